@@ -1,0 +1,27 @@
+# Decides VITRINE_WITH_CUDA. The backend is a shared library of its own, loaded when a CUDA device is
+# asked for; where it cannot be built, everything else can. It needs a libtorch with CUDA and the
+# CUDA 13 runtime's headers: those of a toolkit, else those that the torch wheel's packages bring.
+set(VITRINE_WITH_CUDA OFF)
+if(VITRINE_CUDA STREQUAL "OFF")
+  set(reason "switched off")
+elseif(NOT EXISTS "${VITRINE_TORCH_LIB_DIR}/libtorch_cuda.so")
+  set(reason "this libtorch has no CUDA")
+else()
+  find_package(CUDAToolkit 13 QUIET)
+  if(CUDAToolkit_FOUND)
+    set(VITRINE_WITH_CUDA ON)
+    set(VITRINE_CUDA_INCLUDE_DIRS ${CUDAToolkit_INCLUDE_DIRS})
+    set(reason "toolkit ${CUDAToolkit_VERSION}")
+  elseif(EXISTS "${VITRINE_TORCH_CUDA_INCLUDE_DIR}/cuda_runtime_api.h")
+    set(VITRINE_WITH_CUDA ON)
+    set(VITRINE_CUDA_INCLUDE_DIRS "${VITRINE_TORCH_CUDA_INCLUDE_DIR}")
+    set(reason "no toolkit; the wheel's headers")
+  else()
+    set(reason "no CUDA 13 headers")
+  endif()
+endif()
+if(VITRINE_CUDA STREQUAL "ON" AND NOT VITRINE_WITH_CUDA)
+  message(FATAL_ERROR "VITRINE_CUDA is ON, but the backend cannot be built: ${reason}. Set "
+                      "CUDAToolkit_ROOT to a CUDA 13 toolkit, or VITRINE_CUDA to OFF.")
+endif()
+message(STATUS "CUDA backend: ${VITRINE_WITH_CUDA} (${reason})")

@@ -1,0 +1,23 @@
+# find_package(vitrine) for a host: target vitrine::vitrine, variable VITRINE_TORCH_DIR.
+include(CMakePackageConfigHelpers)
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/vitrine")
+
+install(TARGETS vitrine EXPORT vitrineTargets
+        LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET vitrine_cli)
+  install(TARGETS vitrine_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+if(TARGET vitrine_cuda)
+  install(TARGETS vitrine_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/vitrine" "${PROJECT_BINARY_DIR}/include/vitrine"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
+install(EXPORT vitrineTargets NAMESPACE vitrine:: DESTINATION "${package_dir}")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/vitrineConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/vitrineConfig.cmake" INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/vitrineConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/vitrineConfig.cmake"
+              "${PROJECT_BINARY_DIR}/vitrineConfigVersion.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/VitrineTorch.cmake"
+        DESTINATION "${package_dir}")
