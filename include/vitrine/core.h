@@ -1,0 +1,210 @@
+// The room `core`: errors, dtypes, devices, non-owning tensor views, logging.
+//
+// Everything else in Vitrine may include this header; it includes nothing of Vitrine's.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#if defined(_WIN32)
+#define VITRINE_API
+#else
+/// Marks what the shared library exports; everything else is hidden.
+#define VITRINE_API __attribute__((visibility("default")))
+#endif
+
+namespace vitrine {
+
+/// What went wrong, coarse enough to branch on.
+enum class ErrorKind {
+  kInvalidArgument,  ///< the caller passed something impossible (a user's mistake)
+  kBadFile,          ///< a file's content is not what its format promises (a user's mistake)
+  kUnsupported,      ///< valid, but not something this build or device can do (a user's mistake)
+  kUnavailable,      ///< a device or library that is not here (a user's mistake)
+  kIo,               ///< the operating system refused: disk full, permission, short read
+  kOutOfMemory,      ///< an allocation of a stated size failed
+  kCancelled,        ///< the host asked to stop
+  kInternal,         ///< a bug in Vitrine
+};
+
+/// The stable, lower-case name of a kind ("bad file", …).
+VITRINE_API std::string_view error_kind_name(ErrorKind kind);
+
+/// The only exception type that leaves the library.
+///
+/// `what()` is one line without a newline that names the file, the field, what was found and what
+/// was expected, and so tells a user what to do next.
+class VITRINE_API Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message);
+  ErrorKind kind() const noexcept { return kind_; }
+  /// True where the caller's input is at fault (the command line tool then exits with 2, else 1).
+  bool is_user_error() const noexcept;
+
+ private:
+  ErrorKind kind_;
+};
+
+/// Element types of tensors in files and in memory.
+enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kI16, kI32, kI64, kBool, kF64 };
+
+/// Bytes of one element.
+VITRINE_API size_t dtype_size(DType dtype);
+/// The safetensors spelling: "F32", "BF16", "I32", …
+VITRINE_API std::string_view dtype_name(DType dtype);
+
+/// Where tensors live and kernels run.
+enum class DeviceKind : uint8_t { kCpu, kCuda, kMps };
+
+struct VITRINE_API Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int index = 0;
+
+  /// Parses "cpu", "cuda", "cuda:1", "mps". Throws kInvalidArgument.
+  static Device parse(std::string_view text);
+  /// "cpu", "cuda:0", "mps".
+  std::string name() const;
+  bool operator==(const Device&) const = default;
+};
+
+/// A non-owning view of a dense, row-major tensor (DLPack-compatible: data, shape, dtype, device).
+struct TensorView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  Device device;
+
+  /// Product of the extents (1 for a scalar).
+  int64_t num_elements() const {
+    int64_t count = 1;
+    for (int64_t extent : shape) count *= extent;
+    return count;
+  }
+  size_t num_bytes() const { return static_cast<size_t>(num_elements()) * dtype_size(dtype); }
+};
+
+enum class LogLevel { kDebug, kInfo, kWarning };
+
+/// Receives the library's messages; called from any thread. The library itself prints nothing.
+using LogCallback = std::function<void(LogLevel, std::string_view)>;
+
+/// Installs the process-wide log callback (empty: silence, the default). Thread-safe.
+VITRINE_API void set_log_callback(LogCallback callback);
+/// Sends one line to the callback, if there is one. Thread-safe.
+VITRINE_API void log_message(LogLevel level, std::string_view message);
+
+// ---- Interfaces of the pluggable stages -------------------------------------------------------
+
+/// Where in a sequence a sampler stage stands; everything that its random numbers may depend on.
+struct SampleContext {
+  uint64_t seed = 0;
+  int64_t position = 0;  ///< absolute position that the sampled token will take
+  uint32_t branch = 0;   ///< which fork of the sequence
+  std::span<const int32_t> history = {};  ///< all tokens of the sequence so far
+};
+
+/// The tokens that are still in play. Starts dense (every token of the vocabulary, `ids` empty,
+/// logits indexed by id); the first stage that narrows the choice makes it sparse.
+struct Candidates {
+  std::span<float> logits;   ///< [count] natural-log scores, unnormalised
+  std::span<int32_t> ids;    ///< [count], or empty while dense
+  std::vector<float>* logits_storage = nullptr;  ///< capacity: the vocabulary; never reallocated
+  std::vector<int32_t>* ids_storage = nullptr;   ///< capacity: the vocabulary; never reallocated
+  bool sorted = false;       ///< descending logits, ties by lower id
+  int32_t selected = -1;     ///< the chosen id, once a stage has selected
+};
+
+/// One step of the sampler pipeline. A host adds its own by deriving from this class.
+class VITRINE_API SamplerStage {
+ public:
+  virtual ~SamplerStage() = default;
+  /// Name as the command line and the log know it ("top_p").
+  virtual std::string_view name() const = 0;
+  /// Stable number that keys this stage's random numbers; never reused for another stage. Numbers
+  /// from 1000 are for hosts.
+  virtual uint32_t stage_id() const = 0;
+  /// Host form: edits the candidates. Must not allocate for a vocabulary seen before.
+  virtual void apply(Candidates& candidates, const SampleContext& context) = 0;
+  /// True where the output head's epilogue can stand in for the whole pipeline ending here (the
+  /// greedy stage): then no logits row is read back.
+  virtual bool is_device_greedy() const { return false; }
+};
+
+enum class AuditMode : uint8_t { kNone, kNaive, kDeferred };
+enum class AuditLevel : uint8_t { kStandard, kFull };
+
+/// The best tokens that the output head reports with each row of logits.
+inline constexpr int kAuditTopTokens = 10;
+
+/// Where each audit value of a pass lies. All values are 4 bytes: float32 or int32.
+///
+/// A pass's bytes are: [rows] chosen ids (int32, at the head), then [rows] row records of
+/// `row_words` words, then [tokens] token records of `token_words` words.
+struct AuditLayout {
+  struct Layer {
+    int32_t layer = 0;
+    int32_t residual_norm = -1;   ///< word offset in a token record: float, L2 norm of the residual
+                                  ///< stream that enters this layer
+    int32_t expert_ids = -1;      ///< word offset: int32[top_k]; -1 for a dense layer
+    int32_t expert_weights = -1;  ///< word offset: float[top_k], slot order
+    int32_t router_probs = -1;    ///< word offset: float[num_experts]; level full only, else -1
+    int32_t top_k = 0;
+    int32_t num_experts = 0;
+  };
+  AuditMode mode = AuditMode::kNone;
+  AuditLevel level = AuditLevel::kStandard;
+  std::vector<Layer> layers;
+  int32_t token_words = 0;
+  int32_t row_words = 0;
+  // Word offsets in a row record (valid where row_words > 0).
+  int32_t chosen_logit = 0;   ///< float
+  int32_t log_sum_exp = 0;    ///< float, nats: log-probability = logit - log_sum_exp
+  int32_t entropy = 0;        ///< float, nats
+  int32_t top_ids = 0;        ///< int32[kAuditTopTokens], -1 past the vocabulary
+  int32_t top_logits = 0;     ///< float[kAuditTopTokens], descending
+
+  size_t pass_words(size_t rows, size_t tokens) const {
+    return rows * (1 + static_cast<size_t>(row_words)) +
+           tokens * static_cast<size_t>(token_words);
+  }
+};
+
+/// One input token of a pass, known to the host before the pass runs.
+struct AuditToken {
+  uint64_t sequence = 0;
+  int32_t position = 0;
+  int32_t token = 0;
+  int32_t row = -1;        ///< which row of logits this token's output made; -1: none
+  int32_t generated = 0;   ///< 1 where that row chose the sequence's next token, 0 where it only
+                           ///< scores the prompt
+};
+
+/// A pass's record in a slab: this header, then AuditToken[num_tokens], then the pass's words.
+struct AuditPassHeader {
+  uint64_t pass = 0;         ///< counts from 0
+  uint32_t num_tokens = 0;
+  uint32_t num_rows = 0;
+  uint64_t num_bytes = 0;    ///< of the whole record, header included; a multiple of 8
+};
+
+/// Receives one slab a pass. The engine calls it from the step's thread only; it may not read
+/// anything back from the device, block for longer than its policy says, or change anything.
+class VITRINE_API AuditSink {
+ public:
+  virtual ~AuditSink() = default;
+  /// Once, before the first pass: the layout of all later passes and the largest record.
+  virtual void open(const AuditLayout& layout, size_t max_record_bytes) = 0;
+  /// Memory (8-byte aligned) for one pass's record of `num_bytes`; the engine fills it whole.
+  virtual std::byte* reserve(size_t num_bytes) = 0;
+  /// The record reserved last is complete.
+  virtual void commit() = 0;
+};
+
+}  // namespace vitrine
