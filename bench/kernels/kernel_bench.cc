@@ -1,0 +1,261 @@
+// Speeds of the CPU kernels, one thread. The second argument of every name is the table.
+//
+//   kernel_bench --benchmark_filter=avx512
+//
+// bytes_per_second counts packed weight bytes (with scales); items_per_second counts
+// multiply-accumulates, or elements where there is no product.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <new>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace vitrine::kernels {
+namespace {
+
+/// Memory on cache lines, as the engine's arenas and packed weights are: a 64-byte load that
+/// crosses a line costs two.
+template <typename T>
+struct LineAllocator {
+  using value_type = T;
+  LineAllocator() = default;
+  template <typename U>
+  explicit LineAllocator(const LineAllocator<U>&) {}
+  T* allocate(size_t n) {
+    return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64)));
+  }
+  void deallocate(T* p, size_t) { ::operator delete(p, std::align_val_t(64)); }
+  template <typename U>
+  bool operator==(const LineAllocator<U>&) const {
+    return true;
+  }
+};
+
+template <typename T>
+using Aligned = std::vector<T, LineAllocator<T>>;
+
+Aligned<float> normals(size_t n) {
+  std::mt19937 engine(7);
+  std::normal_distribution<float> distribution;
+  Aligned<float> values(n);
+  for (float& value : values) value = distribution(engine);
+  return values;
+}
+
+/// A matrix of random bytes; scales of one value.
+struct Packed {
+  Aligned<uint8_t> data;
+  Aligned<uint8_t> scales;
+  Weight weight;
+
+  Packed(WeightFormat format, int32_t group_size, int64_t rows, int64_t cols) {
+    std::mt19937 engine(3);
+    const bool quantized = group_size != 0;
+    const size_t bytes =
+        quantized ? packed_data_bytes(format, rows, cols)
+                  : static_cast<size_t>(rows * cols) * (format == WeightFormat::kF32 ? 4 : 2);
+    data.resize(bytes);
+    for (uint8_t& byte : data) byte = static_cast<uint8_t>(engine());
+    if (!quantized) {  // exponents near 0: random bytes would hold denormals and NaNs
+      const size_t step = format == WeightFormat::kF32 ? 4 : 2;
+      for (size_t i = step - 1; i < bytes; i += step) data[i] = (data[i] & 0x80) | 0x3d;
+    }
+    if (quantized) {
+      scales.resize(packed_scale_bytes(ScaleFormat::kBF16, rows, cols, group_size));
+      for (size_t i = 1; i < scales.size(); i += 2) scales[i] = 0x3c;
+    }
+    weight = {.format = format,
+              .scale_format = ScaleFormat::kBF16,
+              .group_size = group_size,
+              .rows = rows,
+              .cols = cols,
+              .data = data.data(),
+              .scales = scales.data()};
+  }
+  size_t bytes() const { return data.size() + scales.size(); }
+};
+
+struct Rows {
+  Aligned<float> values;
+  Aligned<int8_t> quantized;
+  Aligned<float> scales;
+  Aligned<int32_t> sums;
+  Activations view;
+
+  Rows(int64_t count, int64_t cols, int32_t group_size) : values(normals(count * cols)) {
+    view.values = values.data();
+    view.value_stride = cols;
+    if (group_size == 0) return;
+    const int64_t groups = cols / group_size;
+    quantized.resize(count * cols);
+    scales.resize(count * groups);
+    sums.resize(count * groups);
+    for (int64_t m = 0; m < count; ++m) {
+      portable_kernels().quantize_row(&values[m * cols], cols, group_size, &quantized[m * cols],
+                                      &scales[m * groups], &sums[m * groups]);
+    }
+    view.quantized = quantized.data();
+    view.quantized_stride = cols;
+    view.scales = scales.data();
+    view.sums = sums.data();
+    view.group_stride = groups;
+  }
+};
+
+void linear(benchmark::State& state, const CpuKernels* table, WeightFormat format,
+            int32_t group_size, int64_t rows, int64_t cols, int32_t count) {
+  const Packed matrix(format, group_size, rows, cols);
+  const Rows input(count, cols, group_size);
+  Aligned<float> out(count * rows);
+  for (auto _ : state) {
+    table->linear(matrix.weight, 0, rows, input.view, {nullptr, nullptr, count}, nullptr, nullptr,
+                  out.data(), rows);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * matrix.bytes()));
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * rows * cols * count);
+}
+
+void gate_up(benchmark::State& state, const CpuKernels* table, WeightFormat format,
+             int32_t group_size, int64_t rows, int64_t cols, int32_t count) {
+  const Packed gate(format, group_size, rows, cols);
+  const Packed up(format, group_size, rows, cols);
+  const Rows input(count, cols, group_size);
+  Aligned<float> out(count * rows);
+  for (auto _ : state) {
+    table->gate_up(gate.weight, up.weight, 0, rows, input.view, {nullptr, nullptr, count},
+                   out.data(), rows);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 2 * gate.bytes()));
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * 2 * rows * cols * count);
+}
+
+void attention(benchmark::State& state, const CpuKernels* table, int32_t positions,
+               int32_t num_queries, int32_t head_dim) {
+  constexpr int32_t kBlockSize = 32;
+  const int32_t blocks = (positions + kBlockSize - 1) / kBlockSize;
+  Aligned<float> keys = normals(static_cast<size_t>(blocks) * kBlockSize * head_dim);
+  Aligned<float> values = keys;
+  const Aligned<float> query = normals(num_queries * head_dim);
+  Aligned<int32_t> block_table(blocks);
+  for (int32_t i = 0; i < blocks; ++i) block_table[i] = blocks - 1 - i;
+  Aligned<float> out(query.size());
+  const KvView view{keys.data(), values.data(), 1, head_dim, kBlockSize};
+  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  for (auto _ : state) {
+    table->attention(view, block_table.data(), positions - 1, 0, query.data(), head_dim,
+                     num_queries, scale, out.data(), head_dim);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * 2 * positions * num_queries *
+                          head_dim);
+}
+
+void head(benchmark::State& state, const CpuKernels* table, int64_t vocabulary, bool statistics) {
+  Aligned<float> logits = normals(vocabulary);
+  const int64_t count = (vocabulary + kHeadBlock - 1) / kHeadBlock;
+  Aligned<HeadBlockStats> blocks(count);
+  HeadStats stats;
+  for (auto _ : state) {
+    for (int64_t b = 0; b < count; ++b) {
+      const int64_t end = (b + 1) * kHeadBlock;
+      table->head_block(logits.data(), b * kHeadBlock, end < vocabulary ? end : vocabulary, 1.0f,
+                        statistics, &blocks[b]);
+    }
+    table->head_merge(blocks.data(), static_cast<int32_t>(count), &stats);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * vocabulary);
+}
+
+void router(benchmark::State& state, const CpuKernels* table, int32_t n, int32_t k) {
+  const Aligned<float> logits = normals(n);
+  Aligned<float> probs(n), weights(k);
+  Aligned<int32_t> ids(k);
+  for (auto _ : state) {
+    table->router_top_k(logits.data(), n, k, true, false, probs.data(), ids.data(), weights.data());
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * n);
+}
+
+void norm_and_quantize(benchmark::State& state, const CpuKernels* table, int64_t n) {
+  const Aligned<float> x = normals(n);
+  Aligned<float> out(n), scales(n / 32);
+  Aligned<int8_t> values(n);
+  Aligned<int32_t> sums(n / 32);
+  for (auto _ : state) {
+    table->rms_norm(x.data(), x.data(), 1e-6f, n, out.data());
+    table->quantize_row(out.data(), n, 32, values.data(), scales.data(), sums.data());
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * n);
+}
+
+void register_table(const CpuKernels* table) {
+  const auto name = [&](const std::string& what) { return what + "/" + table->isa; };
+  const struct {
+    const char* name;
+    WeightFormat format;
+    int32_t group_size;
+  } formats[] = {{"int4_g32", WeightFormat::kInt4, 32}, {"int4_g128", WeightFormat::kInt4, 128},
+                 {"int8_g32", WeightFormat::kInt8, 32}, {"int8_g128", WeightFormat::kInt8, 128},
+                 {"bf16", WeightFormat::kBF16, 0},      {"f32", WeightFormat::kF32, 0}};
+  const struct {
+    const char* name;
+    int64_t rows;
+    int64_t cols;
+  } sizes[] = {{"512x512", 512, 512}, {"16384x2048", 16384, 2048}};
+  for (const auto& f : formats) {
+    for (const auto& size : sizes) {
+      for (const int32_t count : {1, 2, 4, 32, 128}) {
+        if (size.rows > 512 && count > 1) continue;  // the large one is there for the L3 cache
+        const std::string label =
+            std::string(f.name) + "/" + size.name + "/tokens:" + std::to_string(count);
+        benchmark::RegisterBenchmark(name("linear/" + label).c_str(), linear, table, f.format,
+                                     f.group_size, size.rows, size.cols, count);
+        if (size.rows > 512) continue;
+        benchmark::RegisterBenchmark(name("gate_up/" + label).c_str(), gate_up, table, f.format,
+                                     f.group_size, size.rows, size.cols, count);
+      }
+    }
+  }
+  for (const int32_t positions : {64, 1024, 16384}) {
+    for (const int32_t queries : {1, 2, 4, 8}) {
+      for (const int32_t head_dim : {64, 128}) {
+        const std::string label = std::to_string(positions) +
+                                  "/queries:" + std::to_string(queries) +
+                                  "/dim:" + std::to_string(head_dim);
+        benchmark::RegisterBenchmark(name("attention/" + label).c_str(), attention, table,
+                                     positions, queries, head_dim);
+      }
+    }
+  }
+  for (const bool statistics : {false, true}) {
+    benchmark::RegisterBenchmark(name(statistics ? "head/8192/statistics" : "head/8192").c_str(),
+                                 head, table, 8192, statistics);
+  }
+  benchmark::RegisterBenchmark(name("router/8/2").c_str(), router, table, 8, 2);
+  benchmark::RegisterBenchmark(name("router/128/8").c_str(), router, table, 128, 8);
+  benchmark::RegisterBenchmark(name("norm_and_quantize/512").c_str(), norm_and_quantize, table,
+                               512);
+}
+
+}  // namespace
+}  // namespace vitrine::kernels
+
+int main(int argc, char** argv) {
+  using vitrine::kernels::avx512_kernels;
+  vitrine::kernels::register_table(&vitrine::kernels::portable_kernels());
+  if (avx512_kernels() != nullptr) vitrine::kernels::register_table(avx512_kernels());
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

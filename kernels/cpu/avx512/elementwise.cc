@@ -1,0 +1,127 @@
+// Norms, activation quantization, rotary embedding and sums of the AVX-512 table.
+#include "avx512.h"
+#include "math.h"
+
+namespace vitrine::kernels::avx512 {
+
+float mean_square(const float* x, int64_t n) {
+  __m512 sum = _mm512_setzero_ps();
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m512 v = _mm512_loadu_ps(x + i);
+    sum = _mm512_fmadd_ps(v, v, sum);
+  }
+  if (i < n) {
+    const __mmask16 mask = first_lanes(n - i);
+    const __m512 v = _mm512_maskz_loadu_ps(mask, x + i);
+    sum = _mm512_mask3_fmadd_ps(v, v, sum, mask);
+  }
+  return sum_lanes(sum) / static_cast<float>(n);
+}
+
+float rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  const float mean = mean_square(x, n);
+  const __m128 root = _mm_sqrt_ss(_mm_set_ss(mean + eps));
+  const __m512 inverse = _mm512_set1_ps(1.0f / _mm_cvtss_f32(root));
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = first_lanes(n - i);
+    __m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), inverse);
+    if (weight != nullptr) v = _mm512_mul_ps(v, _mm512_maskz_loadu_ps(mask, weight + i));
+    _mm512_mask_storeu_ps(out + i, mask, v);
+  }
+  return mean;
+}
+
+void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
+                  int32_t* sums) {
+  const float infinity = __builtin_inff();
+  const __m512i limit = _mm512_set1_epi32(127);
+  const __m512i low_limit = _mm512_set1_epi32(-127);
+  for (int64_t g = 0; g < n / group_size; ++g) {
+    const float* group = x + g * group_size;
+    int8_t* q = values + g * group_size;
+    __m512 max = _mm512_setzero_ps();
+    __mmask16 nan = 0;
+    for (int32_t i = 0; i < group_size; i += 16) {
+      const __m512 v = _mm512_abs_ps(_mm512_loadu_ps(group + i));
+      nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+      max = _mm512_max_ps(v, max);
+    }
+    const float largest = max_lanes(max);
+    const float factor = 127.0f / largest;
+    if (nan != 0 || factor == 0.0f || factor == infinity) {
+      for (int32_t i = 0; i < group_size; i += 16) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(q + i), _mm_setzero_si128());
+      }
+      scales[g] = nan != 0 ? __builtin_nanf("") : (factor == 0.0f ? infinity : 0.0f);
+      sums[g] = 0;
+      continue;
+    }
+    scales[g] = largest / 127.0f;
+    const __m512 multiplier = _mm512_set1_ps(factor);
+    __m512i sum = _mm512_setzero_si512();
+    for (int32_t i = 0; i < group_size; i += 16) {
+      __m512i rounded =
+          _mm512_cvt_roundps_epi32(_mm512_mul_ps(_mm512_loadu_ps(group + i), multiplier),
+                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+      rounded = _mm512_min_epi32(_mm512_max_epi32(rounded, low_limit), limit);
+      sum = _mm512_add_epi32(sum, rounded);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(q + i), _mm512_cvtepi32_epi8(rounded));
+    }
+    sums[g] = _mm512_reduce_add_epi32(sum);
+  }
+}
+
+void rope(float* x, const float* cos, const float* sin, int32_t n) {
+  const int32_t half = n / 2;
+  for (int32_t i = 0; i < half; i += 16) {
+    const __mmask16 mask = first_lanes(half - i);
+    const __m512 a = _mm512_maskz_loadu_ps(mask, x + i);
+    const __m512 b = _mm512_maskz_loadu_ps(mask, x + half + i);
+    const __m512 c = _mm512_maskz_loadu_ps(mask, cos + i);
+    const __m512 s = _mm512_maskz_loadu_ps(mask, sin + i);
+    const __m512 first = _mm512_sub_ps(_mm512_mul_ps(a, c), _mm512_mul_ps(b, s));
+    const __m512 second = _mm512_add_ps(_mm512_mul_ps(b, c), _mm512_mul_ps(a, s));
+    _mm512_mask_storeu_ps(x + i, mask, first);
+    _mm512_mask_storeu_ps(x + half + i, mask, second);
+  }
+}
+
+void combine(const float* slots, int64_t slot_stride, const float* weights, int32_t k,
+             const float* shared, float shared_weight, float multiplier, int64_t n,
+             float* residual) {
+  const __m512 scale = _mm512_set1_ps(multiplier);
+  const __m512 shared_scale = _mm512_set1_ps(shared_weight);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = first_lanes(n - i);
+    __m512 sum = _mm512_mul_ps(_mm512_set1_ps(weights[0]), _mm512_maskz_loadu_ps(mask, slots + i));
+    for (int32_t s = 1; s < k; ++s) {
+      const __m512 slot = _mm512_maskz_loadu_ps(mask, slots + s * slot_stride + i);
+      sum = _mm512_add_ps(sum, _mm512_mul_ps(_mm512_set1_ps(weights[s]), slot));
+    }
+    if (shared != nullptr) {
+      const __m512 v = _mm512_maskz_loadu_ps(mask, shared + i);
+      sum = _mm512_add_ps(sum, _mm512_mul_ps(shared_scale, v));
+    }
+    const __m512 old = _mm512_maskz_loadu_ps(mask, residual + i);
+    const __m512 updated = _mm512_add_ps(old, _mm512_mul_ps(scale, sum));
+    _mm512_mask_storeu_ps(residual + i, mask, updated);
+  }
+}
+
+void add_scaled(const float* x, float multiplier, int64_t n, float* residual) {
+  const __m512 scale = _mm512_set1_ps(multiplier);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = first_lanes(n - i);
+    const __m512 product = _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(mask, x + i));
+    const __m512 old = _mm512_maskz_loadu_ps(mask, residual + i);
+    _mm512_mask_storeu_ps(residual + i, mask, _mm512_add_ps(old, product));
+  }
+}
+
+float sigmoid(float x) {
+  const float e = _mm512_cvtss_f32(exp_lanes(_mm512_set1_ps(-x)));
+  return 1.0f / (1.0f + e);
+}
+
+}  // namespace vitrine::kernels::avx512

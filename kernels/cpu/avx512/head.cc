@@ -1,0 +1,82 @@
+// Statistics of the output head's logits, AVX-512.
+#include "../top_list.h"
+#include "avx512.h"
+#include "math.h"
+
+namespace vitrine::kernels::avx512 {
+namespace {
+
+/// A value that at least kTopTokens of the entries reach: the kTopTokens-th largest of the 16 lane
+/// maxima. -inf where fewer lanes than that hold an entry.
+float top_threshold(__m512 lanes_max) {
+  alignas(64) float lane[16];
+  _mm512_store_ps(lane, lanes_max);
+  for (int j = 0; j < 16; ++j) {
+    const __m512 v = _mm512_set1_ps(lane[j]);
+    const int greater = __builtin_popcount(_mm512_cmp_ps_mask(lanes_max, v, _CMP_GT_OQ));
+    const int reach = __builtin_popcount(_mm512_cmp_ps_mask(lanes_max, v, _CMP_GE_OQ));
+    if (greater < kTopTokens && reach >= kTopTokens) return lane[j];
+  }
+  return -__builtin_inff();
+}
+
+}  // namespace
+
+void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
+                HeadBlockStats* stats) {
+  const bool scale = multiplier != 1.0f;
+  const __m512 factor = _mm512_set1_ps(multiplier);
+  __m512 lanes_max = minus_infinity();
+  __mmask16 nan = 0;
+  for (int64_t i = begin; i < end; i += 16) {
+    const __mmask16 mask = first_lanes(end - i);
+    __m512 v = _mm512_mask_loadu_ps(minus_infinity(), mask, logits + i);
+    if (scale) {
+      v = _mm512_mask_mul_ps(v, mask, v, factor);
+      _mm512_mask_storeu_ps(logits + i, mask, v);
+    }
+    nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    lanes_max = _mm512_max_ps(v, lanes_max);
+  }
+
+  int32_t count = 0;
+  float threshold = top_threshold(lanes_max);
+  for (int64_t i = begin; i < end; i += 16) {
+    const __mmask16 mask = first_lanes(end - i);
+    const __m512 v = _mm512_maskz_loadu_ps(mask, logits + i);
+    uint32_t better = _mm512_mask_cmp_ps_mask(mask, v, _mm512_set1_ps(threshold), _CMP_GE_OQ);
+    if (better == 0) continue;
+    for (; better != 0; better &= better - 1) {
+      const int64_t id = i + __builtin_ctz(better);
+      count = insert_top(logits[id], static_cast<int32_t>(id), kTopTokens, count, stats->top_logits,
+                         stats->top_ids);
+    }
+    if (count == kTopTokens) threshold = stats->top_logits[kTopTokens - 1];
+  }
+  stats->count = count;
+
+  const float max = max_lanes(lanes_max);
+  if (nan != 0) {
+    stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
+    return;
+  }
+  stats->max = max;
+  stats->sum_exp = stats->sum_exp_logit = 0.0f;
+  if (!statistics || max == -__builtin_inff()) return;  // -inf: nothing but masked logits
+  const __m512 largest = _mm512_set1_ps(max);
+  __m512 sum_exp = _mm512_setzero_ps();
+  __m512 sum_exp_logit = _mm512_setzero_ps();
+  for (int64_t i = begin; i < end; i += 16) {
+    const __mmask16 mask = first_lanes(end - i);
+    __m512 distance = _mm512_sub_ps(_mm512_maskz_loadu_ps(mask, logits + i), largest);
+    // exp is 0 there; keeps 0 * inf away.
+    distance = _mm512_max_ps(_mm512_set1_ps(kExpLow), distance);
+    const __m512 e = exp_lanes(distance);
+    sum_exp = _mm512_mask_add_ps(sum_exp, mask, sum_exp, e);
+    sum_exp_logit = _mm512_mask3_fmadd_ps(e, distance, sum_exp_logit, mask);
+  }
+  stats->sum_exp = sum_lanes(sum_exp);
+  stats->sum_exp_logit = sum_lanes(sum_exp_logit);
+}
+
+}  // namespace vitrine::kernels::avx512

@@ -1,0 +1,137 @@
+// Float32, float16 and bfloat16 matrix products: 16 dots at once, rows x tokens = 16x1, 8x2 or 4x4.
+#include "linear.h"
+
+namespace vitrine::kernels::avx512 {
+namespace {
+
+/// Accumulates kRows x kTokens dots into sums[t * kRows + r] (16 lanes each, not yet added up).
+template <WeightFormat kFormat, int kRows, int kTokens>
+VITRINE_INLINE void accumulate(const uint8_t* const* weight_rows, const float* const* x,
+                               int64_t cols, __m512* sums) {
+  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
+  __m512 acc[kTokens * kRows];
+#pragma GCC unroll 16
+  for (int i = 0; i < kTokens * kRows; ++i) acc[i] = _mm512_setzero_ps();
+  int64_t i = 0;
+  for (; i + 16 <= cols; i += 16) {
+    __m512 input[kTokens];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; ++t) input[t] = _mm512_loadu_ps(x[t] + i);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const __m512 w = load_lanes<kFormat>(weight_rows[r] + i * kBytes);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        acc[t * kRows + r] = _mm512_fmadd_ps(w, input[t], acc[t * kRows + r]);
+      }
+    }
+  }
+  if (i < cols) {
+    const __mmask16 mask = first_lanes(cols - i);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const __m512 w = load_lanes<kFormat>(weight_rows[r] + i * kBytes, mask);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        const __m512 input = _mm512_maskz_loadu_ps(mask, x[t] + i);
+        acc[t * kRows + r] = _mm512_mask3_fmadd_ps(w, input, acc[t * kRows + r], mask);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int j = 0; j < kTokens * kRows; ++j) sums[j] = acc[j];
+}
+
+/// Lane t * (16 / kTokens) + r: the dot of weight row `row + r` and token t. Rows from row_end on
+/// repeat the last one.
+template <WeightFormat kFormat, int kTokens>
+VITRINE_INLINE __m512 dots_16(const Weight& weight, int64_t row, int64_t row_end,
+                              const float* const* x) {
+  constexpr int kRows = 16 / kTokens;
+  const int64_t row_bytes = weight.cols * (kFormat == WeightFormat::kF32 ? 4 : 2);
+  const uint8_t* pointers[kRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t index = row + r < row_end ? row + r : row_end - 1;
+    pointers[r] = static_cast<const uint8_t*>(weight.data) + index * row_bytes;
+  }
+  __m512 sums[16];
+  if constexpr (kTokens == 1) {  // twice eight rows: sixteen pointers exceed the registers
+    accumulate<kFormat, 8, 1>(pointers, x, weight.cols, sums);
+    accumulate<kFormat, 8, 1>(pointers + 8, x, weight.cols, sums + 8);
+  } else {
+    accumulate<kFormat, kRows, kTokens>(pointers, x, weight.cols, sums);
+  }
+  return sum_lanes_16(sums);
+}
+
+template <int kTokens>
+__attribute__((noinline)) __m512 dots(const Weight& weight, int64_t row, int64_t row_end,
+                                      const float* const* x) {
+  switch (weight.format) {
+    case WeightFormat::kF16: return dots_16<WeightFormat::kF16, kTokens>(weight, row, row_end, x);
+    case WeightFormat::kBF16: return dots_16<WeightFormat::kBF16, kTokens>(weight, row, row_end, x);
+    default: return dots_16<WeightFormat::kF32, kTokens>(weight, row, row_end, x);
+  }
+}
+
+/// Rows [row, row_end), at most 16, for the `count` (at most kTokens) input rows from m on.
+template <int kTokens>
+void token_block(const Weight& weight, const Weight* up, int64_t row, int64_t row_end,
+                 const Activations& input, const RowMap& rows, int32_t m, int32_t count,
+                 const Target& target) {
+  constexpr int kRows = 16 / kTokens;
+  const float* x[kTokens];
+  for (int t = 0; t < kTokens; ++t) {
+    const int64_t in_row = mapped(rows.in_rows, t < count ? m + t : m);
+    x[t] = input.values + in_row * input.value_stride;
+  }
+  for (; row < row_end; row += kRows) {
+    __m512 v = dots<kTokens>(weight, row, row_end, x);
+    if (up != nullptr) v = _mm512_mul_ps(silu_lanes(v), dots<kTokens>(*up, row, row_end, x));
+    const __mmask16 stored = first_lanes(row_end - row < kRows ? row_end - row : kRows);
+    for (int t = 0; t < count; ++t) {
+      const auto part = static_cast<__mmask16>(((1u << kRows) - 1u) << (t * kRows));
+      store_dots(target, m + t, row, stored, _mm512_maskz_compress_ps(part, v));
+    }
+  }
+}
+
+}  // namespace
+
+void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
+                  const Activations& input, const RowMap& rows, const Target& target) {
+  for (int64_t row = row_begin; row < row_end; row += 16) {
+    const int64_t end = row + 16 < row_end ? row + 16 : row_end;
+    for (int32_t m = 0; m < rows.count;) {
+      const int32_t left = rows.count - m;
+      const int32_t count = left < 4 ? left : 4;
+      if (count > 2) {
+        token_block<4>(weight, up, row, end, input, rows, m, count, target);
+      } else if (count == 2) {
+        token_block<2>(weight, up, row, end, input, rows, m, count, target);
+      } else {
+        token_block<1>(weight, up, row, end, input, rows, m, count, target);
+      }
+      m += count;
+    }
+  }
+}
+
+void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
+  const __m512 factor = _mm512_set1_ps(multiplier);
+  const int64_t bytes = table.format == WeightFormat::kF32 ? 4 : 2;
+  const uint8_t* data = static_cast<const uint8_t*>(table.data) + row * table.cols * bytes;
+  for (int64_t i = 0; i < table.cols; i += 16) {
+    const __mmask16 mask = first_lanes(table.cols - i);
+    __m512 v;
+    switch (table.format) {
+      case WeightFormat::kF16: v = load_lanes<WeightFormat::kF16>(data + i * bytes, mask); break;
+      case WeightFormat::kBF16: v = load_lanes<WeightFormat::kBF16>(data + i * bytes, mask); break;
+      default: v = load_lanes<WeightFormat::kF32>(data + i * bytes, mask);
+    }
+    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(v, factor));
+  }
+}
+
+}  // namespace vitrine::kernels::avx512

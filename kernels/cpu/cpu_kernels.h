@@ -1,0 +1,210 @@
+// CPU kernels: raw pointers, sizes and strides in, bits out. Includes nothing of the library.
+//
+// One table of functions per instruction set; every table gives the same bits (docs/numerics.md is
+// the contract: lanes, blocks and the order in which they are added). A kernel computes the part of
+// the output that it is asked for, alone on the calling thread: how work is shared out can change
+// no result. No kernel allocates, locks or throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace vitrine::kernels {
+
+/// How the elements of a weight matrix are stored.
+enum class WeightFormat : uint8_t {
+  kF32,   ///< row-major
+  kF16,   ///< row-major
+  kBF16,  ///< row-major
+  kInt8,  ///< symmetric, packed in tiles (see packed layout below)
+  kInt4,  ///< symmetric, packed in tiles
+};
+
+enum class ScaleFormat : uint8_t { kF32, kF16, kBF16 };
+
+/// Rows of one tile of a packed quantized matrix.
+inline constexpr int kTileRows = 16;
+/// Positions that attention walks at once, in order.
+inline constexpr int kAttentionBlock = 64;
+/// Positions in one KV storage block must be a multiple of this.
+inline constexpr int kKvLanes = 16;
+/// Vocabulary entries whose statistics are gathered together, in order.
+inline constexpr int kHeadBlock = 1024;
+/// How many of the best tokens the output head reports.
+inline constexpr int kTopTokens = 10;
+
+/// A handle to a weight matrix [rows, cols]; does not own. Logical rows are output features.
+///
+/// Float formats: row-major with `cols` elements a row.
+/// Packed quantized layout, for tile t (rows 16t … 16t+15; rows past the end are zero) and group g:
+///   kInt8: group_size/4 runs of 64 bytes; byte 4*r+j of run c is q[16t+r][g*G + 4c + j] + 128.
+///   kInt4: group_size/8 runs of 64 bytes; the low nibble of byte 4*r+j of run c is
+///          q[16t+r][g*G + 8c + j] + 8, the high nibble q[16t+r][g*G + 8c + 4 + j] + 8.
+///   data: tile-major, then group, then run. scales: [tile][group][16] in `scale_format`.
+/// Any alignment works; on 64 bytes (rows too, where float) decode is up to twice as fast.
+struct Weight {
+  WeightFormat format = WeightFormat::kF32;
+  ScaleFormat scale_format = ScaleFormat::kF32;
+  int32_t group_size = 0;  // quantized formats: 32, 64 or 128; divides cols
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const void* data = nullptr;
+  const void* scales = nullptr;
+};
+
+/// Input rows of a linear op. Float weights read `values`; quantized weights read the int8 rows,
+/// quantized with the same group size as the weight.
+struct Activations {
+  const float* values = nullptr;      // [rows, row_stride]
+  int64_t value_stride = 0;
+  const int8_t* quantized = nullptr;  // [rows, cols], stride quantized_stride
+  int64_t quantized_stride = 0;
+  const float* scales = nullptr;      // [rows, cols / group_size], stride group_stride
+  const int32_t* sums = nullptr;      // [rows, cols / group_size]: sum of the group's int8 values
+  int64_t group_stride = 0;
+};
+
+/// Which rows go in and out: input row m is activations row in_rows[m] (m where null), and its
+/// result goes to output row out_rows[m] (m where null).
+struct RowMap {
+  const int32_t* in_rows = nullptr;
+  const int32_t* out_rows = nullptr;
+  int32_t count = 0;
+};
+
+/// Statistics of one block of kHeadBlock logits (the last may be shorter).
+struct HeadBlockStats {
+  float max = 0;           // largest logit
+  float sum_exp = 0;       // sum of exp(logit - max)
+  float sum_exp_logit = 0; // sum of exp(logit - max) * (logit - max)
+  int32_t count = 0;       // valid entries of the top lists
+  float top_logits[kTopTokens] = {};   // descending; ties by lower id
+  int32_t top_ids[kTopTokens] = {};
+};
+
+/// What the output head reports of one row of logits, merged over blocks in order.
+struct HeadStats {
+  float log_sum_exp = 0;  // natural log
+  float entropy = 0;      // nats
+  int32_t count = 0;
+  float top_logits[kTopTokens] = {};
+  int32_t top_ids[kTopTokens] = {};
+};
+
+/// The keys and values of one layer, reached through a block table.
+///
+/// A storage block holds `block_size` positions (a multiple of 16). In block b, for kv head h:
+///   keys:   base_k + ((b * kv_heads + h) * head_dim * block_size), as [head_dim][block_size]
+///   values: base_v + ((b * kv_heads + h) * block_size * head_dim), as [block_size][head_dim]
+/// float32. Any alignment works; on 64 bytes attention is up to twice as fast.
+struct KvView {
+  float* keys = nullptr;
+  float* values = nullptr;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t block_size = 0;
+};
+
+/// One instruction set's kernels.
+struct CpuKernels {
+  const char* isa;  // "avx512", "portable"
+
+  /// out[i] = x[i] * (1 / sqrt(mean_square + eps)) * weight[i]; returns the mean square.
+  /// weight may be null (all ones). In place is allowed.
+  float (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);
+
+  /// Sum of squares in the lane order of rms_norm, without writing anything.
+  float (*mean_square)(const float* x, int64_t n);
+
+  /// int8 per group: scale = max|x| / 127, q = round-half-even(x * (127 / max|x|)); all zeros where
+  /// max|x| is 0, or below 3.8e-37 so that 127 / max|x| overflows (scale 0). n is a multiple of
+  /// group_size (32, 64 or 128). A NaN gives a NaN scale, an infinity an infinite one; the values
+  /// are then 0, and every dot that meets them is NaN.
+  void (*quantize_row)(const float* x, int64_t n, int32_t group_size, int8_t* values,
+                       float* scales, int32_t* sums);
+
+  /// out[out_row][r] = dot(weight row r, input row) for rows [row_begin, row_end) of the weight.
+  /// row_begin is a multiple of 16; so is row_end unless it is weight.rows. `out` is indexed by the
+  /// weight's row: out + out_row * out_stride + r. bias (by weight row) may be null and is added
+  /// after the dot. With `residual_scale` non-null: out = out + *residual_scale * (dot + bias), each
+  /// product and each sum rounded. Output rows must not repeat.
+  void (*linear)(const Weight& weight, int64_t row_begin, int64_t row_end,
+                 const Activations& input, const RowMap& rows, const float* bias,
+                 const float* residual_scale, float* out, int64_t out_stride);
+
+  /// out[out_row][r] = silu(gate . x) * (up . x) for rows [row_begin, row_end) of both matrices,
+  /// which have equal shape and format class (both float, or both quantized with one group size);
+  /// row_begin and row_end as for `linear`. Same dots as `linear`.
+  void (*gate_up)(const Weight& gate, const Weight& up, int64_t row_begin, int64_t row_end,
+                  const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
+
+  /// Widens one row of a float-format matrix: out[i] = weight[row][i] * multiplier.
+  void (*embed_row)(const Weight& table, int64_t row, float multiplier, float* out);
+
+  /// Rotary embedding of one head vector, halves layout (x[i], x[i + n/2]); in place.
+  /// cos, sin: [n / 2]. out[i] = x[i]*cos - x[i+n/2]*sin; out[i+n/2] = x[i+n/2]*cos + x[i]*sin.
+  void (*rope)(float* x, const float* cos, const float* sin, int32_t n);
+
+  /// Writes one position's key and value of one kv head into its block.
+  void (*kv_write)(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                   const float* key, const float* value);
+
+  /// Softmax attention of `num_queries` consecutive query heads (a GQA group, or a part of it) of
+  /// ONE token at `position` (it sees positions 0 … position) over one kv head.
+  /// query, out: [num_queries, head_dim] with the given strides. block_table[i] is the storage
+  /// block of positions i*block_size …. Blocks of 64 positions are walked in order. Nothing beyond
+  /// `position` is used, whatever it holds. head_dim: at most 256.
+  void (*attention)(const KvView& kv, const int32_t* block_table, int32_t position,
+                    int32_t kv_head, const float* query, int64_t query_stride,
+                    int32_t num_queries, float scale, float* out, int64_t out_stride);
+
+  /// Router: probs = softmax(logits) over n experts; the k largest by descending probability, ties
+  /// by lower id. weights: the chosen probabilities, divided by their sum (added in slot order)
+  /// where `normalize`; or, with `softmax_after_topk` (granitemoe, mixtral give the same set),
+  /// softmax over the chosen logits alone, in slot order (`normalize` is then without effect).
+  /// probs: [n], always written. 1 <= k <= n. With a NaN or +inf logit all probabilities are NaN and
+  /// the ids are 0 … k-1.
+  void (*router_top_k)(const float* logits, int32_t n, int32_t k, bool normalize,
+                       bool softmax_after_topk, float* probs, int32_t* ids, float* weights);
+
+  /// residual[i] += multiplier * (((w[0]*slot0[i] + w[1]*slot1[i]) + …) + shared_weight*shared[i]).
+  /// slots: [k, slot_stride] in slot order; shared may be null.
+  void (*combine)(const float* slots, int64_t slot_stride, const float* weights, int32_t k,
+                  const float* shared, float shared_weight, float multiplier, int64_t n,
+                  float* residual);
+
+  /// residual[i] += multiplier * x[i].
+  void (*add_scaled)(const float* x, float multiplier, int64_t n, float* residual);
+
+  /// 1 / (1 + exp(-x)), with the exp of this table.
+  float (*sigmoid)(float x);
+
+  /// logits[i] *= multiplier for i in [begin, end), at most kHeadBlock entries that begin at a
+  /// multiple of it (multiplier 1: untouched), then their statistics; ids are the i. NaN entries
+  /// never reach the top list, -inf (masked) entries count as 0 in the sums.
+  /// A NaN logit makes max, sum_exp and sum_exp_logit NaN. Without `statistics` (nobody records)
+  /// only the maximum and the top list are made; the sums are 0.
+  void (*head_block)(float* logits, int64_t begin, int64_t end, float multiplier,
+                     bool statistics, HeadBlockStats* stats);
+
+  /// Merges blocks in order.
+  void (*head_merge)(const HeadBlockStats* blocks, int32_t count, HeadStats* stats);
+};
+
+/// The portable table; always there.
+const CpuKernels& portable_kernels();
+/// The AVX-512 (F, BW, DQ, VL, VNNI, BF16) table, or null where this machine lacks it.
+const CpuKernels* avx512_kernels();
+
+/// Bytes of the packed data and scales of a quantized matrix.
+size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols);
+size_t packed_scale_bytes(ScaleFormat format, int64_t rows, int64_t cols, int32_t group_size);
+
+/// Packs rows [row_begin, row_end) (row_begin a multiple of 16) of values [rows, cols] (int8 holding
+/// -8…7 or -128…127) and scales [rows, cols / group_size] (float, rounded to `scale_format`, which
+/// must hold them exactly) into a packed matrix. `values` and `scales` point at row `row_begin`.
+void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group_size, int64_t rows,
+                    int64_t cols, int64_t row_begin, int64_t row_end, const int8_t* values,
+                    const float* scales, void* data, void* packed_scales);
+
+}  // namespace vitrine::kernels

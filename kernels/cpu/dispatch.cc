@@ -1,0 +1,70 @@
+// The tables, and which of them this machine can run. Compiled without instruction-set flags.
+#include "cpu_kernels.h"
+#include "portable/portable.h"
+#if defined(VITRINE_KERNELS_AVX512)
+#include "avx512/avx512.h"
+#endif
+
+namespace vitrine::kernels {
+
+const CpuKernels& portable_kernels() {
+  static constexpr CpuKernels kTable = {
+      .isa = "portable",
+      .rms_norm = portable::rms_norm,
+      .mean_square = portable::mean_square,
+      .quantize_row = portable::quantize_row,
+      .linear = portable::linear,
+      .gate_up = portable::gate_up,
+      .embed_row = portable::embed_row,
+      .rope = portable::rope,
+      .kv_write = portable::kv_write,
+      .attention = portable::attention,
+      .router_top_k = portable::router_top_k,
+      .combine = portable::combine,
+      .add_scaled = portable::add_scaled,
+      .sigmoid = portable::sigmoid,
+      .head_block = portable::head_block,
+      .head_merge = portable::head_merge,
+  };
+  return kTable;
+}
+
+#if defined(VITRINE_KERNELS_AVX512)
+
+const CpuKernels* avx512_kernels() {
+  static constexpr CpuKernels kTable = {
+      .isa = "avx512",
+      .rms_norm = avx512::rms_norm,
+      .mean_square = avx512::mean_square,
+      .quantize_row = avx512::quantize_row,
+      .linear = avx512::linear,
+      .gate_up = avx512::gate_up,
+      .embed_row = avx512::embed_row,
+      .rope = avx512::rope,
+      .kv_write = portable::kv_write,
+      .attention = avx512::attention,
+      .router_top_k = avx512::router_top_k,
+      .combine = avx512::combine,
+      .add_scaled = avx512::add_scaled,
+      .sigmoid = avx512::sigmoid,
+      .head_block = avx512::head_block,
+      .head_merge = portable::head_merge,
+  };
+  // The compiler's runtime also asks whether the operating system saves the 512-bit registers.
+  static const bool kSupported =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") &&
+      __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return kSupported ? &kTable : nullptr;
+}
+
+#else
+
+const CpuKernels* avx512_kernels() {
+  return nullptr;
+}
+
+#endif
+
+}  // namespace vitrine::kernels

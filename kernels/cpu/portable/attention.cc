@@ -1,0 +1,83 @@
+// Block attention of the portable table.
+#include "math.h"
+#include "portable.h"
+
+namespace vitrine::kernels::portable {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+
+/// One query head's running softmax.
+struct Running {
+  float max = -INFINITY;
+  float sum = 0.0f;
+  float out[kMaxHeadDim] = {};
+};
+
+/// Where 16 consecutive positions of one kv head lie.
+struct Run {
+  const float* keys;    // [head_dim], stride block_size; position j at + j
+  const float* values;  // [16, head_dim]
+};
+
+Run find_run(const KvView& kv, const int32_t* block_table, int32_t kv_head, int32_t position) {
+  const int64_t block = block_table[position / kv.block_size];
+  const int64_t offset = position % kv.block_size;
+  const int64_t base = (block * kv.kv_heads + kv_head) * kv.head_dim * kv.block_size;
+  return {kv.keys + base + offset, kv.values + base + offset * kv.head_dim};
+}
+
+void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float* query, float scale,
+                  Running* state) {
+  float scores[kAttentionBlock];
+  MaxLanes lanes_max;
+  for (int32_t j = 0; j < valid; ++j) {
+    const float* key = runs[j / 16].keys + j % 16;
+    float dot = 0.0f;
+    for (int32_t d = 0; d < kv.head_dim; ++d) {
+      dot = std::fma(query[d], key[static_cast<int64_t>(d) * kv.block_size], dot);
+    }
+    scores[j] = dot * scale;
+    lanes_max.take(j, scores[j]);
+  }
+  const float block_max = lanes_max.max();
+  const float max = block_max > state->max ? block_max : state->max;
+  const float correction = exp_float(state->max - max);
+  Lanes sum;
+  for (int32_t j = 0; j < valid; ++j) {
+    scores[j] = exp_float(scores[j] - max);
+    sum.add_at(j, scores[j]);
+  }
+  state->sum = state->sum * correction + sum.sum();
+  state->max = max;
+  for (int32_t d = 0; d < kv.head_dim; ++d) state->out[d] = state->out[d] * correction;
+  for (int32_t j = 0; j < valid; ++j) {
+    const float* value = runs[j / 16].values + static_cast<int64_t>(j % 16) * kv.head_dim;
+    for (int32_t d = 0; d < kv.head_dim; ++d) {
+      state->out[d] = std::fma(scores[j], value[d], state->out[d]);
+    }
+  }
+}
+
+}  // namespace
+
+void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
+               const float* query, int64_t query_stride, int32_t num_queries, float scale,
+               float* out, int64_t out_stride) {
+  for (int32_t q = 0; q < num_queries; ++q) {
+    Running state;
+    for (int32_t start = 0; start <= position; start += kAttentionBlock) {
+      const int32_t left = position + 1 - start;
+      const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
+      Run runs[kAttentionBlock / 16];
+      for (int32_t j = 0; j < valid; j += 16) {
+        runs[j / 16] = find_run(kv, block_table, kv_head, start + j);
+      }
+      attend_block(kv, runs, valid, query + q * query_stride, scale, &state);
+    }
+    float* target = out + q * out_stride;
+    for (int32_t d = 0; d < kv.head_dim; ++d) target[d] = state.out[d] / state.sum;
+  }
+}
+
+}  // namespace vitrine::kernels::portable

@@ -1,0 +1,94 @@
+// Norms, activation quantization, rotary embedding and sums of the portable table.
+#include <cstring>
+
+#include "math.h"
+#include "portable.h"
+
+namespace vitrine::kernels::portable {
+
+float mean_square(const float* x, int64_t n) {
+  Lanes lanes;
+  for (int64_t i = 0; i < n; ++i) lanes.fma_at(i, x[i], x[i]);
+  return lanes.sum() / static_cast<float>(n);
+}
+
+float rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  const float mean = mean_square(x, n);
+  const float inverse = 1.0f / std::sqrt(mean + eps);
+  for (int64_t i = 0; i < n; ++i) {
+    const float scaled = x[i] * inverse;
+    out[i] = weight != nullptr ? scaled * weight[i] : scaled;
+  }
+  return mean;
+}
+
+void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
+                  int32_t* sums) {
+  for (int64_t g = 0; g < n / group_size; ++g) {
+    const float* group = x + g * group_size;
+    int8_t* q = values + g * group_size;
+    float max = 0.0f;
+    bool has_nan = false;
+    for (int32_t i = 0; i < group_size; ++i) {
+      const float magnitude = std::fabs(group[i]);
+      has_nan |= magnitude != magnitude;
+      max = magnitude > max ? magnitude : max;
+    }
+    const float factor = 127.0f / max;
+    sums[g] = 0;
+    // Factor 0: max is infinite. Factor infinite: max is 0, or so small that 127 / max overflows.
+    if (has_nan || factor == 0.0f || factor == INFINITY) {
+      memset(q, 0, group_size);
+      scales[g] = has_nan ? NAN : (factor == 0.0f ? INFINITY : 0.0f);
+      continue;
+    }
+    scales[g] = max / 127.0f;
+    for (int32_t i = 0; i < group_size; ++i) {
+      const float rounded = (group[i] * factor + kRoundMagic) - kRoundMagic;
+      const float low = rounded < -127.0f ? -127.0f : rounded;
+      q[i] = static_cast<int8_t>(low > 127.0f ? 127.0f : low);
+      sums[g] += q[i];
+    }
+  }
+}
+
+void rope(float* x, const float* cos, const float* sin, int32_t n) {
+  const int32_t half = n / 2;
+  for (int32_t i = 0; i < half; ++i) {
+    const float a = x[i];
+    const float b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, const float* key,
+              const float* value) {
+  const int64_t base =
+      (static_cast<int64_t>(block) * kv.kv_heads + kv_head) * kv.head_dim * kv.block_size;
+  float* keys = kv.keys + base + offset;
+  for (int32_t d = 0; d < kv.head_dim; ++d) keys[static_cast<int64_t>(d) * kv.block_size] = key[d];
+  memcpy(kv.values + base + static_cast<int64_t>(offset) * kv.head_dim, value,
+         sizeof(float) * kv.head_dim);
+}
+
+void combine(const float* slots, int64_t slot_stride, const float* weights, int32_t k,
+             const float* shared, float shared_weight, float multiplier, int64_t n,
+             float* residual) {
+  for (int64_t i = 0; i < n; ++i) {
+    float sum = weights[0] * slots[i];
+    for (int32_t s = 1; s < k; ++s) sum = sum + weights[s] * slots[s * slot_stride + i];
+    if (shared != nullptr) sum = sum + shared_weight * shared[i];
+    residual[i] = residual[i] + multiplier * sum;
+  }
+}
+
+void add_scaled(const float* x, float multiplier, int64_t n, float* residual) {
+  for (int64_t i = 0; i < n; ++i) residual[i] = residual[i] + multiplier * x[i];
+}
+
+float sigmoid(float x) {
+  return 1.0f / (1.0f + exp_float(-x));
+}
+
+}  // namespace vitrine::kernels::portable
