@@ -1,0 +1,223 @@
+// The room `checkpoint`: Hugging Face model folders, read and written; the normalised model config.
+//
+// Nothing here trusts a file: every length, offset and shape is checked (overflow too) before it is
+// used. Errors are vitrine::Error with one line that names the file, the field, what was found and
+// what was expected.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "vitrine/core.h"
+#include "vitrine/quant.h"
+
+namespace vitrine {
+
+/// A tensor of a checkpoint. Where a file holds the experts of a layer fused in one 3-D tensor,
+/// `Checkpoint` lists one virtual tensor per expert and projection that points into it:
+///
+///     model.layers.N.block_sparse_moe.input_linear.weight  [E, 2I, H]  (granitemoe)
+///       -> model.layers.N.block_sparse_moe.experts.{e}.gate_proj.weight, .up_proj.weight [I, H]
+///     model.layers.N.block_sparse_moe.output_linear.weight [E, H, I]
+///       -> model.layers.N.block_sparse_moe.experts.{e}.down_proj.weight                  [H, I]
+///     model.layers.N.mlp.experts.gate_up_proj [E, 2I, H], .down_proj [E, H, I]  (transformers 5)
+///       -> model.layers.N.mlp.experts.{e}.gate_proj.weight, .up_proj.weight, .down_proj.weight
+///
+/// The fused tensor itself is then not listed.
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  uint64_t file_offset = 0;  ///< absolute byte offset in the file
+  uint64_t num_bytes = 0;    ///< dtype_size(dtype) * product of shape
+  int file_index = 0;        ///< position in Checkpoint::weight_files()
+  std::string fused_from;    ///< name of the fused tensor in the file; empty for a plain tensor
+};
+
+/// What `quantization_config` says of one module.
+struct QuantizedModule {
+  int bits = 0;
+  int group_size = 0;
+};
+
+/// A Hugging Face model folder, open for reading.
+///
+///     Checkpoint checkpoint = Checkpoint::open("models/fractalmoe-30m");
+///     ModelConfig config = parse_model_config(checkpoint);
+///     std::vector<float> norm = checkpoint.read_f32("model.norm.weight");
+///
+/// Immutable after `open`; any number of threads may read at once (positional reads, no mmap).
+/// Cheap to copy: copies share the open files.
+class VITRINE_API Checkpoint {
+ public:
+  /// Reads config.json and the headers of model.safetensors, or of the shards that
+  /// model.safetensors.index.json names. Weights stay on disk. Throws kIo where a file can't be
+  /// read, kBadFile where its content breaks the format, kUnsupported for a valid dtype or
+  /// quantization that this build can't read.
+  static Checkpoint open(const std::string& folder);
+
+  Checkpoint(const Checkpoint&);
+  Checkpoint& operator=(const Checkpoint&);
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  /// The folder, as given to `open`.
+  const std::string& path() const;
+  /// Text of config.json (valid JSON object).
+  const std::string& config_json() const;
+  /// Text of generation_config.json (valid JSON object); empty where there is none.
+  const std::string& generation_config_json() const;
+  /// Path of tokenizer.json; empty where there is none.
+  const std::string& tokenizer_path() const;
+  /// Paths of the safetensors files, in order of name.
+  const std::vector<std::string>& weight_files() const;
+
+  /// All tensors, in order of name.
+  const std::vector<TensorInfo>& tensors() const;
+  /// The tensor of that name, or null.
+  const TensorInfo* find(std::string_view name) const;
+  /// The tensor of that name. Throws kBadFile naming the folder and the tensor.
+  const TensorInfo& require(std::string_view name) const;
+  /// The tensor of that name, which must have this shape. Throws kBadFile naming both shapes.
+  const TensorInfo& require(std::string_view name, std::span<const int64_t> shape) const;
+
+  /// Reads all bytes of a tensor; `out.size()` must be `info.num_bytes`. Throws kIo.
+  void read(const TensorInfo& info, std::span<std::byte> out) const;
+  /// Reads `out.size()` bytes from `byte_offset` within the tensor. Throws kIo.
+  void read(const TensorInfo& info, uint64_t byte_offset, std::span<std::byte> out) const;
+  /// Reads a F32, F16 or BF16 tensor widened to float32, row-major. Throws kBadFile for a missing
+  /// tensor, kUnsupported for another dtype.
+  std::vector<float> read_f32(std::string_view name) const;
+  std::vector<float> read_f32(const TensorInfo& info) const;
+
+  /// True where config.json has a `quantization_config` (its format was checked by `open`).
+  bool is_quantized() const;
+  /// What the folder's `quantization_config` says of a module ("model.layers.0.self_attn.q_proj");
+  /// nothing where it is ignored, not targeted, or the folder isn't quantized.
+  std::optional<QuantizedModule> quantized_module(std::string_view base_name) const;
+  /// Reads `{base}.weight_packed`, `.weight_scale` and `.weight_shape`; nothing where the folder
+  /// holds no `{base}.weight_packed`. Throws kBadFile where the three disagree with each other or
+  /// with `quantization_config`.
+  std::optional<QuantizedMatrix> read_quantized(std::string_view base_name) const;
+
+  struct Impl;
+
+ private:
+  explicit Checkpoint(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// A model's config.json in one spelling. Every number is range-checked.
+struct ModelConfig {
+  std::string model_type;                  ///< "qwen3_moe", …: not judged here
+  std::vector<std::string> architectures;  ///< `architectures`, may be empty
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;  ///< divides num_heads
+  int64_t head_dim = 0;      ///< even; hidden_size / num_heads where absent
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  bool tie_word_embeddings = false;
+  DType dtype = DType::kF32;  ///< `dtype` / `torch_dtype`
+
+  bool attention_bias = false;     ///< `attention_bias`: q, k, v and o have biases
+  std::optional<bool> qkv_bias;    ///< `qkv_bias` where given: q, k and v only
+  bool mlp_bias = false;           ///< `mlp_bias`
+  std::optional<double> clip_qkv;  ///< olmoe: clamp q, k and v to ±clip_qkv
+
+  int64_t intermediate_size = 0;                ///< of a dense feed-forward block
+  int64_t num_experts = 0;                      ///< 0: a dense model
+  int64_t num_experts_per_token = 0;            ///< top-k
+  int64_t moe_intermediate_size = 0;            ///< of one expert; `intermediate_size` where absent
+  int64_t shared_expert_intermediate_size = 0;  ///< 0: no shared expert
+  std::optional<bool> norm_topk_prob;    ///< where given: divide the top-k weights by their sum
+  int64_t decoder_sparse_step = 1;       ///< layer l is sparse only if (l + 1) % step == 0
+  std::vector<int64_t> mlp_only_layers;  ///< layers that are dense all the same, ascending
+
+  double embedding_multiplier = 1.0;           ///< granite: embedding times this
+  std::optional<double> attention_multiplier;  ///< granite: instead of 1 / sqrt(head_dim)
+  double residual_multiplier = 1.0;            ///< granite: block output times this
+  double logits_scaling = 1.0;                 ///< granite: logits divided by this
+
+  std::optional<int64_t> bos_token_id;
+  std::vector<int64_t> eos_token_ids;  ///< ascending union of config.json, generation_config.json
+
+  /// True where layer `layer` (from 0) has experts in place of a dense feed-forward block.
+  bool is_sparse_layer(int64_t layer) const {
+    if (num_experts <= 0 || (layer + 1) % decoder_sparse_step != 0) return false;
+    for (int64_t dense : mlp_only_layers) {
+      if (dense == layer) return false;
+    }
+    return true;
+  }
+};
+
+/// Normalises config.json and generation_config.json, in older and transformers-5 spelling.
+/// Throws kBadFile for a field that is missing, of the wrong type or out of range, kUnsupported for
+/// a valid one that Vitrine can't run (another activation, a RoPE scaling, a sliding window in
+/// use).
+VITRINE_API ModelConfig parse_model_config(const Checkpoint& checkpoint);
+/// The same from text; the names stand for the files in messages. `generation_config_json` may be
+/// empty.
+VITRINE_API ModelConfig parse_model_config(std::string_view config_json,
+                                           const std::string& config_name,
+                                           std::string_view generation_config_json = {},
+                                           const std::string& generation_config_name = {});
+
+/// Writes one safetensors file: declare all tensors, then write their bytes in any order.
+///
+///     SafetensorsWriter writer("out/model.safetensors");
+///     writer.declare("weight", DType::kF32, {2, 3});
+///     writer.begin({{"format", "pt"}});
+///     writer.write("weight", bytes);
+///     writer.finish();
+///
+/// Bytes go to a temporary file beside the target; `finish` flushes it to disk and renames it over
+/// the target. Without `finish` (an error, an early exit) the temporary file is removed and an
+/// older target stays whole. Not thread-safe.
+class VITRINE_API SafetensorsWriter {
+ public:
+  explicit SafetensorsWriter(std::string path);
+  SafetensorsWriter(SafetensorsWriter&&) noexcept;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
+  ~SafetensorsWriter();
+
+  /// Adds a tensor. Throws kInvalidArgument for a name given twice, a negative or overflowing
+  /// shape, or after `begin`.
+  void declare(const std::string& name, DType dtype, std::vector<int64_t> shape);
+  /// Writes the header. Throws kIo.
+  void begin(const std::vector<std::pair<std::string, std::string>>& metadata = {});
+  /// Writes the next bytes of a tensor (little-endian, row-major), all at once or piece by piece.
+  /// Throws kInvalidArgument for an unknown name or more bytes than declared, kIo.
+  void write(const std::string& name, std::span<const std::byte> bytes);
+  /// Makes the file. Throws kInvalidArgument where a declared tensor isn't complete, kIo.
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Replaces a file's content at once or not at all (temporary file, flush to disk, rename).
+/// Throws kIo.
+VITRINE_API void write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
+VITRINE_API void write_file_atomically(const std::string& path, std::string_view text);
+
+/// The whole of a file of at most `max_bytes`. Throws kIo, or kBadFile where it is larger.
+VITRINE_API std::string read_text_file(const std::string& path, uint64_t max_bytes);
+
+/// SHA-256 of a file's content, 64 lower-case hexadecimal digits. Throws kIo.
+VITRINE_API std::string sha256_of_file(const std::string& path);
+
+}  // namespace vitrine

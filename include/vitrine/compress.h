@@ -1,0 +1,79 @@
+// The room `compress`: from a checkpoint to a smaller one, with a manifest of how it was made.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/core.h"
+
+namespace vitrine {
+
+/// What an evaluation found; goes into the manifest. Perplexities are exp of the mean negative
+/// log-probability (natural log) per token; the divergence is in nats per token.
+struct QuantizeEvaluation {
+  std::string text_name;    ///< what the text is called (a file name, no path)
+  std::string text_sha256;  ///< of its bytes
+  int64_t num_tokens = 0;   ///< tokens that were predicted
+  double source_perplexity = 0.0;
+  double result_perplexity = 0.0;
+  double mean_kl = 0.0;  ///< mean over tokens of KL(source || result)
+};
+
+struct QuantizeOptions {
+  std::string scheme = "int4";  ///< a name of the quant room's registry
+  int group_size = 32;          ///< 32, 64 or 128
+  bool quantize_head = true;    ///< the output head in int8, same group size; false: left as is
+  std::string tool_version;     ///< recorded in the manifest
+  std::string instruction_set;  ///< recorded in the manifest: what this machine ran
+  std::string source_name;      ///< recorded in the manifest; empty: last part of the path
+  /// Called before each tensor (done, total, name). May throw to stop: nothing is left behind.
+  std::function<void(int64_t done, int64_t total, std::string_view tensor)> progress;
+  /// Called with the finished folder (under its temporary name) before the manifest is written and
+  /// the folder takes its place. May throw: nothing is left behind.
+  std::function<std::optional<QuantizeEvaluation>(const std::string& result_folder)> evaluate;
+};
+
+/// One quantized tensor.
+struct QuantizedTensorReport {
+  std::string name;  ///< of the module: "model.layers.0.self_attn.q_proj"
+  int bits = 0;
+  int group_size = 0;
+  double mean_absolute_error = 0.0;
+  double worst_absolute_error = 0.0;
+};
+
+/// One tensor that was copied as it is.
+struct UnquantizedTensorReport {
+  std::string name;    ///< of the tensor
+  std::string reason;  ///< "router", "norm", "embedding", "the group of 128 does not divide 96 …"
+};
+
+struct QuantizeReport {
+  std::vector<QuantizedTensorReport> quantized;
+  std::vector<UnquantizedTensorReport> unquantized;
+  uint64_t source_bytes = 0;  ///< of all tensors read
+  uint64_t result_bytes = 0;  ///< of all tensors written
+  std::optional<QuantizeEvaluation> evaluation;
+};
+
+/// Quantizes the attention, expert, shared-expert and dense feed-forward projections of the
+/// checkpoint folder `in` into the new folder `out`, in compressed-tensors' `pack-quantized`
+/// layout.
+///
+/// Router, norms, biases, embedding and shared_expert_gate stay as they are; the output head
+/// becomes int8 (tied embeddings: a separate `lm_head`, and `tie_word_embeddings` false in the new
+/// config). A matrix whose columns the group doesn't divide stays as it is. config.json,
+/// generation_config.json, tokenizer.json and tokenizer_config.json come along;
+/// `vitrine_manifest.json` says how it was made.
+///
+/// `out` appears whole or not at all. Streams in blocks of rows: memory does not grow with the
+/// model. Throws kInvalidArgument (unknown scheme or group size, `out` exists and isn't empty, `in`
+/// is quantized already), and what Checkpoint::open and the writer throw. Thread-safe.
+VITRINE_API QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,
+                                               const QuantizeOptions& options);
+
+}  // namespace vitrine

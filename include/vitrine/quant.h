@@ -1,0 +1,105 @@
+// The room `quant`: codecs for weights, array in, array out.
+//
+// A scheme says how one weight matrix becomes small integers and scales. Schemes are found by name
+// in a registry; each lives in one file of src/quant. This room reads and writes no file.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/core.h"
+
+namespace vitrine {
+
+/// How a weight matrix is quantized: symmetric, one scale per row and group of columns.
+struct QuantScheme {
+  int bits = 8;         ///< 4 (values -8..7) or 8 (values -128..127)
+  int group_size = 32;  ///< columns that share a scale: 32, 64 or 128
+  bool operator==(const QuantScheme&) const = default;
+};
+
+/// A quantized weight matrix: weight[r][c] ~ values[r][c] * scales[r][c / group_size].
+struct QuantizedMatrix {
+  int bits = 8;
+  int group_size = 32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::vector<int8_t> values;       ///< [rows, cols], row-major, one value a byte
+  std::vector<float> scales;        ///< [rows, cols / group_size], exact in `scale_dtype`
+  DType scale_dtype = DType::kF32;  ///< the dtype of the scales on disk (F32, F16 or BF16)
+};
+
+/// Size of the quantization error of one matrix, over all of its elements.
+struct QuantError {
+  double mean_absolute = 0.0;   ///< mean of |weight - dequantized|
+  double worst_absolute = 0.0;  ///< largest |weight - dequantized|
+};
+
+/// Round-to-nearest quantization of a row-major [rows, cols] matrix.
+///
+/// `weights` holds the matrix widened to float32; `dtype` (F32, F16 or BF16) is what it was stored
+/// in, and every value must be exact in it. Values and scales equal, bit for bit, those of PyPI's
+/// `compressed-tensors` (`calculate_qparams` on the minimum and maximum of each group, then
+/// `quantize`), which computes in the weight's own dtype:
+///
+///     scale = max(|min|, |max|) / ((2^bits - 1) / 2)     rounded to dtype; 0 becomes dtype's
+///     epsilon value = round_half_even(clamp(weight / scale rounded to dtype, -2^(bits-1),
+///     2^(bits-1) - 1))
+///
+/// Throws kInvalidArgument where bits or group size are not among those of QuantScheme, `cols` is
+/// not a multiple of the group size, sizes disagree, or a weight is not finite. Thread-safe.
+VITRINE_API QuantizedMatrix quantize_matrix(std::span<const float> weights, int64_t rows,
+                                            int64_t cols, DType dtype, const QuantScheme& scheme);
+
+/// values * scales in float32, [rows, cols] row-major. Throws kInvalidArgument for sizes that
+/// disagree.
+VITRINE_API std::vector<float> dequantize_matrix(const QuantizedMatrix& matrix);
+
+/// Error of `matrix` against the weights that it was made from ([rows, cols]).
+VITRINE_API QuantError quantization_error(std::span<const float> weights,
+                                          const QuantizedMatrix& matrix);
+
+/// Number of int32 words that a packed row of `cols` values takes: ceil(cols * bits / 32).
+VITRINE_API int64_t packed_words(int64_t cols, int bits);
+
+/// Packs [rows, cols] values as compressed-tensors does: each value plus 2^(bits-1), the first in
+/// the lowest bits of a row's first word; a row starts at a word. Returns [rows, packed_words].
+VITRINE_API std::vector<int32_t> pack_int32(std::span<const int8_t> values, int64_t rows,
+                                            int64_t cols, int bits);
+
+/// The inverse of pack_int32. Throws kInvalidArgument for sizes that disagree.
+VITRINE_API std::vector<int8_t> unpack_int32(std::span<const int32_t> packed, int64_t rows,
+                                             int64_t cols, int bits);
+
+/// One entry of the registry: a named way to quantize a matrix.
+struct QuantMethod {
+  std::string name;         ///< what the user writes: "int8", "int4"
+  std::string description;  ///< one line
+  int bits = 0;             ///< bits of a stored value
+  /// Same contract as quantize_matrix, `group_size` in place of the scheme.
+  QuantizedMatrix (*quantize)(std::span<const float> weights, int64_t rows, int64_t cols,
+                              DType dtype, int group_size) = nullptr;
+};
+
+/// The method of that name. Throws kInvalidArgument naming the ones there are.
+VITRINE_API const QuantMethod& find_quant_method(std::string_view name);
+
+/// All registered methods, ordered by name.
+VITRINE_API std::vector<QuantMethod> quant_methods();
+
+/// float32 to bfloat16 bits, nearest with ties to even; a NaN stays a NaN.
+VITRINE_API uint16_t float_to_bf16(float value);
+/// bfloat16 bits to float32 (exact).
+VITRINE_API float bf16_to_float(uint16_t bits);
+/// float32 to IEEE half bits, nearest with ties to even (subnormals kept, overflow to infinity).
+VITRINE_API uint16_t float_to_f16(float value);
+/// IEEE half bits to float32 (exact).
+VITRINE_API float f16_to_float(uint16_t bits);
+/// Widens `count` elements of F32, F16 or BF16 (little-endian, no alignment needed) to float32.
+/// Throws kUnsupported for another dtype.
+VITRINE_API void widen_to_f32(const void* data, DType dtype, int64_t count, float* out);
+
+}  // namespace vitrine

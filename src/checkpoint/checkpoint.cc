@@ -1,0 +1,257 @@
+#include "vitrine/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "checkpoint_impl.h"
+#include "fused_experts.h"
+#include "safetensors_header.h"
+#include "text.h"
+
+namespace vitrine {
+namespace {
+
+using checkpoint::quote_text;
+using checkpoint::throw_bad_file;
+
+constexpr uint64_t kMaxConfigBytes = 4u << 20;
+constexpr uint64_t kMaxIndexBytes = 32u << 20;
+
+/// Shards are plain names in the folder. A link may lead out of it only into the `blobs` folder of
+/// a Hugging Face cache, whose snapshot folders hold nothing but links.
+void check_shard_path(const std::string& folder, const std::string& shard,
+                      const std::string& index_path) {
+  namespace fs = std::filesystem;
+  const std::string field = index_path + ": weight_map names the file " + quote_text(shard);
+  if (shard.empty() || shard == "." || shard == ".." ||
+      shard.find_first_of(std::string("/\\\0", 3)) != std::string::npos ||
+      !shard.ends_with(".safetensors")) {
+    throw_bad_file(field + "; expected the plain name of a .safetensors file in the same folder");
+  }
+  const fs::path path = fs::path(folder) / shard;
+  std::error_code error;
+  const fs::path target = fs::canonical(path, error);
+  if (error) throw_bad_file(field + ", which is missing; expected it in " + folder);
+  const fs::path root = fs::canonical(folder, error);
+  const fs::path blobs = root.parent_path().filename() == "snapshots"
+                             ? root.parent_path().parent_path() / "blobs"
+                             : fs::path();
+  if (target.parent_path() != root && (blobs.empty() || target.parent_path() != blobs)) {
+    throw_bad_file(field + ", a link that leads out of the folder; expected a file in " + folder);
+  }
+}
+
+/// tensor name -> shard, of model.safetensors.index.json.
+std::map<std::string, std::string> read_index(const std::string& folder,
+                                              const std::string& index_path) {
+  const nlohmann::json index =
+      checkpoint::parse_json_object(read_text_file(index_path, kMaxIndexBytes), index_path);
+  const auto weight_map = index.find("weight_map");
+  if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty()) {
+    throw_bad_file(index_path + ": field 'weight_map' is " +
+                   (weight_map == index.end() ? "missing" : checkpoint::found_text(*weight_map)) +
+                   "; expected an object from tensor to file");
+  }
+  std::map<std::string, std::string> shard_of_tensor;
+  std::set<std::string> checked;
+  for (const auto& [tensor, shard] : weight_map->items()) {
+    if (!shard.is_string()) {
+      throw_bad_file(index_path + ": weight_map of " + quote_text(tensor) + " is " +
+                     checkpoint::found_text(shard) + "; expected a file name");
+    }
+    const auto& name = shard.get_ref<const std::string&>();
+    if (checked.insert(name).second) check_shard_path(folder, name, index_path);
+    shard_of_tensor.emplace(tensor, name);
+  }
+  return shard_of_tensor;
+}
+
+/// Opens the weight files and reads their headers into `impl`.
+void open_weights(const std::string& folder, Checkpoint::Impl& impl) {
+  const std::string single_path = folder + "/model.safetensors";
+  const std::string index_path = folder + "/model.safetensors.index.json";
+  std::map<std::string, std::string> shard_of_tensor;
+  if (checkpoint::file_exists(single_path)) {
+    impl.weight_paths = {single_path};
+  } else if (checkpoint::file_exists(index_path)) {
+    impl.index_path = index_path;
+    shard_of_tensor = read_index(folder, index_path);
+    for (const auto& [tensor, shard] : shard_of_tensor) {
+      impl.weight_paths.push_back(folder + "/" + shard);
+    }
+    std::ranges::sort(impl.weight_paths);
+    const auto repeated = std::ranges::unique(impl.weight_paths);
+    impl.weight_paths.erase(repeated.begin(), repeated.end());
+  } else {
+    throw_bad_file(folder +
+                   ": holds neither model.safetensors nor model.safetensors.index.json; expected a "
+                   "Hugging Face model folder in safetensors format");
+  }
+
+  std::map<std::string, int> file_of_tensor;
+  for (size_t i = 0; i < impl.weight_paths.size(); ++i) {
+    impl.files.emplace_back(impl.weight_paths[i]);
+    auto tensors = checkpoint::read_safetensors_header(impl.files.back(), static_cast<int>(i));
+    for (TensorInfo& info : tensors) {
+      const auto [other, is_new] = file_of_tensor.emplace(info.name, static_cast<int>(i));
+      if (!is_new) {
+        throw_bad_file(impl.weight_paths[i] + ": holds the tensor " + quote_text(info.name) +
+                       " that " + impl.weight_paths[static_cast<size_t>(other->second)] +
+                       " holds too; expected it once");
+      }
+      impl.tensors.push_back(std::move(info));
+    }
+  }
+  for (const auto& [tensor, shard] : shard_of_tensor) {
+    const auto found = file_of_tensor.find(tensor);
+    const std::string path = folder + "/" + shard;
+    if (found == file_of_tensor.end() ||
+        impl.weight_paths[static_cast<size_t>(found->second)] != path) {
+      throw_bad_file(index_path + ": weight_map places the tensor " + quote_text(tensor) + " in " +
+                     quote_text(shard) + ", which doesn't hold it; expected an index that fits");
+    }
+  }
+}
+
+std::string shape_of(std::span<const int64_t> shape) {
+  return checkpoint::shape_text(std::vector<int64_t>(shape.begin(), shape.end()));
+}
+
+}  // namespace
+
+Checkpoint Checkpoint::open(const std::string& folder) {
+  auto impl = std::make_shared<Impl>();
+  impl->path = folder;
+  impl->config_path = folder + "/config.json";
+  impl->config_json = read_text_file(impl->config_path, kMaxConfigBytes);
+  const nlohmann::json config = checkpoint::parse_json_object(impl->config_json, impl->config_path);
+  const checkpoint::Fields fields(config, impl->config_path);
+  if (const auto quantization = fields.object("quantization_config")) {
+    impl->quantization.emplace(*quantization);
+  }
+  const std::string generation_path = folder + "/generation_config.json";
+  if (checkpoint::file_exists(generation_path)) {
+    impl->generation_config_json = read_text_file(generation_path, kMaxConfigBytes);
+    checkpoint::parse_json_object(impl->generation_config_json, generation_path);
+  }
+  const std::string tokenizer_path = folder + "/tokenizer.json";
+  if (checkpoint::file_exists(tokenizer_path)) impl->tokenizer_path = tokenizer_path;
+
+  open_weights(folder, *impl);
+  impl->tensors = checkpoint::split_fused_experts(std::move(impl->tensors), impl->weight_paths);
+  std::ranges::sort(impl->tensors, {}, &TensorInfo::name);
+  const auto repeated = std::ranges::adjacent_find(impl->tensors, {}, &TensorInfo::name);
+  if (repeated != impl->tensors.end()) {  // only a fused tensor can bring a name a second time
+    const TensorInfo& fused = repeated->fused_from.empty() ? *std::next(repeated) : *repeated;
+    throw_bad_file(impl->weight_paths[static_cast<size_t>(fused.file_index)] +
+                   ": the fused tensor " + quote_text(fused.fused_from) + " holds " +
+                   quote_text(fused.name) + ", which stands elsewhere too; expected it once");
+  }
+  return Checkpoint(std::move(impl));
+}
+
+Checkpoint::Checkpoint(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Checkpoint::Checkpoint(const Checkpoint&) = default;
+Checkpoint& Checkpoint::operator=(const Checkpoint&) = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+const std::string& Checkpoint::path() const {
+  return impl_->path;
+}
+const std::string& Checkpoint::config_json() const {
+  return impl_->config_json;
+}
+const std::string& Checkpoint::generation_config_json() const {
+  return impl_->generation_config_json;
+}
+const std::string& Checkpoint::tokenizer_path() const {
+  return impl_->tokenizer_path;
+}
+const std::vector<std::string>& Checkpoint::weight_files() const {
+  return impl_->weight_paths;
+}
+const std::vector<TensorInfo>& Checkpoint::tensors() const {
+  return impl_->tensors;
+}
+
+const TensorInfo* Checkpoint::find(std::string_view name) const {
+  const auto found = std::ranges::lower_bound(
+      impl_->tensors, name, {},
+      [](const TensorInfo& info) -> std::string_view { return info.name; });
+  return found == impl_->tensors.end() || found->name != name ? nullptr : &*found;
+}
+
+const TensorInfo& Checkpoint::require(std::string_view name) const {
+  const TensorInfo* info = find(name);
+  if (info == nullptr) {
+    throw_bad_file(impl_->path + ": tensor " + quote_text(name) +
+                   " is missing; expected it in the weight files (does config.json fit them?)");
+  }
+  return *info;
+}
+
+const TensorInfo& Checkpoint::require(std::string_view name, std::span<const int64_t> shape) const {
+  const TensorInfo& info = require(name);
+  if (!std::ranges::equal(info.shape, shape)) {
+    throw_bad_file(impl_->weight_paths[static_cast<size_t>(info.file_index)] + ": tensor " +
+                   quote_text(name) + " has shape " + shape_of(info.shape) + "; expected " +
+                   shape_of(shape) + " from config.json");
+  }
+  return info;
+}
+
+void Checkpoint::read(const TensorInfo& info, std::span<std::byte> out) const {
+  if (out.size() != info.num_bytes) {
+    throw Error(ErrorKind::kInvalidArgument, "buffer for tensor " + quote_text(info.name) +
+                                                 " has " + std::to_string(out.size()) +
+                                                 " bytes; expected " +
+                                                 std::to_string(info.num_bytes));
+  }
+  read(info, 0, out);
+}
+
+void Checkpoint::read(const TensorInfo& info, uint64_t byte_offset,
+                      std::span<std::byte> out) const {
+  if (byte_offset > info.num_bytes || out.size() > info.num_bytes - byte_offset ||
+      info.file_index < 0 || static_cast<size_t>(info.file_index) >= impl_->files.size()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "read of " + std::to_string(out.size()) + " bytes from byte " +
+                    std::to_string(byte_offset) + " of tensor " + quote_text(info.name) +
+                    " is out of range; expected to stay within " + std::to_string(info.num_bytes));
+  }
+  impl_->files[static_cast<size_t>(info.file_index)].read(info.file_offset + byte_offset, out);
+}
+
+std::vector<float> Checkpoint::read_f32(std::string_view name) const {
+  return read_f32(require(name));
+}
+
+std::vector<float> Checkpoint::read_f32(const TensorInfo& info) const {
+  const size_t element_size = dtype_size(info.dtype);
+  if (info.dtype != DType::kF32 && info.dtype != DType::kF16 && info.dtype != DType::kBF16) {
+    checkpoint::throw_unsupported(impl_->weight_paths[static_cast<size_t>(info.file_index)] +
+                                  ": tensor " + quote_text(info.name) + " has dtype " +
+                                  std::string(dtype_name(info.dtype)) +
+                                  "; expected F32, F16 or BF16");
+  }
+  const size_t count = static_cast<size_t>(info.num_bytes) / element_size;
+  std::vector<float> values(count);
+  if (info.dtype == DType::kF32) {
+    read(info, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  std::vector<std::byte> block(std::min<size_t>(size_t{1} << 20, info.num_bytes));
+  for (size_t done = 0; done < count;) {
+    const size_t next = std::min(count - done, block.size() / element_size);
+    read(info, done * element_size, std::span(block.data(), next * element_size));
+    widen_to_f32(block.data(), info.dtype, static_cast<int64_t>(next), values.data() + done);
+    done += next;
+  }
+  return values;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,27 @@
+// Private to the room: what an open checkpoint holds.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "file_io.h"
+#include "quantization_config.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine {
+
+struct Checkpoint::Impl {
+  std::string path;
+  std::string config_path;
+  std::string index_path;  ///< empty where there is one weight file
+  std::string config_json;
+  std::string generation_config_json;
+  std::string tokenizer_path;
+  std::vector<std::string> weight_paths;     ///< in order of name
+  std::vector<checkpoint::InputFile> files;  ///< as weight_paths
+  std::vector<TensorInfo> tensors;           ///< in order of name
+  std::optional<checkpoint::QuantizationConfig> quantization;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,166 @@
+#include "file_io.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "vitrine/checkpoint.h"
+
+namespace vitrine {
+namespace checkpoint {
+namespace {
+
+[[noreturn]] void throw_io(const std::string& path, const std::string& what, int error) {
+  throw Error(ErrorKind::kIo, path + ": " + what + ": " + std::generic_category().message(error));
+}
+
+void initialise_sodium() {
+  if (sodium_init() < 0) throw Error(ErrorKind::kInternal, "libsodium can't be initialised");
+}
+
+}  // namespace
+
+InputFile::InputFile(std::string path) : path_(std::move(path)) {
+  // O_NONBLOCK: opening a named pipe must fail below, not wait for a writer.
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) throw_io(path_, "can't be opened", errno);
+  struct stat status = {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  const int error = errno;
+  if (!known || !S_ISREG(status.st_mode)) {
+    ::close(descriptor_);
+    if (!known) throw_io(path_, "its size can't be found", error);
+    throw Error(ErrorKind::kIo, path_ + ": is not a regular file; expected one");
+  }
+  size_ = static_cast<uint64_t>(status.st_size);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_) {}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
+  size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t count = ::pread(descriptor_, out.data() + done, out.size() - done,
+                                  static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_io(path_, "can't be read", errno);
+    if (count == 0) {
+      throw Error(ErrorKind::kIo, path_ + ": ends at byte " + std::to_string(offset + done) +
+                                      "; expected " + std::to_string(out.size() - done) +
+                                      " more (did it change while open?)");
+    }
+    done += static_cast<size_t>(count);
+  }
+}
+
+ReplacementFile::ReplacementFile(std::string path) : path_(std::move(path)) {
+  temporary_path_ = path_ + ".tmp-" + random_suffix();
+  descriptor_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw_io(path_, "can't be written", errno);
+}
+
+ReplacementFile::~ReplacementFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_path_.empty()) ::unlink(temporary_path_.c_str());
+}
+
+void ReplacementFile::write(uint64_t offset, std::span<const std::byte> bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = ::pwrite(descriptor_, bytes.data() + done, bytes.size() - done,
+                                   static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_io(path_, "can't be written", errno);
+    done += static_cast<size_t>(count);
+  }
+}
+
+void ReplacementFile::commit() {
+  if (::fsync(descriptor_) != 0) throw_io(path_, "can't be flushed to disk", errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) throw_io(path_, "can't be closed", errno);
+  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+    throw_io(path_, "can't be replaced", errno);
+  }
+  temporary_path_.clear();
+  const std::string folder = std::filesystem::path(path_).parent_path().string();
+  const int folder_descriptor =
+      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder_descriptor >= 0) {  // the rename itself reaches the disk; some systems can't do this
+    ::fsync(folder_descriptor);
+    ::close(folder_descriptor);
+  }
+}
+
+std::string random_suffix() {
+  initialise_sodium();
+  unsigned char random[8];
+  char text[2 * sizeof(random) + 1];
+  randombytes_buf(random, sizeof(random));
+  sodium_bin2hex(text, sizeof(text), random, sizeof(random));
+  return text;
+}
+
+bool file_exists(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0;
+}
+
+}  // namespace checkpoint
+
+void write_file_atomically(const std::string& path, std::span<const std::byte> bytes) {
+  checkpoint::ReplacementFile file(path);
+  file.write(0, bytes);
+  file.commit();
+}
+
+void write_file_atomically(const std::string& path, std::string_view text) {
+  write_file_atomically(path, std::as_bytes(std::span(text.data(), text.size())));
+}
+
+std::string read_text_file(const std::string& path, uint64_t max_bytes) {
+  const checkpoint::InputFile file(path);
+  if (file.size() > max_bytes) {
+    throw Error(ErrorKind::kBadFile, path + ": has " + std::to_string(file.size()) +
+                                         " bytes; expected at most " + std::to_string(max_bytes));
+  }
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+  return text;
+}
+
+std::string sha256_of_file(const std::string& path) {
+  checkpoint::initialise_sodium();
+  const checkpoint::InputFile file(path);
+  crypto_hash_sha256_state state;
+  crypto_hash_sha256_init(&state);
+  std::vector<std::byte> block(size_t{1} << 20);
+  for (uint64_t offset = 0; offset < file.size();) {
+    const auto count = static_cast<size_t>(std::min<uint64_t>(block.size(), file.size() - offset));
+    file.read(offset, std::span(block.data(), count));
+    crypto_hash_sha256_update(&state, reinterpret_cast<const unsigned char*>(block.data()), count);
+    offset += count;
+  }
+  unsigned char digest[crypto_hash_sha256_BYTES];
+  crypto_hash_sha256_final(&state, digest);
+  char text[2 * sizeof(digest) + 1];
+  sodium_bin2hex(text, sizeof(text), digest, sizeof(digest));
+  return text;
+}
+
+}  // namespace vitrine

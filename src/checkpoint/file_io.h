@@ -1,0 +1,58 @@
+// Private to the room: files by descriptor, with errors that name them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "vitrine/core.h"
+
+namespace vitrine::checkpoint {
+
+/// A regular file open for positional reads. Immutable: any number of threads may read.
+class InputFile {
+ public:
+  /// Throws kIo where it can't be opened or isn't a regular file.
+  explicit InputFile(std::string path);
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+  ~InputFile();
+
+  const std::string& path() const { return path_; }
+  uint64_t size() const { return size_; }
+  /// Reads exactly `out.size()` bytes. Throws kIo, also where the file has become shorter.
+  void read(uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  uint64_t size_ = 0;
+};
+
+/// A temporary file beside `path` that takes its place on commit(), and vanishes without it.
+class ReplacementFile {
+ public:
+  /// Throws kIo.
+  explicit ReplacementFile(std::string path);
+  ReplacementFile(const ReplacementFile&) = delete;
+  ReplacementFile& operator=(const ReplacementFile&) = delete;
+  ~ReplacementFile();
+
+  /// Writes at a position. Throws kIo.
+  void write(uint64_t offset, std::span<const std::byte> bytes);
+  /// Flushes to disk and renames. Throws kIo.
+  void commit();
+
+ private:
+  std::string path_;
+  std::string temporary_path_;
+  int descriptor_ = -1;
+};
+
+/// 16 hexadecimal digits that no other process or thread has.
+std::string random_suffix();
+
+bool file_exists(const std::string& path);
+
+}  // namespace vitrine::checkpoint

@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <set>
+
+#include "fields.h"
+#include "text.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine {
+namespace {
+
+using checkpoint::Fields;
+
+// Upper limits far above any published model; products of any three stay within int64.
+constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxVocabulary = 1 << 24;
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxHeads = 8192;
+constexpr int64_t kMaxExperts = 65536;
+constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
+DType parse_dtype(const Fields& fields) {
+  const char* field = fields.find("dtype") != nullptr ? "dtype" : "torch_dtype";
+  std::string name = fields.string(field).value_or("float32");
+  if (name.starts_with("torch.")) name.erase(0, 6);
+  if (name == "float32") return DType::kF32;
+  if (name == "float16") return DType::kF16;
+  if (name == "bfloat16") return DType::kBF16;
+  fields.unsupported(field, "'float32', 'float16' or 'bfloat16'");
+}
+
+void read_attention(const Fields& fields, ModelConfig& config) {
+  config.num_heads = fields.required_integer("num_attention_heads", 1, kMaxHeads);
+  config.num_kv_heads =
+      fields.integer("num_key_value_heads", 1, kMaxHeads).value_or(config.num_heads);
+  if (config.num_heads % config.num_kv_heads != 0) {
+    fields.bad("num_key_value_heads",
+               "a divisor of num_attention_heads (" + std::to_string(config.num_heads) + ")");
+  }
+  if (const auto head_dim = fields.integer("head_dim", 1, kMaxWidth)) {
+    config.head_dim = *head_dim;
+    if (config.head_dim % 2 != 0) fields.bad("head_dim", "an even number (RoPE turns pairs)");
+  } else {
+    if (config.hidden_size % config.num_heads != 0 ||
+        (config.hidden_size / config.num_heads) % 2 != 0) {
+      fields.bad("hidden_size", "an even multiple of num_attention_heads (" +
+                                    std::to_string(config.num_heads) + "), or a head_dim");
+    }
+    config.head_dim = config.hidden_size / config.num_heads;
+  }
+  if (config.head_dim > kMaxWidth / config.num_heads) {
+    fields.bad(fields.find("head_dim") != nullptr ? "head_dim" : "num_attention_heads",
+               "heads times head_dim of at most " + std::to_string(kMaxWidth));
+  }
+  config.attention_bias = fields.boolean("attention_bias").value_or(false);
+  config.qkv_bias = fields.boolean("qkv_bias");
+  config.clip_qkv = fields.number("clip_qkv", 1e-6, 1e9);
+  config.attention_multiplier = fields.number("attention_multiplier", 1e-9, 1e9);
+}
+
+void check_rope_type(const Fields& rope, std::string_view field) {
+  const auto type = rope.string(field);
+  if (type && *type != "default" && *type != "none") {
+    rope.unsupported(field, "'default' (scaled RoPE is not supported)");
+  }
+}
+
+void check_whole_rotation(const Fields& fields) {
+  const auto factor = fields.number("partial_rotary_factor", 0.0, 1.0);
+  if (factor && *factor != 1.0) fields.unsupported("partial_rotary_factor", "1 (whole heads)");
+}
+
+void read_rope(const Fields& fields, ModelConfig& config) {
+  constexpr double kMaxTheta = 1e15;
+  const auto theta = fields.number("rope_theta", 1.0, kMaxTheta);
+  // transformers' own default where a published config leaves it out.
+  config.rope_theta = theta.value_or(config.model_type == "mixtral" ? 1e6 : 1e4);
+  check_whole_rotation(fields);
+  if (const auto scaling = fields.object("rope_scaling")) {
+    check_rope_type(*scaling, "rope_type");
+    check_rope_type(*scaling, "type");
+    check_whole_rotation(*scaling);
+  }
+  if (const auto rope = fields.object("rope_parameters")) {
+    for (const auto& [name, value] : fields.find("rope_parameters")->items()) {
+      if (value.is_object()) rope->unsupported(name, "one set of RoPE parameters for all layers");
+    }
+    check_rope_type(*rope, "rope_type");
+    check_rope_type(*rope, "type");
+    check_whole_rotation(*rope);
+    if (const auto inner = rope->number("rope_theta", 1.0, kMaxTheta)) {
+      if (theta && *theta != *inner) {
+        rope->bad("rope_theta", "the same as the field 'rope_theta' outside");
+      }
+      config.rope_theta = *inner;
+    }
+  }
+}
+
+/// Vitrine's attention sees all earlier positions: a window that some layer would use is refused.
+void check_sliding_window(const Fields& fields, const ModelConfig& config) {
+  const std::vector<std::string> layer_types = fields.strings("layer_types");
+  bool has_sliding_layer = false;
+  for (const std::string& type : layer_types) {
+    if (type == "sliding_attention") {
+      has_sliding_layer = true;
+    } else if (type != "full_attention") {
+      throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'layer_types' holds " +
+                                               checkpoint::quote_text(type) +
+                                               "; expected 'full_attention' only");
+    }
+  }
+  const auto window = fields.integer("sliding_window", 0, INT64_MAX);
+  const auto use_window = fields.boolean("use_sliding_window");
+  const auto first_layer = fields.integer("max_window_layers", 0, INT64_MAX);
+  if (!window || *window == 0 || *window >= config.max_position_embeddings) return;
+  if (use_window.has_value() && !*use_window) return;
+  if (!layer_types.empty() && !has_sliding_layer) return;
+  if (layer_types.empty() && use_window && first_layer && *first_layer >= config.num_layers) return;
+  fields.unsupported("sliding_window", "null (sliding windows are not supported)");
+}
+
+void read_feed_forward(const Fields& fields, ModelConfig& config) {
+  config.num_experts =
+      fields.integer({"num_experts", "num_local_experts", "n_routed_experts"}, 0, kMaxExperts)
+          .value_or(0);
+  config.intermediate_size = fields.integer("intermediate_size", 1, kMaxWidth).value_or(0);
+  config.mlp_bias = fields.boolean("mlp_bias").value_or(false);
+  if (config.num_experts == 0) {
+    if (config.intermediate_size == 0) fields.required_integer("intermediate_size", 1, kMaxWidth);
+    return;
+  }
+  config.num_experts_per_token =
+      fields.required_integer("num_experts_per_tok", 1, config.num_experts);
+  config.moe_intermediate_size =
+      fields.integer("moe_intermediate_size", 1, kMaxWidth).value_or(config.intermediate_size);
+  if (config.moe_intermediate_size == 0) {
+    fields.required_integer("moe_intermediate_size", 1, kMaxWidth);
+  }
+  config.shared_expert_intermediate_size =
+      fields.integer("shared_expert_intermediate_size", 0, kMaxWidth).value_or(0);
+  config.norm_topk_prob = fields.boolean("norm_topk_prob");
+  // These two have no such field: they always give weights that sum to one.
+  if (config.model_type == "mixtral" || config.model_type == "granitemoe") {
+    config.norm_topk_prob = true;
+  }
+  config.decoder_sparse_step = fields.integer("decoder_sparse_step", 1, kMaxLayers).value_or(1);
+  config.mlp_only_layers = fields.integers("mlp_only_layers", 0, config.num_layers - 1, kMaxLayers);
+  std::ranges::sort(config.mlp_only_layers);
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    if (!config.is_sparse_layer(layer) && config.intermediate_size == 0) {
+      fields.bad("intermediate_size",
+                 "the size of the dense feed-forward block of layer " + std::to_string(layer));
+    }
+  }
+}
+
+}  // namespace
+
+ModelConfig parse_model_config(std::string_view config_json, const std::string& config_name,
+                               std::string_view generation_config_json,
+                               const std::string& generation_config_name) {
+  const nlohmann::json json = checkpoint::parse_json_object(config_json, config_name);
+  const Fields fields(json, config_name);
+  ModelConfig config;
+  const auto model_type = fields.string("model_type");
+  if (!model_type || model_type->empty()) fields.bad("model_type", "the architecture's name");
+  config.model_type = *model_type;
+  config.architectures = fields.strings("architectures");
+  config.vocab_size = fields.required_integer("vocab_size", 1, kMaxVocabulary);
+  config.hidden_size = fields.required_integer("hidden_size", 1, kMaxWidth);
+  config.num_layers = fields.required_integer("num_hidden_layers", 1, kMaxLayers);
+  config.max_position_embeddings =
+      fields.required_integer("max_position_embeddings", 1, kMaxPositions);
+  const auto epsilon = fields.number("rms_norm_eps", 0.0, 1.0);
+  if (!epsilon || *epsilon == 0.0) fields.bad("rms_norm_eps", "a number above 0, at most 1");
+  config.rms_norm_eps = *epsilon;
+  config.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
+  config.dtype = parse_dtype(fields);
+  if (fields.string("hidden_act").value_or("silu") != "silu") {
+    fields.unsupported("hidden_act", "'silu'");
+  }
+  read_attention(fields, config);
+  read_rope(fields, config);
+  check_sliding_window(fields, config);
+  read_feed_forward(fields, config);
+  config.embedding_multiplier = fields.number("embedding_multiplier", 1e-9, 1e9).value_or(1.0);
+  config.residual_multiplier = fields.number("residual_multiplier", 1e-9, 1e9).value_or(1.0);
+  config.logits_scaling = fields.number("logits_scaling", 1e-9, 1e9).value_or(1.0);
+
+  std::set<int64_t> end_ids;
+  const auto read_ids = [&](const Fields& from) {
+    constexpr size_t kMaxIds = 1024;
+    for (int64_t id : from.integers("eos_token_id", 0, config.vocab_size - 1, kMaxIds)) {
+      end_ids.insert(id);
+    }
+    const auto begin_ids = from.integers("bos_token_id", 0, config.vocab_size - 1, 1);
+    if (!config.bos_token_id && !begin_ids.empty()) config.bos_token_id = begin_ids[0];
+  };
+  read_ids(fields);
+  if (!generation_config_json.empty()) {
+    const nlohmann::json generation =
+        checkpoint::parse_json_object(generation_config_json, generation_config_name);
+    read_ids(Fields(generation, generation_config_name));
+  }
+  config.eos_token_ids.assign(end_ids.begin(), end_ids.end());
+  return config;
+}
+
+ModelConfig parse_model_config(const Checkpoint& checkpoint) {
+  return parse_model_config(checkpoint.config_json(), checkpoint.path() + "/config.json",
+                            checkpoint.generation_config_json(),
+                            checkpoint.path() + "/generation_config.json");
+}
+
+}  // namespace vitrine

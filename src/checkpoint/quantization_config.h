@@ -1,0 +1,53 @@
+// Private to the room: `quantization_config` of config.json, as compressed-tensors writes it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fields.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine::checkpoint {
+
+/// A module name to compare with: equal, or a regular expression ("re:…") that must match from the
+/// name's start, as Python's `re.match`. Immutable, thread-safe.
+class NamePattern {
+ public:
+  /// Throws kBadFile naming `place` for an expression that can't be compiled.
+  NamePattern(const std::string& text, const std::string& place);
+  /// Throws kUnsupported where the expression takes too many steps.
+  bool matches(std::string_view name) const;
+  bool is_expression() const { return code_ != nullptr; }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  std::string place_;
+  std::shared_ptr<const void> code_;  ///< pcre2_code
+};
+
+/// The groups of a `pack-quantized` folder.
+class QuantizationConfig {
+ public:
+  /// Throws kBadFile for a broken one, kUnsupported for a valid one that Vitrine can't read.
+  explicit QuantizationConfig(const Fields& fields);
+
+  /// What applies to a linear module of that name. As compressed-tensors decides: ignored modules
+  /// first, then exact names, then expressions, then the class "Linear".
+  std::optional<QuantizedModule> find(std::string_view module_name) const;
+
+ private:
+  struct Target {
+    NamePattern pattern;
+    QuantizedModule scheme;
+  };
+  void read_group(const Fields& group);
+
+  std::vector<NamePattern> ignore_;
+  std::vector<Target> targets_;
+};
+
+}  // namespace vitrine::checkpoint

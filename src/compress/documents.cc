@@ -1,0 +1,111 @@
+#include "documents.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace vitrine::compress {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json config_group(const std::string& target, int bits, int group_size) {
+  return {{"targets", {target}},
+          {"weights",
+           {{"num_bits", bits},
+            {"type", "int"},
+            {"symmetric", true},
+            {"group_size", group_size},
+            {"strategy", "group"},
+            {"dynamic", false}}},
+          {"input_activations", nullptr},
+          {"output_activations", nullptr},
+          {"format", "pack-quantized"}};
+}
+
+Json file_records(const std::vector<FileRecord>& files) {
+  Json records = Json::array();
+  for (const FileRecord& file : files) {
+    records.push_back({{"name", file.name}, {"bytes", file.num_bytes}, {"sha256", file.sha256}});
+  }
+  return records;
+}
+
+/// A file name that isn't UTF-8 is written with replacement characters rather than refused.
+std::string dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePlan& plan,
+                                  const QuantizeOptions& options) {
+  Json config = Json::parse(checkpoint.config_json());
+  const int bits = find_quant_method(options.scheme).bits;
+  Json groups = Json::object();
+  groups["group_0"] = config_group("Linear", bits, options.group_size);
+  // An exact name goes before the class, for compressed-tensors and vLLM alike.
+  if (plan.head_method != nullptr && plan.head_method->bits != bits) {
+    groups["group_1"] = config_group("lm_head", plan.head_method->bits, options.group_size);
+  }
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"}, {"format", "pack-quantized"},
+      {"quantization_status", "compressed"},  {"config_groups", groups},
+      {"ignore", plan.ignored_modules},       {"kv_cache_scheme", nullptr},
+      {"global_compression_ratio", nullptr},  {"sparsity_config", Json::object()},
+      {"transform_config", Json::object()}};
+  if (plan.unties_head) config["tie_word_embeddings"] = false;
+  return dump(config);
+}
+
+FileRecord record_file(const std::string& folder, const std::string& name) {
+  const std::string path = folder + "/" + name;
+  std::error_code error;
+  const auto num_bytes = std::filesystem::file_size(path, error);
+  if (error) throw Error(ErrorKind::kIo, path + ": can't be read: " + error.message());
+  return {name, num_bytes, sha256_of_file(path)};
+}
+
+std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& options,
+                          const QuantizeReport& report, const std::string& source_name,
+                          const std::vector<FileRecord>& source_files,
+                          const std::vector<FileRecord>& result_files) {
+  Json manifest;
+  manifest["schema"] = "vitrine-manifest";
+  manifest["schema_version"] = 1;
+  manifest["tool"] = {{"name", "vitrine"}, {"version", options.tool_version}};
+  manifest["instruction_set"] = options.instruction_set;
+  manifest["source"] = {{"name", source_name}, {"files", file_records(source_files)}};
+  manifest["result"] = {{"files", file_records(result_files)}};
+  manifest["scheme"] = {
+      {"name", options.scheme},
+      {"bits", find_quant_method(options.scheme).bits},
+      {"group_size", options.group_size},
+      {"symmetric", true},
+      {"rounding", "nearest"},
+      {"head_bits", plan.head_method != nullptr ? Json(plan.head_method->bits) : Json(nullptr)}};
+  manifest["tensor_bytes"] = {{"source", report.source_bytes}, {"result", report.result_bytes}};
+  Json& quantized = manifest["quantized"] = Json::object();
+  for (const QuantizedTensorReport& tensor : report.quantized) {
+    quantized[tensor.name] = {{"bits", tensor.bits},
+                              {"group_size", tensor.group_size},
+                              {"mean_absolute_error", tensor.mean_absolute_error},
+                              {"worst_absolute_error", tensor.worst_absolute_error}};
+  }
+  Json& unquantized = manifest["unquantized"] = Json::object();
+  for (const UnquantizedTensorReport& tensor : report.unquantized) {
+    unquantized[tensor.name] = tensor.reason;
+  }
+  manifest["evaluation"] = nullptr;
+  if (report.evaluation) {
+    const QuantizeEvaluation& evaluation = *report.evaluation;
+    manifest["evaluation"] = {
+        {"text", {{"name", evaluation.text_name}, {"sha256", evaluation.text_sha256}}},
+        {"num_tokens", evaluation.num_tokens},
+        {"source_perplexity", evaluation.source_perplexity},
+        {"result_perplexity", evaluation.result_perplexity},
+        {"mean_kl", evaluation.mean_kl}};
+  }
+  return dump(manifest);
+}
+
+}  // namespace vitrine::compress

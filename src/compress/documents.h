@@ -1,0 +1,30 @@
+// Private to the room: the JSON files of a quantized folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan.h"
+
+namespace vitrine::compress {
+
+/// The source's config.json with `quantization_config` as compressed-tensors writes it.
+std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePlan& plan,
+                                  const QuantizeOptions& options);
+
+/// A file that took part, for the manifest.
+struct FileRecord {
+  std::string name;
+  uint64_t num_bytes = 0;
+  std::string sha256;
+};
+
+/// Size and SHA-256 of `folder/name`. Throws kIo.
+FileRecord record_file(const std::string& folder, const std::string& name);
+
+std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& options,
+                          const QuantizeReport& report, const std::string& source_name,
+                          const std::vector<FileRecord>& source_files,
+                          const std::vector<FileRecord>& result_files);
+
+}  // namespace vitrine::compress

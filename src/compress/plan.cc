@@ -1,0 +1,124 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <array>
+
+namespace vitrine::compress {
+namespace {
+
+constexpr std::string_view kHeadTensor = "lm_head.weight";
+constexpr std::string_view kEmbeddingTensor = "model.embed_tokens.weight";
+constexpr std::string_view kWeight = ".weight";
+
+bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> suffixes) {
+  return std::ranges::any_of(suffixes, [&](auto suffix) { return name.ends_with(suffix); });
+}
+
+bool is_projection(std::string_view name) {
+  return name.starts_with("model.layers.") &&
+         (ends_with_any(name,
+                        {".q_proj.weight", ".k_proj.weight", ".v_proj.weight", ".o_proj.weight",
+                         ".gate_proj.weight", ".up_proj.weight", ".down_proj.weight"}) ||
+          (name.find(".experts.") != name.npos &&
+           ends_with_any(name, {".w1.weight", ".w2.weight", ".w3.weight"})));
+}
+
+/// A linear module that compressed-tensors' target "Linear" would cover.
+bool is_other_linear(std::string_view name) {
+  return ends_with_any(name, {".gate.weight", ".router.layer.weight", ".router.weight",
+                              ".shared_expert_gate.weight"});
+}
+
+std::string reason_to_copy(const TensorInfo& info) {
+  const std::string_view name = info.name;
+  if (name == kEmbeddingTensor) return "embedding";
+  if (name.ends_with(".shared_expert_gate.weight")) return "shared expert gate";
+  if (is_other_linear(name)) return "router";
+  if (ends_with_any(name, {".bias"})) return "bias";
+  if (ends_with_any(name, {"norm.weight"})) return "norm";
+  return "not a projection";
+}
+
+/// Why a matrix can't be quantized; empty where it can.
+std::string obstacle(const TensorInfo& info, int group_size) {
+  if (info.shape.size() != 2) return "not a matrix";
+  if (info.dtype != DType::kF32 && info.dtype != DType::kF16 && info.dtype != DType::kBF16) {
+    return "dtype " + std::string(dtype_name(info.dtype));
+  }
+  if (info.shape[1] % group_size != 0) {
+    return "the group of " + std::to_string(group_size) + " does not divide its " +
+           std::to_string(info.shape[1]) + " columns";
+  }
+  return "";
+}
+
+std::string module_of(std::string_view tensor) {
+  return std::string(tensor.substr(0, tensor.size() - kWeight.size()));
+}
+
+}  // namespace
+
+QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options) {
+  if (checkpoint.is_quantized()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                checkpoint.path() +
+                    "/config.json: field 'quantization_config' says that the model "
+                    "is quantized already; expected a float model");
+  }
+  const QuantMethod& method = find_quant_method(options.scheme);
+  const QuantMethod& head_method = find_quant_method("int8");
+  const std::array kGroupSizes = {32, 64, 128};
+  if (std::ranges::find(kGroupSizes, options.group_size) == kGroupSizes.end()) {
+    throw Error(ErrorKind::kInvalidArgument, "group size " + std::to_string(options.group_size) +
+                                                 " is unknown; expected 32, 64 or 128");
+  }
+  const bool is_tied = parse_model_config(checkpoint).tie_word_embeddings;
+
+  QuantizePlan plan;
+  bool has_projection = false;
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    const bool is_head = info.name == kHeadTensor;
+    // With tied embeddings the model never reads a head of its own.
+    if (is_head && is_tied) continue;
+    PlannedTensor planned{&info, "", nullptr, ""};
+    if (is_projection(info.name) || is_head) {
+      planned.reason = is_head && !options.quantize_head ? "output head kept on request"
+                                                         : obstacle(info, options.group_size);
+      planned.module = module_of(info.name);
+      if (planned.reason.empty()) {
+        planned.method = is_head ? &head_method : &method;
+        if (is_head) plan.head_method = planned.method;
+        has_projection |= !is_head;
+      } else {
+        plan.ignored_modules.push_back(planned.module);
+      }
+    } else {
+      planned.reason = reason_to_copy(info);
+      if (is_other_linear(info.name)) plan.ignored_modules.push_back(module_of(info.name));
+    }
+    plan.tensors.push_back(std::move(planned));
+  }
+  if (is_tied) {
+    const TensorInfo& embedding = checkpoint.require(kEmbeddingTensor);
+    const bool can_quantize =
+        options.quantize_head && obstacle(embedding, options.group_size).empty();
+    if (can_quantize) {
+      plan.head_method = &head_method;
+      plan.unties_head = true;
+      plan.tensors.push_back({&embedding, module_of(kHeadTensor), &head_method, ""});
+    } else {
+      plan.ignored_modules.push_back(module_of(kHeadTensor));
+    }
+  }
+  if (!has_projection) {
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        checkpoint.path() + ": no projection can be quantized in groups of " +
+            std::to_string(options.group_size) +
+            "; expected attention or feed-forward matrices whose columns the group divides");
+  }
+  std::ranges::sort(plan.ignored_modules);
+  return plan;
+}
+
+}  // namespace vitrine::compress

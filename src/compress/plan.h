@@ -1,0 +1,32 @@
+// Private to the room: which tensors of a checkpoint are quantized, and why the others are not.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "vitrine/checkpoint.h"
+#include "vitrine/compress.h"
+#include "vitrine/quant.h"
+
+namespace vitrine::compress {
+
+/// What becomes of one tensor of the source.
+struct PlannedTensor {
+  const TensorInfo* source = nullptr;   ///< in Checkpoint::tensors()
+  std::string module;                   ///< quantized: the module's name in the result
+  const QuantMethod* method = nullptr;  ///< null: copied as it is
+  std::string reason;                   ///< copied: why
+};
+
+struct QuantizePlan {
+  std::vector<PlannedTensor> tensors;
+  std::vector<std::string> ignored_modules;  ///< linear modules that stay float, in order of name
+  const QuantMethod* head_method = nullptr;  ///< null: the head stays as it is
+  bool unties_head = false;  ///< the head was the embedding and becomes a matrix of its own
+};
+
+/// Throws what parse_model_config and find_quant_method throw, and kInvalidArgument where nothing
+/// can be quantized.
+QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options);
+
+}  // namespace vitrine::compress

@@ -1,0 +1,238 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include "documents.h"
+#include "plan.h"
+#include "vitrine/compress.h"
+
+namespace vitrine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kBlockBytes = 16u << 20;  // of float32 weights, or of copied bytes
+constexpr uint64_t kMaxSideFileBytes = 512u << 20;
+
+/// A folder beside `out` that takes its place on commit(), and vanishes without it.
+class ReplacementFolder {
+ public:
+  explicit ReplacementFolder(const std::string& out) {
+    target_ = fs::path(out).lexically_normal();
+    if (!target_.has_filename()) target_ = target_.parent_path();
+    refuse_occupied_target();
+    std::random_device random;
+    temporary_ = target_.parent_path() / ("." + target_.filename().string() + ".tmp-" +
+                                          std::to_string(random()) + std::to_string(random()));
+    std::error_code error;
+    if (!fs::create_directory(temporary_, error)) fail("can't be made", error);
+  }
+  ReplacementFolder(const ReplacementFolder&) = delete;
+  ReplacementFolder& operator=(const ReplacementFolder&) = delete;
+  ~ReplacementFolder() {
+    std::error_code ignored;
+    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+  }
+
+  std::string path() const { return temporary_.string(); }
+
+  void commit() {
+    refuse_occupied_target();
+    std::error_code error;
+    fs::rename(temporary_, target_, error);
+    if (error) fail("can't be made", error);
+    temporary_.clear();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what, const std::error_code& error) const {
+    throw Error(ErrorKind::kIo, target_.string() + ": " + what + ": " + error.message());
+  }
+
+  void refuse_occupied_target() const {
+    std::error_code error;
+    const fs::file_status status = fs::symlink_status(target_, error);
+    if (!fs::exists(status)) return;
+    const bool is_free = fs::is_directory(status) && fs::is_empty(target_, error) && !error;
+    if (!is_free) {
+      throw Error(
+          ErrorKind::kInvalidArgument,
+          target_.string() + ": exists and isn't an empty folder; expected a new or empty one");
+    }
+  }
+
+  fs::path target_;
+  fs::path temporary_;
+};
+
+/// Scales in the bytes of their dtype.
+std::vector<std::byte> scale_bytes(const QuantizedMatrix& matrix) {
+  const size_t size = dtype_size(matrix.scale_dtype);
+  std::vector<std::byte> bytes(matrix.scales.size() * size);
+  for (size_t i = 0; i < matrix.scales.size(); ++i) {
+    const float scale = matrix.scales[i];
+    if (matrix.scale_dtype == DType::kF32) {
+      std::memcpy(bytes.data() + i * size, &scale, size);
+    } else {
+      const uint16_t bits =
+          matrix.scale_dtype == DType::kF16 ? float_to_f16(scale) : float_to_bf16(scale);
+      std::memcpy(bytes.data() + i * size, &bits, size);
+    }
+  }
+  return bytes;
+}
+
+void declare_quantized(SafetensorsWriter& writer, const compress::PlannedTensor& planned,
+                       int group_size) {
+  const TensorInfo& source = *planned.source;
+  const int64_t rows = source.shape[0];
+  const int64_t cols = source.shape[1];
+  writer.declare(planned.module + ".weight_packed", DType::kI32,
+                 {rows, packed_words(cols, planned.method->bits)});
+  writer.declare(planned.module + ".weight_scale", source.dtype, {rows, cols / group_size});
+  writer.declare(planned.module + ".weight_shape", DType::kI64, {2});
+}
+
+/// Quantizes one matrix in blocks of rows (a row's groups are its own, so blocks change nothing).
+QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsWriter& writer,
+                                      const compress::PlannedTensor& planned, int group_size) {
+  const TensorInfo& source = *planned.source;
+  const int64_t rows = source.shape[0];
+  const int64_t cols = source.shape[1];
+  const auto row_bytes = static_cast<uint64_t>(cols) * dtype_size(source.dtype);
+  const int64_t block_rows = std::max<int64_t>(
+      1, static_cast<int64_t>(kBlockBytes / sizeof(float)) / std::max<int64_t>(1, cols));
+  QuantizedTensorReport report{planned.module, planned.method->bits, group_size, 0.0, 0.0};
+  double error_sum = 0.0;
+  std::vector<std::byte> raw;
+  std::vector<float> weights;
+  for (int64_t row = 0; row < rows; row += block_rows) {
+    const int64_t count = std::min(block_rows, rows - row);
+    raw.resize(static_cast<size_t>(count) * row_bytes);
+    weights.resize(static_cast<size_t>(count * cols));
+    checkpoint.read(source, static_cast<uint64_t>(row) * row_bytes, raw);
+    widen_to_f32(raw.data(), source.dtype, count * cols, weights.data());
+    QuantizedMatrix matrix;
+    try {
+      matrix = planned.method->quantize(weights, count, cols, source.dtype, group_size);
+    } catch (const Error& error) {  // sizes fit by the plan: what is left is the file's content
+      throw Error(ErrorKind::kBadFile,
+                  checkpoint.weight_files()[static_cast<size_t>(source.file_index)] + ": tensor '" +
+                      source.name + "' from row " + std::to_string(row) + ": " + error.what());
+    }
+    const QuantError error = quantization_error(weights, matrix);
+    error_sum += error.mean_absolute * static_cast<double>(weights.size());
+    report.worst_absolute_error = std::max(report.worst_absolute_error, error.worst_absolute);
+    const std::vector<int32_t> packed = pack_int32(matrix.values, count, cols, matrix.bits);
+    writer.write(planned.module + ".weight_packed", std::as_bytes(std::span(packed)));
+    writer.write(planned.module + ".weight_scale", scale_bytes(matrix));
+  }
+  const int64_t shape[2] = {rows, cols};
+  writer.write(planned.module + ".weight_shape", std::as_bytes(std::span(shape)));
+  if (rows > 0 && cols > 0) {
+    report.mean_absolute_error =
+        error_sum / (static_cast<double>(rows) * static_cast<double>(cols));
+  }
+  return report;
+}
+
+void copy_tensor(const Checkpoint& checkpoint, SafetensorsWriter& writer, const TensorInfo& info) {
+  std::vector<std::byte> block;
+  for (uint64_t done = 0; done < info.num_bytes; done += block.size()) {
+    block.resize(std::min(kBlockBytes, info.num_bytes - done));
+    checkpoint.read(info, done, block);
+    writer.write(info.name, block);
+  }
+}
+
+uint64_t quantized_bytes(const compress::PlannedTensor& planned, int group_size) {
+  const auto rows = static_cast<uint64_t>(planned.source->shape[0]);
+  const auto cols = static_cast<uint64_t>(planned.source->shape[1]);
+  return rows *
+             static_cast<uint64_t>(packed_words(planned.source->shape[1], planned.method->bits)) *
+             4 +
+         rows * (cols / static_cast<uint64_t>(group_size)) * dtype_size(planned.source->dtype) + 16;
+}
+
+QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::QuantizePlan& plan,
+                             const QuantizeOptions& options, const std::string& path) {
+  SafetensorsWriter writer(path);
+  QuantizeReport report;
+  for (const compress::PlannedTensor& planned : plan.tensors) {
+    if (planned.method != nullptr) {
+      declare_quantized(writer, planned, options.group_size);
+      report.result_bytes += quantized_bytes(planned, options.group_size);
+    } else {
+      writer.declare(planned.source->name, planned.source->dtype, planned.source->shape);
+      report.result_bytes += planned.source->num_bytes;
+    }
+  }
+  for (const TensorInfo& info : checkpoint.tensors()) report.source_bytes += info.num_bytes;
+  writer.begin({{"format", "pt"}});
+  const auto total = static_cast<int64_t>(plan.tensors.size());
+  for (int64_t done = 0; done < total; ++done) {
+    const compress::PlannedTensor& planned = plan.tensors[static_cast<size_t>(done)];
+    if (options.progress) options.progress(done, total, planned.source->name);
+    if (planned.method != nullptr) {
+      report.quantized.push_back(write_quantized(checkpoint, writer, planned, options.group_size));
+    } else {
+      copy_tensor(checkpoint, writer, *planned.source);
+      report.unquantized.push_back({planned.source->name, planned.reason});
+    }
+  }
+  writer.finish();
+  return report;
+}
+
+std::string last_part(const std::string& path) {
+  fs::path name = fs::path(path).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();
+  return name.filename().string();
+}
+
+}  // namespace
+
+QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,
+                                   const QuantizeOptions& options) {
+  const Checkpoint checkpoint = Checkpoint::open(in);
+  const compress::QuantizePlan plan = compress::plan_quantization(checkpoint, options);
+  ReplacementFolder folder(out);
+
+  QuantizeReport report =
+      write_weights(checkpoint, plan, options, folder.path() + "/model.safetensors");
+  write_file_atomically(folder.path() + "/config.json",
+                        compress::quantized_config_json(checkpoint, plan, options));
+  std::vector<std::string> source_names = {"config.json"};
+  std::vector<std::string> result_names = {"config.json", "model.safetensors"};
+  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    const std::string path = in + "/" + name;
+    std::error_code error;
+    if (!fs::exists(path, error)) continue;
+    write_file_atomically(folder.path() + "/" + name, read_text_file(path, kMaxSideFileBytes));
+    source_names.emplace_back(name);
+    result_names.emplace_back(name);
+  }
+  for (const std::string& path : checkpoint.weight_files()) {
+    source_names.push_back(fs::path(path).filename().string());
+  }
+  if (options.evaluate) report.evaluation = options.evaluate(folder.path());
+
+  std::vector<compress::FileRecord> source_files;
+  std::vector<compress::FileRecord> result_files;
+  for (const std::string& name : source_names) {
+    source_files.push_back(compress::record_file(in, name));
+  }
+  for (const std::string& name : result_names) {
+    result_files.push_back(compress::record_file(folder.path(), name));
+  }
+  const std::string source_name = options.source_name.empty() ? last_part(in) : options.source_name;
+  write_file_atomically(
+      folder.path() + "/vitrine_manifest.json",
+      compress::manifest_json(plan, options, report, source_name, source_files, result_files));
+  folder.commit();
+  return report;
+}
+
+}  // namespace vitrine

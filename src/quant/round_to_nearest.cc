@@ -1,0 +1,116 @@
+#include "round_to_nearest.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace vitrine {
+namespace quant {
+namespace {
+
+/// float32 rounded to what `dtype` can hold.
+float round_to_dtype(float value, DType dtype) {
+  switch (dtype) {
+    case DType::kBF16: return bf16_to_float(float_to_bf16(value));
+    case DType::kF16: return f16_to_float(float_to_f16(value));
+    default: return value;
+  }
+}
+
+/// torch.finfo(dtype).eps: compressed-tensors' scale of a group of zeros.
+float dtype_epsilon(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16: return 0x1p-7f;
+    case DType::kF16: return 0x1p-10f;
+    default: return 0x1p-23f;
+  }
+}
+
+/// nearbyint for |value| < 2^22 in the default rounding mode, without depending on that mode.
+float round_half_even(float value) {
+  const float below = std::floor(value);
+  const float rest = value - below;  // exact: |value| is small
+  if (rest < 0.5f) return below;
+  if (rest > 0.5f) return below + 1.0f;
+  return std::fmod(below, 2.0f) == 0.0f ? below : below + 1.0f;
+}
+
+void check_arguments(std::span<const float> weights, int64_t rows, int64_t cols, DType dtype,
+                     int bits, int group_size) {
+  if (bits != 4 && bits != 8) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "quantization to " + std::to_string(bits) + " bits is unknown; expected 4 or 8");
+  }
+  if (group_size != 32 && group_size != 64 && group_size != 128) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "group size " + std::to_string(group_size) + " is unknown; expected 32, 64 or 128");
+  }
+  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
+    throw Error(ErrorKind::kInvalidArgument, "weights of dtype " + std::string(dtype_name(dtype)) +
+                                                 " can't be quantized; expected F32, F16 or BF16");
+  }
+  int64_t count = 0;
+  if (rows < 0 || cols < 0 || __builtin_mul_overflow(rows, cols, &count) ||
+      weights.size() != static_cast<uint64_t>(count)) {
+    throw Error(ErrorKind::kInvalidArgument, "matrix has " + std::to_string(weights.size()) +
+                                                 " weights; expected " + std::to_string(rows) +
+                                                 " rows of " + std::to_string(cols));
+  }
+  if (cols % group_size != 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "matrix has " + std::to_string(cols) +
+                    " columns; expected a multiple of the group size " +
+                    std::to_string(group_size));
+  }
+}
+
+}  // namespace
+
+QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, int64_t cols,
+                                 DType dtype, int bits, int group_size) {
+  check_arguments(weights, rows, cols, dtype, bits, group_size);
+  QuantizedMatrix matrix;
+  matrix.bits = bits;
+  matrix.group_size = group_size;
+  matrix.rows = rows;
+  matrix.cols = cols;
+  matrix.scale_dtype = dtype;
+  matrix.values.resize(weights.size());
+  matrix.scales.resize(weights.size() / static_cast<size_t>(group_size));
+
+  const float half_range = static_cast<float>((1 << bits) - 1) / 2.0f;  // exact in all three dtypes
+  const auto lowest = static_cast<float>(-(1 << (bits - 1)));
+  const auto highest = static_cast<float>((1 << (bits - 1)) - 1);
+  for (size_t group = 0; group < matrix.scales.size(); ++group) {
+    const float* group_weights = weights.data() + group * static_cast<size_t>(group_size);
+    int8_t* group_values = matrix.values.data() + group * static_cast<size_t>(group_size);
+    float largest = 0.0f;
+    for (int i = 0; i < group_size; ++i) {
+      if (!std::isfinite(group_weights[i])) {
+        const size_t index = group * static_cast<size_t>(group_size) + static_cast<size_t>(i);
+        throw Error(ErrorKind::kInvalidArgument,
+                    "weight in row " + std::to_string(index / static_cast<size_t>(cols)) +
+                        ", column " + std::to_string(index % static_cast<size_t>(cols)) +
+                        " is not finite; expected a number");
+      }
+      largest = std::max(largest, std::fabs(group_weights[i]));
+    }
+    // compressed-tensors computes in the weight's dtype: each result is rounded to it.
+    float scale = round_to_dtype(largest / half_range, dtype);
+    if (scale == 0.0f) scale = dtype_epsilon(dtype);
+    matrix.scales[group] = scale;
+    for (int i = 0; i < group_size; ++i) {
+      const float scaled = round_to_dtype(group_weights[i] / scale, dtype);
+      group_values[i] = static_cast<int8_t>(round_half_even(std::clamp(scaled, lowest, highest)));
+    }
+  }
+  return matrix;
+}
+
+}  // namespace quant
+
+QuantizedMatrix quantize_matrix(std::span<const float> weights, int64_t rows, int64_t cols,
+                                DType dtype, const QuantScheme& scheme) {
+  return quant::round_to_nearest(weights, rows, cols, dtype, scheme.bits, scheme.group_size);
+}
+
+}  // namespace vitrine
