@@ -1,0 +1,81 @@
+// The room `tokenizer`: text to ids and back, as `tokenizer.json` describes it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/core.h"
+
+namespace vitrine {
+
+/// A tokenizer read from Hugging Face's `tokenizer.json` (byte-level BPE).
+///
+/// Immutable after loading: any number of threads may encode and decode at once. Encoding equals
+/// PyPI's `tokenizers` on the same file; invalid UTF-8 is first replaced by U+FFFD as Python's
+/// `bytes.decode("utf-8", errors="replace")` does. The file's truncation and padding are left to the
+/// caller. Unicode properties are those of `tokenizers` too, whatever the PCRE2 below knows.
+class VITRINE_API Tokenizer {
+ public:
+  /// Reads a file. Throws kBadFile (names the file and the field) or kUnsupported (names the part).
+  static Tokenizer from_file(const std::string& path);
+  /// Parses JSON text; `name` stands for the file in messages.
+  static Tokenizer from_json(std::string_view json, const std::string& name);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  /// Text to ids. With `add_special_tokens` the post-processor's template is applied. Throws
+  /// kInvalidArgument for a text above 256 MiB or one that the file's regex cannot search within its
+  /// limits, kBadFile where the text needs an unknown token that the vocabulary lacks.
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
+  /// Ids to text, as PyPI's `tokenizers` decodes them. Throws kInvalidArgument for an id out of
+  /// range.
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
+  /// The bytes that one id adds to the output (not necessarily whole characters).
+  std::string token_bytes(int32_t id) const;
+  /// The vocabulary's own spelling of an id ("Ġthe"); empty for an unused id.
+  std::string token_text(int32_t id) const;
+  /// The id of a vocabulary entry or added token, -1 where there is none.
+  int32_t token_id(std::string_view token) const;
+  bool is_special(int32_t id) const;
+  /// One more than the largest id.
+  int32_t vocab_size() const;
+
+  struct Impl;
+
+ private:
+  explicit Tokenizer(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+  friend class StreamDecoder;
+};
+
+/// Turns ids into text one at a time; never emits part of a character.
+///
+///     StreamDecoder stream(tokenizer);
+///     for (int32_t id : ids) std::fputs(stream.add(id).c_str(), stdout);
+///     std::fputs(stream.finish().c_str(), stdout);
+///
+/// The concatenation equals `tokenizer.decode(ids)`. Not thread-safe; keeps the tokenizer alive.
+class VITRINE_API StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true);
+  ~StreamDecoder();
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
+
+  /// The text that became certain with this id (may be empty).
+  std::string add(int32_t id);
+  /// What is left: an unfinished character becomes U+FFFD.
+  std::string finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace vitrine

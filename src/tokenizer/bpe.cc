@@ -1,0 +1,201 @@
+#include "bpe.h"
+
+#include <algorithm>
+
+#include "unicode.h"
+
+namespace vitrine::tokenizer {
+namespace {
+
+constexpr uint32_t kGone = ~uint32_t{0};
+
+bool comes_later(const Bpe::Scratch::Candidate& a, const Bpe::Scratch::Candidate& b) {
+  return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+}
+
+}  // namespace
+
+Bpe Bpe::load(const JsonNode& node) {
+  Bpe bpe;
+  if (const JsonNode type = node.get("type"); !type.is_null() && type.as_string() != "BPE") {
+    type.unsupported("model " + quote(type.as_string()));
+  }
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const JsonNode affix = node.get(key);
+    if (!affix.is_null() && !affix.as_string().empty()) affix.unsupported(quote(affix.as_string()));
+  }
+  const JsonNode dropout = node.get("dropout");
+  if (!dropout.is_null()) {
+    if (!dropout.value().is_number()) dropout.fail_type("null");
+    if (dropout.value().get<double>() != 0.0) dropout.unsupported("a dropout other than 0");
+  }
+  if (node.get("byte_fallback").as_bool_or(false)) {
+    node.get("byte_fallback").unsupported("byte_fallback");
+  }
+  bpe.fuse_unk_ = node.get("fuse_unk").as_bool_or(false);
+  bpe.ignore_merges_ = node.get("ignore_merges").as_bool_or(false);
+  bpe.load_vocabulary(node.at("vocab"));
+  bpe.load_merges(node.at("merges"));
+  if (const JsonNode unk = node.get("unk_token"); !unk.is_null()) {
+    bpe.unk_token_ = unk.as_string();
+    bpe.unk_id_ = bpe.id_of(bpe.unk_token_);
+    // tokenizers only complains when a text needs the token, and files that never do exist.
+    try {
+      if (bpe.unk_id_ < 0) unk.fail(quote(bpe.unk_token_), "an entry of model.vocab");
+    } catch (const Error& error) {
+      bpe.file_field_ = error.what();
+    }
+  }
+  return bpe;
+}
+
+void Bpe::load_vocabulary(const JsonNode& node) {
+  const Json& vocabulary = node.as_object();
+  ids_.reserve(vocabulary.size());
+  for (auto entry = vocabulary.begin(); entry != vocabulary.end(); ++entry) {
+    const Json& value = entry.value();
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{kMaxTokenId}) {
+      node.fail("an object whose id of " + quote(entry.key()) + " is " + quote(value.dump()),
+                "ids from 0 to " + std::to_string(kMaxTokenId));
+    }
+    const int32_t id = value.get<int32_t>();
+    const auto [place, is_new] = ids_.emplace(entry.key(), id);
+    if (id >= end_id()) tokens_.resize(static_cast<size_t>(id) + 1, nullptr);
+    if (tokens_[id] != nullptr) {
+      node.fail("an object that gives id " + std::to_string(id) + " to both " +
+                    quote(*tokens_[id]) + " and " + quote(entry.key()),
+                "one entry for each id");
+    }
+    tokens_[id] = &place->first;
+  }
+  if (ids_.empty()) node.fail("empty", "a vocabulary");
+  for (char32_t c = 0; c < char_ids_.size(); ++c) {
+    std::string text;
+    append_utf8(c, text);
+    char_ids_[c] = id_of(text);
+  }
+}
+
+void Bpe::load_merges(const JsonNode& node) {
+  const Json& merges = node.as_array();
+  merges_ = PairMap<Merge>(merges.size());
+  uint32_t rank = 0;
+  for (size_t i = 0; i < merges.size(); ++i) {
+    const Json& merge = merges[i];
+    const auto fail = [&](const std::string& why, const std::string& expected) {
+      node.fail("broken at merge " + std::to_string(i) + ": " + why, expected);
+    };
+    std::string_view left, right;
+    if (merge.is_string()) {
+      const std::string_view line = merge.get_ref<const std::string&>();
+      if (line.starts_with("#version")) continue;
+      const size_t space = line.find(' ');
+      if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
+        fail(quote(line), "two tokens with one space between them");
+      }
+      left = line.substr(0, space);
+      right = line.substr(space + 1);
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+               merge[1].is_string()) {
+      left = merge[0].get_ref<const std::string&>();
+      right = merge[1].get_ref<const std::string&>();
+    } else {
+      fail(quote(merge.dump(-1, ' ', false, Json::error_handler_t::replace)),
+           "\"a b\" or [\"a\", \"b\"]");
+    }
+    const std::string whole = std::string(left) + std::string(right);
+    for (const std::string_view token : {left, right, std::string_view(whole)}) {
+      if (id_of(token) < 0) {
+        fail("token " + quote(token) + " is not in model.vocab",
+             "a merge whose parts and result are in model.vocab");
+      }
+    }
+    merges_(static_cast<uint32_t>(id_of(left)), static_cast<uint32_t>(id_of(right))) = {
+        rank++, static_cast<uint32_t>(id_of(whole))};
+  }
+}
+
+int32_t Bpe::id_of(std::string_view token) const {
+  const auto entry = ids_.find(token);
+  return entry == ids_.end() ? -1 : entry->second;
+}
+
+const std::string& Bpe::token(int32_t id) const {
+  static const std::string kNone;
+  return id < 0 || id >= end_id() || tokens_[id] == nullptr ? kNone : *tokens_[id];
+}
+
+/// One symbol a character; unknown characters become the unknown token, or nothing.
+void Bpe::add_symbols(std::string_view word, Scratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  symbols.clear();
+  const auto add = [&](int32_t id) {
+    const int32_t index = static_cast<int32_t>(symbols.size());
+    symbols.push_back({static_cast<uint32_t>(id), index - 1, index + 1});
+  };
+  bool has_unknown = false;
+  for (size_t pos = 0; pos < word.size();) {
+    const size_t begin = pos;
+    const char32_t c = next_code_point(word, pos);
+    const int32_t id = c < char_ids_.size() ? char_ids_[c] : id_of(word.substr(begin, pos - begin));
+    if (id >= 0) {
+      add(id);
+      has_unknown = false;
+    } else if (!unk_token_.empty()) {
+      if (unk_id_ < 0) throw Error(ErrorKind::kBadFile, file_field_);
+      if (!has_unknown || !fuse_unk_) add(unk_id_);
+      has_unknown = true;
+    }
+  }
+  if (!symbols.empty()) symbols.back().next = -1;
+}
+
+void Bpe::encode_word(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const {
+  if (word.empty()) return;
+  if (ignore_merges_) {
+    if (const int32_t id = id_of(word); id >= 0) {
+      ids.push_back(id);
+      return;
+    }
+  }
+  add_symbols(word, scratch);
+  auto& symbols = scratch.symbols;
+  auto& heap = scratch.heap;
+  heap.clear();
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+    if (const Merge* merge = merges_.find(symbols[i].id, symbols[i + 1].id)) {
+      heap.push_back({merge->rank, static_cast<uint32_t>(i), merge->id});
+    }
+  }
+  std::make_heap(heap.begin(), heap.end(), comes_later);
+  const auto push = [&](int32_t left, int32_t right) {
+    if (left < 0 || right < 0) return;
+    if (const Merge* merge = merges_.find(symbols[left].id, symbols[right].id)) {
+      heap.push_back({merge->rank, static_cast<uint32_t>(left), merge->id});
+      std::push_heap(heap.begin(), heap.end(), comes_later);
+    }
+  };
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), comes_later);
+    const Scratch::Candidate top = heap.back();
+    heap.pop_back();
+    Scratch::Symbol& left = symbols[top.position];
+    if (left.id == kGone || left.next < 0) continue;
+    Scratch::Symbol& right = symbols[left.next];
+    // A candidate is stale once a neighbour was merged; as in tokenizers, the same result is
+    // enough.
+    const Merge* merge = merges_.find(left.id, right.id);
+    if (merge == nullptr || merge->id != top.id) continue;
+    left.id = top.id;
+    left.next = right.next;
+    right.id = kGone;
+    if (left.next >= 0) symbols[left.next].previous = static_cast<int32_t>(top.position);
+    push(left.previous, static_cast<int32_t>(top.position));
+    push(static_cast<int32_t>(top.position), left.next);
+  }
+  for (const Scratch::Symbol& symbol : symbols) {
+    if (symbol.id != kGone) ids.push_back(static_cast<int32_t>(symbol.id));
+  }
+}
+
+}  // namespace vitrine::tokenizer

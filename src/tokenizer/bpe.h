@@ -1,0 +1,73 @@
+// The model of a tokenizer.json: byte-pair encoding of one word.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "json_reader.h"
+#include "pair_map.h"
+
+namespace vitrine::tokenizer {
+
+/// Ids above this are refused: tables are as long as the largest id.
+constexpr int32_t kMaxTokenId = (1 << 22) - 1;
+
+/// Vocabulary and merges. Immutable after loading.
+class Bpe {
+ public:
+  /// Working memory of encode_word, to be kept between words; one per thread.
+  struct Scratch {
+    struct Symbol {
+      uint32_t id;
+      int32_t previous, next;  // -1: none; a symbol that was merged away has id kGone
+    };
+    struct Candidate {
+      uint32_t rank, position, id;
+    };
+    std::vector<Symbol> symbols;
+    std::vector<Candidate> heap;
+  };
+
+  /// From the field `model`.
+  static Bpe load(const JsonNode& node);
+
+  /// Appends the ids of one word. O(n log n) in its length.
+  void encode_word(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
+
+  /// The id of a vocabulary entry, -1 where there is none.
+  int32_t id_of(std::string_view token) const;
+  /// The entry of an id, empty where there is none.
+  const std::string& token(int32_t id) const;
+  /// Number of entries, and one more than the largest id.
+  int32_t num_entries() const { return static_cast<int32_t>(ids_.size()); }
+  int32_t end_id() const { return static_cast<int32_t>(tokens_.size()); }
+
+ private:
+  struct Merge {
+    uint32_t rank = 0, id = 0;
+  };
+  struct StringHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
+  void load_vocabulary(const JsonNode& node);
+  void load_merges(const JsonNode& node);
+  void add_symbols(std::string_view word, Scratch& scratch) const;
+
+  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
+  std::vector<const std::string*> tokens_;  // by id, null: unused
+  std::array<int32_t, 0x180> char_ids_{};   // of the one-character entries below U+0180
+  PairMap<Merge> merges_;
+  std::string file_field_;  // for the one complaint that comes only with a text
+  std::string unk_token_;
+  int32_t unk_id_ = -1;
+  bool fuse_unk_ = false;
+  bool ignore_merges_ = false;
+};
+
+}  // namespace vitrine::tokenizer

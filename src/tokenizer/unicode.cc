@@ -1,0 +1,236 @@
+#include "unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iterator>
+#include <memory>
+#include <new>
+
+#include "vitrine/core.h"
+
+namespace vitrine::tokenizer {
+namespace {
+
+struct PropertyAddition {
+  const char* property;
+  const char* items;
+};
+struct CaseAddition {
+  char32_t first, last;
+  int32_t offset;  // lower case = code point + offset
+};
+struct CodePointRange {
+  char32_t first, last;
+};
+
+#include "unicode_tables.inc"
+
+bool is_inert(char32_t code_point) {
+  if (code_point < kInertRanges[0].first) return false;
+  const auto* range = std::upper_bound(
+      std::begin(kInertRanges), std::end(kInertRanges), code_point,
+      [](char32_t value, const CodePointRange& candidate) { return value < candidate.first; });
+  return code_point <= (range - 1)->last;
+}
+
+void append_normalized(std::string_view text, utf8proc_option_t options, std::string& out) {
+  if (text.empty()) return;
+  utf8proc_uint8_t* buffer = nullptr;
+  const utf8proc_ssize_t length =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &buffer, options);
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(buffer, &std::free);
+  if (length == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
+  if (length < 0) {
+    throw Error(ErrorKind::kInvalidArgument, std::string("text cannot be normalised: ") +
+                                                 utf8proc_errmsg(length) + "; shorten it");
+  }
+  out.append(reinterpret_cast<const char*>(buffer), static_cast<size_t>(length));
+}
+
+struct ByteAlphabet {
+  std::array<char32_t, 256> to_char{};
+  std::array<int16_t, 0x180> to_byte{};
+
+  constexpr ByteAlphabet() {
+    to_byte.fill(-1);
+    char32_t next = 256;
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte != 0xad);
+      to_char[byte] = printable ? static_cast<char32_t>(byte) : next++;
+      to_byte[to_char[byte]] = static_cast<int16_t>(byte);
+    }
+  }
+};
+constexpr ByteAlphabet kByteAlphabet;
+
+}  // namespace
+
+void append_utf8(char32_t c, std::string& out) {
+  if (c < 0x80) {
+    out += static_cast<char>(c);
+  } else if (c < 0x800) {
+    out += static_cast<char>(0xc0 | (c >> 6));
+    out += static_cast<char>(0x80 | (c & 0x3f));
+  } else if (c < 0x10000) {
+    out += static_cast<char>(0xe0 | (c >> 12));
+    out += static_cast<char>(0x80 | ((c >> 6) & 0x3f));
+    out += static_cast<char>(0x80 | (c & 0x3f));
+  } else {
+    out += static_cast<char>(0xf0 | (c >> 18));
+    out += static_cast<char>(0x80 | ((c >> 12) & 0x3f));
+    out += static_cast<char>(0x80 | ((c >> 6) & 0x3f));
+    out += static_cast<char>(0x80 | (c & 0x3f));
+  }
+}
+
+char32_t next_code_point(std::string_view text, size_t& pos) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t lead = byte(pos);
+  if (lead < 0x80) return text[pos++];
+  if (lead < 0xe0) {
+    pos += 2;
+    return char32_t(lead & 0x1f) << 6 | (byte(pos - 1) & 0x3f);
+  }
+  if (lead < 0xf0) {
+    pos += 3;
+    return char32_t(lead & 0x0f) << 12 | char32_t(byte(pos - 2) & 0x3f) << 6 |
+           (byte(pos - 1) & 0x3f);
+  }
+  pos += 4;
+  return char32_t(lead & 0x07) << 18 | char32_t(byte(pos - 3) & 0x3f) << 12 |
+         char32_t(byte(pos - 2) & 0x3f) << 6 | (byte(pos - 1) & 0x3f);
+}
+
+size_t append_lossy(std::string_view bytes, bool is_final, std::string& out) {
+  constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+  size_t pos = 0;
+  while (pos < bytes.size()) {
+    const uint8_t lead = static_cast<uint8_t>(bytes[pos]);
+    if (lead < 0x80) {
+      size_t end = pos + 1;
+      while (end < bytes.size() && static_cast<uint8_t>(bytes[end]) < 0x80) ++end;
+      out.append(bytes, pos, end - pos);
+      pos = end;
+      continue;
+    }
+    // Unicode's table 3-7: the second byte's range depends on the first.
+    size_t length = 0;
+    uint8_t low = 0x80, high = 0xbf;
+    if (lead >= 0xc2 && lead <= 0xdf) {
+      length = 2;
+    } else if (lead >= 0xe0 && lead <= 0xef) {
+      length = 3;
+      if (lead == 0xe0) low = 0xa0;
+      if (lead == 0xed) high = 0x9f;
+    } else if (lead >= 0xf0 && lead <= 0xf4) {
+      length = 4;
+      if (lead == 0xf0) low = 0x90;
+      if (lead == 0xf4) high = 0x8f;
+    } else {
+      out += kReplacement;
+      ++pos;
+      continue;
+    }
+    size_t valid = 1;
+    while (valid < length && pos + valid < bytes.size()) {
+      const uint8_t byte = static_cast<uint8_t>(bytes[pos + valid]);
+      if (byte < low || byte > high) break;
+      low = 0x80;
+      high = 0xbf;
+      ++valid;
+    }
+    if (valid == length) {
+      out.append(bytes, pos, length);
+    } else if (pos + valid == bytes.size() && !is_final) {
+      return pos;
+    } else {
+      out += kReplacement;
+    }
+    pos += valid;
+  }
+  return pos;
+}
+
+bool is_whitespace(char32_t c) {
+  return (c >= 0x09 && c <= 0x0d) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+         c == 0x3000;
+}
+
+std::string normalize_unicode(std::string_view text, NormalizationForm form) {
+  int options = UTF8PROC_STABLE;
+  const bool composes = form == NormalizationForm::kNfc || form == NormalizationForm::kNfkc;
+  const bool is_compatible = form == NormalizationForm::kNfkc || form == NormalizationForm::kNfkd;
+  options |= composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
+  if (is_compatible) options |= UTF8PROC_COMPAT;
+
+  std::string out;
+  out.reserve(text.size());
+  // An inert code point neither combines nor reorders, so the text on its two sides is independent.
+  size_t segment = 0, pos = 0;
+  while (pos < text.size()) {
+    const size_t start = pos;
+    if (!is_inert(next_code_point(text, pos))) continue;
+    append_normalized(text.substr(segment, start - segment), utf8proc_option_t(options), out);
+    out.append(text, start, pos - start);
+    segment = pos;
+  }
+  append_normalized(text.substr(segment), utf8proc_option_t(options), out);
+  return out;
+}
+
+std::string lowercase_unicode(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) {
+    const char32_t c = next_code_point(text, pos);
+    if (c == 0x130) {  // the one code point whose lower case is two: i and a dot above
+      out += "i\xcc\x87";
+      continue;
+    }
+    char32_t lower = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+    for (const CaseAddition& addition : kLowercaseAdditions) {
+      if (c >= addition.first && c <= addition.last) {
+        lower = static_cast<char32_t>(static_cast<int32_t>(c) + addition.offset);
+      }
+    }
+    append_utf8(lower, out);
+  }
+  return out;
+}
+
+std::string_view property_additions(std::string_view property) {
+  for (const PropertyAddition& addition : kPropertyAdditions) {
+    if (property == addition.property) return addition.items;
+  }
+  return {};
+}
+std::string_view word_additions() {
+  return kWordAdditions;
+}
+std::string_view rust_word_additions() {
+  return kRustWordAdditions;
+}
+std::string_view numeric_additions() {
+  return kNumericAdditions;
+}
+std::string_view punctuation_additions() {
+  return kPunctuationAdditions;
+}
+std::string_view punctuation_removals() {
+  return kPunctuationRemovals;
+}
+
+char32_t byte_to_char(uint8_t byte) {
+  return kByteAlphabet.to_char[byte];
+}
+
+int char_to_byte(char32_t code_point) {
+  return code_point < kByteAlphabet.to_byte.size() ? kByteAlphabet.to_byte[code_point] : -1;
+}
+
+}  // namespace vitrine::tokenizer
