@@ -1,0 +1,19 @@
+// Qwen2 mixture of experts: biases on q, k and v, and a shared expert behind a sigmoid gate.
+#include "model/architecture.h"
+#include "model/decoder.h"
+
+namespace vitrine::model {
+namespace {
+
+ops::Graph build(const ModelConfig& config) {
+  DecoderTraits traits;
+  traits.qkv_bias = config.qkv_bias.value_or(true);
+  traits.normalize_top_k = config.norm_topk_prob.value_or(false);
+  traits.shared_expert = true;
+  return build_decoder(config, traits);
+}
+
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen2_moe", build}));
+
+}  // namespace
+}  // namespace vitrine::model

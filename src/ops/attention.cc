@@ -1,0 +1,210 @@
+// attention: norm of query and key heads where the model has one, rotary embedding (Su et al. 2021,
+// halves layout), the write to the KV cache, and grouped-query softmax attention over it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+namespace {
+
+// Norm of q and k: none, one weight per head (qwen3), or one over the whole row (olmoe).
+enum class HeadNorm { kNone, kPerHead, kWholeRow };
+
+HeadNorm head_norm(const OpNode& node) {
+  if (node.weight("q_norm").empty()) return HeadNorm::kNone;
+  return node.flag("norm_whole_row") ? HeadNorm::kWholeRow : HeadNorm::kPerHead;
+}
+
+class PlannedAttention final : public PlannedOp {
+ public:
+  PlannedAttention(PlanContext& context, const OpNode& node)
+      : kernel_(context.kernel),
+        query_(context.value(node.inputs[0])),
+        key_(context.value(node.inputs[1])),
+        value_(context.value(node.inputs[2])),
+        out_(context.value(node.outputs[0])),
+        kv_(context.kv[static_cast<size_t>(node.layer)]),
+        cos_(context.rope_cos),
+        sin_(context.rope_sin),
+        heads_(context.graph.num_heads),
+        kv_heads_(context.graph.num_kv_heads),
+        head_dim_(context.graph.head_dim),
+        group_(heads_ / kv_heads_),
+        scale_(static_cast<float>(node.attribute("scale"))),
+        eps_(static_cast<float>(node.attribute("eps", 0.0))),
+        norm_(head_norm(node)) {
+    if (norm_ == HeadNorm::kNone) return;
+    const bool whole = norm_ == HeadNorm::kWholeRow;
+    query_norm_ = context.weights.vector(node.weight("q_norm"), whole ? query_.width : head_dim_);
+    key_norm_ = context.weights.vector(node.weight("k_norm"), whole ? key_.width : head_dim_);
+  }
+
+  // 0: positions and cache, per token and kv head. 1: attention, per token and kv head.
+  // 2: quantization of whole rows, where a head group's span is no multiple of the group size.
+  int phases() const override { return 3; }
+
+  int64_t pieces(const StepState& step, int phase) const override {
+    // Whole-row norms need every head before any is rewritten, so a row is one piece then.
+    if (phase == 0) {
+      if (norm_ == HeadNorm::kWholeRow) return step.tokens;
+      return step.one_token_each ? 0 : divide_up(step.tokens, kTokensPerPiece) * kv_heads_;
+    }
+    if (phase == 1) return static_cast<int64_t>(step.tokens) * kv_heads_;
+    return spans_quantizable() ? 0 : divide_up(step.tokens, kTokensPerPiece);
+  }
+
+  void run(const StepState& step, int phase, int64_t piece) override {
+    if (phase == 0) {
+      if (norm_ == HeadNorm::kWholeRow) return prepare_whole_row(step, piece);
+      const int64_t kv_head = piece % kv_heads_;
+      const int64_t first = piece / kv_heads_ * kTokensPerPiece;
+      const int64_t end = std::min<int64_t>(step.tokens, first + kTokensPerPiece);
+      for (int64_t token = first; token < end; ++token) prepare(step, token, kv_head);
+    } else if (phase == 1) {
+      // Consecutive pieces walk the tokens of one head, so that its blocks stay in cache.
+      const int64_t kv_head = piece / step.tokens;
+      const int64_t token = step.tokens - 1 - piece % step.tokens;
+      if (step.one_token_each && norm_ != HeadNorm::kWholeRow) prepare(step, token, kv_head);
+      attend(step, token, kv_head);
+    } else {
+      const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
+      for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
+        out_.quantize(kernel_, token);
+      }
+    }
+  }
+
+  std::string kernel_name() const override {
+    return std::string("cpu.") + kernel_.isa + ".rope+kv_write+attention_f32";
+  }
+
+ private:
+  static constexpr int64_t kTokensPerPiece = 8;
+
+  bool spans_quantizable() const {
+    const int32_t largest = out_.largest_group();
+    return largest == 0 || (group_ * head_dim_) % largest == 0;
+  }
+
+  void prepare_whole_row(const StepState& step, int64_t token) {
+    kernel_.rms_norm(query_.row(token), query_norm_, eps_, query_.width, query_.row(token));
+    kernel_.rms_norm(key_.row(token), key_norm_, eps_, key_.width, key_.row(token));
+    for (int64_t kv_head = 0; kv_head < kv_heads_; ++kv_head) prepare(step, token, kv_head);
+  }
+
+  // Norms and rotates the heads of one group, and writes its key and value.
+  void prepare(const StepState& step, int64_t token, int64_t kv_head) {
+    const int32_t position = step.positions[token];
+    const float* cos = cos_ + position * (head_dim_ / 2);
+    const float* sin = sin_ + position * (head_dim_ / 2);
+    const auto width = static_cast<int32_t>(head_dim_);
+    for (int64_t i = 0; i < group_; ++i) {
+      float* head = query_.row(token) + (kv_head * group_ + i) * head_dim_;
+      if (norm_ == HeadNorm::kPerHead) kernel_.rms_norm(head, query_norm_, eps_, head_dim_, head);
+      kernel_.rope(head, cos, sin, width);
+    }
+    float* key = key_.row(token) + kv_head * head_dim_;
+    if (norm_ == HeadNorm::kPerHead) kernel_.rms_norm(key, key_norm_, eps_, head_dim_, key);
+    kernel_.rope(key, cos, sin, width);
+    kernel_.kv_write(kv_, step.block_tables[token][position / kv_.block_size],
+                     position % kv_.block_size, static_cast<int32_t>(kv_head), key,
+                     value_.row(token) + kv_head * head_dim_);
+  }
+
+  void attend(const StepState& step, int64_t token, int64_t kv_head) {
+    const int64_t first = kv_head * group_ * head_dim_;
+    kernel_.attention(kv_, step.block_tables[token], step.positions[token],
+                      static_cast<int32_t>(kv_head), query_.row(token) + first, head_dim_,
+                      static_cast<int32_t>(group_), scale_, out_.row(token) + first, head_dim_);
+    if (spans_quantizable()) {
+      out_.quantize(kernel_, token, first, first + group_ * head_dim_);
+    }
+  }
+
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& query_;
+  RowBuffer& key_;
+  RowBuffer& value_;
+  RowBuffer& out_;
+  const kernels::KvView& kv_;
+  const float* cos_;
+  const float* sin_;
+  int64_t heads_, kv_heads_, head_dim_, group_;
+  float scale_, eps_;
+  HeadNorm norm_;
+  const float* query_norm_ = nullptr;
+  const float* key_norm_ = nullptr;
+};
+
+std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedAttention>(context, node);
+}
+
+at::Tensor norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return x.mul(x.mul(x).mean(-1, true).add(eps).rsqrt()).mul(weight);
+}
+
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const int64_t half = x.size(-1) / 2;
+  at::Tensor low = x.narrow(-1, 0, half);
+  at::Tensor high = x.narrow(-1, half, half);
+  return at::cat({low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin))}, -1);
+}
+
+void reference(ReferenceStep& step, const OpNode& node) {
+  const Graph& graph = *step.graph;
+  const int64_t heads = graph.num_heads, kv_heads = graph.num_kv_heads, dim = graph.head_dim;
+  const int64_t tokens = step.token_ids.size(0);
+  at::Tensor query = step.input(node, 0);
+  at::Tensor key = step.input(node, 1);
+  const double eps = node.attribute("eps", 0.0);
+  const HeadNorm norm = head_norm(node);
+  if (norm == HeadNorm::kWholeRow) {
+    query = norm_rows(query, step.weights->vector(node.weight("q_norm"), heads * dim), eps);
+    key = norm_rows(key, step.weights->vector(node.weight("k_norm"), kv_heads * dim), eps);
+  }
+  query = query.view({tokens, heads, dim});
+  key = key.view({tokens, kv_heads, dim});
+  if (norm == HeadNorm::kPerHead) {
+    query = norm_rows(query, step.weights->vector(node.weight("q_norm"), dim), eps);
+    key = norm_rows(key, step.weights->vector(node.weight("k_norm"), dim), eps);
+  }
+  at::Tensor cos = at::index_select(step.rope_cos, 0, step.positions).unsqueeze(1);
+  at::Tensor sin = at::index_select(step.rope_sin, 0, step.positions).unsqueeze(1);
+  query = rotate(query, cos, sin);
+  key = rotate(key, cos, sin);
+
+  ReferenceKv& kv = (*step.kv)[static_cast<size_t>(node.layer)];
+  kv.keys.index_copy_(0, step.new_slots, key.reshape({tokens, kv_heads * dim}));
+  kv.values.index_copy_(0, step.new_slots, step.input(node, 2));
+
+  std::vector<at::Tensor> outputs;
+  for (const ReferenceSpan& span : step.spans) {
+    const int64_t total = span.past + span.num_tokens;
+    auto gather = [&](const at::Tensor& cache) {
+      return at::index_select(cache, 0, span.slots).view({total, kv_heads, 1, dim})
+          .expand({total, kv_heads, heads / kv_heads, dim})
+          .reshape({total, heads, dim}).transpose(0, 1);
+    };
+    at::Tensor q = query.narrow(0, span.first_token, span.num_tokens).transpose(0, 1);
+    at::Tensor scores = at::matmul(q, gather(kv.keys).transpose(1, 2))
+                            .mul(node.attribute("scale"));
+    at::Tensor seen = step.positions.narrow(0, span.first_token, span.num_tokens).unsqueeze(1);
+    at::Tensor where = at::arange(total, step.positions.options()).unsqueeze(0);
+    scores = scores.masked_fill(where.gt(seen).unsqueeze(0),
+                                -std::numeric_limits<float>::infinity());
+    outputs.push_back(at::matmul(at::softmax(scores, -1), gather(kv.values))
+                          .transpose(0, 1)
+                          .reshape({span.num_tokens, heads * dim}));
+  }
+  step.value(node.outputs[0]) = outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"attention", plan, reference}));
+
+}  // namespace
+}  // namespace vitrine::ops

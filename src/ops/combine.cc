@@ -1,0 +1,85 @@
+// combine: adds a layer's routed experts in slot order, then the shared expert (times the sigmoid of
+// its gate), to the residual stream.
+#include <algorithm>
+
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+namespace {
+
+class PlannedCombine final : public PlannedOp {
+ public:
+  PlannedCombine(PlanContext& context, const OpNode& node)
+      : kernel_(context.kernel),
+        slots_(context.value(node.inputs[0])),
+        in_(context.value(node.inputs[1])),
+        residual_(context.value(node.outputs[0])),
+        routes_(*context.routes[static_cast<size_t>(node.layer)]),
+        multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))) {
+    if (node.inputs.size() > 2) shared_ = &context.value(node.inputs[2]);
+    const std::string& gate = node.weight("shared_gate");
+    if (!gate.empty()) {
+      gate_ = &context.weights.matrix(gate, 1, in_.width);
+      context.need(in_, *gate_);
+    }
+  }
+
+  int64_t pieces(const StepState& step, int) const override {
+    return divide_up(step.tokens, kTokensPerPiece);
+  }
+  void run(const StepState& step, int, int64_t piece) override {
+    const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
+    for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
+      float shared_weight = shared_ != nullptr ? 1.0F : 0.0F;
+      if (gate_ != nullptr) {
+        const auto row = static_cast<int32_t>(token);
+        const int32_t first = 0;
+        kernel_.linear(*gate_, 0, 1, activations(in_, *gate_), {&row, &first, 1}, nullptr, nullptr,
+                       &shared_weight, 1);
+        shared_weight = kernel_.sigmoid(shared_weight);
+      }
+      kernel_.combine(slots_.row(token), residual_.width, routes_.weights + token * routes_.top_k,
+                      routes_.top_k, shared_ != nullptr ? shared_->row(token) : nullptr,
+                      shared_weight, multiplier_, residual_.width, residual_.row(token));
+    }
+  }
+  std::string kernel_name() const override {
+    return std::string("cpu.") + kernel_.isa + ".combine+residual";
+  }
+  uint64_t weight_bytes() const override {
+    return gate_ != nullptr ? ops::weight_bytes(*gate_) : 0;
+  }
+
+ private:
+  static constexpr int64_t kTokensPerPiece = 8;
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& slots_;  // [tokens, top_k * hidden]
+  RowBuffer& in_;
+  RowBuffer& residual_;
+  RowBuffer* shared_ = nullptr;
+  RouteBuffer& routes_;
+  const kernels::Weight* gate_ = nullptr;
+  float multiplier_;
+};
+
+std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedCombine>(context, node);
+}
+
+void reference(ReferenceStep& step, const OpNode& node) {
+  at::Tensor sum = step.input(node, 0);
+  if (node.inputs.size() > 2) {
+    at::Tensor shared = step.input(node, 2);
+    const std::string& gate = node.weight("shared_gate");
+    if (!gate.empty()) shared = shared.mul(at::sigmoid(step.linear(step.input(node, 1), gate, 1)));
+    sum = sum.add(shared);
+  }
+  at::Tensor& residual = step.value(node.outputs[0]);
+  residual = residual.add(sum, node.attribute("multiplier", 1.0));
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"combine", plan, reference}));
+
+}  // namespace
+}  // namespace vitrine::ops

@@ -1,0 +1,52 @@
+// embed: token ids to the residual stream, times a multiplier (granitemoe).
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+namespace {
+
+class PlannedEmbed final : public PlannedOp {
+ public:
+  PlannedEmbed(PlanContext& context, const OpNode& node)
+      : kernel_(context.kernel),
+        out_(context.value(node.outputs[0])),
+        table_(context.weights.matrix(node.weight("table"), context.graph.vocab_size, out_.width)),
+        multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))) {}
+
+  int64_t pieces(const StepState& step, int) const override {
+    return divide_up(step.tokens, kTokensPerPiece);
+  }
+  void run(const StepState& step, int, int64_t piece) override {
+    const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
+    for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
+      kernel_.embed_row(table_, step.token_ids[token], multiplier_, out_.row(token));
+    }
+  }
+  std::string kernel_name() const override { return std::string("cpu.") + kernel_.isa + ".embed"; }
+  uint64_t weight_bytes() const override { return ops::weight_bytes(table_) / table_.rows; }
+
+ private:
+  static constexpr int64_t kTokensPerPiece = 32;
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& out_;
+  const kernels::Weight& table_;
+  float multiplier_;
+};
+
+std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedEmbed>(context, node);
+}
+
+void reference(ReferenceStep& step, const OpNode& node) {
+  const int64_t width = step.graph->values[static_cast<size_t>(node.outputs[0])].width;
+  const at::Tensor& table =
+      step.weights->matrix(node.weight("table"), step.graph->vocab_size, width);
+  at::Tensor rows = at::index_select(table, 0, step.token_ids);
+  const double multiplier = node.attribute("multiplier", 1.0);
+  step.value(node.outputs[0]) = multiplier == 1.0 ? rows : rows.mul(multiplier);
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"embed", plan, reference}));
+
+}  // namespace
+}  // namespace vitrine::ops

@@ -1,0 +1,39 @@
+// What dense blocks, shared experts and routed experts have in common: gate, up, activation, down.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/plan.h"
+
+namespace vitrine::ops {
+
+/// One SwiGLU block (Shazeer 2020): down(silu(gate x) * (up x)).
+struct FeedForwardWeights {
+  const kernels::Weight* gate = nullptr;
+  const kernels::Weight* up = nullptr;
+  const kernels::Weight* down = nullptr;
+
+  uint64_t bytes() const {
+    return weight_bytes(*gate) + weight_bytes(*up) + weight_bytes(*down);
+  }
+};
+
+/// Rows of the hidden layer in one piece: whole groups, so that each piece quantizes its own.
+inline int64_t hidden_rows_per_piece(const RowBuffer& hidden, int threads) {
+  return rows_per_piece(hidden.width, threads,
+                        std::max<int64_t>(hidden.largest_group(), kernels::kTileRows));
+}
+
+/// Computes rows [begin, end) of the hidden layer for the mapped rows and quantizes them.
+inline void run_hidden(const kernels::CpuKernels& kernel, const FeedForwardWeights& weights,
+                       const RowBuffer& input, const RowBuffer& hidden,
+                       const kernels::RowMap& rows, int64_t begin, int64_t end) {
+  kernel.gate_up(*weights.gate, *weights.up, begin, end, activations(input, *weights.gate), rows,
+                 hidden.data, hidden.width);
+  if (hidden.quantized.empty()) return;
+  for (int32_t i = 0; i < rows.count; ++i) {
+    hidden.quantize(kernel, rows.out_rows != nullptr ? rows.out_rows[i] : i, begin, end);
+  }
+}
+
+}  // namespace vitrine::ops

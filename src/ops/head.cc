@@ -1,0 +1,119 @@
+// head: logits of the requested rows and, in its epilogue, what recorder and greedy sampler need:
+// log-sum-exp, entropy, the ten best, the chosen id.
+#include <algorithm>
+#include <cstring>
+
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+namespace {
+
+class PlannedHead final : public PlannedOp {
+ public:
+  PlannedHead(PlanContext& context, const OpNode& node)
+      : kernel_(context.kernel),
+        in_(context.value(node.inputs[0])),
+        vocab_(context.graph.vocab_size),
+        weight_(context.weights.matrix(node.weight("weight"), vocab_, in_.width)),
+        multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))),
+        logits_(context.logits),
+        layout_(context.audit),
+        blocks_(divide_up(vocab_, kernels::kHeadBlock)),
+        piece_rows_(std::min<int64_t>(
+            rows_per_piece(vocab_, context.threads * 2, kernels::kTileRows), 2048)) {
+    context.need(in_, weight_);
+    stats_ = context.array<kernels::HeadBlockStats>(context.max_rows * blocks_);
+  }
+
+  int phases() const override { return 3; }
+  int64_t pieces(const StepState& step, int phase) const override {
+    if (step.rows == 0) return 0;
+    if (phase == 0) return divide_up(vocab_, piece_rows_);
+    return phase == 1 ? step.rows * blocks_ : 1;
+  }
+
+  void run(const StepState& step, int phase, int64_t piece) override {
+    if (phase == 0) {
+      kernels::RowMap rows;
+      rows.count = step.rows;
+      kernel_.linear(weight_, piece * piece_rows_, std::min(vocab_, (piece + 1) * piece_rows_),
+                     activations(in_, weight_), rows, nullptr, nullptr, logits_, vocab_);
+    } else if (phase == 1) {
+      const int64_t row = piece / blocks_;
+      const int64_t begin = piece % blocks_ * kernels::kHeadBlock;
+      kernel_.head_block(logits_ + row * vocab_, begin,
+                         std::min<int64_t>(vocab_, begin + kernels::kHeadBlock), multiplier_,
+                         step.audit, stats_ + piece);
+    } else {
+      for (int32_t row = 0; row < step.rows; ++row) finish_row(step, row);
+    }
+  }
+  std::string kernel_name() const override {
+    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
+           "+log_sum_exp+top_10";
+  }
+  uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
+
+ private:
+  void finish_row(const StepState& step, int32_t row) const {
+    kernels::HeadStats stats;
+    kernel_.head_merge(stats_ + row * blocks_, static_cast<int32_t>(blocks_), &stats);
+    const int32_t target = step.row_targets[row];
+    const int32_t chosen = target >= 0 ? target : stats.count > 0 ? stats.top_ids[0] : -1;
+    step.chosen_ids[row] = chosen;
+    if (!step.audit) return;
+    std::byte* base =
+        step.row_records + static_cast<size_t>(row) * static_cast<size_t>(layout_.row_words) * 4;
+    auto* floats = reinterpret_cast<float*>(base);
+    auto* words = reinterpret_cast<int32_t*>(base);
+    floats[layout_.chosen_logit] = chosen >= 0 ? logits_[row * vocab_ + chosen] : 0.0F;
+    floats[layout_.log_sum_exp] = stats.log_sum_exp;
+    floats[layout_.entropy] = stats.entropy;
+    for (int32_t i = 0; i < kAuditTopTokens; ++i) {
+      words[layout_.top_ids + i] = i < stats.count ? stats.top_ids[i] : -1;
+      floats[layout_.top_logits + i] = i < stats.count ? stats.top_logits[i] : 0.0F;
+    }
+  }
+
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& in_;
+  int64_t vocab_;
+  const kernels::Weight& weight_;
+  float multiplier_;
+  float* logits_;
+  AuditLayout layout_;
+  int64_t blocks_;
+  int64_t piece_rows_;
+  kernels::HeadBlockStats* stats_ = nullptr;  // [rows, blocks]
+};
+
+std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedHead>(context, node);
+}
+
+void reference(ReferenceStep& step, const OpNode& node) {
+  at::Tensor logits =
+      step.linear(step.input(node, 0), node.weight("weight"), step.graph->vocab_size);
+  const double multiplier = node.attribute("multiplier", 1.0);
+  if (multiplier != 1.0) logits = logits.mul(multiplier);
+  step.logits = logits;
+  at::Tensor best = at::argmax(logits, -1);
+  step.chosen_ids = at::where(step.row_targets.lt(0), best, step.row_targets);
+  if (!step.statistics) return;
+  at::Tensor log_sum_exp = at::logsumexp(logits, {-1}, /*keepdim=*/true);
+  at::Tensor log_probs = logits.sub(log_sum_exp);
+  at::Tensor entropy = log_probs.exp().mul(log_probs).sum(-1, true).neg();
+  at::Tensor chosen = at::gather(logits, 1, step.chosen_ids.unsqueeze(1));
+  step.row_floats = at::cat({chosen, log_sum_exp, entropy}, 1);
+  const int64_t count = std::min<int64_t>(kAuditTopTokens, step.graph->vocab_size);
+  std::tie(step.top_logits, step.top_ids) = at::topk(logits, count, -1);
+  step.observe(step.row_floats);
+  step.observe(step.top_ids);
+  step.observe(step.top_logits);
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"head", plan, reference}));
+
+}  // namespace
+}  // namespace vitrine::ops

@@ -1,0 +1,30 @@
+// One op: its meaning (reference), its checks, its choice of kernel; found by name in a registry.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "ops/graph.h"
+#include "ops/plan.h"
+
+namespace vitrine::ops {
+
+class ReferenceStep;
+
+/// To add an op, write one file with these functions and a VITRINE_REGISTER_OP at its end.
+struct OpDefinition {
+  std::string_view type;
+  /// Makes the fused form. Weight shapes are checked here. Returns null where there is no kernel.
+  std::unique_ptr<PlannedOp> (*plan)(PlanContext& context, const OpNode& node) = nullptr;
+  /// Plain ATen calls on any device.
+  void (*reference)(ReferenceStep& step, const OpNode& node) = nullptr;
+};
+
+/// Throws kInternal for a type that nobody registered.
+const OpDefinition& find_op(std::string_view type);
+bool register_op(const OpDefinition& definition);
+
+#define VITRINE_REGISTER_OP(definition) \
+  [[maybe_unused]] const bool op_is_registered = register_op(definition)
+
+}  // namespace vitrine::ops

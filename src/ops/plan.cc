@@ -1,0 +1,119 @@
+#include "ops/plan.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace vitrine::ops {
+
+using kernels::Weight;
+using kernels::WeightFormat;
+
+void RowBuffer::quantize(const kernels::CpuKernels& kernel, int64_t index, int64_t begin,
+                         int64_t end) const {
+  for (const auto& form : quantized) {
+    const int64_t group = begin / form->group_size;
+    kernel.quantize_row(row(index) + begin, end - begin, form->group_size,
+                        form->values + index * form->cols + begin,
+                        form->scales + index * form->groups() + group,
+                        form->sums + index * form->groups() + group);
+  }
+}
+
+int32_t RowBuffer::largest_group() const {
+  int32_t largest = 0;
+  for (const auto& form : quantized) largest = std::max(largest, form->group_size);
+  return largest;
+}
+
+RowBuffer& PlanContext::shared_rows(const std::string& name, int64_t capacity, int64_t width) {
+  std::unique_ptr<RowBuffer>& buffer = shared_buffers[name + "/" + std::to_string(width)];
+  if (buffer == nullptr) {
+    buffer = std::make_unique<RowBuffer>();
+    buffer->width = width;
+    buffer->capacity = capacity;
+    buffer->data = array<float>(capacity * width);
+  }
+  return *buffer;
+}
+
+void PlanContext::need(RowBuffer& rows, const Weight& weight) {
+  if (!is_quantized(weight)) return;
+  for (const auto& form : rows.quantized) {
+    if (form->group_size == weight.group_size) return;
+  }
+  auto form = std::make_unique<QuantizedRows>();
+  form->group_size = weight.group_size;
+  form->cols = rows.width;
+  form->values = array<int8_t>(rows.capacity * form->cols);
+  form->scales = array<float>(rows.capacity * form->groups());
+  form->sums = array<int32_t>(rows.capacity * form->groups());
+  rows.quantized.push_back(std::move(form));
+}
+
+bool is_quantized(const Weight& weight) {
+  return weight.format == WeightFormat::kInt8 || weight.format == WeightFormat::kInt4;
+}
+
+kernels::Activations activations(const RowBuffer& buffer, const Weight& weight) {
+  kernels::Activations input;
+  input.values = buffer.data;
+  input.value_stride = buffer.width;
+  if (!is_quantized(weight)) return input;
+  for (const auto& form : buffer.quantized) {
+    if (form->group_size != weight.group_size) continue;
+    input.quantized = form->values;
+    input.quantized_stride = form->cols;
+    input.scales = form->scales;
+    input.sums = form->sums;
+    input.group_stride = form->groups();
+  }
+  return input;
+}
+
+uint64_t weight_bytes(const Weight& weight) {
+  uint64_t bytes = kernels::packed_data_bytes(weight.format, weight.rows, weight.cols);
+  if (is_quantized(weight)) {
+    bytes += kernels::packed_scale_bytes(weight.scale_format, weight.rows, weight.cols,
+                                         weight.group_size);
+  }
+  return bytes;
+}
+
+std::string weight_kernel_name(const Weight& weight) {
+  switch (weight.format) {
+    case WeightFormat::kF32: return "linear_f32";
+    case WeightFormat::kF16: return "linear_f16";
+    case WeightFormat::kBF16: return "linear_bf16";
+    case WeightFormat::kInt8: return "linear_int8g" + std::to_string(weight.group_size);
+    case WeightFormat::kInt4: return "linear_int4g" + std::to_string(weight.group_size);
+  }
+  return "linear";
+}
+
+int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple) {
+  // Four pieces a thread even out a core that is taken away for a moment.
+  const int64_t wanted = divide_up(rows, static_cast<int64_t>(threads) * 4);
+  return std::max<int64_t>(divide_up(wanted, multiple) * multiple, multiple);
+}
+
+const kernels::CpuKernels& select_cpu_kernels() {
+  const kernels::CpuKernels* avx512 = kernels::avx512_kernels();
+  const char* forced = std::getenv("VITRINE_CPU_ISA");
+  if (forced == nullptr || *forced == '\0') {
+    return avx512 != nullptr ? *avx512 : kernels::portable_kernels();
+  }
+  const std::string name = forced;
+  if (name == "portable") return kernels::portable_kernels();
+  if (name != "avx512") {
+    throw Error(ErrorKind::kInvalidArgument, "VITRINE_CPU_ISA is '" + name +
+                                                 "'; expected avx512 or portable, or unset it");
+  }
+  if (avx512 == nullptr) {
+    throw Error(ErrorKind::kUnavailable,
+                "VITRINE_CPU_ISA is 'avx512', but this processor lacks AVX-512 with VNNI and BF16; "
+                "unset it or use portable");
+  }
+  return *avx512;
+}
+
+}  // namespace vitrine::ops

@@ -1,0 +1,155 @@
+// The fused path: ops that were planned once and run without allocating, over raw pointers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "ops/graph.h"
+
+namespace vitrine::ops {
+
+/// What changes from step to step. All arrays are owned by the engine and preallocated.
+struct StepState {
+  int32_t tokens = 0;
+  int32_t rows = 0;
+  const int32_t* token_ids = nullptr;           // [tokens]
+  const int32_t* positions = nullptr;           // [tokens]
+  const int32_t* const* block_tables = nullptr; // [tokens]
+  const int32_t* row_tokens = nullptr;          // [rows] index of the token whose output it is
+  const int32_t* row_targets = nullptr;         // [rows] id whose logit is recorded; -1: the best
+  bool one_token_each = false;  // no token of this step attends to another new one
+  bool audit = false;           // records are written
+  std::byte* token_records = nullptr;  // [tokens] of layout token_words
+  std::byte* row_records = nullptr;    // [rows] of layout row_words
+  int32_t* chosen_ids = nullptr;       // [rows]
+};
+
+/// int8 rows of a value for one group size, made by the value's producer.
+struct QuantizedRows {
+  int32_t group_size = 0;
+  int64_t cols = 0;
+  int8_t* values = nullptr;   // [rows, cols]
+  float* scales = nullptr;    // [rows, cols / group_size]
+  int32_t* sums = nullptr;    // [rows, cols / group_size]
+  int64_t groups() const { return cols / group_size; }
+};
+
+/// Where a value lives, and the quantized forms that its consumers asked for while planning.
+struct RowBuffer {
+  float* data = nullptr;  // [capacity, width]
+  int64_t width = 0;
+  int64_t capacity = 0;
+  std::vector<std::unique_ptr<QuantizedRows>> quantized;
+
+  float* row(int64_t index) const { return data + index * width; }
+  /// Quantizes columns [begin, end) of a row into every form (begin and end on group borders).
+  void quantize(const kernels::CpuKernels& kernel, int64_t index, int64_t begin, int64_t end) const;
+  void quantize(const kernels::CpuKernels& kernel, int64_t index) const {
+    quantize(kernel, index, 0, width);
+  }
+  /// The largest group size asked for; 0 where none was.
+  int32_t largest_group() const;
+};
+
+/// Where the routed experts of a layer are written.
+struct RouteBuffer {
+  int32_t top_k = 0;
+  int32_t num_experts = 0;
+  int32_t* ids = nullptr;    // [capacity, top_k]
+  float* weights = nullptr;  // [capacity, top_k]
+  float* probs = nullptr;    // [capacity, num_experts]
+};
+
+/// One op of a plan. A step calls, phase by phase, run() once for each piece of work, from any
+/// thread and in any order; a barrier stands between phases. Which thread takes a piece changes no
+/// result.
+class PlannedOp {
+ public:
+  virtual ~PlannedOp() = default;
+  virtual int phases() const { return 1; }
+  /// How many pieces of work a phase has in this step; 0: the phase is skipped, barrier and all.
+  virtual int64_t pieces(const StepState& step, int phase) const = 0;
+  virtual void run(const StepState& step, int phase, int64_t piece) = 0;
+  /// The kernel that runs the op, as the plan prints it, and the weight bytes that one decoded
+  /// token reads.
+  virtual std::string kernel_name() const = 0;
+  virtual uint64_t weight_bytes() const { return 0; }
+};
+
+/// Packed weights by module name. Throws vitrine::Error for a missing tensor or another shape.
+class PackedWeights {
+ public:
+  virtual ~PackedWeights() = default;
+  /// The handle stays valid and at its address as long as the plan lives.
+  virtual const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
+  virtual const float* vector(const std::string& tensor, int64_t length) = 0;
+};
+
+/// Gives memory for intermediates while the plan is made.
+class PlanMemory {
+ public:
+  virtual ~PlanMemory() = default;
+  /// Zeroed, 64-byte aligned, valid as long as the plan.
+  virtual void* allocate(size_t bytes) = 0;
+};
+
+/// What an op may ask for while it is planned.
+struct PlanContext {
+  const Graph& graph;
+  const kernels::CpuKernels& kernel;
+  PackedWeights& weights;
+  PlanMemory& memory;
+  const AuditLayout& audit;
+  int threads = 1;
+  int64_t max_tokens = 0;
+  int64_t max_rows = 0;
+  int64_t max_context = 0;
+  std::vector<RowBuffer>& values;                      // by ValueId
+  std::vector<std::unique_ptr<RouteBuffer>>& routes;   // by layer
+  std::vector<kernels::KvView>& kv;                    // by layer
+  const float* rope_cos = nullptr;                     // [max_context, head_dim / 2]
+  const float* rope_sin = nullptr;
+  float* logits = nullptr;                             // [max_rows, vocab_size]
+  // Scratch that the ops of all layers share, since layers run one after the other.
+  std::map<std::string, std::unique_ptr<RowBuffer>>& shared_buffers;
+  std::map<std::string, void*>& shared_arrays;
+
+  RowBuffer& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+  template <typename T>
+  T* array(int64_t count) {
+    return static_cast<T*>(memory.allocate(static_cast<size_t>(count) * sizeof(T)));
+  }
+  /// Scratch of that name and size, the same one for every layer that asks.
+  RowBuffer& shared_rows(const std::string& name, int64_t capacity, int64_t width);
+  template <typename T>
+  T* shared_array(const std::string& name, int64_t count) {
+    void*& memory_of = shared_arrays[name + "/" + std::to_string(count)];
+    if (memory_of == nullptr) memory_of = array<T>(count);
+    return static_cast<T*>(memory_of);
+  }
+  /// Asks the producer of `rows` for its quantized form where `weight` needs one.
+  void need(RowBuffer& rows, const kernels::Weight& weight);
+};
+
+/// The input of a linear op with this weight: rows of `buffer`, quantized where the weight is.
+kernels::Activations activations(const RowBuffer& buffer, const kernels::Weight& weight);
+bool is_quantized(const kernels::Weight& weight);
+/// Bytes of a matrix as packed, scales included.
+uint64_t weight_bytes(const kernels::Weight& weight);
+/// "linear_int4g32", "linear_bf16", …
+std::string weight_kernel_name(const kernels::Weight& weight);
+/// Rows in one piece of a linear op: a multiple of `multiple` such that each thread gets several.
+int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple);
+
+inline int64_t divide_up(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+/// The table that VITRINE_CPU_ISA names, else the best one of this machine. Throws kUnavailable for
+/// one that the machine lacks, kInvalidArgument for an unknown name.
+const kernels::CpuKernels& select_cpu_kernels();
+
+}  // namespace vitrine::ops

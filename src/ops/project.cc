@@ -1,0 +1,66 @@
+// project: a linear op whose result is added to the residual stream, times a multiplier
+// (granitemoe). The attention's output projection.
+#include <algorithm>
+
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+namespace {
+
+class PlannedProject final : public PlannedOp {
+ public:
+  PlannedProject(PlanContext& context, const OpNode& node)
+      : kernel_(context.kernel),
+        in_(context.value(node.inputs[0])),
+        residual_(context.value(node.outputs[0])),
+        weight_(context.weights.matrix(node.weight("weight"), residual_.width, in_.width)),
+        multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))),
+        piece_rows_(rows_per_piece(residual_.width, context.threads, kernels::kTileRows)) {
+    const std::string& bias = node.weight("bias");
+    if (!bias.empty()) bias_ = context.weights.vector(bias, residual_.width);
+    context.need(in_, weight_);
+  }
+
+  int64_t pieces(const StepState&, int) const override {
+    return divide_up(residual_.width, piece_rows_);
+  }
+  void run(const StepState& step, int, int64_t piece) override {
+    kernels::RowMap rows;
+    rows.count = step.tokens;
+    kernel_.linear(weight_, piece * piece_rows_,
+                   std::min(residual_.width, (piece + 1) * piece_rows_),
+                   activations(in_, weight_), rows, bias_, &multiplier_, residual_.data,
+                   residual_.width);
+  }
+  std::string kernel_name() const override {
+    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) + "+residual";
+  }
+  uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
+
+ private:
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& in_;
+  RowBuffer& residual_;
+  const kernels::Weight& weight_;
+  const float* bias_ = nullptr;
+  float multiplier_;
+  int64_t piece_rows_;
+};
+
+std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedProject>(context, node);
+}
+
+void reference(ReferenceStep& step, const OpNode& node) {
+  const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
+  at::Tensor delta = step.linear(step.input(node, 0), node.weight("weight"), output.width,
+                                 node.weight("bias"));
+  at::Tensor& residual = step.value(node.outputs[0]);
+  residual = residual.add(delta, node.attribute("multiplier", 1.0));
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"project", plan, reference}));
+
+}  // namespace
+}  // namespace vitrine::ops

@@ -1,0 +1,102 @@
+// qkv: the query, key and value projections of one normed input, with optional biases and clamp.
+#include <algorithm>
+#include <array>
+
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+namespace {
+
+constexpr std::array<const char*, 3> kRoles = {"q", "k", "v"};
+constexpr std::array<const char*, 3> kBiasRoles = {"q_bias", "k_bias", "v_bias"};
+
+class PlannedQkv final : public PlannedOp {
+ public:
+  PlannedQkv(PlanContext& context, const OpNode& node)
+      : kernel_(context.kernel),
+        in_(context.value(node.inputs[0])),
+        clip_(static_cast<float>(node.attribute("clip", 0.0))) {
+    int64_t all_rows = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      Part& part = parts_[i];
+      part.out = &context.value(node.outputs[i]);
+      part.weight = &context.weights.matrix(node.weight(kRoles[i]), part.out->width, in_.width);
+      const std::string& bias = node.weight(kBiasRoles[i]);
+      if (!bias.empty()) part.bias = context.weights.vector(bias, part.out->width);
+      context.need(in_, *part.weight);
+      all_rows += part.out->width;
+    }
+    piece_rows_ = rows_per_piece(all_rows, context.threads, kernels::kTileRows);
+    for (Part& part : parts_) {
+      part.first_piece = num_pieces_;
+      num_pieces_ += divide_up(part.out->width, piece_rows_);
+    }
+  }
+
+  int64_t pieces(const StepState&, int) const override { return num_pieces_; }
+  void run(const StepState& step, int, int64_t piece) override {
+    const Part& part = piece >= parts_[2].first_piece   ? parts_[2]
+                       : piece >= parts_[1].first_piece ? parts_[1]
+                                                        : parts_[0];
+    const int64_t begin = (piece - part.first_piece) * piece_rows_;
+    const int64_t end = std::min(part.out->width, begin + piece_rows_);
+    kernels::RowMap rows;
+    rows.count = step.tokens;
+    kernel_.linear(*part.weight, begin, end, activations(in_, *part.weight), rows, part.bias,
+                   nullptr, part.out->data, part.out->width);
+    if (clip_ <= 0) return;
+    for (int64_t token = 0; token < step.tokens; ++token) {
+      float* out = part.out->row(token);
+      for (int64_t i = begin; i < end; ++i) out[i] = std::clamp(out[i], -clip_, clip_);
+    }
+  }
+  std::string kernel_name() const override {
+    std::string name = std::string("cpu.") + kernel_.isa + ".";
+    for (size_t i = 0; i < 3; ++i) {
+      const std::string part = weight_kernel_name(*parts_[i].weight);
+      if (i == 0 || part != weight_kernel_name(*parts_[i - 1].weight)) {
+        name += (i == 0 ? "" : "+") + part;
+      }
+    }
+    return name;
+  }
+  uint64_t weight_bytes() const override {
+    uint64_t bytes = 0;
+    for (const Part& part : parts_) bytes += ops::weight_bytes(*part.weight);
+    return bytes;
+  }
+
+ private:
+  struct Part {
+    RowBuffer* out = nullptr;
+    const kernels::Weight* weight = nullptr;
+    const float* bias = nullptr;
+    int64_t first_piece = 0;
+  };
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& in_;
+  float clip_;
+  std::array<Part, 3> parts_;
+  int64_t piece_rows_ = 0;
+  int64_t num_pieces_ = 0;
+};
+
+std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedQkv>(context, node);
+}
+
+void reference(ReferenceStep& step, const OpNode& node) {
+  const double clip = node.attribute("clip", 0.0);
+  for (size_t i = 0; i < 3; ++i) {
+    const Value& output = step.graph->values[static_cast<size_t>(node.outputs[i])];
+    at::Tensor out = step.linear(step.input(node, 0), node.weight(kRoles[i]), output.width,
+                                 node.weight(kBiasRoles[i]));
+    step.value(node.outputs[i]) = clip > 0 ? out.clamp(-clip, clip) : out;
+  }
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"qkv", plan, reference}));
+
+}  // namespace
+}  // namespace vitrine::ops

@@ -1,0 +1,34 @@
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+
+namespace {
+
+// What the fused path does to the input of a quantized matrix: int8 per token and group.
+at::Tensor fake_quantize(const at::Tensor& x, int64_t group_size) {
+  at::Tensor groups = x.reshape({x.size(0), x.size(1) / group_size, group_size});
+  at::Tensor largest = groups.abs().amax(-1, /*keepdim=*/true);
+  // An all-zero group divides zero by a positive number instead of by zero.
+  at::Tensor inverse = at::full({}, 127.0, x.options()).div(largest.clamp_min(1e-37));
+  return groups.mul(inverse).round().mul(largest.div(127.0)).reshape(x.sizes());
+}
+
+}  // namespace
+
+at::Tensor ReferenceStep::linear(const at::Tensor& x, const std::string& module, int64_t rows,
+                                 const std::string& bias) {
+  const at::Tensor& weight = weights->matrix(module, rows, x.size(1));
+  const int64_t group_size = weights->group_size(module);
+  at::Tensor out =
+      at::matmul(group_size > 0 ? fake_quantize(x, group_size) : x, weight.transpose(0, 1));
+  return bias.empty() ? out : out.add(weights->vector(bias, rows));
+}
+
+at::Tensor ReferenceStep::feed_forward(const at::Tensor& x, const std::string& gate,
+                                       const std::string& up, const std::string& down,
+                                       int64_t hidden, int64_t intermediate) {
+  at::Tensor gated = at::silu(linear(x, gate, intermediate)).mul(linear(x, up, intermediate));
+  return linear(gated, down, hidden);
+}
+
+}  // namespace vitrine::ops

@@ -1,0 +1,102 @@
+// The reference path: the same graph through plain ATen calls on any device (CPU, CUDA, MPS).
+//
+// No call here may read a value back or learn a shape from a value; float64 is not used, since MPS
+// has none.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/graph.h"
+
+namespace vitrine::ops {
+
+/// Weights as float32 tensors on the device. Throws vitrine::Error for a missing tensor or another
+/// shape.
+class ReferenceWeights {
+ public:
+  virtual ~ReferenceWeights() = default;
+  /// [rows, cols]
+  virtual const at::Tensor& matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
+  /// Group size with which the matrix is quantized (activations are then quantized too); 0: float.
+  virtual int64_t group_size(const std::string& module) = 0;
+  virtual const at::Tensor& vector(const std::string& tensor, int64_t length) = 0;
+};
+
+/// One sequence's part of a step.
+struct ReferenceSpan {
+  int64_t first_token = 0;  // in the step
+  int64_t num_tokens = 0;
+  int64_t past = 0;         // positions before the first
+  at::Tensor slots;         // [past + num_tokens] int64: KV slot of each position
+};
+
+/// Keys and values of one layer: [num_slots, kv_heads * head_dim].
+struct ReferenceKv {
+  at::Tensor keys;
+  at::Tensor values;
+};
+
+/// By-products kept for the recorder; joined once at the end of the pass.
+struct ReferenceAudit {
+  std::vector<at::Tensor> mean_squares;    // each [tokens, 1]
+  std::vector<at::Tensor> expert_ids;      // each [tokens, top_k], int64
+  std::vector<at::Tensor> expert_weights;  // each [tokens, top_k]
+  std::vector<at::Tensor> router_probs;    // each [tokens, num_experts]
+};
+
+/// Called by ops where a by-product appears; the naive recorder reads it back there and then.
+class ReferenceHook {
+ public:
+  virtual ~ReferenceHook() = default;
+  virtual void on_value(const at::Tensor& value) = 0;
+};
+
+/// State of one reference pass.
+class ReferenceStep {
+ public:
+  const Graph* graph = nullptr;
+  ReferenceWeights* weights = nullptr;
+  std::vector<ReferenceKv>* kv = nullptr;
+  at::Tensor token_ids;    // [tokens] int64
+  at::Tensor positions;    // [tokens] int64
+  at::Tensor new_slots;    // [tokens] int64
+  at::Tensor row_tokens;   // [rows] int64
+  at::Tensor row_targets;  // [rows] int64; -1: the best
+  at::Tensor rope_cos;     // [max_context, head_dim / 2]
+  at::Tensor rope_sin;
+  std::vector<ReferenceSpan> spans;
+  bool statistics = false;       // the head computes log-sum-exp, entropy and the ten best
+  ReferenceAudit* audit = nullptr;
+  bool full_audit = false;
+  ReferenceHook* hook = nullptr;
+
+  std::vector<at::Tensor> values;  // by ValueId
+  std::vector<at::Tensor> routes_ids, routes_weights;  // by layer: [tokens, top_k]
+  // Of the head.
+  at::Tensor logits;      // [rows, vocabulary]
+  at::Tensor chosen_ids;  // [rows] int64
+  at::Tensor row_floats;  // [rows, 3]: chosen logit, log-sum-exp, entropy
+  at::Tensor top_ids;     // [rows, 10] int64
+  at::Tensor top_logits;  // [rows, 10]
+
+  at::Tensor& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+  const at::Tensor& input(const OpNode& node, size_t index) {
+    return value(node.inputs[index]);
+  }
+  /// x [n, cols] times the matrix transposed, with quantized activations where it is quantized.
+  at::Tensor linear(const at::Tensor& x, const std::string& module, int64_t rows,
+                    const std::string& bias = {});
+  /// silu(gate x) * (up x), then down.
+  at::Tensor feed_forward(const at::Tensor& x, const std::string& gate, const std::string& up,
+                          const std::string& down, int64_t hidden, int64_t intermediate);
+  /// Tells the hook, where there is one.
+  void observe(const at::Tensor& tensor) {
+    if (hook != nullptr) hook->on_value(tensor);
+  }
+};
+
+}  // namespace vitrine::ops

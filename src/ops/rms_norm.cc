@@ -1,0 +1,85 @@
+// rms_norm: x * weight / sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019). Quantizes its output for
+// the linear ops that read it, and leaves the residual's norm in its audit slot.
+#include <cmath>
+
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+namespace {
+
+class PlannedRmsNorm final : public PlannedOp {
+ public:
+  PlannedRmsNorm(PlanContext& context, const OpNode& node)
+      : kernel_(context.kernel),
+        in_(context.value(node.inputs[0])),
+        out_(context.value(node.outputs[0])),
+        weight_(context.weights.vector(node.weight("weight"), in_.width)),
+        eps_(static_cast<float>(node.attribute("eps"))),
+        per_row_(context.graph.values[static_cast<size_t>(node.outputs[0])].per_row) {
+    if (node.flag("audit")) {
+      for (const auto& layer : context.audit.layers) {
+        if (layer.layer == node.layer) slot_ = layer.residual_norm;
+      }
+      token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
+    }
+  }
+
+  int64_t pieces(const StepState& step, int) const override {
+    return divide_up(per_row_ ? step.rows : step.tokens, kRowsPerPiece);
+  }
+  void run(const StepState& step, int, int64_t piece) override {
+    const int64_t count = per_row_ ? step.rows : step.tokens;
+    const int64_t end = std::min<int64_t>(count, (piece + 1) * kRowsPerPiece);
+    for (int64_t row = piece * kRowsPerPiece; row < end; ++row) {
+      const int64_t source = per_row_ ? step.row_tokens[row] : row;
+      const float mean_square =
+          kernel_.rms_norm(in_.row(source), weight_, eps_, in_.width, out_.row(row));
+      out_.quantize(kernel_, row);
+      if (step.audit && slot_ >= 0) {
+        auto* record = reinterpret_cast<float*>(
+            step.token_records + static_cast<size_t>(row) * token_bytes_);
+        record[slot_] = std::sqrt(mean_square * static_cast<float>(in_.width));
+      }
+    }
+  }
+  std::string kernel_name() const override {
+    return std::string("cpu.") + kernel_.isa +
+           (out_.quantized.empty() ? ".rms_norm" : ".rms_norm+quantize");
+  }
+  uint64_t weight_bytes() const override { return static_cast<uint64_t>(in_.width) * 4; }
+
+ private:
+  static constexpr int64_t kRowsPerPiece = 8;
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& in_;
+  RowBuffer& out_;
+  const float* weight_;
+  float eps_;
+  bool per_row_;
+  int32_t slot_ = -1;
+  size_t token_bytes_ = 0;
+};
+
+std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedRmsNorm>(context, node);
+}
+
+void reference(ReferenceStep& step, const OpNode& node) {
+  const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
+  at::Tensor x = step.input(node, 0);
+  if (output.per_row) x = at::index_select(x, 0, step.row_tokens);
+  at::Tensor mean_square = x.mul(x).mean(-1, /*keepdim=*/true);
+  if (node.flag("audit")) {
+    if (step.audit != nullptr) step.audit->mean_squares.push_back(mean_square);
+    step.observe(mean_square);
+  }
+  const at::Tensor& weight = step.weights->vector(node.weight("weight"), output.width);
+  step.value(node.outputs[0]) =
+      x.mul(mean_square.add(node.attribute("eps")).rsqrt()).mul(weight);
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"rms_norm", plan, reference}));
+
+}  // namespace
+}  // namespace vitrine::ops

@@ -1,0 +1,143 @@
+// router: the probabilities of a layer's experts and the top-k of them. Its ids, weights and (level
+// full) whole distribution are left in the audit record as they are made.
+#include <algorithm>
+
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+namespace {
+
+class PlannedRouter final : public PlannedOp {
+ public:
+  PlannedRouter(PlanContext& context, const OpNode& node)
+      : kernel_(context.kernel),
+        in_(context.value(node.inputs[0])),
+        weight_(context.weights.matrix(node.weight("weight"), node.integer("experts"), in_.width)),
+        normalize_(node.flag("normalize")),
+        softmax_after_(node.flag("softmax_after_top_k")) {
+    context.routes[static_cast<size_t>(node.layer)] = std::make_unique<RouteBuffer>();
+    RouteBuffer& routes = *context.routes[static_cast<size_t>(node.layer)];
+    routes_ = &routes;
+    routes.top_k = static_cast<int32_t>(node.integer("top_k"));
+    routes.num_experts = static_cast<int32_t>(node.integer("experts"));
+    routes.ids = context.shared_array<int32_t>("route_ids", context.max_tokens * routes.top_k);
+    routes.weights =
+        context.shared_array<float>("route_weights", context.max_tokens * routes.top_k);
+    routes.probs =
+        context.shared_array<float>("router_probs", context.max_tokens * routes.num_experts);
+    logits_ = &context.shared_rows("router_logits", context.max_tokens, routes.num_experts);
+    context.need(in_, weight_);
+    // A small router is not worth sharing out.
+    row_pieces_ = weight_.rows * weight_.cols < (1 << 16)
+                      ? 1
+                      : divide_up(weight_.rows, kernels::kTileRows * 2);
+    for (const auto& layer : context.audit.layers) {
+      if (layer.layer == node.layer) slots_ = layer;
+    }
+    token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
+  }
+
+  int phases() const override { return 2; }
+  int64_t pieces(const StepState& step, int phase) const override {
+    return divide_up(step.tokens, kTokensPerPiece) * (phase == 0 ? row_pieces_ : 1);
+  }
+
+  void run(const StepState& step, int phase, int64_t piece) override {
+    if (phase == 0) {
+      project(step, piece / row_pieces_, piece % row_pieces_);
+      return;
+    }
+    const RouteBuffer& routes = *routes_;
+    const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
+    for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
+      int32_t* ids = routes.ids + token * routes.top_k;
+      float* weights = routes.weights + token * routes.top_k;
+      float* probs = routes.probs + token * routes.num_experts;
+      kernel_.router_top_k(logits_->row(token), routes.num_experts, routes.top_k, normalize_,
+                           softmax_after_, probs, ids, weights);
+      if (step.audit && slots_.expert_ids >= 0) record(step, token, ids, weights, probs);
+    }
+  }
+  std::string kernel_name() const override {
+    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
+           "+softmax+top_k";
+  }
+  uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
+
+ private:
+  static constexpr int64_t kTokensPerPiece = 16;
+
+  void project(const StepState& step, int64_t token_piece, int64_t row_piece) {
+    const int64_t first = token_piece * kTokensPerPiece;
+    kernels::Activations input = activations(in_, weight_);
+    input.values += first * input.value_stride;
+    if (input.quantized != nullptr) {
+      input.quantized += first * input.quantized_stride;
+      input.scales += first * input.group_stride;
+      input.sums += first * input.group_stride;
+    }
+    kernels::RowMap rows;
+    rows.count = static_cast<int32_t>(std::min<int64_t>(kTokensPerPiece, step.tokens - first));
+    const int64_t span = row_pieces_ == 1 ? weight_.rows : kernels::kTileRows * 2;
+    kernel_.linear(weight_, row_piece * span, std::min(weight_.rows, (row_piece + 1) * span),
+                   input, rows, nullptr, nullptr, logits_->row(first), logits_->width);
+  }
+
+  void record(const StepState& step, int64_t token, const int32_t* ids, const float* weights,
+              const float* probs) const {
+    std::byte* base = step.token_records + static_cast<size_t>(token) * token_bytes_;
+    auto* words = reinterpret_cast<int32_t*>(base);
+    auto* floats = reinterpret_cast<float*>(base);
+    std::copy_n(ids, slots_.top_k, words + slots_.expert_ids);
+    std::copy_n(weights, slots_.top_k, floats + slots_.expert_weights);
+    if (slots_.router_probs >= 0) {
+      std::copy_n(probs, slots_.num_experts, floats + slots_.router_probs);
+    }
+  }
+
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& in_;
+  const kernels::Weight& weight_;
+  bool normalize_, softmax_after_;
+  RouteBuffer* routes_ = nullptr;
+  RowBuffer* logits_ = nullptr;
+  int64_t row_pieces_ = 1;
+  AuditLayout::Layer slots_;
+  size_t token_bytes_ = 0;
+};
+
+std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedRouter>(context, node);
+}
+
+void reference(ReferenceStep& step, const OpNode& node) {
+  at::Tensor logits =
+      step.linear(step.input(node, 0), node.weight("weight"), node.integer("experts"));
+  at::Tensor probs = at::softmax(logits, -1);
+  const int64_t k = node.integer("top_k");
+  at::Tensor weights, ids;
+  if (node.flag("softmax_after_top_k")) {
+    std::tie(weights, ids) = at::topk(logits, k, -1);
+    weights = at::softmax(weights, -1);
+  } else {
+    std::tie(weights, ids) = at::topk(probs, k, -1);
+    if (node.flag("normalize")) weights = weights.div(weights.sum(-1, true));
+  }
+  const auto layer = static_cast<size_t>(node.layer);
+  step.routes_ids[layer] = ids;
+  step.routes_weights[layer] = weights;
+  if (step.audit != nullptr) {
+    step.audit->expert_ids.push_back(ids);
+    step.audit->expert_weights.push_back(weights);
+    if (step.full_audit) step.audit->router_probs.push_back(probs);
+  }
+  step.observe(ids);
+  step.observe(weights);
+  if (step.full_audit) step.observe(probs);
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"router", plan, reference}));
+
+}  // namespace
+}  // namespace vitrine::ops
