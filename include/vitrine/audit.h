@@ -1,0 +1,146 @@
+// The room `audit`: what the recorder saw, as structs and as a JSON log.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "vitrine/core.h"
+
+namespace vitrine {
+
+struct RouteRecord {
+  int32_t expert = 0;
+  float weight = 0;  ///< gate weight, as used
+};
+
+struct LayerRecord {
+  int32_t layer = 0;
+  float residual_norm = 0;          ///< L2 norm of the residual stream entering the layer
+  std::vector<RouteRecord> routes;  ///< descending weight; empty for a dense layer
+  std::vector<float> router_probs;  ///< [num_experts]; level full only
+};
+
+struct AlternativeRecord {
+  int32_t token = 0;
+  float logprob = 0;  ///< nats
+};
+
+/// What the model said after a token.
+struct PredictionRecord {
+  int32_t token = 0;  ///< the chosen id (generated), or the prompt's next id (scored)
+  bool generated = true;
+  float logprob = 0;                            ///< nats, of `token`, before any sampler stage
+  float entropy = 0;                            ///< nats
+  std::vector<AlternativeRecord> alternatives;  ///< the ten best, descending
+};
+
+/// The account of one input token: what happened in each layer while it was processed, and what
+/// was predicted from it. The experts that made a generated token are those of the record whose
+/// prediction chose it.
+struct TokenRecord {
+  uint64_t sequence = 0;
+  int64_t position = 0;
+  int32_t token = 0;
+  std::vector<LayerRecord> layers;
+  bool has_prediction = false;
+  PredictionRecord prediction;
+};
+
+/// Bytes of one pass's record: header, AuditToken[tokens], the pass's words, rounded up to 8.
+/// Throws kBadFile where the layout contradicts itself (docs/audit-log.md) or the size overflows.
+VITRINE_API size_t audit_record_bytes(const AuditLayout& layout, size_t rows, size_t tokens);
+
+/// Decodes one pass's record (AuditPassHeader and what follows; any alignment). Throws kBadFile
+/// where the sizes do not agree with the layout or an index is out of range; float values are
+/// taken as they are. Thread-safe.
+///
+/// A prediction's token is the row's chosen id, which is the id that `chosen_logit` belongs to:
+/// for a row that scores the prompt, the prompt's next id. Where `row_words` is 0, log-probability
+/// and entropy are NaN.
+VITRINE_API std::vector<TokenRecord> decode_pass(const AuditLayout& layout,
+                                                 std::span<const std::byte> record);
+
+/// A bounded ring of slabs between the step's thread and one reader.
+///
+/// reserve() and commit() cost the step's thread no system call: the reader polls. Where the ring
+/// is full, kOverwrite forgets the oldest records (a bounded memory of the last ones) and kWait
+/// waits for the reader before the next step.
+class VITRINE_API SlabRing : public AuditSink {
+ public:
+  enum class WhenFull : uint8_t { kOverwrite, kWait };
+  SlabRing(size_t capacity_bytes, WhenFull when_full);
+  ~SlabRing() override;
+
+  /// Allocates: at least `capacity_bytes`, and room for two records of `max_record_bytes`. Again
+  /// with the same layout and no larger record: nothing happens. Again with another: what is unread
+  /// is forgotten (and counted as overwritten); then no reader may be inside drain(). Throws
+  /// kBadFile for a layout that contradicts itself, kOutOfMemory.
+  void open(const AuditLayout& layout, size_t max_record_bytes) override;
+  /// No allocation, lock or system call, except that kWait yields and sleeps while there is no
+  /// room. A record reserved and not committed is replaced by the next reserve(). Throws
+  /// kInvalidArgument before open() and for more than `max_record_bytes`.
+  std::byte* reserve(size_t num_bytes) override;
+  void commit() override;
+
+  /// kWait: called from the step's thread when it begins to wait, so that a sleeping reader can be
+  /// woken. Set before use.
+  void on_full(std::function<void()> callback);
+
+  /// Reader: calls `consume` with each finished record, oldest first, then releases it. Returns how
+  /// many there were. A record is read-only and valid during the call. Thread-safe against the
+  /// step's thread for kWait; kOverwrite rings are drained between steps only.
+  /// What `consume` throws passes through; that record counts as released.
+  size_t drain(const std::function<void(std::span<const std::byte>)>& consume);
+  /// Reader: the finished records as structs.
+  std::vector<TokenRecord> drain_records();
+  const AuditLayout& layout() const;
+  /// Records that were overwritten unread.
+  uint64_t overwritten() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Facts that stand at the head of a log.
+struct LogHeader {
+  std::string model_path, architecture, device, kernels, isa;
+  int threads = 1;
+  int32_t num_layers = 0, vocab_size = 0;
+  uint64_t seed = 0;
+  std::vector<std::pair<std::string, std::string>> sampler;  ///< option, value
+  std::vector<std::pair<std::string, std::string>> hashes;   ///< file, SHA-256
+};
+
+/// Writes a JSON log (docs/audit-log.md) from a thread of its own: to a temporary file beside
+/// `path` that takes its name in finish(). Without finish() nothing is left behind.
+class VITRINE_API JsonLog {
+ public:
+  /// Opens the temporary file now, so that an unwritable path fails before anything is generated
+  /// (kIo; names the path). Throws kUnsupported for an extension other than .json. `token_text`
+  /// turns an id into its piece (may be empty); it is called from the log's thread, about once for
+  /// each distinct id.
+  JsonLog(const std::string& path, LogHeader header,
+          std::function<std::string(int32_t)> token_text = {});
+  ~JsonLog();
+  /// The sink to hand to Engine::set_audit_sink; take it away from there before the log ends. It
+  /// waits for the log's thread where that falls behind. A log has one layout: open() throws
+  /// kInvalidArgument for a second one. Its other functions throw kInvalidArgument after finish().
+  AuditSink& sink();
+  /// Called from the log's thread with each record, after it has been written. Set before use.
+  void on_record(std::function<void(const TokenRecord&)> callback);
+  /// Drains, writes the closing part, syncs, renames. Throws kIo (disk full, …); the old file at
+  /// `path`, if any, is then whole. What `token_text` or the callback threw is thrown again here;
+  /// no log is left then either. After the last commit(), once.
+  void finish(const std::string& stop_reason);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,164 @@
+// The room `engine`: loads a model, steps over ragged batches, generates.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "vitrine/audit.h"
+#include "vitrine/core.h"
+#include "vitrine/sample.h"
+#include "vitrine/tokenizer.h"
+
+namespace vitrine {
+
+enum class KernelPath : uint8_t {
+  kFused,      ///< Vitrine's own kernels, bitwise invariant (CPU)
+  kReference,  ///< plain ATen, any device, exempt from invariance
+};
+
+struct EngineOptions {
+  Device device;
+  KernelPath kernels = KernelPath::kFused;  ///< devices without fused kernels use the reference
+  bool kernels_given = false;  ///< true: fail where `kernels` cannot run instead of falling back
+  int threads = 0;             ///< 0: the number of cores this process may use
+  int max_context = 0;         ///< positions a sequence may have; 0: the model's own limit
+  int max_sequences = 1;       ///< live sequences that may each reach max_context
+  int max_step_tokens = 512;   ///< new tokens in one step, all sequences together
+  int max_logit_rows = 0;      ///< rows of logits in one step; 0: max_sequences
+  int kv_block_size = 64;      ///< positions in one KV block: a multiple of 16 up to 256
+  AuditMode audit_mode = AuditMode::kDeferred;
+  AuditLevel audit_level = AuditLevel::kStandard;
+  /// Precision of the rotary frequencies: kF32 as transformers has it, or kBF16 for a model that was
+  /// trained or measured with its frequencies cast together with its weights.
+  DType rope_frequencies = DType::kF32;
+  bool keep_logits = false;    ///< StepOutput::logits is filled whatever the sampler
+};
+
+using SequenceId = uint64_t;
+
+/// What one sequence brings to a step.
+struct StepInput {
+  SequenceId sequence = 0;
+  std::span<const int32_t> tokens;  ///< at least one
+  enum class Rows : uint8_t { kNone, kLast, kAll } rows = Rows::kLast;  ///< which tokens get logits
+  int32_t next_token = -1;  ///< the id known to follow the last token (a prompt is being scored);
+                            ///< -1: it is chosen
+  SamplerPipeline* sampler = nullptr;  ///< for the last row; null: greedy
+  uint64_t seed = 0;
+  uint32_t branch = 0;
+};
+
+/// One row of logits. Spans are valid until the next step.
+struct StepOutput {
+  SequenceId sequence = 0;
+  int64_t position = 0;    ///< of the token whose output this is; `token` would stand one later
+  int32_t token = -1;      ///< chosen id: the sampler's on a sequence's last row, else the argmax
+  std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty
+};
+
+/// One op of a plan.
+struct PlanEntry {
+  int layer = -1;       ///< -1: outside the layers
+  std::string op;       ///< "router"
+  std::string kernel;   ///< "cpu.avx512.linear_int4g32", "aten"
+  uint64_t weight_bytes = 0;  ///< read for one decoded token
+};
+
+/// Facts about a loaded model.
+struct ModelSummary {
+  std::string path, architecture, device, kernels, isa;
+  int num_layers = 0, hidden_size = 0, vocab_size = 0, max_position_embeddings = 0;
+  int num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
+  int num_experts = 0, num_experts_per_token = 0;
+  std::vector<int32_t> eos_token_ids;
+  int64_t num_parameters = 0;
+  uint64_t weight_bytes = 0;   ///< packed weights in memory
+  uint64_t kv_bytes = 0;       ///< KV pool
+  uint64_t arena_bytes = 0;    ///< intermediates of the plan
+  uint64_t bytes_per_token = 0;  ///< weight bytes read for one decoded token
+  bool invariant = false;      ///< "one token, one result" holds
+  int threads = 1;
+};
+
+/// A loaded model and its sequences. Not thread-safe: one thread at a time.
+///
+///     auto engine = Engine::load("models/fractalmoe-30m-int4", {});
+///     SequenceId sequence = engine->create_sequence();
+///     auto outputs = engine->step({{StepInput{sequence, prompt_ids}}});
+class VITRINE_API Engine {
+ public:
+  static std::unique_ptr<Engine> load(const std::string& path, const EngineOptions& options);
+  ~Engine();
+
+  const ModelSummary& summary() const;
+  const std::vector<PlanEntry>& plan() const;
+  const EngineOptions& options() const;
+
+  SequenceId create_sequence();
+  /// A new sequence with the same past. Full blocks are shared and counted; a partial one is copied.
+  SequenceId fork(SequenceId sequence);
+  /// Forgets everything from position `length` on.
+  void truncate(SequenceId sequence, int64_t length);
+  void release(SequenceId sequence);
+  int64_t length(SequenceId sequence) const;
+  /// Blocks free, and in total.
+  std::pair<int64_t, int64_t> kv_blocks() const;
+
+  /// Runs one pass over all inputs. Allocates nothing, reads back once. Throws kInvalidArgument for
+  /// an id out of range, an unknown sequence, too many tokens, or a context that is full; then
+  /// nothing has changed. The span is valid until the next step.
+  std::span<const StepOutput> step(std::span<const StepInput> inputs);
+
+  /// Where records go (not owned; null: nowhere). Takes effect with the next step; calls open().
+  void set_audit_sink(AuditSink* sink);
+  const AuditLayout& audit_layout() const;
+  /// Switches the recorder between steps, so that modes can be compared on one engine. Throws
+  /// kInvalidArgument for a mode the engine was not loaded for: kNone and kNaive are always
+  /// possible, kDeferred too.
+  void set_audit_mode(AuditMode mode);
+
+  /// Device-to-host readbacks so far (exactly one a pass unless naive).
+  uint64_t readback_count() const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+enum class StopReason : uint8_t { kLength, kEndOfText, kContextFull, kCancelled };
+/// "length", "end of text", "context full", "cancelled".
+VITRINE_API std::string_view stop_reason_name(StopReason reason);
+
+struct GenerateOptions {
+  int max_new_tokens = 128;
+  SamplerOptions sampler;
+  bool ignore_end_of_text = false;
+  bool prompt_logprobs = false;  ///< record log-probabilities of prompt tokens too
+};
+
+/// A generated token, as it is made.
+struct TokenEvent {
+  int32_t token = 0;
+  int64_t position = 0;
+};
+
+struct GenerateResult {
+  std::vector<int32_t> tokens;  ///< the generated ones, an end-of-text token included
+  StopReason reason = StopReason::kLength;
+  int64_t prompt_tokens = 0;
+  double prefill_seconds = 0, decode_seconds = 0;
+};
+
+/// Generates from a prompt in a sequence of its own (released at the end). The callback runs on the
+/// calling thread after each token; returning false cancels. Throws kInvalidArgument for an empty
+/// prompt, an id out of range, or a prompt longer than the context.
+VITRINE_API GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
+                                    const GenerateOptions& options,
+                                    const std::function<bool(const TokenEvent&)>& on_token = {});
+
+}  // namespace vitrine

@@ -1,0 +1,262 @@
+#include "decode.h"
+
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace vitrine {
+namespace {
+
+using audit::check_layout;
+
+[[noreturn]] void bad_layout(const std::string& what) {
+  throw Error(ErrorKind::kBadFile, "audit layout: " + what);
+}
+
+[[noreturn]] void bad_record(uint64_t pass, const std::string& what) {
+  throw Error(ErrorKind::kBadFile, "audit record of pass " + std::to_string(pass) + ": " + what);
+}
+
+/// Throws unless `offset` .. `offset + count` lies in a record of `words` words.
+void check_field(const char* name, int64_t offset, int64_t count, int64_t words) {
+  if (offset < 0 || offset + count > words) {
+    bad_layout(std::string(name) + " is at word " + std::to_string(offset) + " with " +
+               std::to_string(count) + " words, expected it inside the record's " +
+               std::to_string(words) + " words");
+  }
+}
+
+/// Bytes of a record, or false where they do not fit into size_t.
+bool record_bytes(const AuditLayout& layout, size_t rows, size_t tokens, size_t& bytes) {
+  size_t row_bytes = 0;
+  size_t token_bytes = 0;
+  const size_t bytes_per_row = 4 * (1 + static_cast<size_t>(layout.row_words));
+  const size_t bytes_per_token = sizeof(AuditToken) + 4 * static_cast<size_t>(layout.token_words);
+  if (__builtin_mul_overflow(rows, bytes_per_row, &row_bytes) ||
+      __builtin_mul_overflow(tokens, bytes_per_token, &token_bytes) ||
+      __builtin_add_overflow(row_bytes, token_bytes, &bytes) ||
+      __builtin_add_overflow(bytes, sizeof(AuditPassHeader) + 7, &bytes)) {
+    return false;
+  }
+  bytes &= ~size_t{7};
+  return true;
+}
+
+template <typename T>
+T load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+/// One token's or row's words; offsets were checked with the layout.
+struct Words {
+  const std::byte* data;
+  float real(int32_t offset) const { return load<float>(data + 4 * static_cast<size_t>(offset)); }
+  int32_t integer(int32_t offset) const {
+    return load<int32_t>(data + 4 * static_cast<size_t>(offset));
+  }
+};
+
+void decode_layers(const AuditLayout& layout, uint64_t pass, Words words, TokenRecord& record) {
+  record.layers.resize(layout.layers.size());
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    const AuditLayout::Layer& from = layout.layers[i];
+    LayerRecord& to = record.layers[i];
+    to.layer = from.layer;
+    to.residual_norm = words.real(from.residual_norm);
+    to.routes.resize(from.expert_ids < 0 ? 0 : static_cast<size_t>(from.top_k));
+    for (int32_t slot = 0; slot < static_cast<int32_t>(to.routes.size()); ++slot) {
+      const int32_t expert = words.integer(from.expert_ids + slot);
+      if (expert < 0 || expert >= from.num_experts) {
+        bad_record(pass, "layer " + std::to_string(from.layer) + " has expert " +
+                             std::to_string(expert) + ", expected 0 to " +
+                             std::to_string(from.num_experts - 1));
+      }
+      to.routes[static_cast<size_t>(slot)] = {expert, words.real(from.expert_weights + slot)};
+    }
+    to.router_probs.resize(from.router_probs < 0 ? 0 : static_cast<size_t>(from.num_experts));
+    if (!to.router_probs.empty()) {
+      std::memcpy(to.router_probs.data(), words.data + 4 * static_cast<size_t>(from.router_probs),
+                  4 * to.router_probs.size());
+    }
+  }
+}
+
+void decode_row(const AuditLayout& layout, uint64_t pass, Words words,
+                PredictionRecord& prediction) {
+  prediction.alternatives.clear();
+  if (layout.row_words == 0) {
+    prediction.logprob = std::numeric_limits<float>::quiet_NaN();
+    prediction.entropy = std::numeric_limits<float>::quiet_NaN();
+    return;
+  }
+  const float log_sum_exp = words.real(layout.log_sum_exp);
+  prediction.logprob = words.real(layout.chosen_logit) - log_sum_exp;
+  prediction.entropy = words.real(layout.entropy);
+  for (int32_t rank = 0; rank < kAuditTopTokens; ++rank) {
+    const int32_t token = words.integer(layout.top_ids + rank);
+    if (token == -1) break;  // past the vocabulary
+    if (token < 0) {
+      bad_record(pass, "top id " + std::to_string(rank) + " is " + std::to_string(token) +
+                           ", expected a token id or -1");
+    }
+    prediction.alternatives.push_back({token, words.real(layout.top_logits + rank) - log_sum_exp});
+  }
+}
+
+}  // namespace
+
+namespace audit {
+
+void check_layout(const AuditLayout& layout) {
+  if (layout.token_words < 0 || layout.row_words < 0) {
+    bad_layout("token_words is " + std::to_string(layout.token_words) + " and row_words is " +
+               std::to_string(layout.row_words) + ", expected 0 or more");
+  }
+  int64_t used_words = 0;
+  for (const AuditLayout::Layer& layer : layout.layers) {
+    const int64_t words = layout.token_words;
+    check_field("residual_norm", layer.residual_norm, 1, words);
+    used_words += 1;
+    if ((layer.expert_ids < 0) != (layer.expert_weights < 0)) {
+      bad_layout("layer " + std::to_string(layer.layer) +
+                 " has only one of expert_ids and expert_weights, expected both or none");
+    }
+    if (layer.expert_ids >= 0) {
+      if (layer.top_k < 1 || layer.num_experts < layer.top_k) {
+        bad_layout("layer " + std::to_string(layer.layer) + " has top_k " +
+                   std::to_string(layer.top_k) + " of " + std::to_string(layer.num_experts) +
+                   " experts, expected 1 or more and no more than there are experts");
+      }
+      check_field("expert_ids", layer.expert_ids, layer.top_k, words);
+      check_field("expert_weights", layer.expert_weights, layer.top_k, words);
+      used_words += 2 * int64_t{layer.top_k};
+    }
+    if (layer.router_probs >= 0) {
+      if (layer.num_experts < 1) {
+        bad_layout("layer " + std::to_string(layer.layer) + " has router_probs of " +
+                   std::to_string(layer.num_experts) + " experts, expected 1 or more");
+      }
+      check_field("router_probs", layer.router_probs, layer.num_experts, words);
+      used_words += layer.num_experts;
+    }
+    // Fields that overlap would let a small record decode into a large one.
+    if (used_words > words) {
+      bad_layout("the layers need at least " + std::to_string(used_words) +
+                 " words, expected no more than token_words, " + std::to_string(words));
+    }
+  }
+  if (layout.row_words > 0) {
+    check_field("chosen_logit", layout.chosen_logit, 1, layout.row_words);
+    check_field("log_sum_exp", layout.log_sum_exp, 1, layout.row_words);
+    check_field("entropy", layout.entropy, 1, layout.row_words);
+    check_field("top_ids", layout.top_ids, kAuditTopTokens, layout.row_words);
+    check_field("top_logits", layout.top_logits, kAuditTopTokens, layout.row_words);
+  }
+}
+
+bool same_layout(const AuditLayout& a, const AuditLayout& b) {
+  const auto same_layer = [](const AuditLayout::Layer& x, const AuditLayout::Layer& y) {
+    return x.layer == y.layer && x.residual_norm == y.residual_norm &&
+           x.expert_ids == y.expert_ids && x.expert_weights == y.expert_weights &&
+           x.router_probs == y.router_probs && x.top_k == y.top_k && x.num_experts == y.num_experts;
+  };
+  if (a.layers.size() != b.layers.size()) return false;
+  for (size_t i = 0; i < a.layers.size(); ++i) {
+    if (!same_layer(a.layers[i], b.layers[i])) return false;
+  }
+  return a.mode == b.mode && a.level == b.level && a.token_words == b.token_words &&
+         a.row_words == b.row_words && a.chosen_logit == b.chosen_logit &&
+         a.log_sum_exp == b.log_sum_exp && a.entropy == b.entropy && a.top_ids == b.top_ids &&
+         a.top_logits == b.top_logits;
+}
+
+size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> record,
+                        std::vector<TokenRecord>& pool) {
+  if (record.size() < sizeof(AuditPassHeader)) {
+    throw Error(ErrorKind::kBadFile, "audit record: has " + std::to_string(record.size()) +
+                                         " bytes, expected at least " +
+                                         std::to_string(sizeof(AuditPassHeader)) +
+                                         " for its header");
+  }
+  const auto header = load<AuditPassHeader>(record.data());
+  size_t expected_bytes = 0;
+  if (!record_bytes(layout, header.num_rows, header.num_tokens, expected_bytes)) {
+    bad_record(header.pass, "num_tokens is " + std::to_string(header.num_tokens) +
+                                " and num_rows is " + std::to_string(header.num_rows) +
+                                ", expected sizes that fit into memory");
+  }
+  if (header.num_bytes != expected_bytes || record.size() != expected_bytes) {
+    bad_record(header.pass, "num_bytes is " + std::to_string(header.num_bytes) + " and there are " +
+                                std::to_string(record.size()) + " bytes, expected " +
+                                std::to_string(expected_bytes) + " for " +
+                                std::to_string(header.num_tokens) + " tokens and " +
+                                std::to_string(header.num_rows) + " rows");
+  }
+  const size_t num_rows = header.num_rows;
+  const size_t num_tokens = header.num_tokens;
+  const std::byte* tokens = record.data() + sizeof(AuditPassHeader);
+  const std::byte* chosen_ids = tokens + num_tokens * sizeof(AuditToken);
+  const std::byte* rows = chosen_ids + 4 * num_rows;
+  const std::byte* token_words = rows + 4 * num_rows * static_cast<size_t>(layout.row_words);
+
+  if (pool.size() < num_tokens) pool.resize(num_tokens);
+  for (size_t i = 0; i < num_tokens; ++i) {
+    const auto token = load<AuditToken>(tokens + i * sizeof(AuditToken));
+    if (token.position < 0 || token.token < 0 || (token.generated != 0 && token.generated != 1)) {
+      bad_record(header.pass, "token " + std::to_string(i) + " has position " +
+                                  std::to_string(token.position) + ", id " +
+                                  std::to_string(token.token) + " and generated " +
+                                  std::to_string(token.generated) +
+                                  ", expected 0 or more, 0 or more, and 0 or 1");
+    }
+    if (token.row < -1 || token.row >= static_cast<int64_t>(num_rows)) {
+      bad_record(header.pass, "token " + std::to_string(i) + " has row " +
+                                  std::to_string(token.row) + ", expected -1 or one of " +
+                                  std::to_string(num_rows) + " rows");
+    }
+    TokenRecord& to = pool[i];
+    to.sequence = token.sequence;
+    to.position = token.position;
+    to.token = token.token;
+    decode_layers(layout, header.pass,
+                  {token_words + 4 * i * static_cast<size_t>(layout.token_words)}, to);
+    to.has_prediction = token.row >= 0;
+    if (!to.has_prediction) {
+      to.prediction.alternatives.clear();
+      continue;
+    }
+    const size_t row = static_cast<size_t>(token.row);
+    to.prediction.token = load<int32_t>(chosen_ids + 4 * row);
+    to.prediction.generated = token.generated == 1;
+    if (to.prediction.token < 0) {
+      bad_record(header.pass, "row " + std::to_string(row) + " has chosen id " +
+                                  std::to_string(to.prediction.token) + ", expected 0 or more");
+    }
+    decode_row(layout, header.pass, {rows + 4 * row * static_cast<size_t>(layout.row_words)},
+               to.prediction);
+  }
+  return num_tokens;
+}
+
+}  // namespace audit
+
+size_t audit_record_bytes(const AuditLayout& layout, size_t rows, size_t tokens) {
+  check_layout(layout);
+  size_t bytes = 0;
+  if (!record_bytes(layout, rows, tokens, bytes)) {
+    bad_layout("a pass of " + std::to_string(tokens) + " tokens and " + std::to_string(rows) +
+               " rows, expected a size that fits into memory");
+  }
+  return bytes;
+}
+
+std::vector<TokenRecord> decode_pass(const AuditLayout& layout, std::span<const std::byte> record) {
+  check_layout(layout);
+  std::vector<TokenRecord> records;
+  records.resize(audit::decode_pass_into(layout, record, records));
+  return records;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,99 @@
+#include "json_buffer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace vitrine::audit {
+
+void JsonBuffer::grow(size_t bytes) {
+  const size_t capacity = std::max(2 * capacity_, size_ + bytes);
+  std::unique_ptr<char[]> data(new char[capacity]);
+  std::memcpy(data.get(), data_.get(), size_);
+  data_ = std::move(data);
+  capacity_ = capacity;
+}
+
+void JsonBuffer::real(float value) {
+  if (!std::isfinite(value)) {
+    raw("null");
+    return;
+  }
+  constexpr size_t kLongest = 64;  // a float's fixed or scientific shortest form has fewer than 20
+  char* first = room(kLongest);
+  // Readers parse a double and may round that to float32. Of all floats (every one was tried) this
+  // alone would become its neighbour; a double's digits are exact.
+  constexpr float kTwiceRounded = 0x1.5c87fap-84f;
+  char* last = std::fabs(value) == kTwiceRounded
+                   ? std::to_chars(first, first + kLongest, static_cast<double>(value)).ptr
+                   : std::to_chars(first, first + kLongest, value).ptr;
+  size_ = static_cast<size_t>(last - data_.get());
+  // Nearly every value has a fraction; only the others are looked at again.
+  if (value == std::trunc(value) &&
+      std::none_of(first, last, [](char c) { return c == 'e' || c == '.'; })) {
+    raw(".0");
+  }
+}
+
+size_t utf8_length(std::string_view text, size_t& skip) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  skip = 1;
+  if (lead < 0x80) return 1;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  for (size_t i = 1; i < length; ++i) {
+    if (i == text.size()) return 0;
+    // The second byte's range excludes overlong forms, surrogates and what is above U+10FFFF.
+    const unsigned char low = i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    const unsigned char high = i > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (byte(i) < low || byte(i) > high) return 0;
+    skip = i + 1;
+  }
+  return length;
+}
+
+void JsonBuffer::string(std::string_view text) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  raw('"');
+  while (!text.empty()) {
+    const char character = text.front();
+    size_t skip = 0;
+    const size_t length = utf8_length(text, skip);
+    if (length == 0) {
+      raw("\xEF\xBF\xBD");
+      text.remove_prefix(skip);
+      continue;
+    }
+    if (character == '"' || character == '\\') {
+      raw('\\');
+      raw(character);
+    } else if (character == '\n') {
+      raw("\\n");
+    } else if (character == '\t') {
+      raw("\\t");
+    } else if (character == '\r') {
+      raw("\\r");
+    } else if (static_cast<unsigned char>(character) < 0x20 || character == 0x7F) {
+      raw("\\u00");
+      raw(kHex[character >> 4]);
+      raw(kHex[character & 15]);
+    } else {
+      raw(text.substr(0, length));
+    }
+    text.remove_prefix(length);
+  }
+  raw('"');
+}
+
+void JsonBuffer::number_or_string(std::string_view text) {
+  double value = 0;
+  const char* last = text.data() + text.size();
+  const auto [end, status] = std::from_chars(text.data(), last, value);
+  if (status != std::errc() || end != last || !std::isfinite(value)) {
+    string(text);
+    return;
+  }
+  number(value);
+}
+
+}  // namespace vitrine::audit

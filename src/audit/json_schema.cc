@@ -1,0 +1,169 @@
+#include "json_schema.h"
+
+namespace vitrine::audit {
+namespace {
+
+std::string_view mode_name(AuditMode mode) {
+  switch (mode) {
+    case AuditMode::kNone: return "none";
+    case AuditMode::kNaive: return "naive";
+    case AuditMode::kDeferred: return "deferred";
+  }
+  return "?";
+}
+
+std::string_view level_name(AuditLevel level) {
+  switch (level) {
+    case AuditLevel::kStandard: return "standard";
+    case AuditLevel::kFull: return "full";
+  }
+  return "?";
+}
+
+void string_field(JsonBuffer& out, std::string_view key_and_colon, std::string_view value) {
+  out.raw(key_and_colon);
+  out.string(value);
+}
+
+template <typename Integer>
+void integer_field(JsonBuffer& out, std::string_view key_and_colon, Integer value) {
+  out.raw(key_and_colon);
+  out.integer(value);
+}
+
+void append_token(JsonBuffer& out, int32_t token, PieceCache& pieces) {
+  integer_field(out, "\"token\":", token);
+  if (!pieces.empty()) {
+    out.raw(",\"text\":");
+    out.raw(pieces.quoted(token));
+  }
+}
+
+void append_layer(JsonBuffer& out, const LayerRecord& layer) {
+  integer_field(out, "{\"layer\":", layer.layer);
+  out.raw(",\"residual_norm\":");
+  out.real(layer.residual_norm);
+  out.raw(",\"experts\":[");
+  for (size_t slot = 0; slot < layer.routes.size(); ++slot) {
+    if (slot > 0) out.raw(',');
+    out.integer(layer.routes[slot].expert);
+  }
+  out.raw("],\"weights\":[");
+  for (size_t slot = 0; slot < layer.routes.size(); ++slot) {
+    if (slot > 0) out.raw(',');
+    out.real(layer.routes[slot].weight);
+  }
+  out.raw(']');
+  if (!layer.router_probs.empty()) {
+    out.raw(",\"router_probs\":[");
+    for (size_t expert = 0; expert < layer.router_probs.size(); ++expert) {
+      if (expert > 0) out.raw(',');
+      out.real(layer.router_probs[expert]);
+    }
+    out.raw(']');
+  }
+  out.raw('}');
+}
+
+void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, PieceCache& pieces) {
+  out.raw('{');
+  append_token(out, prediction.token, pieces);
+  out.raw(prediction.generated ? ",\"generated\":true,\"logprob\":"
+                               : ",\"generated\":false,\"logprob\":");
+  out.real(prediction.logprob);
+  out.raw(",\"entropy\":");
+  out.real(prediction.entropy);
+  out.raw(",\"top_logprobs\":[");
+  for (size_t rank = 0; rank < prediction.alternatives.size(); ++rank) {
+    out.raw(rank > 0 ? ",{" : "{");
+    append_token(out, prediction.alternatives[rank].token, pieces);
+    out.raw(",\"logprob\":");
+    out.real(prediction.alternatives[rank].logprob);
+    out.raw('}');
+  }
+  out.raw("]}");
+}
+
+}  // namespace
+
+std::string_view PieceCache::quoted(int32_t token) {
+  constexpr int32_t kMostCached = 1 << 20;  // beyond any vocabulary; bounds the table
+  const auto make = [&] {
+    scratch_.clear();
+    scratch_.string(token_text_(token));
+    return scratch_.view();
+  };
+  if (token < 0 || token >= kMostCached) return make();
+  const size_t index = static_cast<size_t>(token);
+  if (index >= pieces_.size()) pieces_.resize(index + 1);
+  if (pieces_[index].empty()) pieces_[index] = make();
+  return pieces_[index];
+}
+
+void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout) {
+  string_field(out, "{\n\"schema\":", "vitrine.audit/1");
+  string_field(out, ",\n\"model\":{\"path\":", header.model_path);
+  string_field(out, ",\"architecture\":", header.architecture);
+  integer_field(out, ",\"num_layers\":", header.num_layers);
+  integer_field(out, ",\"vocab_size\":", header.vocab_size);
+  out.raw(",\"sha256\":{");
+  for (size_t i = 0; i < header.hashes.size(); ++i) {
+    if (i > 0) out.raw(',');
+    out.string(header.hashes[i].first);
+    out.raw(':');
+    out.string(header.hashes[i].second);
+  }
+  string_field(out, "}},\n\"runtime\":{\"device\":", header.device);
+  string_field(out, ",\"kernels\":", header.kernels);
+  string_field(out, ",\"isa\":", header.isa);
+  integer_field(out, ",\"threads\":", header.threads);
+  integer_field(out, "},\n\"seed\":", header.seed);
+  out.raw(",\n\"sampler\":{");
+  for (size_t i = 0; i < header.sampler.size(); ++i) {
+    if (i > 0) out.raw(',');
+    out.string(header.sampler[i].first);
+    out.raw(':');
+    out.number_or_string(header.sampler[i].second);
+  }
+  string_field(out, "},\n\"audit\":{\"mode\":", mode_name(layout.mode));
+  string_field(out, ",\"level\":", level_name(layout.level));
+  out.raw(",\"layers\":[");
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    const AuditLayout::Layer& layer = layout.layers[i];
+    integer_field(out, i > 0 ? ",{\"layer\":" : "{\"layer\":", layer.layer);
+    integer_field(out, ",\"top_k\":", layer.top_k);
+    integer_field(out, ",\"num_experts\":", layer.num_experts);
+    out.raw('}');
+  }
+  out.raw("]},\n\"records\":[");
+}
+
+void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first) {
+  integer_field(out, is_first ? "\n{\"sequence\":" : ",\n{\"sequence\":", record.sequence);
+  integer_field(out, ",\"position\":", record.position);
+  out.raw(',');
+  append_token(out, record.token, pieces);
+  out.raw(",\"layers\":[");
+  for (size_t i = 0; i < record.layers.size(); ++i) {
+    if (i > 0) out.raw(',');
+    append_layer(out, record.layers[i]);
+  }
+  out.raw("],\"prediction\":");
+  if (record.has_prediction) {
+    append_prediction(out, record.prediction, pieces);
+  } else {
+    out.raw("null");
+  }
+  out.raw('}');
+}
+
+void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts) {
+  string_field(out, "\n],\n\"stop_reason\":", stop_reason);
+  integer_field(out, ",\n\"counts\":{\"passes\":", counts.passes);
+  integer_field(out, ",\"tokens\":", counts.tokens);
+  integer_field(out, ",\"generated\":", counts.generated);
+  integer_field(out, ",\"scored\":", counts.scored);
+  out.raw("}\n}\n");
+}
+
+}  // namespace vitrine::audit

@@ -1,0 +1,41 @@
+// The schema "vitrine.audit/1" (docs/audit-log.md), piece by piece in the order of the file.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "json_buffer.h"
+#include "vitrine/audit.h"
+
+namespace vitrine::audit {
+
+/// Token ids as quoted JSON strings, each made once.
+class PieceCache {
+ public:
+  explicit PieceCache(std::function<std::string(int32_t)> token_text)
+      : token_text_(std::move(token_text)) {}
+  bool empty() const { return !token_text_; }
+  /// The piece of `token`, quoted; valid until the next call.
+  std::string_view quoted(int32_t token);
+
+ private:
+  std::function<std::string(int32_t)> token_text_;
+  std::vector<std::string> pieces_;  // by id; an empty string is not known yet
+  JsonBuffer scratch_;
+};
+
+struct LogCounts {
+  uint64_t passes = 0;
+  uint64_t tokens = 0;     ///< records
+  uint64_t generated = 0;  ///< records whose prediction chose the next token
+  uint64_t scored = 0;     ///< records whose prediction only scores the prompt
+};
+
+void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout);
+/// One record on a line of its own. `is_first` leaves out the comma before it.
+void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first);
+void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts);
+
+}  // namespace vitrine::audit

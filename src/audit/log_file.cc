@@ -1,0 +1,123 @@
+#include "log_file.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#include "vitrine/core.h"
+
+namespace vitrine::audit {
+namespace {
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+[[noreturn]] void throw_io(const std::string& path, const std::string& what) {
+  throw Error(ErrorKind::kIo, "audit log '" + path + "': " + what);
+}
+
+std::string reason(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+std::string advice(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT: return "; free some space or choose another place";
+    case EFBIG: return "; the file may not grow further (file size limit)";
+    case ENOENT: return "; make the folder first or choose another place";
+    default: return "; choose another place";
+  }
+}
+
+}  // namespace
+
+LogFile::LogFile(const std::string& path) : path_(path), target_(path) {
+  struct stat status {};
+  mode_t mode = 0;
+  // A name too long for the disk is found here and not in rename().
+  if (::stat(path.c_str(), &status) == 0) {
+    if (!S_ISREG(status.st_mode)) {
+      throw_io(path, S_ISDIR(status.st_mode) ? "is a folder, expected a file's name"
+                                             : "is not a regular file; choose another place");
+    }
+    if (::access(path.c_str(), W_OK) != 0) fail("cannot be written", errno);
+    char* resolved = ::realpath(path.c_str(), nullptr);
+    if (resolved == nullptr) fail("cannot be opened", errno);
+    target_ = resolved;
+    ::free(resolved);
+    mode = status.st_mode & 0777;
+  } else if (errno != ENOENT) {
+    fail("cannot be opened", errno);
+  }
+  static std::atomic<uint32_t> counter{0};
+  const std::string prefix = folder_of(target_) + "/.vitrine-" + std::to_string(::getpid()) + "-";
+  for (int attempt = 0; descriptor_ < 0; ++attempt) {
+    const std::string name = prefix + std::to_string(counter.fetch_add(1)) + ".tmp";
+    descriptor_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ >= 0) {
+      temporary_path_ = name;
+    } else if (errno != EEXIST || attempt == 1000) {
+      fail("cannot be created", errno);
+    }
+  }
+  // A log that replaces another keeps its permissions; failing to is no reason to have no log.
+  if (mode != 0 && ::fchmod(descriptor_, mode) != 0) errno = 0;
+}
+
+LogFile::~LogFile() {
+  discard();
+}
+
+void LogFile::fail(const char* action, int error_number) {
+  discard();
+  throw_io(path_, std::string(action) + ": " + reason(error_number) + advice(error_number));
+}
+
+void LogFile::write(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor_, text.data(), text.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      fail("cannot be written", errno);
+    }
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void LogFile::sync_and_close() {
+  // Some file systems have no fsync and say EINVAL.
+  if (::fsync(descriptor_) != 0 && errno != EINVAL) fail("cannot be written to the disk", errno);
+  const int descriptor = descriptor_;
+  descriptor_ = -1;
+  if (::close(descriptor) != 0 && errno != EINTR) fail("cannot be written", errno);
+}
+
+void LogFile::publish() {
+  if (::rename(temporary_path_.c_str(), target_.c_str()) != 0) fail("cannot be renamed", errno);
+  temporary_path_.clear();
+  // The name itself survives a power cut only after this; the file is whole either way.
+  const int folder = ::open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {
+    ::fsync(folder);
+    ::close(folder);
+  }
+}
+
+void LogFile::discard() noexcept {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+  if (!temporary_path_.empty()) ::unlink(temporary_path_.c_str());
+  temporary_path_.clear();
+}
+
+}  // namespace vitrine::audit

@@ -1,0 +1,38 @@
+// A file that appears whole under its name or not at all.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace vitrine::audit {
+
+/// Writes to a temporary file in the target's folder. Functions that fail throw kIo with the
+/// target's path, after removing the temporary. Not thread-safe.
+class LogFile {
+ public:
+  /// Opens the temporary. Throws kIo where `path` is a folder, a device or a file that may not be
+  /// written, or its folder cannot take a file. A symbolic link keeps pointing at the log.
+  explicit LogFile(const std::string& path);
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+  /// discard().
+  ~LogFile();
+
+  void write(std::string_view text);
+  /// Everything is on the disk when this returns; nothing can be written after it.
+  void sync_and_close();
+  /// The temporary takes the target's name; after sync_and_close().
+  void publish();
+  /// Removes the temporary, if there is one.
+  void discard() noexcept;
+
+ private:
+  [[noreturn]] void fail(const char* action, int error_number);
+
+  std::string path_;            // as the user wrote it
+  std::string target_;          // links resolved
+  std::string temporary_path_;  // empty: there is none
+  int descriptor_ = -1;
+};
+
+}  // namespace vitrine::audit

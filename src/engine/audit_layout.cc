@@ -1,0 +1,46 @@
+#include "engine/audit_layout.h"
+
+namespace vitrine::engine {
+
+// Kind by kind, not layer by layer: so the reference path can join each kind with one call.
+AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level) {
+  AuditLayout layout;
+  layout.mode = mode;
+  layout.level = level;
+  layout.layers.resize(static_cast<size_t>(graph.num_layers));
+  int32_t word = 0;
+  for (int layer = 0; layer < graph.num_layers; ++layer) {
+    layout.layers[static_cast<size_t>(layer)].layer = layer;
+    layout.layers[static_cast<size_t>(layer)].residual_norm = word++;
+  }
+  for (const ops::OpNode& node : graph.nodes) {
+    if (node.type != "router") continue;
+    AuditLayout::Layer& layer = layout.layers[static_cast<size_t>(node.layer)];
+    layer.top_k = static_cast<int32_t>(node.integer("top_k"));
+    layer.num_experts = static_cast<int32_t>(node.integer("experts"));
+    layer.expert_ids = word;
+    word += layer.top_k;
+  }
+  for (AuditLayout::Layer& layer : layout.layers) {
+    if (layer.expert_ids < 0) continue;
+    layer.expert_weights = word;
+    word += layer.top_k;
+  }
+  if (level == AuditLevel::kFull) {
+    for (AuditLayout::Layer& layer : layout.layers) {
+      if (layer.expert_ids < 0) continue;
+      layer.router_probs = word;
+      word += layer.num_experts;
+    }
+  }
+  layout.token_words = word;
+  layout.chosen_logit = 0;
+  layout.log_sum_exp = 1;
+  layout.entropy = 2;
+  layout.top_ids = 3;
+  layout.top_logits = layout.top_ids + kAuditTopTokens;
+  layout.row_words = layout.top_logits + kAuditTopTokens;
+  return layout;
+}
+
+}  // namespace vitrine::engine

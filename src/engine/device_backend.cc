@@ -1,0 +1,73 @@
+#include "engine/device_backend.h"
+
+#include <ATen/Context.h>
+#include <dlfcn.h>
+
+#include <mutex>
+#include <string>
+
+namespace vitrine::engine {
+
+namespace {
+
+// Beside the library that holds this function, else wherever the loader looks.
+std::string backend_path() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&backend_path), &info) != 0 &&
+      info.dli_fname != nullptr) {
+    const std::string path = info.dli_fname;
+    const size_t slash = path.rfind('/');
+    if (slash != std::string::npos) return path.substr(0, slash + 1) + "libvitrine_cuda.so";
+  }
+  return "libvitrine_cuda.so";
+}
+
+int cuda_device_count() {
+  static std::once_flag once;
+  static int (*count)() = nullptr;
+  static std::string reason;
+  std::call_once(once, [] {
+    void* library = dlopen(backend_path().c_str(), RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) library = dlopen("libvitrine_cuda.so", RTLD_NOW | RTLD_GLOBAL);
+    if (library == nullptr) {
+      reason = dlerror();
+      return;
+    }
+    count = reinterpret_cast<int (*)()>(dlsym(library, "vitrine_cuda_device_count"));
+    if (count == nullptr) reason = "libvitrine_cuda.so is of another version";
+  });
+  if (count == nullptr) {
+    throw Error(ErrorKind::kUnavailable,
+                "device 'cuda' needs the CUDA backend, which could not be loaded (" + reason +
+                    "); build with a CUDA toolkit or use --device cpu");
+  }
+  return count();
+}
+
+}  // namespace
+
+c10::Device torch_device(const Device& device) {
+  switch (device.kind) {
+    case DeviceKind::kCpu: break;
+    case DeviceKind::kCuda: {
+      const int count = cuda_device_count();
+      if (device.index >= count) {
+        throw Error(ErrorKind::kUnavailable, "device '" + device.name() + "' is not here: " +
+                                                 std::to_string(count) +
+                                                 " CUDA devices were found; use --device cpu");
+      }
+      at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+      return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device.index)};
+    }
+    case DeviceKind::kMps:
+      if (!at::hasMPS()) {
+        throw Error(ErrorKind::kUnavailable,
+                    "device 'mps' is not here: it needs an Apple GPU and a libtorch with MPS; use "
+                    "--device cpu");
+      }
+      return {c10::DeviceType::MPS, 0};
+  }
+  return {c10::DeviceType::CPU};
+}
+
+}  // namespace vitrine::engine

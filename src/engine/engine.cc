@@ -1,0 +1,360 @@
+#include "vitrine/engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "engine/audit_layout.h"
+#include "engine/executor.h"
+#include "kv/block_pool.h"
+#include "model/architecture.h"
+
+namespace vitrine {
+
+using engine::Executor;
+using engine::StepBatch;
+
+namespace {
+
+void require_option(bool good, const std::string& name, int64_t found, const std::string& expected) {
+  if (good) return;
+  throw Error(ErrorKind::kInvalidArgument, "engine option '" + name + "' is " +
+                                               std::to_string(found) + "; expected " + expected);
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Replaces zeros by what they stand for and checks the rest.
+EngineOptions resolve(EngineOptions options, const ModelConfig& config) {
+  const int64_t limit = config.max_position_embeddings;
+  if (options.max_context == 0) options.max_context = static_cast<int>(limit);
+  require_option(options.max_context > 0 && options.max_context <= limit, "max_context",
+                 options.max_context, "1 to the model's " + std::to_string(limit));
+  require_option(options.max_sequences > 0 && options.max_sequences <= 4096, "max_sequences",
+                 options.max_sequences, "1 to 4096");
+  if (options.max_logit_rows == 0) options.max_logit_rows = options.max_sequences;
+  require_option(options.max_step_tokens > 0 && options.max_step_tokens <= 16384,
+                 "max_step_tokens", options.max_step_tokens, "1 to 16384");
+  require_option(options.max_logit_rows > 0 && options.max_logit_rows <= 16384, "max_logit_rows",
+                 options.max_logit_rows, "1 to 16384");
+  require_option(options.kv_block_size >= 16 && options.kv_block_size <= 256 &&
+                     options.kv_block_size % 16 == 0,
+                 "kv_block_size", options.kv_block_size, "a multiple of 16 up to 256");
+  if (options.threads == 0) options.threads = usable_cores();
+  require_option(options.threads > 0 && options.threads <= 256, "threads", options.threads,
+                 "1 to 256");
+  if (options.device.kind != DeviceKind::kCpu) {
+    if (options.kernels == KernelPath::kFused && options.kernels_given) {
+      throw Error(ErrorKind::kUnsupported, "device '" + options.device.name() +
+                                               "' has no fused kernels in this version; use "
+                                               "--kernels reference");
+    }
+    options.kernels = KernelPath::kReference;
+  }
+  return options;
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  Impl(const std::string& path, const EngineOptions& given)
+      : checkpoint(Checkpoint::open(path)),
+        config(parse_model_config(checkpoint)),
+        graph(model::find_architecture(config.model_type, path + "/config.json").build(config)),
+        options(resolve(given, config)),
+        layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level)),
+        pool(num_blocks(), options.kv_block_size, options.max_context,
+             [this](int32_t from, int32_t to) { executor->copy_block(from, to); }) {
+    const engine::ExecutorInputs inputs{checkpoint, config, graph, layout, options, num_blocks()};
+    executor = options.kernels == KernelPath::kFused ? engine::make_fused_executor(inputs)
+                                                     : engine::make_reference_executor(inputs);
+    describe(path);
+    const auto tokens = static_cast<size_t>(options.max_step_tokens);
+    const auto rows = static_cast<size_t>(options.max_logit_rows);
+    batch.reserve(tokens, rows, static_cast<size_t>(options.max_sequences) + tokens);
+    audit_tokens.reserve(tokens);
+    row_inputs.reserve(rows);
+    outputs.reserve(rows);
+    own_words.resize(rows);
+  }
+
+  int64_t num_blocks() const {
+    const int64_t per_sequence =
+        (options.max_context + options.kv_block_size - 1) / options.kv_block_size;
+    return per_sequence * options.max_sequences;
+  }
+
+  void describe(const std::string& path) {
+    summary.path = path;
+    summary.architecture = config.model_type;
+    summary.device = options.device.name();
+    summary.num_layers = static_cast<int>(config.num_layers);
+    summary.hidden_size = static_cast<int>(config.hidden_size);
+    summary.vocab_size = static_cast<int>(config.vocab_size);
+    summary.max_position_embeddings = static_cast<int>(config.max_position_embeddings);
+    summary.num_attention_heads = static_cast<int>(config.num_heads);
+    summary.num_key_value_heads = static_cast<int>(config.num_kv_heads);
+    summary.head_dim = static_cast<int>(config.head_dim);
+    summary.num_experts = static_cast<int>(config.num_experts);
+    summary.num_experts_per_token = static_cast<int>(config.num_experts_per_token);
+    for (int64_t id : config.eos_token_ids) {
+      summary.eos_token_ids.push_back(static_cast<int32_t>(id));
+    }
+    executor->describe(summary);
+  }
+
+  bool records() const {
+    return sink != nullptr && layout.mode != AuditMode::kNone;
+  }
+
+  void check(std::span<const StepInput> inputs) const;
+  void check_input(const StepInput& input) const;
+  void prepare(std::span<const StepInput> inputs);
+  std::byte* reserve_record();
+  void choose(std::span<const StepInput> inputs, const float* logits, std::byte* words);
+
+  Checkpoint checkpoint;
+  ModelConfig config;
+  ops::Graph graph;
+  EngineOptions options;
+  AuditLayout layout;
+  std::unique_ptr<Executor> executor;
+  kv::BlockPool pool;
+  ModelSummary summary;
+  AuditSink* sink = nullptr;
+  uint64_t passes = 0;
+
+  StepBatch batch;
+  std::vector<AuditToken> audit_tokens;  // [tokens]
+  std::vector<int32_t> row_inputs;       // [rows] input that the row's choice belongs to, or -1
+  std::vector<StepOutput> outputs;       // [rows]
+  std::vector<int32_t> own_words;        // chosen ids where nobody records
+};
+
+void Engine::Impl::check_input(const StepInput& input) const {
+  const kv::SequenceBlocks& blocks = pool.get(input.sequence);
+  const auto count = static_cast<int64_t>(input.tokens.size());
+  if (count == 0) {
+    throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
+                                                 " brings no token to the step; expected one or "
+                                                 "more");
+  }
+  if (blocks.length + count > options.max_context) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sequence " + std::to_string(input.sequence) + " has " +
+                    std::to_string(blocks.length) + " tokens and brings " + std::to_string(count) +
+                    ", but the context holds " + std::to_string(options.max_context) +
+                    "; shorten the input or raise max_context");
+  }
+  for (int32_t id : input.tokens) {
+    if (id < 0 || id >= config.vocab_size) {
+      throw Error(ErrorKind::kInvalidArgument, "token id " + std::to_string(id) +
+                                                   " is out of range; expected 0 to " +
+                                                   std::to_string(config.vocab_size - 1));
+    }
+  }
+  if (input.next_token >= config.vocab_size) {
+    throw Error(ErrorKind::kInvalidArgument, "next_token " + std::to_string(input.next_token) +
+                                                 " is out of range; expected at most " +
+                                                 std::to_string(config.vocab_size - 1));
+  }
+}
+
+void Engine::Impl::check(std::span<const StepInput> inputs) const {
+  int64_t tokens = 0, rows = 0, blocks = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const StepInput& input = inputs[i];
+    check_input(input);
+    for (size_t j = 0; j < i; ++j) {
+      if (inputs[j].sequence == input.sequence) {
+        throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
+                                                     " stands twice in one step");
+      }
+    }
+    const auto count = static_cast<int64_t>(input.tokens.size());
+    tokens += count;
+    rows += input.rows == StepInput::Rows::kAll    ? count
+            : input.rows == StepInput::Rows::kLast ? 1
+                                                   : 0;
+    blocks += pool.blocks_needed(input.sequence, count);
+  }
+  if (tokens == 0) throw Error(ErrorKind::kInvalidArgument, "a step needs at least one token");
+  if (tokens > options.max_step_tokens) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a step of " + std::to_string(tokens) + " tokens is over max_step_tokens, " +
+                    std::to_string(options.max_step_tokens) + "; split it");
+  }
+  if (rows > options.max_logit_rows) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a step with " + std::to_string(rows) + " rows of logits is over max_logit_rows, " +
+                    std::to_string(options.max_logit_rows) + "; split it");
+  }
+  if (blocks > pool.num_free()) {
+    throw Error(ErrorKind::kOutOfMemory,
+                "the step needs " + std::to_string(blocks) + " KV blocks and " +
+                    std::to_string(pool.num_free()) +
+                    " are free; release a sequence or raise max_sequences");
+  }
+}
+
+void Engine::Impl::prepare(std::span<const StepInput> inputs) {
+  batch.clear();
+  audit_tokens.clear();
+  row_inputs.clear();
+  batch.audit_mode = records() ? layout.mode : AuditMode::kNone;
+  batch.read_logits = options.keep_logits;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const StepInput& input = inputs[i];
+    const auto count = static_cast<int32_t>(input.tokens.size());
+    pool.prepare(input.sequence, count);
+    const kv::SequenceBlocks& blocks = pool.get(input.sequence);
+    batch.spans.push_back({static_cast<int32_t>(batch.token_ids.size()), count, blocks.length,
+                           blocks.blocks.data()});
+    for (int32_t j = 0; j < count; ++j) {
+      const bool last = j + 1 == count;
+      const auto token = static_cast<int32_t>(batch.token_ids.size());
+      const auto position = static_cast<int32_t>(blocks.length) + j;
+      batch.token_ids.push_back(input.tokens[static_cast<size_t>(j)]);
+      batch.positions.push_back(position);
+      batch.block_tables.push_back(blocks.blocks.data());
+      AuditToken record{input.sequence, position, input.tokens[static_cast<size_t>(j)], -1, 0};
+      if (input.rows == StepInput::Rows::kAll || (last && input.rows == StepInput::Rows::kLast)) {
+        const int32_t next =
+            last ? input.next_token : input.tokens[static_cast<size_t>(j) + 1];
+        const bool chooses = last && next < 0;
+        record.row = static_cast<int32_t>(batch.row_tokens.size());
+        record.generated = chooses ? 1 : 0;
+        batch.row_tokens.push_back(token);
+        batch.row_targets.push_back(next);
+        row_inputs.push_back(chooses ? static_cast<int32_t>(i) : -1);
+        if (chooses && input.sampler != nullptr && !input.sampler->is_device_greedy()) {
+          batch.read_logits = true;
+        }
+      }
+      audit_tokens.push_back(record);
+    }
+  }
+}
+
+// The record's head, written before the pass; returns where the pass's words go.
+std::byte* Engine::Impl::reserve_record() {
+  const size_t tokens = audit_tokens.size(), rows = batch.row_tokens.size();
+  const size_t token_bytes = tokens * sizeof(AuditToken);
+  const size_t bytes = (sizeof(AuditPassHeader) + token_bytes +
+                        layout.pass_words(rows, tokens) * sizeof(int32_t) + 7) /
+                       8 * 8;
+  std::byte* record = sink->reserve(bytes);
+  const AuditPassHeader header{passes, static_cast<uint32_t>(tokens), static_cast<uint32_t>(rows),
+                               bytes};
+  std::memcpy(record, &header, sizeof(header));
+  std::memcpy(record + sizeof(header), audit_tokens.data(), token_bytes);
+  std::memset(record + bytes - 4, 0, 4);  // the padding, where there is any
+  return record + sizeof(header) + token_bytes;
+}
+
+// Rows whose token the host samples, in the record too.
+void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits,
+                          std::byte* words) {
+  outputs.clear();
+  const size_t rows = batch.row_tokens.size();
+  const auto vocab = static_cast<size_t>(config.vocab_size);
+  for (size_t row = 0; row < rows; ++row) {
+    const auto token = static_cast<size_t>(batch.row_tokens[row]);
+    StepOutput output;
+    output.sequence = audit_tokens[token].sequence;
+    output.position = batch.positions[token];
+    if (logits != nullptr) output.logits = {logits + row * vocab, vocab};
+    std::memcpy(&output.token, words + row * sizeof(int32_t), sizeof(int32_t));
+    if (row_inputs[row] >= 0) {
+      const StepInput& input = inputs[static_cast<size_t>(row_inputs[row])];
+      if (input.sampler != nullptr && !input.sampler->is_device_greedy()) {
+        const SampleContext context{input.seed, output.position + 1, input.branch,
+                                    pool.get(input.sequence).history};
+        output.token = input.sampler->sample(output.logits, context);
+        std::memcpy(words + row * sizeof(int32_t), &output.token, sizeof(int32_t));
+        if (records()) {
+          const float logit = output.logits[static_cast<size_t>(output.token)];
+          const size_t word = rows + row * static_cast<size_t>(layout.row_words) +
+                              static_cast<size_t>(layout.chosen_logit);
+          std::memcpy(words + word * sizeof(int32_t), &logit, sizeof(float));
+        }
+      } else if (output.token < 0) {
+        throw Error(ErrorKind::kInternal, "the logits of sequence " +
+                                              std::to_string(input.sequence) + " at position " +
+                                              std::to_string(output.position) +
+                                              " are not numbers; the model or its weights are "
+                                              "broken");
+      }
+    }
+    outputs.push_back(output);
+  }
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+std::unique_ptr<Engine> Engine::load(const std::string& path, const EngineOptions& options) {
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(path, options)));
+}
+
+const ModelSummary& Engine::summary() const { return impl_->summary; }
+const std::vector<PlanEntry>& Engine::plan() const { return impl_->executor->plan(); }
+const EngineOptions& Engine::options() const { return impl_->options; }
+SequenceId Engine::create_sequence() { return impl_->pool.create(); }
+SequenceId Engine::fork(SequenceId sequence) { return impl_->pool.fork(sequence); }
+void Engine::truncate(SequenceId sequence, int64_t length) {
+  impl_->pool.truncate(sequence, length);
+}
+void Engine::release(SequenceId sequence) { impl_->pool.release(sequence); }
+int64_t Engine::length(SequenceId sequence) const { return impl_->pool.get(sequence).length; }
+std::pair<int64_t, int64_t> Engine::kv_blocks() const {
+  return {impl_->pool.num_free(), impl_->pool.num_blocks()};
+}
+const AuditLayout& Engine::audit_layout() const { return impl_->layout; }
+uint64_t Engine::readback_count() const { return impl_->executor->readback().count(); }
+
+std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
+  Impl& impl = *impl_;
+  impl.check(inputs);
+  impl.prepare(inputs);
+  const bool records = impl.records();
+  engine::PassOutput output;
+  output.words = records ? impl.reserve_record()
+                         : reinterpret_cast<std::byte*>(impl.own_words.data());
+  impl.executor->run(impl.batch, output);
+  for (const StepInput& input : inputs) {
+    impl.pool.append(input.sequence, input.tokens.data(),
+                     static_cast<int64_t>(input.tokens.size()));
+  }
+  try {
+    impl.choose(inputs, output.logits, output.words);
+  } catch (...) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      impl.pool.truncate(inputs[i].sequence, impl.batch.spans[i].past);
+    }
+    throw;
+  }
+  if (records) impl.sink->commit();
+  ++impl.passes;
+  return impl.outputs;
+}
+
+void Engine::set_audit_sink(AuditSink* sink) {
+  Impl& impl = *impl_;
+  impl.sink = sink;
+  if (sink == nullptr) return;
+  const auto tokens = static_cast<size_t>(impl.options.max_step_tokens);
+  const auto rows = static_cast<size_t>(impl.options.max_logit_rows);
+  sink->open(impl.layout, sizeof(AuditPassHeader) + tokens * sizeof(AuditToken) +
+                              impl.layout.pass_words(rows, tokens) * sizeof(int32_t) + 8);
+}
+
+void Engine::set_audit_mode(AuditMode mode) { impl_->layout.mode = mode; }
+
+}  // namespace vitrine

@@ -1,0 +1,75 @@
+// What runs a pass: the fused plan or the reference. The engine above knows no other difference.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ops/graph.h"
+#include "ops/readback.h"
+#include "vitrine/checkpoint.h"
+#include "vitrine/engine.h"
+
+namespace vitrine::engine {
+
+/// One sequence's part of a pass.
+struct BatchSpan {
+  int32_t first_token = 0;
+  int32_t num_tokens = 0;
+  int64_t past = 0;
+  const int32_t* block_table = nullptr;
+};
+
+/// A pass as the host prepared it. Vectors are preallocated for the largest step.
+struct StepBatch {
+  std::vector<int32_t> token_ids;            // [tokens]
+  std::vector<int32_t> positions;            // [tokens]
+  std::vector<const int32_t*> block_tables;  // [tokens]
+  std::vector<int32_t> row_tokens;           // [rows]
+  std::vector<int32_t> row_targets;          // [rows]
+  std::vector<BatchSpan> spans;
+  AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
+  bool read_logits = false;                 // the one readback carries the logits rows too
+
+  void clear();
+  void reserve(size_t tokens, size_t rows, size_t sequences);
+};
+
+/// Where a pass's values land.
+struct PassOutput {
+  std::byte* words = nullptr;     // [rows] chosen ids, then with audit on the row and token records
+  const float* logits = nullptr;  // set by the executor: [rows, vocabulary] where they were asked for
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  /// One pass and its one readback (more in naive mode).
+  virtual void run(const StepBatch& batch, PassOutput& output) = 0;
+  /// Copies one KV block in every layer.
+  virtual void copy_block(int32_t from, int32_t to) = 0;
+  virtual const std::vector<PlanEntry>& plan() const = 0;
+  /// Fills in what the executor knows: isa, threads, bytes, parameters, invariance.
+  virtual void describe(ModelSummary& summary) const = 0;
+  virtual const ops::Readback& readback() const = 0;
+};
+
+/// Everything that both executors are made from.
+struct ExecutorInputs {
+  const Checkpoint& checkpoint;
+  const ModelConfig& config;
+  const ops::Graph& graph;
+  const AuditLayout& layout;
+  const EngineOptions& options;  // sizes resolved: no zeros
+  int64_t num_blocks = 0;
+};
+
+std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs);
+std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs);
+
+/// cos and sin of every position, [max_context, head_dim / 2] each, in the arithmetic of
+/// transformers: float32 frequencies (rounded to bfloat16 where the options say so) and angles.
+void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
+                      std::vector<float>& cos, std::vector<float>& sin);
+
+}  // namespace vitrine::engine

@@ -1,0 +1,211 @@
+// The fused path on the CPU: a plan made once, run without allocating.
+#include <cstring>
+#include <map>
+
+#include "engine/executor.h"
+#include "engine/mapped_memory.h"
+#include "engine/worker_pool.h"
+#include "model/weights.h"
+#include "ops/naive_audit.h"
+#include "ops/op.h"
+
+namespace vitrine::engine {
+
+namespace {
+
+class FusedExecutor final : public Executor {
+ public:
+  explicit FusedExecutor(const ExecutorInputs& inputs)
+      : kernel_(ops::select_cpu_kernels()),
+        graph_(inputs.graph),
+        layout_(inputs.layout),
+        weights_(inputs.checkpoint),
+        pool_(inputs.options.threads) {
+    plan_kv(inputs);
+    make_plan(inputs);
+    const auto rows = static_cast<size_t>(inputs.options.max_logit_rows);
+    const auto tokens = static_cast<size_t>(inputs.options.max_step_tokens);
+    audit_arena_ =
+        static_cast<std::byte*>(arena_.allocate(layout_.pass_words(rows, tokens) * sizeof(int32_t)));
+  }
+
+  void run(const StepBatch& batch, PassOutput& output) override {
+    const bool audit = batch.audit_mode != AuditMode::kNone;
+    const size_t rows = batch.row_tokens.size();
+    ops::StepState step;
+    step.tokens = static_cast<int32_t>(batch.token_ids.size());
+    step.rows = static_cast<int32_t>(rows);
+    step.token_ids = batch.token_ids.data();
+    step.positions = batch.positions.data();
+    step.block_tables = batch.block_tables.data();
+    step.row_tokens = batch.row_tokens.data();
+    step.row_targets = batch.row_targets.data();
+    step.one_token_each = batch.spans.size() == batch.token_ids.size();
+    step.audit = audit;
+    step.chosen_ids = reinterpret_cast<int32_t*>(audit_arena_);
+    step.row_records = audit_arena_ + rows * sizeof(int32_t);
+    step.token_records =
+        step.row_records + rows * static_cast<size_t>(layout_.row_words) * sizeof(int32_t);
+    const bool naive = batch.audit_mode == AuditMode::kNaive;
+    if (naive && naive_ == nullptr) {
+      naive_ = std::make_unique<ops::NaivePlanAudit>(layout_, max_tokens_);
+    }
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      run_op(*ops_[i], step);
+      if (naive) naive_->after_op(graph_.nodes[i], step, readback_);
+    }
+    read_back(step, naive, output);
+    output.logits = batch.read_logits ? logits_ : nullptr;
+  }
+
+  void copy_block(int32_t from, int32_t to) override {
+    for (kernels::KvView& kv : kv_) {
+      const size_t block = static_cast<size_t>(kv.kv_heads) * static_cast<size_t>(kv.head_dim) *
+                           static_cast<size_t>(kv.block_size);
+      for (float* base : {kv.keys, kv.values}) {
+        std::memcpy(base + static_cast<size_t>(to) * block,
+                    base + static_cast<size_t>(from) * block, block * sizeof(float));
+      }
+    }
+  }
+
+  const std::vector<PlanEntry>& plan() const override { return plan_; }
+  const ops::Readback& readback() const override { return readback_; }
+
+  void describe(ModelSummary& summary) const override {
+    summary.kernels = "fused";
+    summary.isa = kernel_.isa;
+    summary.invariant = true;
+    summary.threads = pool_.threads();
+    summary.weight_bytes = weights_.num_bytes();
+    summary.num_parameters = weights_.num_parameters();
+    summary.kv_bytes = kv_memory_.empty() ? 0 : kv_memory_[0].size();
+    summary.arena_bytes = arena_.num_bytes();
+    for (const PlanEntry& entry : plan_) summary.bytes_per_token += entry.weight_bytes;
+  }
+
+ private:
+  // Hands one phase of one op to the pool.
+  class PhaseWork final : public PieceWork {
+   public:
+    PhaseWork(ops::PlannedOp& op, const ops::StepState& step, int phase)
+        : op_(op), step_(step), phase_(phase) {}
+    void run_piece(int64_t piece) override { op_.run(step_, phase_, piece); }
+
+   private:
+    ops::PlannedOp& op_;
+    const ops::StepState& step_;
+    int phase_;
+  };
+
+  void run_op(ops::PlannedOp& op, const ops::StepState& step) {
+    for (int phase = 0; phase < op.phases(); ++phase) {
+      const int64_t pieces = op.pieces(step, phase);
+      if (pieces == 0) continue;
+      PhaseWork work(op, step, phase);
+      pool_.run(work, pieces);
+    }
+  }
+
+  void read_back(const ops::StepState& step, bool naive, PassOutput& output) {
+    const auto rows = static_cast<size_t>(step.rows);
+    if (!step.audit) {
+      readback_.copy(output.words, audit_arena_, rows * sizeof(int32_t));
+      return;
+    }
+    const size_t all =
+        layout_.pass_words(rows, static_cast<size_t>(step.tokens)) * sizeof(int32_t);
+    const size_t row_part = layout_.pass_words(rows, 0) * sizeof(int32_t);
+    readback_.copy(output.words, audit_arena_, naive ? row_part : all);
+    if (naive) std::memcpy(output.words + row_part, naive_->token_records(), all - row_part);
+  }
+
+  void plan_kv(const ExecutorInputs& inputs) {
+    const auto layers = static_cast<size_t>(graph_.num_layers);
+    const size_t block = static_cast<size_t>(graph_.num_kv_heads * graph_.head_dim) *
+                         static_cast<size_t>(inputs.options.kv_block_size);
+    const size_t plane = block * static_cast<size_t>(inputs.num_blocks);
+    kv_memory_.emplace_back(layers * 2 * plane * sizeof(float), "the KV cache");
+    auto* base = reinterpret_cast<float*>(kv_memory_[0].data());
+    for (size_t layer = 0; layer < layers; ++layer) {
+      kernels::KvView view;
+      view.keys = base + layer * 2 * plane;
+      view.values = view.keys + plane;
+      view.kv_heads = static_cast<int32_t>(graph_.num_kv_heads);
+      view.head_dim = static_cast<int32_t>(graph_.head_dim);
+      view.block_size = inputs.options.kv_block_size;
+      kv_.push_back(view);
+    }
+  }
+
+  void make_plan(const ExecutorInputs& inputs) {
+    fill_rope_tables(inputs.config, inputs.options, rope_cos_, rope_sin_);
+    max_tokens_ = inputs.options.max_step_tokens;
+    const int64_t max_rows = inputs.options.max_logit_rows;
+    logits_ = static_cast<float*>(
+        arena_.allocate(static_cast<size_t>(max_rows * graph_.vocab_size) * sizeof(float)));
+    values_.resize(graph_.values.size());
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      const ops::Value& value = graph_.values[i];
+      values_[i].width = value.width;
+      values_[i].capacity = value.per_row ? max_rows : max_tokens_;
+      values_[i].data = static_cast<float*>(arena_.allocate(
+          static_cast<size_t>(values_[i].capacity * value.width) * sizeof(float)));
+    }
+    routes_.resize(static_cast<size_t>(graph_.num_layers));
+    ops::PlanContext context{.graph = graph_,
+                             .kernel = kernel_,
+                             .weights = weights_,
+                             .memory = arena_,
+                             .audit = layout_,
+                             .threads = pool_.threads(),
+                             .max_tokens = max_tokens_,
+                             .max_rows = max_rows,
+                             .max_context = inputs.options.max_context,
+                             .values = values_,
+                             .routes = routes_,
+                             .kv = kv_,
+                             .rope_cos = rope_cos_.data(),
+                             .rope_sin = rope_sin_.data(),
+                             .logits = logits_,
+                             .shared_buffers = shared_buffers_,
+                             .shared_arrays = shared_arrays_};
+    for (const ops::OpNode& node : graph_.nodes) {
+      ops_.push_back(ops::find_op(node.type).plan(context, node));
+    }
+    // Names depend on what later ops asked of earlier ones, so they are taken at the end.
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      plan_.push_back({graph_.nodes[i].layer, graph_.nodes[i].type, ops_[i]->kernel_name(),
+                       ops_[i]->weight_bytes()});
+    }
+  }
+
+  const kernels::CpuKernels& kernel_;
+  ops::Graph graph_;
+  AuditLayout layout_;
+  model::CheckpointWeights weights_;
+  PlanArena arena_;
+  std::vector<MappedMemory> kv_memory_;
+  std::vector<kernels::KvView> kv_;
+  std::vector<float> rope_cos_, rope_sin_;
+  std::vector<ops::RowBuffer> values_;
+  std::vector<std::unique_ptr<ops::RouteBuffer>> routes_;
+  std::map<std::string, std::unique_ptr<ops::RowBuffer>> shared_buffers_;
+  std::map<std::string, void*> shared_arrays_;
+  std::vector<std::unique_ptr<ops::PlannedOp>> ops_;
+  std::vector<PlanEntry> plan_;
+  std::unique_ptr<ops::NaivePlanAudit> naive_;
+  ops::Readback readback_;
+  std::byte* audit_arena_ = nullptr;
+  float* logits_ = nullptr;
+  int64_t max_tokens_ = 0;
+  WorkerPool pool_;  // last: its threads are gone before what they use
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs) {
+  return std::make_unique<FusedExecutor>(inputs);
+}
+
+}  // namespace vitrine::engine

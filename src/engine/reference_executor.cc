@@ -1,0 +1,311 @@
+// The reference path: the graph through plain ATen calls, on any device.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/device_backend.h"
+#include "engine/executor.h"
+#include "model/reference_weights.h"
+#include "ops/naive_audit.h"
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::engine {
+
+namespace {
+
+class ReferenceExecutor final : public Executor {
+ public:
+  explicit ReferenceExecutor(const ExecutorInputs& inputs)
+      : device_(torch_device(inputs.options.device)),
+        graph_(inputs.graph),
+        layout_(inputs.layout),
+        block_size_(inputs.options.kv_block_size),
+        weights_(inputs.checkpoint, device_) {
+    const c10::InferenceMode guard;
+    std::vector<float> cos, sin;
+    fill_rope_tables(inputs.config, inputs.options, cos, sin);
+    const int64_t half = inputs.config.head_dim / 2;
+    rope_cos_ = upload_floats(cos, {inputs.options.max_context, half});
+    rope_sin_ = upload_floats(sin, {inputs.options.max_context, half});
+    // One block more than the pool has: the first pass, which loads the weights, writes there.
+    const int64_t slots = (inputs.num_blocks + 1) * block_size_;
+    const auto floats = at::TensorOptions().dtype(at::kFloat).device(device_);
+    for (int layer = 0; layer < graph_.num_layers; ++layer) {
+      const int64_t width = graph_.num_kv_heads * graph_.head_dim;
+      kv_.push_back({at::zeros({slots, width}, floats), at::zeros({slots, width}, floats)});
+    }
+    const auto spare = static_cast<int32_t>(inputs.num_blocks);
+    StepBatch first;
+    first.token_ids = {0};
+    first.positions = {0};
+    first.row_tokens = {0};
+    first.row_targets = {-1};
+    first.spans = {{0, 1, 0, &spare}};
+    std::vector<int32_t> word(1);
+    PassOutput output{reinterpret_cast<std::byte*>(word.data()), nullptr};
+    run(first, output);
+    readback_ = {};
+    for (const ops::OpNode& node : graph_.nodes) plan_.push_back({node.layer, node.type, "aten", 0});
+  }
+
+  void run(const StepBatch& batch, PassOutput& output) override {
+    const c10::InferenceMode guard;
+    const bool audit = batch.audit_mode != AuditMode::kNone;
+    const bool naive = batch.audit_mode == AuditMode::kNaive;
+    ops::ReferenceStep step;
+    ops::ReferenceAudit audit_values;
+    ops::NaiveReferenceAudit naive_audit(readback_);
+    fill(step, batch);
+    step.statistics = audit;
+    step.full_audit = audit && layout_.level == AuditLevel::kFull;
+    if (audit && !naive) step.audit = &audit_values;
+    if (naive) step.hook = &naive_audit;
+    for (const ops::OpNode& node : graph_.nodes) {
+      if (node.layer < 0 && batch.row_tokens.empty() && node.type != "embed") continue;
+      ops::find_op(node.type).reference(step, node);
+    }
+    if (naive) {
+      read_back_naive(batch, step, naive_audit.take(), output);
+    } else {
+      read_back(batch, step, audit_values, output);
+    }
+  }
+
+  void copy_block(int32_t from, int32_t to) override {
+    const c10::InferenceMode guard;
+    for (ops::ReferenceKv& kv : kv_) {
+      for (at::Tensor* cache : {&kv.keys, &kv.values}) {
+        cache->narrow(0, to * block_size_, block_size_)
+            .copy_(cache->narrow(0, from * block_size_, block_size_));
+      }
+    }
+  }
+
+  const std::vector<PlanEntry>& plan() const override { return plan_; }
+  const ops::Readback& readback() const override { return readback_; }
+
+  void describe(ModelSummary& summary) const override {
+    summary.kernels = "reference";
+    summary.isa = "aten";
+    summary.invariant = false;
+    summary.threads = at::get_num_threads();
+    summary.weight_bytes = weights_.num_bytes();
+    summary.num_parameters = weights_.num_parameters();
+    for (const ops::ReferenceKv& kv : kv_) summary.kv_bytes += 2 * kv.keys.nbytes();
+    summary.bytes_per_token = weights_.num_bytes();
+  }
+
+ private:
+  at::Tensor upload_floats(std::vector<float>& values, at::IntArrayRef shape) const {
+    return at::from_blob(values.data(), shape, at::TensorOptions().dtype(at::kFloat))
+        .clone()
+        .to(device_);
+  }
+
+  at::Tensor upload_ids(std::vector<int64_t> values) const {
+    return at::from_blob(values.data(), {static_cast<int64_t>(values.size())},
+                         at::TensorOptions().dtype(at::kLong))
+        .clone()
+        .to(device_);
+  }
+  at::Tensor upload_ids(const std::vector<int32_t>& values) const {
+    return upload_ids(std::vector<int64_t>(values.begin(), values.end()));
+  }
+
+  int64_t slot(const BatchSpan& span, int64_t position) const {
+    return static_cast<int64_t>(span.block_table[position / block_size_]) * block_size_ +
+           position % block_size_;
+  }
+
+  void fill(ops::ReferenceStep& step, const StepBatch& batch) {
+    step.graph = &graph_;
+    step.weights = &weights_;
+    step.kv = &kv_;
+    step.token_ids = upload_ids(batch.token_ids);
+    step.positions = upload_ids(batch.positions);
+    step.row_tokens = upload_ids(batch.row_tokens);
+    step.row_targets = upload_ids(batch.row_targets);
+    step.rope_cos = rope_cos_;
+    step.rope_sin = rope_sin_;
+    step.values.resize(graph_.values.size());
+    step.routes_ids.resize(static_cast<size_t>(graph_.num_layers));
+    step.routes_weights.resize(static_cast<size_t>(graph_.num_layers));
+    std::vector<int64_t> new_slots;
+    for (const BatchSpan& span : batch.spans) {
+      std::vector<int64_t> slots;
+      for (int64_t position = 0; position < span.past + span.num_tokens; ++position) {
+        slots.push_back(slot(span, position));
+      }
+      new_slots.insert(new_slots.end(), slots.begin() + span.past, slots.end());
+      step.spans.push_back(
+          {span.first_token, span.num_tokens, span.past, upload_ids(std::move(slots))});
+    }
+    step.new_slots = upload_ids(std::move(new_slots));
+  }
+
+  // Joins everything that the host wants into one tensor: a number of calls that does not depend on
+  // the number of layers, then one copy. Ids travel as float32, which holds them exactly.
+  void read_back(const StepBatch& batch, ops::ReferenceStep& step, ops::ReferenceAudit& audit,
+                 PassOutput& output) {
+    const auto rows = static_cast<int64_t>(batch.row_tokens.size());
+    const auto tokens = static_cast<int64_t>(batch.token_ids.size());
+    std::vector<at::Tensor> parts;
+    if (rows > 0) parts.push_back(step.chosen_ids.to(at::kFloat));
+    if (step.audit != nullptr) {
+      if (rows > 0) append_rows(step, parts);
+      at::Tensor mean_squares = at::cat(audit.mean_squares, 1);
+      const int64_t hidden = graph_.values[static_cast<size_t>(graph_.nodes[0].outputs[0])].width;
+      parts.push_back(mean_squares.mul(static_cast<double>(hidden)).sqrt().reshape({-1}));
+      if (!audit.expert_ids.empty()) {
+        parts.push_back(at::cat(audit.expert_ids, 1).to(at::kFloat).reshape({-1}));
+        parts.push_back(at::cat(audit.expert_weights, 1).reshape({-1}));
+      }
+      if (!audit.router_probs.empty()) parts.push_back(at::cat(audit.router_probs, 1).reshape({-1}));
+    }
+    if (batch.read_logits && rows > 0) parts.push_back(step.logits.reshape({-1}));
+    if (parts.empty()) return;
+    at::Tensor joined = parts.size() == 1 ? parts[0] : at::cat(parts, 0);
+    host_.resize(static_cast<size_t>(joined.numel()));
+    readback_.copy(host_.data(), joined, joined.numel());
+    std::vector<const float*> sources;
+    const float* next = host_.data();
+    for (const at::Tensor& part : parts) {
+      sources.push_back(next);
+      next += part.numel();
+    }
+    size_t source = 0;
+    if (rows > 0) {
+      const float* chosen = sources[source++];
+      auto* words = reinterpret_cast<int32_t*>(output.words);
+      for (int64_t row = 0; row < rows; ++row) words[row] = static_cast<int32_t>(chosen[row]);
+    }
+    if (step.audit != nullptr) {
+      const float* row_floats = rows > 0 ? sources[source] : nullptr;
+      const float* top_ids = rows > 0 ? sources[source + 1] : nullptr;
+      const float* top_logits = rows > 0 ? sources[source + 2] : nullptr;
+      if (rows > 0) source += 3;
+      const auto count = static_cast<int32_t>(std::min<int64_t>(kAuditTopTokens, graph_.vocab_size));
+      write_rows(rows, count, row_floats, top_ids, top_logits, output.words);
+      write_tokens(rows, tokens, sources.data() + source, output.words);
+    }
+    output.logits = batch.read_logits && rows > 0 ? sources.back() : nullptr;
+  }
+
+  static void append_rows(const ops::ReferenceStep& step, std::vector<at::Tensor>& parts) {
+    parts.push_back(step.row_floats.reshape({-1}));
+    parts.push_back(step.top_ids.to(at::kFloat).reshape({-1}));
+    parts.push_back(step.top_logits.reshape({-1}));
+  }
+
+  void write_rows(int64_t rows, int32_t count, const float* row_floats, const float* top_ids,
+                  const float* top_logits, std::byte* out) const {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::byte* base = out + (rows + row * layout_.row_words) * 4;
+      auto* words = reinterpret_cast<int32_t*>(base);
+      auto* floats = reinterpret_cast<float*>(base);
+      floats[layout_.chosen_logit] = row_floats[row * 3];
+      floats[layout_.log_sum_exp] = row_floats[row * 3 + 1];
+      floats[layout_.entropy] = row_floats[row * 3 + 2];
+      for (int32_t i = 0; i < kAuditTopTokens; ++i) {
+        words[layout_.top_ids + i] =
+            i < count ? static_cast<int32_t>(top_ids[row * count + i]) : -1;
+        floats[layout_.top_logits + i] = i < count ? top_logits[row * count + i] : 0.0F;
+      }
+    }
+  }
+
+  // sources: norms [tokens, layers], ids and weights [tokens, all top_k], probabilities.
+  void write_tokens(int64_t rows, int64_t tokens, const float* const* sources,
+                    std::byte* out) const {
+    std::byte* base = out + rows * (1 + layout_.row_words) * 4;
+    int64_t all_k = 0, all_experts = 0;
+    for (const AuditLayout::Layer& layer : layout_.layers) {
+      all_k += layer.top_k;
+      if (layer.router_probs >= 0) all_experts += layer.num_experts;
+    }
+    const auto layers = static_cast<int64_t>(layout_.layers.size());
+    for (int64_t token = 0; token < tokens; ++token, base += layout_.token_words * 4) {
+      auto* words = reinterpret_cast<int32_t*>(base);
+      auto* floats = reinterpret_cast<float*>(base);
+      int64_t k = token * all_k, e = token * all_experts;
+      for (int64_t i = 0; i < layers; ++i) {
+        const AuditLayout::Layer& layer = layout_.layers[static_cast<size_t>(i)];
+        floats[layer.residual_norm] = sources[0][token * layers + i];
+        for (int32_t slot = 0; slot < layer.top_k; ++slot, ++k) {
+          words[layer.expert_ids + slot] = static_cast<int32_t>(sources[1][k]);
+          floats[layer.expert_weights + slot] = sources[2][k];
+        }
+        if (layer.router_probs < 0) continue;
+        for (int32_t expert = 0; expert < layer.num_experts; ++expert, ++e) {
+          floats[layer.router_probs + expert] = sources[3][e];
+        }
+      }
+    }
+  }
+
+  // The same words from values that were read one by one, in the order of the graph.
+  void read_back_naive(const StepBatch& batch, ops::ReferenceStep& step,
+                       const std::vector<std::vector<float>>& values, PassOutput& output) {
+    ops::ReferenceAudit none;
+    step.audit = nullptr;
+    read_back(batch, step, none, output);
+    const auto rows = static_cast<int64_t>(batch.row_tokens.size());
+    const auto tokens = static_cast<int64_t>(batch.token_ids.size());
+    std::byte* base = output.words + rows * (1 + layout_.row_words) * 4;
+    const auto hidden = static_cast<float>(
+        graph_.values[static_cast<size_t>(graph_.nodes[0].outputs[0])].width);
+    size_t next = 0;
+    auto scatter = [&](int32_t word, int32_t width, auto convert) {
+      const std::vector<float>& source = values[next++];
+      for (int64_t token = 0; token < tokens; ++token) {
+        std::byte* record = base + token * layout_.token_words * 4;
+        for (int32_t i = 0; i < width; ++i) {
+          const auto value = convert(source[static_cast<size_t>(token * width + i)]);
+          std::memcpy(record + (word + i) * 4, &value, 4);
+        }
+      }
+    };
+    auto as_float = [](float value) { return value; };
+    auto as_id = [](float value) { return static_cast<int32_t>(value); };
+    for (const AuditLayout::Layer& layer : layout_.layers) {
+      scatter(layer.residual_norm, 1, [&](float value) { return std::sqrt(value * hidden); });
+      if (layer.expert_ids < 0) continue;
+      scatter(layer.expert_ids, layer.top_k, as_id);
+      scatter(layer.expert_weights, layer.top_k, as_float);
+      if (layer.router_probs >= 0) scatter(layer.router_probs, layer.num_experts, as_float);
+    }
+    if (rows == 0) return;
+    const auto count = static_cast<int32_t>(std::min<int64_t>(kAuditTopTokens, graph_.vocab_size));
+    write_rows(rows, count, values[next].data(), values[next + 1].data(), values[next + 2].data(),
+               output.words);
+  }
+
+  at::Device device_;
+  ops::Graph graph_;
+  AuditLayout layout_;
+  int64_t block_size_;
+  model::TensorWeights weights_;
+  std::vector<ops::ReferenceKv> kv_;
+  at::Tensor rope_cos_, rope_sin_;
+  std::vector<PlanEntry> plan_;
+  std::vector<float> host_;
+  ops::Readback readback_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) {
+  try {
+    return std::make_unique<ReferenceExecutor>(inputs);
+  } catch (const c10::OutOfMemoryError& error) {
+    throw Error(ErrorKind::kOutOfMemory,
+                "the reference path on " + inputs.options.device.name() +
+                    " ran out of memory; lower max_context or use a smaller model");
+  }
+}
+
+}  // namespace vitrine::engine

@@ -1,0 +1,48 @@
+// The engine's threads. The calling thread leads; the others take pieces while there are any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace vitrine::engine {
+
+/// Work that comes in numbered pieces.
+class PieceWork {
+ public:
+  virtual ~PieceWork() = default;
+  virtual void run_piece(int64_t piece) = 0;
+};
+
+/// Fork and join over pieces, without locks. A thread that the system has taken away delays nobody
+/// as long as it holds no piece. Idle threads spin for a moment, then sleep.
+class WorkerPool {
+ public:
+  /// `threads` counts the calling thread.
+  explicit WorkerPool(int threads);
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  /// Runs all pieces (fewer than 2^20) and returns when the last is done. Called from one thread.
+  void run(PieceWork& work, int64_t pieces);
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+ private:
+  void worker_main();
+  bool take_pieces();  // false where there was none to take
+
+  // One word, so that a claim and what it belongs to are seen together:
+  // generation (24 bits) | number of pieces (20) | next piece (20).
+  alignas(64) std::atomic<uint64_t> state_{0};
+  alignas(64) std::atomic<int64_t> completed_{0};
+  alignas(64) std::atomic<uint32_t> wake_{0};
+  std::atomic<int32_t> sleepers_{0};
+  std::atomic<bool> stop_{false};
+  PieceWork* work_ = nullptr;
+  uint64_t generation_ = 0;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace vitrine::engine
