@@ -1,0 +1,222 @@
+// vitrine bench audit: what the recorder costs, with its uncertainty.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common.h"
+#include "slices.h"
+#include "statistics.h"
+#include "vitrine/audit.h"
+
+namespace cli {
+
+namespace {
+
+using vitrine::AuditMode;
+
+constexpr int kPrefixTokens = 32;
+
+struct Arguments {
+  std::string model, out;
+  int tokens = 1000, trials = 5, slices = 200, slice_tokens = 50;
+  DeviceOptions device;
+};
+
+struct Trial {
+  AuditMode mode;
+  int tokens;
+  double seconds;
+};
+
+struct Overhead {
+  double median = 0;
+  Interval interval;
+  size_t slices = 0;
+};
+
+std::string mode_name(AuditMode mode) {
+  if (mode == AuditMode::kNone) return "none";
+  return mode == AuditMode::kNaive ? "naive" : "deferred";
+}
+
+/// Ids spread over the vocabulary: the recorder's cost depends on no text.
+std::vector<int32_t> make_prefix(int64_t vocab_size, int64_t context) {
+  const int64_t count = std::clamp<int64_t>(context / 2, 1, kPrefixTokens);
+  std::vector<int32_t> prefix;
+  for (int64_t index = 0; index < count; ++index) {
+    prefix.push_back(static_cast<int32_t>((1 + index * 7919) % vocab_size));
+  }
+  return prefix;
+}
+
+void stop_if_interrupted() {
+  if (interrupt_signal() == 0) return;
+  throw vitrine::Error(vitrine::ErrorKind::kCancelled,
+                       "bench audit: cancelled before the end; nothing was written");
+}
+
+std::vector<Trial> run_trials(SliceRunner& runner, const Arguments& arguments) {
+  constexpr std::array<AuditMode, 3> kModes = {AuditMode::kNone, AuditMode::kNaive,
+                                               AuditMode::kDeferred};
+  std::vector<Trial> trials;
+  for (int trial = 0; trial < arguments.trials; ++trial) {
+    for (size_t place = 0; place < kModes.size(); ++place) {
+      stop_if_interrupted();
+      // Each round begins with another mode, so that none is always the first.
+      const AuditMode mode = kModes[(place + static_cast<size_t>(trial)) % kModes.size()];
+      trials.push_back({mode, arguments.tokens, runner.run(mode, arguments.tokens)});
+    }
+  }
+  return trials;
+}
+
+/// [naive, deferred]: ABBA quadruples of the two modes by turns.
+std::array<Overhead, 2> run_slices(SliceRunner& runner, const Arguments& arguments) {
+  constexpr std::array<AuditMode, 2> kModes = {AuditMode::kNaive, AuditMode::kDeferred};
+  std::array<std::vector<double>, 2> overheads;
+  while (overheads[0].size() < static_cast<size_t>(arguments.slices)) {
+    for (size_t index = 0; index < kModes.size(); ++index) {
+      stop_if_interrupted();
+      runner.run_pairs(kModes[index], arguments.slice_tokens, overheads[index]);
+    }
+  }
+  std::array<Overhead, 2> result;
+  for (size_t index = 0; index < kModes.size(); ++index) {
+    result[index] = {median(overheads[index]), bootstrap_median_interval(overheads[index]),
+                     overheads[index].size()};
+  }
+  return result;
+}
+
+std::vector<double> speeds_of(const std::vector<Trial>& trials, AuditMode mode) {
+  std::vector<double> speeds;
+  for (const Trial& trial : trials) {
+    if (trial.mode == mode) speeds.push_back(trial.tokens / trial.seconds);
+  }
+  return speeds;
+}
+
+std::string table(const std::vector<Trial>& trials, const std::array<Overhead, 2>& overheads) {
+  std::string text = fmt::format("{:<10}{:>8}{:>10}{:>12}{:>11}\n", "trial", "tokens", "seconds",
+                                 "tokens/s", "overhead");
+  const double none = median(speeds_of(trials, AuditMode::kNone));
+  for (const Trial& trial : trials) {
+    const double speed = trial.tokens / trial.seconds;
+    text += fmt::format("{:<10}{:>8}{:>10.3f}{:>12.1f}{:>11}\n", mode_name(trial.mode),
+                        trial.tokens, trial.seconds, speed,
+                        trial.mode == AuditMode::kNone
+                            ? std::string("-")
+                            : fmt::format("{:+.2f} %", 100 * (none - speed) / none));
+  }
+  text += fmt::format("\n{:<10}{:>12}{:>18}{:>22}{:>8}  {}\n", "mode", "tokens/s",
+                      "paired overhead", "95 % interval", "slices", "verdict");
+  text += fmt::format("{:<10}{:>12.1f}\n", "none", none);
+  for (size_t index = 0; index < overheads.size(); ++index) {
+    const AuditMode mode = index == 0 ? AuditMode::kNaive : AuditMode::kDeferred;
+    const Overhead& overhead = overheads[index];
+    text += fmt::format("{:<10}{:>12.1f}{:>16.3f} %{:>22}{:>8}  {}\n", mode_name(mode),
+                        median(speeds_of(trials, mode)), 100 * overhead.median,
+                        fmt::format("[{:+.3f}, {:+.3f}] %", 100 * overhead.interval.low,
+                                    100 * overhead.interval.high),
+                        overhead.slices, overhead_verdict(overhead.interval));
+  }
+  return text;
+}
+
+nlohmann::ordered_json report(const Arguments& arguments, const vitrine::ModelSummary& model,
+                              const std::vector<Trial>& trials,
+                              const std::array<Overhead, 2>& overheads) {
+  nlohmann::ordered_json json;
+  json["model"] = arguments.model;
+  json["device"] = model.device;
+  json["threads"] = model.threads;
+  json["trials"] = nlohmann::ordered_json::array();
+  for (const Trial& trial : trials) {
+    nlohmann::ordered_json entry;
+    entry["mode"] = mode_name(trial.mode);
+    entry["tokens"] = trial.tokens;
+    entry["seconds"] = trial.seconds;
+    json["trials"].push_back(std::move(entry));
+  }
+  for (size_t index = 0; index < overheads.size(); ++index) {
+    const std::string name = mode_name(index == 0 ? AuditMode::kNaive : AuditMode::kDeferred);
+    nlohmann::ordered_json entry;
+    entry["median"] = overheads[index].median;
+    entry["low"] = overheads[index].interval.low;
+    entry["high"] = overheads[index].interval.high;
+    entry["slices"] = overheads[index].slices;
+    json["overhead"][name] = std::move(entry);
+  }
+  json["verdict"]["naive"] = std::string(overhead_verdict(overheads[0].interval));
+  json["verdict"]["deferred"] = std::string(overhead_verdict(overheads[1].interval));
+  return json;
+}
+
+int run_bench_audit(const Arguments& arguments) {
+  vitrine::EngineOptions options = arguments.device.engine_options();
+  vitrine::ModelConfig config;
+  {
+    const vitrine::Checkpoint checkpoint = open_model(arguments.model);
+    config = vitrine::parse_model_config(checkpoint);
+  }
+  const int64_t wanted = kPrefixTokens + std::max(arguments.tokens, arguments.slice_tokens);
+  const int64_t context = std::min(config.max_position_embeddings, wanted);
+  if (context < 2) refuse(arguments.model + ": a context of 1 position; expected at least 2");
+  options.max_context = static_cast<int>(context);
+  options.max_step_tokens = kPrefixTokens;
+  const auto engine = vitrine::Engine::load(arguments.model, options);
+  catch_interrupts();
+  // As `generate` without --audit: records go to a bounded ring.
+  vitrine::SlabRing ring(size_t{4} << 20, vitrine::SlabRing::WhenFull::kOverwrite);
+  engine->set_audit_sink(&ring);
+  std::vector<Trial> trials;
+  std::array<Overhead, 2> overheads;
+  {
+    SliceRunner runner(*engine, make_prefix(config.vocab_size, context), context);
+    for (AuditMode mode : {AuditMode::kNone, AuditMode::kNaive, AuditMode::kDeferred}) {
+      runner.run(mode, arguments.slice_tokens);  // warm
+    }
+    trials = run_trials(runner, arguments);
+    overheads = run_slices(runner, arguments);
+  }
+  engine->set_audit_sink(nullptr);
+  if (!arguments.out.empty()) {
+    const std::string text = report(arguments, engine->summary(), trials, overheads).dump(2) + "\n";
+    vitrine::write_file_atomically(arguments.out, text);
+  }
+  const vitrine::ModelSummary& model = engine->summary();
+  write_out(fmt::format("{} on {} ({} kernels, {}), {} threads\n\n{}", arguments.model,
+                        model.device, model.kernels, model.isa, model.threads,
+                        table(trials, overheads)));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Command& command) {
+  CLI::App* bench = app.add_subcommand("bench", "Measures");
+  bench->require_subcommand(1);
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* audit =
+      bench->add_subcommand("audit", "The recorder's cost: none, naive and deferred, interleaved");
+  audit->add_option("model", arguments->model, "folder of the model")->required();
+  audit->add_option("--tokens", arguments->tokens, "greedy tokens of one trial")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  audit->add_option("--trials", arguments->trials, "trials of each mode")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  audit->add_option("--slices", arguments->slices, "paired slices of each audited mode")
+      ->check(CLI::Range(2, 1000000))
+      ->capture_default_str();
+  audit->add_option("--slice-tokens", arguments->slice_tokens, "tokens of one slice")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  audit->add_option("--out", arguments->out, "JSON file for the result");
+  arguments->device.add_to(*audit);
+  audit->callback(
+      [arguments, &command] { command = [arguments] { return run_bench_audit(*arguments); }; });
+}
+
+}  // namespace cli

@@ -1,0 +1,180 @@
+#include "common.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+namespace cli {
+
+using vitrine::Error;
+using vitrine::ErrorKind;
+
+namespace {
+constexpr size_t kMaxInputBytes = size_t{64} << 20;
+volatile std::sig_atomic_t caught_signal = 0;
+}  // namespace
+
+void refuse(const std::string& message) {
+  throw Error(ErrorKind::kInvalidArgument, message);
+}
+
+void DeviceOptions::add_to(CLI::App& command) {
+  command.add_option("--device", device, "cpu, cuda, cuda:N or mps")->capture_default_str();
+  command
+      .add_option("--kernels", kernels, "fused or reference (default: fused where there are any)")
+      ->check(CLI::IsMember({"fused", "reference"}));
+  command.add_option("--threads", threads, "threads of the CPU kernels (default: all cores)")
+      ->check(CLI::Range(1, 256));
+  command
+      .add_option("--rope-frequencies", rope_frequencies,
+                  "f32, or bf16 for a model whose rotary frequencies were cast with its weights")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+}
+
+vitrine::EngineOptions DeviceOptions::engine_options() const {
+  vitrine::EngineOptions options;
+  options.device = vitrine::Device::parse(device);
+  options.kernels_given = !kernels.empty();
+  if (kernels == "reference") options.kernels = vitrine::KernelPath::kReference;
+  options.threads = threads;
+  if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
+  return options;
+}
+
+vitrine::Checkpoint open_model(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) {
+    refuse(fmt::format("model '{}' is {}; expected a folder with config.json and model.safetensors",
+                       path, std::filesystem::exists(path, error) ? "not a folder" : "not there"));
+  }
+  return vitrine::Checkpoint::open(path);
+}
+
+vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint,
+                                  const vitrine::ModelConfig& config) {
+  if (checkpoint.tokenizer_path().empty()) {
+    throw Error(ErrorKind::kBadFile,
+                checkpoint.path() +
+                    ": there is no tokenizer.json; expected one in the model's "
+                    "folder, as Hugging Face publishes it");
+  }
+  vitrine::Tokenizer tokenizer = vitrine::Tokenizer::from_file(checkpoint.tokenizer_path());
+  if (tokenizer.vocab_size() > config.vocab_size) {
+    throw Error(
+        ErrorKind::kBadFile,
+        fmt::format("{}: the vocabulary has {} ids and the model's embedding {} rows "
+                    "(config.json, vocab_size); expected a tokenizer of this model",
+                    checkpoint.tokenizer_path(), tokenizer.vocab_size(), config.vocab_size));
+  }
+  return tokenizer;
+}
+
+std::string read_text_argument(const std::string& argument) {
+  if (argument != "-") return argument;
+  std::string text;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof(buffer));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      throw Error(ErrorKind::kIo, fmt::format("standard input: {}; expected the prompt there",
+                                              std::strerror(errno)));
+    }
+    if (count == 0) return text;
+    text.append(buffer, static_cast<size_t>(count));
+    if (text.size() > kMaxInputBytes) {
+      refuse(fmt::format("standard input holds more than {}; expected a prompt",
+                         format_bytes(kMaxInputBytes)));
+    }
+  }
+}
+
+std::vector<int32_t> read_ids(const std::string& path, int64_t vocab_size) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    refuse(fmt::format("ids file '{}' is {}; expected a file with a JSON array of ids", path,
+                       std::filesystem::exists(path, error) ? "not a file" : "not there"));
+  }
+  nlohmann::json json =
+      nlohmann::json::parse(vitrine::read_text_file(path, kMaxInputBytes), nullptr, false);
+  if (json.is_discarded())
+    refuse(path + ": not valid JSON; expected an array of ids, as [1, 2, 3]");
+  if (json.is_object() && json.contains("ids")) json = nlohmann::json(json["ids"]);
+  if (!json.is_array()) {
+    refuse(fmt::format("{}: found {}; expected an array of ids, as [1, 2, 3]", path,
+                       json.is_object() ? "an object without \"ids\"" : json.type_name()));
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(json.size());
+  for (size_t index = 0; index < json.size(); ++index) {
+    const nlohmann::json& element = json[index];
+    // An unsigned number above int64's range reads as negative here and is refused as well.
+    const int64_t id = element.is_number_integer() ? element.get<int64_t>() : -1;
+    if (id < 0 || id >= vocab_size) {
+      std::string found = element.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+      if (found.size() > 40) found = found.substr(0, 40) + "...";
+      refuse(fmt::format("{}: element {} is {}; expected an id from 0 to {}", path, index, found,
+                         vocab_size - 1));
+    }
+    ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
+void write_out(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      throw Error(ErrorKind::kIo,
+                  fmt::format("standard output: {}; expected to write {} more bytes",
+                              std::strerror(errno), text.size()));
+    }
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+void write_json(const nlohmann::ordered_json& json) {
+  write_out(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+void write_note(const std::string& message) {
+  std::string line = "vitrine: " + message;
+  for (char& character : line) {
+    if (character == '\n' || character == '\r') character = ' ';
+  }
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+}
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = [](int signal) { caught_signal = signal; };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+int interrupt_signal() {
+  return caught_signal;
+}
+
+std::string format_bytes(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 999.95 && unit + 1 < std::size(kUnits)) {
+    value /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+}  // namespace cli

@@ -1,0 +1,70 @@
+// What the commands share: options of the engine, input, output, Ctrl-C.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/checkpoint.h"
+#include "vitrine/engine.h"
+
+namespace cli {
+
+/// What main() runs once the command line has been read; returns the exit code.
+using Command = std::function<int()>;
+
+// Each adds one command to the application; chosen, it puts itself in `command`.
+void add_generate(CLI::App& app, Command& command);
+void add_score(CLI::App& app, Command& command);
+void add_tokenize(CLI::App& app, Command& command);
+void add_inspect(CLI::App& app, Command& command);
+void add_quantize(CLI::App& app, Command& command);
+void add_bench(CLI::App& app, Command& command);
+
+/// Throws an Error of kind kInvalidArgument: exit code 2.
+[[noreturn]] void refuse(const std::string& message);
+
+/// --device, --kernels, --threads and --rope-frequencies.
+struct DeviceOptions {
+  std::string device = "cpu";
+  std::string kernels;
+  std::string rope_frequencies = "f32";
+  int threads = 0;
+
+  void add_to(CLI::App& command);
+  vitrine::EngineOptions engine_options() const;
+};
+
+/// A model folder's checkpoint. Throws kInvalidArgument where the folder isn't there.
+vitrine::Checkpoint open_model(const std::string& path);
+/// Its tokenizer. Throws kBadFile where there is none or where it has more tokens than the model.
+vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint,
+                                  const vitrine::ModelConfig& config);
+
+/// The argument itself, or all of standard input for "-".
+std::string read_text_argument(const std::string& argument);
+/// A JSON array of ids, or an object that holds one under "ids" (as `tokenize --json` writes it),
+/// each from 0 to below `vocab_size`.
+std::vector<int32_t> read_ids(const std::string& path, int64_t vocab_size);
+
+/// Writes to standard output at once. Throws kIo (full disk, closed pipe).
+void write_out(std::string_view text);
+/// One JSON value and a newline; bytes that are not UTF-8 become U+FFFD.
+void write_json(const nlohmann::ordered_json& json);
+/// One line to standard error: "vitrine: …". Newlines within become spaces.
+void write_note(const std::string& message);
+
+/// From now on SIGINT and SIGTERM only set a flag.
+void catch_interrupts();
+/// The signal that arrived, or 0.
+int interrupt_signal();
+
+/// Bytes as "21.3 MB" (powers of 1000).
+std::string format_bytes(uint64_t bytes);
+
+}  // namespace cli

@@ -1,0 +1,190 @@
+// vitrine inspect: what a model is, what it takes, and which kernel runs each op.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "common.h"
+
+namespace cli {
+
+namespace {
+
+struct Arguments {
+  std::string model;
+  bool plan = false, tensors = false, json = false;
+  DeviceOptions device;
+};
+
+struct Totals {
+  int64_t count = 0;
+  uint64_t bytes = 0;
+};
+
+/// Name of the module that a tensor belongs to: what stands before the last dot.
+std::string module_of(const std::string& tensor) {
+  return tensor.substr(0, tensor.rfind('.'));
+}
+
+/// "int4, groups of 32" -> how many modules.
+std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& checkpoint) {
+  std::map<std::string, int64_t> modules;
+  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
+    if (!tensor.name.ends_with(".weight_packed")) continue;
+    if (const auto module = checkpoint.quantized_module(module_of(tensor.name))) {
+      ++modules[fmt::format("int{}, groups of {}", module->bits, module->group_size)];
+    }
+  }
+  return modules;
+}
+
+std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& checkpoint,
+                       const vitrine::ModelConfig& config, const vitrine::Engine& engine) {
+  const vitrine::ModelSummary& model = engine.summary();
+  std::string text;
+  const auto line = [&text](const char* name, const std::string& value) {
+    text += fmt::format("{:<18}{}\n", name, value);
+  };
+  line("model", model.path);
+  line("architecture", model.architecture);
+  line("layers", fmt::format("{}", model.num_layers));
+  line("hidden size", fmt::format("{}", model.hidden_size));
+  line("attention",
+       fmt::format("{} query heads over {} key-value heads of {}", model.num_attention_heads,
+                   model.num_key_value_heads, model.head_dim));
+  line("experts", model.num_experts == 0
+                      ? std::string("none: a dense model")
+                      : fmt::format("{} of width {}, {} used per token{}", model.num_experts,
+                                    config.moe_intermediate_size, model.num_experts_per_token,
+                                    config.shared_expert_intermediate_size > 0
+                                        ? fmt::format(", and a shared one of width {}",
+                                                      config.shared_expert_intermediate_size)
+                                        : ""));
+  line("vocabulary", fmt::format("{}", model.vocab_size));
+  line("context", fmt::format("{}", model.max_position_embeddings));
+  line("parameters",
+       fmt::format("{:.1f} million", static_cast<double>(model.num_parameters) / 1e6));
+  std::map<std::string, Totals> by_dtype;
+  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
+    Totals& totals = by_dtype[std::string(vitrine::dtype_name(tensor.dtype))];
+    ++totals.count;
+    totals.bytes += tensor.num_bytes;
+  }
+  for (const auto& [dtype, totals] : by_dtype) {
+    line("tensors", fmt::format("{:>5} {:<5}{}", totals.count, dtype, format_bytes(totals.bytes)));
+  }
+  const auto modules = quantized_modules(checkpoint);
+  if (modules.empty()) line("quantization", "none");
+  for (const auto& [scheme, count] : modules) {
+    line("quantization", fmt::format("{:>5} modules in {}", count, scheme));
+  }
+  line("device", fmt::format("{}, {} kernels ({}), {} thread{}", model.device, model.kernels,
+                             model.isa, model.threads, model.threads == 1 ? "" : "s"));
+  line("memory", fmt::format("{} weights, {} keys and values for {} positions, {} intermediates",
+                             format_bytes(model.weight_bytes), format_bytes(model.kv_bytes),
+                             engine.options().max_context > 0 ? engine.options().max_context
+                                                              : model.max_position_embeddings,
+                             format_bytes(model.arena_bytes)));
+  line("read per token", format_bytes(model.bytes_per_token));
+  line("invariant", model.invariant ? "yes: one token, one result" : "no (reference path)");
+  if (arguments.tensors) {
+    text += "\n";
+    for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
+      text += fmt::format("{:<5}{:>12}  {} [{}]\n", vitrine::dtype_name(tensor.dtype),
+                          tensor.num_bytes, tensor.name, fmt::join(tensor.shape, ", "));
+    }
+  }
+  if (arguments.plan) {
+    text += fmt::format("\n{:<7}{:<12}{:>10}  {}\n", "layer", "op", "weights", "kernel");
+    for (const vitrine::PlanEntry& entry : engine.plan()) {
+      text += fmt::format("{:<7}{:<12}{:>10}  {}\n",
+                          entry.layer < 0 ? std::string("-") : fmt::format("{}", entry.layer),
+                          entry.op, format_bytes(entry.weight_bytes), entry.kernel);
+    }
+  }
+  return text;
+}
+
+nlohmann::ordered_json json_object(const Arguments& arguments,
+                                   const vitrine::Checkpoint& checkpoint,
+                                   const vitrine::ModelConfig& config,
+                                   const vitrine::Engine& engine) {
+  const vitrine::ModelSummary& model = engine.summary();
+  nlohmann::ordered_json json;
+  json["model"] = model.path;
+  json["architecture"] = model.architecture;
+  json["num_layers"] = model.num_layers;
+  json["hidden_size"] = model.hidden_size;
+  json["num_attention_heads"] = model.num_attention_heads;
+  json["num_key_value_heads"] = model.num_key_value_heads;
+  json["head_dim"] = model.head_dim;
+  json["num_experts"] = model.num_experts;
+  json["num_experts_per_token"] = model.num_experts_per_token;
+  json["moe_intermediate_size"] = config.moe_intermediate_size;
+  json["shared_expert_intermediate_size"] = config.shared_expert_intermediate_size;
+  json["vocab_size"] = model.vocab_size;
+  json["max_position_embeddings"] = model.max_position_embeddings;
+  json["eos_token_ids"] = model.eos_token_ids;
+  json["num_parameters"] = model.num_parameters;
+  json["quantization"] = nlohmann::ordered_json::array();
+  for (const auto& [scheme, count] : quantized_modules(checkpoint)) {
+    json["quantization"].push_back({{"scheme", scheme}, {"modules", count}});
+  }
+  json["device"] = model.device;
+  json["kernels"] = model.kernels;
+  json["isa"] = model.isa;
+  json["threads"] = model.threads;
+  json["invariant"] = model.invariant;
+  json["memory"] = {{"weight_bytes", model.weight_bytes},
+                    {"kv_bytes", model.kv_bytes},
+                    {"arena_bytes", model.arena_bytes}};
+  json["bytes_per_token"] = model.bytes_per_token;
+  json["tensors"] = nlohmann::ordered_json::array();
+  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
+    json["tensors"].push_back({{"name", tensor.name},
+                               {"dtype", std::string(vitrine::dtype_name(tensor.dtype))},
+                               {"shape", tensor.shape},
+                               {"bytes", tensor.num_bytes}});
+  }
+  if (arguments.plan) {
+    json["plan"] = nlohmann::ordered_json::array();
+    for (const vitrine::PlanEntry& entry : engine.plan()) {
+      nlohmann::ordered_json op;
+      op["layer"] =
+          entry.layer < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(entry.layer);
+      op["op"] = entry.op;
+      op["kernel"] = entry.kernel;
+      op["weight_bytes"] = entry.weight_bytes;
+      json["plan"].push_back(std::move(op));
+    }
+  }
+  return json;
+}
+
+int run_inspect(const Arguments& arguments) {
+  const vitrine::EngineOptions options = arguments.device.engine_options();
+  const vitrine::Checkpoint checkpoint = open_model(arguments.model);
+  const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+  const auto engine = vitrine::Engine::load(arguments.model, options);
+  if (arguments.json) {
+    write_json(json_object(arguments, checkpoint, config, *engine));
+  } else {
+    write_out(plain_text(arguments, checkpoint, config, *engine));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Command& command) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* inspect = app.add_subcommand("inspect", "Tells what a model is and what it takes");
+  inspect->add_option("model", arguments->model, "folder of the model")->required();
+  inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
+  inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");
+  inspect->add_flag("--json", arguments->json, "one JSON object, tensors included");
+  arguments->device.add_to(*inspect);
+  inspect->callback(
+      [arguments, &command] { command = [arguments] { return run_inspect(*arguments); }; });
+}
+
+}  // namespace cli

@@ -1,0 +1,74 @@
+// vitrine: the command line tool. One file per command; only the public headers are used.
+#include <csignal>
+#include <cstdio>
+#include <new>
+
+#include "common.h"
+#include "vitrine/version.h"
+
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kUserMistake = 2;
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Runs quantized mixture-of-experts language models and accounts for every token.",
+               "vitrine");
+  app.set_version_flag("--version", VITRINE_VERSION);
+  app.require_subcommand(1);
+  cli::Command command;
+  cli::add_generate(app, command);
+  cli::add_score(app, command);
+  cli::add_tokenize(app, command);
+  cli::add_inspect(app, command);
+  cli::add_quantize(app, command);
+  cli::add_bench(app, command);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    std::ostringstream out, ignored;
+    app.exit(success, out, ignored);
+    cli::write_out(out.str());
+    return 0;
+  } catch (const CLI::RequiredError& error) {
+    // What is missing is often what was misspelt.
+    const std::vector<std::string> extras = app.remaining(true);
+    cli::write_note(first_line(error.what()) +
+                    (extras.empty() ? "" : "; '" + extras.front() + "' is unknown") +
+                    " (see vitrine --help)");
+    return kUserMistake;
+  } catch (const CLI::ParseError& error) {
+    cli::write_note(first_line(error.what()) + " (see vitrine --help)");
+    return kUserMistake;
+  }
+  return command();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A reader that went away is an error of write(), told in one line, not a silent death.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return run(argc, argv);
+  } catch (const vitrine::Error& error) {
+    cli::write_note(error.what());
+    if (error.kind() == vitrine::ErrorKind::kCancelled && cli::interrupt_signal() != 0) {
+      return 128 + cli::interrupt_signal();
+    }
+    return error.is_user_error() ? kUserMistake : kFailure;
+  } catch (const std::bad_alloc&) {
+    cli::write_note("out of memory; use a smaller model, a shorter context or a lower -n");
+    return kFailure;
+  } catch (const std::exception& error) {
+    cli::write_note(std::string("unexpected failure: ") + error.what());
+    return kFailure;
+  } catch (...) {
+    cli::write_note("unexpected failure of an unknown kind");
+    return kFailure;
+  }
+}

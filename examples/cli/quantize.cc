@@ -1,0 +1,162 @@
+// vitrine quantize: a smaller checkpoint from a checkpoint, with a manifest.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "common.h"
+#include "evaluate.h"
+#include "vitrine/compress.h"
+#include "vitrine/version.h"
+
+namespace cli {
+
+namespace {
+
+constexpr uint64_t kMostTextBytes = uint64_t{64} << 20;
+
+struct Arguments {
+  std::string model, out, scheme, text;
+  int group_size = 32;
+  int eval_tokens = 8192;
+  bool keep_head = false;
+};
+
+/// The source model and a text's ids, ready before anything is quantized: a bad text or a model
+/// that cannot run ends the command at once.
+struct Evaluation {
+  std::unique_ptr<vitrine::Engine> source;
+  std::vector<int32_t> ids;
+  int64_t window = 0;
+  std::string text_name, text_sha256;
+};
+
+Evaluation prepare_evaluation(const Arguments& arguments, const vitrine::Checkpoint& checkpoint) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(arguments.text, error)) {
+    refuse(fmt::format("--eval {}: no such file; expected a text", arguments.text));
+  }
+  const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+  const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
+  Evaluation evaluation;
+  evaluation.ids = tokenizer.encode(vitrine::read_text_file(arguments.text, kMostTextBytes));
+  if (evaluation.ids.size() < 2) {
+    refuse(fmt::format("--eval {}: {} tokens; expected at least 2", arguments.text,
+                       evaluation.ids.size()));
+  }
+  evaluation.ids.resize(
+      std::min(evaluation.ids.size(), static_cast<size_t>(arguments.eval_tokens)));
+  evaluation.window = std::min<int64_t>(config.max_position_embeddings, kEvaluationWindow);
+  evaluation.text_name = std::filesystem::path(arguments.text).filename().string();
+  evaluation.text_sha256 = vitrine::sha256_of_file(arguments.text);
+  evaluation.source = vitrine::Engine::load(arguments.model, evaluation_options(evaluation.window));
+  return evaluation;
+}
+
+/// What this machine's kernels would be compiled for: quantizing itself depends on none.
+std::string machine_instruction_set() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512vnni")) return "avx512";
+#endif
+  return "portable";
+}
+
+std::string describe(const Arguments& arguments, const vitrine::QuantizeReport& report) {
+  double worst = 0;
+  std::string worst_name;
+  for (const vitrine::QuantizedTensorReport& tensor : report.quantized) {
+    if (tensor.worst_absolute_error < worst) continue;
+    worst = tensor.worst_absolute_error;
+    worst_name = tensor.name;
+  }
+  std::string text = fmt::format(
+      "{}: {} to {}; {} matrices quantized ({}, groups of {}), {} tensors left as they are\n",
+      arguments.out, format_bytes(report.source_bytes), format_bytes(report.result_bytes),
+      report.quantized.size(), arguments.scheme, arguments.group_size, report.unquantized.size());
+  if (!worst_name.empty()) text += fmt::format("worst error {:.5f} in {}\n", worst, worst_name);
+  for (const vitrine::UnquantizedTensorReport& tensor : report.unquantized) {
+    if (tensor.reason.starts_with("the group")) {
+      text += fmt::format("left as it is: {} ({})\n", tensor.name, tensor.reason);
+    }
+  }
+  if (report.evaluation) {
+    text += fmt::format(
+        "{} tokens of {}: perplexity {:.3f} before, {:.3f} after; mean KL {:.5f} nats\n",
+        report.evaluation->num_tokens, report.evaluation->text_name,
+        report.evaluation->source_perplexity, report.evaluation->result_perplexity,
+        report.evaluation->mean_kl);
+  }
+  return text;
+}
+
+int run_quantize(const Arguments& arguments) {
+  const vitrine::Checkpoint checkpoint = open_model(arguments.model);
+  catch_interrupts();
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  vitrine::QuantizeOptions options;
+  options.scheme = arguments.scheme;
+  options.group_size = arguments.group_size;
+  options.quantize_head = !arguments.keep_head;
+  options.tool_version = VITRINE_VERSION;
+  options.instruction_set = machine_instruction_set();
+  options.progress = [terminal](int64_t done, int64_t total, std::string_view tensor) {
+    if (interrupt_signal() != 0) {
+      throw vitrine::Error(vitrine::ErrorKind::kCancelled,
+                           "quantize: cancelled before the end; nothing was written");
+    }
+    if (terminal) {
+      const std::string line = fmt::format("\r\033[K{} of {}  {}", done, total, tensor);
+      std::fwrite(line.data(), 1, line.size(), stderr);
+    }
+  };
+  std::optional<Evaluation> evaluation;
+  if (!arguments.text.empty()) {
+    evaluation = prepare_evaluation(arguments, checkpoint);
+    options.instruction_set = evaluation->source->summary().isa;
+    options.evaluate = [&evaluation](const std::string& folder) {
+      const auto result = vitrine::Engine::load(folder, evaluation_options(evaluation->window));
+      const Comparison comparison =
+          compare_models(*evaluation->source, *result, evaluation->ids, evaluation->window);
+      vitrine::QuantizeEvaluation found;
+      found.text_name = evaluation->text_name;
+      found.text_sha256 = evaluation->text_sha256;
+      found.num_tokens = comparison.num_tokens;
+      found.source_perplexity = comparison.source_perplexity;
+      found.result_perplexity = comparison.result_perplexity;
+      found.mean_kl = comparison.mean_kl;
+      return std::optional(found);
+    };
+  }
+  const vitrine::QuantizeReport report =
+      vitrine::quantize_checkpoint(arguments.model, arguments.out, options);
+  if (terminal) std::fputs("\r\033[K", stderr);
+  write_out(describe(arguments, report));
+  return 0;
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, Command& command) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* quantize = app.add_subcommand("quantize", "Makes a smaller checkpoint");
+  quantize->add_option("model", arguments->model, "folder of the model")->required();
+  quantize->add_option("out", arguments->out, "folder to make")->required();
+  quantize->add_option("--scheme", arguments->scheme, "int8 or int4")->required();
+  quantize
+      ->add_option("--group-size", arguments->group_size,
+                   "columns that share a scale: 32, 64 or 128")
+      ->capture_default_str();
+  quantize->add_flag("--keep-head", arguments->keep_head, "leave the output head as it is");
+  quantize->add_option("--eval", arguments->text,
+                       "text file: the manifest records both perplexities and the mean KL on it");
+  quantize->add_option("--eval-tokens", arguments->eval_tokens, "how much of the text at most")
+      ->check(CLI::Range(2, 1 << 30))
+      ->capture_default_str();
+  quantize->callback(
+      [arguments, &command] { command = [arguments] { return run_quantize(*arguments); }; });
+}
+
+}  // namespace cli

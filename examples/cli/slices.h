@@ -1,0 +1,40 @@
+// Short runs of greedy decoding that can be compared with each other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "vitrine/engine.h"
+
+namespace cli {
+
+/// Decodes the same tokens from the same context again and again, with the recorder in one mode or
+/// another. End of text is ignored. Where the context is full, a run starts over from the prefix.
+class SliceRunner {
+ public:
+  /// `context` is the number of positions that a sequence of `engine` may have, more than
+  /// `prefix.size()`; the prefix holds at least one id.
+  SliceRunner(vitrine::Engine& engine, std::vector<int32_t> prefix, int64_t context);
+  ~SliceRunner();
+  SliceRunner(const SliceRunner&) = delete;
+  SliceRunner& operator=(const SliceRunner&) = delete;
+
+  /// Wall-clock seconds for `tokens` tokens. Switching the mode and going back to the prefix happen
+  /// before the clock starts.
+  double run(vitrine::AuditMode mode, int tokens);
+
+  /// Runs none, mode, mode, none (ABBA) and adds the two paired overheads, as fractions of the
+  /// speed without the recorder.
+  void run_pairs(vitrine::AuditMode mode, int tokens, std::vector<double>& overheads);
+
+ private:
+  void rewind();
+
+  vitrine::Engine& engine_;
+  std::vector<int32_t> prefix_;
+  int64_t context_;
+  vitrine::SequenceId sequence_;
+  int32_t next_ = 0;
+};
+
+}  // namespace cli

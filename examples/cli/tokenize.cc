@@ -1,0 +1,78 @@
+// vitrine tokenize: text to ids and pieces, ids to text.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "common.h"
+
+namespace cli {
+
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::optional<std::string> text, ids;
+  bool json = false, keep_special = false;
+};
+
+/// Needs no weights: only the folder's tokenizer.json.
+vitrine::Tokenizer read_tokenizer(const std::string& model) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(model, error)) {
+    refuse(fmt::format("model '{}' is not a folder that exists; expected one with tokenizer.json",
+                       model));
+  }
+  const std::string path = (std::filesystem::path(model) / "tokenizer.json").string();
+  if (!std::filesystem::exists(path, error)) {
+    refuse(fmt::format("{} is not there; expected the model's tokenizer", path));
+  }
+  return vitrine::Tokenizer::from_file(path);
+}
+
+int run_tokenize(const Arguments& arguments) {
+  const vitrine::Tokenizer tokenizer = read_tokenizer(arguments.model);
+  nlohmann::ordered_json json;
+  std::string plain;
+  if (arguments.text) {
+    const std::vector<int32_t> ids = tokenizer.encode(read_text_argument(*arguments.text));
+    std::vector<std::string> pieces;
+    for (int32_t id : ids) {
+      pieces.push_back(tokenizer.token_text(id));
+      plain += fmt::format("{}\t{}\n", id, pieces.back());
+    }
+    json["ids"] = ids;
+    json["pieces"] = pieces;
+  } else {
+    const std::vector<int32_t> ids = read_ids(*arguments.ids, tokenizer.vocab_size());
+    plain = tokenizer.decode(ids, !arguments.keep_special);
+    json["text"] = plain;
+    plain += '\n';
+  }
+  if (arguments.json) {
+    write_json(json);
+  } else {
+    write_out(plain);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, Command& command) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* tokenize =
+      app.add_subcommand("tokenize", "Turns text into ids and pieces, or ids into text");
+  tokenize->add_option("model", arguments->model, "folder with tokenizer.json")->required();
+  CLI::Option_group* input = tokenize->add_option_group("input");
+  input->add_option("-p,--prompt", arguments->text, "the text; - reads standard input");
+  input->add_option("--ids", arguments->ids, "file with a JSON array of ids");
+  input->require_option(1);
+  tokenize->add_flag("--keep-special-tokens", arguments->keep_special,
+                     "ids to text: show special tokens too");
+  tokenize->add_flag("--json", arguments->json, "one JSON object instead of lines");
+  tokenize->callback(
+      [arguments, &command] { command = [arguments] { return run_tokenize(*arguments); }; });
+}
+
+}  // namespace cli
