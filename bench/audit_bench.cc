@@ -1,0 +1,145 @@
+// What the recorder costs: on the step's thread (ring) and off it (decoding, JSON). The passes have
+// the shipped model's shape: four layers, two of eight experts, one token with its row.
+#include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "vitrine/audit.h"
+
+namespace {
+
+using namespace vitrine;
+
+AuditLayout four_layers(AuditLevel level) {
+  AuditLayout layout;
+  layout.mode = AuditMode::kDeferred;
+  layout.level = level;
+  int32_t word = 0;
+  for (int32_t i = 0; i < 4; ++i) {
+    AuditLayout::Layer layer{.layer = i, .top_k = 2, .num_experts = 8};
+    layer.residual_norm = word;
+    layer.expert_ids = word + 1;
+    layer.expert_weights = word + 3;
+    word += 5;
+    if (level == AuditLevel::kFull) {
+      layer.router_probs = word;
+      word += 8;
+    }
+    layout.layers.push_back(layer);
+  }
+  layout.token_words = word;
+  layout.chosen_logit = 0;
+  layout.log_sum_exp = 1;
+  layout.entropy = 2;
+  layout.top_ids = 3;
+  layout.top_logits = 3 + kAuditTopTokens;
+  layout.row_words = 3 + 2 * kAuditTopTokens;
+  return layout;
+}
+
+/// One pass of one generated token, with numbers as long as real ones.
+std::vector<std::byte> one_token(const AuditLayout& layout) {
+  std::vector<std::byte> bytes(audit_record_bytes(layout, 1, 1));
+  const auto put = [&](size_t at, const auto& value) {
+    std::memcpy(bytes.data() + at, &value, sizeof value);
+  };
+  auto noise = [state = 1u]() mutable {
+    state = state * 1664525u + 1013904223u;
+    return static_cast<float>(state >> 8) / 16777216.0f;
+  };
+  put(0, AuditPassHeader{0, 1, 1, bytes.size()});
+  put(sizeof(AuditPassHeader), AuditToken{1, 1234, 4321, 0, 1});
+  const size_t ids = sizeof(AuditPassHeader) + sizeof(AuditToken);
+  put(ids, int32_t{77});
+  const size_t row = ids + 4;
+  for (int32_t i = 0; i < 3; ++i) put(row + 4 * static_cast<size_t>(i), 10 * noise());
+  for (int32_t i = 0; i < kAuditTopTokens; ++i) {
+    put(row + 4 * static_cast<size_t>(layout.top_ids + i), 700 * i + 13);
+    put(row + 4 * static_cast<size_t>(layout.top_logits + i), -12 * noise());
+  }
+  const size_t words = row + 4 * static_cast<size_t>(layout.row_words);
+  for (int32_t i = 0; i < layout.token_words; ++i) put(words + 4 * static_cast<size_t>(i), noise());
+  for (const AuditLayout::Layer& layer : layout.layers) {
+    put(words + 4 * static_cast<size_t>(layer.expert_ids), int32_t{3});
+    put(words + 4 * static_cast<size_t>(layer.expert_ids + 1), int32_t{5});
+  }
+  return bytes;
+}
+
+/// reserve, fill, commit on a ring that overwrites: the step's thread.
+void ring_pass(benchmark::State& state) {
+  const AuditLayout layout = four_layers(static_cast<AuditLevel>(state.range(0)));
+  const std::vector<std::byte> bytes = one_token(layout);
+  SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kOverwrite);
+  AuditSink& sink = ring;
+  sink.open(layout, bytes.size());
+  for (auto _ : state) {
+    std::byte* slab = sink.reserve(bytes.size());
+    std::memcpy(slab, bytes.data(), bytes.size());
+    sink.commit();
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK(ring_pass)->Arg(0)->Arg(1)->ArgName("full");
+
+/// The same on a ring whose reader keeps up (drained by this thread, outside the timing).
+void ring_pass_waiting_kind(benchmark::State& state) {
+  const AuditLayout layout = four_layers(AuditLevel::kStandard);
+  const std::vector<std::byte> bytes = one_token(layout);
+  SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kWait);
+  AuditSink& sink = ring;
+  sink.open(layout, bytes.size());
+  constexpr int kBatch = 2000;
+  while (state.KeepRunningBatch(kBatch)) {
+    for (int i = 0; i < kBatch; ++i) {
+      std::memcpy(sink.reserve(bytes.size()), bytes.data(), bytes.size());
+      sink.commit();
+    }
+    state.PauseTiming();
+    ring.drain([](std::span<const std::byte> record) { benchmark::DoNotOptimize(record.data()); });
+    state.ResumeTiming();
+  }
+}
+BENCHMARK(ring_pass_waiting_kind);
+
+void decode_token(benchmark::State& state) {
+  const AuditLayout layout = four_layers(static_cast<AuditLevel>(state.range(0)));
+  const std::vector<std::byte> bytes = one_token(layout);
+  for (auto _ : state) benchmark::DoNotOptimize(decode_pass(layout, bytes));
+}
+BENCHMARK(decode_token)->Arg(0)->Arg(1)->ArgName("full");
+
+/// Ring, decoding, JSON and file together: a log of 100,000 tokens, written as fast as it can be.
+/// The time is the whole process's processor time, both threads, for each token.
+void json_log_token(benchmark::State& state) {
+  const AuditLayout layout = four_layers(static_cast<AuditLevel>(state.range(0)));
+  const std::vector<std::byte> bytes = one_token(layout);
+  std::function<std::string(int32_t)> token_text;
+  if (state.range(1) != 0) token_text = [](int32_t id) { return "piece" + std::to_string(id); };
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("vitrine-bench-" + std::to_string(::getpid()) + ".json");
+  constexpr int kTokens = 100000;
+  while (state.KeepRunningBatch(kTokens)) {
+    JsonLog log(path, {}, token_text);
+    log.sink().open(layout, bytes.size());
+    for (int i = 0; i < kTokens; ++i) {
+      std::memcpy(log.sink().reserve(bytes.size()), bytes.data(), bytes.size());
+      log.sink().commit();
+    }
+    log.finish("length");
+  }
+  state.counters["json_bytes_per_token"] =
+      static_cast<double>(std::filesystem::file_size(path)) / kTokens;
+  std::filesystem::remove(path);
+}
+BENCHMARK(json_log_token)
+    ->ArgsProduct({{0, 1}, {0, 1}})
+    ->ArgNames({"full", "text"})
+    ->MeasureProcessCPUTime();
+
+}  // namespace
+

@@ -1,0 +1,179 @@
+// Hand-built audit layouts and records, with the structs that they must decode to.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "vitrine/audit.h"
+
+namespace vitrine::audit_test {
+
+using Rng = std::mt19937_64;
+
+inline int32_t uniform(Rng& rng, int32_t low, int32_t high) {
+  return std::uniform_int_distribution<int32_t>(low, high)(rng);
+}
+
+/// Floats of all magnitudes, some of them 0 or whole.
+inline float any_float(Rng& rng) {
+  switch (uniform(rng, 0, 5)) {
+    case 0: return static_cast<float>(uniform(rng, -3, 3));
+    case 1:
+      return std::ldexp(std::uniform_real_distribution<float>(-1, 1)(rng), uniform(rng, -120, 120));
+    default: return std::uniform_real_distribution<float>(-20, 20)(rng);
+  }
+}
+
+struct LayerShape {
+  int32_t top_k = 0;  // 0: dense
+  int32_t num_experts = 0;
+};
+
+/// Offsets with gaps between the fields, so that nothing depends on a dense packing.
+inline AuditLayout make_layout(const std::vector<LayerShape>& shapes, AuditLevel level, Rng& rng) {
+  AuditLayout layout;
+  layout.mode = AuditMode::kDeferred;
+  layout.level = level;
+  const auto take = [&](int32_t& cursor, int32_t words) {
+    cursor += uniform(rng, 0, 2);
+    const int32_t at = cursor;
+    cursor += words;
+    return at;
+  };
+  int32_t cursor = 0;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    AuditLayout::Layer layer;
+    layer.layer = static_cast<int32_t>(i);
+    if (shapes[i].top_k > 0) {
+      layer.top_k = shapes[i].top_k;
+      layer.num_experts = shapes[i].num_experts;
+      if (level == AuditLevel::kFull) layer.router_probs = take(cursor, layer.num_experts);
+      layer.expert_weights = take(cursor, layer.top_k);
+      layer.expert_ids = take(cursor, layer.top_k);
+    }
+    layer.residual_norm = take(cursor, 1);
+    layout.layers.push_back(layer);
+  }
+  layout.token_words = cursor + uniform(rng, 0, 3);
+  cursor = 0;
+  layout.entropy = take(cursor, 1);
+  layout.top_logits = take(cursor, kAuditTopTokens);
+  layout.chosen_logit = take(cursor, 1);
+  layout.top_ids = take(cursor, kAuditTopTokens);
+  layout.log_sum_exp = take(cursor, 1);
+  layout.row_words = cursor + uniform(rng, 0, 3);
+  return layout;
+}
+
+/// The shipped model's shape: four layers, two of eight experts.
+inline AuditLayout four_layers(AuditLevel level = AuditLevel::kStandard) {
+  Rng rng(1);
+  return make_layout({{2, 8}, {2, 8}, {2, 8}, {2, 8}}, level, rng);
+}
+
+struct BuiltPass {
+  std::vector<std::byte> bytes;
+  std::vector<TokenRecord> expected;
+};
+
+template <typename T>
+void put(std::vector<std::byte>& bytes, size_t at, const T& value) {
+  std::memcpy(bytes.data() + at, &value, sizeof value);
+}
+
+/// A pass of `num_tokens` tokens of which about half have a row (in mixed order).
+inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t num_tokens, Rng& rng,
+                            int32_t vocabulary = 8192) {
+  std::vector<int32_t> row_of_token(static_cast<size_t>(num_tokens), -1);
+  int32_t num_rows = 0;
+  for (int32_t& row : row_of_token) {
+    if (uniform(rng, 0, 1) == 1) row = num_rows++;
+  }
+  std::shuffle(row_of_token.begin(), row_of_token.end(), rng);
+
+  const size_t tokens = static_cast<size_t>(num_tokens);
+  const size_t rows = static_cast<size_t>(num_rows);
+  BuiltPass built;
+  const size_t unpadded = 24 + 24 * tokens + 4 * layout.pass_words(rows, tokens);
+  built.bytes.assign((unpadded + 7) / 8 * 8, std::byte{0xA5});
+  put(built.bytes, 0,
+      AuditPassHeader{pass, static_cast<uint32_t>(num_tokens), static_cast<uint32_t>(num_rows),
+                      built.bytes.size()});
+  const size_t ids_at = 24 + 24 * tokens;
+  const size_t rows_at = ids_at + 4 * rows;
+  const size_t words_at = rows_at + 4 * rows * static_cast<size_t>(layout.row_words);
+  for (size_t i = 0; i < tokens; ++i) {
+    TokenRecord record;
+    record.sequence = static_cast<uint64_t>(uniform(rng, 0, 1000)) << uniform(rng, 0, 40);
+    record.position = uniform(rng, 0, 1 << 30);
+    record.token = uniform(rng, 0, vocabulary - 1);
+    record.has_prediction = row_of_token[i] >= 0;
+    const int32_t generated = record.has_prediction ? uniform(rng, 0, 1) : 0;
+    put(built.bytes, 24 + 24 * i,
+        AuditToken{record.sequence, static_cast<int32_t>(record.position), record.token,
+                   row_of_token[i], generated});
+    const auto word = [&](int32_t offset, auto value) {
+      put(built.bytes,
+          words_at +
+              4 * (i * static_cast<size_t>(layout.token_words) + static_cast<size_t>(offset)),
+          value);
+    };
+    for (const AuditLayout::Layer& from : layout.layers) {
+      LayerRecord layer;
+      layer.layer = from.layer;
+      layer.residual_norm = any_float(rng);
+      word(from.residual_norm, layer.residual_norm);
+      for (int32_t slot = 0; from.expert_ids >= 0 && slot < from.top_k; ++slot) {
+        layer.routes.push_back({uniform(rng, 0, from.num_experts - 1), any_float(rng)});
+        word(from.expert_ids + slot, layer.routes.back().expert);
+        word(from.expert_weights + slot, layer.routes.back().weight);
+      }
+      for (int32_t expert = 0; from.router_probs >= 0 && expert < from.num_experts; ++expert) {
+        layer.router_probs.push_back(any_float(rng));
+        word(from.router_probs + expert, layer.router_probs.back());
+      }
+      record.layers.push_back(layer);
+    }
+    if (record.has_prediction) {
+      const size_t row = static_cast<size_t>(row_of_token[i]);
+      const auto row_word = [&](int32_t offset, auto value) {
+        put(built.bytes,
+            rows_at +
+                4 * (row * static_cast<size_t>(layout.row_words) + static_cast<size_t>(offset)),
+            value);
+      };
+      PredictionRecord& prediction = record.prediction;
+      prediction.generated = generated == 1;
+      prediction.token = uniform(rng, 0, vocabulary - 1);
+      put(built.bytes, ids_at + 4 * row, prediction.token);
+      const float log_sum_exp = any_float(rng);
+      const float chosen_logit = any_float(rng);
+      prediction.entropy = any_float(rng);
+      prediction.logprob = chosen_logit - log_sum_exp;
+      row_word(layout.log_sum_exp, log_sum_exp);
+      row_word(layout.chosen_logit, chosen_logit);
+      row_word(layout.entropy, prediction.entropy);
+      const int32_t num_top = std::min(vocabulary, kAuditTopTokens);
+      for (int32_t rank = 0; rank < kAuditTopTokens; ++rank) {
+        const float logit = any_float(rng);
+        const int32_t id = rank < num_top ? uniform(rng, 0, vocabulary - 1) : -1;
+        row_word(layout.top_ids + rank, id);
+        row_word(layout.top_logits + rank, logit);
+        if (id >= 0) prediction.alternatives.push_back({id, logit - log_sum_exp});
+      }
+    }
+    built.expected.push_back(record);
+  }
+  return built;
+}
+
+/// Hands a record to a sink as the engine does.
+inline void send(AuditSink& sink, const std::vector<std::byte>& bytes) {
+  std::memcpy(sink.reserve(bytes.size()), bytes.data(), bytes.size());
+  sink.commit();
+}
+
+}  // namespace vitrine::audit_test

@@ -1,0 +1,238 @@
+// config.json in all of its spellings, and what it must not say.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "folders.h"
+#include "tests/support/test_data.h"
+
+namespace vitrine {
+namespace {
+
+using nlohmann::json;
+using testing::error_of;
+using testing::is_one_line_with;
+
+ModelConfig oracle_config(const std::string& name) {
+  return parse_model_config(Checkpoint::open(testing_support::test_data("oracles/" + name)));
+}
+
+ModelConfig parse(const json& config, const std::string& generation = "") {
+  return parse_model_config(config.dump(), "config.json", generation, "generation_config.json");
+}
+
+/// small_config() with a JSON merge patch (null removes a field).
+json patched(const json& patch) {
+  json config = json::parse(testing::small_config());
+  config.merge_patch(patch);
+  return config;
+}
+
+void expect_error(const json& config, ErrorKind kind,
+                  std::initializer_list<std::string_view> parts) {
+  const Error error = error_of([&] { parse(config); });
+  EXPECT_EQ(error.kind(), kind) << error.what();
+  EXPECT_TRUE(is_one_line_with(error, parts)) << error.what();
+  EXPECT_TRUE(is_one_line_with(error, {"config.json", "expected"})) << error.what();
+}
+
+TEST(Config, ReadsEveryOracle) {
+  const ModelConfig moe = oracle_config("qwen3_moe");
+  EXPECT_EQ(moe.model_type, "qwen3_moe");
+  EXPECT_EQ(moe.architectures, std::vector<std::string>{"Qwen3MoeForCausalLM"});
+  EXPECT_EQ(moe.num_experts, 8);
+  EXPECT_EQ(moe.num_experts_per_token, 2);
+  EXPECT_EQ(moe.moe_intermediate_size, 64);
+  EXPECT_EQ(moe.head_dim, 32);
+  EXPECT_EQ(moe.norm_topk_prob, std::optional(true));
+  EXPECT_EQ(moe.dtype, DType::kBF16);
+  EXPECT_EQ(moe.bos_token_id, std::optional<int64_t>(0));
+  EXPECT_EQ(moe.eos_token_ids, std::vector<int64_t>{1});
+  EXPECT_EQ(moe.rms_norm_eps, 1e-5);
+
+  const ModelConfig sparse = oracle_config("qwen3_moe_sparse2");
+  EXPECT_TRUE(sparse.tie_word_embeddings);
+  EXPECT_EQ(sparse.norm_topk_prob, std::optional(false));
+  EXPECT_FALSE(sparse.is_sparse_layer(0));
+  EXPECT_TRUE(sparse.is_sparse_layer(1));
+  EXPECT_FALSE(sparse.is_sparse_layer(2));
+  EXPECT_EQ(sparse.intermediate_size, 192);
+
+  const ModelConfig shared = oracle_config("qwen2_moe");
+  EXPECT_EQ(shared.shared_expert_intermediate_size, 96);
+  EXPECT_EQ(shared.qkv_bias, std::optional(true));
+  EXPECT_EQ(shared.head_dim, 16);
+
+  const ModelConfig mixtral = oracle_config("mixtral");
+  EXPECT_EQ(mixtral.num_experts, 4);
+  EXPECT_EQ(mixtral.moe_intermediate_size, 192);
+  EXPECT_EQ(mixtral.norm_topk_prob, std::optional(true));
+  EXPECT_EQ(mixtral.rope_theta, 1e6);
+  EXPECT_EQ(mixtral.head_dim, 16);
+
+  const ModelConfig olmoe = oracle_config("olmoe");
+  EXPECT_EQ(olmoe.norm_topk_prob, std::optional(false));
+  EXPECT_FALSE(olmoe.clip_qkv.has_value());
+  EXPECT_EQ(olmoe.num_kv_heads, 4);
+
+  const ModelConfig granite = oracle_config("granitemoe");
+  EXPECT_EQ(granite.embedding_multiplier, 12.0);
+  EXPECT_EQ(granite.attention_multiplier, std::optional(0.0156));
+  EXPECT_EQ(granite.residual_multiplier, 0.22);
+  EXPECT_EQ(granite.logits_scaling, 6.0);
+
+  for (const char* name : {"llama", "qwen3"}) {
+    const ModelConfig dense = oracle_config(name);
+    EXPECT_EQ(dense.num_experts, 0);
+    EXPECT_EQ(dense.intermediate_size, 192);
+    EXPECT_FALSE(dense.is_sparse_layer(1));
+  }
+}
+
+TEST(Config, TakesTheOlderAndTheNewerSpellingAlike) {
+  const json older = patched({{"rope_theta", 5e5}});
+  json newer = older;
+  newer.erase("rope_theta");
+  newer.erase("torch_dtype");
+  newer.erase("num_experts");
+  newer["dtype"] = "bfloat16";
+  newer["num_local_experts"] = 4;
+  newer["rope_parameters"] = {{"rope_theta", 5e5}, {"rope_type", "default"}};
+  for (const json& config : {older, newer}) {
+    const ModelConfig parsed = parse(config);
+    EXPECT_EQ(parsed.num_experts, 4);
+    EXPECT_EQ(parsed.rope_theta, 5e5);
+    EXPECT_EQ(parsed.dtype, DType::kBF16);
+  }
+  json both = newer;
+  both["num_experts"] = 4;
+  EXPECT_EQ(parse(both).num_experts, 4);
+  both["num_experts"] = 5;
+  expect_error(both, ErrorKind::kBadFile, {"'num_local_experts' is 4", "expected 5"});
+  EXPECT_EQ(parse(patched({{"torch_dtype", "torch.float16"}})).dtype, DType::kF16);
+  EXPECT_EQ(parse(patched({{"num_experts", nullptr}, {"n_routed_experts", 8}})).num_experts, 8);
+}
+
+TEST(Config, FillsInWhatMayBeAbsent) {
+  const ModelConfig config = parse(patched({{"head_dim", nullptr},
+                                            {"num_key_value_heads", nullptr},
+                                            {"moe_intermediate_size", nullptr},
+                                            {"rope_theta", nullptr},
+                                            {"torch_dtype", nullptr}}));
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_EQ(config.moe_intermediate_size, 96);
+  EXPECT_EQ(config.rope_theta, 1e4);
+  EXPECT_EQ(config.dtype, DType::kF32);
+  EXPECT_FALSE(config.norm_topk_prob.has_value());
+  EXPECT_EQ(parse(patched({{"model_type", "mixtral"}, {"rope_theta", nullptr}})).rope_theta, 1e6);
+}
+
+TEST(Config, DoesNotJudgeTheArchitecture) {
+  EXPECT_EQ(parse(patched({{"model_type", "never_heard_of"}})).model_type, "never_heard_of");
+}
+
+TEST(Config, JoinsTheEndTokensOfBothFiles) {
+  EXPECT_EQ(parse(patched(json::object())).eos_token_ids, (std::vector<int64_t>{1, 3}));
+  const ModelConfig config =
+      parse(patched(json::object()), R"({"eos_token_id": [9, 1], "bos_token_id": 2})");
+  EXPECT_EQ(config.eos_token_ids, (std::vector<int64_t>{1, 3, 9}));
+  EXPECT_EQ(config.bos_token_id, std::optional<int64_t>(2));
+  const Error error = error_of([] { parse(patched(json::object()), R"({"eos_token_id": 64})"); });
+  EXPECT_TRUE(is_one_line_with(error, {"generation_config.json", "'eos_token_id' is 64"}));
+}
+
+TEST(Config, ChecksEveryNumber) {
+  for (const char* field : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                            "max_position_embeddings", "num_experts_per_tok", "rms_norm_eps"}) {
+    for (const json& value : {json(nullptr), json(0), json(-1), json(1e300), json(INT64_MAX),
+                              json(UINT64_MAX), json("8"), json(true), json::array()}) {
+      json config = json::parse(testing::small_config());
+      config[field] = value;
+      const std::string quoted = std::string("'") + field + "'";
+      expect_error(config, ErrorKind::kBadFile, {quoted});
+    }
+  }
+  const auto bad = ErrorKind::kBadFile;
+  expect_error(patched({{"num_key_value_heads", 3}}), bad, {"'num_key_value_heads' is 3"});
+  expect_error(patched({{"head_dim", 33}}), bad, {"'head_dim' is 33"});
+  expect_error(patched({{"head_dim", nullptr}, {"hidden_size", 66}}), bad, {"'hidden_size' is 66"});
+  expect_error(patched({{"head_dim", 1 << 20}}), bad, {"'head_dim'"});
+  expect_error(patched({{"num_experts_per_tok", 5}}), bad,
+               {"'num_experts_per_tok' is 5", "1 to 4"});
+  expect_error(patched({{"decoder_sparse_step", 0}}), bad, {"'decoder_sparse_step' is 0"});
+  expect_error(patched({{"mlp_only_layers", {2}}}), bad, {"'mlp_only_layers'"});
+  expect_error(patched({{"mlp_only_layers", {0}}, {"intermediate_size", nullptr}}), bad,
+               {"'intermediate_size' is missing", "layer 0"});
+  expect_error(patched({{"moe_intermediate_size", nullptr}, {"intermediate_size", nullptr}}), bad,
+               {"'moe_intermediate_size' is missing"});
+  expect_error(patched({{"model_type", 3}}), bad, {"'model_type' is 3"});
+  expect_error(patched({{"eos_token_id", {1, "x"}}}), bad, {"'eos_token_id'"});
+  expect_error(patched({{"bos_token_id", -1}}), bad, {"'bos_token_id' is -1"});
+  expect_error(patched({{"tie_word_embeddings", 1}}), bad, {"'tie_word_embeddings' is 1"});
+  expect_error(patched({{"rope_theta", 0}}), bad, {"'rope_theta' is 0"});
+  expect_error(patched({{"logits_scaling", 0}}), bad, {"'logits_scaling' is 0"});
+  expect_error(patched({{"clip_qkv", -8}}), bad, {"'clip_qkv' is -8"});
+  expect_error(patched({{"architectures", "x"}}), bad, {"'architectures'"});
+  expect_error(patched({{"rope_parameters", {{"rope_theta", 2e4}}}}), bad,
+               {"rope_parameters", "'rope_theta'"});
+}
+
+TEST(Config, RefusesWhatItCannotRun) {
+  const auto kind = ErrorKind::kUnsupported;
+  for (const char* type : {"linear", "llama3", "yarn", "dynamic"}) {
+    const std::string quoted = std::string("'") + type + "'";
+    expect_error(patched({{"rope_scaling", {{"rope_type", type}, {"factor", 8}}}}), kind,
+                 {"rope_scaling", quoted});
+    expect_error(patched({{"rope_scaling", {{"type", type}}}}), kind, {"rope_scaling", quoted});
+    expect_error(patched({{"rope_parameters", {{"rope_type", type}}}}), kind,
+                 {"rope_parameters", quoted});
+  }
+  EXPECT_NO_THROW(parse(patched({{"rope_scaling", {{"rope_type", "default"}}}})));
+  expect_error(patched({{"rope_parameters", {{"full_attention", {{"rope_theta", 1e4}}}}}}), kind,
+               {"'full_attention'"});
+  expect_error(patched({{"partial_rotary_factor", 0.5}}), kind, {"'partial_rotary_factor'"});
+  expect_error(patched({{"hidden_act", "gelu"}}), kind, {"'hidden_act' is 'gelu'"});
+  expect_error(patched({{"torch_dtype", "float8_e4m3fn"}}), kind, {"'torch_dtype'"});
+  expect_error(patched({{"layer_types", {"linear_attention", "full_attention"}}}), kind,
+               {"'linear_attention'"});
+}
+
+TEST(Config, RefusesASlidingWindowOnlyWhereALayerUsesIt) {
+  const auto refused = [](const json& patch) {
+    return error_of([&] { parse(patched(patch)); }).kind() == ErrorKind::kUnsupported;
+  };
+  EXPECT_TRUE(refused({{"sliding_window", 64}}));
+  EXPECT_TRUE(refused({{"sliding_window", 64}, {"use_sliding_window", true}}));
+  EXPECT_TRUE(refused({{"sliding_window", 64},
+                       {"use_sliding_window", true},
+                       {"layer_types", {"full_attention", "sliding_attention"}}}));
+  for (const json& harmless :
+       {json{{"sliding_window", 64}, {"use_sliding_window", false}}, json{{"sliding_window", 128}},
+        json{{"sliding_window", 0}}, json{{"use_sliding_window", true}},
+        json{{"sliding_window", 64}, {"use_sliding_window", true}, {"max_window_layers", 2}},
+        json{{"sliding_window", 64},
+             {"use_sliding_window", true},
+             {"layer_types", {"full_attention", "full_attention"}}}}) {
+    EXPECT_NO_THROW(parse(patched(harmless))) << harmless;
+  }
+}
+
+TEST(Config, RefusesBrokenJson) {
+  const auto message = [](const std::string& text) {
+    const Error error = error_of([&] { parse_model_config(text, "config.json"); });
+    EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+    EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
+    return std::string(error.what());
+  };
+  EXPECT_NE(message("{\"a\":\n1").find("invalid JSON at byte 7 of 7"), std::string::npos);
+  EXPECT_NE(message("").find("invalid JSON"), std::string::npos);
+  EXPECT_NE(message("[1]").find("a list at the top"), std::string::npos);
+  EXPECT_NE(message(R"({"a": 1, "a": 2})").find("'a' stands twice"), std::string::npos);
+  EXPECT_NE(message("{\"a\":" + std::string(100000, '[')).find("nested deeper"), std::string::npos);
+  EXPECT_NE(message("{\"a\": 1e999}").find("out of range"), std::string::npos);
+  EXPECT_NE(message("{\"a\": \"\xff\"}").find("invalid JSON"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace vitrine

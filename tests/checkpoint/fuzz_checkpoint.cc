@@ -1,0 +1,304 @@
+// fuzz_checkpoint SECONDS [SEED]: mutates checkpoint folders and reads all that is in them.
+//
+// Every outcome must be success or vitrine::Error with one line; anything else ends with 1 and the
+// iteration, which the same seed repeats. Meant for a build with AddressSanitizer and UBSan.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "folders.h"
+
+namespace {
+
+using namespace vitrine;
+using Files = std::map<std::string, std::string>;  // name -> content
+
+class Mutator {
+ public:
+  explicit Mutator(uint64_t seed) : random_(seed) {}
+
+  size_t below(size_t bound) { return bound == 0 ? 0 : random_() % bound; }
+  bool one_in(size_t n) { return below(n) == 0; }
+
+  /// One to three mutations of one of the files.
+  void mutate(Files& files) {
+    auto file = std::next(files.begin(), static_cast<long>(below(files.size())));
+    for (size_t count = 1 + below(3); count > 0; --count) {
+      if (file->first.ends_with(".safetensors")) {
+        mutate_safetensors(file->second);
+      } else {
+        mutate_json(file->second);
+      }
+    }
+    if (one_in(50)) files.erase(file);
+  }
+
+ private:
+  void mutate_safetensors(std::string& bytes) {
+    const size_t kind = below(10);
+    if (bytes.size() < 9 || kind == 0) return mutate_bytes(bytes);
+    if (kind == 1) return set_length(bytes, hostile_number());
+    if (kind == 2) return bytes.resize(below(bytes.size()));
+    if (kind == 3) return bytes.resize(bytes.size() + 1 + below(64), static_cast<char>(below(256)));
+    size_t length = 0;
+    for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(bytes[i]);
+    if (length > bytes.size() - 8) return mutate_bytes(bytes);
+    std::string header = bytes.substr(8, length);
+    mutate_json(header);
+    bytes = bytes.substr(0, 8) + header + bytes.substr(8 + length);
+    if (!one_in(10)) set_length(bytes, header.size());
+  }
+
+  static void set_length(std::string& bytes, uint64_t length) {
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xff);
+  }
+
+  void mutate_bytes(std::string& bytes) {
+    if (bytes.empty()) return bytes.push_back('{');
+    const size_t position = below(bytes.size());
+    switch (below(4)) {
+      case 0: bytes[position] = static_cast<char>(bytes[position] ^ (1 << below(8))); break;
+      case 1: bytes[position] = static_cast<char>(below(256)); break;
+      case 2: bytes.erase(position, 1 + below(8)); break;
+      default: bytes.insert(position, 1 + below(8), static_cast<char>(below(256)));
+    }
+  }
+
+  void mutate_json(std::string& text) {
+    std::vector<std::string> tokens = split(text);
+    if (tokens.empty() || one_in(8)) return mutate_bytes(text);
+    const size_t a = below(tokens.size());
+    const size_t b = below(tokens.size());
+    switch (below(7)) {
+      case 0: std::swap(tokens[a], tokens[b]); break;
+      case 1: tokens[a] = tokens[b]; break;
+      case 2: tokens.erase(tokens.begin() + static_cast<long>(a)); break;
+      case 3: tokens.insert(tokens.begin() + static_cast<long>(a), tokens[b]); break;
+      case 4: replace_like(tokens, '0', std::to_string(hostile_number())); break;
+      case 5: replace_like(tokens, '"', hostile_string()); break;
+      default: tokens[a] = hostile_token();
+    }
+    text.clear();
+    for (const std::string& token : tokens) text += token;
+    if (one_in(200)) text.insert(below(text.size()), 100000, '[');
+  }
+
+  /// Replaces a token of the kind that starts with a digit ('0') or a quote.
+  void replace_like(std::vector<std::string>& tokens, char kind, const std::string& replacement) {
+    const size_t start = below(tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      std::string& token = tokens[(start + i) % tokens.size()];
+      const bool fits = kind == '"' ? token[0] == '"' : token[0] >= '0' && token[0] <= '9';
+      if (!fits) continue;
+      token = replacement;
+      return;
+    }
+  }
+
+  /// Strings, numbers and words, and every other byte alone.
+  static std::vector<std::string> split(const std::string& text) {
+    std::vector<std::string> tokens;
+    for (size_t i = 0; i < text.size();) {
+      size_t end = i + 1;
+      if (text[i] == '"') {
+        while (end < text.size() && text[end] != '"') ++end;
+        end = std::min(end + 1, text.size());
+      } else if (std::isalnum(static_cast<unsigned char>(text[i]))) {
+        while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) ||
+                                     text[end] == '.' || text[end] == '-')) {
+          ++end;
+        }
+      }
+      tokens.push_back(text.substr(i, end - i));
+      i = end;
+    }
+    return tokens;
+  }
+
+  uint64_t hostile_number() {
+    constexpr uint64_t kNumbers[] = {
+        0,          1,          2,         3,          31,          32,
+        63,         64,         65,        255,        4096,        65535,
+        65536,      100000000,  100000001, 0x7fffffff, 0x80000000u, 0xffffffffu,
+        1ull << 32, 1ull << 40, INT64_MAX, 1ull << 63, UINT64_MAX,  UINT64_MAX - 7};
+    return one_in(3) ? random_() >> below(64) : kNumbers[below(std::size(kNumbers))];
+  }
+
+  std::string hostile_string() {
+    constexpr const char* kStrings[] = {"\"\"",
+                                        "\"F32\"",
+                                        "\"F64\"",
+                                        "\"I32\"",
+                                        "\"F8_E4M3\"",
+                                        "\"shape\"",
+                                        "\"data_offsets\"",
+                                        "\"__metadata__\"",
+                                        "\"../one.safetensors\"",
+                                        "\"/etc/passwd\"",
+                                        "\"two.safetensors\"",
+                                        "\"model.layers.0.mlp.experts.gate_up_proj\"",
+                                        "\"m.weight\"",
+                                        "\"m.weight_zero_point\"",
+                                        "\"re:.*\"",
+                                        "\"re:(a+)+$\"",
+                                        "\"re:((((\"",
+                                        "\"Linear\"",
+                                        "\"group\"",
+                                        "\"int\"",
+                                        "\"yarn\"",
+                                        "\"\\n\\u0000\"",
+                                        "\"\\ud800\"",
+                                        "\"\xff\"",
+                                        "\"pack-quantized\"",
+                                        "\"rope_parameters\"",
+                                        "\"quantization_config\"",
+                                        "\"model.layers.0.block_sparse_moe.input_linear.weight\""};
+    return kStrings[below(std::size(kStrings))];
+  }
+
+  std::string hostile_token() {
+    constexpr const char* kTokens[] = {"null", "true",   "false", "-1",         "1.5",   "1e400",
+                                       "-0.0", "[]",     "{}",    "[0]",        "{",     "}",
+                                       "[",    "]",      ",",     ":",          "\"",    "\\",
+                                       "1e18", "1e-320", "NaN",   "{\"a\":{}}", "[[1]]", "[0,0,0]"};
+    return kTokens[below(std::size(kTokens))];
+  }
+
+  std::mt19937_64 random_;
+};
+
+void write_tensors(const std::string& path,
+                   const std::vector<std::pair<std::string, std::vector<int64_t>>>& tensors,
+                   DType dtype) {
+  SafetensorsWriter writer(path);
+  for (const auto& [name, shape] : tensors) writer.declare(name, dtype, shape);
+  writer.begin({{"format", "pt"}});
+  for (const auto& [name, shape] : tensors) {
+    int64_t count = static_cast<int64_t>(dtype_size(dtype));
+    for (int64_t extent : shape) count *= extent;
+    writer.write(name, std::vector<std::byte>(static_cast<size_t>(count), std::byte{0x3c}));
+  }
+  writer.finish();
+}
+
+/// Folders that read well: plain, in shards, fused, quantized.
+std::vector<Files> healthy_folders() {
+  const testing::TemporaryFolder folder;
+  const auto content = [&](const char* name) { return testing::read_bytes(folder / name); };
+  const std::string config = testing::small_config();
+  const std::string generation = R"({"eos_token_id": [1, 2], "bos_token_id": 0})";
+
+  write_tensors(folder / "plain", {{"model.norm.weight", {8}}, {"lm_head.weight", {4, 8}}},
+                DType::kBF16);
+  write_tensors(folder / "one", {{"a", {2, 3}}}, DType::kF16);
+  write_tensors(folder / "two", {{"b", {4}}, {"c", {}}}, DType::kF32);
+  write_tensors(folder / "fused",
+                {{"model.layers.0.block_sparse_moe.input_linear.weight", {2, 4, 3}},
+                 {"model.layers.0.block_sparse_moe.output_linear.weight", {2, 3, 2}},
+                 {"model.layers.1.mlp.experts.gate_up_proj", {2, 4, 3}},
+                 {"model.layers.1.mlp.experts.down_proj", {2, 3, 2}}},
+                DType::kF32);
+  SafetensorsWriter packed(folder / "packed");
+  packed.declare("m.weight_packed", DType::kI32, {2, 8});
+  packed.declare("m.weight_scale", DType::kBF16, {2, 2});
+  packed.declare("m.weight_shape", DType::kI64, {2});
+  packed.begin();
+  packed.write("m.weight_packed", std::vector<std::byte>(64, std::byte{0x71}));
+  packed.write("m.weight_scale", std::vector<std::byte>(8, std::byte{0x3c}));
+  const int64_t shape[] = {2, 64};
+  packed.write("m.weight_shape", std::as_bytes(std::span(shape)));
+  packed.finish();
+  std::string quantized = config;
+  quantized.insert(quantized.rfind('}'), R"(, "quantization_config": {
+      "quant_method": "compressed-tensors", "format": "pack-quantized",
+      "quantization_status": "compressed", "ignore": ["lm_head", "re:.*gate$"],
+      "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4,
+        "type": "int", "symmetric": true, "group_size": 32, "strategy": "group",
+        "dynamic": false, "actorder": null}, "input_activations": null},
+        "group_1": {"targets": ["re:.*head"], "weights": {"num_bits": 8, "group_size": 64,
+        "type": "int"}}}, "kv_cache_scheme": null, "sparsity_config": {}})");
+
+  return {
+      {{"config.json", config},
+       {"generation_config.json", generation},
+       {"model.safetensors", content("plain")}},
+      {{"config.json", config},
+       {"model.safetensors.index.json",
+        R"({"metadata": {"total_size": 1}, "weight_map": {"a": "one.safetensors",
+            "b": "two.safetensors", "c": "two.safetensors"}})"},
+       {"one.safetensors", content("one")},
+       {"two.safetensors", content("two")}},
+      {{"config.json", config}, {"model.safetensors", content("fused")}},
+      {{"config.json", quantized}, {"model.safetensors", content("packed")}},
+  };
+}
+
+/// Reads all of a folder; true where nothing was refused.
+bool read_all(const std::string& path) {
+  bool is_clean = true;
+  const auto attempt = [&](const auto& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      is_clean = false;
+      const std::string_view text = error.what();
+      if (text.empty() || text.find('\n') != text.npos || error.kind() == ErrorKind::kInternal) {
+        throw std::runtime_error("bad message: " + std::string(text));
+      }
+    }
+  };
+  attempt([&] {
+    const Checkpoint checkpoint = Checkpoint::open(path);
+    attempt([&] { parse_model_config(checkpoint); });
+    attempt([&] { checkpoint.quantized_module("model.layers.0.self_attn.q_proj"); });
+    for (const TensorInfo& info : checkpoint.tensors()) {
+      std::vector<std::byte> bytes(info.num_bytes);
+      attempt([&] { checkpoint.read(info, bytes); });
+      const bool is_float =
+          info.dtype == DType::kF32 || info.dtype == DType::kF16 || info.dtype == DType::kBF16;
+      if (is_float) attempt([&] { checkpoint.read_f32(info); });
+      const std::string base = info.name.substr(0, info.name.rfind('.'));
+      attempt([&] {
+        if (const auto matrix = checkpoint.read_quantized(base)) dequantize_matrix(*matrix);
+      });
+    }
+  });
+  return is_clean;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.0;
+  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  if (seconds <= 0.0) {
+    std::fprintf(stderr, "usage: fuzz_checkpoint SECONDS [SEED]\n");
+    return 2;
+  }
+  const std::vector<Files> healthy = healthy_folders();
+  Mutator mutator(seed);
+  const auto start = std::chrono::steady_clock::now();
+  long clean = 0, refused = 0, iteration = 0;
+  for (; std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds;
+       ++iteration) {
+    const bool is_mutated = iteration >= static_cast<long>(healthy.size());
+    Files files = healthy[static_cast<size_t>(iteration) % healthy.size()];
+    if (is_mutated) mutator.mutate(files);
+    const testing::TemporaryFolder folder;
+    for (const auto& [name, bytes] : files) testing::write_bytes(folder / name, bytes);
+    try {
+      const bool is_clean = read_all(folder.path());
+      ++(is_clean ? clean : refused);
+      if (!is_mutated && !is_clean) throw std::runtime_error("a healthy folder was refused");
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "seed %llu, iteration %ld: %s\n", static_cast<unsigned long long>(seed),
+                   iteration, error.what());
+      return 1;
+    }
+  }
+  std::printf("%ld folders: %ld read, %ld refused with one line\n", iteration, clean, refused);
+  // A run of one kind only would test nothing.
+  return clean > static_cast<long>(healthy.size()) && refused > 0 ? 0 : 1;
+}

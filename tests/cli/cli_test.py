@@ -1,0 +1,16 @@
+"""Drives the command line tool: every command, every bad input that it can reach.
+
+usage: cli_test.py VITRINE MODEL [unittest arguments]
+
+A failure must give its exit code (2: a user's mistake, 1: a failure, 130: Ctrl-C), exactly one line
+on standard error, and leave nothing half-written.
+"""
+
+import sys
+import unittest
+
+from command_cases import BenchAudit, Inspect, Quantize, Score, Tokenize, Tool  # noqa: F401
+from generate_cases import Generate  # noqa: F401
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

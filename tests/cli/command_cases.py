@@ -1,0 +1,220 @@
+"""vitrine score, tokenize, inspect, quantize, bench; the tool itself."""
+
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+
+from tool import MODEL, ORACLES, SMALL, TIMEOUT, VITRINE, CliTest, file_size_limit
+
+
+class Score(CliTest):
+    def score(self, model, ids, *more):
+        self.succeed("score", model, "--tokens", self.write_ids(ids), "--out", "out.json", *more)
+        return json.loads((self.folder / "out.json").read_text())
+
+    def test_agrees_with_the_oracles(self):
+        """They were measured with rotary frequencies in bfloat16, like the weights."""
+        for folder in sorted(ORACLES.iterdir()):
+            oracle = json.loads((folder / "oracle.json").read_text())
+            for kernels in ("fused", "reference"):
+                with self.subTest(model=folder.name, kernels=kernels):
+                    out = self.score(str(folder), oracle["tokens"], "--kernels", kernels,
+                                     "--rope-frequencies", "bf16")
+                    self.assertEqual(set(out), {"logits_last", "token_logprobs", "greedy"})
+                    self.assertEqual(out["greedy"], oracle["greedy"])
+                    for key in ("logits_last", "token_logprobs"):
+                        self.assertEqual(len(out[key]), len(oracle[key]))
+                        worst = max(abs(a - b) for a, b in zip(out[key], oracle[key]))
+                        self.assertLessEqual(worst, oracle["atol"], key)
+
+    def test_more_ids_than_one_step_holds(self):
+        """The first log-probabilities do not depend on what follows."""
+        ids = [(i * 37 + 5) % 250 for i in range(75)]
+        whole, part = self.score(SMALL, ids), self.score(SMALL, ids[:33])
+        self.assertEqual(whole["token_logprobs"][:32], part["token_logprobs"])
+        self.assertEqual(len(whole["token_logprobs"]), 74)
+        self.assertEqual(self.score(SMALL, {"ids": ids}), whole)
+
+    def test_one_id(self):
+        out = self.score(SMALL, [3])
+        self.assertEqual((out["token_logprobs"], len(out["greedy"])), ([], 24))
+        self.assertTrue(all(map(math.isfinite, out["logits_last"])))
+
+    def test_context_too_short_for_24(self):
+        limit = json.loads((pathlib.Path(SMALL) / "config.json").read_text())["max_position_embeddings"]
+        path = self.write_ids([1] * (limit - 4))
+        result = self.succeed("score", SMALL, "--tokens", path, "--out", "out.json")
+        self.assert_one_line(result.stderr, str(limit))
+        self.assertEqual(len(json.loads((self.folder / "out.json").read_text())["greedy"]), 5)
+        path = self.write_ids([1] * (limit + 1))
+        (self.folder / "out.json").unlink()
+        self.fail_with(2, [str(limit + 1), str(limit)], "score", SMALL, "--tokens", path, "--out",
+                       "out.json")
+
+    def test_bad_ids(self):
+        for text, words in (("[1, 2, 256]", ["element 2 is 256", "0 to 255"]), ("[-1]", ["-1"]),
+                            ("[1.5]", ["1.5"]), ("[1, null]", ["element 1 is null"]),
+                            ('["a"]', ["element 0"]), ("[18446744073709551615]", ["element 0"]),
+                            ("[4294967297]", ["element 0"]), ("[[1]]", ["element 0"]),
+                            ("[1, 2", ["JSON"]), ("", ["JSON"]), ("{}", ["array"]), ("7", ["array"]),
+                            ("[]", ["at least one"])):
+            with self.subTest(ids=text):
+                path = self.write_ids(text)
+                self.fail_with(2, ["ids.json", *words], "score", SMALL, "--tokens", path, "--out", "o")
+        self.fail_with(2, ["gone.json"], "score", SMALL, "--tokens", "gone.json", "--out", "o.json")
+        self.fail_with(2, ["tokens"], "score", SMALL, "--out", "o.json")
+
+    def test_unwritable_result(self):
+        path = self.write_ids([1, 2])
+        self.fail_with(1, ["missing"], "score", SMALL, "--tokens", path, "--out", "missing/out.json")
+
+    def test_full_disk(self):
+        path = self.write_ids([1, 2, 3])
+        self.fail_with(1, ["out.json"], "score", SMALL, "--tokens", path, "--out", "out.json",
+                       **file_size_limit(1024))
+
+
+class Tokenize(CliTest):
+    def test_text_and_back(self):
+        text = "Hello, wörld! 你好 🙂 12345\n\ttabs"
+        out = self.succeed_json("tokenize", MODEL, "-p", text, "--json")
+        self.assertEqual(set(out), {"ids", "pieces"})
+        self.assertEqual(len(out["ids"]), len(out["pieces"]))
+        ids = self.write_ids(out["ids"])
+        self.assertEqual(self.succeed_json("tokenize", MODEL, "--ids", ids, "--json"), {"text": text})
+        self.assertEqual(self.succeed("tokenize", MODEL, "--ids", ids).stdout.decode(), text + "\n")
+        lines = self.succeed("tokenize", MODEL, "-p", "-", stdin=text.encode()).stdout.decode()
+        self.assertEqual([int(line.split("\t")[0]) for line in lines.splitlines()], out["ids"])
+
+    def test_invalid_bytes(self):
+        out = self.succeed_json("tokenize", MODEL, "-p", "-", "--json", stdin=b"a\xffb\xe4\xbd")
+        ids = self.write_ids(out["ids"])
+        self.assertEqual(self.succeed_json("tokenize", MODEL, "--ids", ids, "--json")["text"],
+                         b"a\xffb\xe4\xbd".decode(errors="replace"))
+
+    def test_empty_text(self):
+        self.assertEqual(self.succeed_json("tokenize", MODEL, "-p", "", "--json"),
+                         {"ids": [], "pieces": []})
+
+    def test_mistakes(self):
+        self.fail_with(2, [], "tokenize", MODEL)
+        path = self.write_ids([1])
+        self.fail_with(2, [], "tokenize", MODEL, "-p", "x", "--ids", path)
+        self.fail_with(2, ["/nonexistent"], "tokenize", "/nonexistent", "-p", "x")
+        self.fail_with(2, ["tokenizer.json"], "tokenize", SMALL, "-p", "x")
+        path = self.write_ids([10**8])
+        self.fail_with(2, ["element 0"], "tokenize", MODEL, "--ids", path)
+
+
+class Inspect(CliTest):
+    def test_json(self):
+        out = self.succeed_json("inspect", MODEL, "--plan", "--json")
+        config = json.loads((pathlib.Path(MODEL) / "config.json").read_text())
+        self.assertEqual(out["num_layers"], config["num_hidden_layers"])
+        self.assertEqual(out["hidden_size"], config["hidden_size"])
+        self.assertEqual(out["vocab_size"], config["vocab_size"])
+        self.assertGreater(out["memory"]["weight_bytes"], 0)
+        self.assertGreater(len(out["tensors"]), 10)
+        self.assertTrue(all(op["kernel"] for op in out["plan"]))
+        self.assertEqual({op["layer"] for op in out["plan"]} - {None},
+                         set(range(config["num_hidden_layers"])))
+        self.assertEqual(sum(op["weight_bytes"] for op in out["plan"]), out["bytes_per_token"])
+
+    def test_plain(self):
+        short = self.succeed("inspect", MODEL).stdout.decode()
+        for word in ("architecture", "experts", "memory", "read per token"):
+            self.assertIn(word, short)
+        long = self.succeed("inspect", MODEL, "--plan", "--tensors").stdout.decode()
+        self.assertIn("router", long)
+        self.assertGreater(len(long.splitlines()), len(short.splitlines()) + 20)
+
+    def test_reference_path(self):
+        out = self.succeed_json("inspect", SMALL, "--kernels", "reference", "--json")
+        self.assertFalse(out["invariant"])
+        self.assertTrue(self.succeed_json("inspect", SMALL, "--json")["invariant"])
+
+
+class Quantize(CliTest):
+    def test_result_runs(self):
+        for scheme in ("int8", "int4"):
+            self.succeed("quantize", SMALL, scheme, "--scheme", scheme, "--group-size", 32)
+            manifest = json.loads((self.folder / scheme / "vitrine_manifest.json").read_text())
+            self.assertIn(scheme, json.dumps(manifest))
+            inspected = self.succeed_json("inspect", scheme, "--json")
+            self.assertTrue(any(scheme in entry["scheme"] for entry in inspected["quantization"]))
+            self.succeed("score", scheme, "--tokens", self.write_ids([1, 2, 3]), "--out", "o.json")
+
+    def test_mistakes(self):
+        for more, word in ((["--scheme", "int3"], "int3"),
+                           (["--scheme", "int4", "--group-size", "48"], "48"),
+                           (["--scheme", "int4", "--group-size", "-32"], "32"), ([], "scheme"),
+                           (["--scheme", "int4", "--eval", "gone.txt"], "gone.txt")):
+            with self.subTest(more=more):
+                self.fail_with(2, [word], "quantize", SMALL, "out", *more)
+        self.fail_with(2, ["/nonexistent"], "quantize", "/nonexistent", "out", "--scheme", "int4")
+        (self.folder / "taken").mkdir()
+        (self.folder / "taken" / "file").write_text("mine")
+        self.fail_with(2, ["taken"], "quantize", SMALL, "taken", "--scheme", "int4")
+        self.fail_with(2, ["quantized"], "quantize", MODEL, "again", "--scheme", "int8")
+
+    def test_full_disk(self):
+        self.fail_with(1, [], "quantize", SMALL, "out", "--scheme", "int8", **file_size_limit(10000))
+
+
+class BenchAudit(CliTest):
+    def test_file(self):
+        result = self.succeed("bench", "audit", SMALL, "--tokens", 20, "--trials", 2, "--slices", 8,
+                              "--slice-tokens", 5, "--threads", 1, "--out", "bench.json")
+        out = json.loads((self.folder / "bench.json").read_text())
+        self.assertEqual(list(out), ["model", "device", "threads", "trials", "overhead", "verdict"])
+        self.assertEqual((out["device"], out["threads"]), ("cpu", 1))
+        self.assertEqual(sorted(trial["mode"] for trial in out["trials"]),
+                         ["deferred"] * 2 + ["naive"] * 2 + ["none"] * 2)
+        for trial in out["trials"]:
+            self.assertEqual(trial["tokens"], 20)
+            self.assertGreater(trial["seconds"], 0)
+        for mode in ("naive", "deferred"):
+            overhead = out["overhead"][mode]
+            self.assertGreaterEqual(overhead["slices"], 8)
+            self.assertLessEqual(overhead["low"], overhead["median"])
+            self.assertLessEqual(overhead["median"], overhead["high"])
+            self.assertIn(out["verdict"][mode],
+                          ("STRICT", "LENIENT", "FAIL", "CATASTROPHIC", "INCONCLUSIVE"))
+            self.assertIn(out["verdict"][mode], result.stdout.decode())
+
+    def test_trial_longer_than_the_context(self):
+        self.succeed("bench", "audit", SMALL, "--tokens", 3000, "--trials", 1, "--slices", 2,
+                     "--slice-tokens", 5)
+
+    def test_ctrl_c(self):
+        process = subprocess.Popen([VITRINE, "bench", "audit", MODEL, "--slices", "100000", "--out",
+                                    "bench.json"], cwd=self.folder, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        timer = threading.Timer(3, process.send_signal, [signal.SIGINT])
+        timer.start()
+        _, err = process.communicate(timeout=TIMEOUT)
+        timer.join()
+        self.assertEqual(process.returncode, 130, err)
+        self.assert_one_line(err, "cancelled")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_mistakes(self):
+        self.fail_with(2, ["--slices"], "bench", "audit", SMALL, "--slices", "0")
+        self.fail_with(2, ["/nonexistent"], "bench", "audit", "/nonexistent")
+        self.fail_with(2, [], "bench")
+
+
+class Tool(CliTest):
+    def test_help_and_version(self):
+        self.assertIn(b"generate", self.succeed("--help").stdout)
+        self.assertRegex(self.succeed("--version").stdout.decode(), r"^\d+\.\d+\.\d+\n$")
+        for command in ("generate", "score", "tokenize", "inspect", "quantize", "bench"):
+            self.assertIn(b"--help", self.succeed(command, "--help").stdout)
+
+    def test_mistakes(self):
+        self.fail_with(2, [])
+        self.fail_with(2, ["conjure"], "conjure")

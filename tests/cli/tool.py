@@ -1,0 +1,70 @@
+"""What the tests of the command line tool share: running it, and what a failure must look like."""
+
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+VITRINE = os.path.abspath(sys.argv[1])
+MODEL = os.path.abspath(sys.argv[2])
+ORACLES = pathlib.Path(__file__).resolve().parents[1] / "data" / "oracles"
+SMALL = str(ORACLES / "qwen3_moe")
+PROMPT = "Once upon a time there was"
+TIMEOUT = 300
+
+
+def file_size_limit(size):
+    """Options of subprocess.run under which no file grows beyond `size` bytes: a full disk."""
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return {"preexec_fn": limit, "restore_signals": False}
+
+
+class CliTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_tool(self, *arguments, stdin=b"", **options):
+        options.setdefault("stdout", subprocess.PIPE)
+        return subprocess.run([VITRINE, *map(str, arguments)], input=stdin, stderr=subprocess.PIPE,
+                              cwd=self.folder, timeout=TIMEOUT, check=False, **options)
+
+    def succeed(self, *arguments, **options):
+        result = self.run_tool(*arguments, **options)
+        self.assertEqual(result.returncode, 0, result.stderr.decode(errors="replace"))
+        return result
+
+    def succeed_json(self, *arguments, **options):
+        return json.loads(self.succeed(*arguments, **options).stdout)
+
+    def assert_one_line(self, stderr, *words):
+        text = stderr.decode()
+        self.assertEqual(text.count("\n"), 1, text)
+        self.assertTrue(text.endswith("\n"), text)
+        self.assertTrue(text.startswith("vitrine: "), text)
+        for word in words:
+            self.assertIn(word, text)
+
+    def fail_with(self, code, words, *arguments, **options):
+        """The tool fails with this code and one line; the folder is as it was."""
+        before = sorted(os.walk(self.folder))
+        result = self.run_tool(*arguments, **options)
+        self.assertEqual(result.returncode, code, (arguments, result.stderr))
+        self.assert_one_line(result.stderr, *words)
+        self.assertEqual(sorted(os.walk(self.folder)), before, "something was left behind")
+        return result
+
+    def write_ids(self, ids, name="ids.json"):
+        path = self.folder / name
+        path.write_text(ids if isinstance(ids, str) else json.dumps(ids))
+        return path

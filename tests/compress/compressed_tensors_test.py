@@ -1,0 +1,280 @@
+"""Our quantized folders against PyPI's compressed-tensors: the same values and scales, bit for bit.
+
+    compressed_tensors_test.py QUANTIZE_FOLDER [DATA]
+
+QUANTIZE_FOLDER is the test program of that name, DATA the folder tests/data. Ends with 77 (skipped)
+where the oracle packages are not installed.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    from compressed_tensors.compressors import PackedQuantizationCompressor
+    from compressed_tensors.quantization import (
+        QuantizationArgs,
+        QuantizationConfig,
+        QuantizationScheme,
+    )
+    from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+    from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
+    from compressed_tensors.utils.match import match_name
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+CONFIG = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "vocab_size": 40,
+    "hidden_size": 256,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "intermediate_size": 96,
+    "moe_intermediate_size": 96,
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "hidden_act": "silu",
+}
+PREFIX = "model.layers.0."
+FUSED_FORMS = {
+    "granite": (PREFIX + "block_sparse_moe.input_linear.weight",
+                PREFIX + "block_sparse_moe.output_linear.weight",
+                PREFIX + "block_sparse_moe"),
+    "transformers5": (PREFIX + "mlp.experts.gate_up_proj",
+                      PREFIX + "mlp.experts.down_proj", PREFIX + "mlp"),
+}
+checks = 0
+
+
+def check(condition, message):
+    global checks
+    checks += 1
+    if not condition:
+        sys.exit(f"FAILED: {message}")
+
+
+def same_bits(left, right):
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    return torch.equal(left.contiguous().view(torch.uint8), right.contiguous().view(torch.uint8))
+
+
+def hostile_rows(rows, cols, dtype, generator):
+    """Random rows, the first of which hold what rounds, underflows or overflows differently."""
+    info = torch.finfo(dtype)
+    weight = torch.randn(rows, cols, generator=generator, dtype=torch.float64) * 0.05
+    weight[0] = 0.0
+    weight[1, : cols // 2] = 0.0
+    weight[2] *= info.max / 0.5
+    weight[2].clamp_(-info.max, info.max)
+    weight[3] = weight[3] / 0.05 * info.tiny / 8  # subnormal
+    weight[4] = weight[4] / 0.05 * info.smallest_normal * 4  # around the smallest normal
+    weight[5] = 0.0
+    weight[5, ::32] = info.tiny / 64
+    weight[6] = torch.arange(cols, dtype=torch.float64) % 32 / 2 - 7.5  # ties with scale 1
+    weight[7] = torch.arange(cols, dtype=torch.float64) % 64 * 4 - 127.5
+    weight[8] = -weight[8].abs()
+    weight[9] = 0.0
+    weight[9, ::32] = -1.0
+    weight[10] = -0.0
+    weight[11] *= 1e-4
+    return weight.to(dtype)
+
+
+def linear_weights(dtype, seed):
+    generator = torch.Generator().manual_seed(seed)
+    names = {
+        "self_attn.q_proj": (128, 256), "self_attn.k_proj": (64, 256),
+        "self_attn.v_proj": (64, 256), "self_attn.o_proj": (256, 128),
+    }
+    for expert in range(2):
+        names[f"mlp.experts.{expert}.gate_proj"] = (96, 256)
+        names[f"mlp.experts.{expert}.up_proj"] = (96, 256)
+        names[f"mlp.experts.{expert}.down_proj"] = (256, 96)
+    weights = {PREFIX + name: hostile_rows(*shape, dtype, generator)
+               for name, shape in names.items()}
+    others = {
+        "model.embed_tokens.weight": hostile_rows(40, 256, dtype, generator),
+        PREFIX + "mlp.gate.weight": torch.randn(2, 256, generator=generator).to(dtype),
+        PREFIX + "input_layernorm.weight": torch.ones(256, dtype=dtype),
+        PREFIX + "self_attn.q_proj.bias": torch.ones(128, dtype=dtype),
+        "model.norm.weight": torch.ones(256, dtype=dtype),
+    }
+    return weights, others
+
+
+def library_answer(weight, bits, group_size):
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(
+        num_bits=bits, type="int", symmetric=True, strategy="group", group_size=group_size))
+    scale, zero_point = compute_dynamic_scales_and_zp(weight, scheme.weights, module=None)
+    compressed = PackedQuantizationCompressor.compress(
+        {"weight": weight, "weight_scale": scale, "weight_zero_point": zero_point}, scheme)
+    restored = fake_quantize(weight, scale, zero_point, scheme.weights)
+    return compressed, restored, scheme
+
+
+def scheme_of(config, module):
+    """As compressed-tensors: ignored, else the exact name, else the class Linear."""
+    if any(match_name(module, ignored) for ignored in config.ignore):
+        return None
+    groups = list(config.config_groups.values())
+    for group in groups:
+        if any(match_name(module, target) for target in group.targets):
+            return group
+    return next((group for group in groups if "Linear" in group.targets), None)
+
+
+def run_tool(tool, source, result, scheme, group_size, *more):
+    done = subprocess.run([tool, str(source), str(result), scheme, str(group_size), *more],
+                          capture_output=True, text=True)
+    check(done.returncode == 0, f"quantize_folder: {done.stderr}")
+
+
+def write_source(folder, tensors, config):
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def compare_folder(result, weights, others, bits, group_size, head):
+    config_json = json.loads((result / "config.json").read_text())
+    config = QuantizationConfig.model_validate(config_json["quantization_config"])
+    check(config.format == "pack-quantized" and config.quant_method == "compressed-tensors",
+          "format")
+    manifest = json.loads((result / "vitrine_manifest.json").read_text())
+    with safe_open(result / "model.safetensors", framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    expected = set(others)
+    modules = dict(weights)
+    if head is not None:
+        modules["lm_head"] = head
+    for module, weight in modules.items():
+        module_bits = 8 if module == "lm_head" else bits
+        if weight.shape[1] % group_size != 0:
+            check(same_bits(tensors[module + ".weight"], weight), f"{module} was changed")
+            check("does not divide" in manifest["unquantized"][module + ".weight"], "reason")
+            check(scheme_of(config, module) is None, f"{module} is not ignored")
+            expected.add(module + ".weight")
+            continue
+        answer, restored, scheme = library_answer(weight, module_bits, group_size)
+        found = scheme_of(config, module)
+        check(found is not None and found.weights == scheme.weights, f"scheme of {module}")
+        for part in ("weight_packed", "weight_scale", "weight_shape"):
+            name = f"{module}.{part}"
+            expected.add(name)
+            check(same_bits(tensors[name], answer[part]),
+                  f"{name} of {weight.dtype}, {module_bits} bits, groups of {group_size} differs")
+        ours = PackedQuantizationCompressor.decompress(
+            {part: tensors[f"{module}.{part}"]
+             for part in ("weight_packed", "weight_scale", "weight_shape")}, found)
+        check(same_bits(ours["weight"] + 0.0, restored + 0.0), f"{module} restored")
+        error = (weight.double() - answer_in_float(answer, scheme)).abs()
+        entry = manifest["quantized"][module]
+        check(abs(entry["worst_absolute_error"] - error.max().item()) <= 1e-9 * error.max().item(),
+              f"worst error of {module}")
+        check(abs(entry["mean_absolute_error"] - error.mean().item()) <= 1e-9 * error.mean().item(),
+              f"mean error of {module}")
+    for name, tensor in others.items():
+        check(same_bits(tensors[name], tensor), f"{name} was changed")
+        check(name in manifest["unquantized"], f"{name} not in the manifest")
+    check(set(tensors) == expected, f"tensors {sorted(set(tensors) ^ expected)}")
+    return config_json
+
+
+def answer_in_float(answer, scheme):
+    from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
+    values = unpack_from_int32(answer["weight_packed"], scheme.weights.num_bits,
+                               answer["weight_shape"])
+    scales = answer["weight_scale"].float().repeat_interleave(scheme.weights.group_size, dim=1)
+    return (values.float() * scales).double()
+
+
+def test_schemes(tool, work):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        for seed, group_size in enumerate((32, 64, 128)):
+            weights, others = linear_weights(dtype, seed)
+            source = work / f"source-{dtype}-{group_size}"
+            stored = {name + ".weight": weight for name, weight in weights.items()} | others
+            write_source(source, stored, CONFIG)
+            for scheme, bits in (("int4", 4), ("int8", 8)):
+                result = work / f"result-{dtype}-{group_size}-{scheme}"
+                run_tool(tool, source, result, scheme, group_size)
+                config = compare_folder(result, weights, others, bits, group_size,
+                                        others["model.embed_tokens.weight"])
+                check(config["tie_word_embeddings"] is False, "the head must be untied")
+                kept = work / f"kept-{dtype}-{group_size}-{scheme}"
+                run_tool(tool, source, kept, scheme, group_size, "keep-head")
+                config = compare_folder(kept, weights, others, bits, group_size, None)
+                check(config["tie_word_embeddings"] is True, "the head must stay tied")
+                check("lm_head" in config["quantization_config"]["ignore"], "head not ignored")
+
+
+def test_fused(tool, work):
+    """A fused 3-D tensor gives what its experts, stored one by one, give."""
+    weights, others = linear_weights(torch.bfloat16, 7)
+    experts = {name: weight for name, weight in weights.items() if ".experts." in name}
+    stored = {name + ".weight": weight for name, weight in weights.items() if name not in experts}
+    gate_up = torch.stack([torch.cat([experts[f"{PREFIX}mlp.experts.{e}.gate_proj"],
+                                      experts[f"{PREFIX}mlp.experts.{e}.up_proj"]])
+                           for e in range(2)])
+    down = torch.stack([experts[f"{PREFIX}mlp.experts.{e}.down_proj"] for e in range(2)])
+    for form, (gate_up_name, down_name, parent) in FUSED_FORMS.items():
+        source = work / f"fused-{form}"
+        write_source(source, stored | others | {gate_up_name: gate_up, down_name: down}, CONFIG)
+        result = work / f"fused-{form}-result"
+        run_tool(tool, source, result, "int4", 32)
+        renamed = {name.replace(PREFIX + "mlp.experts", parent + ".experts"): weight
+                   for name, weight in weights.items()}
+        compare_folder(result, renamed, others, 4, 32, others["model.embed_tokens.weight"])
+
+
+def test_transformers(tool, work, data):
+    """transformers loads our dense folders and computes what values times scales give."""
+    from transformers import AutoModelForCausalLM
+    for name in ("llama", "qwen3"):
+        source = data / "oracles" / name
+        result = work / f"transformers-{name}"
+        run_tool(tool, source, result, "int4", 32)
+        tokens = torch.tensor([json.loads((source / "oracle.json").read_text())["tokens"]])
+        plain = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        weights = load_file(source / "model.safetensors")
+        for module_name, module in plain.named_modules():
+            if isinstance(module, torch.nn.Linear):
+                bits = 8 if module_name == "lm_head" else 4
+                answer, _, scheme = library_answer(weights[module_name + ".weight"], bits, 32)
+                module.weight.data = answer_in_float(answer, scheme).float()
+        model = AutoModelForCausalLM.from_pretrained(result, dtype=torch.float32)
+        with torch.no_grad():
+            expected = plain(tokens).logits
+            found = model(tokens).logits  # decompresses first
+        worst = (found - expected).abs().max().item()
+        check(worst < 1e-5 * expected.abs().max().item(), f"{name}: logits differ by {worst}")
+
+
+def main():
+    tool = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        test_schemes(tool, work)
+        test_fused(tool, work)
+        if len(sys.argv) > 2:
+            test_transformers(tool, work, pathlib.Path(sys.argv[2]))
+    print(f"{checks} checks passed")
+
+
+if __name__ == "__main__":
+    main()

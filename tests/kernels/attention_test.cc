@@ -1,0 +1,215 @@
+// Block attention: against double precision, whatever the storage and the garbage around it.
+#include "kernel_test_util.h"
+
+namespace vitrine::kernels::testing {
+namespace {
+
+/// A KV store of one sequence with scattered blocks; what was never written is NaN.
+struct Store {
+  std::vector<float> keys;
+  std::vector<float> values;
+  std::vector<int32_t> block_table;
+  KvView view;
+
+  Store(Random& random, int32_t positions, int32_t kv_heads, int32_t head_dim, int32_t block_size) {
+    const int32_t used = (positions + block_size - 1) / block_size;
+    const int32_t blocks = used + 3;
+    const size_t size = static_cast<size_t>(blocks) * kv_heads * head_dim * block_size;
+    keys.assign(size, NAN);
+    values.assign(size, NAN);
+    block_table = random.permutation(blocks);
+    block_table.resize(used);  // reading past the end would be seen by a sanitizer
+    view = {keys.data(), values.data(), kv_heads, head_dim, block_size};
+  }
+  Store(const Store&) = delete;
+
+  void write(const CpuKernels& table, int32_t position, int32_t kv_head, const float* key,
+             const float* value) {
+    table.kv_write(view, block_table[position / view.block_size], position % view.block_size,
+                   kv_head, key, value);
+  }
+};
+
+/// Keys, values and queries of one kv head, position-major.
+struct Sequence {
+  int32_t positions;
+  int32_t head_dim;
+  std::vector<float> keys;
+  std::vector<float> values;
+
+  Sequence(Random& random, int32_t positions, int32_t head_dim)
+      : positions(positions),
+        head_dim(head_dim),
+        keys(random.normals(static_cast<size_t>(positions) * head_dim)),
+        values(random.normals(static_cast<size_t>(positions) * head_dim)) {}
+
+  void fill(Store* store, const CpuKernels& table, int32_t kv_head) const {
+    for (int32_t p = 0; p < positions; ++p) {
+      store->write(table, p, kv_head, &keys[static_cast<size_t>(p) * head_dim],
+                   &values[static_cast<size_t>(p) * head_dim]);
+    }
+  }
+};
+
+std::vector<double> reference(const Sequence& sequence, int32_t position, const float* query,
+                              double scale) {
+  const int32_t n = sequence.head_dim;
+  std::vector<double> scores(position + 1), out(n, 0.0);
+  double max = -INFINITY;
+  for (int32_t p = 0; p <= position; ++p) {
+    for (int32_t d = 0; d < n; ++d) {
+      scores[p] += static_cast<double>(query[d]) * sequence.keys[static_cast<size_t>(p) * n + d];
+    }
+    scores[p] *= scale;
+    max = std::max(max, scores[p]);
+  }
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - max);
+  for (int32_t p = 0; p <= position; ++p) {
+    for (int32_t d = 0; d < n; ++d) {
+      out[d] += scores[p] / sum * sequence.values[static_cast<size_t>(p) * n + d];
+    }
+  }
+  return out;
+}
+
+std::vector<float> run(const CpuKernels& table, const Store& store, int32_t position,
+                       int32_t kv_head, const std::vector<float>& queries, int32_t num_queries) {
+  const int32_t n = store.view.head_dim;
+  std::vector<float> out(static_cast<size_t>(num_queries) * n);
+  table.attention(store.view, store.block_table.data(), position, kv_head, queries.data(), n,
+                  num_queries, 1.0f / std::sqrt(static_cast<float>(n)), out.data(), n);
+  return out;
+}
+
+TEST(Attention, AgainstDouble) {
+  Random random(1);
+  for (const int32_t head_dim : {2, 6, 16, 30, 64, 80, 128, 130, 256}) {
+    for (const int32_t position : {0, 1, 14, 15, 16, 63, 64, 65, 200, 383}) {
+      const int32_t num_queries = random.integer(1, 9);
+      const Sequence sequence(random, position + 1, head_dim);
+      const auto queries = random.normals(static_cast<size_t>(num_queries) * head_dim, 2.0f);
+      Store store(random, position + 1, 2, head_dim, 32);
+      sequence.fill(&store, portable_kernels(), 1);
+      const double scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+      double value_max = 0;
+      double key_norm = 0;
+      for (const float v : sequence.values) value_max = std::max<double>(value_max, std::fabs(v));
+      for (int32_t p = 0; p <= position; ++p) {
+        key_norm =
+            std::max(key_norm, norm(&sequence.keys[static_cast<size_t>(p) * head_dim], head_dim));
+      }
+      for (const CpuKernels* table : available_tables()) {
+        const std::vector<float> out = run(*table, store, position, 1, queries, num_queries);
+        for (int32_t q = 0; q < num_queries; ++q) {
+          const float* query = &queries[static_cast<size_t>(q) * head_dim];
+          const std::vector<double> expected = reference(sequence, position, query, scale);
+          // A score is wrong by at most head_dim roundings of |q||k|; that moves every weight by as
+          // much relatively, twice (numerator and sum); the sums themselves round per position.
+          const double score_error =
+              (head_dim + 2) * kEpsilon * norm(query, head_dim) * key_norm * scale;
+          const double bound = (2 * score_error + (2.0 * position + 16) * kEpsilon) * value_max;
+          for (int32_t d = 0; d < head_dim; ++d) {
+            ASSERT_NEAR(out[static_cast<size_t>(q) * head_dim + d], expected[d], bound)
+                << table->isa << " head_dim " << head_dim << " position " << position;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Any block size, any table, any number of queries at once, with NaN beyond the position: one
+/// result.
+TEST(Attention, SameBitsWhateverTheStorage) {
+  Random random(2);
+  for (const int32_t head_dim : {10, 64, 72}) {
+    const int32_t positions = 300;
+    const Sequence sequence(random, positions, head_dim);
+    const auto queries = random.normals(static_cast<size_t>(7) * head_dim, 2.0f);
+    std::vector<float> first[4];
+    const int32_t checked[] = {0, 37, 130, 299};
+    for (const CpuKernels* table : available_tables()) {
+      for (const int32_t block_size : {16, 32, 48, 64, 128, 256}) {
+        Store store(random, positions, 3, head_dim, block_size);
+        int32_t written = 0;
+        for (int i = 0; i < 4; ++i) {
+          for (; written <= checked[i]; ++written) {  // NaN from here on
+            const size_t at = static_cast<size_t>(written) * head_dim;
+            store.write(*table, written, 2, &sequence.keys[at], &sequence.values[at]);
+          }
+          const std::vector<float> out = run(*table, store, checked[i], 2, queries, 7);
+          for (const float value : out) ASSERT_TRUE(std::isfinite(value));
+          if (first[i].empty()) first[i] = out;
+          ASSERT_TRUE(same_bits(first[i], out))
+              << table->isa << " block size " << block_size << " position " << checked[i];
+          for (int q = 0; q < 7; ++q) {  // each query alone
+            const std::vector<float> alone(queries.begin() + q * head_dim,
+                                           queries.begin() + (q + 1) * head_dim);
+            const std::vector<float> one = run(*table, store, checked[i], 2, alone, 1);
+            ASSERT_EQ(memcmp(one.data(), &out[static_cast<size_t>(q) * head_dim],
+                             sizeof(float) * head_dim),
+                      0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, OnePositionGivesItsValue) {
+  Random random(3);
+  const Sequence sequence(random, 1, 20);
+  for (const CpuKernels* table : available_tables()) {
+    Store store(random, 1, 1, 20, 16);
+    sequence.fill(&store, *table, 0);
+    const std::vector<float> out = run(*table, store, 0, 0, random.normals(40), 2);
+    for (int i = 0; i < 40; ++i) EXPECT_EQ(out[i], sequence.values[i % 20]);
+  }
+}
+
+/// Large scores neither overflow nor lose the largest; a NaN key is not hidden.
+TEST(Attention, ExtremeScores) {
+  Random random(4);
+  Sequence sequence(random, 150, 8);
+  for (float& key : sequence.keys) key *= 1e4f;
+  const auto queries = random.normals(8, 1e4f);
+  std::vector<float> results[2];
+  for (const CpuKernels* table : available_tables()) {
+    Store store(random, 150, 1, 8, 16);
+    sequence.fill(&store, *table, 0);
+    results[table != &portable_kernels()] = run(*table, store, 149, 0, queries, 1);
+    for (const float value : run(*table, store, 149, 0, queries, 1)) {
+      EXPECT_TRUE(std::isfinite(value)) << table->isa;
+    }
+    const std::vector<float> nan_key(8, NAN), value(8, 1.0f);
+    store.write(*table, 100, 0, nan_key.data(), value.data());
+    for (const float v : run(*table, store, 149, 0, queries, 1)) EXPECT_TRUE(std::isnan(v));
+    for (const float v : run(*table, store, 99, 0, queries, 1)) EXPECT_TRUE(std::isfinite(v));
+  }
+  if (!results[1].empty()) {
+    EXPECT_TRUE(same_bits(results[0], results[1]));
+  }
+}
+
+TEST(KvWrite, PutsOnePositionIntoItsPlaces) {
+  Random random(5);
+  for (const CpuKernels* table : available_tables()) {
+    Store store(random, 64, 2, 6, 32);
+    const std::vector<float> key = random.normals(6), value = random.normals(6);
+    table->kv_write(store.view, 3, 17, 1, key.data(), value.data());
+    size_t written = 0;
+    for (size_t i = 0; i < store.keys.size(); ++i) {
+      written += !std::isnan(store.keys[i]) + !std::isnan(store.values[i]);
+    }
+    EXPECT_EQ(written, 12u);
+    const size_t base = (3 * 2 + 1) * 6 * 32;
+    for (int d = 0; d < 6; ++d) {
+      EXPECT_EQ(store.keys[base + d * 32 + 17], key[d]);
+      EXPECT_EQ(store.values[base + 17 * 6 + d], value[d]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vitrine::kernels::testing

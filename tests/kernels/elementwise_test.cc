@@ -1,0 +1,226 @@
+// Norms, activation quantization, rotary embedding, embedding rows and weighted sums.
+#include "kernel_test_util.h"
+
+namespace vitrine::kernels::testing {
+namespace {
+
+const int64_t kLengths[] = {1, 2, 15, 16, 17, 31, 48, 63, 100, 257, 1000};
+
+TEST(RmsNorm, AgainstDouble) {
+  Random random(1);
+  for (const int64_t n : kLengths) {
+    const std::vector<float> x = random.normals(n, 3.0f);
+    const std::vector<float> weight = random.normals(n);
+    const double mean = std::pow(norm(x.data(), n), 2) / static_cast<double>(n);
+    const double tolerance = (static_cast<double>(n) / 16 + 8) * kEpsilon;
+    for (const CpuKernels* table : available_tables()) {
+      std::vector<float> out(n), bare(n), in_place = x;
+      const float got = table->rms_norm(x.data(), weight.data(), 1e-6f, n, out.data());
+      EXPECT_NEAR(got, mean, tolerance * mean) << table->isa << " " << n;
+      EXPECT_TRUE(same_bits(got, table->mean_square(x.data(), n)));
+      table->rms_norm(x.data(), nullptr, 1e-6f, n, bare.data());
+      table->rms_norm(in_place.data(), weight.data(), 1e-6f, n, in_place.data());
+      EXPECT_TRUE(same_bits(out, in_place));
+      for (int64_t i = 0; i < n; ++i) {
+        const double expected = x[i] / std::sqrt(mean + 1e-6f);
+        EXPECT_NEAR(bare[i], expected, tolerance * std::fabs(expected));
+        EXPECT_TRUE(same_bits(out[i], bare[i] * weight[i]));
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, SameBitsInEveryTable) {
+  if (avx512_kernels() == nullptr) GTEST_SKIP() << "no AVX-512 on this machine";
+  Random random(2);
+  for (const int64_t n : kLengths) {
+    std::vector<float> x = random.normals(n, 5.0f);
+    const std::vector<float> weight = random.normals(n);
+    for (const float special : {1.0f, 1e-30f, 1e25f, static_cast<float>(NAN)}) {
+      x[n / 2] *= special;
+      std::vector<float> a(n), b(n);
+      const float mean_a = portable_kernels().rms_norm(x.data(), weight.data(), 1e-5f, n, a.data());
+      const float mean_b = avx512_kernels()->rms_norm(x.data(), weight.data(), 1e-5f, n, b.data());
+      EXPECT_TRUE(same_bits(mean_a, mean_b));
+      EXPECT_TRUE(same_bits(a, b));
+    }
+  }
+}
+
+TEST(QuantizeRow, IsRoundToNearestEvenOfTheQuotient) {
+  Random random(3);
+  for (const int32_t group_size : {32, 64, 128}) {
+    const std::vector<float> x = random.normals(group_size * 4, 2.0f);
+    for (const CpuKernels* table : available_tables()) {
+      std::vector<int8_t> values(x.size());
+      std::vector<float> scales(4);
+      std::vector<int32_t> sums(4);
+      table->quantize_row(x.data(), x.size(), group_size, values.data(), scales.data(),
+                          sums.data());
+      for (int g = 0; g < 4; ++g) {
+        float max = 0;
+        int32_t sum = 0;
+        for (int i = g * group_size; i < (g + 1) * group_size; ++i) {
+          max = std::max(max, std::fabs(x[i]));
+          sum += values[i];
+        }
+        EXPECT_EQ(scales[g], max / 127.0f);
+        EXPECT_EQ(sums[g], sum);
+        const float factor = 127.0f / max;
+        for (int i = g * group_size; i < (g + 1) * group_size; ++i) {
+          EXPECT_EQ(values[i], std::nearbyint(x[i] * factor));
+          EXPECT_LE(std::fabs(values[i] * static_cast<double>(scales[g]) - x[i]),
+                    0.501 * scales[g]);
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantizeRow, EdgesAndSameBits) {
+  const auto ties = [] {  // with a maximum of 127 the factor is 1: halves go to even
+    std::vector<float> x(32, 0.0f);
+    x[0] = -127.0f;
+    for (int i = 1; i < 32; ++i) x[i] = static_cast<float>(i) - 15.5f;
+    return x;
+  }();
+  for (const CpuKernels* table : available_tables()) {
+    std::vector<int8_t> values(32);
+    float scale;
+    int32_t sum;
+    table->quantize_row(ties.data(), 32, 32, values.data(), &scale, &sum);
+    EXPECT_EQ(scale, 1.0f);
+    EXPECT_EQ(values[0], -127);
+    EXPECT_EQ(values[1], -14);  // -14.5
+    EXPECT_EQ(values[2], -14);  // -13.5
+    EXPECT_EQ(values[15], 0);   // -0.5
+    EXPECT_EQ(values[16], 0);   // 0.5
+    EXPECT_EQ(values[17], 2);   // 1.5
+    const struct {
+      float element;
+      float scale;
+    } cases[] = {
+        {0.0f, 0.0f}, {1e-40f, 0.0f}, {INFINITY, INFINITY}, {-INFINITY, INFINITY}, {NAN, NAN}};
+    for (const auto& special : cases) {
+      std::vector<float> x(32, std::isfinite(special.element) ? 0.0f : 1.0f);
+      x[17] = special.element;
+      std::fill(values.begin(), values.end(), 99);
+      table->quantize_row(x.data(), 32, 32, values.data(), &scale, &sum);
+      EXPECT_TRUE(same_bits(scale, special.scale)) << table->isa << " " << special.element;
+      EXPECT_EQ(sum, 0);
+      for (const int8_t value : values) EXPECT_EQ(value, 0);
+    }
+  }
+  if (avx512_kernels() == nullptr) GTEST_SKIP() << "no AVX-512 on this machine";
+  Random random(4);
+  for (int round = 0; round < 2000; ++round) {
+    const std::vector<float> x = random.normals(128, std::ldexp(1.0f, random.integer(-120, 120)));
+    std::vector<int8_t> a(128), b(128);
+    std::vector<float> scale_a(4), scale_b(4);
+    std::vector<int32_t> sum_a(4), sum_b(4);
+    portable_kernels().quantize_row(x.data(), 128, 32, a.data(), scale_a.data(), sum_a.data());
+    avx512_kernels()->quantize_row(x.data(), 128, 32, b.data(), scale_b.data(), sum_b.data());
+    ASSERT_EQ(a, b);
+    ASSERT_EQ(sum_a, sum_b);
+    ASSERT_TRUE(same_bits(scale_a, scale_b));
+  }
+}
+
+TEST(Rope, AgainstDoubleAndSameBits) {
+  Random random(5);
+  for (const int32_t n : {2, 4, 6, 30, 32, 34, 64, 96, 128, 130, 256}) {
+    const std::vector<float> x = random.normals(n);
+    std::vector<float> cos(n / 2), sin(n / 2);
+    for (int32_t i = 0; i < n / 2; ++i) {
+      cos[i] = std::cos(0.37f * static_cast<float>(i));
+      sin[i] = std::sin(0.37f * static_cast<float>(i));
+    }
+    std::vector<float> first;
+    for (const CpuKernels* table : available_tables()) {
+      std::vector<float> out = x;
+      table->rope(out.data(), cos.data(), sin.data(), n);
+      for (int32_t i = 0; i < n / 2; ++i) {
+        const double a = x[i], b = x[i + n / 2], c = cos[i], s = sin[i];
+        const double bound = 3 * kEpsilon * (std::fabs(a) + std::fabs(b));
+        EXPECT_NEAR(out[i], a * c - b * s, bound);
+        EXPECT_NEAR(out[i + n / 2], b * c + a * s, bound);
+      }
+      if (first.empty()) first = out;
+      EXPECT_TRUE(same_bits(first, out)) << n;
+    }
+  }
+}
+
+TEST(EmbedRow, WidensAndScales) {
+  Random random(6);
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16}) {
+    for (const int64_t cols : kLengths) {
+      const Matrix table = float_matrix(random, format, 3, cols);
+      for (const CpuKernels* kernels : available_tables()) {
+        std::vector<float> out(cols);
+        kernels->embed_row(table.weight, 2, 1.7f, out.data());
+        for (int64_t i = 0; i < cols; ++i) {
+          EXPECT_EQ(out[i], table.values[2 * cols + i] * 1.7f) << kernels->isa;
+        }
+      }
+    }
+  }
+  // Every half, also denormals and infinities, widens exactly.
+  std::vector<uint16_t> halves(0x10000);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  for (const WeightFormat format : {WeightFormat::kF16, WeightFormat::kBF16}) {
+    const Weight weight{.format = format, .rows = 1, .cols = 0x10000, .data = halves.data()};
+    for (const CpuKernels* kernels : available_tables()) {
+      std::vector<float> out(0x10000), expected(0x10000);
+      kernels->embed_row(weight, 0, 1.0f, out.data());
+      for (int i = 0; i < 0x10000; ++i) {
+        expected[i] = format == WeightFormat::kF16 ? widen_f16(halves[i]) : widen_bf16(halves[i]);
+      }
+      EXPECT_TRUE(same_bits(out, expected)) << kernels->isa;
+    }
+  }
+}
+
+TEST(Combine, AddsInSlotOrder) {
+  Random random(7);
+  for (const int64_t n : kLengths) {
+    for (const int32_t k : {1, 2, 3, 8}) {
+      for (const bool with_shared : {false, true}) {
+        const int64_t stride = n + 3;
+        const std::vector<float> slots = random.normals(k * stride);
+        const std::vector<float> weights = random.normals(k);
+        const std::vector<float> shared = random.normals(n);
+        const std::vector<float> residual = random.normals(n);
+        for (const CpuKernels* table : available_tables()) {
+          std::vector<float> out = residual;
+          table->combine(slots.data(), stride, weights.data(), k,
+                         with_shared ? shared.data() : nullptr, 0.3f, 1.9f, n, out.data());
+          for (int64_t i = 0; i < n; ++i) {
+            // Each product and each sum is rounded (this file is built with -ffp-contract=off).
+            float sum = weights[0] * slots[i];
+            for (int32_t s = 1; s < k; ++s) sum = sum + weights[s] * slots[s * stride + i];
+            if (with_shared) sum = sum + 0.3f * shared[i];
+            const float expected = residual[i] + 1.9f * sum;
+            EXPECT_TRUE(same_bits(out[i], expected)) << table->isa << " n " << n << " k " << k;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(AddScaled, RoundsProductAndSum) {
+  Random random(8);
+  for (const int64_t n : kLengths) {
+    const std::vector<float> x = random.normals(n);
+    const std::vector<float> residual = random.normals(n);
+    for (const CpuKernels* table : available_tables()) {
+      std::vector<float> out = residual;
+      table->add_scaled(x.data(), 0.22f, n, out.data());
+      for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out[i], residual[i] + 0.22f * x[i]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vitrine::kernels::testing

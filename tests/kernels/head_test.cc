@@ -1,0 +1,186 @@
+// Output head: block statistics, best tokens, merging.
+#include <algorithm>
+#include <numeric>
+
+#include "kernel_test_util.h"
+
+namespace vitrine::kernels::testing {
+namespace {
+
+std::vector<HeadBlockStats> all_blocks(const CpuKernels& table, std::vector<float>* logits,
+                                       float multiplier) {
+  const auto n = static_cast<int64_t>(logits->size());
+  std::vector<HeadBlockStats> blocks((n + kHeadBlock - 1) / kHeadBlock);
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    const int64_t begin = static_cast<int64_t>(b) * kHeadBlock;
+    table.head_block(logits->data(), begin, std::min(n, begin + kHeadBlock), multiplier, true,
+                     &blocks[b]);
+  }
+  return blocks;
+}
+
+HeadStats whole_head(const CpuKernels& table, std::vector<float> logits, float multiplier = 1.0f) {
+  const auto blocks = all_blocks(table, &logits, multiplier);
+  HeadStats stats;
+  table.head_merge(blocks.data(), static_cast<int32_t>(blocks.size()), &stats);
+  return stats;
+}
+
+void expect_best(const std::vector<float>& logits, int32_t count, const float* top_logits,
+                 const int32_t* top_ids, int32_t id_base = 0) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!std::isnan(logits[i])) ids.push_back(static_cast<int32_t>(i));
+  }
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  ASSERT_EQ(count, std::min<int32_t>(kTopTokens, static_cast<int32_t>(ids.size())));
+  for (int32_t i = 0; i < count; ++i) {
+    EXPECT_EQ(top_ids[i], ids[i] + id_base) << "place " << i;
+    EXPECT_TRUE(same_bits(top_logits[i], logits[ids[i]]));
+  }
+}
+
+TEST(Head, AgainstDouble) {
+  Random random(1);
+  for (const int64_t n : {1, 9, 10, 11, 15, 16, 17, 100, 1023, 1024, 1025, 5000, 8192}) {
+    for (const float spread : {0.1f, 3.0f, 30.0f}) {
+      std::vector<float> logits = random.normals(n, spread);
+      if (n == 5000) {
+        for (float& logit : logits) logit = std::round(logit);  // many ties
+      }
+      const double max = *std::max_element(logits.begin(), logits.end());
+      double sum = 0, sum_logit = 0;
+      for (const float logit : logits) {
+        const double p = std::exp(logit - max);
+        sum += p;
+        sum_logit += p * (logit - max);
+      }
+      const double entropy = std::log(sum) - sum_logit / sum;
+      for (const CpuKernels* table : available_tables()) {
+        const HeadStats stats = whole_head(*table, logits);
+        // Each block's lanes add 64 terms, the tree four; terms themselves carry a few roundings.
+        const double tolerance = (64 + 4 + 8) * kEpsilon;
+        EXPECT_NEAR(stats.log_sum_exp, max + std::log(sum),
+                    tolerance + kEpsilon * std::fabs(max + std::log(sum)));
+        EXPECT_NEAR(stats.entropy, entropy,
+                    tolerance * (1 + std::fabs(sum_logit / sum)) + kEpsilon * entropy);
+        expect_best(logits, stats.count, stats.top_logits, stats.top_ids);
+      }
+    }
+  }
+}
+
+TEST(Head, SameBitsInEveryTable) {
+  if (avx512_kernels() == nullptr) GTEST_SKIP() << "no AVX-512 on this machine";
+  Random random(2);
+  for (int round = 0; round < 300; ++round) {
+    const int64_t n = random.integer(1, 3000);
+    std::vector<float> logits = random.normals(n, 4.0f);
+    for (int i = random.integer(0, 4); i > 0; --i) {
+      const float special[] = {INFINITY, -INFINITY, NAN, 0.0f, -0.0f, 1e38f};
+      logits[random.integer(0, static_cast<int>(n) - 1)] = special[random.integer(0, 5)];
+    }
+    std::vector<float> a = logits, b = logits;
+    const float multiplier = round % 2 == 0 ? 1.0f : 0.37f;
+    const auto blocks_a = all_blocks(portable_kernels(), &a, multiplier);
+    const auto blocks_b = all_blocks(*avx512_kernels(), &b, multiplier);
+    ASSERT_TRUE(same_bits(a, b));
+    for (size_t i = 0; i < blocks_a.size(); ++i) {
+      const HeadBlockStats& x = blocks_a[i];
+      const HeadBlockStats& y = blocks_b[i];
+      ASSERT_TRUE(same_bits(x.max, y.max));
+      ASSERT_TRUE(same_bits(x.sum_exp, y.sum_exp));
+      ASSERT_TRUE(same_bits(x.sum_exp_logit, y.sum_exp_logit));
+      ASSERT_EQ(x.count, y.count);
+      for (int32_t t = 0; t < x.count; ++t) {
+        ASSERT_EQ(x.top_ids[t], y.top_ids[t]);
+        ASSERT_TRUE(same_bits(x.top_logits[t], y.top_logits[t]));
+      }
+    }
+  }
+}
+
+TEST(Head, MultiplierIsAppliedToTheLogits) {
+  Random random(3);
+  const std::vector<float> logits = random.normals(1500);
+  for (const CpuKernels* table : available_tables()) {
+    std::vector<float> scaled = logits, untouched = logits, expected = logits;
+    for (float& logit : expected) logit *= 0.125f;
+    all_blocks(*table, &scaled, 0.125f);
+    all_blocks(*table, &untouched, 1.0f);
+    EXPECT_TRUE(same_bits(scaled, expected));
+    EXPECT_TRUE(same_bits(untouched, logits));
+    const HeadStats a = whole_head(*table, logits, 0.125f);
+    const HeadStats b = whole_head(*table, expected);
+    EXPECT_TRUE(same_bits(a.log_sum_exp, b.log_sum_exp));
+    EXPECT_EQ(a.top_ids[0], b.top_ids[0]);
+  }
+}
+
+TEST(Head, TiesGoToTheLowerId) {
+  for (const CpuKernels* table : available_tables()) {
+    std::vector<float> logits(3000, 1.0f);
+    logits[2999] = logits[1024] = 2.0f;
+    const HeadStats stats = whole_head(*table, logits);
+    expect_best(logits, stats.count, stats.top_logits, stats.top_ids);
+    EXPECT_EQ(stats.top_ids[0], 1024);
+    EXPECT_EQ(stats.top_ids[1], 2999);
+    EXPECT_EQ(stats.top_ids[2], 0);
+  }
+}
+
+TEST(Head, MaskedLogits) {
+  Random random(4);
+  for (const CpuKernels* table : available_tables()) {
+    std::vector<float> logits(4000, -INFINITY);  // first and last block: nothing allowed
+    for (int i = 1500; i < 2500; ++i) logits[i] = random.normals(1)[0];
+    const HeadStats stats = whole_head(*table, logits);
+    double sum = 0, sum_logit = 0;
+    for (int i = 1500; i < 2500; ++i) {
+      sum += std::exp(static_cast<double>(logits[i]));
+      sum_logit += std::exp(static_cast<double>(logits[i])) * logits[i];
+    }
+    EXPECT_NEAR(stats.log_sum_exp, std::log(sum), 100 * kEpsilon);
+    EXPECT_NEAR(stats.entropy, std::log(sum) - sum_logit / sum, 400 * kEpsilon);
+    expect_best(logits, stats.count, stats.top_logits, stats.top_ids);
+    const HeadStats none = whole_head(*table, std::vector<float>(1030, -INFINITY));
+    EXPECT_EQ(none.log_sum_exp, -INFINITY);
+    EXPECT_TRUE(std::isnan(none.entropy));
+    EXPECT_EQ(none.count, kTopTokens);
+    EXPECT_EQ(none.top_ids[9], 9);
+  }
+}
+
+TEST(Head, WithoutStatisticsOnlyTheSumsAreMissing) {
+  Random random(6);
+  std::vector<float> logits = random.normals(700);
+  for (const CpuKernels* table : available_tables()) {
+    HeadBlockStats with, without;
+    table->head_block(logits.data(), 0, 700, 1.0f, true, &with);
+    table->head_block(logits.data(), 0, 700, 1.0f, false, &without);
+    EXPECT_EQ(without.max, with.max);
+    EXPECT_EQ(without.sum_exp, 0.0f);
+    EXPECT_EQ(without.sum_exp_logit, 0.0f);
+    expect_best(logits, without.count, without.top_logits, without.top_ids);
+  }
+}
+
+TEST(Head, NanIsReportedAndNeverAmongTheBest) {
+  Random random(5);
+  for (const CpuKernels* table : available_tables()) {
+    for (const int at : {3, 1500, 2999}) {
+      std::vector<float> logits = random.normals(3000);
+      logits[at] = NAN;
+      const HeadStats stats = whole_head(*table, logits);
+      EXPECT_TRUE(std::isnan(stats.log_sum_exp));
+      EXPECT_TRUE(std::isnan(stats.entropy));
+      expect_best(logits, stats.count, stats.top_logits, stats.top_ids);
+    }
+    const HeadStats all = whole_head(*table, std::vector<float>(20, NAN));
+    EXPECT_EQ(all.count, 0);
+  }
+}
+
+}  // namespace
+}  // namespace vitrine::kernels::testing

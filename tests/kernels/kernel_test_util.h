@@ -1,0 +1,181 @@
+// What the kernel tests share: random inputs, bit comparison, quantized matrices.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/half.h"
+
+namespace vitrine::kernels::testing {
+
+inline constexpr double kEpsilon = 0x1p-24;  // half an ulp of 1 in float32
+
+/// Every table that this machine can run.
+inline std::vector<const CpuKernels*> available_tables() {
+  std::vector<const CpuKernels*> tables = {&portable_kernels()};
+  if (avx512_kernels() != nullptr) tables.push_back(avx512_kernels());
+  return tables;
+}
+
+/// Equal bits; any NaN equals any NaN (payloads are not part of the contract).
+inline bool same_bits(float a, float b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  return memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+inline ::testing::AssertionResult same_bits(const std::vector<float>& a,
+                                            const std::vector<float>& b) {
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << "sizes differ";
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!same_bits(a[i], b[i])) {
+      return ::testing::AssertionFailure() << "element " << i << ": " << a[i] << " and " << b[i];
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+
+  std::vector<float> normals(size_t n, float scale = 1.0f) {
+    std::normal_distribution<float> distribution(0.0f, scale);
+    std::vector<float> values(n);
+    for (float& value : values) value = distribution(engine_);
+    return values;
+  }
+  int integer(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
+  std::vector<int32_t> permutation(int32_t n) {
+    std::vector<int32_t> values(n);
+    for (int32_t i = 0; i < n; ++i) values[i] = i;
+    std::shuffle(values.begin(), values.end(), engine_);
+    return values;
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+inline double norm(const float* x, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return std::sqrt(sum);
+}
+
+/// A random matrix in any format, with its exact values beside it.
+struct Matrix {
+  Weight weight;
+  std::vector<float> values;  // [rows, cols]: what the stored elements mean, scales not applied
+  std::vector<float> scales;  // [rows, cols / group_size], quantized formats
+  std::vector<uint8_t> data;
+  std::vector<uint8_t> packed_scales;
+  std::vector<int8_t> quantized;  // [rows, cols]
+
+  bool is_quantized() const { return weight.group_size != 0; }
+  /// The matrix element that is stored at [row][col].
+  double at(int64_t row, int64_t col) const {
+    const double value = values[row * weight.cols + col];
+    if (!is_quantized()) return value;
+    return value * scales[row * (weight.cols / weight.group_size) + col / weight.group_size];
+  }
+};
+
+inline float round_to(ScaleFormat format, float value) {
+  if (format == ScaleFormat::kF16) return widen_f16(narrow_f16(value));
+  if (format == ScaleFormat::kBF16) return widen_bf16(narrow_bf16(value));
+  return value;
+}
+
+inline Matrix float_matrix(Random& random, WeightFormat format, int64_t rows, int64_t cols) {
+  Matrix matrix;
+  matrix.values = random.normals(rows * cols);
+  matrix.data.resize(rows * cols * (format == WeightFormat::kF32 ? 4 : 2));
+  for (size_t i = 0; i < matrix.values.size(); ++i) {
+    float& value = matrix.values[i];
+    if (format == WeightFormat::kF32) {
+      memcpy(&matrix.data[i * 4], &value, 4);
+      continue;
+    }
+    const bool half = format == WeightFormat::kF16;
+    const uint16_t bits = half ? narrow_f16(value) : narrow_bf16(value);
+    memcpy(&matrix.data[i * 2], &bits, 2);
+    value = half ? widen_f16(bits) : widen_bf16(bits);
+  }
+  matrix.weight = {.format = format, .rows = rows, .cols = cols, .data = matrix.data.data()};
+  return matrix;
+}
+
+inline Matrix quantized_matrix(Random& random, WeightFormat format, ScaleFormat scale_format,
+                               int32_t group_size, int64_t rows, int64_t cols) {
+  Matrix matrix;
+  const int64_t groups = cols / group_size;
+  matrix.quantized.resize(rows * cols);
+  matrix.values.resize(rows * cols);
+  const int limit = format == WeightFormat::kInt4 ? 8 : 128;
+  for (size_t i = 0; i < matrix.values.size(); ++i) {
+    matrix.quantized[i] = static_cast<int8_t>(random.integer(-limit, limit - 1));
+    matrix.values[i] = matrix.quantized[i];
+  }
+  matrix.scales = random.normals(rows * groups, 0.01f);
+  for (float& scale : matrix.scales) scale = round_to(scale_format, scale);
+  matrix.data.resize(packed_data_bytes(format, rows, cols));
+  matrix.packed_scales.resize(packed_scale_bytes(scale_format, rows, cols, group_size));
+  pack_quantized(format, scale_format, group_size, rows, cols, 0, rows, matrix.quantized.data(),
+                 matrix.scales.data(), matrix.data.data(), matrix.packed_scales.data());
+  matrix.weight = {.format = format,
+                   .scale_format = scale_format,
+                   .group_size = group_size,
+                   .rows = rows,
+                   .cols = cols,
+                   .data = matrix.data.data(),
+                   .scales = matrix.packed_scales.data()};
+  return matrix;
+}
+
+/// Input rows with their quantized form, padded strides.
+struct Inputs {
+  std::vector<float> values;
+  std::vector<int8_t> quantized;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+  Activations view;
+
+  Inputs(Random& random, int64_t count, int64_t cols, int32_t group_size) {
+    view.value_stride = cols + 3;
+    values = random.normals(count * view.value_stride);
+    view.values = values.data();
+    if (group_size == 0) return;
+    view.quantized_stride = cols + 5;
+    view.group_stride = cols / group_size + 1;
+    quantized.resize(count * view.quantized_stride);
+    scales.resize(count * view.group_stride);
+    sums.resize(count * view.group_stride);
+    for (int64_t m = 0; m < count; ++m) {
+      portable_kernels().quantize_row(&values[m * view.value_stride], cols, group_size,
+                                      &quantized[m * view.quantized_stride],
+                                      &scales[m * view.group_stride], &sums[m * view.group_stride]);
+    }
+    view.quantized = quantized.data();
+    view.scales = scales.data();
+    view.sums = sums.data();
+  }
+  Inputs(const Inputs&) = delete;
+
+  /// The input element that a matrix with this group size meets.
+  double at(int64_t row, int64_t col, int32_t group_size) const {
+    if (group_size == 0) return values[row * view.value_stride + col];
+    return static_cast<double>(quantized[row * view.quantized_stride + col]) *
+           scales[row * view.group_stride + col / group_size];
+  }
+};
+
+}  // namespace vitrine::kernels::testing

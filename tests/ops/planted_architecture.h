@@ -1,0 +1,25 @@
+// A llama with one op more at its start, so that the rules meet a violation inside a real pass.
+#pragma once
+
+#include <string>
+
+#include "model/architecture.h"
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::testing_support {
+
+using PlantedReference = void (*)(ops::ReferenceStep& step, const ops::OpNode& node);
+
+/// Registers op and architecture `name`; in each pass `reference` runs after the embedding.
+template <const char* name>
+void plant(PlantedReference reference) {
+  ops::register_op({name, nullptr, reference});
+  model::register_architecture({name, [](const ModelConfig& config) {
+    ops::Graph graph = model::find_architecture("llama", "planted").build(config);
+    graph.nodes.insert(graph.nodes.begin() + 1, ops::OpNode{.type = name, .layer = 0});
+    return graph;
+  }});
+}
+
+}  // namespace vitrine::testing_support

@@ -1,0 +1,167 @@
+#include "vitrine/quant.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace vitrine {
+namespace {
+
+std::vector<float> random_weights(size_t count, DType dtype, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, 0.05f);
+  std::vector<float> weights(count);
+  for (float& weight : weights) {
+    weight = normal(generator);
+    if (dtype == DType::kBF16) weight = bf16_to_float(float_to_bf16(weight));
+    if (dtype == DType::kF16) weight = f16_to_float(float_to_f16(weight));
+  }
+  return weights;
+}
+
+TEST(FloatFormats, EveryHalfAndBfloatSurvivesTheRoundTrip) {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const float half = f16_to_float(static_cast<uint16_t>(bits));
+    const float bfloat = bf16_to_float(static_cast<uint16_t>(bits));
+    if (std::isnan(half)) {
+      EXPECT_TRUE(std::isnan(f16_to_float(float_to_f16(half))));
+    } else {
+      EXPECT_EQ(float_to_f16(half), bits);
+    }
+    if (std::isnan(bfloat)) {
+      EXPECT_TRUE(std::isnan(bf16_to_float(float_to_bf16(bfloat))));
+    } else {
+      EXPECT_EQ(float_to_bf16(bfloat), bits);
+    }
+  }
+}
+
+TEST(FloatFormats, HalvesBetweenTwoNeighboursGoToTheEvenOne) {
+  for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
+    const float low = f16_to_float(bits);
+    // One above the largest half stands 65536: what lies halfway to it becomes infinity.
+    const float high = bits == 0x7bff ? 65536.0f : f16_to_float(static_cast<uint16_t>(bits + 1));
+    const float middle = (low + high) / 2;
+    const auto even = static_cast<uint16_t>(bits + (bits & 1));
+    EXPECT_EQ(float_to_f16(middle), even) << bits;
+    EXPECT_EQ(float_to_f16(-middle), even | 0x8000) << bits;
+    EXPECT_EQ(float_to_f16(std::nextafter(middle, 0.0f)), bits);
+    EXPECT_EQ(float_to_f16(std::nextafter(middle, 1e9f)), bits + 1);
+  }
+  EXPECT_EQ(float_to_bf16(std::bit_cast<float>(0x3f808000u)), 0x3f80);
+  EXPECT_EQ(float_to_bf16(std::bit_cast<float>(0x3f818000u)), 0x3f82);
+  EXPECT_EQ(float_to_bf16(std::bit_cast<float>(0x3f808001u)), 0x3f81);
+  EXPECT_EQ(float_to_bf16(std::numeric_limits<float>::max()), 0x7f80);
+}
+
+TEST(Pack, HoldsTheFirstValueInTheLowestBits) {
+  const std::vector<int8_t> values = {-8, 7, 0, 1, -1, 2, 3, 4};
+  const std::vector<int32_t> packed = pack_int32(values, 1, 8, 4);
+  ASSERT_EQ(packed.size(), 1u);
+  EXPECT_EQ(static_cast<uint32_t>(packed[0]), 0xcba798f0u);
+  const std::vector<int8_t> bytes = {-128, 127, 0, -1};
+  EXPECT_EQ(static_cast<uint32_t>(pack_int32(bytes, 1, 4, 8)[0]), 0x7f80ff00u);
+}
+
+TEST(Pack, SurvivesTheRoundTripForAnyWidth) {
+  std::mt19937 generator(1);
+  for (int bits : {4, 8}) {
+    for (int64_t cols : {1, 3, 7, 8, 9, 31, 32, 33, 100}) {
+      std::uniform_int_distribution<int> value(-(1 << (bits - 1)), (1 << (bits - 1)) - 1);
+      std::vector<int8_t> values(static_cast<size_t>(5 * cols));
+      for (int8_t& v : values) v = static_cast<int8_t>(value(generator));
+      const auto packed = pack_int32(values, 5, cols, bits);
+      EXPECT_EQ(packed.size(), static_cast<size_t>(5 * packed_words(cols, bits)));
+      EXPECT_EQ(unpack_int32(packed, 5, cols, bits), values);
+    }
+  }
+  EXPECT_THROW(unpack_int32(std::vector<int32_t>(3), 2, 8, 4), Error);
+  EXPECT_THROW(pack_int32(std::vector<int8_t>(3), 2, 8, 4), Error);
+  EXPECT_THROW(pack_int32(std::vector<int8_t>(16), 2, 8, 5), Error);
+}
+
+TEST(RoundToNearest, StaysWithinHalfAStepOfTheWeight) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (int bits : {4, 8}) {
+      for (int group_size : {32, 64, 128}) {
+        const auto weights = random_weights(6 * 256, dtype, 3);
+        const QuantizedMatrix matrix = quantize_matrix(weights, 6, 256, dtype, {bits, group_size});
+        EXPECT_EQ(matrix.scale_dtype, dtype);
+        const auto restored = dequantize_matrix(matrix);
+        double sum = 0.0, worst = 0.0;
+        for (size_t i = 0; i < weights.size(); ++i) {
+          const float scale = matrix.scales[i / static_cast<size_t>(group_size)];
+          // Half a step, the largest weight's clamp, and the rounding of scale and quotient.
+          EXPECT_LE(std::fabs(weights[i] - restored[i]), scale * (bits == 4 ? 0.56f : 1.1f));
+          const double error = std::fabs(static_cast<double>(weights[i]) - restored[i]);
+          sum += error;
+          worst = std::max(worst, error);
+        }
+        const QuantError error = quantization_error(weights, matrix);
+        EXPECT_DOUBLE_EQ(error.worst_absolute, worst);
+        EXPECT_NEAR(error.mean_absolute, sum / static_cast<double>(weights.size()), 1e-12);
+      }
+    }
+  }
+}
+
+TEST(RoundToNearest, RoundsTiesToEvenAndClampsAtTheEnds) {
+  std::vector<float> weights(32, 0.0f);
+  weights[0] = 7.5f;  // scale 1
+  weights[1] = -7.5f;
+  weights[2] = 0.5f;
+  weights[3] = 1.5f;
+  weights[4] = -2.5f;
+  const QuantizedMatrix matrix = quantize_matrix(weights, 1, 32, DType::kF32, {4, 32});
+  EXPECT_EQ(matrix.scales[0], 1.0f);
+  EXPECT_EQ(matrix.values[0], 7);
+  EXPECT_EQ(matrix.values[1], -8);
+  EXPECT_EQ(matrix.values[2], 0);
+  EXPECT_EQ(matrix.values[3], 2);
+  EXPECT_EQ(matrix.values[4], -2);
+}
+
+TEST(RoundToNearest, GivesAGroupOfZerosTheEpsilonOfItsDtype) {
+  const std::vector<float> zeros(64, 0.0f);
+  EXPECT_EQ(quantize_matrix(zeros, 1, 64, DType::kF32, {8, 32}).scales[1], 0x1p-23f);
+  EXPECT_EQ(quantize_matrix(zeros, 1, 64, DType::kF16, {8, 32}).scales[1], 0x1p-10f);
+  EXPECT_EQ(quantize_matrix(zeros, 1, 64, DType::kBF16, {8, 32}).scales[1], 0x1p-7f);
+}
+
+TEST(RoundToNearest, RefusesWhatItCannotDo) {
+  const std::vector<float> weights(64, 1.0f);
+  EXPECT_THROW(quantize_matrix(weights, 1, 64, DType::kF32, {5, 32}), Error);
+  EXPECT_THROW(quantize_matrix(weights, 1, 64, DType::kF32, {4, 16}), Error);
+  EXPECT_THROW(quantize_matrix(weights, 1, 64, DType::kF32, {4, 128}), Error);
+  EXPECT_THROW(quantize_matrix(weights, 2, 64, DType::kF32, {4, 32}), Error);
+  EXPECT_THROW(quantize_matrix(weights, 1, 64, DType::kI32, {4, 32}), Error);
+  EXPECT_THROW(quantize_matrix(weights, INT64_MAX, 64, DType::kF32, {4, 32}), Error);
+  std::vector<float> broken = weights;
+  broken[40] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW(quantize_matrix(broken, 1, 64, DType::kF32, {4, 32}), Error);
+}
+
+TEST(Registry, FindsSchemesByNameAndNamesThemWhereItFails) {
+  const auto methods = quant_methods();
+  ASSERT_EQ(methods.size(), 2u);
+  EXPECT_EQ(methods[0].name, "int4");
+  EXPECT_EQ(methods[1].name, "int8");
+  const auto weights = random_weights(128, DType::kF32, 5);
+  const auto by_name = find_quant_method("int4").quantize(weights, 2, 64, DType::kF32, 64);
+  const auto by_scheme = quantize_matrix(weights, 2, 64, DType::kF32, {4, 64});
+  EXPECT_EQ(by_name.values, by_scheme.values);
+  EXPECT_EQ(by_name.scales, by_scheme.scales);
+  try {
+    find_quant_method("int3");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_STREQ(error.what(), "scheme 'int3' is unknown; expected one of: int4, int8");
+  }
+}
+
+}  // namespace
+}  // namespace vitrine
