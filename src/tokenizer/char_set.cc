@@ -87,6 +87,13 @@ std::string category_items(std::string_view names) {
   return items + additions;
 }
 
+CharSet category_set(std::string_view names) {
+  CharSet set{category_items(names), {}, {}, false};
+  // The one code point that left its category after Unicode 14 (Mn to Mc).
+  if (names == "Mn") set.intersections.push_back({"\\x{1171e}", {}, {}, true});
+  return set;
+}
+
 }  // namespace
 
 std::string CharSet::render() const {
@@ -101,11 +108,13 @@ std::string CharSet::render() const {
   return negated ? "(?:(?!" + all + ")" + kAnyChar + ")" : all;
 }
 
-CharSet word_set(bool negated) {
-  return {kWordItems + std::string(word_additions()), {}, {}, negated};
+CharSet word_set(bool in_class) {
+  std::string items = kWordItems + std::string(word_additions());
+  if (!in_class) items += lone_word_additions();
+  return {items, {}, {}, false};
 }
 
-CharSet property_set(std::string_view name) {
+CharSet property_set(std::string_view name, bool in_class) {
   std::string key;
   for (char c : name) {
     if (c != ' ' && c != '_' && c != '-') key += ascii_lower(c);
@@ -120,11 +129,11 @@ CharSet property_set(std::string_view name) {
       }
       return {items, {}, {}, false};
     }
-    return {category_items(group.short_names), {}, {}, false};
+    return category_set(group.short_names);
   }
   for (size_t i = 0; i < kCategories.size(); i += 2) {
     const std::string_view category = kCategories.substr(i, 2);
-    if (key == ascii_lower(category)) return {category_items(category), {}, {}, false};
+    if (key == ascii_lower(category)) return category_set(category);
   }
   for (std::string_view script : kScripts) {
     if (key == ascii_lower(script)) {
@@ -140,7 +149,7 @@ CharSet property_set(std::string_view name) {
   if (key == "cn" || key == "unassigned") return {category_items(kCategories), {}, {}, true};
   if (key == "any") return {"\\x{0}-\\x{10ffff}", {}, {}, false};
   if (key == "space" || key == "whitespace") return {kWhitespaceItems, {}, {}, false};
-  if (key == "word") return word_set(false);
+  if (key == "word") return word_set(in_class);
   throw RegexError{true, "property '" + std::string(name) + "' is not known"};
 }
 

@@ -31,8 +31,8 @@ struct CharSet {
 
 /// Oniguruma's \p{name}: general categories, common scripts, Any, Space, Word. Throws RegexError
 /// (unsupported) for others.
-CharSet property_set(std::string_view name);
-/// Oniguruma's \w.
-CharSet word_set(bool negated);
+CharSet property_set(std::string_view name, bool in_class);
+/// Oniguruma's \w, which has six more code points (as U+00B2) alone than in a class.
+CharSet word_set(bool in_class);
 
 }  // namespace vitrine::tokenizer

@@ -265,16 +265,19 @@ class Translator {
   }
 
   /// \d \w \s \h \p{…} and their complements; `pos_` stands at the letter.
-  bool escaped_set(CharSet& set) {
+  bool escaped_set(CharSet& set, bool in_class) {
     const char letter = pattern_[pos_];
     switch (letter) {
       case 'd':
       case 'D':
-        set = property_set("Nd");
+        set = property_set("Nd", in_class);
         set.negated = letter == 'D';
         break;
       case 'w':
-      case 'W': set = word_set(letter == 'W'); break;
+      case 'W':
+        set = word_set(in_class);
+        set.negated = letter == 'W';
+        break;
       case 's':
       case 'S': set = {kWhitespaceItems, {}, {}, letter == 'S'}; break;
       case 'h':
@@ -287,7 +290,7 @@ class Translator {
         if (accept("^")) negated = !negated;
         const size_t end = pattern_.find('}', pos_);
         if (end == std::string_view::npos) malformed("unfinished property" + here());
-        set = property_set(pattern_.substr(pos_, end - pos_));
+        set = property_set(pattern_.substr(pos_, end - pos_), in_class);
         set.negated = set.negated != negated;
         pos_ = end + 1;
         return true;
@@ -302,7 +305,7 @@ class Translator {
     ++pos_;
     if (at_end()) malformed("ends in a backslash");
     CharSet set;
-    if (escaped_set(set)) {
+    if (escaped_set(set, false)) {
       if (options.caseless) unsupported("case-insensitive property" + here());
       return caseless_checked(set, options);
     }
@@ -358,7 +361,7 @@ class Translator {
       char32_t low = 0;
       if (accept("\\")) {
         if (at_end()) malformed("ends in a backslash");
-        if (escaped_set(set)) {
+        if (escaped_set(set, true)) {
           if (options.caseless) unsupported("case-insensitive property" + here());
           if (looking_at("-") && !looking_at("-]")) unsupported("range after a property" + here());
           add_set(std::move(set), part);

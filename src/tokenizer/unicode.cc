@@ -209,6 +209,9 @@ std::string_view property_additions(std::string_view property) {
   }
   return {};
 }
+std::string_view lone_word_additions() {
+  return kLoneWordAdditions;
+}
 std::string_view word_additions() {
   return kWordAdditions;
 }
