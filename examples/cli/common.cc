@@ -19,9 +19,7 @@ constexpr size_t kMaxInputBytes = size_t{64} << 20;
 volatile std::sig_atomic_t caught_signal = 0;
 }  // namespace
 
-void refuse(const std::string& message) {
-  throw Error(ErrorKind::kInvalidArgument, message);
-}
+void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgument, message); }
 
 void DeviceOptions::add_to(CLI::App& command) {
   command.add_option("--device", device, "cpu, cuda, cuda:N or mps")->capture_default_str();
@@ -162,9 +160,7 @@ void catch_interrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-int interrupt_signal() {
-  return caught_signal;
-}
+int interrupt_signal() { return caught_signal; }
 
 std::string format_bytes(uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};

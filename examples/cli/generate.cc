@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -37,6 +38,19 @@ struct Arguments {
 vitrine::AuditMode parse_audit_mode(const std::string& name) {
   if (name == "none") return vitrine::AuditMode::kNone;
   return name == "naive" ? vitrine::AuditMode::kNaive : vitrine::AuditMode::kDeferred;
+}
+
+/// CLI11 itself would wrap -1 and cut off what is too large.
+CLI::Validator check_seed() {
+  return CLI::Validator(
+      [](std::string& text) {
+        uint64_t seed = 0;
+        const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), seed);
+        const bool whole = status == std::errc() && end == text.data() + text.size();
+        return whole ? std::string()
+                     : "'" + text + "' is no seed; expected a whole number from 0 to 2^64 - 1";
+      },
+      "");
 }
 
 void check_audit_path(const Arguments& arguments) {
@@ -237,7 +251,7 @@ void add_generate(CLI::App& app, Command& command) {
   generate->add_option("--top-p", arguments->sampler.top_p, "1: off")->capture_default_str();
   generate->add_option("--min-p", arguments->sampler.min_p, "0: off")->capture_default_str();
   generate->add_option("--seed", arguments->seed, "default: a random one, which --json tells")
-      ->check(CLI::NonNegativeNumber);
+      ->check(check_seed());
   generate->add_option("--audit", arguments->audit_path,
                        "where the recorder's log goes; the extension picks the format (.json)");
   generate->add_option("--audit-mode", arguments->audit_mode, "none, naive or deferred")

@@ -21,9 +21,7 @@ struct Totals {
 };
 
 /// Name of the module that a tensor belongs to: what stands before the last dot.
-std::string module_of(const std::string& tensor) {
-  return tensor.substr(0, tensor.rfind('.'));
-}
+std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
 /// "int4, groups of 32" -> how many modules.
 std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& checkpoint) {

@@ -11,9 +11,7 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUserMistake = 2;
 
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 int run(int argc, char** argv) {
   CLI::App app("Runs quantized mixture-of-experts language models and accounts for every token.",

@@ -24,9 +24,7 @@ SliceRunner::SliceRunner(vitrine::Engine& engine, std::vector<int32_t> prefix, i
   }
 }
 
-SliceRunner::~SliceRunner() {
-  engine_.release(sequence_);
-}
+SliceRunner::~SliceRunner() { engine_.release(sequence_); }
 
 void SliceRunner::rewind() {
   engine_.truncate(sequence_, static_cast<int64_t>(prefix_.size()) - 1);

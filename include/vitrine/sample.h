@@ -18,7 +18,8 @@ namespace vitrine {
 ///
 /// Key: the seed. Counter: {position (low 32 bits), stage id, branch, draw}; the position's high
 /// bits are added to the draw's word shifted by 16.
-VITRINE_API std::array<uint32_t, 4> philox4x32(uint64_t key, const std::array<uint32_t, 4>& counter);
+VITRINE_API std::array<uint32_t, 4> philox4x32(uint64_t key,
+                                               const std::array<uint32_t, 4>& counter);
 
 /// A uniform number in [0, 1) with 53 random bits for one draw of one stage.
 VITRINE_API double philox_uniform(const SampleContext& context, uint32_t stage_id, uint32_t draw);
@@ -44,7 +45,7 @@ struct SamplerOptions {
 
 /// An ordered list of stages that ends with a selection.
 ///
-///     SamplerPipeline pipeline = SamplerPipeline::from_options({.temperature = 0.8f, .top_p = 0.95f});
+///     auto pipeline = SamplerPipeline::from_options({.temperature = 0.8f, .top_p = 0.95f});
 ///     int32_t id = pipeline.sample(logits, {.seed = 7, .position = 12});
 ///
 /// Not thread-safe: one pipeline a sequence. Buffers are allocated for the first vocabulary seen.
@@ -74,8 +75,8 @@ class VITRINE_API SamplerPipeline {
 };
 
 // The stages. All are deterministic: among equal logits the lower id counts as the more probable.
-// A stage that narrows keeps the candidates' order and drops those of probability zero. Factories throw
-// kInvalidArgument for a parameter out of range.
+// A stage that narrows keeps the candidates' order and drops those of probability zero. Factories
+// throw kInvalidArgument for a parameter out of range.
 
 /// Divides the logits by `temperature` (> 0, finite).
 VITRINE_API std::unique_ptr<SamplerStage> make_temperature_stage(float temperature);
@@ -87,7 +88,8 @@ VITRINE_API std::unique_ptr<SamplerStage> make_top_p_stage(float p);
 /// Keeps the tokens at least `p` times as probable as the best (0 <= p <= 1), as transformers'
 /// MinPLogitsWarper.
 VITRINE_API std::unique_ptr<SamplerStage> make_min_p_stage(float p);
-/// Draws from the softmax of what is left: candidates in their order, inverse of the cumulative sum.
+/// Draws from the softmax of what is left (candidates in their order, inverse of the cumulative
+/// sum).
 VITRINE_API std::unique_ptr<SamplerStage> make_draw_stage();
 /// The largest logit, ties by lower id.
 VITRINE_API std::unique_ptr<SamplerStage> make_greedy_stage();

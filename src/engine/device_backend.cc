@@ -22,9 +22,15 @@ std::string backend_path() {
   return "libvitrine_cuda.so";
 }
 
-int cuda_device_count() {
+// The message of a device that is not here is one line, whatever the CUDA runtime says.
+std::string one_line(std::string text) {
+  text = text.substr(0, text.find_first_of("\r\n"));
+  return text.empty() ? "" : " (" + text + ")";
+}
+
+int cuda_device_count(std::string& problem) {
   static std::once_flag once;
-  static int (*count)() = nullptr;
+  static int (*count)(const char**) = nullptr;
   static std::string reason;
   std::call_once(once, [] {
     void* library = dlopen(backend_path().c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -33,7 +39,7 @@ int cuda_device_count() {
       reason = dlerror();
       return;
     }
-    count = reinterpret_cast<int (*)()>(dlsym(library, "vitrine_cuda_device_count"));
+    count = reinterpret_cast<int (*)(const char**)>(dlsym(library, "vitrine_cuda_device_count"));
     if (count == nullptr) reason = "libvitrine_cuda.so is of another version";
   });
   if (count == nullptr) {
@@ -41,7 +47,10 @@ int cuda_device_count() {
                 "device 'cuda' needs the CUDA backend, which could not be loaded (" + reason +
                     "); build with a CUDA toolkit or use --device cpu");
   }
-  return count();
+  const char* text = "";
+  const int devices = count(&text);
+  problem = one_line(text);
+  return devices;
 }
 
 }  // namespace
@@ -50,11 +59,13 @@ c10::Device torch_device(const Device& device) {
   switch (device.kind) {
     case DeviceKind::kCpu: break;
     case DeviceKind::kCuda: {
-      const int count = cuda_device_count();
+      std::string problem;
+      const int count = cuda_device_count(problem);
       if (device.index >= count) {
         throw Error(ErrorKind::kUnavailable, "device '" + device.name() + "' is not here: " +
                                                  std::to_string(count) +
-                                                 " CUDA devices were found; use --device cpu");
+                                                 " CUDA devices were found" + problem +
+                                                 "; use --device cpu");
       }
       at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
       return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device.index)};
@@ -68,6 +79,24 @@ c10::Device torch_device(const Device& device) {
       return {c10::DeviceType::MPS, 0};
   }
   return {c10::DeviceType::CPU};
+}
+
+Float32Guard::Float32Guard(c10::Device device) {
+  if (!device.is_cuda()) return;
+  no_tf32_.emplace();
+  at::Context& context = at::globalContext();
+  if (context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+      at::Float32Precision::TF32) {
+    context.setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL,
+                                at::Float32Precision::IEEE);
+    restore_ = true;
+  }
+}
+
+Float32Guard::~Float32Guard() {
+  if (!restore_) return;
+  at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL,
+                                          at::Float32Precision::TF32);
 }
 
 }  // namespace vitrine::engine

@@ -116,6 +116,8 @@ struct Engine::Impl {
   void check(std::span<const StepInput> inputs) const;
   void check_input(const StepInput& input) const;
   void prepare(std::span<const StepInput> inputs);
+  void run(std::span<const StepInput> inputs);
+  void undo(std::span<const StepInput> inputs);
   std::byte* reserve_record();
   void choose(std::span<const StepInput> inputs, const float* logits, std::byte* words);
 
@@ -171,18 +173,20 @@ void Engine::Impl::check(std::span<const StepInput> inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const StepInput& input = inputs[i];
     check_input(input);
+    int32_t sharers = 0;  // earlier inputs that leave a shared last block to copy it
     for (size_t j = 0; j < i; ++j) {
       if (inputs[j].sequence == input.sequence) {
         throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
                                                      " stands twice in one step");
       }
+      if (pool.share_last_block(inputs[j].sequence, input.sequence)) ++sharers;
     }
     const auto count = static_cast<int64_t>(input.tokens.size());
     tokens += count;
     rows += input.rows == StepInput::Rows::kAll    ? count
             : input.rows == StepInput::Rows::kLast ? 1
                                                    : 0;
-    blocks += pool.blocks_needed(input.sequence, count);
+    blocks += pool.blocks_needed(input.sequence, count, sharers);
   }
   if (tokens == 0) throw Error(ErrorKind::kInvalidArgument, "a step needs at least one token");
   if (tokens > options.max_step_tokens) {
@@ -296,6 +300,30 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
   }
 }
 
+void Engine::Impl::run(std::span<const StepInput> inputs) {
+  prepare(inputs);
+  const bool recording = records();
+  engine::PassOutput output;
+  output.words =
+      recording ? reserve_record() : reinterpret_cast<std::byte*>(own_words.data());
+  executor->run(batch, output);
+  for (const StepInput& input : inputs) {
+    pool.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
+  }
+  choose(inputs, output.logits, output.words);
+  if (recording) sink->commit();
+  ++passes;
+}
+
+// Gives back what a pass that failed had taken, wherever it failed.
+void Engine::Impl::undo(std::span<const StepInput> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const SequenceId sequence = inputs[i].sequence;
+    pool.truncate(sequence,
+                  i < batch.spans.size() ? batch.spans[i].past : pool.get(sequence).length);
+  }
+}
+
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
@@ -320,29 +348,14 @@ const AuditLayout& Engine::audit_layout() const { return impl_->layout; }
 uint64_t Engine::readback_count() const { return impl_->executor->readback().count(); }
 
 std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
-  Impl& impl = *impl_;
-  impl.check(inputs);
-  impl.prepare(inputs);
-  const bool records = impl.records();
-  engine::PassOutput output;
-  output.words = records ? impl.reserve_record()
-                         : reinterpret_cast<std::byte*>(impl.own_words.data());
-  impl.executor->run(impl.batch, output);
-  for (const StepInput& input : inputs) {
-    impl.pool.append(input.sequence, input.tokens.data(),
-                     static_cast<int64_t>(input.tokens.size()));
-  }
+  impl_->check(inputs);
   try {
-    impl.choose(inputs, output.logits, output.words);
+    impl_->run(inputs);
   } catch (...) {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      impl.pool.truncate(inputs[i].sequence, impl.batch.spans[i].past);
-    }
+    impl_->undo(inputs);
     throw;
   }
-  if (records) impl.sink->commit();
-  ++impl.passes;
-  return impl.outputs;
+  return impl_->outputs;
 }
 
 void Engine::set_audit_sink(AuditSink* sink) {

@@ -4,6 +4,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "engine/device_backend.h"
@@ -16,6 +17,17 @@
 namespace vitrine::engine {
 
 namespace {
+
+// No exception of libtorch's leaves the library.
+[[noreturn]] void throw_as_ours(const c10::Error& error, const std::string& what) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
+    throw Error(ErrorKind::kOutOfMemory, what + " on the reference path ran out of memory; lower " +
+                                             "max_context or use a smaller model");
+  }
+  const std::string text = error.what_without_backtrace();
+  throw Error(ErrorKind::kInternal,
+              what + " on the reference path failed: " + text.substr(0, text.find('\n')));
+}
 
 class ReferenceExecutor final : public Executor {
  public:
@@ -53,7 +65,16 @@ class ReferenceExecutor final : public Executor {
   }
 
   void run(const StepBatch& batch, PassOutput& output) override {
+    try {
+      run_pass(batch, output);
+    } catch (const c10::Error& error) {
+      throw_as_ours(error, "a pass of " + std::to_string(batch.token_ids.size()) + " tokens");
+    }
+  }
+
+  void run_pass(const StepBatch& batch, PassOutput& output) {
     const c10::InferenceMode guard;
+    const Float32Guard float32(device_);
     const bool audit = batch.audit_mode != AuditMode::kNone;
     const bool naive = batch.audit_mode == AuditMode::kNaive;
     ops::ReferenceStep step;
@@ -106,14 +127,13 @@ class ReferenceExecutor final : public Executor {
         .to(device_);
   }
 
-  at::Tensor upload_ids(std::vector<int64_t> values) const {
-    return at::from_blob(values.data(), {static_cast<int64_t>(values.size())},
-                         at::TensorOptions().dtype(at::kLong))
-        .clone()
-        .to(device_);
-  }
-  at::Tensor upload_ids(const std::vector<int32_t>& values) const {
-    return upload_ids(std::vector<int64_t>(values.begin(), values.end()));
+  // Pinned memory on CUDA, so that the copy does not wait for the device.
+  at::Tensor upload_ids(const std::vector<int64_t>& ids) const {
+    at::Tensor host =
+        at::empty({static_cast<int64_t>(ids.size())},
+                  at::TensorOptions().dtype(at::kLong).pinned_memory(device_.is_cuda()));
+    std::memcpy(host.data_ptr<int64_t>(), ids.data(), ids.size() * sizeof(int64_t));
+    return host.to(device_, at::kLong, /*non_blocking=*/device_.is_cuda());
   }
 
   int64_t slot(const BatchSpan& span, int64_t position) const {
@@ -125,26 +145,43 @@ class ReferenceExecutor final : public Executor {
     step.graph = &graph_;
     step.weights = &weights_;
     step.kv = &kv_;
-    step.token_ids = upload_ids(batch.token_ids);
-    step.positions = upload_ids(batch.positions);
-    step.row_tokens = upload_ids(batch.row_tokens);
-    step.row_targets = upload_ids(batch.row_targets);
     step.rope_cos = rope_cos_;
     step.rope_sin = rope_sin_;
     step.values.resize(graph_.values.size());
     step.routes_ids.resize(static_cast<size_t>(graph_.num_layers));
     step.routes_weights.resize(static_cast<size_t>(graph_.num_layers));
-    std::vector<int64_t> new_slots;
+    // All ids of the pass go up in one copy.
+    std::vector<int64_t> ids;
+    auto append = [&ids](const std::vector<int32_t>& values) {
+      ids.insert(ids.end(), values.begin(), values.end());
+    };
+    append(batch.token_ids);
+    append(batch.positions);
+    append(batch.row_tokens);
+    append(batch.row_targets);
     for (const BatchSpan& span : batch.spans) {
-      std::vector<int64_t> slots;
-      for (int64_t position = 0; position < span.past + span.num_tokens; ++position) {
-        slots.push_back(slot(span, position));
-      }
-      new_slots.insert(new_slots.end(), slots.begin() + span.past, slots.end());
-      step.spans.push_back(
-          {span.first_token, span.num_tokens, span.past, upload_ids(std::move(slots))});
+      for (int64_t i = 0; i < span.num_tokens; ++i) ids.push_back(slot(span, span.past + i));
     }
-    step.new_slots = upload_ids(std::move(new_slots));
+    for (const BatchSpan& span : batch.spans) {
+      for (int64_t i = 0; i < span.past + span.num_tokens; ++i) ids.push_back(slot(span, i));
+    }
+    const at::Tensor uploaded = upload_ids(ids);
+    int64_t next = 0;
+    auto take = [&](int64_t count) {
+      next += count;
+      return uploaded.narrow(0, next - count, count);
+    };
+    const auto tokens = static_cast<int64_t>(batch.token_ids.size());
+    const auto rows = static_cast<int64_t>(batch.row_tokens.size());
+    step.token_ids = take(tokens);
+    step.positions = take(tokens);
+    step.row_tokens = take(rows);
+    step.row_targets = take(rows);
+    step.new_slots = take(tokens);
+    for (const BatchSpan& span : batch.spans) {
+      step.spans.push_back(
+          {span.first_token, span.num_tokens, span.past, take(span.past + span.num_tokens)});
+    }
   }
 
   // Joins everything that the host wants into one tensor: a number of calls that does not depend on
@@ -157,9 +194,7 @@ class ReferenceExecutor final : public Executor {
     if (rows > 0) parts.push_back(step.chosen_ids.to(at::kFloat));
     if (step.audit != nullptr) {
       if (rows > 0) append_rows(step, parts);
-      at::Tensor mean_squares = at::cat(audit.mean_squares, 1);
-      const int64_t hidden = graph_.values[static_cast<size_t>(graph_.nodes[0].outputs[0])].width;
-      parts.push_back(mean_squares.mul(static_cast<double>(hidden)).sqrt().reshape({-1}));
+      parts.push_back(at::cat(audit.mean_squares, 1).reshape({-1}));
       if (!audit.expert_ids.empty()) {
         parts.push_back(at::cat(audit.expert_ids, 1).to(at::kFloat).reshape({-1}));
         parts.push_back(at::cat(audit.expert_weights, 1).reshape({-1}));
@@ -218,7 +253,14 @@ class ReferenceExecutor final : public Executor {
     }
   }
 
-  // sources: norms [tokens, layers], ids and weights [tokens, all top_k], probabilities.
+  // The L2 norm, on the host: a device's square root may differ in the last bit.
+  float norm(float mean_square) const {
+    const auto hidden = static_cast<float>(
+        graph_.values[static_cast<size_t>(graph_.nodes[0].outputs[0])].width);
+    return std::sqrt(mean_square * hidden);
+  }
+
+  // sources: mean squares [tokens, layers], ids and weights [tokens, all top_k], probabilities.
   void write_tokens(int64_t rows, int64_t tokens, const float* const* sources,
                     std::byte* out) const {
     std::byte* base = out + rows * (1 + layout_.row_words) * 4;
@@ -234,7 +276,7 @@ class ReferenceExecutor final : public Executor {
       int64_t k = token * all_k, e = token * all_experts;
       for (int64_t i = 0; i < layers; ++i) {
         const AuditLayout::Layer& layer = layout_.layers[static_cast<size_t>(i)];
-        floats[layer.residual_norm] = sources[0][token * layers + i];
+        floats[layer.residual_norm] = norm(sources[0][token * layers + i]);
         for (int32_t slot = 0; slot < layer.top_k; ++slot, ++k) {
           words[layer.expert_ids + slot] = static_cast<int32_t>(sources[1][k]);
           floats[layer.expert_weights + slot] = sources[2][k];
@@ -256,8 +298,6 @@ class ReferenceExecutor final : public Executor {
     const auto rows = static_cast<int64_t>(batch.row_tokens.size());
     const auto tokens = static_cast<int64_t>(batch.token_ids.size());
     std::byte* base = output.words + rows * (1 + layout_.row_words) * 4;
-    const auto hidden = static_cast<float>(
-        graph_.values[static_cast<size_t>(graph_.nodes[0].outputs[0])].width);
     size_t next = 0;
     auto scatter = [&](int32_t word, int32_t width, auto convert) {
       const std::vector<float>& source = values[next++];
@@ -272,7 +312,7 @@ class ReferenceExecutor final : public Executor {
     auto as_float = [](float value) { return value; };
     auto as_id = [](float value) { return static_cast<int32_t>(value); };
     for (const AuditLayout::Layer& layer : layout_.layers) {
-      scatter(layer.residual_norm, 1, [&](float value) { return std::sqrt(value * hidden); });
+      scatter(layer.residual_norm, 1, [&](float value) { return norm(value); });
       if (layer.expert_ids < 0) continue;
       scatter(layer.expert_ids, layer.top_k, as_id);
       scatter(layer.expert_weights, layer.top_k, as_float);
@@ -301,10 +341,8 @@ class ReferenceExecutor final : public Executor {
 std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) {
   try {
     return std::make_unique<ReferenceExecutor>(inputs);
-  } catch (const c10::OutOfMemoryError& error) {
-    throw Error(ErrorKind::kOutOfMemory,
-                "the reference path on " + inputs.options.device.name() +
-                    " ran out of memory; lower max_context or use a smaller model");
+  } catch (const c10::Error& error) {
+    throw_as_ours(error, "loading on " + inputs.options.device.name());
   }
 }
 

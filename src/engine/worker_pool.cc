@@ -8,7 +8,7 @@ namespace vitrine::engine {
 
 namespace {
 
-constexpr int kPieceBits = 20;
+constexpr int kPieceBits = 24;
 constexpr uint64_t kPieceMask = (uint64_t{1} << kPieceBits) - 1;
 // About 100 microseconds: longer than the gap between two steps, shorter than anyone notices.
 constexpr int kSpins = 2000;

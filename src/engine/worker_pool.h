@@ -25,7 +25,7 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Runs all pieces (fewer than 2^20) and returns when the last is done. Called from one thread.
+  /// Runs all pieces (fewer than 2^24 - 256) and returns when the last is done. Called from one thread.
   void run(PieceWork& work, int64_t pieces);
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -34,7 +34,7 @@ class WorkerPool {
   bool take_pieces();  // false where there was none to take
 
   // One word, so that a claim and what it belongs to are seen together:
-  // generation (24 bits) | number of pieces (20) | next piece (20).
+  // generation (16 bits) | number of pieces (24) | next piece (24).
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<int64_t> completed_{0};
   alignas(64) std::atomic<uint32_t> wake_{0};

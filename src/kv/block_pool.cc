@@ -84,12 +84,18 @@ SequenceBlocks& BlockPool::find(uint64_t sequence) {
   return const_cast<SequenceBlocks&>(std::as_const(*this).get(sequence));
 }
 
-int64_t BlockPool::blocks_needed(uint64_t sequence, int64_t count) const {
+int64_t BlockPool::blocks_needed(uint64_t sequence, int64_t count, int32_t sharers) const {
   const SequenceBlocks& blocks = get(sequence);
   int64_t needed = blocks_for(blocks.length + count) - static_cast<int64_t>(blocks.blocks.size());
   const bool partial = blocks.length % block_size_ != 0;
-  if (count > 0 && partial && references(blocks.blocks.back()) > 1) ++needed;
+  if (count > 0 && partial && references(blocks.blocks.back()) - sharers > 1) ++needed;
   return needed;
+}
+
+bool BlockPool::share_last_block(uint64_t one, uint64_t other) const {
+  const SequenceBlocks &a = get(one), &b = get(other);
+  return a.length % block_size_ != 0 && b.length % block_size_ != 0 &&
+         a.blocks.back() == b.blocks.back();
 }
 
 void BlockPool::prepare(uint64_t sequence, int64_t count) {

@@ -34,8 +34,11 @@ class BlockPool {
   /// Throws kInvalidArgument for an unknown sequence.
   const SequenceBlocks& get(uint64_t sequence) const;
 
-  /// New blocks that appending `count` tokens takes from the pool.
-  int64_t blocks_needed(uint64_t sequence, int64_t count) const;
+  /// New blocks that appending `count` tokens takes from the pool, once `sharers` of those that
+  /// share its last block have made their own copies.
+  int64_t blocks_needed(uint64_t sequence, int64_t count, int32_t sharers = 0) const;
+  /// True where both end in the same block, partly filled.
+  bool share_last_block(uint64_t one, uint64_t other) const;
   /// Makes room; a shared last block is copied before it is written. The caller has checked that
   /// enough blocks are free. Does not change the length.
   void prepare(uint64_t sequence, int64_t count);

@@ -183,6 +183,11 @@ class DecoderBuilder {
 }  // namespace
 
 ops::Graph build_decoder(const ModelConfig& config, const DecoderTraits& traits) {
+  if (config.mlp_bias) {
+    throw Error(ErrorKind::kUnsupported,
+                "config.json: field 'mlp_bias' is true, and this version has no biases in "
+                "feed-forward blocks; expected false");
+  }
   return DecoderBuilder(config, traits).build();
 }
 

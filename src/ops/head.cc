@@ -98,13 +98,15 @@ void reference(ReferenceStep& step, const OpNode& node) {
   const double multiplier = node.attribute("multiplier", 1.0);
   if (multiplier != 1.0) logits = logits.mul(multiplier);
   step.logits = logits;
-  at::Tensor best = at::argmax(logits, -1);
+  auto [largest, best] = at::max(logits, -1);
+  // A NaN is the largest of its row, and no token.
+  best = best.masked_fill(largest.ne(largest), -1);
   step.chosen_ids = at::where(step.row_targets.lt(0), best, step.row_targets);
   if (!step.statistics) return;
   at::Tensor log_sum_exp = at::logsumexp(logits, {-1}, /*keepdim=*/true);
   at::Tensor log_probs = logits.sub(log_sum_exp);
   at::Tensor entropy = log_probs.exp().mul(log_probs).sum(-1, true).neg();
-  at::Tensor chosen = at::gather(logits, 1, step.chosen_ids.unsqueeze(1));
+  at::Tensor chosen = at::gather(logits, 1, step.chosen_ids.clamp_min(0).unsqueeze(1));
   step.row_floats = at::cat({chosen, log_sum_exp, entropy}, 1);
   const int64_t count = std::min<int64_t>(kAuditTopTokens, step.graph->vocab_size);
   std::tie(step.top_logits, step.top_ids) = at::topk(logits, count, -1);

@@ -222,12 +222,8 @@ std::unique_ptr<SamplerStage> make_min_p_stage(float p) {
   return std::make_unique<MinPStage>(p);
 }
 
-std::unique_ptr<SamplerStage> make_draw_stage() {
-  return std::make_unique<DrawStage>();
-}
+std::unique_ptr<SamplerStage> make_draw_stage() { return std::make_unique<DrawStage>(); }
 
-std::unique_ptr<SamplerStage> make_greedy_stage() {
-  return std::make_unique<GreedyStage>();
-}
+std::unique_ptr<SamplerStage> make_greedy_stage() { return std::make_unique<GreedyStage>(); }
 
 }  // namespace vitrine

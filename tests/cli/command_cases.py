@@ -45,7 +45,8 @@ class Score(CliTest):
         self.assertTrue(all(map(math.isfinite, out["logits_last"])))
 
     def test_context_too_short_for_24(self):
-        limit = json.loads((pathlib.Path(SMALL) / "config.json").read_text())["max_position_embeddings"]
+        config = json.loads((pathlib.Path(SMALL) / "config.json").read_text())
+        limit = config["max_position_embeddings"]
         path = self.write_ids([1] * (limit - 4))
         result = self.succeed("score", SMALL, "--tokens", path, "--out", "out.json")
         self.assert_one_line(result.stderr, str(limit))
@@ -60,17 +61,20 @@ class Score(CliTest):
                             ("[1.5]", ["1.5"]), ("[1, null]", ["element 1 is null"]),
                             ('["a"]', ["element 0"]), ("[18446744073709551615]", ["element 0"]),
                             ("[4294967297]", ["element 0"]), ("[[1]]", ["element 0"]),
-                            ("[1, 2", ["JSON"]), ("", ["JSON"]), ("{}", ["array"]), ("7", ["array"]),
+                            ("[1, 2", ["JSON"]), ("", ["JSON"]), ("{}", ["array"]),
+                            ("7", ["array"]),
                             ("[]", ["at least one"])):
             with self.subTest(ids=text):
                 path = self.write_ids(text)
-                self.fail_with(2, ["ids.json", *words], "score", SMALL, "--tokens", path, "--out", "o")
+                self.fail_with(2, ["ids.json", *words], "score", SMALL, "--tokens", path,
+                               "--out", "o")
         self.fail_with(2, ["gone.json"], "score", SMALL, "--tokens", "gone.json", "--out", "o.json")
         self.fail_with(2, ["tokens"], "score", SMALL, "--out", "o.json")
 
     def test_unwritable_result(self):
         path = self.write_ids([1, 2])
-        self.fail_with(1, ["missing"], "score", SMALL, "--tokens", path, "--out", "missing/out.json")
+        self.fail_with(1, ["missing"], "score", SMALL, "--tokens", path,
+                       "--out", "missing/out.json")
 
     def test_full_disk(self):
         path = self.write_ids([1, 2, 3])
@@ -85,7 +89,8 @@ class Tokenize(CliTest):
         self.assertEqual(set(out), {"ids", "pieces"})
         self.assertEqual(len(out["ids"]), len(out["pieces"]))
         ids = self.write_ids(out["ids"])
-        self.assertEqual(self.succeed_json("tokenize", MODEL, "--ids", ids, "--json"), {"text": text})
+        back = self.succeed_json("tokenize", MODEL, "--ids", ids, "--json")
+        self.assertEqual(back, {"text": text})
         self.assertEqual(self.succeed("tokenize", MODEL, "--ids", ids).stdout.decode(), text + "\n")
         lines = self.succeed("tokenize", MODEL, "-p", "-", stdin=text.encode()).stdout.decode()
         self.assertEqual([int(line.split("\t")[0]) for line in lines.splitlines()], out["ids"])
@@ -162,7 +167,8 @@ class Quantize(CliTest):
         self.fail_with(2, ["quantized"], "quantize", MODEL, "again", "--scheme", "int8")
 
     def test_full_disk(self):
-        self.fail_with(1, [], "quantize", SMALL, "out", "--scheme", "int8", **file_size_limit(10000))
+        self.fail_with(1, [], "quantize", SMALL, "out", "--scheme", "int8",
+                       **file_size_limit(10000))
 
 
 class BenchAudit(CliTest):

@@ -61,7 +61,8 @@ class Generate(CliTest):
                                 "--ignore-end-of-text", "--json")
         ids = self.succeed_json("tokenize", MODEL, "-p", PROMPT, "--json")["ids"]
         self.succeed("score", MODEL, "--tokens", self.write_ids(ids), "--out", "score.json")
-        self.assertEqual(out["tokens"], json.loads((self.folder / "score.json").read_text())["greedy"])
+        scored = json.loads((self.folder / "score.json").read_text())
+        self.assertEqual(out["tokens"], scored["greedy"])
         self.assertEqual(out["prompt_tokens"], len(ids))
 
     def test_log(self):
@@ -86,9 +87,10 @@ class Generate(CliTest):
         limit = self.succeed_json("inspect", MODEL, "--json")["max_position_embeddings"]
         words = " the" * (2 * limit)
         ids = self.succeed_json("tokenize", MODEL, "-p", "-", "--json", stdin=words.encode())["ids"]
-        self.fail_with(2, ["prompt", str(len(ids)), str(limit)], "generate", MODEL, "-p", "-", "-n", 4,
-                       stdin=words.encode())
-        fitting = self.succeed_json("tokenize", MODEL, "--ids", self.write_ids(ids[:limit - 3]), "--json")
+        self.fail_with(2, ["prompt", str(len(ids)), str(limit)], "generate", MODEL, "-p", "-",
+                       "-n", 4, stdin=words.encode())
+        path = self.write_ids(ids[:limit - 3])
+        fitting = self.succeed_json("tokenize", MODEL, "--ids", path, "--json")
         out = self.succeed_json("generate", MODEL, "-p", "-", "-n", 50, "--json",
                                 "--ignore-end-of-text", stdin=fitting["text"].encode())
         self.assertEqual(out["reason"], "context full")
@@ -98,9 +100,13 @@ class Generate(CliTest):
         for option, value, word in (
                 ("--temperature", "-1", "temperature"), ("--temperature", "nan", "temperature"),
                 ("--top-k", "-3", "top_k"), ("--top-p", "0", "top_p"), ("--top-p", "1.5", "top_p"),
-                ("--top-p", "-0.5", "top_p"), ("--min-p", "-0.1", "min_p"), ("--min-p", "2", "min_p"),
-                ("-n", "0", "-n"), ("-n", "-5", "-n"), ("-n", "many", "-n"), ("-n", "99999999999", "-n"),
-                ("--threads", "0", "--threads"), ("--seed", "-1", "--seed"), ("--seed", "x", "--seed"),
+                ("--top-p", "-0.5", "top_p"), ("--min-p", "-0.1", "min_p"),
+                ("--min-p", "2", "min_p"),
+                ("-n", "0", "-n"), ("-n", "-5", "-n"), ("-n", "many", "-n"),
+                ("-n", "99999999999", "-n"),
+                ("--threads", "0", "--threads"), ("--seed", "-1", "--seed"),
+                ("--seed", "x", "--seed"),
+                ("--seed", str(2**64), "--seed"),
                 ("--device", "abacus", "abacus"), ("--device", "cuda:x", "cuda:x"),
                 ("--kernels", "warp", "warp"), ("--audit-mode", "loud", "loud"),
                 ("--audit-level", "most", "most"), ("--frobnicate", "1", "frobnicate")):
@@ -113,7 +119,8 @@ class Generate(CliTest):
         self.fail_with(2, ["log", ".json"], *generate, "--audit", "log")
         # Told before the model is looked at.
         self.fail_with(2, ["log.xml"], "generate", "/nonexistent", "-p", "x", "--audit", "log.xml")
-        self.fail_with(2, ["--audit-mode none"], *generate, "--audit", "l.json", "--audit-mode", "none")
+        self.fail_with(2, ["--audit-mode none"], *generate, "--audit", "log.json",
+                       "--audit-mode", "none")
         self.fail_with(1, ["missing/log.json"], *generate, "--audit", "missing/log.json")
         (self.folder / "folder.json").mkdir()
         self.fail_with(1, ["folder.json"], *generate, "--audit", "folder.json")
@@ -204,7 +211,8 @@ class Generate(CliTest):
 
     def interrupt(self, *more, sent=signal.SIGINT):
         process = subprocess.Popen(
-            [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text", *more],
+            [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
+             *more],
             cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdout.read(1)
         process.send_signal(sent)

@@ -16,7 +16,7 @@ EngineOptions options_of(KernelPath path, AuditMode mode, AuditLevel level) {
   return options;
 }
 
-struct Run {
+struct Passes {
   VectorSink sink;
   Rows rows;
   std::vector<int32_t> tokens;
@@ -25,7 +25,7 @@ struct Run {
 };
 
 // Two sequences: prefills of different lengths, a scored chunk, then decoding.
-void run(Engine& engine, Run& result) {
+void run_passes(Engine& engine, Passes& result) {
   engine.set_audit_sink(&result.sink);
   const int vocab = engine.summary().vocab_size;
   const std::vector<int32_t> one = prompt_ids(21, vocab, 1), two = prompt_ids(6, vocab, 2);
@@ -60,9 +60,9 @@ void run(Engine& engine, Run& result) {
 class Audit : public ::testing::TestWithParam<ModelVariant> {
  protected:
   Audit() : folder_(GetParam()) {}
-  void run(KernelPath path, AuditMode mode, AuditLevel level, Run& result) {
+  void load_and_run(KernelPath path, AuditMode mode, AuditLevel level, Passes& result) {
     auto engine = Engine::load(folder_.path(), options_of(path, mode, level));
-    testing::run(*engine, result);
+    run_passes(*engine, result);
   }
   VariantFolder folder_;
 };
@@ -70,9 +70,9 @@ class Audit : public ::testing::TestWithParam<ModelVariant> {
 TEST_P(Audit, NaiveTellsWhatDeferredTells) {
   for (KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {
     for (AuditLevel level : {AuditLevel::kStandard, AuditLevel::kFull}) {
-      Run deferred, naive;
-      run(path, AuditMode::kDeferred, level, deferred);
-      run(path, AuditMode::kNaive, level, naive);
+      Passes deferred, naive;
+      load_and_run(path, AuditMode::kDeferred, level, deferred);
+      load_and_run(path, AuditMode::kNaive, level, naive);
       ASSERT_EQ(deferred.sink.records().size(), deferred.passes);
       EXPECT_TRUE(deferred.sink.records() == naive.sink.records())
           << "path " << static_cast<int>(path) << ", level " << static_cast<int>(level);
@@ -84,13 +84,13 @@ TEST_P(Audit, NaiveTellsWhatDeferredTells) {
 
 TEST_P(Audit, ChangesNoBitOfTheLogits) {
   for (KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {
-    Run none;
-    run(path, AuditMode::kNone, AuditLevel::kStandard, none);
+    Passes none;
+    load_and_run(path, AuditMode::kNone, AuditLevel::kStandard, none);
     EXPECT_TRUE(none.sink.records().empty());
     EXPECT_EQ(none.readbacks, none.passes);
     for (AuditMode mode : {AuditMode::kNaive, AuditMode::kDeferred}) {
-      Run audited;
-      run(path, mode, AuditLevel::kFull, audited);
+      Passes audited;
+      load_and_run(path, mode, AuditLevel::kFull, audited);
       EXPECT_TRUE(same_bits(none.rows, audited.rows, none.rows.size()));
       EXPECT_EQ(none.tokens, audited.tokens);
     }
@@ -104,8 +104,8 @@ TEST_P(Audit, ModesCanBeSwitchedOnOneEngine) {
   size_t i = 0;
   for (AuditMode mode : {AuditMode::kNone, AuditMode::kDeferred, AuditMode::kNaive}) {
     engine->set_audit_mode(mode);
-    Run result;
-    testing::run(*engine, result);
+    Passes result;
+    run_passes(*engine, result);
     EXPECT_EQ(result.sink.records().empty(), mode == AuditMode::kNone);
     if (mode != AuditMode::kNone) records[i++] = result.sink.records();
     EXPECT_EQ(result.readbacks == result.passes, mode != AuditMode::kNaive);
@@ -181,8 +181,8 @@ void check_prediction(const TokenRecord& record, std::span<const float> logits) 
 
 TEST_P(Audit, PredictionsAgreeWithTheLogits) {
   for (KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {
-    Run result;
-    run(path, AuditMode::kDeferred, AuditLevel::kStandard, result);
+    Passes result;
+    load_and_run(path, AuditMode::kDeferred, AuditLevel::kStandard, result);
     const std::vector<TokenRecord> records = result.sink.take();
     ASSERT_EQ(records.size(), 17u + 6u + 4u + 6u);
     const uint64_t sequence = records[0].sequence;
@@ -212,8 +212,8 @@ TEST_P(Audit, RoutesFollowFromTheRouterProbabilities) {
   const ModelSummary& summary = engine->summary();
   const std::string& name = GetParam().name;
   const bool normalized = name == "mixtral" || name == "qwen3_moe" || name == "granitemoe";
-  Run result;
-  testing::run(*engine, result);
+  Passes result;
+  run_passes(*engine, result);
   int sparse = 0, dense = 0;
   for (const TokenRecord& record : result.sink.take()) {
     ASSERT_EQ(record.layers.size(), static_cast<size_t>(summary.num_layers));
@@ -240,10 +240,14 @@ TEST_P(Audit, RoutesFollowFromTheRouterProbabilities) {
         const RouteRecord& route = layer.routes[slot];
         EXPECT_EQ(route.expert, order[slot].second);
         EXPECT_NEAR(route.weight, -order[slot].first / (normalized ? chosen : 1.0), 1e-5);
-        if (slot > 0) EXPECT_LE(route.weight, layer.routes[slot - 1].weight);
+        if (slot > 0) {
+          EXPECT_LE(route.weight, layer.routes[slot - 1].weight);
+        }
         weights += route.weight;
       }
-      if (normalized) EXPECT_NEAR(weights, 1.0, 1e-6);
+      if (normalized) {
+        EXPECT_NEAR(weights, 1.0, 1e-6);
+      }
     }
   }
   EXPECT_EQ(sparse > 0, summary.num_experts > 0);
@@ -254,9 +258,9 @@ TEST_P(Audit, RoutesFollowFromTheRouterProbabilities) {
 // activations that could tip a route).
 TEST_P(Audit, AgreesWithTheReferencePath) {
   if (!GetParam().scheme.empty()) GTEST_SKIP() << "float weights only";
-  Run fused, reference;
-  run(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kFull, fused);
-  run(KernelPath::kReference, AuditMode::kDeferred, AuditLevel::kFull, reference);
+  Passes fused, reference;
+  load_and_run(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kFull, fused);
+  load_and_run(KernelPath::kReference, AuditMode::kDeferred, AuditLevel::kFull, reference);
   const std::vector<TokenRecord> a = fused.sink.take(), b = reference.sink.take();
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {

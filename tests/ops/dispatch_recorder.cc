@@ -10,15 +10,17 @@ thread_local DispatchRecorder* recorder = nullptr;
 
 struct CallContext : at::ObserverContext {
   int op = -1;
+  bool from_device = false;  // the inputs can be read at the start only
+  bool from_host = false;
 };
 
-template <typename Visit>
-void for_each_tensor(c10::ArrayRef<const c10::IValue> values, Visit visit) {
+template <typename Values, typename Visit>
+void for_each_tensor(const Values& values, Visit visit) {
   for (const c10::IValue& value : values) {
     if (value.isTensor()) {
       if (value.toTensor().defined()) visit(value.toTensor());
     } else if (value.isTensorList()) {
-      for (const at::Tensor tensor : value.toTensorList()) visit(tensor);
+      for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
     }
   }
 }
@@ -55,23 +57,23 @@ std::unique_ptr<at::ObserverContext> DispatchRecorder::on_start(
   if (op.name.starts_with("aten::")) op.name = op.name.substr(6);
   op.caller = recorder->current_;
   context->op = static_cast<int>(recorder->ops_.size());
+  for_each_tensor(function.inputs(), [&](const at::Tensor& tensor) {
+    (tensor.is_cpu() ? context->from_host : context->from_device) = true;
+  });
   recorder->ops_.push_back(std::move(op));
   recorder->current_ = context->op;
   return context;
 }
 
 void DispatchRecorder::on_end(const at::RecordFunction& function, at::ObserverContext* context) {
-  DispatchedOp& op = recorder->ops_[static_cast<size_t>(static_cast<CallContext*>(context)->op)];
+  const CallContext& call = *static_cast<CallContext*>(context);
+  DispatchedOp& op = recorder->ops_[static_cast<size_t>(call.op)];
   recorder->current_ = op.caller;
-  bool from_device = false, from_host = false;
-  for_each_tensor(function.inputs(), [&](const at::Tensor& tensor) {
-    (tensor.is_cpu() ? from_host : from_device) = true;
-  });
   for_each_tensor(function.outputs(), [&](const at::Tensor& tensor) {
     op.float64 |= tensor.scalar_type() == at::kDouble &&
                   !tensor.unsafeGetTensorImpl()->is_wrapped_number();
-    op.to_host |= from_device && tensor.is_cpu();
-    op.to_device |= from_host && !from_device && !tensor.is_cpu();
+    op.to_host |= call.from_device && tensor.is_cpu();
+    op.to_device |= call.from_host && !call.from_device && !tensor.is_cpu();
   });
 }
 

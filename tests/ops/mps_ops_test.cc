@@ -9,10 +9,12 @@
 #include "tests/support/test_data.h"
 #include "vitrine/compress.h"
 
-namespace vitrine {
 namespace {
 
-using namespace testing_support;
+namespace ops = vitrine::ops;
+using vitrine::AuditLevel;
+using vitrine::AuditMode;
+using namespace vitrine::testing_support;
 
 const std::set<std::string> kNothing;
 
@@ -36,11 +38,11 @@ TEST_P(MpsOps, RunTheModel) { expect_runs_on_mps(test_data("oracles/" + GetParam
 TEST_P(MpsOps, RunTheQuantizedModel) {
   vitrine::testing::TemporaryFolder folder;
   for (const char* scheme : {"int4", "int8"}) {
-    QuantizeOptions options;
+    vitrine::QuantizeOptions options;
     options.scheme = scheme;
     options.group_size = 32;
-    const QuantizeReport report =
-        quantize_checkpoint(test_data("oracles/" + GetParam()), folder / scheme, options);
+    const vitrine::QuantizeReport report = vitrine::quantize_checkpoint(
+        test_data("oracles/" + GetParam()), folder / scheme, options);
     ASSERT_FALSE(report.quantized.empty());
     expect_runs_on_mps(folder / scheme);
   }
@@ -97,4 +99,3 @@ TEST(MpsPlanted, ADoubleThatIsOnlyAScalarIsNot) {
 }
 
 }  // namespace
-}  // namespace vitrine

@@ -10,10 +10,12 @@
 #include "tests/ops/reference_runs.h"
 #include "tests/support/test_data.h"
 
-namespace vitrine {
 namespace {
 
-using namespace testing_support;
+namespace ops = vitrine::ops;
+using vitrine::AuditLevel;
+using vitrine::AuditMode;
+using namespace vitrine::testing_support;
 
 std::string oracle(const std::string& name) { return test_data("oracles/" + name); }
 
@@ -137,4 +139,3 @@ TEST(PlantedOp, ThatIsHarmlessIsNot) {
 }
 
 }  // namespace
-}  // namespace vitrine

@@ -1,4 +1,4 @@
-"""Compares the sampler's surviving sets with transformers' logits processors, its Philox with numpy's.
+"""Compares the sampler's surviving sets with transformers', and its Philox with numpy's.
 
 usage: oracle_test.py SAMPLE_LINES
 """
@@ -60,7 +60,7 @@ def random_stages(generator):
 
 
 def expected_set(scores, stages):
-    """transformers' survivors; where it keeps or drops one of several equal scores, the lower ids."""
+    """transformers' survivors; of equal scores that it keeps or drops at random, the lower ids."""
     borderline = False
     for name, value in stages:
         before = scores

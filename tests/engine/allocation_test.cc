@@ -1,0 +1,200 @@
+// A step allocates nothing. The allocator of this whole process is counted, on every thread.
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+
+#include "tests/engine/engine_fixture.h"
+#include "vitrine/audit.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#define VITRINE_COUNTS_ALLOCATIONS 0
+#else
+#define VITRINE_COUNTS_ALLOCATIONS 1
+#endif
+
+namespace {
+std::atomic<bool> counting{false};
+std::atomic<int64_t> allocations{0};
+
+[[maybe_unused]] void count_one() {
+  if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
+}
+}  // namespace
+
+#if VITRINE_COUNTS_ALLOCATIONS
+// Stands before the C library's for this program and its libraries; operator new comes here too.
+extern "C" {
+void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t count, size_t size);
+void* __libc_realloc(void* memory, size_t size);
+void* __libc_memalign(size_t alignment, size_t size);
+
+__attribute__((visibility("default"))) void* malloc(size_t size) {
+  count_one();
+  return __libc_malloc(size);
+}
+__attribute__((visibility("default"))) void* calloc(size_t count, size_t size) {
+  count_one();
+  return __libc_calloc(count, size);
+}
+__attribute__((visibility("default"))) void* realloc(void* memory, size_t size) {
+  count_one();
+  return __libc_realloc(memory, size);
+}
+__attribute__((visibility("default"))) void* memalign(size_t alignment, size_t size) {
+  count_one();
+  return __libc_memalign(alignment, size);
+}
+__attribute__((visibility("default"))) void* aligned_alloc(size_t alignment, size_t size) {
+  count_one();
+  return __libc_memalign(alignment, size);
+}
+__attribute__((visibility("default"))) int posix_memalign(void** memory, size_t alignment,
+                                                          size_t size) {
+  count_one();
+  *memory = __libc_memalign(alignment, size);
+  return *memory == nullptr ? ENOMEM : 0;
+}
+}
+#endif
+
+namespace vitrine::testing {
+namespace {
+
+/// Allocations made while `action` runs.
+template <typename Action>
+int64_t allocations_in(Action action) {
+  allocations.store(0);
+  counting.store(true);
+  action();
+  counting.store(false);
+  return allocations.load();
+}
+
+class Allocation : public ::testing::TestWithParam<ModelVariant> {
+ protected:
+  void SetUp() override {
+    if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  }
+};
+
+void expect_none(Engine& engine, std::span<const StepInput> inputs, const char* what) {
+  EXPECT_EQ(allocations_in([&] { engine.step(inputs); }), 0) << what;
+}
+
+TEST_P(Allocation, AStepAllocatesNothing) {
+  const VariantFolder folder(GetParam());
+  EngineOptions options = test_options(2, 16);
+  options.audit_mode = AuditMode::kDeferred;
+  options.audit_level = AuditLevel::kFull;
+  options.keep_logits = false;
+  auto engine = Engine::load(folder.path(), options);
+  SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kOverwrite);
+  engine->set_audit_sink(&ring);
+
+  const int vocab = engine->summary().vocab_size;
+  const std::vector<int32_t> ids = prompt_ids(100, vocab);
+  SamplerPipeline sampler = SamplerPipeline::from_options(
+      {.temperature = 0.8f, .top_k = 50, .top_p = 0.95f, .min_p = 0.01f});
+  SamplerPipeline greedy = SamplerPipeline::from_options({.temperature = 0});
+  StepInput inputs[5];
+  for (size_t i = 0; i < 5; ++i) {
+    inputs[i].sequence = engine->create_sequence();
+    inputs[i].tokens = std::span(ids).first(3 + i);
+    inputs[i].sampler = i == 0 ? nullptr : i == 1 ? &greedy : &sampler;
+    inputs[i].seed = i;
+  }
+  engine->step(inputs);  // the sampler's buffers, once
+
+  inputs[0].tokens = std::span(ids).first(60);
+  inputs[0].rows = StepInput::Rows::kAll;
+  expect_none(*engine, std::span(inputs).first(1), "a prefill of one, every row");
+  inputs[0].tokens = inputs[4].tokens = std::span(ids).subspan(60, 23);
+  inputs[0].rows = StepInput::Rows::kNone;
+  expect_none(*engine, inputs, "a ragged batch, greedy and sampled");
+  inputs[2].tokens = std::span(ids).first(40);
+  expect_none(*engine, std::span(inputs).subspan(2, 1), "a prefill of one, sampled");
+  for (size_t i = 0; i < 5; ++i) {
+    inputs[i].tokens = std::span(ids).subspan(20 + i, 1);
+    inputs[i].rows = StepInput::Rows::kLast;
+  }
+  for (int i = 0; i < 40; ++i) expect_none(*engine, inputs, "decoding five, across block borders");
+  for (int i = 0; i < 20; ++i) expect_none(*engine, std::span(inputs).first(1), "decoding, greedy");
+  for (int i = 0; i < 20; ++i) {
+    expect_none(*engine, std::span(inputs).subspan(3, 1), "decoding, sampled");
+  }
+  EXPECT_GT(ring.drain_records().size(), 100u);
+
+  // A shared block is copied within a step.
+  const int64_t border = engine->length(inputs[1].sequence) / 16 * 16;
+  engine->truncate(inputs[1].sequence, border);
+  const SequenceId fork = engine->fork(inputs[1].sequence);
+  engine->truncate(fork, border - 3);
+  StepInput copying = inputs[1];
+  copying.sequence = fork;
+  expect_none(*engine, {&copying, 1}, "copy on write");
+
+  engine->set_audit_mode(AuditMode::kNone);
+  expect_none(*engine, inputs, "audit off");
+  engine->set_audit_mode(AuditMode::kNaive);
+  engine->step(inputs);
+  expect_none(*engine, inputs, "naive audit, after its first pass");
+}
+
+TEST_P(Allocation, KeptLogitsAreNotCopied) {
+  const VariantFolder folder(GetParam());
+  auto engine = Engine::load(folder.path(), test_options(2, 16));
+  const std::vector<int32_t> ids = prompt_ids(50, engine->summary().vocab_size);
+  StepInput input;
+  input.sequence = engine->create_sequence();
+  input.tokens = ids;
+  input.rows = StepInput::Rows::kAll;
+  engine->step({&input, 1});
+  expect_none(*engine, {&input, 1}, "every row kept");
+}
+
+// The counter counts: a stage that allocates is seen, and so is every way to allocate.
+TEST_P(Allocation, APlantedViolationIsSeen) {
+  class Allocator : public SamplerStage {
+   public:
+    std::string_view name() const override { return "allocator"; }
+    uint32_t stage_id() const override { return kFirstHostStageId; }
+    void apply(Candidates& candidates, const SampleContext&) override {
+      const std::vector<float> copy(candidates.logits.begin(), candidates.logits.end());
+      candidates.selected = copy[0] > copy[1] ? 0 : 1;
+    }
+  };
+  const VariantFolder folder(GetParam());
+  auto engine = Engine::load(folder.path(), test_options(2, 16));
+  SamplerPipeline pipeline;
+  pipeline.add(std::make_unique<Allocator>());
+  const std::vector<int32_t> ids = prompt_ids(4, engine->summary().vocab_size);
+  StepInput input;
+  input.sequence = engine->create_sequence();
+  input.tokens = ids;
+  input.sampler = &pipeline;
+  engine->step({&input, 1});
+  EXPECT_GT(allocations_in([&] { engine->step({&input, 1}); }), 0);
+
+  // Through volatile pointers: the compiler may otherwise leave a pair of them out.
+  void* volatile memory = nullptr;
+  EXPECT_EQ(allocations_in([&] { memory = std::malloc(10); }), 1);
+  std::free(memory);
+  EXPECT_EQ(allocations_in([&] { memory = std::aligned_alloc(64, 64); }), 1);
+  std::free(memory);
+  EXPECT_EQ(allocations_in([&] { memory = ::operator new(10); }), 1);
+  ::operator delete(memory);
+  EXPECT_EQ(allocations_in([] {}), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Allocation,
+                         ::testing::Values(ModelVariant{"qwen3_moe", "int4", 32},
+                                           ModelVariant{"qwen3_moe_sparse2", "", 0},
+                                           ModelVariant{"qwen2_moe", "int8", 64},
+                                           ModelVariant{"olmoe", "", 0},
+                                           ModelVariant{"llama", "int4", 64},
+                                           ModelVariant{"shipped", "", 0}),
+                         variant_name);
+
+}  // namespace
+}  // namespace vitrine::testing

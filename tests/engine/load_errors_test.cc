@@ -1,0 +1,177 @@
+// Models and options that Engine::load refuses, each with one line that says what to do.
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/engine_fixture.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A copy of an oracle whose config and tensors can be edited.
+class EditedModel {
+ public:
+  using Edit = std::function<void(nlohmann::json&)>;
+  struct Tensor {
+    DType dtype;
+    std::vector<int64_t> shape;
+    std::vector<std::byte> bytes;
+  };
+  using Tensors = std::map<std::string, Tensor>;
+
+  explicit EditedModel(const std::string& oracle, const Edit& edit_config = {},
+                       const std::function<void(Tensors&)>& edit_tensors = {}) {
+    const Checkpoint source = Checkpoint::open(oracle_folder(oracle));
+    nlohmann::json config = nlohmann::json::parse(source.config_json());
+    if (edit_config) edit_config(config);
+    write_bytes(folder_ / "config.json", config.dump());
+    Tensors tensors;
+    for (const TensorInfo& info : source.tensors()) {
+      Tensor tensor{info.dtype, info.shape, std::vector<std::byte>(info.num_bytes)};
+      source.read(info, tensor.bytes);
+      tensors[info.name] = std::move(tensor);
+    }
+    if (edit_tensors) edit_tensors(tensors);
+    SafetensorsWriter writer(folder_ / "model.safetensors");
+    for (const auto& [name, tensor] : tensors) writer.declare(name, tensor.dtype, tensor.shape);
+    writer.begin();
+    for (const auto& [name, tensor] : tensors) writer.write(name, tensor.bytes);
+    writer.finish();
+  }
+  std::string path() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+class LoadErrors : public ::testing::TestWithParam<KernelPath> {
+ protected:
+  EngineOptions options() {
+    EngineOptions options = test_options();
+    options.kernels = GetParam();
+    options.kernels_given = true;
+    return options;
+  }
+  void expect_refused(const EditedModel& model, ErrorKind kind,
+                      std::initializer_list<std::string_view> words) {
+    const Error error = error_of([&] { Engine::load(model.path(), options()); });
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    EXPECT_TRUE(is_one_line_with(error, words)) << error.what();
+    EXPECT_TRUE(is_one_line_with(error, {model.path()})) << error.what();
+  }
+};
+
+// The copy itself is good, so what follows fails for its edits alone.
+TEST_P(LoadErrors, AnUneditedCopyLoads) {
+  const EditedModel model("qwen3_moe");
+  EXPECT_EQ(Engine::load(model.path(), options())->summary().num_experts, 8);
+}
+
+TEST_P(LoadErrors, MissingTensors) {
+  for (const char* name :
+       {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
+        "model.layers.1.self_attn.q_proj.weight", "model.layers.2.self_attn.k_norm.weight",
+        "model.layers.1.mlp.gate.weight", "model.layers.2.mlp.experts.7.down_proj.weight"}) {
+    const EditedModel model("qwen3_moe", {},
+                            [&](EditedModel::Tensors& tensors) { ASSERT_EQ(tensors.erase(name), 1u); });
+    expect_refused(model, ErrorKind::kBadFile, {name});
+  }
+  const EditedModel biases("qwen2_moe", {}, [](EditedModel::Tensors& tensors) {
+    ASSERT_EQ(tensors.erase("model.layers.0.self_attn.v_proj.bias"), 1u);
+  });
+  expect_refused(biases, ErrorKind::kBadFile, {"model.layers.0.self_attn.v_proj.bias"});
+}
+
+TEST_P(LoadErrors, ShapesThatContradictTheConfig) {
+  const EditedModel hidden("llama", [](nlohmann::json& config) { config["hidden_size"] = 128; });
+  expect_refused(hidden, ErrorKind::kBadFile, {"64", "128"});
+  const EditedModel head("llama", [](nlohmann::json& config) { config["head_dim"] = 32; });
+  expect_refused(head, ErrorKind::kBadFile, {"q_proj"});
+  const EditedModel experts("qwen3_moe", [](nlohmann::json& config) {
+    config.erase("num_experts");
+    config["num_local_experts"] = 9;
+  });
+  expect_refused(experts, ErrorKind::kBadFile, {"model.layers.0.mlp"});
+  const EditedModel layers("qwen3",
+                           [](nlohmann::json& config) { config["num_hidden_layers"] = 4; });
+  expect_refused(layers, ErrorKind::kBadFile, {"model.layers.3."});
+}
+
+TEST_P(LoadErrors, VocabularyThatDisagreesWithTheEmbedding) {
+  for (int size : {255, 257}) {
+    const EditedModel model("qwen3_moe",
+                            [&](nlohmann::json& config) { config["vocab_size"] = size; });
+    expect_refused(model, ErrorKind::kBadFile,
+                   {"model.embed_tokens.weight", "256", std::to_string(size)});
+  }
+}
+
+TEST_P(LoadErrors, UnknownArchitecture) {
+  const EditedModel model("llama", [](nlohmann::json& config) { config["model_type"] = "mamba2"; });
+  expect_refused(model, ErrorKind::kUnsupported, {"config.json", "model_type", "mamba2", "llama"});
+}
+
+TEST_P(LoadErrors, MissingFolder) {
+  const Error error = error_of([&] { Engine::load("/nonexistent/model", options()); });
+  EXPECT_TRUE(error.is_user_error() || error.kind() == ErrorKind::kIo);
+  EXPECT_TRUE(is_one_line_with(error, {"/nonexistent/model"})) << error.what();
+}
+
+// A NaN in a weight is found before it becomes a token.
+TEST_P(LoadErrors, NanWeights) {
+  for (const char* name : {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
+                           "model.layers.1.self_attn.q_proj.weight",
+                           "model.layers.1.mlp.gate.weight",
+                           "model.layers.2.mlp.experts.3.down_proj.weight"}) {
+    const EditedModel model("qwen3_moe", {}, [&](EditedModel::Tensors& tensors) {
+      EditedModel::Tensor& tensor = tensors.at(name);
+      ASSERT_EQ(tensor.dtype, DType::kBF16);
+      for (size_t i = 0; i < tensor.bytes.size(); i += 2) {
+        tensor.bytes[i] = std::byte{0xc0};
+        tensor.bytes[i + 1] = std::byte{0x7f};  // NaN in bfloat16
+      }
+    });
+    const std::vector<int32_t> ids = prompt_ids(20, 256);
+    const Error error = error_of([&] {
+      auto engine = Engine::load(model.path(), options());
+      GenerateOptions generate_options;
+      generate_options.max_new_tokens = 3;
+      generate_options.sampler.temperature = 0;
+      generate(*engine, ids, generate_options);
+    });
+    EXPECT_TRUE(is_one_line_with(error, {"not numbers"}) || is_one_line_with(error, {"NaN"}))
+        << name << ": " << error.what();
+  }
+}
+
+TEST_P(LoadErrors, OptionsOutOfRange) {
+  const std::string path = oracle_folder("llama");
+  auto refuse = [&](auto change, std::initializer_list<std::string_view> words) {
+    EngineOptions bad = options();
+    change(bad);
+    const Error error = error_of([&] { Engine::load(path, bad); });
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_TRUE(is_one_line_with(error, words)) << error.what();
+  };
+  refuse([](EngineOptions& o) { o.max_context = 257; }, {"max_context", "257", "256"});
+  refuse([](EngineOptions& o) { o.max_context = -1; }, {"max_context"});
+  refuse([](EngineOptions& o) { o.max_sequences = 0; }, {"max_sequences"});
+  refuse([](EngineOptions& o) { o.max_step_tokens = 0; }, {"max_step_tokens"});
+  refuse([](EngineOptions& o) { o.max_logit_rows = -2; }, {"max_logit_rows"});
+  refuse([](EngineOptions& o) { o.kv_block_size = 24; }, {"kv_block_size", "16"});
+  refuse([](EngineOptions& o) { o.kv_block_size = 0; }, {"kv_block_size"});
+  refuse([](EngineOptions& o) { o.threads = -1; }, {"threads"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, LoadErrors,
+                         ::testing::Values(KernelPath::kFused, KernelPath::kReference),
+                         [](const auto& info) {
+                           return info.param == KernelPath::kFused ? "fused" : "reference";
+                         });
+
+}  // namespace
+}  // namespace vitrine::testing

@@ -1,0 +1,117 @@
+// The fused path against the reference: two ways through one graph, on every architecture.
+#include <cmath>
+
+#include "tests/engine/engine_fixture.h"
+
+namespace vitrine::testing {
+namespace {
+
+std::unique_ptr<Engine> load(const std::string& path, KernelPath kernels, int threads = 1) {
+  EngineOptions options = test_options(threads, 16);
+  options.kernels = kernels;
+  options.kernels_given = true;
+  return Engine::load(path, options);
+}
+
+/// |a - b| <= tolerance * (|b| + largest of the row), for every value.
+void expect_close(const Rows& expected, const Rows& found, double tolerance) {
+  ASSERT_EQ(expected.size(), found.size());
+  for (const auto& [position, row] : found) {
+    const std::vector<float>& other = expected.at(position);
+    ASSERT_EQ(row.size(), other.size());
+    double largest = 0, worst = 0;
+    for (float value : other) largest = std::max(largest, std::abs(static_cast<double>(value)));
+    for (size_t i = 0; i < row.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(row[i]));
+      worst = std::max(worst, std::abs(static_cast<double>(row[i]) - other[i]) /
+                                  (std::abs(static_cast<double>(other[i])) + largest));
+    }
+    EXPECT_LE(worst, tolerance) << "position " << position;
+  }
+}
+
+class Paths : public ::testing::TestWithParam<ModelVariant> {
+ protected:
+  Paths() : folder_(GetParam()) {}
+  // Rounding activations to int8 turns a difference in the last bit into one step of 127.
+  double tolerance() const {
+    return GetParam().scheme.empty() && GetParam().name != "shipped" ? 1e-4 : 2e-2;
+  }
+  VariantFolder folder_;
+};
+
+TEST_P(Paths, FusedAgreesWithReference) {
+  auto fused = load(folder_.path(), KernelPath::kFused, 2);
+  auto reference = load(folder_.path(), KernelPath::kReference);
+  EXPECT_EQ(fused->summary().kernels, "fused");
+  EXPECT_EQ(reference->summary().kernels, "reference");
+  EXPECT_FALSE(reference->summary().invariant);
+  EXPECT_EQ(fused->summary().num_parameters, reference->summary().num_parameters);
+  const std::vector<int32_t> ids = prompt_ids(61, fused->summary().vocab_size);
+  const Rows expected = score(*reference, ids);
+  expect_close(expected, score(*fused, ids), tolerance());
+  expect_close(expected, score(*fused, ids, 9), tolerance());
+}
+
+// Ragged batches, chunks, forks and truncation on the reference path.
+TEST_P(Paths, ReferenceHandlesRaggedBatches) {
+  auto engine = load(folder_.path(), KernelPath::kReference);
+  const int vocab = engine->summary().vocab_size;
+  const std::vector<int32_t> ids = prompt_ids(45, vocab), other = prompt_ids(30, vocab, 2);
+  const Rows expected = score(*engine, ids);
+  Rows rows;
+  const SequenceId one = engine->create_sequence(), two = engine->create_sequence();
+  size_t fed = 0, other_fed = 0;
+  for (size_t count : {3, 20, 1, 13}) {
+    StepInput inputs[2];
+    inputs[0].sequence = two;
+    inputs[0].tokens = std::span(other).subspan(other_fed, count / 2 + 1);
+    inputs[1].sequence = one;
+    inputs[1].tokens = std::span(ids).subspan(fed, count);
+    inputs[1].rows = StepInput::Rows::kAll;
+    keep_rows(engine->step(inputs), one, rows);
+    fed += count;
+    other_fed += count / 2 + 1;
+  }
+  const SequenceId copy = engine->fork(one);
+  engine->truncate(one, 30);
+  Rows ignored;
+  feed(*engine, one, other, 0, 10, 0, ignored);
+  feed(*engine, copy, ids, fed, ids.size(), 4, rows);
+  expect_close(expected, rows, tolerance());
+  engine->truncate(one, 30);
+  rows = expected;
+  feed(*engine, one, ids, 30, ids.size(), 1, rows);
+  expect_close(expected, rows, tolerance());
+}
+
+// A pass without rows still fills the cache.
+TEST_P(Paths, PassesWithoutRows) {
+  for (KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {
+    auto engine = load(folder_.path(), path);
+    const std::vector<int32_t> ids = prompt_ids(20, engine->summary().vocab_size);
+    const Rows expected = score(*engine, ids);
+    Rows rows;
+    const SequenceId sequence = engine->create_sequence();
+    feed(*engine, sequence, ids, 0, 19, 5, rows, StepInput::Rows::kNone);
+    EXPECT_TRUE(rows.empty());
+    feed(*engine, sequence, ids, 19, 20, 0, rows, StepInput::Rows::kLast);
+    expect_close({{19, expected.at(19)}}, rows, tolerance());
+  }
+}
+
+std::vector<ModelVariant> variants() {
+  std::vector<ModelVariant> all;
+  for (const std::string& name : oracle_names()) {
+    all.push_back({name, "", 0});
+    all.push_back({name, "int4", 32});
+    all.push_back({name, "int8", 64});
+  }
+  all.push_back({"shipped", "", 0});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Paths, ::testing::ValuesIn(variants()), variant_name);
+
+}  // namespace
+}  // namespace vitrine::testing

@@ -1,0 +1,251 @@
+// KV blocks: who holds which, how often each is counted, when one is copied.
+#include "kv/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace vitrine::kv {
+namespace {
+
+constexpr int64_t kBlocks = 12, kBlockSize = 16, kContext = 96;
+
+class BlockPoolTest : public ::testing::Test {
+ protected:
+  BlockPoolTest()
+      : pool_(kBlocks, kBlockSize, kContext,
+              [this](int32_t from, int32_t to) { copies_.emplace_back(from, to); }) {}
+
+  void append(uint64_t sequence, int64_t count, int32_t first = 0) {
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < count; ++i) tokens.push_back(first + static_cast<int32_t>(i));
+    const int64_t free = pool_.num_free(), needed = pool_.blocks_needed(sequence, count);
+    pool_.prepare(sequence, count);
+    EXPECT_EQ(free - pool_.num_free(), needed);
+    pool_.append(sequence, tokens.data(), count);
+  }
+  std::vector<int32_t> references(uint64_t sequence) const {
+    std::vector<int32_t> counts;
+    for (int32_t block : pool_.get(sequence).blocks) counts.push_back(pool_.references(block));
+    return counts;
+  }
+  ErrorKind error_kind(const std::function<void()>& action) const {
+    try {
+      action();
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
+      return error.kind();
+    }
+    return ErrorKind::kInternal;
+  }
+
+  std::vector<std::pair<int32_t, int32_t>> copies_;
+  BlockPool pool_;
+};
+
+TEST_F(BlockPoolTest, GrowsBlockByBlock) {
+  const uint64_t sequence = pool_.create();
+  EXPECT_EQ(pool_.num_free(), kBlocks);
+  EXPECT_EQ(pool_.blocks_needed(sequence, 0), 0);
+  EXPECT_EQ(pool_.blocks_needed(sequence, 16), 1);
+  EXPECT_EQ(pool_.blocks_needed(sequence, 17), 2);
+  append(sequence, 16);
+  EXPECT_EQ(pool_.get(sequence).blocks.size(), 1u);
+  append(sequence, 1, 16);
+  EXPECT_EQ(pool_.get(sequence).blocks.size(), 2u);
+  append(sequence, 15, 17);
+  EXPECT_EQ(pool_.blocks_needed(sequence, 1), 1);
+  EXPECT_EQ(pool_.num_free(), kBlocks - 2);
+  EXPECT_EQ(pool_.get(sequence).length, 32);
+  for (int32_t i = 0; i < 32; ++i) EXPECT_EQ(pool_.get(sequence).history[static_cast<size_t>(i)], i);
+  EXPECT_TRUE(copies_.empty());
+  pool_.release(sequence);
+  EXPECT_EQ(pool_.num_free(), kBlocks);
+}
+
+TEST_F(BlockPoolTest, PreparingTwiceTakesNothingMore) {
+  const uint64_t sequence = pool_.create();
+  pool_.prepare(sequence, 20);
+  pool_.prepare(sequence, 20);
+  EXPECT_EQ(pool_.num_free(), kBlocks - 2);
+  EXPECT_EQ(pool_.get(sequence).length, 0);
+  pool_.truncate(sequence, 0);
+  EXPECT_EQ(pool_.num_free(), kBlocks);
+}
+
+TEST_F(BlockPoolTest, ForkSharesFullBlocksAndCopiesAPartialOne) {
+  const uint64_t one = pool_.create();
+  append(one, 40);
+  const uint64_t two = pool_.fork(one);
+  EXPECT_EQ(references(one), (std::vector<int32_t>{2, 2, 1}));
+  EXPECT_EQ(references(two), (std::vector<int32_t>{2, 2, 1}));
+  ASSERT_EQ(copies_.size(), 1u);
+  EXPECT_EQ(copies_[0].first, pool_.get(one).blocks[2]);
+  EXPECT_EQ(copies_[0].second, pool_.get(two).blocks[2]);
+  EXPECT_EQ(pool_.num_free(), kBlocks - 4);
+  EXPECT_EQ(pool_.get(two).history, pool_.get(one).history);
+  EXPECT_EQ(pool_.get(two).length, 40);
+  append(two, 10, 100);
+  EXPECT_EQ(copies_.size(), 1u);
+  EXPECT_EQ(pool_.get(one).length, 40);
+  const uint64_t three = pool_.fork(two);
+  EXPECT_EQ(references(three), (std::vector<int32_t>{3, 3, 2, 1}));
+  pool_.release(two);
+  EXPECT_EQ(references(three), (std::vector<int32_t>{2, 2, 1, 1}));
+  pool_.release(one);
+  EXPECT_EQ(references(three), (std::vector<int32_t>{1, 1, 1, 1}));
+  pool_.release(three);
+  EXPECT_EQ(pool_.num_free(), kBlocks);
+}
+
+TEST_F(BlockPoolTest, ForkAtABorderCopiesNothing) {
+  const uint64_t one = pool_.create();
+  append(one, 32);
+  const uint64_t two = pool_.fork(one);
+  EXPECT_TRUE(copies_.empty());
+  EXPECT_EQ(pool_.num_free(), kBlocks - 2);
+  append(two, 1);
+  append(one, 1);
+  EXPECT_TRUE(copies_.empty());
+  EXPECT_NE(pool_.get(one).blocks[2], pool_.get(two).blocks[2]);
+  const uint64_t empty = pool_.fork(pool_.create());
+  EXPECT_EQ(pool_.get(empty).length, 0);
+}
+
+TEST_F(BlockPoolTest, WritingIntoASharedBlockCopiesIt) {
+  const uint64_t one = pool_.create();
+  append(one, 32);
+  const uint64_t two = pool_.fork(one);
+  pool_.truncate(two, 20);
+  EXPECT_EQ(references(two), (std::vector<int32_t>{2, 2}));
+  EXPECT_EQ(pool_.blocks_needed(two, 1), 1);
+  const int32_t shared = pool_.get(one).blocks[1];
+  append(two, 1, 50);
+  ASSERT_EQ(copies_.size(), 1u);
+  EXPECT_EQ(copies_[0].first, shared);
+  EXPECT_EQ(copies_[0].second, pool_.get(two).blocks[1]);
+  EXPECT_NE(pool_.get(two).blocks[1], shared);
+  EXPECT_EQ(pool_.get(one).blocks[1], shared);
+  EXPECT_EQ(references(one), (std::vector<int32_t>{2, 1}));
+  EXPECT_EQ(pool_.get(two).history[20], 50);
+  append(two, 3);  // its own now
+  EXPECT_EQ(copies_.size(), 1u);
+}
+
+TEST_F(BlockPoolTest, TheLastSharerKeepsTheBlock) {
+  const uint64_t one = pool_.create();
+  append(one, 16);
+  const uint64_t two = pool_.fork(one), three = pool_.fork(one);
+  for (uint64_t sequence : {one, two, three}) pool_.truncate(sequence, 10);
+  EXPECT_TRUE(pool_.share_last_block(one, two));
+  EXPECT_EQ(pool_.blocks_needed(one, 1), 1);
+  EXPECT_EQ(pool_.blocks_needed(three, 1, 1), 1);
+  EXPECT_EQ(pool_.blocks_needed(three, 1, 2), 0);
+  for (uint64_t sequence : {one, two, three}) append(sequence, 1);
+  EXPECT_EQ(copies_.size(), 2u);
+  EXPECT_EQ(pool_.num_free(), kBlocks - 3);
+  EXPECT_FALSE(pool_.share_last_block(one, two));
+}
+
+TEST_F(BlockPoolTest, TruncateGivesBlocksBack) {
+  const uint64_t sequence = pool_.create();
+  append(sequence, 50);
+  pool_.truncate(sequence, 33);
+  EXPECT_EQ(pool_.num_free(), kBlocks - 3);
+  pool_.truncate(sequence, 32);
+  EXPECT_EQ(pool_.num_free(), kBlocks - 2);
+  EXPECT_EQ(pool_.get(sequence).history.size(), 32u);
+  pool_.truncate(sequence, 32);
+  EXPECT_EQ(pool_.num_free(), kBlocks - 2);
+  pool_.truncate(sequence, 0);
+  EXPECT_EQ(pool_.num_free(), kBlocks);
+  for (int64_t length : {int64_t{1}, int64_t{-1}}) {
+    EXPECT_EQ(error_kind([&] { pool_.truncate(sequence, length); }), ErrorKind::kInvalidArgument);
+  }
+}
+
+TEST_F(BlockPoolTest, ForkWithoutAFreeBlockChangesNothing) {
+  const uint64_t one = pool_.create(), two = pool_.create();
+  append(one, 90);
+  append(two, 96);
+  EXPECT_EQ(pool_.num_free(), 0);
+  EXPECT_EQ(error_kind([&] { pool_.fork(one); }), ErrorKind::kOutOfMemory);
+  EXPECT_EQ(references(one), std::vector<int32_t>(6, 1));
+  EXPECT_TRUE(copies_.empty());
+  const uint64_t copy = pool_.fork(two);  // whole blocks need none
+  EXPECT_EQ(references(copy), std::vector<int32_t>(6, 2));
+  EXPECT_GT(pool_.blocks_needed(copy, 1), pool_.num_free());
+}
+
+TEST_F(BlockPoolTest, UnknownSequences) {
+  const uint64_t sequence = pool_.create();
+  pool_.release(sequence);
+  EXPECT_EQ(error_kind([&] { pool_.get(sequence); }), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(error_kind([&] { pool_.release(sequence); }), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(error_kind([&] { pool_.fork(0); }), ErrorKind::kInvalidArgument);
+  EXPECT_NE(pool_.create(), sequence) << "a released number names nothing else";
+}
+
+// Against a model of it: every sequence remembers what its positions hold, blocks are plain memory.
+TEST_F(BlockPoolTest, RandomWalkKeepsEveryPast) {
+  std::vector<std::vector<int32_t>> memory(kBlocks, std::vector<int32_t>(kBlockSize, -1));
+  BlockPool pool(kBlocks, kBlockSize, kContext, [&](int32_t from, int32_t to) {
+    memory[static_cast<size_t>(to)] = memory[static_cast<size_t>(from)];
+  });
+  std::map<uint64_t, std::vector<int32_t>> pasts;
+  std::mt19937 random(3);
+  int32_t next = 0;
+  int forks = 0;
+  for (int step = 0; step < 20000; ++step) {
+    if (pasts.empty() || (random() % 40 == 0 && pasts.size() < 8)) pasts[pool.create()];
+    auto chosen = pasts.begin();
+    std::advance(chosen, static_cast<long>(random() % pasts.size()));
+    auto& [sequence, past] = *chosen;
+    const uint32_t what = random() % 10;
+    if (what < 5) {
+      const auto count = static_cast<int64_t>(1 + random() % 20);
+      if (static_cast<int64_t>(past.size()) + count > kContext ||
+          pool.blocks_needed(sequence, count) > pool.num_free()) {
+        continue;
+      }
+      pool.prepare(sequence, count);
+      const SequenceBlocks& blocks = pool.get(sequence);
+      std::vector<int32_t> tokens;
+      for (int64_t i = 0; i < count; ++i, ++next) {
+        const auto position = static_cast<int64_t>(past.size());
+        const int32_t block = blocks.blocks[static_cast<size_t>(position / kBlockSize)];
+        ASSERT_EQ(pool.references(block), 1) << "a shared block is written";
+        memory[static_cast<size_t>(block)][static_cast<size_t>(position % kBlockSize)] = next;
+        past.push_back(next);
+        tokens.push_back(next);
+      }
+      pool.append(sequence, tokens.data(), count);
+    } else if (what < 8) {
+      past.resize(random() % (past.size() + 1));
+      pool.truncate(sequence, static_cast<int64_t>(past.size()));
+    } else if (what < 9 && pasts.size() < 8 && pool.num_free() > 0) {
+      const std::vector<int32_t> copy = past;
+      pasts[pool.fork(sequence)] = copy;
+      ++forks;
+    } else {
+      pool.release(sequence);
+      pasts.erase(chosen);
+    }
+    std::map<int32_t, int32_t> counts;
+    for (const auto& [id, tokens] : pasts) {
+      const SequenceBlocks& blocks = pool.get(id);
+      ASSERT_EQ(blocks.history, tokens);
+      for (int32_t block : blocks.blocks) ++counts[block];
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        const int32_t block = blocks.blocks[i / kBlockSize];
+        ASSERT_EQ(memory[static_cast<size_t>(block)][i % kBlockSize], tokens[i]);
+      }
+    }
+    ASSERT_EQ(pool.num_free(), kBlocks - static_cast<int64_t>(counts.size()));
+    for (const auto& [block, count] : counts) ASSERT_EQ(pool.references(block), count);
+  }
+  EXPECT_GT(forks, 100);
+}
+
+}  // namespace
+}  // namespace vitrine::kv

@@ -1,0 +1,103 @@
+"""Random models of odd shapes, written as transformers writes checkpoints."""
+
+import json
+import pathlib
+
+import torch
+import transformers
+
+SMALL = dict(num_hidden_layers=2, max_position_embeddings=128, bos_token_id=0, eos_token_id=1,
+             pad_token_id=None, initializer_range=0.1)
+
+# Shapes that are multiples of nothing; `dtype`, `shards` and `fused` say how the files are written.
+MODELS = {
+    "qwen3_moe_odd": dict(
+        config="Qwen3MoeConfig", vocab_size=251, hidden_size=72, num_attention_heads=6,
+        num_key_value_heads=2, head_dim=20, intermediate_size=100, moe_intermediate_size=36,
+        num_experts=5, num_experts_per_tok=3, norm_topk_prob=True),
+    "qwen3_moe_tied_dense_layer": dict(
+        config="Qwen3MoeConfig", dtype=torch.float16, vocab_size=1000, hidden_size=96,
+        num_attention_heads=5, num_key_value_heads=1, head_dim=48, intermediate_size=72,
+        moe_intermediate_size=100, num_experts=6, num_experts_per_tok=2, norm_topk_prob=False,
+        num_hidden_layers=3, mlp_only_layers=[1], tie_word_embeddings=True, attention_bias=True),
+    "qwen3_moe_fused_experts": dict(
+        config="Qwen3MoeConfig", dtype=torch.float32, fused=True, vocab_size=300, hidden_size=64,
+        num_attention_heads=4, num_key_value_heads=4, head_dim=80, moe_intermediate_size=72,
+        num_experts=7, num_experts_per_tok=7, norm_topk_prob=True, rope_theta=1e6),
+    "qwen2_moe_sharded": dict(
+        config="Qwen2MoeConfig", shards="100KB", vocab_size=251, hidden_size=60,
+        num_attention_heads=3, num_key_value_heads=3, intermediate_size=100,
+        moe_intermediate_size=28, shared_expert_intermediate_size=44, num_experts=9,
+        num_experts_per_tok=4, norm_topk_prob=True),
+    "qwen2_moe_without_bias": dict(
+        config="Qwen2MoeConfig", dtype=torch.float32, fused=True, vocab_size=1000, hidden_size=80,
+        num_attention_heads=4, num_key_value_heads=1, intermediate_size=72,
+        moe_intermediate_size=100, shared_expert_intermediate_size=36, num_experts=4,
+        num_experts_per_tok=1, norm_topk_prob=False, qkv_bias=False, num_hidden_layers=3,
+        mlp_only_layers=[0]),
+    "mixtral_wide_heads": dict(
+        config="MixtralConfig", vocab_size=251, hidden_size=80, num_attention_heads=4,
+        num_key_value_heads=1, head_dim=80, intermediate_size=72, num_local_experts=3,
+        num_experts_per_tok=2, sliding_window=None),
+    "mixtral_one_expert_f32_sharded": dict(
+        config="MixtralConfig", dtype=torch.float32, shards="200KB", vocab_size=300,
+        hidden_size=100, num_attention_heads=5, num_key_value_heads=5, intermediate_size=100,
+        num_local_experts=4, num_experts_per_tok=1, sliding_window=None, rms_norm_eps=1e-3),
+    "olmoe_clipped": dict(
+        config="OlmoeConfig", vocab_size=251, hidden_size=60, num_attention_heads=3,
+        num_key_value_heads=1, intermediate_size=36, num_experts=5, num_experts_per_tok=3,
+        norm_topk_prob=True, clip_qkv=0.4),
+    "olmoe_f16_fused": dict(
+        config="OlmoeConfig", dtype=torch.float16, fused=True, vocab_size=1000, hidden_size=72,
+        num_attention_heads=6, num_key_value_heads=6, intermediate_size=100, num_experts=3,
+        num_experts_per_tok=2, norm_topk_prob=False, attention_bias=True),
+    "granitemoe_tied": dict(
+        config="GraniteMoeConfig", vocab_size=1000, hidden_size=72, num_attention_heads=6,
+        num_key_value_heads=3, intermediate_size=44, num_local_experts=5, num_experts_per_tok=3,
+        embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7,
+        logits_scaling=2.5, tie_word_embeddings=True),
+    "granitemoe_biased_f32": dict(
+        config="GraniteMoeConfig", dtype=torch.float32, vocab_size=251, hidden_size=100,
+        num_attention_heads=5, num_key_value_heads=1, intermediate_size=100, num_local_experts=6,
+        num_experts_per_tok=1, attention_bias=True),
+    "qwen3_wide_heads": dict(
+        config="Qwen3Config", dtype=torch.float16, vocab_size=251, hidden_size=72,
+        num_attention_heads=3, num_key_value_heads=1, head_dim=80, intermediate_size=100,
+        attention_bias=True),
+    "llama_small_heads_sharded": dict(
+        config="LlamaConfig", dtype=torch.float32, shards="100KB", vocab_size=1000, hidden_size=72,
+        num_attention_heads=9, num_key_value_heads=3, intermediate_size=100, attention_bias=True,
+        rope_theta=500000.0),
+    "llama_tied": dict(
+        config="LlamaConfig", vocab_size=251, hidden_size=72, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=48, intermediate_size=72, tie_word_embeddings=True),
+}
+
+
+def write_model(folder, seed, config, dtype=torch.bfloat16, shards="5GB", fused=False, **options):
+    """Writes a random model; norms and biases are random too, so that each of them counts."""
+    rope_theta = options.pop("rope_theta", 10000.0)
+    settings = {**SMALL, "tie_word_embeddings": False, **options}
+    settings["rope_parameters"] = {"rope_type": "default", "rope_theta": rope_theta}
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(
+        getattr(transformers, config)(**settings), dtype=torch.float32)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:
+                parameter.normal_(0.0 if name.endswith("bias") else 1.0, 0.2)
+    model.to(dtype).save_pretrained(folder, max_shard_size=shards,
+                                    **({"save_original_format": False} if fused else {}))
+    check_layout(folder, shards, fused)
+
+
+def check_layout(folder, shards, fused):
+    """The files are what the entry in MODELS says: otherwise the test would test something else."""
+    files = list(pathlib.Path(folder).glob("*.safetensors"))
+    assert (len(files) > 1) == (shards != "5GB"), files
+    assert (pathlib.Path(folder) / "model.safetensors.index.json").exists() == (len(files) > 1)
+    if not fused:
+        return
+    data = files[0].read_bytes()
+    header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+    assert any(len(entry.get("shape", [])) == 3 for entry in header.values()), "no fused tensor"

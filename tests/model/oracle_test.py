@@ -1,0 +1,127 @@
+"""Whole models against transformers: `vitrine score`, on both kernel paths.
+
+    oracle_test.py VITRINE ORACLES [unittest arguments]
+
+VITRINE is the command line tool, ORACLES the folder tests/data/oracles. Three comparisons:
+the recorded answers beside the oracles (made with rotary frequencies rounded to bfloat16), live
+transformers on the same folders, and live transformers on random models of other shapes, dtypes
+and file layouts. Ends with 77 (skipped) where the oracle packages are not installed.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+try:
+    import torch
+    import transformers
+    from model_zoo import MODELS, write_model
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+VITRINE = os.path.abspath(sys.argv[1])
+ORACLES = pathlib.Path(sys.argv[2]).resolve()
+FOLDERS = sorted(path.parent for path in ORACLES.glob("*/oracle.json"))
+PATHS = ("fused", "reference")
+NUM_GREEDY = 24
+
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+torch.set_num_threads(1)
+
+
+def vitrine_answer(folder, tokens, kernels, rope_frequencies="f32"):
+    with tempfile.TemporaryDirectory() as scratch:
+        ids, out = pathlib.Path(scratch, "ids.json"), pathlib.Path(scratch, "out.json")
+        ids.write_text(json.dumps(tokens))
+        result = subprocess.run(
+            [VITRINE, "score", str(folder), "--tokens", str(ids), "--out", str(out),
+             "--kernels", kernels, "--threads", "1", "--rope-frequencies", rope_frequencies],
+            capture_output=True, text=True, timeout=120, check=False)
+        if result.returncode != 0:
+            raise AssertionError(f"{folder}, {kernels}: {result.stderr.strip()}")
+        return json.loads(out.read_text())
+
+
+def transformers_answer(folder, tokens):
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager").eval()
+    with torch.inference_mode():
+        logits = model(torch.tensor([tokens])).logits[0].double()
+        logprobs = torch.log_softmax(logits, -1)
+        ids = list(tokens)
+        for _ in range(NUM_GREEDY):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return {
+        "logits_last": logits[-1].tolist(),
+        "token_logprobs": [logprobs[i, tokens[i + 1]].item() for i in range(len(tokens) - 1)],
+        "greedy": ids[len(tokens):],
+    }
+
+
+def worst_difference(expected, found):
+    assert len(expected) == len(found), (len(expected), len(found))
+    return max(abs(a - b) for a, b in zip(expected, found))
+
+
+class OracleTest(unittest.TestCase):
+    def compare(self, expected, found, atol, what):
+        for key in ("logits_last", "token_logprobs"):
+            self.assertLessEqual(worst_difference(expected[key], found[key]), atol, (what, key))
+        self.assertEqual(found["greedy"], expected["greedy"], what)
+
+    def compare_live(self, folders, tokens_of):
+        """Both paths' answers are made by a second process while transformers makes its own."""
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            jobs = [(folder, kernels, pool.submit(vitrine_answer, folder, tokens_of(folder), kernels))
+                    for folder in folders for kernels in PATHS]
+            expected = {folder: transformers_answer(folder, tokens_of(folder)) for folder in folders}
+            for folder, kernels, job in jobs:
+                with self.subTest(model=folder.name, kernels=kernels):
+                    self.compare(expected[folder], job.result(), 1e-4, (folder.name, kernels))
+
+    def test_the_oracles_are_here(self):
+        self.assertEqual(len(FOLDERS), 8)
+
+    def test_recorded_answers(self):
+        for folder in FOLDERS:
+            oracle = json.loads((folder / "oracle.json").read_text())
+            for kernels in PATHS:
+                with self.subTest(model=folder.name, kernels=kernels):
+                    found = vitrine_answer(folder, oracle["tokens"], kernels, "bf16")
+                    self.compare(oracle, found, 2e-4, (folder.name, kernels))
+
+    def test_live_on_the_oracles(self):
+        self.compare_live(FOLDERS, lambda folder: json.loads(
+            (folder / "oracle.json").read_text())["tokens"])
+
+    def test_live_on_other_shapes(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            folders, tokens = [], {}
+            for name, options in MODELS.items():
+                folder = pathlib.Path(scratch, name)
+                write_model(folder, seed=len(folders) + 1, **options)
+                random = torch.Generator().manual_seed(len(folders))
+                vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
+                tokens[folder] = torch.randint(vocab_size, (37,), generator=random).tolist()
+                folders.append(folder)
+            self.compare_live(folders, tokens.get)
+
+    def test_the_comparison_sees_a_difference(self):
+        oracle = json.loads((FOLDERS[0] / "oracle.json").read_text())
+        tokens = list(oracle["tokens"])
+        tokens[5] = (tokens[5] + 1) % 256
+        found = vitrine_answer(FOLDERS[0], tokens, "fused", "bf16")
+        self.assertGreater(worst_difference(oracle["logits_last"], found["logits_last"]), 1e-3)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
