@@ -75,7 +75,7 @@ class DecoderBuilder {
                .weights = {{"q", name("self_attn.q_proj")},
                            {"k", name("self_attn.k_proj")},
                            {"v", name("self_attn.v_proj")}},
-               .attributes = {{"clip", config_.clip_qkv.value_or(0.0)}}};
+               .attributes = {}};
     if (traits_.qkv_bias) {
       qkv.weights["q_bias"] = name("self_attn.q_proj.bias");
       qkv.weights["k_bias"] = name("self_attn.k_proj.bias");
@@ -90,7 +90,9 @@ class DecoderBuilder {
                      .inputs = {query_, key_, value_},
                      .outputs = {attended_},
                      .weights = {},
-                     .attributes = {{"scale", scale}, {"eps", config_.rms_norm_eps}}};
+                     .attributes = {{"scale", scale},
+                                    {"eps", config_.rms_norm_eps},
+                                    {"clip", config_.clip_qkv.value_or(0.0)}}};
     if (traits_.query_key_norm) {
       attention.weights["q_norm"] = name("self_attn.q_norm.weight");
       attention.weights["k_norm"] = name("self_attn.k_norm.weight");

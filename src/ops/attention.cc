@@ -1,5 +1,5 @@
-// attention: norm of query and key heads where the model has one, rotary embedding (Su et al. 2021,
-// halves layout), the write to the KV cache, and grouped-query softmax attention over it.
+// attention: norm of query and key heads and clamp where the model has them, rotary embedding (Su
+// et al. 2021, halves layout), the write to the KV cache, and grouped-query softmax attention over it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -36,6 +36,7 @@ class PlannedAttention final : public PlannedOp {
         group_(heads_ / kv_heads_),
         scale_(static_cast<float>(node.attribute("scale"))),
         eps_(static_cast<float>(node.attribute("eps", 0.0))),
+        clip_(static_cast<float>(node.attribute("clip", 0.0))),
         norm_(head_norm(node)) {
     if (norm_ == HeadNorm::kNone) return;
     const bool whole = norm_ == HeadNorm::kWholeRow;
@@ -96,7 +97,12 @@ class PlannedAttention final : public PlannedOp {
     for (int64_t kv_head = 0; kv_head < kv_heads_; ++kv_head) prepare(step, token, kv_head);
   }
 
-  // Norms and rotates the heads of one group, and writes its key and value.
+  void clamp(float* head) const {
+    if (clip_ <= 0) return;
+    for (int64_t i = 0; i < head_dim_; ++i) head[i] = std::clamp(head[i], -clip_, clip_);
+  }
+
+  // Norms, clamps and rotates the heads of one group, and writes its key and value.
   void prepare(const StepState& step, int64_t token, int64_t kv_head) {
     const int32_t position = step.positions[token];
     const float* cos = cos_ + position * (head_dim_ / 2);
@@ -105,14 +111,18 @@ class PlannedAttention final : public PlannedOp {
     for (int64_t i = 0; i < group_; ++i) {
       float* head = query_.row(token) + (kv_head * group_ + i) * head_dim_;
       if (norm_ == HeadNorm::kPerHead) kernel_.rms_norm(head, query_norm_, eps_, head_dim_, head);
+      clamp(head);
       kernel_.rope(head, cos, sin, width);
     }
     float* key = key_.row(token) + kv_head * head_dim_;
     if (norm_ == HeadNorm::kPerHead) kernel_.rms_norm(key, key_norm_, eps_, head_dim_, key);
+    clamp(key);
     kernel_.rope(key, cos, sin, width);
+    float* value = value_.row(token) + kv_head * head_dim_;
+    clamp(value);
     kernel_.kv_write(kv_, step.block_tables[token][position / kv_.block_size],
                      position % kv_.block_size, static_cast<int32_t>(kv_head), key,
-                     value_.row(token) + kv_head * head_dim_);
+                     value);
   }
 
   void attend(const StepState& step, int64_t token, int64_t kv_head) {
@@ -134,7 +144,7 @@ class PlannedAttention final : public PlannedOp {
   const float* cos_;
   const float* sin_;
   int64_t heads_, kv_heads_, head_dim_, group_;
-  float scale_, eps_;
+  float scale_, eps_, clip_;
   HeadNorm norm_;
   const float* query_norm_ = nullptr;
   const float* key_norm_ = nullptr;
@@ -173,6 +183,12 @@ void reference(ReferenceStep& step, const OpNode& node) {
     query = norm_rows(query, step.weights->vector(node.weight("q_norm"), dim), eps);
     key = norm_rows(key, step.weights->vector(node.weight("k_norm"), dim), eps);
   }
+  at::Tensor value = step.input(node, 2);
+  if (const double clip = node.attribute("clip", 0.0); clip > 0) {
+    query = query.clamp(-clip, clip);
+    key = key.clamp(-clip, clip);
+    value = value.clamp(-clip, clip);
+  }
   at::Tensor cos = at::index_select(step.rope_cos, 0, step.positions).unsqueeze(1);
   at::Tensor sin = at::index_select(step.rope_sin, 0, step.positions).unsqueeze(1);
   query = rotate(query, cos, sin);
@@ -180,7 +196,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
 
   ReferenceKv& kv = (*step.kv)[static_cast<size_t>(node.layer)];
   kv.keys.index_copy_(0, step.new_slots, key.reshape({tokens, kv_heads * dim}));
-  kv.values.index_copy_(0, step.new_slots, step.input(node, 2));
+  kv.values.index_copy_(0, step.new_slots, value);
 
   std::vector<at::Tensor> outputs;
   for (const ReferenceSpan& span : step.spans) {

@@ -1,4 +1,4 @@
-// qkv: the query, key and value projections of one normed input, with optional biases and clamp.
+// qkv: the query, key and value projections of one normed input, with optional biases.
 #include <algorithm>
 #include <array>
 
@@ -15,8 +15,7 @@ class PlannedQkv final : public PlannedOp {
  public:
   PlannedQkv(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
-        in_(context.value(node.inputs[0])),
-        clip_(static_cast<float>(node.attribute("clip", 0.0))) {
+        in_(context.value(node.inputs[0])) {
     int64_t all_rows = 0;
     for (size_t i = 0; i < 3; ++i) {
       Part& part = parts_[i];
@@ -45,11 +44,6 @@ class PlannedQkv final : public PlannedOp {
     rows.count = step.tokens;
     kernel_.linear(*part.weight, begin, end, activations(in_, *part.weight), rows, part.bias,
                    nullptr, part.out->data, part.out->width);
-    if (clip_ <= 0) return;
-    for (int64_t token = 0; token < step.tokens; ++token) {
-      float* out = part.out->row(token);
-      for (int64_t i = begin; i < end; ++i) out[i] = std::clamp(out[i], -clip_, clip_);
-    }
   }
   std::string kernel_name() const override {
     std::string name = std::string("cpu.") + kernel_.isa + ".";
@@ -76,7 +70,6 @@ class PlannedQkv final : public PlannedOp {
   };
   const kernels::CpuKernels& kernel_;
   RowBuffer& in_;
-  float clip_;
   std::array<Part, 3> parts_;
   int64_t piece_rows_ = 0;
   int64_t num_pieces_ = 0;
@@ -87,12 +80,10 @@ std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
 }
 
 void reference(ReferenceStep& step, const OpNode& node) {
-  const double clip = node.attribute("clip", 0.0);
   for (size_t i = 0; i < 3; ++i) {
     const Value& output = step.graph->values[static_cast<size_t>(node.outputs[i])];
-    at::Tensor out = step.linear(step.input(node, 0), node.weight(kRoles[i]), output.width,
-                                 node.weight(kBiasRoles[i]));
-    step.value(node.outputs[i]) = clip > 0 ? out.clamp(-clip, clip) : out;
+    step.value(node.outputs[i]) = step.linear(step.input(node, 0), node.weight(kRoles[i]),
+                                              output.width, node.weight(kBiasRoles[i]));
   }
 }
 
