@@ -142,4 +142,3 @@ BENCHMARK(json_log_token)
     ->MeasureProcessCPUTime();
 
 }  // namespace
-

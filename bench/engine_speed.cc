@@ -21,8 +21,8 @@ double median(std::vector<double> values) {
 }
 
 void print(const char* name, const std::vector<double>& speeds) {
-  std::printf("%-8s %9.0f tokens/s  (median of %zu; best %.0f, worst %.0f)\n", name,
-              median(speeds), speeds.size(), *std::max_element(speeds.begin(), speeds.end()),
+  std::printf("%-8s %9.0f tokens/s  (median of %zu; best %.0f, worst %.0f)\n", name, median(speeds),
+              speeds.size(), *std::max_element(speeds.begin(), speeds.end()),
               *std::min_element(speeds.begin(), speeds.end()));
 }
 
@@ -37,8 +37,9 @@ int option(int argc, char** argv, const std::string& name, int fallback) {
 
 int main(int argc, char** argv) try {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: engine_speed MODEL [--threads T] [--repeat R] [--prompt P] "
-                         "[--tokens N]\n");
+    std::fprintf(stderr,
+                 "usage: engine_speed MODEL [--threads T] [--repeat R] [--prompt P] "
+                 "[--tokens N]\n");
     return 2;
   }
   const int repeat = std::max(1, option(argc, argv, "--repeat", 15));
@@ -62,9 +63,8 @@ int main(int argc, char** argv) try {
   for (int i = 0; i <= repeat; ++i) {
     const vitrine::GenerateResult long_prompt =
         vitrine::generate(*engine, ids, {.max_new_tokens = 1, .sampler = {.temperature = 0}});
-    const vitrine::GenerateResult result =
-        vitrine::generate(*engine, std::span(ids).first(std::min<size_t>(8, ids.size())),
-                          generate_options);
+    const vitrine::GenerateResult result = vitrine::generate(
+        *engine, std::span(ids).first(std::min<size_t>(8, ids.size())), generate_options);
     if (i == 0) continue;  // the first touches memory
     prefill.push_back(static_cast<double>(prompt) / long_prompt.prefill_seconds);
     decode.push_back(static_cast<double>(result.tokens.size() - 1) / result.decode_seconds);

@@ -105,20 +105,20 @@ VITRINE_API void log_message(LogLevel level, std::string_view message);
 /// Where in a sequence a sampler stage stands; everything that its random numbers may depend on.
 struct SampleContext {
   uint64_t seed = 0;
-  int64_t position = 0;  ///< absolute position that the sampled token will take
-  uint32_t branch = 0;   ///< which fork of the sequence
+  int64_t position = 0;                   ///< absolute position that the sampled token will take
+  uint32_t branch = 0;                    ///< which fork of the sequence
   std::span<const int32_t> history = {};  ///< all tokens of the sequence so far
 };
 
 /// The tokens that are still in play. Starts dense (every token of the vocabulary, `ids` empty,
 /// logits indexed by id); the first stage that narrows the choice makes it sparse.
 struct Candidates {
-  std::span<float> logits;   ///< [count] natural-log scores, unnormalised
-  std::span<int32_t> ids;    ///< [count], or empty while dense
+  std::span<float> logits;                       ///< [count] natural-log scores, unnormalised
+  std::span<int32_t> ids;                        ///< [count], or empty while dense
   std::vector<float>* logits_storage = nullptr;  ///< capacity: the vocabulary; never reallocated
   std::vector<int32_t>* ids_storage = nullptr;   ///< capacity: the vocabulary; never reallocated
-  bool sorted = false;       ///< descending logits, ties by lower id
-  int32_t selected = -1;     ///< the chosen id, once a stage has selected
+  bool sorted = false;                           ///< descending logits, ties by lower id
+  int32_t selected = -1;                         ///< the chosen id, once a stage has selected
 };
 
 /// One step of the sampler pipeline. A host adds its own by deriving from this class.
@@ -164,15 +164,14 @@ struct AuditLayout {
   int32_t token_words = 0;
   int32_t row_words = 0;
   // Word offsets in a row record (valid where row_words > 0).
-  int32_t chosen_logit = 0;   ///< float
-  int32_t log_sum_exp = 0;    ///< float, nats: log-probability = logit - log_sum_exp
-  int32_t entropy = 0;        ///< float, nats
-  int32_t top_ids = 0;        ///< int32[kAuditTopTokens], -1 past the vocabulary
-  int32_t top_logits = 0;     ///< float[kAuditTopTokens], descending
+  int32_t chosen_logit = 0;  ///< float
+  int32_t log_sum_exp = 0;   ///< float, nats: log-probability = logit - log_sum_exp
+  int32_t entropy = 0;       ///< float, nats
+  int32_t top_ids = 0;       ///< int32[kAuditTopTokens], -1 past the vocabulary
+  int32_t top_logits = 0;    ///< float[kAuditTopTokens], descending
 
   size_t pass_words(size_t rows, size_t tokens) const {
-    return rows * (1 + static_cast<size_t>(row_words)) +
-           tokens * static_cast<size_t>(token_words);
+    return rows * (1 + static_cast<size_t>(row_words)) + tokens * static_cast<size_t>(token_words);
   }
 };
 
@@ -181,17 +180,17 @@ struct AuditToken {
   uint64_t sequence = 0;
   int32_t position = 0;
   int32_t token = 0;
-  int32_t row = -1;        ///< which row of logits this token's output made; -1: none
-  int32_t generated = 0;   ///< 1 where that row chose the sequence's next token, 0 where it only
-                           ///< scores the prompt
+  int32_t row = -1;       ///< which row of logits this token's output made; -1: none
+  int32_t generated = 0;  ///< 1 where that row chose the sequence's next token, 0 where it only
+                          ///< scores the prompt
 };
 
 /// A pass's record in a slab: this header, then AuditToken[num_tokens], then the pass's words.
 struct AuditPassHeader {
-  uint64_t pass = 0;         ///< counts from 0
+  uint64_t pass = 0;  ///< counts from 0
   uint32_t num_tokens = 0;
   uint32_t num_rows = 0;
-  uint64_t num_bytes = 0;    ///< of the whole record, header included; a multiple of 8
+  uint64_t num_bytes = 0;  ///< of the whole record, header included; a multiple of 8
 };
 
 /// Receives one slab a pass. The engine calls it from the step's thread only; it may not read

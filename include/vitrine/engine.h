@@ -32,10 +32,10 @@ struct EngineOptions {
   int kv_block_size = 64;      ///< positions in one KV block: a multiple of 16 up to 256
   AuditMode audit_mode = AuditMode::kDeferred;
   AuditLevel audit_level = AuditLevel::kStandard;
-  /// Precision of the rotary frequencies: kF32 as transformers has it, or kBF16 for a model that was
-  /// trained or measured with its frequencies cast together with its weights.
+  /// Precision of the rotary frequencies: kF32 as transformers has it, or kBF16 for a model that
+  /// was trained or measured with its frequencies cast together with its weights.
   DType rope_frequencies = DType::kF32;
-  bool keep_logits = false;    ///< StepOutput::logits is filled whatever the sampler
+  bool keep_logits = false;  ///< StepOutput::logits is filled whatever the sampler
 };
 
 using SequenceId = uint64_t;
@@ -43,7 +43,7 @@ using SequenceId = uint64_t;
 /// What one sequence brings to a step.
 struct StepInput {
   SequenceId sequence = 0;
-  std::span<const int32_t> tokens;  ///< at least one
+  std::span<const int32_t> tokens;                                      ///< at least one
   enum class Rows : uint8_t { kNone, kLast, kAll } rows = Rows::kLast;  ///< which tokens get logits
   int32_t next_token = -1;  ///< the id known to follow the last token (a prompt is being scored);
                             ///< -1: it is chosen
@@ -55,16 +55,16 @@ struct StepInput {
 /// One row of logits. Spans are valid until the next step.
 struct StepOutput {
   SequenceId sequence = 0;
-  int64_t position = 0;    ///< of the token whose output this is; `token` would stand one later
-  int32_t token = -1;      ///< chosen id: the sampler's on a sequence's last row, else the argmax
+  int64_t position = 0;  ///< of the token whose output this is; `token` would stand one later
+  int32_t token = -1;    ///< chosen id: the sampler's on a sequence's last row, else the argmax
   std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty
 };
 
 /// One op of a plan.
 struct PlanEntry {
-  int layer = -1;       ///< -1: outside the layers
-  std::string op;       ///< "router"
-  std::string kernel;   ///< "cpu.avx512.linear_int4g32", "aten"
+  int layer = -1;             ///< -1: outside the layers
+  std::string op;             ///< "router"
+  std::string kernel;         ///< "cpu.avx512.linear_int4g32", "aten"
   uint64_t weight_bytes = 0;  ///< read for one decoded token
 };
 
@@ -76,11 +76,11 @@ struct ModelSummary {
   int num_experts = 0, num_experts_per_token = 0;
   std::vector<int32_t> eos_token_ids;
   int64_t num_parameters = 0;
-  uint64_t weight_bytes = 0;   ///< packed weights in memory
-  uint64_t kv_bytes = 0;       ///< KV pool
-  uint64_t arena_bytes = 0;    ///< intermediates of the plan
+  uint64_t weight_bytes = 0;     ///< packed weights in memory
+  uint64_t kv_bytes = 0;         ///< KV pool
+  uint64_t arena_bytes = 0;      ///< intermediates of the plan
   uint64_t bytes_per_token = 0;  ///< weight bytes read for one decoded token
-  bool invariant = false;      ///< "one token, one result" holds
+  bool invariant = false;        ///< "one token, one result" holds
   int threads = 1;
 };
 
@@ -99,7 +99,8 @@ class VITRINE_API Engine {
   const EngineOptions& options() const;
 
   SequenceId create_sequence();
-  /// A new sequence with the same past. Full blocks are shared and counted; a partial one is copied.
+  /// A new sequence with the same past. Full blocks are shared and counted; a partial one is
+  /// copied.
   SequenceId fork(SequenceId sequence);
   /// Forgets everything from position `length` on.
   void truncate(SequenceId sequence, int64_t length);

@@ -16,8 +16,8 @@ namespace vitrine {
 ///
 /// Immutable after loading: any number of threads may encode and decode at once. Encoding equals
 /// PyPI's `tokenizers` on the same file; invalid UTF-8 is first replaced by U+FFFD as Python's
-/// `bytes.decode("utf-8", errors="replace")` does. The file's truncation and padding are left to the
-/// caller. Unicode properties are those of `tokenizers` too, whatever the PCRE2 below knows.
+/// `bytes.decode("utf-8", errors="replace")` does. The file's truncation and padding are left to
+/// the caller. Unicode properties are those of `tokenizers` too, whatever the PCRE2 below knows.
 class VITRINE_API Tokenizer {
  public:
   /// Reads a file. Throws kBadFile (names the file and the field) or kUnsupported (names the part).
@@ -30,8 +30,8 @@ class VITRINE_API Tokenizer {
   ~Tokenizer();
 
   /// Text to ids. With `add_special_tokens` the post-processor's template is applied. Throws
-  /// kInvalidArgument for a text above 256 MiB or one that the file's regex cannot search within its
-  /// limits, kBadFile where the text needs an unknown token that the vocabulary lacks.
+  /// kInvalidArgument for a text above 256 MiB or one that the file's regex cannot search within
+  /// its limits, kBadFile where the text needs an unknown token that the vocabulary lacks.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
   /// Ids to text, as PyPI's `tokenizers` decodes them. Throws kInvalidArgument for an id out of
   /// range.

@@ -69,8 +69,8 @@ inline Device from_torch(const at::Device& device) {
   if (device.is_cpu()) return {};
   if (device.is_cuda()) return {DeviceKind::kCuda, index};
   if (device.is_mps()) return {DeviceKind::kMps, index};
-  throw Error(ErrorKind::kUnsupported, "device '" + device.str() +
-                                           "' is unknown here; expected cpu, cuda or mps");
+  throw Error(ErrorKind::kUnsupported,
+              "device '" + device.str() + "' is unknown here; expected cpu, cuda or mps");
 }
 
 /// A tensor over the view's memory, row-major. It must not be written to: a view is read-only.
@@ -85,8 +85,8 @@ inline at::Tensor to_torch(const TensorView& view) {
     }
   }
   if (view.data == nullptr && count > 0) {
-    throw Error(ErrorKind::kInvalidArgument, "a TensorView of " + std::to_string(count) +
-                                                 " elements has no data");
+    throw Error(ErrorKind::kInvalidArgument,
+                "a TensorView of " + std::to_string(count) + " elements has no data");
   }
   const auto options =
       at::TensorOptions().dtype(to_torch(view.dtype)).device(to_torch(view.device));
@@ -97,8 +97,8 @@ inline at::Tensor to_torch(const TensorView& view) {
       .make_tensor();
 }
 
-/// A view of the tensor's memory. Throws kInvalidArgument for an undefined tensor or one that is not
-/// dense and row-major (call `.contiguous()` first, and keep the result).
+/// A view of the tensor's memory. Throws kInvalidArgument for an undefined tensor or one that is
+/// not dense and row-major (call `.contiguous()` first, and keep the result).
 inline TensorView from_torch(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_contiguous() ||
       tensor.is_conj() || tensor.is_neg()) {

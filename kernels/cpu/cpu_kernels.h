@@ -55,12 +55,12 @@ struct Weight {
 /// Input rows of a linear op. Float weights read `values`; quantized weights read the int8 rows,
 /// quantized with the same group size as the weight.
 struct Activations {
-  const float* values = nullptr;      // [rows, row_stride]
+  const float* values = nullptr;  // [rows, row_stride]
   int64_t value_stride = 0;
   const int8_t* quantized = nullptr;  // [rows, cols], stride quantized_stride
   int64_t quantized_stride = 0;
-  const float* scales = nullptr;      // [rows, cols / group_size], stride group_stride
-  const int32_t* sums = nullptr;      // [rows, cols / group_size]: sum of the group's int8 values
+  const float* scales = nullptr;  // [rows, cols / group_size], stride group_stride
+  const int32_t* sums = nullptr;  // [rows, cols / group_size]: sum of the group's int8 values
   int64_t group_stride = 0;
 };
 
@@ -74,11 +74,11 @@ struct RowMap {
 
 /// Statistics of one block of kHeadBlock logits (the last may be shorter).
 struct HeadBlockStats {
-  float max = 0;           // largest logit
-  float sum_exp = 0;       // sum of exp(logit - max)
-  float sum_exp_logit = 0; // sum of exp(logit - max) * (logit - max)
-  int32_t count = 0;       // valid entries of the top lists
-  float top_logits[kTopTokens] = {};   // descending; ties by lower id
+  float max = 0;                      // largest logit
+  float sum_exp = 0;                  // sum of exp(logit - max)
+  float sum_exp_logit = 0;            // sum of exp(logit - max) * (logit - max)
+  int32_t count = 0;                  // valid entries of the top lists
+  float top_logits[kTopTokens] = {};  // descending; ties by lower id
   int32_t top_ids[kTopTokens] = {};
 };
 
@@ -120,17 +120,17 @@ struct CpuKernels {
   /// max|x| is 0, or below 3.8e-37 so that 127 / max|x| overflows (scale 0). n is a multiple of
   /// group_size (32, 64 or 128). A NaN gives a NaN scale, an infinity an infinite one; the values
   /// are then 0, and every dot that meets them is NaN.
-  void (*quantize_row)(const float* x, int64_t n, int32_t group_size, int8_t* values,
-                       float* scales, int32_t* sums);
+  void (*quantize_row)(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
+                       int32_t* sums);
 
   /// out[out_row][r] = dot(weight row r, input row) for rows [row_begin, row_end) of the weight.
   /// row_begin is a multiple of 16; so is row_end unless it is weight.rows. `out` is indexed by the
   /// weight's row: out + out_row * out_stride + r. bias (by weight row) may be null and is added
-  /// after the dot. With `residual_scale` non-null: out = out + *residual_scale * (dot + bias), each
-  /// product and each sum rounded. Output rows must not repeat.
-  void (*linear)(const Weight& weight, int64_t row_begin, int64_t row_end,
-                 const Activations& input, const RowMap& rows, const float* bias,
-                 const float* residual_scale, float* out, int64_t out_stride);
+  /// after the dot. With `residual_scale` non-null: out = out + *residual_scale * (dot + bias),
+  /// each product and each sum rounded. Output rows must not repeat.
+  void (*linear)(const Weight& weight, int64_t row_begin, int64_t row_end, const Activations& input,
+                 const RowMap& rows, const float* bias, const float* residual_scale, float* out,
+                 int64_t out_stride);
 
   /// out[out_row][r] = silu(gate . x) * (up . x) for rows [row_begin, row_end) of both matrices,
   /// which have equal shape and format class (both float, or both quantized with one group size);
@@ -154,16 +154,16 @@ struct CpuKernels {
   /// query, out: [num_queries, head_dim] with the given strides. block_table[i] is the storage
   /// block of positions i*block_size …. Blocks of 64 positions are walked in order. Nothing beyond
   /// `position` is used, whatever it holds. head_dim: at most 256.
-  void (*attention)(const KvView& kv, const int32_t* block_table, int32_t position,
-                    int32_t kv_head, const float* query, int64_t query_stride,
-                    int32_t num_queries, float scale, float* out, int64_t out_stride);
+  void (*attention)(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
+                    const float* query, int64_t query_stride, int32_t num_queries, float scale,
+                    float* out, int64_t out_stride);
 
   /// Router: probs = softmax(logits) over n experts; the k largest by descending probability, ties
   /// by lower id. weights: the chosen probabilities, divided by their sum (added in slot order)
   /// where `normalize`; or, with `softmax_after_topk` (granitemoe, mixtral give the same set),
   /// softmax over the chosen logits alone, in slot order (`normalize` is then without effect).
-  /// probs: [n], always written. 1 <= k <= n. With a NaN or +inf logit all probabilities are NaN and
-  /// the ids are 0 … k-1.
+  /// probs: [n], always written. 1 <= k <= n. With a NaN or +inf logit all probabilities are NaN
+  /// and the ids are 0 … k-1.
   void (*router_top_k)(const float* logits, int32_t n, int32_t k, bool normalize,
                        bool softmax_after_topk, float* probs, int32_t* ids, float* weights);
 
@@ -184,8 +184,8 @@ struct CpuKernels {
   /// never reach the top list, -inf (masked) entries count as 0 in the sums.
   /// A NaN logit makes max, sum_exp and sum_exp_logit NaN. Without `statistics` (nobody records)
   /// only the maximum and the top list are made; the sums are 0.
-  void (*head_block)(float* logits, int64_t begin, int64_t end, float multiplier,
-                     bool statistics, HeadBlockStats* stats);
+  void (*head_block)(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
+                     HeadBlockStats* stats);
 
   /// Merges blocks in order.
   void (*head_merge)(const HeadBlockStats* blocks, int32_t count, HeadStats* stats);
@@ -200,9 +200,10 @@ const CpuKernels* avx512_kernels();
 size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols);
 size_t packed_scale_bytes(ScaleFormat format, int64_t rows, int64_t cols, int32_t group_size);
 
-/// Packs rows [row_begin, row_end) (row_begin a multiple of 16) of values [rows, cols] (int8 holding
-/// -8…7 or -128…127) and scales [rows, cols / group_size] (float, rounded to `scale_format`, which
-/// must hold them exactly) into a packed matrix. `values` and `scales` point at row `row_begin`.
+/// Packs rows [row_begin, row_end) (row_begin a multiple of 16) of values [rows, cols] (int8
+/// holding -8…7 or -128…127) and scales [rows, cols / group_size] (float, rounded to
+/// `scale_format`, which must hold them exactly) into a packed matrix. `values` and `scales` point
+/// at row `row_begin`.
 void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group_size, int64_t rows,
                     int64_t cols, int64_t row_begin, int64_t row_end, const int8_t* values,
                     const float* scales, void* data, void* packed_scales);

@@ -61,9 +61,7 @@ const CpuKernels* avx512_kernels() {
 
 #else
 
-const CpuKernels* avx512_kernels() {
-  return nullptr;
-}
+const CpuKernels* avx512_kernels() { return nullptr; }
 
 #endif
 

@@ -7,9 +7,7 @@
 namespace vitrine::kernels {
 namespace {
 
-int64_t tile_count(int64_t rows) {
-  return (rows + kTileRows - 1) / kTileRows;
-}
+int64_t tile_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
 void store_scale(ScaleFormat format, float scale, void* scales, int64_t index) {
   switch (format) {

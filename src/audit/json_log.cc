@@ -236,9 +236,7 @@ JsonLog::~JsonLog() {
   if (impl_->thread.joinable()) impl_->stop(std::nullopt);
 }
 
-AuditSink& JsonLog::sink() {
-  return impl_->sink;
-}
+AuditSink& JsonLog::sink() { return impl_->sink; }
 
 void JsonLog::on_record(std::function<void(const TokenRecord&)> callback) {
   impl_->callback = std::move(callback);

@@ -25,9 +25,7 @@ std::string folder_of(const std::string& path) {
   throw Error(ErrorKind::kIo, "audit log '" + path + "': " + what);
 }
 
-std::string reason(int error_number) {
-  return std::generic_category().message(error_number);
-}
+std::string reason(int error_number) { return std::generic_category().message(error_number); }
 
 std::string advice(int error_number) {
   switch (error_number) {
@@ -74,9 +72,7 @@ LogFile::LogFile(const std::string& path) : path_(path), target_(path) {
   if (mode != 0 && ::fchmod(descriptor_, mode) != 0) errno = 0;
 }
 
-LogFile::~LogFile() {
-  discard();
-}
+LogFile::~LogFile() { discard(); }
 
 void LogFile::fail(const char* action, int error_number) {
   discard();

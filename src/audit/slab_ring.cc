@@ -19,9 +19,7 @@ constexpr size_t kFrameHeader = 8;
 constexpr uint64_t kSkip = std::numeric_limits<uint64_t>::max();
 constexpr size_t kMaxBytes = size_t{1} << 46;  // beyond any address space; keeps sums in range
 
-size_t round_up(size_t bytes) {
-  return (bytes + 7) & ~size_t{7};
-}
+size_t round_up(size_t bytes) { return (bytes + 7) & ~size_t{7}; }
 
 }  // namespace
 
@@ -228,9 +226,7 @@ std::vector<TokenRecord> SlabRing::drain_records() {
   return records;
 }
 
-const AuditLayout& SlabRing::layout() const {
-  return impl_->layout;
-}
+const AuditLayout& SlabRing::layout() const { return impl_->layout; }
 
 uint64_t SlabRing::overwritten() const {
   return impl_->num_overwritten.load(std::memory_order_relaxed);

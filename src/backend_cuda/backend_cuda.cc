@@ -16,9 +16,9 @@ class KeepWarning : public c10::WarningHandler {
 
 }  // namespace
 
-/// How many CUDA devices this process may use; 0 without a driver. Then `problem` points to what the
-/// CUDA runtime says, until the next call from this thread: empty where it says nothing. Never throws
-/// and prints nothing.
+/// How many CUDA devices this process may use; 0 without a driver. Then `problem` points to what
+/// the CUDA runtime says, until the next call from this thread: empty where it says nothing. Never
+/// throws and prints nothing.
 extern "C" __attribute__((visibility("default"))) int vitrine_cuda_device_count(
     const char** problem) noexcept {
   thread_local KeepWarning handler;

@@ -159,24 +159,14 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
-const std::string& Checkpoint::path() const {
-  return impl_->path;
-}
-const std::string& Checkpoint::config_json() const {
-  return impl_->config_json;
-}
+const std::string& Checkpoint::path() const { return impl_->path; }
+const std::string& Checkpoint::config_json() const { return impl_->config_json; }
 const std::string& Checkpoint::generation_config_json() const {
   return impl_->generation_config_json;
 }
-const std::string& Checkpoint::tokenizer_path() const {
-  return impl_->tokenizer_path;
-}
-const std::vector<std::string>& Checkpoint::weight_files() const {
-  return impl_->weight_paths;
-}
-const std::vector<TensorInfo>& Checkpoint::tensors() const {
-  return impl_->tensors;
-}
+const std::string& Checkpoint::tokenizer_path() const { return impl_->tokenizer_path; }
+const std::vector<std::string>& Checkpoint::weight_files() const { return impl_->weight_paths; }
+const std::vector<TensorInfo>& Checkpoint::tensors() const { return impl_->tensors; }
 
 const TensorInfo* Checkpoint::find(std::string_view name) const {
   const auto found = std::ranges::lower_bound(

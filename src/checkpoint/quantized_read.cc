@@ -49,9 +49,7 @@ void check_shape(const TensorInfo& info, bool dtype_fits, const char* dtypes,
 
 }  // namespace
 
-bool Checkpoint::is_quantized() const {
-  return impl_->quantization.has_value();
-}
+bool Checkpoint::is_quantized() const { return impl_->quantization.has_value(); }
 
 std::optional<QuantizedModule> Checkpoint::quantized_module(std::string_view base_name) const {
   if (!impl_->quantization) return std::nullopt;

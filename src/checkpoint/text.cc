@@ -35,9 +35,7 @@ std::string found_text(const nlohmann::json& value) {
   return value.dump();
 }
 
-void throw_bad_file(const std::string& message) {
-  throw Error(ErrorKind::kBadFile, message);
-}
+void throw_bad_file(const std::string& message) { throw Error(ErrorKind::kBadFile, message); }
 
 void throw_unsupported(const std::string& message) {
   throw Error(ErrorKind::kUnsupported, message);

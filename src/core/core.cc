@@ -73,8 +73,8 @@ Device Device::parse(std::string_view text) {
       return {DeviceKind::kCuda, index};
     }
   }
-  throw Error(ErrorKind::kInvalidArgument, "device '" + std::string(text) +
-                                               "' is unknown; expected cpu, cuda, cuda:N or mps");
+  throw Error(ErrorKind::kInvalidArgument,
+              "device '" + std::string(text) + "' is unknown; expected cpu, cuda, cuda:N or mps");
 }
 
 std::string Device::name() const {

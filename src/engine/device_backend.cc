@@ -62,10 +62,9 @@ c10::Device torch_device(const Device& device) {
       std::string problem;
       const int count = cuda_device_count(problem);
       if (device.index >= count) {
-        throw Error(ErrorKind::kUnavailable, "device '" + device.name() + "' is not here: " +
-                                                 std::to_string(count) +
-                                                 " CUDA devices were found" + problem +
-                                                 "; use --device cpu");
+        throw Error(ErrorKind::kUnavailable,
+                    "device '" + device.name() + "' is not here: " + std::to_string(count) +
+                        " CUDA devices were found" + problem + "; use --device cpu");
       }
       at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
       return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device.index)};

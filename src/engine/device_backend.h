@@ -1,5 +1,5 @@
-// Which devices this process can use. The CUDA backend is a shared library of its own, loaded when a
-// CUDA device is asked for, so that a CPU process never maps libtorch_cuda.
+// Which devices this process can use. The CUDA backend is a shared library of its own, loaded when
+// a CUDA device is asked for, so that a CPU process never maps libtorch_cuda.
 #pragma once
 
 #include <ATen/Context.h>
@@ -15,9 +15,9 @@ namespace vitrine::engine {
 c10::Device torch_device(const Device& device);
 
 /// Float32 stays float32 while it lives: no TF32 in matrix products on CUDA. cuBLAS handles obey a
-/// setting of this thread; cuBLASLt only reads the process's, so where the host has switched TF32 on
-/// for the process, that is switched off meanwhile and then on again. A process that has not, or that
-/// runs on another device, is left as it is.
+/// setting of this thread; cuBLASLt only reads the process's, so where the host has switched TF32
+/// on for the process, that is switched off meanwhile and then on again. A process that has not, or
+/// that runs on another device, is left as it is.
 class Float32Guard {
  public:
   explicit Float32Guard(c10::Device device);

@@ -18,7 +18,8 @@ using engine::StepBatch;
 
 namespace {
 
-void require_option(bool good, const std::string& name, int64_t found, const std::string& expected) {
+void require_option(bool good, const std::string& name, int64_t found,
+                    const std::string& expected) {
   if (good) return;
   throw Error(ErrorKind::kInvalidArgument, "engine option '" + name + "' is " +
                                                std::to_string(found) + "; expected " + expected);
@@ -39,8 +40,8 @@ EngineOptions resolve(EngineOptions options, const ModelConfig& config) {
   require_option(options.max_sequences > 0 && options.max_sequences <= 4096, "max_sequences",
                  options.max_sequences, "1 to 4096");
   if (options.max_logit_rows == 0) options.max_logit_rows = options.max_sequences;
-  require_option(options.max_step_tokens > 0 && options.max_step_tokens <= 16384,
-                 "max_step_tokens", options.max_step_tokens, "1 to 16384");
+  require_option(options.max_step_tokens > 0 && options.max_step_tokens <= 16384, "max_step_tokens",
+                 options.max_step_tokens, "1 to 16384");
   require_option(options.max_logit_rows > 0 && options.max_logit_rows <= 16384, "max_logit_rows",
                  options.max_logit_rows, "1 to 16384");
   require_option(options.kv_block_size >= 16 && options.kv_block_size <= 256 &&
@@ -109,9 +110,7 @@ struct Engine::Impl {
     executor->describe(summary);
   }
 
-  bool records() const {
-    return sink != nullptr && layout.mode != AuditMode::kNone;
-  }
+  bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
 
   void check(std::span<const StepInput> inputs) const;
   void check_input(const StepInput& input) const;
@@ -176,8 +175,8 @@ void Engine::Impl::check(std::span<const StepInput> inputs) const {
     int32_t sharers = 0;  // earlier inputs that leave a shared last block to copy it
     for (size_t j = 0; j < i; ++j) {
       if (inputs[j].sequence == input.sequence) {
-        throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
-                                                     " stands twice in one step");
+        throw Error(ErrorKind::kInvalidArgument,
+                    "sequence " + std::to_string(input.sequence) + " stands twice in one step");
       }
       if (pool.share_last_block(inputs[j].sequence, input.sequence)) ++sharers;
     }
@@ -218,8 +217,8 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
     const auto count = static_cast<int32_t>(input.tokens.size());
     pool.prepare(input.sequence, count);
     const kv::SequenceBlocks& blocks = pool.get(input.sequence);
-    batch.spans.push_back({static_cast<int32_t>(batch.token_ids.size()), count, blocks.length,
-                           blocks.blocks.data()});
+    batch.spans.push_back(
+        {static_cast<int32_t>(batch.token_ids.size()), count, blocks.length, blocks.blocks.data()});
     for (int32_t j = 0; j < count; ++j) {
       const bool last = j + 1 == count;
       const auto token = static_cast<int32_t>(batch.token_ids.size());
@@ -229,8 +228,7 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
       batch.block_tables.push_back(blocks.blocks.data());
       AuditToken record{input.sequence, position, input.tokens[static_cast<size_t>(j)], -1, 0};
       if (input.rows == StepInput::Rows::kAll || (last && input.rows == StepInput::Rows::kLast)) {
-        const int32_t next =
-            last ? input.next_token : input.tokens[static_cast<size_t>(j) + 1];
+        const int32_t next = last ? input.next_token : input.tokens[static_cast<size_t>(j) + 1];
         const bool chooses = last && next < 0;
         record.row = static_cast<int32_t>(batch.row_tokens.size());
         record.generated = chooses ? 1 : 0;
@@ -304,8 +302,7 @@ void Engine::Impl::run(std::span<const StepInput> inputs) {
   prepare(inputs);
   const bool recording = records();
   engine::PassOutput output;
-  output.words =
-      recording ? reserve_record() : reinterpret_cast<std::byte*>(own_words.data());
+  output.words = recording ? reserve_record() : reinterpret_cast<std::byte*>(own_words.data());
   executor->run(batch, output);
   for (const StepInput& input : inputs) {
     pool.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));

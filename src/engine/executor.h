@@ -37,8 +37,9 @@ struct StepBatch {
 
 /// Where a pass's values land.
 struct PassOutput {
-  std::byte* words = nullptr;     // [rows] chosen ids, then with audit on the row and token records
-  const float* logits = nullptr;  // set by the executor: [rows, vocabulary] where they were asked for
+  std::byte* words = nullptr;  // [rows] chosen ids, then with audit on the row and token records
+  const float* logits =
+      nullptr;  // set by the executor: [rows, vocabulary] where they were asked for
 };
 
 class Executor {

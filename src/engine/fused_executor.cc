@@ -25,8 +25,8 @@ class FusedExecutor final : public Executor {
     make_plan(inputs);
     const auto rows = static_cast<size_t>(inputs.options.max_logit_rows);
     const auto tokens = static_cast<size_t>(inputs.options.max_step_tokens);
-    audit_arena_ =
-        static_cast<std::byte*>(arena_.allocate(layout_.pass_words(rows, tokens) * sizeof(int32_t)));
+    audit_arena_ = static_cast<std::byte*>(
+        arena_.allocate(layout_.pass_words(rows, tokens) * sizeof(int32_t)));
   }
 
   void run(const StepBatch& batch, PassOutput& output) override {
@@ -113,8 +113,7 @@ class FusedExecutor final : public Executor {
       readback_.copy(output.words, audit_arena_, rows * sizeof(int32_t));
       return;
     }
-    const size_t all =
-        layout_.pass_words(rows, static_cast<size_t>(step.tokens)) * sizeof(int32_t);
+    const size_t all = layout_.pass_words(rows, static_cast<size_t>(step.tokens)) * sizeof(int32_t);
     const size_t row_part = layout_.pass_words(rows, 0) * sizeof(int32_t);
     readback_.copy(output.words, audit_arena_, naive ? row_part : all);
     if (naive) std::memcpy(output.words + row_part, naive_->token_records(), all - row_part);
@@ -149,8 +148,8 @@ class FusedExecutor final : public Executor {
       const ops::Value& value = graph_.values[i];
       values_[i].width = value.width;
       values_[i].capacity = value.per_row ? max_rows : max_tokens_;
-      values_[i].data = static_cast<float*>(arena_.allocate(
-          static_cast<size_t>(values_[i].capacity * value.width) * sizeof(float)));
+      values_[i].data = static_cast<float*>(
+          arena_.allocate(static_cast<size_t>(values_[i].capacity * value.width) * sizeof(float)));
     }
     routes_.resize(static_cast<size_t>(graph_.num_layers));
     ops::PlanContext context{.graph = graph_,

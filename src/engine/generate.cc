@@ -48,22 +48,21 @@ GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
     throw Error(ErrorKind::kInvalidArgument, "the prompt has no token; expected at least one");
   }
   if (prompt_length > context) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the prompt has " + std::to_string(prompt_length) +
-                    " tokens, but the context holds " + std::to_string(context) +
-                    "; shorten the prompt");
+    throw Error(ErrorKind::kInvalidArgument, "the prompt has " + std::to_string(prompt_length) +
+                                                 " tokens, but the context holds " +
+                                                 std::to_string(context) + "; shorten the prompt");
   }
   if (options.max_new_tokens < 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "max_new_tokens is " + std::to_string(options.max_new_tokens) +
-                    "; expected 0 or more");
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        "max_new_tokens is " + std::to_string(options.max_new_tokens) + "; expected 0 or more");
   }
   SamplerPipeline sampler = SamplerPipeline::from_options(options.sampler);
   const OwnedSequence sequence(engine);
   GenerateResult result;
   result.prompt_tokens = prompt_length;
-  result.tokens.reserve(static_cast<size_t>(
-      std::min<int64_t>(options.max_new_tokens, context - prompt_length + 1)));
+  result.tokens.reserve(
+      static_cast<size_t>(std::min<int64_t>(options.max_new_tokens, context - prompt_length + 1)));
 
   StepInput input;
   input.sequence = sequence.id();
@@ -71,10 +70,10 @@ GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
   input.seed = options.sampler.seed;
 
   // Prefill, in chunks; with log-probabilities of the prompt every token needs a row.
-  const auto chunk = static_cast<size_t>(
-      options.prompt_logprobs
-          ? std::min(engine.options().max_step_tokens, engine.options().max_logit_rows)
-          : engine.options().max_step_tokens);
+  const auto chunk =
+      static_cast<size_t>(options.prompt_logprobs ? std::min(engine.options().max_step_tokens,
+                                                             engine.options().max_logit_rows)
+                                                  : engine.options().max_step_tokens);
   const Clock::time_point start = Clock::now();
   int32_t next = -1;
   for (size_t first = 0; first < prompt.size(); first += chunk) {
@@ -103,8 +102,7 @@ GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
       result.reason = StopReason::kCancelled;
       break;
     }
-    if (!options.ignore_end_of_text &&
-        std::find(ends.begin(), ends.end(), next) != ends.end()) {
+    if (!options.ignore_end_of_text && std::find(ends.begin(), ends.end(), next) != ends.end()) {
       result.reason = StopReason::kEndOfText;
       break;
     }

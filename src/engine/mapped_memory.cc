@@ -8,9 +8,9 @@
 
 namespace vitrine::engine {
 
-MappedMemory::MappedMemory(size_t size, const std::string& what) : size_(std::max<size_t>(size, 1)) {
-  void* pages =
-      mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+MappedMemory::MappedMemory(size_t size, const std::string& what)
+    : size_(std::max<size_t>(size, 1)) {
+  void* pages = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) {
     throw Error(ErrorKind::kOutOfMemory,
                 "cannot allocate " + std::to_string(size) + " bytes for " + what +

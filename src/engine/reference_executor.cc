@@ -61,7 +61,8 @@ class ReferenceExecutor final : public Executor {
     PassOutput output{reinterpret_cast<std::byte*>(word.data()), nullptr};
     run(first, output);
     readback_ = {};
-    for (const ops::OpNode& node : graph_.nodes) plan_.push_back({node.layer, node.type, "aten", 0});
+    for (const ops::OpNode& node : graph_.nodes)
+      plan_.push_back({node.layer, node.type, "aten", 0});
   }
 
   void run(const StepBatch& batch, PassOutput& output) override {
@@ -199,7 +200,8 @@ class ReferenceExecutor final : public Executor {
         parts.push_back(at::cat(audit.expert_ids, 1).to(at::kFloat).reshape({-1}));
         parts.push_back(at::cat(audit.expert_weights, 1).reshape({-1}));
       }
-      if (!audit.router_probs.empty()) parts.push_back(at::cat(audit.router_probs, 1).reshape({-1}));
+      if (!audit.router_probs.empty())
+        parts.push_back(at::cat(audit.router_probs, 1).reshape({-1}));
     }
     if (batch.read_logits && rows > 0) parts.push_back(step.logits.reshape({-1}));
     if (parts.empty()) return;
@@ -223,7 +225,8 @@ class ReferenceExecutor final : public Executor {
       const float* top_ids = rows > 0 ? sources[source + 1] : nullptr;
       const float* top_logits = rows > 0 ? sources[source + 2] : nullptr;
       if (rows > 0) source += 3;
-      const auto count = static_cast<int32_t>(std::min<int64_t>(kAuditTopTokens, graph_.vocab_size));
+      const auto count =
+          static_cast<int32_t>(std::min<int64_t>(kAuditTopTokens, graph_.vocab_size));
       write_rows(rows, count, row_floats, top_ids, top_logits, output.words);
       write_tokens(rows, tokens, sources.data() + source, output.words);
     }
@@ -255,8 +258,8 @@ class ReferenceExecutor final : public Executor {
 
   // The L2 norm, on the host: a device's square root may differ in the last bit.
   float norm(float mean_square) const {
-    const auto hidden = static_cast<float>(
-        graph_.values[static_cast<size_t>(graph_.nodes[0].outputs[0])].width);
+    const auto hidden =
+        static_cast<float>(graph_.values[static_cast<size_t>(graph_.nodes[0].outputs[0])].width);
     return std::sqrt(mean_square * hidden);
   }
 

@@ -45,8 +45,7 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
   work_ = &work;
   completed_.store(0, std::memory_order_relaxed);
   ++generation_;
-  state_.store((generation_ << (2 * kPieceBits)) |
-               (static_cast<uint64_t>(pieces) << kPieceBits));
+  state_.store((generation_ << (2 * kPieceBits)) | (static_cast<uint64_t>(pieces) << kPieceBits));
   if (sleepers_.load() > 0) {
     wake_.fetch_add(1);
     wake_.notify_all();

@@ -25,7 +25,8 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Runs all pieces (fewer than 2^24 - 256) and returns when the last is done. Called from one thread.
+  /// Runs all pieces (fewer than 2^24 - 256) and returns when the last is done. Called from one
+  /// thread.
   void run(PieceWork& work, int64_t pieces);
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 

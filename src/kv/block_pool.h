@@ -14,7 +14,7 @@ namespace vitrine::kv {
 /// One sequence: its length and its block table.
 struct SequenceBlocks {
   int64_t length = 0;
-  std::vector<int32_t> blocks;  // capacity for the longest context: never reallocated in a step
+  std::vector<int32_t> blocks;   // capacity for the longest context: never reallocated in a step
   std::vector<int32_t> history;  // the tokens so far, likewise
   uint32_t branch = 0;
 };
@@ -27,7 +27,8 @@ class BlockPool {
             std::function<void(int32_t from, int32_t to)> copy_block);
 
   uint64_t create();
-  /// Full blocks are shared; a partial last block is copied. Throws kOutOfMemory where none is free.
+  /// Full blocks are shared; a partial last block is copied. Throws kOutOfMemory where none is
+  /// free.
   uint64_t fork(uint64_t sequence);
   void truncate(uint64_t sequence, int64_t length);
   void release(uint64_t sequence);

@@ -26,8 +26,8 @@ const Architecture& find_architecture(const std::string& model_type, const std::
   if (found != registry().end()) return found->second;
   std::string known;
   for (const std::string& name : architecture_names()) known += (known.empty() ? "" : ", ") + name;
-  throw Error(ErrorKind::kUnsupported, file + ": field 'model_type' is '" + model_type +
-                                           "'; expected one of " + known);
+  throw Error(ErrorKind::kUnsupported,
+              file + ": field 'model_type' is '" + model_type + "'; expected one of " + known);
 }
 
 }  // namespace vitrine::model

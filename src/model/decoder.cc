@@ -44,11 +44,11 @@ class DecoderBuilder {
     layer_ = -1;
     const ValueId rows = graph_.add_value("head_input", hidden, /*per_row=*/true);
     add_norm("model.norm.weight", rows, /*audit=*/false);
-    graph_.add({.type = "head",
-                .inputs = {rows},
-                .weights = {{"weight", config_.tie_word_embeddings ? "model.embed_tokens"
-                                                                   : "lm_head"}},
-                .attributes = {{"multiplier", 1.0 / config_.logits_scaling}}});
+    graph_.add(
+        {.type = "head",
+         .inputs = {rows},
+         .weights = {{"weight", config_.tie_word_embeddings ? "model.embed_tokens" : "lm_head"}},
+         .attributes = {{"multiplier", 1.0 / config_.logits_scaling}}});
     return std::move(graph_);
   }
 
@@ -128,8 +128,8 @@ class DecoderBuilder {
     const auto experts = static_cast<double>(config_.num_experts);
     const auto top_k = static_cast<double>(config_.num_experts_per_token);
     if (slots_ < 0) {
-      slots_ = graph_.add_value("expert_slots",
-                                config_.num_experts_per_token * config_.hidden_size);
+      slots_ =
+          graph_.add_value("expert_slots", config_.num_experts_per_token * config_.hidden_size);
     }
     graph_.add({.type = "router",
                 .layer = layer_,

@@ -13,15 +13,15 @@ namespace vitrine::model {
 /// What an architecture chooses. Names are relative to `model.layers.N.`.
 struct DecoderTraits {
   bool qkv_bias = false;
-  bool output_bias = false;             // of the attention's output projection
-  bool query_key_norm = false;          // q_norm and k_norm per head (qwen3) …
-  bool norm_whole_row = false;          // … or over the whole row (olmoe)
-  bool normalize_top_k = false;         // the chosen probabilities are divided by their sum
-  bool softmax_after_top_k = false;     // granitemoe: softmax over the chosen logits
-  std::string block = "mlp";            // prefix of the feed-forward block in a sparse layer
+  bool output_bias = false;          // of the attention's output projection
+  bool query_key_norm = false;       // q_norm and k_norm per head (qwen3) …
+  bool norm_whole_row = false;       // … or over the whole row (olmoe)
+  bool normalize_top_k = false;      // the chosen probabilities are divided by their sum
+  bool softmax_after_top_k = false;  // granitemoe: softmax over the chosen logits
+  std::string block = "mlp";         // prefix of the feed-forward block in a sparse layer
   std::string router = "mlp.gate";
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // of an expert
-  bool shared_expert = false;           // qwen2_moe: mlp.shared_expert, mlp.shared_expert_gate
+  bool shared_expert = false;  // qwen2_moe: mlp.shared_expert, mlp.shared_expert_gate
 };
 
 ops::Graph build_decoder(const ModelConfig& config, const DecoderTraits& traits);

@@ -10,8 +10,8 @@ AlignedBytes::AlignedBytes(size_t size, const std::string& what) : size_(size) {
   const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
   data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded + kAlignment)));
   if (data_ == nullptr) {
-    throw Error(ErrorKind::kOutOfMemory, "cannot allocate " + std::to_string(size) +
-                                             " bytes for " + what +
+    throw Error(ErrorKind::kOutOfMemory, "cannot allocate " + std::to_string(size) + " bytes for " +
+                                             what +
                                              "; free memory or use a smaller model or context");
   }
 }
@@ -69,20 +69,19 @@ void CheckpointWeights::load_float(Entry& entry, const std::string& module, int6
 void CheckpointWeights::load_quantized(Entry& entry, const QuantizedMatrix& matrix,
                                        const std::string& module) {
   kernels::Weight& weight = entry.weight;
-  weight.format =
-      matrix.bits == 4 ? kernels::WeightFormat::kInt4 : kernels::WeightFormat::kInt8;
-  weight.scale_format = matrix.scale_dtype == DType::kBF16   ? kernels::ScaleFormat::kBF16
+  weight.format = matrix.bits == 4 ? kernels::WeightFormat::kInt4 : kernels::WeightFormat::kInt8;
+  weight.scale_format = matrix.scale_dtype == DType::kBF16  ? kernels::ScaleFormat::kBF16
                         : matrix.scale_dtype == DType::kF16 ? kernels::ScaleFormat::kF16
                                                             : kernels::ScaleFormat::kF32;
   weight.group_size = matrix.group_size;
   weight.rows = matrix.rows;
   weight.cols = matrix.cols;
-  std::byte* data = allocate(
-      entry, kernels::packed_data_bytes(weight.format, weight.rows, weight.cols), module);
-  std::byte* scales = allocate(entry,
-                               kernels::packed_scale_bytes(weight.scale_format, weight.rows,
-                                                           weight.cols, weight.group_size),
-                               module);
+  std::byte* data =
+      allocate(entry, kernels::packed_data_bytes(weight.format, weight.rows, weight.cols), module);
+  std::byte* scales = allocate(
+      entry,
+      kernels::packed_scale_bytes(weight.scale_format, weight.rows, weight.cols, weight.group_size),
+      module);
   kernels::pack_quantized(weight.format, weight.scale_format, weight.group_size, weight.rows,
                           weight.cols, 0, weight.rows, matrix.values.data(), matrix.scales.data(),
                           data, scales);

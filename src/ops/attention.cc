@@ -1,5 +1,6 @@
 // attention: norm of query and key heads and clamp where the model has them, rotary embedding (Su
-// et al. 2021, halves layout), the write to the KV cache, and grouped-query softmax attention over it.
+// et al. 2021, halves layout), the write to the KV cache, and grouped-query softmax attention over
+// it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -121,8 +122,7 @@ class PlannedAttention final : public PlannedOp {
     float* value = value_.row(token) + kv_head * head_dim_;
     clamp(value);
     kernel_.kv_write(kv_, step.block_tables[token][position / kv_.block_size],
-                     position % kv_.block_size, static_cast<int32_t>(kv_head), key,
-                     value);
+                     position % kv_.block_size, static_cast<int32_t>(kv_head), key, value);
   }
 
   void attend(const StepState& step, int64_t token, int64_t kv_head) {
@@ -202,17 +202,18 @@ void reference(ReferenceStep& step, const OpNode& node) {
   for (const ReferenceSpan& span : step.spans) {
     const int64_t total = span.past + span.num_tokens;
     auto gather = [&](const at::Tensor& cache) {
-      return at::index_select(cache, 0, span.slots).view({total, kv_heads, 1, dim})
+      return at::index_select(cache, 0, span.slots)
+          .view({total, kv_heads, 1, dim})
           .expand({total, kv_heads, heads / kv_heads, dim})
-          .reshape({total, heads, dim}).transpose(0, 1);
+          .reshape({total, heads, dim})
+          .transpose(0, 1);
     };
     at::Tensor q = query.narrow(0, span.first_token, span.num_tokens).transpose(0, 1);
-    at::Tensor scores = at::matmul(q, gather(kv.keys).transpose(1, 2))
-                            .mul(node.attribute("scale"));
+    at::Tensor scores = at::matmul(q, gather(kv.keys).transpose(1, 2)).mul(node.attribute("scale"));
     at::Tensor seen = step.positions.narrow(0, span.first_token, span.num_tokens).unsqueeze(1);
     at::Tensor where = at::arange(total, step.positions.options()).unsqueeze(0);
-    scores = scores.masked_fill(where.gt(seen).unsqueeze(0),
-                                -std::numeric_limits<float>::infinity());
+    scores =
+        scores.masked_fill(where.gt(seen).unsqueeze(0), -std::numeric_limits<float>::infinity());
     outputs.push_back(at::matmul(at::softmax(scores, -1), gather(kv.values))
                           .transpose(0, 1)
                           .reshape({span.num_tokens, heads * dim}));

@@ -1,5 +1,5 @@
-// combine: adds a layer's routed experts in slot order, then the shared expert (times the sigmoid of
-// its gate), to the residual stream.
+// combine: adds a layer's routed experts in slot order, then the shared expert (times the sigmoid
+// of its gate), to the residual stream.
 #include <algorithm>
 
 #include "ops/op.h"

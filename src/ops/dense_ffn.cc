@@ -13,8 +13,8 @@ class PlannedDenseFfn final : public PlannedOp {
       : kernel_(context.kernel),
         in_(context.value(node.inputs[0])),
         out_(context.value(node.outputs[0])),
-        hidden_(context.shared_rows("dense_hidden", context.max_tokens,
-                                    node.integer("intermediate"))),
+        hidden_(
+            context.shared_rows("dense_hidden", context.max_tokens, node.integer("intermediate"))),
         multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))),
         residual_(node.flag("residual")) {
     const int64_t intermediate = node.integer("intermediate");

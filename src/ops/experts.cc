@@ -1,6 +1,6 @@
 // experts: the routed experts of a layer. Tokens are grouped by expert; each expert's output for
-// each of its tokens lands in that token's slot, [tokens, top_k, hidden], where `combine` (and later
-// attribution) finds it.
+// each of its tokens lands in that token's slot, [tokens, top_k, hidden], where `combine` (and
+// later attribution) finds it.
 #include <vector>
 
 #include "ops/feed_forward.h"
@@ -32,12 +32,12 @@ class PlannedExperts final : public PlannedOp {
     experts_.resize(static_cast<size_t>(routes_.num_experts));
     for (int64_t expert = 0; expert < routes_.num_experts; ++expert) {
       FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
-      weights.gate = &context.weights.matrix(expert_module(node, expert, "gate"), intermediate,
-                                             hidden_size_);
+      weights.gate =
+          &context.weights.matrix(expert_module(node, expert, "gate"), intermediate, hidden_size_);
       weights.up =
           &context.weights.matrix(expert_module(node, expert, "up"), intermediate, hidden_size_);
-      weights.down = &context.weights.matrix(expert_module(node, expert, "down"), hidden_size_,
-                                             intermediate);
+      weights.down =
+          &context.weights.matrix(expert_module(node, expert, "down"), hidden_size_, intermediate);
       context.need(in_, *weights.gate);
       context.need(in_, *weights.up);
       context.need(hidden_, *weights.down);
@@ -81,8 +81,8 @@ class PlannedExperts final : public PlannedOp {
   }
 
   std::string kernel_name() const override {
-    return std::string("cpu.") + kernel_.isa + ".grouped_" +
-           weight_kernel_name(*experts_[0].gate) + "+" + weight_kernel_name(*experts_[0].down);
+    return std::string("cpu.") + kernel_.isa + ".grouped_" + weight_kernel_name(*experts_[0].gate) +
+           "+" + weight_kernel_name(*experts_[0].down);
   }
   uint64_t weight_bytes() const override {
     return experts_[0].bytes() * static_cast<uint64_t>(routes_.top_k);
@@ -137,14 +137,14 @@ void reference(ReferenceStep& step, const OpNode& node) {
   const at::Tensor& x = step.input(node, 0);
   const at::Tensor& ids = step.routes_ids[layer];
   const int64_t experts = node.integer("experts");
-  at::Tensor weights = at::zeros({x.size(0), experts}, x.options())
-                           .scatter(1, ids, step.routes_weights[layer]);
+  at::Tensor weights =
+      at::zeros({x.size(0), experts}, x.options()).scatter(1, ids, step.routes_weights[layer]);
   at::Tensor sum;
   for (int64_t expert = 0; expert < experts; ++expert) {
     at::Tensor out =
-        step.feed_forward(x, expert_module(node, expert, "gate"),
-                          expert_module(node, expert, "up"), expert_module(node, expert, "down"),
-                          x.size(1), node.integer("intermediate"))
+        step.feed_forward(x, expert_module(node, expert, "gate"), expert_module(node, expert, "up"),
+                          expert_module(node, expert, "down"), x.size(1),
+                          node.integer("intermediate"))
             .mul(weights.narrow(1, expert, 1));
     sum = expert == 0 ? out : sum.add(out);
   }

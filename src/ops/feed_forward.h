@@ -13,9 +13,7 @@ struct FeedForwardWeights {
   const kernels::Weight* up = nullptr;
   const kernels::Weight* down = nullptr;
 
-  uint64_t bytes() const {
-    return weight_bytes(*gate) + weight_bytes(*up) + weight_bytes(*down);
-  }
+  uint64_t bytes() const { return weight_bytes(*gate) + weight_bytes(*up) + weight_bytes(*down); }
 };
 
 /// Rows of the hidden layer in one piece: whole groups, so that each piece quantizes its own.
@@ -26,8 +24,8 @@ inline int64_t hidden_rows_per_piece(const RowBuffer& hidden, int threads) {
 
 /// Computes rows [begin, end) of the hidden layer for the mapped rows and quantizes them.
 inline void run_hidden(const kernels::CpuKernels& kernel, const FeedForwardWeights& weights,
-                       const RowBuffer& input, const RowBuffer& hidden,
-                       const kernels::RowMap& rows, int64_t begin, int64_t end) {
+                       const RowBuffer& input, const RowBuffer& hidden, const kernels::RowMap& rows,
+                       int64_t begin, int64_t end) {
   kernel.gate_up(*weights.gate, *weights.up, begin, end, activations(input, *weights.gate), rows,
                  hidden.data, hidden.width);
   if (hidden.quantized.empty()) return;

@@ -33,9 +33,7 @@ struct OpNode {
 
   double attribute(std::string_view name) const;
   double attribute(std::string_view name, double fallback) const;
-  int64_t integer(std::string_view name) const {
-    return static_cast<int64_t>(attribute(name));
-  }
+  int64_t integer(std::string_view name) const { return static_cast<int64_t>(attribute(name)); }
   bool flag(std::string_view name) const { return attribute(name, 0.0) != 0.0; }
   /// Empty where the op has no weight of that role.
   const std::string& weight(std::string_view role) const;

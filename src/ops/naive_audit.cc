@@ -23,8 +23,7 @@ void NaivePlanAudit::after_op(const OpNode& node, const StepState& step, Readbac
   }
 }
 
-void NaivePlanAudit::read(const StepState& step, int32_t word, int32_t count,
-                          Readback& readback) {
+void NaivePlanAudit::read(const StepState& step, int32_t word, int32_t count, Readback& readback) {
   const auto stride = static_cast<size_t>(layout_.token_words);
   for (int32_t token = 0; token < step.tokens; ++token) {
     const size_t at = static_cast<size_t>(token) * stride + static_cast<size_t>(word);

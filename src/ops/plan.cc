@@ -105,8 +105,8 @@ const kernels::CpuKernels& select_cpu_kernels() {
   const std::string name = forced;
   if (name == "portable") return kernels::portable_kernels();
   if (name != "avx512") {
-    throw Error(ErrorKind::kInvalidArgument, "VITRINE_CPU_ISA is '" + name +
-                                                 "'; expected avx512 or portable, or unset it");
+    throw Error(ErrorKind::kInvalidArgument,
+                "VITRINE_CPU_ISA is '" + name + "'; expected avx512 or portable, or unset it");
   }
   if (avx512 == nullptr) {
     throw Error(ErrorKind::kUnavailable,

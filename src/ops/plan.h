@@ -17,25 +17,25 @@ namespace vitrine::ops {
 struct StepState {
   int32_t tokens = 0;
   int32_t rows = 0;
-  const int32_t* token_ids = nullptr;           // [tokens]
-  const int32_t* positions = nullptr;           // [tokens]
-  const int32_t* const* block_tables = nullptr; // [tokens]
-  const int32_t* row_tokens = nullptr;          // [rows] index of the token whose output it is
-  const int32_t* row_targets = nullptr;         // [rows] id whose logit is recorded; -1: the best
-  bool one_token_each = false;  // no token of this step attends to another new one
-  bool audit = false;           // records are written
-  std::byte* token_records = nullptr;  // [tokens] of layout token_words
-  std::byte* row_records = nullptr;    // [rows] of layout row_words
-  int32_t* chosen_ids = nullptr;       // [rows]
+  const int32_t* token_ids = nullptr;            // [tokens]
+  const int32_t* positions = nullptr;            // [tokens]
+  const int32_t* const* block_tables = nullptr;  // [tokens]
+  const int32_t* row_tokens = nullptr;           // [rows] index of the token whose output it is
+  const int32_t* row_targets = nullptr;          // [rows] id whose logit is recorded; -1: the best
+  bool one_token_each = false;                   // no token of this step attends to another new one
+  bool audit = false;                            // records are written
+  std::byte* token_records = nullptr;            // [tokens] of layout token_words
+  std::byte* row_records = nullptr;              // [rows] of layout row_words
+  int32_t* chosen_ids = nullptr;                 // [rows]
 };
 
 /// int8 rows of a value for one group size, made by the value's producer.
 struct QuantizedRows {
   int32_t group_size = 0;
   int64_t cols = 0;
-  int8_t* values = nullptr;   // [rows, cols]
-  float* scales = nullptr;    // [rows, cols / group_size]
-  int32_t* sums = nullptr;    // [rows, cols / group_size]
+  int8_t* values = nullptr;  // [rows, cols]
+  float* scales = nullptr;   // [rows, cols / group_size]
+  int32_t* sums = nullptr;   // [rows, cols / group_size]
   int64_t groups() const { return cols / group_size; }
 };
 
@@ -109,12 +109,12 @@ struct PlanContext {
   int64_t max_tokens = 0;
   int64_t max_rows = 0;
   int64_t max_context = 0;
-  std::vector<RowBuffer>& values;                      // by ValueId
-  std::vector<std::unique_ptr<RouteBuffer>>& routes;   // by layer
-  std::vector<kernels::KvView>& kv;                    // by layer
-  const float* rope_cos = nullptr;                     // [max_context, head_dim / 2]
+  std::vector<RowBuffer>& values;                     // by ValueId
+  std::vector<std::unique_ptr<RouteBuffer>>& routes;  // by layer
+  std::vector<kernels::KvView>& kv;                   // by layer
+  const float* rope_cos = nullptr;                    // [max_context, head_dim / 2]
   const float* rope_sin = nullptr;
-  float* logits = nullptr;                             // [max_rows, vocab_size]
+  float* logits = nullptr;  // [max_rows, vocab_size]
   // Scratch that the ops of all layers share, since layers run one after the other.
   std::map<std::string, std::unique_ptr<RowBuffer>>& shared_buffers;
   std::map<std::string, void*>& shared_arrays;

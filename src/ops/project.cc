@@ -29,9 +29,8 @@ class PlannedProject final : public PlannedOp {
     kernels::RowMap rows;
     rows.count = step.tokens;
     kernel_.linear(weight_, piece * piece_rows_,
-                   std::min(residual_.width, (piece + 1) * piece_rows_),
-                   activations(in_, weight_), rows, bias_, &multiplier_, residual_.data,
-                   residual_.width);
+                   std::min(residual_.width, (piece + 1) * piece_rows_), activations(in_, weight_),
+                   rows, bias_, &multiplier_, residual_.data, residual_.width);
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) + "+residual";
@@ -54,8 +53,8 @@ std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
 
 void reference(ReferenceStep& step, const OpNode& node) {
   const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
-  at::Tensor delta = step.linear(step.input(node, 0), node.weight("weight"), output.width,
-                                 node.weight("bias"));
+  at::Tensor delta =
+      step.linear(step.input(node, 0), node.weight("weight"), output.width, node.weight("bias"));
   at::Tensor& residual = step.value(node.outputs[0]);
   residual = residual.add(delta, node.attribute("multiplier", 1.0));
 }

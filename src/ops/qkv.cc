@@ -14,8 +14,7 @@ constexpr std::array<const char*, 3> kBiasRoles = {"q_bias", "k_bias", "v_bias"}
 class PlannedQkv final : public PlannedOp {
  public:
   PlannedQkv(PlanContext& context, const OpNode& node)
-      : kernel_(context.kernel),
-        in_(context.value(node.inputs[0])) {
+      : kernel_(context.kernel), in_(context.value(node.inputs[0])) {
     int64_t all_rows = 0;
     for (size_t i = 0; i < 3; ++i) {
       Part& part = parts_[i];

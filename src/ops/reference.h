@@ -30,8 +30,8 @@ class ReferenceWeights {
 struct ReferenceSpan {
   int64_t first_token = 0;  // in the step
   int64_t num_tokens = 0;
-  int64_t past = 0;         // positions before the first
-  at::Tensor slots;         // [past + num_tokens] int64: KV slot of each position
+  int64_t past = 0;  // positions before the first
+  at::Tensor slots;  // [past + num_tokens] int64: KV slot of each position
 };
 
 /// Keys and values of one layer: [num_slots, kv_heads * head_dim].
@@ -69,12 +69,12 @@ class ReferenceStep {
   at::Tensor rope_cos;     // [max_context, head_dim / 2]
   at::Tensor rope_sin;
   std::vector<ReferenceSpan> spans;
-  bool statistics = false;       // the head computes log-sum-exp, entropy and the ten best
+  bool statistics = false;  // the head computes log-sum-exp, entropy and the ten best
   ReferenceAudit* audit = nullptr;
   bool full_audit = false;
   ReferenceHook* hook = nullptr;
 
-  std::vector<at::Tensor> values;  // by ValueId
+  std::vector<at::Tensor> values;                      // by ValueId
   std::vector<at::Tensor> routes_ids, routes_weights;  // by layer: [tokens, top_k]
   // Of the head.
   at::Tensor logits;      // [rows, vocabulary]
@@ -84,9 +84,7 @@ class ReferenceStep {
   at::Tensor top_logits;  // [rows, 10]
 
   at::Tensor& value(ValueId id) { return values[static_cast<size_t>(id)]; }
-  const at::Tensor& input(const OpNode& node, size_t index) {
-    return value(node.inputs[index]);
-  }
+  const at::Tensor& input(const OpNode& node, size_t index) { return value(node.inputs[index]); }
   /// x [n, cols] times the matrix transposed, with quantized activations where it is quantized.
   at::Tensor linear(const at::Tensor& x, const std::string& module, int64_t rows,
                     const std::string& bias = {});

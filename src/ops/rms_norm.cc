@@ -37,8 +37,8 @@ class PlannedRmsNorm final : public PlannedOp {
           kernel_.rms_norm(in_.row(source), weight_, eps_, in_.width, out_.row(row));
       out_.quantize(kernel_, row);
       if (step.audit && slot_ >= 0) {
-        auto* record = reinterpret_cast<float*>(
-            step.token_records + static_cast<size_t>(row) * token_bytes_);
+        auto* record =
+            reinterpret_cast<float*>(step.token_records + static_cast<size_t>(row) * token_bytes_);
         record[slot_] = std::sqrt(mean_square * static_cast<float>(in_.width));
       }
     }
@@ -75,8 +75,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
     step.observe(mean_square);
   }
   const at::Tensor& weight = step.weights->vector(node.weight("weight"), output.width);
-  step.value(node.outputs[0]) =
-      x.mul(mean_square.add(node.attribute("eps")).rsqrt()).mul(weight);
+  step.value(node.outputs[0]) = x.mul(mean_square.add(node.attribute("eps")).rsqrt()).mul(weight);
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"rms_norm", plan, reference}));

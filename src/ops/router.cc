@@ -60,8 +60,7 @@ class PlannedRouter final : public PlannedOp {
     }
   }
   std::string kernel_name() const override {
-    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
-           "+softmax+top_k";
+    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) + "+softmax+top_k";
   }
   uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
 
@@ -80,8 +79,8 @@ class PlannedRouter final : public PlannedOp {
     kernels::RowMap rows;
     rows.count = static_cast<int32_t>(std::min<int64_t>(kTokensPerPiece, step.tokens - first));
     const int64_t span = row_pieces_ == 1 ? weight_.rows : kernels::kTileRows * 2;
-    kernel_.linear(weight_, row_piece * span, std::min(weight_.rows, (row_piece + 1) * span),
-                   input, rows, nullptr, nullptr, logits_->row(first), logits_->width);
+    kernel_.linear(weight_, row_piece * span, std::min(weight_.rows, (row_piece + 1) * span), input,
+                   rows, nullptr, nullptr, logits_->row(first), logits_->width);
   }
 
   void record(const StepState& step, int64_t token, const int32_t* ids, const float* weights,

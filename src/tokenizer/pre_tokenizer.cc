@@ -12,9 +12,7 @@ namespace {
 // GPT-2's pattern, which ByteLevel uses unless told not to.
 constexpr char kByteLevelPattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-std::string numeric_pattern() {
-  return "[\\p{N}" + std::string(numeric_additions()) + "]";
-}
+std::string numeric_pattern() { return "[\\p{N}" + std::string(numeric_additions()) + "]"; }
 
 std::string punctuation_pattern() {
   return "(?![" + std::string(punctuation_removals()) + "])[\\p{P}$+<=>^`|~" +

@@ -13,16 +13,10 @@ namespace {
 constexpr size_t kMaxPatternBytes = 64 * 1024;
 constexpr int kMaxDepth = 64;
 constexpr unsigned kMaxRepeat = 65535;  // PCRE2's own limit
-[[noreturn]] void malformed(const std::string& message) {
-  throw RegexError{false, message};
-}
-[[noreturn]] void unsupported(const std::string& message) {
-  throw RegexError{true, message};
-}
+[[noreturn]] void malformed(const std::string& message) { throw RegexError{false, message}; }
+[[noreturn]] void unsupported(const std::string& message) { throw RegexError{true, message}; }
 
-char ascii_lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-}
+char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
 std::string escape_code_point(char32_t c) {
   std::array<char, 16> buffer{};
@@ -414,8 +408,6 @@ class Translator {
 
 }  // namespace
 
-std::string translate_oniguruma(std::string_view pattern) {
-  return Translator(pattern).run();
-}
+std::string translate_oniguruma(std::string_view pattern) { return Translator(pattern).run(); }
 
 }  // namespace vitrine::tokenizer

@@ -163,9 +163,7 @@ bool Tokenizer::is_special(int32_t id) const {
   return added != nullptr && added->special;
 }
 
-int32_t Tokenizer::vocab_size() const {
-  return impl_->vocab_size;
-}
+int32_t Tokenizer::vocab_size() const { return impl_->vocab_size; }
 
 struct StreamDecoder::State {
   std::shared_ptr<const Tokenizer::Impl> impl;

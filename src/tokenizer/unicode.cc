@@ -209,28 +209,14 @@ std::string_view property_additions(std::string_view property) {
   }
   return {};
 }
-std::string_view lone_word_additions() {
-  return kLoneWordAdditions;
-}
-std::string_view word_additions() {
-  return kWordAdditions;
-}
-std::string_view rust_word_additions() {
-  return kRustWordAdditions;
-}
-std::string_view numeric_additions() {
-  return kNumericAdditions;
-}
-std::string_view punctuation_additions() {
-  return kPunctuationAdditions;
-}
-std::string_view punctuation_removals() {
-  return kPunctuationRemovals;
-}
+std::string_view lone_word_additions() { return kLoneWordAdditions; }
+std::string_view word_additions() { return kWordAdditions; }
+std::string_view rust_word_additions() { return kRustWordAdditions; }
+std::string_view numeric_additions() { return kNumericAdditions; }
+std::string_view punctuation_additions() { return kPunctuationAdditions; }
+std::string_view punctuation_removals() { return kPunctuationRemovals; }
 
-char32_t byte_to_char(uint8_t byte) {
-  return kByteAlphabet.to_char[byte];
-}
+char32_t byte_to_char(uint8_t byte) { return kByteAlphabet.to_char[byte]; }
 
 int char_to_byte(char32_t code_point) {
   return code_point < kByteAlphabet.to_byte.size() ? kByteAlphabet.to_byte[code_point] : -1;

@@ -165,8 +165,7 @@ void check_prediction(const TokenRecord& record, std::span<const float> logits) 
   const PredictionRecord& prediction = record.prediction;
   EXPECT_NEAR(prediction.logprob, log_softmax(logits, prediction.token, &entropy), 2e-5);
   EXPECT_NEAR(prediction.entropy, entropy, 5e-5);
-  ASSERT_EQ(prediction.alternatives.size(),
-            std::min<size_t>(kAuditTopTokens, logits.size()));
+  ASSERT_EQ(prediction.alternatives.size(), std::min<size_t>(kAuditTopTokens, logits.size()));
   std::vector<std::pair<float, int32_t>> best;
   for (size_t id = 0; id < logits.size(); ++id) {
     best.emplace_back(-logits[id], static_cast<int32_t>(id));

@@ -1,4 +1,5 @@
-// What the tests of the engine share: models, prompts, feeding sequences, a sink that keeps records.
+// What the tests of the engine share: models, prompts, feeding sequences, a sink that keeps
+// records.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,9 +21,9 @@
 namespace vitrine::testing {
 
 inline const std::vector<std::string>& oracle_names() {
-  static const std::vector<std::string> names = {"granitemoe", "llama",     "mixtral",   "olmoe",
-                                                 "qwen2_moe",  "qwen3",     "qwen3_moe",
-                                                 "qwen3_moe_sparse2"};
+  static const std::vector<std::string> names = {
+      "granitemoe", "llama", "mixtral",   "olmoe",
+      "qwen2_moe",  "qwen3", "qwen3_moe", "qwen3_moe_sparse2"};
   return names;
 }
 

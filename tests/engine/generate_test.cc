@@ -90,8 +90,8 @@ TEST_F(Generate, StopsAtTheEndOfText) {
   GenerateResult result = run();
   EXPECT_EQ(result.reason, StopReason::kEndOfText);
   EXPECT_EQ(stop_reason_name(result.reason), "end of text");
-  EXPECT_EQ(result.tokens, std::vector<int32_t>(
-                               text.begin(), text.begin() + static_cast<ptrdiff_t>(first) + 1));
+  EXPECT_EQ(result.tokens,
+            std::vector<int32_t>(text.begin(), text.begin() + static_cast<ptrdiff_t>(first) + 1));
   options_.ignore_end_of_text = true;
   EXPECT_EQ(run().tokens, text);
 }
@@ -176,8 +176,8 @@ TEST_F(Generate, SameSeedSameTextWhateverTheBatch) {
   EXPECT_EQ(sample_in_company(*engine_, ids_, 24, 1, 12, kSeed), alone);
   auto single = Engine::load(oracle_folder("qwen3_moe"), test_options(1, 16));
   EXPECT_EQ(sample_in_company(*single, ids_, 24, 2, 100, kSeed), alone);
-  options_.sampler = {.temperature = 1.3f, .top_k = 100, .top_p = 0.98f, .min_p = 0.001f,
-                      .seed = kSeed};
+  options_.sampler = {
+      .temperature = 1.3f, .top_k = 100, .top_p = 0.98f, .min_p = 0.001f, .seed = kSeed};
   options_.max_new_tokens = 24;
   EXPECT_EQ(run().tokens, alone);
   EXPECT_GT(std::set<int32_t>(alone.begin(), alone.end()).size(), 8u) << "nothing was sampled";

@@ -70,8 +70,8 @@ class Patterns {
     for (size_t step = 0; fed[2] < ids_.size(); ++step) {
       std::vector<StepInput> inputs;
       for (size_t i = 0; i < 5; ++i) {
-        const std::span<const int32_t> ids = i == 2 ? ids_ : std::span<const int32_t>(
-                                                                 others[i < 2 ? i : i - 1]);
+        const std::span<const int32_t> ids =
+            i == 2 ? ids_ : std::span<const int32_t>(others[i < 2 ? i : i - 1]);
         size_t count = chunk == 0 ? ids.size() : i == 2 ? chunk : chunk + i + step % 3;
         count = std::min(count, ids.size() - fed[i]);
         if (count == 0) continue;
@@ -179,9 +179,8 @@ class Invariance : public ::testing::TestWithParam<ModelVariant> {
 
   void check(const Setting& setting) {
     SCOPED_TRACE(::testing::Message()
-                 << setting.threads << " threads, blocks of " << setting.kv_block_size
-                 << ", audit " << static_cast<int>(setting.mode) << "/"
-                 << static_cast<int>(setting.level));
+                 << setting.threads << " threads, blocks of " << setting.kv_block_size << ", audit "
+                 << static_cast<int>(setting.mode) << "/" << static_cast<int>(setting.level));
     auto engine = load(folder_.path(), setting);
     VectorSink sink;
     engine->set_audit_sink(&sink);

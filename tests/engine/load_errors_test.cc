@@ -76,8 +76,9 @@ TEST_P(LoadErrors, MissingTensors) {
        {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
         "model.layers.1.self_attn.q_proj.weight", "model.layers.2.self_attn.k_norm.weight",
         "model.layers.1.mlp.gate.weight", "model.layers.2.mlp.experts.7.down_proj.weight"}) {
-    const EditedModel model("qwen3_moe", {},
-                            [&](EditedModel::Tensors& tensors) { ASSERT_EQ(tensors.erase(name), 1u); });
+    const EditedModel model("qwen3_moe", {}, [&](EditedModel::Tensors& tensors) {
+      ASSERT_EQ(tensors.erase(name), 1u);
+    });
     expect_refused(model, ErrorKind::kBadFile, {name});
   }
   const EditedModel biases("qwen2_moe", {}, [](EditedModel::Tensors& tensors) {
@@ -123,10 +124,10 @@ TEST_P(LoadErrors, MissingFolder) {
 
 // A NaN in a weight is found before it becomes a token.
 TEST_P(LoadErrors, NanWeights) {
-  for (const char* name : {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
-                           "model.layers.1.self_attn.q_proj.weight",
-                           "model.layers.1.mlp.gate.weight",
-                           "model.layers.2.mlp.experts.3.down_proj.weight"}) {
+  for (const char* name :
+       {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
+        "model.layers.1.self_attn.q_proj.weight", "model.layers.1.mlp.gate.weight",
+        "model.layers.2.mlp.experts.3.down_proj.weight"}) {
     const EditedModel model("qwen3_moe", {}, [&](EditedModel::Tensors& tensors) {
       EditedModel::Tensor& tensor = tensors.at(name);
       ASSERT_EQ(tensor.dtype, DType::kBF16);

@@ -108,9 +108,9 @@ TEST_P(StepErrors, TooManyTokensOrRows) {
   const SequenceId other = engine_->create_sequence();
   expect_refused({input(sequence_, std::span(ids_).first(41))}, kInvalid,
                  {"41 tokens", "max_step_tokens", "40"});
-  expect_refused({input(sequence_, std::span(ids_).first(20)),
-                  input(other, std::span(ids_).first(21))},
-                 kInvalid, {"41 tokens", "max_step_tokens"});
+  expect_refused(
+      {input(sequence_, std::span(ids_).first(20)), input(other, std::span(ids_).first(21))},
+      kInvalid, {"41 tokens", "max_step_tokens"});
   expect_refused({input(sequence_, std::span(ids_).first(25), StepInput::Rows::kAll)}, kInvalid,
                  {"25 rows", "max_logit_rows", "24"});
   engine_->release(other);
@@ -121,9 +121,9 @@ TEST_P(StepErrors, ContextFull) {
   feed(*engine_, other, ids_, 0, 24, 0, ignored_);
   feed(*engine_, other, ids_, 24, 44, 20, ignored_);
   feed(*engine_, other, ids_, 44, 62, 20, ignored_);
-  expect_refused({input(sequence_, std::span(ids_).first(1)),
-                  input(other, std::span(ids_).first(3))},
-                 kInvalid, {"62 tokens", "64", "max_context"});
+  expect_refused(
+      {input(sequence_, std::span(ids_).first(1)), input(other, std::span(ids_).first(3))},
+      kInvalid, {"62 tokens", "64", "max_context"});
   feed(*engine_, other, ids_, 62, 64, 0, ignored_);  // the last two places
   EXPECT_EQ(engine_->length(other), 64);
   expect_refused({input(other, std::span(ids_).first(1))}, kInvalid, {"64"});
@@ -134,13 +134,14 @@ TEST_P(StepErrors, OutOfBlocks) {
   std::vector<SequenceId> others;
   for (int i = 0; i < 3; ++i) others.push_back(engine_->create_sequence());
   for (int i = 0; i < 2; ++i) {
-    feed(*engine_, others[static_cast<size_t>(i)], ids_, 0, 33, 17, ignored_);  // 3 of 8 blocks each
+    feed(*engine_, others[static_cast<size_t>(i)], ids_, 0, 33, 17,
+         ignored_);  // 3 of 8 blocks each
   }
   EXPECT_EQ(engine_->kv_blocks(), (std::pair<int64_t, int64_t>(1, 8)));
   // Either fits alone; together they need two blocks.
-  expect_refused({input(others[2], std::span(ids_).first(16)),
-                  input(sequence_, std::span(ids_).first(8))},
-                 ErrorKind::kOutOfMemory, {"2 KV blocks", "1 are free", "max_sequences"});
+  expect_refused(
+      {input(others[2], std::span(ids_).first(16)), input(sequence_, std::span(ids_).first(8))},
+      ErrorKind::kOutOfMemory, {"2 KV blocks", "1 are free", "max_sequences"});
   feed(*engine_, others[2], ids_, 0, 1, 0, ignored_);
   const Error error = error_of([&] { engine_->fork(sequence_); });
   EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);

@@ -56,8 +56,7 @@ class ReferenceCuda : public testing::TestWithParam<std::string> {
       const double largest = *std::max_element(logits.begin(), logits.end());
       double sum = 0;
       for (const float logit : logits) sum += std::exp(logit - largest);
-      const double logprob =
-          logits[static_cast<size_t>(tokens[i + 1])] - largest - std::log(sum);
+      const double logprob = logits[static_cast<size_t>(tokens[i + 1])] - largest - std::log(sum);
       EXPECT_NEAR(logprob, logprobs[i], atol) << "token " << i;
     }
     const auto last = outputs.back().logits;
@@ -92,7 +91,8 @@ TEST_P(ReferenceCuda, StaysFloat32WhereTheHostAllowsTf32) {
 
 TEST_P(ReferenceCuda, OnePassMakesOneCopyEachWay) {
   for (const AuditMode mode : {AuditMode::kNone, AuditMode::kDeferred}) {
-    const RecordedRun run = record_reference_run(oracle(GetParam()), mode, AuditLevel::kFull, kCuda);
+    const RecordedRun run =
+        record_reference_run(oracle(GetParam()), mode, AuditLevel::kFull, kCuda);
     EXPECT_EQ(run.readbacks, std::vector<uint64_t>(run.readbacks.size(), 1));
     // A copy passes through several ops, one inside the other; this is one of them.
     size_t to_host = 0, to_device = 0;

@@ -57,7 +57,8 @@ TEST_F(BlockPoolTest, GrowsBlockByBlock) {
   EXPECT_EQ(pool_.blocks_needed(sequence, 1), 1);
   EXPECT_EQ(pool_.num_free(), kBlocks - 2);
   EXPECT_EQ(pool_.get(sequence).length, 32);
-  for (int32_t i = 0; i < 32; ++i) EXPECT_EQ(pool_.get(sequence).history[static_cast<size_t>(i)], i);
+  for (int32_t i = 0; i < 32; ++i)
+    EXPECT_EQ(pool_.get(sequence).history[static_cast<size_t>(i)], i);
   EXPECT_TRUE(copies_.empty());
   pool_.release(sequence);
   EXPECT_EQ(pool_.num_free(), kBlocks);

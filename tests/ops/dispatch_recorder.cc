@@ -70,8 +70,8 @@ void DispatchRecorder::on_end(const at::RecordFunction& function, at::ObserverCo
   DispatchedOp& op = recorder->ops_[static_cast<size_t>(call.op)];
   recorder->current_ = op.caller;
   for_each_tensor(function.outputs(), [&](const at::Tensor& tensor) {
-    op.float64 |= tensor.scalar_type() == at::kDouble &&
-                  !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    op.float64 |=
+        tensor.scalar_type() == at::kDouble && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
     op.to_host |= call.from_device && tensor.is_cpu();
     op.to_device |= call.from_host && !call.from_device && !tensor.is_cpu();
   });

@@ -5,8 +5,8 @@ namespace vitrine::testing_support {
 std::set<std::string> synchronizing_ops(const std::vector<DispatchedOp>& ops,
                                         const NativeFunctions& functions) {
   // The tags should name these too; they are the ones the rule was written for.
-  static const std::set<std::string> known = {"_local_scalar_dense", "item", "is_nonzero",
-                                              "nonzero", "masked_select", "equal"};
+  static const std::set<std::string> known = {
+      "_local_scalar_dense", "item", "is_nonzero", "nonzero", "masked_select", "equal"};
   std::set<std::string> found;
   for (const DispatchedOp& op : ops) {
     const std::string base = op.name.substr(0, op.name.find('.'));

@@ -14,8 +14,8 @@ namespace vitrine::testing_support {
 std::set<std::string> synchronizing_ops(const std::vector<DispatchedOp>& ops,
                                         const NativeFunctions& functions);
 
-/// Ops that MPS could not run. What a kernel calls is judged only where MPS has no kernel of its own
-/// in that kernel's place, since it would not be called there.
+/// Ops that MPS could not run. What a kernel calls is judged only where MPS has no kernel of its
+/// own in that kernel's place, since it would not be called there.
 std::set<std::string> ops_without_mps(const std::vector<DispatchedOp>& ops,
                                       const NativeFunctions& functions);
 

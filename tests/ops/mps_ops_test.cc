@@ -1,5 +1,5 @@
-// MPS without a Mac: every ATen op that the reference path calls has an MPS kernel, or is composed of
-// ops that have one; and no float64 tensor is ever made. Each check is shown to fail.
+// MPS without a Mac: every ATen op that the reference path calls has an MPS kernel, or is composed
+// of ops that have one; and no float64 tensor is ever made. Each check is shown to fail.
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/folders.h"
@@ -41,8 +41,8 @@ TEST_P(MpsOps, RunTheQuantizedModel) {
     vitrine::QuantizeOptions options;
     options.scheme = scheme;
     options.group_size = 32;
-    const vitrine::QuantizeReport report = vitrine::quantize_checkpoint(
-        test_data("oracles/" + GetParam()), folder / scheme, options);
+    const vitrine::QuantizeReport report =
+        vitrine::quantize_checkpoint(test_data("oracles/" + GetParam()), folder / scheme, options);
     ASSERT_FALSE(report.quantized.empty());
     expect_runs_on_mps(folder / scheme);
   }
@@ -65,17 +65,15 @@ constexpr char kFloat64[] = "planted_float64";
 constexpr char kDoubleScalar[] = "planted_double_scalar";
 
 TEST(MpsPlanted, AnOpWithoutAKernelIsFound) {
-  plant<kNoKernel>([](ops::ReferenceStep& step, const ops::OpNode&) {
-    (void)at::geqrf(step.rope_cos);
-  });
+  plant<kNoKernel>(
+      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)at::geqrf(step.rope_cos); });
   const RecordedRun run = planted_run(kNoKernel);
   EXPECT_TRUE(ops_without_mps(run.passes, NativeFunctions::of_torch()).contains("geqrf"));
 }
 
 TEST(MpsPlanted, AnOpWithoutAKernelIsFoundWithinACompositeOp) {
-  plant<kWithinComposite>([](ops::ReferenceStep& step, const ops::OpNode&) {
-    (void)at::nuclear_norm(step.rope_cos);
-  });
+  plant<kWithinComposite>(
+      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)at::nuclear_norm(step.rope_cos); });
   const RecordedRun run = planted_run(kWithinComposite);
   const auto found = ops_without_mps(run.passes, NativeFunctions::of_torch());
   EXPECT_FALSE(found.empty());
@@ -83,16 +81,14 @@ TEST(MpsPlanted, AnOpWithoutAKernelIsFoundWithinACompositeOp) {
 }
 
 TEST(MpsPlanted, AFloat64TensorIsFound) {
-  plant<kFloat64>([](ops::ReferenceStep& step, const ops::OpNode&) {
-    (void)step.rope_cos.to(at::kDouble);
-  });
+  plant<kFloat64>(
+      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)step.rope_cos.to(at::kDouble); });
   EXPECT_TRUE(ops_making_float64(planted_run(kFloat64).passes).contains("_to_copy"));
 }
 
 TEST(MpsPlanted, ADoubleThatIsOnlyAScalarIsNot) {
-  plant<kDoubleScalar>([](ops::ReferenceStep& step, const ops::OpNode&) {
-    (void)step.rope_cos.mul(2.5).add(0.1);
-  });
+  plant<kDoubleScalar>(
+      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)step.rope_cos.mul(2.5).add(0.1); });
   const RecordedRun run = planted_run(kDoubleScalar);
   EXPECT_EQ(ops_making_float64(run.passes), kNothing);
   EXPECT_EQ(ops_without_mps(run.passes, NativeFunctions::of_torch()), kNothing);

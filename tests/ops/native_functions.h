@@ -8,8 +8,8 @@
 namespace vitrine::testing_support {
 
 struct NativeFunction {
-  std::set<std::string> dispatch;   // "CPU", "MPS", "CompositeExplicitAutograd", …; empty: composite
-  std::set<std::string> tags;       // "data_dependent_output", …
+  std::set<std::string> dispatch;  // "CPU", "MPS", "CompositeExplicitAutograd", …; empty: composite
+  std::set<std::string> tags;      // "data_dependent_output", …
   std::string structured_delegate;  // the op whose kernels this one uses
 };
 

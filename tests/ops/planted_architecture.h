@@ -15,11 +15,12 @@ using PlantedReference = void (*)(ops::ReferenceStep& step, const ops::OpNode& n
 template <const char* name>
 void plant(PlantedReference reference) {
   ops::register_op({name, nullptr, reference});
-  model::register_architecture({name, [](const ModelConfig& config) {
-    ops::Graph graph = model::find_architecture("llama", "planted").build(config);
-    graph.nodes.insert(graph.nodes.begin() + 1, ops::OpNode{.type = name, .layer = 0});
-    return graph;
-  }});
+  model::register_architecture(
+      {name, [](const ModelConfig& config) {
+         ops::Graph graph = model::find_architecture("llama", "planted").build(config);
+         graph.nodes.insert(graph.nodes.begin() + 1, ops::OpNode{.type = name, .layer = 0});
+         return graph;
+       }});
 }
 
 }  // namespace vitrine::testing_support

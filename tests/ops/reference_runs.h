@@ -36,12 +36,12 @@ class LastRecordSink : public AuditSink {
 };
 
 struct RecordedRun {
-  std::vector<DispatchedOp> load;     // making the engine and its first pass
-  std::vector<DispatchedOp> passes;   // two prefills of two sequences, a fork, two decode passes
-  std::vector<size_t> own_calls;      // of each pass: calls that our code made …
-  std::vector<size_t> all_calls;      // … and with those that kernels made
-  std::vector<uint64_t> readbacks;    // of each pass
-  std::vector<TokenRecord> records;   // of all passes
+  std::vector<DispatchedOp> load;    // making the engine and its first pass
+  std::vector<DispatchedOp> passes;  // two prefills of two sequences, a fork, two decode passes
+  std::vector<size_t> own_calls;     // of each pass: calls that our code made …
+  std::vector<size_t> all_calls;     // … and with those that kernels made
+  std::vector<uint64_t> readbacks;   // of each pass
+  std::vector<TokenRecord> records;  // of all passes
 };
 
 RecordedRun record_reference_run(const std::string& folder, AuditMode mode, AuditLevel level,

@@ -1,5 +1,5 @@
-// The rule on the reference path: a pass never makes the host wait for a device's value, and what the
-// recorder adds to it does not grow with the number of layers. Each check is shown to fail.
+// The rule on the reference path: a pass never makes the host wait for a device's value, and what
+// the recorder adds to it does not grow with the number of layers. Each check is shown to fail.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -28,13 +28,13 @@ TEST(NativeFunctionsFile, IsRead) {
   EXPECT_TRUE(functions.is_tagged("nonzero", "dynamic_output_shape"));
   EXPECT_TRUE(functions.is_tagged("masked_select", "dynamic_output_shape"));
   EXPECT_FALSE(functions.is_tagged("add.Tensor", "dynamic_output_shape"));
-  EXPECT_TRUE(functions.has_mps_kernel("add.Tensor"));           // through structured_delegate
-  EXPECT_TRUE(functions.has_mps_kernel("index_select"));         // "MPS: index_select_mps"
-  EXPECT_TRUE(functions.has_mps_kernel("where.self"));           // "CPU, CUDA, MPS, MTIA: where"
+  EXPECT_TRUE(functions.has_mps_kernel("add.Tensor"));    // through structured_delegate
+  EXPECT_TRUE(functions.has_mps_kernel("index_select"));  // "MPS: index_select_mps"
+  EXPECT_TRUE(functions.has_mps_kernel("where.self"));    // "CPU, CUDA, MPS, MTIA: where"
   EXPECT_FALSE(functions.has_mps_kernel("geqrf"));
   EXPECT_FALSE(functions.is_composite_everywhere("geqrf"));
-  EXPECT_TRUE(functions.is_composite_everywhere("matmul"));      // no dispatch entry
-  EXPECT_TRUE(functions.is_composite_everywhere("logsumexp"));   // CompositeExplicitAutograd
+  EXPECT_TRUE(functions.is_composite_everywhere("matmul"));     // no dispatch entry
+  EXPECT_TRUE(functions.is_composite_everywhere("logsumexp"));  // CompositeExplicitAutograd
   EXPECT_TRUE(functions.is_composite_everywhere("masked_fill.Scalar_out"));  // autogen
   EXPECT_FALSE(functions.is_composite_everywhere("add.Tensor"));
   EXPECT_EQ(functions.find("no_such_op"), nullptr);
@@ -132,9 +132,8 @@ TEST(PlantedOp, ThatDecidesOnAValueIsFound) {
 }
 
 TEST(PlantedOp, ThatIsHarmlessIsNot) {
-  plant<kHarmless>([](ops::ReferenceStep& step, const ops::OpNode&) {
-    (void)step.positions.add(1);
-  });
+  plant<kHarmless>(
+      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)step.positions.add(1); });
   EXPECT_EQ(planted_findings(kHarmless), std::set<std::string>{});
 }
 

@@ -10,7 +10,7 @@ namespace {
 using vitrine::DType;
 using vitrine::TensorView;
 
-constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,  DType::kU8,
+constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,   DType::kU8,
                                DType::kI16, DType::kI32, DType::kI64,  DType::kBool, DType::kF64};
 
 TEST(TorchHeader, EveryTypeComesBackAndHasItsSize) {

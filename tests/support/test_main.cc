@@ -6,5 +6,6 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (int status = RUN_ALL_TESTS()) return status;
   const testing::UnitTest& run = *testing::UnitTest::GetInstance();
-  return run.test_to_run_count() > 0 && run.skipped_test_count() == run.test_to_run_count() ? 77 : 0;
+  return run.test_to_run_count() > 0 && run.skipped_test_count() == run.test_to_run_count() ? 77
+                                                                                            : 0;
 }

@@ -14,9 +14,7 @@ using nlohmann::json;
 using test::small_tokenizer;
 using Ids = std::vector<int32_t>;
 
-Tokenizer load(const json& document) {
-  return Tokenizer::from_json(document.dump(), "t.json");
-}
+Tokenizer load(const json& document) { return Tokenizer::from_json(document.dump(), "t.json"); }
 
 json split(const std::string& pattern, const char* behavior = "Isolated", bool invert = false) {
   return {{"type", "Split"},

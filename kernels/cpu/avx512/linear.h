@@ -19,9 +19,7 @@ VITRINE_INLINE bool is_quantized(const Weight& weight) {
   return weight.format == WeightFormat::kInt8 || weight.format == WeightFormat::kInt4;
 }
 
-VITRINE_INLINE int64_t mapped(const int32_t* map, int64_t m) {
-  return map != nullptr ? map[m] : m;
-}
+VITRINE_INLINE int64_t mapped(const int32_t* map, int64_t m) { return map != nullptr ? map[m] : m; }
 
 /// Stores the masked lanes of the dots of weight rows row …, for input row m.
 VITRINE_INLINE void store_dots(const Target& target, int64_t m, int64_t row, __mmask16 mask,

@@ -17,18 +17,14 @@ namespace vitrine::kernels::avx512 {
 
 /// Keeps a value in a register: otherwise GCC folds a load into each of the products that use it,
 /// and the load ports become the limit.
-VITRINE_INLINE void keep_in_register(__m512& v) {
-  asm("" : "+v"(v));
-}
+VITRINE_INLINE void keep_in_register(__m512& v) { asm("" : "+v"(v)); }
 
 /// The first n (0 … 16) lanes.
 VITRINE_INLINE __mmask16 first_lanes(int64_t n) {
   return static_cast<__mmask16>(n >= 16 ? 0xffffu : (1u << n) - 1u);
 }
 
-VITRINE_INLINE __m512 minus_infinity() {
-  return _mm512_set1_ps(-__builtin_inff());
-}
+VITRINE_INLINE __m512 minus_infinity() { return _mm512_set1_ps(-__builtin_inff()); }
 
 /// Adds the lanes in the fixed tree: (j, j+8), (j, j+4), (j, j+2), (j, j+1).
 VITRINE_INLINE float sum_lanes(__m512 v) {

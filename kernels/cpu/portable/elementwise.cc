@@ -87,8 +87,6 @@ void add_scaled(const float* x, float multiplier, int64_t n, float* residual) {
   for (int64_t i = 0; i < n; ++i) residual[i] = residual[i] + multiplier * x[i];
 }
 
-float sigmoid(float x) {
-  return 1.0f / (1.0f + exp_float(-x));
-}
+float sigmoid(float x) { return 1.0f / (1.0f + exp_float(-x)); }
 
 }  // namespace vitrine::kernels::portable

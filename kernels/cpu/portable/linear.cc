@@ -7,9 +7,7 @@
 namespace vitrine::kernels::portable {
 namespace {
 
-int64_t mapped(const int32_t* map, int64_t m) {
-  return map != nullptr ? map[m] : m;
-}
+int64_t mapped(const int32_t* map, int64_t m) { return map != nullptr ? map[m] : m; }
 
 /// Widens element i of a float-format array.
 float load_element(WeightFormat format, const void* data, int64_t i) {

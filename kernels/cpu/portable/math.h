@@ -66,8 +66,6 @@ static inline float exp_float(float x) {
   return scaled * float_from_bits(static_cast<uint32_t>(exponent - half + 127) << 23);
 }
 
-static inline float silu(float x) {
-  return x / (1.0f + exp_float(-x));
-}
+static inline float silu(float x) { return x / (1.0f + exp_float(-x)); }
 
 }  // namespace vitrine::kernels::portable
