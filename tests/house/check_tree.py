@@ -1,6 +1,7 @@
 """Fails where the repository is 40 MiB or more, a text file names a machine's path or a package
-registry's host, work is left for later, or a source file is longer than 500 lines. `--self-test` plants each and fails
-unless each is found."""
+registry's host, work is left for later, a source file is longer than 500 lines, or README shows
+another embedding example than examples/embed. `--self-test` plants each and fails unless each is
+found."""
 
 import argparse
 import pathlib
@@ -17,6 +18,7 @@ TEXTS = SOURCES | {".md", ".txt", ".cmake", ".in", ".yml", ".json", ""}
 PATHS = re.compile("/(?:work|ro" + r"ot|home/[a-z]+)/[\w.]")
 HOSTS = re.compile(r"(?:py" + r"pi\.org|files\.pythonhosted|deb\.deb" + "ian|hugging" + r"face\.co/)")
 LATER = re.compile(r"\b(?:TO" + "DO|FIX" + "ME|XX" + r"X)\b|for" + r" now\b|\bplace" + "holder")
+EXAMPLE = "examples/embed/main.cc"
 # Data of others, and text the models are measured on.
 UNREAD = ("tests/data/", "models/")
 
@@ -56,6 +58,9 @@ def check(root):
                 match = pattern.search(line)
                 if match:
                     problems.append(f"{name}:{number}: {what}: {match[0]}")
+    if "README.md" in sizes and EXAMPLE in sizes:
+        if (root / EXAMPLE).read_text() not in (root / "README.md").read_text():
+            problems.append(f"README.md: its example is not {EXAMPLE}")
     return problems, sum(sizes.values()), len(names)
 
 
@@ -66,6 +71,8 @@ PLANTED = {  # file, its text, what must be said (None: nothing)
     "src/kv/long.cc": ("\n" * (MAX_LINES + 1), "lines, expected at most"),
     "src/kv/fine.cc": ("// the network of todays\n", None),
     "tests/data/theirs.json": ('"/ro' + 'ot/x"', None),
+    "README.md": ("int main() { return 0; }\n", "its example is not"),
+    EXAMPLE: ("int main() {}\n", None),
     "models/large.bin": ("x" * MAX_BYTES, "expected under"),
 }
 
