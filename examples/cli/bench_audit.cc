@@ -155,6 +155,7 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::ModelSu
 
 int run_bench_audit(const Arguments& arguments) {
   vitrine::EngineOptions options = arguments.device.engine_options();
+  if (!arguments.out.empty()) require_output_folder("--out", arguments.out);
   vitrine::ModelConfig config;
   {
     const vitrine::Checkpoint checkpoint = open_model(arguments.model);
@@ -181,14 +182,14 @@ int run_bench_audit(const Arguments& arguments) {
     overheads = run_slices(runner, arguments);
   }
   engine->set_audit_sink(nullptr);
-  if (!arguments.out.empty()) {
-    const std::string text = report(arguments, engine->summary(), trials, overheads).dump(2) + "\n";
-    vitrine::write_file_atomically(arguments.out, text);
-  }
   const vitrine::ModelSummary& model = engine->summary();
   write_out(fmt::format("{} on {} ({} kernels, {}), {} threads\n\n{}", arguments.model,
                         model.device, model.kernels, model.isa, model.threads,
                         table(trials, overheads)));
+  if (!arguments.out.empty()) {
+    const std::string text = report(arguments, engine->summary(), trials, overheads).dump(2) + "\n";
+    vitrine::write_file_atomically(arguments.out, text);
+  }
   return 0;
 }
 
@@ -213,7 +214,7 @@ void add_bench(CLI::App& app, Command& command) {
   audit->add_option("--slice-tokens", arguments->slice_tokens, "tokens of one slice")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  audit->add_option("--out", arguments->out, "JSON file for the result");
+  audit->add_option("--out", arguments->out, "JSON file for the result")->check(not_empty());
   arguments->device.add_to(*audit);
   audit->callback(
       [arguments, &command] { command = [arguments] { return run_bench_audit(*arguments); }; });

@@ -1,5 +1,6 @@
 #include "common.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -99,8 +100,13 @@ std::vector<int32_t> read_ids(const std::string& path, int64_t vocab_size) {
     refuse(fmt::format("ids file '{}' is {}; expected a file with a JSON array of ids", path,
                        std::filesystem::exists(path, error) ? "not a file" : "not there"));
   }
+  // An array of ids, or an object that holds one, is two deep; a bomb of brackets ends here.
+  const auto is_shallow = [&path](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > 4) refuse(path + ": JSON is nested too deep; expected an array of ids");
+    return true;
+  };
   nlohmann::json json =
-      nlohmann::json::parse(vitrine::read_text_file(path, kMaxInputBytes), nullptr, false);
+      nlohmann::json::parse(vitrine::read_text_file(path, kMaxInputBytes), is_shallow, false);
   if (json.is_discarded())
     refuse(path + ": not valid JSON; expected an array of ids, as [1, 2, 3]");
   if (json.is_object() && json.contains("ids")) json = nlohmann::json(json["ids"]);
@@ -150,6 +156,31 @@ void write_note(const std::string& message) {
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
+}
+
+void open_standard_streams() {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
+    // Closed: the next file that is opened would take its number, and be read as the prompt.
+    if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF) {
+      if (::open("/dev/null", descriptor == 0 ? O_RDONLY : O_WRONLY) < 0) return;
+    }
+  }
+}
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        return text.empty() ? std::string("is empty; expected a file's name") : std::string();
+      },
+      "");
+}
+
+void require_output_folder(const std::string& option, const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
+  throw Error(ErrorKind::kIo, fmt::format("{} {}: there is no folder {}; make it first", option,
+                                          path, folder.string()));
 }
 
 void catch_interrupts() {

@@ -59,6 +59,13 @@ void write_json(const nlohmann::ordered_json& json);
 /// One line to standard error: "vitrine: …". Newlines within become spaces.
 void write_note(const std::string& message);
 
+/// Opens those of the three standard streams that the caller closed.
+void open_standard_streams();
+/// A check of CLI11 for an option that names a file.
+CLI::Validator not_empty();
+/// Fails before the work is done where a file of that name can't be written after it.
+void require_output_folder(const std::string& option, const std::string& path);
+
 /// From now on SIGINT and SIGTERM only set a flag.
 void catch_interrupts();
 /// The signal that arrived, or 0.

@@ -252,8 +252,10 @@ void add_generate(CLI::App& app, Command& command) {
   generate->add_option("--min-p", arguments->sampler.min_p, "0: off")->capture_default_str();
   generate->add_option("--seed", arguments->seed, "default: a random one, which --json tells")
       ->check(check_seed());
-  generate->add_option("--audit", arguments->audit_path,
-                       "where the recorder's log goes; the extension picks the format (.json)");
+  generate
+      ->add_option("--audit", arguments->audit_path,
+                   "where the recorder's log goes; the extension picks the format (.json)")
+      ->check(not_empty());
   generate->add_option("--audit-mode", arguments->audit_mode, "none, naive or deferred")
       ->check(CLI::IsMember({"none", "naive", "deferred"}))
       ->capture_default_str();

@@ -94,6 +94,10 @@ std::string describe(const Arguments& arguments, const vitrine::QuantizeReport& 
 
 int run_quantize(const Arguments& arguments) {
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
+  if (!checkpoint.tokenizer_path().empty()) {
+    open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
+  }
+  vitrine::Engine::check(arguments.model);  // nobody could load what came of another
   catch_interrupts();
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   vitrine::QuantizeOptions options;

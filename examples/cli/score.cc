@@ -40,6 +40,7 @@ void check_finite(std::span<const float> logits, int64_t position) {
 
 int run_score(const Arguments& arguments) {
   vitrine::EngineOptions options = arguments.device.engine_options();
+  require_output_folder("--out", arguments.out);
   int64_t limit = 0;
   std::vector<int32_t> ids;
   {
@@ -118,6 +119,7 @@ void add_score(CLI::App& app, Command& command) {
   score
       ->add_option("--out", arguments->out,
                    "JSON file for logits_last, token_logprobs and greedy (24 ids)")
+      ->check(not_empty())
       ->required();
   arguments->device.add_to(*score);
   score->callback(

@@ -92,6 +92,9 @@ struct ModelSummary {
 class VITRINE_API Engine {
  public:
   static std::unique_ptr<Engine> load(const std::string& path, const EngineOptions& options);
+  /// Throws what load() throws for a model that cannot run (architecture, a missing tensor, a shape
+  /// that contradicts the config) without reading its weights. Thread-safe.
+  static void check(const std::string& path);
   ~Engine();
 
   const ModelSummary& summary() const;

@@ -125,6 +125,10 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   auto impl = std::make_shared<Impl>();
   impl->path = folder;
   impl->config_path = folder + "/config.json";
+  if (!checkpoint::file_exists(impl->config_path)) {
+    throw_bad_file(impl->config_path +
+                   ": is not there; expected a Hugging Face model's folder, which has one");
+  }
   impl->config_json = read_text_file(impl->config_path, kMaxConfigBytes);
   const nlohmann::json config = checkpoint::parse_json_object(impl->config_json, impl->config_path);
   const checkpoint::Fields fields(config, impl->config_path);

@@ -70,6 +70,15 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
 }
 
 ReplacementFile::ReplacementFile(std::string path) : path_(std::move(path)) {
+  struct stat status = {};
+  if (::stat(path_.c_str(), &status) == 0) {
+    if (!S_ISREG(status.st_mode)) {  // renaming over a device or a pipe would destroy it
+      throw Error(ErrorKind::kIo, path_ + ": is not a regular file; choose another place");
+    }
+    std::error_code error;  // through a link, so that the link stays one
+    const std::filesystem::path target = std::filesystem::canonical(path_, error);
+    if (!error) path_ = target.string();
+  }
   temporary_path_ = path_ + ".tmp-" + random_suffix();
   descriptor_ = ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw_io(path_, "can't be written", errno);

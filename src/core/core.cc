@@ -74,7 +74,8 @@ Device Device::parse(std::string_view text) {
     }
   }
   throw Error(ErrorKind::kInvalidArgument,
-              "device '" + std::string(text) + "' is unknown; expected cpu, cuda, cuda:N or mps");
+              "device '" + std::string(text) +
+                  "' is unknown; expected cpu, cuda, cuda:0 to cuda:63, or mps");
 }
 
 std::string Device::name() const {

@@ -64,7 +64,7 @@ EngineOptions resolve(EngineOptions options, const ModelConfig& config) {
 }  // namespace
 
 struct Engine::Impl {
-  Impl(const std::string& path, const EngineOptions& given)
+  Impl(const std::string& path, const EngineOptions& given, bool weights_read = true)
       : checkpoint(Checkpoint::open(path)),
         config(parse_model_config(checkpoint)),
         graph(model::find_architecture(config.model_type, path + "/config.json").build(config)),
@@ -72,7 +72,8 @@ struct Engine::Impl {
         layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level)),
         pool(num_blocks(), options.kv_block_size, options.max_context,
              [this](int32_t from, int32_t to) { executor->copy_block(from, to); }) {
-    const engine::ExecutorInputs inputs{checkpoint, config, graph, layout, options, num_blocks()};
+    const engine::ExecutorInputs inputs{checkpoint, config,       graph,       layout,
+                                        options,    num_blocks(), weights_read};
     executor = options.kernels == KernelPath::kFused ? engine::make_fused_executor(inputs)
                                                      : engine::make_reference_executor(inputs);
     describe(path);
@@ -326,6 +327,13 @@ Engine::~Engine() = default;
 
 std::unique_ptr<Engine> Engine::load(const std::string& path, const EngineOptions& options) {
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(path, options)));
+}
+
+void Engine::check(const std::string& path) {
+  EngineOptions options;
+  options.max_context = options.max_sequences = options.max_step_tokens = options.threads = 1;
+  options.audit_mode = AuditMode::kNone;
+  Impl(path, options, /*weights_read=*/false);
 }
 
 const ModelSummary& Engine::summary() const { return impl_->summary; }

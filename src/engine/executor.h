@@ -63,6 +63,7 @@ struct ExecutorInputs {
   const AuditLayout& layout;
   const EngineOptions& options;  // sizes resolved: no zeros
   int64_t num_blocks = 0;
+  bool weights_read = true;  // false: only that they are there and have the config's shapes
 };
 
 std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs);

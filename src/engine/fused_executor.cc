@@ -19,7 +19,7 @@ class FusedExecutor final : public Executor {
       : kernel_(ops::select_cpu_kernels()),
         graph_(inputs.graph),
         layout_(inputs.layout),
-        weights_(inputs.checkpoint),
+        weights_(inputs.checkpoint, inputs.weights_read),
         pool_(inputs.options.threads) {
     plan_kv(inputs);
     make_plan(inputs);

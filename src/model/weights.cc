@@ -61,6 +61,7 @@ void CheckpointWeights::load_float(Entry& entry, const std::string& module, int6
   }
   weight.rows = rows;
   weight.cols = cols;
+  if (!read_) return;
   std::byte* data = allocate(entry, info.num_bytes, module);
   checkpoint_.read(info, std::span(data, info.num_bytes));
   weight.data = data;
@@ -94,7 +95,9 @@ const float* CheckpointWeights::vector(const std::string& tensor, int64_t length
   if (found == vectors_.end()) {
     const std::array<int64_t, 1> shape = {length};
     const TensorInfo& info = checkpoint_.require(tensor, shape);
-    found = vectors_.emplace(tensor, checkpoint_.read_f32(info)).first;
+    std::vector<float> values(static_cast<size_t>(read_ ? 0 : length));
+    if (read_) values = checkpoint_.read_f32(info);
+    found = vectors_.emplace(tensor, std::move(values)).first;
     num_bytes_ += static_cast<uint64_t>(length) * sizeof(float);
     num_parameters_ += length;
   }

@@ -29,7 +29,10 @@ class AlignedBytes {
 
 class CheckpointWeights : public ops::PackedWeights {
  public:
-  explicit CheckpointWeights(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  /// With `read` false the tensors' presence, types and shapes are checked and the handles are
+  /// empty: a plan can be made and not run.
+  CheckpointWeights(const Checkpoint& checkpoint, bool read)
+      : checkpoint_(checkpoint), read_(read) {}
 
   const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override;
   const float* vector(const std::string& tensor, int64_t length) override;
@@ -47,6 +50,7 @@ class CheckpointWeights : public ops::PackedWeights {
   std::byte* allocate(Entry& entry, size_t size, const std::string& what);
 
   Checkpoint checkpoint_;
+  bool read_;
   std::map<std::string, Entry> matrices_;  // addresses are stable
   std::map<std::string, std::vector<float>> vectors_;
   uint64_t num_bytes_ = 0;

@@ -183,8 +183,8 @@ TEST_F(HeaderTest, NamesWhatTheFolderLacks) {
   EXPECT_TRUE(is_one_line_with(error_of([&] { Checkpoint::open(folder_.path()); }),
                                {"neither model.safetensors nor model.safetensors.index.json"}));
   const Error error = error_of([&] { Checkpoint::open(folder_ / "nowhere"); });
-  EXPECT_EQ(error.kind(), ErrorKind::kIo);
-  EXPECT_TRUE(is_one_line_with(error, {"nowhere/config.json", "can't be opened"}));
+  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+  EXPECT_TRUE(is_one_line_with(error, {"nowhere/config.json", "expected"}));
 }
 
 TEST_F(HeaderTest, SaysWhereAFileThatShrankEnds) {

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import threading
@@ -63,6 +64,8 @@ class Score(CliTest):
                             ("[4294967297]", ["element 0"]), ("[[1]]", ["element 0"]),
                             ("[1, 2", ["JSON"]), ("", ["JSON"]), ("{}", ["array"]),
                             ("7", ["array"]),
+                            ("[" * 200000 + "]" * 200000, ["nested"]),
+                            ('{"ids":' * 200000 + "1" + "}" * 200000, ["nested"]),
                             ("[]", ["at least one"])):
             with self.subTest(ids=text):
                 path = self.write_ids(text)
@@ -75,6 +78,19 @@ class Score(CliTest):
         path = self.write_ids([1, 2])
         self.fail_with(1, ["missing"], "score", SMALL, "--tokens", path,
                        "--out", "missing/out.json")
+
+        # Renaming a file over a pipe or a device would destroy it.
+        os.mkfifo(self.folder / "pipe")
+        self.fail_with(1, ["pipe", "regular file"], "score", SMALL, "--tokens", path,
+                       "--out", "pipe")
+
+    def test_result_through_a_link(self):
+        path = self.write_ids([1, 2])
+        (self.folder / "real.json").write_text("old")
+        (self.folder / "link.json").symlink_to("real.json")
+        self.succeed("score", SMALL, "--tokens", path, "--out", "link.json")
+        self.assertTrue((self.folder / "link.json").is_symlink())
+        self.assertIn("greedy", json.loads((self.folder / "real.json").read_text()))
 
     def test_full_disk(self):
         path = self.write_ids([1, 2, 3])
@@ -165,6 +181,13 @@ class Quantize(CliTest):
         (self.folder / "taken" / "file").write_text("mine")
         self.fail_with(2, ["taken"], "quantize", SMALL, "taken", "--scheme", "int4")
         self.fail_with(2, ["quantized"], "quantize", MODEL, "again", "--scheme", "int8")
+        shutil.copytree(SMALL, self.folder / "other")
+        config = json.loads((self.folder / "other" / "config.json").read_text())
+        for change, word in (({"vocab_size": 257}, "embed_tokens"), ({"model_type": "new"}, "new"),
+                             ({"num_hidden_layers": 9}, "missing")):
+            (self.folder / "other" / "config.json").write_text(json.dumps({**config, **change}))
+            with self.subTest(change=change):
+                self.fail_with(2, [word], "quantize", "other", "out", "--scheme", "int4")
 
     def test_full_disk(self):
         self.fail_with(1, [], "quantize", SMALL, "out", "--scheme", "int8",

@@ -39,6 +39,11 @@ class Generate(CliTest):
         read = self.succeed_json(*arguments, "-p", "-", stdin=PROMPT.encode())
         self.assertEqual(given["tokens"], read["tokens"])
 
+    def test_closed_standard_input_is_empty(self):
+        """Not the next file that is opened."""
+        self.fail_with(2, ["prompt is empty"], "generate", MODEL, "-p", "-", stdin=None,
+                       preexec_fn=lambda: os.close(0))
+
     def test_one_seed_one_text(self):
         """Whatever the recorder, the threads and the log."""
         arguments = ("generate", MODEL, "-p", PROMPT, "-n", 24, "--seed", 42, "--json")

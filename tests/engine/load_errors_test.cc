@@ -62,12 +62,15 @@ class LoadErrors : public ::testing::TestWithParam<KernelPath> {
     EXPECT_EQ(error.kind(), kind) << error.what();
     EXPECT_TRUE(is_one_line_with(error, words)) << error.what();
     EXPECT_TRUE(is_one_line_with(error, {model.path()})) << error.what();
+    // The check that reads no weights finds it too.
+    EXPECT_STREQ(error_of([&] { Engine::check(model.path()); }).what(), error.what());
   }
 };
 
 // The copy itself is good, so what follows fails for its edits alone.
 TEST_P(LoadErrors, AnUneditedCopyLoads) {
   const EditedModel model("qwen3_moe");
+  Engine::check(model.path());
   EXPECT_EQ(Engine::load(model.path(), options())->summary().num_experts, 8);
 }
 
