@@ -160,9 +160,10 @@ void write_note(const std::string& message) {
 
 void open_standard_streams() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor) {
-    // Closed: the next file that is opened would take its number, and be read as the prompt.
+    // The next file that is opened would take its number, and be read as the prompt. Opened the
+    // wrong way round, so that using it stays an error.
     if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF) {
-      if (::open("/dev/null", descriptor == 0 ? O_RDONLY : O_WRONLY) < 0) return;
+      if (::open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY) < 0) return;
     }
   }
 }

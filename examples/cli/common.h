@@ -59,7 +59,7 @@ void write_json(const nlohmann::ordered_json& json);
 /// One line to standard error: "vitrine: …". Newlines within become spaces.
 void write_note(const std::string& message);
 
-/// Opens those of the three standard streams that the caller closed.
+/// Takes the numbers of standard streams that the caller closed; using them stays an error.
 void open_standard_streams();
 /// A check of CLI11 for an option that names a file.
 CLI::Validator not_empty();

@@ -51,6 +51,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A reader that went away is an error of write(), told in one line, not a silent death.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit: likewise
   cli::open_standard_streams();
   try {
     return run(argc, argv);

@@ -21,7 +21,7 @@ constexpr uint64_t kMostTextBytes = uint64_t{64} << 20;
 struct Arguments {
   std::string model, out, scheme, text;
   int group_size = 32;
-  int eval_tokens = 8192;
+  int eval_tokens = 0;
   bool keep_head = false;
 };
 
@@ -47,8 +47,10 @@ Evaluation prepare_evaluation(const Arguments& arguments, const vitrine::Checkpo
     refuse(fmt::format("--eval {}: {} tokens; expected at least 2", arguments.text,
                        evaluation.ids.size()));
   }
-  evaluation.ids.resize(
-      std::min(evaluation.ids.size(), static_cast<size_t>(arguments.eval_tokens)));
+  if (arguments.eval_tokens > 0) {
+    evaluation.ids.resize(
+        std::min(evaluation.ids.size(), static_cast<size_t>(arguments.eval_tokens)));
+  }
   evaluation.window = std::min<int64_t>(config.max_position_embeddings, kEvaluationWindow);
   evaluation.text_name = std::filesystem::path(arguments.text).filename().string();
   evaluation.text_sha256 = vitrine::sha256_of_file(arguments.text);
@@ -147,7 +149,7 @@ void add_quantize(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* quantize = app.add_subcommand("quantize", "Makes a smaller checkpoint");
   quantize->add_option("model", arguments->model, "folder of the model")->required();
-  quantize->add_option("out", arguments->out, "folder to make")->required();
+  quantize->add_option("out", arguments->out, "folder to make")->check(not_empty())->required();
   quantize->add_option("--scheme", arguments->scheme, "int8 or int4")->required();
   quantize
       ->add_option("--group-size", arguments->group_size,
@@ -156,9 +158,10 @@ void add_quantize(CLI::App& app, Command& command) {
   quantize->add_flag("--keep-head", arguments->keep_head, "leave the output head as it is");
   quantize->add_option("--eval", arguments->text,
                        "text file: the manifest records both perplexities and the mean KL on it");
-  quantize->add_option("--eval-tokens", arguments->eval_tokens, "how much of the text at most")
-      ->check(CLI::Range(2, 1 << 30))
-      ->capture_default_str();
+  quantize
+      ->add_option("--eval-tokens", arguments->eval_tokens,
+                   "how much of the text at most (default: all)")
+      ->check(CLI::Range(2, 1 << 30));
   quantize->callback(
       [arguments, &command] { command = [arguments] { return run_quantize(*arguments); }; });
 }

@@ -133,7 +133,6 @@ struct ModelConfig {
 
   bool attention_bias = false;     ///< `attention_bias`: q, k, v and o have biases
   std::optional<bool> qkv_bias;    ///< `qkv_bias` where given: q, k and v only
-  bool mlp_bias = false;           ///< `mlp_bias`
   std::optional<double> clip_qkv;  ///< olmoe: clamp q, k and v to ±clip_qkv
 
   int64_t intermediate_size = 0;                ///< of a dense feed-forward block
@@ -146,7 +145,7 @@ struct ModelConfig {
   std::vector<int64_t> mlp_only_layers;  ///< layers that are dense all the same, ascending
 
   double embedding_multiplier = 1.0;           ///< granite: embedding times this
-  std::optional<double> attention_multiplier;  ///< granite: instead of 1 / sqrt(head_dim)
+  std::optional<double> attention_multiplier;  ///< granite: the scale of attention
   double residual_multiplier = 1.0;            ///< granite: block output times this
   double logits_scaling = 1.0;                 ///< granite: logits divided by this
 

@@ -106,7 +106,10 @@ std::vector<int64_t> Fields::integers(std::string_view name, int64_t low, int64_
   }
   if (value->size() > max_count) bad(name, expected);
   for (const nlohmann::json& element : *value) {
-    if (!is_integer_within(element, low, high)) bad(name, expected);
+    if (!is_integer_within(element, low, high)) {
+      throw_bad_file(place_ + ": field " + quote_text(name) + " holds " + found_text(element) +
+                     "; expected " + expected);
+    }
     result.push_back(element.get<int64_t>());
   }
   return result;

@@ -39,7 +39,7 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
   if (!known || !S_ISREG(status.st_mode)) {
     ::close(descriptor_);
     if (!known) throw_io(path_, "its size can't be found", error);
-    throw Error(ErrorKind::kIo, path_ + ": is not a regular file; expected one");
+    throw Error(ErrorKind::kBadFile, path_ + ": is not a regular file; expected one");
   }
   size_ = static_cast<uint64_t>(status.st_size);
 }

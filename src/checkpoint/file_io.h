@@ -13,7 +13,7 @@ namespace vitrine::checkpoint {
 /// A regular file open for positional reads. Immutable: any number of threads may read.
 class InputFile {
  public:
-  /// Throws kIo where it can't be opened or isn't a regular file.
+  /// Throws kIo where it can't be opened, kBadFile where it isn't a regular file.
   explicit InputFile(std::string path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;

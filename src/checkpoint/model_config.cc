@@ -124,7 +124,9 @@ void read_feed_forward(const Fields& fields, ModelConfig& config) {
       fields.integer({"num_experts", "num_local_experts", "n_routed_experts"}, 0, kMaxExperts)
           .value_or(0);
   config.intermediate_size = fields.integer("intermediate_size", 1, kMaxWidth).value_or(0);
-  config.mlp_bias = fields.boolean("mlp_bias").value_or(false);
+  if (fields.boolean("mlp_bias").value_or(false)) {
+    fields.unsupported("mlp_bias", "false (there are no biases in feed-forward blocks)");
+  }
   if (config.num_experts == 0) {
     if (config.intermediate_size == 0) fields.required_integer("intermediate_size", 1, kMaxWidth);
     return;

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <thread>
 
@@ -61,6 +62,22 @@ EngineOptions resolve(EngineOptions options, const ModelConfig& config) {
   return options;
 }
 
+// A config with fewer layers than the files have is another model's, or was edited.
+void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& config) {
+  constexpr std::string_view kPrefix = "model.layers.";
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    if (!info.name.starts_with(kPrefix)) continue;
+    int64_t layer = -1;
+    const char* end = info.name.data() + info.name.size();
+    std::from_chars(info.name.data() + kPrefix.size(), end, layer);
+    if (layer < config.num_layers) continue;
+    throw Error(ErrorKind::kBadFile,
+                checkpoint.path() + "/config.json: field 'num_hidden_layers' is " +
+                    std::to_string(config.num_layers) + ", but the weight files hold '" +
+                    info.name + "'; expected the config of this model");
+  }
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -72,6 +89,7 @@ struct Engine::Impl {
         layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level)),
         pool(num_blocks(), options.kv_block_size, options.max_context,
              [this](int32_t from, int32_t to) { executor->copy_block(from, to); }) {
+    require_no_further_layer(checkpoint, config);
     const engine::ExecutorInputs inputs{checkpoint, config,       graph,       layout,
                                         options,    num_blocks(), weights_read};
     executor = options.kernels == KernelPath::kFused ? engine::make_fused_executor(inputs)

@@ -83,8 +83,10 @@ class DecoderBuilder {
     }
     graph_.add(std::move(qkv));
 
-    const double scale = config_.attention_multiplier.value_or(
-        1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
+    const double usual = traits_.attention_scale > 0
+                             ? traits_.attention_scale
+                             : 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
+    const double scale = config_.attention_multiplier.value_or(usual);
     OpNode attention{.type = "attention",
                      .layer = layer_,
                      .inputs = {query_, key_, value_},
@@ -185,11 +187,6 @@ class DecoderBuilder {
 }  // namespace
 
 ops::Graph build_decoder(const ModelConfig& config, const DecoderTraits& traits) {
-  if (config.mlp_bias) {
-    throw Error(ErrorKind::kUnsupported,
-                "config.json: field 'mlp_bias' is true, and this version has no biases in "
-                "feed-forward blocks; expected false");
-  }
   return DecoderBuilder(config, traits).build();
 }
 

@@ -21,6 +21,7 @@ struct DecoderTraits {
   std::string block = "mlp";         // prefix of the feed-forward block in a sparse layer
   std::string router = "mlp.gate";
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // of an expert
+  double attention_scale = 0;  // where the config has none; 0: 1 / sqrt(head_dim)
   bool shared_expert = false;  // qwen2_moe: mlp.shared_expert, mlp.shared_expert_gate
 };
 

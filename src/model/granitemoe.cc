@@ -8,6 +8,7 @@ namespace {
 
 ops::Graph build(const ModelConfig& config) {
   DecoderTraits traits;
+  traits.attention_scale = 1.0;
   traits.softmax_after_top_k = true;
   traits.qkv_bias = traits.output_bias = config.attention_bias;
   traits.block = "block_sparse_moe";

@@ -175,7 +175,7 @@ TEST_F(HeaderTest, KeepsAMessageOnOneLineWhateverTheName) {
 TEST_F(HeaderTest, RefusesWhatIsNotARegularFile) {
   std::filesystem::create_directory(folder_ / "model.safetensors");
   const Error error = error_of([&] { Checkpoint::open(folder_.path()); });
-  EXPECT_EQ(error.kind(), ErrorKind::kIo);
+  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
   EXPECT_TRUE(is_one_line_with(error, {"model.safetensors", "not a regular file"}));
 }
 

@@ -39,10 +39,12 @@ class Generate(CliTest):
         read = self.succeed_json(*arguments, "-p", "-", stdin=PROMPT.encode())
         self.assertEqual(given["tokens"], read["tokens"])
 
-    def test_closed_standard_input_is_empty(self):
-        """Not the next file that is opened."""
-        self.fail_with(2, ["prompt is empty"], "generate", MODEL, "-p", "-", stdin=None,
+    def test_closed_standard_streams(self):
+        """Not the next file that is opened; likewise the output is not lost in silence."""
+        self.fail_with(1, ["standard input"], "generate", MODEL, "-p", "-", stdin=None,
                        preexec_fn=lambda: os.close(0))
+        self.fail_with(1, ["standard output"], "generate", MODEL, "-p", "x", "-n", 3,
+                       preexec_fn=lambda: os.close(1))
 
     def test_one_seed_one_text(self):
         """Whatever the recorder, the threads and the log."""

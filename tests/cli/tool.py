@@ -22,7 +22,8 @@ def file_size_limit(size):
     """Options of subprocess.run under which no file grows beyond `size` bytes: a full disk."""
 
     def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        # As a shell's child has it, whatever this interpreter does with it.
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     return {"preexec_fn": limit, "restore_signals": False}

@@ -103,6 +103,8 @@ TEST_P(LoadErrors, ShapesThatContradictTheConfig) {
   const EditedModel layers("qwen3",
                            [](nlohmann::json& config) { config["num_hidden_layers"] = 4; });
   expect_refused(layers, ErrorKind::kBadFile, {"model.layers.3."});
+  const EditedModel fewer("qwen3", [](nlohmann::json& config) { config["num_hidden_layers"] = 2; });
+  expect_refused(fewer, ErrorKind::kBadFile, {"num_hidden_layers", "is 2", "model.layers.2."});
 }
 
 TEST_P(LoadErrors, VocabularyThatDisagreesWithTheEmbedding) {

@@ -60,6 +60,11 @@ MODELS = {
         config="GraniteMoeConfig", dtype=torch.float32, vocab_size=251, hidden_size=100,
         num_attention_heads=5, num_key_value_heads=1, intermediate_size=100, num_local_experts=6,
         num_experts_per_tok=1, attention_bias=True),
+    "granitemoe_defaults": dict(
+        config="GraniteMoeConfig", drop=["embedding_multiplier", "attention_multiplier",
+                                         "residual_multiplier", "logits_scaling"],
+        vocab_size=251, hidden_size=64, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=36, num_local_experts=4, num_experts_per_tok=2),
     "qwen3_wide_heads": dict(
         config="Qwen3Config", dtype=torch.float16, vocab_size=251, hidden_size=72,
         num_attention_heads=3, num_key_value_heads=1, head_dim=80, intermediate_size=100,
@@ -74,8 +79,10 @@ MODELS = {
 }
 
 
-def write_model(folder, seed, config, dtype=torch.bfloat16, shards="5GB", fused=False, **options):
-    """Writes a random model; norms and biases are random too, so that each of them counts."""
+def write_model(folder, seed, config, dtype=torch.bfloat16, shards="5GB", fused=False, drop=(),
+                **options):
+    """Writes a random model; norms and biases are random too, so that each of them counts. `drop`:
+    fields that the written config leaves to their defaults."""
     rope_theta = options.pop("rope_theta", 10000.0)
     settings = {**SMALL, "tie_word_embeddings": False, **options}
     settings["rope_parameters"] = {"rope_type": "default", "rope_theta": rope_theta}
@@ -89,6 +96,10 @@ def write_model(folder, seed, config, dtype=torch.bfloat16, shards="5GB", fused=
     model.to(dtype).save_pretrained(folder, max_shard_size=shards,
                                     **({"save_original_format": False} if fused else {}))
     check_layout(folder, shards, fused)
+    path = pathlib.Path(folder, "config.json")
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps({key: written[key] for key in written if key not in drop}))
+    assert set(drop) <= set(written), drop
 
 
 def check_layout(folder, shards, fused):
