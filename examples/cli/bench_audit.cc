@@ -19,6 +19,7 @@ constexpr int kPrefixTokens = 32;
 
 struct Arguments {
   std::string model, out;
+  bool attribution = false;
   int tokens = 1000, trials = 5, slices = 200, slice_tokens = 50;
   DeviceOptions device;
 };
@@ -131,6 +132,7 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::ModelSu
   json["model"] = arguments.model;
   json["device"] = model.device;
   json["threads"] = model.threads;
+  if (arguments.attribution) json["attribution"] = true;
   json["trials"] = nlohmann::ordered_json::array();
   for (const Trial& trial : trials) {
     nlohmann::ordered_json entry;
@@ -166,6 +168,7 @@ int run_bench_audit(const Arguments& arguments) {
   if (context < 2) refuse(arguments.model + ": a context of 1 position; expected at least 2");
   options.max_context = static_cast<int>(context);
   options.max_step_tokens = kPrefixTokens;
+  options.attribution = arguments.attribution;
   const auto engine = vitrine::Engine::load(arguments.model, options);
   catch_interrupts();
   // As `generate` without --audit: records go to a bounded ring.
@@ -214,6 +217,8 @@ void add_bench(CLI::App& app, Command& command) {
   audit->add_option("--slice-tokens", arguments->slice_tokens, "tokens of one slice")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  audit->add_flag("--attribution", arguments->attribution,
+                  "the audited modes attribute each token's logit too");
   audit->add_option("--out", arguments->out, "JSON file for the result")->check(not_empty());
   arguments->device.add_to(*audit);
   audit->callback(

@@ -31,7 +31,8 @@ struct Arguments {
   vitrine::SamplerOptions sampler{.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f};
   std::optional<uint64_t> seed;
   std::string audit_path, audit_mode = "deferred", audit_level = "standard";
-  bool json = false, summary = false, prompt_logprobs = false, ignore_end_of_text = false;
+  bool attribution = false, json = false, summary = false, prompt_logprobs = false,
+       ignore_end_of_text = false;
   DeviceOptions device;
 };
 
@@ -143,6 +144,7 @@ int run_generate(Arguments arguments) {
     options.max_logit_rows = std::min(options.max_step_tokens, kLogitRows);
   }
   options.audit_mode = mode;
+  options.attribution = arguments.attribution;
   options.audit_level =
       arguments.audit_level == "full" ? vitrine::AuditLevel::kFull : vitrine::AuditLevel::kStandard;
   // Destroyed last to first: the engine before the sinks, the log before what its callbacks use.
@@ -264,6 +266,8 @@ void add_generate(CLI::App& app, Command& command) {
                    "standard, or full: the routers' whole distributions")
       ->check(CLI::IsMember({"standard", "full"}))
       ->capture_default_str();
+  generate->add_flag("--attribution", arguments->attribution,
+                     "the log splits each token's logit into what every part of the model added");
   generate->add_flag("--prompt-logprobs", arguments->prompt_logprobs,
                      "record the log-probabilities of the prompt's tokens too");
   generate->add_flag("--ignore-end-of-text", arguments->ignore_end_of_text,

@@ -29,6 +29,23 @@ struct AlternativeRecord {
   float logprob = 0;  ///< nats
 };
 
+/// What one part of the model added to a token's logit.
+struct TermRecord {
+  AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;
+  int32_t layer = -1;   ///< -1: the embedding
+  int32_t expert = -1;  ///< kExpert: which
+  float value = 0;      ///< of the chosen token's logit
+  float runner_up = 0;  ///< of the runner-up's
+};
+
+/// A logit as a sum: logit = the terms' sum + rounding (docs/attribution.md).
+struct AttributionRecord {
+  std::vector<TermRecord> terms;  ///< empty where nothing was attributed
+  float logit = 0, rounding = 0;
+  int32_t runner_up = -1;  ///< the best token that was not chosen
+  float runner_up_logit = 0, runner_up_rounding = 0;
+};
+
 /// What the model said after a token.
 struct PredictionRecord {
   int32_t token = 0;  ///< the chosen id (generated), or the prompt's next id (scored)
@@ -36,6 +53,7 @@ struct PredictionRecord {
   float logprob = 0;                            ///< nats, of `token`, before any sampler stage
   float entropy = 0;                            ///< nats
   std::vector<AlternativeRecord> alternatives;  ///< the ten best, descending
+  AttributionRecord attribution;
 };
 
 /// The account of one input token: what happened in each layer while it was processed, and what

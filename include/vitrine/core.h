@@ -158,9 +158,17 @@ struct AuditLayout {
     int32_t top_k = 0;
     int32_t num_experts = 0;
   };
+  /// A term of a token's logit: what one part of the model added to it.
+  struct Term {
+    enum class Kind : uint8_t { kEmbedding, kAttention, kDense, kExpert, kShared } kind;
+    int32_t layer = -1;  ///< -1: the embedding
+    int32_t slot = -1;   ///< kExpert: the route's slot
+    bool operator==(const Term&) const = default;
+  };
   AuditMode mode = AuditMode::kNone;
   AuditLevel level = AuditLevel::kStandard;
   std::vector<Layer> layers;
+  std::vector<Term> terms;  ///< empty where nothing is attributed
   int32_t token_words = 0;
   int32_t row_words = 0;
   // Word offsets in a row record (valid where row_words > 0).
@@ -169,6 +177,8 @@ struct AuditLayout {
   int32_t entropy = 0;       ///< float, nats
   int32_t top_ids = 0;       ///< int32[kAuditTopTokens], -1 past the vocabulary
   int32_t top_logits = 0;    ///< float[kAuditTopTokens], descending
+  int32_t attribution = 0;   ///< float[terms] of the chosen token, then float[terms] of the
+                             ///< runner-up: the best token that was not chosen
 
   size_t pass_words(size_t rows, size_t tokens) const {
     return rows * (1 + static_cast<size_t>(row_words)) + tokens * static_cast<size_t>(token_words);

@@ -32,6 +32,8 @@ struct EngineOptions {
   int kv_block_size = 64;      ///< positions in one KV block: a multiple of 16 up to 256
   AuditMode audit_mode = AuditMode::kDeferred;
   AuditLevel audit_level = AuditLevel::kStandard;
+  /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).
+  bool attribution = false;
   /// Precision of the rotary frequencies: kF32 as transformers has it, or kBF16 for a model that
   /// was trained or measured with its frequencies cast together with its weights.
   DType rope_frequencies = DType::kF32;

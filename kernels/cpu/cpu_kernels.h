@@ -200,6 +200,9 @@ const CpuKernels* avx512_kernels();
 size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols);
 size_t packed_scale_bytes(ScaleFormat format, int64_t rows, int64_t cols, int32_t group_size);
 
+/// One row of a matrix as float32: widened, or value * scale. Portable, for single rows.
+void widen_row(const Weight& weight, int64_t row, float* out);
+
 /// Packs rows [row_begin, row_end) (row_begin a multiple of 16) of values [rows, cols] (int8
 /// holding -8…7 or -128…127) and scales [rows, cols / group_size] (float, rounded to
 /// `scale_format`, which must hold them exactly) into a packed matrix. `values` and `scales` point

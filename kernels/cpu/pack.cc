@@ -17,7 +17,64 @@ void store_scale(ScaleFormat format, float scale, void* scales, int64_t index) {
   }
 }
 
+float load_scale(ScaleFormat format, const void* scales, int64_t index) {
+  switch (format) {
+    case ScaleFormat::kF32: return static_cast<const float*>(scales)[index];
+    case ScaleFormat::kF16: return widen_f16(static_cast<const uint16_t*>(scales)[index]);
+    case ScaleFormat::kBF16: return widen_bf16(static_cast<const uint16_t*>(scales)[index]);
+  }
+  return 0;
+}
+
+/// Columns of one row of a packed matrix, four at a time from one run of a tile.
+void widen_packed_row(const Weight& weight, int64_t row, float* out) {
+  const bool is_int4 = weight.format == WeightFormat::kInt4;
+  const int64_t run_cols = is_int4 ? 8 : 4;
+  const int64_t tile = row / kTileRows;
+  const int64_t r = row % kTileRows;
+  const int64_t groups = weight.cols / weight.group_size;
+  const auto* data = static_cast<const uint8_t*>(weight.data) +
+                     tile * kTileRows * weight.cols / (is_int4 ? 2 : 1) + 4 * r;
+  const int64_t group_runs = weight.group_size / run_cols;
+  for (int64_t group = 0; group < groups; ++group) {
+    const float scale =
+        load_scale(weight.scale_format, weight.scales, (tile * groups + group) * kTileRows + r);
+    for (int64_t run = 0; run < group_runs; ++run, data += 64, out += run_cols) {
+      for (int j = 0; j < 4; ++j) {
+        if (is_int4) {
+          out[j] = static_cast<float>((data[j] & 15) - 8) * scale;
+          out[4 + j] = static_cast<float>((data[j] >> 4) - 8) * scale;
+        } else {
+          out[j] = static_cast<float>(data[j] - 128) * scale;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
+
+void widen_row(const Weight& weight, int64_t row, float* out) {
+  const int64_t first = row * weight.cols;
+  switch (weight.format) {
+    case WeightFormat::kF32:
+      memcpy(out, static_cast<const float*>(weight.data) + first,
+             static_cast<size_t>(weight.cols) * sizeof(float));
+      return;
+    case WeightFormat::kF16:
+      for (int64_t i = 0; i < weight.cols; ++i) {
+        out[i] = widen_f16(static_cast<const uint16_t*>(weight.data)[first + i]);
+      }
+      return;
+    case WeightFormat::kBF16:
+      for (int64_t i = 0; i < weight.cols; ++i) {
+        out[i] = widen_bf16(static_cast<const uint16_t*>(weight.data)[first + i]);
+      }
+      return;
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4: widen_packed_row(weight, row, out); return;
+  }
+}
 
 size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols) {
   const size_t elements = static_cast<size_t>(tile_count(rows)) * kTileRows * cols;

@@ -105,6 +105,56 @@ void decode_row(const AuditLayout& layout, uint64_t pass, Words words,
   }
 }
 
+/// Terms of the row; the experts' names come from the token's routes.
+void decode_attribution(const AuditLayout& layout, Words words, const TokenRecord& token,
+                        AttributionRecord& to) {
+  to.terms.resize(layout.row_words == 0 ? 0 : layout.terms.size());
+  if (to.terms.empty()) return;
+  const auto count = static_cast<int32_t>(to.terms.size());
+  double sum = 0, runner_up_sum = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    const AuditLayout::Term& from = layout.terms[static_cast<size_t>(i)];
+    TermRecord& term = to.terms[static_cast<size_t>(i)];
+    term = {from.kind, from.layer, -1, words.real(layout.attribution + i),
+            words.real(layout.attribution + count + i)};
+    if (from.kind == AuditLayout::Term::Kind::kExpert) {
+      const LayerRecord& layer = token.layers[static_cast<size_t>(from.layer)];
+      term.expert = layer.routes[static_cast<size_t>(from.slot)].expert;
+    }
+    sum += double{term.value};
+    runner_up_sum += double{term.runner_up};
+  }
+  const int32_t rank = words.integer(layout.top_ids) == token.prediction.token ? 1 : 0;
+  to.logit = words.real(layout.chosen_logit);
+  to.rounding = static_cast<float>(double{to.logit} - sum);
+  to.runner_up = words.integer(layout.top_ids + rank);
+  to.runner_up_logit = words.real(layout.top_logits + rank);
+  to.runner_up_rounding = static_cast<float>(double{to.runner_up_logit} - runner_up_sum);
+}
+
+/// Each term names a layer of the layout, and an expert's a slot of it.
+void check_terms(const AuditLayout& layout) {
+  for (size_t i = 0; i < layout.terms.size(); ++i) {
+    const AuditLayout::Term& term = layout.terms[i];
+    const bool is_embedding = term.kind == AuditLayout::Term::Kind::kEmbedding;
+    bool is_good = is_embedding
+                       ? term.layer == -1
+                       : term.layer >= 0 && static_cast<size_t>(term.layer) < layout.layers.size();
+    if (is_good && term.kind == AuditLayout::Term::Kind::kExpert) {
+      const AuditLayout::Layer& layer = layout.layers[static_cast<size_t>(term.layer)];
+      is_good = layer.expert_ids >= 0 && term.slot >= 0 && term.slot < layer.top_k;
+    }
+    if (!is_good) {
+      bad_layout("term " + std::to_string(i) + " is of layer " + std::to_string(term.layer) +
+                 " and slot " + std::to_string(term.slot) + ", expected ones that the layout has");
+    }
+  }
+  if (!layout.terms.empty() && layout.row_words > 0) {
+    check_field("attribution", layout.attribution, 2 * static_cast<int64_t>(layout.terms.size()),
+                layout.row_words);
+  }
+}
+
 }  // namespace
 
 namespace audit {
@@ -154,6 +204,7 @@ void check_layout(const AuditLayout& layout) {
     check_field("top_ids", layout.top_ids, kAuditTopTokens, layout.row_words);
     check_field("top_logits", layout.top_logits, kAuditTopTokens, layout.row_words);
   }
+  check_terms(layout);
 }
 
 bool same_layout(const AuditLayout& a, const AuditLayout& b) {
@@ -169,7 +220,7 @@ bool same_layout(const AuditLayout& a, const AuditLayout& b) {
   return a.mode == b.mode && a.level == b.level && a.token_words == b.token_words &&
          a.row_words == b.row_words && a.chosen_logit == b.chosen_logit &&
          a.log_sum_exp == b.log_sum_exp && a.entropy == b.entropy && a.top_ids == b.top_ids &&
-         a.top_logits == b.top_logits;
+         a.top_logits == b.top_logits && a.attribution == b.attribution && a.terms == b.terms;
 }
 
 size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> record,
@@ -225,6 +276,7 @@ size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> re
     to.has_prediction = token.row >= 0;
     if (!to.has_prediction) {
       to.prediction.alternatives.clear();
+      to.prediction.attribution.terms.clear();
       continue;
     }
     const size_t row = static_cast<size_t>(token.row);
@@ -234,8 +286,9 @@ size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> re
       bad_record(header.pass, "row " + std::to_string(row) + " has chosen id " +
                                   std::to_string(to.prediction.token) + ", expected 0 or more");
     }
-    decode_row(layout, header.pass, {rows + 4 * row * static_cast<size_t>(layout.row_words)},
-               to.prediction);
+    const Words words{rows + 4 * row * static_cast<size_t>(layout.row_words)};
+    decode_row(layout, header.pass, words, to.prediction);
+    decode_attribution(layout, words, to, to.prediction.attribution);
   }
   return num_tokens;
 }

@@ -65,6 +65,43 @@ void append_layer(JsonBuffer& out, const LayerRecord& layer) {
   out.raw('}');
 }
 
+std::string_view term_name(AuditLayout::Term::Kind kind) {
+  switch (kind) {
+    case AuditLayout::Term::Kind::kEmbedding: return "embedding";
+    case AuditLayout::Term::Kind::kAttention: return "attention";
+    case AuditLayout::Term::Kind::kDense: return "dense_ffn";
+    case AuditLayout::Term::Kind::kExpert: return "expert";
+    case AuditLayout::Term::Kind::kShared: return "shared_expert";
+  }
+  return "?";
+}
+
+void append_attribution(JsonBuffer& out, const AttributionRecord& attribution, PieceCache& pieces) {
+  out.raw(",\"attribution\":{\"logit\":");
+  out.real(attribution.logit);
+  out.raw(",\"rounding\":");
+  out.real(attribution.rounding);
+  out.raw(",\"runner_up\":{");
+  append_token(out, attribution.runner_up, pieces);
+  out.raw(",\"logit\":");
+  out.real(attribution.runner_up_logit);
+  out.raw(",\"rounding\":");
+  out.real(attribution.runner_up_rounding);
+  out.raw("},\"terms\":[");
+  for (size_t i = 0; i < attribution.terms.size(); ++i) {
+    const TermRecord& term = attribution.terms[i];
+    string_field(out, i > 0 ? ",{\"part\":" : "{\"part\":", term_name(term.kind));
+    if (term.layer >= 0) integer_field(out, ",\"layer\":", term.layer);
+    if (term.expert >= 0) integer_field(out, ",\"expert\":", term.expert);
+    out.raw(",\"value\":");
+    out.real(term.value);
+    out.raw(",\"runner_up\":");
+    out.real(term.runner_up);
+    out.raw('}');
+  }
+  out.raw("]}");
+}
+
 void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, PieceCache& pieces) {
   out.raw('{');
   append_token(out, prediction.token, pieces);
@@ -81,7 +118,11 @@ void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, Piec
     out.real(prediction.alternatives[rank].logprob);
     out.raw('}');
   }
-  out.raw("]}");
+  out.raw(']');
+  if (!prediction.attribution.terms.empty()) {
+    append_attribution(out, prediction.attribution, pieces);
+  }
+  out.raw('}');
 }
 
 }  // namespace

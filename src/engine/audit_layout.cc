@@ -1,5 +1,7 @@
 #include "engine/audit_layout.h"
 
+#include "ops/attribution.h"
+
 namespace vitrine::engine {
 
 // Kind by kind, not layer by layer: so the reference path can join each kind with one call.
@@ -39,7 +41,9 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   layout.entropy = 2;
   layout.top_ids = 3;
   layout.top_logits = layout.top_ids + kAuditTopTokens;
-  layout.row_words = layout.top_logits + kAuditTopTokens;
+  layout.attribution = layout.top_logits + kAuditTopTokens;
+  layout.terms = ops::attribution_terms(graph);
+  layout.row_words = layout.attribution + 2 * static_cast<int32_t>(layout.terms.size());
   return layout;
 }
 

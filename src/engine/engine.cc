@@ -11,6 +11,7 @@
 #include "engine/executor.h"
 #include "kv/block_pool.h"
 #include "model/architecture.h"
+#include "ops/attribution.h"
 
 namespace vitrine {
 
@@ -32,8 +33,9 @@ int usable_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Replaces zeros by what they stand for and checks the rest.
-EngineOptions resolve(EngineOptions options, const ModelConfig& config) {
+// Replaces zeros by what they stand for and checks the rest; puts the probes that the options ask
+// for into the graph.
+EngineOptions resolve(EngineOptions options, const ModelConfig& config, ops::Graph& graph) {
   const int64_t limit = config.max_position_embeddings;
   if (options.max_context == 0) options.max_context = static_cast<int>(limit);
   require_option(options.max_context > 0 && options.max_context <= limit, "max_context",
@@ -59,6 +61,7 @@ EngineOptions resolve(EngineOptions options, const ModelConfig& config) {
     }
     options.kernels = KernelPath::kReference;
   }
+  if (options.attribution) ops::add_attribution(graph);
   return options;
 }
 
@@ -80,12 +83,12 @@ void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& c
 
 }  // namespace
 
-struct Engine::Impl {
+struct Engine::Impl final : engine::RowChooser {
   Impl(const std::string& path, const EngineOptions& given, bool weights_read = true)
       : checkpoint(Checkpoint::open(path)),
         config(parse_model_config(checkpoint)),
         graph(model::find_architecture(config.model_type, path + "/config.json").build(config)),
-        options(resolve(given, config)),
+        options(resolve(given, config, graph)),
         layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level)),
         pool(num_blocks(), options.kv_block_size, options.max_context,
              [this](int32_t from, int32_t to) { executor->copy_block(from, to); }) {
@@ -138,6 +141,13 @@ struct Engine::Impl {
   void undo(std::span<const StepInput> inputs);
   std::byte* reserve_record();
   void choose(std::span<const StepInput> inputs, const float* logits, std::byte* words);
+  /// The input whose host sampler chooses this row's token, or null.
+  const StepInput* host_sampled(size_t row) const;
+  int32_t sample(const StepInput& input, size_t row, const float* logits);
+  int32_t choose(size_t row, const float* logits) override {
+    const StepInput* input = host_sampled(row);
+    return input == nullptr ? -1 : sample(*input, row, logits);
+  }
 
   Checkpoint checkpoint;
   ModelConfig config;
@@ -150,6 +160,7 @@ struct Engine::Impl {
   AuditSink* sink = nullptr;
   uint64_t passes = 0;
 
+  std::span<const StepInput> step_inputs;  // of the step under way
   StepBatch batch;
   std::vector<AuditToken> audit_tokens;  // [tokens]
   std::vector<int32_t> row_inputs;       // [rows] input that the row's choice belongs to, or -1
@@ -231,6 +242,8 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   row_inputs.clear();
   batch.audit_mode = records() ? layout.mode : AuditMode::kNone;
   batch.read_logits = options.keep_logits;
+  batch.chooser = nullptr;
+  bool needs_host_choice = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const StepInput& input = inputs[i];
     const auto count = static_cast<int32_t>(input.tokens.size());
@@ -254,13 +267,20 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
         batch.row_tokens.push_back(token);
         batch.row_targets.push_back(next);
         row_inputs.push_back(chooses ? static_cast<int32_t>(i) : -1);
-        if (chooses && input.sampler != nullptr && !input.sampler->is_device_greedy()) {
-          batch.read_logits = true;
-        }
+        if (host_sampled(row_inputs.size() - 1) != nullptr) needs_host_choice = true;
       }
       audit_tokens.push_back(record);
     }
   }
+  if (!needs_host_choice) return;
+  batch.read_logits = true;
+  if (!options.attribution || batch.audit_mode == AuditMode::kNone) return;
+  if (options.kernels == KernelPath::kReference) {
+    throw Error(ErrorKind::kUnsupported,
+                "attribution on the reference path needs the greedy sampler, which chooses on the "
+                "device; use temperature 0 or the fused kernels");
+  }
+  batch.chooser = this;
 }
 
 // The record's head, written before the pass; returns where the pass's words go.
@@ -294,10 +314,12 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
     std::memcpy(&output.token, words + row * sizeof(int32_t), sizeof(int32_t));
     if (row_inputs[row] >= 0) {
       const StepInput& input = inputs[static_cast<size_t>(row_inputs[row])];
-      if (input.sampler != nullptr && !input.sampler->is_device_greedy()) {
-        const SampleContext context{input.seed, output.position + 1, input.branch,
-                                    pool.get(input.sequence).history};
-        output.token = input.sampler->sample(output.logits, context);
+      if (host_sampled(row) != nullptr) {
+        if (batch.chooser != nullptr) {  // it was chosen in the pass
+          outputs.push_back(output);
+          continue;
+        }
+        output.token = sample(input, row, output.logits.data());
         std::memcpy(words + row * sizeof(int32_t), &output.token, sizeof(int32_t));
         if (records()) {
           const float logit = output.logits[static_cast<size_t>(output.token)];
@@ -317,15 +339,29 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
   }
 }
 
+const StepInput* Engine::Impl::host_sampled(size_t row) const {
+  if (row_inputs[row] < 0) return nullptr;
+  const StepInput& input = step_inputs[static_cast<size_t>(row_inputs[row])];
+  return input.sampler != nullptr && !input.sampler->is_device_greedy() ? &input : nullptr;
+}
+
+int32_t Engine::Impl::sample(const StepInput& input, size_t row, const float* logits) {
+  const int64_t position = batch.positions[static_cast<size_t>(batch.row_tokens[row])];
+  const SampleContext context{input.seed, position + 1, input.branch,
+                              pool.get(input.sequence).history};
+  return input.sampler->sample({logits, static_cast<size_t>(config.vocab_size)}, context);
+}
+
 void Engine::Impl::run(std::span<const StepInput> inputs) {
+  step_inputs = inputs;
   prepare(inputs);
   const bool recording = records();
   engine::PassOutput output;
   output.words = recording ? reserve_record() : reinterpret_cast<std::byte*>(own_words.data());
-  executor->run(batch, output);
-  for (const StepInput& input : inputs) {
+  for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
     pool.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
   }
+  executor->run(batch, output);
   choose(inputs, output.logits, output.words);
   if (recording) sink->commit();
   ++passes;

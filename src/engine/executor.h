@@ -20,6 +20,14 @@ struct BatchSpan {
   const int32_t* block_table = nullptr;
 };
 
+/// Chooses tokens on the host in the middle of a pass, where attribution needs them before it ends.
+class RowChooser {
+ public:
+  virtual ~RowChooser() = default;
+  /// The token of a row, given its logits, or -1: the device's own choice stands.
+  virtual int32_t choose(size_t row, const float* logits) = 0;
+};
+
 /// A pass as the host prepared it. Vectors are preallocated for the largest step.
 struct StepBatch {
   std::vector<int32_t> token_ids;            // [tokens]
@@ -29,6 +37,7 @@ struct StepBatch {
   std::vector<int32_t> row_targets;          // [rows]
   std::vector<BatchSpan> spans;
   AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
+  RowChooser* chooser = nullptr;            // fused path only
   bool read_logits = false;                 // the one readback carries the logits rows too
 
   void clear();

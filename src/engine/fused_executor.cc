@@ -51,6 +51,7 @@ class FusedExecutor final : public Executor {
       naive_ = std::make_unique<ops::NaivePlanAudit>(layout_, max_tokens_);
     }
     for (size_t i = 0; i < ops_.size(); ++i) {
+      if (i == first_after_head_ && batch.chooser != nullptr) choose(batch, step);
       run_op(*ops_[i], step);
       if (naive) naive_->after_op(graph_.nodes[i], step, readback_);
     }
@@ -104,6 +105,19 @@ class FusedExecutor final : public Executor {
       if (pieces == 0) continue;
       PhaseWork work(op, step, phase);
       pool_.run(work, pieces);
+    }
+  }
+
+  // The host's choices, in place of the head's.
+  void choose(const StepBatch& batch, const ops::StepState& step) {
+    for (size_t row = 0; row < batch.row_tokens.size(); ++row) {
+      const float* logits = logits_ + row * static_cast<size_t>(graph_.vocab_size);
+      const int32_t id = batch.chooser->choose(row, logits);
+      if (id < 0) continue;
+      step.chosen_ids[row] = id;
+      auto* record = reinterpret_cast<float*>(step.row_records +
+                                              row * static_cast<size_t>(layout_.row_words) * 4);
+      record[layout_.chosen_logit] = logits[id];
     }
   }
 
@@ -171,6 +185,7 @@ class FusedExecutor final : public Executor {
                              .shared_arrays = shared_arrays_};
     for (const ops::OpNode& node : graph_.nodes) {
       ops_.push_back(ops::find_op(node.type).plan(context, node));
+      if (node.type == "head") first_after_head_ = ops_.size();
     }
     // Names depend on what later ops asked of earlier ones, so they are taken at the end.
     for (size_t i = 0; i < ops_.size(); ++i) {
@@ -198,6 +213,7 @@ class FusedExecutor final : public Executor {
   std::byte* audit_arena_ = nullptr;
   float* logits_ = nullptr;
   int64_t max_tokens_ = 0;
+  size_t first_after_head_ = 0;
   WorkerPool pool_;  // last: its threads are gone before what they use
 };
 

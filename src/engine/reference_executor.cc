@@ -10,6 +10,7 @@
 #include "engine/device_backend.h"
 #include "engine/executor.h"
 #include "model/reference_weights.h"
+#include "ops/attribution.h"
 #include "ops/naive_audit.h"
 #include "ops/op.h"
 #include "ops/reference.h"
@@ -86,6 +87,9 @@ class ReferenceExecutor final : public Executor {
     step.full_audit = audit && layout_.level == AuditLevel::kFull;
     if (audit && !naive) step.audit = &audit_values;
     if (naive) step.hook = &naive_audit;
+    ops::ReferenceAttribution attribution;
+    const bool attributes = audit && !layout_.terms.empty() && !batch.row_tokens.empty();
+    if (attributes) step.attribution = &attribution;
     for (const ops::OpNode& node : graph_.nodes) {
       if (node.layer < 0 && batch.row_tokens.empty() && node.type != "embed") continue;
       ops::find_op(node.type).reference(step, node);
@@ -95,6 +99,7 @@ class ReferenceExecutor final : public Executor {
     } else {
       read_back(batch, step, audit_values, output);
     }
+    if (attributes) write_attribution(batch, attribution, output.words);
   }
 
   void copy_block(int32_t from, int32_t to) override {
@@ -203,6 +208,8 @@ class ReferenceExecutor final : public Executor {
       if (!audit.router_probs.empty())
         parts.push_back(at::cat(audit.router_probs, 1).reshape({-1}));
     }
+    const size_t attribution = parts.size();
+    if (step.attribution != nullptr) parts.push_back(step.attribution->dots.reshape({-1}));
     if (batch.read_logits && rows > 0) parts.push_back(step.logits.reshape({-1}));
     if (parts.empty()) return;
     at::Tensor joined = parts.size() == 1 ? parts[0] : at::cat(parts, 0);
@@ -214,6 +221,7 @@ class ReferenceExecutor final : public Executor {
       sources.push_back(next);
       next += part.numel();
     }
+    if (step.attribution != nullptr) dots_ = sources[attribution];
     size_t source = 0;
     if (rows > 0) {
       const float* chosen = sources[source++];
@@ -327,6 +335,44 @@ class ReferenceExecutor final : public Executor {
                output.words);
   }
 
+  // Terms from the dots [2, streams + experts, rows] and from the routes that stand in the words.
+  void write_attribution(const StepBatch& batch, const ops::ReferenceAttribution& kept,
+                         std::byte* out) const {
+    const size_t rows = batch.row_tokens.size();
+    const size_t num_streams = kept.streams.size();
+    const size_t vectors = num_streams + kept.experts.size();
+    const std::byte* tokens = out + rows * (1 + static_cast<size_t>(layout_.row_words)) * 4;
+    for (size_t row = 0; row < rows; ++row) {
+      const std::byte* token = tokens + static_cast<size_t>(batch.row_tokens[row]) *
+                                            static_cast<size_t>(layout_.token_words) * 4;
+      const auto* ids = reinterpret_cast<const int32_t*>(token);
+      auto* terms = reinterpret_cast<float*>(
+                        out + (rows + row * static_cast<size_t>(layout_.row_words)) * 4) +
+                    layout_.attribution;
+      for (size_t side = 0; side < 2; ++side) {
+        auto dot = [&](size_t vector) { return dots_[(side * vectors + vector) * rows + row]; };
+        size_t stream = 0, expert = num_streams;
+        bool after_experts = false;
+        for (const ops::AttributionPart& part : ops::attribution_parts(graph_)) {
+          if (part.kind == AuditLayout::Term::Kind::kExpert) {
+            const AuditLayout::Layer& layer = layout_.layers[static_cast<size_t>(part.layer)];
+            const auto multiplier = static_cast<float>(part.multiplier);
+            for (int32_t slot = 0; slot < part.top_k; ++slot) {
+              const auto id = static_cast<size_t>(ids[layer.expert_ids + slot]);
+              *terms++ = multiplier * dot(expert + id);
+            }
+            expert += static_cast<size_t>(layer.num_experts);
+            if (part.has_shared) *terms++ = multiplier * dot(expert++);
+          } else {
+            if (!after_experts) *terms++ = dot(stream) - (stream > 0 ? dot(stream - 1) : 0.0F);
+            ++stream;
+          }
+          after_experts = part.kind == AuditLayout::Term::Kind::kExpert;
+        }
+      }
+    }
+  }
+
   at::Device device_;
   ops::Graph graph_;
   AuditLayout layout_;
@@ -336,6 +382,7 @@ class ReferenceExecutor final : public Executor {
   at::Tensor rope_cos_, rope_sin_;
   std::vector<PlanEntry> plan_;
   std::vector<float> host_;
+  const float* dots_ = nullptr;  // in host_
   ops::Readback readback_;
 };
 

@@ -18,6 +18,9 @@ class PlannedCombine final : public PlannedOp {
         routes_(*context.routes[static_cast<size_t>(node.layer)]),
         multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))) {
     if (node.inputs.size() > 2) shared_ = &context.value(node.inputs[2]);
+    if (shared_ != nullptr) {
+      routes_.shared_weights = context.shared_array<float>("shared_weights", context.max_tokens);
+    }
     const std::string& gate = node.weight("shared_gate");
     if (!gate.empty()) {
       gate_ = &context.weights.matrix(gate, 1, in_.width);
@@ -39,6 +42,7 @@ class PlannedCombine final : public PlannedOp {
                        &shared_weight, 1);
         shared_weight = kernel_.sigmoid(shared_weight);
       }
+      if (shared_ != nullptr) routes_.shared_weights[token] = shared_weight;
       kernel_.combine(slots_.row(token), residual_.width, routes_.weights + token * routes_.top_k,
                       routes_.top_k, shared_ != nullptr ? shared_->row(token) : nullptr,
                       shared_weight, multiplier_, residual_.width, residual_.row(token));
@@ -73,6 +77,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
     at::Tensor shared = step.input(node, 2);
     const std::string& gate = node.weight("shared_gate");
     if (!gate.empty()) shared = shared.mul(at::sigmoid(step.linear(step.input(node, 1), gate, 1)));
+    if (step.attribution != nullptr) step.attribution->experts.push_back(shared);
     sum = sum.add(shared);
   }
   at::Tensor& residual = step.value(node.outputs[0]);

@@ -146,6 +146,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
                           expert_module(node, expert, "down"), x.size(1),
                           node.integer("intermediate"))
             .mul(weights.narrow(1, expert, 1));
+    if (step.attribution != nullptr) step.attribution->experts.push_back(out);
     sum = expert == 0 ? out : sum.add(out);
   }
   step.value(node.outputs[0]) = sum;

@@ -60,9 +60,10 @@ struct RowBuffer {
 struct RouteBuffer {
   int32_t top_k = 0;
   int32_t num_experts = 0;
-  int32_t* ids = nullptr;    // [capacity, top_k]
-  float* weights = nullptr;  // [capacity, top_k]
-  float* probs = nullptr;    // [capacity, num_experts]
+  int32_t* ids = nullptr;           // [capacity, top_k]
+  float* weights = nullptr;         // [capacity, top_k]
+  float* probs = nullptr;           // [capacity, num_experts]
+  float* shared_weights = nullptr;  // [capacity], where there is a shared expert
 };
 
 /// One op of a plan. A step calls, phase by phase, run() once for each piece of work, from any

@@ -48,6 +48,13 @@ struct ReferenceAudit {
   std::vector<at::Tensor> router_probs;    // each [tokens, num_experts]
 };
 
+/// Vectors kept for attribution, each [tokens, hidden], in the order of the graph.
+struct ReferenceAttribution {
+  std::vector<at::Tensor> streams;  // the residual stream after each op that adds to it
+  std::vector<at::Tensor> experts;  // every expert of every layer, weighted; then the shared one
+  at::Tensor dots;  // [2, streams + experts, rows]: with the chosen token's direction, the other's
+};
+
 /// Called by ops where a by-product appears; the naive recorder reads it back there and then.
 class ReferenceHook {
  public:
@@ -72,6 +79,7 @@ class ReferenceStep {
   bool statistics = false;  // the head computes log-sum-exp, entropy and the ten best
   ReferenceAudit* audit = nullptr;
   bool full_audit = false;
+  ReferenceAttribution* attribution = nullptr;
   ReferenceHook* hook = nullptr;
 
   std::vector<at::Tensor> values;                      // by ValueId

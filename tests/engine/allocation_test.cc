@@ -82,13 +82,13 @@ void expect_none(Engine& engine, std::span<const StepInput> inputs, const char* 
   EXPECT_EQ(allocations_in([&] { engine.step(inputs); }), 0) << what;
 }
 
-TEST_P(Allocation, AStepAllocatesNothing) {
-  const VariantFolder folder(GetParam());
+void check_steps(const std::string& path, bool attribution) {
   EngineOptions options = test_options(2, 16);
+  options.attribution = attribution;
   options.audit_mode = AuditMode::kDeferred;
   options.audit_level = AuditLevel::kFull;
   options.keep_logits = false;
-  auto engine = Engine::load(folder.path(), options);
+  auto engine = Engine::load(path, options);
   SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kOverwrite);
   engine->set_audit_sink(&ring);
 
@@ -139,6 +139,12 @@ TEST_P(Allocation, AStepAllocatesNothing) {
   engine->set_audit_mode(AuditMode::kNaive);
   engine->step(inputs);
   expect_none(*engine, inputs, "naive audit, after its first pass");
+}
+
+TEST_P(Allocation, AStepAllocatesNothing) {
+  const VariantFolder folder(GetParam());
+  check_steps(folder.path(), /*attribution=*/false);
+  check_steps(folder.path(), /*attribution=*/true);
 }
 
 TEST_P(Allocation, KeptLogitsAreNotCopied) {

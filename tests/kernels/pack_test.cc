@@ -53,6 +53,27 @@ TEST(Pack, RoundTripAndZeroPadding) {
   }
 }
 
+TEST(Pack, ARowWidensToValueTimesScale) {
+  Random random(3);
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    for (const ScaleFormat scales : {ScaleFormat::kF32, ScaleFormat::kF16, ScaleFormat::kBF16}) {
+      for (const int32_t group_size : {32, 64, 128}) {
+        const int64_t cols = group_size * 3;
+        const Matrix matrix = quantized_matrix(random, format, scales, group_size, 19, cols);
+        std::vector<float> row(static_cast<size_t>(cols));
+        for (int64_t r = 0; r < 19; ++r) {
+          widen_row(matrix.weight, r, row.data());
+          for (int64_t col = 0; col < cols; ++col) {
+            const float expected = static_cast<float>(matrix.quantized[r * cols + col]) *
+                                   matrix.scales[r * 3 + col / group_size];
+            ASSERT_EQ(row[static_cast<size_t>(col)], expected) << r << " " << col;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Pack, RowRangesGiveTheSameBytes) {
   Random random(2);
   for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {

@@ -21,7 +21,8 @@ const std::set<std::string> kNothing;
 // Loading, passes, a fork, both recorders that a user can choose, and none.
 void expect_runs_on_mps(const std::string& folder) {
   for (const AuditMode mode : {AuditMode::kNone, AuditMode::kNaive, AuditMode::kDeferred}) {
-    const RecordedRun run = record_reference_run(folder, mode, AuditLevel::kFull);
+    const RecordedRun run =
+        record_reference_run(folder, mode, AuditLevel::kFull, {}, /*attribution=*/true);
     EXPECT_GT(run.load.size(), 100u);
     EXPECT_GT(run.passes.size(), 400u);
     for (const auto* ops : {&run.load, &run.passes}) {

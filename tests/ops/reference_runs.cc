@@ -82,7 +82,7 @@ std::vector<TokenRecord> LastRecordSink::decoded() const {
 }
 
 RecordedRun record_reference_run(const std::string& folder, AuditMode mode, AuditLevel level,
-                                 const Device& device) {
+                                 const Device& device, bool attribution) {
   RecordedRun run;
   EngineOptions options;
   options.device = device;
@@ -94,6 +94,7 @@ RecordedRun record_reference_run(const std::string& folder, AuditMode mode, Audi
   options.max_logit_rows = 16;
   options.audit_mode = mode;
   options.audit_level = level;
+  options.attribution = attribution;
   std::unique_ptr<Engine> engine;
   {
     const DispatchRecorder recorder;

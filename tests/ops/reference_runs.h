@@ -45,6 +45,6 @@ struct RecordedRun {
 };
 
 RecordedRun record_reference_run(const std::string& folder, AuditMode mode, AuditLevel level,
-                                 const Device& device = {});
+                                 const Device& device = {}, bool attribution = false);
 
 }  // namespace vitrine::testing_support

@@ -44,7 +44,8 @@ class ReferencePass : public testing::TestWithParam<std::string> {};
 
 TEST_P(ReferencePass, NeverWaitsForAValue) {
   for (const AuditMode mode : {AuditMode::kNone, AuditMode::kDeferred}) {
-    const RecordedRun run = record_reference_run(oracle(GetParam()), mode, AuditLevel::kFull);
+    const RecordedRun run = record_reference_run(oracle(GetParam()), mode, AuditLevel::kFull, {},
+                                                 /*attribution=*/true);
     EXPECT_GT(run.passes.size(), 400u);  // the recorder saw the passes
     EXPECT_EQ(synchronizing_ops(run.passes, NativeFunctions::of_torch()), std::set<std::string>{});
     EXPECT_EQ(run.readbacks, std::vector<uint64_t>(run.readbacks.size(), 1));
@@ -55,9 +56,10 @@ INSTANTIATE_TEST_SUITE_P(Architectures, ReferencePass, testing::ValuesIn(oracle_
                          test_name);
 
 // Calls that auditing adds to each pass of the same run.
-std::vector<int64_t> extra_calls(const std::string& folder, AuditMode mode, AuditLevel level) {
+std::vector<int64_t> extra_calls(const std::string& folder, AuditMode mode, AuditLevel level,
+                                 bool attribution = false) {
   const RecordedRun without = record_reference_run(folder, AuditMode::kNone, level);
-  const RecordedRun with = record_reference_run(folder, mode, level);
+  const RecordedRun with = record_reference_run(folder, mode, level, {}, attribution);
   std::vector<int64_t> extra;
   for (size_t pass = 0; pass < with.own_calls.size(); ++pass) {
     extra.push_back(static_cast<int64_t>(with.own_calls[pass]) -
@@ -84,6 +86,10 @@ TEST_P(AuditedPass, AddsAsManyCallsForTwoLayersAsForFive) {
     EXPECT_GT(*std::min_element(two.begin(), two.end()), 0);
     EXPECT_EQ(two, extra_calls(folder_ / "5", AuditMode::kDeferred, level));
   }
+  const auto attributed = extra_calls(folder_ / "2", AuditMode::kDeferred, AuditLevel::kStandard,
+                                      /*attribution=*/true);
+  EXPECT_EQ(attributed, extra_calls(folder_ / "5", AuditMode::kDeferred, AuditLevel::kStandard,
+                                    /*attribution=*/true));
 }
 
 TEST_P(AuditedPass, TheNaiveRecorderBreaksBothRules) {

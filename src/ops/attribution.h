@@ -1,0 +1,30 @@
+// Direct logit attribution: a token's logit as a sum of the parts that the residual stream is made
+// of (Elhage et al. 2021; nostalgebraist 2020), the final norm's scale frozen at its actual value.
+#pragma once
+
+#include <vector>
+
+#include "ops/graph.h"
+
+namespace vitrine::ops {
+
+/// What of a pass is kept for its rows of logits, in the order of the graph.
+struct AttributionPart {
+  AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;
+  int layer = -1;
+  int32_t first = 0;        // of the kept vectors
+  int32_t top_k = 0;        // kExpert: routed experts, each a vector before its weight
+  bool has_shared = false;  // kExpert: a shared expert's vector stands behind them
+  double multiplier = 1.0;  // kExpert: of the block's sum
+};
+
+/// Puts a probe behind each op that adds to the residual stream and one behind the head. The graph
+/// computes what it computed before.
+void add_attribution(Graph& graph);
+/// The probes of a graph, and how many vectors a row of logits keeps. Empty where there are none.
+std::vector<AttributionPart> attribution_parts(const Graph& graph);
+int32_t attribution_vectors(const Graph& graph);
+/// The terms that come of the parts, in the order in which a row record holds them.
+std::vector<AuditLayout::Term> attribution_terms(const Graph& graph);
+
+}  // namespace vitrine::ops

@@ -1,0 +1,146 @@
+// attribution: after the head, the dot of every kept vector with the direction of the chosen token
+// (its unembedding row times the norm's weight and scale), and with that of the runner-up.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "ops/attribution.h"
+#include "ops/op.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+namespace {
+
+using Term = AuditLayout::Term;
+
+class PlannedAttribution final : public PlannedOp {
+ public:
+  PlannedAttribution(PlanContext& context, const OpNode& node)
+      : kernel_(context.kernel),
+        layout_(context.audit),
+        residual_(context.value(node.inputs[0])),
+        hidden_(residual_.width),
+        head_(context.weights.matrix(node.weight("weight"), context.graph.vocab_size, hidden_)),
+        norm_(context.weights.vector(node.weight("norm"), hidden_)),
+        eps_(static_cast<float>(node.attribute("eps"))),
+        multiplier_(static_cast<float>(node.attribute("multiplier"))),
+        parts_(attribution_parts(context.graph)),
+        vectors_(attribution_vectors(context.graph)) {
+    kept_ = context.shared_array<float>("attribution", context.max_rows * vectors_ * hidden_);
+    direction_ = context.array<float>(context.max_rows * 2 * hidden_);
+    dots_ = context.array<float>(context.max_rows * 2 * vectors_);
+    weights_ = context.shared_array<float>("attribution_weights", context.max_rows * vectors_);
+  }
+
+  int64_t pieces(const StepState& step, int) const override { return step.audit ? step.rows : 0; }
+
+  void run(const StepState& step, int, int64_t row) override {
+    const size_t row_bytes = static_cast<size_t>(layout_.row_words) * 4;
+    std::byte* record = step.row_records + static_cast<size_t>(row) * row_bytes;
+    const auto* ids = reinterpret_cast<const int32_t*>(record) + layout_.top_ids;
+    const int32_t token = step.row_tokens[row];
+    const int32_t chosen = std::max(0, step.chosen_ids[row]);
+    const int32_t runner_up = ids[0] != chosen ? ids[0] : ids[1];
+    auto* terms = reinterpret_cast<float*>(record) + layout_.attribution;
+    float* direction = direction_ + row * 2 * hidden_;
+    float* dots = dots_ + row * 2 * vectors_;
+    find_dots(row, token, {chosen, std::max(0, runner_up)}, direction, dots);
+    write_terms(row, dots, terms);
+    write_terms(row, dots + vectors_, terms + layout_.terms.size());
+  }
+  std::string kernel_name() const override {
+    return std::string("cpu.") + kernel_.isa + ".linear_f32";
+  }
+
+ private:
+  /// direction: [2, hidden], dots: [2, vectors], for two tokens.
+  void find_dots(int64_t row, int32_t token, std::array<int32_t, 2> ids, float* direction,
+                 float* dots) const {
+    const float mean_square = kernel_.mean_square(residual_.row(token), hidden_);
+    const float scale = multiplier_ / std::sqrt(mean_square + eps_);
+    for (int64_t side = 0; side < 2; ++side) {
+      float* to = direction + side * hidden_;
+      kernels::widen_row(head_, ids[static_cast<size_t>(side)], to);
+      for (int64_t i = 0; i < hidden_; ++i) to[i] = to[i] * norm_[i] * scale;
+    }
+    kernels::Weight kept;
+    kept.rows = vectors_;
+    kept.cols = hidden_;
+    kept.data = kept_ + row * vectors_ * hidden_;
+    kernels::Activations input;
+    input.values = direction;
+    input.value_stride = hidden_;
+    kernels::RowMap both;
+    both.count = 2;
+    kernel_.linear(kept, 0, vectors_, input, both, nullptr, nullptr, dots, vectors_);
+  }
+
+  void write_terms(int64_t row, const float* dots, float* out) const {
+    float before = 0;  // the stream, before the op at hand
+    bool after_experts = false;
+    for (const AttributionPart& part : parts_) {
+      const float* dot = dots + part.first;
+      if (part.kind == Term::Kind::kExpert) {
+        const auto multiplier = static_cast<float>(part.multiplier);
+        const float* weights = weights_ + row * vectors_ + part.first;
+        const int32_t count = part.top_k + (part.has_shared ? 1 : 0);
+        for (int32_t i = 0; i < count; ++i) *out++ = multiplier * (weights[i] * dot[i]);
+      } else {
+        if (!after_experts) *out++ = *dot - before;
+        before = *dot;
+      }
+      after_experts = part.kind == Term::Kind::kExpert;
+    }
+  }
+
+  const kernels::CpuKernels& kernel_;
+  AuditLayout layout_;
+  RowBuffer& residual_;
+  int64_t hidden_;
+  const kernels::Weight& head_;
+  const float* norm_;
+  float eps_, multiplier_;
+  std::vector<AttributionPart> parts_;
+  int64_t vectors_;
+  float* kept_ = nullptr;       // [rows, vectors, hidden]
+  float* weights_ = nullptr;    // [rows, vectors]
+  float* direction_ = nullptr;  // [rows, 2, hidden]
+  float* dots_ = nullptr;       // [rows, 2, vectors]
+};
+
+std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedAttribution>(context, node);
+}
+
+// A number of calls that does not depend on the number of layers.
+void reference(ReferenceStep& step, const OpNode& node) {
+  if (step.attribution == nullptr) return;
+  ReferenceAttribution& kept = *step.attribution;
+  const at::Tensor stream = at::index_select(step.input(node, 0), 0, step.row_tokens);
+  const int64_t hidden = stream.size(1);
+  const at::Tensor& head =
+      step.weights->matrix(node.weight("weight"), step.graph->vocab_size, hidden);
+  const at::Tensor& norm = step.weights->vector(node.weight("norm"), hidden);
+  const at::Tensor chosen = step.chosen_ids.clamp_min(0);
+  const at::Tensor first = step.top_ids.select(1, 0);
+  const at::Tensor runner_up = at::where(first.eq(chosen), step.top_ids.select(1, 1), first);
+  const at::Tensor rows = at::index_select(head, 0, at::cat({chosen, runner_up}, 0))
+                              .view({2, 1, stream.size(0), hidden});
+  const at::Tensor scale = stream.mul(stream)
+                               .mean(-1, /*keepdim=*/true)
+                               .add(node.attribute("eps"))
+                               .rsqrt()
+                               .mul(node.attribute("multiplier"));
+  std::vector<at::Tensor> vectors = kept.streams;
+  vectors.insert(vectors.end(), kept.experts.begin(), kept.experts.end());
+  const at::Tensor all =
+      at::cat(vectors, 0)
+          .view({1, static_cast<int64_t>(vectors.size()), step.token_ids.size(0), hidden});
+  const at::Tensor parts = at::index_select(all, 2, step.row_tokens);
+  kept.dots = parts.mul(rows.mul(norm).mul(scale)).sum(-1);
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"attribution", plan, reference}));
+
+}  // namespace
+}  // namespace vitrine::ops

@@ -1,0 +1,205 @@
+// A logit as a sum of terms: the terms add up, both paths agree, and nothing else changes.
+#include <cmath>
+
+#include "tests/engine/engine_fixture.h"
+
+namespace vitrine::testing {
+namespace {
+
+using Kind = AuditLayout::Term::Kind;
+
+std::unique_ptr<Engine> load(const std::string& path, KernelPath kernels, bool attribution = true,
+                             AuditMode mode = AuditMode::kDeferred) {
+  EngineOptions options = test_options(kernels == KernelPath::kFused ? 2 : 1, 16);
+  options.kernels = kernels;
+  options.kernels_given = true;
+  options.audit_mode = mode;
+  options.attribution = attribution;
+  return Engine::load(path, options);
+}
+
+/// Scores a prompt and generates one token behind it; every row's record.
+std::vector<TokenRecord> records_of(Engine& engine, std::span<const int32_t> ids,
+                                    SamplerPipeline* sampler = nullptr) {
+  VectorSink sink;
+  engine.set_audit_sink(&sink);
+  const SequenceId sequence = engine.create_sequence();
+  StepInput input;
+  input.sequence = sequence;
+  input.tokens = ids;
+  input.rows = StepInput::Rows::kAll;
+  input.sampler = sampler;
+  engine.step({&input, 1});
+  engine.release(sequence);
+  engine.set_audit_sink(nullptr);
+  return sink.take();
+}
+
+double largest_term(const AttributionRecord& attribution) {
+  double largest = 0;
+  for (const TermRecord& term : attribution.terms) {
+    largest = std::max({largest, std::abs(double{term.value}), std::abs(double{term.runner_up})});
+  }
+  return largest;
+}
+
+class Attribution : public ::testing::TestWithParam<ModelVariant> {
+ protected:
+  Attribution() : folder_(GetParam()) {}
+  VariantFolder folder_;
+};
+
+TEST_P(Attribution, TermsAddUpToTheLogit) {
+  for (const KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {
+    auto engine = load(folder_.path(), path);
+    const std::vector<int32_t> ids = prompt_ids(40, engine->summary().vocab_size);
+    const std::vector<TokenRecord> records = records_of(*engine, ids);
+    ASSERT_EQ(records.size(), ids.size());
+    for (const TokenRecord& record : records) {
+      ASSERT_TRUE(record.has_prediction);
+      const AttributionRecord& attribution = record.prediction.attribution;
+      const double largest = largest_term(attribution);
+      EXPECT_GT(largest, 0);
+      EXPECT_LE(std::abs(attribution.rounding), 1e-4 * largest);
+      EXPECT_LE(std::abs(attribution.runner_up_rounding), 1e-4 * largest);
+      EXPECT_NE(attribution.runner_up, record.prediction.token);
+      EXPECT_GE(attribution.runner_up, 0);
+    }
+  }
+}
+
+TEST_P(Attribution, BothPathsAgree) {
+  auto fused = load(folder_.path(), KernelPath::kFused);
+  auto reference = load(folder_.path(), KernelPath::kReference);
+  const std::vector<int32_t> ids = prompt_ids(33, fused->summary().vocab_size, 4);
+  const auto one = records_of(*fused, ids), other = records_of(*reference, ids);
+  ASSERT_EQ(one.size(), other.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    const AttributionRecord& a = one[i].prediction.attribution;
+    const AttributionRecord& b = other[i].prediction.attribution;
+    ASSERT_EQ(a.terms.size(), b.terms.size());
+    const double tolerance = 1e-3 * largest_term(b);
+    EXPECT_EQ(a.runner_up, b.runner_up);
+    for (size_t t = 0; t < a.terms.size(); ++t) {
+      EXPECT_EQ(a.terms[t].kind, b.terms[t].kind);
+      EXPECT_EQ(a.terms[t].layer, b.terms[t].layer);
+      EXPECT_EQ(a.terms[t].expert, b.terms[t].expert);
+      EXPECT_NEAR(a.terms[t].value, b.terms[t].value, tolerance) << "term " << t;
+      EXPECT_NEAR(a.terms[t].runner_up, b.terms[t].runner_up, tolerance) << "term " << t;
+    }
+  }
+}
+
+// One embedding, one attention a layer, then a dense block or top_k experts and a shared one.
+TEST_P(Attribution, EveryPartHasItsTerm) {
+  auto engine = load(folder_.path(), KernelPath::kFused);
+  const AuditLayout& layout = engine->audit_layout();
+  const bool has_shared = GetParam().name == "qwen2_moe";
+  size_t next = 0;
+  ASSERT_FALSE(layout.terms.empty());
+  EXPECT_EQ(layout.terms[next++], (AuditLayout::Term{Kind::kEmbedding, -1, -1}));
+  for (const AuditLayout::Layer& layer : layout.layers) {
+    EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kAttention, layer.layer, -1}));
+    if (layer.expert_ids < 0) {
+      EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kDense, layer.layer, -1}));
+      continue;
+    }
+    for (int32_t slot = 0; slot < layer.top_k; ++slot) {
+      EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kExpert, layer.layer, slot}));
+    }
+    if (has_shared) {
+      EXPECT_EQ(layout.terms.at(next++), (AuditLayout::Term{Kind::kShared, layer.layer, -1}));
+    }
+  }
+  EXPECT_EQ(next, layout.terms.size());
+}
+
+TEST_P(Attribution, ChangesNoResult) {
+  auto with = load(folder_.path(), KernelPath::kFused);
+  auto without = load(folder_.path(), KernelPath::kFused, /*attribution=*/false);
+  const std::vector<int32_t> ids = prompt_ids(50, with->summary().vocab_size, 2);
+  VectorSink sink;
+  with->set_audit_sink(&sink);
+  EXPECT_TRUE(same_bits(score(*without, ids), score(*with, ids, 7), ids.size()));
+}
+
+// The host's sampler chooses in the middle of the pass: the same token as without attribution.
+TEST_P(Attribution, OfASampledToken) {
+  auto with = load(folder_.path(), KernelPath::kFused);
+  auto without = load(folder_.path(), KernelPath::kFused, /*attribution=*/false);
+  SamplerPipeline sampler = SamplerPipeline::from_options({.temperature = 2.0F});
+  int not_the_best = 0;
+  for (uint32_t seed = 1; seed <= 8; ++seed) {
+    const std::vector<int32_t> ids = prompt_ids(9, with->summary().vocab_size, seed);
+    const uint64_t readbacks = with->readback_count();
+    const TokenRecord one = records_of(*with, ids, &sampler).back();
+    EXPECT_EQ(with->readback_count(), readbacks + 1);
+    const TokenRecord other = records_of(*without, ids, &sampler).back();
+    EXPECT_EQ(one.prediction.token, other.prediction.token);
+    EXPECT_EQ(one.prediction.logprob, other.prediction.logprob);
+    const AttributionRecord& attribution = one.prediction.attribution;
+    EXPECT_LE(std::abs(attribution.rounding), 1e-4 * largest_term(attribution));
+    not_the_best += one.prediction.token != one.prediction.alternatives[0].token ? 1 : 0;
+    const int rank = one.prediction.token == one.prediction.alternatives[0].token ? 1 : 0;
+    EXPECT_EQ(attribution.runner_up, one.prediction.alternatives[static_cast<size_t>(rank)].token);
+  }
+  EXPECT_GT(not_the_best, 0);
+}
+
+TEST_P(Attribution, NaiveRecordsTheSame) {
+  for (const KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {
+    auto deferred = load(folder_.path(), path);
+    auto naive = load(folder_.path(), path, true, AuditMode::kNaive);
+    const std::vector<int32_t> ids = prompt_ids(12, deferred->summary().vocab_size);
+    const auto one = records_of(*deferred, ids), other = records_of(*naive, ids);
+    ASSERT_EQ(one.size(), other.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      const auto& a = one[i].prediction.attribution.terms;
+      const auto& b = other[i].prediction.attribution.terms;
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t t = 0; t < a.size(); ++t) EXPECT_EQ(a[t].value, b[t].value);
+    }
+  }
+}
+
+std::vector<ModelVariant> float_models() {
+  std::vector<ModelVariant> all;
+  for (const std::string& name : oracle_names()) all.push_back({name, "", 0});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Attribution, ::testing::ValuesIn(float_models()), variant_name);
+
+// With a quantized head the logit is an integer dot: what it differs by is the rounding term, and
+// small beside the terms.
+TEST(QuantizedAttribution, RoundingIsTheQuantizationOfTheHead) {
+  auto engine = load(shipped_model(), KernelPath::kFused);
+  const std::vector<int32_t> ids = prompt_ids(60, engine->summary().vocab_size);
+  double sum = 0;
+  for (const TokenRecord& record : records_of(*engine, ids)) {
+    const AttributionRecord& attribution = record.prediction.attribution;
+    EXPECT_LE(std::abs(attribution.rounding), 0.05 * largest_term(attribution));
+    sum += std::abs(attribution.rounding);
+  }
+  EXPECT_GT(sum, 0);
+}
+
+TEST(ReferenceAttribution, OfASampledTokenIsRefused) {
+  auto engine = load(oracle_folder("llama"), KernelPath::kReference);
+  SamplerPipeline sampler = SamplerPipeline::from_options({.temperature = 1.0F});
+  VectorSink sink;
+  engine->set_audit_sink(&sink);
+  const SequenceId sequence = engine->create_sequence();
+  const std::vector<int32_t> ids = {1, 2, 3};
+  StepInput input;
+  input.sequence = sequence;
+  input.tokens = ids;
+  input.sampler = &sampler;
+  const Error error = error_of([&] { engine->step({&input, 1}); });
+  EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+  EXPECT_TRUE(is_one_line_with(error, {"attribution", "temperature 0"})) << error.what();
+  EXPECT_EQ(engine->length(sequence), 0);
+}
+
+}  // namespace
+}  // namespace vitrine::testing
