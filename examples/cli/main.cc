@@ -25,6 +25,7 @@ int run(int argc, char** argv) {
   cli::add_inspect(app, command);
   cli::add_quantize(app, command);
   cli::add_bench(app, command);
+  cli::add_audit(app, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

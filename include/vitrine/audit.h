@@ -103,6 +103,8 @@ class VITRINE_API SlabRing : public AuditSink {
   /// kInvalidArgument before open() and for more than `max_record_bytes`.
   std::byte* reserve(size_t num_bytes) override;
   void commit() override;
+  /// reserve() that never waits: null where there is no room.
+  std::byte* try_reserve(size_t num_bytes);
 
   /// kWait: called from the step's thread when it begins to wait, so that a sleeping reader can be
   /// woken. Set before use.

@@ -203,6 +203,17 @@ struct AuditPassHeader {
   uint64_t num_bytes = 0;  ///< of the whole record, header included; a multiple of 8
 };
 
+/// What happened to a sequence between passes. Whoever accounts for positions needs it: a fork has
+/// positions that no pass made, a truncation takes back some that one did.
+struct AuditEvent {
+  enum class Kind : uint8_t { kCreated, kForked, kTruncated, kReleased };
+  Kind kind = Kind::kCreated;
+  uint64_t sequence = 0;
+  uint64_t source = 0;  ///< kForked: the sequence whose past it shares
+  int64_t length = 0;   ///< positions that the sequence has after the event; kReleased: had
+  int64_t before = 0;   ///< kTruncated: positions that it had
+};
+
 /// Receives one slab a pass. The engine calls it from the step's thread only; it may not read
 /// anything back from the device, block for longer than its policy says, or change anything.
 class VITRINE_API AuditSink {
@@ -214,6 +225,9 @@ class VITRINE_API AuditSink {
   virtual std::byte* reserve(size_t num_bytes) = 0;
   /// The record reserved last is complete.
   virtual void commit() = 0;
+  /// A sequence was created, forked, truncated or released. Between passes, after open(); also
+  /// while the recorder is off. Must not throw.
+  virtual void on_event(const AuditEvent& event) { (void)event; }
 };
 
 }  // namespace vitrine

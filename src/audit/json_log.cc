@@ -1,6 +1,3 @@
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "blocked_signals.h"
 #include "decode.h"
 #include "json_schema.h"
 #include "log_file.h"
@@ -40,21 +38,6 @@ const std::string& check_extension(const std::string& path) {
   }
   return path;
 }
-
-/// No signal is delivered to the threads started during its life: a guest's thread does not run the
-/// host's handlers, and a file size limit becomes an error of write().
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
@@ -89,7 +72,7 @@ struct JsonLog::Impl {
       is_ring_full = true;
       wake.notify_one();
     });
-    const BlockedSignals blocked;
+    const audit::BlockedSignals blocked;
     try {
       thread = std::thread([this] { run(); });
     } catch (const std::system_error& error) {

@@ -109,6 +109,32 @@ void LogFile::publish() {
   }
 }
 
+std::string LogFile::folder() const { return folder_of(target_); }
+
+bool LogFile::append(std::string_view bytes, std::string& problem) {
+  const off_t start = ::lseek(descriptor_, 0, SEEK_END);
+  std::string_view left = bytes;
+  while (start >= 0 && !left.empty()) {
+    const ssize_t written = ::write(descriptor_, left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) break;
+    left.remove_prefix(static_cast<size_t>(written));
+  }
+  if (start >= 0 && left.empty()) return true;
+  const int error_number = errno;
+  problem = "audit log '" + path_ + "': cannot be written: " + reason(error_number) +
+            advice(error_number);
+  // Half a page would hide the pages after it; without ftruncate a reader still finds the rest.
+  if (start >= 0 && ::ftruncate(descriptor_, start) != 0) errno = 0;
+  return false;
+}
+
+bool LogFile::sync(std::string& problem) {
+  if (::fsync(descriptor_) == 0 || errno == EINVAL) return true;
+  problem = "audit log '" + path_ + "': cannot be written to the disk: " + reason(errno);
+  return false;
+}
+
 void LogFile::discard() noexcept {
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = -1;

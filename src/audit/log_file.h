@@ -21,8 +21,16 @@ class LogFile {
   void write(std::string_view text);
   /// Everything is on the disk when this returns; nothing can be written after it.
   void sync_and_close();
-  /// The temporary takes the target's name; after sync_and_close().
+  /// The temporary takes the target's name; after sync_and_close(), or before append() where the
+  /// file grows under its name.
   void publish();
+  /// Writes all of `bytes` at the end or nothing; then false, and `problem` is a line that says
+  /// why.
+  bool append(std::string_view bytes, std::string& problem);
+  /// fsync. False as append().
+  bool sync(std::string& problem);
+  /// The folder of the target.
+  std::string folder() const;
   /// Removes the temporary, if there is one.
   void discard() noexcept;
 

@@ -101,6 +101,34 @@ struct SlabRing::Impl {
     }
   }
 
+  std::byte* reserve(size_t num_bytes, bool may_wait) {
+    if (!data || num_bytes > max_record_bytes) [[unlikely]] {
+      throw Error(ErrorKind::kInvalidArgument,
+                  data ? "audit ring: a record of " + std::to_string(num_bytes) +
+                             " bytes, expected at most the " + std::to_string(max_record_bytes) +
+                             " given to open()"
+                       : std::string("audit ring: reserve() before open(); call open() first"));
+    }
+    const size_t frame = kFrameHeader + round_up(num_bytes);
+    const size_t left = capacity - write_offset;
+    const bool wraps = frame > left;
+    const uint64_t end = write_position + frame + (wraps ? left : 0);
+    if (end - known_released > capacity) {
+      if (!may_wait) {
+        known_released = released.load(std::memory_order_acquire);
+        if (end - known_released > capacity) return nullptr;
+      }
+      make_room(end);
+    }
+    if (wraps) set_size_at(write_offset, kSkip);
+    const size_t offset = wraps ? 0 : write_offset;
+    set_size_at(offset, num_bytes);
+    reserved_end = end;
+    reserved_offset = offset + frame == capacity ? 0 : offset + frame;
+    is_reserved = true;
+    return data.get() + offset + kFrameHeader;
+  }
+
   uint64_t count_unread() {
     uint64_t count = 0;
     size_t offset = read_offset;
@@ -158,28 +186,8 @@ void SlabRing::open(const AuditLayout& layout, size_t max_record_bytes) {
   ring.committed.store(0, std::memory_order_release);
 }
 
-std::byte* SlabRing::reserve(size_t num_bytes) {
-  Impl& ring = *impl_;
-  if (!ring.data || num_bytes > ring.max_record_bytes) [[unlikely]] {
-    throw Error(ErrorKind::kInvalidArgument,
-                ring.data ? "audit ring: a record of " + std::to_string(num_bytes) +
-                                " bytes, expected at most the " +
-                                std::to_string(ring.max_record_bytes) + " given to open()"
-                          : std::string("audit ring: reserve() before open(); call open() first"));
-  }
-  const size_t frame = kFrameHeader + round_up(num_bytes);
-  const size_t left = ring.capacity - ring.write_offset;
-  const bool wraps = frame > left;
-  const uint64_t end = ring.write_position + frame + (wraps ? left : 0);
-  if (end - ring.known_released > ring.capacity) ring.make_room(end);
-  if (wraps) ring.set_size_at(ring.write_offset, kSkip);
-  const size_t offset = wraps ? 0 : ring.write_offset;
-  ring.set_size_at(offset, num_bytes);
-  ring.reserved_end = end;
-  ring.reserved_offset = offset + frame == ring.capacity ? 0 : offset + frame;
-  ring.is_reserved = true;
-  return ring.data.get() + offset + kFrameHeader;
-}
+std::byte* SlabRing::reserve(size_t num_bytes) { return impl_->reserve(num_bytes, true); }
+std::byte* SlabRing::try_reserve(size_t num_bytes) { return impl_->reserve(num_bytes, false); }
 
 void SlabRing::commit() {
   Impl& ring = *impl_;

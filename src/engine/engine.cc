@@ -133,6 +133,9 @@ struct Engine::Impl final : engine::RowChooser {
   }
 
   bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
+  void report(const AuditEvent& event) {
+    if (sink != nullptr) sink->on_event(event);
+  }
 
   void check(std::span<const StepInput> inputs) const;
   void check_input(const StepInput& input) const;
@@ -393,12 +396,28 @@ void Engine::check(const std::string& path) {
 const ModelSummary& Engine::summary() const { return impl_->summary; }
 const std::vector<PlanEntry>& Engine::plan() const { return impl_->executor->plan(); }
 const EngineOptions& Engine::options() const { return impl_->options; }
-SequenceId Engine::create_sequence() { return impl_->pool.create(); }
-SequenceId Engine::fork(SequenceId sequence) { return impl_->pool.fork(sequence); }
-void Engine::truncate(SequenceId sequence, int64_t length) {
-  impl_->pool.truncate(sequence, length);
+SequenceId Engine::create_sequence() {
+  const SequenceId sequence = impl_->pool.create();
+  impl_->report({AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
+  return sequence;
 }
-void Engine::release(SequenceId sequence) { impl_->pool.release(sequence); }
+SequenceId Engine::fork(SequenceId sequence) {
+  const SequenceId copy = impl_->pool.fork(sequence);
+  impl_->report({AuditEvent::Kind::kForked, copy, sequence, length(copy), 0});
+  return copy;
+}
+void Engine::truncate(SequenceId sequence, int64_t length) {
+  const int64_t before = impl_->pool.get(sequence).length;
+  impl_->pool.truncate(sequence, length);
+  if (length != before) {
+    impl_->report({AuditEvent::Kind::kTruncated, sequence, 0, length, before});
+  }
+}
+void Engine::release(SequenceId sequence) {
+  const int64_t last_length = length(sequence);
+  impl_->pool.release(sequence);
+  impl_->report({AuditEvent::Kind::kReleased, sequence, 0, last_length, 0});
+}
 int64_t Engine::length(SequenceId sequence) const { return impl_->pool.get(sequence).length; }
 std::pair<int64_t, int64_t> Engine::kv_blocks() const {
   return {impl_->pool.num_free(), impl_->pool.num_blocks()};

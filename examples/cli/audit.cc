@@ -1,0 +1,277 @@
+// vitrine audit: what was recorded, and whether it can be believed.
+#include "audit.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+namespace cli {
+
+namespace {
+
+using vitrine::VtrReport;
+
+/// "12 lost (sink too slow 10, not reported 2)", or empty.
+std::string lost_text(const vitrine::VtrAccount& positions) {
+  std::string reasons;
+  for (size_t i = 0; i < vitrine::kLostReasons; ++i) {
+    if (positions.lost[i] == 0) continue;
+    reasons +=
+        fmt::format("{}{} {}", reasons.empty() ? "" : ", ",
+                    lost_reason_name(static_cast<vitrine::LostReason>(i)), positions.lost[i]);
+  }
+  return reasons.empty() ? "" : fmt::format("{} lost ({})", positions.num_lost(), reasons);
+}
+
+std::string states_text(const vitrine::VtrAccount& positions) {
+  std::string text;
+  const auto add = [&text](uint64_t count, const char* state) {
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, state);
+  };
+  add(positions.captured, "captured");
+  add(positions.counted, "counted");
+  add(positions.replayed, "replayed");
+  add(positions.discarded, "discarded");
+  const std::string lost = lost_text(positions);
+  if (!lost.empty()) text += (text.empty() ? "" : ", ") + lost;
+  return text.empty() ? "none" : text;
+}
+
+std::string key_text(const VtrReport& report) {
+  const std::string key = vitrine::public_key_text(report.header.public_key).substr(0, 16);
+  if (report.is_key_given) return fmt::format("sealed with the given key {}…", key);
+  return report.header.is_key_ephemeral
+             ? "sealed with a key of its own: the log vouches only for itself"
+             : fmt::format(
+                   "sealed with key {}…; no --key was given, so the log vouches only for "
+                   "itself",
+                   key);
+}
+
+nlohmann::ordered_json report_json(const VtrReport& report) {
+  const vitrine::VtrCounts& counts = report.counts;
+  const vitrine::VtrAccount& positions = counts.positions;
+  nlohmann::ordered_json lost;
+  for (size_t i = 0; i < vitrine::kLostReasons; ++i) {
+    lost[std::string(lost_reason_name(static_cast<vitrine::LostReason>(i)))] = positions.lost[i];
+  }
+  const bool is_broken = report.seal == VtrReport::Seal::kBroken;
+  return {{"seal", seal_name(report.seal)},
+          {"is_key_given", report.is_key_given},
+          {"public_key", vitrine::public_key_text(report.header.public_key)},
+          {"is_key_of_its_own", report.header.is_key_ephemeral},
+          {"problem", is_broken ? nlohmann::ordered_json(report.problem) : nullptr},
+          {"record", is_broken ? nlohmann::ordered_json(report.page) : nullptr},
+          {"byte", is_broken ? nlohmann::ordered_json(report.offset) : nullptr},
+          {"torn_bytes", report.torn_bytes},
+          {"redacted_groups", report.redacted_groups},
+          {"stop_reason", report.stop_reason},
+          {"counts",
+           {{"pages", counts.pages},
+            {"passes", counts.passes},
+            {"tokens", counts.tokens},
+            {"generated", counts.generated},
+            {"scored", counts.scored},
+            {"sequences", counts.sequences},
+            {"events", counts.events}}},
+          {"positions",
+           {{"total", positions.total()},
+            {"captured", positions.captured},
+            {"counted", positions.counted},
+            {"replayed", positions.replayed},
+            {"discarded", positions.discarded},
+            {"lost", lost}}}};
+}
+
+/// What verify and show say first.
+std::string seal_line(const VtrReport& report) {
+  const vitrine::VtrAccount& positions = report.counts.positions;
+  switch (report.seal) {
+    case VtrReport::Seal::kBroken: return fmt::format("BROKEN: {}", plain(report.problem));
+    case VtrReport::Seal::kOpen:
+      return fmt::format(
+          "OPEN: intact, but it ends without an end record (a crash or a cut{}); "
+          "{} positions so far: {}",
+          report.torn_bytes == 0
+              ? std::string()
+              : fmt::format(", {} bytes of an unfinished page", report.torn_bytes),
+          positions.total(), states_text(positions));
+    case VtrReport::Seal::kComplete: break;
+  }
+  if (positions.num_lost() > 0) {
+    return fmt::format("INCOMPLETE: the seal is whole, but {} of {} positions were {}",
+                       positions.num_lost(), positions.total(),
+                       lost_text(positions).substr(lost_text(positions).find("lost")));
+  }
+  return fmt::format("complete: {} positions, every one accounted for: {}", positions.total(),
+                     states_text(positions));
+}
+
+bool is_whole(const VtrReport& report) {
+  return report.seal == VtrReport::Seal::kComplete && report.counts.positions.num_lost() == 0;
+}
+
+}  // namespace
+
+std::string plain(const std::string& text) {
+  std::string out;
+  for (const char character : text) {
+    const auto byte = static_cast<unsigned char>(character);
+    out += byte < 0x20 || byte == 0x7F ? '?' : character;
+  }
+  // C1 controls, as UTF-8: 0xC2 0x80 to 0xC2 0x9F.
+  for (size_t i = 0; i + 1 < out.size(); ++i) {
+    if (static_cast<unsigned char>(out[i]) == 0xC2 &&
+        static_cast<unsigned char>(out[i + 1]) < 0xA0) {
+      out[i] = out[i + 1] = '?';
+    }
+  }
+  return out;
+}
+
+std::string account_line(const Run& run) {
+  if (run.report) return seal_line(*run.report);
+  return fmt::format(
+      "not sealed: a JSON log has no proof of its content; {} records, as many as it "
+      "says",
+      run.records.size());
+}
+
+int run_audit_keygen(const AuditArguments& arguments) {
+  const vitrine::SealKey key = vitrine::SealKey::generate();
+  key.save(arguments.key);
+  write_out(fmt::format("{}\t{}.pub\n", vitrine::public_key_text(key.public_key()), arguments.key));
+  return 0;
+}
+
+int run_audit_verify(const AuditArguments& arguments) {
+  std::optional<vitrine::PublicKey> key;
+  if (!arguments.key.empty()) key = vitrine::load_public_key(arguments.key);
+  if (std::filesystem::path(arguments.run).extension() == ".json") {
+    if (key) refuse(fmt::format("{}: a JSON log has no seal; expected a .vtr log", arguments.run));
+    const Run run = load_run(arguments.run, "");
+    write_out(account_line(run) + "\n");
+    return 0;
+  }
+  const VtrReport report = vitrine::verify_vtr(arguments.run, key);
+  if (arguments.json) {
+    write_json(report_json(report));
+    return is_whole(report) ? 0 : 1;
+  }
+  std::string text = seal_line(report) + "\n";
+  if (report.seal != VtrReport::Seal::kBroken) {
+    text += key_text(report) + "\n";
+    text += fmt::format("{} pages, {} passes, {} records ({} generated, {} scored), {} sequences\n",
+                        report.counts.pages, report.counts.passes, report.counts.tokens,
+                        report.counts.generated, report.counts.scored, report.counts.sequences);
+    if (report.redacted_groups > 0) {
+      text += fmt::format("{} column groups of pages were left out, whole or in part\n",
+                          report.redacted_groups);
+    }
+  }
+  write_out(text);
+  return is_whole(report) ? 0 : 1;
+}
+
+int run_audit_export(const AuditArguments& arguments) {
+  if (!arguments.json) refuse("audit export: no format was chosen; expected --json");
+  std::string text;
+  const auto write = [&](std::string_view piece) {
+    text += piece;
+    if (!arguments.out.empty()) return;
+    write_out(text);
+    text.clear();
+  };
+  if (std::filesystem::path(arguments.run).extension() == ".json") {
+    load_run(arguments.run, "");  // refuses what is no log
+    write(vitrine::read_text_file(arguments.run, uint64_t{1} << 30));
+  } else {
+    vitrine::VtrReader reader(arguments.run);
+    const auto tokenizer = find_tokenizer(reader.header().log, arguments.model);
+    std::function<std::string(int32_t)> token_text;
+    if (tokenizer) {
+      token_text = [tokenizer](int32_t id) {
+        return id >= 0 && id < tokenizer->vocab_size() ? tokenizer->token_text(id) : std::string();
+      };
+    }
+    vitrine::export_json(reader, write, token_text);
+    if (!reader.end()) {
+      write_note(fmt::format("{}: an open log; what it has was exported", arguments.run));
+    }
+  }
+  if (!arguments.out.empty()) vitrine::write_file_atomically(arguments.out, text);
+  return 0;
+}
+
+void add_audit(CLI::App& app, Command& command) {
+  CLI::App* audit = app.add_subcommand("audit", "Shows, checks and exports recorded runs");
+  audit->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, int (*run)(const AuditArguments&),
+                       const auto& add_options) {
+    auto arguments = std::make_shared<AuditArguments>();
+    CLI::App* subcommand = audit->add_subcommand(name, help);
+    add_options(*subcommand, *arguments);
+    subcommand->callback(
+        [arguments, run, &command] { command = [arguments, run] { return run(*arguments); }; });
+  };
+  const auto add_run = [](CLI::App& to, AuditArguments& arguments) {
+    to.add_option("run", arguments.run, "the log: .vtr or .json")->required();
+  };
+  const auto add_model = [](CLI::App& to, AuditArguments& arguments) {
+    to.add_option("--model", arguments.model,
+                  "folder of the model, for the tokens' text (default: the one the log names)");
+  };
+  add("keygen", "Makes an Ed25519 key pair that seals logs", run_audit_keygen,
+      [](CLI::App& to, AuditArguments& arguments) {
+        to.add_option("keyfile", arguments.key,
+                      "the secret key's file; the public half goes to KEYFILE.pub")
+            ->required();
+      });
+  add("verify", "Checks seal and completeness; exit code 0 only where both are whole",
+      run_audit_verify, [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        to.add_option("--key", arguments.key,
+                      "the public key (KEYFILE.pub) it must be sealed with");
+        to.add_flag("--json", arguments.json, "one JSON object instead of text");
+      });
+  add("show", "The run token by token: probability, alternatives, experts", run_audit_show,
+      [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_model(to, arguments);
+        to.add_option("--position", arguments.position, "the whole account of one position")
+            ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+        to.add_option("-n,--limit", arguments.limit, "how many tokens at most; 0: all")
+            ->check(CLI::Range(0, 1 << 30))
+            ->capture_default_str();
+      });
+  add("top", "The generated tokens that hang most on one expert, by gate weight", run_audit_top,
+      [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_model(to, arguments);
+        arguments.limit = 10;
+        to.add_option("--expert", arguments.expert, "only this one: LAYER:EXPERT");
+        to.add_option("-n,--limit", arguments.limit, "how many")
+            ->check(CLI::Range(1, 1 << 30))
+            ->capture_default_str();
+      });
+  add("stats", "Use of experts, surprise, bytes a token", run_audit_stats,
+      [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        to.add_flag("--json", arguments.json, "one JSON object instead of text");
+      });
+  add("diff", "Compares two runs token by token; exit code 1 where they differ", run_audit_diff,
+      [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        to.add_option("other", arguments.other, "the other log")->required();
+        add_model(to, arguments);
+      });
+  add("export", "The run in another format", run_audit_export,
+      [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_model(to, arguments);
+        to.add_flag("--json", arguments.json, "JSON, schema vitrine.audit/1");
+        to.add_option("--out", arguments.out, "the file (default: standard output)");
+      });
+}
+
+}  // namespace cli

@@ -1,0 +1,215 @@
+// vitrine audit stats, diff.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "audit.h"
+
+namespace cli {
+
+namespace {
+
+using vitrine::TokenRecord;
+
+struct Statistics {
+  size_t generated = 0, scored = 0;
+  double logprob_sum = 0, entropy_sum = 0;
+};
+
+Statistics statistics_of(const Run& run) {
+  Statistics statistics;
+  for (const TokenRecord& record : run.records) {
+    if (!record.has_prediction) continue;
+    ++(record.prediction.generated ? statistics.generated : statistics.scored);
+    if (!record.prediction.generated) continue;
+    statistics.logprob_sum += static_cast<double>(record.prediction.logprob);
+    statistics.entropy_sum += static_cast<double>(record.prediction.entropy);
+  }
+  return statistics;
+}
+
+uint64_t sum(const std::vector<uint64_t>& counts) {
+  uint64_t total = 0;
+  for (const uint64_t count : counts) total += count;
+  return total;
+}
+
+/// Entropy of the use of a layer's experts over its largest possible value.
+double balance(const std::vector<uint64_t>& counts) {
+  const auto total = static_cast<double>(sum(counts));
+  if (total <= 0 || counts.size() < 2) return 1;
+  double entropy = 0;
+  for (const uint64_t count : counts) {
+    const double share = static_cast<double>(count) / total;
+    if (share > 0) entropy -= share * std::log(share);
+  }
+  return entropy / std::log(static_cast<double>(counts.size()));
+}
+
+/// A sequence's records by order, so that two runs with other sequence numbers compare.
+std::vector<std::vector<size_t>> by_sequence(const Run& run) {
+  std::map<uint64_t, size_t> order;
+  std::vector<std::vector<size_t>> sequences;
+  for (size_t i = 0; i < run.records.size(); ++i) {
+    const auto [found, is_new] = order.emplace(run.records[i].sequence, sequences.size());
+    if (is_new) sequences.emplace_back();
+    sequences[found->second].push_back(i);
+  }
+  return sequences;
+}
+
+bool differs(float a, float b, double tolerance) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) != std::isnan(b);
+  if (a == b) return false;
+  return std::fabs(static_cast<double>(a) - static_cast<double>(b)) >
+         tolerance *
+             std::max({1e-3, std::fabs(static_cast<double>(a)), std::fabs(static_cast<double>(b))});
+}
+
+/// The first thing in which two records differ, or an empty text.
+std::string difference(const Run& a, const TokenRecord& x, const TokenRecord& y, double tolerance) {
+  if (x.position != y.position) return fmt::format("position {} and {}", x.position, y.position);
+  if (x.token != y.token) {
+    return fmt::format("token {} and {}", a.quoted(x.token), a.quoted(y.token));
+  }
+  for (size_t i = 0; i < std::min(x.layers.size(), y.layers.size()); ++i) {
+    const vitrine::LayerRecord &l = x.layers[i], &m = y.layers[i];
+    if (differs(l.residual_norm, m.residual_norm, tolerance)) {
+      return fmt::format("layer {}, residual norm: {} and {}", l.layer, l.residual_norm,
+                         m.residual_norm);
+    }
+    for (size_t slot = 0; slot < std::min(l.routes.size(), m.routes.size()); ++slot) {
+      if (l.routes[slot].expert != m.routes[slot].expert) {
+        return fmt::format("layer {}, slot {}: expert {} and {}", l.layer, slot,
+                           l.routes[slot].expert, m.routes[slot].expert);
+      }
+      if (differs(l.routes[slot].weight, m.routes[slot].weight, tolerance)) {
+        return fmt::format("layer {}, weight of expert {}: {} and {}", l.layer,
+                           l.routes[slot].expert, l.routes[slot].weight, m.routes[slot].weight);
+      }
+    }
+  }
+  if (x.layers.size() != y.layers.size()) return "the number of layers";
+  if (x.has_prediction != y.has_prediction) return "only one of them has a prediction";
+  if (!x.has_prediction) return "";
+  if (x.prediction.token != y.prediction.token) {
+    return fmt::format("predicted token {} and {}", a.quoted(x.prediction.token),
+                       a.quoted(y.prediction.token));
+  }
+  if (differs(x.prediction.logprob, y.prediction.logprob, tolerance)) {
+    return fmt::format("log-probability: {} and {}", x.prediction.logprob, y.prediction.logprob);
+  }
+  if (differs(x.prediction.entropy, y.prediction.entropy, tolerance)) {
+    return fmt::format("entropy: {} and {}", x.prediction.entropy, y.prediction.entropy);
+  }
+  return "";
+}
+
+}  // namespace
+
+int run_audit_stats(const AuditArguments& arguments) {
+  const Run run = load_run(arguments.run, "");
+  const Statistics statistics = statistics_of(run);
+  const auto count = static_cast<double>(std::max<size_t>(statistics.generated, 1));
+  const uint64_t bytes = std::filesystem::file_size(arguments.run);
+  const uint64_t positions = run.report ? run.report->counts.positions.total() : run.records.size();
+  const double bytes_per_token =
+      positions == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(positions);
+  if (arguments.json) {
+    nlohmann::ordered_json json = {{"records", run.records.size()},
+                                   {"positions", positions},
+                                   {"generated", statistics.generated},
+                                   {"scored", statistics.scored},
+                                   {"mean_logprob", statistics.logprob_sum / count},
+                                   {"mean_entropy", statistics.entropy_sum / count},
+                                   {"bytes", bytes},
+                                   {"bytes_per_token", bytes_per_token}};
+    json["layers"] = nlohmann::ordered_json::array();
+    for (size_t layer = 0; layer < run.uses.size(); ++layer) {
+      json["layers"].push_back({{"layer", run.layer_numbers[layer]},
+                                {"uses", run.uses[layer]},
+                                {"balance", balance(run.uses[layer])}});
+    }
+    write_json(json);
+    return 0;
+  }
+  std::string text = account_line(run) + "\n";
+  text += fmt::format("{} records, {} generated, {} scored; {} ({:.1f} bytes a position)\n",
+                      run.records.size(), statistics.generated, statistics.scored,
+                      format_bytes(bytes), bytes_per_token);
+  if (statistics.generated > 0) {
+    text += fmt::format("generated: mean log-probability {:.4f} nats, mean entropy {:.4f} nats\n",
+                        statistics.logprob_sum / count, statistics.entropy_sum / count);
+  }
+  for (size_t layer = 0; layer < run.uses.size(); ++layer) {
+    const uint64_t total = sum(run.uses[layer]);
+    if (run.uses[layer].empty()) {
+      text += fmt::format("layer {:<3} dense\n", run.layer_numbers[layer]);
+      continue;
+    }
+    std::vector<size_t> order(run.uses[layer].size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return run.uses[layer][a] > run.uses[layer][b]; });
+    text += fmt::format("layer {:<3} balance {:.3f}  ", run.layer_numbers[layer],
+                        balance(run.uses[layer]));
+    for (size_t i = 0; i < std::min<size_t>(order.size(), 8); ++i) {
+      text += fmt::format(" {}:{:.1f}%", order[i],
+                          total == 0 ? 0.0
+                                     : 100 * static_cast<double>(run.uses[layer][order[i]]) /
+                                           static_cast<double>(total));
+    }
+    text += order.size() > 8 ? " …\n" : "\n";
+  }
+  write_out(text);
+  return 0;
+}
+
+int run_audit_diff(const AuditArguments& arguments) {
+  const Run a = load_run(arguments.run, arguments.model);
+  const Run b = load_run(arguments.other, arguments.model);
+  // Rounded values differ by up to one half in the last of 8 bits (norms), or 11.
+  const bool is_rounded =
+      (a.report && a.level == "standard") != (b.report && b.level == "standard");
+  const double tolerance = is_rounded ? 0.005 : 0;
+  const bool has_digests = !a.digests.empty() && !b.digests.empty();
+  const auto sequences_a = by_sequence(a), sequences_b = by_sequence(b);
+  if (sequences_a.size() != sequences_b.size()) {
+    write_out(fmt::format("{} sequences and {}\n", sequences_a.size(), sequences_b.size()));
+    return 1;
+  }
+  size_t num_equal = 0, num_different = 0;
+  std::string first;
+  for (size_t sequence = 0; sequence < sequences_a.size(); ++sequence) {
+    const std::vector<size_t>&x = sequences_a[sequence], &y = sequences_b[sequence];
+    for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+      const TokenRecord &left = a.records[x[i]], &right = b.records[y[i]];
+      std::string what = difference(a, left, right, tolerance);
+      if (what.empty() && has_digests && a.digests[x[i]] != b.digests[y[i]]) {
+        what = "unrounded values (their digests)";
+      }
+      ++(what.empty() ? num_equal : num_different);
+      if (!what.empty() && first.empty()) {
+        first = fmt::format("first difference: sequence {}, position {}: {}\n", left.sequence,
+                            left.position, what);
+      }
+    }
+    if (x.size() == y.size()) continue;
+    num_different += std::max(x.size(), y.size()) - std::min(x.size(), y.size());
+    if (first.empty()) {
+      first = fmt::format("first difference: sequence {}: {} records and {}\n",
+                          a.records[x.front()].sequence, x.size(), y.size());
+    }
+  }
+  const char* how = has_digests  ? "to the last bit (digests)"
+                    : is_rounded ? "up to the rounding of level standard"
+                                 : "in every value";
+  write_out(first +
+            fmt::format("{} records equal {}, {} different\n", num_equal, how, num_different));
+  return num_different == 0 ? 0 : 1;
+}
+
+}  // namespace cli

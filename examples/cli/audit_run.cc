@@ -1,0 +1,209 @@
+#include "audit_run.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+
+namespace cli {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxJsonBytes = size_t{1} << 30;
+
+float number(const json& value) {
+  return value.is_number() ? value.get<float>() : std::numeric_limits<float>::quiet_NaN();
+}
+
+vitrine::LayerRecord json_layer(const json& from) {
+  vitrine::LayerRecord layer;
+  layer.layer = from.at("layer").get<int32_t>();
+  layer.residual_norm = number(from.at("residual_norm"));
+  const json &experts = from.at("experts"), &weights = from.at("weights");
+  for (size_t slot = 0; slot < experts.size(); ++slot) {
+    layer.routes.push_back({experts.at(slot).get<int32_t>(), number(weights.at(slot))});
+  }
+  if (from.contains("router_probs")) {
+    for (const json& value : from.at("router_probs")) layer.router_probs.push_back(number(value));
+  }
+  return layer;
+}
+
+vitrine::TokenRecord json_record(const json& from) {
+  vitrine::TokenRecord record;
+  record.sequence = from.at("sequence").get<uint64_t>();
+  record.position = from.at("position").get<int64_t>();
+  record.token = from.at("token").get<int32_t>();
+  for (const json& layer : from.at("layers")) record.layers.push_back(json_layer(layer));
+  const json& prediction = from.at("prediction");
+  record.has_prediction = !prediction.is_null();
+  if (!record.has_prediction) return record;
+  record.prediction.token = prediction.at("token").get<int32_t>();
+  record.prediction.generated = prediction.at("generated").get<bool>();
+  record.prediction.logprob = number(prediction.at("logprob"));
+  record.prediction.entropy = number(prediction.at("entropy"));
+  for (const json& other : prediction.at("top_logprobs")) {
+    record.prediction.alternatives.push_back(
+        {other.at("token").get<int32_t>(), number(other.at("logprob"))});
+  }
+  return record;
+}
+
+void read_json(Run& run) {
+  const json log = json::parse(vitrine::read_text_file(run.path, kMaxJsonBytes), nullptr, false);
+  const auto bad = [&](const std::string& what) {
+    throw vitrine::Error(vitrine::ErrorKind::kBadFile,
+                         run.path + ": " + what + "; expected a log of vitrine generate --audit");
+  };
+  if (log.is_discarded()) bad("not valid JSON");
+  if (!log.is_object() || log.value("schema", "") != "vitrine.audit/1") {
+    bad("no audit log of schema vitrine.audit/1");
+  }
+  try {
+    const json &model = log.at("model"), &runtime = log.at("runtime");
+    run.header.model_path = model.at("path").get<std::string>();
+    run.header.architecture = model.at("architecture").get<std::string>();
+    run.header.num_layers = model.at("num_layers").get<int32_t>();
+    run.header.vocab_size = model.at("vocab_size").get<int32_t>();
+    for (const auto& [name, hash] : model.at("sha256").items()) {
+      run.header.hashes.emplace_back(name, hash.get<std::string>());
+    }
+    run.header.device = runtime.at("device").get<std::string>();
+    run.header.kernels = runtime.at("kernels").get<std::string>();
+    run.header.isa = runtime.at("isa").get<std::string>();
+    run.header.threads = runtime.at("threads").get<int>();
+    run.header.seed = log.at("seed").get<uint64_t>();
+    for (const auto& [name, value] : log.at("sampler").items()) {
+      run.header.sampler.emplace_back(name, value.dump());
+    }
+    run.level = log.at("audit").at("level").get<std::string>();
+    run.mode = log.at("audit").at("mode").get<std::string>();
+    run.stop_reason = log.at("stop_reason").get<std::string>();
+    for (const json& layer : log.at("audit").at("layers")) {
+      run.layer_numbers.push_back(layer.at("layer").get<uint32_t>());
+      const auto experts = layer.at("num_experts").get<uint32_t>();
+      if (experts > 65536) bad("a layer of more than 65536 experts");
+      run.uses.emplace_back(experts, 0);
+    }
+    for (const json& record : log.at("records")) {
+      run.records.push_back(json_record(record));
+      if (record.contains("text")) run.text.push_back(record.at("text").get<std::string>());
+    }
+    if (run.text.size() != run.records.size()) run.text.clear();
+    if (log.at("counts").at("tokens").get<uint64_t>() != run.records.size()) {
+      bad(fmt::format("counts.tokens is {} and there are {} records",
+                      log.at("counts").at("tokens").dump(), run.records.size()));
+    }
+  } catch (const json::exception& error) {
+    bad(error.what());
+  }
+}
+
+void read_vtr(Run& run) {
+  run.report = vitrine::verify_vtr(run.path);
+  vitrine::VtrReader reader(run.path);
+  const vitrine::VtrHeader& header = reader.header();
+  run.header = header.log;
+  run.level = vitrine::log_detail_name(header.detail);
+  run.mode = header.mode == vitrine::AuditMode::kNaive ? "naive" : "deferred";
+  for (const auto& layer : header.layers) {
+    run.layer_numbers.push_back(static_cast<uint32_t>(layer.layer));
+    run.uses.emplace_back(static_cast<size_t>(layer.num_experts), 0);
+  }
+  vitrine::VtrPage page;
+  try {
+    while (reader.next(page)) {
+      run.records.insert(run.records.end(), page.records.begin(), page.records.end());
+      run.digests.insert(run.digests.end(), page.digests.begin(), page.digests.end());
+      run.text.insert(run.text.end(), page.text.begin(), page.text.end());
+      for (size_t layer = 0; layer < page.expert_uses.size(); ++layer) {
+        for (size_t expert = 0; expert < run.uses[layer].size(); ++expert) {
+          run.uses[layer][expert] += page.expert_uses[layer][expert];
+        }
+      }
+    }
+  } catch (const vitrine::Error& error) {
+    // What is readable before the damage is shown; the first line says that there is damage.
+    if (error.kind() != vitrine::ErrorKind::kBadFile) throw;
+  }
+  if (run.text.size() != run.records.size()) run.text.clear();
+  if (reader.end()) run.stop_reason = reader.end()->stop_reason;
+}
+
+}  // namespace
+
+std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& header,
+                                                   const std::string& model) {
+  const std::filesystem::path folder = model.empty() ? header.model_path : model;
+  const std::filesystem::path file = folder / "tokenizer.json";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) {
+    if (!model.empty()) refuse(fmt::format("--model {}: there is no tokenizer.json", model));
+    return nullptr;
+  }
+  for (const auto& [name, hash] : header.hashes) {
+    if (name != "tokenizer.json" || hash == vitrine::sha256_of_file(file.string())) continue;
+    if (!model.empty()) {
+      refuse(
+          fmt::format("--model {}: its tokenizer.json is another than the log's (SHA-256 {}); "
+                      "expected the model that made the log",
+                      model, hash));
+    }
+    return nullptr;
+  }
+  return std::make_shared<vitrine::Tokenizer>(vitrine::Tokenizer::from_file(file.string()));
+}
+
+Run load_run(const std::string& path, const std::string& model) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    refuse(fmt::format("run '{}' is {}; expected a .vtr or .json log", path,
+                       std::filesystem::exists(path, error) ? "not a file" : "not there"));
+  }
+  Run run;
+  run.path = path;
+  if (std::filesystem::path(path).extension() == ".json") {
+    read_json(run);
+  } else {
+    read_vtr(run);
+  }
+  for (const vitrine::TokenRecord& record : run.records) {
+    for (size_t i = 0; i < record.layers.size() && i < run.uses.size(); ++i) {
+      for (const vitrine::RouteRecord& route : record.layers[i].routes) {
+        const auto expert = static_cast<size_t>(route.expert);
+        if (route.expert >= 0 && expert < run.uses[i].size()) ++run.uses[i][expert];
+      }
+    }
+  }
+  run.tokenizer = find_tokenizer(run.header, model);
+  return run;
+}
+
+std::string Run::quoted(int32_t token) const {
+  if (token < 0) return "-";
+  if (!tokenizer || token >= tokenizer->vocab_size()) return fmt::format("#{}", token);
+  return json(tokenizer->token_bytes(token)).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Colours Colours::of_output() {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  const bool is_dumb = terminal != nullptr && std::string_view(terminal) == "dumb";
+  if (::isatty(STDOUT_FILENO) == 0 || is_dumb || (no_color != nullptr && *no_color != '\0')) {
+    return {};
+  }
+  return {"\x1b[2m", "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[34m", "\x1b[0m"};
+}
+
+const char* Colours::of_surprise(float logprob) const {
+  if (logprob > -0.7f) return dim;     // more likely than not
+  if (logprob > -2.3f) return "";      // more than one in ten
+  if (logprob > -4.6f) return yellow;  // more than one in a hundred
+  return red;
+}
+
+}  // namespace cli

@@ -1,0 +1,47 @@
+// A recorded run, from a `.vtr` or a JSON log, as the audit commands see it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common.h"
+#include "vitrine/audit_log.h"
+
+namespace cli {
+
+struct Run {
+  std::string path;
+  vitrine::LogHeader header;
+  std::string level, mode, stop_reason;       // stop_reason "": none was written
+  std::vector<vitrine::TokenRecord> records;  // in the order they were processed
+  std::vector<uint64_t> digests;              // [records], or empty
+  std::vector<std::string> text;              // [records]: pieces, or empty
+  std::vector<std::vector<uint64_t>> uses;    // [layer][expert]: how often it was routed to
+  std::vector<uint32_t> layer_numbers;        // [layer]
+  /// Of a .vtr: verify_vtr()'s answer (without a key).
+  std::optional<vitrine::VtrReport> report;
+  std::shared_ptr<vitrine::Tokenizer> tokenizer;  // may be null
+
+  /// A token's text in quotes, or its id where there is no tokenizer; "-" for one left out.
+  std::string quoted(int32_t token) const;
+};
+
+/// Reads either kind. `model`: the folder whose tokenizer turns ids into text; empty: the one the
+/// log names, where it is there and its tokenizer.json is the same file.
+Run load_run(const std::string& path, const std::string& model);
+
+/// The tokenizer for a log, or null.
+std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& header,
+                                                   const std::string& model);
+
+/// Colours for a terminal; empty where standard output is none or NO_COLOR is set.
+struct Colours {
+  const char *dim = "", *bold = "", *red = "", *yellow = "", *green = "", *blue = "", *off = "";
+  static Colours of_output();
+  /// By how improbable a token was.
+  const char* of_surprise(float logprob) const;
+};
+
+}  // namespace cli

@@ -1,0 +1,216 @@
+// vitrine audit show, top.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "audit.h"
+
+namespace cli {
+
+namespace {
+
+using vitrine::LayerRecord;
+using vitrine::RouteRecord;
+using vitrine::TokenRecord;
+
+double probability(float logprob) { return std::exp(static_cast<double>(logprob)); }
+
+/// "7" of "L3:7 62%": the slot with the largest weight, and its share of the layer's weights.
+struct Leader {
+  int32_t layer = 0, expert = -1;
+  double share = 0;
+};
+
+Leader leader_of(const LayerRecord& layer) {
+  Leader leader{layer.layer, -1, 0};
+  double total = 0;
+  for (const RouteRecord& route : layer.routes) {
+    const double weight = std::fabs(static_cast<double>(route.weight));
+    total += weight;
+    if (leader.expert < 0 || weight > leader.share) {
+      leader.expert = route.expert;
+      leader.share = weight;
+    }
+  }
+  if (total > 0) leader.share /= total;
+  return leader;
+}
+
+std::string header_text(const Run& run) {
+  std::string text = fmt::format(
+      "model     {} ({}, {} layers, vocabulary of {})\nruntime   {}, {} kernels, {}, {} threads\n"
+      "recorder  {}, level {}; seed {}\n",
+      plain(run.header.model_path), plain(run.header.architecture), run.header.num_layers,
+      run.header.vocab_size, plain(run.header.device), plain(run.header.kernels),
+      plain(run.header.isa), run.header.threads, run.mode, run.level, run.header.seed);
+  if (run.report && !run.report->header.trace_id.empty()) {
+    text += fmt::format("trace     {}\n", plain(run.report->header.trace_id));
+  }
+  return text;
+}
+
+/// The first eight layers' leading experts.
+std::string route_text(const TokenRecord& record) {
+  std::string text;
+  size_t shown = 0;
+  for (const LayerRecord& layer : record.layers) {
+    if (layer.routes.empty()) continue;
+    if (++shown > 8) return text + " …";
+    const Leader leader = leader_of(layer);
+    text += leader.expert < 0
+                ? fmt::format(" L{}:-", layer.layer)
+                : fmt::format(" L{}:{} {:.0f}%", layer.layer, leader.expert, 100 * leader.share);
+  }
+  return text;
+}
+
+std::string token_line(const Run& run, const TokenRecord& record, const Colours& colours) {
+  const vitrine::PredictionRecord& prediction = record.prediction;
+  return fmt::format("{:>6} {}{:<16}{} p={:<8.4f} H={:<6.3f}{}\n", record.position + 1,
+                     colours.of_surprise(prediction.logprob), run.quoted(prediction.token),
+                     colours.off, probability(prediction.logprob), prediction.entropy,
+                     route_text(record));
+}
+
+std::string layers_text(const TokenRecord& record, const Colours& colours) {
+  std::string text;
+  for (const LayerRecord& layer : record.layers) {
+    text += fmt::format("  layer {:<3} norm {:<10.4f}", layer.layer, layer.residual_norm);
+    for (const RouteRecord& route : layer.routes) {
+      text += route.expert < 0 ? " left out"
+                               : fmt::format(" {}expert {}{} {:.4f}", colours.blue, route.expert,
+                                             colours.off, route.weight);
+    }
+    if (layer.routes.empty()) text += " dense";
+    text += "\n";
+    if (layer.router_probs.empty()) continue;
+    text += "            router";
+    for (const float value : layer.router_probs) text += fmt::format(" {:.3f}", value);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string account_of(const Run& run, const TokenRecord& record, const Colours& colours) {
+  std::string text =
+      fmt::format("{}sequence {}, position {}: {}{}\n", colours.bold, record.sequence,
+                  record.position, run.quoted(record.token), colours.off) +
+      layers_text(record, colours);
+  if (!record.has_prediction) return text + "  no prediction was made from it\n";
+  const vitrine::PredictionRecord& prediction = record.prediction;
+  text += fmt::format("  {} {}{}{}  p = {:.4f} ({:.4f} nats), entropy {:.4f} nats\n",
+                      prediction.generated ? "chose" : "prompt goes on with", colours.bold,
+                      run.quoted(prediction.token), colours.off, probability(prediction.logprob),
+                      prediction.logprob, prediction.entropy);
+  for (const vitrine::AlternativeRecord& other : prediction.alternatives) {
+    text += fmt::format("    {:<16} {:6.2f} %\n", run.quoted(other.token),
+                        100 * probability(other.logprob));
+  }
+  return text;
+}
+
+struct Hanging {
+  const TokenRecord* record = nullptr;
+  Leader leader;
+};
+
+}  // namespace
+
+int run_audit_show(const AuditArguments& arguments) {
+  const Run run = load_run(arguments.run, arguments.model);
+  const Colours colours = Colours::of_output();
+  const std::string account = account_line(run);
+  const bool is_whole = account.starts_with("complete") || account.starts_with("not sealed");
+  std::string text =
+      fmt::format("{}{}{}\n", is_whole ? colours.green : colours.red, account, colours.off);
+  if (arguments.position >= 0) {
+    bool is_found = false;
+    for (const TokenRecord& record : run.records) {
+      if (record.position != arguments.position) continue;
+      is_found = true;
+      text += account_of(run, record, colours);
+    }
+    if (!is_found) {
+      refuse(fmt::format("--position {}: {} has no record of it ({} records)", arguments.position,
+                         arguments.run, run.records.size()));
+    }
+    write_out(text);
+    return 0;
+  }
+  text += header_text(run);
+  if (run.level == "counters") {
+    write_out(text + "tokens    none at level counters; see vitrine audit stats\n");
+    return 0;
+  }
+  text +=
+      "tokens    position, token, probability, entropy (nats), each layer's leading expert with "
+      "its share of the gate weights\n";
+  int shown = 0;
+  size_t generated = 0;
+  for (const TokenRecord& record : run.records) {
+    if (!record.has_prediction || !record.prediction.generated) continue;
+    ++generated;
+    if (arguments.limit > 0 && shown >= arguments.limit) continue;
+    ++shown;
+    text += token_line(run, record, colours);
+  }
+  if (generated > static_cast<size_t>(shown)) {
+    text += fmt::format("{}       … {} more; -n 0 shows all{}\n", colours.dim,
+                        generated - static_cast<size_t>(shown), colours.off);
+  }
+  text += fmt::format("{} records, {} of them chose a token; stop: {}\n", run.records.size(),
+                      generated, run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));
+  write_out(text);
+  return 0;
+}
+
+int run_audit_top(const AuditArguments& arguments) {
+  int32_t only_layer = -1, only_expert = -1;
+  if (!arguments.expert.empty()) {
+    const char* end = arguments.expert.data() + arguments.expert.size();
+    const auto layer = std::from_chars(arguments.expert.data(), end, only_layer);
+    const bool has_colon = layer.ec == std::errc() && layer.ptr < end && *layer.ptr == ':';
+    const auto expert = has_colon ? std::from_chars(layer.ptr + 1, end, only_expert) : layer;
+    if (!has_colon || expert.ec != std::errc() || expert.ptr != end || only_layer < 0 ||
+        only_expert < 0) {
+      refuse(fmt::format("--expert {}: expected LAYER:EXPERT, as 2:5", arguments.expert));
+    }
+  }
+  const Run run = load_run(arguments.run, arguments.model);
+  const Colours colours = Colours::of_output();
+  std::vector<Hanging> found;
+  for (const TokenRecord& record : run.records) {
+    if (!record.has_prediction || !record.prediction.generated) continue;
+    Hanging best{&record, {}};
+    for (const LayerRecord& layer : record.layers) {
+      if (only_layer >= 0 && layer.layer != only_layer) continue;
+      Leader leader = leader_of(layer);
+      if (only_expert >= 0 && leader.expert != only_expert) continue;
+      if (leader.expert >= 0 && leader.share > best.leader.share) best.leader = leader;
+    }
+    if (best.leader.expert >= 0 && best.leader.share > 0) found.push_back(best);
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Hanging& a, const Hanging& b) {
+    return a.leader.share > b.leader.share;
+  });
+  if (found.size() > static_cast<size_t>(arguments.limit)) {
+    found.resize(static_cast<size_t>(arguments.limit));
+  }
+  std::string text = account_line(run) +
+                     "\nshare of a layer's gate weights that one expert had, position, token, its "
+                     "probability\n";
+  for (const Hanging& one : found) {
+    text += fmt::format("{:6.2f} %  L{}:{:<5} {:>6} {}{:<16}{} p={:.4f}\n", 100 * one.leader.share,
+                        one.leader.layer, one.leader.expert, one.record->position + 1,
+                        colours.of_surprise(one.record->prediction.logprob),
+                        run.quoted(one.record->prediction.token), colours.off,
+                        probability(one.record->prediction.logprob));
+  }
+  if (found.empty()) text += "no generated token has a route to it\n";
+  write_out(text);
+  return 0;
+}
+
+}  // namespace cli

@@ -1,0 +1,281 @@
+// The sealed log `.vtr` (docs/vtr-format.md): writer, reader, verification.
+//
+//     VtrLog log("run.vtr", header, {.seal = SealKey::load_or_create("key")});
+//     engine->set_audit_sink(&log.sink());
+//     …
+//     engine->set_audit_sink(nullptr);
+//     log.finish("length");
+//     VtrReport report = verify_vtr("run.vtr", load_public_key("key.pub"));
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/audit.h"
+
+namespace vitrine {
+
+using PublicKey = std::array<uint8_t, 32>;  ///< Ed25519
+
+/// An Ed25519 key pair that seals logs. Its file is one line of text with the secret seed, mode
+/// 0600; the public half stands beside it under the same name and `.pub`. Errors: kIo where the
+/// system refuses, kBadFile for a file that is no key, kInvalidArgument for a taken name.
+class VITRINE_API SealKey {
+ public:
+  static SealKey generate();
+  static SealKey load(const std::string& path);
+  /// Makes the two files where `path` does not exist.
+  static SealKey load_or_create(const std::string& path);
+  /// Writes both files; neither may exist.
+  void save(const std::string& path) const;
+  const PublicKey& public_key() const { return public_key_; }
+  /// Signature over `message`.
+  std::array<uint8_t, 64> sign(std::span<const uint8_t> message) const;
+  ~SealKey();
+  SealKey(const SealKey&) = default;
+  SealKey& operator=(const SealKey&) = default;
+
+ private:
+  SealKey() = default;
+  static SealKey from_seed(const std::array<uint8_t, 32>& seed);
+  std::array<uint8_t, 32> seed_{};
+  std::array<uint8_t, 64> secret_{};
+  PublicKey public_key_{};
+};
+
+/// Reads a `.pub` file. Throws kBadFile (also for a secret key given by mistake), kIo.
+VITRINE_API PublicKey load_public_key(const std::string& path);
+/// 64 hexadecimal digits.
+VITRINE_API std::string public_key_text(const PublicKey& key);
+
+/// How much of a token a log keeps.
+enum class LogDetail : uint8_t {
+  kCounters,  ///< how often each expert was used, page by page; nothing of a single token
+  kStandard,  ///< everything but whole router distributions, in 16 bits a value
+  kFull,      ///< everything the recorder saw, in 32 bits a value
+};
+/// "counters", "standard", "full".
+VITRINE_API std::string_view log_detail_name(LogDetail detail);
+
+/// Why a position has no record although the model processed it.
+enum class LostReason : uint8_t {
+  kNotReported,  ///< the recorder was off or not there yet
+  kSinkSlow,     ///< the log fell behind and its policy is to drop
+  kWriteFailed,  ///< the page that held it could not be written
+  kBadRecord,    ///< its record contradicted itself
+};
+inline constexpr size_t kLostReasons = 4;
+/// "not reported", "sink too slow", "page not written", "bad record".
+VITRINE_API std::string_view lost_reason_name(LostReason reason);
+
+/// States of positions. Every position that a sequence ever had is in exactly one.
+struct VtrAccount {
+  uint64_t captured = 0;   ///< has a record
+  uint64_t counted = 0;    ///< is in the expert counters
+  uint64_t replayed = 0;   ///< taken over from another sequence's past
+  uint64_t discarded = 0;  ///< was in one of the other states, then undone
+  std::array<uint64_t, kLostReasons> lost{};
+  uint64_t num_lost() const { return lost[0] + lost[1] + lost[2] + lost[3]; }
+  uint64_t total() const { return captured + counted + replayed + discarded + num_lost(); }
+  bool operator==(const VtrAccount&) const = default;
+};
+
+/// What the end record says.
+struct VtrCounts {
+  uint64_t pages = 0, passes = 0;
+  uint64_t tokens = 0;     ///< records
+  uint64_t generated = 0;  ///< records whose prediction chose the next token
+  uint64_t scored = 0;     ///< records whose prediction scores the prompt
+  uint64_t sequences = 0;  ///< that were created or forked
+  uint64_t events = 0;
+  VtrAccount positions;
+  bool operator==(const VtrCounts&) const = default;
+};
+
+/// One line of a page's event column: where a run of positions came from or went.
+struct VtrEvent {
+  enum class Kind : uint8_t {
+    kCreated,
+    kForked,    ///< positions 0 … count - 1 are replayed from `source`
+    kReplayed,  ///< positions first … first + count - 1 come from a cache; `source`: the sequence
+                ///< whose record they refer to
+    kTruncated,  ///< positions from `first` on were undone
+    kReleased,   ///< at length `first`
+    kCounted,    ///< first … first + count - 1 are in the expert counters
+    kLost,       ///< first … first + count - 1, with `reason`
+  };
+  Kind kind = Kind::kCreated;
+  LostReason reason = LostReason::kNotReported;
+  uint32_t row = 0;  ///< records of the page that stand before it
+  uint64_t sequence = 0, source = 0;
+  int64_t first = 0, count = 0;
+  bool operator==(const VtrEvent&) const = default;
+};
+
+/// The head of a log.
+struct VtrHeader {
+  LogHeader log;
+  LogDetail detail = LogDetail::kStandard;
+  AuditMode mode = AuditMode::kDeferred;
+  std::vector<AuditLayout::Layer> layers;  ///< only layer, top_k and num_experts are set
+  PublicKey public_key{};
+  bool is_key_ephemeral = true;      ///< made for this log alone and thrown away
+  std::array<uint8_t, 16> log_id{};  ///< random
+  uint64_t started_unix_ns = 0;
+  bool has_text = false;
+  std::string engine_build;  ///< version, and BLAKE2b-256 of the library's file
+  std::string trace_id;      ///< the host's OpenTelemetry trace, or empty
+};
+
+struct VtrOptions {
+  LogDetail detail = LogDetail::kStandard;
+  std::optional<SealKey> seal =
+      {};                ///< without: a key of the log's own, so that it vouches for itself
+  bool durable = false;  ///< fsync after each page
+  bool text = false;     ///< keep each token's piece too
+  enum class WhenBehind : uint8_t {
+    kWait,   ///< the next step waits
+    kDrop,   ///< the pass is not recorded; its positions are counted as lost
+    kSpill,  ///< the pass goes to a nameless file beside the log until the log catches up
+  } when_behind = WhenBehind::kWait;
+  enum class OnError : uint8_t {
+    kFail,     ///< the step after a failed write throws, and so does finish()
+    kDegrade,  ///< go on; the positions of pages that could not be written are counted as lost
+  } on_error = OnError::kFail;
+  double page_seconds = 1;  ///< a page is closed at this age …
+  int page_tokens = 4096;   ///< … or with this many records (1 to 4096)
+  size_t ring_bytes = size_t{1} << 20;
+  std::string trace_id = {};  ///< carried in the head
+};
+
+/// Writes a `.vtr` log from a thread of its own, page by page, under its final name. The file
+/// appears with its head in the sink's open(), in the place of an older one; a crash after that
+/// leaves everything up to the last whole page readable.
+class VITRINE_API VtrLog {
+ public:
+  /// Opens a temporary file beside `path` now, so that an unwritable path fails before anything is
+  /// generated (kIo). Throws kUnsupported for an extension other than .vtr, kInvalidArgument for
+  /// options out of range. `token_text` is needed for `text` only and is called from the log's
+  /// thread.
+  VtrLog(const std::string& path, LogHeader header, VtrOptions options = {},
+         std::function<std::string(int32_t)> token_text = {});
+  /// Without finish() the log stays open: whole pages without an end record.
+  ~VtrLog();
+  /// The sink for Engine::set_audit_sink; take it away from there before the log ends. A log has
+  /// one layout: open() throws kInvalidArgument for a second one, and kUnsupported where `detail`
+  /// is full and the layout has no router probabilities though it has experts.
+  AuditSink& sink();
+  /// Called from the log's thread with each unrounded record, before its page is written. Set
+  /// before use. What it throws comes out of finish().
+  void on_record(std::function<void(const TokenRecord&)> callback);
+  /// Drains, writes the last page and the end record, syncs. Once, after the last commit(). With
+  /// kFail throws what went wrong (kIo: disk full, …); the file is then an open log.
+  void finish(const std::string& stop_reason);
+  /// After finish(): what the end record says (or would have said).
+  const VtrCounts& counts() const;
+  /// After finish(): bytes of the file.
+  uint64_t bytes_written() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A page, decoded. Fields of columns that the log does not have (or that were left out) are empty
+/// or NaN.
+struct VtrPage {
+  uint64_t number = 0;
+  uint64_t offset = 0, bytes = 0;  ///< in the file
+  uint64_t closed_unix_ns = 0;
+  uint64_t passes = 0;  ///< that began in it
+  std::vector<TokenRecord> records;
+  std::vector<uint64_t> digests;  ///< [records]: over the unrounded values
+  std::vector<std::string> text;  ///< [records], or empty
+  std::vector<bool> is_redacted;  ///< [records]: some column of it was left out
+  std::vector<VtrEvent> events;
+  std::vector<std::vector<uint64_t>> expert_uses;  ///< [layer][expert]; level counters only
+};
+
+struct VtrEnd {
+  std::string stop_reason;
+  VtrCounts counts;
+  uint64_t closed_unix_ns = 0;
+};
+
+/// Reads a log page by page; checks sizes and the chain of hashes, not signatures. Never trusts the
+/// file: a page decodes to a few MiB, and no file can ask for more than a few hundred. Not
+/// thread-safe.
+class VITRINE_API VtrReader {
+ public:
+  /// Throws kIo where the file cannot be read, kBadFile (path, byte and reason) where it is no log
+  /// or its head is damaged, kUnsupported for another version.
+  explicit VtrReader(const std::string& path);
+  ~VtrReader();
+  const VtrHeader& header() const;
+  /// The next page; false at the end record and where the file ends. Throws kBadFile for damage.
+  bool next(VtrPage& page);
+  /// After next() said false: the end record, if there is one.
+  const std::optional<VtrEnd>& end() const;
+  /// After next() said false without an end: bytes of an unfinished page behind the last whole one.
+  uint64_t torn_bytes() const;
+  /// The path, as given.
+  const std::string& path() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// verify_vtr()'s answer.
+struct VtrReport {
+  enum class Seal : uint8_t {
+    kComplete,  ///< chain and signatures hold, and the end record's counts agree
+    kOpen,      ///< the same up to the last whole page, but there is no end: a crash or a cut
+    kBroken,    ///< something was changed; see `problem`
+  } seal = Seal::kBroken;
+  std::string problem;        ///< one line: what, and what was expected
+  uint64_t page = 0;          ///< kBroken: in which page (the head and the end count as pages, too)
+  uint64_t offset = 0;        ///< kBroken: the byte at which that page begins
+  uint64_t torn_bytes = 0;    ///< kOpen: of an unfinished page
+  bool is_key_given = false;  ///< false: the log vouches only for itself
+  uint64_t redacted_groups = 0;  ///< column groups of pages that were left out, whole or in part
+  VtrHeader header;              ///< as far as it could be read
+  VtrCounts counts;              ///< counted, not believed
+  std::string stop_reason;
+};
+/// "complete", "open", "broken".
+VITRINE_API std::string_view seal_name(VtrReport::Seal seal);
+
+/// Checks everything: the chain, every signature (by `key` if given, else by the key in the head),
+/// every commitment, that each byte is what the content's canonical encoding has there, that every
+/// position is in exactly one state, and that the end's counts agree. A damaged log is an answer
+/// and no error. Throws kIo where the file cannot be read.
+VITRINE_API VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& key = {});
+
+/// The log as JSON ("vitrine.audit/1", docs/audit-log.md), handed to `write` in pieces. Throws
+/// kBadFile for damage, kUnsupported for level counters. An open log's stop_reason is "open".
+VITRINE_API void export_json(VtrReader& reader, const std::function<void(std::string_view)>& write,
+                             std::function<std::string(int32_t)> token_text = {});
+
+/// What redact_vtr() takes out. Only what a column group's name says; sequences, positions and
+/// states stay.
+struct VtrRedaction {
+  std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
+                                         ///< "digests", "router_probs"
+  /// Empty: every row. Else only rows for which this says true (called with sequence and position).
+  std::function<bool(uint64_t, int64_t)> rows = {};
+};
+
+/// Copies a log without some of its columns, so that its seal still holds. Throws kInvalidArgument
+/// for an unknown group, kBadFile for damage, kIo. Nothing is left under `target` then.
+VITRINE_API void redact_vtr(const std::string& path, const std::string& target,
+                            const VtrRedaction& redaction);
+
+}  // namespace vitrine

@@ -1,0 +1,54 @@
+// A column group of a page as it stands in the file: committed to, transposed and compressed.
+#pragma once
+
+#include "vtr_format.h"
+
+struct ZSTD_CCtx_s;
+
+namespace vitrine::audit {
+
+/// The rows of a group, row after row.
+struct GroupRows {
+  Bytes bytes;
+  std::vector<uint32_t> lengths;  // kVariableRows: of each row
+};
+
+/// Turns rows into a block of a page's payload. Keeps its buffers. Not thread-safe.
+class ColumnSealer {
+ public:
+  ColumnSealer();
+  ~ColumnSealer();
+  ColumnSealer(const ColumnSealer&) = delete;
+  ColumnSealer& operator=(const ColumnSealer&) = delete;
+
+  /// Appends the block to `payload`; returns what the page's head says of it.
+  GroupSeal seal(const GroupSpec& spec, const GroupRows& rows, uint32_t num_rows,
+                 const SaltKey& key, Bytes& payload);
+
+ private:
+  ZSTD_CCtx_s* compressor_;
+  Bytes salts_, leaves_, content_, compressed_;
+};
+
+/// A group read back and checked against its seal.
+struct OpenGroup {
+  Encoding encoding = Encoding::kLeftOut;  // as it stands
+  SaltKey key{};                           // kRaw and kZstd
+  GroupRows rows;                          // hidden rows: zeros (kRows) or nothing
+  std::vector<bool> visible;               // [rows]; empty: all
+  Bytes salts;                             // of the leaves (of hidden rows: zeros)
+  Bytes leaves;                            // [rows] digests
+  bool is_readable() const {
+    return encoding != Encoding::kLeftOut && encoding != Encoding::kEncrypted;
+  }
+};
+
+/// Reads a block of the payload. Throws kBadFile where it does not match `seal`.
+void open_group(const GroupSpec& spec, const GroupSeal& seal, uint32_t num_rows,
+                ByteReader& payload, OpenGroup& group);
+
+/// Appends a block in which only rows with visible[row] stand (none: the group is left out).
+void append_redacted(const GroupSpec& spec, const OpenGroup& group,
+                     const std::vector<bool>& visible, Bytes& payload);
+
+}  // namespace vitrine::audit

@@ -1,0 +1,284 @@
+#include "page_writer.h"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace vitrine::audit {
+namespace {
+
+uint64_t unix_nanoseconds() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count());
+}
+
+}  // namespace
+
+PageWriter::PageWriter(const VtrHeader& header, const SealKey& key, int page_tokens, bool can_fail,
+                       std::function<std::string(int32_t)> token_text)
+    : header_(header),
+      key_(key),
+      codec_(header),
+      specs_(codec_.groups()),
+      page_tokens_(static_cast<size_t>(page_tokens)),
+      can_fail_(can_fail),
+      token_text_(std::move(token_text)) {
+  header_.public_key = key.public_key();
+  randombytes_buf(header_.log_id.data(), header_.log_id.size());
+  header_.started_unix_ns = unix_nanoseconds();
+  columns_.resize(specs_.size());
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].id == GroupId::kDigests) digest_column_ = i;
+    if (specs_[i].id == GroupId::kText) text_column_ = i;
+  }
+  for (const AuditLayout::Layer& layer : header_.layers) {
+    uses_.emplace_back(static_cast<size_t>(layer.num_experts), 0);
+  }
+}
+
+void PageWriter::begin(Bytes& out) {
+  head_.clear();
+  encode_header(header_, specs_, head_);
+  try {
+    VtrHeader read_back;
+    std::vector<GroupSpec> groups;
+    parse_header(head_, read_back, groups);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kInvalidArgument, std::string("the log's head ") + error.what());
+  }
+  ByteWriter(out).raw(kMagic);
+  append_frame(out, FrameTag::kHead, head_, {}, key_, chain_);
+  account_before_ = account_;
+}
+
+// ---- What happened
+// -------------------------------------------------------------------------------
+
+void PageWriter::apply(VtrEvent event) {
+  flush_counted();
+  account_.apply(event);
+  event.row = num_rows_;
+  events_.push_back(event);
+}
+
+void PageWriter::flush_counted() {
+  for (auto& [sequence, event] : counted_) {
+    event.row = num_rows_;
+    events_.push_back(event);
+  }
+  counted_.clear();
+}
+
+// The sequence has `length` positions now, whatever was reported before.
+void PageWriter::sync(uint64_t sequence, int64_t length) {
+  int64_t known = account_.length(sequence);
+  if (known < 0) {
+    apply({.kind = VtrEvent::Kind::kCreated, .sequence = sequence});
+    known = 0;
+  }
+  if (known < length) {
+    apply({.kind = VtrEvent::Kind::kLost,
+           .reason = LostReason::kNotReported,
+           .sequence = sequence,
+           .first = known,
+           .count = length - known});
+  } else if (known > length) {
+    apply({.kind = VtrEvent::Kind::kTruncated, .sequence = sequence, .first = length});
+  }
+}
+
+void PageWriter::add_event(const AuditEvent& event) {
+  const uint64_t sequence = event.sequence;
+  switch (event.kind) {
+    case AuditEvent::Kind::kCreated:
+    case AuditEvent::Kind::kForked: {
+      const int64_t known = account_.length(sequence);
+      if (known >= 0) {
+        apply({.kind = VtrEvent::Kind::kReleased, .sequence = sequence, .first = known});
+      }
+      if (event.kind == AuditEvent::Kind::kCreated) {
+        apply({.kind = VtrEvent::Kind::kCreated, .sequence = sequence});
+      } else {
+        sync(event.source, event.length);
+        apply({.kind = VtrEvent::Kind::kForked,
+               .sequence = sequence,
+               .source = event.source,
+               .count = event.length});
+      }
+      break;
+    }
+    case AuditEvent::Kind::kTruncated:
+      sync(sequence, event.before);
+      sync(sequence, event.length);
+      break;
+    case AuditEvent::Kind::kReleased:
+      sync(sequence, event.length);
+      apply({.kind = VtrEvent::Kind::kReleased, .sequence = sequence, .first = event.length});
+      break;
+  }
+}
+
+void PageWriter::add_lost(uint64_t sequence, int64_t first, int64_t count, LostReason reason) {
+  sync(sequence, first);
+  apply({.kind = VtrEvent::Kind::kLost,
+         .reason = reason,
+         .sequence = sequence,
+         .first = first,
+         .count = count});
+}
+
+void PageWriter::count_experts(const TokenRecord& record) {
+  for (size_t i = 0; i < record.layers.size(); ++i) {
+    for (const RouteRecord& route : record.layers[i].routes) {
+      ++uses_[i][static_cast<size_t>(route.expert)];
+    }
+  }
+  VtrEvent event{.kind = VtrEvent::Kind::kCounted,
+                 .sequence = record.sequence,
+                 .first = record.position,
+                 .count = 1};
+  account_.apply(event);
+  const auto [found, is_new] = counted_.emplace(record.sequence, event);
+  if (!is_new) ++found->second.count;
+}
+
+void PageWriter::add_record(const TokenRecord& record) {
+  if (account_.length(record.sequence) != record.position) sync(record.sequence, record.position);
+  if (header_.detail == LogDetail::kCounters) {
+    count_experts(record);
+    ++num_tokens_;
+    return;
+  }
+  codec_.append(record, columns_);
+  ByteWriter(columns_[digest_column_]).u64(record_digest(record, scratch_words_));
+  if (header_.has_text) {
+    const std::string text = token_text_(record.token);
+    const ByteSpan bytes = bytes_of(std::string_view(text).substr(0, kMaxTextBytes));
+    ByteWriter(columns_[text_column_]).raw(bytes);
+    text_lengths_.push_back(static_cast<uint32_t>(bytes.size()));
+  }
+  account_.capture(record.sequence, record.position, 1);
+  const auto position = static_cast<uint64_t>(record.position);
+  if (!runs_.empty() && runs_.back().sequence == record.sequence &&
+      runs_.back().first + runs_.back().count == position) {
+    ++runs_.back().count;
+  } else {
+    runs_.push_back({record.sequence, position, 1});
+  }
+  ++num_rows_;
+  ++num_tokens_;
+  if (record.has_prediction) ++(record.prediction.generated ? generated_ : scored_);
+}
+
+bool PageWriter::is_full() const {
+  constexpr size_t kEventsOfOneRecord = 8;
+  return num_tokens_ >= page_tokens_ ||
+         (header_.has_text && columns_[text_column_].size() > kMaxPageBytes / 2) ||
+         (num_rows_ + size_t{1}) * codec_.record_bytes() > kMaxPageBytes ||
+         events_.size() + counted_.size() + kEventsOfOneRecord > kMaxPageEvents;
+}
+
+// ---- Pages
+// ---------------------------------------------------------------------------------------
+
+void PageWriter::encode_page(Bytes& out) {
+  flush_counted();
+  std::array<uint8_t, 32> secret;
+  randombytes_buf(secret.data(), secret.size());
+  PageHead page{page_number_, unix_nanoseconds(), num_rows_, passes_, {}};
+  payload_.clear();
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    GroupRows rows;
+    rows.bytes.swap(columns_[i]);
+    switch (specs_[i].id) {
+      case GroupId::kIndex: encode_index(runs_, rows.bytes); break;
+      case GroupId::kEvents: encode_events(events_, rows.bytes); break;
+      case GroupId::kCounters: encode_counters(uses_, rows.bytes); break;
+      case GroupId::kText: rows.lengths.swap(text_lengths_); break;
+      default: break;
+    }
+    const SaltKey salt_key = derive_salt_key(secret, static_cast<uint8_t>(specs_[i].id));
+    page.groups.push_back(sealer_.seal(specs_[i], rows, num_rows_, salt_key, payload_));
+    rows.bytes.clear();
+    rows.bytes.swap(columns_[i]);  // keeps its memory
+  }
+  sodium_memzero(secret.data(), secret.size());
+  head_.clear();
+  encode_page_head(page, head_);
+  chain_before_ = chain_;
+  append_frame(out, FrameTag::kPage, head_, payload_, key_, chain_);
+}
+
+void PageWriter::clear_page() {
+  num_tokens_ = 0;
+  passes_ = 0;
+  num_rows_ = 0;
+  runs_.clear();
+  events_.clear();
+  counted_.clear();
+  text_lengths_.clear();
+  for (Bytes& column : columns_) column.clear();
+  for (std::vector<uint64_t>& layer : uses_) std::fill(layer.begin(), layer.end(), 0);
+  generated_ = scored_ = 0;
+}
+
+void PageWriter::page_written() {
+  ++page_number_;
+  counts_.pages += 1;
+  counts_.passes += passes_;
+  counts_.tokens += num_rows_;
+  counts_.generated += generated_;
+  counts_.scored += scored_;
+  counts_.events += events_.size();
+  counts_.sequences = account_.num_sequences();
+  counts_.positions = account_.totals();
+  clear_page();
+  if (can_fail_) account_before_ = account_;
+}
+
+void PageWriter::page_failed() {
+  chain_ = chain_before_;
+  const std::vector<IndexRun> runs = std::move(runs_);
+  std::vector<VtrEvent> events = std::move(events_);
+  clear_page();
+  account_ = account_before_;
+  size_t next = 0;
+  uint32_t row = 0;
+  const auto apply_events_before = [&](uint32_t end) {
+    for (; next < events.size() && events[next].row <= end; ++next) {
+      VtrEvent event = events[next];
+      if (event.kind == VtrEvent::Kind::kCounted) {
+        event.kind = VtrEvent::Kind::kLost;
+        event.reason = LostReason::kWriteFailed;
+      }
+      apply(event);
+    }
+  };
+  for (const IndexRun& run : runs) {
+    // A run may go on across an event of another sequence, or of its own.
+    for (uint32_t done = 0; done < run.count;) {
+      apply_events_before(row);
+      uint32_t count = run.count - done;
+      if (next < events.size()) count = std::min(count, events[next].row - row);
+      apply({.kind = VtrEvent::Kind::kLost,
+             .reason = LostReason::kWriteFailed,
+             .sequence = run.sequence,
+             .first = static_cast<int64_t>(run.first + done),
+             .count = count});
+      done += count;
+      row += count;
+    }
+  }
+  apply_events_before(row);
+}
+
+void PageWriter::encode_end(const std::string& stop_reason, Bytes& out) {
+  head_.clear();
+  audit::encode_end({stop_reason, counts_, unix_nanoseconds()}, head_);
+  chain_before_ = chain_;
+  append_frame(out, FrameTag::kEnd, head_, {}, key_, chain_);
+}
+
+}  // namespace vitrine::audit

@@ -1,0 +1,78 @@
+// Records and events in, frames of a `.vtr` out; no file and no thread.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "account.h"
+#include "page_columns.h"
+#include "vtr_rows.h"
+
+namespace vitrine::audit {
+
+/// Not thread-safe.
+class PageWriter {
+ public:
+  /// `can_fail`: page_failed() may be called (costs a copy of the account a page).
+  PageWriter(const VtrHeader& header, const SealKey& key, int page_tokens, bool can_fail,
+             std::function<std::string(int32_t)> token_text);
+
+  /// Appends magic and head frame. Throws kInvalidArgument where the head could not be read back.
+  void begin(Bytes& out);
+
+  void add_pass() { ++passes_; }
+  void add_record(const TokenRecord& record);
+  void add_event(const AuditEvent& event);
+  void add_lost(uint64_t sequence, int64_t first, int64_t count, LostReason reason);
+  /// The page takes no further record: close it.
+  bool is_full() const;
+  bool is_empty() const { return num_tokens_ == 0 && events_.empty() && passes_ == 0; }
+
+  /// Appends the page's frame. Then one of the next two.
+  void encode_page(Bytes& out);
+  void page_written();
+  /// The page is gone: its records' positions are lost; the next page says so.
+  void page_failed();
+  void encode_end(const std::string& stop_reason, Bytes& out);
+
+  const VtrCounts& counts() const { return counts_; }
+
+ private:
+  void apply(VtrEvent event);
+  void sync(uint64_t sequence, int64_t length);
+  void flush_counted();
+  void count_experts(const TokenRecord& record);
+  void clear_page();
+
+  VtrHeader header_;
+  const SealKey key_;
+  const RowCodec codec_;
+  const std::vector<GroupSpec>& specs_;
+  const size_t page_tokens_;
+  const bool can_fail_;
+  std::function<std::string(int32_t)> token_text_;
+  ColumnSealer sealer_;
+  Digest chain_{};
+  Account account_, account_before_;
+  VtrCounts counts_;
+
+  // The page.
+  size_t num_tokens_ = 0;
+  uint64_t passes_ = 0;
+  std::vector<IndexRun> runs_;
+  uint32_t num_rows_ = 0;
+  std::vector<VtrEvent> events_;
+  std::map<uint64_t, VtrEvent> counted_;     // not yet in events_, by sequence
+  std::vector<std::vector<uint64_t>> uses_;  // [layer][expert]
+  std::vector<Bytes> columns_;               // [groups]
+  std::vector<uint32_t> text_lengths_;
+  uint64_t generated_ = 0, scored_ = 0;
+
+  std::vector<uint32_t> scratch_words_;
+  size_t digest_column_ = 0, text_column_ = 0;
+  Bytes head_, payload_;
+  uint64_t page_number_ = 0;
+  Digest chain_before_{};
+};
+
+}  // namespace vitrine::audit

@@ -1,0 +1,57 @@
+// The step's side of a `.vtr` log: what happens where the ring has no room.
+#pragma once
+
+#include <deque>
+#include <limits>
+#include <vector>
+
+#include "spill_file.h"
+#include "vitrine/audit_log.h"
+
+namespace vitrine::audit {
+
+/// An event stands in the ring as a record whose pass has this number.
+inline constexpr uint64_t kEventPass = std::numeric_limits<uint64_t>::max();
+
+/// What the step's thread has to say beside slabs, in order with them.
+struct EventFrame {
+  uint64_t pass = kEventPass;
+  uint64_t lost_sequence = 0;
+  int64_t lost_first = 0, lost_count = 0;  // lost_count 0: `event` counts
+  AuditEvent event;
+};
+
+/// Hands slabs to the ring. What it has no room for takes the policy's way, and everything after it
+/// too until that is done: the order is the account.
+class PolicySink : public AuditSink {
+ public:
+  PolicySink(SlabRing& ring, SpillFile& spill, VtrOptions::WhenBehind when_behind,
+             const std::atomic<bool>& has_ended)
+      : ring_(ring), spill_(spill), when_behind_(when_behind), has_ended_(has_ended) {}
+  std::byte* reserve(size_t num_bytes) override;
+  void commit() override;
+  void on_event(const AuditEvent& event) override;
+
+  /// After the ring's open().
+  void prepare(size_t max_record_bytes) { scratch_.resize(max_record_bytes / 8 + 1); }
+  /// What never found room; for the log's thread once the step's thread has made its last commit().
+  const std::deque<EventFrame>& pending() const { return pending_; }
+
+ protected:
+  [[noreturn]] virtual void throw_ended() = 0;
+
+ private:
+  bool put(const EventFrame& frame);
+  bool flush_pending();
+  void drop(std::span<const std::byte> record);
+
+  SlabRing& ring_;
+  SpillFile& spill_;
+  const VtrOptions::WhenBehind when_behind_;
+  const std::atomic<bool>& has_ended_;
+  std::vector<uint64_t> scratch_;  // 8-byte aligned
+  size_t reserved_bytes_ = 0;      // in scratch_; 0: in the ring
+  std::deque<EventFrame> pending_;
+};
+
+}  // namespace vitrine::audit

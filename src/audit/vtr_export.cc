@@ -1,0 +1,39 @@
+#include "json_schema.h"
+#include "vitrine/audit_log.h"
+
+namespace vitrine {
+
+void export_json(VtrReader& reader, const std::function<void(std::string_view)>& write,
+                 std::function<std::string(int32_t)> token_text) {
+  const VtrHeader& header = reader.header();
+  if (header.detail == LogDetail::kCounters) {
+    throw Error(ErrorKind::kUnsupported,
+                "audit log '" + reader.path() +
+                    "': level counters has no records to export; see vitrine audit stats");
+  }
+  AuditLayout layout;
+  layout.mode = header.mode;
+  layout.level = header.detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard;
+  layout.layers = header.layers;
+  audit::JsonBuffer out;
+  audit::PieceCache pieces(std::move(token_text));
+  audit::append_head(out, header.log, layout);
+  audit::LogCounts counts;
+  VtrPage page;
+  while (reader.next(page)) {
+    counts.passes += page.passes;
+    for (const TokenRecord& record : page.records) {
+      audit::append_record(out, record, pieces, counts.tokens == 0);
+      counts.tokens += 1;
+      if (record.has_prediction) {
+        (record.prediction.generated ? counts.generated : counts.scored) += 1;
+      }
+    }
+    write(out.view());
+    out.clear();
+  }
+  audit::append_closing(out, reader.end() ? reader.end()->stop_reason : "open", counts);
+  write(out.view());
+}
+
+}  // namespace vitrine

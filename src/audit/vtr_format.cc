@@ -1,0 +1,328 @@
+#include "vtr_format.h"
+
+namespace vitrine::audit {
+namespace {
+
+constexpr size_t kMaxText = 4096;
+constexpr size_t kMaxPairs = 1024;
+constexpr uint64_t kMaxPosition = uint64_t{1} << 62;
+constexpr Purpose kSignPurpose = purpose("vtr/1 seal");
+
+void put_pairs(ByteWriter& out, const std::vector<std::pair<std::string, std::string>>& pairs) {
+  out.varint(pairs.size());
+  for (const auto& [key, value] : pairs) {
+    out.string(key);
+    out.string(value);
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> get_pairs(ByteReader& in, const char* what) {
+  std::vector<std::pair<std::string, std::string>> pairs(in.varint(kMaxPairs, what));
+  for (auto& [key, value] : pairs) {
+    key = in.string(kMaxText, what);
+    value = in.string(kMaxText, what);
+  }
+  return pairs;
+}
+
+void put_log(ByteWriter& out, const LogHeader& log) {
+  for (const std::string* text :
+       {&log.model_path, &log.architecture, &log.device, &log.kernels, &log.isa}) {
+    out.string(*text);
+  }
+  out.u32(static_cast<uint32_t>(log.threads));
+  out.u32(static_cast<uint32_t>(log.num_layers));
+  out.u32(static_cast<uint32_t>(log.vocab_size));
+  out.u64(log.seed);
+  put_pairs(out, log.sampler);
+  put_pairs(out, log.hashes);
+}
+
+LogHeader get_log(ByteReader& in) {
+  LogHeader log;
+  for (std::string* text :
+       {&log.model_path, &log.architecture, &log.device, &log.kernels, &log.isa}) {
+    *text = in.string(kMaxText, "a text of the head");
+  }
+  log.threads = static_cast<int32_t>(in.u32());
+  log.num_layers = static_cast<int32_t>(in.u32());
+  log.vocab_size = static_cast<int32_t>(in.u32());
+  log.seed = in.u64();
+  log.sampler = get_pairs(in, "the sampler's options");
+  log.hashes = get_pairs(in, "the files' hashes");
+  return log;
+}
+
+uint64_t zigzag(int64_t value) {
+  return static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
+}
+int64_t unzigzag(uint64_t value) { return static_cast<int64_t>(value >> 1 ^ (~(value & 1) + 1)); }
+
+}  // namespace
+
+FrameSizes parse_frame_sizes(ByteSpan bytes) {
+  ByteReader in(bytes);
+  const FrameSizes sizes{static_cast<FrameTag>(in.u32()), in.u32(), in.u64()};
+  if (sizes.tag != FrameTag::kHead && sizes.tag != FrameTag::kPage && sizes.tag != FrameTag::kEnd) {
+    throw_damaged("begins with none of HEAD, PAGE and END");
+  }
+  if (sizes.head_bytes > kMaxHeadBytes || sizes.payload_bytes > kMaxPayloadBytes) {
+    throw_damaged("claims a head of " + std::to_string(sizes.head_bytes) + " and a payload of " +
+                  std::to_string(sizes.payload_bytes) + " bytes, expected at most " +
+                  std::to_string(kMaxHeadBytes) + " and " + std::to_string(kMaxPayloadBytes));
+  }
+  return sizes;
+}
+
+Digest chain_hash(const Digest& previous, FrameTag tag, ByteSpan head) {
+  Bytes first;
+  ByteWriter(first).raw(previous);
+  ByteWriter(first).u32(static_cast<uint32_t>(tag));
+  return hash(kPagePurpose, first, head);
+}
+
+Bytes signed_message(const Digest& chain) {
+  Bytes message;
+  ByteWriter(message).raw(kSignPurpose);
+  ByteWriter(message).raw(chain);
+  return message;
+}
+
+void append_frame(Bytes& out, FrameTag tag, ByteSpan head, ByteSpan payload, const SealKey& key,
+                  Digest& chain) {
+  ByteWriter writer(out);
+  writer.u32(static_cast<uint32_t>(tag));
+  writer.u32(static_cast<uint32_t>(head.size()));
+  writer.u64(payload.size());
+  writer.raw(head);
+  chain = chain_hash(chain, tag, head);
+  writer.raw(chain);
+  writer.raw(key.sign(signed_message(chain)));
+  writer.raw(payload);
+}
+
+void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups, Bytes& out) {
+  ByteWriter writer(out);
+  writer.u32(kFormatVersion);
+  writer.raw(header.log_id);
+  writer.u64(header.started_unix_ns);
+  writer.raw(header.public_key);
+  writer.u8(header.is_key_ephemeral);
+  writer.u8(static_cast<uint8_t>(header.detail));
+  writer.u8(static_cast<uint8_t>(header.mode));
+  writer.u8(header.has_text);
+  writer.string(header.engine_build);
+  writer.string(header.trace_id);
+  put_log(writer, header.log);
+  writer.varint(header.layers.size());
+  for (const AuditLayout::Layer& layer : header.layers) {
+    writer.varint(static_cast<uint64_t>(layer.layer));
+    writer.varint(static_cast<uint64_t>(layer.top_k));
+    writer.varint(static_cast<uint64_t>(layer.num_experts));
+  }
+  writer.varint(groups.size());
+  for (const GroupSpec& group : groups) {
+    writer.u8(static_cast<uint8_t>(group.id));
+    writer.u8(static_cast<uint8_t>(group.kind));
+    writer.varint(group.row_bytes);
+  }
+}
+
+void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups) {
+  ByteReader in(head);
+  const uint32_t version = in.u32();
+  if (version != kFormatVersion) {
+    throw Error(ErrorKind::kUnsupported, "has format version " + std::to_string(version) +
+                                             ", expected " + std::to_string(kFormatVersion) +
+                                             "; read it with the Vitrine that wrote it");
+  }
+  header.log_id = in.array<16>();
+  header.started_unix_ns = in.u64();
+  header.public_key = in.array<32>();
+  header.is_key_ephemeral = in.u8(1, "the key's kind") == 1;
+  header.detail = static_cast<LogDetail>(in.u8(2, "the level"));
+  header.mode = static_cast<AuditMode>(in.u8(2, "the mode"));
+  header.has_text = in.u8(1, "the text's flag") == 1;
+  header.engine_build = in.string(kMaxText, "the engine's build");
+  header.trace_id = in.string(kMaxText, "the trace's id");
+  header.log = get_log(in);
+  header.layers.resize(in.varint(4096, "the number of layers"));
+  for (AuditLayout::Layer& layer : header.layers) {
+    layer.layer = static_cast<int32_t>(in.varint(4095, "a layer's number"));
+    layer.top_k = static_cast<int32_t>(in.varint(4096, "top_k"));
+    layer.num_experts = static_cast<int32_t>(in.varint(65536, "a layer's number of experts"));
+    if (layer.top_k > layer.num_experts) {
+      throw_damaged("layer " + std::to_string(layer.layer) + " has top_k " +
+                    std::to_string(layer.top_k) + " of " + std::to_string(layer.num_experts) +
+                    " experts");
+    }
+  }
+  groups.resize(in.varint(64, "the number of column groups"));
+  int previous = -1;
+  size_t row_bytes = 0;
+  for (GroupSpec& group : groups) {
+    group.id = static_cast<GroupId>(in.u8());
+    if (static_cast<int>(group.id) <= previous) throw_damaged("has column groups out of order");
+    previous = static_cast<int>(group.id);
+    group.kind = static_cast<GroupKind>(in.u8(2, "a column group's kind"));
+    group.row_bytes = static_cast<uint32_t>(in.varint(kMaxRowBytes, "a row's bytes"));
+    if ((group.kind == GroupKind::kRows) != (group.row_bytes > 0)) {
+      throw_damaged("has a column group whose row bytes do not fit its kind");
+    }
+    row_bytes += group.row_bytes;
+  }
+  if (row_bytes > kMaxRowBytes) {
+    throw_damaged("has rows of " + std::to_string(row_bytes) + " bytes, expected at most " +
+                  std::to_string(kMaxRowBytes));
+  }
+  in.expect_end("the head");
+}
+
+void encode_page_head(const PageHead& page, Bytes& out) {
+  ByteWriter writer(out);
+  writer.varint(page.number);
+  writer.u64(page.closed_unix_ns);
+  writer.varint(page.rows);
+  writer.varint(page.passes);
+  for (const GroupSeal& group : page.groups) {
+    writer.u8(static_cast<uint8_t>(group.encoding));
+    writer.raw(group.root);
+    writer.raw(group.stored);
+  }
+}
+
+PageHead parse_page_head(ByteSpan head, size_t num_groups) {
+  ByteReader in(head);
+  PageHead page;
+  page.number = in.varint();
+  page.closed_unix_ns = in.u64();
+  page.rows = static_cast<uint32_t>(in.varint(kMaxPageRows, "the number of rows"));
+  page.passes = in.varint();
+  page.groups.resize(num_groups);
+  for (GroupSeal& group : page.groups) {
+    group.encoding = static_cast<Encoding>(in.u8(4, "a column group's encoding"));
+    group.root = in.array<kDigestBytes>();
+    group.stored = in.array<kDigestBytes>();
+  }
+  in.expect_end("the page's head");
+  return page;
+}
+
+void encode_end(const VtrEnd& end, Bytes& out) {
+  ByteWriter writer(out);
+  const VtrCounts& counts = end.counts;
+  const VtrAccount& positions = counts.positions;
+  writer.u64(end.closed_unix_ns);
+  writer.string(std::string_view(end.stop_reason).substr(0, kMaxText));
+  for (const uint64_t count :
+       {counts.pages, counts.passes, counts.tokens, counts.generated, counts.scored,
+        counts.sequences, counts.events, positions.captured, positions.counted, positions.replayed,
+        positions.discarded, positions.lost[0], positions.lost[1], positions.lost[2],
+        positions.lost[3]}) {
+    writer.varint(count);
+  }
+}
+
+VtrEnd parse_end(ByteSpan head) {
+  ByteReader in(head);
+  VtrEnd end;
+  VtrCounts& counts = end.counts;
+  VtrAccount& positions = counts.positions;
+  end.closed_unix_ns = in.u64();
+  end.stop_reason = in.string(kMaxText, "the stop reason");
+  for (uint64_t* count :
+       {&counts.pages, &counts.passes, &counts.tokens, &counts.generated, &counts.scored,
+        &counts.sequences, &counts.events, &positions.captured, &positions.counted,
+        &positions.replayed, &positions.discarded, &positions.lost[0], &positions.lost[1],
+        &positions.lost[2], &positions.lost[3]}) {
+    *count = in.varint();
+  }
+  in.expect_end("the end record");
+  return end;
+}
+
+void encode_index(const std::vector<IndexRun>& runs, Bytes& out) {
+  ByteWriter writer(out);
+  IndexRun previous;
+  for (const IndexRun& run : runs) {
+    writer.varint(zigzag(static_cast<int64_t>(run.sequence - previous.sequence)));
+    writer.varint(zigzag(static_cast<int64_t>(run.first - previous.first)));
+    writer.varint(run.count);
+    previous = run;
+  }
+}
+
+std::vector<IndexRun> parse_index(ByteSpan bytes, uint32_t rows) {
+  ByteReader in(bytes);
+  std::vector<IndexRun> runs;
+  IndexRun run;
+  for (uint32_t found = 0; found < rows; found += run.count) {
+    run.sequence += static_cast<uint64_t>(unzigzag(in.varint()));
+    run.first += static_cast<uint64_t>(unzigzag(in.varint()));
+    run.count = static_cast<uint32_t>(in.varint(rows - found, "a run of the index"));
+    if (run.count == 0 || run.first > kMaxPosition) throw_damaged("has an impossible index");
+    runs.push_back(run);
+  }
+  in.expect_end("the index");
+  return runs;
+}
+
+void encode_events(const std::vector<VtrEvent>& events, Bytes& out) {
+  ByteWriter writer(out);
+  writer.varint(events.size());
+  uint32_t row = 0;
+  for (const VtrEvent& event : events) {
+    writer.u8(static_cast<uint8_t>(static_cast<uint8_t>(event.kind) |
+                                   static_cast<uint8_t>(event.reason) << 4));
+    writer.varint(event.row - row);
+    row = event.row;
+    writer.varint(event.sequence);
+    writer.varint(event.source);
+    writer.varint(static_cast<uint64_t>(event.first));
+    writer.varint(static_cast<uint64_t>(event.count));
+  }
+}
+
+std::vector<VtrEvent> parse_events(ByteSpan bytes, uint32_t rows) {
+  ByteReader in(bytes);
+  std::vector<VtrEvent> events(in.varint(kMaxPageEvents, "the number of events"));
+  uint32_t row = 0;
+  for (VtrEvent& event : events) {
+    const uint8_t kind = in.u8();
+    if ((kind & 15) > static_cast<uint8_t>(VtrEvent::Kind::kLost) || kind >> 4 >= kLostReasons) {
+      throw_damaged("has an event of kind " + std::to_string(kind) + ", which this version lacks");
+    }
+    event.kind = static_cast<VtrEvent::Kind>(kind & 15);
+    event.reason = static_cast<LostReason>(kind >> 4);
+    row += static_cast<uint32_t>(in.varint(rows - row, "an event's row"));
+    event.row = row;
+    event.sequence = in.varint();
+    event.source = in.varint();
+    event.first = static_cast<int64_t>(in.varint(kMaxPosition, "an event's position"));
+    event.count = static_cast<int64_t>(in.varint(kMaxPosition, "an event's count"));
+  }
+  in.expect_end("the event column");
+  return events;
+}
+
+void encode_counters(const std::vector<std::vector<uint64_t>>& uses, Bytes& out) {
+  ByteWriter writer(out);
+  for (const std::vector<uint64_t>& layer : uses) {
+    for (const uint64_t count : layer) writer.varint(count);
+  }
+}
+
+std::vector<std::vector<uint64_t>> parse_counters(ByteSpan bytes,
+                                                  const std::vector<AuditLayout::Layer>& layers) {
+  ByteReader in(bytes);
+  std::vector<std::vector<uint64_t>> uses(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (int32_t expert = 0; expert < layers[i].num_experts; ++expert) {
+      uses[i].push_back(in.varint());
+    }
+  }
+  in.expect_end("the expert counters");
+  return uses;
+}
+
+}  // namespace vitrine::audit

@@ -1,0 +1,385 @@
+#include <dlfcn.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+
+#include "blocked_signals.h"
+#include "decode.h"
+#include "log_file.h"
+#include "page_writer.h"
+#include "policy_sink.h"
+#include "vitrine/version.h"
+
+namespace vitrine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using WhenBehind = VtrOptions::WhenBehind;
+using OnError = VtrOptions::OnError;
+
+// As in json_log.cc: a wake-up costs more than a token's encoding.
+constexpr auto kShortestSleep = std::chrono::milliseconds(1);
+constexpr auto kLongestSleep = std::chrono::milliseconds(16);
+const std::string& check_path(const std::string& path) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  if (extension == ".vtr") return path;
+  throw Error(ErrorKind::kUnsupported,
+              "audit log '" + path + "': extension '" + extension + "', expected .vtr");
+}
+
+void check_options(const VtrOptions& options, bool has_token_text) {
+  const auto refuse = [](const char* name, const std::string& found, const char* expected) {
+    throw Error(ErrorKind::kInvalidArgument, std::string("audit log: option '") + name + "' is " +
+                                                 found + "; expected " + expected);
+  };
+  if (options.page_tokens < 1 || options.page_tokens > static_cast<int>(audit::kMaxPageRows)) {
+    refuse("page_tokens", std::to_string(options.page_tokens), "1 to 4096");
+  }
+  if (!(options.page_seconds > 0)) {
+    refuse("page_seconds", std::to_string(options.page_seconds), "more than 0");
+  }
+  if (options.text && !has_token_text) refuse("text", "true without token_text", "both");
+}
+
+/// The version, and the BLAKE2b-256 of the file that this function stands in.
+const std::string& engine_build() {
+  static const std::string build = [] {
+    std::string text = std::string("vitrine ") + VITRINE_VERSION;
+    Dl_info info;
+    if (::dladdr(reinterpret_cast<const void*>(&check_path), &info) == 0) return text;
+    std::FILE* file = std::fopen(info.dli_fname, "rb");
+    if (file == nullptr) return text;
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, nullptr, 0, 32);
+    std::vector<uint8_t> buffer(1 << 16);
+    for (size_t count; (count = std::fread(buffer.data(), 1, buffer.size(), file)) > 0;) {
+      crypto_generichash_update(&state, buffer.data(), count);
+    }
+    std::fclose(file);
+    PublicKey digest;
+    crypto_generichash_final(&state, digest.data(), digest.size());
+    return text + " blake2b-256 " + public_key_text(digest);
+  }();
+  return build;
+}
+
+std::string_view text_of(const audit::Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+struct VtrLog::Impl {
+  /// The step's thread.
+  class Sink : public audit::PolicySink {
+   public:
+    explicit Sink(Impl& log)
+        : PolicySink(log.ring, log.spill, log.options.when_behind, log.has_ended), log_(log) {}
+    void open(const AuditLayout& layout, size_t max_record_bytes) override {
+      log_.open(layout, std::max(max_record_bytes, sizeof(audit::EventFrame)));
+    }
+
+   private:
+    [[noreturn]] void throw_ended() override { log_.throw_ended(); }
+    Impl& log_;
+  };
+
+  Impl(const std::string& log_path, LogHeader log_header, VtrOptions log_options,
+       std::function<std::string(int32_t)> log_token_text)
+      : path(check_path(log_path)),
+        options(std::move(log_options)),
+        key(options.seal ? *options.seal : SealKey::generate()),
+        token_text(std::move(log_token_text)),
+        file(path),
+        spill(file.folder()),
+        ring(options.ring_bytes, SlabRing::WhenFull::kWait) {
+    check_options(options, static_cast<bool>(token_text));
+    header.log = std::move(log_header);
+    header.detail = options.detail;
+    header.is_key_ephemeral = !options.seal;
+    header.has_text = options.text && options.detail != LogDetail::kCounters;
+    header.engine_build = engine_build();
+    header.trace_id = options.trace_id;
+    ring.on_full([this] {
+      const std::lock_guard lock(mutex);
+      is_ring_full = true;
+      wake.notify_one();
+    });
+    const audit::BlockedSignals blocked;
+    try {
+      thread = std::thread([this] { run(); });
+    } catch (const std::system_error& error) {
+      throw Error(ErrorKind::kIo, "audit log '" + path + "': its thread cannot be started: " +
+                                      error.code().message() + "; allow more threads");
+    }
+  }
+
+  [[noreturn]] void throw_ended() {
+    if (failure) std::rethrow_exception(failure);
+    throw Error(ErrorKind::kInvalidArgument,
+                "audit log '" + path + "': is finished; give the engine another sink");
+  }
+
+  void open(const AuditLayout& layout, size_t max_record_bytes) {
+    if (has_ended.load(std::memory_order_acquire)) throw_ended();
+    if (is_open) {
+      if (!audit::same_layout(layout, ring.layout()) || max_record_bytes > largest_record) {
+        throw Error(ErrorKind::kInvalidArgument,
+                    "audit log '" + path +
+                        "': a second audit layout, expected one a log; finish this log and start "
+                        "another");
+      }
+      return;
+    }
+    ring.open(layout, max_record_bytes);
+    sink.prepare(max_record_bytes);
+    largest_record = max_record_bytes;
+    header.mode = layout.mode;
+    for (const AuditLayout::Layer& from : layout.layers) {
+      AuditLayout::Layer layer{.layer = from.layer};
+      if (from.expert_ids >= 0) layer.top_k = from.top_k;
+      if (from.expert_ids >= 0 || from.router_probs >= 0) layer.num_experts = from.num_experts;
+      if (options.detail == LogDetail::kFull && layer.num_experts > 0 && from.router_probs < 0) {
+        throw Error(
+            ErrorKind::kUnsupported,
+            "audit log '" + path +
+                "': level full needs the routers' distributions, which this engine does not "
+                "record; load it with audit_level full");
+      }
+      header.layers.push_back(layer);
+    }
+    std::unique_lock lock(mutex);
+    is_open = true;
+    wake.notify_one();
+    begun.wait(lock, [this] { return has_begun; });
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  void stop(std::optional<std::string> reason) {
+    {
+      const std::lock_guard lock(mutex);
+      stop_reason = std::move(reason);
+      has_ended.store(true, std::memory_order_release);
+      is_stopping.store(true);
+      wake.notify_one();
+    }
+    thread.join();
+  }
+
+  // ---- The log's thread -----------------------------------------------------------------------
+
+  void run() {
+    {
+      std::unique_lock lock(mutex);
+      wake.wait(lock, [this] { return is_open || is_stopping.load(); });
+      if (!is_open) return;
+      begin();
+      has_begun = true;
+      begun.notify_one();
+    }
+    const std::function<void(std::span<const std::byte>)> consume =
+        [this](std::span<const std::byte> record) { guarded([&] { take(record); }); };
+    auto sleep = kShortestSleep;
+    while (true) {
+      const bool is_last_round = is_stopping.load(std::memory_order_acquire);
+      size_t drained = ring.drain(consume);
+      if (spill.is_active()) {
+        // Nothing enters the ring any more; what entered it before the first spilt record is older.
+        drained += ring.drain(consume);
+        spill.drain(consume);
+      }
+      if (is_last_round) break;
+      guarded([this] {
+        if (!pages->is_empty() && Clock::now() - page_began >= page_age) close_page();
+      });
+      std::unique_lock lock(mutex);
+      const bool is_woken =
+          wake.wait_for(lock, sleep, [this] { return is_ring_full || is_stopping.load(); });
+      is_ring_full = false;
+      sleep = is_woken || drained > 64 ? kShortestSleep : std::min(2 * sleep, kLongestSleep);
+    }
+    guarded([this] {
+      for (const audit::EventFrame& frame : sink.pending()) take_event(frame);
+      if (!pages->is_empty()) close_page();
+      if (stop_reason) end(*stop_reason);
+    });
+  }
+
+  void begin() {
+    guarded([this] {
+      const bool can_fail = options.on_error == OnError::kDegrade;
+      pages = std::make_unique<audit::PageWriter>(header, key, options.page_tokens, can_fail,
+                                                  token_text);
+      pages->begin(frame_bytes);
+      std::string problem;
+      if (!file.append(text_of(frame_bytes), problem)) throw Error(ErrorKind::kIo, problem);
+      if (!file.sync(problem)) throw Error(ErrorKind::kIo, problem);
+      file.publish();
+      num_bytes += frame_bytes.size();
+    });
+    if (failure) file.discard();
+    page_age = std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(std::min(options.page_seconds, 1e6)));
+  }
+
+  void take(std::span<const std::byte> record) {
+    if (pages->is_empty()) page_began = Clock::now();
+    uint64_t pass;
+    std::memcpy(&pass, record.data(), sizeof pass);
+    if (pass == audit::kEventPass) {
+      audit::EventFrame frame;
+      std::memcpy(static_cast<void*>(&frame), record.data(), sizeof frame);
+      return take_event(frame);
+    }
+    const size_t num_tokens = audit::decode_pass_into(ring.layout(), record, pool);
+    pages->add_pass();
+    for (size_t i = 0; i < num_tokens; ++i) {
+      if (callback) callback(pool[i]);
+      add(pool[i]);
+    }
+  }
+
+  void take_event(const audit::EventFrame& frame) {
+    if (frame.lost_count > 0) {
+      pages->add_lost(frame.lost_sequence, frame.lost_first, frame.lost_count,
+                      LostReason::kSinkSlow);
+    } else {
+      pages->add_event(frame.event);
+    }
+    if (pages->is_full()) close_page();
+  }
+
+  void add(const TokenRecord& record) {
+    try {
+      pages->add_record(record);
+    } catch (const Error&) {
+      if (options.on_error == OnError::kFail) throw;
+      pages->add_lost(record.sequence, record.position, 1, LostReason::kBadRecord);
+    }
+    if (pages->is_full()) {
+      close_page();
+      page_began = Clock::now();
+    }
+  }
+
+  void close_page() {
+    frame_bytes.clear();
+    pages->encode_page(frame_bytes);
+    std::string problem;
+    if (file.append(text_of(frame_bytes), problem) && (!options.durable || file.sync(problem))) {
+      num_bytes += frame_bytes.size();
+      return pages->page_written();
+    }
+    if (options.on_error == OnError::kFail) throw Error(ErrorKind::kIo, problem);
+    warn(problem);
+    pages->page_failed();
+  }
+
+  void end(const std::string& reason) {
+    if (!pages->is_empty()) close_page();  // what a failed page left to say
+    frame_bytes.clear();
+    pages->encode_end(reason, frame_bytes);
+    std::string problem;
+    if (pages->is_empty() && file.append(text_of(frame_bytes), problem) && file.sync(problem)) {
+      num_bytes += frame_bytes.size();
+      return;
+    }
+    if (options.on_error == OnError::kFail) throw Error(ErrorKind::kIo, problem);
+    warn(problem);
+  }
+
+  void warn(const std::string& problem) {
+    if (!has_warned) log_message(LogLevel::kWarning, problem + "; the log has gaps, and says so");
+    has_warned = true;
+  }
+
+  /// Runs `action` unless the log has failed; what it throws is kept for finish().
+  template <typename Action>
+  void guarded(Action action) {
+    if (failure) return;
+    try {
+      action();
+      return;
+    } catch (const std::bad_alloc&) {
+      failure = std::make_exception_ptr(
+          Error(ErrorKind::kOutOfMemory, "audit log '" + path + "': no memory for its buffers"));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    if (options.on_error == OnError::kFail) has_ended.store(true, std::memory_order_release);
+  }
+
+  const std::string path;
+  const VtrOptions options;
+  const SealKey key;
+  const std::function<std::string(int32_t)> token_text;
+  VtrHeader header;
+  audit::LogFile file;
+  audit::SpillFile spill;
+  std::unique_ptr<audit::PageWriter> pages;
+  audit::Bytes frame_bytes;
+  std::vector<TokenRecord> pool;
+  std::function<void(const TokenRecord&)> callback;
+  std::exception_ptr failure;  // the log's thread writes it before has_ended or has_begun
+  uint64_t num_bytes = 0;
+  bool has_warned = false;
+  Clock::time_point page_began;
+  Clock::duration page_age{};
+  SlabRing ring;
+  std::atomic<bool> has_ended{false};  // no record is taken any more
+  Sink sink{*this};
+  size_t largest_record = 0;
+
+  std::mutex mutex;
+  std::condition_variable wake, begun;
+  bool is_open = false, has_begun = false;
+  bool is_ring_full = false;
+  std::atomic<bool> is_stopping{false};
+  std::optional<std::string> stop_reason;
+  std::thread thread;
+};
+
+VtrLog::VtrLog(const std::string& path, LogHeader header, VtrOptions options,
+               std::function<std::string(int32_t)> token_text)
+    : impl_(std::make_unique<Impl>(path, std::move(header), std::move(options),
+                                   std::move(token_text))) {}
+
+VtrLog::~VtrLog() {
+  if (impl_->thread.joinable()) impl_->stop(std::nullopt);
+}
+
+AuditSink& VtrLog::sink() { return impl_->sink; }
+
+void VtrLog::on_record(std::function<void(const TokenRecord&)> callback) {
+  impl_->callback = std::move(callback);
+}
+
+void VtrLog::finish(const std::string& stop_reason) {
+  if (!impl_->thread.joinable()) impl_->throw_ended();
+  const bool is_begun = impl_->is_open;
+  impl_->stop(stop_reason);
+  if (impl_->failure) std::rethrow_exception(impl_->failure);
+  if (!is_begun) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "audit log '" + impl_->path +
+                    "': no engine was ever connected to it; call set_audit_sink first");
+  }
+}
+
+const VtrCounts& VtrLog::counts() const {
+  static const VtrCounts kNone;
+  return impl_->pages ? impl_->pages->counts() : kNone;
+}
+
+uint64_t VtrLog::bytes_written() const { return impl_->num_bytes; }
+
+}  // namespace vitrine

@@ -1,0 +1,260 @@
+#include "vtr_pages.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace vitrine::audit {
+namespace {
+
+[[noreturn]] void throw_io(const std::string& path, const std::string& what) {
+  throw Error(ErrorKind::kIo, "audit log '" + path + "': " + what);
+}
+
+bool is_row_group(const GroupSpec& spec) { return spec.kind != GroupKind::kWhole; }
+
+}  // namespace
+
+FrameReader::FrameReader(const std::string& path) : path_(path) {
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int error_number = errno;
+  struct stat status {};
+  if (descriptor_ < 0 && error_number == ENOENT) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "audit log '" + path + "' is not there; expected a .vtr file");
+  }
+  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
+    throw_io(path, "cannot be opened: " + std::generic_category().message(error_number));
+  }
+  try {
+    if (!S_ISREG(status.st_mode)) {
+      throw Error(ErrorKind::kBadFile, "audit log '" + path + "': is no regular file");
+    }
+    file_bytes_ = static_cast<uint64_t>(status.st_size);
+    std::array<uint8_t, kMagic.size()> magic{};
+    if (file_bytes_ >= magic.size()) read_exactly(magic.data(), magic.size());
+    if (magic != kMagic) fail("is no .vtr log: its first 8 bytes are others");
+    if (!read_frame(head_frame_)) fail("ends within its head");
+    if (head_frame_.tag != FrameTag::kHead) fail("begins with another record than its head");
+    try {
+      if (!head_frame_.payload.empty()) throw_damaged("the head has a payload");
+      parse_header(head_frame_.head, header_, groups_);
+    } catch (const Error& error) {
+      fail(error.what(), error.kind());
+    }
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+FrameReader::~FrameReader() { ::close(descriptor_); }
+
+std::string FrameReader::located(const std::string& what) const {
+  if (what.starts_with("audit log '")) return what;
+  return "audit log '" + path_ + "', record " + std::to_string(num_frames_) + " at byte " +
+         std::to_string(frame_offset_) + ": " + what;
+}
+
+void FrameReader::fail(const std::string& what, ErrorKind kind) const {
+  throw Error(kind, located(what));
+}
+
+void FrameReader::read_exactly(uint8_t* to, size_t count) {
+  while (count > 0) {
+    const ssize_t got = ::pread(descriptor_, to, count, static_cast<off_t>(offset_));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_io(path_, "cannot be read: " + std::generic_category().message(errno));
+    if (got == 0) throw_io(path_, "became shorter while it was read");
+    to += got;
+    count -= static_cast<size_t>(got);
+    offset_ += static_cast<uint64_t>(got);
+  }
+}
+
+bool FrameReader::read_frame(Frame& frame) {
+  frame_offset_ = offset_;
+  const uint64_t left = file_bytes_ - offset_;
+  if (left == 0) return false;
+  frame.offset = offset_;
+  frame.bytes.resize(kFrameHeadBytes);
+  if (left < kFrameHeadBytes) {
+    torn_bytes_ = left;
+    return false;
+  }
+  read_exactly(frame.bytes.data(), kFrameHeadBytes);
+  FrameSizes sizes{};
+  try {
+    sizes = parse_frame_sizes(frame.bytes);
+  } catch (const Error& error) {
+    fail(error.what());
+  }
+  if (sizes.frame_bytes() > left) {
+    torn_bytes_ = left;
+    offset_ = file_bytes_;
+    return false;
+  }
+  frame.bytes.resize(sizes.frame_bytes());
+  read_exactly(frame.bytes.data() + kFrameHeadBytes, frame.bytes.size() - kFrameHeadBytes);
+  frame.tag = sizes.tag;
+  ByteReader in(frame.bytes);
+  in.raw(kFrameHeadBytes);
+  frame.head = in.raw(sizes.head_bytes);
+  const Digest found = in.array<kDigestBytes>();
+  frame.signature = in.raw(kSignatureBytes);
+  frame.payload = in.raw(sizes.payload_bytes);
+  const Digest expected = chain_hash(chain_, frame.tag, frame.head);
+  if (found != expected) {
+    fail("does not follow the record before it, or was changed: its hash is another");
+  }
+  chain_ = expected;
+  return true;
+}
+
+bool FrameReader::next(Frame& frame) {
+  ++num_frames_;
+  if (!read_frame(frame)) return false;
+  if (frame.tag == FrameTag::kHead) fail("is a second head");
+  return true;
+}
+
+PageOpener::PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& groups)
+    : header_(header), groups_(groups), codec_(header) {
+  // Every group that this version writes is there, as it would be written; others are carried.
+  for (const GroupSpec& expected : codec_.groups()) {
+    if (std::find(groups.begin(), groups.end(), expected) == groups.end()) {
+      throw_damaged("column group " + std::to_string(static_cast<int>(expected.id)) +
+                    " is missing or has another width than the layers ask for");
+    }
+  }
+  for (const GroupSpec& spec : groups_) record_bytes_ += spec.row_bytes;
+}
+
+void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {
+  page = OpenPage();
+  page.head = parse_page_head(frame.head, groups_.size());
+  const uint32_t num_rows = page.head.rows;
+  if (num_rows > 0 && header_.detail == LogDetail::kCounters) {
+    throw_damaged("has records at level counters");
+  }
+  if (num_rows > 1 && num_rows * record_bytes_ > kMaxPageBytes) {
+    throw_damaged("has " + std::to_string(num_rows) + " rows of " + std::to_string(record_bytes_) +
+                  " bytes, expected fewer in a page");
+  }
+  ByteReader payload(frame.payload);
+  page.groups.resize(groups_.size());
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    OpenGroup& group = page.groups[i];
+    open_group(groups_[i], page.head.groups[i], num_rows, payload, group);
+    if (!group.is_readable() || !group.visible.empty()) ++page.redacted_groups;
+    const GroupId id = groups_[i].id;
+    if (id != GroupId::kIndex && id != GroupId::kEvents && id != GroupId::kCounters) continue;
+    if (!group.is_readable()) {
+      if (id == GroupId::kCounters) continue;
+      throw_damaged("lacks the column that says which positions it holds");
+    }
+    if (id == GroupId::kIndex) page.runs = parse_index(group.rows.bytes, num_rows);
+    if (id == GroupId::kEvents) page.page.events = parse_events(group.rows.bytes, num_rows);
+    if (id == GroupId::kCounters) {
+      page.page.expert_uses = parse_counters(group.rows.bytes, header_.layers);
+    }
+  }
+  payload.expect_end("the payload");
+  page.page.number = page.head.number;
+  page.page.offset = frame.offset;
+  page.page.bytes = frame.bytes.size();
+  page.page.closed_unix_ns = page.head.closed_unix_ns;
+  page.page.passes = page.head.passes;
+  if (records) read_records(page);
+}
+
+void PageOpener::read_records(OpenPage& page) const {
+  if (page.runs.empty()) return;
+  const TokenRecord blank = codec_.blank();
+  std::vector<TokenRecord>& records = page.page.records;
+  for (const IndexRun& run : page.runs) {
+    for (uint32_t i = 0; i < run.count; ++i) {
+      records.push_back(blank);
+      records.back().sequence = run.sequence;
+      records.back().position = static_cast<int64_t>(run.first + i);
+    }
+  }
+  page.page.digests.assign(records.size(), 0);
+  page.page.is_redacted.assign(records.size(), false);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (is_row_group(groups_[i])) read_rows(i, page);
+  }
+}
+
+void PageOpener::read_rows(size_t group, OpenPage& page) const {
+  const GroupSpec& spec = groups_[group];
+  const OpenGroup& rows = page.groups[group];
+  const size_t num_rows = page.page.records.size();
+  if (spec.id == GroupId::kText && rows.is_readable()) page.page.text.resize(num_rows);
+  ByteSpan left(rows.rows.bytes);
+  for (size_t row = 0; row < num_rows; ++row) {
+    const bool is_visible = rows.is_readable() && (rows.visible.empty() || rows.visible[row]);
+    size_t length = 0;
+    if (rows.is_readable()) {
+      length = spec.kind == GroupKind::kRows ? spec.row_bytes : rows.rows.lengths[row];
+    }
+    if (!is_visible) {
+      page.page.is_redacted[row] = true;
+    } else if (spec.id == GroupId::kText) {
+      page.page.text[row].assign(reinterpret_cast<const char*>(left.data()), length);
+    } else {
+      codec_.read(spec.id, left.first(length), page.page.records[row], page.page.digests[row]);
+    }
+    left = left.subspan(length);
+  }
+}
+
+void PageOpener::check_canonical(const Frame& frame, const OpenPage& page) const {
+  Bytes again;
+  encode_page_head(page.head, again);
+  if (!std::ranges::equal(again, frame.head)) {
+    throw_damaged("has a head that is not canonical");
+  }
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const GroupSpec& spec = groups_[i];
+    const OpenGroup& group = page.groups[i];
+    if (!group.is_readable()) continue;
+    again.clear();
+    if (spec.id == GroupId::kIndex) {
+      encode_index(page.runs, again);
+      for (size_t run = 1; run < page.runs.size(); ++run) {
+        const IndexRun& before = page.runs[run - 1];
+        if (before.sequence == page.runs[run].sequence &&
+            before.first + before.count == page.runs[run].first) {
+          throw_damaged("has an index whose runs are not the longest");
+        }
+      }
+    } else if (spec.id == GroupId::kEvents) {
+      encode_events(page.page.events, again);
+    } else if (spec.id == GroupId::kCounters) {
+      encode_counters(page.page.expert_uses, again);
+    } else if (std::find(codec_.groups().begin(), codec_.groups().end(), spec) !=
+                   codec_.groups().end() &&
+               spec.kind == GroupKind::kRows) {
+      for (size_t row = 0; row < page.page.records.size(); ++row) {
+        if (group.visible.empty() || group.visible[row]) {
+          codec_.write(spec.id, page.page.records[row], page.page.digests[row], again);
+        } else {
+          again.resize(again.size() + spec.row_bytes);
+        }
+      }
+    } else {
+      continue;  // opaque bytes: their commitment is all there is
+    }
+    if (again != group.rows.bytes) {
+      throw_damaged("has values in column group " + std::to_string(static_cast<int>(spec.id)) +
+                    " that are not encoded as this version encodes them");
+    }
+  }
+}
+
+}  // namespace vitrine::audit

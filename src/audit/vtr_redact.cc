@@ -1,0 +1,110 @@
+#include <algorithm>
+
+#include "log_file.h"
+#include "vtr_pages.h"
+
+namespace vitrine {
+namespace {
+
+constexpr std::pair<std::string_view, audit::GroupId> kGroupNames[] = {
+    {"tokens", audit::GroupId::kTokens},
+    {"text", audit::GroupId::kText},
+    {"prediction", audit::GroupId::kPrediction},
+    {"routing", audit::GroupId::kRouting},
+    {"norms", audit::GroupId::kNorms},
+    {"digests", audit::GroupId::kDigests},
+    {"router_probs", audit::GroupId::kRouterProbs}};
+
+std::vector<audit::GroupId> find_groups(const std::vector<std::string>& names) {
+  std::vector<audit::GroupId> ids;
+  for (const std::string& name : names) {
+    const auto* found = std::find_if(std::begin(kGroupNames), std::end(kGroupNames),
+                                     [&](const auto& known) { return known.first == name; });
+    if (found == std::end(kGroupNames)) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "redaction: '" + name +
+                      "' is no column group; expected tokens, text, prediction, routing, norms, "
+                      "digests or router_probs");
+    }
+    ids.push_back(found->second);
+  }
+  return ids;
+}
+
+std::string_view text_of(audit::ByteSpan bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// The payload with some rows of some groups left out; what was left out before stays so.
+audit::Bytes redact_payload(const std::vector<audit::GroupSpec>& specs, const audit::Frame& frame,
+                            const audit::OpenPage& page, const std::vector<audit::GroupId>& ids,
+                            const VtrRedaction& redaction) {
+  audit::Bytes payload;
+  audit::ByteReader in(frame.payload);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const audit::OpenGroup& group = page.groups[i];
+    const size_t before = in.left();
+    audit::ByteReader block = in;
+    in.u8();
+    in.raw(in.u32());
+    const audit::ByteSpan same = block.raw(before - in.left());
+    const bool is_named = std::find(ids.begin(), ids.end(), specs[i].id) != ids.end();
+    if (!is_named || !group.is_readable()) {
+      audit::ByteWriter(payload).raw(same);
+      continue;
+    }
+    std::vector<bool> visible(page.head.rows, false);
+    for (size_t row = 0; redaction.rows && row < visible.size(); ++row) {
+      const TokenRecord& record = page.page.records[row];
+      visible[row] = (group.visible.empty() || group.visible[row]) &&
+                     !redaction.rows(record.sequence, record.position);
+    }
+    const bool hides_none = std::find(visible.begin(), visible.end(), false) == visible.end();
+    if (hides_none) {
+      audit::ByteWriter(payload).raw(same);
+    } else {
+      audit::append_redacted(specs[i], group, visible, payload);
+    }
+  }
+  return payload;
+}
+
+}  // namespace
+
+void redact_vtr(const std::string& path, const std::string& target, const VtrRedaction& redaction) {
+  const std::vector<audit::GroupId> ids = find_groups(redaction.groups);
+  audit::FrameReader frames(path);
+  audit::LogFile file(target);
+  file.write(text_of(audit::kMagic));
+  file.write(text_of(frames.head_frame().bytes));
+  try {
+    const audit::PageOpener opener(frames.header(), frames.groups());
+    audit::Frame frame;
+    audit::OpenPage page;
+    while (frames.next(frame)) {
+      if (frame.tag != audit::FrameTag::kPage) {
+        file.write(text_of(frame.bytes));
+        continue;
+      }
+      opener.open(frame, true, page);
+      const audit::Bytes payload = redact_payload(frames.groups(), frame, page, ids, redaction);
+      audit::Bytes sizes;
+      audit::ByteWriter writer(sizes);
+      writer.u32(static_cast<uint32_t>(frame.tag));
+      writer.u32(static_cast<uint32_t>(frame.head.size()));
+      writer.u64(payload.size());
+      file.write(text_of(sizes));
+      file.write(
+          text_of(audit::ByteSpan(frame.bytes)
+                      .subspan(audit::kFrameHeadBytes, frame.head.size() + audit::kSealBytes)));
+      file.write(text_of(payload));
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kBadFile) throw;
+    frames.fail(error.what());
+  }
+  file.sync_and_close();
+  file.publish();
+}
+
+}  // namespace vitrine

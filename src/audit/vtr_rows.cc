@@ -1,0 +1,325 @@
+#include "vtr_rows.h"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "half_float.h"
+
+namespace vitrine::audit {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+// A prediction row's first byte: bits 0-1 none, scored or generated; bits 2-5 how many
+// alternatives.
+constexpr uint8_t kScored = 1, kGenerated = 2;
+
+/// Numbers of a few bits each, lowest bit first.
+class BitWriter {
+ public:
+  explicit BitWriter(uint8_t* out) : out_(out) {}
+  void put(uint32_t value, int bits) {
+    pending_ |= uint64_t{value} << used_;
+    for (used_ += bits; used_ >= 8; used_ -= 8) {
+      *out_++ = static_cast<uint8_t>(pending_);
+      pending_ >>= 8;
+    }
+  }
+  uint8_t* finish() {
+    if (used_ > 0) *out_++ = static_cast<uint8_t>(pending_);
+    return out_;
+  }
+
+ private:
+  uint8_t* out_;
+  uint64_t pending_ = 0;
+  int used_ = 0;
+};
+
+class BitReader {
+ public:
+  explicit BitReader(const uint8_t* in) : in_(in) {}
+  uint32_t get(int bits) {
+    for (; have_ < bits; have_ += 8) pending_ |= uint64_t{*in_++} << have_;
+    const auto value = static_cast<uint32_t>(pending_ & ((uint64_t{1} << bits) - 1));
+    pending_ >>= bits;
+    have_ -= bits;
+    return value;
+  }
+
+ private:
+  const uint8_t* in_;
+  uint64_t pending_ = 0;
+  int have_ = 0;
+};
+
+int bits_for(uint32_t count) {
+  return count <= 2 ? 1 : static_cast<int>(std::bit_width(count - 1));
+}
+
+template <typename T>
+uint8_t* put(uint8_t* out, T value) {
+  std::memcpy(out, &value, sizeof value);
+  return out + sizeof value;
+}
+template <typename T>
+T take(const uint8_t*& in) {
+  T value;
+  std::memcpy(&value, in, sizeof value);
+  in += sizeof value;
+  return value;
+}
+
+/// float32 at level full (one NaN, so that there is one encoding), else binary16.
+uint8_t* put_value(uint8_t* out, float value, bool is_full) {
+  if (!is_full) return put(out, to_half(value));
+  return put(out, std::isnan(value) ? kNan : value);
+}
+float take_value(const uint8_t*& in, bool is_full) {
+  return is_full ? take<float>(in) : from_half(take<uint16_t>(in));
+}
+
+size_t byte_count(size_t bits) { return (bits + 7) / 8; }
+
+[[noreturn]] void bad_id(const char* what, int64_t id, int64_t end) {
+  throw_damaged(std::string(what) + " is " + std::to_string(id) + ", expected 0 to " +
+                std::to_string(end - 1));
+}
+
+}  // namespace
+
+RowCodec::RowCodec(const VtrHeader& header)
+    : is_full_(header.detail == LogDetail::kFull), layers_(header.layers) {
+  if (header.log.vocab_size > 0) {
+    vocabulary_ = static_cast<uint32_t>(header.log.vocab_size);
+    id_bits_ = bits_for(vocabulary_);
+  }
+  groups_ = {{GroupId::kIndex, GroupKind::kWhole, 0}, {GroupId::kEvents, GroupKind::kWhole, 0}};
+  if (header.detail == LogDetail::kCounters) {
+    groups_.push_back({GroupId::kCounters, GroupKind::kWhole, 0});
+    return;
+  }
+  const auto value = static_cast<size_t>(value_bytes());
+  size_t expert_bits = 0, slots = 0, experts = 0;
+  for (const AuditLayout::Layer& layer : layers_) {
+    expert_bits_.push_back(bits_for(static_cast<uint32_t>(std::max(layer.num_experts, 1))));
+    expert_bits += static_cast<size_t>(layer.top_k) * static_cast<size_t>(expert_bits_.back());
+    slots += static_cast<size_t>(layer.top_k);
+    experts += static_cast<size_t>(layer.num_experts);
+  }
+  routing_bytes_ = byte_count(expert_bits) + value * slots;
+  prediction_bytes_ = 1 + byte_count(static_cast<size_t>(id_bits_) * (1 + kAuditTopTokens)) +
+                      value * (2 + kAuditTopTokens);
+  const auto add = [this](GroupId id, size_t bytes) {
+    if (bytes == 0) return;
+    record_bytes_ += bytes;
+    if (record_bytes_ > kMaxRowBytes) {
+      throw_damaged("has records of more than " + std::to_string(kMaxRowBytes) + " bytes");
+    }
+    groups_.push_back({id, GroupKind::kRows, static_cast<uint32_t>(bytes)});
+  };
+  add(GroupId::kTokens, byte_count(static_cast<size_t>(id_bits_)));
+  if (header.has_text) groups_.push_back({GroupId::kText, GroupKind::kVariableRows, 0});
+  add(GroupId::kPrediction, prediction_bytes_);
+  add(GroupId::kRouting, routing_bytes_);
+  add(GroupId::kNorms, value * layers_.size());
+  add(GroupId::kDigests, 8);
+  if (is_full_) add(GroupId::kRouterProbs, 4 * experts);
+}
+
+void RowCodec::check_ids(const TokenRecord& record) const {
+  const int64_t end = vocabulary_ > 0 ? int64_t{vocabulary_} : int64_t{1} << 31;
+  if (record.token >= end) bad_id("a token's id", record.token, end);
+  if (!record.has_prediction) return;
+  if (record.prediction.token >= end) bad_id("a predicted id", record.prediction.token, end);
+  for (const AlternativeRecord& other : record.prediction.alternatives) {
+    if (other.token >= end) bad_id("an alternative's id", other.token, end);
+  }
+}
+
+void RowCodec::append(const TokenRecord& record, std::vector<Bytes>& columns) const {
+  check_ids(record);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const GroupId id = groups_[i].id;
+    if (groups_[i].kind == GroupKind::kRows && id != GroupId::kDigests) {
+      write(id, record, 0, columns[i]);
+    }
+  }
+}
+
+void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, Bytes& out) const {
+  const auto found = std::find_if(groups_.begin(), groups_.end(),
+                                  [group](const GroupSpec& spec) { return spec.id == group; });
+  const size_t at = out.size();
+  out.resize(at + found->row_bytes);
+  uint8_t* to = out.data() + at;
+  switch (group) {
+    case GroupId::kTokens: {
+      const auto token = static_cast<uint32_t>(record.token);
+      std::memcpy(to, &token, found->row_bytes);
+      break;
+    }
+    case GroupId::kPrediction: {
+      if (!record.has_prediction) break;  // zeros
+      const PredictionRecord& prediction = record.prediction;
+      const size_t count = std::min<size_t>(prediction.alternatives.size(), kAuditTopTokens);
+      *to++ = static_cast<uint8_t>((prediction.generated ? kGenerated : kScored) | count << 2);
+      BitWriter ids(to);
+      ids.put(static_cast<uint32_t>(prediction.token), id_bits_);
+      for (size_t i = 0; i < kAuditTopTokens; ++i) {
+        ids.put(i < count ? static_cast<uint32_t>(prediction.alternatives[i].token) : 0, id_bits_);
+      }
+      to = put_value(ids.finish(), prediction.logprob, is_full_);
+      to = put_value(to, prediction.entropy, is_full_);
+      for (size_t i = 0; i < count; ++i) {
+        to = put_value(to, prediction.alternatives[i].logprob, is_full_);
+      }
+      break;
+    }
+    case GroupId::kRouting: {
+      BitWriter ids(to);
+      for (size_t i = 0; i < layers_.size(); ++i) {
+        for (const RouteRecord& route : record.layers[i].routes) {
+          ids.put(static_cast<uint32_t>(route.expert), expert_bits_[i]);
+        }
+      }
+      to = ids.finish();
+      for (const LayerRecord& layer : record.layers) {
+        for (const RouteRecord& route : layer.routes) to = put_value(to, route.weight, is_full_);
+      }
+      break;
+    }
+    case GroupId::kNorms:
+      for (const LayerRecord& layer : record.layers) {
+        to = is_full_ ? put_value(to, layer.residual_norm, true)
+                      : put(to, to_bfloat16(layer.residual_norm));
+      }
+      break;
+    case GroupId::kDigests: put(to, digest); break;
+    case GroupId::kRouterProbs:
+      for (const LayerRecord& layer : record.layers) {
+        for (const float probability : layer.router_probs) to = put_value(to, probability, true);
+      }
+      break;
+    default: break;
+  }
+}
+
+void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& digest) const {
+  const uint8_t* from = row.data();
+  const auto check_token = [this](uint32_t id) {
+    if (vocabulary_ > 0 && id >= vocabulary_) bad_id("a token's id", id, vocabulary_);
+    return static_cast<int32_t>(id);
+  };
+  switch (group) {
+    case GroupId::kTokens: {
+      uint32_t token = 0;
+      std::memcpy(&token, from, row.size());
+      if (token >> 31 != 0) bad_id("a token's id", token, int64_t{1} << 31);
+      record.token = check_token(token);
+      break;
+    }
+    case GroupId::kPrediction: {
+      const uint8_t flags = *from++;
+      const uint8_t kind = flags & 3;
+      const size_t count = flags >> 2;
+      if (kind > kGenerated || count > kAuditTopTokens || (kind == 0 && flags != 0)) {
+        throw_damaged("a prediction begins with " + std::to_string(flags));
+      }
+      record.has_prediction = kind != 0;
+      PredictionRecord& prediction = record.prediction;
+      prediction.alternatives.clear();
+      if (kind == 0) break;
+      prediction.generated = kind == kGenerated;
+      BitReader ids(from);
+      prediction.token = check_token(ids.get(id_bits_));
+      prediction.alternatives.resize(count);
+      for (AlternativeRecord& other : prediction.alternatives) {
+        other.token = check_token(ids.get(id_bits_));
+      }
+      from += byte_count(static_cast<size_t>(id_bits_) * (1 + kAuditTopTokens));
+      prediction.logprob = take_value(from, is_full_);
+      prediction.entropy = take_value(from, is_full_);
+      for (AlternativeRecord& other : prediction.alternatives) {
+        other.logprob = take_value(from, is_full_);
+      }
+      break;
+    }
+    case GroupId::kRouting: {
+      BitReader ids(from);
+      size_t bits = 0;
+      for (size_t i = 0; i < layers_.size(); ++i) {
+        for (RouteRecord& route : record.layers[i].routes) {
+          route.expert = static_cast<int32_t>(ids.get(expert_bits_[i]));
+          bits += static_cast<size_t>(expert_bits_[i]);
+          if (route.expert >= layers_[i].num_experts) {
+            bad_id("an expert", route.expert, layers_[i].num_experts);
+          }
+        }
+      }
+      from += byte_count(bits);
+      for (LayerRecord& layer : record.layers) {
+        for (RouteRecord& route : layer.routes) route.weight = take_value(from, is_full_);
+      }
+      break;
+    }
+    case GroupId::kNorms:
+      for (LayerRecord& layer : record.layers) {
+        layer.residual_norm = is_full_ ? take<float>(from) : from_bfloat16(take<uint16_t>(from));
+      }
+      break;
+    case GroupId::kDigests: digest = take<uint64_t>(from); break;
+    case GroupId::kRouterProbs:
+      for (size_t i = 0; i < layers_.size(); ++i) {
+        record.layers[i].router_probs.resize(static_cast<size_t>(layers_[i].num_experts));
+        for (float& probability : record.layers[i].router_probs) probability = take<float>(from);
+      }
+      break;
+    default: break;
+  }
+}
+
+TokenRecord RowCodec::blank() const {
+  TokenRecord record;
+  record.token = -1;
+  for (const AuditLayout::Layer& from : layers_) {
+    LayerRecord layer;
+    layer.layer = from.layer;
+    layer.residual_norm = kNan;
+    layer.routes.assign(static_cast<size_t>(from.top_k), {-1, kNan});
+    record.layers.push_back(layer);
+  }
+  return record;
+}
+
+uint64_t record_digest(const TokenRecord& record, std::vector<uint32_t>& scratch) {
+  scratch.clear();
+  const auto add = [&scratch](float value) { scratch.push_back(std::bit_cast<uint32_t>(value)); };
+  scratch.push_back(static_cast<uint32_t>(record.token));
+  for (const LayerRecord& layer : record.layers) {
+    add(layer.residual_norm);
+    for (const RouteRecord& route : layer.routes) {
+      scratch.push_back(static_cast<uint32_t>(route.expert));
+      add(route.weight);
+    }
+  }
+  if (record.has_prediction) {
+    scratch.push_back(static_cast<uint32_t>(record.prediction.token));
+    add(record.prediction.logprob);
+    add(record.prediction.entropy);
+    for (const AlternativeRecord& other : record.prediction.alternatives) {
+      scratch.push_back(static_cast<uint32_t>(other.token));
+      add(other.logprob);
+    }
+  }
+  static constexpr uint8_t kKey[crypto_shorthash_KEYBYTES] = {};
+  uint8_t digest[8];
+  crypto_shorthash(digest, reinterpret_cast<const uint8_t*>(scratch.data()), 4 * scratch.size(),
+                   kKey);
+  uint64_t value;
+  std::memcpy(&value, digest, sizeof value);
+  return value;
+}
+
+}  // namespace vitrine::audit

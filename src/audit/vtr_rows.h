@@ -1,0 +1,48 @@
+// One record as a row in each column group, and back.
+#pragma once
+
+#include "vtr_format.h"
+
+namespace vitrine::audit {
+
+/// The widths of a log's rows, from its head alone. Thread-safe once made.
+class RowCodec {
+ public:
+  /// Throws kBadFile where the layers are impossible.
+  explicit RowCodec(const VtrHeader& header);
+
+  /// The groups that a log with this head has, by id.
+  const std::vector<GroupSpec>& groups() const { return groups_; }
+  /// Bytes of all fixed rows of a record.
+  size_t record_bytes() const { return record_bytes_; }
+
+  /// Appends `record` to the row groups of `columns` ([groups()]). Throws kBadFile where an id does
+  /// not fit; then nothing has been appended.
+  void append(const TokenRecord& record, std::vector<Bytes>& columns) const;
+
+  /// Reads row `row` of group `group` into `record`.
+  void read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& digest) const;
+  /// `record` and `digest` as row of one group, appended: what append() would have written.
+  void write(GroupId group, const TokenRecord& record, uint64_t digest, Bytes& out) const;
+  /// A record with the layers of the log, its values NaN: for what has been left out.
+  TokenRecord blank() const;
+
+ private:
+  int value_bytes() const { return is_full_ ? 4 : 2; }
+  void check_ids(const TokenRecord& record) const;
+
+  bool is_full_ = false;
+  uint32_t vocabulary_ = 0;  // 0: any id
+  int id_bits_ = 31;
+  std::vector<AuditLayout::Layer> layers_;
+  std::vector<int> expert_bits_;
+  std::vector<GroupSpec> groups_;
+  size_t record_bytes_ = 0;
+  size_t prediction_bytes_ = 0, routing_bytes_ = 0;
+};
+
+/// SipHash-2-4 with the key 0 of a record's 32-bit words, unrounded (docs/vtr-format.md has the
+/// order). Equal values give an equal digest at every level.
+uint64_t record_digest(const TokenRecord& record, std::vector<uint32_t>& scratch);
+
+}  // namespace vitrine::audit

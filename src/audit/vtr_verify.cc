@@ -1,0 +1,164 @@
+#include <sodium.h>
+
+#include <algorithm>
+
+#include "account.h"
+#include "vtr_pages.h"
+
+namespace vitrine {
+namespace {
+
+using audit::throw_damaged;
+
+void check_signature(const audit::Frame& frame, const audit::Digest& chain, const PublicKey& key) {
+  const audit::Bytes message = audit::signed_message(chain);
+  if (crypto_sign_verify_detached(frame.signature.data(), message.data(), message.size(),
+                                  key.data()) != 0) {
+    throw_damaged("its signature is not by the key " + public_key_text(key));
+  }
+}
+
+/// Where a hash differs that the content made, the bytes do.
+void check_header(const audit::FrameReader& frames) {
+  audit::Bytes again;
+  audit::encode_header(frames.header(), frames.groups(), again);
+  if (!std::ranges::equal(again, frames.head_frame().head)) {
+    throw_damaged("the head is not canonical");
+  }
+}
+
+/// Puts the page's positions into the account, in the order in which they came.
+void account_for(const audit::OpenPage& page, audit::Account& account) {
+  const std::vector<VtrEvent>& events = page.page.events;
+  size_t next = 0;
+  uint32_t row = 0;
+  const auto apply_events = [&] {
+    for (; next < events.size() && events[next].row == row; ++next) account.apply(events[next]);
+  };
+  for (const audit::IndexRun& run : page.runs) {
+    for (uint32_t done = 0; done < run.count;) {
+      apply_events();
+      uint32_t count = run.count - done;
+      if (next < events.size()) count = std::min(count, events[next].row - row);
+      account.capture(run.sequence, static_cast<int64_t>(run.first + done), count);
+      done += count;
+      row += count;
+    }
+  }
+  apply_events();
+  if (next != events.size()) throw_damaged("has events behind its last row");
+}
+
+/// Level counters: what the histograms add up to is what the events say was counted.
+void check_counters(const audit::OpenPage& page, const VtrHeader& header) {
+  if (header.detail != LogDetail::kCounters || page.page.expert_uses.empty()) return;
+  uint64_t counted = 0;
+  for (const VtrEvent& event : page.page.events) {
+    if (event.kind == VtrEvent::Kind::kCounted) counted += static_cast<uint64_t>(event.count);
+  }
+  for (size_t layer = 0; layer < header.layers.size(); ++layer) {
+    uint64_t uses = 0;
+    for (const uint64_t count : page.page.expert_uses[layer]) uses += count;
+    if (uses != counted * static_cast<uint64_t>(header.layers[layer].top_k)) {
+      throw_damaged("counts " + std::to_string(uses) + " uses of experts in layer " +
+                    std::to_string(header.layers[layer].layer) + ", expected " +
+                    std::to_string(header.layers[layer].top_k) + " for each of " +
+                    std::to_string(counted) + " positions");
+    }
+  }
+}
+
+void count_page(const audit::OpenPage& page, const audit::Account& account, VtrCounts& counts) {
+  counts.pages += 1;
+  counts.passes += page.head.passes;
+  counts.tokens += page.head.rows;
+  counts.events += page.page.events.size();
+  counts.sequences = account.num_sequences();
+  counts.positions = account.totals();
+  for (const TokenRecord& record : page.page.records) {
+    if (record.has_prediction) ++(record.prediction.generated ? counts.generated : counts.scored);
+  }
+}
+
+void check_end(const VtrEnd& end, const audit::Frame& frame, VtrCounts counts, bool is_redacted) {
+  audit::Bytes again;
+  audit::encode_end(end, again);
+  if (!std::ranges::equal(again, frame.head) || !frame.payload.empty()) {
+    throw_damaged("the end record is not canonical");
+  }
+  if (is_redacted) {
+    // Which records predicted something may be what was left out.
+    counts.generated = end.counts.generated;
+    counts.scored = end.counts.scored;
+  }
+  if (counts == end.counts) return;
+  const auto name = [](const VtrCounts& of) {
+    return std::to_string(of.pages) + " pages, " + std::to_string(of.tokens) + " records and " +
+           std::to_string(of.positions.total()) + " positions";
+  };
+  throw_damaged("the end record's counts are others (" + name(end.counts) +
+                ") than those of the "
+                "pages (" +
+                name(counts) + ")");
+}
+
+void verify_frames(audit::FrameReader& frames, const PublicKey& key, VtrReport& report) {
+  check_signature(frames.head_frame(), frames.chain(), key);
+  check_header(frames);
+  const audit::PageOpener opener(frames.header(), frames.groups());
+  audit::Account account;
+  audit::Frame frame;
+  audit::OpenPage page;
+  while (frames.next(frame)) {
+    check_signature(frame, frames.chain(), key);
+    if (frame.tag == audit::FrameTag::kEnd) {
+      const VtrEnd end = audit::parse_end(frame.head);
+      check_end(end, frame, report.counts, report.redacted_groups > 0);
+      if (frames.has_more()) throw_damaged("there are bytes after the end record");
+      report.counts = end.counts;
+      report.stop_reason = end.stop_reason;
+      report.seal = VtrReport::Seal::kComplete;
+      return;
+    }
+    opener.open(frame, true, page);
+    if (page.head.number != report.counts.pages) {
+      throw_damaged("is page " + std::to_string(page.head.number) + ", expected page " +
+                    std::to_string(report.counts.pages));
+    }
+    opener.check_canonical(frame, page);
+    check_counters(page, frames.header());
+    account_for(page, account);
+    report.redacted_groups += page.redacted_groups;
+    count_page(page, account, report.counts);
+  }
+  report.seal = VtrReport::Seal::kOpen;
+  report.torn_bytes = frames.torn_bytes();
+}
+
+}  // namespace
+
+VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& key) {
+  VtrReport report;
+  report.is_key_given = key.has_value();
+  std::unique_ptr<audit::FrameReader> frames;
+  try {
+    frames = std::make_unique<audit::FrameReader>(path);
+    report.header = frames->header();
+    if (key && *key != report.header.public_key) {
+      throw_damaged("the log is sealed with the key " + public_key_text(report.header.public_key) +
+                    ", expected " + public_key_text(*key));
+    }
+    verify_frames(*frames, report.header.public_key, report);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kBadFile) throw;
+    report.seal = VtrReport::Seal::kBroken;
+    report.problem = frames ? frames->located(error.what()) : error.what();
+    if (frames) {
+      report.page = frames->frame_number();
+      report.offset = frames->frame_offset();
+    }
+  }
+  return report;
+}
+
+}  // namespace vitrine
