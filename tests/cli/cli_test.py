@@ -9,6 +9,7 @@ on standard error, and leave nothing half-written.
 import sys
 import unittest
 
+from audit_cases import Audit  # noqa: F401
 from command_cases import BenchAudit, Inspect, Quantize, Score, Tokenize, Tool  # noqa: F401
 from generate_cases import Generate  # noqa: F401
 

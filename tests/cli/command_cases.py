@@ -241,7 +241,7 @@ class Tool(CliTest):
     def test_help_and_version(self):
         self.assertIn(b"generate", self.succeed("--help").stdout)
         self.assertRegex(self.succeed("--version").stdout.decode(), r"^\d+\.\d+\.\d+\n$")
-        for command in ("generate", "score", "tokenize", "inspect", "quantize", "bench"):
+        for command in ("generate", "score", "tokenize", "inspect", "quantize", "bench", "audit"):
             self.assertIn(b"--help", self.succeed(command, "--help").stdout)
 
     def test_mistakes(self):

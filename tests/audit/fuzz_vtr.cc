@@ -1,0 +1,252 @@
+// fuzz_vtr SECONDS [SEED]: changes .vtr logs and reads, verifies, exports and redacts them.
+//
+// Some changes are blind, others are chained, signed and committed to anew, so that they get past
+// the hashes to the parsers behind. Every outcome must be success or vitrine::Error with one line;
+// anything else ends with 1 and the iteration, which the same seed repeats. A blind change must
+// never verify as complete. Meant for a build with AddressSanitizer and UBSan.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <stdexcept>
+
+#include "../checkpoint/folders.h"
+#include "record_builder.h"
+#include "src/audit/vtr_pages.h"
+
+namespace {
+
+using namespace vitrine;
+using audit::Bytes;
+using audit::ByteSpan;
+using audit::Encoding;
+
+std::mt19937_64 random_bits;
+const SealKey& key() {
+  static const SealKey made = SealKey::generate();
+  return made;
+}
+
+size_t below(size_t bound) { return bound == 0 ? 0 : random_bits() % bound; }
+bool one_in(size_t n) { return below(n) == 0; }
+
+/// One change of some bytes.
+void mutate(Bytes& bytes) {
+  if (bytes.empty()) return bytes.push_back(static_cast<uint8_t>(below(256)));
+  const size_t at = below(bytes.size());
+  const auto place = bytes.begin() + static_cast<long>(at);
+  switch (below(7)) {
+    case 0: bytes[at] ^= static_cast<uint8_t>(1 << below(8)); break;
+    case 1: bytes[at] = static_cast<uint8_t>(below(256)); break;
+    case 2: bytes[at] = one_in(2) ? 0xFF : 0x80; break;
+    case 3:
+      bytes.erase(place,
+                  place + static_cast<long>(1 + below(std::min<size_t>(8, bytes.size() - at))));
+      break;
+    case 4: bytes.insert(place, 1 + below(8), static_cast<uint8_t>(below(256))); break;
+    case 5: bytes.insert(place, 9, 0xFF); break;  // a huge varint
+    default: bytes.resize(below(bytes.size()));
+  }
+}
+
+Bytes write_log(const std::string& path, LogDetail detail, bool has_text) {
+  using namespace audit_test;
+  Rng rng(below(1000));
+  const AuditLayout layout =
+      make_layout({{2, 8}, {0, 0}, {3, 5}},
+                  detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard, rng);
+  VtrOptions options;
+  options.detail = detail;
+  options.text = has_text;
+  options.seal = key();
+  options.page_tokens = 7;
+  LogHeader header;
+  header.vocab_size = 300;
+  header.hashes = {{"config.json", "ab"}};
+  VtrLog log(path, header, options, [](int32_t id) { return std::to_string(id); });
+  log.sink().open(layout, audit_record_bytes(layout, 8, 8));
+  log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
+  for (int32_t i = 0; i < 20; ++i) {
+    BuiltPass built = build_pass(layout, 0, 1, rng, 300);
+    put(built.bytes, 24, uint64_t{1});
+    put(built.bytes, 32, i);
+    send(log.sink(), built.bytes);
+  }
+  log.sink().on_event({AuditEvent::Kind::kForked, 2, 1, 20, 0});
+  log.sink().on_event({AuditEvent::Kind::kTruncated, 2, 0, 3, 20});
+  log.finish("length");
+  const std::string text = testing::read_bytes(path);
+  return {text.begin(), text.end()};
+}
+
+/// A group's block with a changed content, and what the head has to say for it to be believed.
+void change_group(const audit::GroupSpec& spec, audit::OpenGroup& group, audit::GroupSeal& seal,
+                  uint32_t rows, Bytes& payload) {
+  audit::ColumnSealer sealer;
+  if (one_in(2)) {
+    audit::GroupRows changed = group.rows;
+    mutate(changed.bytes);
+    if (spec.kind == audit::GroupKind::kRows) changed.bytes.resize(size_t{spec.row_bytes} * rows);
+    if (spec.kind == audit::GroupKind::kVariableRows) changed = group.rows;
+    seal = sealer.seal(spec, changed, rows, group.key, payload);
+    return;
+  }
+  // The stored bytes themselves: what the decompressor gets.
+  Bytes block;
+  seal = sealer.seal(spec, group.rows, rows, group.key, block);
+  Bytes stored(block.begin() + 5 + 32, block.end());
+  for (size_t count = 1 + below(3); count > 0; --count) mutate(stored);
+  if (one_in(3))
+    seal.encoding = seal.encoding == Encoding::kZstd ? Encoding::kRaw : Encoding::kZstd;
+  Bytes salts;
+  audit::make_salts(group.key, 1, salts);
+  seal.stored = audit::hash(audit::kStoredPurpose, salts, stored);
+  audit::ByteWriter writer(payload);
+  writer.u8(static_cast<uint8_t>(seal.encoding));
+  writer.u32(static_cast<uint32_t>(32 + stored.size()));
+  writer.raw(group.key);
+  writer.raw(stored);
+}
+
+Bytes changed_page(const audit::Frame& frame, const audit::PageOpener& opener,
+                   const std::vector<audit::GroupSpec>& specs, Bytes& payload) {
+  audit::OpenPage page;
+  opener.open(frame, true, page);
+  const size_t chosen = below(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    audit::OpenGroup& group = page.groups[i];
+    if (i == chosen) {
+      change_group(specs[i], group, page.head.groups[i], page.head.rows, payload);
+    } else if (specs[i].kind != audit::GroupKind::kWhole && one_in(4)) {
+      std::vector<bool> visible(page.head.rows);
+      for (size_t row = 0; row < visible.size(); ++row) visible[row] = !one_in(3);
+      audit::append_redacted(specs[i], group, visible, payload);
+    } else {
+      audit::ColumnSealer sealer;
+      page.head.groups[i] = sealer.seal(specs[i], group.rows, page.head.rows, group.key, payload);
+    }
+  }
+  if (one_in(4)) page.head.rows = static_cast<uint32_t>(below(5000));
+  Bytes head;
+  audit::encode_page_head(page.head, head);
+  return head;
+}
+
+/// The log with one frame changed, and all of them chained and signed anew.
+Bytes resealed(const std::string& path) {
+  audit::FrameReader reader(path);
+  const audit::PageOpener opener(reader.header(), reader.groups());
+  Bytes log(audit::kMagic.begin(), audit::kMagic.end());
+  audit::Digest chain{};
+  const size_t chosen = below(6);
+  Bytes head(reader.head_frame().head.begin(), reader.head_frame().head.end());
+  if (chosen == 0) mutate(head);
+  audit::append_frame(log, audit::FrameTag::kHead, head, {}, key(), chain);
+  audit::Frame frame;
+  for (size_t i = 1; reader.next(frame); ++i) {
+    head.assign(frame.head.begin(), frame.head.end());
+    Bytes payload(frame.payload.begin(), frame.payload.end());
+    if (i == chosen) {
+      if (frame.tag == audit::FrameTag::kPage && one_in(2)) {
+        payload.clear();
+        head = changed_page(frame, opener, reader.groups(), payload);
+      } else {
+        mutate(one_in(2) ? head : payload);
+      }
+      if (one_in(20)) frame.tag = static_cast<audit::FrameTag>(random_bits());
+    }
+    audit::append_frame(log, frame.tag, head, payload, key(), chain);
+  }
+  return log;
+}
+
+/// True where nothing was refused.
+bool read_all(const std::string& path, const std::string& other, bool is_blind) {
+  bool is_clean = true;
+  const auto attempt = [&](const auto& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      is_clean = false;
+      const std::string_view text = error.what();
+      if (text.empty() || text.find('\n') != text.npos || error.kind() == ErrorKind::kInternal) {
+        throw std::runtime_error("bad message: " + std::string(text));
+      }
+    }
+  };
+  attempt([&] {
+    VtrReader reader(path);
+    VtrPage page;
+    while (reader.next(page)) {
+    }
+  });
+  attempt([&] {
+    const VtrReport report = verify_vtr(path, key().public_key());
+    if (report.seal != VtrReport::Seal::kComplete) is_clean = false;
+    if (report.seal == VtrReport::Seal::kComplete && is_blind) {
+      throw std::runtime_error("a changed log is complete");
+    }
+  });
+  attempt([&] {
+    VtrReader reader(path);
+    if (reader.header().detail != LogDetail::kCounters) {
+      export_json(reader, [](std::string_view) {});
+    }
+  });
+  if (!one_in(20)) return is_clean;  // it waits for the disk
+  attempt([&] {
+    redact_vtr(path, other, {.groups = {"tokens", "text"}, .rows = [](uint64_t, int64_t position) {
+                               return position % 3 == 0;
+                             }});
+  });
+  return is_clean;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.0;
+  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  if (seconds <= 0.0) {
+    std::fprintf(stderr, "usage: fuzz_vtr SECONDS [SEED]\n");
+    return 2;
+  }
+  random_bits.seed(seed);
+  const testing::TemporaryFolder folder;
+  std::vector<std::string> paths;
+  for (const LogDetail detail : {LogDetail::kCounters, LogDetail::kStandard, LogDetail::kFull}) {
+    paths.push_back(folder / ("healthy" + std::to_string(paths.size()) + ".vtr"));
+    write_log(paths.back(), detail, detail == LogDetail::kFull);
+    if (!read_all(paths.back(), folder / "other.vtr", false)) {
+      std::fprintf(stderr, "a healthy log was refused\n");
+      return 1;
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  long clean = 0, refused = 0, iteration = 0;
+  for (; std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds;
+       ++iteration) {
+    const std::string& path = paths[below(paths.size())];
+    const std::string healthy = testing::read_bytes(path);
+    Bytes log(healthy.begin(), healthy.end());
+    const bool is_blind = one_in(3);
+    try {
+      if (is_blind) {
+        mutate(log);
+      } else {
+        log = resealed(path);
+      }
+      const std::string text(log.begin(), log.end());
+      testing::write_bytes(folder / "changed.vtr", text);
+      const bool is_clean =
+          read_all(folder / "changed.vtr", folder / "other.vtr", is_blind && text != healthy);
+      ++(is_clean ? clean : refused);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "seed %llu, iteration %ld: %s\n", static_cast<unsigned long long>(seed),
+                   iteration, error.what());
+      return 1;
+    }
+  }
+  std::printf("%ld logs: %ld read, %ld refused with one line\n", iteration, clean, refused);
+  return clean > 0 && refused > 0 ? 0 : 1;
+}

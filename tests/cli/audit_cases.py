@@ -1,0 +1,252 @@
+"""vitrine audit, and generate --audit run.vtr."""
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+
+from tool import MODEL, PROMPT, SMALL, TIMEOUT, VITRINE, CliTest, file_size_limit
+
+
+class Audit(CliTest):
+    def generate(self, name="run.vtr", *more, tokens=40):
+        return self.succeed("generate", MODEL, "-p", PROMPT, "-n", tokens, "--seed", 5,
+                            "--ignore-end-of-text", "--audit", name, *more)
+
+    def verify(self, name="run.vtr", *more, code=0):
+        result = self.run_tool("audit", "verify", name, *more)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stdout.decode()
+
+    def test_complete_and_sealed(self):
+        result = self.generate("run.vtr", "--seal", "key", "--durable")
+        self.assertIn(b"log run.vtr (", result.stderr)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["key", "key.pub", "run.vtr"])
+        self.assertEqual(stat.S_IMODE((self.folder / "key").stat().st_mode), 0o600)
+        out = self.verify("run.vtr", "--key", "key.pub")
+        self.assertTrue(out.startswith("complete: "), out)
+        self.assertIn("sealed with the given key", out)
+        self.assertIn("vouches only for itself", self.verify())
+        report = json.loads(self.verify("run.vtr", "--json"))
+        self.assertEqual((report["seal"], report["is_key_given"]), ("complete", False))
+        self.assertEqual(report["positions"]["captured"], report["positions"]["total"])
+        self.assertEqual(report["counts"]["generated"], 40)
+        # The same key again, another key, and a key of the log's own.
+        self.generate("again.vtr", "--seal", "key")
+        self.verify("again.vtr", "--key", "key.pub")
+        self.succeed("audit", "keygen", "other")
+        self.assertTrue(self.verify("run.vtr", "--key", "other.pub", code=1).startswith("BROKEN"))
+        self.generate("own.vtr")
+        self.assertIn("a key of its own", self.verify("own.vtr"))
+
+    def test_json_export_is_the_json_log(self):
+        self.generate("run.vtr", "--audit-level", "full", "--prompt-logprobs")
+        self.generate("log.json", "--audit-level", "full", "--prompt-logprobs")
+        log = (self.folder / "log.json").read_bytes()
+        self.assertEqual(self.succeed("audit", "export", "run.vtr", "--json").stdout, log)
+        self.succeed("audit", "export", "run.vtr", "--json", "--out", "out.json")
+        self.assertEqual((self.folder / "out.json").read_bytes(), log)
+        self.assertIn(b"0 different", self.succeed("audit", "diff", "run.vtr", "log.json").stdout)
+
+    def test_standard_is_rounded(self):
+        self.generate("run.vtr")
+        self.generate("log.json")
+        got = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
+        want = json.loads((self.folder / "log.json").read_text())
+        self.assertEqual({k: v for k, v in got.items() if k != "records"},
+                         {k: v for k, v in want.items() if k != "records"})
+
+        def compare(a, b, path=""):
+            self.assertEqual(type(a), type(b), path)
+            if isinstance(a, dict):
+                self.assertEqual(list(a), list(b), path)
+                for key in a:
+                    compare(a[key], b[key], f"{path}.{key}")
+            elif isinstance(a, list):
+                self.assertEqual(len(a), len(b), path)
+                for i, (x, y) in enumerate(zip(a, b)):
+                    compare(x, y, f"{path}[{i}]")
+            elif isinstance(a, float):
+                bits = 8 if path.endswith("residual_norm") else 11
+                self.assertLessEqual(abs(a - b), max(abs(b) * 2.0**-bits, 2.0**-25), path)
+            else:
+                self.assertEqual(a, b, path)
+
+        compare(got["records"], want["records"])
+
+    def test_levels(self):
+        self.generate("c.vtr", "--audit-level", "counters", tokens=100)
+        self.assertIn("counted", self.verify("c.vtr"))
+        self.assertLess((self.folder / "c.vtr").stat().st_size, 6000)
+        self.generate("s.vtr", tokens=100)
+        counters, standard = (self.succeed_json("audit", "stats", name, "--json")
+                              for name in ("c.vtr", "s.vtr"))
+        self.assertEqual(counters["layers"], standard["layers"])
+        self.assertEqual(counters["records"], 0)
+        self.assertIn(b"audit stats", self.succeed("audit", "show", "c.vtr").stdout)
+        self.fail_with(2, ["counters"], "audit", "export", "c.vtr", "--json")
+
+    def test_one_text_whatever_the_log(self):
+        arguments = ("generate", MODEL, "-p", PROMPT, "-n", 24, "--seed", 42, "--json")
+        tokens = self.succeed_json(*arguments)["tokens"]
+        for more in (["--audit-level", "counters"], ["--audit-level", "full"], ["--audit-text"],
+                     ["--audit-when-behind", "spill"], ["--audit-when-behind", "drop"],
+                     ["--audit-on-error", "degrade"]):
+            out = self.succeed_json(*arguments, "--audit", "run.vtr", *more)
+            self.assertEqual(out["tokens"], tokens, more)
+            self.verify()
+
+    def test_text_is_left_out_unless_asked_for(self):
+        self.generate("run.vtr")
+        with_text = self.generate("text.vtr", "--audit-text")
+        self.assertGreater((self.folder / "text.vtr").stat().st_size,
+                           (self.folder / "run.vtr").stat().st_size)
+        self.verify("text.vtr")
+        self.assertTrue(with_text.stdout)
+
+    def test_show(self):
+        self.generate("run.vtr", "--seal", "key")
+        self.generate("log.json")
+        for name, first in (("run.vtr", "complete: "), ("log.json", "not sealed")):
+            out = self.succeed("audit", "show", name, "-n", 5).stdout.decode()
+            self.assertTrue(out.startswith(first), out)
+            for word in ("qwen3_moe", "L0:", "35 more", "stop: length"):
+                self.assertIn(word, out)
+            out = self.succeed("audit", "show", name, "--position", 7).stdout.decode()
+            self.assertEqual(out.count("\n    "), 10, out)
+            self.assertIn("chose", out)
+            out = self.succeed("audit", "top", name, "-n", 4).stdout.decode()
+            self.assertEqual(len(out.splitlines()), 6, out)
+            shares = [float(line.split("%")[0]) for line in out.splitlines()[2:]]
+            self.assertEqual(shares, sorted(shares, reverse=True))
+            out = self.succeed("audit", "top", name, "--expert", "2:3").stdout.decode()
+            self.assertTrue(all("L2:3" in line for line in out.splitlines()[2:]), out)
+            self.assertIn("layer 3", self.succeed("audit", "stats", name).stdout.decode())
+        self.fail_with(2, ["--position 9999"], "audit", "show", "run.vtr", "--position", 9999)
+        self.fail_with(2, ["--expert"], "audit", "top", "run.vtr", "--expert", "two")
+
+    def test_show_in_colour(self):
+        self.generate()
+
+        def on_terminal(**environment):
+            parent, child = pty.openpty()
+            process = subprocess.Popen([VITRINE, "audit", "show", "run.vtr"], cwd=self.folder,
+                                       stdout=child, stderr=subprocess.PIPE,
+                                       env={**os.environ, "TERM": "xterm", **environment})
+            os.close(child)
+            out = b""
+            while True:
+                try:
+                    part = os.read(parent, 1 << 16)
+                except OSError:  # the other end was closed
+                    part = b""
+                if not part:
+                    break
+                out += part
+            process.communicate(timeout=TIMEOUT)
+            os.close(parent)
+            self.assertEqual(process.returncode, 0)
+            return out
+
+        self.assertIn(b"\x1b[3", on_terminal(NO_COLOR=""))
+        self.assertNotIn(b"\x1b[", on_terminal(NO_COLOR="1"))
+        self.assertNotIn(b"\x1b[", on_terminal(TERM="dumb"))
+        self.assertNotIn(b"\x1b[", self.succeed("audit", "show", "run.vtr").stdout)
+
+    def test_diff(self):
+        self.generate("a.vtr")
+        self.generate("b.vtr", "--threads", 1)
+        out = self.succeed("audit", "diff", "a.vtr", "b.vtr").stdout
+        self.assertIn(b"to the last bit (digests), 0 different", out)
+        self.succeed("generate", MODEL, "-p", PROMPT, "-n", 40, "--seed", 6, "--audit", "c.vtr",
+                     "--ignore-end-of-text")
+        result = self.run_tool("audit", "diff", "a.vtr", "c.vtr")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"first difference: sequence 1, position", result.stdout)
+
+    def test_a_cut_and_an_edit(self):
+        self.generate("run.vtr", "--seal", "key", tokens=60)
+        log = (self.folder / "run.vtr").read_bytes()
+        (self.folder / "cut.vtr").write_bytes(log[:-40])
+        out = self.verify("cut.vtr", "--key", "key.pub", code=1)
+        self.assertTrue(out.startswith("OPEN: "), out)
+        show = self.succeed("audit", "show", "cut.vtr").stdout.decode()
+        self.assertTrue(show.startswith("OPEN: "), show)
+        changed = bytearray(log)
+        changed[len(log) // 2] ^= 4
+        (self.folder / "bad.vtr").write_bytes(changed)
+        out = self.verify("bad.vtr", code=1)
+        self.assertTrue(out.startswith("BROKEN: "), out)
+        self.assertIn("record 1 at byte ", out)
+        show = self.succeed("audit", "show", "bad.vtr").stdout.decode()
+        self.assertTrue(show.startswith("BROKEN: "), show)
+        report = json.loads(self.verify("bad.vtr", "--json", code=1))
+        self.assertEqual((report["seal"], report["record"]), ("broken", 1))
+        self.fail_with(2, ["bad.vtr", "byte"], "audit", "export", "bad.vtr", "--json", "--out", "x")
+        (self.folder / "no.vtr").write_bytes(b"no log")
+        self.fail_with(2, ["no.vtr"], "audit", "show", "no.vtr")
+        self.assertTrue(self.verify("no.vtr", code=1).startswith("BROKEN: "))
+
+    def test_a_killed_run_is_open(self):
+        process = subprocess.Popen(
+            [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
+             "--audit", "run.vtr"], cwd=self.folder, stdout=subprocess.PIPE)
+        process.stdout.read(1)
+        while (self.folder / "run.vtr").stat().st_size < 20000:  # a page is there
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=TIMEOUT)
+        out = self.verify(code=1)
+        self.assertTrue(out.startswith("OPEN: "), out)
+        self.assertGreater(len(json.loads(
+            self.succeed("audit", "export", "run.vtr", "--json").stdout)["records"]), 100)
+
+    def test_cancelled_is_complete(self):
+        process = subprocess.Popen(
+            [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
+             "--audit", "run.vtr"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, 130)
+        report = json.loads(self.verify("run.vtr", "--json"))
+        self.assertEqual(report["stop_reason"], "cancelled")
+
+    def test_full_disk(self):
+        generate = ("generate", MODEL, "-p", PROMPT, "-n", 12000, "--ignore-end-of-text",
+                    "--audit", "run.vtr")
+        # The model's context is shorter than a page, so the page that fails is the last one.
+        result = self.run_tool(*generate, **file_size_limit(4000))
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assert_one_line(result.stderr, "run.vtr")
+        self.assertTrue(self.verify(code=1).startswith("OPEN: "))
+        result = self.run_tool(*generate, "--audit-on-error", "degrade", **file_size_limit(4000))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(b"INCOMPLETE", result.stderr)
+        show = self.succeed("audit", "show", "run.vtr").stdout.decode()
+        self.assertRegex(show.splitlines()[0], "^(INCOMPLETE|OPEN): ")
+
+    def test_mistakes(self):
+        self.fail_with(2, [], "audit")
+        self.fail_with(2, ["gone.vtr"], "audit", "show", "gone.vtr")
+        self.fail_with(2, ["gone.vtr"], "audit", "verify", "gone.vtr")
+        self.fail_with(2, ["--seal", ".vtr"], "generate", MODEL, "-p", "x", "--seal", "key")
+        self.fail_with(2, ["counters", ".vtr"], "generate", MODEL, "-p", "x", "--audit", "a.json",
+                       "--audit-level", "counters")
+        self.fail_with(2, ["--durable"], "generate", MODEL, "-p", "x", "--audit", "a.json",
+                       "--durable")
+        (self.folder / "key").write_text("no key")
+        self.fail_with(2, ["key", "vitrine"], "generate", MODEL, "-p", PROMPT, "-n", 3, "--audit",
+                       "a.vtr", "--seal", "key")
+        self.fail_with(2, ["already there"], "audit", "keygen", "key")
+        self.fail_with(1, ["missing"], "audit", "keygen", "missing/key")
+        self.fail_with(1, ["missing/a.vtr"], "generate", MODEL, "-p", PROMPT, "-n", 3, "--audit",
+                       "missing/a.vtr")
+        (self.folder / "log.json").write_text("{}")
+        self.fail_with(2, ["log.json"], "audit", "show", "log.json")
+        self.fail_with(2, ["--json"], "audit", "export", "log.json")
+        self.generate()
+        self.fail_with(2, ["key"], "audit", "verify", "run.vtr", "--key", "key")
+        self.fail_with(2, ["--model"], "audit", "show", "run.vtr", "--model", SMALL)
