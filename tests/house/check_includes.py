@@ -14,7 +14,7 @@ SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"^(ATen|torch|c10|caffe2)/")
 # Public headers that stand for no room of their own.
-HEADER_ROOM = {"version": "core", "torch": "engine", "vitrine": "engine"}
+HEADER_ROOM = {"version": "core", "torch": "engine", "vitrine": "engine", "audit_log": "audit"}
 
 
 class Rooms:
