@@ -3,10 +3,12 @@
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "vitrine/audit_log.h"
@@ -185,6 +187,36 @@ BENCHMARK(vtr_log_token)
     ->ArgsProduct({{0, 1}, {0, 1, 2}})
     ->ArgNames({"olmoe", "level"})
     ->MeasureProcessCPUTime();
+
+/// The step's thread alone, with a sealed log that keeps up: what recording adds to a decoded
+/// token.
+void vtr_step_token(benchmark::State& state) {
+  const AuditLayout layout = four_layers(AuditLevel::kStandard);
+  const std::vector<std::byte> bytes = one_token(layout);
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("vitrine-bench-" + std::to_string(::getpid()) + ".vtr");
+  VtrOptions options;
+  options.ring_bytes = size_t{8} << 20;
+  VtrLog log(path, {}, options);
+  log.sink().open(layout, bytes.size());
+  int position = 0;
+  constexpr int kBatch = 2000;
+  while (state.KeepRunningBatch(kBatch)) {
+    for (int i = 0; i < kBatch; ++i, ++position) {
+      std::byte* slab = log.sink().reserve(bytes.size());
+      std::memcpy(slab, bytes.data(), bytes.size());
+      std::memcpy(slab + sizeof(AuditPassHeader) + offsetof(AuditToken, position), &position,
+                  sizeof position);
+      log.sink().commit();
+    }
+    state.PauseTiming();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    state.ResumeTiming();
+  }
+  log.finish("length");
+  std::filesystem::remove(path);
+}
+BENCHMARK(vtr_step_token)->Iterations(400000);
 
 /// Verification: chain, signatures, commitments, canonical form and account.
 void vtr_verify_token(benchmark::State& state) {

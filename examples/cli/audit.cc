@@ -113,22 +113,6 @@ bool is_whole(const VtrReport& report) {
 
 }  // namespace
 
-std::string plain(const std::string& text) {
-  std::string out;
-  for (const char character : text) {
-    const auto byte = static_cast<unsigned char>(character);
-    out += byte < 0x20 || byte == 0x7F ? '?' : character;
-  }
-  // C1 controls, as UTF-8: 0xC2 0x80 to 0xC2 0x9F.
-  for (size_t i = 0; i + 1 < out.size(); ++i) {
-    if (static_cast<unsigned char>(out[i]) == 0xC2 &&
-        static_cast<unsigned char>(out[i + 1]) < 0xA0) {
-      out[i] = out[i + 1] = '?';
-    }
-  }
-  return out;
-}
-
 std::string account_line(const Run& run) {
   if (run.report) return seal_line(*run.report);
   return fmt::format(

@@ -23,7 +23,5 @@ int run_audit_diff(const AuditArguments& arguments);
 
 /// What a run is worth as an account, in one line: seal, and states of positions.
 std::string account_line(const Run& run);
-/// A log's own text with what steers a terminal taken out.
-std::string plain(const std::string& text);
 
 }  // namespace cli

@@ -180,13 +180,38 @@ Run load_run(const std::string& path, const std::string& model) {
     }
   }
   run.tokenizer = find_tokenizer(run.header, model);
+  for (size_t i = 0; !run.tokenizer && i < run.text.size(); ++i) {
+    run.pieces.emplace(run.records[i].token, run.text[i]);
+  }
   return run;
+}
+
+std::string plain(const std::string& text) {
+  std::string out;
+  for (const char character : text) {
+    const auto byte = static_cast<unsigned char>(character);
+    out += byte < 0x20 || byte == 0x7F ? '?' : character;
+  }
+  // C1 controls, as UTF-8: 0xC2 0x80 to 0xC2 0x9F.
+  for (size_t i = 0; i + 1 < out.size(); ++i) {
+    if (static_cast<unsigned char>(out[i]) == 0xC2 &&
+        static_cast<unsigned char>(out[i + 1]) < 0xA0) {
+      out[i] = out[i + 1] = '?';
+    }
+  }
+  return out;
 }
 
 std::string Run::quoted(int32_t token) const {
   if (token < 0) return "-";
-  if (!tokenizer || token >= tokenizer->vocab_size()) return fmt::format("#{}", token);
-  return json(tokenizer->token_bytes(token)).dump(-1, ' ', false, json::error_handler_t::replace);
+  const auto in_quotes = [](const std::string& bytes) {
+    return plain(json(bytes).dump(-1, ' ', false, json::error_handler_t::replace));
+  };
+  if (tokenizer && token < tokenizer->vocab_size()) {
+    return in_quotes(tokenizer->token_bytes(token));
+  }
+  const auto piece = pieces.find(token);
+  return piece == pieces.end() ? fmt::format("#{}", token) : in_quotes(piece->second);
 }
 
 Colours Colours::of_output() {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "common.h"
@@ -22,7 +23,8 @@ struct Run {
   std::vector<uint32_t> layer_numbers;        // [layer]
   /// Of a .vtr: verify_vtr()'s answer (without a key).
   std::optional<vitrine::VtrReport> report;
-  std::shared_ptr<vitrine::Tokenizer> tokenizer;  // may be null
+  std::shared_ptr<vitrine::Tokenizer> tokenizer;    // may be null
+  std::unordered_map<int32_t, std::string> pieces;  // from `text`, where there is no tokenizer
 
   /// A token's text in quotes, or its id where there is no tokenizer; "-" for one left out.
   std::string quoted(int32_t token) const;
@@ -35,6 +37,9 @@ Run load_run(const std::string& path, const std::string& model);
 /// The tokenizer for a log, or null.
 std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& header,
                                                    const std::string& model);
+
+/// A log's own text with what steers a terminal taken out.
+std::string plain(const std::string& text);
 
 /// Colours for a terminal; empty where standard output is none or NO_COLOR is set.
 struct Colours {

@@ -100,11 +100,19 @@ class Audit(CliTest):
 
     def test_text_is_left_out_unless_asked_for(self):
         self.generate("run.vtr")
-        with_text = self.generate("text.vtr", "--audit-text")
+        self.generate("text.vtr", "--audit-text")
         self.assertGreater((self.folder / "text.vtr").stat().st_size,
                            (self.folder / "run.vtr").stat().st_size)
         self.verify("text.vtr")
-        self.assertTrue(with_text.stdout)
+        # Where the model is gone, ids are all that is left of the one, and words of the other.
+        os.symlink(MODEL, self.folder / "model")
+        for more in ([], ["--audit-text"]):
+            self.succeed("generate", "model", "-p", PROMPT, "-n", 30, "--seed", 5, "--audit",
+                         f"gone{len(more)}.vtr", *more)
+        os.unlink(self.folder / "model")
+        self.assertRegex(self.succeed("audit", "show", "gone0.vtr").stdout, rb"\n +\d+ #\d+ ")
+        self.assertNotIn(b"\xc4\xa0", self.succeed("audit", "show", "gone0.vtr").stdout)
+        self.assertIn(b'"\xc4\xa0', self.succeed("audit", "show", "gone1.vtr").stdout)
 
     def test_show(self):
         self.generate("run.vtr", "--seal", "key")
