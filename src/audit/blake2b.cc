@@ -131,12 +131,36 @@ __attribute__((target("avx512f"))) void hash_lanes_avx512(const Job& job) { hash
 #endif
 
 using HashLanes = void (*)(const Job&);
-HashLanes choose() {
+struct Variant {
+  std::string_view name;
+  HashLanes hash_some;
+};
+
+/// Those that this processor can run, the fastest first.
+const std::vector<Variant>& variants() {
+  static const std::vector<Variant> usable = [] {
+    std::vector<Variant> found;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return hash_lanes_avx512;
-  if (__builtin_cpu_supports("avx2")) return hash_lanes_avx2;
+    if (__builtin_cpu_supports("avx512f")) found.push_back({"avx512", hash_lanes_avx512});
+    if (__builtin_cpu_supports("avx2")) found.push_back({"avx2", hash_lanes_avx2});
 #endif
-  return hash_lanes_portable;
+    found.push_back({"portable", hash_lanes_portable});
+    return found;
+  }();
+  return usable;
+}
+
+void hash_all(HashLanes hash_some, const Purpose& purpose, const uint8_t* salts,
+              const uint8_t* rows, size_t row_bytes, size_t count, uint8_t* digests) {
+  Job job{salts, rows, row_bytes, 0, {}, digests};
+  std::memcpy(job.person, purpose.data(), sizeof job.person);
+  for (size_t first = 0; first < count; first += kLanes) {
+    job.count = std::min(kLanes, count - first);
+    hash_some(job);
+    if (salts != nullptr) job.salts += kLanes * kSaltBytes;
+    job.rows += kLanes * row_bytes;
+    job.digests += kLanes * kDigestBytes;
+  }
 }
 
 }  // namespace
@@ -154,15 +178,20 @@ Digest hash(const Purpose& purpose, ByteSpan first, ByteSpan second) {
 
 void hash_rows(const Purpose& purpose, const uint8_t* salts, const uint8_t* rows, size_t row_bytes,
                size_t count, uint8_t* digests) {
-  static const HashLanes hash_some = choose();
-  Job job{salts, rows, row_bytes, 0, {}, digests};
-  std::memcpy(job.person, purpose.data(), sizeof job.person);
-  for (size_t first = 0; first < count; first += kLanes) {
-    job.count = std::min(kLanes, count - first);
-    hash_some(job);
-    if (salts != nullptr) job.salts += kLanes * kSaltBytes;
-    job.rows += kLanes * row_bytes;
-    job.digests += kLanes * kDigestBytes;
+  hash_all(variants().front().hash_some, purpose, salts, rows, row_bytes, count, digests);
+}
+
+std::vector<std::string_view> hash_rows_variants() {
+  std::vector<std::string_view> names;
+  for (const Variant& variant : variants()) names.push_back(variant.name);
+  return names;
+}
+
+void hash_rows_with(std::string_view name, const Purpose& purpose, const uint8_t* salts,
+                    const uint8_t* rows, size_t row_bytes, size_t count, uint8_t* digests) {
+  for (const Variant& variant : variants()) {
+    if (variant.name != name) continue;
+    hash_all(variant.hash_some, purpose, salts, rows, row_bytes, count, digests);
   }
 }
 

@@ -32,4 +32,11 @@ Digest hash(const Purpose& purpose, ByteSpan first, ByteSpan second = {});
 void hash_rows(const Purpose& purpose, const uint8_t* salts, const uint8_t* rows, size_t row_bytes,
                size_t count, uint8_t* digests);
 
+/// Names of the instruction sets that hash_rows() could use on this processor, the one it uses
+/// first.
+std::vector<std::string_view> hash_rows_variants();
+/// hash_rows() with one of them.
+void hash_rows_with(std::string_view variant, const Purpose& purpose, const uint8_t* salts,
+                    const uint8_t* rows, size_t row_bytes, size_t count, uint8_t* digests);
+
 }  // namespace vitrine::audit
