@@ -1,4 +1,5 @@
-// BLAKE2b-256 of many messages of one length at once: a page has thousands of commitments.
+// BLAKE2b-256 (libsodium), of one message or of many of one length: a page has thousands of
+// commitments.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +24,12 @@ constexpr Purpose purpose(std::string_view name) {
   return padded;
 }
 
-/// BLAKE2b-256 of `first` followed by `second` (libsodium).
+/// BLAKE2b-256 of `first` followed by `second`.
 Digest hash(const Purpose& purpose, ByteSpan first, ByteSpan second = {});
 
 /// For i < count: digests[32 i] = BLAKE2b-256 of salts[16 i, 16 i + 16) followed by
-/// rows[row_bytes i, row_bytes (i + 1)). `salts` null: of the row alone. Eight at a time in vector
-/// registers where the processor has them; the same bits everywhere.
+/// rows[row_bytes i, row_bytes (i + 1)). `salts` null: of the row alone.
 void hash_rows(const Purpose& purpose, const uint8_t* salts, const uint8_t* rows, size_t row_bytes,
                size_t count, uint8_t* digests);
-
-/// Names of the instruction sets that hash_rows() could use on this processor, the one it uses
-/// first.
-std::vector<std::string_view> hash_rows_variants();
-/// hash_rows() with one of them.
-void hash_rows_with(std::string_view variant, const Purpose& purpose, const uint8_t* salts,
-                    const uint8_t* rows, size_t row_bytes, size_t count, uint8_t* digests);
 
 }  // namespace vitrine::audit
