@@ -228,8 +228,10 @@ void add_audit(CLI::App& app, Command& command) {
             ->check(CLI::Range(0, 1 << 30))
             ->capture_default_str();
       });
-  add("top", "The generated tokens that hang most on one expert, by gate weight", run_audit_top,
-      [&](CLI::App& to, AuditArguments& arguments) {
+  add("top",
+      "The generated tokens that hang most on one expert, by its term of the logit, "
+      "or where nothing was attributed by its gate weight",
+      run_audit_top, [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);
         add_model(to, arguments);
         arguments.limit = 10;

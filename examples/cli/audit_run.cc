@@ -33,6 +33,32 @@ vitrine::LayerRecord json_layer(const json& from) {
   return layer;
 }
 
+vitrine::AttributionRecord json_attribution(const json& from) {
+  using Kind = vitrine::AuditLayout::Term::Kind;
+  vitrine::AttributionRecord attribution;
+  const json& runner_up = from.at("runner_up");
+  attribution.logit = number(from.at("logit"));
+  attribution.rounding = number(from.at("rounding"));
+  attribution.runner_up = runner_up.at("token").get<int32_t>();
+  attribution.runner_up_logit = number(runner_up.at("logit"));
+  attribution.runner_up_rounding = number(runner_up.at("rounding"));
+  for (const json& term : from.at("terms")) {
+    vitrine::TermRecord record;
+    const std::string part = term.at("part").get<std::string>();
+    for (int kind = 0; kind <= static_cast<int>(Kind::kShared); ++kind) {
+      if (part == vitrine::term_kind_name(static_cast<Kind>(kind))) {
+        record.kind = static_cast<Kind>(kind);
+      }
+    }
+    record.layer = term.value("layer", -1);
+    record.expert = term.value("expert", -1);
+    record.value = number(term.at("value"));
+    record.runner_up = number(term.at("runner_up"));
+    attribution.terms.push_back(record);
+  }
+  return attribution;
+}
+
 vitrine::TokenRecord json_record(const json& from) {
   vitrine::TokenRecord record;
   record.sequence = from.at("sequence").get<uint64_t>();
@@ -50,11 +76,19 @@ vitrine::TokenRecord json_record(const json& from) {
     record.prediction.alternatives.push_back(
         {other.at("token").get<int32_t>(), number(other.at("logprob"))});
   }
+  if (prediction.contains("attribution")) {
+    record.prediction.attribution = json_attribution(prediction.at("attribution"));
+  }
   return record;
 }
 
 void read_json(Run& run) {
-  const json log = json::parse(vitrine::read_text_file(run.path, kMaxJsonBytes), nullptr, false);
+  // Logs are nine deep; a bomb of brackets ends here.
+  const auto is_shallow = [&run](int depth, json::parse_event_t, json&) {
+    if (depth > 16) refuse(run.path + ": JSON is nested too deep; expected a log of vitrine");
+    return true;
+  };
+  const json log = json::parse(vitrine::read_text_file(run.path, kMaxJsonBytes), is_shallow, false);
   const auto bad = [&](const std::string& what) {
     throw vitrine::Error(vitrine::ErrorKind::kBadFile,
                          run.path + ": " + what + "; expected a log of vitrine generate --audit");

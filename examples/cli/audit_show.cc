@@ -93,6 +93,46 @@ std::string layers_text(const TokenRecord& record, const Colours& colours) {
   return text;
 }
 
+/// A term's bar, from the middle: to the left where it lowers the logit.
+std::string term_bar(double value, double largest) {
+  constexpr int kHalf = 16;
+  const int length =
+      static_cast<int>(std::lround(kHalf * std::min(1.0, std::fabs(value) / largest)));
+  std::string bar;
+  for (int i = -kHalf; i < kHalf; ++i) {
+    const bool is_filled = value < 0 ? i >= -length && i < 0 : i >= 0 && i < length;
+    bar += is_filled ? "█" : i == 0 ? "▏" : " ";
+  }
+  return bar;
+}
+
+/// The logit as a sum, term by term (docs/attribution.md).
+std::string attribution_text(const Run& run, const vitrine::PredictionRecord& prediction,
+                             const Colours& colours) {
+  const vitrine::AttributionRecord& attribution = prediction.attribution;
+  if (attribution.terms.empty()) return "";
+  double largest = 1e-30;
+  for (const vitrine::TermRecord& term : attribution.terms) {
+    largest = std::max(largest, std::fabs(double{term.value}));
+  }
+  std::string text = fmt::format("  logit {:.4f} of {} as a sum; beside it {}'s, {:.4f}\n",
+                                 attribution.logit, run.quoted(prediction.token),
+                                 run.quoted(attribution.runner_up), attribution.runner_up_logit);
+  const auto line = [&](const std::string& name, double value, double other) {
+    text += fmt::format("    {:<22}{:>10.4f} {}{}{} {:>10.4f}\n", name, value,
+                        value < 0 ? colours.red : colours.blue, term_bar(value, largest),
+                        colours.off, other);
+  };
+  for (const vitrine::TermRecord& term : attribution.terms) {
+    std::string name(vitrine::term_kind_name(term.kind));
+    if (term.expert >= 0) name += fmt::format(" {}", term.expert);
+    if (term.layer >= 0) name = fmt::format("layer {} {}", term.layer, name);
+    line(name, term.value, term.runner_up);
+  }
+  line("rounding", attribution.rounding, attribution.runner_up_rounding);
+  return text;
+}
+
 std::string account_of(const Run& run, const TokenRecord& record, const Colours& colours) {
   std::string text =
       fmt::format("{}sequence {}, position {}: {}{}\n", colours.bold, record.sequence,
@@ -108,7 +148,23 @@ std::string account_of(const Run& run, const TokenRecord& record, const Colours&
     text += fmt::format("    {:<16} {:6.2f} %\n", run.quoted(other.token),
                         100 * probability(other.logprob));
   }
-  return text;
+  return text + attribution_text(run, prediction, colours);
+}
+
+/// The expert with the largest term, and that term's share of all terms' sizes.
+Leader leading_term(const TokenRecord& record, int32_t only_layer, int32_t only_expert) {
+  Leader leader;
+  double total = 0, largest = 0;
+  for (const vitrine::TermRecord& term : record.prediction.attribution.terms) {
+    total += std::fabs(double{term.value});
+    if (term.expert < 0 || double{term.value} <= largest) continue;
+    if (only_layer >= 0 && (term.layer != only_layer || term.expert != only_expert)) continue;
+    largest = double{term.value};
+    leader.layer = term.layer;
+    leader.expert = term.expert;
+  }
+  if (total > 0) leader.share = largest / total;
+  return leader;
 }
 
 struct Hanging {
@@ -181,9 +237,16 @@ int run_audit_top(const AuditArguments& arguments) {
   const Run run = load_run(arguments.run, arguments.model);
   const Colours colours = Colours::of_output();
   std::vector<Hanging> found;
+  bool is_attributed = false;
   for (const TokenRecord& record : run.records) {
     if (!record.has_prediction || !record.prediction.generated) continue;
     Hanging best{&record, {}};
+    if (!record.prediction.attribution.terms.empty()) {
+      is_attributed = true;
+      best.leader = leading_term(record, only_layer, only_expert);
+      if (best.leader.expert >= 0 && best.leader.share > 0) found.push_back(best);
+      continue;
+    }
     for (const LayerRecord& layer : record.layers) {
       if (only_layer >= 0 && layer.layer != only_layer) continue;
       Leader leader = leader_of(layer);
@@ -198,9 +261,11 @@ int run_audit_top(const AuditArguments& arguments) {
   if (found.size() > static_cast<size_t>(arguments.limit)) {
     found.resize(static_cast<size_t>(arguments.limit));
   }
-  std::string text = account_line(run) +
-                     "\nshare of a layer's gate weights that one expert had, position, token, its "
-                     "probability\n";
+  std::string text =
+      account_line(run) +
+      (is_attributed ? "\nshare of one expert's term among the sizes of all terms of the logit"
+                     : "\nshare of a layer's gate weights that one expert had") +
+      ", position, token, its probability\n";
   for (const Hanging& one : found) {
     text += fmt::format("{:6.2f} %  L{}:{:<5} {:>6} {}{:<16}{} p={:.4f}\n", 100 * one.leader.share,
                         one.leader.layer, one.leader.expert, one.record->position + 1,

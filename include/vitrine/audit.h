@@ -29,6 +29,9 @@ struct AlternativeRecord {
   float logprob = 0;  ///< nats
 };
 
+/// "embedding", "attention", "dense_ffn", "expert", "shared_expert".
+VITRINE_API std::string_view term_kind_name(AuditLayout::Term::Kind kind);
+
 /// What one part of the model added to a token's logit.
 struct TermRecord {
   AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;

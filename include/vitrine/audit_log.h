@@ -125,6 +125,7 @@ struct VtrHeader {
   LogDetail detail = LogDetail::kStandard;
   AuditMode mode = AuditMode::kDeferred;
   std::vector<AuditLayout::Layer> layers;  ///< only layer, top_k and num_experts are set
+  std::vector<AuditLayout::Term> terms;    ///< of the attribution; empty: there is none
   PublicKey public_key{};
   bool is_key_ephemeral = true;      ///< made for this log alone and thrown away
   std::array<uint8_t, 16> log_id{};  ///< random

@@ -295,6 +295,17 @@ size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> re
 
 }  // namespace audit
 
+std::string_view term_kind_name(AuditLayout::Term::Kind kind) {
+  switch (kind) {
+    case AuditLayout::Term::Kind::kEmbedding: return "embedding";
+    case AuditLayout::Term::Kind::kAttention: return "attention";
+    case AuditLayout::Term::Kind::kDense: return "dense_ffn";
+    case AuditLayout::Term::Kind::kExpert: return "expert";
+    case AuditLayout::Term::Kind::kShared: return "shared_expert";
+  }
+  return "?";
+}
+
 size_t audit_record_bytes(const AuditLayout& layout, size_t rows, size_t tokens) {
   check_layout(layout);
   size_t bytes = 0;

@@ -65,17 +65,6 @@ void append_layer(JsonBuffer& out, const LayerRecord& layer) {
   out.raw('}');
 }
 
-std::string_view term_name(AuditLayout::Term::Kind kind) {
-  switch (kind) {
-    case AuditLayout::Term::Kind::kEmbedding: return "embedding";
-    case AuditLayout::Term::Kind::kAttention: return "attention";
-    case AuditLayout::Term::Kind::kDense: return "dense_ffn";
-    case AuditLayout::Term::Kind::kExpert: return "expert";
-    case AuditLayout::Term::Kind::kShared: return "shared_expert";
-  }
-  return "?";
-}
-
 void append_attribution(JsonBuffer& out, const AttributionRecord& attribution, PieceCache& pieces) {
   out.raw(",\"attribution\":{\"logit\":");
   out.real(attribution.logit);
@@ -90,7 +79,7 @@ void append_attribution(JsonBuffer& out, const AttributionRecord& attribution, P
   out.raw("},\"terms\":[");
   for (size_t i = 0; i < attribution.terms.size(); ++i) {
     const TermRecord& term = attribution.terms[i];
-    string_field(out, i > 0 ? ",{\"part\":" : "{\"part\":", term_name(term.kind));
+    string_field(out, i > 0 ? ",{\"part\":" : "{\"part\":", term_kind_name(term.kind));
     if (term.layer >= 0) integer_field(out, ",\"layer\":", term.layer);
     if (term.expert >= 0) integer_field(out, ",\"expert\":", term.expert);
     out.raw(",\"value\":");

@@ -15,6 +15,7 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
   layout.mode = header.mode;
   layout.level = header.detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard;
   layout.layers = header.layers;
+  layout.terms = header.terms;
   audit::JsonBuffer out;
   audit::PieceCache pieces(std::move(token_text));
   audit::append_head(out, header.log, layout);

@@ -5,6 +5,7 @@ namespace {
 
 constexpr size_t kMaxText = 4096;
 constexpr size_t kMaxPairs = 1024;
+constexpr size_t kMaxTerms = 65536;
 constexpr uint64_t kMaxPosition = uint64_t{1} << 62;
 constexpr Purpose kSignPurpose = purpose("vtr/1 seal");
 
@@ -120,6 +121,12 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
     writer.varint(static_cast<uint64_t>(layer.top_k));
     writer.varint(static_cast<uint64_t>(layer.num_experts));
   }
+  writer.varint(header.terms.size());
+  for (const AuditLayout::Term& term : header.terms) {
+    writer.u8(static_cast<uint8_t>(term.kind));
+    writer.varint(static_cast<uint64_t>(term.layer + 1));
+    writer.varint(static_cast<uint64_t>(term.slot + 1));
+  }
   writer.varint(groups.size());
   for (const GroupSpec& group : groups) {
     writer.u8(static_cast<uint8_t>(group.id));
@@ -155,6 +162,18 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
       throw_damaged("layer " + std::to_string(layer.layer) + " has top_k " +
                     std::to_string(layer.top_k) + " of " + std::to_string(layer.num_experts) +
                     " experts");
+    }
+  }
+  header.terms.resize(in.varint(kMaxTerms, "the number of terms"));
+  for (AuditLayout::Term& term : header.terms) {
+    term.kind = static_cast<AuditLayout::Term::Kind>(in.u8(4, "a term's kind"));
+    term.layer = static_cast<int32_t>(in.varint(header.layers.size(), "a term's layer")) - 1;
+    const bool is_expert = term.kind == AuditLayout::Term::Kind::kExpert && term.layer >= 0;
+    const int32_t slots = is_expert ? header.layers[static_cast<size_t>(term.layer)].top_k : 0;
+    term.slot = static_cast<int32_t>(in.varint(static_cast<uint64_t>(slots), "a term's slot")) - 1;
+    const bool is_embedding = term.kind == AuditLayout::Term::Kind::kEmbedding;
+    if (is_embedding != (term.layer < 0) || is_expert != (term.slot >= 0)) {
+      throw_damaged("has a term whose layer or slot does not fit its kind");
     }
   }
   groups.resize(in.varint(64, "the number of column groups"));

@@ -31,6 +31,7 @@ enum class GroupId : uint8_t {
   kNorms = 20,
   kDigests = 21,
   kRouterProbs = 22,
+  kAttribution = 23,
 };
 enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };
 

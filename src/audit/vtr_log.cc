@@ -157,6 +157,7 @@ struct VtrLog::Impl {
       }
       header.layers.push_back(layer);
     }
+    if (options.detail != LogDetail::kCounters) header.terms = layout.terms;
     std::unique_lock lock(mutex);
     is_open = true;
     wake.notify_one();

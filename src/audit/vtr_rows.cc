@@ -90,7 +90,7 @@ size_t byte_count(size_t bits) { return (bits + 7) / 8; }
 }  // namespace
 
 RowCodec::RowCodec(const VtrHeader& header)
-    : is_full_(header.detail == LogDetail::kFull), layers_(header.layers) {
+    : is_full_(header.detail == LogDetail::kFull), layers_(header.layers), terms_(header.terms) {
   if (header.log.vocab_size > 0) {
     vocabulary_ = static_cast<uint32_t>(header.log.vocab_size);
     id_bits_ = bits_for(vocabulary_);
@@ -126,6 +126,8 @@ RowCodec::RowCodec(const VtrHeader& header)
   add(GroupId::kNorms, value * layers_.size());
   add(GroupId::kDigests, 8);
   if (is_full_) add(GroupId::kRouterProbs, 4 * experts);
+  // A flag, the runner-up, both logits and roundings; then both tokens' terms.
+  if (!terms_.empty()) add(GroupId::kAttribution, 1 + 4 + 4 * 4 + 2 * value * terms_.size());
 }
 
 void RowCodec::check_ids(const TokenRecord& record) const {
@@ -202,8 +204,48 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
         for (const float probability : layer.router_probs) to = put_value(to, probability, true);
       }
       break;
+    case GroupId::kAttribution: write_attribution(record, to); break;
     default: break;
   }
+}
+
+void RowCodec::write_attribution(const TokenRecord& record, uint8_t* to) const {
+  const AttributionRecord& attribution = record.prediction.attribution;
+  if (!record.has_prediction || attribution.terms.size() != terms_.size()) return;  // zeros
+  to = put<uint8_t>(to, 1);
+  to = put(to, attribution.runner_up);
+  for (const float value : {attribution.logit, attribution.rounding, attribution.runner_up_logit,
+                            attribution.runner_up_rounding}) {
+    to = put_value(to, value, true);
+  }
+  for (const TermRecord& term : attribution.terms) to = put_value(to, term.value, is_full_);
+  for (const TermRecord& term : attribution.terms) to = put_value(to, term.runner_up, is_full_);
+}
+
+void RowCodec::read_attribution(const uint8_t* from, TokenRecord& record) const {
+  AttributionRecord& attribution = record.prediction.attribution;
+  attribution = {};
+  const uint8_t flag = *from++;
+  if (flag > 1) throw_damaged("an attribution begins with " + std::to_string(flag));
+  if (flag == 0) return;
+  attribution.runner_up = take<int32_t>(from);
+  if (attribution.runner_up < -1) bad_id("a runner-up", attribution.runner_up, int64_t{1} << 31);
+  for (float* value : {&attribution.logit, &attribution.rounding, &attribution.runner_up_logit,
+                       &attribution.runner_up_rounding}) {
+    *value = take<float>(from);
+  }
+  attribution.terms.resize(terms_.size());
+  for (size_t i = 0; i < terms_.size(); ++i) {
+    TermRecord& term = attribution.terms[i];
+    term.kind = terms_[i].kind;
+    term.layer = terms_[i].layer;
+    if (terms_[i].slot >= 0) {  // the routing was read before, where it was not left out
+      const LayerRecord& layer = record.layers[static_cast<size_t>(term.layer)];
+      term.expert = layer.routes[static_cast<size_t>(terms_[i].slot)].expert;
+    }
+    term.value = take_value(from, is_full_);
+  }
+  for (TermRecord& term : attribution.terms) term.runner_up = take_value(from, is_full_);
 }
 
 void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& digest) const {
@@ -276,6 +318,7 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& 
         for (float& probability : record.layers[i].router_probs) probability = take<float>(from);
       }
       break;
+    case GroupId::kAttribution: read_attribution(from, record); break;
     default: break;
   }
 }

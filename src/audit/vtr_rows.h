@@ -34,7 +34,11 @@ class RowCodec {
   bool is_full_ = false;
   uint32_t vocabulary_ = 0;  // 0: any id
   int id_bits_ = 31;
+  void write_attribution(const TokenRecord& record, uint8_t* to) const;
+  void read_attribution(const uint8_t* from, TokenRecord& record) const;
+
   std::vector<AuditLayout::Layer> layers_;
+  std::vector<AuditLayout::Term> terms_;
   std::vector<int> expert_bits_;
   std::vector<GroupSpec> groups_;
   size_t record_bytes_ = 0;

@@ -37,6 +37,16 @@ void expect_equal(const TokenRecord& got, const TokenRecord& want) {
     EXPECT_EQ(got.prediction.alternatives[rank].logprob,
               want.prediction.alternatives[rank].logprob);
   }
+  const AttributionRecord &one = got.prediction.attribution, &other = want.prediction.attribution;
+  ASSERT_EQ(one.terms.size(), other.terms.size());
+  EXPECT_EQ(one.rounding, other.rounding);
+  EXPECT_EQ(one.runner_up, other.runner_up);
+  EXPECT_EQ(one.runner_up_rounding, other.runner_up_rounding);
+  for (size_t i = 0; i < other.terms.size(); ++i) {
+    EXPECT_EQ(one.terms[i].expert, other.terms[i].expert);
+    EXPECT_EQ(one.terms[i].value, other.terms[i].value);
+    EXPECT_EQ(one.terms[i].runner_up, other.terms[i].runner_up);
+  }
 }
 
 std::string error_of(const AuditLayout& layout, std::span<const std::byte> bytes) {
@@ -54,8 +64,9 @@ TEST(DecodePass, EveryTopKWithDenseLayersBetween) {
   for (const AuditLevel level : {AuditLevel::kStandard, AuditLevel::kFull}) {
     for (int32_t top_k = 1; top_k <= 8; ++top_k) {
       Rng rng(static_cast<uint64_t>(top_k));
-      const AuditLayout layout =
+      AuditLayout layout =
           make_layout({{0, 0}, {top_k, 8}, {0, 0}, {top_k, 13}, {9 - top_k, 9}}, level, rng);
+      if (top_k % 2 == 0) layout = with_terms(layout);
       for (const int32_t num_tokens : {1, 2, 7, 40}) {
         const BuiltPass pass = build_pass(layout, 3, num_tokens, rng);
         ASSERT_EQ(audit_record_bytes(

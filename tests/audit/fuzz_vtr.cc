@@ -52,9 +52,10 @@ void mutate(Bytes& bytes) {
 Bytes write_log(const std::string& path, LogDetail detail, bool has_text) {
   using namespace audit_test;
   Rng rng(below(1000));
-  const AuditLayout layout =
+  AuditLayout layout =
       make_layout({{2, 8}, {0, 0}, {3, 5}},
                   detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard, rng);
+  if (below(2) == 0) layout = with_terms(layout);
   VtrOptions options;
   options.detail = detail;
   options.text = has_text;

@@ -68,6 +68,22 @@ inline AuditLayout make_layout(const std::vector<LayerShape>& shapes, AuditLevel
   return layout;
 }
 
+/// The same with the terms that a model of these layers has.
+inline AuditLayout with_terms(AuditLayout layout) {
+  using Kind = AuditLayout::Term::Kind;
+  layout.terms = {{Kind::kEmbedding, -1, -1}};
+  for (const AuditLayout::Layer& layer : layout.layers) {
+    layout.terms.push_back({Kind::kAttention, layer.layer, -1});
+    for (int32_t slot = 0; slot < layer.top_k; ++slot) {
+      layout.terms.push_back({Kind::kExpert, layer.layer, slot});
+    }
+    layout.terms.push_back({layer.top_k > 0 ? Kind::kShared : Kind::kDense, layer.layer, -1});
+  }
+  layout.attribution = layout.row_words + 1;
+  layout.row_words = layout.attribution + 2 * static_cast<int32_t>(layout.terms.size());
+  return layout;
+}
+
 /// The shipped model's shape: four layers, two of eight experts.
 inline AuditLayout four_layers(AuditLevel level = AuditLevel::kStandard) {
   Rng rng(1);
@@ -163,6 +179,34 @@ inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t nu
         row_word(layout.top_ids + rank, id);
         row_word(layout.top_logits + rank, logit);
         if (id >= 0) prediction.alternatives.push_back({id, logit - log_sum_exp});
+        if (layout.terms.empty() || rank > 1) continue;
+        if (prediction.attribution.runner_up < 0 && id != prediction.token) {
+          prediction.attribution.runner_up = id;
+          prediction.attribution.runner_up_logit = logit;
+        }
+      }
+      AttributionRecord& attribution = prediction.attribution;
+      const auto num_terms = static_cast<int32_t>(layout.terms.size());
+      double sum = 0, runner_up_sum = 0;
+      for (int32_t i = 0; i < num_terms; ++i) {
+        const AuditLayout::Term& from = layout.terms[static_cast<size_t>(i)];
+        TermRecord term{from.kind, from.layer, -1, any_float(rng), any_float(rng)};
+        if (from.slot >= 0) {
+          term.expert = record.layers[static_cast<size_t>(from.layer)]
+                            .routes[static_cast<size_t>(from.slot)]
+                            .expert;
+        }
+        row_word(layout.attribution + i, term.value);
+        row_word(layout.attribution + num_terms + i, term.runner_up);
+        sum += double{term.value};
+        runner_up_sum += double{term.runner_up};
+        attribution.terms.push_back(term);
+      }
+      if (num_terms > 0) {
+        attribution.logit = chosen_logit;
+        attribution.rounding = static_cast<float>(double{chosen_logit} - sum);
+        attribution.runner_up_rounding =
+            static_cast<float>(double{attribution.runner_up_logit} - runner_up_sum);
       }
     }
     built.expected.push_back(record);

@@ -119,6 +119,20 @@ inline void expect_record(const TokenRecord& got, const TokenRecord& want, LogDe
     expect_same(got.prediction.alternatives[rank].logprob,
                 value(want.prediction.alternatives[rank].logprob));
   }
+  const AttributionRecord &one = got.prediction.attribution, &other = want.prediction.attribution;
+  ASSERT_EQ(one.terms.size(), other.terms.size());
+  EXPECT_EQ(one.runner_up, other.runner_up);
+  expect_same(one.logit, other.logit);
+  expect_same(one.rounding, other.rounding);
+  expect_same(one.runner_up_logit, other.runner_up_logit);
+  expect_same(one.runner_up_rounding, other.runner_up_rounding);
+  for (size_t i = 0; i < other.terms.size(); ++i) {
+    EXPECT_EQ(one.terms[i].kind, other.terms[i].kind);
+    EXPECT_EQ(one.terms[i].layer, other.terms[i].layer);
+    EXPECT_EQ(one.terms[i].expert, other.terms[i].expert);
+    expect_same(one.terms[i].value, value(other.terms[i].value));
+    expect_same(one.terms[i].runner_up, value(other.terms[i].runner_up));
+  }
 }
 
 }  // namespace vitrine::audit_test

@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 TEST_F(VtrTest, EveryFieldComesBack) {
   for (const LogDetail detail : {LogDetail::kStandard, LogDetail::kFull}) {
     Rng rng(3);
-    const AuditLayout layout =
+    const AuditLayout layout = with_terms(
         make_layout({{2, 8}, {0, 0}, {4, 60}, {1, 1}, {8, 64}},
-                    detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard, rng);
+                    detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard, rng));
     VtrOptions options;
     options.detail = detail;
     options.text = true;
@@ -38,6 +38,7 @@ TEST_F(VtrTest, EveryFieldComesBack) {
     EXPECT_NE(reader.header().engine_build.find("blake2b-256 "), std::string::npos);
     ASSERT_EQ(reader.header().layers.size(), 5u);
     EXPECT_EQ(reader.header().layers[2].num_experts, 60);
+    EXPECT_EQ(reader.header().terms, layout.terms);
     const auto pages = read_pages(at("run.vtr"));
     EXPECT_EQ(pages.size(), 4u) << "300 records a page";
     size_t row = 0;

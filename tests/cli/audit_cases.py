@@ -50,6 +50,42 @@ class Audit(CliTest):
         self.assertEqual((self.folder / "out.json").read_bytes(), log)
         self.assertIn(b"0 different", self.succeed("audit", "diff", "run.vtr", "log.json").stdout)
 
+    def test_attribution(self):
+        self.generate("plain.json")
+        self.generate("log.json", "--attribution", "--audit-level", "full")
+        self.generate("full.vtr", "--attribution", "--audit-level", "full")
+        self.generate("run.vtr", "--attribution", "--audit-text")
+        log = json.loads((self.folder / "log.json").read_text())
+        plain = json.loads((self.folder / "plain.json").read_text())
+        self.assertEqual(self.succeed("audit", "export", "full.vtr", "--json").stdout,
+                         (self.folder / "log.json").read_bytes())
+        self.assertIn("complete", self.verify("run.vtr"))
+        rounded = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
+        for record, other, half in zip(log["records"], plain["records"], rounded["records"]):
+            if record["prediction"] is None:
+                continue
+            self.assertNotIn("attribution", other["prediction"])
+            attribution = record["prediction"].pop("attribution")
+            self.assertEqual(record["prediction"], other["prediction"], "another result")
+            terms = attribution["terms"]
+            total = sum(term["value"] for term in terms) + attribution["rounding"]
+            self.assertAlmostEqual(total, attribution["logit"], delta=1e-4)
+            best = [one["token"] for one in record["prediction"]["top_logprobs"][:2]]
+            chosen = record["prediction"]["token"]
+            self.assertEqual(attribution["runner_up"]["token"],
+                             best[1] if best[0] == chosen else best[0])
+            experts = [term["expert"] for term in terms if term["part"] == "expert"]
+            self.assertEqual(experts, [e for layer in record["layers"] for e in layer["experts"]])
+            for term, short in zip(terms, half["prediction"]["attribution"]["terms"]):
+                self.assertAlmostEqual(term["value"], short["value"],
+                                       delta=1e-6 + abs(term["value"]) / 2048)
+        position = rounded["records"][-1]["position"]
+        for run in ("run.vtr", "log.json"):
+            shown = self.succeed("audit", "show", run, "--position", position).stdout.decode()
+            for word in ("as a sum", "layer 3 attention", "layer 0 expert", "rounding"):
+                self.assertIn(word, shown)
+            self.assertIn("term", self.succeed("audit", "top", run).stdout.decode())
+
     def test_standard_is_rounded(self):
         self.generate("run.vtr")
         self.generate("log.json")
@@ -235,6 +271,12 @@ class Audit(CliTest):
         self.assertIn(b"INCOMPLETE", result.stderr)
         show = self.succeed("audit", "show", "run.vtr").stdout.decode()
         self.assertRegex(show.splitlines()[0], "^(INCOMPLETE|OPEN): ")
+
+    def test_deep_json_is_no_log(self):
+        deep = "[" * 200000 + "]" * 200000
+        for text in (deep, '{"schema": "vitrine.audit/1", "sampler": %s}' % deep):
+            (self.folder / "deep.json").write_text(text)
+            self.fail_with(2, ["deep.json", "nested"], "audit", "show", "deep.json")
 
     def test_mistakes(self):
         self.fail_with(2, [], "audit")
