@@ -158,7 +158,18 @@ int run_audit_verify(const AuditArguments& arguments) {
 }
 
 int run_audit_export(const AuditArguments& arguments) {
-  if (!arguments.json) refuse("audit export: no format was chosen; expected --json");
+  if (arguments.json == arguments.html) {
+    refuse("audit export: expected one format, --json or --html");
+  }
+  if (arguments.html) {
+    const std::string page = run_page(load_run(arguments.run, arguments.model));
+    if (arguments.out.empty()) {
+      write_out(page);
+    } else {
+      vitrine::write_file_atomically(arguments.out, page);
+    }
+    return 0;
+  }
   std::string text;
   const auto write = [&](std::string_view piece) {
     text += piece;
@@ -256,6 +267,7 @@ void add_audit(CLI::App& app, Command& command) {
         add_run(to, arguments);
         add_model(to, arguments);
         to.add_flag("--json", arguments.json, "JSON, schema vitrine.audit/1");
+        to.add_flag("--html", arguments.html, "one page that needs no network");
         to.add_option("--out", arguments.out, "the file (default: standard output)");
       });
 }

@@ -10,7 +10,7 @@ struct AuditArguments {
   std::string run, other, model, key, out, expert;
   int limit = 40;
   int64_t position = -1;
-  bool json = false;
+  bool json = false, html = false;
 };
 
 int run_audit_keygen(const AuditArguments& arguments);
@@ -20,6 +20,9 @@ int run_audit_show(const AuditArguments& arguments);
 int run_audit_top(const AuditArguments& arguments);
 int run_audit_stats(const AuditArguments& arguments);
 int run_audit_diff(const AuditArguments& arguments);
+
+/// The run as one self-contained page of HTML.
+std::string run_page(const Run& run);
 
 /// What a run is worth as an account, in one line: seal, and states of positions.
 std::string account_line(const Run& run);

@@ -86,6 +86,40 @@ class Audit(CliTest):
                 self.assertIn(word, shown)
             self.assertIn("term", self.succeed("audit", "top", run).stdout.decode())
 
+    def page_data(self, page):
+        start = page.index('id="data">') + len('id="data">')
+        return json.loads(page[start:page.index("</script>", start)])
+
+    def test_page(self):
+        prompt = "</script><script>alert(1)</script> & \\u003c"
+        for name, more in (("run.vtr", ("--attribution",)), ("log.json", ())):
+            self.succeed("generate", MODEL, "-p", prompt, "-n", 30, "--seed", 5,
+                         "--ignore-end-of-text", "--audit", name, *more)
+            self.succeed("audit", "export", name, "--html", "--out", "run.html")
+            page = (self.folder / "run.html").read_text()
+            self.assertEqual(self.succeed("audit", "export", name, "--html").stdout.decode(), page)
+            self.assertEqual(page.count("<script"), 2, "a log brought a script")
+            for word in ("http://", "https://", "src=", "@import", "url("):
+                self.assertNotIn(word, page)
+            data = self.page_data(page)
+            tokens = data["tokens"]
+            self.assertEqual("".join(token["text"] for token in tokens if not token["made"]), prompt)
+            made = [token for token in tokens if token["made"]]
+            self.assertEqual(len(made), 30)
+            log = json.loads(self.succeed("audit", "export", name, "--json").stdout)
+            records = [one for one in log["records"]
+                       if one["prediction"] and one["prediction"]["generated"]]
+            for token, record in zip(made, records):
+                self.assertAlmostEqual(token["lp"], record["prediction"]["logprob"], delta=1e-3)
+                self.assertEqual([[layer["layer"], layer["experts"]] for layer in record["layers"]],
+                                 [[layer, [expert for expert, _ in routes]]
+                                  for layer, routes in token["routes"]])
+                self.assertEqual("terms" in token, bool(more))
+            self.assertEqual(sum(map(sum, (uses for _, uses in data["experts"]))),
+                             2 * 4 * len(log["records"]))
+        self.fail_with(2, ["one format"], "audit", "export", "run.vtr")
+        self.fail_with(2, ["one format"], "audit", "export", "run.vtr", "--html", "--json")
+
     def test_standard_is_rounded(self):
         self.generate("run.vtr")
         self.generate("log.json")
