@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <filesystem>
 
 namespace cli {
@@ -198,6 +199,29 @@ int run_audit_export(const AuditArguments& arguments) {
   return 0;
 }
 
+int run_audit_redact(const AuditArguments& arguments) {
+  vitrine::VtrRedaction redaction;
+  redaction.groups = arguments.columns;
+  if (!arguments.positions.empty()) {
+    int64_t first = -1, last = -1;
+    const char* end = arguments.positions.data() + arguments.positions.size();
+    const auto from = std::from_chars(arguments.positions.data(), end, first);
+    const bool has_dash = from.ec == std::errc() && from.ptr < end && *from.ptr == '-';
+    const auto to = has_dash ? std::from_chars(from.ptr + 1, end, last) : from;
+    if (!has_dash || to.ec != std::errc() || to.ptr != end || first < 0 || last < first) {
+      refuse(fmt::format("--positions {}: expected FIRST-LAST, as 0-11", arguments.positions));
+    }
+    redaction.rows = [first, last](uint64_t, int64_t position) {
+      return position >= first && position <= last;
+    };
+  }
+  vitrine::redact_vtr(arguments.run, arguments.out, redaction);
+  const vitrine::VtrReport report = vitrine::verify_vtr(arguments.out);
+  write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
+                        arguments.out, vitrine::seal_name(report.seal), report.redacted_groups));
+  return 0;
+}
+
 void add_audit(CLI::App& app, Command& command) {
   CLI::App* audit = app.add_subcommand("audit", "Shows, checks and exports recorded runs");
   audit->require_subcommand(1);
@@ -261,6 +285,18 @@ void add_audit(CLI::App& app, Command& command) {
         add_run(to, arguments);
         to.add_option("other", arguments.other, "the other log")->required();
         add_model(to, arguments);
+      });
+  add("redact", "Copies a sealed log without some of its columns; the seal still holds",
+      run_audit_redact, [&](CLI::App& to, AuditArguments& arguments) {
+        to.add_option("run", arguments.run, "the log: .vtr")->required();
+        to.add_option("out", arguments.out, "the log to make")->check(not_empty())->required();
+        to.add_option("--columns", arguments.columns,
+                      "what to leave out, with commas: tokens, text, prediction, routing, norms, "
+                      "digests, router_probs, attribution")
+            ->delimiter(',')
+            ->required();
+        to.add_option("--positions", arguments.positions,
+                      "only there: FIRST-LAST (default: everywhere)");
       });
   add("export", "The run in another format", run_audit_export,
       [&](CLI::App& to, AuditArguments& arguments) {

@@ -7,7 +7,8 @@ namespace cli {
 
 /// What the subcommands were given; each uses some.
 struct AuditArguments {
-  std::string run, other, model, key, out, expert;
+  std::string run, other, model, key, out, expert, positions;
+  std::vector<std::string> columns;
   int limit = 40;
   int64_t position = -1;
   bool json = false, html = false;
@@ -16,6 +17,7 @@ struct AuditArguments {
 int run_audit_keygen(const AuditArguments& arguments);
 int run_audit_verify(const AuditArguments& arguments);
 int run_audit_export(const AuditArguments& arguments);
+int run_audit_redact(const AuditArguments& arguments);
 int run_audit_show(const AuditArguments& arguments);
 int run_audit_top(const AuditArguments& arguments);
 int run_audit_stats(const AuditArguments& arguments);

@@ -269,7 +269,7 @@ VITRINE_API void export_json(VtrReader& reader, const std::function<void(std::st
 /// states stay.
 struct VtrRedaction {
   std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
-                                         ///< "digests", "router_probs"
+                                         ///< "digests", "router_probs", "attribution"
   /// Empty: every row. Else only rows for which this says true (called with sequence and position).
   std::function<bool(uint64_t, int64_t)> rows = {};
 };

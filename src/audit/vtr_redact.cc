@@ -13,7 +13,8 @@ constexpr std::pair<std::string_view, audit::GroupId> kGroupNames[] = {
     {"routing", audit::GroupId::kRouting},
     {"norms", audit::GroupId::kNorms},
     {"digests", audit::GroupId::kDigests},
-    {"router_probs", audit::GroupId::kRouterProbs}};
+    {"router_probs", audit::GroupId::kRouterProbs},
+    {"attribution", audit::GroupId::kAttribution}};
 
 std::vector<audit::GroupId> find_groups(const std::vector<std::string>& names) {
   std::vector<audit::GroupId> ids;
@@ -24,7 +25,7 @@ std::vector<audit::GroupId> find_groups(const std::vector<std::string>& names) {
       throw Error(ErrorKind::kInvalidArgument,
                   "redaction: '" + name +
                       "' is no column group; expected tokens, text, prediction, routing, norms, "
-                      "digests or router_probs");
+                      "digests, router_probs or attribution");
     }
     ids.push_back(found->second);
   }

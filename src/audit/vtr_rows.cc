@@ -211,7 +211,8 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
 
 void RowCodec::write_attribution(const TokenRecord& record, uint8_t* to) const {
   const AttributionRecord& attribution = record.prediction.attribution;
-  if (!record.has_prediction || attribution.terms.size() != terms_.size()) return;  // zeros
+  // Zeros where there is none. Not a question of has_prediction: that column may be left out.
+  if (attribution.terms.size() != terms_.size()) return;
   to = put<uint8_t>(to, 1);
   to = put(to, attribution.runner_up);
   for (const float value : {attribution.logit, attribution.rounding, attribution.runner_up_logit,

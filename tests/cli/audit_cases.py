@@ -86,6 +86,31 @@ class Audit(CliTest):
                 self.assertIn(word, shown)
             self.assertIn("term", self.succeed("audit", "top", run).stdout.decode())
 
+    def test_redact(self):
+        self.generate("run.vtr", "--seal", "key", "--attribution", "--audit-text")
+        for columns in ("tokens,text", "prediction", "attribution", "routing", "norms,digests"):
+            out = self.succeed("audit", "redact", "run.vtr", "less.vtr", "--columns", columns)
+            self.assertIn(b"complete", out.stdout)
+            self.assertIn("left out", self.verify("less.vtr", "--key", "key.pub"))
+            self.assertLess((self.folder / "less.vtr").stat().st_size,
+                            (self.folder / "run.vtr").stat().st_size)
+            self.succeed("audit", "show", "less.vtr")
+            self.succeed("audit", "export", "less.vtr", "--html", "--out", "less.html")
+        self.succeed("audit", "redact", "run.vtr", "less.vtr", "--columns", "tokens,text,prediction",
+                     "--positions", "0-9")
+        records = json.loads(self.succeed("audit", "export", "less.vtr", "--json").stdout)["records"]
+        whole = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)["records"]
+        for less, more in zip(records, whole):
+            if less["position"] < 10:
+                self.assertEqual((less["token"], less["prediction"]), (-1, None))
+                self.assertEqual(less["layers"], more["layers"])
+            else:
+                self.assertEqual(less, more)
+        self.fail_with(2, ["colour"], "audit", "redact", "run.vtr", "o.vtr", "--columns", "colour")
+        self.fail_with(2, ["9-1"], "audit", "redact", "run.vtr", "o.vtr", "--columns", "text",
+                       "--positions", "9-1")
+        self.fail_with(2, ["gone.vtr"], "audit", "redact", "gone.vtr", "o.vtr", "--columns", "text")
+
     def page_data(self, page):
         start = page.index('id="data">') + len('id="data">')
         return json.loads(page[start:page.index("</script>", start)])
