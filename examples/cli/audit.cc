@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 
@@ -158,10 +159,31 @@ int run_audit_verify(const AuditArguments& arguments) {
   return is_whole(report) ? 0 : 1;
 }
 
-int run_audit_export(const AuditArguments& arguments) {
-  if (arguments.json == arguments.html) {
-    refuse("audit export: expected one format, --json or --html");
+int export_tables(const AuditArguments& arguments) {
+  if (arguments.out.empty()) refuse("audit export --parquet: expected --out FOLDER");
+  const Run run = load_run(arguments.run, arguments.model);
+  const auto is_attributed = [](const vitrine::TokenRecord& record) {
+    return !record.prediction.attribution.terms.empty();
+  };
+  std::function<std::string(int32_t)> token_bytes;
+  if (run.tokenizer) {
+    token_bytes = [&run](int32_t id) {
+      return id < run.tokenizer->vocab_size() ? run.tokenizer->token_bytes(id) : std::string();
+    };
   }
+  vitrine::ParquetExport tables(arguments.out, run.header,
+                                std::any_of(run.records.begin(), run.records.end(), is_attributed),
+                                token_bytes);
+  for (const vitrine::TokenRecord& record : run.records) tables.add(record);
+  tables.finish();
+  return 0;
+}
+
+int run_audit_export(const AuditArguments& arguments) {
+  if (arguments.json + arguments.html + arguments.parquet != 1) {
+    refuse("audit export: expected one format, --json, --html or --parquet");
+  }
+  if (arguments.parquet) return export_tables(arguments);
   if (arguments.html) {
     const std::string page = run_page(load_run(arguments.run, arguments.model));
     if (arguments.out.empty()) {
@@ -304,7 +326,9 @@ void add_audit(CLI::App& app, Command& command) {
         add_model(to, arguments);
         to.add_flag("--json", arguments.json, "JSON, schema vitrine.audit/1");
         to.add_flag("--html", arguments.html, "one page that needs no network");
-        to.add_option("--out", arguments.out, "the file (default: standard output)");
+        to.add_flag("--parquet", arguments.parquet,
+                    "tables in the folder --out, for SQL and pandas");
+        to.add_option("--out", arguments.out, "the file (default: standard output), or the folder");
       });
 }
 

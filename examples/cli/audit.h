@@ -11,7 +11,7 @@ struct AuditArguments {
   std::vector<std::string> columns;
   int limit = 40;
   int64_t position = -1;
-  bool json = false, html = false;
+  bool json = false, html = false, parquet = false;
 };
 
 int run_audit_keygen(const AuditArguments& arguments);

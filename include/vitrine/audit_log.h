@@ -265,6 +265,27 @@ VITRINE_API VtrReport verify_vtr(const std::string& path, const std::optional<Pu
 VITRINE_API void export_json(VtrReader& reader, const std::function<void(std::string_view)>& write,
                              std::function<std::string(int32_t)> token_text = {});
 
+/// A run as Parquet tables in a folder, for DuckDB, pandas and the like: tokens.parquet (a row a
+/// record), routing.parquet (a row a record, layer and slot), and with `has_attribution`
+/// attribution.parquet (a row a term). docs/audit-log.md has the columns; the schema's version is
+/// in each footer. Needs libvitrine_parquet.so, which is loaded here.
+class VITRINE_API ParquetExport {
+ public:
+  /// `folder` appears whole in finish(), or not at all. `token_bytes`: what an id adds to the
+  /// output (may be empty: then there is no text). Throws kUnavailable where the library is not
+  /// there, kInvalidArgument where `folder` holds something, kIo.
+  ParquetExport(const std::string& folder, const LogHeader& header, bool has_attribution,
+                std::function<std::string(int32_t)> token_bytes = {});
+  ~ParquetExport();
+  /// Throws kIo, kOutOfMemory.
+  void add(const TokenRecord& record);
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 /// What redact_vtr() takes out. Only what a column group's name says; sequences, positions and
 /// states stay.
 struct VtrRedaction {

@@ -1,0 +1,138 @@
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <mutex>
+
+#include "json_buffer.h"
+#include "parquet_backend.h"
+#include "vitrine/audit_log.h"
+
+namespace vitrine {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Beside the library that holds this function, else wherever the loader looks.
+std::string library_path() {
+  Dl_info info{};
+  const bool is_known = dladdr(reinterpret_cast<const void*>(&library_path), &info) != 0;
+  const std::string path = is_known && info.dli_fname != nullptr ? info.dli_fname : "";
+  const size_t slash = path.rfind('/');
+  return (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "libvitrine_parquet.so";
+}
+
+audit::MakeParquetBackend find_backend() {
+  static std::once_flag once;
+  static audit::MakeParquetBackend make = nullptr;
+  static std::string reason;
+  std::call_once(once, [] {
+    void* library = dlopen(library_path().c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) library = dlopen("libvitrine_parquet.so", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      reason = dlerror();
+      return;
+    }
+    make =
+        reinterpret_cast<audit::MakeParquetBackend>(dlsym(library, audit::kParquetBackendSymbol));
+    if (make == nullptr) reason = "libvitrine_parquet.so is of another version";
+  });
+  if (make == nullptr) {
+    throw Error(ErrorKind::kUnavailable,
+                "Parquet needs libvitrine_parquet.so, which could not be loaded (" + reason +
+                    "); build with the PyPI package pyarrow, or export JSON");
+  }
+  return make;
+}
+
+/// Bytes that are not UTF-8 become U+FFFD, as in Python's errors="replace".
+std::string as_utf8(std::string_view bytes) {
+  std::string text;
+  while (!bytes.empty()) {
+    size_t skip = 0;
+    const size_t length = audit::utf8_length(bytes, skip);
+    text += length > 0 ? bytes.substr(0, length) : std::string_view("\xEF\xBF\xBD");
+    bytes.remove_prefix(length > 0 ? length : skip);
+  }
+  return text;
+}
+
+}  // namespace
+
+struct ParquetExport::Impl {
+  fs::path target, temporary;
+  std::unique_ptr<audit::ParquetBackend> backend;
+
+  [[noreturn]] void fail(const std::string& what, const std::error_code& error) const {
+    throw Error(ErrorKind::kIo, target.string() + ": " + what + ": " + error.message());
+  }
+
+  void make_folder(const std::string& folder) {
+    target = fs::path(folder).lexically_normal();
+    if (!target.has_filename()) target = target.parent_path();
+    std::error_code error;
+    const bool is_free = !fs::exists(fs::symlink_status(target, error)) ||
+                         (fs::is_directory(target, error) && fs::is_empty(target, error));
+    if (!is_free) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  target.string() +
+                      ": exists and isn't an empty folder; expected a new or empty "
+                      "one");
+    }
+    std::string name = (target.parent_path() / ("." + target.filename().string() + ".tmp-XXXXXX"));
+    if (::mkdtemp(name.data()) == nullptr) {
+      fail("can't be made", std::error_code(errno, std::generic_category()));
+    }
+    temporary = name;
+    fs::permissions(temporary, fs::perms(0755), error);
+  }
+
+  ~Impl() {
+    backend.reset();
+    std::error_code ignored;
+    if (!temporary.empty()) fs::remove_all(temporary, ignored);
+  }
+};
+
+ParquetExport::ParquetExport(const std::string& folder, const LogHeader& header,
+                             bool has_attribution, std::function<std::string(int32_t)> token_bytes)
+    : impl_(std::make_unique<Impl>()) {
+  const audit::MakeParquetBackend make = find_backend();
+  impl_->make_folder(folder);
+  audit::ParquetTables tables;
+  tables.folder = impl_->temporary.string();
+  tables.final_folder = impl_->target.string();
+  tables.has_attribution = has_attribution;
+  tables.metadata = {{"vitrine.schema", "vitrine.parquet/1"},
+                     {"vitrine.model", header.model_path},
+                     {"vitrine.architecture", header.architecture},
+                     {"vitrine.isa", header.isa},
+                     {"vitrine.seed", std::to_string(header.seed)}};
+  for (const auto& [file, hash] : header.hashes) {
+    tables.metadata.emplace_back("vitrine.sha256." + file, hash);
+  }
+  if (token_bytes) {
+    tables.text_of = [token_bytes = std::move(token_bytes)](int32_t id) {
+      audit::TokenText found;
+      found.bytes = token_bytes(id);
+      found.text = as_utf8(found.bytes);
+      return found;
+    };
+  }
+  impl_->backend.reset(make(tables));
+}
+
+ParquetExport::~ParquetExport() = default;
+
+void ParquetExport::add(const TokenRecord& record) { impl_->backend->add(record); }
+
+void ParquetExport::finish() {
+  impl_->backend->finish();
+  std::error_code error;
+  fs::rename(impl_->temporary, impl_->target, error);
+  if (error) impl_->fail("can't be made", error);
+  impl_->temporary.clear();
+}
+
+}  // namespace vitrine

@@ -1,0 +1,247 @@
+// Runs as Parquet tables, written by Apache Arrow. A library of its own, so that nothing else needs
+// Arrow.
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <parquet/arrow/writer.h>
+
+#include "audit/parquet_backend.h"
+
+namespace vitrine::audit {
+namespace {
+
+constexpr int64_t kRowGroup = 65536;
+
+void check(const arrow::Status& status, const std::string& path) {
+  if (status.ok()) return;
+  std::string reason = status.message();
+  reason = reason.substr(0, reason.find('\n'));
+  throw Error(status.IsOutOfMemory() ? ErrorKind::kOutOfMemory : ErrorKind::kIo,
+              path + ": cannot be written: " + reason);
+}
+
+/// One file: builders, by the order of the schema's fields, and the writer that empties them.
+class Table {
+ public:
+  Table(const ParquetTables& tables, const std::string& name, const arrow::FieldVector& fields)
+      : path_(tables.final_folder + "/" + name) {
+    std::vector<std::string> keys, values;
+    for (const auto& [key, value] : tables.metadata) {
+      keys.push_back(key);
+      values.push_back(value);
+    }
+    schema_ = arrow::schema(fields, arrow::key_value_metadata(keys, values));
+    auto builders = arrow::RecordBatchBuilder::Make(schema_, arrow::default_memory_pool());
+    check(builders.status(), path_);
+    builders_ = std::move(*builders);
+    auto file = arrow::io::FileOutputStream::Open(tables.folder + "/" + name);
+    check(file.status(), path_);
+    file_ = *file;
+    const auto properties =
+        parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
+    const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
+    auto writer = parquet::arrow::FileWriter::Open(*schema_, arrow::default_memory_pool(), file_,
+                                                   properties, arrow_properties);
+    check(writer.status(), path_);
+    writer_ = std::move(*writer);
+  }
+
+  template <typename Builder>
+  Builder& column(int index) {
+    return *builders_->GetFieldAs<Builder>(index);
+  }
+  /// Of what appended to a column.
+  void operator()(const arrow::Status& status) const { check(status, path_); }
+
+  void end_rows(int64_t count) {
+    rows_ += count;
+    if (rows_ >= kRowGroup) flush();
+  }
+  void finish() {
+    flush();
+    check(writer_->AddKeyValueMetadata(schema_->metadata()), path_);
+    check(writer_->Close(), path_);
+    check(file_->Close(), path_);
+  }
+
+ private:
+  void flush() {
+    if (rows_ == 0) return;
+    auto batch = builders_->Flush();
+    check(batch.status(), path_);
+    check(writer_->WriteRecordBatch(**batch), path_);
+    check(writer_->NewBufferedRowGroup(), path_);
+    rows_ = 0;
+  }
+
+  std::string path_;
+  std::shared_ptr<arrow::Schema> schema_;
+  std::unique_ptr<arrow::RecordBatchBuilder> builders_;
+  std::shared_ptr<arrow::io::FileOutputStream> file_;
+  std::unique_ptr<parquet::arrow::FileWriter> writer_;
+  int64_t rows_ = 0;
+};
+
+std::shared_ptr<arrow::DataType> alternative_type() {
+  return arrow::struct_(
+      {arrow::field("token_id", arrow::int32()), arrow::field("token", arrow::utf8()),
+       arrow::field("logprob", arrow::float32()), arrow::field("bytes", arrow::binary())});
+}
+
+class Backend final : public ParquetBackend {
+ public:
+  explicit Backend(const ParquetTables& tables)
+      : text_of_(tables.text_of),
+        tokens_(
+            tables, "tokens.parquet",
+            {arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
+             arrow::field("token_id", arrow::int32()), arrow::field("token", arrow::utf8()),
+             arrow::field("generated", arrow::boolean()),
+             arrow::field("next_token_id", arrow::int32()),
+             arrow::field("next_token", arrow::utf8()), arrow::field("next_bytes", arrow::binary()),
+             arrow::field("logprob", arrow::float32()), arrow::field("entropy", arrow::float32()),
+             arrow::field("top_logprobs", arrow::list(alternative_type())),
+             arrow::field("residual_norms", arrow::list(arrow::float32()))}),
+        routing_(
+            tables, "routing.parquet",
+            {arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
+             arrow::field("token_id", arrow::int32()), arrow::field("layer", arrow::int32()),
+             arrow::field("slot", arrow::int32()), arrow::field("expert", arrow::int32()),
+             arrow::field("weight", arrow::float32())}) {
+    if (!tables.has_attribution) return;
+    attribution_ = std::make_unique<Table>(
+        tables, "attribution.parquet",
+        arrow::FieldVector{
+            arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
+            arrow::field("next_token_id", arrow::int32()), arrow::field("part", arrow::utf8()),
+            arrow::field("layer", arrow::int32()), arrow::field("expert", arrow::int32()),
+            arrow::field("value", arrow::float32()), arrow::field("runner_up_id", arrow::int32()),
+            arrow::field("runner_up_value", arrow::float32())});
+  }
+
+  void add(const TokenRecord& record) override {
+    add_token(record);
+    add_routes(record);
+    if (attribution_) add_attribution(record);
+  }
+  void finish() override {
+    tokens_.finish();
+    routing_.finish();
+    if (attribution_) attribution_->finish();
+  }
+
+ private:
+  template <typename Builder, typename Value>
+  static void put(Table& table, int column, const Value& value) {
+    table(table.column<Builder>(column).Append(value));
+  }
+  static void put_nulls(Table& table, int first, int last) {
+    for (int column = first; column <= last; ++column) {
+      table(table.column<arrow::ArrayBuilder>(column).AppendNull());
+    }
+  }
+  /// An id left out (-1) is null, as is every text where nobody can spell it.
+  void put_text(Table& table, arrow::StringBuilder* text, arrow::BinaryBuilder* bytes, int32_t id) {
+    if (!text_of_ || id < 0) {
+      if (text != nullptr) table(text->AppendNull());
+      if (bytes != nullptr) table(bytes->AppendNull());
+      return;
+    }
+    const TokenText found = text_of_(id);
+    if (text != nullptr) table(text->Append(found.text));
+    if (bytes != nullptr) table(bytes->Append(found.bytes));
+  }
+  static void put_id(Table& table, int column, int32_t id) {
+    auto& builder = table.column<arrow::Int32Builder>(column);
+    table(id < 0 ? builder.AppendNull() : builder.Append(id));
+  }
+
+  void add_token(const TokenRecord& record) {
+    put<arrow::UInt64Builder>(tokens_, 0, record.sequence);
+    put<arrow::Int64Builder>(tokens_, 1, record.position);
+    put_id(tokens_, 2, record.token);
+    put_text(tokens_, &tokens_.column<arrow::StringBuilder>(3), nullptr, record.token);
+    if (record.has_prediction) {
+      const PredictionRecord& prediction = record.prediction;
+      put<arrow::BooleanBuilder>(tokens_, 4, prediction.generated);
+      put_id(tokens_, 5, prediction.token);
+      put_text(tokens_, &tokens_.column<arrow::StringBuilder>(6),
+               &tokens_.column<arrow::BinaryBuilder>(7), prediction.token);
+      put<arrow::FloatBuilder>(tokens_, 8, prediction.logprob);
+      put<arrow::FloatBuilder>(tokens_, 9, prediction.entropy);
+      add_alternatives(prediction);
+    } else {
+      put_nulls(tokens_, 4, 10);
+    }
+    auto& norms = tokens_.column<arrow::ListBuilder>(11);
+    tokens_(norms.Append());
+    for (const LayerRecord& layer : record.layers) {
+      tokens_(
+          static_cast<arrow::FloatBuilder*>(norms.value_builder())->Append(layer.residual_norm));
+    }
+    tokens_.end_rows(1);
+  }
+
+  void add_alternatives(const PredictionRecord& prediction) {
+    auto& list = tokens_.column<arrow::ListBuilder>(10);
+    tokens_(list.Append());
+    auto* row = static_cast<arrow::StructBuilder*>(list.value_builder());
+    for (const AlternativeRecord& other : prediction.alternatives) {
+      tokens_(row->Append());
+      tokens_(static_cast<arrow::Int32Builder*>(row->field_builder(0))->Append(other.token));
+      put_text(tokens_, static_cast<arrow::StringBuilder*>(row->field_builder(1)),
+               static_cast<arrow::BinaryBuilder*>(row->field_builder(3)), other.token);
+      tokens_(static_cast<arrow::FloatBuilder*>(row->field_builder(2))->Append(other.logprob));
+    }
+  }
+
+  void add_routes(const TokenRecord& record) {
+    int64_t rows = 0;
+    for (const LayerRecord& layer : record.layers) {
+      for (size_t slot = 0; slot < layer.routes.size(); ++slot, ++rows) {
+        put<arrow::UInt64Builder>(routing_, 0, record.sequence);
+        put<arrow::Int64Builder>(routing_, 1, record.position);
+        put_id(routing_, 2, record.token);
+        put<arrow::Int32Builder>(routing_, 3, layer.layer);
+        put<arrow::Int32Builder>(routing_, 4, static_cast<int32_t>(slot));
+        put_id(routing_, 5, layer.routes[slot].expert);
+        put<arrow::FloatBuilder>(routing_, 6, layer.routes[slot].weight);
+      }
+    }
+    routing_.end_rows(rows);
+  }
+
+  void add_attribution(const TokenRecord& record) {
+    const AttributionRecord& attribution = record.prediction.attribution;
+    if (!record.has_prediction || attribution.terms.empty()) return;
+    Table& table = *attribution_;
+    const auto row = [&](std::string_view part, int32_t layer, int32_t expert, float value,
+                         float other) {
+      put<arrow::UInt64Builder>(table, 0, record.sequence);
+      put<arrow::Int64Builder>(table, 1, record.position);
+      put_id(table, 2, record.prediction.token);
+      put<arrow::StringBuilder>(table, 3, part);
+      put_id(table, 4, layer);
+      put_id(table, 5, expert);
+      put<arrow::FloatBuilder>(table, 6, value);
+      put_id(table, 7, attribution.runner_up);
+      put<arrow::FloatBuilder>(table, 8, other);
+    };
+    for (const TermRecord& term : attribution.terms) {
+      row(term_kind_name(term.kind), term.layer, term.expert, term.value, term.runner_up);
+    }
+    row("rounding", -1, -1, attribution.rounding, attribution.runner_up_rounding);
+    table.end_rows(static_cast<int64_t>(attribution.terms.size()) + 1);
+  }
+
+  std::function<TokenText(int32_t)> text_of_;
+  Table tokens_, routing_;
+  std::unique_ptr<Table> attribution_;
+};
+
+}  // namespace
+}  // namespace vitrine::audit
+
+extern "C" __attribute__((visibility("default"))) vitrine::audit::ParquetBackend*
+vitrine_parquet_backend_1(const vitrine::audit::ParquetTables& tables) {
+  return new vitrine::audit::Backend(tables);
+}
