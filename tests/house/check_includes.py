@@ -64,6 +64,8 @@ def resolve(root, source, name):
         candidate = (base / name).resolve()
         if candidate.is_file() and candidate.is_relative_to(root):
             return candidate.relative_to(root)
+        if candidate.with_name(candidate.name + ".in").is_file():  # CMake makes it
+            return candidate.relative_to(root)
     return pathlib.Path("include") / name if name == "vitrine/version.h" else None
 
 
