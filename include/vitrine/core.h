@@ -137,6 +137,17 @@ class VITRINE_API SamplerStage {
   virtual bool is_device_greedy() const { return false; }
 };
 
+/// One slot of a token's routing in one layer, given in place of what the router chooses.
+struct ForcedRoute {
+  /// The weight that the router gives this expert among those that are forced with it, normalised
+  /// as the architecture does it.
+  static constexpr float kRouterWeight = -1;
+  int32_t token = 0;  ///< index among the tokens that its sequence brings to the step
+  int32_t layer = 0;
+  int32_t expert = 0;
+  float weight = kRouterWeight;  ///< else a gate weight to use as it is; 0 takes the expert out
+};
+
 enum class AuditMode : uint8_t { kNone, kNaive, kDeferred };
 enum class AuditLevel : uint8_t { kStandard, kFull };
 

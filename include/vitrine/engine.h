@@ -52,6 +52,10 @@ struct StepInput {
   SamplerPipeline* sampler = nullptr;  ///< for the last row; null: greedy
   uint64_t seed = 0;
   uint32_t branch = 0;
+  /// Routes that run instead of the router's, by token, then layer. A token and layer that is named
+  /// needs all its top-k slots, in slot order; others route freely. A weight given for one slot
+  /// leaves the others as they are. What is recorded is what ran.
+  std::span<const ForcedRoute> routes = {};
 };
 
 /// One row of logits. Spans are valid until the next step.
@@ -115,8 +119,9 @@ class VITRINE_API Engine {
   std::pair<int64_t, int64_t> kv_blocks() const;
 
   /// Runs one pass over all inputs. Allocates nothing, reads back once. Throws kInvalidArgument for
-  /// an id out of range, an unknown sequence, too many tokens, or a context that is full; then
-  /// nothing has changed. The span is valid until the next step.
+  /// an id out of range, an unknown sequence, too many tokens, a context that is full, or forced
+  /// routes that do not fit the model; then nothing has changed. The span is valid until the next
+  /// step.
   std::span<const StepOutput> step(std::span<const StepInput> inputs);
 
   /// Where records go (not owned; null: nowhere). Takes effect with the next step; calls open().

@@ -167,6 +167,11 @@ struct CpuKernels {
   void (*router_top_k)(const float* logits, int32_t n, int32_t k, bool normalize,
                        bool softmax_after_topk, float* probs, int32_t* ids, float* weights);
 
+  /// The weights that router_top_k gives the experts `ids` [k], in this order: for its own ids, the
+  /// same bits. logits, probs: [n], as router_top_k was given and made them.
+  void (*route_weights)(const float* logits, const float* probs, const int32_t* ids, int32_t k,
+                        bool normalize, bool softmax_after_topk, float* weights);
+
   /// residual[i] += multiplier * (((w[0]*slot0[i] + w[1]*slot1[i]) + …) + shared_weight*shared[i]).
   /// slots: [k, slot_stride] in slot order; shared may be null.
   void (*combine)(const float* slots, int64_t slot_stride, const float* weights, int32_t k,

@@ -9,6 +9,7 @@
 
 #include "engine/audit_layout.h"
 #include "engine/executor.h"
+#include "engine/forced_routes.h"
 #include "kv/block_pool.h"
 #include "model/architecture.h"
 #include "ops/attribution.h"
@@ -198,6 +199,7 @@ void Engine::Impl::check_input(const StepInput& input) const {
                                                  " is out of range; expected at most " +
                                                  std::to_string(config.vocab_size - 1));
   }
+  engine::check_forced_routes(layout, input);
 }
 
 void Engine::Impl::check(std::span<const StepInput> inputs) const {
@@ -247,10 +249,13 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   batch.read_logits = options.keep_logits;
   batch.chooser = nullptr;
   bool needs_host_choice = false;
+  const bool forces_routes = std::ranges::any_of(
+      inputs, [](const StepInput& input) { return !input.routes.empty(); });
   for (size_t i = 0; i < inputs.size(); ++i) {
     const StepInput& input = inputs[i];
     const auto count = static_cast<int32_t>(input.tokens.size());
     pool.prepare(input.sequence, count);
+    if (forces_routes) engine::append_by_token(input, batch.forced_routes);
     const kv::SequenceBlocks& blocks = pool.get(input.sequence);
     batch.spans.push_back(
         {static_cast<int32_t>(batch.token_ids.size()), count, blocks.length, blocks.blocks.data()});

@@ -11,6 +11,7 @@ void StepBatch::clear() {
   row_tokens.clear();
   row_targets.clear();
   spans.clear();
+  forced_routes.clear();
 }
 
 void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
@@ -20,6 +21,7 @@ void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
   row_tokens.reserve(rows);
   row_targets.reserve(rows);
   spans.reserve(sequences);
+  forced_routes.reserve(tokens);
 }
 
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/graph.h"
@@ -36,6 +37,8 @@ struct StepBatch {
   std::vector<int32_t> row_tokens;           // [rows]
   std::vector<int32_t> row_targets;          // [rows]
   std::vector<BatchSpan> spans;
+  // [tokens]: their forced routes, by layer; empty where no token has any
+  std::vector<std::span<const ForcedRoute>> forced_routes;
   AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
   RowChooser* chooser = nullptr;            // fused path only
   bool read_logits = false;                 // the one readback carries the logits rows too

@@ -42,6 +42,7 @@ class FusedExecutor final : public Executor {
     step.row_targets = batch.row_targets.data();
     step.one_token_each = batch.spans.size() == batch.token_ids.size();
     step.audit = audit;
+    step.forced_routes = batch.forced_routes.empty() ? nullptr : batch.forced_routes.data();
     step.chosen_ids = reinterpret_cast<int32_t*>(audit_arena_);
     step.row_records = audit_arena_ + rows * sizeof(int32_t);
     step.token_records =

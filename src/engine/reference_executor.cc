@@ -9,6 +9,7 @@
 
 #include "engine/device_backend.h"
 #include "engine/executor.h"
+#include "engine/forced_routes.h"
 #include "model/reference_weights.h"
 #include "ops/attribution.h"
 #include "ops/naive_audit.h"
@@ -83,6 +84,9 @@ class ReferenceExecutor final : public Executor {
     ops::ReferenceAudit audit_values;
     ops::NaiveReferenceAudit naive_audit(readback_);
     fill(step, batch);
+    if (!batch.forced_routes.empty()) {
+      force_routes(layout_, batch.forced_routes, device_, step.forced_ids, step.forced_weights);
+    }
     step.statistics = audit;
     step.full_audit = audit && layout_.level == AuditLevel::kFull;
     if (audit && !naive) step.audit = &audit_values;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct StepState {
   std::byte* token_records = nullptr;            // [tokens] of layout token_words
   std::byte* row_records = nullptr;              // [rows] of layout row_words
   int32_t* chosen_ids = nullptr;                 // [rows]
+  // [tokens]: each token's forced routes, by layer; null where no token of the step has any
+  const std::span<const ForcedRoute>* forced_routes = nullptr;
 };
 
 /// int8 rows of a value for one group size, made by the value's producer.

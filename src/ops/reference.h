@@ -80,6 +80,9 @@ class ReferenceStep {
   ReferenceAudit* audit = nullptr;
   bool full_audit = false;
   ReferenceAttribution* attribution = nullptr;
+  // By layer, [tokens, top_k] where it has a router; empty where the step forces nothing. -1: the
+  // router's own id or weight stands.
+  std::vector<at::Tensor> forced_ids, forced_weights;
   ReferenceHook* hook = nullptr;
 
   std::vector<at::Tensor> values;                      // by ValueId

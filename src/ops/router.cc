@@ -8,12 +8,19 @@
 namespace vitrine::ops {
 namespace {
 
+// Of a token's forced routes, which are ordered by layer.
+std::span<const ForcedRoute> routes_of_layer(std::span<const ForcedRoute> routes, int32_t layer) {
+  const auto [begin, end] = std::ranges::equal_range(routes, layer, {}, &ForcedRoute::layer);
+  return {begin, end};
+}
+
 class PlannedRouter final : public PlannedOp {
  public:
   PlannedRouter(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
         in_(context.value(node.inputs[0])),
         weight_(context.weights.matrix(node.weight("weight"), node.integer("experts"), in_.width)),
+        layer_(node.layer),
         normalize_(node.flag("normalize")),
         softmax_after_(node.flag("softmax_after_top_k")) {
     context.routes[static_cast<size_t>(node.layer)] = std::make_unique<RouteBuffer>();
@@ -56,6 +63,7 @@ class PlannedRouter final : public PlannedOp {
       float* probs = routes.probs + token * routes.num_experts;
       kernel_.router_top_k(logits_->row(token), routes.num_experts, routes.top_k, normalize_,
                            softmax_after_, probs, ids, weights);
+      if (step.forced_routes != nullptr) force(step, token, probs, ids, weights);
       if (step.audit && slots_.expert_ids >= 0) record(step, token, ids, weights, probs);
     }
   }
@@ -83,6 +91,22 @@ class PlannedRouter final : public PlannedOp {
                    rows, nullptr, nullptr, logits_->row(first), logits_->width);
   }
 
+  void force(const StepState& step, int64_t token, const float* probs, int32_t* ids,
+             float* weights) const {
+    const std::span<const ForcedRoute> routes = routes_of_layer(step.forced_routes[token], layer_);
+    if (routes.empty()) return;
+    const int32_t top_k = routes_->top_k;
+    for (int32_t slot = 0; slot < top_k; ++slot) {
+      ids[slot] = routes[static_cast<size_t>(slot)].expert;
+    }
+    kernel_.route_weights(logits_->row(token), probs, ids, top_k, normalize_, softmax_after_,
+                          weights);
+    for (int32_t slot = 0; slot < top_k; ++slot) {
+      const float weight = routes[static_cast<size_t>(slot)].weight;
+      if (weight != ForcedRoute::kRouterWeight) weights[slot] = weight;
+    }
+  }
+
   void record(const StepState& step, int64_t token, const int32_t* ids, const float* weights,
               const float* probs) const {
     std::byte* base = step.token_records + static_cast<size_t>(token) * token_bytes_;
@@ -98,6 +122,7 @@ class PlannedRouter final : public PlannedOp {
   const kernels::CpuKernels& kernel_;
   RowBuffer& in_;
   const kernels::Weight& weight_;
+  int32_t layer_;
   bool normalize_, softmax_after_;
   RouteBuffer* routes_ = nullptr;
   RowBuffer* logits_ = nullptr;
@@ -110,20 +135,35 @@ std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedRouter>(context, node);
 }
 
+// The ids that are forced, where they are (not -1), and the router's values for all of them.
+std::tuple<at::Tensor, at::Tensor> forced_among(const at::Tensor& values, const at::Tensor& ids,
+                                                const at::Tensor& forced_ids) {
+  at::Tensor all = at::where(forced_ids.ge(0), forced_ids, ids);
+  at::Tensor chosen = at::gather(values, -1, all);
+  return {std::move(chosen), std::move(all)};
+}
+
 void reference(ReferenceStep& step, const OpNode& node) {
   at::Tensor logits =
       step.linear(step.input(node, 0), node.weight("weight"), node.integer("experts"));
   at::Tensor probs = at::softmax(logits, -1);
   const int64_t k = node.integer("top_k");
+  const auto layer = static_cast<size_t>(node.layer);
+  const bool is_forced = !step.forced_ids.empty();
   at::Tensor weights, ids;
   if (node.flag("softmax_after_top_k")) {
     std::tie(weights, ids) = at::topk(logits, k, -1);
+    if (is_forced) std::tie(weights, ids) = forced_among(logits, ids, step.forced_ids[layer]);
     weights = at::softmax(weights, -1);
   } else {
     std::tie(weights, ids) = at::topk(probs, k, -1);
+    if (is_forced) std::tie(weights, ids) = forced_among(probs, ids, step.forced_ids[layer]);
     if (node.flag("normalize")) weights = weights.div(weights.sum(-1, true));
   }
-  const auto layer = static_cast<size_t>(node.layer);
+  if (is_forced) {
+    const at::Tensor& given = step.forced_weights[layer];
+    weights = at::where(given.ge(0), given, weights);
+  }
   step.routes_ids[layer] = ids;
   step.routes_weights[layer] = weights;
   if (step.audit != nullptr) {

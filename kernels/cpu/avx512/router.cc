@@ -24,6 +24,29 @@ void select_top(const float* values, int32_t n, int32_t k, int32_t* ids, float* 
 
 }  // namespace
 
+void route_weights(const float* logits, const float* probs, const int32_t* ids, int32_t k,
+                   bool normalize, bool softmax_after_topk, float* weights) {
+  for (int32_t s = 0; s < k; ++s) weights[s] = probs[ids[s]];
+  if (softmax_after_topk) {
+    float chosen_max = logits[ids[0]];
+    for (int32_t s = 0; s < k; ++s) {
+      weights[s] = logits[ids[s]];
+      chosen_max = weights[s] > chosen_max ? weights[s] : chosen_max;
+    }
+    for (int32_t s = 0; s < k; s += 16) {
+      const __mmask16 mask = first_lanes(k - s);
+      const __m512 v = _mm512_maskz_loadu_ps(mask, weights + s);
+      const __m512 e = exp_lanes(_mm512_sub_ps(v, _mm512_set1_ps(chosen_max)));
+      _mm512_mask_storeu_ps(weights + s, mask, e);
+    }
+  } else if (!normalize) {
+    return;
+  }
+  float total = weights[0];
+  for (int32_t s = 1; s < k; ++s) total = total + weights[s];
+  for (int32_t s = 0; s < k; ++s) weights[s] = weights[s] / total;
+}
+
 void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
                   bool softmax_after_topk, float* probs, int32_t* ids, float* weights) {
   __m512 lanes_max = minus_infinity();
@@ -46,24 +69,7 @@ void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
     _mm512_mask_storeu_ps(probs + i, mask, _mm512_div_ps(e, sum));
   }
   select_top(probs, n, k, ids, weights);
-  if (softmax_after_topk) {
-    float chosen_max = logits[ids[0]];
-    for (int32_t s = 0; s < k; ++s) {
-      weights[s] = logits[ids[s]];
-      chosen_max = weights[s] > chosen_max ? weights[s] : chosen_max;
-    }
-    for (int32_t s = 0; s < k; s += 16) {
-      const __mmask16 mask = first_lanes(k - s);
-      const __m512 v = _mm512_maskz_loadu_ps(mask, weights + s);
-      const __m512 e = exp_lanes(_mm512_sub_ps(v, _mm512_set1_ps(chosen_max)));
-      _mm512_mask_storeu_ps(weights + s, mask, e);
-    }
-  } else if (!normalize) {
-    return;
-  }
-  float total = weights[0];
-  for (int32_t s = 1; s < k; ++s) total = total + weights[s];
-  for (int32_t s = 0; s < k; ++s) weights[s] = weights[s] / total;
+  route_weights(logits, probs, ids, k, normalize, softmax_after_topk, weights);
 }
 
 }  // namespace vitrine::kernels::avx512

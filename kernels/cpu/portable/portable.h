@@ -23,6 +23,8 @@ void attention(const KvView& kv, const int32_t* block_table, int32_t position, i
                float* out, int64_t out_stride);
 void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
                   bool softmax_after_topk, float* probs, int32_t* ids, float* weights);
+void route_weights(const float* logits, const float* probs, const int32_t* ids, int32_t k,
+                   bool normalize, bool softmax_after_topk, float* weights);
 void combine(const float* slots, int64_t slot_stride, const float* weights, int32_t k,
              const float* shared, float shared_weight, float multiplier, int64_t n,
              float* residual);

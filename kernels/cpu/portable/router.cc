@@ -5,6 +5,23 @@
 
 namespace vitrine::kernels::portable {
 
+void route_weights(const float* logits, const float* probs, const int32_t* ids, int32_t k,
+                   bool normalize, bool softmax_after_topk, float* weights) {
+  for (int32_t s = 0; s < k; ++s) weights[s] = probs[ids[s]];
+  if (softmax_after_topk) {
+    float chosen_max = logits[ids[0]];
+    for (int32_t s = 1; s < k; ++s) {
+      chosen_max = logits[ids[s]] > chosen_max ? logits[ids[s]] : chosen_max;
+    }
+    for (int32_t s = 0; s < k; ++s) weights[s] = exp_float(logits[ids[s]] - chosen_max);
+  } else if (!normalize) {
+    return;
+  }
+  float total = weights[0];
+  for (int32_t s = 1; s < k; ++s) total = total + weights[s];
+  for (int32_t s = 0; s < k; ++s) weights[s] = weights[s] / total;
+}
+
 void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
                   bool softmax_after_topk, float* probs, int32_t* ids, float* weights) {
   MaxLanes lanes_max;
@@ -21,18 +38,7 @@ void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
     probs[i] = probs[i] / sum;
     count = insert_top(probs[i], i, k, count, weights, ids);
   }
-  if (softmax_after_topk) {
-    float chosen_max = logits[ids[0]];
-    for (int32_t s = 1; s < k; ++s) {
-      chosen_max = logits[ids[s]] > chosen_max ? logits[ids[s]] : chosen_max;
-    }
-    for (int32_t s = 0; s < k; ++s) weights[s] = exp_float(logits[ids[s]] - chosen_max);
-  } else if (!normalize) {
-    return;
-  }
-  float total = weights[0];
-  for (int32_t s = 1; s < k; ++s) total = total + weights[s];
-  for (int32_t s = 0; s < k; ++s) weights[s] = weights[s] / total;
+  route_weights(logits, probs, ids, k, normalize, softmax_after_topk, weights);
 }
 
 }  // namespace vitrine::kernels::portable
