@@ -320,6 +320,19 @@ void add_audit(CLI::App& app, Command& command) {
         to.add_option("--positions", arguments.positions,
                       "only there: FIRST-LAST (default: everywhere)");
       });
+  add("replay",
+      "Reruns the log with its model and compares bit for bit; exit code 1 where it differs",
+      run_audit_replay, [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        to.add_option("--model", arguments.model,
+                      "folder of the model (default: the one the log names)");
+        to.add_flag("--force-routes", arguments.force_routes,
+                    "run the recorded experts in place of the router's choice; with --model also "
+                    "on another model, to tell routing drift from weight drift");
+        arguments.device.device.clear();  // empty: as the log says
+        arguments.device.add_to(to);
+        to.add_flag("--json", arguments.json, "one JSON object instead of text");
+      });
   add("export", "The run in another format", run_audit_export,
       [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);

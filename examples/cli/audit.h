@@ -11,7 +11,8 @@ struct AuditArguments {
   std::vector<std::string> columns;
   int limit = 40;
   int64_t position = -1;
-  bool json = false, html = false, parquet = false;
+  bool json = false, html = false, parquet = false, force_routes = false;
+  DeviceOptions device;
 };
 
 int run_audit_keygen(const AuditArguments& arguments);
@@ -22,6 +23,23 @@ int run_audit_show(const AuditArguments& arguments);
 int run_audit_top(const AuditArguments& arguments);
 int run_audit_stats(const AuditArguments& arguments);
 int run_audit_diff(const AuditArguments& arguments);
+int run_audit_replay(const AuditArguments& arguments);
+
+/// Where two records differ.
+struct Difference {
+  int32_t layer = -1;  ///< -1: outside the layers
+  std::string value;   ///< "residual norm", "weight of expert 3", …
+  std::string left, right;
+  /// "layer 2, residual norm: 1.5 and 1.25"
+  std::string text() const;
+};
+
+/// The first value, in the order of the pass, in which two records differ by more than `tolerance`
+/// (relative). `run` turns ids into text. `is_redacted`: what was left out on the left (NaN, -1) is
+/// equal to anything.
+std::optional<Difference> find_difference(const Run& run, const vitrine::TokenRecord& left,
+                                          const vitrine::TokenRecord& right, double tolerance,
+                                          bool is_redacted = false);
 
 /// The run as one self-contained page of HTML.
 std::string run_page(const Run& run);

@@ -61,53 +61,6 @@ std::vector<std::vector<size_t>> by_sequence(const Run& run) {
   return sequences;
 }
 
-bool differs(float a, float b, double tolerance) {
-  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) != std::isnan(b);
-  if (a == b) return false;
-  return std::fabs(static_cast<double>(a) - static_cast<double>(b)) >
-         tolerance *
-             std::max({1e-3, std::fabs(static_cast<double>(a)), std::fabs(static_cast<double>(b))});
-}
-
-/// The first thing in which two records differ, or an empty text.
-std::string difference(const Run& a, const TokenRecord& x, const TokenRecord& y, double tolerance) {
-  if (x.position != y.position) return fmt::format("position {} and {}", x.position, y.position);
-  if (x.token != y.token) {
-    return fmt::format("token {} and {}", a.quoted(x.token), a.quoted(y.token));
-  }
-  for (size_t i = 0; i < std::min(x.layers.size(), y.layers.size()); ++i) {
-    const vitrine::LayerRecord &l = x.layers[i], &m = y.layers[i];
-    if (differs(l.residual_norm, m.residual_norm, tolerance)) {
-      return fmt::format("layer {}, residual norm: {} and {}", l.layer, l.residual_norm,
-                         m.residual_norm);
-    }
-    for (size_t slot = 0; slot < std::min(l.routes.size(), m.routes.size()); ++slot) {
-      if (l.routes[slot].expert != m.routes[slot].expert) {
-        return fmt::format("layer {}, slot {}: expert {} and {}", l.layer, slot,
-                           l.routes[slot].expert, m.routes[slot].expert);
-      }
-      if (differs(l.routes[slot].weight, m.routes[slot].weight, tolerance)) {
-        return fmt::format("layer {}, weight of expert {}: {} and {}", l.layer,
-                           l.routes[slot].expert, l.routes[slot].weight, m.routes[slot].weight);
-      }
-    }
-  }
-  if (x.layers.size() != y.layers.size()) return "the number of layers";
-  if (x.has_prediction != y.has_prediction) return "only one of them has a prediction";
-  if (!x.has_prediction) return "";
-  if (x.prediction.token != y.prediction.token) {
-    return fmt::format("predicted token {} and {}", a.quoted(x.prediction.token),
-                       a.quoted(y.prediction.token));
-  }
-  if (differs(x.prediction.logprob, y.prediction.logprob, tolerance)) {
-    return fmt::format("log-probability: {} and {}", x.prediction.logprob, y.prediction.logprob);
-  }
-  if (differs(x.prediction.entropy, y.prediction.entropy, tolerance)) {
-    return fmt::format("entropy: {} and {}", x.prediction.entropy, y.prediction.entropy);
-  }
-  return "";
-}
-
 }  // namespace
 
 int run_audit_stats(const AuditArguments& arguments) {
@@ -187,7 +140,8 @@ int run_audit_diff(const AuditArguments& arguments) {
     const std::vector<size_t>&x = sequences_a[sequence], &y = sequences_b[sequence];
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
       const TokenRecord &left = a.records[x[i]], &right = b.records[y[i]];
-      std::string what = difference(a, left, right, tolerance);
+      const auto difference = find_difference(a, left, right, tolerance);
+      std::string what = difference ? difference->text() : "";
       if (what.empty() && has_digests && a.digests[x[i]] != b.digests[y[i]]) {
         what = "unrounded values (their digests)";
       }

@@ -151,6 +151,11 @@ void read_vtr(Run& run) {
   vitrine::VtrPage page;
   try {
     while (reader.next(page)) {
+      for (const vitrine::VtrEvent& event : page.events) {
+        run.events.emplace_back(run.records.size() + event.row, event);
+      }
+      run.is_redacted.insert(run.is_redacted.end(), page.is_redacted.begin(),
+                             page.is_redacted.end());
       run.records.insert(run.records.end(), page.records.begin(), page.records.end());
       run.digests.insert(run.digests.end(), page.digests.begin(), page.digests.end());
       run.text.insert(run.text.end(), page.text.begin(), page.text.end());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common.h"
@@ -21,6 +22,9 @@ struct Run {
   std::vector<std::string> text;              // [records]: pieces, or empty
   std::vector<std::vector<uint64_t>> uses;    // [layer][expert]: how often it was routed to
   std::vector<uint32_t> layer_numbers;        // [layer]
+  std::vector<bool> is_redacted;              // [records] of a .vtr: something was left out
+  /// Of a .vtr, in order; `first`: how many records stand before the event.
+  std::vector<std::pair<size_t, vitrine::VtrEvent>> events;
   /// Of a .vtr: verify_vtr()'s answer (without a key).
   std::optional<vitrine::VtrReport> report;
   std::shared_ptr<vitrine::Tokenizer> tokenizer;    // may be null

@@ -17,6 +17,8 @@ using vitrine::ErrorKind;
 
 namespace {
 constexpr size_t kMaxInputBytes = size_t{64} << 20;
+// Hashing the weights takes about a second a gigabyte; the manifest's hashes stand for larger ones.
+constexpr uint64_t kMostHashedBytes = uint64_t{1} << 30;
 volatile std::sig_atomic_t caught_signal = 0;
 }  // namespace
 
@@ -72,6 +74,26 @@ vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint,
                     checkpoint.tokenizer_path(), tokenizer.vocab_size(), config.vocab_size));
   }
   return tokenizer;
+}
+
+std::vector<std::pair<std::string, std::string>> file_hashes(
+    const vitrine::Checkpoint& checkpoint) {
+  std::vector<std::pair<std::string, std::string>> hashes;
+  const std::filesystem::path folder = checkpoint.path();
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "vitrine_manifest.json"}) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(folder / name, error)) continue;
+    hashes.emplace_back(name, vitrine::sha256_of_file((folder / name).string()));
+  }
+  uint64_t total = 0;
+  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) total += tensor.num_bytes;
+  if (total > kMostHashedBytes) return hashes;
+  for (const std::string& path : checkpoint.weight_files()) {
+    hashes.emplace_back(std::filesystem::path(path).filename().string(),
+                        vitrine::sha256_of_file(path));
+  }
+  return hashes;
 }
 
 std::string read_text_argument(const std::string& argument) {

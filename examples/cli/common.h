@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "vitrine/checkpoint.h"
@@ -46,6 +47,9 @@ vitrine::Checkpoint open_model(const std::string& path);
 /// Its tokenizer. Throws kBadFile where there is none or where it has more tokens than the model.
 vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint,
                                   const vitrine::ModelConfig& config);
+
+/// The names and SHA-256 of the files that make up a model, as logs name them.
+std::vector<std::pair<std::string, std::string>> file_hashes(const vitrine::Checkpoint& checkpoint);
 
 /// The argument itself, or all of standard input for "-".
 std::string read_text_argument(const std::string& argument);

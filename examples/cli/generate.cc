@@ -21,8 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kRingBytes = size_t{4} << 20;
 constexpr int kMostStepTokens = 512;
 constexpr int kLogitRows = 32;  // of a pass that scores the prompt
-// Hashing the weights takes about a second a gigabyte; the manifest's hashes stand for larger ones.
-constexpr uint64_t kMostHashedBytes = uint64_t{1} << 30;
 
 struct Arguments {
   std::string model, prompt;
@@ -87,26 +85,6 @@ void check_audit_path(const Arguments& arguments) {
                     "deferred",
                     arguments.audit_path));
   }
-}
-
-std::vector<std::pair<std::string, std::string>> file_hashes(
-    const vitrine::Checkpoint& checkpoint) {
-  std::vector<std::pair<std::string, std::string>> hashes;
-  const std::filesystem::path folder = checkpoint.path();
-  for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "vitrine_manifest.json"}) {
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(folder / name, error)) continue;
-    hashes.emplace_back(name, vitrine::sha256_of_file((folder / name).string()));
-  }
-  uint64_t total = 0;
-  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) total += tensor.num_bytes;
-  if (total > kMostHashedBytes) return hashes;
-  for (const std::string& path : checkpoint.weight_files()) {
-    hashes.emplace_back(std::filesystem::path(path).filename().string(),
-                        vitrine::sha256_of_file(path));
-  }
-  return hashes;
 }
 
 vitrine::LogHeader log_header(const Arguments& arguments, const vitrine::ModelSummary& model,

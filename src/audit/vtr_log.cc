@@ -50,28 +50,6 @@ void check_options(const VtrOptions& options, bool has_token_text) {
   if (options.text && !has_token_text) refuse("text", "true without token_text", "both");
 }
 
-/// The version, and the BLAKE2b-256 of the file that this function stands in.
-const std::string& engine_build() {
-  static const std::string build = [] {
-    std::string text = std::string("vitrine ") + VITRINE_VERSION;
-    Dl_info info;
-    if (::dladdr(reinterpret_cast<const void*>(&check_path), &info) == 0) return text;
-    std::FILE* file = std::fopen(info.dli_fname, "rb");
-    if (file == nullptr) return text;
-    crypto_generichash_state state;
-    crypto_generichash_init(&state, nullptr, 0, 32);
-    std::vector<uint8_t> buffer(1 << 16);
-    for (size_t count; (count = std::fread(buffer.data(), 1, buffer.size(), file)) > 0;) {
-      crypto_generichash_update(&state, buffer.data(), count);
-    }
-    std::fclose(file);
-    PublicKey digest;
-    crypto_generichash_final(&state, digest.data(), digest.size());
-    return text + " blake2b-256 " + public_key_text(digest);
-  }();
-  return build;
-}
-
 std::string_view text_of(const audit::Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -1,0 +1,112 @@
+// Where two records differ: what diff and replay name.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "audit.h"
+
+namespace cli {
+
+namespace {
+
+using vitrine::LayerRecord;
+using vitrine::TokenRecord;
+
+/// Compares value by value and keeps the first that differs.
+class Comparison {
+ public:
+  Comparison(const Run& run, double tolerance, bool is_redacted)
+      : run_(run), tolerance_(tolerance), is_redacted_(is_redacted) {}
+
+  void values(const std::string& value, float left, float right) {
+    if (found_ || (is_redacted_ && std::isnan(left)) || !differs(left, right)) return;
+    found_ = Difference{layer_, value, fmt::format("{}", left), fmt::format("{}", right)};
+  }
+  void counts(const std::string& value, int64_t left, int64_t right) {
+    if (found_ || left == right) return;
+    found_ = Difference{layer_, value, fmt::format("{}", left), fmt::format("{}", right)};
+  }
+  void tokens(const std::string& value, int32_t left, int32_t right) {
+    if (found_ || left == right || (is_redacted_ && left < 0)) return;
+    found_ = Difference{layer_, value, run_.quoted(left), run_.quoted(right)};
+  }
+  void layers(const LayerRecord& left, const LayerRecord& right) {
+    layer_ = left.layer;
+    values("residual norm", left.residual_norm, right.residual_norm);
+    counts("number of experts", static_cast<int64_t>(left.routes.size()),
+           static_cast<int64_t>(right.routes.size()));
+    for (size_t slot = 0; slot < std::min(left.routes.size(), right.routes.size()); ++slot) {
+      const int32_t expert = left.routes[slot].expert;
+      if (expert >= 0 || !is_redacted_) {
+        counts(fmt::format("expert in slot {}", slot), expert, right.routes[slot].expert);
+      }
+      values(fmt::format("weight of expert {}", expert), left.routes[slot].weight,
+             right.routes[slot].weight);
+    }
+    // Only level full has them.
+    const size_t count = std::min(left.router_probs.size(), right.router_probs.size());
+    for (size_t expert = 0; expert < count; ++expert) {
+      values(fmt::format("router's probability of expert {}", expert), left.router_probs[expert],
+             right.router_probs[expert]);
+    }
+    layer_ = -1;
+  }
+  void predictions(const vitrine::PredictionRecord& left, const vitrine::PredictionRecord& right) {
+    tokens("predicted token", left.token, right.token);
+    values("log-probability", left.logprob, right.logprob);
+    values("entropy", left.entropy, right.entropy);
+    counts("number of alternatives", static_cast<int64_t>(left.alternatives.size()),
+           static_cast<int64_t>(right.alternatives.size()));
+    for (size_t i = 0; i < std::min(left.alternatives.size(), right.alternatives.size()); ++i) {
+      tokens(fmt::format("alternative {}", i), left.alternatives[i].token,
+             right.alternatives[i].token);
+      values(fmt::format("log-probability of alternative {}", i), left.alternatives[i].logprob,
+             right.alternatives[i].logprob);
+    }
+  }
+  const std::optional<Difference>& found() const { return found_; }
+
+ private:
+  bool differs(float left, float right) const {
+    if (std::isnan(left) || std::isnan(right)) return std::isnan(left) != std::isnan(right);
+    if (left == right) return false;
+    const auto a = static_cast<double>(left), b = static_cast<double>(right);
+    return std::fabs(a - b) > tolerance_ * std::max({1e-3, std::fabs(a), std::fabs(b)});
+  }
+
+  const Run& run_;
+  double tolerance_;
+  bool is_redacted_;
+  int32_t layer_ = -1;
+  std::optional<Difference> found_;
+};
+
+}  // namespace
+
+std::string Difference::text() const {
+  return fmt::format("{}{}: {} and {}", layer < 0 ? "" : fmt::format("layer {}, ", layer), value,
+                     left, right);
+}
+
+std::optional<Difference> find_difference(const Run& run, const TokenRecord& left,
+                                          const TokenRecord& right, double tolerance,
+                                          bool is_redacted) {
+  Comparison comparison(run, tolerance, is_redacted);
+  comparison.counts("position", left.position, right.position);
+  comparison.tokens("token", left.token, right.token);
+  for (size_t i = 0; i < std::min(left.layers.size(), right.layers.size()); ++i) {
+    comparison.layers(left.layers[i], right.layers[i]);
+  }
+  comparison.counts("number of layers", static_cast<int64_t>(left.layers.size()),
+                    static_cast<int64_t>(right.layers.size()));
+  if (is_redacted && !left.has_prediction) return comparison.found();
+  comparison.counts("number of predictions", left.has_prediction ? 1 : 0,
+                    right.has_prediction ? 1 : 0);
+  if (left.has_prediction && right.has_prediction) {
+    comparison.predictions(left.prediction, right.prediction);
+  }
+  return comparison.found();
+}
+
+}  // namespace cli

@@ -1,0 +1,349 @@
+// vitrine audit replay: reruns a log and compares to the last bit.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "audit.h"
+#include "audit_rerun.h"
+
+namespace cli {
+
+namespace {
+
+using vitrine::ErrorKind;
+using vitrine::LayerRecord;
+using vitrine::TokenRecord;
+
+constexpr const char* kIsaVariable = "VITRINE_CPU_ISA";
+
+void require_replayable(const Run& run) {
+  if (run.report && run.report->seal == vitrine::VtrReport::Seal::kBroken) {
+    refuse(fmt::format("{}: the log is broken ({}); expected one that audit verify believes",
+                       run.path, plain(run.report->problem)));
+  }
+  if (run.level == "counters") {
+    refuse(
+        fmt::format("{}: level counters keeps nothing of a single token; replay expects a log of "
+                    "level standard or full",
+                    run.path));
+  }
+  if (run.records.empty()) refuse(fmt::format("{}: no record; expected one or more", run.path));
+  for (size_t i = 0; i < run.records.size(); ++i) {
+    const char* missing = run.records[i].token < 0                      ? "token"
+                          : !run.digests.empty() && run.digests[i] == 0 ? "digest"
+                                                                        : nullptr;
+    if (missing == nullptr) continue;
+    refuse(
+        fmt::format("{}: the {} of position {} was left out (redacted); replay expects tokens "
+                    "and digests",
+                    run.path, missing, run.records[i].position));
+  }
+}
+
+/// How the model's files differ from those that the log names, or empty.
+std::string other_model(const Run& run, const vitrine::Checkpoint& checkpoint) {
+  const auto found = file_hashes(checkpoint);
+  const auto hash_of = [](const auto& hashes, const std::string& name) -> std::string {
+    for (const auto& [file, hash] : hashes) {
+      if (file == name) return hash.substr(0, 16) + "…";
+    }
+    return "none";
+  };
+  std::set<std::string> names;
+  for (const auto& [name, hash] : run.header.hashes) names.insert(name);
+  if (names.empty()) return "";  // the host named none
+  for (const auto& [name, hash] : found) names.insert(name);
+  // The weights first: they say most.
+  std::vector<std::string> order(names.begin(), names.end());
+  std::ranges::stable_partition(
+      order, [](const std::string& name) { return name.ends_with(".safetensors"); });
+  for (const std::string& name : order) {
+    const auto same = [&](const auto& entry) { return entry.first == name; };
+    const auto logged = std::ranges::find_if(run.header.hashes, same);
+    const auto here = std::ranges::find_if(found, same);
+    if (logged != run.header.hashes.end() && here != found.end() &&
+        logged->second == here->second) {
+      continue;
+    }
+    return fmt::format("{} has SHA-256 {}, the log says {}", plain(name), hash_of(found, name),
+                       plain(hash_of(run.header.hashes, name)));
+  }
+  return "";
+}
+
+vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& arguments,
+                                      bool is_other_model) {
+  DeviceOptions device = arguments.device;
+  if (device.device.empty()) device.device = run.header.device;
+  if (device.kernels.empty() && run.header.kernels == "reference") device.kernels = "reference";
+  if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
+  vitrine::EngineOptions options = device.engine_options();
+  const RerunSizes sizes = rerun_sizes(run);
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  options.max_context = static_cast<int>(std::min(sizes.context, kMost));
+  options.max_sequences = static_cast<int>(std::min(sizes.sequences, kMost));
+  options.max_step_tokens = std::min(options.max_context, kRerunStepTokens);
+  options.max_logit_rows = std::min(options.max_step_tokens, kRerunRows);
+  // Where routes are forced on another model, its routers' own choice is in their probabilities.
+  options.audit_level = run.level == "full" || is_other_model ? vitrine::AuditLevel::kFull
+                                                              : vitrine::AuditLevel::kStandard;
+  return options;
+}
+
+/// With the instruction set that the log names, where this machine has it and the user chose none.
+std::unique_ptr<vitrine::Engine> load_engine(const Run& run, const std::string& path,
+                                             const vitrine::EngineOptions& options) {
+  const char* chosen = std::getenv(kIsaVariable);
+  const bool forces = (chosen == nullptr || *chosen == '\0') && run.header.kernels == "fused" &&
+                      options.kernels == vitrine::KernelPath::kFused;
+  if (!forces) return vitrine::Engine::load(path, options);
+  ::setenv(kIsaVariable, run.header.isa.c_str(), 1);
+  try {
+    return vitrine::Engine::load(path, options);
+  } catch (const vitrine::Error& error) {
+    if (error.kind() != ErrorKind::kUnavailable && error.kind() != ErrorKind::kInvalidArgument) {
+      throw;
+    }
+    ::unsetenv(kIsaVariable);
+    return vitrine::Engine::load(path, options);
+  }
+}
+
+struct Comparison {
+  size_t equal = 0, different = 0, not_rerun = 0, predictions = 0;
+  size_t first = 0;  // index of the first record that differs
+  std::optional<Difference> difference;
+};
+
+/// What the log says of its values' form: they are rounded in a .vtr log of level standard.
+TokenRecord as_logged(const Run& run, TokenRecord record) {
+  if (!run.report) return record;
+  return round_record(std::move(record), run.level == "full" ? vitrine::LogDetail::kFull
+                                                             : vitrine::LogDetail::kStandard);
+}
+
+std::optional<Difference> compare_record(const Run& run, size_t index, const TokenRecord& again) {
+  const TokenRecord& logged = run.records[index];
+  TokenRecord record = again;
+  const bool is_redacted = index < run.is_redacted.size() && run.is_redacted[index];
+  if (!logged.has_prediction) {
+    const bool is_equal_with = is_redacted && again.has_prediction && !run.digests.empty() &&
+                               vitrine::record_digest(again) == run.digests[index];
+    if (is_equal_with) return {};  // the prediction is what was left out
+    record.has_prediction = false;
+    record.prediction = {};
+  }
+  const bool is_exact = run.digests.empty();
+  if (!is_exact && vitrine::record_digest(record) == run.digests[index] && run.level != "full") {
+    return {};
+  }
+  auto difference = find_difference(run, logged, as_logged(run, record), 0, is_redacted);
+  if (difference || is_exact || vitrine::record_digest(record) == run.digests[index]) {
+    return difference;
+  }
+  return Difference{-1, "unrounded values (the rounded ones agree), digest",
+                    fmt::format("{:016x}", run.digests[index]),
+                    fmt::format("{:016x}", vitrine::record_digest(record))};
+}
+
+Comparison compare(const Run& run, const std::vector<std::optional<TokenRecord>>& again) {
+  Comparison result;
+  for (size_t i = 0; i < run.records.size(); ++i) {
+    if (!again[i]) {
+      ++result.not_rerun;
+      continue;
+    }
+    if (run.records[i].has_prediction) ++result.predictions;
+    auto difference = compare_record(run, i, *again[i]);
+    ++(difference ? result.different : result.equal);
+    if (!difference || result.difference) continue;
+    result.first = i;
+    result.difference = std::move(difference);
+  }
+  return result;
+}
+
+/// How far another model's rerun is from the log.
+struct Drift {
+  size_t predictions = 0, same_best = 0;
+  double logprob_sum = 0;  // of |difference|
+  size_t routes = 0, other_routes = 0;
+  double mean_logprob() const {
+    return predictions == 0 ? 0 : logprob_sum / static_cast<double>(predictions);
+  }
+};
+
+/// The experts that a layer's router would choose, from its probabilities.
+std::set<int32_t> own_choice(const LayerRecord& layer) {
+  std::vector<int32_t> order(layer.router_probs.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) {
+    return layer.router_probs[static_cast<size_t>(a)] > layer.router_probs[static_cast<size_t>(b)];
+  });
+  order.resize(std::min(order.size(), layer.routes.size()));
+  return {order.begin(), order.end()};
+}
+
+Drift measure_drift(const Run& run, const std::vector<std::optional<TokenRecord>>& again) {
+  Drift drift;
+  for (size_t i = 0; i < run.records.size(); ++i) {
+    if (!again[i]) continue;
+    const TokenRecord& logged = run.records[i];
+    for (size_t l = 0; l < std::min(logged.layers.size(), again[i]->layers.size()); ++l) {
+      const std::set<int32_t> own = own_choice(again[i]->layers[l]);
+      for (const vitrine::RouteRecord& route : logged.layers[l].routes) {
+        ++drift.routes;
+        drift.other_routes += own.contains(route.expert) ? 0 : 1;
+      }
+    }
+    if (!logged.has_prediction || !again[i]->has_prediction) continue;
+    const auto prediction = as_logged(run, *again[i]).prediction;
+    ++drift.predictions;
+    drift.logprob_sum += std::abs(static_cast<double>(prediction.logprob) -
+                                  static_cast<double>(logged.prediction.logprob));
+    const bool is_same =
+        !prediction.alternatives.empty() && !logged.prediction.alternatives.empty() &&
+        prediction.alternatives[0].token == logged.prediction.alternatives[0].token;
+    drift.same_best += is_same ? 1 : 0;
+  }
+  return drift;
+}
+
+/// What of the runtime is other than the log's, or empty.
+std::string other_runtime(const Run& run, const vitrine::ModelSummary& model) {
+  std::vector<std::string> all;
+  const auto add = [&all](const char* what, const std::string& logged, const std::string& here) {
+    if (logged != here) all.push_back(fmt::format("{} {} (logged: {})", what, here, plain(logged)));
+  };
+  add("device", run.header.device, model.device);
+  add("kernels", run.header.kernels, model.kernels);
+  add("instruction set", run.header.isa, model.isa);
+  if (!model.invariant) {
+    add("threads", std::to_string(run.header.threads), std::to_string(model.threads));
+  }
+  if (run.report && run.report->header.engine_build != vitrine::engine_build()) {
+    all.push_back("another build of the engine");
+  }
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+nlohmann::ordered_json drift_json(const Drift& drift) {
+  return {{"predictions", drift.predictions},
+          {"same_best_token", drift.same_best},
+          {"mean_abs_logprob_difference", drift.mean_logprob()},
+          {"routes", drift.routes},
+          {"routes_different", drift.other_routes}};
+}
+
+std::string drift_line(const char* name, const Drift& drift) {
+  return fmt::format(
+      "{:<7} best token the same for {} of {} predictions; log-probabilities {:.4f} nats apart on "
+      "average; its routers choose other experts for {} of {} routes\n",
+      name, drift.same_best, drift.predictions, drift.mean_logprob(), drift.other_routes,
+      drift.routes);
+}
+
+nlohmann::ordered_json comparison_json(const Run& run, const Comparison& comparison) {
+  nlohmann::ordered_json first = nullptr;
+  if (comparison.difference) {
+    const TokenRecord& record = run.records[comparison.first];
+    const Difference& difference = *comparison.difference;
+    first = {{"sequence", record.sequence},
+             {"position", record.position},
+             {"layer", difference.layer < 0 ? nlohmann::ordered_json(nullptr)
+                                            : nlohmann::ordered_json(difference.layer)},
+             {"value", difference.value},
+             {"logged", difference.left},
+             {"replayed", difference.right}};
+  }
+  return {{"equal", comparison.different == 0 && comparison.not_rerun == 0},
+          {"compared", run.digests.empty() ? "values" : "digests"},
+          {"records_equal", comparison.equal},
+          {"records_different", comparison.different},
+          {"records_not_replayed", comparison.not_rerun},
+          {"predictions", comparison.predictions},
+          {"first_difference", first}};
+}
+
+std::string comparison_text(const Run& run, const Comparison& comparison) {
+  std::string text;
+  const char* how =
+      run.digests.empty() ? "in every value that the log has" : "to the last bit (digests)";
+  if (comparison.difference) {
+    const TokenRecord& record = run.records[comparison.first];
+    const Difference& difference = *comparison.difference;
+    text += fmt::format("DIFFERENT: sequence {}, position {}, {}{}: {} logged, {} replayed\n",
+                        record.sequence, record.position,
+                        difference.layer < 0 ? "" : fmt::format("layer {}, ", difference.layer),
+                        difference.value, difference.left, difference.right);
+    text += fmt::format("{} records equal {}, {} different\n", comparison.equal, how,
+                        comparison.different);
+  } else {
+    text += fmt::format("equal: {} records, {} of them with a prediction, {}\n", comparison.equal,
+                        comparison.predictions, how);
+  }
+  if (comparison.not_rerun > 0) {
+    text += fmt::format(
+        "{} records were not replayed: they follow positions that are not in the "
+        "log\n",
+        comparison.not_rerun);
+  }
+  return text;
+}
+
+}  // namespace
+
+int run_audit_replay(const AuditArguments& arguments) {
+  const Run run = load_run(arguments.run, "");
+  require_replayable(run);
+  const std::string path = arguments.model.empty() ? run.header.model_path : arguments.model;
+  std::error_code error;
+  if (arguments.model.empty() && !std::filesystem::is_directory(path, error)) {
+    refuse(fmt::format("{}: its model '{}' is not there; expected it there, or --model DIR",
+                       run.path, plain(path)));
+  }
+  const vitrine::Checkpoint checkpoint = open_model(path);
+  const std::string other = other_model(run, checkpoint);
+  if (!other.empty() && (arguments.model.empty() || !arguments.force_routes)) {
+    refuse(
+        fmt::format("{}: {} is another model than the log's ({}); expected the same one, or "
+                    "--model DIR with --force-routes to compare another",
+                    run.path, plain(path), other));
+  }
+  const auto engine = load_engine(run, path, replay_options(run, arguments, !other.empty()));
+  const std::string runtime = other_runtime(run, engine->summary());
+  nlohmann::ordered_json json = {
+      {"model", path},
+      {"is_same_model", other.empty()},
+      {"forced_routes", arguments.force_routes},
+      {"runtime_difference",
+       runtime.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(runtime)}};
+  const auto again = rerun(run, *engine, arguments.force_routes && other.empty());
+  const Comparison comparison = compare(run, again);
+  json.update(comparison_json(run, comparison));
+  std::string text;
+  if (run.report && run.report->seal == vitrine::VtrReport::Seal::kOpen) {
+    text += account_line(run) + "\n";
+  }
+  if (!runtime.empty()) text += "replayed with " + runtime + "\n";
+  if (other.empty()) {
+    text += comparison_text(run, comparison);
+  } else {
+    const Drift free = measure_drift(run, again);
+    const Drift forced = measure_drift(run, rerun(run, *engine, true));
+    json["drift"] = {{"free", drift_json(free)}, {"forced", drift_json(forced)}};
+    text += fmt::format("another model: {}\n", other) + comparison_text(run, comparison) +
+            drift_line("free", free) + drift_line("forced", forced) +
+            "what is left when the recorded routes are forced is the weights'; the rest is the "
+            "routes'\n";
+  }
+  arguments.json ? write_json(json) : write_out(text);
+  return comparison.different == 0 && comparison.not_rerun == 0 ? 0 : 1;
+}
+
+}  // namespace cli

@@ -1,0 +1,65 @@
+// What a rerun is compared with: a record's digest, its rounding, and the build that made it.
+#include <dlfcn.h>
+#include <sodium.h>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "half_float.h"
+#include "vitrine/audit_log.h"
+#include "vitrine/version.h"
+#include "vtr_rows.h"
+
+namespace vitrine {
+
+uint64_t record_digest(const TokenRecord& record) {
+  std::vector<uint32_t> scratch;
+  return audit::record_digest(record, scratch);
+}
+
+TokenRecord round_record(TokenRecord record, LogDetail detail) {
+  const auto round = [detail](float& value) {
+    if (detail == LogDetail::kFull) {
+      if (std::isnan(value)) value = std::numeric_limits<float>::quiet_NaN();
+    } else {
+      value = audit::from_half(audit::to_half(value));
+    }
+  };
+  for (LayerRecord& layer : record.layers) {
+    if (detail == LogDetail::kFull) {
+      round(layer.residual_norm);
+    } else {
+      layer.residual_norm = audit::from_bfloat16(audit::to_bfloat16(layer.residual_norm));
+      layer.router_probs.clear();
+    }
+    for (RouteRecord& route : layer.routes) round(route.weight);
+  }
+  round(record.prediction.logprob);
+  round(record.prediction.entropy);
+  for (AlternativeRecord& other : record.prediction.alternatives) round(other.logprob);
+  return record;
+}
+
+const std::string& engine_build() {
+  static const std::string build = [] {
+    std::string text = std::string("vitrine ") + VITRINE_VERSION;
+    Dl_info info;
+    if (::dladdr(reinterpret_cast<const void*>(&engine_build), &info) == 0) return text;
+    std::FILE* file = std::fopen(info.dli_fname, "rb");
+    if (file == nullptr) return text;
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, nullptr, 0, 32);
+    std::vector<uint8_t> buffer(1 << 16);
+    for (size_t count; (count = std::fread(buffer.data(), 1, buffer.size(), file)) > 0;) {
+      crypto_generichash_update(&state, buffer.data(), count);
+    }
+    std::fclose(file);
+    PublicKey digest;
+    crypto_generichash_final(&state, digest.data(), digest.size());
+    return text + " blake2b-256 " + public_key_text(digest);
+  }();
+  return build;
+}
+
+}  // namespace vitrine
