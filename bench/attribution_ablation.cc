@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "vitrine/audit.h"
@@ -69,6 +71,22 @@ struct Pairs {
     effects.push_back(effect);
   }
   double spearman() const { return correlation(ranks(terms), ranks(effects)); }
+  /// The middle 95 % of 1,000 draws of as many tokens, each with all its experts.
+  std::pair<double, double> interval(size_t tokens) const {
+    const size_t each = terms.size() / tokens;
+    std::mt19937 random(1);
+    std::vector<double> found;
+    for (int draw = 0; draw < 1000; ++draw) {
+      Pairs drawn;
+      for (size_t i = 0; i < tokens; ++i) {
+        const size_t first = random() % tokens * each;
+        for (size_t j = first; j < first + each; ++j) drawn.add(terms[j], effects[j]);
+      }
+      found.push_back(drawn.spearman());
+    }
+    std::ranges::sort(found);
+    return {found[25], found[974]};
+  }
 };
 
 class Ablation {
@@ -103,15 +121,13 @@ class Ablation {
     std::printf("%d tokens, %zu experts forced to weight 0, one at a time\n\n", tokens_,
                 free_.terms.size());
     std::printf(
-        "Spearman rank correlation of an expert's term and the fall of the logit without "
-        "it\n");
-    std::printf("  %-46s %6.3f\n", "later layers route as they like", free_.spearman());
-    std::printf("  %-46s %6.3f\n", "later layers keep their routes and weights",
-                frozen_.spearman());
+        "Spearman rank correlation of an expert's term and the fall of the logit without it\n"
+        "(in brackets the middle 95 %% of 1,000 draws of the tokens)\n");
+    print_line("later layers route as they like", free_);
+    print_line("later layers keep their routes and weights", frozen_);
     for (size_t layer = 0; layer < by_layer_.size(); ++layer) {
       if (by_layer_[layer].terms.empty()) continue;
-      const std::string name = "  experts of layer " + std::to_string(layer) + " alone";
-      std::printf("  %-46s %6.3f\n", name.c_str(), by_layer_[layer].spearman());
+      print_line("  experts of layer " + std::to_string(layer) + " alone", by_layer_[layer]);
     }
     std::printf("\nmean over tokens of the correlation within a token  %6.3f\n",
                 within_ / std::max(1, tokens_));
@@ -129,6 +145,11 @@ class Ablation {
     const auto outputs = engine_->step({&input, 1});
     if (target >= 0) logit_ = static_cast<double>(outputs[0].logits[static_cast<size_t>(target)]);
     return ring_.drain_records().back();
+  }
+
+  void print_line(const std::string& name, const Pairs& pairs) const {
+    const auto [low, high] = pairs.interval(static_cast<size_t>(tokens_));
+    std::printf("  %-46s %6.3f  [%.3f, %.3f]\n", name.c_str(), pairs.spearman(), low, high);
   }
 
   void take_apart(vitrine::SequenceId sequence, const TokenRecord& record) {

@@ -58,8 +58,8 @@ at::Tensor upload(const std::vector<T>& values, at::ScalarType type, at::Device 
 
 void check_forced_routes(const AuditLayout& layout, const StepInput& input) {
   const std::span<const ForcedRoute> routes = input.routes;
+  for (size_t index = 0; index < routes.size(); ++index) check_route(layout, input, index);
   for (size_t first = 0; first < routes.size();) {
-    check_route(layout, input, first);
     const int32_t token = routes[first].token, layer = routes[first].layer;
     if (first > 0) {
       const ForcedRoute& before = routes[first - 1];
@@ -71,7 +71,6 @@ void check_forced_routes(const AuditLayout& layout, const StepInput& input) {
     }
     size_t end = first + 1;
     for (; end < routes.size() && routes[end].token == token && routes[end].layer == layer; ++end) {
-      check_route(layout, input, end);
       for (size_t other = first; other < end; ++other) {
         if (routes[other].expert != routes[end].expert) continue;
         refuse(input, end,

@@ -125,6 +125,16 @@ void check_steps(const std::string& path, bool attribution) {
   }
   EXPECT_GT(ring.drain_records().size(), 100u);
 
+  std::vector<ForcedRoute> routes;
+  for (const AuditLayout::Layer& layer : engine->audit_layout().layers) {
+    for (int32_t slot = 0; slot < layer.top_k; ++slot) {
+      routes.push_back({0, layer.layer, slot, slot == 0 ? 0.0F : ForcedRoute::kRouterWeight});
+    }
+  }
+  inputs[0].routes = routes;
+  expect_none(*engine, inputs, "forced routes");
+  inputs[0].routes = {};
+
   // A shared block is copied within a step.
   const int64_t border = engine->length(inputs[1].sequence) / 16 * 16;
   engine->truncate(inputs[1].sequence, border);

@@ -128,5 +128,40 @@ TEST(Router, NanAndInfinity) {
   }
 }
 
+TEST(RouteWeights, AreTheRoutersForItsOwnChoiceAndNormalisedForAnyOther) {
+  Random random(7);
+  for (const int32_t n : {2, 8, 17, 64, 128}) {
+    for (const int32_t k : {1, 2, 8, 33}) {
+      if (k > n) continue;
+      for (const int mode : {0, 1, 2}) {
+        const std::vector<float> logits = random.normals(n, 2.0f);
+        std::vector<int32_t> other(n);
+        std::iota(other.begin(), other.end(), 0);
+        for (int32_t i = n - 1; i > 0; --i) std::swap(other[i], other[random.integer(0, i)]);
+        other.resize(k);
+        std::vector<float> first;
+        for (const CpuKernels* table : available_tables()) {
+          const Choice choice = route(*table, logits, k, mode == 1, mode == 2);
+          std::vector<float> weights(k, -1.0f);
+          table->route_weights(logits.data(), choice.probs.data(), choice.ids.data(), k, mode == 1,
+                               mode == 2, weights.data());
+          ASSERT_EQ(weights, choice.weights) << table->isa << " n " << n << " k " << k;
+          table->route_weights(logits.data(), choice.probs.data(), other.data(), k, mode == 1,
+                               mode == 2, weights.data());
+          double sum = 0;
+          for (const int32_t id : other) sum += choice.probs[id];
+          for (int32_t slot = 0; slot < k; ++slot) {
+            const double probability = choice.probs[other[slot]];
+            const double expected = mode == 0 ? probability : probability / sum;
+            ASSERT_NEAR(weights[slot], expected, 1e-5 * expected) << table->isa << " slot " << slot;
+          }
+          if (first.empty()) first = weights;
+          ASSERT_EQ(weights, first) << table->isa;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace vitrine::kernels::testing
