@@ -32,6 +32,12 @@ void require_replayable(const Run& run, bool force_routes) {
                     "level standard or full",
                     run.path));
   }
+  constexpr int64_t kMostPositions = int64_t{1} << 40;
+  for (const TokenRecord& record : run.records) {
+    if (record.position >= 0 && record.position < kMostPositions) continue;
+    refuse(fmt::format("{}: a record stands at position {}; expected 0 or more", run.path,
+                       record.position));
+  }
   if (run.records.empty()) refuse(fmt::format("{}: no record; expected one or more", run.path));
   for (size_t i = 0; i < run.records.size(); ++i) {
     const auto has_route_left_out = [](const LayerRecord& layer) {
@@ -348,7 +354,8 @@ int run_audit_replay(const AuditArguments& arguments) {
   const std::string runtime = other_runtime(run, engine->summary());
   nlohmann::ordered_json json = {
       {"model", path},
-      {"is_same_model", other.empty()},
+      {"is_same_model", run.header.hashes.empty() ? nlohmann::ordered_json(nullptr)
+                                                  : nlohmann::ordered_json(other.empty())},
       {"forced_routes", arguments.force_routes},
       {"runtime_difference",
        runtime.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(runtime)}};
@@ -358,6 +365,9 @@ int run_audit_replay(const AuditArguments& arguments) {
   std::string text;
   if (run.report && run.report->seal == vitrine::VtrReport::Seal::kOpen) {
     text += account_line(run) + "\n";
+  }
+  if (run.header.hashes.empty()) {
+    text += "the log names no hashes: which model made it cannot be checked\n";
   }
   if (!runtime.empty()) text += "replayed with " + runtime + "\n";
   if (other.empty()) {

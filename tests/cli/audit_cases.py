@@ -405,6 +405,15 @@ class Audit(CliTest):
         (self.folder / "bad.json").write_text(json.dumps(log))
         first = json.loads(self.replay("bad.json", "--json", code=1))["first_difference"]
         self.assertEqual(first["position"], 3)
+        # No hashes, and a position beyond any model.
+        log = json.loads((self.folder / "log.json").read_text())
+        log["model"]["sha256"] = {}
+        (self.folder / "bad.json").write_text(json.dumps(log))
+        self.assertTrue(self.replay("bad.json").startswith("the log names no hashes"))
+        log["records"][3]["position"] = 2**63 - 1
+        (self.folder / "bad.json").write_text(json.dumps(log))
+        self.fail_with(2, ["bad.json", "position 9223372036854775807"], "audit", "replay",
+                       "bad.json")
         # A position is missing: what follows it cannot be rerun.
         log = json.loads((self.folder / "log.json").read_text())
         del log["records"][30]

@@ -131,6 +131,20 @@ RecordedRun record_reference_run(const std::string& folder, AuditMode mode, Audi
   pass({StepInput{first, ids.first(1)}, StepInput{second, ids.last(1)},
         StepInput{third, ids.subspan(2, 1)}});
   pass({StepInput{second, ids.first(1)}});
+  // Routes that are forced: calls that only such a step makes.
+  std::vector<ForcedRoute> routes;
+  for (const AuditLayout::Layer& layer : engine->audit_layout().layers) {
+    for (int32_t slot = 0; slot < layer.top_k; ++slot) {
+      routes.push_back({0, layer.layer, slot, slot == 0 ? 0.5F : ForcedRoute::kRouterWeight});
+    }
+  }
+  StepInput forced{second, ids.first(2)};
+  forced.routes = routes;
+  {
+    const DispatchRecorder recorder;
+    engine->step({&forced, 1});
+    append(run.passes, recorder.ops());
+  }
   return run;
 }
 
