@@ -32,6 +32,7 @@ class Comparison {
     found_ = Difference{layer_, value, run_.quoted(left), run_.quoted(right)};
   }
   void layers(const LayerRecord& left, const LayerRecord& right) {
+    counts("layer's number", left.layer, right.layer);
     layer_ = left.layer;
     values("residual norm", left.residual_norm, right.residual_norm);
     counts("number of experts", static_cast<int64_t>(left.routes.size()),

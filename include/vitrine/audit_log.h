@@ -234,8 +234,8 @@ class VITRINE_API VtrReader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// SipHash-2-4 of a record's unrounded words (docs/vtr-format.md has the order): what a log keeps of
-/// it at every level, so that a rerun can be compared to the last bit. Thread-safe.
+/// SipHash-2-4 of a record's unrounded words (docs/vtr-format.md has the order): what a log keeps
+/// of it at every level, so that a rerun can be compared to the last bit. Thread-safe.
 VITRINE_API uint64_t record_digest(const TokenRecord& record);
 /// The record with its values as a log of this detail gives them back. Thread-safe.
 VITRINE_API TokenRecord round_record(TokenRecord record, LogDetail detail);

@@ -249,8 +249,8 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   batch.read_logits = options.keep_logits;
   batch.chooser = nullptr;
   bool needs_host_choice = false;
-  const bool forces_routes = std::ranges::any_of(
-      inputs, [](const StepInput& input) { return !input.routes.empty(); });
+  const bool forces_routes =
+      std::ranges::any_of(inputs, [](const StepInput& input) { return !input.routes.empty(); });
   for (size_t i = 0; i < inputs.size(); ++i) {
     const StepInput& input = inputs[i];
     const auto count = static_cast<int32_t>(input.tokens.size());
