@@ -69,3 +69,16 @@ class CliTest(unittest.TestCase):
         path = self.folder / name
         path.write_text(ids if isinstance(ids, str) else json.dumps(ids))
         return path
+
+
+class AuditCase(CliTest):
+    """Runs with a log."""
+
+    def generate(self, name="run.vtr", *more, tokens=40):
+        return self.succeed("generate", MODEL, "-p", PROMPT, "-n", tokens, "--seed", 5,
+                            "--ignore-end-of-text", "--audit", name, *more)
+
+    def verify(self, name="run.vtr", *more, code=0):
+        result = self.run_tool("audit", "verify", name, *more)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stdout.decode()
