@@ -83,12 +83,7 @@ vitrine::TokenRecord json_record(const json& from) {
 }
 
 void read_json(Run& run) {
-  // Logs are nine deep; a bomb of brackets ends here.
-  const auto is_shallow = [&run](int depth, json::parse_event_t, json&) {
-    if (depth > 16) refuse(run.path + ": JSON is nested too deep; expected a log of vitrine");
-    return true;
-  };
-  const json log = json::parse(vitrine::read_text_file(run.path, kMaxJsonBytes), is_shallow, false);
+  const json log = parse_shallow_json(run.path, kMaxJsonBytes, 16, "a log of vitrine");
   const auto bad = [&](const std::string& what) {
     throw vitrine::Error(vitrine::ErrorKind::kBadFile,
                          run.path + ": " + what + "; expected a log of vitrine generate --audit");

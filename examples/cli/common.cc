@@ -116,19 +116,22 @@ std::string read_text_argument(const std::string& argument) {
   }
 }
 
+nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int max_depth,
+                                  const std::string& expected) {
+  const auto is_shallow = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > max_depth) refuse(path + ": JSON is nested too deep; expected " + expected);
+    return true;
+  };
+  return nlohmann::json::parse(vitrine::read_text_file(path, max_bytes), is_shallow, false);
+}
+
 std::vector<int32_t> read_ids(const std::string& path, int64_t vocab_size) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     refuse(fmt::format("ids file '{}' is {}; expected a file with a JSON array of ids", path,
                        std::filesystem::exists(path, error) ? "not a file" : "not there"));
   }
-  // An array of ids, or an object that holds one, is two deep; a bomb of brackets ends here.
-  const auto is_shallow = [&path](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > 4) refuse(path + ": JSON is nested too deep; expected an array of ids");
-    return true;
-  };
-  nlohmann::json json =
-      nlohmann::json::parse(vitrine::read_text_file(path, kMaxInputBytes), is_shallow, false);
+  nlohmann::json json = parse_shallow_json(path, kMaxInputBytes, 4, "an array of ids");
   if (json.is_discarded())
     refuse(path + ": not valid JSON; expected an array of ids, as [1, 2, 3]");
   if (json.is_object() && json.contains("ids")) json = nlohmann::json(json["ids"]);

@@ -71,6 +71,10 @@ CLI::Validator not_empty();
 /// Fails before the work is done where a file of that name can't be written after it.
 void require_output_folder(const std::string& option, const std::string& path);
 
+/// A file's JSON (discarded where it is none); a bomb of brackets is refused, not followed.
+nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int max_depth,
+                                  const std::string& expected);
+
 /// From now on SIGINT and SIGTERM only set a flag.
 void catch_interrupts();
 /// The signal that arrived, or 0.

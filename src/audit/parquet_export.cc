@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "core/shared_library.h"
 #include "json_buffer.h"
 #include "parquet_backend.h"
 #include "vitrine/audit_log.h"
@@ -14,29 +15,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Beside the library that holds this function, else wherever the loader looks.
-std::string library_path() {
-  Dl_info info{};
-  const bool is_known = dladdr(reinterpret_cast<const void*>(&library_path), &info) != 0;
-  const std::string path = is_known && info.dli_fname != nullptr ? info.dli_fname : "";
-  const size_t slash = path.rfind('/');
-  return (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "libvitrine_parquet.so";
-}
-
 audit::MakeParquetBackend find_backend() {
   static std::once_flag once;
   static audit::MakeParquetBackend make = nullptr;
   static std::string reason;
   std::call_once(once, [] {
-    void* library = dlopen(library_path().c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) library = dlopen("libvitrine_parquet.so", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      reason = dlerror();
-      return;
-    }
-    make =
-        reinterpret_cast<audit::MakeParquetBackend>(dlsym(library, audit::kParquetBackendSymbol));
-    if (make == nullptr) reason = "libvitrine_parquet.so is of another version";
+    make = reinterpret_cast<audit::MakeParquetBackend>(find_library_symbol(
+        "libvitrine_parquet.so", audit::kParquetBackendSymbol, RTLD_NOW | RTLD_LOCAL, reason));
   });
   if (make == nullptr) {
     throw Error(ErrorKind::kUnavailable,

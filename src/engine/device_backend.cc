@@ -6,21 +6,11 @@
 #include <mutex>
 #include <string>
 
+#include "core/shared_library.h"
+
 namespace vitrine::engine {
 
 namespace {
-
-// Beside the library that holds this function, else wherever the loader looks.
-std::string backend_path() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&backend_path), &info) != 0 &&
-      info.dli_fname != nullptr) {
-    const std::string path = info.dli_fname;
-    const size_t slash = path.rfind('/');
-    if (slash != std::string::npos) return path.substr(0, slash + 1) + "libvitrine_cuda.so";
-  }
-  return "libvitrine_cuda.so";
-}
 
 // The message of a device that is not here is one line, whatever the CUDA runtime says.
 std::string one_line(std::string text) {
@@ -33,14 +23,8 @@ int cuda_device_count(std::string& problem) {
   static int (*count)(const char**) = nullptr;
   static std::string reason;
   std::call_once(once, [] {
-    void* library = dlopen(backend_path().c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (library == nullptr) library = dlopen("libvitrine_cuda.so", RTLD_NOW | RTLD_GLOBAL);
-    if (library == nullptr) {
-      reason = dlerror();
-      return;
-    }
-    count = reinterpret_cast<int (*)(const char**)>(dlsym(library, "vitrine_cuda_device_count"));
-    if (count == nullptr) reason = "libvitrine_cuda.so is of another version";
+    count = reinterpret_cast<int (*)(const char**)>(find_library_symbol(
+        "libvitrine_cuda.so", "vitrine_cuda_device_count", RTLD_NOW | RTLD_GLOBAL, reason));
   });
   if (count == nullptr) {
     throw Error(ErrorKind::kUnavailable,

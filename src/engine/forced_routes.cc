@@ -3,8 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <cstring>
 #include <string>
+
+#include "engine/upload.h"
 
 namespace vitrine::engine {
 
@@ -43,15 +44,6 @@ void check_route(const AuditLayout& layout, const StepInput& input, size_t index
            "has weight " + std::to_string(route.weight) +
                "; expected 0 or more, or ForcedRoute::kRouterWeight");
   }
-}
-
-// Pinned memory on CUDA, so that the copy does not wait for the device.
-template <typename T>
-at::Tensor upload(const std::vector<T>& values, at::ScalarType type, at::Device device) {
-  at::Tensor host = at::empty({static_cast<int64_t>(values.size())},
-                              at::TensorOptions().dtype(type).pinned_memory(device.is_cuda()));
-  std::memcpy(host.data_ptr(), values.data(), values.size() * sizeof(T));
-  return host.to(device, type, /*non_blocking=*/device.is_cuda());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "engine/device_backend.h"
 #include "engine/executor.h"
 #include "engine/forced_routes.h"
+#include "engine/upload.h"
 #include "model/reference_weights.h"
 #include "ops/attribution.h"
 #include "ops/naive_audit.h"
@@ -37,6 +38,7 @@ class ReferenceExecutor final : public Executor {
       : device_(torch_device(inputs.options.device)),
         graph_(inputs.graph),
         layout_(inputs.layout),
+        parts_(ops::attribution_parts(graph_)),
         block_size_(inputs.options.kv_block_size),
         weights_(inputs.checkpoint, device_) {
     const c10::InferenceMode guard;
@@ -137,15 +139,6 @@ class ReferenceExecutor final : public Executor {
         .to(device_);
   }
 
-  // Pinned memory on CUDA, so that the copy does not wait for the device.
-  at::Tensor upload_ids(const std::vector<int64_t>& ids) const {
-    at::Tensor host =
-        at::empty({static_cast<int64_t>(ids.size())},
-                  at::TensorOptions().dtype(at::kLong).pinned_memory(device_.is_cuda()));
-    std::memcpy(host.data_ptr<int64_t>(), ids.data(), ids.size() * sizeof(int64_t));
-    return host.to(device_, at::kLong, /*non_blocking=*/device_.is_cuda());
-  }
-
   int64_t slot(const BatchSpan& span, int64_t position) const {
     return static_cast<int64_t>(span.block_table[position / block_size_]) * block_size_ +
            position % block_size_;
@@ -175,7 +168,7 @@ class ReferenceExecutor final : public Executor {
     for (const BatchSpan& span : batch.spans) {
       for (int64_t i = 0; i < span.past + span.num_tokens; ++i) ids.push_back(slot(span, i));
     }
-    const at::Tensor uploaded = upload_ids(ids);
+    const at::Tensor uploaded = upload(ids, at::kLong, device_);
     int64_t next = 0;
     auto take = [&](int64_t count) {
       next += count;
@@ -356,8 +349,7 @@ class ReferenceExecutor final : public Executor {
       for (size_t side = 0; side < 2; ++side) {
         auto dot = [&](size_t vector) { return dots_[(side * vectors + vector) * rows + row]; };
         size_t stream = 0, expert = num_streams;
-        bool after_experts = false;
-        for (const ops::AttributionPart& part : ops::attribution_parts(graph_)) {
+        for (const ops::AttributionPart& part : parts_) {
           if (part.kind == AuditLayout::Term::Kind::kExpert) {
             const AuditLayout::Layer& layer = layout_.layers[static_cast<size_t>(part.layer)];
             const auto multiplier = static_cast<float>(part.multiplier);
@@ -368,10 +360,9 @@ class ReferenceExecutor final : public Executor {
             expert += static_cast<size_t>(layer.num_experts);
             if (part.has_shared) *terms++ = multiplier * dot(expert++);
           } else {
-            if (!after_experts) *terms++ = dot(stream) - (stream > 0 ? dot(stream - 1) : 0.0F);
+            if (part.is_term) *terms++ = dot(stream) - (stream > 0 ? dot(stream - 1) : 0.0F);
             ++stream;
           }
-          after_experts = part.kind == AuditLayout::Term::Kind::kExpert;
         }
       }
     }
@@ -380,6 +371,7 @@ class ReferenceExecutor final : public Executor {
   at::Device device_;
   ops::Graph graph_;
   AuditLayout layout_;
+  std::vector<ops::AttributionPart> parts_;
   int64_t block_size_;
   model::TensorWeights weights_;
   std::vector<ops::ReferenceKv> kv_;

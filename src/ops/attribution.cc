@@ -131,6 +131,7 @@ std::vector<AttributionPart> attribution_parts(const Graph& graph) {
       part.has_shared = node.inputs.size() > 1;
       part.multiplier = node.attribute("multiplier");
     }
+    part.is_term = parts.empty() || parts.back().kind != Term::Kind::kExpert;
     parts.push_back(part);
   }
   return parts;
@@ -143,17 +144,15 @@ int32_t attribution_vectors(const Graph& graph) {
 
 std::vector<Term> attribution_terms(const Graph& graph) {
   std::vector<Term> terms;
-  bool after_experts = false;
   for (const AttributionPart& part : attribution_parts(graph)) {
     if (part.kind == Term::Kind::kExpert) {
       for (int32_t slot = 0; slot < part.top_k; ++slot) {
         terms.push_back({Term::Kind::kExpert, part.layer, slot});
       }
       if (part.has_shared) terms.push_back({Term::Kind::kShared, part.layer, -1});
-    } else if (!after_experts) {
+    } else if (part.is_term) {
       terms.push_back({part.kind, part.layer, -1});
     }
-    after_experts = part.kind == Term::Kind::kExpert;
   }
   return terms;
 }

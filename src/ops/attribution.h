@@ -13,6 +13,7 @@ struct AttributionPart {
   AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;
   int layer = -1;
   int32_t first = 0;        // of the kept vectors
+  bool is_term = true;      // false: the stream behind experts, which have terms of their own
   int32_t top_k = 0;        // kExpert: routed experts, each a vector before its weight
   bool has_shared = false;  // kExpert: a shared expert's vector stands behind them
   double multiplier = 1.0;  // kExpert: of the block's sum

@@ -77,7 +77,6 @@ class PlannedAttribution final : public PlannedOp {
 
   void write_terms(int64_t row, const float* dots, float* out) const {
     float before = 0;  // the stream, before the op at hand
-    bool after_experts = false;
     for (const AttributionPart& part : parts_) {
       const float* dot = dots + part.first;
       if (part.kind == Term::Kind::kExpert) {
@@ -86,10 +85,9 @@ class PlannedAttribution final : public PlannedOp {
         const int32_t count = part.top_k + (part.has_shared ? 1 : 0);
         for (int32_t i = 0; i < count; ++i) *out++ = multiplier * (weights[i] * dot[i]);
       } else {
-        if (!after_experts) *out++ = *dot - before;
+        if (part.is_term) *out++ = *dot - before;
         before = *dot;
       }
-      after_experts = part.kind == Term::Kind::kExpert;
     }
   }
 

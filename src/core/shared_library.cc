@@ -1,0 +1,31 @@
+#include "core/shared_library.h"
+
+#include <dlfcn.h>
+
+namespace vitrine {
+namespace {
+
+std::string own_folder() {
+  Dl_info info{};
+  const bool is_known = dladdr(reinterpret_cast<const void*>(&own_folder), &info) != 0;
+  const std::string path = is_known && info.dli_fname != nullptr ? info.dli_fname : "";
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+}  // namespace
+
+void* find_library_symbol(const std::string& name, const char* symbol, int flags,
+                          std::string& reason) {
+  void* library = dlopen((own_folder() + name).c_str(), flags);
+  if (library == nullptr) library = dlopen(name.c_str(), flags);
+  if (library == nullptr) {
+    reason = dlerror();
+    return nullptr;
+  }
+  void* found = dlsym(library, symbol);
+  if (found == nullptr) reason = name + " is of another version";
+  return found;
+}
+
+}  // namespace vitrine
