@@ -50,6 +50,19 @@ std::string key_text(const VtrReport& report) {
                    key);
 }
 
+/// Who can read it, where not everyone can.
+std::string encryption_text(const VtrReport& report) {
+  if (report.header.sealed_keys.empty()) return "";
+  std::string text = fmt::format("encrypted for {} recipient{}", report.header.sealed_keys.size(),
+                                 report.header.sealed_keys.size() == 1 ? "" : "s");
+  if (report.closed_groups > 0) {
+    text +=
+        fmt::format("; the rows of {} column groups of pages were not opened (--decrypt KEYFILE)",
+                    report.closed_groups);
+  }
+  return text + "\n";
+}
+
 nlohmann::ordered_json report_json(const VtrReport& report) {
   const vitrine::VtrCounts& counts = report.counts;
   const vitrine::VtrAccount& positions = counts.positions;
@@ -67,6 +80,8 @@ nlohmann::ordered_json report_json(const VtrReport& report) {
           {"byte", is_broken ? nlohmann::ordered_json(report.offset) : nullptr},
           {"torn_bytes", report.torn_bytes},
           {"redacted_groups", report.redacted_groups},
+          {"recipients", report.header.sealed_keys.size()},
+          {"closed_groups", report.closed_groups},
           {"stop_reason", report.stop_reason},
           {"counts",
            {{"pages", counts.pages},
@@ -135,11 +150,11 @@ int run_audit_verify(const AuditArguments& arguments) {
   if (!arguments.key.empty()) key = vitrine::load_public_key(arguments.key);
   if (std::filesystem::path(arguments.run).extension() == ".json") {
     if (key) refuse(fmt::format("{}: a JSON log has no seal; expected a .vtr log", arguments.run));
-    const Run run = load_run(arguments.run, "");
+    const Run run = load_run(arguments.run, "", "");
     write_out(account_line(run) + "\n");
     return 0;
   }
-  const VtrReport report = vitrine::verify_vtr(arguments.run, key);
+  const VtrReport report = vitrine::verify_vtr(arguments.run, key, reader_key(arguments.decrypt));
   if (arguments.json) {
     write_json(report_json(report));
     return is_whole(report) ? 0 : 1;
@@ -154,14 +169,40 @@ int run_audit_verify(const AuditArguments& arguments) {
       text += fmt::format("{} column groups of pages were left out, whole or in part\n",
                           report.redacted_groups);
     }
+    text += encryption_text(report);
   }
   write_out(text);
   return is_whole(report) ? 0 : 1;
 }
 
+/// 16, 24 or 32 bytes in hexadecimal, as `openssl rand -hex 32` writes them.
+std::string read_aes_key(const std::string& option, const std::string& path) {
+  if (path.empty()) return "";
+  std::string text = vitrine::read_text_file(path, 256);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
+    text.pop_back();
+  }
+  std::string key;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    unsigned byte = 0;
+    const auto [end, status] = std::from_chars(&text[i], &text[i] + 2, byte, 16);
+    if (status != std::errc() || end != &text[i] + 2) break;
+    key += static_cast<char>(byte);
+  }
+  if (2 * key.size() != text.size() || (key.size() != 16 && key.size() != 24 && key.size() != 32)) {
+    refuse(
+        fmt::format("{} {}: is no AES key; expected 32, 48 or 64 hexadecimal digits, as openssl "
+                    "rand -hex 32 makes them",
+                    option, path));
+  }
+  return key;
+}
+
 int export_tables(const AuditArguments& arguments) {
   if (arguments.out.empty()) refuse("audit export --parquet: expected --out FOLDER");
-  const Run run = load_run(arguments.run, arguments.model);
+  const vitrine::ParquetKeys keys{read_aes_key("--parquet-key", arguments.parquet_key),
+                                  read_aes_key("--parquet-text-key", arguments.parquet_text_key)};
+  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
   const auto is_attributed = [](const vitrine::TokenRecord& record) {
     return !record.prediction.attribution.terms.empty();
   };
@@ -173,7 +214,7 @@ int export_tables(const AuditArguments& arguments) {
   }
   vitrine::ParquetExport tables(arguments.out, run.header,
                                 std::any_of(run.records.begin(), run.records.end(), is_attributed),
-                                token_bytes);
+                                token_bytes, keys);
   for (const vitrine::TokenRecord& record : run.records) tables.add(record);
   tables.finish();
   return 0;
@@ -184,8 +225,11 @@ int run_audit_export(const AuditArguments& arguments) {
     refuse("audit export: expected one format, --json, --html or --parquet");
   }
   if (arguments.parquet) return export_tables(arguments);
+  if (!arguments.parquet_key.empty() || !arguments.parquet_text_key.empty()) {
+    refuse("--parquet-key is for Parquet; expected --parquet");
+  }
   if (arguments.html) {
-    const std::string page = run_page(load_run(arguments.run, arguments.model));
+    const std::string page = run_page(load_run(arguments.run, arguments.model, arguments.decrypt));
     if (arguments.out.empty()) {
       write_out(page);
     } else {
@@ -201,10 +245,10 @@ int run_audit_export(const AuditArguments& arguments) {
     text.clear();
   };
   if (std::filesystem::path(arguments.run).extension() == ".json") {
-    load_run(arguments.run, "");  // refuses what is no log
+    load_run(arguments.run, "", "");  // refuses what is no log
     write(vitrine::read_text_file(arguments.run, uint64_t{1} << 30));
   } else {
-    vitrine::VtrReader reader(arguments.run);
+    vitrine::VtrReader reader(arguments.run, reader_key(arguments.decrypt));
     const auto tokenizer = find_tokenizer(reader.header().log, arguments.model);
     std::function<std::string(int32_t)> token_text;
     if (tokenizer) {
@@ -237,112 +281,11 @@ int run_audit_redact(const AuditArguments& arguments) {
       return position >= first && position <= last;
     };
   }
-  vitrine::redact_vtr(arguments.run, arguments.out, redaction);
+  vitrine::redact_vtr(arguments.run, arguments.out, redaction, reader_key(arguments.decrypt));
   const vitrine::VtrReport report = vitrine::verify_vtr(arguments.out);
   write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
                         arguments.out, vitrine::seal_name(report.seal), report.redacted_groups));
   return 0;
-}
-
-void add_audit(CLI::App& app, Command& command) {
-  CLI::App* audit = app.add_subcommand("audit", "Shows, checks and exports recorded runs");
-  audit->require_subcommand(1);
-  const auto add = [&](const char* name, const char* help, int (*run)(const AuditArguments&),
-                       const auto& add_options) {
-    auto arguments = std::make_shared<AuditArguments>();
-    CLI::App* subcommand = audit->add_subcommand(name, help);
-    add_options(*subcommand, *arguments);
-    subcommand->callback(
-        [arguments, run, &command] { command = [arguments, run] { return run(*arguments); }; });
-  };
-  const auto add_run = [](CLI::App& to, AuditArguments& arguments) {
-    to.add_option("run", arguments.run, "the log: .vtr or .json")->required();
-  };
-  const auto add_model = [](CLI::App& to, AuditArguments& arguments) {
-    to.add_option("--model", arguments.model,
-                  "folder of the model, for the tokens' text (default: the one the log names)");
-  };
-  add("keygen", "Makes an Ed25519 key pair that seals logs", run_audit_keygen,
-      [](CLI::App& to, AuditArguments& arguments) {
-        to.add_option("keyfile", arguments.key,
-                      "the secret key's file; the public half goes to KEYFILE.pub")
-            ->required();
-      });
-  add("verify", "Checks seal and completeness; exit code 0 only where both are whole",
-      run_audit_verify, [&](CLI::App& to, AuditArguments& arguments) {
-        add_run(to, arguments);
-        to.add_option("--key", arguments.key,
-                      "the public key (KEYFILE.pub) it must be sealed with");
-        to.add_flag("--json", arguments.json, "one JSON object instead of text");
-      });
-  add("show", "The run token by token: probability, alternatives, experts", run_audit_show,
-      [&](CLI::App& to, AuditArguments& arguments) {
-        add_run(to, arguments);
-        add_model(to, arguments);
-        to.add_option("--position", arguments.position, "the whole account of one position")
-            ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-        to.add_option("-n,--limit", arguments.limit, "how many tokens at most; 0: all")
-            ->check(CLI::Range(0, 1 << 30))
-            ->capture_default_str();
-      });
-  add("top",
-      "The generated tokens that hang most on one expert, by its term of the logit, "
-      "or where nothing was attributed by its gate weight",
-      run_audit_top, [&](CLI::App& to, AuditArguments& arguments) {
-        add_run(to, arguments);
-        add_model(to, arguments);
-        arguments.limit = 10;
-        to.add_option("--expert", arguments.expert, "only this one: LAYER:EXPERT");
-        to.add_option("-n,--limit", arguments.limit, "how many")
-            ->check(CLI::Range(1, 1 << 30))
-            ->capture_default_str();
-      });
-  add("stats", "Use of experts, surprise, bytes a token", run_audit_stats,
-      [&](CLI::App& to, AuditArguments& arguments) {
-        add_run(to, arguments);
-        to.add_flag("--json", arguments.json, "one JSON object instead of text");
-      });
-  add("diff", "Compares two runs token by token; exit code 1 where they differ", run_audit_diff,
-      [&](CLI::App& to, AuditArguments& arguments) {
-        add_run(to, arguments);
-        to.add_option("other", arguments.other, "the other log")->required();
-        add_model(to, arguments);
-      });
-  add("redact", "Copies a sealed log without some of its columns; the seal still holds",
-      run_audit_redact, [&](CLI::App& to, AuditArguments& arguments) {
-        to.add_option("run", arguments.run, "the log: .vtr")->required();
-        to.add_option("out", arguments.out, "the log to make")->check(not_empty())->required();
-        to.add_option("--columns", arguments.columns,
-                      "what to leave out, with commas: tokens, text, prediction, routing, norms, "
-                      "digests, router_probs, attribution")
-            ->delimiter(',')
-            ->required();
-        to.add_option("--positions", arguments.positions,
-                      "only there: FIRST-LAST (default: everywhere)");
-      });
-  add("replay",
-      "Reruns the log with its model and compares bit for bit; exit code 1 where it differs",
-      run_audit_replay, [&](CLI::App& to, AuditArguments& arguments) {
-        add_run(to, arguments);
-        to.add_option("--model", arguments.model,
-                      "folder of the model (default: the one the log names)");
-        to.add_flag("--force-routes", arguments.force_routes,
-                    "run the recorded experts in place of the router's choice; with --model also "
-                    "on another model, to tell routing drift from weight drift");
-        arguments.device.device.clear();  // empty: as the log says
-        arguments.device.add_to(to);
-        to.add_flag("--json", arguments.json, "one JSON object instead of text");
-      });
-  add("export", "The run in another format", run_audit_export,
-      [&](CLI::App& to, AuditArguments& arguments) {
-        add_run(to, arguments);
-        add_model(to, arguments);
-        to.add_flag("--json", arguments.json, "JSON, schema vitrine.audit/1");
-        to.add_flag("--html", arguments.html, "one page that needs no network");
-        to.add_flag("--parquet", arguments.parquet,
-                    "tables in the folder --out, for SQL and pandas");
-        to.add_option("--out", arguments.out, "the file (default: standard output), or the folder");
-      });
 }
 
 }  // namespace cli

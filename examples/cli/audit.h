@@ -7,7 +7,8 @@ namespace cli {
 
 /// What the subcommands were given; each uses some.
 struct AuditArguments {
-  std::string run, other, model, key, out, expert, positions;
+  std::string run, other, model, key, decrypt, out, expert, positions;
+  std::string parquet_key, parquet_text_key;
   std::vector<std::string> columns;
   int limit = 40;
   int64_t position = -1;

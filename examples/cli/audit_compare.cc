@@ -64,7 +64,7 @@ std::vector<std::vector<size_t>> by_sequence(const Run& run) {
 }  // namespace
 
 int run_audit_stats(const AuditArguments& arguments) {
-  const Run run = load_run(arguments.run, "");
+  const Run run = load_run(arguments.run, "", arguments.decrypt);
   const Statistics statistics = statistics_of(run);
   const auto count = static_cast<double>(std::max<size_t>(statistics.generated, 1));
   const uint64_t bytes = std::filesystem::file_size(arguments.run);
@@ -89,7 +89,7 @@ int run_audit_stats(const AuditArguments& arguments) {
     write_json(json);
     return 0;
   }
-  std::string text = account_line(run) + "\n";
+  std::string text = account_line(run) + "\n" + hidden_line(run);
   text += fmt::format("{} records, {} generated, {} scored; {} ({:.1f} bytes a position)\n",
                       run.records.size(), statistics.generated, statistics.scored,
                       format_bytes(bytes), bytes_per_token);
@@ -122,8 +122,8 @@ int run_audit_stats(const AuditArguments& arguments) {
 }
 
 int run_audit_diff(const AuditArguments& arguments) {
-  const Run a = load_run(arguments.run, arguments.model);
-  const Run b = load_run(arguments.other, arguments.model);
+  const Run a = load_run(arguments.run, arguments.model, arguments.decrypt);
+  const Run b = load_run(arguments.other, arguments.model, arguments.decrypt);
   // Rounded values differ by up to one half in the last of 8 bits (norms), or 11.
   const bool is_rounded =
       (a.report && a.level == "standard") != (b.report && b.level == "standard");

@@ -51,8 +51,8 @@ void require_replayable(const Run& run, bool force_routes) {
     if (run.records[i].token < 0) missing = "token";
     if (missing == nullptr) continue;
     refuse(
-        fmt::format("{}: the {} of position {} was left out (redacted); replay expects tokens "
-                    "and digests",
+        fmt::format("{}: the {} of position {} was left out or is encrypted (--decrypt); "
+                    "replay expects tokens and digests",
                     run.path, missing, run.records[i].position));
   }
 }
@@ -93,6 +93,10 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   DeviceOptions device = arguments.device;
   if (device.device.empty()) device.device = run.header.device;
   if (device.kernels.empty() && run.header.kernels == "reference") device.kernels = "reference";
+  for (const auto& [name, value] : run.header.engine) {
+    const bool is_rope = name == "rope_frequencies" && device.rope_frequencies.empty();
+    if (is_rope) device.rope_frequencies = value;
+  }
   if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
   vitrine::EngineOptions options = device.engine_options();
   const RerunSizes sizes = rerun_sizes(run);
@@ -334,7 +338,7 @@ std::string comparison_text(const Run& run, const Comparison& comparison) {
 }  // namespace
 
 int run_audit_replay(const AuditArguments& arguments) {
-  const Run run = load_run(arguments.run, "");
+  const Run run = load_run(arguments.run, "", arguments.decrypt);
   require_replayable(run, arguments.force_routes);
   const std::string path = arguments.model.empty() ? run.header.model_path : arguments.model;
   std::error_code error;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -105,6 +106,10 @@ void read_json(Run& run) {
     run.header.kernels = runtime.at("kernels").get<std::string>();
     run.header.isa = runtime.at("isa").get<std::string>();
     run.header.threads = runtime.at("threads").get<int>();
+    const json engine = runtime.value("options", json::object());
+    for (const auto& [name, value] : engine.items()) {
+      run.header.engine.emplace_back(name, value.get<std::string>());
+    }
     run.header.seed = log.at("seed").get<uint64_t>();
     for (const auto& [name, value] : log.at("sampler").items()) {
       run.header.sampler.emplace_back(name, value.dump());
@@ -132,9 +137,9 @@ void read_json(Run& run) {
   }
 }
 
-void read_vtr(Run& run) {
-  run.report = vitrine::verify_vtr(run.path);
-  vitrine::VtrReader reader(run.path);
+void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
+  run.report = vitrine::verify_vtr(run.path, {}, key);
+  vitrine::VtrReader reader(run.path, key);
   const vitrine::VtrHeader& header = reader.header();
   run.header = header.log;
   run.level = vitrine::log_detail_name(header.detail);
@@ -192,7 +197,12 @@ std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& hea
   return std::make_shared<vitrine::Tokenizer>(vitrine::Tokenizer::from_file(file.string()));
 }
 
-Run load_run(const std::string& path, const std::string& model) {
+std::optional<vitrine::SealKey> reader_key(const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  return vitrine::SealKey::load(path);
+}
+
+Run load_run(const std::string& path, const std::string& model, const std::string& decrypt) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     refuse(fmt::format("run '{}' is {}; expected a .vtr or .json log", path,
@@ -203,7 +213,7 @@ Run load_run(const std::string& path, const std::string& model) {
   if (std::filesystem::path(path).extension() == ".json") {
     read_json(run);
   } else {
-    read_vtr(run);
+    read_vtr(run, reader_key(decrypt));
   }
   for (const vitrine::TokenRecord& record : run.records) {
     for (size_t i = 0; i < record.layers.size() && i < run.uses.size(); ++i) {
@@ -218,6 +228,15 @@ Run load_run(const std::string& path, const std::string& model) {
     run.pieces.emplace(run.records[i].token, run.text[i]);
   }
   return run;
+}
+
+std::string hidden_line(const Run& run) {
+  const auto hidden = std::count(run.is_redacted.begin(), run.is_redacted.end(), true);
+  const bool is_closed = run.report && run.report->closed_groups > 0;
+  if (hidden == 0 && !is_closed) return "";
+  return fmt::format("hidden    {} of {} records lack columns that were left out{}\n", hidden,
+                     run.records.size(),
+                     is_closed ? " or are encrypted (--decrypt KEYFILE, of a recipient)" : "");
 }
 
 std::string plain(const std::string& text) {

@@ -35,12 +35,19 @@ struct Run {
 };
 
 /// Reads either kind. `model`: the folder whose tokenizer turns ids into text; empty: the one the
-/// log names, where it is there and its tokenizer.json is the same file.
-Run load_run(const std::string& path, const std::string& model);
+/// log names, where it is there and its tokenizer.json is the same file. `decrypt`: the file of a
+/// recipient's secret key, or empty.
+Run load_run(const std::string& path, const std::string& model, const std::string& decrypt);
+
+/// The key in a file; none for an empty path.
+std::optional<vitrine::SealKey> reader_key(const std::string& path);
 
 /// The tokenizer for a log, or null.
 std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& header,
                                                    const std::string& model);
+
+/// How many records lack something and why that may be, as a line; empty where none does.
+std::string hidden_line(const Run& run);
 
 /// A log's own text with what steers a terminal taken out.
 std::string plain(const std::string& text);

@@ -45,6 +45,7 @@ std::string header_text(const Run& run) {
       plain(run.header.model_path), plain(run.header.architecture), run.header.num_layers,
       run.header.vocab_size, plain(run.header.device), plain(run.header.kernels),
       plain(run.header.isa), run.header.threads, run.mode, run.level, run.header.seed);
+  text += hidden_line(run);
   if (run.report && !run.report->header.trace_id.empty()) {
     text += fmt::format("trace     {}\n", plain(run.report->header.trace_id));
   }
@@ -175,7 +176,7 @@ struct Hanging {
 }  // namespace
 
 int run_audit_show(const AuditArguments& arguments) {
-  const Run run = load_run(arguments.run, arguments.model);
+  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
   const Colours colours = Colours::of_output();
   const std::string account = account_line(run);
   const bool is_whole = account.starts_with("complete") || account.starts_with("not sealed");
@@ -234,7 +235,7 @@ int run_audit_top(const AuditArguments& arguments) {
       refuse(fmt::format("--expert {}: expected LAYER:EXPERT, as 2:5", arguments.expert));
     }
   }
-  const Run run = load_run(arguments.run, arguments.model);
+  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
   const Colours colours = Colours::of_output();
   std::vector<Hanging> found;
   bool is_attributed = false;

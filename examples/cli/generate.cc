@@ -8,9 +8,8 @@
 #include <optional>
 #include <random>
 
-#include "common.h"
+#include "log_options.h"
 #include "summary.h"
-#include "vitrine/audit_log.h"
 
 namespace cli {
 
@@ -28,17 +27,11 @@ struct Arguments {
   // llama.cpp's defaults.
   vitrine::SamplerOptions sampler{.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f};
   std::optional<uint64_t> seed;
-  std::string audit_path, audit_mode = "deferred", audit_level = "standard", seal;
-  std::string audit_on_error = "fail", audit_when_behind = "wait";
-  bool durable = false, audit_text = false, attribution = false;
+  LogOptions log;
+  bool attribution = false;
   bool json = false, summary = false, prompt_logprobs = false, ignore_end_of_text = false;
   DeviceOptions device;
 };
-
-vitrine::AuditMode parse_audit_mode(const std::string& name) {
-  if (name == "none") return vitrine::AuditMode::kNone;
-  return name == "naive" ? vitrine::AuditMode::kNaive : vitrine::AuditMode::kDeferred;
-}
 
 /// CLI11 itself would wrap -1 and cut off what is too large.
 CLI::Validator check_seed() {
@@ -51,40 +44,6 @@ CLI::Validator check_seed() {
                      : "'" + text + "' is no seed; expected a whole number from 0 to 2^64 - 1";
       },
       "");
-}
-
-bool is_sealed_log(const Arguments& arguments) {
-  return std::filesystem::path(arguments.audit_path).extension() == ".vtr";
-}
-
-/// Options that only a .vtr log has.
-void check_log_options(const Arguments& arguments) {
-  const char* given = !arguments.seal.empty()                 ? "--seal"
-                      : arguments.durable                     ? "--durable"
-                      : arguments.audit_text                  ? "--audit-text"
-                      : arguments.audit_level == "counters"   ? "--audit-level counters"
-                      : arguments.audit_on_error != "fail"    ? "--audit-on-error"
-                      : arguments.audit_when_behind != "wait" ? "--audit-when-behind"
-                                                              : nullptr;
-  if (given != nullptr && !is_sealed_log(arguments)) {
-    refuse(fmt::format("{} is for a .vtr log; expected --audit FILE.vtr", given));
-  }
-}
-
-void check_audit_path(const Arguments& arguments) {
-  check_log_options(arguments);
-  if (arguments.audit_path.empty()) return;
-  const std::string extension = std::filesystem::path(arguments.audit_path).extension().string();
-  if (extension != ".json" && extension != ".vtr") {
-    refuse(fmt::format("--audit {}: the extension '{}' names no log format; expected .vtr or .json",
-                       arguments.audit_path, extension));
-  }
-  if (arguments.audit_mode == "none") {
-    refuse(
-        fmt::format("--audit {}: the recorder is off (--audit-mode none); expected naive or "
-                    "deferred",
-                    arguments.audit_path));
-  }
 }
 
 vitrine::LogHeader log_header(const Arguments& arguments, const vitrine::ModelSummary& model,
@@ -103,62 +62,9 @@ vitrine::LogHeader log_header(const Arguments& arguments, const vitrine::ModelSu
                     {"top_k", fmt::format("{}", arguments.sampler.top_k)},
                     {"top_p", fmt::format("{}", arguments.sampler.top_p)},
                     {"min_p", fmt::format("{}", arguments.sampler.min_p)}};
+  header.engine = {{"rope_frequencies", arguments.device.rope_frequencies}};
   header.hashes = file_hashes(checkpoint);
   return header;
-}
-
-/// Either kind of log.
-struct Log {
-  std::unique_ptr<vitrine::JsonLog> json;
-  std::unique_ptr<vitrine::VtrLog> sealed;
-
-  vitrine::AuditSink& sink() { return sealed ? sealed->sink() : json->sink(); }
-  void on_record(const std::function<void(const vitrine::TokenRecord&)>& callback) {
-    sealed ? sealed->on_record(callback) : json->on_record(callback);
-  }
-  void finish(const std::string& reason) { sealed ? sealed->finish(reason) : json->finish(reason); }
-};
-
-std::unique_ptr<Log> open_log(const Arguments& arguments, vitrine::LogHeader header,
-                              std::optional<vitrine::SealKey> seal,
-                              std::function<std::string(int32_t)> token_text) {
-  auto log = std::make_unique<Log>();
-  if (!is_sealed_log(arguments)) {
-    log->json = std::make_unique<vitrine::JsonLog>(arguments.audit_path, std::move(header),
-                                                   std::move(token_text));
-    return log;
-  }
-  using Options = vitrine::VtrOptions;
-  Options options;
-  options.detail = arguments.audit_level == "counters" ? vitrine::LogDetail::kCounters
-                   : arguments.audit_level == "full"   ? vitrine::LogDetail::kFull
-                                                       : vitrine::LogDetail::kStandard;
-  options.seal = std::move(seal);
-  options.durable = arguments.durable;
-  options.text = arguments.audit_text;
-  options.when_behind = arguments.audit_when_behind == "drop"    ? Options::WhenBehind::kDrop
-                        : arguments.audit_when_behind == "spill" ? Options::WhenBehind::kSpill
-                                                                 : Options::WhenBehind::kWait;
-  if (arguments.audit_on_error == "degrade") options.on_error = Options::OnError::kDegrade;
-  log->sealed = std::make_unique<vitrine::VtrLog>(arguments.audit_path, std::move(header), options,
-                                                  std::move(token_text));
-  return log;
-}
-
-/// What the log is worth, for the closing note; also how large it is.
-std::string log_note(const Arguments& arguments, const Log* log) {
-  if (log == nullptr) return "";
-  if (!log->sealed) return ", log " + arguments.audit_path;
-  const vitrine::VtrAccount& positions = log->sealed->counts().positions;
-  const double bytes = static_cast<double>(log->sealed->bytes_written());
-  std::string note =
-      fmt::format(", log {} ({:.0f} bytes a token)", arguments.audit_path,
-                  positions.total() == 0 ? bytes : bytes / static_cast<double>(positions.total()));
-  if (positions.num_lost() > 0) {
-    note += fmt::format("; INCOMPLETE: {} of {} positions lost", positions.num_lost(),
-                        positions.total());
-  }
-  return note;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -170,7 +76,7 @@ int run_generate(Arguments arguments) {
   arguments.sampler.seed =
       arguments.seed.value_or(uint64_t{std::random_device()()} << 32 | std::random_device()());
   vitrine::SamplerPipeline::from_options(arguments.sampler);  // refuses values out of range
-  check_audit_path(arguments);
+  arguments.log.check();
   vitrine::EngineOptions options = arguments.device.engine_options();
 
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
@@ -188,7 +94,7 @@ int run_generate(Arguments arguments) {
                     prompt_tokens, arguments.model, limit));
   }
 
-  const vitrine::AuditMode mode = parse_audit_mode(arguments.audit_mode);
+  const vitrine::AuditMode mode = arguments.log.audit_mode();
   const int64_t context = std::min(limit, prompt_tokens + arguments.max_new_tokens);
   options.max_context = static_cast<int>(context);
   options.max_step_tokens = static_cast<int>(std::min<int64_t>(prompt_tokens, kMostStepTokens));
@@ -197,8 +103,7 @@ int run_generate(Arguments arguments) {
   }
   options.audit_mode = mode;
   options.attribution = arguments.attribution;
-  options.audit_level =
-      arguments.audit_level == "full" ? vitrine::AuditLevel::kFull : vitrine::AuditLevel::kStandard;
+  options.audit_level = arguments.log.audit_level();
   // Destroyed last to first: the engine before the sinks, the log before what its callbacks use.
   Summary summary;
   std::unique_ptr<Log> log;
@@ -207,13 +112,12 @@ int run_generate(Arguments arguments) {
   const double load_seconds = seconds_since(started);
 
   catch_interrupts();  // from here on there is something to finish
-  if (!arguments.audit_path.empty()) {
-    std::optional<vitrine::SealKey> seal;
-    if (!arguments.seal.empty()) seal = vitrine::SealKey::load_or_create(arguments.seal);
-    log = open_log(arguments, log_header(arguments, engine->summary(), checkpoint), std::move(seal),
-                   [&tokenizer](int32_t id) {
-                     return id < tokenizer.vocab_size() ? tokenizer.token_text(id) : std::string();
-                   });
+  if (!arguments.log.path.empty()) {
+    log = arguments.log.open(log_header(arguments, engine->summary(), checkpoint), prompt_tokens,
+                             [&tokenizer](int32_t id) {
+                               return id < tokenizer.vocab_size() ? tokenizer.token_text(id)
+                                                                  : std::string();
+                             });
     if (arguments.summary) {
       log->on_record([&summary](const vitrine::TokenRecord& record) { summary.add(record); });
     }
@@ -252,7 +156,7 @@ int run_generate(Arguments arguments) {
   // The prompt's pass makes the first token.
   const double steps = std::max(0.0, static_cast<double>(result.tokens.size()) - 1);
   const double tokens_per_second = result.decode_seconds > 0 ? steps / result.decode_seconds : 0;
-  const std::string log_place = log ? arguments.audit_path : "";
+  const std::string log_place = log ? arguments.log.path : "";
   if (arguments.json) {
     nlohmann::ordered_json json;
     json["text"] = text;
@@ -284,8 +188,8 @@ int run_generate(Arguments arguments) {
       fmt::format("{}: {} tokens at {:.0f} tokens/s after a prompt of {} in {:.1f} ms; seed {}; "
                   "recorder {}{}",
                   reason, result.tokens.size(), tokens_per_second, result.prompt_tokens,
-                  1000 * result.prefill_seconds, arguments.sampler.seed, arguments.audit_mode,
-                  log_note(arguments, log.get())));
+                  1000 * result.prefill_seconds, arguments.sampler.seed, arguments.log.mode,
+                  arguments.log.note(log.get())));
   return result.reason == vitrine::StopReason::kCancelled ? 128 + interrupt_signal() : 0;
 }
 
@@ -307,35 +211,7 @@ void add_generate(CLI::App& app, Command& command) {
   generate->add_option("--min-p", arguments->sampler.min_p, "0: off")->capture_default_str();
   generate->add_option("--seed", arguments->seed, "default: a random one, which --json tells")
       ->check(check_seed());
-  generate
-      ->add_option("--audit", arguments->audit_path,
-                   "where the recorder's log goes; the extension picks the format: .vtr (sealed) "
-                   "or .json")
-      ->check(not_empty());
-  generate->add_option("--audit-mode", arguments->audit_mode, "none, naive or deferred")
-      ->check(CLI::IsMember({"none", "naive", "deferred"}))
-      ->capture_default_str();
-  generate
-      ->add_option("--audit-level", arguments->audit_level,
-                   "standard; full: the routers' whole distributions, unrounded; counters (.vtr): "
-                   "only how often each expert was used")
-      ->check(CLI::IsMember({"counters", "standard", "full"}))
-      ->capture_default_str();
-  generate->add_option("--seal", arguments->seal,
-                       "Ed25519 secret key that signs the .vtr log; made where there is none");
-  generate->add_flag("--durable", arguments->durable, "sync each page of the .vtr log to the disk");
-  generate->add_flag("--audit-text", arguments->audit_text,
-                     "keep the tokens' text in the .vtr log, too");
-  generate
-      ->add_option("--audit-when-behind", arguments->audit_when_behind,
-                   "a .vtr log that falls behind: wait, drop (and count what is lost) or spill")
-      ->check(CLI::IsMember({"wait", "drop", "spill"}))
-      ->capture_default_str();
-  generate
-      ->add_option("--audit-on-error", arguments->audit_on_error,
-                   "a .vtr log that cannot be written: fail, or degrade (count what is lost)")
-      ->check(CLI::IsMember({"fail", "degrade"}))
-      ->capture_default_str();
+  arguments->log.add_to(*generate);
   generate->add_flag("--attribution", arguments->attribution,
                      "the log splits each token's logit into what every part of the model added");
   generate->add_flag("--prompt-logprobs", arguments->prompt_logprobs,

@@ -135,6 +135,7 @@ struct LogHeader {
   int threads = 1;
   int32_t num_layers = 0, vocab_size = 0;
   uint64_t seed = 0;
+  std::vector<std::pair<std::string, std::string>> engine;   ///< option that changes bits, value
   std::vector<std::pair<std::string, std::string>> sampler;  ///< option, value
   std::vector<std::pair<std::string, std::string>> hashes;   ///< file, SHA-256
 };

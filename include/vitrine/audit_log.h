@@ -38,6 +38,10 @@ class VITRINE_API SealKey {
   const PublicKey& public_key() const { return public_key_; }
   /// Signature over `message`.
   std::array<uint8_t, 64> sign(std::span<const uint8_t> message) const;
+  /// Opens what was sealed for this key's public half (libsodium's crypto_box_seal, by the X25519
+  /// form of the key): `message` is 48 bytes shorter than `box`. False where it was sealed for
+  /// another or was changed.
+  bool open_box(std::span<const uint8_t> box, std::span<uint8_t> message) const;
   ~SealKey();
   SealKey(const SealKey&) = default;
   SealKey& operator=(const SealKey&) = default;
@@ -119,6 +123,32 @@ struct VtrEvent {
   bool operator==(const VtrEvent&) const = default;
 };
 
+/// Who may read an encrypted log, and what of it.
+struct VtrRecipient {
+  PublicKey key{};                       ///< a reader's, as `vitrine audit keygen` makes it
+  std::vector<std::string> groups = {};  ///< names as in VtrRedaction; empty: all
+};
+
+/// The keys of column groups, sealed for one reader.
+struct VtrSealedKeys {
+  struct Box {
+    uint8_t group = 0;
+    std::array<uint8_t, 80> sealed{};  ///< crypto_box_seal of 32 bytes
+    bool operator==(const Box&) const = default;
+  };
+  PublicKey recipient{};
+  std::vector<Box> boxes;  ///< ascending groups
+};
+
+/// What is taken out of a log. Only what a column group's name says; sequences, positions and
+/// states stay.
+struct VtrRedaction {
+  std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
+                                         ///< "digests", "router_probs", "attribution", "counters"
+  /// Empty: every row. Else only rows for which this says true (called with sequence and position).
+  std::function<bool(uint64_t, int64_t)> rows = {};
+};
+
 /// The head of a log.
 struct VtrHeader {
   LogHeader log;
@@ -133,6 +163,8 @@ struct VtrHeader {
   bool has_text = false;
   std::string engine_build;  ///< version, and BLAKE2b-256 of the library's file
   std::string trace_id;      ///< the host's OpenTelemetry trace, or empty
+  /// Not empty: every column group but sequences, positions and states is encrypted.
+  std::vector<VtrSealedKeys> sealed_keys;
 };
 
 struct VtrOptions {
@@ -154,6 +186,11 @@ struct VtrOptions {
   int page_tokens = 4096;   ///< … or with this many records (1 to 4096)
   size_t ring_bytes = size_t{1} << 20;
   std::string trace_id = {};  ///< carried in the head
+  /// Who can read it; empty: everyone. Each column group needs one recipient at least.
+  std::vector<VtrRecipient> recipients = {};
+  /// What is never written, called from the log's thread. Their commitments stay, as with
+  /// redact_vtr().
+  std::vector<VtrRedaction> redact = {};
 };
 
 /// Writes a `.vtr` log from a thread of its own, page by page, under its final name. The file
@@ -170,8 +207,9 @@ class VITRINE_API VtrLog {
   /// Without finish() the log stays open: whole pages without an end record.
   ~VtrLog();
   /// The sink for Engine::set_audit_sink; take it away from there before the log ends. A log has
-  /// one layout: open() throws kInvalidArgument for a second one, and kUnsupported where `detail`
-  /// is full and the layout has no router probabilities though it has experts.
+  /// one layout: open() throws kInvalidArgument for a second one and for a column group without a
+  /// recipient, and kUnsupported where `detail` is full and the layout has no router probabilities
+  /// though it has experts.
   AuditSink& sink();
   /// Called from the log's thread with each unrounded record, before its page is written. Set
   /// before use. What it throws comes out of finish().
@@ -199,7 +237,7 @@ struct VtrPage {
   std::vector<TokenRecord> records;
   std::vector<uint64_t> digests;  ///< [records]: over the unrounded values
   std::vector<std::string> text;  ///< [records], or empty
-  std::vector<bool> is_redacted;  ///< [records]: some column of it was left out
+  std::vector<bool> is_redacted;  ///< [records]: some column of it was left out or is encrypted
   std::vector<VtrEvent> events;
   std::vector<std::vector<uint64_t>> expert_uses;  ///< [layer][expert]; level counters only
 };
@@ -215,9 +253,11 @@ struct VtrEnd {
 /// thread-safe.
 class VITRINE_API VtrReader {
  public:
-  /// Throws kIo where the file cannot be read, kBadFile (path, byte and reason) where it is no log
-  /// or its head is damaged, kUnsupported for another version.
-  explicit VtrReader(const std::string& path);
+  /// `reader` opens what is encrypted for it; without, such columns read as left out. Throws kIo
+  /// where the file cannot be read, kBadFile (path, byte and reason) where it is no log or its head
+  /// is damaged, kUnsupported for another version, kInvalidArgument for a `reader` that is no
+  /// recipient of an encrypted log.
+  explicit VtrReader(const std::string& path, const std::optional<SealKey>& reader = {});
   ~VtrReader();
   const VtrHeader& header() const;
   /// The next page; false at the end record and where the file ends. Throws kBadFile for damage.
@@ -255,6 +295,7 @@ struct VtrReport {
   uint64_t torn_bytes = 0;    ///< kOpen: of an unfinished page
   bool is_key_given = false;  ///< false: the log vouches only for itself
   uint64_t redacted_groups = 0;  ///< column groups of pages that were left out, whole or in part
+  uint64_t closed_groups = 0;    ///< … that are encrypted and could not be opened
   VtrHeader header;              ///< as far as it could be read
   VtrCounts counts;              ///< counted, not believed
   std::string stop_reason;
@@ -264,14 +305,24 @@ VITRINE_API std::string_view seal_name(VtrReport::Seal seal);
 
 /// Checks everything: the chain, every signature (by `key` if given, else by the key in the head),
 /// every commitment, that each byte is what the content's canonical encoding has there, that every
-/// position is in exactly one state, and that the end's counts agree. A damaged log is an answer
-/// and no error. Throws kIo where the file cannot be read.
-VITRINE_API VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& key = {});
+/// position is in exactly one state, and that the end's counts agree. Of encrypted columns that
+/// `reader` cannot open, chain and hashes are checked and their rows are not. A damaged log is an
+/// answer and no error. Throws kIo where the file cannot be read, kInvalidArgument for a `reader`
+/// that is no recipient.
+VITRINE_API VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& key = {},
+                                 const std::optional<SealKey>& reader = {});
 
 /// The log as JSON ("vitrine.audit/1", docs/audit-log.md), handed to `write` in pieces. Throws
 /// kBadFile for damage, kUnsupported for level counters. An open log's stop_reason is "open".
 VITRINE_API void export_json(VtrReader& reader, const std::function<void(std::string_view)>& write,
                              std::function<std::string(int32_t)> token_text = {});
+
+/// AES keys of 16, 24 or 32 bytes for Parquet's modular encryption (AES_GCM_V1, encrypted footers).
+struct ParquetKeys {
+  std::string footer = {};  ///< of footers and columns; empty: nothing is encrypted
+  std::string text = {};    ///< of columns that tell the text (ids, pieces, probabilities of both);
+                            ///< empty: `footer` opens those, too
+};
 
 /// A run as Parquet tables in a folder, for DuckDB, pandas and the like: tokens.parquet (a row a
 /// record), routing.parquet (a row a record, layer and slot), and with `has_attribution`
@@ -281,9 +332,9 @@ class VITRINE_API ParquetExport {
  public:
   /// `folder` appears whole in finish(), or not at all. `token_bytes`: what an id adds to the
   /// output (may be empty: then there is no text). Throws kUnavailable where the library is not
-  /// there, kInvalidArgument where `folder` holds something, kIo.
+  /// there, kInvalidArgument where `folder` holds something or a key has another length, kIo.
   ParquetExport(const std::string& folder, const LogHeader& header, bool has_attribution,
-                std::function<std::string(int32_t)> token_bytes = {});
+                std::function<std::string(int32_t)> token_bytes = {}, const ParquetKeys& keys = {});
   ~ParquetExport();
   /// Throws kIo, kOutOfMemory.
   void add(const TokenRecord& record);
@@ -294,18 +345,12 @@ class VITRINE_API ParquetExport {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What redact_vtr() takes out. Only what a column group's name says; sequences, positions and
-/// states stay.
-struct VtrRedaction {
-  std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
-                                         ///< "digests", "router_probs", "attribution"
-  /// Empty: every row. Else only rows for which this says true (called with sequence and position).
-  std::function<bool(uint64_t, int64_t)> rows = {};
-};
-
-/// Copies a log without some of its columns, so that its seal still holds. Throws kInvalidArgument
-/// for an unknown group, kBadFile for damage, kIo. Nothing is left under `target` then.
+/// Copies a log without some of its columns, so that its seal still holds. Of an encrypted column
+/// group single rows can be left out only with a `reader` that opens it; the other rows of that
+/// group are in the clear in the copy. Throws kInvalidArgument for an unknown group and for rows of
+/// one that is closed, kBadFile for damage, kIo. Nothing is left under `target` then.
 VITRINE_API void redact_vtr(const std::string& path, const std::string& target,
-                            const VtrRedaction& redaction);
+                            const VtrRedaction& redaction,
+                            const std::optional<SealKey>& reader = {});
 
 }  // namespace vitrine

@@ -147,7 +147,14 @@ void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& la
   string_field(out, ",\"kernels\":", header.kernels);
   string_field(out, ",\"isa\":", header.isa);
   integer_field(out, ",\"threads\":", header.threads);
-  integer_field(out, "},\n\"seed\":", header.seed);
+  out.raw(",\"options\":{");
+  for (size_t i = 0; i < header.engine.size(); ++i) {
+    if (i > 0) out.raw(',');
+    out.string(header.engine[i].first);
+    out.raw(':');
+    out.string(header.engine[i].second);
+  }
+  integer_field(out, "}},\n\"seed\":", header.seed);
   out.raw(",\n\"sampler\":{");
   for (size_t i = 0; i < header.sampler.size(); ++i) {
     if (i > 0) out.raw(',');

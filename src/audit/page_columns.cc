@@ -137,6 +137,61 @@ void read_some_rows(const GroupSpec& spec, uint32_t num_rows, ByteReader in, Ope
   }
 }
 
+/// A group that stands there whole: salt key and content. `expected`: the hash of the stored bytes,
+/// or null where they have been vouched for.
+void read_whole(const GroupSpec& spec, uint32_t num_rows, Encoding encoding, const Digest* expected,
+                ByteReader in, OpenGroup& group) {
+  if (encoding != Encoding::kRaw && encoding != Encoding::kZstd) {
+    throw_damaged("has an encrypted column group in an encoding that is none");
+  }
+  group.key = in.array<32>();
+  make_salts(group.key, 1 + num_leaves(spec, num_rows), group.salts);
+  const ByteSpan stored = in.raw(in.left());
+  if (expected != nullptr && hash_stored(group.salts, stored) != *expected) {
+    throw_damaged("has a column that its seal does not fit");
+  }
+  const uint64_t size = uint64_t{spec.row_bytes} * num_rows;
+  check_page_bytes(size, num_rows);
+  const bool is_size_known = spec.kind == GroupKind::kRows;
+  Bytes content;
+  if (encoding == Encoding::kZstd) {
+    decompress(stored, size, is_size_known, content);
+  } else if (is_size_known && stored.size() != size) {
+    throw_damaged("has a column of " + std::to_string(stored.size()) + " bytes, expected " +
+                  std::to_string(size));
+  } else {
+    content.assign(stored.begin(), stored.end());
+  }
+  read_content(spec, num_rows, std::move(content), group.rows);
+  hash_leaves(spec, group.rows, num_rows, group.salts, group.leaves);
+}
+
+/// The rows that may be seen and the commitments of the others. Returns how it is encoded: with
+/// nothing to see it is left out.
+Encoding encode_some_rows(const GroupSpec& spec, const GroupRows& rows, const Bytes& salts,
+                          const Bytes& leaves, const std::vector<bool>& visible, Bytes& block) {
+  if (std::find(visible.begin(), visible.end(), true) == visible.end()) return Encoding::kLeftOut;
+  block.assign((visible.size() + 7) / 8, 0);
+  for (size_t row = 0; row < visible.size(); ++row) {
+    if (visible[row]) block[row / 8] |= static_cast<uint8_t>(1 << (row % 8));
+  }
+  ByteWriter writer(block);
+  ByteSpan left(rows.bytes);
+  for (size_t row = 0; row < visible.size(); ++row) {
+    const size_t length =
+        spec.kind == GroupKind::kRows ? spec.row_bytes : size_t{rows.lengths[row]};
+    if (visible[row]) {
+      writer.raw(ByteSpan(salts).subspan((row + 1) * kSaltBytes, kSaltBytes));
+      if (spec.kind == GroupKind::kVariableRows) writer.varint(length);
+      writer.raw(left.first(length));
+    } else {
+      writer.raw(ByteSpan(leaves).subspan(row * kDigestBytes, kDigestBytes));
+    }
+    left = left.subspan(length);
+  }
+  return Encoding::kSomeRows;
+}
+
 }  // namespace
 
 ColumnSealer::ColumnSealer() : compressor_(ZSTD_createCCtx()) {
@@ -144,24 +199,30 @@ ColumnSealer::ColumnSealer() : compressor_(ZSTD_createCCtx()) {
 }
 ColumnSealer::~ColumnSealer() { ZSTD_freeCCtx(compressor_); }
 
+ByteSpan ColumnSealer::transposed(const GroupSpec& spec, const GroupRows& rows, uint32_t num_rows) {
+  switch (spec.kind) {
+    case GroupKind::kWhole: return rows.bytes;
+    case GroupKind::kRows:
+      content_.resize(rows.bytes.size());
+      transpose(rows.bytes.data(), num_rows, spec.row_bytes, content_.data());
+      return content_;
+    case GroupKind::kVariableRows: break;
+  }
+  content_.clear();
+  ByteWriter writer(content_);
+  for (const uint32_t length : rows.lengths) writer.varint(length);
+  writer.raw(rows.bytes);
+  return content_;
+}
+
 GroupSeal ColumnSealer::seal(const GroupSpec& spec, const GroupRows& rows, uint32_t num_rows,
-                             const SaltKey& key, Bytes& payload) {
+                             const SaltKey& key, const Treatment& treatment, Bytes& payload) {
   make_salts(key, 1 + num_leaves(spec, num_rows), salts_);
   hash_leaves(spec, rows, num_rows, salts_, leaves_);
+  if (treatment.visible != nullptr) kept_leaves_ = leaves_;
   GroupSeal seal;
   seal.root = merkle_root(leaves_);
-  ByteSpan content(rows.bytes);
-  if (spec.kind == GroupKind::kRows) {
-    content_.resize(rows.bytes.size());
-    transpose(rows.bytes.data(), num_rows, spec.row_bytes, content_.data());
-    content = content_;
-  } else if (spec.kind == GroupKind::kVariableRows) {
-    content_.clear();
-    ByteWriter writer(content_);
-    for (const uint32_t length : rows.lengths) writer.varint(length);
-    writer.raw(rows.bytes);
-    content = content_;
-  }
+  const ByteSpan content = transposed(spec, rows, num_rows);
   compressed_.resize(ZSTD_compressBound(content.size()));
   const size_t size = ZSTD_compressCCtx(compressor_, compressed_.data(), compressed_.size(),
                                         content.data(), content.size(), kLevel);
@@ -169,87 +230,72 @@ GroupSeal ColumnSealer::seal(const GroupSpec& spec, const GroupRows& rows, uint3
   seal.encoding = is_smaller ? Encoding::kZstd : Encoding::kRaw;
   const ByteSpan stored = is_smaller ? ByteSpan(compressed_).first(size) : content;
   seal.stored = hash_stored(salts_, stored);
-  put_block(payload, seal.encoding, key, stored);
+
+  Encoding encoding = seal.encoding;
+  Bytes some_rows;
+  if (treatment.visible != nullptr) {
+    encoding = encode_some_rows(spec, rows, salts_, kept_leaves_, *treatment.visible, some_rows);
+  }
+  const bool is_whole = encoding == seal.encoding;
+  const ByteSpan first = is_whole ? ByteSpan(key) : ByteSpan(some_rows);
+  const ByteSpan second = is_whole ? stored : ByteSpan();
+  if (treatment.data_key == nullptr || encoding == Encoding::kLeftOut) {
+    put_block(payload, encoding, first, second);
+    return seal;
+  }
+  encrypt_block(*treatment.data_key, encoding, first, second, encrypted_);
+  seal.encoding = Encoding::kEncrypted;
+  seal.stored = hash(kStoredPurpose, {}, encrypted_);
+  put_block(payload, Encoding::kEncrypted, encrypted_);
   return seal;
 }
 
 void open_group(const GroupSpec& spec, const GroupSeal& seal, uint32_t num_rows,
-                ByteReader& payload, OpenGroup& group) {
+                const DataKey* data_key, ByteReader& payload, OpenGroup& group) {
   group = OpenGroup();
   group.encoding = static_cast<Encoding>(payload.u8(4, "a column group's encoding"));
   ByteReader block(payload.raw(payload.u32()));
-  const bool is_whole_block = group.encoding == seal.encoding;
-  if (!is_whole_block && group.encoding != Encoding::kLeftOut &&
-      (group.encoding != Encoding::kSomeRows || seal.encoding == Encoding::kEncrypted)) {
-    throw_damaged("has a column group in another encoding than the one that was sealed");
+  const bool is_as_sealed = group.encoding == seal.encoding;
+  if (is_as_sealed && group.encoding == Encoding::kSomeRows) {
+    throw_damaged("has a column group that was sealed as redacted");
   }
   switch (group.encoding) {
-    case Encoding::kLeftOut: block.expect_end("a column that was left out"); break;
-    case Encoding::kSomeRows: {
-      if (is_whole_block) throw_damaged("has a column group that was sealed as redacted");
-      read_some_rows(spec, num_rows, block, group);
-      Bytes leaves = group.leaves;
-      if (merkle_root(leaves) != seal.root)
-        throw_damaged("has a column that its seal does not fit");
-      return;
-    }
-    case Encoding::kEncrypted:
-      if (hash(kStoredPurpose, {}, block.raw(block.left())) != seal.stored) {
+    case Encoding::kLeftOut: return block.expect_end("a column that was left out");
+    case Encoding::kSomeRows: read_some_rows(spec, num_rows, block, group); break;
+    case Encoding::kEncrypted: {
+      const ByteSpan bytes = block.raw(block.left());
+      if (!is_as_sealed || hash(kStoredPurpose, {}, bytes) != seal.stored) {
         throw_damaged("has an encrypted column that its seal does not fit");
       }
-      break;
-    case Encoding::kRaw:
-    case Encoding::kZstd: {
-      group.key = block.array<32>();
-      make_salts(group.key, 1 + num_leaves(spec, num_rows), group.salts);
-      const ByteSpan stored = block.raw(block.left());
-      if (hash_stored(group.salts, stored) != seal.stored) {
-        throw_damaged("has a column that its seal does not fit");
-      }
-      const uint64_t expected = uint64_t{spec.row_bytes} * num_rows;
-      check_page_bytes(expected, num_rows);
-      const bool is_size_known = spec.kind == GroupKind::kRows;
-      Bytes content;
-      if (group.encoding == Encoding::kZstd) {
-        decompress(stored, expected, is_size_known, content);
-      } else if (is_size_known && stored.size() != expected) {
-        throw_damaged("has a column of " + std::to_string(stored.size()) + " bytes, expected " +
-                      std::to_string(expected));
+      if (data_key == nullptr) return;
+      const Bytes plain = decrypt_block(*data_key, bytes);
+      group.is_decrypted = true;
+      ByteReader in(plain);
+      const auto encoding = static_cast<Encoding>(in.u8());
+      if (encoding == Encoding::kSomeRows) {
+        read_some_rows(spec, num_rows, in, group);
       } else {
-        content.assign(stored.begin(), stored.end());
+        read_whole(spec, num_rows, encoding, nullptr, in, group);
       }
-      read_content(spec, num_rows, std::move(content), group.rows);
-      hash_leaves(spec, group.rows, num_rows, group.salts, group.leaves);
-      Bytes leaves = group.leaves;
-      if (merkle_root(leaves) != seal.root) throw_damaged("has rows that their seal does not fit");
-      return;
+      break;
     }
+    case Encoding::kRaw:
+    case Encoding::kZstd:
+      if (!is_as_sealed) {
+        throw_damaged("has a column group in another encoding than the one that was sealed");
+      }
+      read_whole(spec, num_rows, group.encoding, &seal.stored, block, group);
   }
+  Bytes leaves = group.leaves;
+  if (merkle_root(leaves) != seal.root) throw_damaged("has rows that their seal does not fit");
 }
 
 void append_redacted(const GroupSpec& spec, const OpenGroup& group,
                      const std::vector<bool>& visible, Bytes& payload) {
-  const auto num_visible = static_cast<size_t>(std::count(visible.begin(), visible.end(), true));
-  if (num_visible == 0) return put_block(payload, Encoding::kLeftOut, {});
-  Bytes block((visible.size() + 7) / 8, 0);
-  for (size_t row = 0; row < visible.size(); ++row) {
-    if (visible[row]) block[row / 8] |= static_cast<uint8_t>(1 << (row % 8));
-  }
-  ByteWriter writer(block);
-  ByteSpan left(group.rows.bytes);
-  for (size_t row = 0; row < visible.size(); ++row) {
-    const size_t length =
-        spec.kind == GroupKind::kRows ? spec.row_bytes : size_t{group.rows.lengths[row]};
-    if (visible[row]) {
-      writer.raw(ByteSpan(group.salts).subspan((row + 1) * kSaltBytes, kSaltBytes));
-      if (spec.kind == GroupKind::kVariableRows) writer.varint(length);
-      writer.raw(left.first(length));
-    } else {
-      writer.raw(ByteSpan(group.leaves).subspan(row * kDigestBytes, kDigestBytes));
-    }
-    left = left.subspan(length);
-  }
-  put_block(payload, Encoding::kSomeRows, block);
+  Bytes block;
+  const Encoding encoding =
+      encode_some_rows(spec, group.rows, group.salts, group.leaves, visible, block);
+  put_block(payload, encoding, block);
 }
 
 }  // namespace vitrine::audit

@@ -16,18 +16,22 @@ uint64_t unix_nanoseconds() {
 
 }  // namespace
 
-PageWriter::PageWriter(const VtrHeader& header, const SealKey& key, int page_tokens, bool can_fail,
-                       std::function<std::string(int32_t)> token_text)
+PageWriter::PageWriter(const VtrHeader& header, const SealKey& key, PageWriterOptions options)
     : header_(header),
       key_(key),
       codec_(header),
       specs_(codec_.groups()),
-      page_tokens_(static_cast<size_t>(page_tokens)),
-      can_fail_(can_fail),
-      token_text_(std::move(token_text)) {
+      options_(std::move(options)) {
   header_.public_key = key.public_key();
   randombytes_buf(header_.log_id.data(), header_.log_id.size());
   header_.started_unix_ns = unix_nanoseconds();
+  if (!options_.recipients.empty()) {
+    data_keys_ = make_data_keys(specs_);
+    header_.sealed_keys = seal_data_keys(data_keys_, options_.recipients);
+  }
+  for (const VtrRedaction& redaction : options_.redact) {
+    redacted_.push_back(find_groups(redaction.groups));
+  }
   columns_.resize(specs_.size());
   for (size_t i = 0; i < specs_.size(); ++i) {
     if (specs_[i].id == GroupId::kDigests) digest_column_ = i;
@@ -154,7 +158,7 @@ void PageWriter::add_record(const TokenRecord& record) {
   codec_.append(record, columns_);
   ByteWriter(columns_[digest_column_]).u64(record_digest(record, scratch_words_));
   if (header_.has_text) {
-    const std::string text = token_text_(record.token);
+    const std::string text = options_.token_text(record.token);
     const ByteSpan bytes = bytes_of(std::string_view(text).substr(0, kMaxTextBytes));
     ByteWriter(columns_[text_column_]).raw(bytes);
     text_lengths_.push_back(static_cast<uint32_t>(bytes.size()));
@@ -174,7 +178,7 @@ void PageWriter::add_record(const TokenRecord& record) {
 
 bool PageWriter::is_full() const {
   constexpr size_t kEventsOfOneRecord = 8;
-  return num_tokens_ >= page_tokens_ ||
+  return num_tokens_ >= static_cast<size_t>(options_.page_tokens) ||
          (header_.has_text && columns_[text_column_].size() > kMaxPageBytes / 2) ||
          (num_rows_ + size_t{1}) * codec_.record_bytes() > kMaxPageBytes ||
          events_.size() + counted_.size() + kEventsOfOneRecord > kMaxPageEvents;
@@ -182,6 +186,32 @@ bool PageWriter::is_full() const {
 
 // ---- Pages
 // ---------------------------------------------------------------------------------------
+
+// Which rows of a group may be written, and the key it is encrypted with.
+Treatment PageWriter::treat(const GroupSpec& spec) {
+  Treatment treatment;
+  const auto key = data_keys_.find(spec.id);
+  if (key != data_keys_.end()) treatment.data_key = &key->second;
+  visible_.assign(spec.kind == GroupKind::kWhole ? 1 : num_rows_, true);
+  for (size_t i = 0; i < redacted_.size(); ++i) {
+    const auto& hides = options_.redact[i].rows;
+    if (std::find(redacted_[i].begin(), redacted_[i].end(), spec.id) == redacted_[i].end())
+      continue;
+    if (!hides) {
+      visible_.assign(visible_.size(), false);
+    } else if (spec.kind != GroupKind::kWhole) {
+      size_t row = 0;
+      for (const IndexRun& run : runs_) {
+        for (uint32_t j = 0; j < run.count; ++j, ++row) {
+          if (hides(run.sequence, static_cast<int64_t>(run.first + j))) visible_[row] = false;
+        }
+      }
+    }
+  }
+  const bool hides_some = std::find(visible_.begin(), visible_.end(), false) != visible_.end();
+  treatment.visible = hides_some ? &visible_ : nullptr;
+  return treatment;
+}
 
 void PageWriter::encode_page(Bytes& out) {
   flush_counted();
@@ -200,7 +230,8 @@ void PageWriter::encode_page(Bytes& out) {
       default: break;
     }
     const SaltKey salt_key = derive_salt_key(secret, static_cast<uint8_t>(specs_[i].id));
-    page.groups.push_back(sealer_.seal(specs_[i], rows, num_rows_, salt_key, payload_));
+    const Treatment treatment = treat(specs_[i]);
+    page.groups.push_back(sealer_.seal(specs_[i], rows, num_rows_, salt_key, treatment, payload_));
     rows.bytes.clear();
     rows.bytes.swap(columns_[i]);  // keeps its memory
   }
@@ -235,7 +266,7 @@ void PageWriter::page_written() {
   counts_.sequences = account_.num_sequences();
   counts_.positions = account_.totals();
   clear_page();
-  if (can_fail_) account_before_ = account_;
+  if (options_.can_fail) account_before_ = account_;
 }
 
 void PageWriter::page_failed() {

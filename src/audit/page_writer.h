@@ -10,12 +10,19 @@
 
 namespace vitrine::audit {
 
+struct PageWriterOptions {
+  int page_tokens = 4096;
+  bool can_fail = false;  // page_failed() may be called (costs a copy of the account a page)
+  std::function<std::string(int32_t)> token_text;
+  std::vector<VtrRecipient> recipients;
+  std::vector<VtrRedaction> redact;
+};
+
 /// Not thread-safe.
 class PageWriter {
  public:
-  /// `can_fail`: page_failed() may be called (costs a copy of the account a page).
-  PageWriter(const VtrHeader& header, const SealKey& key, int page_tokens, bool can_fail,
-             std::function<std::string(int32_t)> token_text);
+  /// Throws what seal_data_keys() and find_groups() throw.
+  PageWriter(const VtrHeader& header, const SealKey& key, PageWriterOptions options);
 
   /// Appends magic and head frame. Throws kInvalidArgument where the head could not be read back.
   void begin(Bytes& out);
@@ -43,14 +50,16 @@ class PageWriter {
   void flush_counted();
   void count_experts(const TokenRecord& record);
   void clear_page();
+  Treatment treat(const GroupSpec& spec);
 
   VtrHeader header_;
   const SealKey key_;
   const RowCodec codec_;
   const std::vector<GroupSpec>& specs_;
-  const size_t page_tokens_;
-  const bool can_fail_;
-  std::function<std::string(int32_t)> token_text_;
+  const PageWriterOptions options_;
+  std::vector<std::vector<GroupId>> redacted_;  // [options_.redact]
+  DataKeys data_keys_;
+  std::vector<bool> visible_;
   ColumnSealer sealer_;
   Digest chain_{};
   Account account_, account_before_;

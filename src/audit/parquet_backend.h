@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "vitrine/audit.h"
+#include "vitrine/audit_log.h"
 
 namespace vitrine::audit {
 
@@ -23,6 +23,7 @@ struct ParquetTables {
   bool has_attribution = false;
   std::vector<std::pair<std::string, std::string>> metadata;  // for every file's footer
   std::function<TokenText(int32_t)> text_of;
+  ParquetKeys keys;
 };
 
 /// Throws vitrine::Error (kIo, kOutOfMemory).

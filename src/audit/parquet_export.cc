@@ -43,6 +43,18 @@ std::string as_utf8(std::string_view bytes) {
   return text;
 }
 
+void check_keys(const ParquetKeys& keys) {
+  for (const std::string* key : {&keys.footer, &keys.text}) {
+    if (key->empty() || key->size() == 16 || key->size() == 24 || key->size() == 32) continue;
+    throw Error(ErrorKind::kInvalidArgument, "Parquet: a key of " + std::to_string(key->size()) +
+                                                 " bytes; expected 16, 24 or 32 (AES)");
+  }
+  if (keys.footer.empty() && !keys.text.empty()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "Parquet: a key for the text without one for the footers; expected both");
+  }
+}
+
 }  // namespace
 
 struct ParquetExport::Impl {
@@ -81,14 +93,17 @@ struct ParquetExport::Impl {
 };
 
 ParquetExport::ParquetExport(const std::string& folder, const LogHeader& header,
-                             bool has_attribution, std::function<std::string(int32_t)> token_bytes)
+                             bool has_attribution, std::function<std::string(int32_t)> token_bytes,
+                             const ParquetKeys& keys)
     : impl_(std::make_unique<Impl>()) {
+  check_keys(keys);
   const audit::MakeParquetBackend make = find_backend();
   impl_->make_folder(folder);
   audit::ParquetTables tables;
   tables.folder = impl_->temporary.string();
   tables.final_folder = impl_->target.string();
   tables.has_attribution = has_attribution;
+  tables.keys = keys;
   tables.metadata = {{"vitrine.schema", "vitrine.parquet/1"},
                      {"vitrine.model", header.model_path},
                      {"vitrine.architecture", header.architecture},

@@ -145,6 +145,17 @@ std::array<uint8_t, 64> SealKey::sign(std::span<const uint8_t> message) const {
   return signature;
 }
 
+bool SealKey::open_box(std::span<const uint8_t> box, std::span<uint8_t> message) const {
+  if (box.size() != message.size() + crypto_box_SEALBYTES) return false;
+  uint8_t open_key[crypto_box_PUBLICKEYBYTES], secret[crypto_box_SECRETKEYBYTES];
+  const bool is_open =
+      crypto_sign_ed25519_pk_to_curve25519(open_key, public_key_.data()) == 0 &&
+      crypto_sign_ed25519_sk_to_curve25519(secret, secret_.data()) == 0 &&
+      crypto_box_seal_open(message.data(), box.data(), box.size(), open_key, secret) == 0;
+  sodium_memzero(secret, sizeof secret);
+  return is_open;
+}
+
 PublicKey load_public_key(const std::string& path) {
   start_sodium();
   return read_key(path, kPublicLabel, "a public key, KEYFILE.pub");

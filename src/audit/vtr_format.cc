@@ -6,8 +6,20 @@ namespace {
 constexpr size_t kMaxText = 4096;
 constexpr size_t kMaxPairs = 1024;
 constexpr size_t kMaxTerms = 65536;
+constexpr size_t kMaxRecipients = 256;
 constexpr uint64_t kMaxPosition = uint64_t{1} << 62;
 constexpr Purpose kSignPurpose = purpose("vtr/1 seal");
+
+constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
+    {"tokens", GroupId::kTokens},
+    {"text", GroupId::kText},
+    {"prediction", GroupId::kPrediction},
+    {"routing", GroupId::kRouting},
+    {"norms", GroupId::kNorms},
+    {"digests", GroupId::kDigests},
+    {"router_probs", GroupId::kRouterProbs},
+    {"attribution", GroupId::kAttribution},
+    {"counters", GroupId::kCounters}};
 
 void put_pairs(ByteWriter& out, const std::vector<std::pair<std::string, std::string>>& pairs) {
   out.varint(pairs.size());
@@ -35,6 +47,7 @@ void put_log(ByteWriter& out, const LogHeader& log) {
   out.u32(static_cast<uint32_t>(log.num_layers));
   out.u32(static_cast<uint32_t>(log.vocab_size));
   out.u64(log.seed);
+  put_pairs(out, log.engine);
   put_pairs(out, log.sampler);
   put_pairs(out, log.hashes);
 }
@@ -49,6 +62,7 @@ LogHeader get_log(ByteReader& in) {
   log.num_layers = static_cast<int32_t>(in.u32());
   log.vocab_size = static_cast<int32_t>(in.u32());
   log.seed = in.u64();
+  log.engine = get_pairs(in, "the engine's options");
   log.sampler = get_pairs(in, "the sampler's options");
   log.hashes = get_pairs(in, "the files' hashes");
   return log;
@@ -59,7 +73,59 @@ uint64_t zigzag(int64_t value) {
 }
 int64_t unzigzag(uint64_t value) { return static_cast<int64_t>(value >> 1 ^ (~(value & 1) + 1)); }
 
+void put_sealed_keys(ByteWriter& out, const std::vector<VtrSealedKeys>& keys) {
+  out.varint(keys.size());
+  for (const VtrSealedKeys& of : keys) {
+    out.raw(of.recipient);
+    out.varint(of.boxes.size());
+    for (const VtrSealedKeys::Box& box : of.boxes) {
+      out.u8(box.group);
+      out.raw(box.sealed);
+    }
+  }
+}
+
+std::vector<VtrSealedKeys> get_sealed_keys(ByteReader& in) {
+  std::vector<VtrSealedKeys> keys(in.varint(kMaxRecipients, "the number of recipients"));
+  for (VtrSealedKeys& of : keys) {
+    of.recipient = in.array<32>();
+    of.boxes.resize(in.varint(256, "a recipient's number of keys"));
+    int previous = -1;
+    for (VtrSealedKeys::Box& box : of.boxes) {
+      box.group = in.u8();
+      if (box.group <= previous) throw_damaged("has a recipient's keys out of order");
+      previous = box.group;
+      box.sealed = in.array<80>();
+    }
+  }
+  return keys;
+}
+
 }  // namespace
+
+std::vector<GroupId> find_groups(const std::vector<std::string>& names) {
+  std::vector<GroupId> ids;
+  for (const std::string& name : names) {
+    std::string known;
+    const size_t before = ids.size();
+    for (const auto& [text, id] : kGroupNames) {
+      if (text == name) ids.push_back(id);
+      known += (known.empty() ? "" : ", ") + std::string(text);
+    }
+    if (ids.size() == before) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "audit log: '" + name + "' is no column group; expected some of " + known);
+    }
+  }
+  return ids;
+}
+
+std::string group_name(GroupId id) {
+  for (const auto& [text, known] : kGroupNames) {
+    if (known == id) return std::string(text);
+  }
+  return std::to_string(static_cast<int>(id));
+}
 
 FrameSizes parse_frame_sizes(ByteSpan bytes) {
   ByteReader in(bytes);
@@ -133,6 +199,7 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
     writer.u8(static_cast<uint8_t>(group.kind));
     writer.varint(group.row_bytes);
   }
+  put_sealed_keys(writer, header.sealed_keys);
 }
 
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups) {
@@ -194,6 +261,7 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
     throw_damaged("has rows of " + std::to_string(row_bytes) + " bytes, expected at most " +
                   std::to_string(kMaxRowBytes));
   }
+  header.sealed_keys = get_sealed_keys(in);
   in.expect_end("the head");
 }
 

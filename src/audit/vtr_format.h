@@ -10,7 +10,7 @@
 namespace vitrine::audit {
 
 inline constexpr std::array<uint8_t, 8> kMagic = {0x89, 'V', 'T', 'R', '\r', '\n', 0x1A, '\n'};
-inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kFormatVersion = 2;
 inline constexpr uint32_t kMaxPageRows = 4096;
 /// A page is closed before its rows (or its events) take more.
 inline constexpr size_t kMaxPageBytes = size_t{4} << 20;
@@ -34,6 +34,10 @@ enum class GroupId : uint8_t {
   kAttribution = 23,
 };
 enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };
+/// The groups with these names (VtrRedaction has them). Throws kInvalidArgument for another name.
+std::vector<GroupId> find_groups(const std::vector<std::string>& names);
+/// Its name, or its number where it has none.
+std::string group_name(GroupId id);
 
 struct GroupSpec {
   GroupId id = GroupId::kIndex;

@@ -47,6 +47,8 @@ void check_options(const VtrOptions& options, bool has_token_text) {
   if (!(options.page_seconds > 0)) {
     refuse("page_seconds", std::to_string(options.page_seconds), "more than 0");
   }
+  for (const VtrRecipient& recipient : options.recipients) audit::find_groups(recipient.groups);
+  for (const VtrRedaction& redaction : options.redact) audit::find_groups(redaction.groups);
   if (options.text && !has_token_text) refuse("text", "true without token_text", "both");
 }
 
@@ -196,8 +198,13 @@ struct VtrLog::Impl {
   void begin() {
     guarded([this] {
       const bool can_fail = options.on_error == OnError::kDegrade;
-      pages = std::make_unique<audit::PageWriter>(header, key, options.page_tokens, can_fail,
-                                                  token_text);
+      pages = std::make_unique<audit::PageWriter>(
+          header, key,
+          audit::PageWriterOptions{.page_tokens = options.page_tokens,
+                                   .can_fail = can_fail,
+                                   .token_text = token_text,
+                                   .recipients = options.recipients,
+                                   .redact = options.redact});
       pages->begin(frame_bytes);
       std::string problem;
       if (!file.append(text_of(frame_bytes), problem)) throw Error(ErrorKind::kIo, problem);

@@ -122,8 +122,8 @@ bool FrameReader::next(Frame& frame) {
   return true;
 }
 
-PageOpener::PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& groups)
-    : header_(header), groups_(groups), codec_(header) {
+PageOpener::PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& groups, DataKeys keys)
+    : header_(header), groups_(groups), keys_(std::move(keys)), codec_(header) {
   // Every group that this version writes is there, as it would be written; others are carried.
   for (const GroupSpec& expected : codec_.groups()) {
     if (std::find(groups.begin(), groups.end(), expected) == groups.end()) {
@@ -149,9 +149,15 @@ void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {
   page.groups.resize(groups_.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
     OpenGroup& group = page.groups[i];
-    open_group(groups_[i], page.head.groups[i], num_rows, payload, group);
-    if (!group.is_readable() || !group.visible.empty()) ++page.redacted_groups;
     const GroupId id = groups_[i].id;
+    const auto key = keys_.find(id);
+    open_group(groups_[i], page.head.groups[i], num_rows,
+               key == keys_.end() ? nullptr : &key->second, payload, group);
+    if (group.is_closed()) {
+      ++page.closed_groups;
+    } else if (!group.is_readable() || !group.visible.empty()) {
+      ++page.redacted_groups;
+    }
     if (id != GroupId::kIndex && id != GroupId::kEvents && id != GroupId::kCounters) continue;
     if (!group.is_readable()) {
       if (id == GroupId::kCounters) continue;

@@ -64,13 +64,14 @@ struct OpenPage {
   std::vector<OpenGroup> groups;  // [header's groups]
   std::vector<IndexRun> runs;
   VtrPage page;
-  uint64_t redacted_groups = 0;
+  uint64_t redacted_groups = 0, closed_groups = 0;
 };
 
 /// Takes frames apart. Thread-safe.
 class PageOpener {
  public:
-  PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& groups);
+  /// `keys`: of the encrypted groups that are to be read.
+  PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& groups, DataKeys keys = {});
   /// Groups and events; with `records` also the records. Throws kBadFile with the reason alone.
   void open(const Frame& frame, bool records, OpenPage& page) const;
   /// Throws where some byte of the page is not what its content's encoding has there. After open()
@@ -83,6 +84,7 @@ class PageOpener {
 
   const VtrHeader header_;
   const std::vector<GroupSpec> groups_;
+  const DataKeys keys_;
   const RowCodec codec_;
   size_t record_bytes_ = 0;
 };

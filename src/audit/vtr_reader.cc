@@ -3,13 +3,14 @@
 namespace vitrine {
 
 struct VtrReader::Impl {
-  explicit Impl(const std::string& path) : frames(path), opener(make_opener()) {}
+  Impl(const std::string& path, const std::optional<SealKey>& reader)
+      : frames(path), opener(make_opener(reader)) {}
 
-  audit::PageOpener make_opener() const {
+  audit::PageOpener make_opener(const std::optional<SealKey>& reader) const {
     try {
-      return {frames.header(), frames.groups()};
+      return {frames.header(), frames.groups(), audit::open_data_keys(frames.header(), reader)};
     } catch (const Error& error) {
-      frames.fail(error.what());
+      frames.fail(error.what(), error.kind());
     }
   }
 
@@ -21,7 +22,8 @@ struct VtrReader::Impl {
   bool is_done = false;
 };
 
-VtrReader::VtrReader(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
+VtrReader::VtrReader(const std::string& path, const std::optional<SealKey>& reader)
+    : impl_(std::make_unique<Impl>(path, reader)) {}
 VtrReader::~VtrReader() = default;
 
 const VtrHeader& VtrReader::header() const { return impl_->frames.header(); }

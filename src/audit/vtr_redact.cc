@@ -6,32 +6,6 @@
 namespace vitrine {
 namespace {
 
-constexpr std::pair<std::string_view, audit::GroupId> kGroupNames[] = {
-    {"tokens", audit::GroupId::kTokens},
-    {"text", audit::GroupId::kText},
-    {"prediction", audit::GroupId::kPrediction},
-    {"routing", audit::GroupId::kRouting},
-    {"norms", audit::GroupId::kNorms},
-    {"digests", audit::GroupId::kDigests},
-    {"router_probs", audit::GroupId::kRouterProbs},
-    {"attribution", audit::GroupId::kAttribution}};
-
-std::vector<audit::GroupId> find_groups(const std::vector<std::string>& names) {
-  std::vector<audit::GroupId> ids;
-  for (const std::string& name : names) {
-    const auto* found = std::find_if(std::begin(kGroupNames), std::end(kGroupNames),
-                                     [&](const auto& known) { return known.first == name; });
-    if (found == std::end(kGroupNames)) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "redaction: '" + name +
-                      "' is no column group; expected tokens, text, prediction, routing, norms, "
-                      "digests, router_probs or attribution");
-    }
-    ids.push_back(found->second);
-  }
-  return ids;
-}
-
 std::string_view text_of(audit::ByteSpan bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -50,7 +24,19 @@ audit::Bytes redact_payload(const std::vector<audit::GroupSpec>& specs, const au
     in.raw(in.u32());
     const audit::ByteSpan same = block.raw(before - in.left());
     const bool is_named = std::find(ids.begin(), ids.end(), specs[i].id) != ids.end();
-    if (!is_named || !group.is_readable()) {
+    const bool is_there = group.encoding != audit::Encoding::kLeftOut;
+    const bool is_whole_group = specs[i].kind == audit::GroupKind::kWhole;
+    if (is_named && is_there && !redaction.rows && (is_whole_group || group.is_closed())) {
+      audit::append_redacted(specs[i], group, {false}, payload);
+      continue;
+    }
+    if (is_named && group.is_closed()) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "redaction: column group '" + audit::group_name(specs[i].id) +
+                      "' is encrypted, so that single positions cannot be left out; leave out all "
+                      "of it, or give the key of a recipient");
+    }
+    if (!is_named || !is_there || is_whole_group) {
       audit::ByteWriter(payload).raw(same);
       continue;
     }
@@ -72,14 +58,16 @@ audit::Bytes redact_payload(const std::vector<audit::GroupSpec>& specs, const au
 
 }  // namespace
 
-void redact_vtr(const std::string& path, const std::string& target, const VtrRedaction& redaction) {
-  const std::vector<audit::GroupId> ids = find_groups(redaction.groups);
+void redact_vtr(const std::string& path, const std::string& target, const VtrRedaction& redaction,
+                const std::optional<SealKey>& reader) {
+  const std::vector<audit::GroupId> ids = audit::find_groups(redaction.groups);
   audit::FrameReader frames(path);
   audit::LogFile file(target);
   file.write(text_of(audit::kMagic));
   file.write(text_of(frames.head_frame().bytes));
   try {
-    const audit::PageOpener opener(frames.header(), frames.groups());
+    const audit::PageOpener opener(frames.header(), frames.groups(),
+                                   audit::open_data_keys(frames.header(), reader));
     audit::Frame frame;
     audit::OpenPage page;
     while (frames.next(frame)) {
@@ -101,8 +89,8 @@ void redact_vtr(const std::string& path, const std::string& target, const VtrRed
       file.write(text_of(payload));
     }
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kBadFile) throw;
-    frames.fail(error.what());
+    if (error.kind() == ErrorKind::kIo) throw;
+    frames.fail(error.what(), error.kind());
   }
   file.sync_and_close();
   file.publish();

@@ -102,10 +102,11 @@ void check_end(const VtrEnd& end, const audit::Frame& frame, VtrCounts counts, b
                 name(counts) + ")");
 }
 
-void verify_frames(audit::FrameReader& frames, const PublicKey& key, VtrReport& report) {
+void verify_frames(audit::FrameReader& frames, const PublicKey& key, audit::DataKeys data_keys,
+                   VtrReport& report) {
   check_signature(frames.head_frame(), frames.chain(), key);
   check_header(frames);
-  const audit::PageOpener opener(frames.header(), frames.groups());
+  const audit::PageOpener opener(frames.header(), frames.groups(), std::move(data_keys));
   audit::Account account;
   audit::Frame frame;
   audit::OpenPage page;
@@ -113,7 +114,7 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, VtrReport& 
     check_signature(frame, frames.chain(), key);
     if (frame.tag == audit::FrameTag::kEnd) {
       const VtrEnd end = audit::parse_end(frame.head);
-      check_end(end, frame, report.counts, report.redacted_groups > 0);
+      check_end(end, frame, report.counts, report.redacted_groups + report.closed_groups > 0);
       if (frames.has_more()) throw_damaged("there are bytes after the end record");
       report.counts = end.counts;
       report.stop_reason = end.stop_reason;
@@ -129,6 +130,7 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, VtrReport& 
     check_counters(page, frames.header());
     account_for(page, account);
     report.redacted_groups += page.redacted_groups;
+    report.closed_groups += page.closed_groups;
     count_page(page, account, report.counts);
   }
   report.seal = VtrReport::Seal::kOpen;
@@ -137,7 +139,8 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, VtrReport& 
 
 }  // namespace
 
-VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& key) {
+VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& key,
+                     const std::optional<SealKey>& reader) {
   VtrReport report;
   report.is_key_given = key.has_value();
   std::unique_ptr<audit::FrameReader> frames;
@@ -148,8 +151,11 @@ VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& ke
       throw_damaged("the log is sealed with the key " + public_key_text(report.header.public_key) +
                     ", expected " + public_key_text(*key));
     }
-    verify_frames(*frames, report.header.public_key, report);
+    verify_frames(*frames, report.header.public_key, audit::open_data_keys(report.header, reader),
+                  report);
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kInvalidArgument && frames)
+      frames->fail(error.what(), error.kind());
     if (error.kind() != ErrorKind::kBadFile) throw;
     report.seal = VtrReport::Seal::kBroken;
     report.problem = frames ? frames->located(error.what()) : error.what();

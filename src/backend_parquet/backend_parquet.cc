@@ -2,7 +2,9 @@
 // Arrow.
 #include <arrow/api.h>
 #include <arrow/io/file.h>
+#include <parquet/arrow/schema.h>
 #include <parquet/arrow/writer.h>
+#include <parquet/encryption/encryption.h>
 
 #include "audit/parquet_backend.h"
 
@@ -17,6 +19,50 @@ void check(const arrow::Status& status, const std::string& path) {
   reason = reason.substr(0, reason.find('\n'));
   throw Error(status.IsOutOfMemory() ? ErrorKind::kOutOfMemory : ErrorKind::kIo,
               path + ": cannot be written: " + reason);
+}
+
+/// Columns that a reader could put the text together from.
+bool tells_text(const std::string& column) {
+  const std::string name = column.substr(0, column.find('.'));
+  for (const char* known : {"token_id", "token", "next_token_id", "next_token", "next_bytes",
+                            "logprob", "entropy", "top_logprobs", "runner_up_id"}) {
+    if (name == known) return true;
+  }
+  return false;
+}
+
+arrow::util::SecureString secure(std::string key) {
+  return arrow::util::SecureString(std::move(key));
+}
+
+/// Names the key for Arrow's and Spark's key tools ("key material", version PKMT1): their KMS
+/// client is asked to unwrap nothing under this name, and answers with the key.
+std::string key_metadata(const std::string& name, bool is_footer_key) {
+  return R"({"keyMaterialType":"PKMT1","internalStorage":true,"isFooterKey":)" +
+         std::string(is_footer_key ? R"(true,"kmsInstanceID":"DEFAULT","kmsInstanceURL":"DEFAULT")"
+                                   : "false") +
+         R"(,"masterKeyID":")" + name + R"(","doubleWrapping":false,"wrappedDEK":"none"})";
+}
+
+/// Every column is encrypted; the keys' names stand in the file for whoever looks them up.
+std::shared_ptr<parquet::FileEncryptionProperties> encryption_of(const ParquetKeys& keys,
+                                                                 const arrow::Schema& schema,
+                                                                 const std::string& path) {
+  if (keys.footer.empty()) return nullptr;
+  parquet::FileEncryptionProperties::Builder builder(secure(keys.footer));
+  builder.footer_key_metadata(key_metadata("footer", true));
+  if (keys.text.empty()) return builder.build();
+  std::shared_ptr<parquet::SchemaDescriptor> columns;
+  check(parquet::arrow::ToParquetSchema(&schema, *parquet::default_writer_properties(), &columns),
+        path);
+  parquet::ColumnPathToEncryptionPropertiesMap encrypted;
+  for (int i = 0; i < columns->num_columns(); ++i) {
+    const std::string column = columns->Column(i)->path()->ToDotString();
+    parquet::ColumnEncryptionProperties::Builder of;
+    if (tells_text(column)) of.key(secure(keys.text))->key_metadata(key_metadata("text", false));
+    encrypted[column] = of.build();
+  }
+  return builder.encrypted_columns(std::move(encrypted))->build();
 }
 
 /// One file: builders, by the order of the schema's fields, and the writer that empties them.
@@ -36,8 +82,10 @@ class Table {
     auto file = arrow::io::FileOutputStream::Open(tables.folder + "/" + name);
     check(file.status(), path_);
     file_ = *file;
-    const auto properties =
-        parquet::WriterProperties::Builder().compression(parquet::Compression::ZSTD)->build();
+    const auto properties = parquet::WriterProperties::Builder()
+                                .compression(parquet::Compression::ZSTD)
+                                ->encryption(encryption_of(tables.keys, *schema_, path_))
+                                ->build();
     const auto arrow_properties = parquet::ArrowWriterProperties::Builder().store_schema()->build();
     auto writer = parquet::arrow::FileWriter::Open(*schema_, arrow::default_memory_pool(), file_,
                                                    properties, arrow_properties);

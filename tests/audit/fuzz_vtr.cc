@@ -49,7 +49,7 @@ void mutate(Bytes& bytes) {
   }
 }
 
-Bytes write_log(const std::string& path, LogDetail detail, bool has_text) {
+Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool is_encrypted) {
   using namespace audit_test;
   Rng rng(below(1000));
   AuditLayout layout =
@@ -61,6 +61,11 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text) {
   options.text = has_text;
   options.seal = key();
   options.page_tokens = 7;
+  if (is_encrypted) {
+    options.recipients = {{SealKey::generate().public_key(), {"routing", "counters"}},
+                          {key().public_key()}};
+    options.redact = {{{"norms"}, [](uint64_t, int64_t position) { return position < 9; }}};
+  }
   LogHeader header;
   header.vocab_size = 300;
   header.hashes = {{"config.json", "ab"}};
@@ -82,19 +87,20 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text) {
 
 /// A group's block with a changed content, and what the head has to say for it to be believed.
 void change_group(const audit::GroupSpec& spec, audit::OpenGroup& group, audit::GroupSeal& seal,
-                  uint32_t rows, Bytes& payload) {
+                  uint32_t rows, const audit::DataKey* data_key, Bytes& payload) {
   audit::ColumnSealer sealer;
+  const audit::Treatment treatment{.data_key = data_key};
   if (one_in(2)) {
     audit::GroupRows changed = group.rows;
     mutate(changed.bytes);
     if (spec.kind == audit::GroupKind::kRows) changed.bytes.resize(size_t{spec.row_bytes} * rows);
     if (spec.kind == audit::GroupKind::kVariableRows) changed = group.rows;
-    seal = sealer.seal(spec, changed, rows, group.key, payload);
+    seal = sealer.seal(spec, changed, rows, group.key, treatment, payload);
     return;
   }
   // The stored bytes themselves: what the decompressor gets.
   Bytes block;
-  seal = sealer.seal(spec, group.rows, rows, group.key, block);
+  seal = sealer.seal(spec, group.rows, rows, group.key, {}, block);
   Bytes stored(block.begin() + 5 + 32, block.end());
   for (size_t count = 1 + below(3); count > 0; --count) mutate(stored);
   if (one_in(3))
@@ -103,6 +109,17 @@ void change_group(const audit::GroupSpec& spec, audit::OpenGroup& group, audit::
   audit::make_salts(group.key, 1, salts);
   seal.stored = audit::hash(audit::kStoredPurpose, salts, stored);
   audit::ByteWriter writer(payload);
+  if (data_key != nullptr) {
+    Bytes encrypted;
+    const auto inner = one_in(4) ? static_cast<Encoding>(below(6)) : seal.encoding;
+    audit::encrypt_block(*data_key, inner, group.key, stored, encrypted);
+    if (one_in(4)) mutate(encrypted);
+    seal.encoding = Encoding::kEncrypted;
+    seal.stored = audit::hash(audit::kStoredPurpose, {}, encrypted);
+    writer.u8(static_cast<uint8_t>(seal.encoding));
+    writer.u32(static_cast<uint32_t>(encrypted.size()));
+    return writer.raw(encrypted);
+  }
   writer.u8(static_cast<uint8_t>(seal.encoding));
   writer.u32(static_cast<uint32_t>(32 + stored.size()));
   writer.raw(group.key);
@@ -110,21 +127,25 @@ void change_group(const audit::GroupSpec& spec, audit::OpenGroup& group, audit::
 }
 
 Bytes changed_page(const audit::Frame& frame, const audit::PageOpener& opener,
-                   const std::vector<audit::GroupSpec>& specs, Bytes& payload) {
+                   const std::vector<audit::GroupSpec>& specs, const audit::DataKeys& data_keys,
+                   Bytes& payload) {
   audit::OpenPage page;
   opener.open(frame, true, page);
   const size_t chosen = below(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     audit::OpenGroup& group = page.groups[i];
+    const auto found = data_keys.find(specs[i].id);
+    const audit::DataKey* data_key = found == data_keys.end() ? nullptr : &found->second;
     if (i == chosen) {
-      change_group(specs[i], group, page.head.groups[i], page.head.rows, payload);
+      change_group(specs[i], group, page.head.groups[i], page.head.rows, data_key, payload);
     } else if (specs[i].kind != audit::GroupKind::kWhole && one_in(4)) {
       std::vector<bool> visible(page.head.rows);
       for (size_t row = 0; row < visible.size(); ++row) visible[row] = !one_in(3);
       audit::append_redacted(specs[i], group, visible, payload);
     } else {
       audit::ColumnSealer sealer;
-      page.head.groups[i] = sealer.seal(specs[i], group.rows, page.head.rows, group.key, payload);
+      page.head.groups[i] = sealer.seal(specs[i], group.rows, page.head.rows, group.key,
+                                        {.data_key = data_key}, payload);
     }
   }
   if (one_in(4)) page.head.rows = static_cast<uint32_t>(below(5000));
@@ -136,7 +157,8 @@ Bytes changed_page(const audit::Frame& frame, const audit::PageOpener& opener,
 /// The log with one frame changed, and all of them chained and signed anew.
 Bytes resealed(const std::string& path) {
   audit::FrameReader reader(path);
-  const audit::PageOpener opener(reader.header(), reader.groups());
+  const audit::DataKeys data_keys = audit::open_data_keys(reader.header(), key());
+  const audit::PageOpener opener(reader.header(), reader.groups(), data_keys);
   Bytes log(audit::kMagic.begin(), audit::kMagic.end());
   audit::Digest chain{};
   const size_t chosen = below(6);
@@ -150,7 +172,7 @@ Bytes resealed(const std::string& path) {
     if (i == chosen) {
       if (frame.tag == audit::FrameTag::kPage && one_in(2)) {
         payload.clear();
-        head = changed_page(frame, opener, reader.groups(), payload);
+        head = changed_page(frame, opener, reader.groups(), data_keys, payload);
       } else {
         mutate(one_in(2) ? head : payload);
       }
@@ -176,29 +198,30 @@ bool read_all(const std::string& path, const std::string& other, bool is_blind) 
     }
   };
   attempt([&] {
-    VtrReader reader(path);
+    VtrReader reader(path, one_in(2) ? std::optional(key()) : std::nullopt);
     VtrPage page;
     while (reader.next(page)) {
     }
   });
   attempt([&] {
-    const VtrReport report = verify_vtr(path, key().public_key());
+    const VtrReport report = verify_vtr(path, key().public_key(), key());
     if (report.seal != VtrReport::Seal::kComplete) is_clean = false;
     if (report.seal == VtrReport::Seal::kComplete && is_blind) {
       throw std::runtime_error("a changed log is complete");
     }
   });
   attempt([&] {
-    VtrReader reader(path);
+    VtrReader reader(path, key());
     if (reader.header().detail != LogDetail::kCounters) {
       export_json(reader, [](std::string_view) {});
     }
   });
   if (!one_in(20)) return is_clean;  // it waits for the disk
   attempt([&] {
-    redact_vtr(path, other, {.groups = {"tokens", "text"}, .rows = [](uint64_t, int64_t position) {
-                               return position % 3 == 0;
-                             }});
+    redact_vtr(path, other,
+               {.groups = {"tokens", "text"},
+                .rows = [](uint64_t, int64_t position) { return position % 3 == 0; }},
+               key());
   });
   return is_clean;
 }
@@ -215,9 +238,10 @@ int main(int argc, char** argv) {
   random_bits.seed(seed);
   const testing::TemporaryFolder folder;
   std::vector<std::string> paths;
-  for (const LogDetail detail : {LogDetail::kCounters, LogDetail::kStandard, LogDetail::kFull}) {
+  for (int kind = 0; kind < 6; ++kind) {
+    const auto detail = static_cast<LogDetail>(kind % 3);
     paths.push_back(folder / ("healthy" + std::to_string(paths.size()) + ".vtr"));
-    write_log(paths.back(), detail, detail == LogDetail::kFull);
+    write_log(paths.back(), detail, detail == LogDetail::kFull, kind >= 3);
     if (!read_all(paths.back(), folder / "other.vtr", false)) {
       std::fprintf(stderr, "a healthy log was refused\n");
       return 1;

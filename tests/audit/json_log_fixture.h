@@ -57,6 +57,7 @@ inline LogHeader some_header() {
   header.num_layers = 4;
   header.vocab_size = 8192;
   header.seed = 18446744073709551615u;
+  header.engine = {{"rope_frequencies", "bf16"}};
   header.sampler = {{"temperature", "0.8"}, {"top_k", "40"}, {"stage", "inf"}, {"note", "1x"}};
   header.hashes = {{"config.json", "00ff"}, {"model.safetensors", "abcd"}};
   return header;

@@ -100,8 +100,11 @@ TEST_F(JsonLogTest, EveryFieldComesBack) {
                       {"num_layers", 4},
                       {"vocab_size", 8192},
                       {"sha256", {{"config.json", "00ff"}, {"model.safetensors", "abcd"}}}}));
-      EXPECT_EQ(parsed.at("runtime"),
-                json({{"device", "cpu"}, {"kernels", "fused"}, {"isa", "avx512"}, {"threads", 2}}));
+      EXPECT_EQ(parsed.at("runtime"), json({{"device", "cpu"},
+                                            {"kernels", "fused"},
+                                            {"isa", "avx512"},
+                                            {"threads", 2},
+                                            {"options", {{"rope_frequencies", "bf16"}}}}));
       EXPECT_EQ(parsed.at("seed"), 18446744073709551615u);
       EXPECT_EQ(parsed.at("sampler"),
                 json({{"temperature", 0.8}, {"top_k", 40}, {"stage", "inf"}, {"note", "1x"}}));

@@ -31,6 +31,7 @@ TEST_F(VtrTest, EveryFieldComesBack) {
     VtrReader reader(at("run.vtr"));
     EXPECT_EQ(reader.header().log.model_path, some_header().model_path);
     EXPECT_EQ(reader.header().log.seed, some_header().seed);
+    EXPECT_EQ(reader.header().log.engine, some_header().engine);
     EXPECT_EQ(reader.header().log.sampler, some_header().sampler);
     EXPECT_EQ(reader.header().log.hashes, some_header().hashes);
     EXPECT_EQ(reader.header().detail, detail);

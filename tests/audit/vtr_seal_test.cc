@@ -269,7 +269,7 @@ TEST_F(VtrTest, FilesThatAreNoLog) {
   // Another version, with the chain made to fit.
   audit::FrameReader reader(at("run.vtr"));
   audit::Bytes head(reader.head_frame().head.begin(), reader.head_frame().head.end());
-  head[0] = 2;
+  head[0] = 1;
   audit::Bytes text(audit::kMagic.begin(), audit::kMagic.end());
   audit::Digest chain{};
   audit::append_frame(text, audit::FrameTag::kHead, head, {}, SealKey::generate(), chain);

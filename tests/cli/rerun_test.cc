@@ -86,7 +86,7 @@ class RerunLog : public ::testing::Test {
 
 TEST_F(RerunLog, GivesTheSameDigests) {
   write_log();
-  const cli::Run run = cli::load_run(path(), "");
+  const cli::Run run = cli::load_run(path(), "", "");
   ASSERT_GT(run.records.size(), 100u);
   ASSERT_EQ(run.report->seal, VtrReport::Seal::kComplete);
   const cli::RerunSizes sizes = cli::rerun_sizes(run);
@@ -136,7 +136,7 @@ TEST_F(RerunLog, StopsWhereTokensAreNotInTheLog) {
   for (int i = 0; i < 5; ++i) decode(live, last);
   engine_->set_audit_sink(nullptr);
   log.finish("length");
-  const cli::Run run = cli::load_run(path(), "");
+  const cli::Run run = cli::load_run(path(), "", "");
   ASSERT_EQ(run.records.size(), 20u);
   const auto again = cli::rerun(run, *engine_, false);
   for (size_t i = 0; i < again.size(); ++i) {

@@ -1,0 +1,126 @@
+// The command line of `vitrine audit`.
+#include "audit.h"
+
+namespace cli {
+
+void add_audit(CLI::App& app, Command& command) {
+  CLI::App* audit = app.add_subcommand("audit", "Shows, checks and exports recorded runs");
+  audit->require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, int (*run)(const AuditArguments&),
+                       const auto& add_options) {
+    auto arguments = std::make_shared<AuditArguments>();
+    CLI::App* subcommand = audit->add_subcommand(name, help);
+    add_options(*subcommand, *arguments);
+    subcommand->callback(
+        [arguments, run, &command] { command = [arguments, run] { return run(*arguments); }; });
+  };
+  const auto add_run = [](CLI::App& to, AuditArguments& arguments) {
+    to.add_option("run", arguments.run, "the log: .vtr or .json")->required();
+  };
+  const auto add_decrypt = [](CLI::App& to, AuditArguments& arguments) {
+    to.add_option(
+        "--decrypt", arguments.decrypt,
+        "secret key of a recipient, for a log that is encrypted (generate --encrypt-for)");
+  };
+  const auto add_model = [](CLI::App& to, AuditArguments& arguments) {
+    to.add_option("--model", arguments.model,
+                  "folder of the model, for the tokens' text (default: the one the log names)");
+  };
+  add("keygen", "Makes an Ed25519 key pair that seals logs", run_audit_keygen,
+      [](CLI::App& to, AuditArguments& arguments) {
+        to.add_option("keyfile", arguments.key,
+                      "the secret key's file; the public half goes to KEYFILE.pub")
+            ->required();
+      });
+  add("verify", "Checks seal and completeness; exit code 0 only where both are whole",
+      run_audit_verify, [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_decrypt(to, arguments);
+        to.add_option("--key", arguments.key,
+                      "the public key (KEYFILE.pub) it must be sealed with");
+        to.add_flag("--json", arguments.json, "one JSON object instead of text");
+      });
+  add("show", "The run token by token: probability, alternatives, experts", run_audit_show,
+      [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_decrypt(to, arguments);
+        add_model(to, arguments);
+        to.add_option("--position", arguments.position, "the whole account of one position")
+            ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+        to.add_option("-n,--limit", arguments.limit, "how many tokens at most; 0: all")
+            ->check(CLI::Range(0, 1 << 30))
+            ->capture_default_str();
+      });
+  add("top",
+      "The generated tokens that hang most on one expert, by its term of the logit, "
+      "or where nothing was attributed by its gate weight",
+      run_audit_top, [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_decrypt(to, arguments);
+        add_model(to, arguments);
+        arguments.limit = 10;
+        to.add_option("--expert", arguments.expert, "only this one: LAYER:EXPERT");
+        to.add_option("-n,--limit", arguments.limit, "how many")
+            ->check(CLI::Range(1, 1 << 30))
+            ->capture_default_str();
+      });
+  add("stats", "Use of experts, surprise, bytes a token", run_audit_stats,
+      [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_decrypt(to, arguments);
+        to.add_flag("--json", arguments.json, "one JSON object instead of text");
+      });
+  add("diff", "Compares two runs token by token; exit code 1 where they differ", run_audit_diff,
+      [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_decrypt(to, arguments);
+        to.add_option("other", arguments.other, "the other log")->required();
+        add_model(to, arguments);
+      });
+  add("redact", "Copies a sealed log without some of its columns; the seal still holds",
+      run_audit_redact, [&](CLI::App& to, AuditArguments& arguments) {
+        to.add_option("run", arguments.run, "the log: .vtr")->required();
+        to.add_option("out", arguments.out, "the log to make")->check(not_empty())->required();
+        add_decrypt(to, arguments);
+        to.add_option("--columns", arguments.columns,
+                      "what to leave out, with commas: tokens, text, prediction, routing, norms, "
+                      "digests, router_probs, attribution, counters")
+            ->delimiter(',')
+            ->required();
+        to.add_option("--positions", arguments.positions,
+                      "only there: FIRST-LAST (default: everywhere)");
+      });
+  add("replay",
+      "Reruns the log with its model and compares bit for bit; exit code 1 where it differs",
+      run_audit_replay, [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_decrypt(to, arguments);
+        to.add_option("--model", arguments.model,
+                      "folder of the model (default: the one the log names)");
+        to.add_flag("--force-routes", arguments.force_routes,
+                    "run the recorded experts in place of the router's choice; with --model also "
+                    "on another model, to tell routing drift from weight drift");
+        arguments.device.device.clear();  // empty: as the log says
+        arguments.device.rope_frequencies.clear();
+        arguments.device.add_to(to);
+        to.add_flag("--json", arguments.json, "one JSON object instead of text");
+      });
+  add("export", "The run in another format", run_audit_export,
+      [&](CLI::App& to, AuditArguments& arguments) {
+        add_run(to, arguments);
+        add_decrypt(to, arguments);
+        add_model(to, arguments);
+        to.add_flag("--json", arguments.json, "JSON, schema vitrine.audit/1");
+        to.add_flag("--html", arguments.html, "one page that needs no network");
+        to.add_flag("--parquet", arguments.parquet,
+                    "tables in the folder --out, for SQL and pandas");
+        to.add_option("--out", arguments.out, "the file (default: standard output), or the folder");
+        to.add_option("--parquet-key", arguments.parquet_key,
+                      "encrypt the tables with the AES key in this file (32, 48 or 64 hexadecimal "
+                      "digits)");
+        to.add_option("--parquet-text-key", arguments.parquet_text_key,
+                      "… and the columns that tell the text with this one instead");
+      });
+}
+
+}  // namespace cli

@@ -1,0 +1,185 @@
+#include "log_options.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+namespace cli {
+
+namespace {
+
+using vitrine::VtrRecipient;
+using vitrine::VtrRedaction;
+
+/// "auditor.pub" or "auditor.pub:routing,norms".
+VtrRecipient parse_recipient(const std::string& argument) {
+  VtrRecipient recipient;
+  std::string path = argument;
+  std::error_code error;
+  const size_t colon = argument.rfind(':');
+  if (colon != std::string::npos && !std::filesystem::exists(argument, error)) {
+    path = argument.substr(0, colon);
+    recipient.groups = CLI::detail::split(argument.substr(colon + 1), ',');
+  }
+  recipient.key = vitrine::load_public_key(path);
+  return recipient;
+}
+
+/// What would tell the prompt is left out where it stands; "prompt" says no more than that of a
+/// position, so that routing and norms stay.
+void redact_prompt(int64_t prompt_tokens, std::vector<VtrRedaction>& redactions) {
+  const auto before = [](int64_t end) {
+    return [end](uint64_t, int64_t position) { return position < end; };
+  };
+  redactions.push_back({{"tokens", "text", "digests"}, before(prompt_tokens)});
+  // The last token of the prompt predicts the first of the answer.
+  redactions.push_back({{"prediction", "attribution"}, before(prompt_tokens - 1)});
+}
+
+}  // namespace
+
+void LogOptions::add_to(CLI::App& command) {
+  command
+      .add_option("--audit", path,
+                  "where the recorder's log goes; the extension picks the format: .vtr (sealed) "
+                  "or .json")
+      ->check(not_empty());
+  command.add_option("--audit-mode", mode, "none, naive or deferred")
+      ->check(CLI::IsMember({"none", "naive", "deferred"}))
+      ->capture_default_str();
+  command
+      .add_option("--audit-level", level,
+                  "standard; full: the routers' whole distributions, unrounded; counters (.vtr): "
+                  "only how often each expert was used")
+      ->check(CLI::IsMember({"counters", "standard", "full"}))
+      ->capture_default_str();
+  command.add_option("--seal", seal,
+                     "Ed25519 secret key that signs the .vtr log; made where there is none");
+  command.add_option("--encrypt-for", encrypt_for,
+                     "encrypt the .vtr log for this public key (KEYFILE.pub), or only some columns "
+                     "of it: KEYFILE.pub:routing,norms; may be given again");
+  command
+      .add_option("--redact", redact,
+                  "never write these, with commas: prompt (what its tokens were), or whole columns "
+                  "of the .vtr log: tokens, text, prediction, routing, norms, digests, "
+                  "router_probs, attribution, counters")
+      ->delimiter(',');
+  command.add_flag("--durable", durable, "sync each page of the .vtr log to the disk");
+  command.add_flag("--audit-text", text, "keep the tokens' text in the .vtr log, too");
+  command.add_option("--trace-id", trace_id,
+                     "OpenTelemetry trace that the run belongs to (32 hexadecimal digits); stands "
+                     "in the .vtr log's head");
+  command
+      .add_option("--audit-when-behind", when_behind,
+                  "a .vtr log that falls behind: wait, drop (and count what is lost) or spill")
+      ->check(CLI::IsMember({"wait", "drop", "spill"}))
+      ->capture_default_str();
+  command
+      .add_option("--audit-on-error", on_error,
+                  "a .vtr log that cannot be written: fail, or degrade (count what is lost)")
+      ->check(CLI::IsMember({"fail", "degrade"}))
+      ->capture_default_str();
+}
+
+bool LogOptions::is_sealed_log() const { return std::filesystem::path(path).extension() == ".vtr"; }
+
+void LogOptions::check() const {
+  const std::pair<bool, const char*> only_vtr[] = {{!seal.empty(), "--seal"},
+                                                   {!encrypt_for.empty(), "--encrypt-for"},
+                                                   {!redact.empty(), "--redact"},
+                                                   {durable, "--durable"},
+                                                   {text, "--audit-text"},
+                                                   {!trace_id.empty(), "--trace-id"},
+                                                   {level == "counters", "--audit-level counters"},
+                                                   {on_error != "fail", "--audit-on-error"},
+                                                   {when_behind != "wait", "--audit-when-behind"}};
+  for (const auto& [is_given, name] : only_vtr) {
+    if (is_given && !is_sealed_log()) {
+      refuse(fmt::format("{} is for a .vtr log; expected --audit FILE.vtr", name));
+    }
+  }
+  const bool is_hexadecimal = trace_id.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!trace_id.empty() && (trace_id.size() != 32 || !is_hexadecimal ||
+                            trace_id.find_first_not_of('0') == std::string::npos)) {
+    refuse(
+        fmt::format("--trace-id {}: expected 32 hexadecimal digits in lower case, not all 0 "
+                    "(W3C Trace Context)",
+                    trace_id));
+  }
+  if (path.empty()) return;
+  const std::string extension = std::filesystem::path(path).extension().string();
+  if (extension != ".json" && extension != ".vtr") {
+    refuse(fmt::format("--audit {}: the extension '{}' names no log format; expected .vtr or .json",
+                       path, extension));
+  }
+  if (mode == "none") {
+    refuse(
+        fmt::format("--audit {}: the recorder is off (--audit-mode none); expected naive or "
+                    "deferred",
+                    path));
+  }
+}
+
+vitrine::AuditMode LogOptions::audit_mode() const {
+  if (mode == "none") return vitrine::AuditMode::kNone;
+  return mode == "naive" ? vitrine::AuditMode::kNaive : vitrine::AuditMode::kDeferred;
+}
+
+vitrine::AuditLevel LogOptions::audit_level() const {
+  return level == "full" ? vitrine::AuditLevel::kFull : vitrine::AuditLevel::kStandard;
+}
+
+std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_tokens,
+                                      std::function<std::string(int32_t)> token_text) const {
+  auto log = std::make_unique<Log>();
+  if (!is_sealed_log()) {
+    log->json = std::make_unique<vitrine::JsonLog>(path, std::move(header), std::move(token_text));
+    return log;
+  }
+  using Options = vitrine::VtrOptions;
+  Options options;
+  options.detail = level == "counters" ? vitrine::LogDetail::kCounters
+                   : level == "full"   ? vitrine::LogDetail::kFull
+                                       : vitrine::LogDetail::kStandard;
+  // What may be refused comes before a key is made.
+  for (const std::string& argument : encrypt_for) {
+    options.recipients.push_back(parse_recipient(argument));
+  }
+  VtrRedaction columns;
+  for (const std::string& name : redact) {
+    if (name == "prompt") {
+      redact_prompt(prompt_tokens, options.redact);
+    } else {
+      columns.groups.push_back(name);
+    }
+  }
+  if (!columns.groups.empty()) options.redact.push_back(columns);
+  if (!seal.empty()) options.seal = vitrine::SealKey::load_or_create(seal);
+  options.durable = durable;
+  options.text = text;
+  options.trace_id = trace_id;
+  options.when_behind = when_behind == "drop"    ? Options::WhenBehind::kDrop
+                        : when_behind == "spill" ? Options::WhenBehind::kSpill
+                                                 : Options::WhenBehind::kWait;
+  if (on_error == "degrade") options.on_error = Options::OnError::kDegrade;
+  log->sealed = std::make_unique<vitrine::VtrLog>(path, std::move(header), std::move(options),
+                                                  std::move(token_text));
+  return log;
+}
+
+std::string LogOptions::note(const Log* log) const {
+  if (log == nullptr) return "";
+  if (!log->sealed) return ", log " + path;
+  const vitrine::VtrAccount& positions = log->sealed->counts().positions;
+  const double bytes = static_cast<double>(log->sealed->bytes_written());
+  std::string note =
+      fmt::format(", log {} ({:.0f} bytes a token)", path,
+                  positions.total() == 0 ? bytes : bytes / static_cast<double>(positions.total()));
+  if (positions.num_lost() > 0) {
+    note += fmt::format("; INCOMPLETE: {} of {} positions lost", positions.num_lost(),
+                        positions.total());
+  }
+  return note;
+}
+
+}  // namespace cli

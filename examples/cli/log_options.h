@@ -1,0 +1,46 @@
+// Where a run's log goes and what it keeps: the options that commands which generate share.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "common.h"
+#include "vitrine/audit_log.h"
+
+namespace cli {
+
+/// Either kind of log.
+struct Log {
+  std::unique_ptr<vitrine::JsonLog> json;
+  std::unique_ptr<vitrine::VtrLog> sealed;
+
+  vitrine::AuditSink& sink() { return sealed ? sealed->sink() : json->sink(); }
+  void on_record(const std::function<void(const vitrine::TokenRecord&)>& callback) {
+    sealed ? sealed->on_record(callback) : json->on_record(callback);
+  }
+  void finish(const std::string& reason) { sealed ? sealed->finish(reason) : json->finish(reason); }
+};
+
+/// --audit and the options that need it.
+struct LogOptions {
+  std::string path, mode = "deferred", level = "standard", seal;
+  std::string on_error = "fail", when_behind = "wait", trace_id;
+  std::vector<std::string> encrypt_for, redact;
+  bool durable = false, text = false;
+
+  void add_to(CLI::App& command);
+  /// Refuses what does not go together.
+  void check() const;
+  vitrine::AuditMode audit_mode() const;
+  vitrine::AuditLevel audit_level() const;
+  /// Opens the log; `prompt_tokens`: how many positions of a sequence are its prompt.
+  std::unique_ptr<Log> open(vitrine::LogHeader header, int64_t prompt_tokens,
+                            std::function<std::string(int32_t)> token_text) const;
+  /// What the log is worth, for the closing note; also how large it is. `log` may be null.
+  std::string note(const Log* log) const;
+
+ private:
+  bool is_sealed_log() const;
+};
+
+}  // namespace cli

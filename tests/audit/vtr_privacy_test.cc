@@ -1,0 +1,271 @@
+// What of a log is encrypted, for whom, and what is never written at all.
+#include <gtest/gtest.h>
+
+#include "src/audit/vtr_pages.h"
+#include "vtr_fixture.h"
+
+namespace vitrine {
+namespace {
+
+using namespace audit_test;
+using Seal = VtrReport::Seal;
+
+AuditLayout some_layout() { return layout_of(3, 8, 2); }
+
+/// The kind of what `action` throws, with one line; kInternal where it throws nothing.
+template <typename Action>
+ErrorKind kind_of(Action action, const std::string& word) {
+  try {
+    action();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+    EXPECT_NE(text.find(word), std::string::npos) << text;
+    return error.kind();
+  }
+  return ErrorKind::kInternal;
+}
+
+std::vector<TokenRecord> read_with(const std::string& path, const std::optional<SealKey>& key,
+                                   std::vector<std::string>* text = nullptr) {
+  VtrReader reader(path, key);
+  std::vector<TokenRecord> records;
+  VtrPage page;
+  while (reader.next(page)) {
+    records.insert(records.end(), page.records.begin(), page.records.end());
+    if (text != nullptr) text->insert(text->end(), page.text.begin(), page.text.end());
+  }
+  return records;
+}
+
+class VtrPrivacyTest : public VtrTest {
+ protected:
+  /// For `all` everything, for `auditor` routing and norms.
+  std::vector<TokenRecord> write_encrypted(LogDetail detail = LogDetail::kStandard) {
+    VtrOptions options;
+    options.detail = detail;
+    options.text = true;
+    options.page_tokens = 23;
+    options.seal = seal_;
+    options.recipients = {{all_.public_key()}, {auditor_.public_key(), {"routing", "norms"}}};
+    const auto level = detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard;
+    return write_log(at("run.vtr"), layout_of(3, 8, 2, level), 100, options);
+  }
+
+  const SealKey seal_ = SealKey::generate(), all_ = SealKey::generate(),
+                auditor_ = SealKey::generate(), stranger_ = SealKey::generate();
+};
+
+TEST_F(VtrPrivacyTest, ARecipientReadsWhatWasWritten) {
+  for (const LogDetail detail : {LogDetail::kStandard, LogDetail::kFull}) {
+    const auto expected = write_encrypted(detail);
+    std::vector<std::string> text;
+    const auto records = read_with(at("run.vtr"), all_, &text);
+    ASSERT_EQ(records.size(), expected.size());
+    ASSERT_EQ(text.size(), expected.size());
+    for (size_t i = 0; i < records.size(); ++i) {
+      expect_record(records[i], expected[i], detail);
+      EXPECT_EQ(text[i], piece(expected[i].token));
+    }
+    const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key(), all_);
+    EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
+    EXPECT_EQ(report.closed_groups, 0u);
+    EXPECT_EQ(report.redacted_groups, 0u);
+  }
+}
+
+TEST_F(VtrPrivacyTest, AnAuditorReadsRoutesWithoutText) {
+  const auto expected = write_encrypted();
+  std::vector<std::string> text;
+  const auto records = read_with(at("run.vtr"), auditor_, &text);
+  ASSERT_EQ(records.size(), expected.size());
+  EXPECT_TRUE(text.empty());
+  for (size_t i = 0; i < records.size(); ++i) {
+    EXPECT_EQ(records[i].position, expected[i].position);
+    EXPECT_EQ(records[i].token, -1);
+    EXPECT_FALSE(records[i].has_prediction);
+    for (size_t l = 0; l < 3; ++l) {
+      EXPECT_EQ(records[i].layers[l].routes[0].expert, expected[i].layers[l].routes[0].expert);
+      expect_same(records[i].layers[l].residual_norm,
+                  bfloat16(expected[i].layers[l].residual_norm));
+    }
+  }
+  const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key(), auditor_);
+  EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
+  EXPECT_EQ(report.closed_groups, 5 * 4u) << "tokens, text, prediction, digests in five pages";
+}
+
+TEST_F(VtrPrivacyTest, WithoutAKeyTheSealStandsAndNothingIsRead) {
+  write_encrypted();
+  const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key());
+  EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
+  EXPECT_EQ(report.counts.positions.captured, 100u);
+  EXPECT_EQ(report.closed_groups, 5 * 6u);
+  EXPECT_EQ(report.header.sealed_keys.size(), 2u);
+  for (const TokenRecord& record : read_with(at("run.vtr"), {})) {
+    EXPECT_EQ(record.token, -1);
+    EXPECT_EQ(record.layers[0].routes[0].expert, -1);
+    EXPECT_TRUE(std::isnan(record.layers[0].residual_norm));
+  }
+  EXPECT_EQ(kind_of([&] { VtrReader(at("run.vtr"), stranger_); }, "recipient"),
+            ErrorKind::kInvalidArgument);
+  EXPECT_EQ(kind_of([&] { verify_vtr(at("run.vtr"), {}, stranger_); }, "run.vtr"),
+            ErrorKind::kInvalidArgument);
+  EXPECT_EQ(kind_of([&] { VtrReader(at("run.vtr"), seal_); }, "recipient"),
+            ErrorKind::kInvalidArgument)
+      << "who seals a log need not be able to read it";
+}
+
+TEST_F(VtrPrivacyTest, NoPlainTextIsInTheFile) {
+  VtrOptions options;
+  options.text = true;
+  write_log(at("open.vtr"), some_layout(), 400, options);
+  options.recipients = {{all_.public_key()}};
+  write_log(at("run.vtr"), some_layout(), 400, options);
+  // One long piece would be found in an open log, however it is compressed.
+  const auto write_secret = [&](const std::string& name, std::vector<VtrRecipient> recipients,
+                                std::vector<VtrRedaction> redact) {
+    VtrOptions secret;
+    secret.text = true;
+    secret.recipients = std::move(recipients);
+    secret.redact = std::move(redact);
+    VtrLog log(at(name), some_header(), secret, [](int32_t) { return "the-patient-is-called-so"; });
+    const AuditLayout layout = some_layout();
+    Rng rng(3);
+    log.sink().open(layout, audit_record_bytes(layout, 7, 7));
+    send_run(log.sink(), layout, 20, rng);
+    log.finish("length");
+    return read(at(name)).find("patient") != std::string::npos;
+  };
+  EXPECT_TRUE(write_secret("a.vtr", {}, {}));
+  EXPECT_FALSE(write_secret("b.vtr", {{all_.public_key()}}, {}));
+  EXPECT_FALSE(write_secret("c.vtr", {}, {{{"text"}, {}}}));
+  const auto is_not_nine = [](uint64_t, int64_t position) { return position != 9; };
+  EXPECT_TRUE(write_secret("d.vtr", {}, {{{"text"}, is_not_nine}}));
+}
+
+TEST_F(VtrPrivacyTest, RedactionAtCapture) {
+  const auto is_prompt = [](uint64_t, int64_t position) { return position < 31; };
+  for (const bool is_encrypted : {false, true}) {
+    VtrOptions options;
+    options.text = true;
+    options.page_tokens = 20;
+    options.seal = seal_;
+    options.redact = {{{"tokens", "text", "digests"}, is_prompt}, {{"routing"}, {}}};
+    if (is_encrypted) options.recipients = {{all_.public_key()}};
+    const auto expected = write_log(at("run.vtr"), some_layout(), 90, options);
+    const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key(), all_);
+    EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
+    EXPECT_EQ(report.redacted_groups, 2 * 3u + 5u);
+    std::vector<std::string> text;
+    const auto records = read_with(at("run.vtr"), all_, &text);
+    ASSERT_EQ(records.size(), 90u);
+    for (size_t i = 0; i < records.size(); ++i) {
+      EXPECT_EQ(records[i].token, i < 31 ? -1 : expected[i].token);
+      EXPECT_EQ(records[i].layers[1].routes[1].expert, -1);
+      EXPECT_EQ(records[i].has_prediction, expected[i].has_prediction);
+    }
+    // The same log, redacted later, leaves out the same.
+    options.redact.clear();
+    write_log(at("later.vtr"), some_layout(), 90, options);
+    redact_vtr(at("later.vtr"), at("once.vtr"), {{"tokens", "text", "digests"}, is_prompt}, all_);
+    redact_vtr(at("once.vtr"), at("twice.vtr"), {{"routing"}, {}});
+    const auto later = read_with(at("twice.vtr"), all_);
+    ASSERT_EQ(later.size(), records.size());
+    for (size_t i = 0; i < records.size(); ++i) {
+      EXPECT_EQ(later[i].token, records[i].token);
+      EXPECT_EQ(later[i].layers[1].routes[1].expert, -1);
+    }
+    EXPECT_EQ(verify_vtr(at("twice.vtr"), seal_.public_key(), all_).redacted_groups,
+              report.redacted_groups);
+  }
+}
+
+TEST_F(VtrPrivacyTest, RedactingWhatIsClosed) {
+  write_encrypted();
+  const VtrRedaction rows{{"tokens"}, [](uint64_t, int64_t position) { return position == 5; }};
+  EXPECT_EQ(kind_of([&] { redact_vtr(at("run.vtr"), at("x.vtr"), rows, auditor_); }, "tokens"),
+            ErrorKind::kInvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(at("x.vtr")));
+  redact_vtr(at("run.vtr"), at("x.vtr"), {{"tokens", "text"}, {}});
+  const VtrReport report = verify_vtr(at("x.vtr"), seal_.public_key(), all_);
+  EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
+  EXPECT_EQ(report.redacted_groups, 2 * 5u);
+  redact_vtr(at("run.vtr"), at("y.vtr"), rows, all_);
+  EXPECT_EQ(verify_vtr(at("y.vtr"), seal_.public_key(), all_).redacted_groups, 1u);
+  EXPECT_EQ(read_with(at("y.vtr"), {})[5].token, -1);
+  EXPECT_GE(read_with(at("y.vtr"), {})[6].token, 0) << "the rest of that page is in the clear";
+}
+
+TEST_F(VtrPrivacyTest, LevelCounters) {
+  VtrOptions options;
+  options.detail = LogDetail::kCounters;
+  options.recipients = {{all_.public_key()}};
+  write_log(at("run.vtr"), some_layout(), 50, options);
+  EXPECT_EQ(verify_vtr(at("run.vtr")).seal, Seal::kComplete);
+  EXPECT_EQ(verify_vtr(at("run.vtr")).closed_groups, 1u);
+  const VtrReport report = verify_vtr(at("run.vtr"), {}, all_);
+  EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
+  EXPECT_EQ(report.counts.positions.counted, 50u);
+  EXPECT_TRUE(read_pages(at("run.vtr"))[0].expert_uses.empty());
+  redact_vtr(at("run.vtr"), at("x.vtr"), {{"counters"}, {}});
+  EXPECT_EQ(verify_vtr(at("x.vtr")).seal, Seal::kComplete);
+  EXPECT_EQ(verify_vtr(at("x.vtr")).redacted_groups, 1u);
+}
+
+TEST_F(VtrPrivacyTest, WhatCannotBeIsRefused) {
+  const auto open = [&](std::vector<VtrRecipient> recipients, std::vector<VtrRedaction> redact) {
+    VtrOptions options;
+    options.recipients = std::move(recipients);
+    options.redact = std::move(redact);
+    VtrLog log(at("run.vtr"), some_header(), options);
+    const AuditLayout layout = some_layout();
+    log.sink().open(layout, audit_record_bytes(layout, 7, 7));
+  };
+  const PublicKey key = all_.public_key();
+  EXPECT_EQ(kind_of([&] { open({{key, {"prompt"}}}, {}); }, "prompt"), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(kind_of([&] { open({}, {{{"index"}, {}}}); }, "index"), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(kind_of(
+                [&] {
+                  open({{key, {"routing"}}}, {});
+                },
+                "'tokens'"),
+            ErrorKind::kInvalidArgument);
+  PublicKey no_point{};
+  no_point.fill(0xFF);
+  EXPECT_EQ(kind_of([&] { open({{no_point}}, {}); }, "ffff"), ErrorKind::kInvalidArgument);
+  EXPECT_FALSE(std::filesystem::exists(at("run.vtr")));
+}
+
+// A box that another recipient's key opens, and a ciphertext that was changed, with chain and
+// signatures made to fit: still broken for whoever can open it.
+TEST_F(VtrPrivacyTest, AForgedBoxIsSeen) {
+  write_encrypted();
+  audit::FrameReader reader(at("run.vtr"));
+  VtrHeader header = reader.header();
+  std::swap(header.sealed_keys[0].boxes[0].sealed, header.sealed_keys[0].boxes[1].sealed);
+  audit::Bytes log(audit::kMagic.begin(), audit::kMagic.end()), head;
+  audit::encode_header(header, reader.groups(), head);
+  audit::Digest chain{};
+  audit::append_frame(log, audit::FrameTag::kHead, head, {}, seal_, chain);
+  audit::Frame frame;
+  while (reader.next(frame)) {
+    audit::append_frame(log, frame.tag, frame.head, frame.payload, seal_, chain);
+  }
+  write(at("forged.vtr"), {reinterpret_cast<const char*>(log.data()), log.size()});
+  EXPECT_EQ(verify_vtr(at("forged.vtr"), seal_.public_key()).seal, Seal::kComplete);
+  const VtrReport report = verify_vtr(at("forged.vtr"), seal_.public_key(), all_);
+  EXPECT_EQ(report.seal, Seal::kBroken);
+  EXPECT_NE(report.problem.find("does not open"), std::string::npos) << report.problem;
+  header.sealed_keys[0].boxes[0].sealed[40] ^= 1;
+  head.clear();
+  audit::encode_header(header, reader.groups(), head);
+  log.assign(audit::kMagic.begin(), audit::kMagic.end());
+  chain = {};
+  audit::append_frame(log, audit::FrameTag::kHead, head, {}, seal_, chain);
+  write(at("forged.vtr"), {reinterpret_cast<const char*>(log.data()), log.size()});
+  EXPECT_EQ(verify_vtr(at("forged.vtr"), seal_.public_key(), all_).seal, Seal::kBroken);
+}
+
+}  // namespace
+}  // namespace vitrine

@@ -1,0 +1,168 @@
+"""generate --encrypt-for and --redact, audit --decrypt, encrypted Parquet tables."""
+
+import base64
+import json
+import os
+import secrets
+
+from tool import MODEL, PROMPT, AuditCase
+
+
+class Privacy(AuditCase):
+    def setUp(self):
+        super().setUp()
+        for name in ("owner", "auditor", "stranger"):
+            self.succeed("audit", "keygen", name)
+
+    def export(self, *arguments):
+        return json.loads(self.succeed("audit", "export", *arguments, "--json").stdout)["records"]
+
+    def test_encrypted_for_two(self):
+        self.generate("open.vtr", "--audit-text", "--attribution")
+        self.generate("run.vtr", "--audit-text", "--attribution", "--seal", "key", "--encrypt-for",
+                      "owner.pub", "--encrypt-for", "auditor.pub:routing,norms")
+        everything = self.export("open.vtr")
+        self.assertEqual(self.export("run.vtr", "--decrypt", "owner"), everything)
+        routes = self.export("run.vtr", "--decrypt", "auditor")
+        self.assertEqual([record["layers"] for record in routes],
+                         [record["layers"] for record in everything])
+        self.assertEqual({record["token"] for record in routes}, {-1})
+        self.assertEqual({record["prediction"] for record in routes}, {None})
+        for key, words in (([], "were not opened"), (["--decrypt", "auditor"], "were not opened"),
+                           (["--decrypt", "owner"], "for 2 recipients\n")):
+            out = self.verify("run.vtr", "--key", "key.pub", *key)
+            self.assertTrue(out.startswith("complete: "), out)
+            self.assertIn(words, out)
+        report = json.loads(self.verify("run.vtr", "--json"))
+        self.assertEqual((report["recipients"], report["closed_groups"]), (2, 7))
+        for command in ("show", "stats"):
+            self.assertIn("encrypted", self.succeed("audit", command, "run.vtr").stdout.decode())
+            self.assertNotIn("encrypted", self.succeed("audit", command, "run.vtr", "--decrypt",
+                                                       "owner").stdout.decode())
+        self.succeed("audit", "top", "run.vtr", "--decrypt", "owner")
+        self.succeed("audit", "export", "run.vtr", "--html", "--decrypt", "owner", "--out", "p.html")
+        self.assertIn(b"0 different", self.succeed("audit", "diff", "run.vtr", "run.vtr",
+                                                   "--decrypt", "owner").stdout)
+        self.succeed("audit", "replay", "run.vtr", "--decrypt", "owner")
+        self.fail_with(2, ["position 0", "--decrypt"], "audit", "replay", "run.vtr")
+        for command in ("verify", "show", "top", "stats", "replay"):
+            self.fail_with(2, ["run.vtr", "recipient"], "audit", command, "run.vtr", "--decrypt",
+                           "stranger")
+        self.fail_with(2, ["owner.pub", "other half"], "audit", "show", "run.vtr", "--decrypt",
+                       "owner.pub")
+
+    def test_redacting_an_encrypted_log(self):
+        self.generate("run.vtr", "--seal", "key", "--encrypt-for", "owner.pub")
+        self.fail_with(2, ["tokens", "encrypted"], "audit", "redact", "run.vtr", "o.vtr",
+                       "--columns", "tokens", "--positions", "0-3")
+        self.succeed("audit", "redact", "run.vtr", "o.vtr", "--columns", "tokens")
+        self.assertIn("complete", self.verify("o.vtr", "--key", "key.pub", "--decrypt", "owner"))
+        self.succeed("audit", "redact", "run.vtr", "o.vtr", "--columns", "tokens", "--positions",
+                     "0-3", "--decrypt", "owner")
+        self.assertIn("complete", self.verify("o.vtr", "--key", "key.pub"))
+        tokens = [record["token"] for record in self.export("o.vtr")]
+        self.assertEqual(tokens[:4], [-1] * 4)
+        self.assertNotIn(-1, tokens[4:])
+
+    def test_redacted_at_capture(self):
+        self.generate("open.vtr", "--audit-text", "--prompt-logprobs")
+        everything = self.export("open.vtr")
+        prompt = next(i for i, record in enumerate(everything)
+                      if record["prediction"]["generated"]) + 1
+        self.generate("run.vtr", "--audit-text", "--prompt-logprobs", "--redact", "prompt,norms")
+        self.assertIn("left out", self.verify("run.vtr"))
+        for i, (less, more) in enumerate(zip(self.export("run.vtr"), everything)):
+            for layer in more["layers"]:
+                layer["residual_norm"] = None
+            if i < prompt:
+                more["token"], more["text"] = -1, ""
+            if i < prompt - 1:
+                more["prediction"] = None
+            less.setdefault("text", "")
+            self.assertEqual(less, more)
+        # Not even compressed: without the prompt's words the file is another.
+        self.generate("less.vtr", "--redact", "tokens,digests,prediction,routing")
+        self.assertLess((self.folder / "less.vtr").stat().st_size,
+                        (self.folder / "run.vtr").stat().st_size)
+
+    def test_what_is_refused(self):
+        run = ("generate", MODEL, "-p", PROMPT, "-n", 2, "--audit")
+        self.fail_with(2, ["--encrypt-for", ".vtr"], *run, "run.json", "--encrypt-for", "owner.pub")
+        self.fail_with(2, ["--redact", ".vtr"], *run, "run.json", "--redact", "prompt")
+        self.fail_with(2, ["'colour'", "tokens"], *run, "run.vtr", "--redact", "colour")
+        self.fail_with(2, ["'colour'", "tokens"], *run, "run.vtr", "--encrypt-for",
+                       "owner.pub:colour")
+        self.fail_with(2, ["gone.pub"], *run, "run.vtr", "--encrypt-for", "gone.pub")
+        self.fail_with(2, ["owner", "other half"], *run, "run.vtr", "--encrypt-for", "owner")
+        self.fail_with(2, ["nobody", "'tokens'"], *run, "run.vtr", "--encrypt-for",
+                       "auditor.pub:routing")
+        for trace in ("0" * 32, "12", "G" * 32):
+            self.fail_with(2, ["--trace-id", "32"], *run, "run.vtr", "--trace-id", trace)
+        trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+        self.generate("run.vtr", "--trace-id", trace)
+        self.assertIn(trace, self.succeed("audit", "show", "run.vtr").stdout.decode())
+
+    def test_replay_takes_the_engines_options(self):
+        for frequencies in ("f32", "bf16"):
+            for name in ("run.vtr", "run.json"):
+                self.generate(name, "--rope-frequencies", frequencies)
+                self.succeed("audit", "replay", name)
+        replay = self.run_tool("audit", "replay", "run.vtr", "--rope-frequencies", "f32")
+        self.assertEqual(replay.returncode, 1, "other frequencies, other bits")
+
+    def test_encrypted_tables(self):
+        try:
+            import pyarrow.parquet as parquet
+            import pyarrow.parquet.encryption as encryption
+        except ImportError:
+            self.skipTest("no pyarrow")
+        keys = {name: secrets.token_bytes(size) for name, size in (("footer", 32), ("text", 16))}
+        for name, key in keys.items():
+            (self.folder / name).write_text(key.hex() + "\n")
+        self.generate("run.vtr", "--attribution")
+        self.succeed("audit", "export", "run.vtr", "--parquet", "--out", "plain")
+        self.succeed("audit", "export", "run.vtr", "--parquet", "--out", "one", "--parquet-key",
+                     "footer")
+        self.succeed("audit", "export", "run.vtr", "--parquet", "--out", "two", "--parquet-key",
+                     "footer", "--parquet-text-key", "text")
+
+        class Kms(encryption.KmsClient):
+            def __init__(self, _):
+                super().__init__()
+
+            def wrap_key(self, key, name):
+                raise NotImplementedError
+
+            def unwrap_key(self, wrapped, name):
+                return keys[name]
+
+        factory = encryption.CryptoFactory(Kms)
+        for name in sorted(os.listdir(self.folder / "plain")):
+            want = parquet.read_table(self.folder / "plain" / name)
+            with self.assertRaises(OSError):
+                parquet.read_table(self.folder / "one" / name)
+            footer = encryption.create_decryption_properties(keys["footer"])
+            self.assertEqual(parquet.read_table(self.folder / "one" / name,
+                                                decryption_properties=footer), want)
+            whole = factory.file_decryption_properties(encryption.KmsConnectionConfig())
+            self.assertEqual(parquet.read_table(self.folder / "two" / name,
+                                                decryption_properties=whole), want)
+        columns = ["sequence", "position", "layer", "slot", "expert", "weight"]
+        routes = parquet.read_table(
+            self.folder / "two" / "routing.parquet", columns=columns,
+            decryption_properties=encryption.create_decryption_properties(keys["footer"]))
+        self.assertEqual(
+            routes, parquet.read_table(self.folder / "plain" / "routing.parquet", columns=columns))
+        with self.assertRaises(OSError):
+            parquet.read_table(
+                self.folder / "two" / "tokens.parquet", columns=["token_id"],
+                decryption_properties=encryption.create_decryption_properties(keys["footer"]))
+        # An AES key that openssl would make, and no other.
+        for text in ("", "ab", "zz" * 16, "0" * 31, base64.b64encode(keys["footer"]).decode()):
+            (self.folder / "bad").write_text(text)
+            self.fail_with(2, ["bad", "hexadecimal"], "audit", "export", "run.vtr", "--parquet",
+                           "--out", "t", "--parquet-key", "bad")
+        self.fail_with(2, ["both"], "audit", "export", "run.vtr", "--parquet", "--out", "t",
+                       "--parquet-text-key", "text")
+        self.fail_with(2, ["--parquet"], "audit", "export", "run.vtr", "--json", "--parquet-key",
+                       "footer")
