@@ -134,11 +134,16 @@ Bytes changed_page(const audit::Frame& frame, const audit::PageOpener& opener,
   const size_t chosen = below(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     audit::OpenGroup& group = page.groups[i];
+    const bool is_left_out = !group.is_readable();
+    if (is_left_out) {  // at capture: there have to be some rows to seal anew
+      group.rows.bytes.assign(size_t{specs[i].row_bytes} * page.head.rows, 0);
+      group.rows.lengths.assign(page.head.rows, 0);
+    }
     const auto found = data_keys.find(specs[i].id);
     const audit::DataKey* data_key = found == data_keys.end() ? nullptr : &found->second;
     if (i == chosen) {
       change_group(specs[i], group, page.head.groups[i], page.head.rows, data_key, payload);
-    } else if (specs[i].kind != audit::GroupKind::kWhole && one_in(4)) {
+    } else if (specs[i].kind != audit::GroupKind::kWhole && !is_left_out && one_in(4)) {
       std::vector<bool> visible(page.head.rows);
       for (size_t row = 0; row < visible.size(); ++row) visible[row] = !one_in(3);
       audit::append_redacted(specs[i], group, visible, payload);
