@@ -325,9 +325,10 @@ struct ParquetKeys {
 };
 
 /// A run as Parquet tables in a folder, for DuckDB, pandas and the like: tokens.parquet (a row a
-/// record), routing.parquet (a row a record, layer and slot), and with `has_attribution`
-/// attribution.parquet (a row a term). docs/audit-log.md has the columns; the schema's version is
-/// in each footer. Needs libvitrine_parquet.so, which is loaded here.
+/// record), logprobs.parquet (a row a prediction), routing.parquet (a row a record, layer and
+/// slot), and with `has_attribution` attribution.parquet (a row a term). docs/audit-log.md has the
+/// columns; the schema's version is in each footer. Needs libvitrine_parquet.so, which is loaded
+/// here.
 class VITRINE_API ParquetExport {
  public:
   /// `folder` appears whole in finish(), or not at all. `token_bytes`: what an id adds to the

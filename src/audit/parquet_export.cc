@@ -104,7 +104,7 @@ ParquetExport::ParquetExport(const std::string& folder, const LogHeader& header,
   tables.final_folder = impl_->target.string();
   tables.has_attribution = has_attribution;
   tables.keys = keys;
-  tables.metadata = {{"vitrine.schema", "vitrine.parquet/1"},
+  tables.metadata = {{"vitrine.schema", "vitrine.parquet/2"},
                      {"vitrine.model", header.model_path},
                      {"vitrine.architecture", header.architecture},
                      {"vitrine.isa", header.isa},

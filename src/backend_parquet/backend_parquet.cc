@@ -24,8 +24,8 @@ void check(const arrow::Status& status, const std::string& path) {
 /// Columns that a reader could put the text together from.
 bool tells_text(const std::string& column) {
   const std::string name = column.substr(0, column.find('.'));
-  for (const char* known : {"token_id", "token", "next_token_id", "next_token", "next_bytes",
-                            "logprob", "entropy", "top_logprobs", "runner_up_id"}) {
+  for (const char* known : {"token_id", "token", "bytes", "logprob", "top_logprobs", "entropy",
+                            "next_token_id", "runner_up_id"}) {
     if (name == known) return true;
   }
   return false;
@@ -131,24 +131,34 @@ class Table {
 
 std::shared_ptr<arrow::DataType> alternative_type() {
   return arrow::struct_(
-      {arrow::field("token_id", arrow::int32()), arrow::field("token", arrow::utf8()),
-       arrow::field("logprob", arrow::float32()), arrow::field("bytes", arrow::binary())});
+      {arrow::field("token", arrow::utf8()), arrow::field("logprob", arrow::float32()),
+       arrow::field("bytes", arrow::binary()), arrow::field("token_id", arrow::int32())});
+}
+
+/// [MoE layer][slot]
+std::shared_ptr<arrow::DataType> by_layer(const std::shared_ptr<arrow::DataType>& type) {
+  return arrow::list(arrow::list(type));
 }
 
 class Backend final : public ParquetBackend {
  public:
   explicit Backend(const ParquetTables& tables)
       : text_of_(tables.text_of),
-        tokens_(
-            tables, "tokens.parquet",
+        tokens_(tables, "tokens.parquet",
+                {arrow::field("sequence", arrow::uint64()),
+                 arrow::field("position", arrow::int64()), arrow::field("token_id", arrow::int32()),
+                 arrow::field("token", arrow::utf8()), arrow::field("bytes", arrow::binary()),
+                 arrow::field("routed_experts", by_layer(arrow::int32())),
+                 arrow::field("routed_weights", by_layer(arrow::float32())),
+                 arrow::field("residual_norms", arrow::list(arrow::float32()))}),
+        logprobs_(
+            tables, "logprobs.parquet",
             {arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
-             arrow::field("token_id", arrow::int32()), arrow::field("token", arrow::utf8()),
-             arrow::field("generated", arrow::boolean()),
-             arrow::field("next_token_id", arrow::int32()),
-             arrow::field("next_token", arrow::utf8()), arrow::field("next_bytes", arrow::binary()),
-             arrow::field("logprob", arrow::float32()), arrow::field("entropy", arrow::float32()),
+             arrow::field("generated", arrow::boolean()), arrow::field("token_id", arrow::int32()),
+             arrow::field("token", arrow::utf8()), arrow::field("logprob", arrow::float32()),
+             arrow::field("bytes", arrow::binary()),
              arrow::field("top_logprobs", arrow::list(alternative_type())),
-             arrow::field("residual_norms", arrow::list(arrow::float32()))}),
+             arrow::field("entropy", arrow::float32())}),
         routing_(
             tables, "routing.parquet",
             {arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
@@ -168,11 +178,13 @@ class Backend final : public ParquetBackend {
 
   void add(const TokenRecord& record) override {
     add_token(record);
+    if (record.has_prediction) add_prediction(record);
     add_routes(record);
     if (attribution_) add_attribution(record);
   }
   void finish() override {
     tokens_.finish();
+    logprobs_.finish();
     routing_.finish();
     if (attribution_) attribution_->finish();
   }
@@ -182,21 +194,21 @@ class Backend final : public ParquetBackend {
   static void put(Table& table, int column, const Value& value) {
     table(table.column<Builder>(column).Append(value));
   }
-  static void put_nulls(Table& table, int first, int last) {
-    for (int column = first; column <= last; ++column) {
-      table(table.column<arrow::ArrayBuilder>(column).AppendNull());
-    }
-  }
   /// An id left out (-1) is null, as is every text where nobody can spell it.
-  void put_text(Table& table, arrow::StringBuilder* text, arrow::BinaryBuilder* bytes, int32_t id) {
+  void put_text(Table& table, arrow::StringBuilder& text, arrow::BinaryBuilder& bytes, int32_t id) {
     if (!text_of_ || id < 0) {
-      if (text != nullptr) table(text->AppendNull());
-      if (bytes != nullptr) table(bytes->AppendNull());
+      table(text.AppendNull());
+      table(bytes.AppendNull());
       return;
     }
     const TokenText found = text_of_(id);
-    if (text != nullptr) table(text->Append(found.text));
-    if (bytes != nullptr) table(bytes->Append(found.bytes));
+    table(text.Append(found.text));
+    table(bytes.Append(found.bytes));
+  }
+  /// One more element of the list that `list` is building.
+  template <typename Builder, typename Value>
+  static void put_value(Table& table, arrow::ListBuilder& list, const Value& value) {
+    table(static_cast<Builder*>(list.value_builder())->Append(value));
   }
   static void put_id(Table& table, int column, int32_t id) {
     auto& builder = table.column<arrow::Int32Builder>(column);
@@ -207,39 +219,49 @@ class Backend final : public ParquetBackend {
     put<arrow::UInt64Builder>(tokens_, 0, record.sequence);
     put<arrow::Int64Builder>(tokens_, 1, record.position);
     put_id(tokens_, 2, record.token);
-    put_text(tokens_, &tokens_.column<arrow::StringBuilder>(3), nullptr, record.token);
-    if (record.has_prediction) {
-      const PredictionRecord& prediction = record.prediction;
-      put<arrow::BooleanBuilder>(tokens_, 4, prediction.generated);
-      put_id(tokens_, 5, prediction.token);
-      put_text(tokens_, &tokens_.column<arrow::StringBuilder>(6),
-               &tokens_.column<arrow::BinaryBuilder>(7), prediction.token);
-      put<arrow::FloatBuilder>(tokens_, 8, prediction.logprob);
-      put<arrow::FloatBuilder>(tokens_, 9, prediction.entropy);
-      add_alternatives(prediction);
-    } else {
-      put_nulls(tokens_, 4, 10);
-    }
-    auto& norms = tokens_.column<arrow::ListBuilder>(11);
-    tokens_(norms.Append());
+    put_text(tokens_, tokens_.column<arrow::StringBuilder>(3),
+             tokens_.column<arrow::BinaryBuilder>(4), record.token);
+    auto& experts = tokens_.column<arrow::ListBuilder>(5);
+    auto& weights = tokens_.column<arrow::ListBuilder>(6);
+    auto& norms = tokens_.column<arrow::ListBuilder>(7);
+    for (auto* list : {&experts, &weights, &norms}) tokens_(list->Append());
+    auto& layer_experts = static_cast<arrow::ListBuilder&>(*experts.value_builder());
+    auto& layer_weights = static_cast<arrow::ListBuilder&>(*weights.value_builder());
     for (const LayerRecord& layer : record.layers) {
-      tokens_(
-          static_cast<arrow::FloatBuilder*>(norms.value_builder())->Append(layer.residual_norm));
+      put_value<arrow::FloatBuilder>(tokens_, norms, layer.residual_norm);
+      if (layer.routes.empty()) continue;
+      tokens_(layer_experts.Append());
+      tokens_(layer_weights.Append());
+      for (const RouteRecord& route : layer.routes) {
+        auto& slots = static_cast<arrow::Int32Builder&>(*layer_experts.value_builder());
+        tokens_(route.expert < 0 ? slots.AppendNull() : slots.Append(route.expert));
+        put_value<arrow::FloatBuilder>(tokens_, layer_weights, route.weight);
+      }
     }
     tokens_.end_rows(1);
   }
 
-  void add_alternatives(const PredictionRecord& prediction) {
-    auto& list = tokens_.column<arrow::ListBuilder>(10);
-    tokens_(list.Append());
-    auto* row = static_cast<arrow::StructBuilder*>(list.value_builder());
+  void add_prediction(const TokenRecord& record) {
+    const PredictionRecord& prediction = record.prediction;
+    put<arrow::UInt64Builder>(logprobs_, 0, record.sequence);
+    put<arrow::Int64Builder>(logprobs_, 1, record.position);
+    put<arrow::BooleanBuilder>(logprobs_, 2, prediction.generated);
+    put_id(logprobs_, 3, prediction.token);
+    put_text(logprobs_, logprobs_.column<arrow::StringBuilder>(4),
+             logprobs_.column<arrow::BinaryBuilder>(6), prediction.token);
+    put<arrow::FloatBuilder>(logprobs_, 5, prediction.logprob);
+    auto& list = logprobs_.column<arrow::ListBuilder>(7);
+    logprobs_(list.Append());
+    auto& row = static_cast<arrow::StructBuilder&>(*list.value_builder());
     for (const AlternativeRecord& other : prediction.alternatives) {
-      tokens_(row->Append());
-      tokens_(static_cast<arrow::Int32Builder*>(row->field_builder(0))->Append(other.token));
-      put_text(tokens_, static_cast<arrow::StringBuilder*>(row->field_builder(1)),
-               static_cast<arrow::BinaryBuilder*>(row->field_builder(3)), other.token);
-      tokens_(static_cast<arrow::FloatBuilder*>(row->field_builder(2))->Append(other.logprob));
+      logprobs_(row.Append());
+      put_text(logprobs_, static_cast<arrow::StringBuilder&>(*row.field_builder(0)),
+               static_cast<arrow::BinaryBuilder&>(*row.field_builder(2)), other.token);
+      logprobs_(static_cast<arrow::FloatBuilder*>(row.field_builder(1))->Append(other.logprob));
+      logprobs_(static_cast<arrow::Int32Builder*>(row.field_builder(3))->Append(other.token));
     }
+    put<arrow::FloatBuilder>(logprobs_, 8, prediction.entropy);
+    logprobs_.end_rows(1);
   }
 
   void add_routes(const TokenRecord& record) {
@@ -282,7 +304,7 @@ class Backend final : public ParquetBackend {
   }
 
   std::function<TokenText(int32_t)> text_of_;
-  Table tokens_, routing_;
+  Table tokens_, logprobs_, routing_;
   std::unique_ptr<Table> attribution_;
 };
 

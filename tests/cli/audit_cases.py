@@ -112,13 +112,16 @@ class Audit(AuditCase):
         log = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
         self.succeed("audit", "export", "run.vtr", "--parquet", "--out", "tables")
         self.assertEqual(sorted(os.listdir(self.folder / "tables")),
-                         ["attribution.parquet", "routing.parquet", "tokens.parquet"])
+                         ["attribution.parquet", "logprobs.parquet", "routing.parquet",
+                          "tokens.parquet"])
         read = {name: pyarrow.parquet.read_table(self.folder / "tables" / f"{name}.parquet")
-                for name in ("tokens", "routing", "attribution")}
+                for name in ("tokens", "routing", "attribution", "logprobs")}
         for table in read.values():
-            self.assertEqual(table.schema.metadata[b"vitrine.schema"], b"vitrine.parquet/1")
+            self.assertEqual(table.schema.metadata[b"vitrine.schema"], b"vitrine.parquet/2")
             self.assertIn(b"vitrine.sha256.model.safetensors", table.schema.metadata)
-        tokens, routing, terms = (read[name].to_pylist() for name in read)
+        tokens, routing, terms, logprobs = (read[name].to_pylist() for name in read)
+        predicted = {(row["sequence"], row["position"]): row for row in logprobs}
+        self.assertEqual(len(predicted), sum(r["prediction"] is not None for r in log["records"]))
         self.assertEqual(len(tokens), len(log["records"]))
         expected_routing, expected_terms = [], []
         for row, record in zip(tokens, log["records"]):
@@ -127,17 +130,25 @@ class Audit(AuditCase):
                              (*place, record["token"]))
             for norm, layer in zip(row["residual_norms"], record["layers"], strict=True):
                 self.assertAlmostEqual(norm / layer["residual_norm"], 1, places=6)
+            self.assertEqual(row["routed_experts"], [one["experts"] for one in record["layers"]])
+            for found, layer in zip(row["routed_weights"], record["layers"], strict=True):
+                for weight, expected in zip(found, layer["weights"], strict=True):
+                    self.assertAlmostEqual(weight, expected, places=6)
             for layer in record["layers"]:
                 for slot, (expert, weight) in enumerate(zip(layer["experts"], layer["weights"])):
                     expected_routing.append((*place, layer["layer"], slot, expert, weight))
             prediction = record["prediction"]
             if prediction is None:
-                self.assertIsNone(row["logprob"])
+                self.assertNotIn(place, predicted)
                 continue
-            self.assertEqual((row["next_token_id"], row["generated"]),
+            row = predicted[place]
+            self.assertEqual((row["token_id"], row["generated"]),
                              (prediction["token"], prediction["generated"]))
             self.assertAlmostEqual(row["logprob"], prediction["logprob"], places=6)
-            self.assertEqual(row["next_bytes"].decode(errors="replace"), row["next_token"])
+            self.assertAlmostEqual(row["entropy"], prediction["entropy"], places=5)
+            self.assertEqual(row["bytes"].decode(errors="replace"), row["token"])
+            for one, other in zip(row["top_logprobs"], prediction["top_logprobs"], strict=True):
+                self.assertAlmostEqual(one["logprob"], other["logprob"], places=5)
             self.assertEqual([one["token_id"] for one in row["top_logprobs"]],
                              [one["token"] for one in prediction["top_logprobs"]])
             attribution = prediction["attribution"]
@@ -157,13 +168,13 @@ class Audit(AuditCase):
         for one, other in zip(found, expected_terms):
             self.assertAlmostEqual(one[5], other[5], places=5)
             self.assertAlmostEqual(one[6], other[6], places=5)
-        text = "".join(row["next_token"] for row in tokens if row["generated"])
+        text = "".join(row["token"] for row in logprobs if row["generated"])
         self.assertIn(text.encode()[:20], self.generate("again.vtr").stdout)
 
         self.generate("plain.json")
         self.succeed("audit", "export", "plain.json", "--parquet", "--out", "plain")
         self.assertEqual(sorted(os.listdir(self.folder / "plain")),
-                         ["routing.parquet", "tokens.parquet"])
+                         ["logprobs.parquet", "routing.parquet", "tokens.parquet"])
         self.fail_with(2, ["--out"], "audit", "export", "run.vtr", "--parquet")
         self.fail_with(2, ["tables", "empty"], "audit", "export", "run.vtr", "--parquet",
                        "--out", "tables")
