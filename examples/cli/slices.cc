@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <span>
+#include <thread>
 
 namespace cli {
 
@@ -34,6 +35,7 @@ void SliceRunner::rewind() {
 double SliceRunner::run(vitrine::AuditMode mode, int tokens) {
   engine_.set_audit_mode(mode);
   rewind();
+  if (settle_time_.count() > 0) std::this_thread::sleep_for(settle_time_);
   const auto start = std::chrono::steady_clock::now();
   for (int count = 0; count < tokens; ++count) {
     if (engine_.length(sequence_) == context_) rewind();

@@ -1,6 +1,7 @@
 // Short runs of greedy decoding that can be compared with each other.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -19,6 +20,9 @@ class SliceRunner {
   SliceRunner(const SliceRunner&) = delete;
   SliceRunner& operator=(const SliceRunner&) = delete;
 
+  /// How long to rest before each run: what an earlier one left to other threads is done then.
+  void set_settle_time(std::chrono::milliseconds time) { settle_time_ = time; }
+
   /// Wall-clock seconds for `tokens` tokens. Switching the mode and going back to the prefix happen
   /// before the clock starts.
   double run(vitrine::AuditMode mode, int tokens);
@@ -35,6 +39,7 @@ class SliceRunner {
   int64_t context_;
   vitrine::SequenceId sequence_;
   int32_t next_ = 0;
+  std::chrono::milliseconds settle_time_{0};
 };
 
 }  // namespace cli

@@ -215,6 +215,15 @@ class BenchAudit(CliTest):
                           ("STRICT", "LENIENT", "FAIL", "CATASTROPHIC", "INCONCLUSIVE"))
             self.assertIn(out["verdict"][mode], result.stdout.decode())
 
+    def test_with_a_sealed_log(self):
+        self.succeed("bench", "audit", SMALL, "--tokens", 20, "--trials", 1, "--slices", 4,
+                     "--slice-tokens", 20, "--log", "bench.vtr")
+        report = json.loads(self.run_tool("audit", "verify", "bench.vtr", "--json").stdout)
+        # The tokens of mode none are known to be missing.
+        self.assertEqual((report["seal"], report["stop_reason"]), ("complete", "bench"))
+        self.assertGreater(report["counts"]["tokens"], 2 * 20 + 2 * 4 * 20)
+        self.fail_with(2, ["bench.txt", ".vtr"], "bench", "audit", SMALL, "--log", "bench.txt")
+
     def test_trial_longer_than_the_context(self):
         self.succeed("bench", "audit", SMALL, "--tokens", 3000, "--trials", 1, "--slices", 2,
                      "--slice-tokens", 5)
