@@ -41,7 +41,8 @@ AuditLayout layers_of(int32_t num_layers, int32_t num_experts, int32_t top_k, Au
   layout.entropy = 2;
   layout.top_ids = 3;
   layout.top_logits = 3 + kAuditTopTokens;
-  layout.row_words = 3 + 2 * kAuditTopTokens;
+  layout.logits_digest = 3 + 2 * kAuditTopTokens;
+  layout.row_words = 5 + 2 * kAuditTopTokens;
   return layout;
 }
 
@@ -66,6 +67,9 @@ std::vector<std::byte> one_token(const AuditLayout& layout, uint32_t seed = 1) {
   for (int32_t i = 0; i < kAuditTopTokens; ++i) {
     put(row + 4 * static_cast<size_t>(layout.top_ids + i), 700 * i + 13);
     put(row + 4 * static_cast<size_t>(layout.top_logits + i), -12 * noise());
+  }
+  for (int32_t i = 0; i < 2; ++i) {
+    put(row + 4 * static_cast<size_t>(layout.logits_digest + i), noise());
   }
   const size_t words = row + 4 * static_cast<size_t>(layout.row_words);
   for (int32_t i = 0; i < layout.token_words; ++i) put(words + 4 * static_cast<size_t>(i), noise());

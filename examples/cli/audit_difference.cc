@@ -31,6 +31,12 @@ class Comparison {
     if (found_ || left == right || (is_redacted_ && left < 0)) return;
     found_ = Difference{layer_, value, run_.quoted(left), run_.quoted(right)};
   }
+  /// Of the logits; only a JSON log keeps them.
+  void digests(uint64_t left, uint64_t right) {
+    if (found_ || left == 0 || right == 0 || left == right) return;
+    found_ = Difference{layer_, "digest of the logits", fmt::format("{:016x}", left),
+                        fmt::format("{:016x}", right)};
+  }
   void layers(const LayerRecord& left, const LayerRecord& right) {
     counts("layer's number", left.layer, right.layer);
     layer_ = left.layer;
@@ -57,6 +63,7 @@ class Comparison {
     tokens("predicted token", left.token, right.token);
     values("log-probability", left.logprob, right.logprob);
     values("entropy", left.entropy, right.entropy);
+    digests(left.logits_digest, right.logits_digest);
     counts("number of alternatives", static_cast<int64_t>(left.alternatives.size()),
            static_cast<int64_t>(right.alternatives.size()));
     for (size_t i = 0; i < std::min(left.alternatives.size(), right.alternatives.size()); ++i) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -18,6 +19,14 @@ constexpr size_t kMaxJsonBytes = size_t{1} << 30;
 
 float number(const json& value) {
   return value.is_number() ? value.get<float>() : std::numeric_limits<float>::quiet_NaN();
+}
+
+/// 16 hexadecimal digits; 0 for what is none.
+uint64_t digest(const std::string& text) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, status] = std::from_chars(text.data(), end, value, 16);
+  return status == std::errc() && at == end ? value : 0;
 }
 
 vitrine::LayerRecord json_layer(const json& from) {
@@ -73,6 +82,9 @@ vitrine::TokenRecord json_record(const json& from) {
   record.prediction.generated = prediction.at("generated").get<bool>();
   record.prediction.logprob = number(prediction.at("logprob"));
   record.prediction.entropy = number(prediction.at("entropy"));
+  if (prediction.contains("logits_digest")) {
+    record.prediction.logits_digest = digest(prediction.at("logits_digest").get<std::string>());
+  }
   for (const json& other : prediction.at("top_logprobs")) {
     record.prediction.alternatives.push_back(
         {other.at("token").get<int32_t>(), number(other.at("logprob"))});

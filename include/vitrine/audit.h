@@ -55,6 +55,8 @@ struct PredictionRecord {
   bool generated = true;
   float logprob = 0;                            ///< nats, of `token`, before any sampler stage
   float entropy = 0;                            ///< nats
+  uint64_t logits_digest = 0;                   ///< of the bits of the whole row of logits
+                                                ///< (docs/numerics.md); 0: not recorded
   std::vector<AlternativeRecord> alternatives;  ///< the ten best, descending
   AttributionRecord attribution;
 };

@@ -154,7 +154,8 @@ enum class AuditLevel : uint8_t { kStandard, kFull };
 /// The best tokens that the output head reports with each row of logits.
 inline constexpr int kAuditTopTokens = 10;
 
-/// Where each audit value of a pass lies. All values are 4 bytes: float32 or int32.
+/// Where each audit value of a pass lies. All values are 4 bytes: float32 or int32; a digest has
+/// two.
 ///
 /// A pass's bytes are: [rows] chosen ids (int32, at the head), then [rows] row records of
 /// `row_words` words, then [tokens] token records of `token_words` words.
@@ -183,13 +184,14 @@ struct AuditLayout {
   int32_t token_words = 0;
   int32_t row_words = 0;
   // Word offsets in a row record (valid where row_words > 0).
-  int32_t chosen_logit = 0;  ///< float
-  int32_t log_sum_exp = 0;   ///< float, nats: log-probability = logit - log_sum_exp
-  int32_t entropy = 0;       ///< float, nats
-  int32_t top_ids = 0;       ///< int32[kAuditTopTokens], -1 past the vocabulary
-  int32_t top_logits = 0;    ///< float[kAuditTopTokens], descending
-  int32_t attribution = 0;   ///< float[terms] of the chosen token, then float[terms] of the
-                             ///< runner-up: the best token that was not chosen
+  int32_t chosen_logit = 0;   ///< float
+  int32_t log_sum_exp = 0;    ///< float, nats: log-probability = logit - log_sum_exp
+  int32_t entropy = 0;        ///< float, nats
+  int32_t top_ids = 0;        ///< int32[kAuditTopTokens], -1 past the vocabulary
+  int32_t top_logits = 0;     ///< float[kAuditTopTokens], descending
+  int32_t logits_digest = 0;  ///< 64 bits, low word first: of the bits of the row's logits
+  int32_t attribution = 0;    ///< float[terms] of the chosen token, then float[terms] of the
+                              ///< runner-up: the best token that was not chosen
 
   size_t pass_words(size_t rows, size_t tokens) const {
     return rows * (1 + static_cast<size_t>(row_words)) + tokens * static_cast<size_t>(token_words);

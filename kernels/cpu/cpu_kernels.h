@@ -77,6 +77,7 @@ struct HeadBlockStats {
   float max = 0;                      // largest logit
   float sum_exp = 0;                  // sum of exp(logit - max)
   float sum_exp_logit = 0;            // sum of exp(logit - max) * (logit - max)
+  uint64_t hash = 0;                  // of the logits' bits (logits_hash.h)
   int32_t count = 0;                  // valid entries of the top lists
   float top_logits[kTopTokens] = {};  // descending; ties by lower id
   int32_t top_ids[kTopTokens] = {};
@@ -86,6 +87,7 @@ struct HeadBlockStats {
 struct HeadStats {
   float log_sum_exp = 0;  // natural log
   float entropy = 0;      // nats
+  uint64_t digest = 0;    // of the row's bits: the blocks' hashes, each times its own odd factor
   int32_t count = 0;
   float top_logits[kTopTokens] = {};
   int32_t top_ids[kTopTokens] = {};
@@ -187,8 +189,9 @@ struct CpuKernels {
   /// logits[i] *= multiplier for i in [begin, end), at most kHeadBlock entries that begin at a
   /// multiple of it (multiplier 1: untouched), then their statistics; ids are the i. NaN entries
   /// never reach the top list, -inf (masked) entries count as 0 in the sums.
-  /// A NaN logit makes max, sum_exp and sum_exp_logit NaN. Without `statistics` (nobody records)
-  /// only the maximum and the top list are made; the sums are 0.
+  /// A NaN logit makes max, sum_exp and sum_exp_logit NaN; the hash is of bits, whatever they say.
+  /// Without `statistics` (nobody records) only the maximum and the top list are made; the sums and
+  /// the hash are 0.
   void (*head_block)(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
                      HeadBlockStats* stats);
 

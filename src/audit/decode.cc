@@ -56,6 +56,10 @@ struct Words {
   int32_t integer(int32_t offset) const {
     return load<int32_t>(data + 4 * static_cast<size_t>(offset));
   }
+  uint64_t digest(int32_t offset) const {
+    return uint64_t{static_cast<uint32_t>(integer(offset + 1))} << 32 |
+           static_cast<uint32_t>(integer(offset));
+  }
 };
 
 void decode_layers(const AuditLayout& layout, uint64_t pass, Words words, TokenRecord& record) {
@@ -89,11 +93,13 @@ void decode_row(const AuditLayout& layout, uint64_t pass, Words words,
   if (layout.row_words == 0) {
     prediction.logprob = std::numeric_limits<float>::quiet_NaN();
     prediction.entropy = std::numeric_limits<float>::quiet_NaN();
+    prediction.logits_digest = 0;
     return;
   }
   const float log_sum_exp = words.real(layout.log_sum_exp);
   prediction.logprob = words.real(layout.chosen_logit) - log_sum_exp;
   prediction.entropy = words.real(layout.entropy);
+  prediction.logits_digest = words.digest(layout.logits_digest);
   for (int32_t rank = 0; rank < kAuditTopTokens; ++rank) {
     const int32_t token = words.integer(layout.top_ids + rank);
     if (token == -1) break;  // past the vocabulary
@@ -203,6 +209,7 @@ void check_layout(const AuditLayout& layout) {
     check_field("entropy", layout.entropy, 1, layout.row_words);
     check_field("top_ids", layout.top_ids, kAuditTopTokens, layout.row_words);
     check_field("top_logits", layout.top_logits, kAuditTopTokens, layout.row_words);
+    check_field("logits_digest", layout.logits_digest, 2, layout.row_words);
   }
   check_terms(layout);
 }
@@ -220,7 +227,8 @@ bool same_layout(const AuditLayout& a, const AuditLayout& b) {
   return a.mode == b.mode && a.level == b.level && a.token_words == b.token_words &&
          a.row_words == b.row_words && a.chosen_logit == b.chosen_logit &&
          a.log_sum_exp == b.log_sum_exp && a.entropy == b.entropy && a.top_ids == b.top_ids &&
-         a.top_logits == b.top_logits && a.attribution == b.attribution && a.terms == b.terms;
+         a.top_logits == b.top_logits && a.logits_digest == b.logits_digest &&
+         a.attribution == b.attribution && a.terms == b.terms;
 }
 
 size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> record,

@@ -91,6 +91,15 @@ void append_attribution(JsonBuffer& out, const AttributionRecord& attribution, P
   out.raw("]}");
 }
 
+/// 16 digits: a JSON number would lose bits in most readers.
+std::string hexadecimal(uint64_t value) {
+  std::string text(16, '0');
+  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, value >>= 4) {
+    *digit = "0123456789abcdef"[value & 15];
+  }
+  return text;
+}
+
 void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, PieceCache& pieces) {
   out.raw('{');
   append_token(out, prediction.token, pieces);
@@ -99,6 +108,10 @@ void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, Piec
   out.real(prediction.logprob);
   out.raw(",\"entropy\":");
   out.real(prediction.entropy);
+  if (prediction.logits_digest != 0) {
+    out.raw(",\"logits_digest\":");
+    out.string(hexadecimal(prediction.logits_digest));
+  }
   out.raw(",\"top_logprobs\":[");
   for (size_t rank = 0; rank < prediction.alternatives.size(); ++rank) {
     out.raw(rank > 0 ? ",{" : "{");

@@ -38,6 +38,7 @@ TokenRecord round_record(TokenRecord record, LogDetail detail) {
   round(record.prediction.logprob);
   round(record.prediction.entropy);
   for (AlternativeRecord& other : record.prediction.alternatives) round(other.logprob);
+  if (detail != LogDetail::kFull) record.prediction.logits_digest = 0;
   return record;
 }
 

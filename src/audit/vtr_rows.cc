@@ -110,7 +110,7 @@ RowCodec::RowCodec(const VtrHeader& header)
   }
   routing_bytes_ = byte_count(expert_bits) + value * slots;
   prediction_bytes_ = 1 + byte_count(static_cast<size_t>(id_bits_) * (1 + kAuditTopTokens)) +
-                      value * (2 + kAuditTopTokens);
+                      value * (2 + kAuditTopTokens) + (is_full_ ? 8 : 0);
   const auto add = [this](GroupId id, size_t bytes) {
     if (bytes == 0) return;
     record_bytes_ += bytes;
@@ -177,6 +177,7 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
       for (size_t i = 0; i < count; ++i) {
         to = put_value(to, prediction.alternatives[i].logprob, is_full_);
       }
+      if (is_full_) put(out.data() + out.size() - 8, prediction.logits_digest);
       break;
     }
     case GroupId::kRouting: {
@@ -287,6 +288,9 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& 
       for (AlternativeRecord& other : prediction.alternatives) {
         other.logprob = take_value(from, is_full_);
       }
+      if (!is_full_) break;
+      from = row.data() + row.size() - 8;
+      prediction.logits_digest = take<uint64_t>(from);
       break;
     }
     case GroupId::kRouting: {
@@ -352,6 +356,8 @@ uint64_t record_digest(const TokenRecord& record, std::vector<uint32_t>& scratch
     scratch.push_back(static_cast<uint32_t>(record.prediction.token));
     add(record.prediction.logprob);
     add(record.prediction.entropy);
+    scratch.push_back(static_cast<uint32_t>(record.prediction.logits_digest));
+    scratch.push_back(static_cast<uint32_t>(record.prediction.logits_digest >> 32));
     for (const AlternativeRecord& other : record.prediction.alternatives) {
       scratch.push_back(static_cast<uint32_t>(other.token));
       add(other.logprob);

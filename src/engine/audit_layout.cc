@@ -41,7 +41,8 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   layout.entropy = 2;
   layout.top_ids = 3;
   layout.top_logits = layout.top_ids + kAuditTopTokens;
-  layout.attribution = layout.top_logits + kAuditTopTokens;
+  layout.logits_digest = layout.top_logits + kAuditTopTokens;
+  layout.attribution = layout.logits_digest + 2;
   layout.terms = ops::attribution_terms(graph);
   layout.row_words = layout.attribution + 2 * static_cast<int32_t>(layout.terms.size());
   return layout;

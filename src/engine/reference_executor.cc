@@ -250,9 +250,15 @@ class ReferenceExecutor final : public Executor {
       std::byte* base = out + (rows + row * layout_.row_words) * 4;
       auto* words = reinterpret_cast<int32_t*>(base);
       auto* floats = reinterpret_cast<float*>(base);
-      floats[layout_.chosen_logit] = row_floats[row * 3];
-      floats[layout_.log_sum_exp] = row_floats[row * 3 + 1];
-      floats[layout_.entropy] = row_floats[row * 3 + 2];
+      floats[layout_.chosen_logit] = row_floats[row * 7];
+      floats[layout_.log_sum_exp] = row_floats[row * 7 + 1];
+      floats[layout_.entropy] = row_floats[row * 7 + 2];
+      for (int32_t i = 0; i < 2; ++i) {
+        const float* pieces = row_floats + row * 7 + 3 + 2 * i;  // of 16 bits, signed
+        const auto low = static_cast<uint16_t>(static_cast<int32_t>(pieces[0]));
+        const auto high = static_cast<uint16_t>(static_cast<int32_t>(pieces[1]));
+        words[layout_.logits_digest + i] = static_cast<int32_t>(uint32_t{high} << 16 | low);
+      }
       for (int32_t i = 0; i < kAuditTopTokens; ++i) {
         words[layout_.top_ids + i] =
             i < count ? static_cast<int32_t>(top_ids[row * count + i]) : -1;

@@ -1,8 +1,9 @@
 // head: logits of the requested rows and, in its epilogue, what recorder and greedy sampler need:
-// log-sum-exp, entropy, the ten best, the chosen id.
+// log-sum-exp, entropy, the ten best, a digest of the row, the chosen id.
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/logits_hash.h"
 #include "ops/op.h"
 #include "ops/reference.h"
 
@@ -51,7 +52,7 @@ class PlannedHead final : public PlannedOp {
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
-           "+log_sum_exp+top_10";
+           "+log_sum_exp+top_10+digest";
   }
   uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
 
@@ -70,6 +71,8 @@ class PlannedHead final : public PlannedOp {
     floats[layout_.chosen_logit] = chosen >= 0 ? logits_[row * vocab_ + chosen] : 0.0F;
     floats[layout_.log_sum_exp] = stats.log_sum_exp;
     floats[layout_.entropy] = stats.entropy;
+    words[layout_.logits_digest] = static_cast<int32_t>(stats.digest);
+    words[layout_.logits_digest + 1] = static_cast<int32_t>(stats.digest >> 32);
     for (int32_t i = 0; i < kAuditTopTokens; ++i) {
       words[layout_.top_ids + i] = i < stats.count ? stats.top_ids[i] : -1;
       floats[layout_.top_logits + i] = i < stats.count ? stats.top_logits[i] : 0.0F;
@@ -92,6 +95,33 @@ std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedHead>(context, node);
 }
 
+// The digest of kernels/cpu/logits_hash.h, [rows, 4] as 16-bit pieces, lowest first: what float32
+// holds. int64 wraps where the kernel's unsigned numbers do; scalars stay below 2^53, since some
+// devices pass them as doubles.
+at::Tensor logits_digest(const at::Tensor& logits) {
+  using kernels::kHashFactor, kernels::kHashOffset, kernels::kHeadBlock;
+  const auto scalar = [](uint64_t value) { return static_cast<int64_t>(value); };
+  const int64_t mask = 0xFFFFFFFF;
+  const int64_t rows = logits.size(0), blocks = divide_up(logits.size(1), kHeadBlock);
+  const auto integers = logits.options().dtype(at::kLong);
+  const auto permutation = [](const at::Tensor& t) { return t.mul(t.mul(2).add(1)); };
+  const at::Tensor keys = permutation(at::arange(kHeadBlock, integers)
+                                          .mul(scalar(kHashFactor))
+                                          .add(scalar(kHashOffset))
+                                          .bitwise_and(mask));
+  const at::Tensor words = at::constant_pad_nd(logits, {0, blocks * kHeadBlock - logits.size(1)}, 0)
+                               .view(at::kInt)
+                               .to(at::kLong)
+                               .view({rows, blocks, kHeadBlock})
+                               .add(keys)
+                               .bitwise_and(mask);
+  const int64_t half = kHeadBlock / 2;
+  const at::Tensor hashes = words.narrow(2, 0, half).mul(words.narrow(2, half, half)).sum(-1);
+  const at::Tensor factors =
+      permutation(at::arange(blocks, integers).mul(2).add(1).mul(scalar(kHashFactor)));
+  return hashes.mul(factors).sum(-1, /*keepdim=*/true).view(at::kShort).to(at::kFloat);
+}
+
 void reference(ReferenceStep& step, const OpNode& node) {
   at::Tensor logits =
       step.linear(step.input(node, 0), node.weight("weight"), step.graph->vocab_size);
@@ -107,7 +137,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   at::Tensor log_probs = logits.sub(log_sum_exp);
   at::Tensor entropy = log_probs.exp().mul(log_probs).sum(-1, true).neg();
   at::Tensor chosen = at::gather(logits, 1, step.chosen_ids.clamp_min(0).unsqueeze(1));
-  step.row_floats = at::cat({chosen, log_sum_exp, entropy}, 1);
+  step.row_floats = at::cat({chosen, log_sum_exp, entropy, logits_digest(logits)}, 1);
   const int64_t count = std::min<int64_t>(kAuditTopTokens, step.graph->vocab_size);
   std::tie(step.top_logits, step.top_ids) = at::topk(logits, count, -1);
   step.observe(step.row_floats);

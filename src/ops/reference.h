@@ -90,7 +90,7 @@ class ReferenceStep {
   // Of the head.
   at::Tensor logits;      // [rows, vocabulary]
   at::Tensor chosen_ids;  // [rows] int64
-  at::Tensor row_floats;  // [rows, 3]: chosen logit, log-sum-exp, entropy
+  at::Tensor row_floats;  // [rows, 7]: chosen logit, log-sum-exp, entropy, the digest's four pieces
   at::Tensor top_ids;     // [rows, 10] int64
   at::Tensor top_logits;  // [rows, 10]
 

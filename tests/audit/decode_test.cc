@@ -31,6 +31,7 @@ void expect_equal(const TokenRecord& got, const TokenRecord& want) {
   EXPECT_EQ(got.prediction.generated, want.prediction.generated);
   EXPECT_EQ(got.prediction.logprob, want.prediction.logprob);
   EXPECT_EQ(got.prediction.entropy, want.prediction.entropy);
+  EXPECT_EQ(got.prediction.logits_digest, want.prediction.logits_digest);
   ASSERT_EQ(got.prediction.alternatives.size(), want.prediction.alternatives.size());
   for (size_t rank = 0; rank < want.prediction.alternatives.size(); ++rank) {
     EXPECT_EQ(got.prediction.alternatives[rank].token, want.prediction.alternatives[rank].token);
@@ -112,6 +113,7 @@ TEST(DecodePass, WithoutRowRecordsLogprobIsUnknown) {
   EXPECT_EQ(records[0].prediction.token, 42);
   EXPECT_TRUE(std::isnan(records[0].prediction.logprob));
   EXPECT_TRUE(std::isnan(records[0].prediction.entropy));
+  EXPECT_EQ(records[0].prediction.logits_digest, 0u);
   EXPECT_TRUE(records[0].prediction.alternatives.empty());
 }
 
@@ -187,6 +189,8 @@ TEST(DecodePass, ImpossibleLayoutsAreRefused) {
   with([](AuditLayout& l) { l.layers[1].router_probs = std::numeric_limits<int32_t>::max(); });
   with([](AuditLayout& l) { l.top_ids = -1; });
   with([](AuditLayout& l) { l.top_logits = l.row_words - kAuditTopTokens + 1; });
+  with([](AuditLayout& l) { l.logits_digest = l.row_words - 1; });
+  with([](AuditLayout& l) { l.logits_digest = -1; });
   with([](AuditLayout& l) { l.layers.insert(l.layers.end(), 1000, l.layers[0]); });
   EXPECT_THROW(audit_record_bytes(good, std::numeric_limits<size_t>::max() / 8, 1), Error);
   EXPECT_THROW(audit_record_bytes(good, 1, std::numeric_limits<size_t>::max() / 100), Error);
@@ -214,11 +218,12 @@ TEST(DecodePass, MutatedRecordsAndLayoutsNeverEscape) {
                                  &layout.row_words,
                                  &layout.top_ids,
                                  &layout.entropy,
+                                 &layout.logits_digest,
                                  &layout.layers[0].top_k,
                                  &layout.layers[0].num_experts,
                                  &layout.layers[1].expert_ids,
                                  &layout.layers[1].residual_norm};
-      *fields[uniform(rng, 0, 7)] = value;
+      *fields[uniform(rng, 0, 8)] = value;
     }
     if (!error_of(layout, std::vector<std::byte>(bytes)).empty()) ++num_refused;
   }

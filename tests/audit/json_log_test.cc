@@ -62,6 +62,10 @@ void expect_record(const json& got, const TokenRecord& want, bool has_text) {
   EXPECT_EQ(prediction.at("generated"), want.prediction.generated);
   expect_float(prediction.at("logprob"), want.prediction.logprob);
   expect_float(prediction.at("entropy"), want.prediction.entropy);
+  char digest[17];
+  std::snprintf(digest, sizeof digest, "%016llx",
+                static_cast<unsigned long long>(want.prediction.logits_digest));
+  EXPECT_EQ(prediction.at("logits_digest"), digest);
   ASSERT_EQ(prediction.at("top_logprobs").size(), want.prediction.alternatives.size());
   for (size_t rank = 0; rank < want.prediction.alternatives.size(); ++rank) {
     expect_token(prediction.at("top_logprobs")[rank], want.prediction.alternatives[rank].token);

@@ -64,6 +64,7 @@ inline AuditLayout make_layout(const std::vector<LayerShape>& shapes, AuditLevel
   layout.chosen_logit = take(cursor, 1);
   layout.top_ids = take(cursor, kAuditTopTokens);
   layout.log_sum_exp = take(cursor, 1);
+  layout.logits_digest = take(cursor, 2);
   layout.row_words = cursor + uniform(rng, 0, 3);
   return layout;
 }
@@ -172,6 +173,9 @@ inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t nu
       row_word(layout.log_sum_exp, log_sum_exp);
       row_word(layout.chosen_logit, chosen_logit);
       row_word(layout.entropy, prediction.entropy);
+      prediction.logits_digest = rng();
+      row_word(layout.logits_digest, static_cast<uint32_t>(prediction.logits_digest));
+      row_word(layout.logits_digest + 1, static_cast<uint32_t>(prediction.logits_digest >> 32));
       const int32_t num_top = std::min(vocabulary, kAuditTopTokens);
       for (int32_t rank = 0; rank < kAuditTopTokens; ++rank) {
         const float logit = any_float(rng);

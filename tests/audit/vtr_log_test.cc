@@ -95,6 +95,36 @@ TEST_F(VtrTest, DigestsAreOfUnroundedValues) {
   EXPECT_NE(digests[0], digests[1]);
 }
 
+TEST_F(VtrTest, TheLogitsDigestIsInTheRecordsDigest) {
+  Rng rng(6);
+  BuiltPass built = build_pass(four_layers(), 0, 30, rng);
+  size_t checked = 0;
+  for (TokenRecord record : built.expected) {
+    const uint64_t digest = record_digest(record);
+    for (const uint64_t bit : {uint64_t{1}, uint64_t{1} << 31, uint64_t{1} << 63}) {
+      record.prediction.logits_digest ^= bit;
+      // Where nothing was predicted there is no row.
+      EXPECT_EQ(record_digest(record) == digest, !record.has_prediction);
+      checked += record.has_prediction ? 1 : 0;
+    }
+  }
+  EXPECT_GT(checked, 10u);
+}
+
+/// Level full keeps all that a digest is made of.
+TEST_F(VtrTest, AFullLogsRecordsHaveTheirDigests) {
+  VtrOptions options;
+  options.detail = LogDetail::kFull;
+  write_log(at("full.vtr"), four_layers(AuditLevel::kFull), 200, options, 5);
+  size_t checked = 0;
+  for (const VtrPage& page : read_pages(at("full.vtr"))) {
+    for (size_t i = 0; i < page.records.size(); ++i, ++checked) {
+      EXPECT_EQ(record_digest(page.records[i]), page.digests[i]);
+    }
+  }
+  EXPECT_EQ(checked, 200u);
+}
+
 /// At most 2.5 bytes a layer and expert slot, 2 bytes a layer and 96 bytes a token, seal included,
 /// in pages of 1,000 tokens: with random values, which no compressor can help.
 TEST_F(VtrTest, BytesPerTokenAreBounded) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/engine/engine_fixture.h"
+#include "tests/support/logits_digest.h"
 
 namespace vitrine::testing {
 namespace {
@@ -145,8 +146,47 @@ TEST_P(Audit, RecordsAreInvariant) {
         EXPECT_EQ(records[i].layers[l].router_probs, whole[i].layers[l].router_probs);
       }
       EXPECT_EQ(records[i].prediction.entropy, whole[i].prediction.entropy);
+      EXPECT_EQ(records[i].prediction.logits_digest, whole[i].prediction.logits_digest);
     }
   }
+}
+
+// Nor on the threads, nor on the batch, nor on what chose the token.
+TEST_P(Audit, LogitsDigestsAreInvariant) {
+  std::map<int64_t, uint64_t> digests;
+  for (const int threads : {1, 2}) {
+    EngineOptions options =
+        options_of(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kStandard);
+    options.threads = threads;
+    auto engine = Engine::load(folder_.path(), options);
+    const std::vector<int32_t> ids = prompt_ids(40, engine->summary().vocab_size);
+    const std::vector<int32_t> other = prompt_ids(40, engine->summary().vocab_size, 4);
+    for (const bool alone : {true, false}) {
+      VectorSink sink;
+      engine->set_audit_sink(&sink);
+      StepInput inputs[2];
+      inputs[0].sequence = engine->create_sequence();
+      inputs[1].sequence = engine->create_sequence();
+      inputs[0].tokens = ids;
+      inputs[1].tokens = other;
+      inputs[0].rows = inputs[1].rows = StepInput::Rows::kAll;
+      std::swap(inputs[0], inputs[alone ? 0 : 1]);
+      engine->step(std::span(inputs).first(alone ? 1 : 2));
+      const SequenceId ours = inputs[alone ? 0 : 1].sequence;
+      for (const TokenRecord& record : sink.take()) {
+        if (record.sequence != ours) continue;
+        const auto [found, is_new] =
+            digests.emplace(record.position, record.prediction.logits_digest);
+        EXPECT_EQ(found->second, record.prediction.logits_digest);
+        EXPECT_NE(record.prediction.logits_digest, 0u);
+        EXPECT_EQ(is_new, threads == 1 && alone);
+      }
+      engine->set_audit_sink(nullptr);
+      engine->release(inputs[0].sequence);
+      engine->release(inputs[1].sequence);
+    }
+  }
+  EXPECT_EQ(digests.size(), 40u);
 }
 
 double log_softmax(std::span<const float> logits, int32_t token, double* entropy = nullptr) {
@@ -165,6 +205,7 @@ void check_prediction(const TokenRecord& record, std::span<const float> logits) 
   const PredictionRecord& prediction = record.prediction;
   EXPECT_NEAR(prediction.logprob, log_softmax(logits, prediction.token, &entropy), 2e-5);
   EXPECT_NEAR(prediction.entropy, entropy, 5e-5);
+  EXPECT_EQ(prediction.logits_digest, testing_support::logits_digest(logits));
   ASSERT_EQ(prediction.alternatives.size(), std::min<size_t>(kAuditTopTokens, logits.size()));
   std::vector<std::pair<float, int32_t>> best;
   for (size_t id = 0; id < logits.size(); ++id) {

@@ -122,6 +122,7 @@ void expect_same(const vitrine::TokenRecord& a, const vitrine::TokenRecord& b) {
   EXPECT_EQ(a.prediction.token, b.prediction.token);
   EXPECT_EQ(a.prediction.logprob, b.prediction.logprob);
   EXPECT_EQ(a.prediction.entropy, b.prediction.entropy);
+  EXPECT_EQ(a.prediction.logits_digest, b.prediction.logits_digest);
   ASSERT_EQ(a.prediction.alternatives.size(), b.prediction.alternatives.size());
   for (size_t i = 0; i < a.prediction.alternatives.size(); ++i) {
     EXPECT_EQ(a.prediction.alternatives[i].token, b.prediction.alternatives[i].token);

@@ -1,8 +1,11 @@
 // Output head: block statistics, best tokens, merging.
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <numeric>
 
 #include "kernel_test_util.h"
+#include "tests/support/logits_digest.h"
 
 namespace vitrine::kernels::testing {
 namespace {
@@ -92,6 +95,7 @@ TEST(Head, SameBitsInEveryTable) {
       ASSERT_TRUE(same_bits(x.max, y.max));
       ASSERT_TRUE(same_bits(x.sum_exp, y.sum_exp));
       ASSERT_TRUE(same_bits(x.sum_exp_logit, y.sum_exp_logit));
+      ASSERT_EQ(x.hash, y.hash);
       ASSERT_EQ(x.count, y.count);
       for (int32_t t = 0; t < x.count; ++t) {
         ASSERT_EQ(x.top_ids[t], y.top_ids[t]);
@@ -162,7 +166,55 @@ TEST(Head, WithoutStatisticsOnlyTheSumsAreMissing) {
     EXPECT_EQ(without.max, with.max);
     EXPECT_EQ(without.sum_exp, 0.0f);
     EXPECT_EQ(without.sum_exp_logit, 0.0f);
+    EXPECT_EQ(without.hash, 0u);
+    EXPECT_NE(with.hash, 0u);
     expect_best(logits, without.count, without.top_logits, without.top_ids);
+  }
+}
+
+TEST(Head, DigestIsOfEveryBitOfTheRow) {
+  Random random(8);
+  for (const int64_t n : {1, 2, 15, 511, 512, 513, 1023, 1024, 1025, 1537, 5001, 8192}) {
+    std::vector<float> logits = random.normals(n, 4.0f);
+    logits[static_cast<size_t>(n) / 2] = n % 2 == 0 ? NAN : -INFINITY;
+    const uint64_t expected = testing_support::logits_digest(logits);
+    for (const CpuKernels* table : available_tables()) {
+      EXPECT_EQ(whole_head(*table, logits).digest, expected) << table->isa << ", " << n;
+    }
+    for (int64_t at = 0; at < n; at += std::max<int64_t>(1, n / 97)) {
+      for (const uint32_t bit : {0u, 31u}) {
+        std::vector<float> changed = logits;
+        uint32_t word = std::bit_cast<uint32_t>(changed[static_cast<size_t>(at)]) ^ 1u << bit;
+        std::memcpy(&changed[static_cast<size_t>(at)], &word, sizeof word);
+        EXPECT_NE(testing_support::logits_digest(changed), expected) << n << ", logit " << at;
+      }
+    }
+  }
+}
+
+// The row's tail is in no other value of a record.
+TEST(Head, DigestSeesWhatNoOtherStatisticDoes) {
+  Random random(9);
+  std::vector<float> logits = random.normals(8192, 1.0f);
+  for (size_t i = 0; i < 4000; ++i) logits[2 * i] -= 40.0f;
+  for (const CpuKernels* table : available_tables()) {
+    const HeadStats before = whole_head(*table, logits);
+    std::vector<float> changed = logits;
+    changed[4000] = std::nextafter(changed[4000], 0.0f);
+    const HeadStats after = whole_head(*table, changed);
+    EXPECT_TRUE(same_bits(before.log_sum_exp, after.log_sum_exp));
+    EXPECT_TRUE(same_bits(before.entropy, after.entropy));
+    for (int i = 0; i < kTopTokens; ++i) {
+      EXPECT_EQ(before.top_ids[i], after.top_ids[i]);
+      EXPECT_TRUE(same_bits(before.top_logits[i], after.top_logits[i]));
+    }
+    EXPECT_NE(before.digest, after.digest);
+    // Two logits that change places, in a block or between blocks.
+    for (const size_t other : {size_t{4001}, size_t{4512}, size_t{7000}}) {
+      changed = logits;
+      std::swap(changed[4000], changed[other]);
+      EXPECT_NE(whole_head(*table, changed).digest, before.digest);
+    }
   }
 }
 

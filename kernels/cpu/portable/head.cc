@@ -1,4 +1,5 @@
 // Statistics of the output head's logits; head_merge serves every table.
+#include "../logits_hash.h"
 #include "../top_list.h"
 #include "math.h"
 #include "portable.h"
@@ -23,6 +24,7 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
                        stats->top_ids);
   }
   stats->count = count;
+  stats->hash = statistics ? hash_logits(logits + begin, end - begin) : 0;
   const float max = lanes_max.max();
   if (has_nan) {
     stats->max = stats->sum_exp = stats->sum_exp_logit = NAN;
@@ -49,8 +51,10 @@ void head_merge(const HeadBlockStats* blocks, int32_t count, HeadStats* stats) {
   double sum = 0.0;
   double sum_logit = 0.0;  // of exp(logit - max) * (logit - max)
   stats->count = 0;
+  stats->digest = 0;
   for (int32_t b = 0; b < count; ++b) {
     const HeadBlockStats& block = blocks[b];
+    stats->digest += hash_block_factor(static_cast<uint64_t>(b)) * block.hash;
     for (int32_t i = 0; i < block.count; ++i) {
       const int32_t before = stats->count;
       if (before == kTopTokens && !(block.top_logits[i] > stats->top_logits[before - 1])) break;
