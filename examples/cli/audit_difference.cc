@@ -59,6 +59,20 @@ class Comparison {
     }
     layer_ = -1;
   }
+  /// Where both have them: a log may keep them at some positions only.
+  void hidden_states(const std::vector<vitrine::HiddenStateRecord>& left,
+                     const std::vector<vitrine::HiddenStateRecord>& right) {
+    for (size_t i = 0; i < std::min(left.size(), right.size()) && !found_; ++i) {
+      layer_ = left[i].layer;
+      counts("hidden state's layer", left[i].layer, right[i].layer);
+      const std::vector<float>&a = left[i].values, &b = right[i].values;
+      counts("hidden state's size", static_cast<int64_t>(a.size()), static_cast<int64_t>(b.size()));
+      for (size_t at = 0; at < std::min(a.size(), b.size()) && !found_; ++at) {
+        if (differs(a[at], b[at])) values(fmt::format("hidden state [{}]", at), a[at], b[at]);
+      }
+    }
+    layer_ = -1;
+  }
   void predictions(const vitrine::PredictionRecord& left, const vitrine::PredictionRecord& right) {
     tokens("predicted token", left.token, right.token);
     values("log-probability", left.logprob, right.logprob);
@@ -108,6 +122,7 @@ std::optional<Difference> find_difference(const Run& run, const TokenRecord& lef
   }
   comparison.counts("number of layers", static_cast<int64_t>(left.layers.size()),
                     static_cast<int64_t>(right.layers.size()));
+  comparison.hidden_states(left.hidden_states, right.hidden_states);
   if (is_redacted && !left.has_prediction) return comparison.found();
   comparison.counts("number of predictions", left.has_prediction ? 1 : 0,
                     right.has_prediction ? 1 : 0);

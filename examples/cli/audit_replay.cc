@@ -108,6 +108,9 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   // Where routes are forced on another model, its routers' own choice is in their probabilities.
   options.audit_level = run.level == "full" || is_other_model ? vitrine::AuditLevel::kFull
                                                               : vitrine::AuditLevel::kStandard;
+  if (run.level == "full" && !is_other_model) {
+    options.hidden_state_layers = run.hidden_state_layers;
+  }
   return options;
 }
 

@@ -75,6 +75,13 @@ vitrine::TokenRecord json_record(const json& from) {
   record.position = from.at("position").get<int64_t>();
   record.token = from.at("token").get<int32_t>();
   for (const json& layer : from.at("layers")) record.layers.push_back(json_layer(layer));
+  if (from.contains("hidden_states")) {
+    for (const json& state : from.at("hidden_states")) {
+      vitrine::HiddenStateRecord& to = record.hidden_states.emplace_back();
+      to.layer = state.at("layer").get<int32_t>();
+      for (const json& value : state.at("values")) to.values.push_back(number(value));
+    }
+  }
   const json& prediction = from.at("prediction");
   record.has_prediction = !prediction.is_null();
   if (!record.has_prediction) return record;
@@ -129,6 +136,9 @@ void read_json(Run& run) {
     run.level = log.at("audit").at("level").get<std::string>();
     run.mode = log.at("audit").at("mode").get<std::string>();
     run.stop_reason = log.at("stop_reason").get<std::string>();
+    if (log.at("audit").contains("hidden_state_layers")) {
+      run.hidden_state_layers = log.at("audit").at("hidden_state_layers").get<std::vector<int>>();
+    }
     for (const json& layer : log.at("audit").at("layers")) {
       run.layer_numbers.push_back(layer.at("layer").get<uint32_t>());
       const auto experts = layer.at("num_experts").get<uint32_t>();
@@ -156,6 +166,7 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
   run.header = header.log;
   run.level = vitrine::log_detail_name(header.detail);
   run.mode = header.mode == vitrine::AuditMode::kNaive ? "naive" : "deferred";
+  run.hidden_state_layers = header.hidden_state_layers;
   for (const auto& layer : header.layers) {
     run.layer_numbers.push_back(static_cast<uint32_t>(layer.layer));
     run.uses.emplace_back(static_cast<size_t>(layer.num_experts), 0);

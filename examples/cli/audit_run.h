@@ -22,6 +22,7 @@ struct Run {
   std::vector<std::string> text;              // [records]: pieces, or empty
   std::vector<std::vector<uint64_t>> uses;    // [layer][expert]: how often it was routed to
   std::vector<uint32_t> layer_numbers;        // [layer]
+  std::vector<int> hidden_state_layers;       // that the recorder kept
   std::vector<bool> is_redacted;              // [records] of a .vtr: something was left out
   /// Of a .vtr, in order; `first`: how many records stand before the event.
   std::vector<std::pair<size_t, vitrine::VtrEvent>> events;

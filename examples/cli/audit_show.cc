@@ -134,11 +134,26 @@ std::string attribution_text(const Run& run, const vitrine::PredictionRecord& pr
   return text;
 }
 
+/// Their sizes only: the values are for other tools (audit export).
+std::string hidden_states_text(const TokenRecord& record) {
+  std::string text;
+  for (const vitrine::HiddenStateRecord& state : record.hidden_states) {
+    double square = 0;
+    for (const float value : state.values) square += double{value} * double{value};
+    text += fmt::format("  hidden state {} {}: {} values, norm {:.4f}\n",
+                        static_cast<size_t>(state.layer) < record.layers.size()
+                            ? "entering layer"
+                            : "leaving the last, layer",
+                        state.layer, state.values.size(), std::sqrt(square));
+  }
+  return text;
+}
+
 std::string account_of(const Run& run, const TokenRecord& record, const Colours& colours) {
   std::string text =
       fmt::format("{}sequence {}, position {}: {}{}\n", colours.bold, record.sequence,
                   record.position, run.quoted(record.token), colours.off) +
-      layers_text(record, colours);
+      layers_text(record, colours) + hidden_states_text(record);
   if (!record.has_prediction) return text + "  no prediction was made from it\n";
   const vitrine::PredictionRecord& prediction = record.prediction;
   text += fmt::format("  {} {}{}{}  p = {:.4f} ({:.4f} nats), entropy {:.4f} nats\n",

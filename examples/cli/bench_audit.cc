@@ -17,7 +17,8 @@ namespace {
 using vitrine::AuditMode;
 
 constexpr int kPrefixTokens = 32;
-// A log's thread looks for work every 16 ms at least; what is left of one run must not slow the next.
+// A log's thread looks for work every 16 ms at least; what is left of one run must not slow the
+// next.
 constexpr auto kSettleTime = std::chrono::milliseconds(25);
 
 struct Arguments {
@@ -230,9 +231,10 @@ void add_bench(CLI::App& app, Command& command) {
       ->capture_default_str();
   audit->add_flag("--attribution", arguments->attribution,
                   "the audited modes attribute each token's logit too");
-  audit->add_option("--log", arguments->log,
-                    "the records go to this sealed log (.vtr) instead of memory, so that its "
-                    "thread's work counts too; take --slice-tokens 500 or more")
+  audit
+      ->add_option("--log", arguments->log,
+                   "the records go to this sealed log (.vtr) instead of memory, so that its "
+                   "thread's work counts too; take --slice-tokens 500 or more")
       ->check(not_empty());
   audit->add_option("--out", arguments->out, "JSON file for the result")->check(not_empty());
   arguments->device.add_to(*audit);

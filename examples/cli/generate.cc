@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 
+#include "hidden_states.h"
 #include "log_options.h"
 #include "summary.h"
 
@@ -103,6 +104,10 @@ int run_generate(Arguments arguments) {
   }
   options.audit_mode = mode;
   options.attribution = arguments.attribution;
+  if (!arguments.log.hidden_states.empty()) {
+    options.hidden_state_layers =
+        parse_hidden_layers(arguments.log.hidden_states, static_cast<int>(config.num_layers));
+  }
   options.audit_level = arguments.log.audit_level();
   // Destroyed last to first: the engine before the sinks, the log before what its callbacks use.
   Summary summary;

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "hidden_states.h"
+
 namespace cli {
 
 namespace {
@@ -31,7 +33,7 @@ void redact_prompt(int64_t prompt_tokens, std::vector<VtrRedaction>& redactions)
   const auto before = [](int64_t end) {
     return [end](uint64_t, int64_t position) { return position < end; };
   };
-  redactions.push_back({{"tokens", "text", "digests"}, before(prompt_tokens)});
+  redactions.push_back({{"tokens", "text", "digests", "hidden_states"}, before(prompt_tokens)});
   // The last token of the prompt predicts the first of the answer.
   redactions.push_back({{"prediction", "attribution"}, before(prompt_tokens - 1)});
 }
@@ -62,8 +64,18 @@ void LogOptions::add_to(CLI::App& command) {
       .add_option("--redact", redact,
                   "never write these, with commas: prompt (what its tokens were), or whole columns "
                   "of the .vtr log: tokens, text, prediction, routing, norms, digests, "
-                  "router_probs, attribution, counters")
+                  "router_probs, attribution, hidden_states, counters")
       ->delimiter(',');
+  command
+      .add_option("--hidden-states", hidden_states,
+                  "layers whose residual stream the log keeps as it enters them, with commas, or "
+                  "all; needs --audit-level full")
+      ->check(not_empty());
+  command
+      .add_option("--hidden-positions", hidden_positions,
+                  "where the .vtr log keeps them: all, generated (where a token was chosen) or "
+                  "FIRST-LAST[,…]")
+      ->capture_default_str();
   command.add_flag("--durable", durable, "sync each page of the .vtr log to the disk");
   command.add_flag("--audit-text", text, "keep the tokens' text in the .vtr log, too");
   command.add_option("--trace-id", trace_id,
@@ -83,16 +95,33 @@ void LogOptions::add_to(CLI::App& command) {
 
 bool LogOptions::is_sealed_log() const { return std::filesystem::path(path).extension() == ".vtr"; }
 
+void LogOptions::check_hidden_states() const {
+  parse_hidden_positions(hidden_positions);
+  if (hidden_states.empty()) {
+    if (hidden_positions == "all") return;
+    refuse("--hidden-positions chooses among hidden states; expected --hidden-states too");
+  }
+  if (path.empty() || level != "full") {
+    refuse(
+        fmt::format("--hidden-states {}: they go to a log of level full; expected --audit FILE "
+                    "and --audit-level full",
+                    hidden_states));
+  }
+}
+
 void LogOptions::check() const {
-  const std::pair<bool, const char*> only_vtr[] = {{!seal.empty(), "--seal"},
-                                                   {!encrypt_for.empty(), "--encrypt-for"},
-                                                   {!redact.empty(), "--redact"},
-                                                   {durable, "--durable"},
-                                                   {text, "--audit-text"},
-                                                   {!trace_id.empty(), "--trace-id"},
-                                                   {level == "counters", "--audit-level counters"},
-                                                   {on_error != "fail", "--audit-on-error"},
-                                                   {when_behind != "wait", "--audit-when-behind"}};
+  const std::pair<bool, const char*> only_vtr[] = {
+      {!seal.empty(), "--seal"},
+      {!encrypt_for.empty(), "--encrypt-for"},
+      {!redact.empty(), "--redact"},
+      {durable, "--durable"},
+      {text, "--audit-text"},
+      {!trace_id.empty(), "--trace-id"},
+      {level == "counters", "--audit-level counters"},
+      {on_error != "fail", "--audit-on-error"},
+      {when_behind != "wait", "--audit-when-behind"},
+      {hidden_positions != "all", "--hidden-positions"}};
+  check_hidden_states();
   for (const auto& [is_given, name] : only_vtr) {
     if (is_given && !is_sealed_log()) {
       refuse(fmt::format("{} is for a .vtr log; expected --audit FILE.vtr", name));
@@ -157,6 +186,7 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
   if (!seal.empty()) options.seal = vitrine::SealKey::load_or_create(seal);
   options.durable = durable;
   options.text = text;
+  options.hidden_states_at = parse_hidden_positions(hidden_positions);
   options.trace_id = trace_id;
   options.when_behind = when_behind == "drop"    ? Options::WhenBehind::kDrop
                         : when_behind == "spill" ? Options::WhenBehind::kSpill

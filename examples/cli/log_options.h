@@ -26,6 +26,7 @@ struct LogOptions {
   std::string path, mode = "deferred", level = "standard", seal;
   std::string on_error = "fail", when_behind = "wait", trace_id;
   std::vector<std::string> encrypt_for, redact;
+  std::string hidden_states, hidden_positions = "all";
   bool durable = false, text = false;
 
   void add_to(CLI::App& command);
@@ -41,6 +42,7 @@ struct LogOptions {
 
  private:
   bool is_sealed_log() const;
+  void check_hidden_states() const;
 };
 
 }  // namespace cli

@@ -49,6 +49,12 @@ struct AttributionRecord {
   float runner_up_logit = 0, runner_up_rounding = 0;
 };
 
+/// The residual stream at a token, before the norm of the layer that it enters.
+struct HiddenStateRecord {
+  int32_t layer = 0;          ///< that layer; the number of layers: it leaves the last one
+  std::vector<float> values;  ///< [hidden_size]
+};
+
 /// What the model said after a token.
 struct PredictionRecord {
   int32_t token = 0;  ///< the chosen id (generated), or the prompt's next id (scored)
@@ -71,6 +77,7 @@ struct TokenRecord {
   std::vector<LayerRecord> layers;
   bool has_prediction = false;
   PredictionRecord prediction;
+  std::vector<HiddenStateRecord> hidden_states;  ///< of the layers that were asked for; level full
 };
 
 /// Bytes of one pass's record: header, AuditToken[tokens], the pass's words, rounded up to 8.

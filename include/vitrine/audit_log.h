@@ -144,7 +144,8 @@ struct VtrSealedKeys {
 /// states stay.
 struct VtrRedaction {
   std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
-                                         ///< "digests", "router_probs", "attribution", "counters"
+                                         ///< "digests", "router_probs", "attribution",
+                                         ///< "hidden_states", "counters"
   /// Empty: every row. Else only rows for which this says true (called with sequence and position).
   std::function<bool(uint64_t, int64_t)> rows = {};
 };
@@ -154,8 +155,10 @@ struct VtrHeader {
   LogHeader log;
   LogDetail detail = LogDetail::kStandard;
   AuditMode mode = AuditMode::kDeferred;
-  std::vector<AuditLayout::Layer> layers;  ///< only layer, top_k and num_experts are set
-  std::vector<AuditLayout::Term> terms;    ///< of the attribution; empty: there is none
+  std::vector<AuditLayout::Layer> layers;    ///< only layer, top_k and num_experts are set
+  std::vector<AuditLayout::Term> terms;      ///< of the attribution; empty: there is none
+  std::vector<int32_t> hidden_state_layers;  ///< ascending; empty: no hidden states
+  int32_t hidden_size = 0;                   ///< 0 where there are none
   PublicKey public_key{};
   bool is_key_ephemeral = true;      ///< made for this log alone and thrown away
   std::array<uint8_t, 16> log_id{};  ///< random
@@ -186,6 +189,9 @@ struct VtrOptions {
   int page_tokens = 4096;   ///< … or with this many records (1 to 4096)
   size_t ring_bytes = size_t{1} << 20;
   std::string trace_id = {};  ///< carried in the head
+  /// Which records keep the hidden states that the engine recorded (level full); empty: all. Called
+  /// from the log's thread; what it throws comes out of finish().
+  std::function<bool(const TokenRecord&)> hidden_states_at = {};
   /// Who can read it; empty: everyone. Each column group needs one recipient at least.
   std::vector<VtrRecipient> recipients = {};
   /// What is never written, called from the log's thread. Their commitments stay, as with
@@ -209,7 +215,7 @@ class VITRINE_API VtrLog {
   /// The sink for Engine::set_audit_sink; take it away from there before the log ends. A log has
   /// one layout: open() throws kInvalidArgument for a second one and for a column group without a
   /// recipient, and kUnsupported where `detail` is full and the layout has no router probabilities
-  /// though it has experts.
+  /// though it has experts, or hidden states of more than 1 MiB a token.
   AuditSink& sink();
   /// Called from the log's thread with each unrounded record, before its page is written. Set
   /// before use. What it throws comes out of finish().
@@ -320,15 +326,15 @@ VITRINE_API void export_json(VtrReader& reader, const std::function<void(std::st
 /// AES keys of 16, 24 or 32 bytes for Parquet's modular encryption (AES_GCM_V1, encrypted footers).
 struct ParquetKeys {
   std::string footer = {};  ///< of footers and columns; empty: nothing is encrypted
-  std::string text = {};    ///< of columns that tell the text (ids, pieces, probabilities of both);
-                            ///< empty: `footer` opens those, too
+  std::string text = {};    ///< of columns that tell the text (ids, pieces, probabilities of both,
+                            ///< hidden states); empty: `footer` opens those, too
 };
 
 /// A run as Parquet tables in a folder, for DuckDB, pandas and the like: tokens.parquet (a row a
 /// record), logprobs.parquet (a row a prediction), routing.parquet (a row a record, layer and
-/// slot), and with `has_attribution` attribution.parquet (a row a term). docs/audit-log.md has the
-/// columns; the schema's version is in each footer. Needs libvitrine_parquet.so, which is loaded
-/// here.
+/// slot), with `has_attribution` attribution.parquet (a row a term), and where there are hidden
+/// states hidden.parquet (a row a record and layer). docs/audit-log.md has the columns; the
+/// schema's version is in each footer. Needs libvitrine_parquet.so, which is loaded here.
 class VITRINE_API ParquetExport {
  public:
   /// `folder` appears whole in finish(), or not at all. `token_bytes`: what an id adds to the

@@ -177,10 +177,18 @@ struct AuditLayout {
     int32_t slot = -1;   ///< kExpert: the route's slot
     bool operator==(const Term&) const = default;
   };
+  /// The residual stream between layers.
+  struct HiddenState {
+    int32_t layer = 0;    ///< the layer it enters; the number of layers: it leaves the last one
+    int32_t values = -1;  ///< word offset in a token record: float[hidden_size]
+    bool operator==(const HiddenState&) const = default;
+  };
   AuditMode mode = AuditMode::kNone;
   AuditLevel level = AuditLevel::kStandard;
   std::vector<Layer> layers;
-  std::vector<Term> terms;  ///< empty where nothing is attributed
+  std::vector<Term> terms;                 ///< empty where nothing is attributed
+  std::vector<HiddenState> hidden_states;  ///< level full only; ascending layers
+  int32_t hidden_size = 0;                 ///< valid where there are hidden states
   int32_t token_words = 0;
   int32_t row_words = 0;
   // Word offsets in a row record (valid where row_words > 0).

@@ -34,6 +34,10 @@ struct EngineOptions {
   AuditLevel audit_level = AuditLevel::kStandard;
   /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).
   bool attribution = false;
+  /// Layers whose residual stream is recorded as it enters them, for every token, as float32; the
+  /// number of layers stands for what leaves the last one, before the final norm. Needs audit_level
+  /// full. Costs 4 bytes x hidden size a layer and token in the arena and in each slab.
+  std::vector<int> hidden_state_layers = {};
   /// Precision of the rotary frequencies: kF32 as transformers has it, or kBF16 for a model that
   /// was trained or measured with its frequencies cast together with its weights.
   DType rope_frequencies = DType::kF32;

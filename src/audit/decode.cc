@@ -26,6 +26,13 @@ void check_field(const char* name, int64_t offset, int64_t count, int64_t words)
   }
 }
 
+/// Fields that overlap would let a small record decode into a large one.
+void check_used(int64_t used_words, int64_t words) {
+  if (used_words <= words) return;
+  bad_layout("the layers need at least " + std::to_string(used_words) +
+             " words, expected no more than token_words, " + std::to_string(words));
+}
+
 /// Bytes of a record, or false where they do not fit into size_t.
 bool record_bytes(const AuditLayout& layout, size_t rows, size_t tokens, size_t& bytes) {
   size_t row_bytes = 0;
@@ -84,6 +91,18 @@ void decode_layers(const AuditLayout& layout, uint64_t pass, Words words, TokenR
       std::memcpy(to.router_probs.data(), words.data + 4 * static_cast<size_t>(from.router_probs),
                   4 * to.router_probs.size());
     }
+  }
+}
+
+void decode_hidden_states(const AuditLayout& layout, Words words, TokenRecord& record) {
+  record.hidden_states.resize(layout.hidden_states.size());
+  for (size_t i = 0; i < layout.hidden_states.size(); ++i) {
+    HiddenStateRecord& to = record.hidden_states[i];
+    to.layer = layout.hidden_states[i].layer;
+    to.values.resize(static_cast<size_t>(layout.hidden_size));
+    std::memcpy(to.values.data(),
+                words.data + 4 * static_cast<size_t>(layout.hidden_states[i].values),
+                4 * to.values.size());
   }
 }
 
@@ -171,8 +190,8 @@ void check_layout(const AuditLayout& layout) {
                std::to_string(layout.row_words) + ", expected 0 or more");
   }
   int64_t used_words = 0;
+  const int64_t words = layout.token_words;
   for (const AuditLayout::Layer& layer : layout.layers) {
-    const int64_t words = layout.token_words;
     check_field("residual_norm", layer.residual_norm, 1, words);
     used_words += 1;
     if ((layer.expert_ids < 0) != (layer.expert_weights < 0)) {
@@ -197,11 +216,18 @@ void check_layout(const AuditLayout& layout) {
       check_field("router_probs", layer.router_probs, layer.num_experts, words);
       used_words += layer.num_experts;
     }
-    // Fields that overlap would let a small record decode into a large one.
-    if (used_words > words) {
-      bad_layout("the layers need at least " + std::to_string(used_words) +
-                 " words, expected no more than token_words, " + std::to_string(words));
+    check_used(used_words, words);
+  }
+  for (const AuditLayout::HiddenState& state : layout.hidden_states) {
+    if (layout.hidden_size < 1 || state.layer < 0 ||
+        static_cast<size_t>(state.layer) > layout.layers.size()) {
+      bad_layout("a hidden state of layer " + std::to_string(state.layer) + " has " +
+                 std::to_string(layout.hidden_size) +
+                 " values, expected a layer that the layout has, and 1 or more");
     }
+    check_field("hidden_states", state.values, layout.hidden_size, words);
+    used_words += layout.hidden_size;
+    check_used(used_words, words);
   }
   if (layout.row_words > 0) {
     check_field("chosen_logit", layout.chosen_logit, 1, layout.row_words);
@@ -228,7 +254,8 @@ bool same_layout(const AuditLayout& a, const AuditLayout& b) {
          a.row_words == b.row_words && a.chosen_logit == b.chosen_logit &&
          a.log_sum_exp == b.log_sum_exp && a.entropy == b.entropy && a.top_ids == b.top_ids &&
          a.top_logits == b.top_logits && a.logits_digest == b.logits_digest &&
-         a.attribution == b.attribution && a.terms == b.terms;
+         a.attribution == b.attribution && a.terms == b.terms &&
+         a.hidden_states == b.hidden_states && a.hidden_size == b.hidden_size;
 }
 
 size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> record,
@@ -279,8 +306,9 @@ size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> re
     to.sequence = token.sequence;
     to.position = token.position;
     to.token = token.token;
-    decode_layers(layout, header.pass,
-                  {token_words + 4 * i * static_cast<size_t>(layout.token_words)}, to);
+    const Words words{token_words + 4 * i * static_cast<size_t>(layout.token_words)};
+    decode_layers(layout, header.pass, words, to);
+    decode_hidden_states(layout, words, to);
     to.has_prediction = token.row >= 0;
     if (!to.has_prediction) {
       to.prediction.alternatives.clear();
@@ -294,9 +322,9 @@ size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> re
       bad_record(header.pass, "row " + std::to_string(row) + " has chosen id " +
                                   std::to_string(to.prediction.token) + ", expected 0 or more");
     }
-    const Words words{rows + 4 * row * static_cast<size_t>(layout.row_words)};
-    decode_row(layout, header.pass, words, to.prediction);
-    decode_attribution(layout, words, to, to.prediction.attribution);
+    const Words row_words{rows + 4 * row * static_cast<size_t>(layout.row_words)};
+    decode_row(layout, header.pass, row_words, to.prediction);
+    decode_attribution(layout, row_words, to, to.prediction.attribution);
   }
   return num_tokens;
 }

@@ -127,6 +127,20 @@ void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, Piec
   out.raw('}');
 }
 
+void append_hidden_states(JsonBuffer& out, const std::vector<HiddenStateRecord>& states) {
+  out.raw(",\"hidden_states\":[");
+  for (size_t i = 0; i < states.size(); ++i) {
+    integer_field(out, i > 0 ? ",{\"layer\":" : "{\"layer\":", states[i].layer);
+    out.raw(",\"values\":[");
+    for (size_t at = 0; at < states[i].values.size(); ++at) {
+      if (at > 0) out.raw(',');
+      out.real(states[i].values[at]);
+    }
+    out.raw("]}");
+  }
+  out.raw(']');
+}
+
 }  // namespace
 
 std::string_view PieceCache::quoted(int32_t token) {
@@ -185,7 +199,17 @@ void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& la
     integer_field(out, ",\"num_experts\":", layer.num_experts);
     out.raw('}');
   }
-  out.raw("]},\n\"records\":[");
+  out.raw(']');
+  if (!layout.hidden_states.empty()) {
+    integer_field(out, ",\"hidden_size\":", layout.hidden_size);
+    out.raw(",\"hidden_state_layers\":[");
+    for (size_t i = 0; i < layout.hidden_states.size(); ++i) {
+      if (i > 0) out.raw(',');
+      out.integer(layout.hidden_states[i].layer);
+    }
+    out.raw(']');
+  }
+  out.raw("},\n\"records\":[");
 }
 
 void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first) {
@@ -204,6 +228,7 @@ void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& piece
   } else {
     out.raw("null");
   }
+  if (!record.hidden_states.empty()) append_hidden_states(out, record.hidden_states);
   out.raw('}');
 }
 

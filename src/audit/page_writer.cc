@@ -36,6 +36,7 @@ PageWriter::PageWriter(const VtrHeader& header, const SealKey& key, PageWriterOp
   for (size_t i = 0; i < specs_.size(); ++i) {
     if (specs_[i].id == GroupId::kDigests) digest_column_ = i;
     if (specs_[i].id == GroupId::kText) text_column_ = i;
+    if (specs_[i].id == GroupId::kHiddenStates) hidden_column_ = i;
   }
   for (const AuditLayout::Layer& layer : header_.layers) {
     uses_.emplace_back(static_cast<size_t>(layer.num_experts), 0);
@@ -163,6 +164,7 @@ void PageWriter::add_record(const TokenRecord& record) {
     ByteWriter(columns_[text_column_]).raw(bytes);
     text_lengths_.push_back(static_cast<uint32_t>(bytes.size()));
   }
+  if (codec_.hidden_bytes() > 0) add_hidden_states(record);
   account_.capture(record.sequence, record.position, 1);
   const auto position = static_cast<uint64_t>(record.position);
   if (!runs_.empty() && runs_.back().sequence == record.sequence &&
@@ -176,11 +178,26 @@ void PageWriter::add_record(const TokenRecord& record) {
   if (record.has_prediction) ++(record.prediction.generated ? generated_ : scored_);
 }
 
+void PageWriter::add_hidden_states(const TokenRecord& record) {
+  Bytes& column = columns_[hidden_column_];
+  const size_t before = column.size();
+  if (!options_.hidden_states_at || options_.hidden_states_at(record)) {
+    codec_.write(GroupId::kHiddenStates, record, 0, column);
+  }
+  hidden_lengths_.push_back(static_cast<uint32_t>(column.size() - before));
+}
+
 bool PageWriter::is_full() const {
+  constexpr size_t kLengthBytes = 5;  // at most, of a row
+  const size_t hidden_bytes = codec_.hidden_bytes() == 0
+                                  ? 0
+                                  : columns_[hidden_column_].size() + codec_.hidden_bytes() +
+                                        (num_rows_ + size_t{1}) * kLengthBytes;
   constexpr size_t kEventsOfOneRecord = 8;
   return num_tokens_ >= static_cast<size_t>(options_.page_tokens) ||
          (header_.has_text && columns_[text_column_].size() > kMaxPageBytes / 2) ||
          (num_rows_ + size_t{1}) * codec_.record_bytes() > kMaxPageBytes ||
+         hidden_bytes > kMaxPageBytes ||
          events_.size() + counted_.size() + kEventsOfOneRecord > kMaxPageEvents;
 }
 
@@ -227,6 +244,7 @@ void PageWriter::encode_page(Bytes& out) {
       case GroupId::kEvents: encode_events(events_, rows.bytes); break;
       case GroupId::kCounters: encode_counters(uses_, rows.bytes); break;
       case GroupId::kText: rows.lengths.swap(text_lengths_); break;
+      case GroupId::kHiddenStates: rows.lengths.swap(hidden_lengths_); break;
       default: break;
     }
     const SaltKey salt_key = derive_salt_key(secret, static_cast<uint8_t>(specs_[i].id));
@@ -250,6 +268,7 @@ void PageWriter::clear_page() {
   events_.clear();
   counted_.clear();
   text_lengths_.clear();
+  hidden_lengths_.clear();
   for (Bytes& column : columns_) column.clear();
   for (std::vector<uint64_t>& layer : uses_) std::fill(layer.begin(), layer.end(), 0);
   generated_ = scored_ = 0;

@@ -16,6 +16,7 @@ struct PageWriterOptions {
   std::function<std::string(int32_t)> token_text;
   std::vector<VtrRecipient> recipients;
   std::vector<VtrRedaction> redact;
+  std::function<bool(const TokenRecord&)> hidden_states_at;  // empty: everywhere
 };
 
 /// Not thread-safe.
@@ -49,6 +50,7 @@ class PageWriter {
   void sync(uint64_t sequence, int64_t length);
   void flush_counted();
   void count_experts(const TokenRecord& record);
+  void add_hidden_states(const TokenRecord& record);
   void clear_page();
   Treatment treat(const GroupSpec& spec);
 
@@ -74,11 +76,11 @@ class PageWriter {
   std::map<uint64_t, VtrEvent> counted_;     // not yet in events_, by sequence
   std::vector<std::vector<uint64_t>> uses_;  // [layer][expert]
   std::vector<Bytes> columns_;               // [groups]
-  std::vector<uint32_t> text_lengths_;
+  std::vector<uint32_t> text_lengths_, hidden_lengths_;
   uint64_t generated_ = 0, scored_ = 0;
 
   std::vector<uint32_t> scratch_words_;
-  size_t digest_column_ = 0, text_column_ = 0;
+  size_t digest_column_ = 0, text_column_ = 0, hidden_column_ = 0;
   Bytes head_, payload_;
   uint64_t page_number_ = 0;
   Digest chain_before_{};

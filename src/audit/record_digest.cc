@@ -35,6 +35,10 @@ TokenRecord round_record(TokenRecord record, LogDetail detail) {
     }
     for (RouteRecord& route : layer.routes) round(route.weight);
   }
+  if (detail != LogDetail::kFull) record.hidden_states.clear();
+  for (HiddenStateRecord& state : record.hidden_states) {
+    for (float& component : state.values) round(component);
+  }
   round(record.prediction.logprob);
   round(record.prediction.entropy);
   for (AlternativeRecord& other : record.prediction.alternatives) round(other.logprob);

@@ -16,6 +16,8 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
   layout.level = header.detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard;
   layout.layers = header.layers;
   layout.terms = header.terms;
+  for (const int32_t layer : header.hidden_state_layers) layout.hidden_states.push_back({layer, 0});
+  layout.hidden_size = header.hidden_size;
   audit::JsonBuffer out;
   audit::PieceCache pieces(std::move(token_text));
   audit::append_head(out, header.log, layout);

@@ -19,6 +19,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"digests", GroupId::kDigests},
     {"router_probs", GroupId::kRouterProbs},
     {"attribution", GroupId::kAttribution},
+    {"hidden_states", GroupId::kHiddenStates},
     {"counters", GroupId::kCounters}};
 
 void put_pairs(ByteWriter& out, const std::vector<std::pair<std::string, std::string>>& pairs) {
@@ -66,6 +67,24 @@ LogHeader get_log(ByteReader& in) {
   log.sampler = get_pairs(in, "the sampler's options");
   log.hashes = get_pairs(in, "the files' hashes");
   return log;
+}
+
+void get_hidden_states(ByteReader& in, VtrHeader& header) {
+  const uint64_t num_layers = header.layers.size();
+  header.hidden_state_layers.resize(in.varint(num_layers + 1, "the number of hidden states"));
+  int32_t previous = -1;
+  for (int32_t& layer : header.hidden_state_layers) {
+    layer = static_cast<int32_t>(in.varint(num_layers, "a hidden state's layer"));
+    if (layer <= previous) throw_damaged("has hidden states' layers out of order");
+    previous = layer;
+  }
+  const size_t count = header.hidden_state_layers.size();
+  const size_t most = count == 0 ? 0 : kMaxRowBytes / (sizeof(float) * count);
+  header.hidden_size = static_cast<int32_t>(in.varint(most, "a hidden state's size"));
+  if ((count > 0) != (header.hidden_size > 0)) throw_damaged("has hidden states without values");
+  if (count > 0 && header.detail != LogDetail::kFull) {
+    throw_damaged("has hidden states at level " + std::string(log_detail_name(header.detail)));
+  }
 }
 
 uint64_t zigzag(int64_t value) {
@@ -200,6 +219,11 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
     writer.varint(group.row_bytes);
   }
   put_sealed_keys(writer, header.sealed_keys);
+  writer.varint(header.hidden_state_layers.size());
+  for (const int32_t layer : header.hidden_state_layers) {
+    writer.varint(static_cast<uint64_t>(layer));
+  }
+  writer.varint(static_cast<uint64_t>(header.hidden_size));
 }
 
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups) {
@@ -262,6 +286,7 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
                   std::to_string(kMaxRowBytes));
   }
   header.sealed_keys = get_sealed_keys(in);
+  get_hidden_states(in, header);
   in.expect_end("the head");
 }
 

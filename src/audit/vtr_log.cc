@@ -138,11 +138,27 @@ struct VtrLog::Impl {
       header.layers.push_back(layer);
     }
     if (options.detail != LogDetail::kCounters) header.terms = layout.terms;
+    if (options.detail == LogDetail::kFull) take_hidden_states(layout);
     std::unique_lock lock(mutex);
     is_open = true;
     wake.notify_one();
     begun.wait(lock, [this] { return has_begun; });
     if (failure) std::rethrow_exception(failure);
+  }
+
+  void take_hidden_states(const AuditLayout& layout) {
+    const size_t count = layout.hidden_states.size();
+    const size_t bytes = count * sizeof(float) * static_cast<size_t>(layout.hidden_size);
+    if (bytes > audit::kMaxRowBytes) {
+      throw Error(ErrorKind::kUnsupported,
+                  "audit log '" + path + "': hidden states of " + std::to_string(count) +
+                      " layers are " + std::to_string(bytes) + " bytes a token, expected at most " +
+                      std::to_string(audit::kMaxRowBytes) + "; record fewer layers");
+    }
+    for (const AuditLayout::HiddenState& state : layout.hidden_states) {
+      header.hidden_state_layers.push_back(state.layer);
+    }
+    if (count > 0) header.hidden_size = layout.hidden_size;
   }
 
   void stop(std::optional<std::string> reason) {
@@ -204,7 +220,8 @@ struct VtrLog::Impl {
                                    .can_fail = can_fail,
                                    .token_text = token_text,
                                    .recipients = options.recipients,
-                                   .redact = options.redact});
+                                   .redact = options.redact,
+                                   .hidden_states_at = options.hidden_states_at});
       pages->begin(frame_bytes);
       std::string problem;
       if (!file.append(text_of(frame_bytes), problem)) throw Error(ErrorKind::kIo, problem);

@@ -245,7 +245,7 @@ void PageOpener::check_canonical(const Frame& frame, const OpenPage& page) const
       encode_counters(page.page.expert_uses, again);
     } else if (std::find(codec_.groups().begin(), codec_.groups().end(), spec) !=
                    codec_.groups().end() &&
-               spec.kind == GroupKind::kRows) {
+               spec.id != GroupId::kText) {
       for (size_t row = 0; row < page.page.records.size(); ++row) {
         if (group.visible.empty() || group.visible[row]) {
           codec_.write(spec.id, page.page.records[row], page.page.digests[row], again);

@@ -90,7 +90,11 @@ size_t byte_count(size_t bits) { return (bits + 7) / 8; }
 }  // namespace
 
 RowCodec::RowCodec(const VtrHeader& header)
-    : is_full_(header.detail == LogDetail::kFull), layers_(header.layers), terms_(header.terms) {
+    : is_full_(header.detail == LogDetail::kFull),
+      layers_(header.layers),
+      terms_(header.terms),
+      hidden_layers_(header.hidden_state_layers),
+      hidden_size_(header.hidden_size) {
   if (header.log.vocab_size > 0) {
     vocabulary_ = static_cast<uint32_t>(header.log.vocab_size);
     id_bits_ = bits_for(vocabulary_);
@@ -128,6 +132,7 @@ RowCodec::RowCodec(const VtrHeader& header)
   if (is_full_) add(GroupId::kRouterProbs, 4 * experts);
   // A flag, the runner-up, both logits and roundings; then both tokens' terms.
   if (!terms_.empty()) add(GroupId::kAttribution, 1 + 4 + 4 * 4 + 2 * value * terms_.size());
+  if (hidden_bytes() > 0) groups_.push_back({GroupId::kHiddenStates, GroupKind::kVariableRows, 0});
 }
 
 void RowCodec::check_ids(const TokenRecord& record) const {
@@ -154,7 +159,9 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
   const auto found = std::find_if(groups_.begin(), groups_.end(),
                                   [group](const GroupSpec& spec) { return spec.id == group; });
   const size_t at = out.size();
-  out.resize(at + found->row_bytes);
+  const bool is_hidden = group == GroupId::kHiddenStates;
+  if (is_hidden && record.hidden_states.size() != hidden_layers_.size()) return;  // an empty row
+  out.resize(at + (is_hidden ? hidden_bytes() : found->row_bytes));
   uint8_t* to = out.data() + at;
   switch (group) {
     case GroupId::kTokens: {
@@ -206,6 +213,11 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
       }
       break;
     case GroupId::kAttribution: write_attribution(record, to); break;
+    case GroupId::kHiddenStates:
+      for (const HiddenStateRecord& state : record.hidden_states) {
+        for (const float component : state.values) to = put_value(to, component, true);
+      }
+      break;
     default: break;
   }
 }
@@ -248,6 +260,21 @@ void RowCodec::read_attribution(const uint8_t* from, TokenRecord& record) const 
     term.value = take_value(from, is_full_);
   }
   for (TermRecord& term : attribution.terms) term.runner_up = take_value(from, is_full_);
+}
+
+void RowCodec::read_hidden_states(ByteSpan row, TokenRecord& record) const {
+  record.hidden_states.clear();
+  if (row.empty()) return;
+  if (row.size() != hidden_bytes()) {
+    throw_damaged("has hidden states of " + std::to_string(row.size()) + " bytes, expected " +
+                  std::to_string(hidden_bytes()) + " or none");
+  }
+  const uint8_t* from = row.data();
+  for (const int32_t layer : hidden_layers_) {
+    HiddenStateRecord state{layer, std::vector<float>(static_cast<size_t>(hidden_size_))};
+    for (float& component : state.values) component = take<float>(from);
+    record.hidden_states.push_back(std::move(state));
+  }
 }
 
 void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& digest) const {
@@ -324,6 +351,7 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& 
       }
       break;
     case GroupId::kAttribution: read_attribution(from, record); break;
+    case GroupId::kHiddenStates: read_hidden_states(row, record); break;
     default: break;
   }
 }

@@ -15,6 +15,10 @@ class RowCodec {
   const std::vector<GroupSpec>& groups() const { return groups_; }
   /// Bytes of all fixed rows of a record.
   size_t record_bytes() const { return record_bytes_; }
+  /// Bytes of a row of hidden states where it is not empty; 0: there are none.
+  size_t hidden_bytes() const {
+    return sizeof(float) * hidden_layers_.size() * static_cast<size_t>(hidden_size_);
+  }
 
   /// Appends `record` to the row groups of `columns` ([groups()]). Throws kBadFile where an id does
   /// not fit; then nothing has been appended.
@@ -36,9 +40,12 @@ class RowCodec {
   int id_bits_ = 31;
   void write_attribution(const TokenRecord& record, uint8_t* to) const;
   void read_attribution(const uint8_t* from, TokenRecord& record) const;
+  void read_hidden_states(ByteSpan row, TokenRecord& record) const;
 
   std::vector<AuditLayout::Layer> layers_;
   std::vector<AuditLayout::Term> terms_;
+  std::vector<int32_t> hidden_layers_;
+  int32_t hidden_size_ = 0;
   std::vector<int> expert_bits_;
   std::vector<GroupSpec> groups_;
   size_t record_bytes_ = 0;

@@ -25,7 +25,7 @@ void check(const arrow::Status& status, const std::string& path) {
 bool tells_text(const std::string& column) {
   const std::string name = column.substr(0, column.find('.'));
   for (const char* known : {"token_id", "token", "bytes", "logprob", "top_logprobs", "entropy",
-                            "next_token_id", "runner_up_id"}) {
+                            "next_token_id", "runner_up_id", "values"}) {  // of hidden states
     if (name == known) return true;
   }
   return false;
@@ -143,7 +143,8 @@ std::shared_ptr<arrow::DataType> by_layer(const std::shared_ptr<arrow::DataType>
 class Backend final : public ParquetBackend {
  public:
   explicit Backend(const ParquetTables& tables)
-      : text_of_(tables.text_of),
+      : source_(tables),
+        text_of_(tables.text_of),
         tokens_(tables, "tokens.parquet",
                 {arrow::field("sequence", arrow::uint64()),
                  arrow::field("position", arrow::int64()), arrow::field("token_id", arrow::int32()),
@@ -181,12 +182,14 @@ class Backend final : public ParquetBackend {
     if (record.has_prediction) add_prediction(record);
     add_routes(record);
     if (attribution_) add_attribution(record);
+    if (!record.hidden_states.empty()) add_hidden_states(record);
   }
   void finish() override {
     tokens_.finish();
     logprobs_.finish();
     routing_.finish();
     if (attribution_) attribution_->finish();
+    if (hidden_) hidden_->finish();
   }
 
  private:
@@ -303,9 +306,35 @@ class Backend final : public ParquetBackend {
     table.end_rows(static_cast<int64_t>(attribution.terms.size()) + 1);
   }
 
+  /// The table is made with the first of them: most runs have none.
+  void add_hidden_states(const TokenRecord& record) {
+    if (!hidden_) {
+      hidden_ = std::make_unique<Table>(
+          source_, "hidden.parquet",
+          arrow::FieldVector{arrow::field("sequence", arrow::uint64()),
+                             arrow::field("position", arrow::int64()),
+                             arrow::field("layer", arrow::int32()),
+                             arrow::field("values", arrow::list(arrow::float32()))});
+    }
+    Table& table = *hidden_;
+    for (const HiddenStateRecord& state : record.hidden_states) {
+      put<arrow::UInt64Builder>(table, 0, record.sequence);
+      put<arrow::Int64Builder>(table, 1, record.position);
+      put<arrow::Int32Builder>(table, 2, state.layer);
+      auto& values = table.column<arrow::ListBuilder>(3);
+      table(values.Append());
+      table(static_cast<arrow::FloatBuilder*>(values.value_builder())
+                ->AppendValues(state.values.data(), static_cast<int64_t>(state.values.size())));
+    }
+    // Wide rows: counted by their values, so that a row group has as many bytes as the others'.
+    const std::vector<HiddenStateRecord>& states = record.hidden_states;
+    table.end_rows(static_cast<int64_t>(states.size() * (1 + states[0].values.size() / 16)));
+  }
+
+  const ParquetTables source_;
   std::function<TokenText(int32_t)> text_of_;
   Table tokens_, logprobs_, routing_;
-  std::unique_ptr<Table> attribution_;
+  std::unique_ptr<Table> attribution_, hidden_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "engine/audit_layout.h"
 
 #include "ops/attribution.h"
+#include "ops/hidden_state.h"
 
 namespace vitrine::engine {
 
@@ -34,6 +35,11 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
       layer.router_probs = word;
       word += layer.num_experts;
     }
+  }
+  layout.hidden_size = static_cast<int32_t>(ops::hidden_size(graph));
+  for (const int layer : ops::hidden_state_layers(graph)) {
+    layout.hidden_states.push_back({layer, word});
+    word += layout.hidden_size;
   }
   layout.token_words = word;
   layout.chosen_logit = 0;

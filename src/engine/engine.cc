@@ -13,6 +13,7 @@
 #include "kv/block_pool.h"
 #include "model/architecture.h"
 #include "ops/attribution.h"
+#include "ops/hidden_state.h"
 
 namespace vitrine {
 
@@ -32,6 +33,22 @@ int usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Ascending, none twice.
+void resolve_hidden_states(EngineOptions& options, int num_layers) {
+  std::vector<int>& layers = options.hidden_state_layers;
+  for (const int layer : layers) {
+    require_option(layer >= 0 && layer <= num_layers, "hidden_state_layers", layer,
+                   "layers from 0 to " + std::to_string(num_layers));
+  }
+  if (!layers.empty() && options.audit_level != AuditLevel::kFull) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "engine option 'hidden_state_layers' needs audit_level full; expected it, or no "
+                "layers");
+  }
+  std::ranges::sort(layers);
+  layers.erase(std::ranges::unique(layers).begin(), layers.end());
 }
 
 // Replaces zeros by what they stand for and checks the rest; puts the probes that the options ask
@@ -63,6 +80,8 @@ EngineOptions resolve(EngineOptions options, const ModelConfig& config, ops::Gra
     options.kernels = KernelPath::kReference;
   }
   if (options.attribution) ops::add_attribution(graph);
+  resolve_hidden_states(options, graph.num_layers);
+  ops::add_hidden_states(graph, options.hidden_state_layers);
   return options;
 }
 

@@ -205,6 +205,10 @@ class ReferenceExecutor final : public Executor {
       if (!audit.router_probs.empty())
         parts.push_back(at::cat(audit.router_probs, 1).reshape({-1}));
     }
+    const size_t hidden_states = parts.size();
+    if (!audit.hidden_states.empty()) {
+      parts.push_back(at::cat(audit.hidden_states, 1).reshape({-1}));
+    }
     const size_t attribution = parts.size();
     if (step.attribution != nullptr) parts.push_back(step.attribution->dots.reshape({-1}));
     if (batch.read_logits && rows > 0) parts.push_back(step.logits.reshape({-1}));
@@ -234,6 +238,9 @@ class ReferenceExecutor final : public Executor {
           static_cast<int32_t>(std::min<int64_t>(kAuditTopTokens, graph_.vocab_size));
       write_rows(rows, count, row_floats, top_ids, top_logits, output.words);
       write_tokens(rows, tokens, sources.data() + source, output.words);
+      if (!audit.hidden_states.empty()) {
+        write_hidden_states(rows, tokens, sources[hidden_states], output.words);
+      }
     }
     output.logits = batch.read_logits && rows > 0 ? sources.back() : nullptr;
   }
@@ -303,6 +310,18 @@ class ReferenceExecutor final : public Executor {
     }
   }
 
+  // values: [tokens, layers asked for, hidden]
+  void write_hidden_states(int64_t rows, int64_t tokens, const float* values,
+                           std::byte* out) const {
+    std::byte* base = out + rows * (1 + layout_.row_words) * 4;
+    for (int64_t token = 0; token < tokens; ++token, base += layout_.token_words * 4) {
+      for (const AuditLayout::HiddenState& state : layout_.hidden_states) {
+        std::copy_n(values, layout_.hidden_size, reinterpret_cast<float*>(base) + state.values);
+        values += layout_.hidden_size;
+      }
+    }
+  }
+
   // The same words from values that were read one by one, in the order of the graph.
   void read_back_naive(const StepBatch& batch, ops::ReferenceStep& step,
                        const std::vector<std::vector<float>>& values, PassOutput& output) {
@@ -325,13 +344,22 @@ class ReferenceExecutor final : public Executor {
     };
     auto as_float = [](float value) { return value; };
     auto as_id = [](float value) { return static_cast<int32_t>(value); };
+    auto state = layout_.hidden_states.begin();
+    const auto scatter_state = [&](size_t entering) {
+      if (state == layout_.hidden_states.end() || state->layer != static_cast<int32_t>(entering)) {
+        return;
+      }
+      scatter((state++)->values, layout_.hidden_size, as_float);
+    };
     for (const AuditLayout::Layer& layer : layout_.layers) {
+      scatter_state(static_cast<size_t>(layer.layer));
       scatter(layer.residual_norm, 1, [&](float value) { return norm(value); });
       if (layer.expert_ids < 0) continue;
       scatter(layer.expert_ids, layer.top_k, as_id);
       scatter(layer.expert_weights, layer.top_k, as_float);
       if (layer.router_probs >= 0) scatter(layer.router_probs, layer.num_experts, as_float);
     }
+    scatter_state(layout_.layers.size());
     if (rows == 0) return;
     const auto count = static_cast<int32_t>(std::min<int64_t>(kAuditTopTokens, graph_.vocab_size));
     write_rows(rows, count, values[next].data(), values[next + 1].data(), values[next + 2].data(),

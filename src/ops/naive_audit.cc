@@ -9,6 +9,13 @@ NaivePlanAudit::NaivePlanAudit(const AuditLayout& layout, int64_t max_tokens)
       words_(static_cast<size_t>(max_tokens) * static_cast<size_t>(layout.token_words)) {}
 
 void NaivePlanAudit::after_op(const OpNode& node, const StepState& step, Readback& readback) {
+  if (node.type == "hidden_state") {
+    for (const AuditLayout::HiddenState& state : layout_.hidden_states) {
+      if (state.layer != node.integer("entering")) continue;
+      read(step, state.values, layout_.hidden_size, readback);
+    }
+    return;
+  }
   const bool norm = node.type == "rms_norm" && node.flag("audit");
   if (!norm && node.type != "router") return;
   for (const AuditLayout::Layer& layer : layout_.layers) {

@@ -46,6 +46,7 @@ struct ReferenceAudit {
   std::vector<at::Tensor> expert_ids;      // each [tokens, top_k], int64
   std::vector<at::Tensor> expert_weights;  // each [tokens, top_k]
   std::vector<at::Tensor> router_probs;    // each [tokens, num_experts]
+  std::vector<at::Tensor> hidden_states;   // each [tokens, hidden]
 };
 
 /// Vectors kept for attribution, each [tokens, hidden], in the order of the graph.

@@ -25,6 +25,11 @@ void expect_equal(const TokenRecord& got, const TokenRecord& want) {
       EXPECT_EQ(got.layers[i].routes[slot].weight, want.layers[i].routes[slot].weight);
     }
   }
+  ASSERT_EQ(got.hidden_states.size(), want.hidden_states.size());
+  for (size_t i = 0; i < want.hidden_states.size(); ++i) {
+    EXPECT_EQ(got.hidden_states[i].layer, want.hidden_states[i].layer);
+    EXPECT_EQ(got.hidden_states[i].values, want.hidden_states[i].values);
+  }
   ASSERT_EQ(got.has_prediction, want.has_prediction);
   if (!want.has_prediction) return;
   EXPECT_EQ(got.prediction.token, want.prediction.token);
@@ -68,6 +73,7 @@ TEST(DecodePass, EveryTopKWithDenseLayersBetween) {
       AuditLayout layout =
           make_layout({{0, 0}, {top_k, 8}, {0, 0}, {top_k, 13}, {9 - top_k, 9}}, level, rng);
       if (top_k % 2 == 0) layout = with_terms(layout);
+      if (top_k % 3 == 0) layout = with_hidden_states(layout, {0, 3, 5}, 7 * top_k);
       for (const int32_t num_tokens : {1, 2, 7, 40}) {
         const BuiltPass pass = build_pass(layout, 3, num_tokens, rng);
         ASSERT_EQ(audit_record_bytes(
@@ -194,6 +200,24 @@ TEST(DecodePass, ImpossibleLayoutsAreRefused) {
   with([](AuditLayout& l) { l.layers.insert(l.layers.end(), 1000, l.layers[0]); });
   EXPECT_THROW(audit_record_bytes(good, std::numeric_limits<size_t>::max() / 8, 1), Error);
   EXPECT_THROW(audit_record_bytes(good, 1, std::numeric_limits<size_t>::max() / 100), Error);
+}
+
+TEST(DecodePass, ImpossibleHiddenStatesAreRefused) {
+  const AuditLayout good = with_hidden_states(four_layers(AuditLevel::kFull), {0, 4}, 10);
+  EXPECT_GT(audit_record_bytes(good, 1, 1), 0u);
+  const auto with = [&](auto change) {
+    AuditLayout layout = good;
+    change(layout);
+    EXPECT_THROW(audit_record_bytes(layout, 1, 1), Error);
+  };
+  with([](AuditLayout& l) { l.hidden_size = 0; });
+  with([](AuditLayout& l) { l.hidden_size = -4; });
+  with([](AuditLayout& l) { l.hidden_size = std::numeric_limits<int32_t>::max(); });
+  with([](AuditLayout& l) { l.hidden_states[1].layer = 5; });
+  with([](AuditLayout& l) { l.hidden_states[0].layer = -1; });
+  with([](AuditLayout& l) { l.hidden_states[1].values = -1; });
+  with([](AuditLayout& l) { l.hidden_states[1].values = l.token_words - 9; });
+  with([](AuditLayout& l) { l.hidden_states.insert(l.hidden_states.end(), 1000, {0, 0}); });
 }
 
 TEST(DecodePass, MutatedRecordsAndLayoutsNeverEscape) {

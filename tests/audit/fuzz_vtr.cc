@@ -56,6 +56,7 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool i
       make_layout({{2, 8}, {0, 0}, {3, 5}},
                   detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard, rng);
   if (below(2) == 0) layout = with_terms(layout);
+  if (detail == LogDetail::kFull) layout = with_hidden_states(layout, {0, 2, 3}, 5);
   VtrOptions options;
   options.detail = detail;
   options.text = has_text;
@@ -66,6 +67,7 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool i
                           {key().public_key()}};
     options.redact = {{{"norms"}, [](uint64_t, int64_t position) { return position < 9; }}};
   }
+  options.hidden_states_at = [](const TokenRecord& record) { return record.position % 4 != 1; };
   LogHeader header;
   header.vocab_size = 300;
   header.hashes = {{"config.json", "ab"}};

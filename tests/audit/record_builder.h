@@ -85,6 +85,17 @@ inline AuditLayout with_terms(AuditLayout layout) {
   return layout;
 }
 
+/// The same with the residual stream of some layers.
+inline AuditLayout with_hidden_states(AuditLayout layout, const std::vector<int32_t>& layers,
+                                      int32_t size) {
+  layout.hidden_size = size;
+  for (const int32_t layer : layers) {
+    layout.hidden_states.push_back({layer, layout.token_words + 1});
+    layout.token_words += 1 + size;
+  }
+  return layout;
+}
+
 /// The shipped model's shape: four layers, two of eight experts.
 inline AuditLayout four_layers(AuditLevel level = AuditLevel::kStandard) {
   Rng rng(1);
@@ -153,6 +164,14 @@ inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t nu
         word(from.router_probs + expert, layer.router_probs.back());
       }
       record.layers.push_back(layer);
+    }
+    for (const AuditLayout::HiddenState& from : layout.hidden_states) {
+      HiddenStateRecord state{from.layer, {}};
+      for (int32_t at = 0; at < layout.hidden_size; ++at) {
+        state.values.push_back(any_float(rng));
+        word(from.values + at, state.values.back());
+      }
+      record.hidden_states.push_back(state);
     }
     if (record.has_prediction) {
       const size_t row = static_cast<size_t>(row_of_token[i]);

@@ -107,12 +107,21 @@ inline void expect_record(const TokenRecord& got, const TokenRecord& want, LogDe
     }
     EXPECT_EQ(layer.router_probs, is_full ? expected.router_probs : std::vector<float>());
   }
+  ASSERT_EQ(got.hidden_states.size(), is_full ? want.hidden_states.size() : 0);
+  for (size_t i = 0; i < got.hidden_states.size(); ++i) {
+    EXPECT_EQ(got.hidden_states[i].layer, want.hidden_states[i].layer);
+    ASSERT_EQ(got.hidden_states[i].values.size(), want.hidden_states[i].values.size());
+    for (size_t at = 0; at < got.hidden_states[i].values.size(); ++at) {
+      expect_same(got.hidden_states[i].values[at], want.hidden_states[i].values[at]);
+    }
+  }
   ASSERT_EQ(got.has_prediction, want.has_prediction);
   if (!want.has_prediction) return;
   EXPECT_EQ(got.prediction.token, want.prediction.token);
   EXPECT_EQ(got.prediction.generated, want.prediction.generated);
   expect_same(got.prediction.logprob, value(want.prediction.logprob));
   expect_same(got.prediction.entropy, value(want.prediction.entropy));
+  EXPECT_EQ(got.prediction.logits_digest, is_full ? want.prediction.logits_digest : 0);
   ASSERT_EQ(got.prediction.alternatives.size(), want.prediction.alternatives.size());
   for (size_t rank = 0; rank < want.prediction.alternatives.size(); ++rank) {
     EXPECT_EQ(got.prediction.alternatives[rank].token, want.prediction.alternatives[rank].token);

@@ -199,7 +199,7 @@ TEST_F(VtrTest, CountersKeepNothingOfAToken) {
 
 /// The JSON that is exported from a full log is the JSON log, byte for byte.
 TEST_F(VtrTest, ExportIsTheJsonLog) {
-  const AuditLayout layout = four_layers(AuditLevel::kFull);
+  const AuditLayout layout = with_hidden_states(four_layers(AuditLevel::kFull), {0, 4}, 9);
   VtrOptions options;
   options.detail = LogDetail::kFull;
   write_log(at("run.vtr"), layout, 500, options, 9);

@@ -1,5 +1,6 @@
 """vitrine audit, and generate --audit run.vtr."""
 
+import array
 import json
 import os
 import pty
@@ -9,6 +10,11 @@ import stat
 import subprocess
 
 from tool import MODEL, PROMPT, SMALL, TIMEOUT, VITRINE, AuditCase, file_size_limit
+
+
+def float32(values):
+    """What a reader of doubles makes of the shortest digits, rounded to float32."""
+    return array.array("f", values).tolist()
 
 
 class Audit(AuditCase):
@@ -108,20 +114,26 @@ class Audit(AuditCase):
             import pyarrow.parquet
         except ImportError:
             self.skipTest("no pyarrow")
-        self.generate("run.vtr", "--attribution", "--audit-level", "full", "--prompt-logprobs")
+        self.generate("run.vtr", "--attribution", "--audit-level", "full", "--prompt-logprobs",
+                      "--hidden-states", "1,4", "--hidden-positions", "3-4,20-22")
         log = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
         self.succeed("audit", "export", "run.vtr", "--parquet", "--out", "tables")
         self.assertEqual(sorted(os.listdir(self.folder / "tables")),
-                         ["attribution.parquet", "logprobs.parquet", "routing.parquet",
-                          "tokens.parquet"])
+                         ["attribution.parquet", "hidden.parquet", "logprobs.parquet",
+                          "routing.parquet", "tokens.parquet"])
         read = {name: pyarrow.parquet.read_table(self.folder / "tables" / f"{name}.parquet")
-                for name in ("tokens", "routing", "attribution", "logprobs")}
+                for name in ("tokens", "routing", "attribution", "logprobs", "hidden")}
         for table in read.values():
             self.assertEqual(table.schema.metadata[b"vitrine.schema"], b"vitrine.parquet/2")
             self.assertIn(b"vitrine.sha256.model.safetensors", table.schema.metadata)
-        tokens, routing, terms, logprobs = (read[name].to_pylist() for name in read)
+        tokens, routing, terms, logprobs, hidden = (read[name].to_pylist() for name in read)
         predicted = {(row["sequence"], row["position"]): row for row in logprobs}
         self.assertEqual(len(predicted), sum(r["prediction"] is not None for r in log["records"]))
+        self.assertEqual(hidden, [
+            {"sequence": record["sequence"], "position": record["position"], "layer": state["layer"],
+             "values": float32(state["values"])}
+            for record in log["records"] for state in record.get("hidden_states", ())])
+        self.assertEqual(sorted({row["position"] for row in hidden}), [3, 4, 20, 21, 22])
         self.assertEqual(len(tokens), len(log["records"]))
         expected_routing, expected_terms = [], []
         for row, record in zip(tokens, log["records"]):

@@ -82,11 +82,12 @@ void expect_none(Engine& engine, std::span<const StepInput> inputs, const char* 
   EXPECT_EQ(allocations_in([&] { engine.step(inputs); }), 0) << what;
 }
 
-void check_steps(const std::string& path, bool attribution) {
+void check_steps(const std::string& path, bool attribution, bool hidden_states = false) {
   EngineOptions options = test_options(2, 16);
   options.attribution = attribution;
   options.audit_mode = AuditMode::kDeferred;
   options.audit_level = AuditLevel::kFull;
+  if (hidden_states) options.hidden_state_layers = {0, 1, 2};
   options.keep_logits = false;
   auto engine = Engine::load(path, options);
   SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kOverwrite);
@@ -155,6 +156,7 @@ TEST_P(Allocation, AStepAllocatesNothing) {
   const VariantFolder folder(GetParam());
   check_steps(folder.path(), /*attribution=*/false);
   check_steps(folder.path(), /*attribution=*/true);
+  check_steps(folder.path(), /*attribution=*/true, /*hidden_states=*/true);
 }
 
 TEST_P(Allocation, KeptLogitsAreNotCopied) {

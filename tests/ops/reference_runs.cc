@@ -95,6 +95,10 @@ RecordedRun record_reference_run(const std::string& folder, AuditMode mode, Audi
   options.audit_mode = mode;
   options.audit_level = level;
   options.attribution = attribution;
+  if (attribution && level == AuditLevel::kFull) {
+    const auto layers = parse_model_config(Checkpoint::open(folder)).num_layers;
+    for (int layer = 0; layer <= layers; ++layer) options.hidden_state_layers.push_back(layer);
+  }
   std::unique_ptr<Engine> engine;
   {
     const DispatchRecorder recorder;

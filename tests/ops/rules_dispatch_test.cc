@@ -90,6 +90,9 @@ TEST_P(AuditedPass, AddsAsManyCallsForTwoLayersAsForFive) {
                                       /*attribution=*/true);
   EXPECT_EQ(attributed, extra_calls(folder_ / "5", AuditMode::kDeferred, AuditLevel::kStandard,
                                     /*attribution=*/true));
+  // At level full with the hidden states of every layer.
+  const auto full = extra_calls(folder_ / "2", AuditMode::kDeferred, AuditLevel::kFull, true);
+  EXPECT_EQ(full, extra_calls(folder_ / "5", AuditMode::kDeferred, AuditLevel::kFull, true));
 }
 
 TEST_P(AuditedPass, TheNaiveRecorderBreaksBothRules) {

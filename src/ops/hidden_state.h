@@ -1,0 +1,19 @@
+// Hidden states: the residual stream between layers, kept for the recorder.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ops/graph.h"
+
+namespace vitrine::ops {
+
+/// Puts a probe where the stream enters each of `layers` (the number of layers: where it leaves the
+/// last one, before the final norm). Ascending, none twice. The graph computes what it did before.
+void add_hidden_states(Graph& graph, std::span<const int> layers);
+/// The layers that a graph has probes for, ascending.
+std::vector<int> hidden_state_layers(const Graph& graph);
+/// Width of the residual stream.
+int64_t hidden_size(const Graph& graph);
+
+}  // namespace vitrine::ops
