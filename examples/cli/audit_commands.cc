@@ -84,7 +84,7 @@ void add_audit(CLI::App& app, Command& command) {
         add_decrypt(to, arguments);
         to.add_option("--columns", arguments.columns,
                       "what to leave out, with commas: tokens, text, prediction, routing, norms, "
-                      "digests, router_probs, attribution, hidden_states, counters")
+                      "digests, router_probs, attribution, sampler, hidden_states, counters")
             ->delimiter(',')
             ->required();
         to.add_option("--positions", arguments.positions,

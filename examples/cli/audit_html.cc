@@ -48,6 +48,10 @@ void add_prediction(const Run& run, const TokenRecord& record, ordered_json& tok
   token["lp"] = number(double{prediction.logprob});
   token["entropy"] = number(double{prediction.entropy});
   if (token["entropy"].is_null()) token["entropy"] = 0;
+  if (prediction.sampled.candidates > 0) {
+    token["sampler"] = {prediction.sampled.candidates,
+                        number(double{prediction.sampled.probability})};
+  }
   ordered_json others = ordered_json::array();
   for (const vitrine::AlternativeRecord& other : prediction.alternatives) {
     if (std::isfinite(other.logprob)) {

@@ -92,6 +92,11 @@ vitrine::TokenRecord json_record(const json& from) {
   if (prediction.contains("logits_digest")) {
     record.prediction.logits_digest = digest(prediction.at("logits_digest").get<std::string>());
   }
+  if (prediction.contains("sampler")) {
+    const json& sampler = prediction.at("sampler");
+    record.prediction.sampled = {sampler.at("candidates").get<int32_t>(),
+                                 number(sampler.at("probability"))};
+  }
   for (const json& other : prediction.at("top_logprobs")) {
     record.prediction.alternatives.push_back(
         {other.at("token").get<int32_t>(), number(other.at("logprob"))});

@@ -149,6 +149,14 @@ std::string hidden_states_text(const TokenRecord& record) {
   return text;
 }
 
+std::string sampler_text(const vitrine::PredictionRecord& prediction) {
+  const vitrine::SampleDecision& sampled = prediction.sampled;
+  if (sampled.candidates == 0) return "";
+  if (sampled.candidates == 1) return "  the sampler left it alone to choose from\n";
+  return fmt::format("  the sampler left {} tokens to choose from, and it p = {:.4f} among them\n",
+                     sampled.candidates, sampled.probability);
+}
+
 std::string account_of(const Run& run, const TokenRecord& record, const Colours& colours) {
   std::string text =
       fmt::format("{}sequence {}, position {}: {}{}\n", colours.bold, record.sequence,
@@ -159,7 +167,8 @@ std::string account_of(const Run& run, const TokenRecord& record, const Colours&
   text += fmt::format("  {} {}{}{}  p = {:.4f} ({:.4f} nats), entropy {:.4f} nats\n",
                       prediction.generated ? "chose" : "prompt goes on with", colours.bold,
                       run.quoted(prediction.token), colours.off, probability(prediction.logprob),
-                      prediction.logprob, prediction.entropy);
+                      prediction.logprob, prediction.entropy) +
+          sampler_text(prediction);
   for (const vitrine::AlternativeRecord& other : prediction.alternatives) {
     text += fmt::format("    {:<16} {:6.2f} %\n", run.quoted(other.token),
                         100 * probability(other.logprob));

@@ -63,6 +63,7 @@ struct PredictionRecord {
   float entropy = 0;                            ///< nats
   uint64_t logits_digest = 0;                   ///< of the bits of the whole row of logits
                                                 ///< (docs/numerics.md); 0: not recorded
+  SampleDecision sampled;                       ///< generated: how the sampler came to `token`
   std::vector<AlternativeRecord> alternatives;  ///< the ten best, descending
   AttributionRecord attribution;
 };

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -119,6 +120,14 @@ struct Candidates {
   std::vector<int32_t>* ids_storage = nullptr;   ///< capacity: the vocabulary; never reallocated
   bool sorted = false;                           ///< descending logits, ties by lower id
   int32_t selected = -1;                         ///< the chosen id, once a stage has selected
+  /// Its probability among the candidates, from the stage that selected it; NaN: it didn't say.
+  float selected_probability = std::numeric_limits<float>::quiet_NaN();
+};
+
+/// How a sampler came to its token.
+struct SampleDecision {
+  int32_t candidates = 0;  ///< tokens of nonzero probability that were left to choose from
+  float probability = 0;   ///< of the chosen one among them; NaN where the stage didn't say
 };
 
 /// One step of the sampler pipeline. A host adds its own by deriving from this class.
@@ -192,14 +201,16 @@ struct AuditLayout {
   int32_t token_words = 0;
   int32_t row_words = 0;
   // Word offsets in a row record (valid where row_words > 0).
-  int32_t chosen_logit = 0;   ///< float
-  int32_t log_sum_exp = 0;    ///< float, nats: log-probability = logit - log_sum_exp
-  int32_t entropy = 0;        ///< float, nats
-  int32_t top_ids = 0;        ///< int32[kAuditTopTokens], -1 past the vocabulary
-  int32_t top_logits = 0;     ///< float[kAuditTopTokens], descending
-  int32_t logits_digest = 0;  ///< 64 bits, low word first: of the bits of the row's logits
-  int32_t attribution = 0;    ///< float[terms] of the chosen token, then float[terms] of the
-                              ///< runner-up: the best token that was not chosen
+  int32_t chosen_logit = 0;         ///< float
+  int32_t log_sum_exp = 0;          ///< float, nats: log-probability = logit - log_sum_exp
+  int32_t entropy = 0;              ///< float, nats
+  int32_t top_ids = 0;              ///< int32[kAuditTopTokens], -1 past the vocabulary
+  int32_t top_logits = 0;           ///< float[kAuditTopTokens], descending
+  int32_t logits_digest = 0;        ///< 64 bits, low word first: of the bits of the row's logits
+  int32_t sampler_candidates = 0;   ///< int32; of a row that chose a token (SampleDecision)
+  int32_t sampler_probability = 0;  ///< float; the same
+  int32_t attribution = 0;          ///< float[terms] of the chosen token, then float[terms] of the
+                                    ///< runner-up: the best token that was not chosen
 
   size_t pass_words(size_t rows, size_t tokens) const {
     return rows * (1 + static_cast<size_t>(row_words)) + tokens * static_cast<size_t>(token_words);

@@ -68,6 +68,8 @@ class VITRINE_API SamplerPipeline {
   /// Throws kInvalidArgument (names the position) for a logit that is NaN or +infinity, where every
   /// logit is -infinity, and for a pipeline that selects nothing or an id outside the vocabulary.
   int32_t sample(std::span<const float> logits, const SampleContext& context);
+  /// How the last sample() was decided.
+  const SampleDecision& decision() const;
 
  private:
   struct Impl;

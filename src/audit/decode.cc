@@ -113,12 +113,18 @@ void decode_row(const AuditLayout& layout, uint64_t pass, Words words,
     prediction.logprob = std::numeric_limits<float>::quiet_NaN();
     prediction.entropy = std::numeric_limits<float>::quiet_NaN();
     prediction.logits_digest = 0;
+    prediction.sampled = {};
     return;
   }
   const float log_sum_exp = words.real(layout.log_sum_exp);
   prediction.logprob = words.real(layout.chosen_logit) - log_sum_exp;
   prediction.entropy = words.real(layout.entropy);
   prediction.logits_digest = words.digest(layout.logits_digest);
+  prediction.sampled = {};
+  if (prediction.generated) {
+    prediction.sampled = {std::max(words.integer(layout.sampler_candidates), 0),
+                          words.real(layout.sampler_probability)};
+  }
   for (int32_t rank = 0; rank < kAuditTopTokens; ++rank) {
     const int32_t token = words.integer(layout.top_ids + rank);
     if (token == -1) break;  // past the vocabulary
@@ -236,6 +242,8 @@ void check_layout(const AuditLayout& layout) {
     check_field("top_ids", layout.top_ids, kAuditTopTokens, layout.row_words);
     check_field("top_logits", layout.top_logits, kAuditTopTokens, layout.row_words);
     check_field("logits_digest", layout.logits_digest, 2, layout.row_words);
+    check_field("sampler_candidates", layout.sampler_candidates, 1, layout.row_words);
+    check_field("sampler_probability", layout.sampler_probability, 1, layout.row_words);
   }
   check_terms(layout);
 }
@@ -254,8 +262,9 @@ bool same_layout(const AuditLayout& a, const AuditLayout& b) {
          a.row_words == b.row_words && a.chosen_logit == b.chosen_logit &&
          a.log_sum_exp == b.log_sum_exp && a.entropy == b.entropy && a.top_ids == b.top_ids &&
          a.top_logits == b.top_logits && a.logits_digest == b.logits_digest &&
-         a.attribution == b.attribution && a.terms == b.terms &&
-         a.hidden_states == b.hidden_states && a.hidden_size == b.hidden_size;
+         a.sampler_candidates == b.sampler_candidates &&
+         a.sampler_probability == b.sampler_probability && a.attribution == b.attribution &&
+         a.terms == b.terms && a.hidden_states == b.hidden_states && a.hidden_size == b.hidden_size;
 }
 
 size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> record,

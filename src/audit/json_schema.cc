@@ -112,6 +112,12 @@ void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, Piec
     out.raw(",\"logits_digest\":");
     out.string(hexadecimal(prediction.logits_digest));
   }
+  if (prediction.sampled.candidates > 0) {
+    integer_field(out, ",\"sampler\":{\"candidates\":", prediction.sampled.candidates);
+    out.raw(",\"probability\":");
+    out.real(prediction.sampled.probability);
+    out.raw('}');
+  }
   out.raw(",\"top_logprobs\":[");
   for (size_t rank = 0; rank < prediction.alternatives.size(); ++rank) {
     out.raw(rank > 0 ? ",{" : "{");

@@ -41,6 +41,7 @@ TokenRecord round_record(TokenRecord record, LogDetail detail) {
   }
   round(record.prediction.logprob);
   round(record.prediction.entropy);
+  round(record.prediction.sampled.probability);
   for (AlternativeRecord& other : record.prediction.alternatives) round(other.logprob);
   if (detail != LogDetail::kFull) record.prediction.logits_digest = 0;
   return record;

@@ -19,6 +19,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"digests", GroupId::kDigests},
     {"router_probs", GroupId::kRouterProbs},
     {"attribution", GroupId::kAttribution},
+    {"sampler", GroupId::kSampler},
     {"hidden_states", GroupId::kHiddenStates},
     {"counters", GroupId::kCounters}};
 

@@ -32,6 +32,7 @@ enum class GroupId : uint8_t {
   kDigests = 21,
   kRouterProbs = 22,
   kAttribution = 23,
+  kSampler = 24,
   kHiddenStates = 25,
 };
 enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };

@@ -132,6 +132,9 @@ RowCodec::RowCodec(const VtrHeader& header)
   if (is_full_) add(GroupId::kRouterProbs, 4 * experts);
   // A flag, the runner-up, both logits and roundings; then both tokens' terms.
   if (!terms_.empty()) add(GroupId::kAttribution, 1 + 4 + 4 * 4 + 2 * value * terms_.size());
+  // Any number up to that of the ids.
+  count_bytes_ = byte_count(vocabulary_ > 0 ? std::bit_width(vocabulary_) : 31);
+  add(GroupId::kSampler, count_bytes_ + value);
   if (hidden_bytes() > 0) groups_.push_back({GroupId::kHiddenStates, GroupKind::kVariableRows, 0});
 }
 
@@ -143,6 +146,8 @@ void RowCodec::check_ids(const TokenRecord& record) const {
   for (const AlternativeRecord& other : record.prediction.alternatives) {
     if (other.token >= end) bad_id("an alternative's id", other.token, end);
   }
+  const int32_t candidates = record.prediction.sampled.candidates;
+  if (candidates < 0 || candidates > end) bad_id("a number of candidates", candidates, end + 1);
 }
 
 void RowCodec::append(const TokenRecord& record, std::vector<Bytes>& columns) const {
@@ -213,6 +218,13 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
       }
       break;
     case GroupId::kAttribution: write_attribution(record, to); break;
+    case GroupId::kSampler: {
+      const SampleDecision& sampled = record.prediction.sampled;
+      if (sampled.candidates == 0) break;  // nothing was chosen: zeros
+      std::memcpy(to, &sampled.candidates, count_bytes_);
+      put_value(to + count_bytes_, sampled.probability, is_full_);
+      break;
+    }
     case GroupId::kHiddenStates:
       for (const HiddenStateRecord& state : record.hidden_states) {
         for (const float component : state.values) to = put_value(to, component, true);
@@ -351,6 +363,15 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& 
       }
       break;
     case GroupId::kAttribution: read_attribution(from, record); break;
+    case GroupId::kSampler: {
+      uint32_t candidates = 0;
+      std::memcpy(&candidates, from, count_bytes_);
+      from += count_bytes_;
+      const uint32_t most = vocabulary_ > 0 ? vocabulary_ : uint32_t{1} << 31;
+      if (candidates > most) bad_id("a number of candidates", candidates, int64_t{most} + 1);
+      record.prediction.sampled = {static_cast<int32_t>(candidates), take_value(from, is_full_)};
+      break;
+    }
     case GroupId::kHiddenStates: read_hidden_states(row, record); break;
     default: break;
   }

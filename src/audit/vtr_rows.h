@@ -49,7 +49,7 @@ class RowCodec {
   std::vector<int> expert_bits_;
   std::vector<GroupSpec> groups_;
   size_t record_bytes_ = 0;
-  size_t prediction_bytes_ = 0, routing_bytes_ = 0;
+  size_t prediction_bytes_ = 0, routing_bytes_ = 0, count_bytes_ = 0;
 };
 
 /// SipHash-2-4 with the key 0 of a record's 32-bit words, unrounded (docs/vtr-format.md has the

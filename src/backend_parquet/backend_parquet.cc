@@ -159,7 +159,9 @@ class Backend final : public ParquetBackend {
              arrow::field("token", arrow::utf8()), arrow::field("logprob", arrow::float32()),
              arrow::field("bytes", arrow::binary()),
              arrow::field("top_logprobs", arrow::list(alternative_type())),
-             arrow::field("entropy", arrow::float32())}),
+             arrow::field("entropy", arrow::float32()),
+             arrow::field("sampler_candidates", arrow::int32()),
+             arrow::field("sampler_probability", arrow::float32())}),
         routing_(
             tables, "routing.parquet",
             {arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
@@ -264,6 +266,13 @@ class Backend final : public ParquetBackend {
       logprobs_(static_cast<arrow::Int32Builder*>(row.field_builder(3))->Append(other.token));
     }
     put<arrow::FloatBuilder>(logprobs_, 8, prediction.entropy);
+    if (prediction.sampled.candidates > 0) {
+      put<arrow::Int32Builder>(logprobs_, 9, prediction.sampled.candidates);
+      put<arrow::FloatBuilder>(logprobs_, 10, prediction.sampled.probability);
+    } else {
+      logprobs_(logprobs_.column<arrow::Int32Builder>(9).AppendNull());
+      logprobs_(logprobs_.column<arrow::FloatBuilder>(10).AppendNull());
+    }
     logprobs_.end_rows(1);
   }
 

@@ -48,7 +48,9 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   layout.top_ids = 3;
   layout.top_logits = layout.top_ids + kAuditTopTokens;
   layout.logits_digest = layout.top_logits + kAuditTopTokens;
-  layout.attribution = layout.logits_digest + 2;
+  layout.sampler_candidates = layout.logits_digest + 2;
+  layout.sampler_probability = layout.sampler_candidates + 1;
+  layout.attribution = layout.sampler_probability + 1;
   layout.terms = ops::attribution_terms(graph);
   layout.row_words = layout.attribution + 2 * static_cast<int32_t>(layout.terms.size());
   return layout;

@@ -125,6 +125,7 @@ struct Engine::Impl final : engine::RowChooser {
     row_inputs.reserve(rows);
     outputs.reserve(rows);
     own_words.resize(rows);
+    decisions.resize(rows);
   }
 
   int64_t num_blocks() const {
@@ -167,6 +168,7 @@ struct Engine::Impl final : engine::RowChooser {
   /// The input whose host sampler chooses this row's token, or null.
   const StepInput* host_sampled(size_t row) const;
   int32_t sample(const StepInput& input, size_t row, const float* logits);
+  void record_decision(size_t row, std::byte* words) const;
   int32_t choose(size_t row, const float* logits) override {
     const StepInput* input = host_sampled(row);
     return input == nullptr ? -1 : sample(*input, row, logits);
@@ -185,10 +187,11 @@ struct Engine::Impl final : engine::RowChooser {
 
   std::span<const StepInput> step_inputs;  // of the step under way
   StepBatch batch;
-  std::vector<AuditToken> audit_tokens;  // [tokens]
-  std::vector<int32_t> row_inputs;       // [rows] input that the row's choice belongs to, or -1
-  std::vector<StepOutput> outputs;       // [rows]
-  std::vector<int32_t> own_words;        // chosen ids where nobody records
+  std::vector<AuditToken> audit_tokens;   // [tokens]
+  std::vector<int32_t> row_inputs;        // [rows] input that the row's choice belongs to, or -1
+  std::vector<StepOutput> outputs;        // [rows]
+  std::vector<int32_t> own_words;         // chosen ids where nobody records
+  std::vector<SampleDecision> decisions;  // [rows] of those that the host chose
 };
 
 void Engine::Impl::check_input(const StepInput& input) const {
@@ -342,17 +345,15 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
     if (row_inputs[row] >= 0) {
       const StepInput& input = inputs[static_cast<size_t>(row_inputs[row])];
       if (host_sampled(row) != nullptr) {
-        if (batch.chooser != nullptr) {  // it was chosen in the pass
-          outputs.push_back(output);
-          continue;
-        }
-        output.token = sample(input, row, output.logits.data());
-        std::memcpy(words + row * sizeof(int32_t), &output.token, sizeof(int32_t));
-        if (records()) {
-          const float logit = output.logits[static_cast<size_t>(output.token)];
-          const size_t word = rows + row * static_cast<size_t>(layout.row_words) +
-                              static_cast<size_t>(layout.chosen_logit);
-          std::memcpy(words + word * sizeof(int32_t), &logit, sizeof(float));
+        if (batch.chooser == nullptr) {  // else it was chosen in the pass
+          output.token = sample(input, row, output.logits.data());
+          std::memcpy(words + row * sizeof(int32_t), &output.token, sizeof(int32_t));
+          if (records()) {
+            const float logit = output.logits[static_cast<size_t>(output.token)];
+            const size_t word = rows + row * static_cast<size_t>(layout.row_words) +
+                                static_cast<size_t>(layout.chosen_logit);
+            std::memcpy(words + word * sizeof(int32_t), &logit, sizeof(float));
+          }
         }
       } else if (output.token < 0) {
         throw Error(ErrorKind::kInternal, "the logits of sequence " +
@@ -362,8 +363,22 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
                                               "broken");
       }
     }
+    if (records() && layout.row_words > 0) record_decision(row, words);
     outputs.push_back(output);
   }
+}
+
+// How the row's token was chosen; zeros where it was given.
+void Engine::Impl::record_decision(size_t row, std::byte* words) const {
+  SampleDecision decision;
+  if (row_inputs[row] >= 0)
+    decision = host_sampled(row) != nullptr ? decisions[row] : SampleDecision{1, 1.0F};
+  const size_t record = batch.row_tokens.size() + row * static_cast<size_t>(layout.row_words);
+  std::byte* at = words + record * sizeof(int32_t);
+  std::memcpy(at + layout.sampler_candidates * sizeof(int32_t), &decision.candidates,
+              sizeof(int32_t));
+  std::memcpy(at + layout.sampler_probability * sizeof(int32_t), &decision.probability,
+              sizeof(float));
 }
 
 const StepInput* Engine::Impl::host_sampled(size_t row) const {
@@ -376,7 +391,10 @@ int32_t Engine::Impl::sample(const StepInput& input, size_t row, const float* lo
   const int64_t position = batch.positions[static_cast<size_t>(batch.row_tokens[row])];
   const SampleContext context{input.seed, position + 1, input.branch,
                               pool.get(input.sequence).history};
-  return input.sampler->sample({logits, static_cast<size_t>(config.vocab_size)}, context);
+  const int32_t token =
+      input.sampler->sample({logits, static_cast<size_t>(config.vocab_size)}, context);
+  decisions[row] = input.sampler->decision();
+  return token;
 }
 
 void Engine::Impl::run(std::span<const StepInput> inputs) {

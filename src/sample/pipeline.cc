@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "candidates.h"
 #include "vitrine/sample.h"
 
 namespace vitrine {
@@ -9,6 +11,7 @@ struct SamplerPipeline::Impl {
   std::vector<std::unique_ptr<SamplerStage>> stages;
   std::vector<float> logits;
   std::vector<int32_t> ids;
+  SampleDecision decision;
 };
 
 SamplerPipeline::SamplerPipeline() : impl_(std::make_unique<Impl>()) {}
@@ -87,7 +90,14 @@ int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleConte
                     "; expected an id below " + std::to_string(count) +
                     " (end the pipeline with a draw or greedy stage)");
   }
+  // Greedy leaves a choice of one, however many it looked at.
+  const bool is_certain = candidates.selected_probability == 1.0f;
+  const auto left = std::count_if(candidates.logits.begin(), candidates.logits.end(),
+                                  [](float logit) { return logit > kRuledOut; });
+  impl_->decision = {is_certain ? 1 : static_cast<int32_t>(left), candidates.selected_probability};
   return candidates.selected;
 }
+
+const SampleDecision& SamplerPipeline::decision() const { return impl_->decision; }
 
 }  // namespace vitrine

@@ -170,7 +170,9 @@ class DrawStage : public SamplerStage {
     auto chosen = std::upper_bound(first, last, target);
     // The product may round up to the total: then the last candidate of nonzero probability.
     if (chosen == last) chosen = std::lower_bound(first, last, total);
+    const double before = chosen == first ? 0.0 : *(chosen - 1);
     candidates.selected = candidate_id(candidates, static_cast<size_t>(chosen - first));
+    candidates.selected_probability = static_cast<float>((*chosen - before) / total);
   }
 
  private:
@@ -191,6 +193,7 @@ class GreedyStage : public SamplerStage {
           std::min(best, candidate_key(candidates.logits[index], candidate_id(candidates, index)));
     }
     candidates.selected = static_cast<int32_t>(static_cast<uint32_t>(best));
+    candidates.selected_probability = 1.0f;
   }
 };
 

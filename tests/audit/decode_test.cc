@@ -37,6 +37,8 @@ void expect_equal(const TokenRecord& got, const TokenRecord& want) {
   EXPECT_EQ(got.prediction.logprob, want.prediction.logprob);
   EXPECT_EQ(got.prediction.entropy, want.prediction.entropy);
   EXPECT_EQ(got.prediction.logits_digest, want.prediction.logits_digest);
+  EXPECT_EQ(got.prediction.sampled.candidates, want.prediction.sampled.candidates);
+  EXPECT_EQ(got.prediction.sampled.probability, want.prediction.sampled.probability);
   ASSERT_EQ(got.prediction.alternatives.size(), want.prediction.alternatives.size());
   for (size_t rank = 0; rank < want.prediction.alternatives.size(); ++rank) {
     EXPECT_EQ(got.prediction.alternatives[rank].token, want.prediction.alternatives[rank].token);
@@ -197,6 +199,8 @@ TEST(DecodePass, ImpossibleLayoutsAreRefused) {
   with([](AuditLayout& l) { l.top_logits = l.row_words - kAuditTopTokens + 1; });
   with([](AuditLayout& l) { l.logits_digest = l.row_words - 1; });
   with([](AuditLayout& l) { l.logits_digest = -1; });
+  with([](AuditLayout& l) { l.sampler_candidates = -1; });
+  with([](AuditLayout& l) { l.sampler_probability = l.row_words; });
   with([](AuditLayout& l) { l.layers.insert(l.layers.end(), 1000, l.layers[0]); });
   EXPECT_THROW(audit_record_bytes(good, std::numeric_limits<size_t>::max() / 8, 1), Error);
   EXPECT_THROW(audit_record_bytes(good, 1, std::numeric_limits<size_t>::max() / 100), Error);

@@ -62,6 +62,11 @@ void expect_record(const json& got, const TokenRecord& want, bool has_text) {
   EXPECT_EQ(prediction.at("generated"), want.prediction.generated);
   expect_float(prediction.at("logprob"), want.prediction.logprob);
   expect_float(prediction.at("entropy"), want.prediction.entropy);
+  EXPECT_EQ(prediction.contains("sampler"), want.prediction.sampled.candidates > 0);
+  if (prediction.contains("sampler")) {
+    EXPECT_EQ(prediction.at("sampler").at("candidates"), want.prediction.sampled.candidates);
+    expect_float(prediction.at("sampler").at("probability"), want.prediction.sampled.probability);
+  }
   char digest[17];
   std::snprintf(digest, sizeof digest, "%016llx",
                 static_cast<unsigned long long>(want.prediction.logits_digest));

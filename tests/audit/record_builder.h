@@ -64,7 +64,9 @@ inline AuditLayout make_layout(const std::vector<LayerShape>& shapes, AuditLevel
   layout.chosen_logit = take(cursor, 1);
   layout.top_ids = take(cursor, kAuditTopTokens);
   layout.log_sum_exp = take(cursor, 1);
+  layout.sampler_probability = take(cursor, 1);
   layout.logits_digest = take(cursor, 2);
+  layout.sampler_candidates = take(cursor, 1);
   layout.row_words = cursor + uniform(rng, 0, 3);
   return layout;
 }
@@ -192,6 +194,10 @@ inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t nu
       row_word(layout.log_sum_exp, log_sum_exp);
       row_word(layout.chosen_logit, chosen_logit);
       row_word(layout.entropy, prediction.entropy);
+      const SampleDecision sampled{uniform(rng, 0, vocabulary), any_float(rng)};
+      row_word(layout.sampler_candidates, sampled.candidates);
+      row_word(layout.sampler_probability, sampled.probability);
+      if (prediction.generated) prediction.sampled = sampled;
       prediction.logits_digest = rng();
       row_word(layout.logits_digest, static_cast<uint32_t>(prediction.logits_digest));
       row_word(layout.logits_digest + 1, static_cast<uint32_t>(prediction.logits_digest >> 32));

@@ -121,6 +121,10 @@ inline void expect_record(const TokenRecord& got, const TokenRecord& want, LogDe
   EXPECT_EQ(got.prediction.generated, want.prediction.generated);
   expect_same(got.prediction.logprob, value(want.prediction.logprob));
   expect_same(got.prediction.entropy, value(want.prediction.entropy));
+  EXPECT_EQ(got.prediction.sampled.candidates, want.prediction.sampled.candidates);
+  if (want.prediction.sampled.candidates > 0) {
+    expect_same(got.prediction.sampled.probability, value(want.prediction.sampled.probability));
+  }
   EXPECT_EQ(got.prediction.logits_digest, is_full ? want.prediction.logits_digest : 0);
   ASSERT_EQ(got.prediction.alternatives.size(), want.prediction.alternatives.size());
   for (size_t rank = 0; rank < want.prediction.alternatives.size(); ++rank) {

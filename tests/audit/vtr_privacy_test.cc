@@ -92,7 +92,8 @@ TEST_F(VtrPrivacyTest, AnAuditorReadsRoutesWithoutText) {
   }
   const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key(), auditor_);
   EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
-  EXPECT_EQ(report.closed_groups, 5 * 4u) << "tokens, text, prediction, digests in five pages";
+  EXPECT_EQ(report.closed_groups, 5 * 5u)
+      << "tokens, text, prediction, digests, sampler in five pages";
 }
 
 TEST_F(VtrPrivacyTest, WithoutAKeyTheSealStandsAndNothingIsRead) {
@@ -100,7 +101,7 @@ TEST_F(VtrPrivacyTest, WithoutAKeyTheSealStandsAndNothingIsRead) {
   const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key());
   EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
   EXPECT_EQ(report.counts.positions.captured, 100u);
-  EXPECT_EQ(report.closed_groups, 5 * 6u);
+  EXPECT_EQ(report.closed_groups, 5 * 7u);
   EXPECT_EQ(report.header.sealed_keys.size(), 2u);
   for (const TokenRecord& record : read_with(at("run.vtr"), {})) {
     EXPECT_EQ(record.token, -1);

@@ -348,6 +348,17 @@ TEST_P(Audit, PromptLogProbabilities) {
     check_prediction(records[i], rows.at(static_cast<int64_t>(i)));
     EXPECT_EQ(records[i].prediction.token, all[i + 1]);
     EXPECT_EQ(records[i].prediction.generated, i + 1 >= ids.size());
+    const SampleDecision& sampled = records[i].prediction.sampled;
+    if (!records[i].prediction.generated) {
+      EXPECT_EQ(sampled.candidates, 0);
+      continue;
+    }
+    const std::vector<float>& logits = rows.at(static_cast<int64_t>(i));
+    double total = 0;
+    for (const float logit : logits) total += std::exp(static_cast<double>(logit) / 0.9);
+    const double chosen = static_cast<double>(logits[static_cast<size_t>(all[i + 1])]);
+    EXPECT_EQ(sampled.candidates, engine->summary().vocab_size);
+    EXPECT_NEAR(sampled.probability, std::exp(chosen / 0.9) / total, 1e-6);
   }
   engine->set_audit_sink(nullptr);
 }

@@ -386,6 +386,30 @@ TEST(Pipeline, BadLogitsNameThePosition) {
   EXPECT_EQ(pipeline.sample(std::vector<float>{0, -kInfinity}, context), 0);
 }
 
+TEST(Pipeline, SaysHowItDecided) {
+  const std::vector<float> logits = {1, 4, -kInfinity, 3, 2};
+  SamplerPipeline greedy = SamplerPipeline::from_options({.temperature = 0});
+  EXPECT_EQ(greedy.sample(logits, {}), 1);
+  EXPECT_EQ(greedy.decision().candidates, 1);
+  EXPECT_EQ(greedy.decision().probability, 1.0f);
+  for (const int32_t top_k : {0, 2, 4}) {
+    SamplerPipeline pipeline = SamplerPipeline::from_options({.temperature = 2, .top_k = top_k});
+    const size_t left = top_k == 0 ? 4 : static_cast<size_t>(top_k);
+    const std::vector<int32_t> best = {1, 3, 4, 0};
+    double total = 0;
+    for (size_t i = 0; i < left; ++i) total += std::exp(logits[static_cast<size_t>(best[i])] / 2.0);
+    std::set<int32_t> seen;
+    for (int64_t position = 0; position < 200; ++position) {
+      const int32_t id = pipeline.sample(logits, {.seed = 3, .position = position});
+      seen.insert(id);
+      EXPECT_EQ(pipeline.decision().candidates, static_cast<int32_t>(left));
+      EXPECT_NEAR(pipeline.decision().probability,
+                  std::exp(logits[static_cast<size_t>(id)] / 2.0) / total, 1e-6);
+    }
+    EXPECT_EQ(seen.size(), left);
+  }
+}
+
 TEST(Pipeline, OptionsOutOfRangeAreNamed) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<std::pair<SamplerOptions, std::string>> cases = {
