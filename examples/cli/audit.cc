@@ -155,9 +155,16 @@ int run_audit_verify(const AuditArguments& arguments) {
     return 0;
   }
   const VtrReport report = vitrine::verify_vtr(arguments.run, key, reader_key(arguments.decrypt));
+  const ManifestFinding manifest = check_manifest(arguments.run, report);
+  const int code = is_whole(report) && manifest.problem.empty() ? 0 : 1;
   if (arguments.json) {
-    write_json(report_json(report));
-    return is_whole(report) ? 0 : 1;
+    nlohmann::ordered_json json = report_json(report);
+    if (!manifest.path.empty()) {
+      json["manifest"] = {{"path", manifest.path}, {"fits", manifest.problem.empty()}};
+      if (!manifest.problem.empty()) json["manifest"]["problem"] = manifest.problem;
+    }
+    write_json(json);
+    return code;
   }
   std::string text = seal_line(report) + "\n";
   if (report.seal != VtrReport::Seal::kBroken) {
@@ -170,9 +177,15 @@ int run_audit_verify(const AuditArguments& arguments) {
                           report.redacted_groups);
     }
     text += encryption_text(report);
+    if (!manifest.problem.empty()) {
+      text += "MANIFEST DOES NOT FIT: " + plain(manifest.problem) + "\n";
+    } else if (!manifest.path.empty()) {
+      text += fmt::format("manifest {}: signed with the same key, and it fits the log\n",
+                          manifest.path);
+    }
   }
   write_out(text);
-  return is_whole(report) ? 0 : 1;
+  return code;
 }
 
 /// 16, 24 or 32 bytes in hexadecimal, as `openssl rand -hex 32` writes them.

@@ -18,6 +18,7 @@ struct AuditArguments {
 
 int run_audit_keygen(const AuditArguments& arguments);
 int run_audit_verify(const AuditArguments& arguments);
+int run_audit_manifest(const AuditArguments& arguments);
 int run_audit_export(const AuditArguments& arguments);
 int run_audit_redact(const AuditArguments& arguments);
 int run_audit_show(const AuditArguments& arguments);
@@ -25,6 +26,13 @@ int run_audit_top(const AuditArguments& arguments);
 int run_audit_stats(const AuditArguments& arguments);
 int run_audit_diff(const AuditArguments& arguments);
 int run_audit_replay(const AuditArguments& arguments);
+
+/// What a log's manifest beside it is worth.
+struct ManifestFinding {
+  std::string path;     ///< empty: there is none to check
+  std::string problem;  ///< empty: it fits the log
+};
+ManifestFinding check_manifest(const std::string& run, const vitrine::VtrReport& report);
 
 /// Where two records differ.
 struct Difference {

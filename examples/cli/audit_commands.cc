@@ -40,6 +40,13 @@ void add_audit(CLI::App& app, Command& command) {
                       "the public key (KEYFILE.pub) it must be sealed with");
         to.add_flag("--json", arguments.json, "one JSON object instead of text");
       });
+  add("manifest", "Makes a sealed log's manifest: an in-toto statement in a DSSE envelope",
+      run_audit_manifest, [&](CLI::App& to, AuditArguments& arguments) {
+        to.add_option("run", arguments.run, "the log: .vtr")->required();
+        to.add_option("--seal", arguments.key, "the secret key that sealed the log")->required();
+        to.add_option("--out", arguments.out,
+                      "the file, or - for standard output (default: RUN.manifest.json)");
+      });
   add("show", "The run token by token: probability, alternatives, experts", run_audit_show,
       [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "hidden_states.h"
+#include "vitrine/audit_manifest.h"
 
 namespace cli {
 
@@ -39,6 +40,12 @@ void redact_prompt(int64_t prompt_tokens, std::vector<VtrRedaction>& redactions)
 }
 
 }  // namespace
+
+void Log::finish(const std::string& reason) {
+  if (json) return json->finish(reason);
+  sealed->finish(reason);
+  if (key) vitrine::write_manifest(path, *key, vitrine::manifest_path(path));
+}
 
 void LogOptions::add_to(CLI::App& command) {
   command
@@ -161,6 +168,7 @@ vitrine::AuditLevel LogOptions::audit_level() const {
 std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_tokens,
                                       std::function<std::string(int32_t)> token_text) const {
   auto log = std::make_unique<Log>();
+  log->path = path;
   if (!is_sealed_log()) {
     log->json = std::make_unique<vitrine::JsonLog>(path, std::move(header), std::move(token_text));
     return log;
@@ -183,7 +191,7 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
     }
   }
   if (!columns.groups.empty()) options.redact.push_back(columns);
-  if (!seal.empty()) options.seal = vitrine::SealKey::load_or_create(seal);
+  if (!seal.empty()) options.seal = log->key = vitrine::SealKey::load_or_create(seal);
   options.durable = durable;
   options.text = text;
   options.hidden_states_at = parse_hidden_positions(hidden_positions);

@@ -18,7 +18,11 @@ struct Log {
   void on_record(const std::function<void(const vitrine::TokenRecord&)>& callback) {
     sealed ? sealed->on_record(callback) : json->on_record(callback);
   }
-  void finish(const std::string& reason) { sealed ? sealed->finish(reason) : json->finish(reason); }
+  /// Also writes the manifest of a sealed log, where there is a key to sign it.
+  void finish(const std::string& reason);
+
+  std::string path;
+  std::optional<vitrine::SealKey> key;
 };
 
 /// --audit and the options that need it.

@@ -305,6 +305,7 @@ struct VtrReport {
   VtrHeader header;              ///< as far as it could be read
   VtrCounts counts;              ///< counted, not believed
   std::string stop_reason;
+  uint64_t closed_unix_ns = 0;  ///< kComplete: when the end record was written
 };
 /// "complete", "open", "broken".
 VITRINE_API std::string_view seal_name(VtrReport::Seal seal);

@@ -15,6 +15,7 @@
 #include "blocked_signals.h"
 #include "decode.h"
 #include "log_file.h"
+#include "manifest.h"
 #include "page_writer.h"
 #include "policy_sink.h"
 #include "vitrine/version.h"
@@ -227,6 +228,7 @@ struct VtrLog::Impl {
       if (!file.append(text_of(frame_bytes), problem)) throw Error(ErrorKind::kIo, problem);
       if (!file.sync(problem)) throw Error(ErrorKind::kIo, problem);
       file.publish();
+      audit::remove_manifest(path);
       num_bytes += frame_bytes.size();
     });
     if (failure) file.discard();

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "log_file.h"
+#include "manifest.h"
 #include "vtr_pages.h"
 
 namespace vitrine {
@@ -94,6 +95,7 @@ void redact_vtr(const std::string& path, const std::string& target, const VtrRed
   }
   file.sync_and_close();
   file.publish();
+  audit::remove_manifest(target);
 }
 
 }  // namespace vitrine

@@ -118,6 +118,7 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, audit::Data
       if (frames.has_more()) throw_damaged("there are bytes after the end record");
       report.counts = end.counts;
       report.stop_reason = end.stop_reason;
+      report.closed_unix_ns = end.closed_unix_ns;
       report.seal = VtrReport::Seal::kComplete;
       return;
     }

@@ -13,7 +13,6 @@
 namespace vitrine {
 namespace {
 
-using checkpoint::quote_text;
 using checkpoint::throw_bad_file;
 
 constexpr uint64_t kMaxConfigBytes = 4u << 20;
@@ -47,11 +46,11 @@ void check_shard_path(const std::string& folder, const std::string& shard,
 std::map<std::string, std::string> read_index(const std::string& folder,
                                               const std::string& index_path) {
   const nlohmann::json index =
-      checkpoint::parse_json_object(read_text_file(index_path, kMaxIndexBytes), index_path);
+      parse_json_object(read_text_file(index_path, kMaxIndexBytes), index_path);
   const auto weight_map = index.find("weight_map");
   if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty()) {
     throw_bad_file(index_path + ": field 'weight_map' is " +
-                   (weight_map == index.end() ? "missing" : checkpoint::found_text(*weight_map)) +
+                   (weight_map == index.end() ? "missing" : found_text(*weight_map)) +
                    "; expected an object from tensor to file");
   }
   std::map<std::string, std::string> shard_of_tensor;
@@ -59,7 +58,7 @@ std::map<std::string, std::string> read_index(const std::string& folder,
   for (const auto& [tensor, shard] : weight_map->items()) {
     if (!shard.is_string()) {
       throw_bad_file(index_path + ": weight_map of " + quote_text(tensor) + " is " +
-                     checkpoint::found_text(shard) + "; expected a file name");
+                     found_text(shard) + "; expected a file name");
     }
     const auto& name = shard.get_ref<const std::string&>();
     if (checked.insert(name).second) check_shard_path(folder, name, index_path);
@@ -130,7 +129,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
                    ": is not there; expected a Hugging Face model's folder, which has one");
   }
   impl->config_json = read_text_file(impl->config_path, kMaxConfigBytes);
-  const nlohmann::json config = checkpoint::parse_json_object(impl->config_json, impl->config_path);
+  const nlohmann::json config = parse_json_object(impl->config_json, impl->config_path);
   const checkpoint::Fields fields(config, impl->config_path);
   if (const auto quantization = fields.object("quantization_config")) {
     impl->quantization.emplace(*quantization);
@@ -138,7 +137,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   const std::string generation_path = folder + "/generation_config.json";
   if (checkpoint::file_exists(generation_path)) {
     impl->generation_config_json = read_text_file(generation_path, kMaxConfigBytes);
-    checkpoint::parse_json_object(impl->generation_config_json, generation_path);
+    parse_json_object(impl->generation_config_json, generation_path);
   }
   const std::string tokenizer_path = folder + "/tokenizer.json";
   if (checkpoint::file_exists(tokenizer_path)) impl->tokenizer_path = tokenizer_path;

@@ -105,7 +105,7 @@ void check_sliding_window(const Fields& fields, const ModelConfig& config) {
       has_sliding_layer = true;
     } else if (type != "full_attention") {
       throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'layer_types' holds " +
-                                               checkpoint::quote_text(type) +
+                                               quote_text(type) +
                                                "; expected 'full_attention' only");
     }
   }
@@ -161,7 +161,7 @@ void read_feed_forward(const Fields& fields, ModelConfig& config) {
 ModelConfig parse_model_config(std::string_view config_json, const std::string& config_name,
                                std::string_view generation_config_json,
                                const std::string& generation_config_name) {
-  const nlohmann::json json = checkpoint::parse_json_object(config_json, config_name);
+  const nlohmann::json json = parse_json_object(config_json, config_name);
   const Fields fields(json, config_name);
   ModelConfig config;
   const auto model_type = fields.string("model_type");
@@ -201,7 +201,7 @@ ModelConfig parse_model_config(std::string_view config_json, const std::string& 
   read_ids(fields);
   if (!generation_config_json.empty()) {
     const nlohmann::json generation =
-        checkpoint::parse_json_object(generation_config_json, generation_config_name);
+        parse_json_object(generation_config_json, generation_config_name);
     read_ids(Fields(generation, generation_config_name));
   }
   config.eos_token_ids.assign(end_ids.begin(), end_ids.end());

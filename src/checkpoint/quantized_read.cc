@@ -7,7 +7,6 @@
 namespace vitrine {
 namespace {
 
-using checkpoint::quote_text;
 using checkpoint::shape_text;
 using checkpoint::throw_bad_file;
 

@@ -42,19 +42,19 @@ SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::declare(const std::string& name, DType dtype, std::vector<int64_t> shape) {
   if (impl_->file || impl_->is_finished) {
-    throw_misuse(impl_->path, "tensor " + checkpoint::quote_text(name) +
-                                  " is declared after begin(); expected before");
+    throw_misuse(impl_->path,
+                 "tensor " + quote_text(name) + " is declared after begin(); expected before");
   }
   const std::optional<uint64_t> bytes = checkpoint::tensor_bytes(dtype, shape);
   if (!bytes) {
     throw_misuse(impl_->path, "shape " + checkpoint::shape_text(shape) + " of tensor " +
-                                  checkpoint::quote_text(name) +
+                                  quote_text(name) +
                                   " is impossible; expected a product below 2^63");
   }
   Impl::Entry entry{dtype, std::move(shape), *bytes, 0, 0};
   if (name == "__metadata__" || !impl_->entries.emplace(name, std::move(entry)).second) {
-    throw_misuse(impl_->path, "tensor name " + checkpoint::quote_text(name) +
-                                  " is taken; expected each name once");
+    throw_misuse(impl_->path,
+                 "tensor name " + quote_text(name) + " is taken; expected each name once");
   }
 }
 
@@ -93,11 +93,11 @@ void SafetensorsWriter::write(const std::string& name, std::span<const std::byte
   const auto found = impl_->entries.find(name);
   if (found == impl_->entries.end()) {
     throw_misuse(impl_->path,
-                 "tensor " + checkpoint::quote_text(name) + " is unknown; expected a declared one");
+                 "tensor " + quote_text(name) + " is unknown; expected a declared one");
   }
   Impl::Entry& tensor = found->second;
   if (bytes.size() > tensor.num_bytes - tensor.written) {
-    throw_misuse(impl_->path, "tensor " + checkpoint::quote_text(name) + " gets " +
+    throw_misuse(impl_->path, "tensor " + quote_text(name) + " gets " +
                                   std::to_string(tensor.written + bytes.size()) +
                                   " bytes; expected " + std::to_string(tensor.num_bytes));
   }
@@ -109,7 +109,7 @@ void SafetensorsWriter::finish() {
   if (!impl_->file) throw_misuse(impl_->path, "finish() without begin(); expected it before");
   for (const auto& [name, tensor] : impl_->entries) {
     if (tensor.written != tensor.num_bytes) {
-      throw_misuse(impl_->path, "tensor " + checkpoint::quote_text(name) + " got " +
+      throw_misuse(impl_->path, "tensor " + quote_text(name) + " got " +
                                     std::to_string(tensor.written) + " bytes; expected " +
                                     std::to_string(tensor.num_bytes));
     }

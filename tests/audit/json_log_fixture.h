@@ -59,7 +59,8 @@ inline LogHeader some_header() {
   header.seed = 18446744073709551615u;
   header.engine = {{"rope_frequencies", "bf16"}};
   header.sampler = {{"temperature", "0.8"}, {"top_k", "40"}, {"stage", "inf"}, {"note", "1x"}};
-  header.hashes = {{"config.json", "00ff"}, {"model.safetensors", "abcd"}};
+  header.hashes = {{"config.json", std::string(64, 'f')},
+                   {"model.safetensors", std::string(64, '0')}};
   return header;
 }
 

@@ -108,7 +108,7 @@ TEST_F(JsonLogTest, EveryFieldComesBack) {
                       {"architecture", "qwen3_moe"},
                       {"num_layers", 4},
                       {"vocab_size", 8192},
-                      {"sha256", {{"config.json", "00ff"}, {"model.safetensors", "abcd"}}}}));
+                      {"sha256", {{"config.json", std::string(64, 'f')}, {"model.safetensors", std::string(64, '0')}}}}));
       EXPECT_EQ(parsed.at("runtime"), json({{"device", "cpu"},
                                             {"kernels", "fused"},
                                             {"isa", "avx512"},

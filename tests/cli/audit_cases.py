@@ -21,7 +21,8 @@ class Audit(AuditCase):
     def test_complete_and_sealed(self):
         result = self.generate("run.vtr", "--seal", "key", "--durable")
         self.assertIn(b"log run.vtr (", result.stderr)
-        self.assertEqual(sorted(os.listdir(self.folder)), ["key", "key.pub", "run.vtr"])
+        self.assertEqual(sorted(os.listdir(self.folder)), 
+                         ["key", "key.pub", "run.vtr", "run.vtr.manifest.json"])
         self.assertEqual(stat.S_IMODE((self.folder / "key").stat().st_mode), 0o600)
         out = self.verify("run.vtr", "--key", "key.pub")
         self.assertTrue(out.startswith("complete: "), out)

@@ -13,6 +13,7 @@ from audit_cases import Audit  # noqa: F401
 from command_cases import BenchAudit, Inspect, Quantize, Score, Tokenize, Tool  # noqa: F401
 from generate_cases import Generate  # noqa: F401
 from hidden_states_cases import HiddenStates  # noqa: F401
+from manifest_cases import Manifest  # noqa: F401
 from privacy_cases import Privacy  # noqa: F401
 from replay_cases import Replay  # noqa: F401
 
