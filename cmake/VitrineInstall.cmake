@@ -15,6 +15,8 @@ if(TARGET vitrine_parquet)
 endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/vitrine" "${PROJECT_BINARY_DIR}/include/vitrine"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
+install(FILES "${PROJECT_SOURCE_DIR}/docs/audit_stream.proto"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/vitrine")
 install(EXPORT vitrineTargets NAMESPACE vitrine:: DESTINATION "${package_dir}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/vitrineConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/vitrineConfig.cmake" INSTALL_DESTINATION "${package_dir}")

@@ -10,6 +10,7 @@
 
 #include "hidden_states.h"
 #include "log_options.h"
+#include "stream_target.h"
 #include "summary.h"
 
 namespace cli {
@@ -113,10 +114,17 @@ int run_generate(Arguments arguments) {
   Summary summary;
   std::unique_ptr<Log> log;
   std::unique_ptr<vitrine::SlabRing> ring;
+  std::unique_ptr<StreamTarget> target;
+  std::unique_ptr<vitrine::AuditStream> stream;
+  std::optional<vitrine::TeeSink> both;
   const auto engine = vitrine::Engine::load(arguments.model, options);
   const double load_seconds = seconds_since(started);
 
+  if (!arguments.log.stream.empty()) {
+    target = std::make_unique<StreamTarget>(arguments.log.stream);
+  }
   catch_interrupts();  // from here on there is something to finish
+  vitrine::AuditSink* sink = nullptr;
   if (!arguments.log.path.empty()) {
     log = arguments.log.open(log_header(arguments, engine->summary(), checkpoint), prompt_tokens,
                              [&tokenizer](int32_t id) {
@@ -126,13 +134,19 @@ int run_generate(Arguments arguments) {
     if (arguments.summary) {
       log->on_record([&summary](const vitrine::TokenRecord& record) { summary.add(record); });
     }
-    engine->set_audit_sink(&log->sink());
+    sink = &log->sink();
   } else if (mode != vitrine::AuditMode::kNone) {
     // The summary needs the records of the whole run, any other run only the last ones.
     ring = std::make_unique<vitrine::SlabRing>(arguments.summary ? 16 * kRingBytes : kRingBytes,
                                                vitrine::SlabRing::WhenFull::kOverwrite);
-    engine->set_audit_sink(ring.get());
+    sink = ring.get();
   }
+  if (target) {
+    stream =
+        open_stream(*target, log_header(arguments, engine->summary(), checkpoint), arguments.log);
+    sink = &both.emplace(*sink, stream->sink());
+  }
+  if (sink != nullptr) engine->set_audit_sink(sink);
 
   vitrine::GenerateOptions generation;
   generation.max_new_tokens = arguments.max_new_tokens;
@@ -157,6 +171,7 @@ int run_generate(Arguments arguments) {
   emit(decoder.finish() + (arguments.json ? "" : "\n"));
   const std::string reason(vitrine::stop_reason_name(result.reason));
   if (log) log->finish(reason);
+  if (stream) stream->finish(reason);
 
   // The prompt's pass makes the first token.
   const double steps = std::max(0.0, static_cast<double>(result.tokens.size()) - 1);
@@ -191,10 +206,10 @@ int run_generate(Arguments arguments) {
   }
   write_note(
       fmt::format("{}: {} tokens at {:.0f} tokens/s after a prompt of {} in {:.1f} ms; seed {}; "
-                  "recorder {}{}",
+                  "recorder {}{}{}",
                   reason, result.tokens.size(), tokens_per_second, result.prompt_tokens,
                   1000 * result.prefill_seconds, arguments.sampler.seed, arguments.log.mode,
-                  arguments.log.note(log.get())));
+                  arguments.log.note(log.get()), stream_note(arguments.log.stream, stream.get())));
   return result.reason == vitrine::StopReason::kCancelled ? 128 + interrupt_signal() : 0;
 }
 

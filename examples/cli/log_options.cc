@@ -53,6 +53,12 @@ void LogOptions::add_to(CLI::App& command) {
                   "where the recorder's log goes; the extension picks the format: .vtr (sealed) "
                   "or .json")
       ->check(not_empty());
+  command
+      .add_option(
+          "--audit-stream", stream,
+          "where the recorder's messages go as they come (Protocol Buffers): a file, a named "
+          "pipe, or unix:PATH")
+      ->check(not_empty());
   command.add_option("--audit-mode", mode, "none, naive or deferred")
       ->check(CLI::IsMember({"none", "naive", "deferred"}))
       ->capture_default_str();
@@ -87,15 +93,17 @@ void LogOptions::add_to(CLI::App& command) {
   command.add_flag("--audit-text", text, "keep the tokens' text in the .vtr log, too");
   command.add_option("--trace-id", trace_id,
                      "OpenTelemetry trace that the run belongs to (32 hexadecimal digits); stands "
-                     "in the .vtr log's head");
+                     "in the head of the .vtr log and of the stream");
   command
-      .add_option("--audit-when-behind", when_behind,
-                  "a .vtr log that falls behind: wait, drop (and count what is lost) or spill")
+      .add_option(
+          "--audit-when-behind", when_behind,
+          "a .vtr log or a stream that falls behind: wait, drop (and count what is lost) or spill")
       ->check(CLI::IsMember({"wait", "drop", "spill"}))
       ->capture_default_str();
   command
-      .add_option("--audit-on-error", on_error,
-                  "a .vtr log that cannot be written: fail, or degrade (count what is lost)")
+      .add_option(
+          "--audit-on-error", on_error,
+          "a .vtr log or a stream that cannot be written: fail, or degrade (count what is lost)")
       ->check(CLI::IsMember({"fail", "degrade"}))
       ->capture_default_str();
 }
@@ -116,17 +124,33 @@ void LogOptions::check_hidden_states() const {
   }
 }
 
+void LogOptions::check_stream() const {
+  if (stream.empty()) return;
+  // It is in the clear: what the log hides must not leave by another way.
+  const std::pair<bool, const char*> unfit[] = {
+      {mode == "none", "--audit-mode none"},
+      {level == "counters", "--audit-level counters"},
+      {when_behind == "spill", "--audit-when-behind spill"},
+      {!encrypt_for.empty(), "--encrypt-for: a stream is not encrypted"},
+      {!redact.empty(), "--redact: a stream leaves nothing out"}};
+  for (const auto& [is_given, name] : unfit) {
+    if (is_given) refuse(fmt::format("--audit-stream {}: does not go with {}", stream, name));
+  }
+}
+
 void LogOptions::check() const {
+  check_stream();
+  const bool has_stream = !stream.empty();
   const std::pair<bool, const char*> only_vtr[] = {
       {!seal.empty(), "--seal"},
       {!encrypt_for.empty(), "--encrypt-for"},
       {!redact.empty(), "--redact"},
       {durable, "--durable"},
       {text, "--audit-text"},
-      {!trace_id.empty(), "--trace-id"},
+      {!has_stream && !trace_id.empty(), "--trace-id"},
       {level == "counters", "--audit-level counters"},
-      {on_error != "fail", "--audit-on-error"},
-      {when_behind != "wait", "--audit-when-behind"},
+      {!has_stream && on_error != "fail", "--audit-on-error"},
+      {!has_stream && when_behind != "wait", "--audit-when-behind"},
       {hidden_positions != "all", "--hidden-positions"}};
   check_hidden_states();
   for (const auto& [is_given, name] : only_vtr) {

@@ -29,6 +29,7 @@ struct Log {
 struct LogOptions {
   std::string path, mode = "deferred", level = "standard", seal;
   std::string on_error = "fail", when_behind = "wait", trace_id;
+  std::string stream;  ///< where messages go as they come; empty: nowhere
   std::vector<std::string> encrypt_for, redact;
   std::string hidden_states, hidden_positions = "all";
   bool durable = false, text = false;
@@ -47,6 +48,7 @@ struct LogOptions {
  private:
   bool is_sealed_log() const;
   void check_hidden_states() const;
+  void check_stream() const;
 };
 
 }  // namespace cli

@@ -3,21 +3,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
-#include <mutex>
-#include <new>
-#include <system_error>
-#include <thread>
 
-#include "blocked_signals.h"
 #include "decode.h"
 #include "log_file.h"
+#include "log_thread.h"
 #include "manifest.h"
 #include "page_writer.h"
-#include "policy_sink.h"
 #include "vitrine/version.h"
 
 namespace vitrine {
@@ -27,9 +20,6 @@ using Clock = std::chrono::steady_clock;
 using WhenBehind = VtrOptions::WhenBehind;
 using OnError = VtrOptions::OnError;
 
-// As in json_log.cc: a wake-up costs more than a token's encoding.
-constexpr auto kShortestSleep = std::chrono::milliseconds(1);
-constexpr auto kLongestSleep = std::chrono::milliseconds(16);
 const std::string& check_path(const std::string& path) {
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension == ".vtr") return path;
@@ -59,30 +49,20 @@ std::string_view text_of(const audit::Bytes& bytes) {
 
 }  // namespace
 
-struct VtrLog::Impl {
-  /// The step's thread.
-  class Sink : public audit::PolicySink {
-   public:
-    explicit Sink(Impl& log)
-        : PolicySink(log.ring, log.spill, log.options.when_behind, log.has_ended), log_(log) {}
-    void open(const AuditLayout& layout, size_t max_record_bytes) override {
-      log_.open(layout, std::max(max_record_bytes, sizeof(audit::EventFrame)));
-    }
-
-   private:
-    [[noreturn]] void throw_ended() override { log_.throw_ended(); }
-    Impl& log_;
-  };
-
+struct VtrLog::Impl : audit::LogThread {
   Impl(const std::string& log_path, LogHeader log_header, VtrOptions log_options,
        std::function<std::string(int32_t)> log_token_text)
-      : path(check_path(log_path)),
+      : LogThread({.name = "audit log '" + check_path(log_path) + "'",
+                   .ring_bytes = log_options.ring_bytes,
+                   .ends_on_failure = log_options.on_error == OnError::kFail},
+                  &spill),
+        path(log_path),
         options(std::move(log_options)),
         key(options.seal ? *options.seal : SealKey::generate()),
         token_text(std::move(log_token_text)),
         file(path),
         spill(file.folder()),
-        ring(options.ring_bytes, SlabRing::WhenFull::kWait) {
+        sink(*this, ring_, spill, options.when_behind, has_ended_) {
     check_options(options, static_cast<bool>(token_text));
     header.log = std::move(log_header);
     header.detail = options.detail;
@@ -90,40 +70,11 @@ struct VtrLog::Impl {
     header.has_text = options.text && options.detail != LogDetail::kCounters;
     header.engine_build = engine_build();
     header.trace_id = options.trace_id;
-    ring.on_full([this] {
-      const std::lock_guard lock(mutex);
-      is_ring_full = true;
-      wake.notify_one();
-    });
-    const audit::BlockedSignals blocked;
-    try {
-      thread = std::thread([this] { run(); });
-    } catch (const std::system_error& error) {
-      throw Error(ErrorKind::kIo, "audit log '" + path + "': its thread cannot be started: " +
-                                      error.code().message() + "; allow more threads");
-    }
+    start();
   }
 
-  [[noreturn]] void throw_ended() {
-    if (failure) std::rethrow_exception(failure);
-    throw Error(ErrorKind::kInvalidArgument,
-                "audit log '" + path + "': is finished; give the engine another sink");
-  }
-
-  void open(const AuditLayout& layout, size_t max_record_bytes) {
-    if (has_ended.load(std::memory_order_acquire)) throw_ended();
-    if (is_open) {
-      if (!audit::same_layout(layout, ring.layout()) || max_record_bytes > largest_record) {
-        throw Error(ErrorKind::kInvalidArgument,
-                    "audit log '" + path +
-                        "': a second audit layout, expected one a log; finish this log and start "
-                        "another");
-      }
-      return;
-    }
-    ring.open(layout, max_record_bytes);
+  void prepare(const AuditLayout& layout, size_t max_record_bytes) override {
     sink.prepare(max_record_bytes);
-    largest_record = max_record_bytes;
     header.mode = layout.mode;
     for (const AuditLayout::Layer& from : layout.layers) {
       AuditLayout::Layer layer{.layer = from.layer};
@@ -140,11 +91,6 @@ struct VtrLog::Impl {
     }
     if (options.detail != LogDetail::kCounters) header.terms = layout.terms;
     if (options.detail == LogDetail::kFull) take_hidden_states(layout);
-    std::unique_lock lock(mutex);
-    is_open = true;
-    wake.notify_one();
-    begun.wait(lock, [this] { return has_begun; });
-    if (failure) std::rethrow_exception(failure);
   }
 
   void take_hidden_states(const AuditLayout& layout) {
@@ -162,57 +108,9 @@ struct VtrLog::Impl {
     if (count > 0) header.hidden_size = layout.hidden_size;
   }
 
-  void stop(std::optional<std::string> reason) {
-    {
-      const std::lock_guard lock(mutex);
-      stop_reason = std::move(reason);
-      has_ended.store(true, std::memory_order_release);
-      is_stopping.store(true);
-      wake.notify_one();
-    }
-    thread.join();
-  }
-
   // ---- The log's thread -----------------------------------------------------------------------
 
-  void run() {
-    {
-      std::unique_lock lock(mutex);
-      wake.wait(lock, [this] { return is_open || is_stopping.load(); });
-      if (!is_open) return;
-      begin();
-      has_begun = true;
-      begun.notify_one();
-    }
-    const std::function<void(std::span<const std::byte>)> consume =
-        [this](std::span<const std::byte> record) { guarded([&] { take(record); }); };
-    auto sleep = kShortestSleep;
-    while (true) {
-      const bool is_last_round = is_stopping.load(std::memory_order_acquire);
-      size_t drained = ring.drain(consume);
-      if (spill.is_active()) {
-        // Nothing enters the ring any more; what entered it before the first spilt record is older.
-        drained += ring.drain(consume);
-        spill.drain(consume);
-      }
-      if (is_last_round) break;
-      guarded([this] {
-        if (!pages->is_empty() && Clock::now() - page_began >= page_age) close_page();
-      });
-      std::unique_lock lock(mutex);
-      const bool is_woken =
-          wake.wait_for(lock, sleep, [this] { return is_ring_full || is_stopping.load(); });
-      is_ring_full = false;
-      sleep = is_woken || drained > 64 ? kShortestSleep : std::min(2 * sleep, kLongestSleep);
-    }
-    guarded([this] {
-      for (const audit::EventFrame& frame : sink.pending()) take_event(frame);
-      if (!pages->is_empty()) close_page();
-      if (stop_reason) end(*stop_reason);
-    });
-  }
-
-  void begin() {
+  void begin() override {
     guarded([this] {
       const bool can_fail = options.on_error == OnError::kDegrade;
       pages = std::make_unique<audit::PageWriter>(
@@ -231,12 +129,12 @@ struct VtrLog::Impl {
       audit::remove_manifest(path);
       num_bytes += frame_bytes.size();
     });
-    if (failure) file.discard();
+    if (failure()) file.discard();
     page_age = std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(std::min(options.page_seconds, 1e6)));
   }
 
-  void take(std::span<const std::byte> record) {
+  void take(std::span<const std::byte> record) override {
     if (pages->is_empty()) page_began = Clock::now();
     uint64_t pass;
     std::memcpy(&pass, record.data(), sizeof pass);
@@ -245,7 +143,7 @@ struct VtrLog::Impl {
       std::memcpy(static_cast<void*>(&frame), record.data(), sizeof frame);
       return take_event(frame);
     }
-    const size_t num_tokens = audit::decode_pass_into(ring.layout(), record, pool);
+    const size_t num_tokens = audit::decode_pass_into(ring_.layout(), record, pool);
     pages->add_pass();
     for (size_t i = 0; i < num_tokens; ++i) {
       if (callback) callback(pool[i]);
@@ -307,20 +205,14 @@ struct VtrLog::Impl {
     has_warned = true;
   }
 
-  /// Runs `action` unless the log has failed; what it throws is kept for finish().
-  template <typename Action>
-  void guarded(Action action) {
-    if (failure) return;
-    try {
-      action();
-      return;
-    } catch (const std::bad_alloc&) {
-      failure = std::make_exception_ptr(
-          Error(ErrorKind::kOutOfMemory, "audit log '" + path + "': no memory for its buffers"));
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    if (options.on_error == OnError::kFail) has_ended.store(true, std::memory_order_release);
+  void look_around() override {
+    if (!pages->is_empty() && Clock::now() - page_began >= page_age) close_page();
+  }
+
+  void close(const std::optional<std::string>& reason) override {
+    for (const audit::EventFrame& frame : sink.pending()) take_event(frame);
+    if (!pages->is_empty()) close_page();
+    if (reason) end(*reason);
   }
 
   const std::string path;
@@ -334,23 +226,11 @@ struct VtrLog::Impl {
   audit::Bytes frame_bytes;
   std::vector<TokenRecord> pool;
   std::function<void(const TokenRecord&)> callback;
-  std::exception_ptr failure;  // the log's thread writes it before has_ended or has_begun
   uint64_t num_bytes = 0;
   bool has_warned = false;
   Clock::time_point page_began;
   Clock::duration page_age{};
-  SlabRing ring;
-  std::atomic<bool> has_ended{false};  // no record is taken any more
-  Sink sink{*this};
-  size_t largest_record = 0;
-
-  std::mutex mutex;
-  std::condition_variable wake, begun;
-  bool is_open = false, has_begun = false;
-  bool is_ring_full = false;
-  std::atomic<bool> is_stopping{false};
-  std::optional<std::string> stop_reason;
-  std::thread thread;
+  audit::LogThreadSink<Impl> sink;
 };
 
 VtrLog::VtrLog(const std::string& path, LogHeader header, VtrOptions options,
@@ -359,7 +239,7 @@ VtrLog::VtrLog(const std::string& path, LogHeader header, VtrOptions options,
                                    std::move(token_text))) {}
 
 VtrLog::~VtrLog() {
-  if (impl_->thread.joinable()) impl_->stop(std::nullopt);
+  if (impl_->is_running()) impl_->stop(std::nullopt);
 }
 
 AuditSink& VtrLog::sink() { return impl_->sink; }
@@ -369,11 +249,10 @@ void VtrLog::on_record(std::function<void(const TokenRecord&)> callback) {
 }
 
 void VtrLog::finish(const std::string& stop_reason) {
-  if (!impl_->thread.joinable()) impl_->throw_ended();
-  const bool is_begun = impl_->is_open;
+  if (!impl_->is_running()) impl_->throw_ended();
   impl_->stop(stop_reason);
-  if (impl_->failure) std::rethrow_exception(impl_->failure);
-  if (!is_begun) {
+  if (impl_->failure()) std::rethrow_exception(impl_->failure());
+  if (!impl_->was_opened()) {
     throw Error(ErrorKind::kInvalidArgument,
                 "audit log '" + impl_->path +
                     "': no engine was ever connected to it; call set_audit_sink first");

@@ -103,12 +103,13 @@ TEST_F(JsonLogTest, EveryFieldComesBack) {
 
       const json parsed = json::parse(read(at("out.json")));
       EXPECT_EQ(parsed.at("schema"), "vitrine.audit/1");
-      EXPECT_EQ(parsed.at("model"),
-                json({{"path", "models/a \"quoted\"\\ path"},
-                      {"architecture", "qwen3_moe"},
-                      {"num_layers", 4},
-                      {"vocab_size", 8192},
-                      {"sha256", {{"config.json", std::string(64, 'f')}, {"model.safetensors", std::string(64, '0')}}}}));
+      EXPECT_EQ(parsed.at("model"), json({{"path", "models/a \"quoted\"\\ path"},
+                                          {"architecture", "qwen3_moe"},
+                                          {"num_layers", 4},
+                                          {"vocab_size", 8192},
+                                          {"sha256",
+                                           {{"config.json", std::string(64, 'f')},
+                                            {"model.safetensors", std::string(64, '0')}}}}));
       EXPECT_EQ(parsed.at("runtime"), json({{"device", "cpu"},
                                             {"kernels", "fused"},
                                             {"isa", "avx512"},
