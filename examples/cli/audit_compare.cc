@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -49,6 +50,39 @@ double balance(const std::vector<uint64_t>& counts) {
   return entropy / std::log(static_cast<double>(counts.size()));
 }
 
+/// How far logits are from the sum of their terms, in logits and relative to the largest term.
+struct Rounding {
+  size_t count = 0;                              ///< generated tokens with attribution
+  std::array<double, 3> absolute{}, relative{};  ///< median, 95 %, largest
+};
+
+/// Median, 95 % and largest: values that were there, none between two.
+std::array<double, 3> spread(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const auto at = [&](size_t percent) {  // the smallest that `percent` of the values do not exceed
+    return values[(values.size() * percent + 99) / 100 - 1];
+  };
+  return {at(50), at(95), values.back()};
+}
+
+Rounding rounding_of(const Run& run) {
+  std::vector<double> absolute, relative;
+  for (const vitrine::TokenRecord& record : run.records) {
+    const vitrine::AttributionRecord& attribution = record.prediction.attribution;
+    if (!record.has_prediction || !record.prediction.generated) continue;
+    double largest = 0;
+    for (const vitrine::TermRecord& term : attribution.terms) {
+      largest = std::max(largest, std::abs(double{term.value}));
+    }
+    const double rounding = std::abs(double{attribution.rounding});
+    if (!(largest > 0) || !std::isfinite(rounding / largest)) continue;  // none, or left out
+    absolute.push_back(rounding);
+    relative.push_back(rounding / largest);
+  }
+  return {absolute.size(), spread(absolute), spread(relative)};
+}
+
 /// A sequence's records by order, so that two runs with other sequence numbers compare.
 std::vector<std::vector<size_t>> by_sequence(const Run& run) {
   std::map<uint64_t, size_t> order;
@@ -66,6 +100,7 @@ std::vector<std::vector<size_t>> by_sequence(const Run& run) {
 int run_audit_stats(const AuditArguments& arguments) {
   const Run run = load_run(arguments.run, "", arguments.decrypt);
   const Statistics statistics = statistics_of(run);
+  const Rounding rounding = rounding_of(run);
   const auto count = static_cast<double>(std::max<size_t>(statistics.generated, 1));
   const uint64_t bytes = std::filesystem::file_size(arguments.run);
   const uint64_t positions = run.report ? run.report->counts.positions.total() : run.records.size();
@@ -80,6 +115,15 @@ int run_audit_stats(const AuditArguments& arguments) {
                                    {"mean_entropy", statistics.entropy_sum / count},
                                    {"bytes", bytes},
                                    {"bytes_per_token", bytes_per_token}};
+    if (rounding.count > 0) {
+      const auto names = [](const std::array<double, 3>& values) {
+        return nlohmann::ordered_json{
+            {"median", values[0]}, {"p95", values[1]}, {"max", values[2]}};
+      };
+      json["rounding"] = {{"tokens", rounding.count},
+                          {"logit", names(rounding.absolute)},
+                          {"of_largest_term", names(rounding.relative)}};
+    }
     json["layers"] = nlohmann::ordered_json::array();
     for (size_t layer = 0; layer < run.uses.size(); ++layer) {
       json["layers"].push_back({{"layer", run.layer_numbers[layer]},
@@ -96,6 +140,14 @@ int run_audit_stats(const AuditArguments& arguments) {
   if (statistics.generated > 0) {
     text += fmt::format("generated: mean log-probability {:.4f} nats, mean entropy {:.4f} nats\n",
                         statistics.logprob_sum / count, statistics.entropy_sum / count);
+  }
+  if (rounding.count > 0) {
+    const std::array<double, 3>&absolute = rounding.absolute, &relative = rounding.relative;
+    text += fmt::format(
+        "rounding of {} attributed logits: median {:.2g}, 95 % {:.2g}, max {:.2g}; of the largest "
+        "term {:.2g} %, {:.2g} %, {:.2g} %\n",
+        rounding.count, absolute[0], absolute[1], absolute[2], 100 * relative[0], 100 * relative[1],
+        100 * relative[2]);
   }
   for (size_t layer = 0; layer < run.uses.size(); ++layer) {
     const uint64_t total = sum(run.uses[layer]);

@@ -269,6 +269,25 @@ class Audit(AuditCase):
 
         compare(got["records"], want["records"])
 
+    def test_rounding_of_attributed_logits(self):
+        self.generate("run.vtr", "--attribution", tokens=60)
+        self.generate("log.json", "--attribution", tokens=60)
+        records = json.loads((self.folder / "log.json").read_text())["records"]
+        found = [record["prediction"]["attribution"] for record in records if record["prediction"]]
+        absolute = sorted(abs(one["rounding"]) for one in found)
+        relative = sorted(abs(one["rounding"]) / max(abs(term["value"]) for term in one["terms"])
+                          for one in found)
+        for name, places in (("log.json", 6), ("run.vtr", 3)):  # binary16 terms
+            rounding = self.succeed_json("audit", "stats", name, "--json")["rounding"]
+            self.assertEqual(rounding["tokens"], 60)
+            for key, values in (("logit", absolute), ("of_largest_term", relative)):
+                for quantile, index in (("median", 29), ("p95", 56), ("max", 59)):
+                    self.assertAlmostEqual(rounding[key][quantile], values[index], places=places)
+            text = self.succeed("audit", "stats", name).stdout
+            self.assertIn(b"rounding of 60 attributed logits: median ", text)
+        self.generate("plain.vtr")
+        self.assertNotIn("rounding", self.succeed_json("audit", "stats", "plain.vtr", "--json"))
+
     def test_levels(self):
         self.generate("c.vtr", "--audit-level", "counters", tokens=100)
         self.assertIn("counted", self.verify("c.vtr"))
