@@ -124,6 +124,20 @@ class Manifest(AuditCase):
         (self.folder / "bad.vtr").write_bytes(log[:200] + bytes([log[200] ^ 1]) + log[201:])
         self.fail_with(2, ["bad.vtr", "broken"], "audit", "manifest", "bad.vtr", "--seal", "key")
 
+    def test_of_an_encrypted_log(self):
+        public = self.succeed("audit", "keygen", "reader").stdout.decode().split()[0]
+        self.generate("run.vtr", "--seal", "key", "--encrypt-for", "reader.pub")
+        _, statement = self.verified_statement()
+        self.assertEqual(statement["predicate"]["log"]["recipients"], [public])
+        self.assertEqual(statement["predicate"]["counts"]["generated"], 40)
+        # An open log's counts hang on what its reader can open; the manifest's do not.
+        log = (self.folder / "run.vtr").read_bytes()
+        (self.folder / "cut.vtr").write_bytes(log[:-20])
+        self.succeed("audit", "manifest", "cut.vtr", "--seal", "key")
+        for name, code in (("run.vtr", 0), ("cut.vtr", 1)):
+            for more in ([], ["--decrypt", "reader"]):
+                self.assertIn("signed with the same key", self.verify(name, *more, code=code))
+
     def test_a_stale_one_goes(self):
         self.generate("run.vtr", "--seal", "key")
         self.generate("run.vtr")
