@@ -132,7 +132,7 @@ class Stream(AuditCase):
         if isinstance(expected, float):
             self.assertEqual(struct.pack("<f", found), struct.pack("<f", expected))
         elif isinstance(expected, dict):
-            for key in set(expected) - {"text"}:
+            for key in set(expected) - {"text", "logits_digest"}:  # in the log alone
                 self.same(found[key], expected[key])
         elif isinstance(expected, list):
             self.assertEqual(len(found), len(expected))
