@@ -250,9 +250,9 @@ void register_table(const CpuKernels* table) {
 }  // namespace vitrine::kernels
 
 int main(int argc, char** argv) {
-  using vitrine::kernels::avx512_kernels;
-  vitrine::kernels::register_table(&vitrine::kernels::portable_kernels());
-  if (avx512_kernels() != nullptr) vitrine::kernels::register_table(avx512_kernels());
+  for (const auto* table : vitrine::kernels::cpu_kernel_tables()) {
+    vitrine::kernels::register_table(table);
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

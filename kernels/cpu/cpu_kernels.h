@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace vitrine::kernels {
 
@@ -109,7 +110,7 @@ struct KvView {
 
 /// One instruction set's kernels.
 struct CpuKernels {
-  const char* isa;  // "avx512", "portable"
+  const char* isa;  // "avx512", "avx2_vnni", "avx2", "portable"
 
   /// out[i] = x[i] * (1 / sqrt(mean_square + eps)) * weight[i]; returns the mean square.
   /// weight may be null (all ones). In place is allowed.
@@ -203,6 +204,12 @@ struct CpuKernels {
 const CpuKernels& portable_kernels();
 /// The AVX-512 (F, BW, DQ, VL, VNNI, BF16) table, or null where this machine lacks it.
 const CpuKernels* avx512_kernels();
+/// The AVX2 (with FMA and F16C) table, or null where this machine lacks it.
+const CpuKernels* avx2_kernels();
+/// The AVX2 table with AVX-VNNI in its quantized products, or null where this machine lacks it.
+const CpuKernels* avx2_vnni_kernels();
+/// Every table that this machine can run, the fastest first, the portable one last.
+std::span<const CpuKernels* const> cpu_kernel_tables();
 
 /// Bytes of the packed data and scales of a quantized matrix.
 size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols);

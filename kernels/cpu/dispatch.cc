@@ -1,7 +1,8 @@
 // The tables, and which of them this machine can run. Compiled without instruction-set flags.
 #include "cpu_kernels.h"
 #include "portable/portable.h"
-#if defined(VITRINE_KERNELS_AVX512)
+#if defined(VITRINE_KERNELS_X86)
+#include "avx2/avx2.h"
 #include "avx512/avx512.h"
 #endif
 
@@ -30,7 +31,7 @@ const CpuKernels& portable_kernels() {
   return kTable;
 }
 
-#if defined(VITRINE_KERNELS_AVX512)
+#if defined(VITRINE_KERNELS_X86)
 
 const CpuKernels* avx512_kernels() {
   static constexpr CpuKernels kTable = {
@@ -61,10 +62,68 @@ const CpuKernels* avx512_kernels() {
   return kSupported ? &kTable : nullptr;
 }
 
+namespace {
+
+constexpr CpuKernels kAvx2Table = {
+    .isa = "avx2",
+    .rms_norm = avx2::rms_norm,
+    .mean_square = avx2::mean_square,
+    .quantize_row = avx2::quantize_row,
+    .linear = avx2::linear,
+    .gate_up = avx2::gate_up,
+    .embed_row = avx2::embed_row,
+    .rope = avx2::rope,
+    .kv_write = portable::kv_write,
+    .attention = avx2::attention,
+    .router_top_k = avx2::router_top_k,
+    .route_weights = avx2::route_weights,
+    .combine = avx2::combine,
+    .add_scaled = avx2::add_scaled,
+    .sigmoid = avx2::sigmoid,
+    .head_block = avx2::head_block,
+    .head_merge = portable::head_merge,
+};
+
+constexpr CpuKernels with_avx_vnni(CpuKernels table) {
+  table.isa = "avx2_vnni";
+  table.linear = avx2::linear_vnni;
+  table.gate_up = avx2::gate_up_vnni;
+  return table;
+}
+
+}  // namespace
+
+const CpuKernels* avx2_kernels() {
+  static const bool kSupported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                                 __builtin_cpu_supports("f16c");
+  return kSupported ? &kAvx2Table : nullptr;
+}
+
+const CpuKernels* avx2_vnni_kernels() {
+  static constexpr CpuKernels kTable = with_avx_vnni(kAvx2Table);
+  static const bool kSupported = __builtin_cpu_supports("avxvnni");
+  return kSupported && avx2_kernels() != nullptr ? &kTable : nullptr;
+}
+
 #else
 
 const CpuKernels* avx512_kernels() { return nullptr; }
+const CpuKernels* avx2_kernels() { return nullptr; }
+const CpuKernels* avx2_vnni_kernels() { return nullptr; }
 
 #endif
+
+std::span<const CpuKernels* const> cpu_kernel_tables() {
+  static const CpuKernels* kTables[4];
+  static const size_t kCount = [] {
+    size_t count = 0;
+    for (const CpuKernels* table :
+         {avx512_kernels(), avx2_vnni_kernels(), avx2_kernels(), &portable_kernels()}) {
+      if (table != nullptr) kTables[count++] = table;
+    }
+    return count;
+  }();
+  return {kTables, kCount};
+}
 
 }  // namespace vitrine::kernels

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
+#include <utility>
 
 namespace vitrine::ops {
 
@@ -97,23 +99,26 @@ int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple) {
 }
 
 const kernels::CpuKernels& select_cpu_kernels() {
-  const kernels::CpuKernels* avx512 = kernels::avx512_kernels();
   const char* forced = std::getenv("VITRINE_CPU_ISA");
-  if (forced == nullptr || *forced == '\0') {
-    return avx512 != nullptr ? *avx512 : kernels::portable_kernels();
-  }
+  const auto tables = kernels::cpu_kernel_tables();
+  if (forced == nullptr || *forced == '\0') return *tables.front();
   const std::string name = forced;
-  if (name == "portable") return kernels::portable_kernels();
-  if (name != "avx512") {
-    throw Error(ErrorKind::kInvalidArgument,
-                "VITRINE_CPU_ISA is '" + name + "'; expected avx512 or portable, or unset it");
+  for (const kernels::CpuKernels* table : tables) {
+    if (name == table->isa) return *table;
   }
-  if (avx512 == nullptr) {
-    throw Error(ErrorKind::kUnavailable,
-                "VITRINE_CPU_ISA is 'avx512', but this processor lacks AVX-512 with VNNI and BF16; "
-                "unset it or use portable");
+  static constexpr std::pair<std::string_view, std::string_view> kNeeds[] = {
+      {"avx512", "AVX-512 with VNNI and BF16"},
+      {"avx2_vnni", "AVX-VNNI"},
+      {"avx2", "AVX2 with FMA and F16C"}};
+  for (const auto& [isa, needs] : kNeeds) {
+    if (name != isa) continue;
+    throw Error(ErrorKind::kUnavailable, "VITRINE_CPU_ISA is '" + name +
+                                             "', but this processor lacks " + std::string(needs) +
+                                             "; unset it or use portable");
   }
-  return *avx512;
+  throw Error(ErrorKind::kInvalidArgument,
+              "VITRINE_CPU_ISA is '" + name +
+                  "'; expected avx512, avx2_vnni, avx2 or portable, or unset it");
 }
 
 }  // namespace vitrine::ops

@@ -31,7 +31,7 @@ TEST(RmsNorm, AgainstDouble) {
 }
 
 TEST(RmsNorm, SameBitsInEveryTable) {
-  if (avx512_kernels() == nullptr) GTEST_SKIP() << "no AVX-512 on this machine";
+  if (vector_tables().empty()) GTEST_SKIP() << "no vector table runs on this machine";
   Random random(2);
   for (const int64_t n : kLengths) {
     std::vector<float> x = random.normals(n, 5.0f);
@@ -40,9 +40,11 @@ TEST(RmsNorm, SameBitsInEveryTable) {
       x[n / 2] *= special;
       std::vector<float> a(n), b(n);
       const float mean_a = portable_kernels().rms_norm(x.data(), weight.data(), 1e-5f, n, a.data());
-      const float mean_b = avx512_kernels()->rms_norm(x.data(), weight.data(), 1e-5f, n, b.data());
-      EXPECT_TRUE(same_bits(mean_a, mean_b));
-      EXPECT_TRUE(same_bits(a, b));
+      for (const CpuKernels* table : vector_tables()) {
+        const float mean_b = table->rms_norm(x.data(), weight.data(), 1e-5f, n, b.data());
+        EXPECT_TRUE(same_bits(mean_a, mean_b)) << table->isa;
+        EXPECT_TRUE(same_bits(a, b)) << table->isa;
+      }
     }
   }
 }
@@ -111,7 +113,7 @@ TEST(QuantizeRow, EdgesAndSameBits) {
       for (const int8_t value : values) EXPECT_EQ(value, 0);
     }
   }
-  if (avx512_kernels() == nullptr) GTEST_SKIP() << "no AVX-512 on this machine";
+  if (vector_tables().empty()) GTEST_SKIP() << "no vector table runs on this machine";
   Random random(4);
   for (int round = 0; round < 2000; ++round) {
     const std::vector<float> x = random.normals(128, std::ldexp(1.0f, random.integer(-120, 120)));
@@ -119,10 +121,12 @@ TEST(QuantizeRow, EdgesAndSameBits) {
     std::vector<float> scale_a(4), scale_b(4);
     std::vector<int32_t> sum_a(4), sum_b(4);
     portable_kernels().quantize_row(x.data(), 128, 32, a.data(), scale_a.data(), sum_a.data());
-    avx512_kernels()->quantize_row(x.data(), 128, 32, b.data(), scale_b.data(), sum_b.data());
-    ASSERT_EQ(a, b);
-    ASSERT_EQ(sum_a, sum_b);
-    ASSERT_TRUE(same_bits(scale_a, scale_b));
+    for (const CpuKernels* table : vector_tables()) {
+      table->quantize_row(x.data(), 128, 32, b.data(), scale_b.data(), sum_b.data());
+      ASSERT_EQ(a, b) << table->isa;
+      ASSERT_EQ(sum_a, sum_b) << table->isa;
+      ASSERT_TRUE(same_bits(scale_a, scale_b)) << table->isa;
+    }
   }
 }
 

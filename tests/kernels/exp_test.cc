@@ -60,9 +60,8 @@ TEST(Exp, NeverDecreases) {
 /// exp of negative arguments, seen through the router: with a largest logit of 0, the others'
 /// probabilities are exp(x) / sum. Positive arguments are seen through sigmoid.
 TEST(Exp, SameBitsInEveryTable) {
-  if (avx512_kernels() == nullptr) GTEST_SKIP() << "no AVX-512 on this machine";
+  if (vector_tables().empty()) GTEST_SKIP() << "no vector table runs on this machine";
   const CpuKernels& a = portable_kernels();
-  const CpuKernels& b = *avx512_kernels();
   constexpr int kCount = 512;
   std::vector<float> logits(kCount), probs_a(kCount), probs_b(kCount), weights(kCount);
   std::vector<int32_t> ids(kCount);
@@ -73,13 +72,18 @@ TEST(Exp, SameBitsInEveryTable) {
     for (int i = 1; i < kCount; ++i, bits += 2003) logits[i] = float_from_bits(bits);
     a.router_top_k(logits.data(), kCount, 1, false, false, probs_a.data(), ids.data(),
                    weights.data());
-    b.router_top_k(logits.data(), kCount, 1, false, false, probs_b.data(), ids.data(),
-                   weights.data());
-    ASSERT_TRUE(same_bits(probs_a, probs_b));
+    for (const CpuKernels* b : vector_tables()) {
+      b->router_top_k(logits.data(), kCount, 1, false, false, probs_b.data(), ids.data(),
+                      weights.data());
+      ASSERT_TRUE(same_bits(probs_a, probs_b)) << b->isa;
+    }
   }
   for (uint64_t x = 0; x <= 0xffffffffu; x += 10007) {
     const float value = float_from_bits(static_cast<uint32_t>(x));
-    ASSERT_TRUE(same_bits(a.sigmoid(value), b.sigmoid(value))) << value;
+    const float expected = a.sigmoid(value);
+    for (const CpuKernels* b : vector_tables()) {
+      ASSERT_TRUE(same_bits(expected, b->sigmoid(value))) << b->isa << " " << value;
+    }
   }
 }
 
@@ -97,9 +101,16 @@ TEST(Sigmoid, AgainstDouble) {
 
 TEST(Tables, NamedAndComplete) {
   EXPECT_STREQ(portable_kernels().isa, "portable");
-  if (avx512_kernels() != nullptr) {
-    EXPECT_STREQ(avx512_kernels()->isa, "avx512");
+  const std::pair<const CpuKernels*, const char*> named[] = {
+      {avx512_kernels(), "avx512"}, {avx2_vnni_kernels(), "avx2_vnni"}, {avx2_kernels(), "avx2"}};
+  size_t count = 0;
+  for (const auto& [table, name] : named) {
+    if (table == nullptr) continue;
+    EXPECT_STREQ(table->isa, name);
+    EXPECT_EQ(table, available_tables()[count++]);
   }
+  EXPECT_EQ(vector_tables().size(), count);
+  EXPECT_EQ(available_tables().back(), &portable_kernels());
   for (const CpuKernels* table : available_tables()) {
     constexpr size_t kPointers = sizeof(CpuKernels) / sizeof(void*);
     const void* pointers[kPointers];

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,11 @@ namespace vitrine::kernels::testing {
 inline constexpr double kEpsilon = 0x1p-24;  // half an ulp of 1 in float32
 
 /// Every table that this machine can run.
-inline std::vector<const CpuKernels*> available_tables() {
-  std::vector<const CpuKernels*> tables = {&portable_kernels()};
-  if (avx512_kernels() != nullptr) tables.push_back(avx512_kernels());
-  return tables;
+inline std::span<const CpuKernels* const> available_tables() { return cpu_kernel_tables(); }
+
+/// The tables whose bits are compared with the portable one's.
+inline std::span<const CpuKernels* const> vector_tables() {
+  return available_tables().first(available_tables().size() - 1);
 }
 
 /// Equal bits; any NaN equals any NaN (payloads are not part of the contract).

@@ -1,0 +1,216 @@
+// Block attention of the AVX2 table.
+#include "avx2.h"
+#include "math.h"
+
+namespace vitrine::kernels::avx2 {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+constexpr int kRuns = kAttentionBlock / 16;
+
+/// Where up to 64 consecutive positions of one kv head lie, in runs of 16.
+struct Runs {
+  const float* keys[kRuns];    // [head_dim], stride block_size; position j at + j
+  const float* values[kRuns];  // [16, head_dim]
+};
+
+/// Walks the block table 16 positions at a time.
+struct RunCursor {
+  const KvView& kv;
+  const int32_t* block_table;
+  int64_t kv_head;
+  int32_t block_index;
+  int32_t offset;
+
+  void take(Runs* runs, int count) {
+    const int64_t block_floats = static_cast<int64_t>(kv.head_dim) * kv.block_size;
+    for (int i = 0; i < count; ++i) {
+      const int64_t block = block_table[block_index];
+      const int64_t base = (block * kv.kv_heads + kv_head) * block_floats;
+      runs->keys[i] = kv.keys + base + offset;
+      runs->values[i] = kv.values + base + static_cast<int64_t>(offset) * kv.head_dim;
+      offset += 16;
+      if (offset == kv.block_size) {
+        offset = 0;
+        ++block_index;
+      }
+    }
+    // Runs are scored several at a time: what is missing is scored twice and not looked at.
+    for (int i = count; i < kRuns; ++i) runs->keys[i] = runs->keys[count - 1];
+  }
+};
+
+/// The running softmax of kQueries heads. out is padded to whole vectors.
+template <int kQueries>
+struct State {
+  float max[kQueries];
+  float sum[kQueries];
+  alignas(32) float out[kQueries][kMaxHeadDim];
+  alignas(32) float p[kQueries][kAttentionBlock];
+};
+
+/// state->p: the dots of the queries with the keys of `count` runs of 16 positions.
+template <int kQueries>
+VITRINE_INLINE void score_runs(const Runs& runs, int count, int64_t stride, int32_t head_dim,
+                               const float* query, int64_t query_stride, State<kQueries>* state) {
+  constexpr int kAtOnce = kRuns / kQueries;  // eight running sums in either case
+  for (int first = 0; first < count; first += kAtOnce) {
+    Lanes score[kQueries][kAtOnce];
+#pragma GCC unroll 4
+    for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kAtOnce; ++i) score[q][i] = set_lanes(0.0f);
+    }
+    for (int32_t d = 0; d < head_dim; ++d) {
+      Lanes key[kAtOnce];
+#pragma GCC unroll 4
+      for (int i = 0; i < kAtOnce; ++i) key[i] = load(runs.keys[first + i] + d * stride);
+#pragma GCC unroll 4
+      for (int q = 0; q < kQueries; ++q) {
+        const Lanes element = set_lanes(query[q * query_stride + d]);
+#pragma GCC unroll 4
+        for (int i = 0; i < kAtOnce; ++i) score[q][i] = fma(element, key[i], score[q][i]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kAtOnce; ++i) store(state->p[q] + 16 * (first + i), score[q][i]);
+    }
+  }
+}
+
+/// Turns the dots of one query into exp(score - max); updates max and sum. Returns
+/// exp(old max - max).
+VITRINE_INLINE float softmax_block(int32_t valid, float scale, float* p, float* running_max,
+                                   float* running_sum) {
+  const Lanes factor = set_lanes(scale);
+  Lanes lanes_max = minus_infinity();
+  for (int32_t i = 0; i < valid; i += 16) {
+    const Mask mask = first_lanes(valid - i);
+    const Lanes score = mul(load(p + i), factor);
+    store(p + i, score);
+    lanes_max = blend(lanes_max, max(score, lanes_max), mask);
+  }
+  const float block_max = max_lanes(lanes_max);
+  const float new_max = block_max > *running_max ? block_max : *running_max;
+  const float correction = _mm256_cvtss_f32(exp_8(_mm256_set1_ps(*running_max - new_max)));
+  *running_max = new_max;
+  const Lanes subtracted = set_lanes(new_max);
+  Lanes sum = set_lanes(0.0f);
+  for (int32_t i = 0; i < valid; i += 16) {
+    const Lanes e = exp_lanes(sub(load(p + i), subtracted));
+    store(p + i, e);
+    sum = blend(sum, add(sum, e), first_lanes(valid - i));
+  }
+  *running_sum = *running_sum * correction + sum_lanes(sum);
+  return correction;
+}
+
+/// Adds p * value over the block for kVectors vectors of the head, from element `first`. kWhole:
+/// all of their elements exist; otherwise kVectors is 1 and `mask` says which.
+template <int kQueries, int kVectors, bool kWhole>
+VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, __m256i mask,
+                               int32_t head_dim, const float* correction, State<kQueries>* state) {
+  __m256 sum[kQueries][kVectors];
+#pragma GCC unroll 4
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const __m256 old = _mm256_load_ps(state->out[q] + first + 8 * v);
+      sum[q][v] = _mm256_mul_ps(old, _mm256_set1_ps(correction[q]));
+    }
+  }
+  for (int32_t start = 0; start < valid; start += 16) {
+    const float* value = runs.values[start / 16] + first;
+    const int32_t end = valid - start < 16 ? valid : start + 16;
+    for (int32_t j = start; j < end; ++j, value += head_dim) {
+      __m256 v[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        v[i] = kWhole ? _mm256_loadu_ps(value + 8 * i) : _mm256_maskload_ps(value, mask);
+      }
+#pragma GCC unroll 4
+      for (int q = 0; q < kQueries; ++q) {
+        const __m256 p = _mm256_set1_ps(state->p[q][j]);
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) sum[q][i] = _mm256_fmadd_ps(p, v[i], sum[q][i]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) _mm256_store_ps(state->out[q] + first + 8 * v, sum[q][v]);
+  }
+}
+
+template <int kQueries>
+__attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_table,
+                                      int32_t position, int32_t kv_head, const float* query,
+                                      int64_t query_stride, float scale, float* out,
+                                      int64_t out_stride) {
+  constexpr int kVectors = 8 / kQueries;
+  const int32_t head_dim = kv.head_dim;
+  State<kQueries> state;
+  for (int q = 0; q < kQueries; ++q) {
+    state.max[q] = -__builtin_inff();
+    state.sum[q] = 0.0f;
+    for (int32_t d = 0; d < head_dim; d += 8) {
+      _mm256_store_ps(state.out[q] + d, _mm256_setzero_ps());
+    }
+  }
+  RunCursor cursor{kv, block_table, kv_head, 0, 0};
+  for (int32_t start = 0; start <= position; start += kAttentionBlock) {
+    const int32_t left = position + 1 - start;
+    const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
+    const int count = (valid + 15) / 16;
+    Runs runs;
+    cursor.take(&runs, count);
+    score_runs<kQueries>(runs, count, kv.block_size, head_dim, query, query_stride, &state);
+    float correction[kQueries];
+    for (int q = 0; q < kQueries; ++q) {
+      correction[q] = softmax_block(valid, scale, state.p[q], &state.max[q], &state.sum[q]);
+    }
+    const __m256i all = first_lanes_8(8);
+    int32_t first = 0;
+    for (; first + 8 * kVectors <= head_dim; first += 8 * kVectors) {
+      add_values<kQueries, kVectors, true>(runs, valid, first, all, head_dim, correction, &state);
+    }
+    for (; first < head_dim; first += 8) {
+      add_values<kQueries, 1, false>(runs, valid, first, first_lanes_8(head_dim - first), head_dim,
+                                     correction, &state);
+    }
+  }
+  for (int q = 0; q < kQueries; ++q) {
+    const __m256 sum = _mm256_set1_ps(state.sum[q]);
+    for (int32_t d = 0; d < head_dim; d += 8) {
+      const __m256 v = _mm256_div_ps(_mm256_load_ps(state.out[q] + d), sum);
+      _mm256_maskstore_ps(out + q * out_stride + d, first_lanes_8(head_dim - d), v);
+    }
+  }
+}
+
+}  // namespace
+
+void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
+               const float* query, int64_t query_stride, int32_t num_queries, float scale,
+               float* out, int64_t out_stride) {
+  while (num_queries > 0) {
+    int done = 1;
+    if (num_queries >= 4) {
+      done = 4;
+      attend<4>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+    } else if (num_queries >= 2) {
+      done = 2;
+      attend<2>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+    } else {
+      attend<1>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+    }
+    num_queries -= done;
+    query += done * query_stride;
+    out += done * out_stride;
+  }
+}
+
+}  // namespace vitrine::kernels::avx2

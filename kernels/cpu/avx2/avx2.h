@@ -1,0 +1,41 @@
+// The functions of the AVX2 table (see cpu_kernels.h for what each does). Single-element and
+// scattered work (kv_write, head_merge) is the portable table's.
+#pragma once
+
+#include "../cpu_kernels.h"
+
+namespace vitrine::kernels::avx2 {
+
+float rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out);
+float mean_square(const float* x, int64_t n);
+void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
+                  int32_t* sums);
+void linear(const Weight& weight, int64_t row_begin, int64_t row_end, const Activations& input,
+            const RowMap& rows, const float* bias, const float* residual_scale, float* out,
+            int64_t out_stride);
+void gate_up(const Weight& gate, const Weight& up, int64_t row_begin, int64_t row_end,
+             const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
+/// linear and gate_up with AVX-VNNI for the quantized formats.
+void linear_vnni(const Weight& weight, int64_t row_begin, int64_t row_end, const Activations& input,
+                 const RowMap& rows, const float* bias, const float* residual_scale, float* out,
+                 int64_t out_stride);
+void gate_up_vnni(const Weight& gate, const Weight& up, int64_t row_begin, int64_t row_end,
+                  const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
+void embed_row(const Weight& table, int64_t row, float multiplier, float* out);
+void rope(float* x, const float* cos, const float* sin, int32_t n);
+void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
+               const float* query, int64_t query_stride, int32_t num_queries, float scale,
+               float* out, int64_t out_stride);
+void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
+                  bool softmax_after_topk, float* probs, int32_t* ids, float* weights);
+void route_weights(const float* logits, const float* probs, const int32_t* ids, int32_t k,
+                   bool normalize, bool softmax_after_topk, float* weights);
+void combine(const float* slots, int64_t slot_stride, const float* weights, int32_t k,
+             const float* shared, float shared_weight, float multiplier, int64_t n,
+             float* residual);
+void add_scaled(const float* x, float multiplier, int64_t n, float* residual);
+float sigmoid(float x);
+void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
+                HeadBlockStats* stats);
+
+}  // namespace vitrine::kernels::avx2

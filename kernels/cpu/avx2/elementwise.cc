@@ -1,0 +1,150 @@
+// Norms, activation quantization, rotary embedding and sums of the AVX2 table.
+#include "avx2.h"
+#include "math.h"
+
+namespace vitrine::kernels::avx2 {
+
+float mean_square(const float* x, int64_t n) {
+  Lanes sum = set_lanes(0.0f);
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const Lanes v = load(x + i);
+    sum = fma(v, v, sum);
+  }
+  if (i < n) {
+    const Mask mask = first_lanes(n - i);
+    const Lanes v = load(x + i, mask);
+    sum = blend(sum, fma(v, v, sum), mask);
+  }
+  return sum_lanes(sum) / static_cast<float>(n);
+}
+
+float rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  const float mean = mean_square(x, n);
+  const __m128 root = _mm_sqrt_ss(_mm_set_ss(mean + eps));
+  const __m256 inverse = _mm256_set1_ps(1.0f / _mm_cvtss_f32(root));
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + i), inverse);
+    if (weight != nullptr) v = _mm256_mul_ps(v, _mm256_loadu_ps(weight + i));
+    _mm256_storeu_ps(out + i, v);
+  }
+  if (i < n) {
+    const __m256i mask = first_lanes_8(n - i);
+    __m256 v = _mm256_mul_ps(_mm256_maskload_ps(x + i, mask), inverse);
+    if (weight != nullptr) v = _mm256_mul_ps(v, _mm256_maskload_ps(weight + i, mask));
+    _mm256_maskstore_ps(out + i, mask, v);
+  }
+  return mean;
+}
+
+namespace {
+
+VITRINE_INLINE int32_t sum_integers(__m256i v) {
+  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
+  return _mm_cvtsi128_si32(sum);
+}
+
+}  // namespace
+
+void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
+                  int32_t* sums) {
+  const float infinity = __builtin_inff();
+  const __m256i limit = _mm256_set1_epi32(127);
+  const __m256i low_limit = _mm256_set1_epi32(-127);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  for (int64_t g = 0; g < n / group_size; ++g) {
+    const float* group = x + g * group_size;
+    int8_t* q = values + g * group_size;
+    Lanes largest_lanes = set_lanes(0.0f);
+    uint32_t nan = 0;
+    for (int32_t i = 0; i < group_size; i += 16) {
+      Lanes v = load(group + i);
+      v = {_mm256_andnot_ps(sign, v.low), _mm256_andnot_ps(sign, v.high)};
+      nan |= nan_bits(v);
+      largest_lanes = max(v, largest_lanes);
+    }
+    const float largest = max_lanes(largest_lanes);
+    const float factor = 127.0f / largest;
+    if (nan != 0 || factor == 0.0f || factor == infinity) {
+      for (int32_t i = 0; i < group_size; i += 16) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(q + i), _mm_setzero_si128());
+      }
+      scales[g] = nan != 0 ? __builtin_nanf("") : (factor == 0.0f ? infinity : 0.0f);
+      sums[g] = 0;
+      continue;
+    }
+    scales[g] = largest / 127.0f;
+    const Lanes multiplier = set_lanes(factor);
+    __m256i sum = _mm256_setzero_si256();
+    for (int32_t i = 0; i < group_size; i += 16) {
+      const Lanes scaled = mul(load(group + i), multiplier);
+      __m256i low = _mm256_cvtps_epi32(scaled.low);
+      __m256i high = _mm256_cvtps_epi32(scaled.high);
+      low = _mm256_min_epi32(_mm256_max_epi32(low, low_limit), limit);
+      high = _mm256_min_epi32(_mm256_max_epi32(high, low_limit), limit);
+      sum = _mm256_add_epi32(sum, _mm256_add_epi32(low, high));
+      const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+      const __m128i bytes =
+          _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(q + i), bytes);
+    }
+    sums[g] = sum_integers(sum);
+  }
+}
+
+void rope(float* x, const float* cos, const float* sin, int32_t n) {
+  const int32_t half = n / 2;
+  for (int32_t i = 0; i < half; i += 8) {
+    const __m256i mask = first_lanes_8(half - i);
+    const __m256 a = _mm256_maskload_ps(x + i, mask);
+    const __m256 b = _mm256_maskload_ps(x + half + i, mask);
+    const __m256 c = _mm256_maskload_ps(cos + i, mask);
+    const __m256 s = _mm256_maskload_ps(sin + i, mask);
+    const __m256 first = _mm256_sub_ps(_mm256_mul_ps(a, c), _mm256_mul_ps(b, s));
+    const __m256 second = _mm256_add_ps(_mm256_mul_ps(b, c), _mm256_mul_ps(a, s));
+    _mm256_maskstore_ps(x + i, mask, first);
+    _mm256_maskstore_ps(x + half + i, mask, second);
+  }
+}
+
+void combine(const float* slots, int64_t slot_stride, const float* weights, int32_t k,
+             const float* shared, float shared_weight, float multiplier, int64_t n,
+             float* residual) {
+  const __m256 scale = _mm256_set1_ps(multiplier);
+  const __m256 shared_scale = _mm256_set1_ps(shared_weight);
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m256i mask = first_lanes_8(n - i);
+    __m256 sum = _mm256_mul_ps(_mm256_set1_ps(weights[0]), _mm256_maskload_ps(slots + i, mask));
+    for (int32_t s = 1; s < k; ++s) {
+      const __m256 slot = _mm256_maskload_ps(slots + s * slot_stride + i, mask);
+      sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(weights[s]), slot));
+    }
+    if (shared != nullptr) {
+      const __m256 v = _mm256_maskload_ps(shared + i, mask);
+      sum = _mm256_add_ps(sum, _mm256_mul_ps(shared_scale, v));
+    }
+    const __m256 old = _mm256_maskload_ps(residual + i, mask);
+    const __m256 updated = _mm256_add_ps(old, _mm256_mul_ps(scale, sum));
+    _mm256_maskstore_ps(residual + i, mask, updated);
+  }
+}
+
+void add_scaled(const float* x, float multiplier, int64_t n, float* residual) {
+  const __m256 scale = _mm256_set1_ps(multiplier);
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m256i mask = first_lanes_8(n - i);
+    const __m256 product = _mm256_mul_ps(scale, _mm256_maskload_ps(x + i, mask));
+    const __m256 old = _mm256_maskload_ps(residual + i, mask);
+    _mm256_maskstore_ps(residual + i, mask, _mm256_add_ps(old, product));
+  }
+}
+
+float sigmoid(float x) {
+  const float e = _mm256_cvtss_f32(exp_8(_mm256_set1_ps(-x)));
+  return 1.0f / (1.0f + e);
+}
+
+}  // namespace vitrine::kernels::avx2

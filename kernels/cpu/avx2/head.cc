@@ -1,0 +1,90 @@
+// Statistics of the output head's logits, AVX2.
+#include "../top_list.h"
+#include "avx2.h"
+#include "math.h"
+
+namespace vitrine::kernels::avx2 {
+namespace {
+
+VITRINE_INLINE uint32_t compare_bits(Lanes a, Lanes b, bool or_equal) {
+  if (or_equal) {
+    return bits_of(_mm256_cmp_ps(a.low, b.low, _CMP_GE_OQ),
+                   _mm256_cmp_ps(a.high, b.high, _CMP_GE_OQ));
+  }
+  return bits_of(_mm256_cmp_ps(a.low, b.low, _CMP_GT_OQ),
+                 _mm256_cmp_ps(a.high, b.high, _CMP_GT_OQ));
+}
+
+/// A value that at least kTopTokens of the entries reach: the kTopTokens-th largest of the 16 lane
+/// maxima. -inf where fewer lanes than that hold an entry.
+float top_threshold(Lanes lanes_max) {
+  float lane[16];
+  store(lane, lanes_max);
+  for (int j = 0; j < 16; ++j) {
+    const Lanes v = set_lanes(lane[j]);
+    const int greater = __builtin_popcount(compare_bits(lanes_max, v, false));
+    const int reach = __builtin_popcount(compare_bits(lanes_max, v, true));
+    if (greater < kTopTokens && reach >= kTopTokens) return lane[j];
+  }
+  return -__builtin_inff();
+}
+
+}  // namespace
+
+void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
+                HeadBlockStats* stats) {
+  const bool scale = multiplier != 1.0f;
+  const Lanes factor = set_lanes(multiplier);
+  Lanes lanes_max = minus_infinity();
+  uint32_t nan = 0;
+  for (int64_t i = begin; i < end; i += 16) {
+    const Mask mask = first_lanes(end - i);
+    Lanes v = load(logits + i, mask);
+    if (scale) {
+      v = mul(v, factor);
+      store(logits + i, v, mask);
+    }
+    v = blend(minus_infinity(), v, mask);
+    nan |= nan_bits(v);
+    lanes_max = max(v, lanes_max);
+  }
+
+  int32_t count = 0;
+  float threshold = top_threshold(lanes_max);
+  for (int64_t i = begin; i < end; i += 16) {
+    const Lanes v = load(logits + i, first_lanes(end - i));
+    uint32_t better = compare_bits(v, set_lanes(threshold), true) & first_bits(end - i);
+    if (better == 0) continue;
+    for (; better != 0; better &= better - 1) {
+      const int64_t id = i + __builtin_ctz(better);
+      count = insert_top(logits[id], static_cast<int32_t>(id), kTopTokens, count, stats->top_logits,
+                         stats->top_ids);
+    }
+    if (count == kTopTokens) threshold = stats->top_logits[kTopTokens - 1];
+  }
+  stats->count = count;
+
+  const float largest = max_lanes(lanes_max);
+  if (nan != 0) {
+    stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
+    return;
+  }
+  stats->max = largest;
+  stats->sum_exp = stats->sum_exp_logit = 0.0f;
+  if (!statistics || largest == -__builtin_inff()) return;  // -inf: nothing but masked logits
+  const Lanes shift = set_lanes(largest);
+  Lanes sum_exp = set_lanes(0.0f);
+  Lanes sum_exp_logit = set_lanes(0.0f);
+  for (int64_t i = begin; i < end; i += 16) {
+    const Mask mask = first_lanes(end - i);
+    // exp is 0 at the lower limit; it keeps 0 * inf away.
+    const Lanes distance = max(set_lanes(kExpLow), sub(load(logits + i, mask), shift));
+    const Lanes e = exp_lanes(distance);
+    sum_exp = blend(sum_exp, add(sum_exp, e), mask);
+    sum_exp_logit = blend(sum_exp_logit, fma(e, distance, sum_exp_logit), mask);
+  }
+  stats->sum_exp = sum_lanes(sum_exp);
+  stats->sum_exp_logit = sum_lanes(sum_exp_logit);
+}
+
+}  // namespace vitrine::kernels::avx2

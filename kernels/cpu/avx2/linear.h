@@ -1,0 +1,47 @@
+// What the files of the AVX2 matrix products share.
+#pragma once
+
+#include "avx2.h"
+#include "math.h"
+
+namespace vitrine::kernels::avx2 {
+
+/// Where the results of a matrix product go, and what is done to them on the way.
+struct Target {
+  const int32_t* out_rows;
+  const float* bias;            // by weight row, or null
+  const float* residual_scale;  // or null
+  float* out;
+  int64_t out_stride;
+};
+
+VITRINE_INLINE bool is_quantized(const Weight& weight) {
+  return weight.format == WeightFormat::kInt8 || weight.format == WeightFormat::kInt4;
+}
+
+VITRINE_INLINE int64_t mapped(const int32_t* map, int64_t m) { return map != nullptr ? map[m] : m; }
+
+/// Stores the first `count` (at most 8) of the dots of weight rows row …, for input row m.
+VITRINE_INLINE void store_dots(const Target& target, int64_t m, int64_t row, int64_t count,
+                               __m256 v) {
+  float* out = target.out + mapped(target.out_rows, m) * target.out_stride + row;
+  const __m256i mask = first_lanes_8(count);
+  if (target.bias != nullptr) v = _mm256_add_ps(v, _mm256_maskload_ps(target.bias + row, mask));
+  if (target.residual_scale != nullptr) {
+    const __m256 scaled = _mm256_mul_ps(_mm256_set1_ps(*target.residual_scale), v);
+    v = _mm256_add_ps(_mm256_maskload_ps(out, mask), scaled);
+  }
+  _mm256_maskstore_ps(out, mask, v);
+}
+
+/// up is null for a plain product; otherwise the result is silu(weight . x) * (up . x).
+void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
+                  const Activations& input, const RowMap& rows, const Target& target);
+void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
+                      const Activations& input, const RowMap& rows, const Target& target);
+/// The same with AVX-VNNI's dot products.
+void linear_quantized_vnni(const Weight& weight, const Weight* up, int64_t row_begin,
+                           int64_t row_end, const Activations& input, const RowMap& rows,
+                           const Target& target);
+
+}  // namespace vitrine::kernels::avx2

@@ -1,0 +1,117 @@
+// Float32, float16 and bfloat16 matrix products: four dots at once, rows x tokens = 4x1 or 2x2.
+#include "linear.h"
+
+namespace vitrine::kernels::avx2 {
+namespace {
+
+/// Element t * kRows + r: the dot of weight row r and token t.
+template <WeightFormat kFormat, int kRows, int kTokens>
+VITRINE_INLINE __m128 dots_4(const uint8_t* const* weight_rows, const float* const* x,
+                             int64_t cols) {
+  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
+  static_assert(kRows * kTokens == 4);
+  Lanes acc[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) acc[i] = set_lanes(0.0f);
+  int64_t i = 0;
+  for (; i + 16 <= cols; i += 16) {
+    Lanes input[kTokens];
+#pragma GCC unroll 2
+    for (int t = 0; t < kTokens; ++t) input[t] = load(x[t] + i);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const Lanes w = load_lanes<kFormat>(weight_rows[r] + i * kBytes);
+#pragma GCC unroll 2
+      for (int t = 0; t < kTokens; ++t) {
+        acc[t * kRows + r] = fma(w, input[t], acc[t * kRows + r]);
+      }
+    }
+  }
+  if (i < cols) {
+    const Mask mask = first_lanes(cols - i);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const Lanes w = load_lanes<kFormat>(weight_rows[r] + i * kBytes, cols - i);
+#pragma GCC unroll 2
+      for (int t = 0; t < kTokens; ++t) {
+        Lanes& sum = acc[t * kRows + r];
+        sum = blend(sum, fma(w, load(x[t] + i, mask), sum), mask);
+      }
+    }
+  }
+  return sum_lanes_4(acc);
+}
+
+template <int kTokens>
+__attribute__((noinline)) __m128 dots(const Weight& weight, int64_t row, int64_t row_end,
+                                      const float* const* x) {
+  constexpr int kRows = 4 / kTokens;
+  const int64_t row_bytes = weight.cols * (weight.format == WeightFormat::kF32 ? 4 : 2);
+  const uint8_t* pointers[kRows];
+  for (int r = 0; r < kRows; ++r) {  // rows from row_end on repeat the last one
+    const int64_t index = row + r < row_end ? row + r : row_end - 1;
+    pointers[r] = static_cast<const uint8_t*>(weight.data) + index * row_bytes;
+  }
+  switch (weight.format) {
+    case WeightFormat::kF16:
+      return dots_4<WeightFormat::kF16, kRows, kTokens>(pointers, x, weight.cols);
+    case WeightFormat::kBF16:
+      return dots_4<WeightFormat::kBF16, kRows, kTokens>(pointers, x, weight.cols);
+    default: return dots_4<WeightFormat::kF32, kRows, kTokens>(pointers, x, weight.cols);
+  }
+}
+
+/// Rows [row, row_end) for the kTokens input rows from m on.
+template <int kTokens>
+void token_block(const Weight& weight, const Weight* up, int64_t row, int64_t row_end,
+                 const Activations& input, const RowMap& rows, int32_t m, const Target& target) {
+  constexpr int kRows = 4 / kTokens;
+  const float* x[kTokens];
+  for (int t = 0; t < kTokens; ++t) {
+    x[t] = input.values + mapped(rows.in_rows, m + t) * input.value_stride;
+  }
+  for (; row < row_end; row += kRows) {
+    __m128 v = dots<kTokens>(weight, row, row_end, x);
+    if (up != nullptr) {
+      const __m128 gate = _mm256_castps256_ps128(silu_8(_mm256_castps128_ps256(v)));
+      v = _mm_mul_ps(gate, dots<kTokens>(*up, row, row_end, x));
+    }
+    const int64_t count = row_end - row < kRows ? row_end - row : kRows;
+    for (int t = 0; t < kTokens; ++t) {
+      const __m128 part = t == 0 ? v : _mm_movehl_ps(v, v);
+      store_dots(target, m + t, row, count, _mm256_castps128_ps256(part));
+    }
+  }
+}
+
+}  // namespace
+
+void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
+                  const Activations& input, const RowMap& rows, const Target& target) {
+  for (int64_t row = row_begin; row < row_end; row += 16) {
+    const int64_t end = row + 16 < row_end ? row + 16 : row_end;
+    int32_t m = 0;
+    for (; m + 2 <= rows.count; m += 2) {
+      token_block<2>(weight, up, row, end, input, rows, m, target);
+    }
+    if (m < rows.count) token_block<1>(weight, up, row, end, input, rows, m, target);
+  }
+}
+
+void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
+  const Lanes factor = set_lanes(multiplier);
+  const int64_t bytes = table.format == WeightFormat::kF32 ? 4 : 2;
+  const uint8_t* data = static_cast<const uint8_t*>(table.data) + row * table.cols * bytes;
+  for (int64_t i = 0; i < table.cols; i += 16) {
+    const int64_t left = table.cols - i < 16 ? table.cols - i : 16;
+    Lanes v;
+    switch (table.format) {
+      case WeightFormat::kF16: v = load_lanes<WeightFormat::kF16>(data + i * bytes, left); break;
+      case WeightFormat::kBF16: v = load_lanes<WeightFormat::kBF16>(data + i * bytes, left); break;
+      default: v = load_lanes<WeightFormat::kF32>(data + i * bytes, left);
+    }
+    store(out + i, mul(v, factor), first_lanes(left));
+  }
+}
+
+}  // namespace vitrine::kernels::avx2

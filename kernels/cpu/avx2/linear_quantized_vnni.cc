@@ -1,0 +1,12 @@
+// Quantized matrix products of the AVX2 table for processors with AVX-VNNI.
+#include "quantized.h"
+
+namespace vitrine::kernels::avx2 {
+
+void linear_quantized_vnni(const Weight& weight, const Weight* up, int64_t row_begin,
+                           int64_t row_end, const Activations& input, const RowMap& rows,
+                           const Target& target) {
+  quantized_product<VnniDot>(weight, up, row_begin, row_end, input, rows, target);
+}
+
+}  // namespace vitrine::kernels::avx2
