@@ -46,44 +46,84 @@ Aligned<float> normals(size_t n) {
   return values;
 }
 
-/// A matrix of random bytes; scales of one value.
+/// Random bytes, quickly: the large matrices have hundreds of megabytes.
+Aligned<uint8_t> noise(size_t n) {
+  Aligned<uint8_t> bytes(n);
+  uint64_t state = 88172645463325252u;
+  for (size_t i = 0; i < n; ++i) {
+    if (i % 8 == 0) {
+      state ^= state << 13;
+      state ^= state >> 7;
+      state ^= state << 17;
+    }
+    bytes[i] = static_cast<uint8_t>(state >> (i % 8 * 8));
+  }
+  return bytes;
+}
+
+/// What is measured: a format and how its numbers are grouped.
+struct Format {
+  const char* name;
+  Weight weight;  // without its shape
+};
+
+std::vector<Format> all_formats() {
+  std::vector<Format> formats;
+  const auto integers = [&](const char* name, WeightFormat format, int32_t group_size,
+                            OffsetFormat offsets) {
+    formats.push_back({name,
+                       {.format = format,
+                        .scale_format = ScaleFormat::kBF16,
+                        .offset_format = offsets,
+                        .group_size = group_size}});
+  };
+  integers("int4_g32", WeightFormat::kInt4, 32, OffsetFormat::kNone);
+  integers("int4_g128", WeightFormat::kInt4, 128, OffsetFormat::kNone);
+  integers("int8_g32", WeightFormat::kInt8, 32, OffsetFormat::kNone);
+  integers("int8_g128", WeightFormat::kInt8, 128, OffsetFormat::kNone);
+  integers("int4z_g32", WeightFormat::kInt4, 32, OffsetFormat::kZeroPoint);
+  integers("int8z_g32", WeightFormat::kInt8, 32, OffsetFormat::kZeroPoint);
+  formats.push_back({"bf16", {.format = WeightFormat::kBF16}});
+  formats.push_back({"f32", {.format = WeightFormat::kF32}});
+  formats.push_back({"q4_0", block_weight(BlockFormat::kQ4_0, 0, 0)});
+  formats.push_back({"q4_1", block_weight(BlockFormat::kQ4_1, 0, 0)});
+  formats.push_back({"q8_0", block_weight(BlockFormat::kQ8_0, 0, 0)});
+  formats.push_back({"q4_k", block_weight(BlockFormat::kQ4_K, 0, 0)});
+  formats.push_back({"q6_k", block_weight(BlockFormat::kQ6_K, 0, 0)});
+  formats.push_back({"mxfp4", block_weight(BlockFormat::kMxfp4, 0, 0)});
+  return formats;
+}
+
+/// A matrix of random bytes; scales and minimums of one value.
 struct Packed {
   Aligned<uint8_t> data;
   Aligned<uint8_t> scales;
+  Aligned<uint8_t> offsets;
   Weight weight;
 
-  Packed(WeightFormat format, int32_t group_size, int64_t rows, int64_t cols) {
-    std::mt19937 engine(3);
-    const bool quantized = group_size != 0;
-    const size_t bytes =
-        quantized ? packed_data_bytes(format, rows, cols)
-                  : static_cast<size_t>(rows * cols) * (format == WeightFormat::kF32 ? 4 : 2);
-    data.resize(bytes);
-    for (uint8_t& byte : data) byte = static_cast<uint8_t>(engine());
-    if (!quantized) {  // exponents near 0: random bytes would hold denormals and NaNs
-      const size_t step = format == WeightFormat::kF32 ? 4 : 2;
-      for (size_t i = step - 1; i < bytes; i += step) data[i] = (data[i] & 0x80) | 0x3d;
+  Packed(const Weight& format, int64_t rows, int64_t cols) : weight(format) {
+    weight.rows = rows;
+    weight.cols = cols;
+    const WeightBytes bytes = packed_bytes(weight);
+    data = noise(bytes.data);
+    if (is_float_format(weight.format)) {  // exponents near 0: no denormals and NaNs
+      const size_t step = weight.format == WeightFormat::kF32 ? 4 : 2;
+      for (size_t i = step - 1; i < data.size(); i += step) data[i] = (data[i] & 0x80) | 0x3d;
     }
-    if (quantized) {
-      scales.resize(packed_scale_bytes(ScaleFormat::kBF16, rows, cols, group_size));
-      for (size_t i = 1; i < scales.size(); i += 2) scales[i] = 0x3c;
-    }
-    weight = {.format = format,
-              .scale_format = ScaleFormat::kBF16,
-              .group_size = group_size,
-              .rows = rows,
-              .cols = cols,
-              .data = data.data(),
-              .scales = scales.data()};
+    scales.resize(bytes.scales, 0x2c);  // a small number in each of the scale formats
+    offsets.resize(bytes.offsets, 0x2c);
+    weight.data = data.data();
+    weight.scales = scales.data();
+    weight.offsets = offsets.data();
   }
-  size_t bytes() const { return data.size() + scales.size(); }
+  size_t bytes() const { return data.size() + scales.size() + offsets.size(); }
 };
 
 struct Rows {
   Aligned<float> values;
   Aligned<int8_t> quantized;
   Aligned<float> scales;
-  Aligned<int32_t> sums;
+  Aligned<GroupSum> sums;
   Activations view;
 
   Rows(int64_t count, int64_t cols, int32_t group_size) : values(normals(count * cols)) {
@@ -106,10 +146,10 @@ struct Rows {
   }
 };
 
-void linear(benchmark::State& state, const CpuKernels* table, WeightFormat format,
-            int32_t group_size, int64_t rows, int64_t cols, int32_t count) {
-  const Packed matrix(format, group_size, rows, cols);
-  const Rows input(count, cols, group_size);
+void linear(benchmark::State& state, const CpuKernels* table, const Weight& format, int64_t rows,
+            int64_t cols, int32_t count) {
+  const Packed matrix(format, rows, cols);
+  const Rows input(count, cols, format.group_size);
   Aligned<float> out(count * rows);
   for (auto _ : state) {
     table->linear(matrix.weight, 0, rows, input.view, {nullptr, nullptr, count}, nullptr, nullptr,
@@ -120,11 +160,11 @@ void linear(benchmark::State& state, const CpuKernels* table, WeightFormat forma
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * rows * cols * count);
 }
 
-void gate_up(benchmark::State& state, const CpuKernels* table, WeightFormat format,
-             int32_t group_size, int64_t rows, int64_t cols, int32_t count) {
-  const Packed gate(format, group_size, rows, cols);
-  const Packed up(format, group_size, rows, cols);
-  const Rows input(count, cols, group_size);
+void gate_up(benchmark::State& state, const CpuKernels* table, const Weight& format, int64_t rows,
+             int64_t cols, int32_t count) {
+  const Packed gate(format, rows, cols);
+  const Packed up(format, rows, cols);
+  const Rows input(count, cols, format.group_size);
   Aligned<float> out(count * rows);
   for (auto _ : state) {
     table->gate_up(gate.weight, up.weight, 0, rows, input.view, {nullptr, nullptr, count},
@@ -133,6 +173,21 @@ void gate_up(benchmark::State& state, const CpuKernels* table, WeightFormat form
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * 2 * gate.bytes()));
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * 2 * rows * cols * count);
+}
+
+/// How fast one thread reads memory: the most that a product of that many bytes can reach.
+void read_memory(benchmark::State& state, size_t megabytes) {
+  const Aligned<uint8_t> bytes = noise(megabytes << 20);
+  const auto* words = reinterpret_cast<const uint64_t*>(bytes.data());
+  const size_t count = bytes.size() / sizeof(uint64_t);
+  for (auto _ : state) {
+    uint64_t sums[32] = {};
+    for (size_t i = 0; i < count; i += 32) {
+      for (size_t j = 0; j < 32; ++j) sums[j] ^= words[i + j];
+    }
+    for (const uint64_t sum : sums) benchmark::DoNotOptimize(sum);
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes.size()));
 }
 
 void attention(benchmark::State& state, const CpuKernels* table, int32_t positions,
@@ -188,7 +243,7 @@ void norm_and_quantize(benchmark::State& state, const CpuKernels* table, int64_t
   const Aligned<float> x = normals(n);
   Aligned<float> out(n), scales(n / 32);
   Aligned<int8_t> values(n);
-  Aligned<int32_t> sums(n / 32);
+  Aligned<GroupSum> sums(n / 32);
   for (auto _ : state) {
     table->rms_norm(x.data(), x.data(), 1e-6f, n, out.data());
     table->quantize_row(out.data(), n, 32, values.data(), scales.data(), sums.data());
@@ -201,27 +256,20 @@ void register_table(const CpuKernels* table) {
   const auto name = [&](const std::string& what) { return what + "/" + table->isa; };
   const struct {
     const char* name;
-    WeightFormat format;
-    int32_t group_size;
-  } formats[] = {{"int4_g32", WeightFormat::kInt4, 32}, {"int4_g128", WeightFormat::kInt4, 128},
-                 {"int8_g32", WeightFormat::kInt8, 32}, {"int8_g128", WeightFormat::kInt8, 128},
-                 {"bf16", WeightFormat::kBF16, 0},      {"f32", WeightFormat::kF32, 0}};
-  const struct {
-    const char* name;
     int64_t rows;
     int64_t cols;
-  } sizes[] = {{"512x512", 512, 512}, {"16384x2048", 16384, 2048}};
-  for (const auto& f : formats) {
+  } sizes[] = {{"512x512", 512, 512}, {"16384x2048", 16384, 2048}, {"65536x4096", 65536, 4096}};
+  for (const Format& f : all_formats()) {
     for (const auto& size : sizes) {
       for (const int32_t count : {1, 2, 4, 32, 128}) {
-        if (size.rows > 512 && count > 1) continue;  // the large one is there for the L3 cache
+        if (size.rows > 512 && count > 1) continue;  // from the L3 cache, from memory
         const std::string label =
             std::string(f.name) + "/" + size.name + "/tokens:" + std::to_string(count);
-        benchmark::RegisterBenchmark(name("linear/" + label).c_str(), linear, table, f.format,
-                                     f.group_size, size.rows, size.cols, count);
+        benchmark::RegisterBenchmark(name("linear/" + label).c_str(), linear, table, f.weight,
+                                     size.rows, size.cols, count);
         if (size.rows > 512) continue;
-        benchmark::RegisterBenchmark(name("gate_up/" + label).c_str(), gate_up, table, f.format,
-                                     f.group_size, size.rows, size.cols, count);
+        benchmark::RegisterBenchmark(name("gate_up/" + label).c_str(), gate_up, table, f.weight,
+                                     size.rows, size.cols, count);
       }
     }
   }
@@ -250,6 +298,10 @@ void register_table(const CpuKernels* table) {
 }  // namespace vitrine::kernels
 
 int main(int argc, char** argv) {
+  for (const size_t megabytes : {18, 150}) {  // in the L3 cache; as far from it as a machine allows
+    benchmark::RegisterBenchmark(("read/" + std::to_string(megabytes) + "MiB").c_str(),
+                                 vitrine::kernels::read_memory, megabytes);
+  }
   for (const auto* table : vitrine::kernels::cpu_kernel_tables()) {
     vitrine::kernels::register_table(table);
   }

@@ -14,14 +14,29 @@ namespace vitrine::kernels {
 
 /// How the elements of a weight matrix are stored.
 enum class WeightFormat : uint8_t {
-  kF32,   ///< row-major
-  kF16,   ///< row-major
-  kBF16,  ///< row-major
-  kInt8,  ///< symmetric, packed in tiles (see packed layout below)
-  kInt4,  ///< symmetric, packed in tiles
+  kF32,    ///< row-major
+  kF16,    ///< row-major
+  kBF16,   ///< row-major
+  kInt8,   ///< packed in tiles (see packed layout below)
+  kInt4,   ///< packed in tiles
+  kQ4K,    ///< 4 bits; per 32 columns a 6-bit scale and minimum, per 256 a float16 pair for both
+  kQ6K,    ///< 6 bits; per 16 columns an 8-bit scale, per 256 a float16 one
+  kMxfp4,  ///< E2M1 values; per 32 columns an E8M0 scale
 };
 
+constexpr bool is_float_format(WeightFormat format) { return format <= WeightFormat::kBF16; }
+
 enum class ScaleFormat : uint8_t { kF32, kF16, kBF16 };
+
+/// What stands beside the scale of each row and group of an int8 or int4 matrix. With
+/// u = the stored number, 0 … 255 or 0 … 15:
+enum class OffsetFormat : uint8_t {
+  kNone,       ///< weight = scale * (u - bias), bias 128 or 8
+  kZeroPoint,  ///< int8: weight = scale * (u - bias - zero_point)
+  kF32,        ///< a minimum: weight = scale * u + minimum
+  kF16,
+  kBF16,
+};
 
 /// Rows of one tile of a packed quantized matrix.
 inline constexpr int kTileRows = 16;
@@ -37,20 +52,47 @@ inline constexpr int kTopTokens = 10;
 /// A handle to a weight matrix [rows, cols]; does not own. Logical rows are output features.
 ///
 /// Float formats: row-major with `cols` elements a row.
-/// Packed quantized layout, for tile t (rows 16t … 16t+15; rows past the end are zero) and group g:
-///   kInt8: group_size/4 runs of 64 bytes; byte 4*r+j of run c is q[16t+r][g*G + 4c + j] + 128.
-///   kInt4: group_size/8 runs of 64 bytes; the low nibble of byte 4*r+j of run c is
-///          q[16t+r][g*G + 8c + j] + 8, the high nibble q[16t+r][g*G + 8c + 4 + j] + 8.
-///   data: tile-major, then group, then run. scales: [tile][group][16] in `scale_format`.
+/// Quantized formats: tiles of 16 rows (rows past the end are zero), in each the units of 32
+/// columns in order (columns past the end are zero). With r the row in the tile and c the column in
+/// the unit, a unit holds the unsigned number u[r][c] in
+///   kInt8: byte 64*(c/4) + 4*r + c%4;
+///   kInt4, kQ4K, kMxfp4: byte 64*(c/8) + 4*r + c%4, low nibble where c%8 < 4, else high;
+///   kQ6K: its low four bits so, its high two in byte 256 + 64*(c/16) + 4*r + c%4, from bit
+///         2*(c%16/4) on.
+/// A group is group_size columns, the last one what is left. Its scales:
+///   kInt8, kInt4: scales [tile][group][16] in `scale_format`, offsets the same in offset_format.
+///   kQ4K: per tile and 256 columns 256 bytes: float16 d[16], dmin[16]; for group g of 8 a byte a
+///         row (scale & 15) | (min & 15) << 4; for each two groups a byte a row with the high bits:
+///         scale and min of the first, then of the second. weight = d*scale*u - dmin*min.
+///   kQ6K: per tile and 256 columns 288 bytes: float16 d[16], then int8 scale[16][16 rows] for 16
+///         columns each. weight = d*scale*(u - 32).
+///   kMxfp4: a byte e [tile][group][16]. weight = 2^(e-128) * value(u), in units of a half: 0, 1,
+///         2, 3, 4, 6, 8, 12 and their negatives.
 /// Any alignment works; on 64 bytes (rows too, where float) decode is up to twice as fast.
 struct Weight {
   WeightFormat format = WeightFormat::kF32;
   ScaleFormat scale_format = ScaleFormat::kF32;
-  int32_t group_size = 0;  // quantized formats: 32, 64 or 128; divides cols
+  OffsetFormat offset_format = OffsetFormat::kNone;
+  int32_t group_size = 0;  // quantized formats: 32, 64 or 128; 32 where not kInt8 or kInt4
   int64_t rows = 0;
   int64_t cols = 0;
   const void* data = nullptr;
   const void* scales = nullptr;
+  const void* offsets = nullptr;  // int8 and int4, with another offset_format than kNone
+};
+
+constexpr int64_t group_count(int64_t cols, int32_t group_size) {
+  return (cols + group_size - 1) / group_size;
+}
+
+/// Columns of a quantized row in memory: cols, up to a whole unit of 32.
+constexpr int64_t padded_cols(int64_t cols) { return (cols + 31) / 32 * 32; }
+
+/// Sums of a group's int8 values; at most 128 * 127.
+struct GroupSum {
+  int16_t whole = 0;
+  int16_t first_half = 0;  // of the first group_size / 2 columns
+  float weighted = 0;      // whole * scale, rounded
 };
 
 /// Input rows of a linear op. Float weights read `values`; quantized weights read the int8 rows,
@@ -58,10 +100,10 @@ struct Weight {
 struct Activations {
   const float* values = nullptr;  // [rows, row_stride]
   int64_t value_stride = 0;
-  const int8_t* quantized = nullptr;  // [rows, cols], stride quantized_stride
+  const int8_t* quantized = nullptr;  // [rows, padded_cols(cols)], stride quantized_stride
   int64_t quantized_stride = 0;
-  const float* scales = nullptr;  // [rows, cols / group_size], stride group_stride
-  const int32_t* sums = nullptr;  // [rows, cols / group_size]: sum of the group's int8 values
+  const float* scales = nullptr;   // [rows, group_count], stride group_stride
+  const GroupSum* sums = nullptr;  // [rows, group_count], stride group_stride
   int64_t group_stride = 0;
 };
 
@@ -120,11 +162,12 @@ struct CpuKernels {
   float (*mean_square)(const float* x, int64_t n);
 
   /// int8 per group: scale = max|x| / 127, q = round-half-even(x * (127 / max|x|)); all zeros where
-  /// max|x| is 0, or below 3.8e-37 so that 127 / max|x| overflows (scale 0). n is a multiple of
-  /// group_size (32, 64 or 128). A NaN gives a NaN scale, an infinity an infinite one; the values
-  /// are then 0, and every dot that meets them is NaN.
+  /// max|x| is 0, or below 3.8e-37 so that 127 / max|x| overflows (scale 0). group_size is 32, 64
+  /// or 128; the last group may be shorter, and the values behind it, up to padded_cols(n), become
+  /// 0. A NaN gives a NaN scale, an infinity an infinite one; the values are then 0, and every dot
+  /// that meets them is NaN.
   void (*quantize_row)(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
-                       int32_t* sums);
+                       GroupSum* sums);
 
   /// out[out_row][r] = dot(weight row r, input row) for rows [row_begin, row_end) of the weight.
   /// row_begin is a multiple of 16; so is row_end unless it is weight.rows. `out` is indexed by the
@@ -214,16 +257,45 @@ std::span<const CpuKernels* const> cpu_kernel_tables();
 /// Bytes of the packed data and scales of a quantized matrix.
 size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols);
 size_t packed_scale_bytes(ScaleFormat format, int64_t rows, int64_t cols, int32_t group_size);
+size_t packed_offset_bytes(OffsetFormat format, int64_t rows, int64_t cols, int32_t group_size);
 
-/// One row of a matrix as float32: widened, or value * scale. Portable, for single rows.
+/// Bytes of a matrix's memory; scales and offsets are 0 where the format has none.
+struct WeightBytes {
+  size_t data = 0;
+  size_t scales = 0;
+  size_t offsets = 0;
+  size_t total() const { return data + scales + offsets; }
+};
+WeightBytes packed_bytes(const Weight& weight);
+
+/// One row of a matrix as float32: widened, or what its stored numbers mean, the product with the
+/// scale rounded, then the sum with a minimum. Portable, for single rows.
 void widen_row(const Weight& weight, int64_t row, float* out);
 
 /// Packs rows [row_begin, row_end) (row_begin a multiple of 16) of values [rows, cols] (int8
-/// holding -8…7 or -128…127) and scales [rows, cols / group_size] (float, rounded to
-/// `scale_format`, which must hold them exactly) into a packed matrix. `values` and `scales` point
-/// at row `row_begin`.
+/// holding u - 8 or u - 128) and scales [rows, group_count] (float, rounded to `scale_format`,
+/// which must hold them exactly) into a packed matrix. `values` and `scales` point at row
+/// `row_begin`. int8 and int4 only.
 void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group_size, int64_t rows,
                     int64_t cols, int64_t row_begin, int64_t row_end, const int8_t* values,
                     const float* scales, void* data, void* packed_scales);
+
+/// The blocks of published files, row after row, that are packed without loss.
+enum class BlockFormat : uint8_t { kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K, kMxfp4 };
+
+/// The handle of a matrix of such blocks (its pointers null). cols is a multiple of block_cols.
+Weight block_weight(BlockFormat format, int64_t rows, int64_t cols);
+/// Columns of a block: 256 of kQ4K and kQ6K, else 32.
+int64_t block_cols(WeightFormat format);
+/// Bytes of one row of blocks in the file.
+int64_t block_row_bytes(BlockFormat format, int64_t cols);
+/// Packs rows [row_begin, row_end) (row_begin a multiple of 16, and row_end unless it is the last)
+/// of the blocks that begin at row `row_begin` into memory of packed_bytes(weight).
+void pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
+                 const void* blocks, void* data, void* scales, void* offsets);
+
+/// The same as pack_quantized for offsets [rows, group_count], which `format` must hold exactly.
+void pack_offsets(OffsetFormat format, int32_t group_size, int64_t rows, int64_t cols,
+                  int64_t row_begin, int64_t row_end, const float* offsets, void* packed);
 
 }  // namespace vitrine::kernels

@@ -1,13 +1,10 @@
 // Packing of quantized matrices; runs once at load, on any instruction set.
 #include <cstring>
 
-#include "cpu_kernels.h"
-#include "half.h"
+#include "packed.h"
 
 namespace vitrine::kernels {
 namespace {
-
-int64_t tile_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
 void store_scale(ScaleFormat format, float scale, void* scales, int64_t index) {
   switch (format) {
@@ -17,38 +14,40 @@ void store_scale(ScaleFormat format, float scale, void* scales, int64_t index) {
   }
 }
 
-float load_scale(ScaleFormat format, const void* scales, int64_t index) {
+void store_offset(OffsetFormat format, float offset, void* offsets, int64_t index) {
   switch (format) {
-    case ScaleFormat::kF32: return static_cast<const float*>(scales)[index];
-    case ScaleFormat::kF16: return widen_f16(static_cast<const uint16_t*>(scales)[index]);
-    case ScaleFormat::kBF16: return widen_bf16(static_cast<const uint16_t*>(scales)[index]);
+    case OffsetFormat::kNone: break;
+    case OffsetFormat::kZeroPoint:
+      static_cast<int8_t*>(offsets)[index] = static_cast<int8_t>(offset);
+      break;
+    case OffsetFormat::kF32: store_scale(ScaleFormat::kF32, offset, offsets, index); break;
+    case OffsetFormat::kF16: store_scale(ScaleFormat::kF16, offset, offsets, index); break;
+    case OffsetFormat::kBF16: store_scale(ScaleFormat::kBF16, offset, offsets, index); break;
   }
-  return 0;
 }
 
-/// Columns of one row of a packed matrix, four at a time from one run of a tile.
+/// One past the last tile that rows [.., row_end) touch.
+int64_t tiles_end(int64_t rows, int64_t row_end) {
+  return row_end == rows ? tile_count(rows) : row_end / kTileRows;
+}
+
 void widen_packed_row(const Weight& weight, int64_t row, float* out) {
-  const bool is_int4 = weight.format == WeightFormat::kInt4;
-  const int64_t run_cols = is_int4 ? 8 : 4;
   const int64_t tile = row / kTileRows;
-  const int64_t r = row % kTileRows;
-  const int64_t groups = weight.cols / weight.group_size;
+  const int r = static_cast<int>(row % kTileRows);
+  const int64_t bytes = unit_bytes(weight.format);
   const auto* data = static_cast<const uint8_t*>(weight.data) +
-                     tile * kTileRows * weight.cols / (is_int4 ? 2 : 1) + 4 * r;
-  const int64_t group_runs = weight.group_size / run_cols;
-  for (int64_t group = 0; group < groups; ++group) {
-    const float scale =
-        load_scale(weight.scale_format, weight.scales, (tile * groups + group) * kTileRows + r);
-    for (int64_t run = 0; run < group_runs; ++run, data += 64, out += run_cols) {
-      for (int j = 0; j < 4; ++j) {
-        if (is_int4) {
-          out[j] = static_cast<float>((data[j] & 15) - 8) * scale;
-          out[4 + j] = static_cast<float>((data[j] >> 4) - 8) * scale;
-        } else {
-          out[j] = static_cast<float>(data[j] - 128) * scale;
-        }
-      }
-    }
+                     tile * (padded_cols(weight.cols) / kUnitCols) * bytes;
+  GroupMeaning meaning;
+  for (int64_t i = 0; i < weight.cols; ++i) {
+    const int64_t in_group = i % weight.group_size;
+    if (in_group == 0) meaning = group_meaning(weight, tile, i / weight.group_size, r);
+    const uint8_t stored = load_number(weight.format, data + i / kUnitCols * bytes, r,
+                                       static_cast<int>(i % kUnitCols));
+    const int number = decode_number(weight.format, stored) - meaning.bias;
+    const int part = meaning.part_scale[in_group >= weight.group_size / 2 ? 1 : 0];
+    const float scale = meaning.scale * static_cast<float>(part);
+    const float value = scale * static_cast<float>(number);
+    out[i] = meaning.has_minimum ? value + meaning.minimum : value;
   }
 }
 
@@ -71,51 +70,84 @@ void widen_row(const Weight& weight, int64_t row, float* out) {
         out[i] = widen_bf16(static_cast<const uint16_t*>(weight.data)[first + i]);
       }
       return;
-    case WeightFormat::kInt8:
-    case WeightFormat::kInt4: widen_packed_row(weight, row, out); return;
+    default: widen_packed_row(weight, row, out);
   }
 }
 
 size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols) {
-  const size_t elements = static_cast<size_t>(tile_count(rows)) * kTileRows * cols;
-  return format == WeightFormat::kInt4 ? elements / 2 : elements;
+  return static_cast<size_t>(tile_count(rows) * (padded_cols(cols) / kUnitCols) *
+                             unit_bytes(format));
 }
 
 size_t packed_scale_bytes(ScaleFormat format, int64_t rows, int64_t cols, int32_t group_size) {
-  const size_t entries = static_cast<size_t>(tile_count(rows)) * kTileRows * (cols / group_size);
-  return entries * (format == ScaleFormat::kF32 ? 4 : 2);
+  const int64_t entries = tile_count(rows) * kTileRows * group_count(cols, group_size);
+  return static_cast<size_t>(entries) * (format == ScaleFormat::kF32 ? 4 : 2);
+}
+
+size_t packed_offset_bytes(OffsetFormat format, int64_t rows, int64_t cols, int32_t group_size) {
+  const int64_t entries = tile_count(rows) * kTileRows * group_count(cols, group_size);
+  switch (format) {
+    case OffsetFormat::kNone: return 0;
+    case OffsetFormat::kZeroPoint: return static_cast<size_t>(entries);
+    case OffsetFormat::kF32: return static_cast<size_t>(entries) * 4;
+    default: return static_cast<size_t>(entries) * 2;
+  }
+}
+
+WeightBytes packed_bytes(const Weight& weight) {
+  const size_t elements = static_cast<size_t>(weight.rows) * static_cast<size_t>(weight.cols);
+  if (weight.format == WeightFormat::kF32) return {elements * 4, 0, 0};
+  if (is_float_format(weight.format)) return {elements * 2, 0, 0};
+  const size_t data = packed_data_bytes(weight.format, weight.rows, weight.cols);
+  const size_t supers = static_cast<size_t>(tile_count(weight.rows) * (weight.cols / kSuperCols));
+  switch (weight.format) {
+    case WeightFormat::kQ4K: return {data, supers * kQ4KScaleBytes, 0};
+    case WeightFormat::kQ6K: return {data, supers * kQ6KScaleBytes, 0};
+    case WeightFormat::kMxfp4:
+      return {data, packed_offset_bytes(OffsetFormat::kZeroPoint, weight.rows, weight.cols, 32), 0};
+    default: break;
+  }
+  return {data,
+          packed_scale_bytes(weight.scale_format, weight.rows, weight.cols, weight.group_size),
+          packed_offset_bytes(weight.offset_format, weight.rows, weight.cols, weight.group_size)};
 }
 
 void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group_size, int64_t rows,
                     int64_t cols, int64_t row_begin, int64_t row_end, const int8_t* values,
                     const float* scales, void* data, void* packed_scales) {
-  const bool is_int4 = format == WeightFormat::kInt4;
-  const int64_t groups = cols / group_size;
-  const int64_t tile_bytes = kTileRows * cols / (is_int4 ? 2 : 1);
-  const int64_t last_tile = row_end == rows ? tile_count(rows) : row_end / kTileRows;
-  for (int64_t tile = row_begin / kTileRows; tile < last_tile; ++tile) {
+  const int bias = format == WeightFormat::kInt4 ? 8 : 128;
+  const int64_t groups = group_count(cols, group_size);
+  const int64_t bytes = unit_bytes(format);
+  const int64_t tile_bytes = padded_cols(cols) / kUnitCols * bytes;
+  for (int64_t tile = row_begin / kTileRows; tile < tiles_end(rows, row_end); ++tile) {
     auto* out = static_cast<uint8_t*>(data) + tile * tile_bytes;
+    memset(out, 0, static_cast<size_t>(tile_bytes));
     for (int r = 0; r < kTileRows; ++r) {
-      const int64_t row = tile * kTileRows + r;
-      const bool valid = row < row_end;
-      const int8_t* source = valid ? values + (row - row_begin) * cols : nullptr;
+      const int64_t row = tile * kTileRows + r - row_begin;
+      const bool valid = row_begin + row < row_end;
       for (int64_t g = 0; g < groups; ++g) {
-        const float scale = valid ? scales[(row - row_begin) * groups + g] : 0.0f;
+        const float scale = valid ? scales[row * groups + g] : 0.0f;
         store_scale(scale_format, scale, packed_scales, (tile * groups + g) * kTileRows + r);
       }
-      if (is_int4) {
-        for (int64_t k = 0; k < cols; k += 8) {
-          for (int j = 0; j < 4; ++j) {
-            const int low = (valid ? source[k + j] : 0) + 8;
-            const int high = (valid ? source[k + 4 + j] : 0) + 8;
-            out[k / 8 * 64 + 4 * r + j] = static_cast<uint8_t>((low & 15) | (high << 4));
-          }
-        }
-      } else {
-        for (int64_t k = 0; k < cols; ++k) {
-          const int value = (valid ? source[k] : 0) + 128;
-          out[k / 4 * 64 + 4 * r + k % 4] = static_cast<uint8_t>(value);
-        }
+      for (int64_t i = 0; i < padded_cols(cols); ++i) {
+        const int value = valid && i < cols ? values[row * cols + i] : 0;
+        store_number(format, out + i / kUnitCols * bytes, r, static_cast<int>(i % kUnitCols),
+                     value + bias);
+      }
+    }
+  }
+}
+
+void pack_offsets(OffsetFormat format, int32_t group_size, int64_t rows, int64_t cols,
+                  int64_t row_begin, int64_t row_end, const float* offsets, void* packed) {
+  if (format == OffsetFormat::kNone) return;
+  const int64_t groups = group_count(cols, group_size);
+  for (int64_t tile = row_begin / kTileRows; tile < tiles_end(rows, row_end); ++tile) {
+    for (int64_t g = 0; g < groups; ++g) {
+      for (int r = 0; r < kTileRows; ++r) {
+        const int64_t row = tile * kTileRows + r;
+        const float offset = row < row_end ? offsets[(row - row_begin) * groups + g] : 0.0f;
+        store_offset(format, offset, packed, (tile * groups + g) * kTileRows + r);
       }
     }
   }

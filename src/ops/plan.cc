@@ -15,7 +15,7 @@ void RowBuffer::quantize(const kernels::CpuKernels& kernel, int64_t index, int64
   for (const auto& form : quantized) {
     const int64_t group = begin / form->group_size;
     kernel.quantize_row(row(index) + begin, end - begin, form->group_size,
-                        form->values + index * form->cols + begin,
+                        form->values + index * form->stride() + begin,
                         form->scales + index * form->groups() + group,
                         form->sums + index * form->groups() + group);
   }
@@ -46,15 +46,13 @@ void PlanContext::need(RowBuffer& rows, const Weight& weight) {
   auto form = std::make_unique<QuantizedRows>();
   form->group_size = weight.group_size;
   form->cols = rows.width;
-  form->values = array<int8_t>(rows.capacity * form->cols);
+  form->values = array<int8_t>(rows.capacity * form->stride());
   form->scales = array<float>(rows.capacity * form->groups());
-  form->sums = array<int32_t>(rows.capacity * form->groups());
+  form->sums = array<kernels::GroupSum>(rows.capacity * form->groups());
   rows.quantized.push_back(std::move(form));
 }
 
-bool is_quantized(const Weight& weight) {
-  return weight.format == WeightFormat::kInt8 || weight.format == WeightFormat::kInt4;
-}
+bool is_quantized(const Weight& weight) { return !kernels::is_float_format(weight.format); }
 
 kernels::Activations activations(const RowBuffer& buffer, const Weight& weight) {
   kernels::Activations input;
@@ -64,7 +62,7 @@ kernels::Activations activations(const RowBuffer& buffer, const Weight& weight) 
   for (const auto& form : buffer.quantized) {
     if (form->group_size != weight.group_size) continue;
     input.quantized = form->values;
-    input.quantized_stride = form->cols;
+    input.quantized_stride = form->stride();
     input.scales = form->scales;
     input.sums = form->sums;
     input.group_stride = form->groups();
@@ -72,24 +70,23 @@ kernels::Activations activations(const RowBuffer& buffer, const Weight& weight) 
   return input;
 }
 
-uint64_t weight_bytes(const Weight& weight) {
-  uint64_t bytes = kernels::packed_data_bytes(weight.format, weight.rows, weight.cols);
-  if (is_quantized(weight)) {
-    bytes += kernels::packed_scale_bytes(weight.scale_format, weight.rows, weight.cols,
-                                         weight.group_size);
-  }
-  return bytes;
-}
+uint64_t weight_bytes(const Weight& weight) { return kernels::packed_bytes(weight).total(); }
 
 std::string weight_kernel_name(const Weight& weight) {
   switch (weight.format) {
     case WeightFormat::kF32: return "linear_f32";
     case WeightFormat::kF16: return "linear_f16";
     case WeightFormat::kBF16: return "linear_bf16";
-    case WeightFormat::kInt8: return "linear_int8g" + std::to_string(weight.group_size);
-    case WeightFormat::kInt4: return "linear_int4g" + std::to_string(weight.group_size);
+    case WeightFormat::kQ4K: return "linear_q4k";
+    case WeightFormat::kQ6K: return "linear_q6k";
+    case WeightFormat::kMxfp4: return "linear_mxfp4";
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4: break;
   }
-  return "linear";
+  std::string name = weight.format == WeightFormat::kInt8 ? "linear_int8g" : "linear_int4g";
+  name += std::to_string(weight.group_size);
+  if (weight.offset_format == kernels::OffsetFormat::kNone) return name;
+  return name + (weight.offset_format == kernels::OffsetFormat::kZeroPoint ? "z" : "m");
 }
 
 int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple) {

@@ -36,10 +36,11 @@ struct StepState {
 struct QuantizedRows {
   int32_t group_size = 0;
   int64_t cols = 0;
-  int8_t* values = nullptr;  // [rows, cols]
-  float* scales = nullptr;   // [rows, cols / group_size]
-  int32_t* sums = nullptr;   // [rows, cols / group_size]
-  int64_t groups() const { return cols / group_size; }
+  int8_t* values = nullptr;           // [rows, stride()]
+  float* scales = nullptr;            // [rows, groups()]
+  kernels::GroupSum* sums = nullptr;  // [rows, groups()]
+  int64_t groups() const { return kernels::group_count(cols, group_size); }
+  int64_t stride() const { return kernels::padded_cols(cols); }
 };
 
 /// Where a value lives, and the quantized forms that its consumers asked for while planning.

@@ -52,28 +52,40 @@ TEST(RmsNorm, SameBitsInEveryTable) {
 TEST(QuantizeRow, IsRoundToNearestEvenOfTheQuotient) {
   Random random(3);
   for (const int32_t group_size : {32, 64, 128}) {
-    const std::vector<float> x = random.normals(group_size * 4, 2.0f);
-    for (const CpuKernels* table : available_tables()) {
-      std::vector<int8_t> values(x.size());
-      std::vector<float> scales(4);
-      std::vector<int32_t> sums(4);
-      table->quantize_row(x.data(), x.size(), group_size, values.data(), scales.data(),
-                          sums.data());
-      for (int g = 0; g < 4; ++g) {
-        float max = 0;
-        int32_t sum = 0;
-        for (int i = g * group_size; i < (g + 1) * group_size; ++i) {
-          max = std::max(max, std::fabs(x[i]));
-          sum += values[i];
+    for (const int n :
+         {1, 15, 31, 32, 33, 48, 65, 127, 128, 512, 517}) {  // also a shorter last group
+      const std::vector<float> x = random.normals(n, 2.0f);
+      const auto groups = static_cast<size_t>(group_count(n, group_size));
+      const auto padded = static_cast<size_t>(padded_cols(n));
+      for (const CpuKernels* table : available_tables()) {
+        std::vector<int8_t> values(padded + 1, 99);
+        std::vector<float> scales(groups);
+        std::vector<GroupSum> sums(groups);
+        table->quantize_row(x.data(), n, group_size, values.data(), scales.data(), sums.data());
+        for (size_t g = 0; g < groups; ++g) {
+          const int begin = static_cast<int>(g) * group_size;
+          const int end = std::min(begin + group_size, n);
+          float max = 0;
+          int32_t sum = 0;
+          int32_t first_half = 0;
+          for (int i = begin; i < end; ++i) {
+            max = std::max(max, std::fabs(x[i]));
+            sum += values[i];
+            if (i < begin + group_size / 2) first_half += values[i];
+          }
+          EXPECT_EQ(scales[g], max / 127.0f);
+          EXPECT_EQ(sums[g].whole, sum) << table->isa << " " << n;
+          EXPECT_EQ(sums[g].first_half, first_half) << table->isa << " " << n;
+          EXPECT_EQ(sums[g].weighted, static_cast<float>(sum) * scales[g]) << table->isa;
+          const float factor = 127.0f / max;
+          for (int i = begin; i < end; ++i) {
+            EXPECT_EQ(values[i], std::nearbyint(x[i] * factor));
+            EXPECT_LE(std::fabs(values[i] * static_cast<double>(scales[g]) - x[i]),
+                      0.501 * scales[g]);
+          }
         }
-        EXPECT_EQ(scales[g], max / 127.0f);
-        EXPECT_EQ(sums[g], sum);
-        const float factor = 127.0f / max;
-        for (int i = g * group_size; i < (g + 1) * group_size; ++i) {
-          EXPECT_EQ(values[i], std::nearbyint(x[i] * factor));
-          EXPECT_LE(std::fabs(values[i] * static_cast<double>(scales[g]) - x[i]),
-                    0.501 * scales[g]);
-        }
+        for (size_t i = n; i < padded; ++i) EXPECT_EQ(values[i], 0) << table->isa << " " << n;
+        EXPECT_EQ(values[padded], 99) << table->isa << " " << n;
       }
     }
   }
@@ -89,7 +101,7 @@ TEST(QuantizeRow, EdgesAndSameBits) {
   for (const CpuKernels* table : available_tables()) {
     std::vector<int8_t> values(32);
     float scale;
-    int32_t sum;
+    GroupSum sum;
     table->quantize_row(ties.data(), 32, 32, values.data(), &scale, &sum);
     EXPECT_EQ(scale, 1.0f);
     EXPECT_EQ(values[0], -127);
@@ -109,7 +121,8 @@ TEST(QuantizeRow, EdgesAndSameBits) {
       std::fill(values.begin(), values.end(), 99);
       table->quantize_row(x.data(), 32, 32, values.data(), &scale, &sum);
       EXPECT_TRUE(same_bits(scale, special.scale)) << table->isa << " " << special.element;
-      EXPECT_EQ(sum, 0);
+      EXPECT_EQ(sum.whole, 0);
+      EXPECT_EQ(sum.first_half, 0);
       for (const int8_t value : values) EXPECT_EQ(value, 0);
     }
   }
@@ -119,12 +132,16 @@ TEST(QuantizeRow, EdgesAndSameBits) {
     const std::vector<float> x = random.normals(128, std::ldexp(1.0f, random.integer(-120, 120)));
     std::vector<int8_t> a(128), b(128);
     std::vector<float> scale_a(4), scale_b(4);
-    std::vector<int32_t> sum_a(4), sum_b(4);
+    std::vector<GroupSum> sum_a(4), sum_b(4);
     portable_kernels().quantize_row(x.data(), 128, 32, a.data(), scale_a.data(), sum_a.data());
     for (const CpuKernels* table : vector_tables()) {
       table->quantize_row(x.data(), 128, 32, b.data(), scale_b.data(), sum_b.data());
       ASSERT_EQ(a, b) << table->isa;
-      ASSERT_EQ(sum_a, sum_b) << table->isa;
+      for (size_t g = 0; g < 4; ++g) {
+        ASSERT_EQ(sum_a[g].whole, sum_b[g].whole) << table->isa;
+        ASSERT_EQ(sum_a[g].first_half, sum_b[g].first_half) << table->isa;
+        ASSERT_TRUE(same_bits(sum_a[g].weighted, sum_b[g].weighted)) << table->isa;
+      }
       ASSERT_TRUE(same_bits(scale_a, scale_b)) << table->isa;
     }
   }

@@ -81,13 +81,22 @@ struct Matrix {
   std::vector<uint8_t> data;
   std::vector<uint8_t> packed_scales;
   std::vector<int8_t> quantized;  // [rows, cols]
+  std::vector<float> offsets;     // [rows, group_count], zero points or minimums
+  std::vector<uint8_t> packed_offsets;
+  std::vector<double> exact;  // [rows, cols], block formats: the elements
 
   bool is_quantized() const { return weight.group_size != 0; }
+  bool has_minimum() const { return weight.offset_format > OffsetFormat::kZeroPoint; }
   /// The matrix element that is stored at [row][col].
   double at(int64_t row, int64_t col) const {
-    const double value = values[row * weight.cols + col];
+    if (!exact.empty()) return exact[row * weight.cols + col];
+    double value = values[row * weight.cols + col];
     if (!is_quantized()) return value;
-    return value * scales[row * (weight.cols / weight.group_size) + col / weight.group_size];
+    const int64_t group =
+        row * group_count(weight.cols, weight.group_size) + col / weight.group_size;
+    if (weight.offset_format == OffsetFormat::kZeroPoint) value -= offsets[group];
+    if (has_minimum()) value += weight.format == WeightFormat::kInt4 ? 8 : 128;
+    return value * scales[group] + (has_minimum() ? offsets[group] : 0.0);
   }
 };
 
@@ -117,9 +126,10 @@ inline Matrix float_matrix(Random& random, WeightFormat format, int64_t rows, in
 }
 
 inline Matrix quantized_matrix(Random& random, WeightFormat format, ScaleFormat scale_format,
-                               int32_t group_size, int64_t rows, int64_t cols) {
+                               int32_t group_size, int64_t rows, int64_t cols,
+                               OffsetFormat offset_format = OffsetFormat::kNone) {
   Matrix matrix;
-  const int64_t groups = cols / group_size;
+  const int64_t groups = group_count(cols, group_size);
   matrix.quantized.resize(rows * cols);
   matrix.values.resize(rows * cols);
   const int limit = format == WeightFormat::kInt4 ? 8 : 128;
@@ -133,13 +143,26 @@ inline Matrix quantized_matrix(Random& random, WeightFormat format, ScaleFormat 
   matrix.packed_scales.resize(packed_scale_bytes(scale_format, rows, cols, group_size));
   pack_quantized(format, scale_format, group_size, rows, cols, 0, rows, matrix.quantized.data(),
                  matrix.scales.data(), matrix.data.data(), matrix.packed_scales.data());
+  if (offset_format == OffsetFormat::kZeroPoint) {
+    for (int64_t i = 0; i < rows * groups; ++i) {
+      matrix.offsets.push_back(static_cast<float>(random.integer(-limit, limit - 1)));
+    }
+  } else if (offset_format != OffsetFormat::kNone) {
+    matrix.offsets = random.normals(rows * groups, 0.05f);
+    for (float& offset : matrix.offsets) offset = round_to(scale_format, offset);
+  }
+  matrix.packed_offsets.resize(packed_offset_bytes(offset_format, rows, cols, group_size));
+  pack_offsets(offset_format, group_size, rows, cols, 0, rows, matrix.offsets.data(),
+               matrix.packed_offsets.data());
   matrix.weight = {.format = format,
                    .scale_format = scale_format,
+                   .offset_format = offset_format,
                    .group_size = group_size,
                    .rows = rows,
                    .cols = cols,
                    .data = matrix.data.data(),
-                   .scales = matrix.packed_scales.data()};
+                   .scales = matrix.packed_scales.data(),
+                   .offsets = matrix.packed_offsets.data()};
   return matrix;
 }
 
@@ -148,7 +171,7 @@ struct Inputs {
   std::vector<float> values;
   std::vector<int8_t> quantized;
   std::vector<float> scales;
-  std::vector<int32_t> sums;
+  std::vector<GroupSum> sums;
   Activations view;
 
   Inputs(Random& random, int64_t count, int64_t cols, int32_t group_size) {
@@ -156,8 +179,8 @@ struct Inputs {
     values = random.normals(count * view.value_stride);
     view.values = values.data();
     if (group_size == 0) return;
-    view.quantized_stride = cols + 5;
-    view.group_stride = cols / group_size + 1;
+    view.quantized_stride = padded_cols(cols) + 5;
+    view.group_stride = group_count(cols, group_size) + 1;
     quantized.resize(count * view.quantized_stride);
     scales.resize(count * view.group_stride);
     sums.resize(count * view.group_stride);

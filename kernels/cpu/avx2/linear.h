@@ -15,10 +15,6 @@ struct Target {
   int64_t out_stride;
 };
 
-VITRINE_INLINE bool is_quantized(const Weight& weight) {
-  return weight.format == WeightFormat::kInt8 || weight.format == WeightFormat::kInt4;
-}
-
 VITRINE_INLINE int64_t mapped(const int32_t* map, int64_t m) { return map != nullptr ? map[m] : m; }
 
 /// Stores the first `count` (at most 8) of the dots of weight rows row …, for input row m.

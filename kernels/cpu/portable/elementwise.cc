@@ -23,32 +23,38 @@ float rms_norm(const float* x, const float* weight, float eps, int64_t n, float*
 }
 
 void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
-                  int32_t* sums) {
-  for (int64_t g = 0; g < n / group_size; ++g) {
+                  GroupSum* sums) {
+  memset(values + n, 0, static_cast<size_t>(padded_cols(n) - n));
+  for (int64_t g = 0; g < group_count(n, group_size); ++g) {
     const float* group = x + g * group_size;
     int8_t* q = values + g * group_size;
+    const int64_t left = n - g * group_size;
+    const int32_t count = left < group_size ? static_cast<int32_t>(left) : group_size;
     float max = 0.0f;
     bool has_nan = false;
-    for (int32_t i = 0; i < group_size; ++i) {
+    for (int32_t i = 0; i < count; ++i) {
       const float magnitude = std::fabs(group[i]);
       has_nan |= magnitude != magnitude;
       max = magnitude > max ? magnitude : max;
     }
     const float factor = 127.0f / max;
-    sums[g] = 0;
+    sums[g] = {};
     // Factor 0: max is infinite. Factor infinite: max is 0, or so small that 127 / max overflows.
     if (has_nan || factor == 0.0f || factor == INFINITY) {
-      memset(q, 0, group_size);
+      memset(q, 0, count);
       scales[g] = has_nan ? NAN : (factor == 0.0f ? INFINITY : 0.0f);
+      sums[g].weighted = 0.0f * scales[g];
       continue;
     }
     scales[g] = max / 127.0f;
-    for (int32_t i = 0; i < group_size; ++i) {
+    for (int32_t i = 0; i < count; ++i) {
       const float rounded = (group[i] * factor + kRoundMagic) - kRoundMagic;
       const float low = rounded < -127.0f ? -127.0f : rounded;
       q[i] = static_cast<int8_t>(low > 127.0f ? 127.0f : low);
-      sums[g] += q[i];
+      sums[g].whole = static_cast<int16_t>(sums[g].whole + q[i]);
+      if (2 * i < group_size) sums[g].first_half = sums[g].whole;
     }
+    sums[g].weighted = static_cast<float>(sums[g].whole) * scales[g];
   }
 }
 

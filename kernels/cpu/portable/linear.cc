@@ -1,6 +1,7 @@
-// Matrix products of the portable table: float rows and packed int8 / int4 tiles.
+// Matrix products of the portable table: float rows and packed quantized tiles.
 #include <cstring>
 
+#include "../packed.h"
 #include "math.h"
 #include "portable.h"
 
@@ -18,14 +19,6 @@ float load_element(WeightFormat format, const void* data, int64_t i) {
   }
 }
 
-float load_scale(ScaleFormat format, const void* data, int64_t i) {
-  switch (format) {
-    case ScaleFormat::kF16: return widen_f16(static_cast<const uint16_t*>(data)[i]);
-    case ScaleFormat::kBF16: return widen_bf16(static_cast<const uint16_t*>(data)[i]);
-    default: return static_cast<const float*>(data)[i];
-  }
-}
-
 /// Dots of one tile's rows [0, count) with one float input row.
 void float_tile(const Weight& weight, int64_t row, int count, const float* x, float* dots) {
   for (int r = 0; r < count; ++r) {
@@ -38,57 +31,73 @@ void float_tile(const Weight& weight, int64_t row, int count, const float* x, fl
   }
 }
 
-/// Integer dots of 16 packed rows with the `size` activations of one group, offset included.
-void int8_group(const uint8_t* packed, const int8_t* a, int32_t size, int32_t* isum) {
-  for (int32_t c = 0; c < size / 4; ++c) {
+/// The numbers of a unit as [column][row], decoded.
+template <WeightFormat kFormat>
+void unpack_as(const uint8_t* unit, int16_t* numbers) {
+  for (int c = 0; c < kUnitCols; ++c) {
     for (int r = 0; r < kTileRows; ++r) {
-      for (int j = 0; j < 4; ++j) isum[r] += packed[64 * c + 4 * r + j] * a[4 * c + j];
+      numbers[c * kTileRows + r] =
+          static_cast<int16_t>(decode_number(kFormat, load_number(kFormat, unit, r, c)));
     }
   }
 }
 
-void int4_group(const uint8_t* packed, const int8_t* a, int32_t size, int32_t* isum) {
-  for (int32_t c = 0; c < size / 8; ++c) {
-    for (int r = 0; r < kTileRows; ++r) {
-      for (int j = 0; j < 4; ++j) {
-        const uint8_t byte = packed[64 * c + 4 * r + j];
-        isum[r] += (byte & 15) * a[8 * c + j] + (byte >> 4) * a[8 * c + 4 + j];
-      }
-    }
+void unpack_unit(WeightFormat format, const uint8_t* unit, int16_t* numbers) {
+  switch (format) {
+    case WeightFormat::kInt8: return unpack_as<WeightFormat::kInt8>(unit, numbers);
+    case WeightFormat::kQ6K: return unpack_as<WeightFormat::kQ6K>(unit, numbers);
+    case WeightFormat::kMxfp4: return unpack_as<WeightFormat::kMxfp4>(unit, numbers);
+    default: return unpack_as<WeightFormat::kInt4>(unit, numbers);
+  }
+}
+
+/// Adds columns [begin, end) of a unit, times the activations, to the sums of 16 rows.
+void add_columns(const int16_t* numbers, const int8_t* a, int begin, int end, int32_t* sums) {
+  for (int c = begin; c < end; ++c) {
+    for (int r = 0; r < kTileRows; ++r) sums[r] += numbers[c * kTileRows + r] * a[c];
   }
 }
 
 /// Dots of one packed tile with one quantized input row.
 void quantized_tile(const Weight& weight, int64_t tile, const Activations& input, int64_t in_row,
                     float* dots) {
-  const bool is_int4 = weight.format == WeightFormat::kInt4;
-  const int32_t size = weight.group_size;
-  const int64_t groups = weight.cols / size;
-  const int64_t group_bytes = static_cast<int64_t>(kTileRows) * size / (is_int4 ? 2 : 1);
-  const auto* packed = static_cast<const uint8_t*>(weight.data) + tile * groups * group_bytes;
+  const int64_t bytes = unit_bytes(weight.format);
+  const int64_t units = padded_cols(weight.cols) / kUnitCols;
+  const int64_t group_units = weight.group_size / kUnitCols;
+  const auto* packed = static_cast<const uint8_t*>(weight.data) + tile * units * bytes;
   const int8_t* a = input.quantized + in_row * input.quantized_stride;
   const float* scales = input.scales + in_row * input.group_stride;
-  const int32_t* sums = input.sums + in_row * input.group_stride;
+  const GroupSum* sums = input.sums + in_row * input.group_stride;
   for (int r = 0; r < kTileRows; ++r) dots[r] = 0.0f;
-  for (int64_t g = 0; g < groups; ++g) {
-    int32_t isum[kTileRows];
-    for (int32_t& value : isum) value = (is_int4 ? -8 : -128) * sums[g];
-    if (is_int4) {
-      int4_group(packed + g * group_bytes, a + g * size, size, isum);
-    } else {
-      int8_group(packed + g * group_bytes, a + g * size, size, isum);
+  for (int64_t g = 0; g * group_units < units; ++g) {
+    int32_t parts[2][kTileRows] = {};  // of the group's halves, where these have their own scales
+    const int64_t end = (g + 1) * group_units < units ? (g + 1) * group_units : units;
+    for (int64_t u = g * group_units; u < end; ++u) {
+      int16_t numbers[kUnitCols * kTileRows];
+      unpack_unit(weight.format, packed + u * bytes, numbers);
+      const int split = group_units == 1 ? kUnitCols / 2 : kUnitCols;
+      add_columns(numbers, a + u * kUnitCols, 0, split, parts[0]);
+      add_columns(numbers, a + u * kUnitCols, split, kUnitCols, parts[1]);
     }
     for (int r = 0; r < kTileRows; ++r) {
-      const int64_t index = (tile * groups + g) * kTileRows + r;
-      const float scale = load_scale(weight.scale_format, weight.scales, index) * scales[g];
-      dots[r] = std::fma(static_cast<float>(isum[r]), scale, dots[r]);
+      const GroupMeaning meaning = group_meaning(weight, tile, g, r);
+      int32_t isum;
+      if (group_units == 1) {
+        const int32_t second_half = sums[g].whole - sums[g].first_half;
+        isum = meaning.part_scale[0] * (parts[0][r] - meaning.bias * sums[g].first_half) +
+               meaning.part_scale[1] * (parts[1][r] - meaning.bias * second_half);
+      } else {
+        isum = parts[0][r] - meaning.bias * sums[g].whole;
+      }
+      dots[r] = std::fma(static_cast<float>(isum), meaning.scale * scales[g], dots[r]);
+      if (meaning.has_minimum) dots[r] = std::fma(meaning.minimum, sums[g].weighted, dots[r]);
     }
   }
 }
 
 void tile_dots(const Weight& weight, int64_t row, int count, const Activations& input,
                int64_t in_row, float* dots) {
-  if (weight.format == WeightFormat::kInt8 || weight.format == WeightFormat::kInt4) {
+  if (!is_float_format(weight.format)) {
     quantized_tile(weight, row / kTileRows, input, in_row, dots);
   } else {
     float_tile(weight, row, count, input.values + in_row * input.value_stride, dots);

@@ -8,7 +8,7 @@ namespace vitrine::kernels::portable {
 float rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out);
 float mean_square(const float* x, int64_t n);
 void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
-                  int32_t* sums);
+                  GroupSum* sums);
 void linear(const Weight& weight, int64_t row_begin, int64_t row_end, const Activations& input,
             const RowMap& rows, const float* bias, const float* residual_scale, float* out,
             int64_t out_stride);

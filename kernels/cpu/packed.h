@@ -1,0 +1,134 @@
+// The packed layouts, one number at a time: what packing, single rows and the portable kernels
+// share. Internal linkage: each file has its own copy.
+#pragma once
+
+#include "cpu_kernels.h"
+#include "half.h"
+
+namespace vitrine::kernels {
+
+inline constexpr int kUnitCols = 32;
+inline constexpr int kSuperCols = 256;      // of the formats with scales of scales
+inline constexpr int kQ4KScaleBytes = 256;  // per tile and kSuperCols columns
+inline constexpr int kQ6KScaleBytes = 288;
+inline constexpr int kMxfp4Bias = 12;
+/// Twice the E2M1 values, by code.
+inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                            0, -1, -2, -3, -4, -6, -8, -12};
+
+static inline int64_t tile_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
+
+static inline int64_t unit_bytes(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kInt8: return kUnitCols * kTileRows;
+    case WeightFormat::kQ6K: return kUnitCols * kTileRows * 6 / 8;
+    default: return kUnitCols * kTileRows / 2;
+  }
+}
+
+/// The stored number of row r, column c of a unit.
+static inline uint8_t load_number(WeightFormat format, const uint8_t* unit, int r, int c) {
+  if (format == WeightFormat::kInt8) return unit[64 * (c / 4) + 4 * r + c % 4];
+  const uint8_t byte = unit[64 * (c / 8) + 4 * r + c % 4];
+  const auto nibble = static_cast<uint8_t>(c % 8 < 4 ? byte & 15 : byte >> 4);
+  if (format != WeightFormat::kQ6K) return nibble;
+  const int high = unit[256 + 64 * (c / 16) + 4 * r + c % 4] >> (2 * (c % 16 / 4));
+  return static_cast<uint8_t>(nibble | (high & 3) << 4);
+}
+
+/// Adds a number to a unit that holds zero there.
+static inline void store_number(WeightFormat format, uint8_t* unit, int r, int c, int number) {
+  if (format == WeightFormat::kInt8) {
+    unit[64 * (c / 4) + 4 * r + c % 4] = static_cast<uint8_t>(number);
+    return;
+  }
+  unit[64 * (c / 8) + 4 * r + c % 4] |= static_cast<uint8_t>((number & 15) << (c % 8 < 4 ? 0 : 4));
+  if (format == WeightFormat::kQ6K) {
+    unit[256 + 64 * (c / 16) + 4 * r + c % 4] |=
+        static_cast<uint8_t>((number >> 4) << (2 * (c % 16 / 4)));
+  }
+}
+
+static inline float load_scale(ScaleFormat format, const void* scales, int64_t index) {
+  switch (format) {
+    case ScaleFormat::kF16: return widen_f16(static_cast<const uint16_t*>(scales)[index]);
+    case ScaleFormat::kBF16: return widen_bf16(static_cast<const uint16_t*>(scales)[index]);
+    default: return static_cast<const float*>(scales)[index];
+  }
+}
+
+/// 2^(e-128).
+static inline float half_of_e8m0(uint8_t e) {
+  return float_from_bits(e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23);
+}
+
+/// What the numbers of one row of a group mean: scale * part_scale[part] * (u - bias) + minimum,
+/// where a part is half of the group.
+struct GroupMeaning {
+  float scale = 0.0f;
+  int bias = 0;
+  int part_scale[2] = {1, 1};
+  bool has_minimum = false;
+  float minimum = 0.0f;
+};
+
+static inline GroupMeaning q4k_meaning(const Weight& weight, int64_t tile, int64_t group, int r) {
+  const int64_t block = (tile * (weight.cols / kSuperCols) + group / 8) * kQ4KScaleBytes;
+  const uint8_t* scales = static_cast<const uint8_t*>(weight.scales) + block;
+  const int g = static_cast<int>(group % 8);
+  const uint8_t low = scales[64 + 16 * g + r];
+  const int high = scales[192 + 16 * (g / 2) + r] >> (4 * (g % 2));
+  uint16_t d[2];
+  memcpy(&d[0], scales + 2 * r, 2);
+  memcpy(&d[1], scales + 32 + 2 * r, 2);
+  GroupMeaning meaning;
+  meaning.scale = widen_f16(d[0]) * static_cast<float>((low & 15) | (high & 3) << 4);
+  meaning.has_minimum = true;
+  meaning.minimum = -(widen_f16(d[1]) * static_cast<float>((low >> 4) | (high >> 2 & 3) << 4));
+  return meaning;
+}
+
+static inline GroupMeaning q6k_meaning(const Weight& weight, int64_t tile, int64_t group, int r) {
+  const int64_t block = (tile * (weight.cols / kSuperCols) + group / 8) * kQ6KScaleBytes;
+  const uint8_t* scales = static_cast<const uint8_t*>(weight.scales) + block;
+  const auto* parts = reinterpret_cast<const int8_t*>(scales) + 32 + 32 * (group % 8) + r;
+  uint16_t d;
+  memcpy(&d, scales + 2 * r, 2);
+  return {widen_f16(d), 32, {parts[0], parts[16]}};
+}
+
+static inline GroupMeaning group_meaning(const Weight& weight, int64_t tile, int64_t group, int r) {
+  const int64_t groups = group_count(weight.cols, weight.group_size);
+  const int64_t index = (tile * groups + group) * kTileRows + r;
+  switch (weight.format) {
+    case WeightFormat::kQ4K: return q4k_meaning(weight, tile, group, r);
+    case WeightFormat::kQ6K: return q6k_meaning(weight, tile, group, r);
+    case WeightFormat::kMxfp4:
+      return {half_of_e8m0(static_cast<const uint8_t*>(weight.scales)[index]), 0};
+    default: break;
+  }
+  GroupMeaning meaning;
+  meaning.scale = load_scale(weight.scale_format, weight.scales, index);
+  meaning.bias = weight.format == WeightFormat::kInt4 ? 8 : 128;
+  switch (weight.offset_format) {
+    case OffsetFormat::kNone: return meaning;
+    case OffsetFormat::kZeroPoint:
+      meaning.bias += static_cast<const int8_t*>(weight.offsets)[index];
+      return meaning;
+    default: break;
+  }
+  const ScaleFormat format = weight.offset_format == OffsetFormat::kF16    ? ScaleFormat::kF16
+                             : weight.offset_format == OffsetFormat::kBF16 ? ScaleFormat::kBF16
+                                                                           : ScaleFormat::kF32;
+  meaning.bias = 0;
+  meaning.has_minimum = true;
+  meaning.minimum = load_scale(format, weight.offsets, index);
+  return meaning;
+}
+
+/// The number before bias and scale: for E2M1 codes the value that they stand for.
+static inline int decode_number(WeightFormat format, uint8_t number) {
+  return format == WeightFormat::kMxfp4 ? kMxfp4Values[number] : number;
+}
+
+}  // namespace vitrine::kernels

@@ -1,0 +1,255 @@
+// The block formats of published files: what they unpack to (recorded from PyPI's gguf by
+// make_block_data.py), and their products: against double, the same bits in every table.
+#include <array>
+#include <fstream>
+#include <iterator>
+
+#include "../support/test_data.h"
+#include "kernel_test_util.h"
+
+namespace vitrine::kernels::testing {
+namespace {
+
+struct Format {
+  BlockFormat format;
+  const char* file;
+};
+
+constexpr Format kFormats[] = {{BlockFormat::kQ4_0, "q4_0"}, {BlockFormat::kQ4_1, "q4_1"},
+                               {BlockFormat::kQ8_0, "q8_0"}, {BlockFormat::kQ4_K, "q4_k"},
+                               {BlockFormat::kQ6_K, "q6_k"}, {BlockFormat::kMxfp4, "mxfp4"}};
+
+/// Packs rows of blocks, in two calls where there is more than one tile.
+Matrix packed_blocks(BlockFormat format, const std::vector<uint8_t>& blocks, int64_t rows,
+                     int64_t cols) {
+  Matrix matrix;
+  matrix.weight = block_weight(format, rows, cols);
+  const WeightBytes bytes = packed_bytes(matrix.weight);
+  matrix.data.assign(bytes.data, 0xcd);
+  matrix.packed_scales.assign(bytes.scales, 0xcd);
+  matrix.packed_offsets.assign(bytes.offsets, 0xcd);
+  const int64_t middle = rows > kTileRows ? kTileRows : rows;
+  for (const auto& [begin, end] : {std::pair{middle, rows}, {int64_t{0}, middle}}) {
+    if (begin == end) continue;
+    pack_blocks(format, matrix.weight, begin, end,
+                blocks.data() + begin * block_row_bytes(format, cols), matrix.data.data(),
+                matrix.packed_scales.data(),
+                bytes.offsets == 0 ? nullptr : matrix.packed_offsets.data());
+  }
+  matrix.weight.data = matrix.data.data();
+  matrix.weight.scales = matrix.packed_scales.data();
+  if (bytes.offsets != 0) matrix.weight.offsets = matrix.packed_offsets.data();
+  return matrix;
+}
+
+/// Where the float16 fields of a block begin; -1: none.
+std::array<int, 2> half_fields(BlockFormat format) {
+  switch (format) {
+    case BlockFormat::kQ4_1:
+    case BlockFormat::kQ4_K: return {0, 2};
+    case BlockFormat::kQ6_K: return {208, -1};
+    case BlockFormat::kMxfp4: return {-1, -1};
+    default: return {0, -1};
+  }
+}
+
+Matrix random_blocks(Random& random, BlockFormat format, int64_t rows, int64_t cols) {
+  const int64_t block = block_row_bytes(format, block_cols(block_weight(format, 1, 0).format));
+  std::vector<uint8_t> blocks(static_cast<size_t>(rows * block_row_bytes(format, cols)));
+  for (uint8_t& byte : blocks) byte = static_cast<uint8_t>(random.integer(0, 255));
+  for (size_t first = 0; first < blocks.size(); first += static_cast<size_t>(block)) {
+    if (format == BlockFormat::kMxfp4) {
+      blocks[first] = static_cast<uint8_t>(random.integer(118, 130));
+    }
+    for (const int field : half_fields(format)) {
+      if (field < 0) continue;
+      const uint16_t half = narrow_f16(random.normals(1, 0.02f)[0]);
+      memcpy(&blocks[first + static_cast<size_t>(field)], &half, 2);
+    }
+  }
+  Matrix matrix = packed_blocks(format, blocks, rows, cols);
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (int64_t r = 0; r < rows; ++r) {
+    widen_row(matrix.weight, r, row.data());
+    matrix.exact.insert(matrix.exact.end(), row.begin(), row.end());
+  }
+  return matrix;
+}
+
+TEST(BlockFormats, WidenAsGgufDequantizes) {
+  constexpr int64_t kRows = 3;
+  constexpr int64_t kCols = 512;
+  for (const Format& format : kFormats) {
+    SCOPED_TRACE(format.file);
+    std::ifstream file(testing_support::test_data(std::string("blocks/") + format.file + ".bin"),
+                       std::ios::binary);
+    const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
+    const auto block_bytes = static_cast<size_t>(kRows * block_row_bytes(format.format, kCols));
+    ASSERT_EQ(bytes.size(), block_bytes + kRows * kCols * sizeof(float));
+    const Matrix matrix = packed_blocks(format.format, bytes, kRows, kCols);
+    for (int64_t r = 0; r < kRows; ++r) {
+      std::vector<float> row(kCols), expected(kCols);
+      memcpy(expected.data(), &bytes[block_bytes + static_cast<size_t>(r * kCols) * sizeof(float)],
+             kCols * sizeof(float));
+      widen_row(matrix.weight, r, row.data());
+      for (size_t i = 0; i < row.size(); ++i) {
+        if (row[i] == 0.0f && expected[i] == 0.0f) continue;  // of either sign
+        ASSERT_TRUE(same_bits(row[i], expected[i])) << "row " << r << " column " << i;
+      }
+    }
+  }
+}
+
+/// Packing adds nothing: the bytes are those of the file (and the rows that fill the last tile).
+TEST(BlockFormats, PackedSize) {
+  for (const Format& format : kFormats) {
+    const Weight weight = block_weight(format.format, 32, 512);
+    EXPECT_EQ(packed_bytes(weight).total(),
+              static_cast<size_t>(32 * block_row_bytes(format.format, 512)))
+        << format.file;
+  }
+}
+
+TEST(BlockFormats, ProductsAgainstDouble) {
+  Random random(21);
+  for (const Format& format : kFormats) {
+    for (const int64_t rows : {1, 16, 37}) {
+      const int64_t width = block_cols(block_weight(format.format, 1, 0).format);
+      for (const int64_t blocks : {1, 3}) {
+        const int64_t cols = width * blocks;
+        const Matrix matrix = random_blocks(random, format.format, rows, cols);
+        const int32_t count = random.integer(1, 9);
+        const Inputs inputs(random, count, cols, 32);
+        for (const CpuKernels* table : available_tables()) {
+          std::vector<float> out(static_cast<size_t>(count * rows));
+          table->linear(matrix.weight, 0, rows, inputs.view, {nullptr, nullptr, count}, nullptr,
+                        nullptr, out.data(), rows);
+          for (int64_t m = 0; m < count; ++m) {
+            for (int64_t r = 0; r < rows; ++r) {
+              double dot = 0, weight_square = 0, input_square = 0;
+              for (int64_t i = 0; i < cols; ++i) {
+                const double x = inputs.at(m, i, 32);
+                dot += matrix.at(r, i) * x;
+                weight_square += matrix.at(r, i) * matrix.at(r, i);
+                input_square += x * x;
+              }
+              // A minimum's product is added on its own, and may be larger than the sum.
+              const double roundings = static_cast<double>(cols) / 2 + 16;
+              const double bound = roundings * kEpsilon * std::sqrt(weight_square * input_square);
+              ASSERT_NEAR(out[static_cast<size_t>(m * rows + r)], dot, bound)
+                  << format.file << " " << table->isa << " row " << r;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// A row's bits depend on nothing but the row, in every table the same.
+TEST(BlockFormats, SameBitsInEveryTableAndBatch) {
+  Random random(22);
+  constexpr int32_t kCount = 23;
+  for (const Format& format : kFormats) {
+    SCOPED_TRACE(format.file);
+    const int64_t rows = 37;
+    const int64_t cols = 768;
+    const Matrix gate = random_blocks(random, format.format, rows, cols);
+    const Matrix up = random_blocks(random, format.format, rows, cols);
+    const Inputs inputs(random, kCount, cols, 32);
+    std::vector<float> product(kCount * rows), gated(kCount * rows);
+    for (int32_t m = 0; m < kCount; ++m) {
+      const RowMap one{&m, &m, 1};
+      portable_kernels().linear(gate.weight, 0, rows, inputs.view, one, nullptr, nullptr,
+                                product.data(), rows);
+      portable_kernels().gate_up(gate.weight, up.weight, 0, rows, inputs.view, one, gated.data(),
+                                 rows);
+    }
+    for (const CpuKernels* table : available_tables()) {
+      for (const int32_t count : {1, 2, 3, 4, 7, 8, 23}) {
+        std::vector<float> a = product, b = gated;
+        std::fill_n(a.begin(), count * rows, 0.5f);
+        std::fill_n(b.begin(), count * rows, 0.5f);
+        const RowMap all{nullptr, nullptr, count};
+        for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{16, 37}, {0, 16}}) {
+          table->linear(gate.weight, begin, end, inputs.view, all, nullptr, nullptr, a.data(),
+                        rows);
+          table->gate_up(gate.weight, up.weight, begin, end, inputs.view, all, b.data(), rows);
+        }
+        ASSERT_TRUE(same_bits(product, a)) << table->isa << " count " << count;
+        ASSERT_TRUE(same_bits(gated, b)) << table->isa << " count " << count;
+      }
+    }
+  }
+}
+
+/// gate and up may be of different formats.
+TEST(BlockFormats, MixedGateAndUp) {
+  Random random(23);
+  const Matrix matrices[] = {random_blocks(random, BlockFormat::kQ4_K, 33, 512),
+                             random_blocks(random, BlockFormat::kQ6_K, 33, 512),
+                             random_blocks(random, BlockFormat::kQ8_0, 33, 512),
+                             random_blocks(random, BlockFormat::kQ4_1, 33, 512)};
+  const Inputs inputs(random, 9, 512, 32);
+  const RowMap rows{nullptr, nullptr, 9};
+  for (const Matrix& gate : matrices) {
+    for (const Matrix& up : matrices) {
+      std::vector<float> expected(9 * 33);
+      portable_kernels().gate_up(gate.weight, up.weight, 0, 33, inputs.view, rows, expected.data(),
+                                 33);
+      for (const CpuKernels* table : vector_tables()) {
+        std::vector<float> out(9 * 33);
+        table->gate_up(gate.weight, up.weight, 0, 33, inputs.view, rows, out.data(), 33);
+        ASSERT_TRUE(same_bits(expected, out)) << table->isa;
+      }
+    }
+  }
+}
+
+/// The largest numbers, scales and activations that a block can hold: integer sums stay exact.
+TEST(BlockFormats, ExtremeValues) {
+  for (const Format& format : kFormats) {
+    for (const int pattern : {0x00, 0x7f, 0x80, 0xff}) {
+      const int64_t row_bytes = block_row_bytes(format.format, 256);
+      std::vector<uint8_t> blocks(static_cast<size_t>(16 * row_bytes),
+                                  static_cast<uint8_t>(pattern));
+      const int64_t block =
+          block_row_bytes(format.format, block_cols(block_weight(format.format, 1, 0).format));
+      for (size_t first = 0; first < blocks.size(); first += static_cast<size_t>(block)) {
+        const uint16_t one = 0x3c00;
+        for (const int field : half_fields(format.format)) {
+          if (field >= 0) memcpy(&blocks[first + static_cast<size_t>(field)], &one, 2);
+        }
+        if (format.format == BlockFormat::kMxfp4) blocks[first] = 128;
+      }
+      const Matrix matrix = packed_blocks(format.format, blocks, 16, 256);
+      for (const int sign : {-1, 1}) {
+        const std::vector<int8_t> quantized(256, static_cast<int8_t>(127 * sign));
+        const std::vector<float> scales(8, 1.0f);
+        const std::vector<GroupSum> sums(
+            8, {static_cast<int16_t>(127 * 32 * sign), static_cast<int16_t>(127 * 16 * sign),
+                static_cast<float>(127 * 32 * sign)});
+        Activations input;
+        input.quantized = quantized.data();
+        input.scales = scales.data();
+        input.sums = sums.data();
+        std::vector<float> row(256);
+        for (const CpuKernels* table : available_tables()) {
+          std::vector<float> out(16);
+          table->linear(matrix.weight, 0, 16, input, {nullptr, nullptr, 1}, nullptr, nullptr,
+                        out.data(), 16);
+          for (int64_t r = 0; r < 16; ++r) {
+            widen_row(matrix.weight, r, row.data());
+            double dot = 0;
+            for (const float value : row) dot += static_cast<double>(value) * 127 * sign;
+            EXPECT_NEAR(out[static_cast<size_t>(r)], dot, std::fabs(dot) * 8 * kEpsilon)
+                << format.file << " " << table->isa << " " << pattern;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vitrine::kernels::testing
