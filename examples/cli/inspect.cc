@@ -29,7 +29,8 @@ std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& chec
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
     if (!tensor.name.ends_with(".weight_packed")) continue;
     if (const auto module = checkpoint.quantized_module(module_of(tensor.name))) {
-      ++modules[fmt::format("int{}, groups of {}", module->bits, module->group_size)];
+      ++modules[fmt::format("int{}, groups of {}{}", module->bits, module->group_size,
+                            module->symmetric ? "" : ", with zero points")];
     }
   }
   return modules;

@@ -150,7 +150,9 @@ void add_quantize(CLI::App& app, Command& command) {
   CLI::App* quantize = app.add_subcommand("quantize", "Makes a smaller checkpoint");
   quantize->add_option("model", arguments->model, "folder of the model")->required();
   quantize->add_option("out", arguments->out, "folder to make")->check(not_empty())->required();
-  quantize->add_option("--scheme", arguments->scheme, "int8 or int4")->required();
+  quantize
+      ->add_option("--scheme", arguments->scheme, "int8, int4, int8-asymmetric or int4-asymmetric")
+      ->required();
   quantize
       ->add_option("--group-size", arguments->group_size,
                    "columns that share a scale: 32, 64 or 128")

@@ -45,6 +45,7 @@ struct TensorInfo {
 struct QuantizedModule {
   int bits = 0;
   int group_size = 0;
+  bool symmetric = true;  ///< false: the module has a tensor of zero points
 };
 
 /// A Hugging Face model folder, open for reading.

@@ -14,22 +14,30 @@
 
 namespace vitrine {
 
-/// How a weight matrix is quantized: symmetric, one scale per row and group of columns.
+/// How a weight matrix is quantized: one scale, and where asymmetric one zero point, per row and
+/// group of columns.
 struct QuantScheme {
   int bits = 8;         ///< 4 (values -8..7) or 8 (values -128..127)
   int group_size = 32;  ///< columns that share a scale: 32, 64 or 128
+  bool symmetric = true;
   bool operator==(const QuantScheme&) const = default;
 };
 
-/// A quantized weight matrix: weight[r][c] ~ values[r][c] * scales[r][c / group_size].
+/// A quantized weight matrix, one scale per row and group of columns, the last group of a row may
+/// be shorter: weight[r][c] ~ (values[r][c] - zero_points[r][g]) * scales[r][g], g = c /
+/// group_size.
 struct QuantizedMatrix {
   int bits = 8;
   int group_size = 32;
   int64_t rows = 0;
   int64_t cols = 0;
   std::vector<int8_t> values;       ///< [rows, cols], row-major, one value a byte
-  std::vector<float> scales;        ///< [rows, cols / group_size], exact in `scale_dtype`
+  std::vector<float> scales;        ///< [rows, groups()], exact in `scale_dtype`
+  std::vector<int8_t> zero_points;  ///< [rows, groups()], in the range of values; empty: all zero
   DType scale_dtype = DType::kF32;  ///< the dtype of the scales on disk (F32, F16 or BF16)
+
+  /// Groups of a row; group_size must be positive.
+  int64_t groups() const { return cols / group_size + (cols % group_size != 0 ? 1 : 0); }
 };
 
 /// Size of the quantization error of one matrix, over all of its elements.
@@ -49,13 +57,18 @@ struct QuantError {
 ///     epsilon value = round_half_even(clamp(weight / scale rounded to dtype, -2^(bits-1),
 ///     2^(bits-1) - 1))
 ///
+/// and asymmetric, with minimum and maximum at most and at least 0 and each operation rounded:
+///
+///     scale = (max - min) / (2^bits - 1); zero_point = round_half_even(-2^(bits-1) - min / scale)
+///     value = round_half_even(clamp(weight / scale + zero_point, …))
+///
 /// Throws kInvalidArgument where bits or group size are not among those of QuantScheme, `cols` is
 /// not a multiple of the group size, sizes disagree, or a weight is not finite. Thread-safe.
 VITRINE_API QuantizedMatrix quantize_matrix(std::span<const float> weights, int64_t rows,
                                             int64_t cols, DType dtype, const QuantScheme& scheme);
 
-/// values * scales in float32, [rows, cols] row-major. Throws kInvalidArgument for sizes that
-/// disagree.
+/// (values - zero_points) * scales in float32, [rows, cols] row-major. Throws kInvalidArgument for
+/// sizes that disagree.
 VITRINE_API std::vector<float> dequantize_matrix(const QuantizedMatrix& matrix);
 
 /// Error of `matrix` against the weights that it was made from ([rows, cols]).
@@ -70,15 +83,23 @@ VITRINE_API int64_t packed_words(int64_t cols, int bits);
 VITRINE_API std::vector<int32_t> pack_int32(std::span<const int8_t> values, int64_t rows,
                                             int64_t cols, int bits);
 
+/// The same along the rows, as compressed-tensors packs zero points: [packed_words(rows), cols],
+/// the first of a column's values in the lowest bits of its first word.
+VITRINE_API std::vector<int32_t> pack_int32_rows(std::span<const int8_t> values, int64_t rows,
+                                                 int64_t cols, int bits);
+VITRINE_API std::vector<int8_t> unpack_int32_rows(std::span<const int32_t> packed, int64_t rows,
+                                                  int64_t cols, int bits);
+
 /// The inverse of pack_int32. Throws kInvalidArgument for sizes that disagree.
 VITRINE_API std::vector<int8_t> unpack_int32(std::span<const int32_t> packed, int64_t rows,
                                              int64_t cols, int bits);
 
 /// One entry of the registry: a named way to quantize a matrix.
 struct QuantMethod {
-  std::string name;         ///< what the user writes: "int8", "int4"
+  std::string name;         ///< what the user writes: "int8", "int4-asymmetric"
   std::string description;  ///< one line
   int bits = 0;             ///< bits of a stored value
+  bool symmetric = true;    ///< false: groups have zero points
   /// Same contract as quantize_matrix, `group_size` in place of the scheme.
   QuantizedMatrix (*quantize)(std::span<const float> weights, int64_t rows, int64_t cols,
                               DType dtype, int group_size) = nullptr;

@@ -100,7 +100,7 @@ void QuantizationConfig::read_group(const Fields& group) {
   scheme.bits = static_cast<int>(weights->required_integer("num_bits", 1, 64));
   if (scheme.bits != 4 && scheme.bits != 8) weights->unsupported("num_bits", "4 or 8");
   expect_string(*weights, "type", "int");
-  if (!weights->boolean("symmetric").value_or(true)) weights->unsupported("symmetric", "true");
+  scheme.symmetric = weights->boolean("symmetric").value_or(true);
   if (weights->find("strategy") != nullptr) expect_string(*weights, "strategy", "group");
   scheme.group_size = static_cast<int>(weights->required_integer("group_size", -1, 1 << 30));
   if (scheme.group_size != 32 && scheme.group_size != 64 && scheme.group_size != 128) {

@@ -1,4 +1,5 @@
-// Reading `pack-quantized` modules: {base}.weight_packed, {base}.weight_scale, {base}.weight_shape.
+// Reading `pack-quantized` modules: {base}.weight_packed, {base}.weight_scale, {base}.weight_shape,
+// and of asymmetric ones {base}.weight_zero_point.
 #include <cmath>
 
 #include "checkpoint_impl.h"
@@ -46,6 +47,29 @@ void check_shape(const TensorInfo& info, bool dtype_fits, const char* dtypes,
                  " from weight_shape and quantization_config");
 }
 
+/// [rows, groups] zero points: int8, or packed as the weights are, but along the rows.
+std::vector<int8_t> read_zero_points(const Checkpoint& checkpoint, const TensorInfo& info, int bits,
+                                     int64_t rows, int64_t groups, const std::string& file) {
+  std::vector<int8_t> zero_points(static_cast<size_t>(rows * groups));
+  if (info.dtype == DType::kI8) {
+    check_shape(info, true, "I8", {rows, groups}, file);
+    checkpoint.read(info, std::as_writable_bytes(std::span(zero_points)));
+    const int limit = 1 << (bits - 1);
+    for (size_t i = 0; i < zero_points.size(); ++i) {
+      if (zero_points[i] >= -limit && zero_points[i] < limit) continue;
+      throw_bad_file(file + ": element " + std::to_string(i) + " of tensor " +
+                     quote_text(info.name) + " is " + std::to_string(zero_points[i]) +
+                     "; expected " + std::to_string(-limit) + " to " + std::to_string(limit - 1));
+    }
+    return zero_points;
+  }
+  const int64_t words = packed_words(rows, bits);
+  check_shape(info, info.dtype == DType::kI32, "I32 (or I8 unpacked)", {words, groups}, file);
+  std::vector<int32_t> packed(static_cast<size_t>(words * groups));
+  checkpoint.read(info, std::as_writable_bytes(std::span(packed)));
+  return unpack_int32_rows(packed, rows, groups, bits);
+}
+
 }  // namespace
 
 bool Checkpoint::is_quantized() const { return impl_->quantization.has_value(); }
@@ -67,6 +91,7 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
                    " leaves the module out; expected a group that targets it");
   }
   for (const char* suffix : {".weight_zero_point", ".weight_g_idx", ".weight_global_scale"}) {
+    if (!scheme->symmetric && std::string_view(suffix) == ".weight_zero_point") continue;
     if (find(base + suffix) != nullptr) {
       checkpoint::throw_unsupported(file + ": tensor " + quote_text(base + suffix) +
                                     " is not supported; expected symmetric groups of columns in "
@@ -79,23 +104,17 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
   }
   const TensorInfo& scale = require(base + ".weight_scale");
   const auto [rows, cols] = read_weight_shape(*this, require(base + ".weight_shape"), file);
-  if (cols % scheme->group_size != 0) {
-    throw_bad_file(file + ": tensor " + quote_text(base + ".weight_shape") + " holds " +
-                   std::to_string(cols) + " columns; expected a multiple of the group size " +
-                   std::to_string(scheme->group_size));
-  }
   check_shape(*packed, packed->dtype == DType::kI32, "I32",
               {rows, packed_words(cols, scheme->bits)}, file);
-  check_shape(
-      scale,
-      scale.dtype == DType::kF32 || scale.dtype == DType::kF16 || scale.dtype == DType::kBF16,
-      "F32, F16 or BF16", {rows, cols / scheme->group_size}, file);
-
   QuantizedMatrix matrix;
   matrix.bits = scheme->bits;
   matrix.group_size = scheme->group_size;
   matrix.rows = rows;
   matrix.cols = cols;
+  check_shape(
+      scale,
+      scale.dtype == DType::kF32 || scale.dtype == DType::kF16 || scale.dtype == DType::kBF16,
+      "F32, F16 or BF16", {rows, matrix.groups()}, file);
   matrix.scale_dtype = scale.dtype;
   matrix.scales = read_f32(scale);
   for (size_t i = 0; i < matrix.scales.size(); ++i) {
@@ -107,6 +126,10 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
   std::vector<int32_t> words(static_cast<size_t>(packed->num_bytes) / sizeof(int32_t));
   read(*packed, std::as_writable_bytes(std::span(words)));
   matrix.values = unpack_int32(words, rows, cols, scheme->bits);
+  if (!scheme->symmetric) {
+    matrix.zero_points = read_zero_points(*this, require(base + ".weight_zero_point"), scheme->bits,
+                                          rows, matrix.groups(), file);
+  }
   return matrix;
 }
 

@@ -8,12 +8,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json config_group(const std::string& target, int bits, int group_size) {
+Json config_group(const std::string& target, const QuantMethod& method, int group_size) {
   return {{"targets", {target}},
           {"weights",
-           {{"num_bits", bits},
+           {{"num_bits", method.bits},
             {"type", "int"},
-            {"symmetric", true},
+            {"symmetric", method.symmetric},
             {"group_size", group_size},
             {"strategy", "group"},
             {"dynamic", false}}},
@@ -40,12 +40,12 @@ std::string dump(const Json& json) {
 std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePlan& plan,
                                   const QuantizeOptions& options) {
   Json config = Json::parse(checkpoint.config_json());
-  const int bits = find_quant_method(options.scheme).bits;
+  const QuantMethod& method = find_quant_method(options.scheme);
   Json groups = Json::object();
-  groups["group_0"] = config_group("Linear", bits, options.group_size);
+  groups["group_0"] = config_group("Linear", method, options.group_size);
   // An exact name goes before the class, for compressed-tensors and vLLM alike.
-  if (plan.head_method != nullptr && plan.head_method->bits != bits) {
-    groups["group_1"] = config_group("lm_head", plan.head_method->bits, options.group_size);
+  if (plan.head_method != nullptr && plan.head_method->name != method.name) {
+    groups["group_1"] = config_group("lm_head", *plan.head_method, options.group_size);
   }
   config["quantization_config"] = {
       {"quant_method", "compressed-tensors"}, {"format", "pack-quantized"},

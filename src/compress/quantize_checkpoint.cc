@@ -93,6 +93,9 @@ void declare_quantized(SafetensorsWriter& writer, const compress::PlannedTensor&
                  {rows, packed_words(cols, planned.method->bits)});
   writer.declare(planned.module + ".weight_scale", source.dtype, {rows, cols / group_size});
   writer.declare(planned.module + ".weight_shape", DType::kI64, {2});
+  if (planned.method->symmetric) return;
+  writer.declare(planned.module + ".weight_zero_point", DType::kI32,
+                 {packed_words(rows, planned.method->bits), cols / group_size});
 }
 
 /// Quantizes one matrix in blocks of rows (a row's groups are its own, so blocks change nothing).
@@ -102,8 +105,9 @@ QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsW
   const int64_t rows = source.shape[0];
   const int64_t cols = source.shape[1];
   const auto row_bytes = static_cast<uint64_t>(cols) * dtype_size(source.dtype);
+  // A multiple of the zero points that a word holds.
   const int64_t block_rows = std::max<int64_t>(
-      1, static_cast<int64_t>(kBlockBytes / sizeof(float)) / std::max<int64_t>(1, cols));
+      8, static_cast<int64_t>(kBlockBytes / sizeof(float)) / std::max<int64_t>(1, cols) / 8 * 8);
   QuantizedTensorReport report{planned.module, planned.method->bits, group_size, 0.0, 0.0};
   double error_sum = 0.0;
   std::vector<std::byte> raw;
@@ -128,6 +132,10 @@ QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsW
     const std::vector<int32_t> packed = pack_int32(matrix.values, count, cols, matrix.bits);
     writer.write(planned.module + ".weight_packed", std::as_bytes(std::span(packed)));
     writer.write(planned.module + ".weight_scale", scale_bytes(matrix));
+    if (planned.method->symmetric) continue;
+    const std::vector<int32_t> zero_points =
+        pack_int32_rows(matrix.zero_points, count, matrix.groups(), matrix.bits);
+    writer.write(planned.module + ".weight_zero_point", std::as_bytes(std::span(zero_points)));
   }
   const int64_t shape[2] = {rows, cols};
   writer.write(planned.module + ".weight_shape", std::as_bytes(std::span(shape)));
@@ -150,10 +158,12 @@ void copy_tensor(const Checkpoint& checkpoint, SafetensorsWriter& writer, const 
 uint64_t quantized_bytes(const compress::PlannedTensor& planned, int group_size) {
   const auto rows = static_cast<uint64_t>(planned.source->shape[0]);
   const auto cols = static_cast<uint64_t>(planned.source->shape[1]);
-  return rows *
-             static_cast<uint64_t>(packed_words(planned.source->shape[1], planned.method->bits)) *
-             4 +
-         rows * (cols / static_cast<uint64_t>(group_size)) * dtype_size(planned.source->dtype) + 16;
+  const uint64_t groups = cols / static_cast<uint64_t>(group_size);
+  const int bits = planned.method->bits;
+  const auto zero_point_words = static_cast<uint64_t>(
+      planned.method->symmetric ? 0 : packed_words(planned.source->shape[0], bits));
+  return rows * static_cast<uint64_t>(packed_words(planned.source->shape[1], bits)) * 4 +
+         rows * groups * dtype_size(planned.source->dtype) + zero_point_words * groups * 4 + 16;
 }
 
 QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::QuantizePlan& plan,

@@ -77,17 +77,21 @@ void CheckpointWeights::load_quantized(Entry& entry, const QuantizedMatrix& matr
   weight.group_size = matrix.group_size;
   weight.rows = matrix.rows;
   weight.cols = matrix.cols;
-  std::byte* data =
-      allocate(entry, kernels::packed_data_bytes(weight.format, weight.rows, weight.cols), module);
-  std::byte* scales = allocate(
-      entry,
-      kernels::packed_scale_bytes(weight.scale_format, weight.rows, weight.cols, weight.group_size),
-      module);
+  if (!matrix.zero_points.empty()) weight.offset_format = kernels::OffsetFormat::kZeroPoint;
+  const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
+  std::byte* data = allocate(entry, bytes.data, module);
+  std::byte* scales = allocate(entry, bytes.scales, module);
   kernels::pack_quantized(weight.format, weight.scale_format, weight.group_size, weight.rows,
                           weight.cols, 0, weight.rows, matrix.values.data(), matrix.scales.data(),
                           data, scales);
   weight.data = data;
   weight.scales = scales;
+  if (bytes.offsets == 0) return;
+  std::byte* offsets = allocate(entry, bytes.offsets, module);
+  const std::vector<float> zero_points(matrix.zero_points.begin(), matrix.zero_points.end());
+  kernels::pack_offsets(weight.offset_format, weight.group_size, weight.rows, weight.cols, 0,
+                        weight.rows, zero_points.data(), offsets);
+  weight.offsets = offsets;
 }
 
 const float* CheckpointWeights::vector(const std::string& tensor, int64_t length) {

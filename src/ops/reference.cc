@@ -6,11 +6,15 @@ namespace {
 
 // What the fused path does to the input of a quantized matrix: int8 per token and group.
 at::Tensor fake_quantize(const at::Tensor& x, int64_t group_size) {
-  at::Tensor groups = x.reshape({x.size(0), x.size(1) / group_size, group_size});
+  // Zeros behind the last column change no group's maximum.
+  const int64_t missing = (group_size - x.size(1) % group_size) % group_size;
+  const at::Tensor padded = missing > 0 ? at::constant_pad_nd(x, {0, missing}) : x;
+  at::Tensor groups = padded.reshape({x.size(0), padded.size(1) / group_size, group_size});
   at::Tensor largest = groups.abs().amax(-1, /*keepdim=*/true);
   // An all-zero group divides zero by a positive number instead of by zero.
   at::Tensor inverse = at::full({}, 127.0, x.options()).div(largest.clamp_min(1e-37));
-  return groups.mul(inverse).round().mul(largest.div(127.0)).reshape(x.sizes());
+  const at::Tensor quantized = groups.mul(inverse).round().mul(largest.div(127.0));
+  return quantized.reshape(padded.sizes()).narrow(1, 0, x.size(1));
 }
 
 }  // namespace

@@ -8,11 +8,12 @@ namespace {
 
 void check_matrix(const QuantizedMatrix& matrix) {
   int64_t count = 0;
-  const bool sane = matrix.group_size > 0 && matrix.rows >= 0 && matrix.cols >= 0 &&
-                    matrix.cols % matrix.group_size == 0 &&
-                    !__builtin_mul_overflow(matrix.rows, matrix.cols, &count) &&
-                    matrix.values.size() == static_cast<uint64_t>(count) &&
-                    matrix.scales.size() == static_cast<uint64_t>(count / matrix.group_size);
+  const bool sane =
+      matrix.group_size > 0 && matrix.rows >= 0 && matrix.cols >= 0 &&
+      !__builtin_mul_overflow(matrix.rows, matrix.cols, &count) &&
+      matrix.values.size() == static_cast<uint64_t>(count) &&
+      matrix.scales.size() == static_cast<uint64_t>(matrix.rows * matrix.groups()) &&
+      (matrix.zero_points.empty() || matrix.zero_points.size() == matrix.scales.size());
   if (!sane) {
     throw Error(ErrorKind::kInvalidArgument,
                 "quantized matrix has " + std::to_string(matrix.values.size()) + " values and " +
@@ -22,14 +23,22 @@ void check_matrix(const QuantizedMatrix& matrix) {
   }
 }
 
+/// The weight that is stored at [row][col].
+float restore(const QuantizedMatrix& matrix, int64_t row, int64_t col) {
+  const auto group = static_cast<size_t>(row * matrix.groups() + col / matrix.group_size);
+  int value = matrix.values[static_cast<size_t>(row * matrix.cols + col)];
+  if (!matrix.zero_points.empty()) value -= matrix.zero_points[group];
+  return static_cast<float>(value) * matrix.scales[group];
+}
+
 }  // namespace
 
 std::vector<float> dequantize_matrix(const QuantizedMatrix& matrix) {
   check_matrix(matrix);
-  std::vector<float> weights(matrix.values.size());
-  const auto group_size = static_cast<size_t>(matrix.group_size);
-  for (size_t i = 0; i < weights.size(); ++i) {
-    weights[i] = static_cast<float>(matrix.values[i]) * matrix.scales[i / group_size];
+  std::vector<float> weights;
+  weights.reserve(matrix.values.size());
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t col = 0; col < matrix.cols; ++col) weights.push_back(restore(matrix, row, col));
   }
   return weights;
 }
@@ -42,14 +51,14 @@ QuantError quantization_error(std::span<const float> weights, const QuantizedMat
                                                  std::to_string(matrix.values.size()));
   }
   QuantError error;
-  const auto group_size = static_cast<size_t>(matrix.group_size);
   double sum = 0.0;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const double restored =
-        static_cast<double>(static_cast<float>(matrix.values[i]) * matrix.scales[i / group_size]);
-    const double difference = std::fabs(static_cast<double>(weights[i]) - restored);
-    sum += difference;
-    error.worst_absolute = std::max(error.worst_absolute, difference);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t col = 0; col < matrix.cols; ++col) {
+      const double weight = weights[static_cast<size_t>(row * matrix.cols + col)];
+      const double difference = std::fabs(weight - static_cast<double>(restore(matrix, row, col)));
+      sum += difference;
+      error.worst_absolute = std::max(error.worst_absolute, difference);
+    }
   }
   if (!weights.empty()) error.mean_absolute = sum / static_cast<double>(weights.size());
   return error;

@@ -6,7 +6,7 @@ namespace {
 
 QuantizedMatrix quantize(std::span<const float> weights, int64_t rows, int64_t cols, DType dtype,
                          int group_size) {
-  return round_to_nearest(weights, rows, cols, dtype, 8, group_size);
+  return round_to_nearest(weights, rows, cols, dtype, {8, group_size});
 }
 
 const QuantMethodRegistration kRegistration({.name = "int8",

@@ -71,4 +71,34 @@ std::vector<int8_t> unpack_int32(std::span<const int32_t> packed, int64_t rows, 
   return values;
 }
 
+namespace {
+
+template <typename T>
+std::vector<T> transpose(std::span<const T> matrix, int64_t rows, int64_t cols) {
+  std::vector<T> result(matrix.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t col = 0; col < cols; ++col) {
+      result[static_cast<size_t>(col * rows + row)] = matrix[static_cast<size_t>(row * cols + col)];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<int32_t> pack_int32_rows(std::span<const int8_t> values, int64_t rows, int64_t cols,
+                                     int bits) {
+  check_sizes(values.size(), rows, cols, cols, bits, "matrix of values");
+  const auto packed = pack_int32(transpose(values, rows, cols), cols, rows, bits);
+  return transpose(std::span<const int32_t>(packed), cols, packed_words(rows, bits));
+}
+
+std::vector<int8_t> unpack_int32_rows(std::span<const int32_t> packed, int64_t rows, int64_t cols,
+                                      int bits) {
+  const int64_t words = bits == 4 || bits == 8 ? packed_words(rows, bits) : 0;
+  check_sizes(packed.size(), words, cols, cols, bits, "packed matrix");
+  const auto values = unpack_int32(transpose(packed, words, cols), cols, rows, bits);
+  return transpose(std::span<const int8_t>(values), cols, rows);
+}
+
 }  // namespace vitrine

@@ -63,10 +63,35 @@ void check_arguments(std::span<const float> weights, int64_t rows, int64_t cols,
   }
 }
 
+/// Of one group. compressed-tensors computes in the weight's dtype: each result is rounded to it.
+struct Range {
+  float scale;
+  float zero_point;
+};
+
+Range symmetric_range(float smallest, float largest, int bits, DType dtype) {
+  const float half_range = static_cast<float>((1 << bits) - 1) / 2.0f;  // exact in all three dtypes
+  const float scale = round_to_dtype(std::max(-smallest, largest) / half_range, dtype);
+  return {scale == 0.0f ? dtype_epsilon(dtype) : scale, 0.0f};
+}
+
+Range asymmetric_range(float smallest, float largest, float lowest, float highest, DType dtype) {
+  const float span = round_to_dtype(largest - smallest, dtype);
+  const float scale = round_to_dtype(span / (highest - lowest), dtype);
+  if (scale == 0.0f) {  // of zeros, or so little that the quotient underflows
+    return {dtype_epsilon(dtype), smallest < 0.0f ? highest : 0.0f};
+  }
+  const float quotient = round_to_dtype(smallest / scale, dtype);
+  const float zero_point = round_to_dtype(lowest - quotient, dtype);
+  return {scale, round_half_even(std::clamp(zero_point, lowest, highest))};
+}
+
 }  // namespace
 
 QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, int64_t cols,
-                                 DType dtype, int bits, int group_size) {
+                                 DType dtype, const QuantScheme& scheme) {
+  const int bits = scheme.bits;
+  const int group_size = scheme.group_size;
   check_arguments(weights, rows, cols, dtype, bits, group_size);
   QuantizedMatrix matrix;
   matrix.bits = bits;
@@ -77,12 +102,14 @@ QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, i
   matrix.values.resize(weights.size());
   matrix.scales.resize(weights.size() / static_cast<size_t>(group_size));
 
-  const float half_range = static_cast<float>((1 << bits) - 1) / 2.0f;  // exact in all three dtypes
+  if (!scheme.symmetric) matrix.zero_points.resize(matrix.scales.size());
+
   const auto lowest = static_cast<float>(-(1 << (bits - 1)));
   const auto highest = static_cast<float>((1 << (bits - 1)) - 1);
   for (size_t group = 0; group < matrix.scales.size(); ++group) {
     const float* group_weights = weights.data() + group * static_cast<size_t>(group_size);
     int8_t* group_values = matrix.values.data() + group * static_cast<size_t>(group_size);
+    float smallest = 0.0f;  // zero is always among the values
     float largest = 0.0f;
     for (int i = 0; i < group_size; ++i) {
       if (!std::isfinite(group_weights[i])) {
@@ -92,14 +119,23 @@ QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, i
                         ", column " + std::to_string(index % static_cast<size_t>(cols)) +
                         " is not finite; expected a number");
       }
-      largest = std::max(largest, std::fabs(group_weights[i]));
+      smallest = std::min(smallest, group_weights[i]);
+      largest = std::max(largest, group_weights[i]);
     }
-    // compressed-tensors computes in the weight's dtype: each result is rounded to it.
-    float scale = round_to_dtype(largest / half_range, dtype);
-    if (scale == 0.0f) scale = dtype_epsilon(dtype);
-    matrix.scales[group] = scale;
+    const Range range = scheme.symmetric
+                            ? symmetric_range(smallest, largest, bits, dtype)
+                            : asymmetric_range(smallest, largest, lowest, highest, dtype);
+    if (!std::isfinite(range.scale)) {
+      const size_t row = group * static_cast<size_t>(group_size) / static_cast<size_t>(cols);
+      throw Error(ErrorKind::kInvalidArgument,
+                  "weights of a group in row " + std::to_string(row) + " span more than " +
+                      std::string(dtype_name(dtype)) + " holds; expected a smaller span");
+    }
+    matrix.scales[group] = range.scale;
+    if (!scheme.symmetric) matrix.zero_points[group] = static_cast<int8_t>(range.zero_point);
     for (int i = 0; i < group_size; ++i) {
-      const float scaled = round_to_dtype(group_weights[i] / scale, dtype);
+      float scaled = round_to_dtype(group_weights[i] / range.scale, dtype);
+      scaled = round_to_dtype(scaled + range.zero_point, dtype);
       group_values[i] = static_cast<int8_t>(round_half_even(std::clamp(scaled, lowest, highest)));
     }
   }
@@ -110,7 +146,7 @@ QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, i
 
 QuantizedMatrix quantize_matrix(std::span<const float> weights, int64_t rows, int64_t cols,
                                 DType dtype, const QuantScheme& scheme) {
-  return quant::round_to_nearest(weights, rows, cols, dtype, scheme.bits, scheme.group_size);
+  return quant::round_to_nearest(weights, rows, cols, dtype, scheme);
 }
 
 }  // namespace vitrine

@@ -5,9 +5,9 @@
 
 namespace vitrine::quant {
 
-/// Symmetric round-to-nearest with `bits` of 4 or 8; see quantize_matrix.
+/// Round-to-nearest; see quantize_matrix.
 QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, int64_t cols,
-                                 DType dtype, int bits, int group_size);
+                                 DType dtype, const QuantScheme& scheme);
 
 /// A static object of this type makes a method known by its name.
 struct QuantMethodRegistration {

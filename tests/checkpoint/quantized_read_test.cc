@@ -15,12 +15,12 @@ using testing::is_one_line_with;
 using testing::TemporaryFolder;
 using testing::write_bytes;
 
-json group(const json& targets, int bits, int group_size) {
+json group(const json& targets, int bits, int group_size, bool symmetric = true) {
   return {{"targets", targets},
           {"weights",
            {{"num_bits", bits},
             {"type", "int"},
-            {"symmetric", true},
+            {"symmetric", symmetric},
             {"group_size", group_size},
             {"strategy", "group"},
             {"block_structure", nullptr},
@@ -114,7 +114,7 @@ TEST_F(QuantizedTest, RefusesTensorsThatDisagree) {
   };
   expect({.stored_rows = 7}, {"'m.weight_packed' is I32 [6, 8]", "expected I32 [7, 8]"});
   expect({.stored_cols = 96}, {"expected I32 [6, 12]"});
-  expect({.stored_cols = 65}, {"'m.weight_shape' holds 65 columns"});
+  expect({.stored_cols = 65}, {"'m.weight_packed' is I32 [6, 8]", "expected I32 [6, 9]"});
   expect({.stored_rows = -6}, {"'m.weight_shape' holds [-6, 64]"});
   expect({.stored_rows = INT64_MAX}, {"'m.weight_shape' holds"});
   expect({.scale_dtype = DType::kI32}, {"'m.weight_scale' is I32 [6, 2]"});
@@ -133,6 +133,81 @@ TEST_F(QuantizedTest, RefusesTensorsThatDisagree) {
   ignored["ignore"] = {"re:m$"};
   EXPECT_TRUE(is_one_line_with(read_error(ignored, {}), {"'m.weight_packed' is packed"}));
   EXPECT_TRUE(is_one_line_with(read_error(nullptr, {}), {"'m.weight_packed' is packed"}));
+}
+
+/// A module of [6, 70] in groups of 32: the last has 6 columns.
+class AsymmetricTest : public ::testing::Test {
+ protected:
+  AsymmetricTest() : values_(6 * 70), zero_points_(6 * 3) {
+    for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<int8_t>(i * 5 % 16) - 8;
+    for (size_t i = 0; i < 18; ++i) zero_points_[i] = static_cast<int8_t>(i % 16) - 8;
+  }
+
+  /// `zero_points`: what is written, of that dtype and shape.
+  template <typename T>
+  Checkpoint open_with(DType dtype, std::vector<int64_t> shape, const std::vector<T>& zero_points) {
+    json config = json::parse(testing::small_config());
+    config["quantization_config"] = quantization_config();
+    config["quantization_config"]["config_groups"]["group_0"] = group({"Linear"}, 4, 32, false);
+    write_bytes(folder_ / "config.json", config.dump());
+    SafetensorsWriter writer(folder_ / "model.safetensors");
+    writer.declare("m.weight_packed", DType::kI32, {6, 9});
+    writer.declare("m.weight_scale", DType::kF32, {6, 3});
+    writer.declare("m.weight_shape", DType::kI64, {2});
+    if (!shape.empty()) writer.declare("m.weight_zero_point", dtype, shape);
+    const std::vector<int32_t> packed = pack_int32(values_, 6, 70, 4);
+    const std::vector<float> scales(18, 0.25f);
+    const int64_t extents[] = {6, 70};
+    writer.begin();
+    writer.write("m.weight_packed", std::as_bytes(std::span(packed)));
+    writer.write("m.weight_scale", std::as_bytes(std::span(scales)));
+    writer.write("m.weight_shape", std::as_bytes(std::span(extents)));
+    if (!shape.empty()) {
+      writer.write("m.weight_zero_point", std::as_bytes(std::span(zero_points)));
+    }
+    writer.finish();
+    return Checkpoint::open(folder_.path());
+  }
+
+  TemporaryFolder folder_;
+  std::vector<int8_t> values_, zero_points_;
+};
+
+TEST_F(AsymmetricTest, ReadsZeroPointsPackedOrPlain) {
+  const auto packed = pack_int32_rows(zero_points_, 6, 3, 4);
+  for (const Checkpoint& checkpoint :
+       {open_with(DType::kI32, {1, 3}, packed), open_with(DType::kI8, {6, 3}, zero_points_)}) {
+    EXPECT_FALSE(checkpoint.quantized_module("m")->symmetric);
+    const std::optional<QuantizedMatrix> matrix = checkpoint.read_quantized("m");
+    ASSERT_TRUE(matrix.has_value());
+    EXPECT_EQ(matrix->groups(), 3);
+    EXPECT_EQ(matrix->values, values_);
+    EXPECT_EQ(matrix->zero_points, zero_points_);
+    const std::vector<float> weights = dequantize_matrix(*matrix);
+    for (size_t i = 0; i < weights.size(); ++i) {
+      const int zero_point = zero_points_[i / 70 * 3 + i % 70 / 32];
+      ASSERT_EQ(weights[i], 0.25f * static_cast<float>(values_[i] - zero_point)) << i;
+    }
+  }
+}
+
+TEST_F(AsymmetricTest, RefusesZeroPointsThatDoNotFit) {
+  const auto expect = [&](const Checkpoint& checkpoint,
+                          std::initializer_list<std::string_view> parts) {
+    const Error error = error_of([&] { checkpoint.read_quantized("m"); });
+    EXPECT_EQ(error.kind(), ErrorKind::kBadFile) << error.what();
+    EXPECT_TRUE(is_one_line_with(error, parts)) << error.what();
+    EXPECT_TRUE(is_one_line_with(error, {"model.safetensors", "expected"})) << error.what();
+  };
+  const std::vector<int32_t> words(6);
+  expect(open_with(DType::kI32, {2, 3}, words), {"'m.weight_zero_point' is I32 [2, 3]", "[1, 3]"});
+  expect(open_with(DType::kI8, {3, 6}, zero_points_), {"I8 [3, 6]", "[6, 3]"});
+  expect(open_with(DType::kF32, {6, 3}, std::vector<float>(18)), {"F32 [6, 3]"});
+  zero_points_[4] = 8;
+  expect(open_with(DType::kI8, {6, 3}, zero_points_), {"element 4", "is 8", "-8 to 7"});
+  const Error error =
+      error_of([&] { open_with(DType::kI8, {}, zero_points_).read_quantized("m"); });
+  EXPECT_TRUE(is_one_line_with(error, {"'m.weight_zero_point'"})) << error.what();
 }
 
 TEST_F(QuantizedTest, FindsTheGroupAsCompressedTensorsDoes) {
@@ -187,7 +262,7 @@ TEST_F(QuantizedTest, RefusesSchemesThatItCannotRead) {
   expect((weights + "num_bits").c_str(), 3, unsupported, {"'num_bits' is 3"});
   expect((weights + "num_bits").c_str(), "4", bad, {"'num_bits' is '4'"});
   expect((weights + "type").c_str(), "float", unsupported, {"'type' is 'float'"});
-  expect((weights + "symmetric").c_str(), false, unsupported, {"'symmetric' is false"});
+  expect((weights + "symmetric").c_str(), 1, bad, {"'symmetric' is 1"});
   expect((weights + "strategy").c_str(), "channel", unsupported, {"'strategy' is 'channel'"});
   expect((weights + "group_size").c_str(), 16, unsupported, {"'group_size' is 16"});
   expect((weights + "group_size").c_str(), -1, unsupported, {"'group_size' is -1"});

@@ -1,4 +1,5 @@
-"""Our quantized folders against PyPI's compressed-tensors: the same values and scales, bit for bit.
+"""Our quantized folders against PyPI's compressed-tensors: the same values, scales and zero points,
+bit for bit.
 
     compressed_tensors_test.py QUANTIZE_FOLDER [DATA]
 
@@ -117,9 +118,9 @@ def linear_weights(dtype, seed):
     return weights, others
 
 
-def library_answer(weight, bits, group_size):
+def library_answer(weight, bits, group_size, symmetric=True):
     scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(
-        num_bits=bits, type="int", symmetric=True, strategy="group", group_size=group_size))
+        num_bits=bits, type="int", symmetric=symmetric, strategy="group", group_size=group_size))
     scale, zero_point = compute_dynamic_scales_and_zp(weight, scheme.weights, module=None)
     compressed = PackedQuantizationCompressor.compress(
         {"weight": weight, "weight_scale": scale, "weight_zero_point": zero_point}, scheme)
@@ -150,7 +151,7 @@ def write_source(folder, tensors, config):
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def compare_folder(result, weights, others, bits, group_size, head):
+def compare_folder(result, weights, others, bits, group_size, head, symmetric=True):
     config_json = json.loads((result / "config.json").read_text())
     config = QuantizationConfig.model_validate(config_json["quantization_config"])
     check(config.format == "pack-quantized" and config.quant_method == "compressed-tensors",
@@ -170,17 +171,19 @@ def compare_folder(result, weights, others, bits, group_size, head):
             check(scheme_of(config, module) is None, f"{module} is not ignored")
             expected.add(module + ".weight")
             continue
-        answer, restored, scheme = library_answer(weight, module_bits, group_size)
+        is_symmetric = symmetric or module == "lm_head"
+        answer, restored, scheme = library_answer(weight, module_bits, group_size, is_symmetric)
+        parts = ("weight_packed", "weight_scale", "weight_shape")
+        parts += () if is_symmetric else ("weight_zero_point",)
         found = scheme_of(config, module)
         check(found is not None and found.weights == scheme.weights, f"scheme of {module}")
-        for part in ("weight_packed", "weight_scale", "weight_shape"):
+        for part in parts:
             name = f"{module}.{part}"
             expected.add(name)
             check(same_bits(tensors[name], answer[part]),
                   f"{name} of {weight.dtype}, {module_bits} bits, groups of {group_size} differs")
         ours = PackedQuantizationCompressor.decompress(
-            {part: tensors[f"{module}.{part}"]
-             for part in ("weight_packed", "weight_scale", "weight_shape")}, found)
+            {part: tensors[f"{module}.{part}"] for part in parts}, found)
         check(same_bits(ours["weight"] + 0.0, restored + 0.0), f"{module} restored")
         error = (weight.double() - answer_in_float(answer, scheme)).abs()
         entry = manifest["quantized"][module]
@@ -200,6 +203,12 @@ def answer_in_float(answer, scheme):
     values = unpack_from_int32(answer["weight_packed"], scheme.weights.num_bits,
                                answer["weight_shape"])
     scales = answer["weight_scale"].float().repeat_interleave(scheme.weights.group_size, dim=1)
+    if not scheme.weights.symmetric:
+        shape = (values.shape[0], values.shape[1] // scheme.weights.group_size)
+        zero_points = unpack_from_int32(answer["weight_zero_point"], scheme.weights.num_bits, shape,
+                                        packed_dim=0)
+        values = values.int() - zero_points.int().repeat_interleave(
+            scheme.weights.group_size, dim=1)
     return (values.float() * scales).double()
 
 
@@ -221,6 +230,21 @@ def test_schemes(tool, work):
                 config = compare_folder(kept, weights, others, bits, group_size, None)
                 check(config["tie_word_embeddings"] is True, "the head must stay tied")
                 check("lm_head" in config["quantization_config"]["ignore"], "head not ignored")
+
+
+def test_asymmetric(tool, work):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        weights, others = linear_weights(dtype, 5)
+        for weight in weights.values():
+            weight[2] /= 4  # the span of its groups would overflow
+        source = work / f"asymmetric-{dtype}"
+        stored = {name + ".weight": weight for name, weight in weights.items()} | others
+        write_source(source, stored, CONFIG)
+        for bits, group_size in ((4, 32), (4, 128), (8, 64)):
+            result = work / f"asymmetric-{dtype}-{bits}-{group_size}"
+            run_tool(tool, source, result, f"int{bits}-asymmetric", group_size)
+            compare_folder(result, weights, others, bits, group_size,
+                           others["model.embed_tokens.weight"], symmetric=False)
 
 
 def test_fused(tool, work):
@@ -270,6 +294,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         test_schemes(tool, work)
+        test_asymmetric(tool, work)
         test_fused(tool, work)
         if len(sys.argv) > 2:
             test_transformers(tool, work, pathlib.Path(sys.argv[2]))

@@ -40,11 +40,14 @@ inline std::string shipped_model() {
 /// A model under test: an oracle as it is (scheme empty), quantized, or the shipped one.
 struct ModelVariant {
   std::string name;    // of an oracle; "shipped"
-  std::string scheme;  // "", "int4", "int8"
+  std::string scheme;  // "" or a name of the quant room's registry
   int group_size = 32;
 
   std::string label() const {
-    return scheme.empty() ? name : name + "_" + scheme + "g" + std::to_string(group_size);
+    if (scheme.empty()) return name;
+    std::string label = name + "_" + scheme + "g" + std::to_string(group_size);
+    std::ranges::replace(label, '-', '_');
+    return label;
   }
 };
 

@@ -254,6 +254,8 @@ std::vector<ModelVariant> variants() {
       all.push_back({name, "int8", name == "qwen3_moe" ? 32 : 64});
     }
   }
+  all.push_back({"qwen3_moe", "int4-asymmetric", 32});
+  all.push_back({"qwen2_moe", "int8-asymmetric", 64});
   all.push_back({"shipped", "", 0});
   return all;
 }

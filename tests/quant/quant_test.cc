@@ -83,6 +83,70 @@ TEST(Pack, SurvivesTheRoundTripForAnyWidth) {
   EXPECT_THROW(pack_int32(std::vector<int8_t>(16), 2, 8, 5), Error);
 }
 
+TEST(Pack, AlongTheRowsIsThePackingOfTheTransposedMatrix) {
+  std::mt19937 generator(2);
+  std::uniform_int_distribution<int> value(-8, 7);
+  for (int64_t rows : {1, 7, 8, 21}) {
+    std::vector<int8_t> values(static_cast<size_t>(rows * 3)), transposed(values.size());
+    for (int8_t& v : values) v = static_cast<int8_t>(value(generator));
+    for (size_t i = 0; i < values.size(); ++i) {
+      transposed[i % 3 * static_cast<size_t>(rows) + i / 3] = values[i];
+    }
+    const auto by_rows = pack_int32_rows(values, rows, 3, 4);
+    const auto by_cols = pack_int32(transposed, 3, rows, 4);
+    ASSERT_EQ(by_rows.size(), by_cols.size());
+    const auto words = static_cast<size_t>(packed_words(rows, 4));
+    for (size_t i = 0; i < by_rows.size(); ++i) {
+      EXPECT_EQ(by_rows[i], by_cols[i % 3 * words + i / 3]);
+    }
+    EXPECT_EQ(unpack_int32_rows(by_rows, rows, 3, 4), values);
+  }
+  EXPECT_THROW(unpack_int32_rows(std::vector<int32_t>(3), 9, 3, 4), Error);
+  EXPECT_THROW(pack_int32_rows(std::vector<int8_t>(3), 2, 2, 4), Error);
+}
+
+TEST(Dequantize, TakesOffTheZeroPointOfTheGroup) {
+  QuantizedMatrix matrix;
+  matrix.bits = 4;
+  matrix.rows = 2;
+  matrix.cols = 33;
+  matrix.values.assign(66, 3);
+  matrix.scales = {0.5f, 2.0f, 1.0f, 4.0f};
+  EXPECT_EQ(dequantize_matrix(matrix)[32], 6.0f);  // a last group of one column
+  matrix.zero_points = {-8, 7, 3, 2};
+  const auto weights = dequantize_matrix(matrix);
+  EXPECT_EQ(weights[0], 5.5f);
+  EXPECT_EQ(weights[31], 5.5f);
+  EXPECT_EQ(weights[32], -8.0f);
+  EXPECT_EQ(weights[33], 0.0f);
+  EXPECT_EQ(weights[65], 4.0f);
+  EXPECT_EQ(quantization_error(weights, matrix).worst_absolute, 0.0);
+  matrix.zero_points.pop_back();
+  EXPECT_THROW(dequantize_matrix(matrix), Error);
+  matrix.zero_points.clear();
+  matrix.scales.pop_back();
+  EXPECT_THROW(dequantize_matrix(matrix), Error);
+}
+
+TEST(RoundToNearest, AsymmetricUsesTheWholeRange) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (int bits : {4, 8}) {
+      auto weights = random_weights(6 * 256, dtype, 4);
+      for (float& weight : weights) weight = std::fabs(weight);  // symmetric would waste half
+      const auto matrix = quantize_matrix(weights, 6, 256, dtype, {bits, 64, false});
+      const auto symmetric = quantize_matrix(weights, 6, 256, dtype, {bits, 64});
+      ASSERT_EQ(matrix.zero_points.size(), matrix.scales.size());
+      EXPECT_TRUE(symmetric.zero_points.empty());
+      for (const int8_t zero_point : matrix.zero_points) EXPECT_EQ(zero_point, -(1 << (bits - 1)));
+      EXPECT_LT(quantization_error(weights, matrix).mean_absolute,
+                0.75 * quantization_error(weights, symmetric).mean_absolute);
+    }
+  }
+  std::vector<float> wide(32, std::numeric_limits<float>::max());
+  wide[1] = -wide[0];
+  EXPECT_THROW(quantize_matrix(wide, 1, 32, DType::kF32, {4, 32, false}), Error);
+}
+
 TEST(RoundToNearest, StaysWithinHalfAStepOfTheWeight) {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (int bits : {4, 8}) {
@@ -146,9 +210,12 @@ TEST(RoundToNearest, RefusesWhatItCannotDo) {
 
 TEST(Registry, FindsSchemesByNameAndNamesThemWhereItFails) {
   const auto methods = quant_methods();
-  ASSERT_EQ(methods.size(), 2u);
+  ASSERT_EQ(methods.size(), 4u);
   EXPECT_EQ(methods[0].name, "int4");
-  EXPECT_EQ(methods[1].name, "int8");
+  EXPECT_EQ(methods[1].name, "int4-asymmetric");
+  EXPECT_EQ(methods[2].name, "int8");
+  EXPECT_EQ(methods[3].name, "int8-asymmetric");
+  EXPECT_FALSE(methods[1].symmetric || methods[3].symmetric);
   const auto weights = random_weights(128, DType::kF32, 5);
   const auto by_name = find_quant_method("int4").quantize(weights, 2, 64, DType::kF32, 64);
   const auto by_scheme = quantize_matrix(weights, 2, 64, DType::kF32, {4, 64});
@@ -159,7 +226,9 @@ TEST(Registry, FindsSchemesByNameAndNamesThemWhereItFails) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
-    EXPECT_STREQ(error.what(), "scheme 'int3' is unknown; expected one of: int4, int8");
+    EXPECT_STREQ(error.what(),
+                 "scheme 'int3' is unknown; expected one of: int4, int4-asymmetric, int8, "
+                 "int8-asymmetric");
   }
 }
 
