@@ -152,7 +152,7 @@ struct KvView {
 
 /// One instruction set's kernels.
 struct CpuKernels {
-  const char* isa;  // "avx512", "avx2_vnni", "avx2", "portable"
+  const char* isa;  // "avx512_amx", "avx512", "avx2_vnni", "avx2", "portable"
 
   /// out[i] = x[i] * (1 / sqrt(mean_square + eps)) * weight[i]; returns the mean square.
   /// weight may be null (all ones). In place is allowed.
@@ -245,6 +245,9 @@ struct CpuKernels {
 
 /// The portable table; always there.
 const CpuKernels& portable_kernels();
+/// The AVX-512 table with AMX in its quantized products of many rows, or null where this machine
+/// lacks it. The first call asks the operating system for the tile registers.
+const CpuKernels* avx512_amx_kernels();
 /// The AVX-512 (F, BW, DQ, VL, VNNI, BF16) table, or null where this machine lacks it.
 const CpuKernels* avx512_kernels();
 /// The AVX2 (with FMA and F16C) table, or null where this machine lacks it.

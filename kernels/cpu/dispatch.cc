@@ -4,6 +4,10 @@
 #if defined(VITRINE_KERNELS_X86)
 #include "avx2/avx2.h"
 #include "avx512/avx512.h"
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace vitrine::kernels {
@@ -33,32 +37,67 @@ const CpuKernels& portable_kernels() {
 
 #if defined(VITRINE_KERNELS_X86)
 
+namespace {
+
+constexpr CpuKernels kAvx512Table = {
+    .isa = "avx512",
+    .rms_norm = avx512::rms_norm,
+    .mean_square = avx512::mean_square,
+    .quantize_row = avx512::quantize_row,
+    .linear = avx512::linear,
+    .gate_up = avx512::gate_up,
+    .embed_row = avx512::embed_row,
+    .rope = avx512::rope,
+    .kv_write = portable::kv_write,
+    .attention = avx512::attention,
+    .router_top_k = avx512::router_top_k,
+    .route_weights = avx512::route_weights,
+    .combine = avx512::combine,
+    .add_scaled = avx512::add_scaled,
+    .sigmoid = avx512::sigmoid,
+    .head_block = avx512::head_block,
+    .head_merge = portable::head_merge,
+};
+
+}  // namespace
+
 const CpuKernels* avx512_kernels() {
-  static constexpr CpuKernels kTable = {
-      .isa = "avx512",
-      .rms_norm = avx512::rms_norm,
-      .mean_square = avx512::mean_square,
-      .quantize_row = avx512::quantize_row,
-      .linear = avx512::linear,
-      .gate_up = avx512::gate_up,
-      .embed_row = avx512::embed_row,
-      .rope = avx512::rope,
-      .kv_write = portable::kv_write,
-      .attention = avx512::attention,
-      .router_top_k = avx512::router_top_k,
-      .route_weights = avx512::route_weights,
-      .combine = avx512::combine,
-      .add_scaled = avx512::add_scaled,
-      .sigmoid = avx512::sigmoid,
-      .head_block = avx512::head_block,
-      .head_merge = portable::head_merge,
-  };
   // The compiler's runtime also asks whether the operating system saves the 512-bit registers.
   static const bool kSupported =
       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16") &&
       __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return kSupported ? &kAvx512Table : nullptr;
+}
+
+namespace {
+
+constexpr CpuKernels with_amx(CpuKernels table) {
+  table.isa = "avx512_amx";
+  table.linear = avx512::linear_amx;
+  table.gate_up = avx512::gate_up_amx;
+  return table;
+}
+
+/// Linux gives a process the tile registers only when it asks (arch_prctl, ARCH_REQ_XCOMP_PERM).
+bool tile_registers_granted() {
+#if defined(__linux__)
+  constexpr int kRequestPermission = 0x1023;
+  constexpr int kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+const CpuKernels* avx512_amx_kernels() {
+  static constexpr CpuKernels kTable = with_amx(kAvx512Table);
+  static const bool kSupported = avx512_kernels() != nullptr &&
+                                 __builtin_cpu_supports("amx-tile") &&
+                                 __builtin_cpu_supports("amx-int8") && tile_registers_granted();
   return kSupported ? &kTable : nullptr;
 }
 
@@ -107,6 +146,7 @@ const CpuKernels* avx2_vnni_kernels() {
 
 #else
 
+const CpuKernels* avx512_amx_kernels() { return nullptr; }
 const CpuKernels* avx512_kernels() { return nullptr; }
 const CpuKernels* avx2_kernels() { return nullptr; }
 const CpuKernels* avx2_vnni_kernels() { return nullptr; }
@@ -114,11 +154,11 @@ const CpuKernels* avx2_vnni_kernels() { return nullptr; }
 #endif
 
 std::span<const CpuKernels* const> cpu_kernel_tables() {
-  static const CpuKernels* kTables[4];
+  static const CpuKernels* kTables[5];
   static const size_t kCount = [] {
     size_t count = 0;
-    for (const CpuKernels* table :
-         {avx512_kernels(), avx2_vnni_kernels(), avx2_kernels(), &portable_kernels()}) {
+    for (const CpuKernels* table : {avx512_amx_kernels(), avx512_kernels(), avx2_vnni_kernels(),
+                                    avx2_kernels(), &portable_kernels()}) {
       if (table != nullptr) kTables[count++] = table;
     }
     return count;

@@ -104,6 +104,7 @@ const kernels::CpuKernels& select_cpu_kernels() {
     if (name == table->isa) return *table;
   }
   static constexpr std::pair<std::string_view, std::string_view> kNeeds[] = {
+      {"avx512_amx", "AVX-512 with AMX-INT8"},
       {"avx512", "AVX-512 with VNNI and BF16"},
       {"avx2_vnni", "AVX-VNNI"},
       {"avx2", "AVX2 with FMA and F16C"}};
@@ -115,7 +116,7 @@ const kernels::CpuKernels& select_cpu_kernels() {
   }
   throw Error(ErrorKind::kInvalidArgument,
               "VITRINE_CPU_ISA is '" + name +
-                  "'; expected avx512, avx2_vnni, avx2 or portable, or unset it");
+                  "'; expected avx512_amx, avx512, avx2_vnni, avx2 or portable, or unset it");
 }
 
 }  // namespace vitrine::ops

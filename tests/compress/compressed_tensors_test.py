@@ -71,7 +71,8 @@ def check(condition, message):
 def same_bits(left, right):
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
-    return torch.equal(left.contiguous().view(torch.uint8), right.contiguous().view(torch.uint8))
+    return torch.equal(left.flatten().clone().view(torch.uint8),
+                       right.flatten().clone().view(torch.uint8))
 
 
 def hostile_rows(rows, cols, dtype, generator):

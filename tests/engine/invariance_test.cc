@@ -222,7 +222,7 @@ TEST_P(Invariance, OfTheInstructionSet) {
   std::vector<int32_t> ids = ids_;
   ids.resize(24);
   int ran = 0;
-  for (const char* isa : {"portable", "avx2", "avx2_vnni", "avx512"}) {
+  for (const char* isa : {"portable", "avx2", "avx2_vnni", "avx512", "avx512_amx"}) {
     SCOPED_TRACE(isa);
     const ScopedEnvironment forced("VITRINE_CPU_ISA", isa);
     std::unique_ptr<Engine> engine;

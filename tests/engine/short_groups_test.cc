@@ -146,7 +146,7 @@ TEST_P(ShortGroups, FusedAgreesWithReference) {
 TEST_P(ShortGroups, OneTokenOneResult) {
   Rows expected;
   std::vector<int32_t> ids;
-  for (const char* isa : {"portable", "avx2", "avx2_vnni", "avx512"}) {
+  for (const char* isa : {"portable", "avx2", "avx2_vnni", "avx512", "avx512_amx"}) {
     SCOPED_TRACE(isa);
     const ScopedEnvironment forced("VITRINE_CPU_ISA", isa);
     std::unique_ptr<Engine> engine;

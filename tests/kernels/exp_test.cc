@@ -101,8 +101,10 @@ TEST(Sigmoid, AgainstDouble) {
 
 TEST(Tables, NamedAndComplete) {
   EXPECT_STREQ(portable_kernels().isa, "portable");
-  const std::pair<const CpuKernels*, const char*> named[] = {
-      {avx512_kernels(), "avx512"}, {avx2_vnni_kernels(), "avx2_vnni"}, {avx2_kernels(), "avx2"}};
+  const std::pair<const CpuKernels*, const char*> named[] = {{avx512_amx_kernels(), "avx512_amx"},
+                                                             {avx512_kernels(), "avx512"},
+                                                             {avx2_vnni_kernels(), "avx2_vnni"},
+                                                             {avx2_kernels(), "avx2"}};
   size_t count = 0;
   for (const auto& [table, name] : named) {
     if (table == nullptr) continue;

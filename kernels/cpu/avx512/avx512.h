@@ -15,6 +15,12 @@ void linear(const Weight& weight, int64_t row_begin, int64_t row_end, const Acti
             int64_t out_stride);
 void gate_up(const Weight& gate, const Weight& up, int64_t row_begin, int64_t row_end,
              const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
+/// linear and gate_up with AMX where there are enough input rows.
+void linear_amx(const Weight& weight, int64_t row_begin, int64_t row_end, const Activations& input,
+                const RowMap& rows, const float* bias, const float* residual_scale, float* out,
+                int64_t out_stride);
+void gate_up_amx(const Weight& gate, const Weight& up, int64_t row_begin, int64_t row_end,
+                 const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out);
 void rope(float* x, const float* cos, const float* sin, int32_t n);
 void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,

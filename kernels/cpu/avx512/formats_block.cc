@@ -16,6 +16,7 @@ VITRINE_INLINE Tile tile_of(const Weight& weight, int64_t index, int64_t unit_by
 }
 
 struct Q4K {
+  static constexpr int kBias = 0;
   static constexpr int kUnitBytes = kUnit * kTileRows / 2;
   static constexpr bool kTwoParts = false;
   static constexpr bool kPrefetch = true;
@@ -63,6 +64,7 @@ struct Q4K {
 };
 
 struct Q6K {
+  static constexpr int kBias = 32;
   static constexpr int kUnitBytes = kUnit * kTileRows * 6 / 8;
   static constexpr bool kTwoParts = true;
   static constexpr bool kPrefetch = true;
@@ -107,6 +109,7 @@ struct Q6K {
 };
 
 struct Mxfp4 {
+  static constexpr int kBias = 12;
   static constexpr int kUnitBytes = kUnit * kTileRows / 2;
   static constexpr bool kTwoParts = false;
   static constexpr bool kPrefetch = true;
@@ -128,7 +131,7 @@ struct Mxfp4 {
     group.scale = _mm512_castsi512_ps(
         _mm512_mask_blend_epi32(_mm512_cmple_epu32_mask(e, one), normal, denormal));
     group.minimum = _mm512_setzero_ps();
-    group.bias_words = bias_words(12);
+    group.bias_words = bias_words(kBias);
     return group;
   }
 

@@ -20,8 +20,9 @@ VITRINE_INLINE __m512 load_minimums(OffsetFormat format, const uint8_t* offsets,
   }
 }
 
-template <int kBias>
+template <int kUnsignedBias>
 struct IntegerFormat {
+  static constexpr int kBias = kUnsignedBias;
   static constexpr bool kTwoParts = false;
 
   VITRINE_INLINE bool has_minimum(const Tile& tile) {

@@ -2,7 +2,6 @@
 #include "quantized.h"
 
 namespace vitrine::kernels::avx512 {
-namespace {
 
 const FormatKernels& find_format(WeightFormat format) {
   switch (format) {
@@ -13,6 +12,8 @@ const FormatKernels& find_format(WeightFormat format) {
     default: return int4_format();
   }
 }
+
+namespace {
 
 bool same_storage(const Weight& a, const Weight& b) {
   return a.format == b.format && a.scale_format == b.scale_format &&

@@ -32,10 +32,24 @@ struct TokenRows {
 using DotsFunction = void (*)(const Weight* const* matrices, int64_t tile, const TokenRows& tokens,
                               __m512* dots);
 
-/// By the number of tokens: 1, 2, 4, 8.
+/// What a group's numbers mean: scale * (number - bias) + minimum.
+struct Group {
+  __m512 scale;
+  __m512i
+      bias_words;  // 16-bit pairs to multiply with a GroupSum: what the sum of products begins at
+  __m512 minimum;
+  __m512i part_scale[2];  // where the group's halves have their own
+};
+
+/// Unpacks a tile: its signed numbers, unit by unit as [fours of columns][16 rows][4], and what its
+/// groups mean; bias_words then hold what the signed numbers still leave.
+using UnpackFunction = void (*)(const Weight& weight, int64_t tile, int8_t* numbers, Group* groups);
+
 struct FormatKernels {
+  // By the number of tokens: 1, 2, 4, 8.
   DotsFunction one_matrix[4];
   DotsFunction two_matrices[3];  // of one format; more registers than there are for 8 tokens
+  UnpackFunction unpack;
 };
 
 const FormatKernels& int4_format();
@@ -43,6 +57,7 @@ const FormatKernels& int8_format();
 const FormatKernels& q4k_format();
 const FormatKernels& q6k_format();
 const FormatKernels& mxfp4_format();
+const FormatKernels& find_format(WeightFormat format);
 
 namespace {
 
@@ -53,15 +68,6 @@ constexpr int64_t kPrefetchBytes = 2048;
 struct Step {
   __m512i low;
   __m512i high;
-};
-
-/// What a group's numbers mean: scale * (number - bias) + minimum.
-struct Group {
-  __m512 scale;
-  __m512i
-      bias_words;  // 16-bit pairs to multiply with a GroupSum: what the sum of products begins at
-  __m512 minimum;
-  __m512i part_scale[2];  // where the group's halves have their own
 };
 
 VITRINE_INLINE int32_t load_word(const void* four) {
@@ -193,10 +199,33 @@ __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t 
 }
 
 template <class Format>
+void unpack_tile(const Weight& weight, int64_t index, int8_t* numbers, Group* groups) {
+  const __m512i bias = _mm512_set1_epi8(static_cast<char>(Format::kBias));
+  const __m512i bias_word = _mm512_set1_epi32(Format::kBias);
+  const int64_t units = padded_cols(weight.cols) / kUnit;
+  const int64_t group_count = kernels::group_count(weight.cols, weight.group_size);
+  Tile tile = Format::tile(weight, index);
+  for (int64_t g = 0; g < group_count; ++g) {
+    groups[g] = Format::group(tile, g);
+    groups[g].bias_words = _mm512_add_epi16(groups[g].bias_words, bias_word);
+  }
+  const uint8_t* data = tile.data;
+  for (int64_t u = 0; u < units; ++u, data += Format::kUnitBytes) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kUnit / 8; ++s, numbers += 128) {
+      const Step step = Format::template step<false>(data, s);
+      _mm512_storeu_si512(numbers, _mm512_sub_epi8(step.low, bias));
+      _mm512_storeu_si512(numbers + 64, _mm512_sub_epi8(step.high, bias));
+    }
+  }
+}
+
+template <class Format>
 constexpr FormatKernels format_kernels() {
   return {{tile_dots<Format, 1, 1>, tile_dots<Format, 1, 2>, tile_dots<Format, 1, 4>,
            tile_dots<Format, 1, 8>},
-          {tile_dots<Format, 2, 1>, tile_dots<Format, 2, 2>, tile_dots<Format, 2, 4>}};
+          {tile_dots<Format, 2, 1>, tile_dots<Format, 2, 2>, tile_dots<Format, 2, 4>},
+          unpack_tile<Format>};
 }
 
 }  // namespace
