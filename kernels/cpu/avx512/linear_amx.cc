@@ -9,7 +9,7 @@ namespace vitrine::kernels::avx512 {
 namespace {
 
 constexpr int kBlock = 16;          // input rows of a tile register
-constexpr int kMinRows = 8;         // fewer are left to vpdpbusd (measured)
+constexpr int kMinRows = 12;        // fewer are left to vpdpbusd (measured)
 constexpr int kMaxRows = 256;       // that meet a tile of weights once it is unpacked
 constexpr int64_t kMaxCols = 4096;  // what the buffers hold; wider matrices go the other way
 constexpr int64_t kGatherBytes = 128 << 10;  // of gathered input rows
@@ -221,6 +221,29 @@ __attribute__((noinline)) void multiply_rows(const Weight& weight, const Weight*
   }
 }
 
+/// The same arguments without the first `count` input rows.
+RowMap from_row(const RowMap& rows, int32_t count) {
+  return {rows.in_rows != nullptr ? rows.in_rows + count : nullptr,
+          rows.out_rows != nullptr ? rows.out_rows + count : nullptr, rows.count - count};
+}
+
+Activations from_row(Activations input, const RowMap& rows, int32_t count) {
+  if (rows.in_rows != nullptr) return input;
+  input.quantized += count * input.quantized_stride;
+  input.scales += count * input.group_stride;
+  input.sums += count * input.group_stride;
+  return input;
+}
+
+Target from_row(Target target, int32_t count) {
+  if (target.out_rows != nullptr) {
+    target.out_rows += count;
+  } else {
+    target.out += count * target.out_stride;
+  }
+  return target;
+}
+
 }  // namespace
 
 void linear_quantized_amx(const Weight& weight, const Weight* up, int64_t row_begin,
@@ -231,17 +254,23 @@ void linear_quantized_amx(const Weight& weight, const Weight* up, int64_t row_be
     linear_quantized(weight, up, row_begin, row_end, input, rows, target);
     return;
   }
+  const int32_t rest = rows.count % kBlock;
+  const int32_t count = rest < kMinRows ? rows.count - rest : rows.count;
   const TileConfig config;
   _tile_loadconfig(&config);
   const int64_t fitting = kGatherBytes / cols / kBlock * kBlock;
   const int32_t at_once =
       rows.in_rows == nullptr || fitting > kMaxRows ? kMaxRows : static_cast<int32_t>(fitting);
-  for (int32_t m = 0; m < rows.count; m += at_once) {
-    const int32_t left = rows.count - m;
+  for (int32_t m = 0; m < count; m += at_once) {
+    const int32_t left = count - m;
     multiply_rows(weight, up, row_begin, row_end, input, rows, m, left < at_once ? left : at_once,
                   target);
   }
   _tile_release();
+  if (count < rows.count) {
+    linear_quantized(weight, up, row_begin, row_end, from_row(input, rows, count),
+                     from_row(rows, count), from_row(target, count));
+  }
 }
 
 void linear_amx(const Weight& weight, int64_t row_begin, int64_t row_end, const Activations& input,
