@@ -82,11 +82,20 @@ std::vector<Files> healthy_folders() {
   packed.declare("m.weight_packed", DType::kI32, {2, 8});
   packed.declare("m.weight_scale", DType::kBF16, {2, 2});
   packed.declare("m.weight_shape", DType::kI64, {2});
+  packed.declare("z.weight_packed", DType::kI32, {9, 5});  // with zero points, a short last group
+  packed.declare("z.weight_scale", DType::kF32, {9, 2});
+  packed.declare("z.weight_shape", DType::kI64, {2});
+  packed.declare("z.weight_zero_point", DType::kI32, {2, 2});
   packed.begin();
   packed.write("m.weight_packed", std::vector<std::byte>(64, std::byte{0x71}));
   packed.write("m.weight_scale", std::vector<std::byte>(8, std::byte{0x3c}));
   const int64_t shape[] = {2, 64};
   packed.write("m.weight_shape", std::as_bytes(std::span(shape)));
+  packed.write("z.weight_packed", std::vector<std::byte>(180, std::byte{0x71}));
+  packed.write("z.weight_scale", std::vector<std::byte>(72, std::byte{0x3c}));
+  const int64_t short_shape[] = {9, 40};
+  packed.write("z.weight_shape", std::as_bytes(std::span(short_shape)));
+  packed.write("z.weight_zero_point", std::vector<std::byte>(16, std::byte{0x5a}));
   packed.finish();
   std::string quantized = config;
   quantized.insert(quantized.rfind('}'), R"(, "quantization_config": {
@@ -96,7 +105,8 @@ std::vector<Files> healthy_folders() {
         "type": "int", "symmetric": true, "group_size": 32, "strategy": "group",
         "dynamic": false, "actorder": null}, "input_activations": null},
         "group_1": {"targets": ["re:.*head"], "weights": {"num_bits": 8, "group_size": 64,
-        "type": "int"}}}, "kv_cache_scheme": null, "sparsity_config": {}})");
+        "type": "int"}}, "group_2": {"targets": ["z"], "weights": {"num_bits": 4,
+        "type": "int", "symmetric": false, "group_size": 32}}}, "kv_cache_scheme": null, "sparsity_config": {}})");
 
   return {
       {{"config.json", config},

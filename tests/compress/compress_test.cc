@@ -48,7 +48,8 @@ TEST(Compress, QuantizesEveryOracleSoThatTheReaderFindsIt) {
   for (const char* name : {"qwen3_moe", "qwen3_moe_sparse2", "qwen2_moe", "mixtral", "olmoe",
                            "granitemoe", "llama", "qwen3"}) {
     for (const auto& [scheme, bits, group_size] :
-         {std::tuple("int4", 4, 32), std::tuple("int8", 8, 64)}) {
+         {std::tuple("int4", 4, 32), std::tuple("int8", 8, 64),
+          std::tuple("int4-asymmetric", 4, 32)}) {
       const TemporaryFolder folder;
       QuantizeOptions options;
       options.scheme = scheme;
@@ -204,7 +205,8 @@ TEST(Compress, RefusesWhatItCannotQuantize) {
   const auto run = [&](const std::string& in) {
     return error_of([&] { quantize_checkpoint(in, folder / "out", options); });
   };
-  EXPECT_TRUE(is_one_line_with(run(oracle("llama")), {"'int3' is unknown", "int4, int8"}));
+  EXPECT_TRUE(
+      is_one_line_with(run(oracle("llama")), {"'int3' is unknown", "int4, int4-asymmetric, int8"}));
   options.scheme = "int4";
   options.group_size = 48;
   EXPECT_TRUE(is_one_line_with(run(oracle("llama")), {"group size 48 is unknown"}));

@@ -149,7 +149,7 @@ TEST(BlockFormats, ProductsAgainstDouble) {
 /// A row's bits depend on nothing but the row, in every table the same.
 TEST(BlockFormats, SameBitsInEveryTableAndBatch) {
   Random random(22);
-  constexpr int32_t kCount = 23;
+  constexpr int32_t kCount = 45;
   for (const Format& format : kFormats) {
     SCOPED_TRACE(format.file);
     const int64_t rows = 37;
@@ -166,7 +166,7 @@ TEST(BlockFormats, SameBitsInEveryTableAndBatch) {
                                  rows);
     }
     for (const CpuKernels* table : available_tables()) {
-      for (const int32_t count : {1, 2, 3, 4, 7, 8, 23}) {
+      for (const int32_t count : {1, 2, 3, 4, 7, 8, 12, 16, 23, 45}) {
         std::vector<float> a = product, b = gated;
         std::fill_n(a.begin(), count * rows, 0.5f);
         std::fill_n(b.begin(), count * rows, 0.5f);
@@ -178,6 +178,38 @@ TEST(BlockFormats, SameBitsInEveryTableAndBatch) {
         }
         ASSERT_TRUE(same_bits(product, a)) << table->isa << " count " << count;
         ASSERT_TRUE(same_bits(gated, b)) << table->isa << " count " << count;
+      }
+    }
+  }
+}
+
+/// More rows, and wider ones, than a kernel's buffers hold at once.
+TEST(BlockFormats, ManyRowsAndWideMatrices) {
+  Random random(24);
+  const struct {
+    int64_t cols;
+    int32_t count;
+  } sizes[] = {{256, 290}, {4096, 75}, {4352, 20}};
+  for (const BlockFormat format : {BlockFormat::kQ4_K, BlockFormat::kQ6_K, BlockFormat::kQ4_1}) {
+    for (const auto& size : sizes) {
+      const Matrix gate = random_blocks(random, format, 19, size.cols);
+      const Matrix up = random_blocks(random, format, 19, size.cols);
+      const Inputs inputs(random, size.count, size.cols, 32);
+      const std::vector<int32_t> in_rows = random.permutation(size.count);
+      const std::vector<int32_t> out_rows = random.permutation(size.count);
+      for (const RowMap& rows :
+           {RowMap{nullptr, nullptr, size.count}, RowMap{in_rows.data(), nullptr, size.count},
+            RowMap{in_rows.data(), out_rows.data(), size.count}}) {
+        std::vector<float> expected, expected_gated;
+        for (size_t i = available_tables().size(); i-- > 0;) {  // the portable table is the last
+          const CpuKernels& table = *available_tables()[i];
+          std::vector<float> product(static_cast<size_t>(size.count * 19)), gated(product.size());
+          table.linear(gate.weight, 0, 19, inputs.view, rows, nullptr, nullptr, product.data(), 19);
+          table.gate_up(gate.weight, up.weight, 0, 19, inputs.view, rows, gated.data(), 19);
+          if (expected.empty()) expected = product, expected_gated = gated;
+          ASSERT_TRUE(same_bits(expected, product)) << table.isa << " " << size.cols;
+          ASSERT_TRUE(same_bits(expected_gated, gated)) << table.isa << " " << size.cols;
+        }
       }
     }
   }
