@@ -31,77 +31,124 @@ void float_tile(const Weight& weight, int64_t row, int count, const float* x, fl
   }
 }
 
-/// The numbers of a unit as [column][row], decoded.
+constexpr int kMaxTokens = 8;         // input rows that share an unpacked unit
+constexpr int kFour = 4 * kTileRows;  // numbers of four columns, as they lie: [16 rows][4]
+
+/// The numbers of a unit of nibbles as [fours of columns][16 rows][4], decoded.
 template <WeightFormat kFormat>
-void unpack_as(const uint8_t* unit, int16_t* numbers) {
-  for (int c = 0; c < kUnitCols; ++c) {
-    for (int r = 0; r < kTileRows; ++r) {
-      numbers[c * kTileRows + r] =
-          static_cast<int16_t>(decode_number(kFormat, load_number(kFormat, unit, r, c)));
+void unpack_as(const uint8_t* unit, int8_t* numbers) {
+  for (int s = 0; s < kUnitCols / 8; ++s) {
+    const uint8_t* run = unit + kFour * s;
+    const uint8_t* high = unit + 256 + kFour * (s / 2);  // of kQ6K
+    int8_t* out = numbers + 2 * kFour * s;
+    for (int i = 0; i < kFour; ++i) {
+      int first = run[i] & 15;
+      int second = run[i] >> 4;
+      if constexpr (kFormat == WeightFormat::kQ6K) {
+        first |= (high[i] >> (4 * (s % 2)) & 3) << 4;
+        second |= (high[i] >> (4 * (s % 2) + 2) & 3) << 4;
+      }
+      if constexpr (kFormat == WeightFormat::kMxfp4) {
+        first = kMxfp4Values[first];
+        second = kMxfp4Values[second];
+      }
+      out[i] = static_cast<int8_t>(first);
+      out[kFour + i] = static_cast<int8_t>(second);
     }
   }
 }
 
-void unpack_unit(WeightFormat format, const uint8_t* unit, int16_t* numbers) {
+void unpack_unit(WeightFormat format, const uint8_t* unit, int8_t* numbers) {
   switch (format) {
-    case WeightFormat::kInt8: return unpack_as<WeightFormat::kInt8>(unit, numbers);
     case WeightFormat::kQ6K: return unpack_as<WeightFormat::kQ6K>(unit, numbers);
     case WeightFormat::kMxfp4: return unpack_as<WeightFormat::kMxfp4>(unit, numbers);
     default: return unpack_as<WeightFormat::kInt4>(unit, numbers);
   }
 }
 
-/// Adds columns [begin, end) of a unit, times the activations, to the sums of 16 rows.
-void add_columns(const int16_t* numbers, const int8_t* a, int begin, int end, int32_t* sums) {
-  for (int c = begin; c < end; ++c) {
-    for (int r = 0; r < kTileRows; ++r) sums[r] += numbers[c * kTileRows + r] * a[c];
+/// Adds half a unit, times the activations, to the sums of 16 rows.
+template <typename Number>
+void add_half(const Number* numbers, const int8_t* a, int32_t* sums) {
+  for (int f = 0; f < kUnitCols / 8; ++f) {
+    for (int r = 0; r < kTileRows; ++r) {
+      for (int j = 0; j < 4; ++j) sums[r] += numbers[kFour * f + 4 * r + j] * a[4 * f + j];
+    }
   }
 }
 
-/// Dots of one packed tile with one quantized input row.
-void quantized_tile(const Weight& weight, int64_t tile, const Activations& input, int64_t in_row,
-                    float* dots) {
+/// Adds a unit to the sums of its halves.
+template <typename Number>
+void add_unit(const Number* numbers, const int8_t* a, int32_t (*parts)[kTileRows]) {
+  add_half(numbers, a, parts[0]);
+  add_half(numbers + kUnitCols / 2 * kTileRows, a + kUnitCols / 2, parts[1]);
+}
+
+/// One quantized input row.
+struct QuantizedRow {
+  const int8_t* values;
+  const float* scales;
+  const GroupSum* sums;
+};
+
+/// Dots of one packed tile with `count` quantized input rows.
+void quantized_tile(const Weight& weight, int64_t tile, const QuantizedRow* rows, int count,
+                    float (*dots)[kTileRows]) {
   const int64_t bytes = unit_bytes(weight.format);
   const int64_t units = padded_cols(weight.cols) / kUnitCols;
   const int64_t group_units = weight.group_size / kUnitCols;
   const auto* packed = static_cast<const uint8_t*>(weight.data) + tile * units * bytes;
-  const int8_t* a = input.quantized + in_row * input.quantized_stride;
-  const float* scales = input.scales + in_row * input.group_stride;
-  const GroupSum* sums = input.sums + in_row * input.group_stride;
-  for (int r = 0; r < kTileRows; ++r) dots[r] = 0.0f;
+  for (int t = 0; t < count; ++t) {
+    for (int r = 0; r < kTileRows; ++r) dots[t][r] = 0.0f;
+  }
   for (int64_t g = 0; g * group_units < units; ++g) {
-    int32_t parts[2][kTileRows] = {};  // of the group's halves, where these have their own scales
+    int32_t parts[kMaxTokens][2][kTileRows] = {};  // of the units' halves
     const int64_t end = (g + 1) * group_units < units ? (g + 1) * group_units : units;
     for (int64_t u = g * group_units; u < end; ++u) {
-      int16_t numbers[kUnitCols * kTileRows];
+      if (weight.format == WeightFormat::kInt8) {
+        for (int t = 0; t < count; ++t) {
+          add_unit(packed + u * bytes, rows[t].values + u * kUnitCols, parts[t]);
+        }
+        continue;
+      }
+      int8_t numbers[kUnitCols * kTileRows];
       unpack_unit(weight.format, packed + u * bytes, numbers);
-      const int split = group_units == 1 ? kUnitCols / 2 : kUnitCols;
-      add_columns(numbers, a + u * kUnitCols, 0, split, parts[0]);
-      add_columns(numbers, a + u * kUnitCols, split, kUnitCols, parts[1]);
+      for (int t = 0; t < count; ++t) {
+        add_unit(numbers, rows[t].values + u * kUnitCols, parts[t]);
+      }
     }
     for (int r = 0; r < kTileRows; ++r) {
       const GroupMeaning meaning = group_meaning(weight, tile, g, r);
-      int32_t isum;
-      if (group_units == 1) {
-        const int32_t second_half = sums[g].whole - sums[g].first_half;
-        isum = meaning.part_scale[0] * (parts[0][r] - meaning.bias * sums[g].first_half) +
-               meaning.part_scale[1] * (parts[1][r] - meaning.bias * second_half);
-      } else {
-        isum = parts[0][r] - meaning.bias * sums[g].whole;
+      for (int t = 0; t < count; ++t) {
+        const GroupSum& sum = rows[t].sums[g];
+        // Only a group of one unit has scales for its halves.
+        const int32_t first = group_units == 1 ? sum.first_half : 0;
+        const int32_t isum =
+            meaning.part_scale[0] * (parts[t][0][r] - meaning.bias * first) +
+            meaning.part_scale[1] * (parts[t][1][r] - meaning.bias * (sum.whole - first));
+        const float scale = meaning.scale * rows[t].scales[g];
+        dots[t][r] = std::fma(static_cast<float>(isum), scale, dots[t][r]);
+        if (meaning.has_minimum) dots[t][r] = std::fma(meaning.minimum, sum.weighted, dots[t][r]);
       }
-      dots[r] = std::fma(static_cast<float>(isum), meaning.scale * scales[g], dots[r]);
-      if (meaning.has_minimum) dots[r] = std::fma(meaning.minimum, sums[g].weighted, dots[r]);
     }
   }
 }
 
-void tile_dots(const Weight& weight, int64_t row, int count, const Activations& input,
-               int64_t in_row, float* dots) {
-  if (!is_float_format(weight.format)) {
-    quantized_tile(weight, row / kTileRows, input, in_row, dots);
-  } else {
-    float_tile(weight, row, count, input.values + in_row * input.value_stride, dots);
+/// Dots of a tile with input rows m … of the map.
+void tile_dots(const Weight& weight, int64_t row, int row_count, const Activations& input,
+               const RowMap& rows, int32_t m, int count, float (*dots)[kTileRows]) {
+  QuantizedRow quantized[kMaxTokens];
+  for (int t = 0; t < count; ++t) {
+    const int64_t in_row = mapped(rows.in_rows, m + t);
+    if (is_float_format(weight.format)) {
+      float_tile(weight, row, row_count, input.values + in_row * input.value_stride, dots[t]);
+    } else {
+      quantized[t] = {input.quantized + in_row * input.quantized_stride,
+                      input.scales + in_row * input.group_stride,
+                      input.sums + in_row * input.group_stride};
+    }
   }
+  if (is_float_format(weight.format)) return;
+  quantized_tile(weight, row / kTileRows, quantized, count, dots);
 }
 
 int rows_in_tile(int64_t row, int64_t row_end) {
@@ -115,15 +162,18 @@ void linear(const Weight& weight, int64_t row_begin, int64_t row_end, const Acti
             int64_t out_stride) {
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
     const int count = rows_in_tile(row, row_end);
-    for (int32_t m = 0; m < rows.count; ++m) {
-      float dots[kTileRows];
-      tile_dots(weight, row, count, input, mapped(rows.in_rows, m), dots);
-      float* target = out + mapped(rows.out_rows, m) * out_stride + row;
-      for (int r = 0; r < count; ++r) {
-        float value = dots[r];
-        if (bias != nullptr) value = value + bias[row + r];
-        if (residual_scale != nullptr) value = target[r] + *residual_scale * value;
-        target[r] = value;
+    for (int32_t m = 0; m < rows.count; m += kMaxTokens) {
+      const int tokens = rows.count - m < kMaxTokens ? rows.count - m : kMaxTokens;
+      float dots[kMaxTokens][kTileRows];
+      tile_dots(weight, row, count, input, rows, m, tokens, dots);
+      for (int t = 0; t < tokens; ++t) {
+        float* target = out + mapped(rows.out_rows, m + t) * out_stride + row;
+        for (int r = 0; r < count; ++r) {
+          float value = dots[t][r];
+          if (bias != nullptr) value = value + bias[row + r];
+          if (residual_scale != nullptr) value = target[r] + *residual_scale * value;
+          target[r] = value;
+        }
       }
     }
   }
@@ -133,13 +183,16 @@ void gate_up(const Weight& gate, const Weight& up, int64_t row_begin, int64_t ro
              const Activations& input, const RowMap& rows, float* out, int64_t out_stride) {
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
     const int count = rows_in_tile(row, row_end);
-    for (int32_t m = 0; m < rows.count; ++m) {
-      float gate_dots[kTileRows];
-      float up_dots[kTileRows];
-      tile_dots(gate, row, count, input, mapped(rows.in_rows, m), gate_dots);
-      tile_dots(up, row, count, input, mapped(rows.in_rows, m), up_dots);
-      float* target = out + mapped(rows.out_rows, m) * out_stride + row;
-      for (int r = 0; r < count; ++r) target[r] = silu(gate_dots[r]) * up_dots[r];
+    for (int32_t m = 0; m < rows.count; m += kMaxTokens) {
+      const int tokens = rows.count - m < kMaxTokens ? rows.count - m : kMaxTokens;
+      float gate_dots[kMaxTokens][kTileRows];
+      float up_dots[kMaxTokens][kTileRows];
+      tile_dots(gate, row, count, input, rows, m, tokens, gate_dots);
+      tile_dots(up, row, count, input, rows, m, tokens, up_dots);
+      for (int t = 0; t < tokens; ++t) {
+        float* target = out + mapped(rows.out_rows, m + t) * out_stride + row;
+        for (int r = 0; r < count; ++r) target[r] = silu(gate_dots[t][r]) * up_dots[t][r];
+      }
     }
   }
 }
