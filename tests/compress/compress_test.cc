@@ -40,6 +40,8 @@ void expect_module(const Checkpoint& result, const Checkpoint& source, const std
   ASSERT_TRUE(found.has_value()) << module;
   EXPECT_EQ(found->values, expected.values) << module;
   EXPECT_EQ(found->scales, expected.scales) << module;
+  EXPECT_EQ(found->zero_points, expected.zero_points) << module;
+  EXPECT_EQ(found->zero_points.empty(), scheme.symmetric) << module;
   EXPECT_EQ(found->bits, scheme.bits) << module;
   EXPECT_EQ(found->scale_dtype, info.dtype) << module;
 }
@@ -69,7 +71,9 @@ TEST(Compress, QuantizesEveryOracleSoThatTheReaderFindsIt) {
         const bool is_head = tensor.name == "lm_head";
         const std::string from = is_head && before.tie_word_embeddings ? "model.embed_tokens.weight"
                                                                        : tensor.name + ".weight";
-        expect_module(result, source, tensor.name, from, {is_head ? 8 : bits, group_size});
+        expect_module(
+            result, source, tensor.name, from,
+            {is_head ? 8 : bits, group_size, is_head || find_quant_method(scheme).symmetric});
         EXPECT_GT(tensor.mean_absolute_error, 0.0);
         EXPECT_GE(tensor.worst_absolute_error, tensor.mean_absolute_error);
         projections += !is_head;
