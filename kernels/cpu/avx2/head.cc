@@ -1,4 +1,5 @@
 // Statistics of the output head's logits, AVX2.
+#include "../logits_hash.h"
 #include "../top_list.h"
 #include "avx2.h"
 #include "math.h"
@@ -27,6 +28,27 @@ float top_threshold(Lanes lanes_max) {
     if (greater < kTopTokens && reach >= kTopTokens) return lane[j];
   }
   return -__builtin_inff();
+}
+
+/// hash_whole_block in vectors: even and odd words apart, their products in 64 bits.
+uint64_t hash_block(const float* logits) {
+  __m256i even = _mm256_setzero_si256();
+  __m256i odd = _mm256_setzero_si256();
+  const auto words = [&](size_t i) {
+    const auto* keys = reinterpret_cast<const __m256i*>(kHashKeys.data() + i);
+    return _mm256_add_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(logits + i)),
+                            _mm256_load_si256(keys));
+  };
+  for (size_t j = 0; j < kHashPairs; j += 8) {
+    const __m256i first = words(j);
+    const __m256i second = words(j + kHashPairs);
+    even = _mm256_add_epi64(even, _mm256_mul_epu32(first, second));
+    odd = _mm256_add_epi64(
+        odd, _mm256_mul_epu32(_mm256_srli_epi64(first, 32), _mm256_srli_epi64(second, 32)));
+  }
+  alignas(32) uint64_t sums[4];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(sums), _mm256_add_epi64(even, odd));
+  return sums[0] + sums[1] + sums[2] + sums[3];
 }
 
 }  // namespace
@@ -63,6 +85,7 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
     if (count == kTopTokens) threshold = stats->top_logits[kTopTokens - 1];
   }
   stats->count = count;
+  stats->hash = statistics ? hash_logits<hash_block>(logits + begin, end - begin) : 0;
 
   const float largest = max_lanes(lanes_max);
   if (nan != 0) {
