@@ -1,0 +1,46 @@
+// Private to the room: how a block format's file registers it, and how it reads a block.
+#pragma once
+
+#include <cstring>
+
+#include "vitrine/quant.h"
+
+namespace vitrine::quant {
+
+/// Every format's file holds one static object of this type.
+class BlockFormatRegistration {
+ public:
+  explicit BlockFormatRegistration(const BlockFormat& format);
+};
+
+/// Values of the blocks named *_K and IQ4_XS.
+inline constexpr int64_t kSuperBlock = 256;
+
+inline uint32_t byte_at(const std::byte* bytes, int64_t index) {
+  return std::to_integer<uint32_t>(bytes[index]);
+}
+
+/// The IEEE half at an address, widened.
+inline float half_at(const std::byte* bytes) {
+  return f16_to_float(static_cast<uint16_t>(byte_at(bytes, 0) | byte_at(bytes, 1) << 8));
+}
+
+/// The 6-bit scale and minimum of one of the eight groups of a Q4_K or Q5_K block.
+struct ScaleAndMinimum {
+  float scale, minimum;
+};
+inline ScaleAndMinimum scale_and_minimum(const std::byte* scales, int64_t group) {
+  if (group < 4) {
+    return {static_cast<float>(byte_at(scales, group) & 63),
+            static_cast<float>(byte_at(scales, group + 4) & 63)};
+  }
+  const uint32_t low = byte_at(scales, group + 4);
+  return {static_cast<float>((low & 15) | (byte_at(scales, group - 4) >> 6 << 4)),
+          static_cast<float>((low >> 4) | (byte_at(scales, group) >> 6 << 4))};
+}
+
+/// The sixteen values of IQ4_NL and IQ4_XS.
+inline constexpr int8_t kNonlinearValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                1,    13,   25,  38,  53,  69,  89,  113};
+
+}  // namespace vitrine::quant

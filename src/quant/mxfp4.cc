@@ -1,0 +1,32 @@
+// The block format MXFP4 (OCP Microscaling 1.0): an exponent e, then 32 nibbles of E2M1; the values
+// here are doubled to be whole, so the scale is 2^(e - 128), which bfloat16 holds down to its
+// subnormals.
+#include "block_format.h"
+
+namespace vitrine::quant {
+namespace {
+
+void split(const std::byte* blocks, int64_t num_blocks, int8_t* values, float* scales) {
+  constexpr int8_t kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  for (int64_t block = 0; block < num_blocks; ++block, blocks += 17, values += 32) {
+    const uint32_t exponent = byte_at(blocks, 0);
+    const uint32_t bits = exponent < 2 ? 0x20u << exponent : (exponent - 1) << 7;
+    scales[block] = bf16_to_float(static_cast<uint16_t>(bits));
+    for (int64_t i = 0; i < 16; ++i) {
+      const uint32_t pair = byte_at(blocks, 1 + i);
+      values[i] = kDoubled[pair & 15];
+      values[16 + i] = kDoubled[pair >> 4];
+    }
+  }
+}
+
+const BlockFormatRegistration kRegistration({.name = "MXFP4",
+                                             .ggml_type = 39,
+                                             .block_size = 32,
+                                             .block_bytes = 17,
+                                             .group_bits = 8,
+                                             .scale_dtype = DType::kBF16,
+                                             .split = &split});
+
+}  // namespace
+}  // namespace vitrine::quant

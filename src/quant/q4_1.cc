@@ -1,0 +1,26 @@
+// The block format Q4_1: halves d and m, then 32 nibbles q (the low ones first); d * q + m.
+#include "block_format.h"
+
+namespace vitrine::quant {
+namespace {
+
+void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, blocks += 20, out += 32) {
+    const float d = half_at(blocks);
+    const float m = half_at(blocks + 2);
+    for (int64_t i = 0; i < 16; ++i) {
+      const uint32_t pair = byte_at(blocks, 4 + i);
+      out[i] = d * static_cast<float>(pair & 15) + m;
+      out[16 + i] = d * static_cast<float>(pair >> 4) + m;
+    }
+  }
+}
+
+const BlockFormatRegistration kRegistration({.name = "Q4_1",
+                                             .ggml_type = 3,
+                                             .block_size = 32,
+                                             .block_bytes = 20,
+                                             .dequantize = &dequantize});
+
+}  // namespace
+}  // namespace vitrine::quant

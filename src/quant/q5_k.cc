@@ -1,0 +1,32 @@
+// The block format Q5_K: halves d and e, eight 6-bit scales s and minimums t in 12 bytes, 256 high
+// bits, 256 nibbles; (d * s) * q - e * t.
+#include "block_format.h"
+
+namespace vitrine::quant {
+namespace {
+
+void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, blocks += 176, out += kSuperBlock) {
+    const float d = half_at(blocks);
+    const float e = half_at(blocks + 2);
+    for (int64_t group = 0; group < 8; ++group) {
+      const ScaleAndMinimum six_bits = scale_and_minimum(blocks + 4, group);
+      const float scale = d * six_bits.scale;
+      const float minimum = e * six_bits.minimum;
+      for (int64_t i = 0; i < 32; ++i) {
+        const uint32_t low = byte_at(blocks, 48 + group / 2 * 32 + i) >> (group % 2 * 4) & 15;
+        const uint32_t high = byte_at(blocks, 16 + i) >> group & 1;
+        out[32 * group + i] = scale * static_cast<float>(low | high << 4) - minimum;
+      }
+    }
+  }
+}
+
+const BlockFormatRegistration kRegistration({.name = "Q5_K",
+                                             .ggml_type = 13,
+                                             .block_size = kSuperBlock,
+                                             .block_bytes = 176,
+                                             .dequantize = &dequantize});
+
+}  // namespace
+}  // namespace vitrine::quant
