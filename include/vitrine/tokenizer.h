@@ -12,7 +12,8 @@
 
 namespace vitrine {
 
-/// A tokenizer read from Hugging Face's `tokenizer.json` (byte-level BPE).
+/// A tokenizer read from Hugging Face's `tokenizer.json` (BPE over bytes, or over characters with
+/// byte fallback as SentencePiece's are written).
 ///
 /// Immutable after loading: any number of threads may encode and decode at once. Encoding equals
 /// PyPI's `tokenizers` on the same file; invalid UTF-8 is first replaced by U+FFFD as Python's

@@ -29,13 +29,12 @@ Bpe Bpe::load(const JsonNode& node) {
     if (!dropout.value().is_number()) dropout.fail_type("null");
     if (dropout.value().get<double>() != 0.0) dropout.unsupported("a dropout other than 0");
   }
-  if (node.get("byte_fallback").as_bool_or(false)) {
-    node.get("byte_fallback").unsupported("byte_fallback");
-  }
+  bpe.byte_fallback_ = node.get("byte_fallback").as_bool_or(false);
   bpe.fuse_unk_ = node.get("fuse_unk").as_bool_or(false);
   bpe.ignore_merges_ = node.get("ignore_merges").as_bool_or(false);
   bpe.load_vocabulary(node.at("vocab"));
-  bpe.load_merges(node.at("merges"));
+  bpe.load_byte_tokens();
+  bpe.load_merges(node.at("merges"), node.get("merge_ranks"));
   if (const JsonNode unk = node.get("unk_token"); !unk.is_null()) {
     bpe.unk_token_ = unk.as_string();
     bpe.unk_id_ = bpe.id_of(bpe.unk_token_);
@@ -76,8 +75,20 @@ void Bpe::load_vocabulary(const JsonNode& node) {
   }
 }
 
-void Bpe::load_merges(const JsonNode& node) {
+void Bpe::load_byte_tokens() {
+  constexpr char kHex[] = "0123456789ABCDEF";
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+    byte_ids_[byte] = id_of(std::string("<0x") + kHex[byte >> 4] + kHex[byte & 15] + ">");
+  }
+}
+
+void Bpe::load_merges(const JsonNode& node, const JsonNode& ranks_node) {
   const Json& merges = node.as_array();
+  const Json* ranks = ranks_node.is_null() ? nullptr : &ranks_node.as_array();
+  if (ranks != nullptr && ranks->size() != merges.size()) {
+    ranks_node.fail("a list of " + std::to_string(ranks->size()),
+                    "one rank for each of the " + std::to_string(merges.size()) + " merges");
+  }
   merges_ = PairMap<Merge>(merges.size());
   uint32_t rank = 0;
   for (size_t i = 0; i < merges.size(); ++i) {
@@ -110,6 +121,14 @@ void Bpe::load_merges(const JsonNode& node) {
              "a merge whose parts and result are in model.vocab");
       }
     }
+    if (ranks != nullptr) {
+      const Json& given = (*ranks)[i];
+      if (!given.is_number_unsigned() || given.get<uint64_t>() > uint64_t{UINT32_MAX}) {
+        ranks_node.fail("a list with " + quote(given.dump()) + " at " + std::to_string(i),
+                        "ranks from 0 to 4294967295");
+      }
+      rank = given.get<uint32_t>();
+    }
     merges_(static_cast<uint32_t>(id_of(left)), static_cast<uint32_t>(id_of(right))) = {
         rank++, static_cast<uint32_t>(id_of(whole))};
   }
@@ -125,7 +144,7 @@ const std::string& Bpe::token(int32_t id) const {
   return id < 0 || id >= end_id() || tokens_[id] == nullptr ? kNone : *tokens_[id];
 }
 
-/// One symbol a character; unknown characters become the unknown token, or nothing.
+/// One symbol a character; unknown ones become their bytes' tokens, the unknown token, or nothing.
 void Bpe::add_symbols(std::string_view word, Scratch& scratch) const {
   auto& symbols = scratch.symbols;
   symbols.clear();
@@ -133,20 +152,29 @@ void Bpe::add_symbols(std::string_view word, Scratch& scratch) const {
     const int32_t index = static_cast<int32_t>(symbols.size());
     symbols.push_back({static_cast<uint32_t>(id), index - 1, index + 1});
   };
+  // An unknown token waits for the next character that is known: bytes of another overtake it, as
+  // in tokenizers.
   bool has_unknown = false;
   for (size_t pos = 0; pos < word.size();) {
     const size_t begin = pos;
     const char32_t c = next_code_point(word, pos);
-    const int32_t id = c < char_ids_.size() ? char_ids_[c] : id_of(word.substr(begin, pos - begin));
+    const std::string_view character = word.substr(begin, pos - begin);
+    const int32_t id = c < char_ids_.size() ? char_ids_[c] : id_of(character);
     if (id >= 0) {
-      add(id);
+      if (has_unknown) add(unk_id_);
       has_unknown = false;
+      add(id);
+    } else if (byte_fallback_ && std::ranges::all_of(character, [&](char byte) {
+                 return byte_ids_[static_cast<uint8_t>(byte)] >= 0;
+               })) {
+      for (char byte : character) add(byte_ids_[static_cast<uint8_t>(byte)]);
     } else if (!unk_token_.empty()) {
       if (unk_id_ < 0) throw Error(ErrorKind::kBadFile, file_field_);
-      if (!has_unknown || !fuse_unk_) add(unk_id_);
+      if (has_unknown && !fuse_unk_) add(unk_id_);
       has_unknown = true;
     }
   }
+  if (has_unknown) add(unk_id_);
   if (!symbols.empty()) symbols.back().next = -1;
 }
 

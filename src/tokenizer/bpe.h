@@ -56,7 +56,10 @@ class Bpe {
   };
 
   void load_vocabulary(const JsonNode& node);
-  void load_merges(const JsonNode& node);
+  /// `ranks` (not in Hugging Face's own files): one for each merge, equal ones taken from the left;
+  /// null: the merges' order.
+  void load_merges(const JsonNode& node, const JsonNode& ranks);
+  void load_byte_tokens();
   void add_symbols(std::string_view word, Scratch& scratch) const;
 
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
@@ -67,6 +70,8 @@ class Bpe {
   std::string unk_token_;
   int32_t unk_id_ = -1;
   bool fuse_unk_ = false;
+  bool byte_fallback_ = false;
+  std::array<int32_t, 256> byte_ids_{};  // of "<0x00>" to "<0xFF>", -1: none
   bool ignore_merges_ = false;
 };
 

@@ -63,6 +63,12 @@ void PreTokenizer::add(const JsonNode& node) {
     step.regex = Regex::from_pcre2(numeric_pattern());
     const bool is_individual = node.at("individual_digits").as_bool();
     step.behavior = is_individual ? Behavior::kIsolated : Behavior::kContiguous;
+  } else if (type == "Metaspace") {
+    step.metaspace = Metaspace::load(node);
+    if (step.metaspace->split) {
+      step.regex = Regex::from_pcre2("\\Q" + step.metaspace->replacement + "\\E");
+      step.behavior = Behavior::kMergedWithNext;
+    }
   } else if (type == "Punctuation") {
     step.regex = Regex::from_pcre2(punctuation_pattern());
     if (const JsonNode behavior = node.get("behavior"); !behavior.is_null()) {
@@ -109,7 +115,31 @@ void PreTokenizer::cut(std::vector<RegexSpan>& spans, Behavior behavior) {
   if (is_reverse) std::reverse(spans.begin(), spans.end());
 }
 
-Words PreTokenizer::apply(std::string text, RegexScratch& scratch) const {
+/// Writes the replacement for every space, and before the words that the scheme names.
+void PreTokenizer::replace_spaces(const Metaspace& metaspace, bool is_start, Words& words) {
+  Words replaced;
+  for (const Words::Span& span : words.spans) {
+    const std::string_view word = words.word(span);
+    const size_t begin = replaced.text.size();
+    const bool is_prefixed =
+        metaspace.scheme == Metaspace::Scheme::kAlways ||
+        (metaspace.scheme == Metaspace::Scheme::kFirst && is_start && span.begin == 0);
+    if (is_prefixed && word[0] != ' ' && !word.starts_with(metaspace.replacement)) {
+      replaced.text += metaspace.replacement;
+    }
+    for (char c : word) {
+      if (c == ' ') {
+        replaced.text += metaspace.replacement;
+      } else {
+        replaced.text += c;
+      }
+    }
+    replaced.spans.push_back({begin, replaced.text.size()});
+  }
+  words = std::move(replaced);
+}
+
+Words PreTokenizer::apply(std::string text, bool is_start, RegexScratch& scratch) const {
   Words words;
   words.text = std::move(text);
   if (!words.text.empty()) words.spans.push_back({0, words.text.size()});
@@ -126,6 +156,7 @@ Words PreTokenizer::apply(std::string text, RegexScratch& scratch) const {
       }
       words = std::move(spaced);
     }
+    if (step.metaspace) replace_spaces(*step.metaspace, is_start, words);
     if (step.regex) {
       next.clear();
       for (const Words::Span& span : words.spans) {

@@ -47,9 +47,9 @@ struct Tokenizer::Impl {
     return !token.empty() && !(skip_special_tokens && added_tokens.is_special_text(token));
   }
 
-  void encode_text(std::string text, RegexScratch& regex_scratch, Bpe::Scratch& scratch,
-                   std::vector<int32_t>& ids) const {
-    const Words words = pre_tokenizer.apply(std::move(text), regex_scratch);
+  void encode_text(std::string text, bool is_start, RegexScratch& regex_scratch,
+                   Bpe::Scratch& scratch, std::vector<int32_t>& ids) const {
+    const Words words = pre_tokenizer.apply(std::move(text), is_start, regex_scratch);
     for (const Words::Span& span : words.spans) {
       bpe.encode_word(words.word(span), scratch, ids);
     }
@@ -121,10 +121,13 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
     inner_parts.clear();
     impl_->added_tokens.split(normalized, true, inner_parts);
     for (const TextPart& inner : inner_parts) {
-      if (inner.id >= 0)
+      if (inner.id >= 0) {
         ids.push_back(inner.id);
-      else
-        impl_->encode_text(std::string(inner.text), regex_scratch, scratch, ids);
+        continue;
+      }
+      const bool is_start =
+          part.text.data() == valid.data() && inner.text.data() == normalized.data();
+      impl_->encode_text(std::string(inner.text), is_start, regex_scratch, scratch, ids);
     }
   }
   return impl_->post_processor.apply(std::move(ids), add_special_tokens);
@@ -143,7 +146,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
 std::string Tokenizer::token_bytes(int32_t id) const {
   std::string token;
   if (!impl_->decoded_token(id, false, token)) return {};
-  return impl_->decoder.token_bytes(std::move(token), true);
+  return impl_->decoder.token_bytes(std::move(token));
 }
 
 std::string Tokenizer::token_text(int32_t id) const {
@@ -168,7 +171,7 @@ int32_t Tokenizer::vocab_size() const { return impl_->vocab_size; }
 struct StreamDecoder::State {
   std::shared_ptr<const Tokenizer::Impl> impl;
   bool skip_special_tokens;
-  bool is_first = true;
+  Decoder::Stream stream;
   std::string pending;              // bytes of an unfinished character
   std::vector<std::string> tokens;  // of a decoder that cannot stream
 };
@@ -190,8 +193,7 @@ std::string StreamDecoder::add(int32_t id) {
     state_->tokens.push_back(std::move(token));
     return {};
   }
-  state_->pending += decoder.token_bytes(std::move(token), state_->is_first);
-  state_->is_first = false;
+  state_->pending += decoder.add(std::move(token), state_->stream);
   std::string text;
   state_->pending.erase(0, append_lossy(state_->pending, false, text));
   return text;
@@ -201,9 +203,10 @@ std::string StreamDecoder::finish() {
   std::string text;
   if (!state_->impl->decoder.is_streamable()) {
     text = state_->impl->decoder.decode(std::exchange(state_->tokens, {}));
+  } else {
+    state_->pending += state_->impl->decoder.finish(state_->stream);
   }
   append_lossy(std::exchange(state_->pending, {}), true, text);
-  state_->is_first = true;
   return text;
 }
 

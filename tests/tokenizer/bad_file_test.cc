@@ -97,14 +97,39 @@ TEST(BadTokenizerFile, NamesTheRegex) {
 TEST(BadTokenizerFile, NamesWhatIsNotSupported) {
   const auto kind = ErrorKind::kUnsupported;
   expect_error(with("/model/type", "Unigram"), kind, {"'model.type'", "'Unigram'"});
-  expect_error(with("/model/byte_fallback", true), kind, {"'model.byte_fallback'"});
   expect_error(with("/model/dropout", 0.1), kind, {"'model.dropout'"});
   expect_error(with("/model/end_of_word_suffix", "</w>"), kind, {"end_of_word_suffix", "'</w>'"});
   expect_error(with("/model/continuing_subword_prefix", "##"), kind, {"'##'"});
   expect_error(with("/normalizer", {{"type", "Precompiled"}}), kind, {"'Precompiled'"});
-  expect_error(with("/pre_tokenizer", {{"type", "Metaspace"}}), kind, {"'Metaspace'"});
+  expect_error(with("/pre_tokenizer", {{"type", "UnicodeScripts"}}), kind, {"'UnicodeScripts'"});
   expect_error(with("/decoder", {{"type", "WordPiece"}}), kind, {"'WordPiece'"});
   expect_error(with("/post_processor", {{"type", "BertProcessing"}}), kind, {"'BertProcessing'"});
+}
+
+TEST(BadTokenizerFile, Metaspace) {
+  const auto kind = ErrorKind::kBadFile;
+  json metaspace = {{"type", "Metaspace"}};
+  for (const char* place : {"/pre_tokenizer", "/decoder"}) {
+    expect_error(with(place, metaspace), kind, {"replacement"});
+    metaspace["replacement"] = "ab";
+    expect_error(with(place, metaspace), kind, {"replacement", "one character"});
+    metaspace["replacement"] = "\u2581";
+    metaspace["prepend_scheme"] = "sometimes";
+    expect_error(with(place, metaspace), kind, {"prepend_scheme", "'sometimes'"});
+    metaspace["prepend_scheme"] = "first";
+    metaspace["add_prefix_space"] = false;
+    expect_error(with(place, metaspace), kind, {"add_prefix_space", "'never'"});
+    metaspace = {{"type", "Metaspace"}};
+  }
+}
+
+TEST(BadTokenizerFile, MergeRanks) {
+  const auto kind = ErrorKind::kBadFile;
+  const size_t count = test::small_tokenizer()["model"]["merges"].size();
+  EXPECT_NO_THROW(Tokenizer::from_json(with("/model/merge_ranks", json(count, 0)), "t"));
+  expect_error(with("/model/merge_ranks", json(count + 1, 0)), kind, {"merge_ranks"});
+  expect_error(with("/model/merge_ranks", json(count, -1)), kind, {"merge_ranks", "-1"});
+  expect_error(with("/model/merge_ranks", "x"), kind, {"merge_ranks"});
 }
 
 TEST(BadTokenizerFile, TemplateIdsAreChecked) {

@@ -8,6 +8,7 @@ tokenizers in the layouts of published models are trained here. Compared are the
 special tokens, the decoded text with and without them, decoding of random ids, and (inside the
 program) streaming decode. Exits with 1 on any difference.
 """
+import json
 import random
 import struct
 import subprocess
@@ -63,6 +64,61 @@ def trained(pre_tokenizer, normalizer=None, specials=("<|endoftext|>",), added=(
     if added:
         tokenizer.add_tokens(list(added))
     return tokenizer
+
+
+def sentence_piece(pre_tokenizer, normalizer, decoder, num_bytes=256, fuse_unk=True, added=()):
+    """Characters with byte fallback, as converted SentencePiece models; fewer bytes leave unknown ones."""
+    base = Tokenizer(models.BPE(unk_token="<unk>"))
+    if normalizer is not None:
+        base.normalizer = normalizer
+    if pre_tokenizer is not None:
+        base.pre_tokenizer = pre_tokenizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=900, limit_alphabet=90, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False
+    )
+    base.train_from_iterator((SENTENCES[:8] + CODE) * 3, trainer)
+    trained_model = json.loads(base.to_str())["model"]
+    vocab = trained_model["vocab"]
+    for byte in range(num_bytes):
+        vocab[f"<0x{byte:02X}>"] = len(vocab)
+    merges = [tuple(merge) for merge in trained_model["merges"]]
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=fuse_unk, byte_fallback=True)
+    )
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    if pre_tokenizer is not None:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoder
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tokenizer.add_tokens(list(added))
+    return tokenizer
+
+
+def sentence_piece_layouts():
+    spaces = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    llama = sentence_piece(None, spaces, decoders.Sequence(steps + [decoders.Strip(" ", 1, 0)]))
+    llama.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
+    )
+    yield "llama2", llama
+    # Half of the bytes: a byte's token overtakes an unknown one that waits.
+    for fuse in (False, True):
+        bare = normalizers.Replace(" ", "▁")
+        yield f"half the bytes (fuse_unk={fuse})", sentence_piece(None, bare, decoders.Sequence(steps), 195, fuse)
+    added = [AddedToken("<|user|>", normalized=False), AddedToken("qu", normalized=True)]
+    for scheme in ("always", "first", "never"):
+        for cut in (True, False):
+            pre = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=cut)
+            yield f"metaspace {scheme} (split={cut})", sentence_piece(
+                pre, normalizers.NFC(), decoders.Metaspace(prepend_scheme=scheme), added=added
+            )
+    digits = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Metaspace(replacement="_", prepend_scheme="first"),
+    ])  # fmt: skip
+    decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(replacement="_"), decoders.Fuse()])
+    yield "digits, metaspace", sentence_piece(digits, None, decoder, added=added)
 
 
 def layouts():
@@ -137,6 +193,9 @@ def layouts():
     yield "behind a fuse", plain
     bare = Tokenizer(models.BPE(vocab={"a": 0, "b": 3, "ab": 7, "aba": 5}, merges=[("a", "b"), ("ab", "a")]))
     yield "no decoder", bare
+
+
+    yield from sentence_piece_layouts()
 
 
 def run(program, path, arguments, payloads):
