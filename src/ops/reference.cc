@@ -11,8 +11,8 @@ at::Tensor fake_quantize(const at::Tensor& x, int64_t group_size) {
   const at::Tensor padded = missing > 0 ? at::constant_pad_nd(x, {0, missing}) : x;
   at::Tensor groups = padded.reshape({x.size(0), padded.size(1) / group_size, group_size});
   at::Tensor largest = groups.abs().amax(-1, /*keepdim=*/true);
-  // An all-zero group divides zero by a positive number instead of by zero.
-  at::Tensor inverse = at::full({}, 127.0, x.options()).div(largest.clamp_min(1e-37));
+  // An all-zero group divides zero by a positive number instead of by zero; 127 over it is finite.
+  at::Tensor inverse = at::full({}, 127.0, x.options()).div(largest.clamp_min(3.8e-37));
   const at::Tensor quantized = groups.mul(inverse).round().mul(largest.div(127.0));
   return quantized.reshape(padded.sizes()).narrow(1, 0, x.size(1));
 }
