@@ -1,4 +1,5 @@
-// The room `checkpoint`: Hugging Face model folders, read and written; the normalised model config.
+// The room `checkpoint`: Hugging Face model folders, read and written; GGUF files, read; the
+// normalised model config.
 //
 // Nothing here trusts a file: every length, offset and shape is checked (overflow too) before it is
 // used. Errors are vitrine::Error with one line that names the file, the field, what was found and
@@ -31,6 +32,9 @@ namespace vitrine {
 ///       -> model.layers.N.mlp.experts.{e}.gate_proj.weight, .up_proj.weight, .down_proj.weight
 ///
 /// The fused tensor itself is then not listed.
+///
+/// A tensor of a GGUF file goes by its Hugging Face name, and reads as Hugging Face would store it:
+/// blocks as float32, rows that the file permutes for RoPE in Hugging Face's order.
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kF32;
@@ -39,6 +43,17 @@ struct TensorInfo {
   uint64_t num_bytes = 0;    ///< dtype_size(dtype) * product of shape
   int file_index = 0;        ///< position in Checkpoint::weight_files()
   std::string fused_from;    ///< name of the fused tensor in the file; empty for a plain tensor
+
+  uint64_t stored_bytes = 0;  ///< bytes in the file: num_bytes unless there is a block_format
+  const BlockFormat* block_format = nullptr;  ///< how a GGUF file stores it; null: as `dtype`
+  /// Above 0: within each head of so many rows, the file holds row i of the first half and row i of
+  /// the second half side by side (the layout of RoPE over neighbours).
+  int64_t interleaved_head_rows = 0;
+
+  /// "BF16", "Q4_0", …: how the file stores it.
+  std::string_view storage_name() const {
+    return block_format != nullptr ? block_format->name : dtype_name(dtype);
+  }
 };
 
 /// What `quantization_config` says of one module.
@@ -48,7 +63,7 @@ struct QuantizedModule {
   bool symmetric = true;  ///< false: the module has a tensor of zero points
 };
 
-/// A Hugging Face model folder, open for reading.
+/// A Hugging Face model folder or a GGUF file, open for reading.
 ///
 ///     Checkpoint checkpoint = Checkpoint::open("models/fractalmoe-30m");
 ///     ModelConfig config = parse_model_config(checkpoint);
@@ -62,7 +77,11 @@ class VITRINE_API Checkpoint {
   /// model.safetensors.index.json names. Weights stay on disk. Throws kIo where a file can't be
   /// read, kBadFile where its content breaks the format, kUnsupported for a valid dtype or
   /// quantization that this build can't read.
-  static Checkpoint open(const std::string& folder);
+  ///
+  /// A file instead of a folder is read as GGUF (version 2 or 3, little-endian). Of a split one the
+  /// first is given, and the others lie beside it. Metadata becomes config.json, generation_config.
+  /// json and tokenizer.json; kUnsupported too for an architecture that isn't mapped.
+  static Checkpoint open(const std::string& path);
 
   Checkpoint(const Checkpoint&);
   Checkpoint& operator=(const Checkpoint&);
@@ -70,15 +89,23 @@ class VITRINE_API Checkpoint {
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
 
-  /// The folder, as given to `open`.
+  /// The folder or file, as given to `open`.
   const std::string& path() const;
+  bool is_gguf() const;
   /// Text of config.json (valid JSON object).
   const std::string& config_json() const;
+  /// What stands for config.json in messages: its path, or the GGUF file's metadata.
+  const std::string& config_name() const;
   /// Text of generation_config.json (valid JSON object); empty where there is none.
   const std::string& generation_config_json() const;
-  /// Path of tokenizer.json; empty where there is none.
+  /// Text of tokenizer.json, read or made when it is asked for; empty where there is none. Throws
+  /// kIo, kBadFile, kUnsupported (a GGUF file whose tokenizer can't be mapped).
+  std::string tokenizer_json() const;
+  /// What stands for tokenizer.json in messages.
+  std::string tokenizer_name() const;
+  /// Path of tokenizer.json; empty where there is none, and for a GGUF file.
   const std::string& tokenizer_path() const;
-  /// Paths of the safetensors files, in order of name.
+  /// Paths of the weight files, in order of name.
   const std::vector<std::string>& weight_files() const;
 
   /// All tensors, in order of name.
@@ -99,7 +126,8 @@ class VITRINE_API Checkpoint {
   std::vector<float> read_f32(std::string_view name) const;
   std::vector<float> read_f32(const TensorInfo& info) const;
 
-  /// True where config.json has a `quantization_config` (its format was checked by `open`).
+  /// True where config.json has a `quantization_config` (its format was checked by `open`). A GGUF
+  /// file has none, whatever its blocks.
   bool is_quantized() const;
   /// What the folder's `quantization_config` says of a module ("model.layers.0.self_attn.q_proj");
   /// nothing where it is ignored, not targeted, or the folder isn't quantized.
@@ -107,6 +135,9 @@ class VITRINE_API Checkpoint {
   /// Reads `{base}.weight_packed`, `.weight_scale` and `.weight_shape`; nothing where the folder
   /// holds no `{base}.weight_packed`. Throws kBadFile where the three disagree with each other or
   /// with `quantization_config`.
+  ///
+  /// Of a GGUF file, reads `{base}.weight` where its blocks are symmetric groups to the bit
+  /// (BlockFormat::group_bits); nothing for any other.
   std::optional<QuantizedMatrix> read_quantized(std::string_view base_name) const;
 
   struct Impl;
@@ -114,6 +145,25 @@ class VITRINE_API Checkpoint {
  private:
   explicit Checkpoint(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
+};
+
+/// How rotary frequencies differ from theta^(-2i/head_dim), as transformers computes each kind.
+struct RopeScaling {
+  enum class Kind : uint8_t {
+    kNone,
+    kLinear,    ///< all divided by `factor`
+    kYarn,      ///< divided by `factor`, but for fast ones; a ramp between
+    kLlama3,    ///< divided by `factor`, but for short waves; a ramp between
+    kDivisors,  ///< each divided by its own of `divisors`
+  };
+  Kind kind = Kind::kNone;
+  double factor = 1.0;
+  int64_t original_max_position_embeddings = 0;        ///< kYarn, kLlama3
+  double beta_fast = 32.0, beta_slow = 1.0;            ///< kYarn: turns over the original context
+  bool truncate = true;                                ///< kYarn: the ramp's ends are whole numbers
+  double low_freq_factor = 1.0, high_freq_factor = 4;  ///< kLlama3
+  std::vector<double> divisors;                        ///< kDivisors: head_dim / 2
+  double attention_factor = 1.0;                       ///< cosine and sine are multiplied with it
 };
 
 /// A model's config.json in one spelling. Every number is range-checked.
@@ -129,6 +179,7 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
   bool tie_word_embeddings = false;
   DType dtype = DType::kF32;  ///< `dtype` / `torch_dtype`
 
@@ -165,8 +216,8 @@ struct ModelConfig {
 
 /// Normalises config.json and generation_config.json, in older and transformers-5 spelling.
 /// Throws kBadFile for a field that is missing, of the wrong type or out of range, kUnsupported for
-/// a valid one that Vitrine can't run (another activation, a RoPE scaling, a sliding window in
-/// use).
+/// a valid one that Vitrine can't run (another activation, an unknown RoPE scaling, a sliding
+/// window in use).
 VITRINE_API ModelConfig parse_model_config(const Checkpoint& checkpoint);
 /// The same from text; the names stand for the files in messages. `generation_config_json` may be
 /// empty.

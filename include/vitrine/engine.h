@@ -41,6 +41,9 @@ struct EngineOptions {
   /// Precision of the rotary frequencies: kF32 as transformers has it, or kBF16 for a model that
   /// was trained or measured with its frequencies cast together with its weights.
   DType rope_frequencies = DType::kF32;
+  /// A weight stored in a type that no fused kernel reads without loss is an error, not a warning
+  /// (it is run as float32).
+  bool strict = false;
   bool keep_logits = false;  ///< StepOutput::logits is filled whatever the sampler
 };
 
@@ -101,6 +104,7 @@ struct ModelSummary {
 ///     auto outputs = engine->step({{StepInput{sequence, prompt_ids}}});
 class VITRINE_API Engine {
  public:
+  /// From a Hugging Face folder or a GGUF file.
   static std::unique_ptr<Engine> load(const std::string& path, const EngineOptions& options);
   /// Throws what load() throws for a model that cannot run (architecture, a missing tensor, a shape
   /// that contradicts the config) without reading its weights. Thread-safe.

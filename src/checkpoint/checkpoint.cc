@@ -7,6 +7,8 @@
 
 #include "checkpoint_impl.h"
 #include "fused_experts.h"
+#include "gguf_model.h"
+#include "gguf_read.h"
 #include "safetensors_header.h"
 #include "text.h"
 
@@ -17,6 +19,7 @@ using checkpoint::throw_bad_file;
 
 constexpr uint64_t kMaxConfigBytes = 4u << 20;
 constexpr uint64_t kMaxIndexBytes = 32u << 20;
+constexpr uint64_t kMaxTokenizerBytes = 512u << 20;
 
 /// Shards are plain names in the folder. A link may lead out of it only into the `blobs` folder of
 /// a Hugging Face cache, whose snapshot folders hold nothing but links.
@@ -121,12 +124,17 @@ std::string shape_of(std::span<const int64_t> shape) {
 }  // namespace
 
 Checkpoint Checkpoint::open(const std::string& folder) {
+  std::error_code status;
+  if (std::filesystem::exists(folder, status) && !std::filesystem::is_directory(folder, status)) {
+    return Checkpoint(checkpoint::open_gguf(folder));
+  }
   auto impl = std::make_shared<Impl>();
   impl->path = folder;
   impl->config_path = folder + "/config.json";
   if (!checkpoint::file_exists(impl->config_path)) {
     throw_bad_file(impl->config_path +
-                   ": is not there; expected a Hugging Face model's folder, which has one");
+                   ": is not there; expected a Hugging Face model's folder, which has one, or a "
+                   "GGUF file");
   }
   impl->config_json = read_text_file(impl->config_path, kMaxConfigBytes);
   const nlohmann::json config = parse_json_object(impl->config_json, impl->config_path);
@@ -163,11 +171,21 @@ Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
 const std::string& Checkpoint::path() const { return impl_->path; }
+bool Checkpoint::is_gguf() const { return impl_->gguf_metadata.has_value(); }
 const std::string& Checkpoint::config_json() const { return impl_->config_json; }
+const std::string& Checkpoint::config_name() const { return impl_->config_path; }
 const std::string& Checkpoint::generation_config_json() const {
   return impl_->generation_config_json;
 }
 const std::string& Checkpoint::tokenizer_path() const { return impl_->tokenizer_path; }
+std::string Checkpoint::tokenizer_json() const {
+  if (impl_->gguf_metadata) return checkpoint::gguf_tokenizer_json(*impl_->gguf_metadata);
+  if (impl_->tokenizer_path.empty()) return {};
+  return read_text_file(impl_->tokenizer_path, kMaxTokenizerBytes);
+}
+std::string Checkpoint::tokenizer_name() const {
+  return is_gguf() ? impl_->path + " (tokenizer)" : impl_->tokenizer_path;
+}
 const std::vector<std::string>& Checkpoint::weight_files() const { return impl_->weight_paths; }
 const std::vector<TensorInfo>& Checkpoint::tensors() const { return impl_->tensors; }
 
@@ -182,7 +200,7 @@ const TensorInfo& Checkpoint::require(std::string_view name) const {
   const TensorInfo* info = find(name);
   if (info == nullptr) {
     throw_bad_file(impl_->path + ": tensor " + quote_text(name) +
-                   " is missing; expected it in the weight files (does config.json fit them?)");
+                   " is missing; expected it in the weight files (does the config fit them?)");
   }
   return *info;
 }
@@ -192,7 +210,7 @@ const TensorInfo& Checkpoint::require(std::string_view name, std::span<const int
   if (!std::ranges::equal(info.shape, shape)) {
     throw_bad_file(impl_->weight_paths[static_cast<size_t>(info.file_index)] + ": tensor " +
                    quote_text(name) + " has shape " + shape_of(info.shape) + "; expected " +
-                   shape_of(shape) + " from config.json");
+                   shape_of(shape) + " from " + (is_gguf() ? "the metadata" : "config.json"));
   }
   return info;
 }
@@ -216,7 +234,11 @@ void Checkpoint::read(const TensorInfo& info, uint64_t byte_offset,
                     std::to_string(byte_offset) + " of tensor " + quote_text(info.name) +
                     " is out of range; expected to stay within " + std::to_string(info.num_bytes));
   }
-  impl_->files[static_cast<size_t>(info.file_index)].read(info.file_offset + byte_offset, out);
+  const checkpoint::InputFile& file = impl_->files[static_cast<size_t>(info.file_index)];
+  if (checkpoint::is_transformed(info)) {
+    return checkpoint::read_transformed(file, info, byte_offset, out);
+  }
+  file.read(info.file_offset + byte_offset, out);
 }
 
 std::vector<float> Checkpoint::read_f32(std::string_view name) const {

@@ -1,11 +1,13 @@
 // Private to the room: what an open checkpoint holds.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "file_io.h"
+#include "gguf_header.h"
 #include "quantization_config.h"
 #include "vitrine/checkpoint.h"
 
@@ -22,6 +24,12 @@ struct Checkpoint::Impl {
   std::vector<checkpoint::InputFile> files;  ///< as weight_paths
   std::vector<TensorInfo> tensors;           ///< in order of name
   std::optional<checkpoint::QuantizationConfig> quantization;
+  std::optional<checkpoint::GgufMetadata> gguf_metadata;  ///< where `path` is a GGUF file
 };
+
+namespace checkpoint {
+/// Opens a GGUF file. Throws as Checkpoint::open.
+std::shared_ptr<Checkpoint::Impl> open_gguf(const std::string& path);
+}  // namespace checkpoint
 
 }  // namespace vitrine

@@ -115,6 +115,24 @@ std::vector<int64_t> Fields::integers(std::string_view name, int64_t low, int64_
   return result;
 }
 
+std::vector<double> Fields::numbers(std::string_view name, double low, double high,
+                                    size_t count) const {
+  char expected[100];
+  std::snprintf(expected, sizeof(expected), "a list of %zu numbers of %g to %g", count, low, high);
+  const nlohmann::json* value = find(name);
+  if (value == nullptr || !value->is_array() || value->size() != count) bad(name, expected);
+  std::vector<double> result;
+  for (const nlohmann::json& element : *value) {
+    const double number = element.is_number() ? element.get<double>() : NAN;
+    if (!(number >= low && number <= high)) {
+      throw_bad_file(place_ + ": field " + quote_text(name) + " holds " + found_text(element) +
+                     "; expected " + expected);
+    }
+    result.push_back(number);
+  }
+  return result;
+}
+
 std::optional<Fields> Fields::object(std::string_view name) const {
   const nlohmann::json* value = find(name);
   if (value == nullptr) return std::nullopt;

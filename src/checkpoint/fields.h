@@ -36,6 +36,9 @@ class Fields {
   /// One integer or a list of at most `max_count`, each within [low, high].
   std::vector<int64_t> integers(std::string_view name, int64_t low, int64_t high,
                                 size_t max_count) const;
+  /// A list of exactly `count` finite numbers within [low, high]. Throws kBadFile, also where it is
+  /// absent.
+  std::vector<double> numbers(std::string_view name, double low, double high, size_t count) const;
   /// The object of that name; nothing where it is absent.
   std::optional<Fields> object(std::string_view name) const;
 

@@ -58,7 +58,7 @@ void append_experts(const TensorInfo& fused, const FusedLayout& layout, const st
                   ".weight";
       info.dtype = fused.dtype;
       info.shape = {rows / parts, cols};
-      info.num_bytes = expert_bytes / static_cast<uint64_t>(parts);
+      info.num_bytes = info.stored_bytes = expert_bytes / static_cast<uint64_t>(parts);
       info.file_offset = fused.file_offset + static_cast<uint64_t>(expert) * expert_bytes +
                          static_cast<uint64_t>(part) * info.num_bytes;
       info.file_index = fused.file_index;

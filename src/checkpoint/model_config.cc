@@ -2,6 +2,7 @@
 #include <set>
 
 #include "fields.h"
+#include "rope_config.h"
 #include "text.h"
 #include "vitrine/checkpoint.h"
 
@@ -55,45 +56,6 @@ void read_attention(const Fields& fields, ModelConfig& config) {
   config.qkv_bias = fields.boolean("qkv_bias");
   config.clip_qkv = fields.number("clip_qkv", 1e-6, 1e9);
   config.attention_multiplier = fields.number("attention_multiplier", 1e-9, 1e9);
-}
-
-void check_rope_type(const Fields& rope, std::string_view field) {
-  const auto type = rope.string(field);
-  if (type && *type != "default" && *type != "none") {
-    rope.unsupported(field, "'default' (scaled RoPE is not supported)");
-  }
-}
-
-void check_whole_rotation(const Fields& fields) {
-  const auto factor = fields.number("partial_rotary_factor", 0.0, 1.0);
-  if (factor && *factor != 1.0) fields.unsupported("partial_rotary_factor", "1 (whole heads)");
-}
-
-void read_rope(const Fields& fields, ModelConfig& config) {
-  constexpr double kMaxTheta = 1e15;
-  const auto theta = fields.number("rope_theta", 1.0, kMaxTheta);
-  // transformers' own default where a published config leaves it out.
-  config.rope_theta = theta.value_or(config.model_type == "mixtral" ? 1e6 : 1e4);
-  check_whole_rotation(fields);
-  if (const auto scaling = fields.object("rope_scaling")) {
-    check_rope_type(*scaling, "rope_type");
-    check_rope_type(*scaling, "type");
-    check_whole_rotation(*scaling);
-  }
-  if (const auto rope = fields.object("rope_parameters")) {
-    for (const auto& [name, value] : fields.find("rope_parameters")->items()) {
-      if (value.is_object()) rope->unsupported(name, "one set of RoPE parameters for all layers");
-    }
-    check_rope_type(*rope, "rope_type");
-    check_rope_type(*rope, "type");
-    check_whole_rotation(*rope);
-    if (const auto inner = rope->number("rope_theta", 1.0, kMaxTheta)) {
-      if (theta && *theta != *inner) {
-        rope->bad("rope_theta", "the same as the field 'rope_theta' outside");
-      }
-      config.rope_theta = *inner;
-    }
-  }
 }
 
 /// Vitrine's attention sees all earlier positions: a window that some layer would use is refused.
@@ -182,7 +144,7 @@ ModelConfig parse_model_config(std::string_view config_json, const std::string& 
     fields.unsupported("hidden_act", "'silu'");
   }
   read_attention(fields, config);
-  read_rope(fields, config);
+  checkpoint::read_rope(fields, config);
   check_sliding_window(fields, config);
   read_feed_forward(fields, config);
   config.embedding_multiplier = fields.number("embedding_multiplier", 1e-9, 1e9).value_or(1.0);
@@ -209,9 +171,10 @@ ModelConfig parse_model_config(std::string_view config_json, const std::string& 
 }
 
 ModelConfig parse_model_config(const Checkpoint& checkpoint) {
-  return parse_model_config(checkpoint.config_json(), checkpoint.path() + "/config.json",
+  return parse_model_config(checkpoint.config_json(), checkpoint.config_name(),
                             checkpoint.generation_config_json(),
-                            checkpoint.path() + "/generation_config.json");
+                            checkpoint.is_gguf() ? checkpoint.config_name()
+                                                 : checkpoint.path() + "/generation_config.json");
 }
 
 }  // namespace vitrine

@@ -236,7 +236,7 @@ std::vector<TensorInfo> read_safetensors_header(const InputFile& file, int file_
     }
     expected_begin = entry.end;
     entry.info.file_offset = data_begin + entry.begin;
-    entry.info.num_bytes = *bytes;
+    entry.info.num_bytes = entry.info.stored_bytes = *bytes;
     entry.info.file_index = file_index;
     tensors.push_back(std::move(entry.info));
   }

@@ -3,13 +3,13 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <thread>
 
 #include "engine/audit_layout.h"
 #include "engine/executor.h"
 #include "engine/forced_routes.h"
+#include "engine/model_checks.h"
 #include "kv/block_pool.h"
 #include "model/architecture.h"
 #include "ops/attribution.h"
@@ -85,34 +85,19 @@ EngineOptions resolve(EngineOptions options, const ModelConfig& config, ops::Gra
   return options;
 }
 
-// A config with fewer layers than the files have is another model's, or was edited.
-void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& config) {
-  constexpr std::string_view kPrefix = "model.layers.";
-  for (const TensorInfo& info : checkpoint.tensors()) {
-    if (!info.name.starts_with(kPrefix)) continue;
-    int64_t layer = -1;
-    const char* end = info.name.data() + info.name.size();
-    std::from_chars(info.name.data() + kPrefix.size(), end, layer);
-    if (layer < config.num_layers) continue;
-    throw Error(ErrorKind::kBadFile,
-                checkpoint.path() + "/config.json: field 'num_hidden_layers' is " +
-                    std::to_string(config.num_layers) + ", but the weight files hold '" +
-                    info.name + "'; expected the config of this model");
-  }
-}
-
 }  // namespace
 
 struct Engine::Impl final : engine::RowChooser {
   Impl(const std::string& path, const EngineOptions& given, bool weights_read = true)
       : checkpoint(Checkpoint::open(path)),
         config(parse_model_config(checkpoint)),
-        graph(model::find_architecture(config.model_type, path + "/config.json").build(config)),
+        graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)),
         options(resolve(given, config, graph)),
         layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level)),
         pool(num_blocks(), options.kv_block_size, options.max_context,
              [this](int32_t from, int32_t to) { executor->copy_block(from, to); }) {
-    require_no_further_layer(checkpoint, config);
+    engine::require_no_further_layer(checkpoint, config);
+    if (weights_read) engine::report_float_blocks(checkpoint, options.strict);
     const engine::ExecutorInputs inputs{checkpoint, config,       graph,       layout,
                                         options,    num_blocks(), weights_read};
     executor = options.kernels == KernelPath::kFused ? engine::make_fused_executor(inputs)

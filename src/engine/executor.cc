@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "model/rope.h"
+
 namespace vitrine::engine {
 
 void StepBatch::clear() {
@@ -30,19 +32,18 @@ void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
   const int64_t half = config.head_dim / 2;
   cos.resize(static_cast<size_t>(max_context * half));
   sin.resize(cos.size());
+  const std::vector<float> frequencies = model::rope_frequencies(config);
+  const double attention_factor = model::rope_attention_factor(config);
   for (int64_t i = 0; i < half; ++i) {
-    const auto exponent =
-        static_cast<float>(static_cast<double>(2 * i) / static_cast<double>(config.head_dim));
-    const auto power = static_cast<float>(std::pow(config.rope_theta, exponent));
-    float frequency = 1.0F / power;
+    float frequency = frequencies[static_cast<size_t>(i)];
     if (options.rope_frequencies == DType::kBF16) {
       frequency = bf16_to_float(float_to_bf16(frequency));
     }
     for (int64_t position = 0; position < max_context; ++position) {
       const float angle = static_cast<float>(position) * frequency;
       const auto index = static_cast<size_t>(position * half + i);
-      cos[index] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      sin[index] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      cos[index] = static_cast<float>(std::cos(static_cast<double>(angle)) * attention_factor);
+      sin[index] = static_cast<float>(std::sin(static_cast<double>(angle)) * attention_factor);
     }
   }
 }

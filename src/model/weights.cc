@@ -113,7 +113,7 @@ void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module,
   if (matrix.rows == rows && matrix.cols == cols) return;
   throw Error(ErrorKind::kBadFile,
               checkpoint.path() + ": tensor '" + module + "' is [" + std::to_string(matrix.rows) +
-                  ", " + std::to_string(matrix.cols) + "], but config.json makes it [" +
+                  ", " + std::to_string(matrix.cols) + "], but the config makes it [" +
                   std::to_string(rows) + ", " + std::to_string(cols) + "]");
 }
 

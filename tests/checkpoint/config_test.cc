@@ -178,9 +178,53 @@ TEST(Config, ChecksEveryNumber) {
                {"rope_parameters", "'rope_theta'"});
 }
 
+TEST(Config, RopeScaling) {
+  const auto scaled = [](const json& scaling) {
+    return parse(patched({{"rope_scaling", scaling}})).rope_scaling;
+  };
+  const RopeScaling linear = scaled({{"type", "linear"}, {"factor", 4.0}});
+  EXPECT_EQ(linear.kind, RopeScaling::Kind::kLinear);
+  EXPECT_EQ(linear.factor, 4.0);
+  EXPECT_EQ(linear.attention_factor, 1.0);
+  const RopeScaling yarn = scaled({{"rope_type", "yarn"}, {"factor", 8}, {"beta_slow", nullptr}});
+  EXPECT_EQ(yarn.kind, RopeScaling::Kind::kYarn);
+  EXPECT_EQ(yarn.original_max_position_embeddings, 128);
+  EXPECT_EQ(yarn.beta_slow, 1.0);
+  EXPECT_NEAR(yarn.attention_factor, 1.2079441541679836, 1e-15);
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 64}};
+  EXPECT_EQ(scaled(llama3).kind, RopeScaling::Kind::kLlama3);
+  const json list(16, 2.0);
+  const RopeScaling divisors = scaled({{"rope_type", "longrope"},
+                                       {"short_factor", list},
+                                       {"long_factor", list},
+                                       {"attention_factor", 1.0}});
+  EXPECT_EQ(divisors.kind, RopeScaling::Kind::kDivisors);
+  EXPECT_EQ(divisors.divisors, std::vector<double>(16, 2.0));
+
+  const auto expect_bad = [](json scaling, const json& patch, std::string_view part,
+                             ErrorKind kind = ErrorKind::kBadFile) {
+    scaling.merge_patch(patch);
+    expect_error(patched({{"rope_scaling", scaling}}), kind, {"rope_scaling", part});
+  };
+  expect_bad(llama3, {{"factor", nullptr}}, "'factor'");
+  expect_bad(llama3, {{"factor", 0}}, "'factor'");
+  expect_bad(llama3, {{"high_freq_factor", 1.0}}, "'high_freq_factor'");
+  expect_bad(llama3, {{"original_max_position_embeddings", 0}}, "'original_max");
+  expect_bad({{"type", "longrope"}, {"short_factor", list}, {"long_factor", json(16, 3.0)}},
+             json::object(), "'long_factor'", ErrorKind::kUnsupported);
+  expect_bad({{"type", "longrope"}, {"short_factor", json(15, 2.0)}}, json::object(),
+             "'short_factor'");
+  expect_bad({{"type", "longrope"}, {"short_factor", json(16, "x")}}, json::object(),
+             "'short_factor'");
+}
+
 TEST(Config, RefusesWhatItCannotRun) {
   const auto kind = ErrorKind::kUnsupported;
-  for (const char* type : {"linear", "llama3", "yarn", "dynamic"}) {
+  for (const char* type : {"dynamic", "su"}) {
     const std::string quoted = std::string("'") + type + "'";
     expect_error(patched({{"rope_scaling", {{"rope_type", type}, {"factor", 8}}}}), kind,
                  {"rope_scaling", quoted});

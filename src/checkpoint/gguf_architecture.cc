@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "gguf_model.h"
+#include "text.h"
+
+namespace vitrine::checkpoint {
+namespace {
+
+constexpr int64_t kMaxExperts = 65536;
+
+constexpr std::array<GgufArchitecture, 8> kArchitectures = {{
+    {.name = "llama",
+     .model_type = "llama",
+     .class_name = "LlamaForCausalLM",
+     .interleaved_rope = true,
+     .has_output_bias = true},
+    {.name = "llama",
+     .has_experts = true,
+     .model_type = "mixtral",
+     .class_name = "MixtralForCausalLM",
+     .interleaved_rope = true,
+     .normalizes_top_k = true,
+     .block = "block_sparse_moe",
+     .router = "block_sparse_moe.gate",
+     .gate = "w1",
+     .up = "w3",
+     .down = "w2"},
+    {.name = "qwen2", .model_type = "qwen2", .class_name = "Qwen2ForCausalLM"},
+    {.name = "qwen2moe",
+     .has_experts = true,
+     .model_type = "qwen2_moe",
+     .class_name = "Qwen2MoeForCausalLM"},
+    {.name = "qwen3",
+     .model_type = "qwen3",
+     .class_name = "Qwen3ForCausalLM",
+     .has_head_norms = true,
+     .has_output_bias = true},
+    {.name = "qwen3moe",
+     .has_experts = true,
+     .model_type = "qwen3_moe",
+     .class_name = "Qwen3MoeForCausalLM",
+     .normalizes_top_k = true,
+     .has_head_norms = true,
+     .has_output_bias = true},
+    {.name = "olmoe",
+     .has_experts = true,
+     .model_type = "olmoe",
+     .class_name = "OlmoeForCausalLM",
+     .has_head_norms = true,
+     .has_output_bias = true},
+    {.name = "granitemoe",
+     .has_experts = true,
+     .model_type = "granitemoe",
+     .class_name = "GraniteMoeForCausalLM",
+     .interleaved_rope = true,
+     .normalizes_top_k = true,
+     .has_output_bias = true,
+     .block = "block_sparse_moe",
+     .router = "block_sparse_moe.router.layer"},
+}};
+
+/// What stands between "blk.N." and ".weight" or ".bias", and the module that it is.
+struct LayerName {
+  std::string_view gguf, module;
+};
+constexpr std::array kLayerNames = {
+    LayerName{"attn_norm", "input_layernorm"},
+    LayerName{"attn_q", "self_attn.q_proj"},
+    LayerName{"attn_k", "self_attn.k_proj"},
+    LayerName{"attn_v", "self_attn.v_proj"},
+    LayerName{"attn_output", "self_attn.o_proj"},
+    LayerName{"attn_q_norm", "self_attn.q_norm"},
+    LayerName{"attn_k_norm", "self_attn.k_norm"},
+    LayerName{"ffn_norm", "post_attention_layernorm"},
+    LayerName{"ffn_gate", "mlp.gate_proj"},
+    LayerName{"ffn_up", "mlp.up_proj"},
+    LayerName{"ffn_down", "mlp.down_proj"},
+    LayerName{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    LayerName{"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    LayerName{"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    LayerName{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+};
+
+class TensorMapper {
+ public:
+  TensorMapper(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+               const std::vector<std::string>& paths)
+      : architecture_(architecture), paths_(paths) {
+    const std::string prefix = std::string(architecture.name) + ".attention.";
+    heads_ = metadata.uniform_integer(prefix + "head_count", 1, 8192).value_or(1);
+    kv_heads_ = metadata.uniform_integer(prefix + "head_count_kv", 1, 8192).value_or(heads_);
+  }
+
+  void map(TensorInfo info) {
+    if (info.name == "token_embd.weight") return add(info, "model.embed_tokens.weight");
+    if (info.name == "output_norm.weight") return add(info, "model.norm.weight");
+    if (info.name == "output.weight") return add(info, "lm_head.weight");
+    if (info.name == "rope_freqs.weight") return add(info, info.name);
+    constexpr std::string_view kLayer = "blk.";
+    const std::string_view name = info.name;
+    int64_t layer = -1;
+    const char* end = name.data() + name.size();
+    const auto parsed =
+        std::from_chars(name.data() + std::min(kLayer.size(), name.size()), end, layer);
+    if (!name.starts_with(kLayer) || parsed.ec != std::errc() || layer < 0 || parsed.ptr == end ||
+        *parsed.ptr != '.') {
+      unknown(info);
+    }
+    map_layer(info, "model.layers." + std::to_string(layer) + ".",
+              std::string(parsed.ptr + 1, end));
+  }
+
+  std::vector<TensorInfo> take() { return std::move(result_); }
+
+ private:
+  void map_layer(TensorInfo& info, const std::string& prefix, const std::string& name) {
+    const size_t dot = name.rfind('.');
+    const std::string base = name.substr(0, dot);
+    const std::string suffix = dot == name.npos ? "" : name.substr(dot);
+    if (suffix != ".weight" && suffix != ".bias") unknown(info);
+    if (architecture_.has_experts && suffix == ".weight") {
+      if (base == "ffn_gate_inp") {
+        return add(info, prefix + std::string(architecture_.router) + suffix);
+      }
+      const std::string block = prefix + std::string(architecture_.block) + ".experts.";
+      for (const auto& [gguf, module] : {std::pair{"ffn_gate_", architecture_.gate},
+                                         {"ffn_up_", architecture_.up},
+                                         {"ffn_down_", architecture_.down}}) {
+        const std::string end = "." + std::string(module) + suffix;
+        if (base == std::string(gguf) + "exps") return add_experts(info, block, end);
+      }
+      if (add_single_expert(info, base, block)) return;
+    }
+    const auto* found = std::ranges::find(kLayerNames, base, &LayerName::gguf);
+    const bool is_foreign =
+        (base.ends_with("_shexp") && architecture_.model_type != "qwen2_moe") ||
+        ((base == "attn_q_norm" || base == "attn_k_norm") && !architecture_.has_head_norms);
+    const bool is_bias_known = base == "attn_q" || base == "attn_k" || base == "attn_v" ||
+                               (base == "attn_output" && architecture_.has_output_bias);
+    if (found == kLayerNames.end() || is_foreign || (suffix == ".bias" && !is_bias_known)) {
+      unknown(info);
+    }
+    if (base == "ffn_gate_inp_shexp" && info.shape.size() == 1) {
+      info.shape.insert(info.shape.begin(), 1);
+    }
+    if (architecture_.interleaved_rope && (base == "attn_q" || base == "attn_k")) {
+      const int64_t heads = base == "attn_q" ? heads_ : kv_heads_;
+      if (info.shape[0] % heads != 0 || info.shape[0] / heads % 2 != 0) {
+        throw_bad_file(place(info) + " has " + std::to_string(info.shape[0]) +
+                       " rows; expected an even number for each of " + std::to_string(heads) +
+                       " heads");
+      }
+      info.interleaved_head_rows = info.shape[0] / heads;
+    }
+    add(info, prefix + std::string(found->module) + suffix);
+  }
+
+  void add_experts(const TensorInfo& stacked, const std::string& block, const std::string& end) {
+    if (stacked.shape.size() != 3 || stacked.shape[0] > kMaxExperts) {
+      throw_bad_file(place(stacked) + " has the shape " + shape_text(stacked.shape) +
+                     "; expected [experts, rows, columns], at most " + std::to_string(kMaxExperts) +
+                     " experts");
+    }
+    const auto count = static_cast<uint64_t>(stacked.shape[0]);
+    for (uint64_t expert = 0; expert < count; ++expert) {
+      TensorInfo info = stacked;
+      info.shape.erase(info.shape.begin());
+      info.num_bytes /= count;
+      info.stored_bytes /= count;
+      info.file_offset += expert * info.stored_bytes;
+      info.fused_from = stacked.name;
+      add(info, block + std::to_string(expert) + end);
+    }
+  }
+
+  /// "ffn_gate.3": files from before the experts were stacked.
+  bool add_single_expert(const TensorInfo& info, const std::string& base,
+                         const std::string& block) {
+    for (const auto& [gguf, module] : {std::pair{"ffn_gate.", architecture_.gate},
+                                       {"ffn_up.", architecture_.up},
+                                       {"ffn_down.", architecture_.down}}) {
+      if (!base.starts_with(gguf)) continue;
+      int64_t expert = -1;
+      const char* begin = base.data() + std::string_view(gguf).size();
+      const char* end = base.data() + base.size();
+      const auto parsed = std::from_chars(begin, end, expert);
+      if (parsed.ec != std::errc() || parsed.ptr != end || expert < 0 || expert >= kMaxExperts) {
+        unknown(info);
+      }
+      add(info, block + std::to_string(expert) + "." + std::string(module) + ".weight");
+      return true;
+    }
+    return false;
+  }
+
+  void add(TensorInfo info, std::string name) {
+    info.name = std::move(name);
+    result_.push_back(std::move(info));
+  }
+
+  std::string place(const TensorInfo& info) const {
+    return paths_[static_cast<size_t>(info.file_index)] + ": tensor " + quote_text(info.name);
+  }
+
+  [[noreturn]] void unknown(const TensorInfo& info) const {
+    throw_unsupported(place(info) + " is not one that the architecture " +
+                      std::string(architecture_.name) + " has; expected a " +
+                      std::string(architecture_.model_type) + " model without it");
+  }
+
+  const GgufArchitecture& architecture_;
+  const std::vector<std::string>& paths_;
+  int64_t heads_ = 1;
+  int64_t kv_heads_ = 1;
+  std::vector<TensorInfo> result_;
+};
+
+}  // namespace
+
+const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata) {
+  constexpr std::string_view kKey = "general.architecture";
+  const std::string name = metadata.required_string(kKey);
+  const bool has_experts = metadata.integer(name + ".expert_count", 0, kMaxExperts).value_or(0) > 0;
+  std::string known;
+  for (const GgufArchitecture& architecture : kArchitectures) {
+    if (architecture.name == name && architecture.has_experts == has_experts) return architecture;
+    const std::string entry =
+        std::string(architecture.name) + (architecture.name == "llama" ? ""
+                                          : architecture.has_experts   ? " (with experts)"
+                                                                       : " (without experts)");
+    if (known.find(entry) == known.npos) known += (known.empty() ? "" : ", ") + entry;
+  }
+  metadata.unsupported(kKey, "one of " + known);
+}
+
+std::vector<TensorInfo> map_gguf_tensors(const GgufArchitecture& architecture,
+                                         const GgufMetadata& metadata,
+                                         std::vector<TensorInfo> tensors,
+                                         const std::vector<std::string>& paths) {
+  TensorMapper mapper(architecture, metadata, paths);
+  for (TensorInfo& info : tensors) mapper.map(std::move(info));
+  return mapper.take();
+}
+
+}  // namespace vitrine::checkpoint

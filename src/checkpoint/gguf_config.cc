@@ -1,0 +1,363 @@
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "gguf_model.h"
+#include "text.h"
+
+namespace vitrine::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The limits of parse_model_config, which checks again what comes of this.
+constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxVocabulary = 1 << 24;
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxHeads = 8192;
+constexpr int64_t kMaxExperts = 65536;
+constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
+const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, const std::string& name) {
+  const auto found = std::ranges::lower_bound(tensors, name, {}, &TensorInfo::name);
+  return found == tensors.end() || found->name != name ? nullptr : &*found;
+}
+
+/// Writes config.json field by field.
+class ConfigWriter {
+ public:
+  ConfigWriter(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+               const std::vector<TensorInfo>& tensors)
+      : architecture_(architecture),
+        metadata_(metadata),
+        tensors_(tensors),
+        prefix_(std::string(architecture.name) + ".") {}
+
+  std::string write(const std::vector<float>& rope_factors) {
+    config_["architectures"] = {architecture_.class_name};
+    config_["model_type"] = architecture_.model_type;
+    write_sizes();
+    write_attention();
+    write_rope(rope_factors);
+    write_feed_forward();
+    write_multipliers();
+    write_special_tokens();
+    return config_.dump(2) + "\n";
+  }
+
+ private:
+  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+  const TensorInfo* tensor(const std::string& name) const { return find_tensor(tensors_, name); }
+
+  void write_sizes() {
+    const TensorInfo* embedding = tensor("model.embed_tokens.weight");
+    if (embedding == nullptr || embedding->shape.size() != 2) {
+      throw_bad_file(metadata_.file() + ": the tensor 'token_embd.weight' is " +
+                     (embedding == nullptr ? "missing" : shape_text(embedding->shape)) +
+                     "; expected [vocabulary, embedding_length]");
+    }
+    if (embedding->shape[0] > kMaxVocabulary) {
+      throw_bad_file(metadata_.file() + ": the tensor 'token_embd.weight' has " +
+                     std::to_string(embedding->shape[0]) + " rows; expected at most " +
+                     std::to_string(kMaxVocabulary));
+    }
+    hidden_ = metadata_.required_integer(key("embedding_length"), 1, kMaxWidth);
+    layers_ = metadata_.required_integer(key("block_count"), 1, kMaxLayers);
+    context_ = metadata_.required_integer(key("context_length"), 1, kMaxPositions);
+    config_["vocab_size"] = embedding->shape[0];
+    config_["hidden_size"] = hidden_;
+    config_["num_hidden_layers"] = layers_;
+    config_["max_position_embeddings"] = context_;
+    const std::string epsilon = key("attention.layer_norm_rms_epsilon");
+    const auto value = metadata_.number(epsilon, 1e-30, 1.0);
+    if (!value) metadata_.bad(epsilon, "a float above 0, at most 1");
+    config_["rms_norm_eps"] = *value;
+    config_["hidden_act"] = "silu";
+    config_["tie_word_embeddings"] = tensor("lm_head.weight") == nullptr;
+    config_["dtype"] = embedding->dtype == DType::kF16    ? "float16"
+                       : embedding->dtype == DType::kBF16 ? "bfloat16"
+                                                          : "float32";
+  }
+
+  void write_attention() {
+    heads_ = metadata_.uniform_integer(key("attention.head_count"), 1, kMaxHeads).value_or(0);
+    if (heads_ == 0) metadata_.bad(key("attention.head_count"), "the number of query heads");
+    const int64_t kv_heads =
+        metadata_.uniform_integer(key("attention.head_count_kv"), 1, kMaxHeads).value_or(heads_);
+    if (heads_ % kv_heads != 0) {
+      metadata_.bad(key("attention.head_count_kv"),
+                    "a divisor of the " + std::to_string(heads_) + " query heads");
+    }
+    config_["num_attention_heads"] = heads_;
+    config_["num_key_value_heads"] = kv_heads;
+    head_dim_ =
+        metadata_.integer(key("attention.key_length"), 2, kMaxWidth).value_or(hidden_ / heads_);
+    const auto value_dim = metadata_.integer(key("attention.value_length"), 1, kMaxWidth);
+    if (value_dim && *value_dim != head_dim_) {
+      metadata_.unsupported(key("attention.value_length"),
+                            std::to_string(head_dim_) + ", the length of a key");
+    }
+    config_["head_dim"] = head_dim_;
+    write_biases();
+    if (const auto clip = metadata_.number(key("attention.clamp_kqv"), 0.0, 1e9);
+        clip && *clip > 0) {
+      config_["clip_qkv"] = *clip;
+    }
+    const auto window = metadata_.uniform_integer(key("attention.sliding_window"), 0, INT64_MAX);
+    if (window && *window > 0 && *window < context_) {
+      metadata_.unsupported(key("attention.sliding_window"),
+                            "0, or the context's length (sliding windows are not supported)");
+    }
+  }
+
+  /// A layer has all the biases of its architecture's form or none; the others have the same.
+  void write_biases() {
+    const bool has_query_bias = tensor("model.layers.0.self_attn.q_proj.bias") != nullptr;
+    const bool has_output_bias = tensor("model.layers.0.self_attn.o_proj.bias") != nullptr;
+    for (const TensorInfo& info : tensors_) {
+      if (has_query_bias || !info.name.ends_with(".bias")) continue;
+      throw_unsupported(metadata_.file() + ": holds " + quote_text(info.name) +
+                        ", but no 'blk.0.attn_q.bias'; expected the same biases in every layer");
+    }
+    if (architecture_.has_output_bias) {
+      if (has_query_bias != has_output_bias) {
+        throw_unsupported(metadata_.file() + ": the tensor 'blk.0." +
+                          (has_query_bias ? "attn_output.bias" : "attn_q.bias") +
+                          "' is missing; expected biases in all four attention matrices of " +
+                          std::string(architecture_.name) + ", or in none");
+      }
+      config_["attention_bias"] = has_query_bias;
+    } else if (architecture_.model_type == "qwen2_moe" || architecture_.model_type == "qwen2") {
+      config_["qkv_bias"] = has_query_bias;
+    } else if (has_query_bias) {
+      throw_unsupported(metadata_.file() +
+                        ": holds the tensor 'blk.0.attn_q.bias'; expected none in this "
+                        "architecture");
+    }
+  }
+
+  void write_rope(const std::vector<float>& factors) {
+    const auto rotated = metadata_.integer(key("rope.dimension_count"), 1, kMaxWidth);
+    if (rotated && *rotated != head_dim_) {
+      metadata_.unsupported(key("rope.dimension_count"),
+                            std::to_string(head_dim_) + " (whole heads)");
+    }
+    config_["rope_theta"] = metadata_.number(key("rope.freq_base"), 1.0, 1e15).value_or(10000.0);
+    const auto factor = metadata_.number(key("rope.scaling.factor"), 0.0, 1e6);
+    const auto old_factor = metadata_.number(key("rope.scale_linear"), 0.0, 1e6);
+    double scale = factor.value_or(old_factor.value_or(0.0));
+    if (scale == 0.0) scale = 1.0;  // the format's way to say that there is none
+    const std::string type_key = key("rope.scaling.type");
+    const std::string type = metadata_.string(type_key).value_or("linear");
+    if (type != "none" && type != "linear" && type != "yarn" &&
+        !(type == "longrope" && !factors.empty())) {
+      metadata_.unsupported(type_key, "'none', 'linear' or 'yarn'");
+    }
+    if (type == "none") scale = 1.0;
+    if (!factors.empty()) {
+      if (type == "yarn") metadata_.unsupported(type_key, "no factors beside it");
+      return write_rope_factors(factors, scale);
+    }
+    if (type == "yarn" && scale != 1.0) return write_yarn(scale);
+    if (scale != 1.0) config_["rope_scaling"] = {{"rope_type", "linear"}, {"factor", scale}};
+  }
+
+  /// Llama 3's scaling comes as the divisors that it makes. Hugging Face's type with a list of
+  /// divisors is longrope; one list for short and long texts makes it this.
+  void write_rope_factors(const std::vector<float>& factors, double scale) {
+    const std::string place = metadata_.file() + ": the tensor 'rope_freqs.weight'";
+    if (factors.size() != static_cast<size_t>(head_dim_ / 2)) {
+      throw_bad_file(place + " has " + std::to_string(factors.size()) + " values; expected " +
+                     std::to_string(head_dim_ / 2) + ", half a head");
+    }
+    Json list = Json::array();
+    for (float factor : factors) {
+      const double value = static_cast<double>(factor) * scale;
+      if (!(value > 1e-6 && value < 1e6)) {
+        throw_bad_file(place + " holds " + std::to_string(factor) + "; expected divisors above 0");
+      }
+      list.push_back(value);
+    }
+    config_["rope_scaling"] = {
+        {"rope_type", "longrope"}, {"short_factor", list},
+        {"long_factor", list},     {"attention_factor", 1.0},
+        {"factor", 1.0},           {"original_max_position_embeddings", context_}};
+  }
+
+  void write_yarn(double factor) {
+    const std::string original_key = key("rope.scaling.original_context_length");
+    const auto extrapolation = metadata_.number(key("rope.scaling.yarn_ext_factor"), -1.0, 1e6);
+    if (extrapolation && *extrapolation >= 0.0 && *extrapolation != 1.0) {
+      metadata_.unsupported(key("rope.scaling.yarn_ext_factor"), "1");
+    }
+    const double attention =
+        metadata_.number(key("rope.scaling.attn_factor"), 0.0, 1e6)
+            .value_or(
+                metadata_.number(key("rope.scaling.yarn_attn_factor"), 0.0, 1e6).value_or(1.0));
+    config_["rope_scaling"] = {
+        {"rope_type", "yarn"},
+        {"factor", factor},
+        {"original_max_position_embeddings",
+         metadata_.integer(original_key, 1, kMaxPositions).value_or(context_)},
+        {"beta_fast",
+         metadata_.number(key("rope.scaling.yarn_beta_fast"), 0.0, 1e6).value_or(32.0)},
+        {"beta_slow",
+         metadata_.number(key("rope.scaling.yarn_beta_slow"), 0.0, 1e6).value_or(1.0)}};
+    if (attention != 1.0) {
+      const double usual = factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0;
+      config_["rope_scaling"]["attention_factor"] = attention * usual;
+    }
+  }
+
+  /// Rows of the first such matrix of any layer, where the metadata leaves a size out.
+  int64_t rows_of_any_layer(const std::string& module) const {
+    for (int64_t layer = 0; layer < layers_; ++layer) {
+      const TensorInfo* info =
+          tensor("model.layers." + std::to_string(layer) + "." + module + ".weight");
+      if (info != nullptr) return info->shape[0];
+    }
+    return 0;
+  }
+
+  void write_feed_forward() {
+    const auto dense = metadata_.uniform_integer(key("feed_forward_length"), 0, kMaxWidth);
+    if (!architecture_.has_experts) {
+      if (!dense || *dense == 0) metadata_.bad(key("feed_forward_length"), "a size");
+      config_["intermediate_size"] = *dense;
+      return;
+    }
+    const std::string block(architecture_.block);
+    const int64_t experts = metadata_.required_integer(key("expert_count"), 1, kMaxExperts);
+    const int64_t expert_rows =
+        metadata_.integer(key("expert_feed_forward_length"), 1, kMaxWidth)
+            .value_or(rows_of_any_layer(block + ".experts.0." + std::string(architecture_.gate)));
+    if (expert_rows == 0) metadata_.bad(key("expert_feed_forward_length"), "a size");
+    const bool is_only_size = architecture_.model_type == "mixtral" ||
+                              architecture_.model_type == "granitemoe" ||
+                              architecture_.model_type == "olmoe";
+    config_["intermediate_size"] = is_only_size || dense.value_or(0) == 0 ? expert_rows : *dense;
+    if (!is_only_size) config_["moe_intermediate_size"] = expert_rows;
+    const bool is_local = block == "block_sparse_moe";
+    config_[is_local ? "num_local_experts" : "num_experts"] = experts;
+    config_["num_experts_per_tok"] =
+        metadata_.required_integer(key("expert_used_count"), 1, experts);
+    if (!is_local) {
+      config_["norm_topk_prob"] =
+          metadata_.boolean(key("expert_weights_norm")).value_or(architecture_.normalizes_top_k);
+    }
+    if (const auto scale = metadata_.number(key("expert_weights_scale"), -1e9, 1e9);
+        scale && *scale != 1.0 && *scale != 0.0) {
+      metadata_.unsupported(key("expert_weights_scale"), "1");
+    }
+    if (const auto gating = metadata_.integer(key("expert_gating_func"), 0, 100);
+        gating && *gating > 1) {
+      metadata_.unsupported(key("expert_gating_func"), "1, softmax");
+    }
+    if (architecture_.model_type == "qwen2_moe") {
+      config_["shared_expert_intermediate_size"] =
+          metadata_.integer(key("expert_shared_feed_forward_length"), 1, kMaxWidth)
+              .value_or(rows_of_any_layer("mlp.shared_expert.gate_proj"));
+    }
+    write_dense_layers();
+  }
+
+  void write_dense_layers() {
+    Json dense_layers = Json::array();
+    for (int64_t layer = 0; layer < layers_; ++layer) {
+      const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+      if (tensor(prefix + "mlp.gate_proj.weight") == nullptr) continue;
+      if (tensor(prefix + std::string(architecture_.router) + ".weight") != nullptr) {
+        throw_unsupported(metadata_.file() + ": layer " + std::to_string(layer) +
+                          " has both 'ffn_gate_inp' and 'ffn_gate'; expected experts or a dense "
+                          "block");
+      }
+      dense_layers.push_back(layer);
+    }
+    if (!dense_layers.empty()) config_["mlp_only_layers"] = std::move(dense_layers);
+  }
+
+  void write_multipliers() {
+    const auto copy = [this](const char* from, const char* to) {
+      const auto value = metadata_.number(key(from), 0.0, 1e9);
+      if (value && *value != 0.0) config_[to] = *value;
+      return value && *value != 0.0;
+    };
+    if (architecture_.model_type != "granitemoe") {
+      for (const char* name :
+           {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}) {
+        const auto value = metadata_.number(key(name), -1e9, 1e9);
+        if (value && *value != 0.0 && *value != 1.0) metadata_.unsupported(key(name), "1");
+      }
+      return;
+    }
+    copy("embedding_scale", "embedding_multiplier");
+    copy("residual_scale", "residual_multiplier");
+    copy("logit_scale", "logits_scaling");
+    if (!copy("attention.scale", "attention_multiplier")) {
+      config_["attention_multiplier"] = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+    }
+  }
+
+  void write_special_tokens() {
+    const int64_t last_id = config_["vocab_size"].get<int64_t>() - 1;
+    for (const auto& [from, to] : {std::pair{"bos_token_id", "bos_token_id"},
+                                   {"eos_token_id", "eos_token_id"},
+                                   {"padding_token_id", "pad_token_id"}}) {
+      const auto id = metadata_.integer(std::string("tokenizer.ggml.") + from, 0, UINT32_MAX);
+      // All bits set is how some writers say that there is none.
+      if (id && *id == UINT32_MAX) continue;
+      if (id && *id > last_id) {
+        metadata_.bad(std::string("tokenizer.ggml.") + from,
+                      "an id below the vocabulary's " + std::to_string(last_id + 1));
+      }
+      if (id) config_[to] = *id;
+    }
+  }
+
+  const GgufArchitecture& architecture_;
+  const GgufMetadata& metadata_;
+  const std::vector<TensorInfo>& tensors_;
+  std::string prefix_;
+  Json config_;
+  int64_t hidden_ = 0, layers_ = 0, context_ = 0, heads_ = 0, head_dim_ = 0;
+};
+
+}  // namespace
+
+std::string gguf_config_json(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+                             const std::vector<TensorInfo>& tensors,
+                             const std::vector<float>& rope_factors) {
+  return ConfigWriter(architecture, metadata, tensors).write(rope_factors);
+}
+
+std::string gguf_generation_config_json(const GgufMetadata& metadata) {
+  // Tokens that end a turn end the text too; files name some of them in keys of their own, and
+  // published chat models without such keys by these texts.
+  constexpr std::string_view kEndTexts[] = {"<|eot_id|>",      "<|im_end|>", "<|end|>",
+                                            "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>",
+                                            "<|endoftext|>",   "<EOT>"};
+  constexpr int64_t kControl = 3, kUserDefined = 4;
+  std::set<int64_t> ends;
+  const GgufArray* tokens = metadata.array("tokenizer.ggml.tokens", GgufType::kString);
+  const int64_t last_id = tokens == nullptr ? UINT32_MAX : static_cast<int64_t>(tokens->count) - 1;
+  for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
+    const auto id = metadata.integer(std::string("tokenizer.ggml.") + name, 0, UINT32_MAX);
+    if (id && *id <= last_id && *id != UINT32_MAX) ends.insert(*id);
+  }
+  const GgufArray* types = metadata.array("tokenizer.ggml.token_type", GgufType::kI32);
+  if (tokens != nullptr && types != nullptr && types->count == tokens->count) {
+    for (uint64_t id = 0; id < tokens->count; ++id) {
+      const int64_t type = types->integer(id);
+      if (type != kControl && type != kUserDefined) continue;
+      if (std::ranges::find(kEndTexts, tokens->string(id)) != std::end(kEndTexts)) {
+        ends.insert(static_cast<int64_t>(id));
+      }
+    }
+  }
+  if (ends.empty()) return "";
+  Json json;
+  json["eos_token_id"] = ends;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace vitrine::checkpoint

@@ -1,0 +1,48 @@
+// Private to the room: a GGUF file as the Hugging Face model folder that it was made from. The
+// architectures above see only that form, so a GGUF is one more source of the same models.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gguf_header.h"
+
+namespace vitrine::checkpoint {
+
+/// How files of one architecture name and lay out what Hugging Face names and lays out differently.
+struct GgufArchitecture {
+  std::string_view name;           ///< `general.architecture`
+  bool has_experts = false;        ///< the row for files with a count of experts, or without
+  std::string_view model_type;     ///< of config.json
+  std::string_view class_name;     ///< `architectures` of config.json
+  bool interleaved_rope = false;   ///< rows of q and k stand as RoPE over neighbours needs them
+  bool normalizes_top_k = false;   ///< where `expert_weights_norm` is absent
+  bool has_head_norms = false;     ///< norms of query and key
+  bool has_output_bias = false;    ///< attention biases are all four or none, else q, k and v
+  std::string_view block = "mlp";  ///< the feed-forward block of a layer with experts
+  std::string_view router = "mlp.gate";
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< of an expert
+};
+
+/// By the metadata. Throws kBadFile, or kUnsupported naming the ones there are.
+const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata);
+
+/// Renames the tensors, splits the stacked experts and marks what reads in another order. Tensors
+/// that only the config needs (`rope_freqs.weight`) keep their names. Throws kUnsupported for a
+/// tensor that the architecture doesn't have: leaving it out would compute another model.
+std::vector<TensorInfo> map_gguf_tensors(const GgufArchitecture& architecture,
+                                         const GgufMetadata& metadata,
+                                         std::vector<TensorInfo> tensors,
+                                         const std::vector<std::string>& paths);
+
+/// config.json and generation_config.json. `rope_factors`: the values of `rope_freqs.weight`, empty
+/// where there is none. `tensors` are mapped ones, in order of name.
+std::string gguf_config_json(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+                             const std::vector<TensorInfo>& tensors,
+                             const std::vector<float>& rope_factors);
+std::string gguf_generation_config_json(const GgufMetadata& metadata);
+
+/// tokenizer.json; empty where the file has no tokenizer.
+std::string gguf_tokenizer_json(const GgufMetadata& metadata);
+
+}  // namespace vitrine::checkpoint

@@ -1,0 +1,24 @@
+// Private to the room: what a GGUF file's `tokenizer.ggml.pre` stands for.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace vitrine::checkpoint {
+
+/// How the text is cut before byte-level BPE, and what else comes with the name.
+struct GgufPreTokenizer {
+  std::string_view name;
+  bool normalizes_nfc = false;
+  bool ignores_merges = false;  ///< a word that is a token is that token
+  bool adds_bos = false;        ///< where `tokenizer.ggml.add_bos_token` is absent
+  /// The field `pre_tokenizer` of tokenizer.json.
+  nlohmann::json pre_tokenizer;
+};
+
+/// By name; nothing where it is unknown.
+bool find_gguf_pre_tokenizer(std::string_view name, GgufPreTokenizer& found);
+/// All names, for messages.
+std::string gguf_pre_tokenizer_names();
+
+}  // namespace vitrine::checkpoint

@@ -1,0 +1,25 @@
+// Private to the room: reading tensors that a GGUF file stores in another form than they read in.
+#pragma once
+
+#include <span>
+
+#include "file_io.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine::checkpoint {
+
+/// True where the bytes in the file are not the tensor's own.
+inline bool is_transformed(const TensorInfo& info) {
+  return info.block_format != nullptr || info.interleaved_head_rows > 0;
+}
+
+/// Reads bytes of the tensor as it reads (`byte_offset` and the size lie within info.num_bytes).
+/// Throws kIo.
+void read_transformed(const InputFile& file, const TensorInfo& info, uint64_t byte_offset,
+                      std::span<std::byte> out);
+
+/// A tensor of blocks that are symmetric groups, without loss. Throws kBadFile for a scale that is
+/// not finite, kIo.
+QuantizedMatrix read_block_groups(const InputFile& file, const TensorInfo& info);
+
+}  // namespace vitrine::checkpoint

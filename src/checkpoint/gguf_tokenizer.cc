@@ -1,0 +1,322 @@
+// A GGUF file's vocabulary as a tokenizer.json, so that there is one way to read a tokenizer.
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "gguf_model.h"
+#include "gguf_pre_tokenizer.h"
+#include "text.h"
+
+namespace vitrine::checkpoint {
+namespace {
+
+using Json = nlohmann::json;
+
+// Values of `tokenizer.ggml.token_type`.
+constexpr int64_t kNormal = 1;
+constexpr int64_t kUnknown = 2;
+constexpr int64_t kControl = 3;
+constexpr int64_t kUserDefined = 4;
+constexpr int64_t kUnused = 5;
+
+constexpr uint64_t kMaxTokens = 1 << 22;
+/// Every cut of a SentencePiece piece is tried; longer ones would take minutes.
+constexpr size_t kMaxPieceBytes = 1024;
+constexpr std::string_view kSpacePiece = "\xe2\x96\x81";  // ▁
+
+/// Length of the well-formed UTF-8 sequence at the start of `text`; 0 where there is none.
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  const size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  if (length == 0 || lead > 0xf4 || length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates and what lies beyond U+10FFFF.
+  const bool is_bad = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
+                      (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f);
+  return is_bad ? 0 : length;
+}
+
+/// "…" with escapes. Throws kBadFile where `text` is no UTF-8; `place` names it.
+template <typename Place>
+void append_json_string(std::string_view text, const Place& place, std::string& out) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out += '"';
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t length = utf8_length(rest);
+    if (length == 0) throw_bad_file(place() + " is " + quote_text(text) + "; expected UTF-8");
+    const char c = rest[0];
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (c >= 0 && c < 0x20) {
+      out += {'\\', 'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
+    } else {
+      out += rest.substr(0, length);
+    }
+    rest.remove_prefix(length);
+  }
+  out += '"';
+}
+
+class TokenizerWriter {
+ public:
+  TokenizerWriter(const GgufMetadata& metadata, const GgufArray& tokens)
+      : metadata_(metadata), tokens_(tokens) {
+    if (tokens.count == 0 || tokens.count > kMaxTokens) {
+      metadata.bad("tokenizer.ggml.tokens", "1 to " + std::to_string(kMaxTokens) + " tokens");
+    }
+    types_ = array_of_tokens("tokenizer.ggml.token_type", GgufType::kI32);
+  }
+
+  std::string write() {
+    constexpr std::string_view kModel = "tokenizer.ggml.model";
+    const std::string model = metadata_.required_string(kModel);
+    if (model == "gpt2") {
+      write_byte_level();
+    } else if (model == "llama") {
+      write_sentence_piece();
+    } else {
+      metadata_.unsupported(kModel, "'gpt2' (byte-level BPE) or 'llama' (SentencePiece)");
+    }
+    return std::move(out_);
+  }
+
+ private:
+  int64_t type(uint64_t id) const { return types_ == nullptr ? kNormal : types_->integer(id); }
+  std::string place(uint64_t id) const {
+    return metadata_.file() + ": key 'tokenizer.ggml.tokens': token " + std::to_string(id);
+  }
+
+  void append_token(uint64_t id) {
+    append_json_string(
+        tokens_.string(id), [&] { return place(id); }, out_);
+  }
+
+  const GgufArray* array_of_tokens(std::string_view key, GgufType element_type) const {
+    const GgufArray* array = metadata_.array(key, element_type);
+    if (array != nullptr && array->count != tokens_.count) {
+      metadata_.bad(key, std::to_string(tokens_.count) + " values, one for each token");
+    }
+    return array;
+  }
+
+  void write_byte_level() {
+    constexpr std::string_view kPre = "tokenizer.ggml.pre";
+    GgufPreTokenizer pre;
+    const std::string name = metadata_.string(kPre).value_or("");
+    if (name.empty()) {
+      log_message(LogLevel::kWarning,
+                  metadata_.file() +
+                      ": there is no key 'tokenizer.ggml.pre': words are cut as "
+                      "llama.cpp does by default, which may not be how the model was "
+                      "trained");
+    }
+    if (!find_gguf_pre_tokenizer(name.empty() ? "default" : name, pre)) {
+      metadata_.unsupported(kPre, "one of " + gguf_pre_tokenizer_names());
+    }
+    begin();
+    field("normalizer", pre.normalizes_nfc ? Json{{"type", "NFC"}} : Json());
+    field("pre_tokenizer", pre.pre_tokenizer);
+    field("post_processor", post_processor(pre.adds_bos));
+    field("decoder", {{"type", "ByteLevel"},
+                      {"add_prefix_space", true},
+                      {"trim_offsets", true},
+                      {"use_regex", true}});
+    begin_model(Json(), false, pre.ignores_merges);
+    const GgufArray* merges = metadata_.array("tokenizer.ggml.merges", GgufType::kString);
+    if (merges == nullptr) metadata_.bad("tokenizer.ggml.merges", "an array of strings");
+    out_ += R"(,"merges":[)";
+    for (uint64_t i = 0; i < merges->count; ++i) {
+      if (i > 0) out_ += ',';
+      append_json_string(
+          merges->string(i),
+          [&] {
+            return metadata_.file() + ": key 'tokenizer.ggml.merges': merge " + std::to_string(i);
+          },
+          out_);
+    }
+    out_ += "]}}\n";
+  }
+
+  void write_sentence_piece() {
+    const bool has_prefix = metadata_.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
+    Json normalizers = Json::array();
+    if (has_prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpacePiece}});
+    normalizers.push_back(
+        {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpacePiece}});
+    Json decoders = Json::array();
+    decoders.push_back(
+        {{"type", "Replace"}, {"pattern", {{"String", kSpacePiece}}}, {"content", " "}});
+    decoders.push_back({{"type", "ByteFallback"}});
+    decoders.push_back({{"type", "Fuse"}});
+    if (has_prefix) {
+      decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+    }
+    const int64_t last = static_cast<int64_t>(tokens_.count) - 1;
+    const int64_t unknown =
+        metadata_.integer("tokenizer.ggml.unknown_token_id", 0, last).value_or(0);
+    begin();
+    field("normalizer", {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}});
+    field("pre_tokenizer", Json());
+    field("post_processor", post_processor(true));
+    field("decoder", {{"type", "Sequence"}, {"decoders", std::move(decoders)}});
+    begin_model(Json(tokens_.string(static_cast<uint64_t>(unknown))), true, false);
+    write_piece_merges();
+    out_ += "}}\n";
+  }
+
+  void begin() {
+    out_ = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)";
+    bool is_first = true;
+    for (uint64_t id = 0; id < tokens_.count; ++id) {
+      const int64_t kind = type(id);
+      if ((kind != kControl && kind != kUserDefined && kind != kUnknown) ||
+          tokens_.string(id).empty()) {
+        continue;
+      }
+      out_ += is_first ? R"({"id":)" : R"(,{"id":)";
+      is_first = false;
+      out_ += std::to_string(id) + R"(,"content":)";
+      append_token(id);
+      out_ += R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)";
+      out_ += kind == kUserDefined ? "false}" : "true}";
+    }
+    out_ += ']';
+  }
+
+  void field(const char* name, const Json& value) {
+    out_ += ",\"" + std::string(name) + "\":" + value.dump();
+  }
+
+  /// The model up to its vocabulary. Unused ids are left out: no text may become one.
+  void begin_model(const Json& unknown_token, bool byte_fallback, bool ignore_merges) {
+    std::unordered_map<std::string_view, uint64_t> ids;
+    out_ += R"(,"model":{"type":"BPE","dropout":null,"unk_token":)";
+    out_ += unknown_token.dump();
+    out_ += R"(,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":)";
+    out_ += byte_fallback ? "true" : "false";
+    out_ += R"(,"byte_fallback":)";
+    out_ += byte_fallback ? "true" : "false";
+    out_ += R"(,"ignore_merges":)";
+    out_ += ignore_merges ? "true" : "false";
+    out_ += R"(,"vocab":{)";
+    bool is_first = true;
+    for (uint64_t id = 0; id < tokens_.count; ++id) {
+      const std::string_view token = tokens_.string(id);
+      if (type(id) == kUnused || token.empty()) continue;
+      const auto [other, is_new] = ids.emplace(token, id);
+      if (!is_new) {
+        throw_bad_file(place(id) + " is " + quote_text(token) + " as token " +
+                       std::to_string(other->second) + " is; expected each text once");
+      }
+      if (!is_first) out_ += ',';
+      is_first = false;
+      append_token(id);
+      out_ += ':' + std::to_string(id);
+    }
+    out_ += '}';
+  }
+
+  /// SentencePiece joins the two neighbours whose union has the best score, from the left where
+  /// scores are equal: merges with the rank of their result's score.
+  void write_piece_merges() {
+    const GgufArray* scores = array_of_tokens("tokenizer.ggml.scores", GgufType::kF32);
+    if (scores == nullptr) metadata_.bad("tokenizer.ggml.scores", "an array of float32");
+    std::unordered_map<std::string_view, uint64_t> pieces;
+    for (uint64_t id = 0; id < tokens_.count; ++id) {
+      if (type(id) != kNormal) continue;
+      if (tokens_.string(id).size() > kMaxPieceBytes) {
+        throw_bad_file(place(id) + " has " + std::to_string(tokens_.string(id).size()) +
+                       " bytes; expected at most " + std::to_string(kMaxPieceBytes));
+      }
+      if (!std::isfinite(scores->number(id))) {
+        throw_bad_file(metadata_.file() + ": key 'tokenizer.ggml.scores': the score of token " +
+                       std::to_string(id) + " is not finite; expected a number");
+      }
+      pieces.emplace(tokens_.string(id), id);
+    }
+    struct Merge {
+      double score;
+      uint64_t whole, left, right;
+    };
+    std::vector<Merge> merges;
+    for (const auto& [piece, id] : pieces) {
+      for (size_t cut = 1; cut < piece.size(); ++cut) {
+        if ((static_cast<unsigned char>(piece[cut]) & 0xc0) == 0x80) continue;
+        const auto left = pieces.find(piece.substr(0, cut));
+        if (left == pieces.end()) continue;
+        const auto right = pieces.find(piece.substr(cut));
+        if (right == pieces.end()) continue;
+        merges.push_back({scores->number(id), id, left->second, right->second});
+      }
+    }
+    std::ranges::sort(merges, [](const Merge& a, const Merge& b) {
+      if (a.score != b.score) return a.score > b.score;
+      return std::tie(a.whole, a.left) < std::tie(b.whole, b.left);
+    });
+    std::string ranks;
+    uint64_t rank = 0;
+    out_ += R"(,"merges":[)";
+    for (size_t i = 0; i < merges.size(); ++i) {
+      if (i > 0 && merges[i].score != merges[i - 1].score) ++rank;
+      out_ += i == 0 ? "[" : ",[";
+      append_token(merges[i].left);
+      out_ += ',';
+      append_token(merges[i].right);
+      out_ += ']';
+      ranks += (i == 0 ? "" : ",") + std::to_string(rank);
+    }
+    out_ += R"(],"merge_ranks":[)" + ranks + "]";
+  }
+
+  /// The ids before and after a text, as `add_bos_token` and `add_eos_token` say.
+  Json post_processor(bool adds_bos) const {
+    adds_bos = metadata_.boolean("tokenizer.ggml.add_bos_token").value_or(adds_bos);
+    const bool adds_eos = metadata_.boolean("tokenizer.ggml.add_eos_token").value_or(false);
+    Json single = Json::array();
+    Json tokens = Json::object();
+    const auto add = [&](const char* key) {
+      const std::string name = std::string("tokenizer.ggml.") + key;
+      const int64_t last = static_cast<int64_t>(tokens_.count) - 1;
+      const auto id = metadata_.integer(name, 0, last);
+      if (!id) metadata_.bad(name, "the id that add_bos_token or add_eos_token asks for");
+      const std::string text(tokens_.string(static_cast<uint64_t>(*id)));
+      single.push_back({{"SpecialToken", {{"id", text}, {"type_id", 0}}}});
+      tokens[text] = {{"id", text}, {"ids", {*id}}, {"tokens", {text}}};
+    };
+    // Some files ask for a first token and name none.
+    if (adds_bos && metadata_.contains("tokenizer.ggml.bos_token_id")) add("bos_token_id");
+    single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+    if (adds_eos) add("eos_token_id");
+    if (tokens.empty()) return Json();
+    Json pair = single;
+    pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
+    return {{"type", "TemplateProcessing"},
+            {"single", std::move(single)},
+            {"pair", std::move(pair)},
+            {"special_tokens", std::move(tokens)}};
+  }
+
+  const GgufMetadata& metadata_;
+  const GgufArray& tokens_;
+  const GgufArray* types_ = nullptr;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string gguf_tokenizer_json(const GgufMetadata& metadata) {
+  const GgufArray* tokens = metadata.array("tokenizer.ggml.tokens", GgufType::kString);
+  if (tokens == nullptr) return {};
+  try {
+    return TokenizerWriter(metadata, *tokens).write();
+  } catch (const Json::exception&) {  // of a special token; the others were looked at one by one
+    throw_bad_file(metadata.file() +
+                   ": key 'tokenizer.ggml.tokens' holds a special token that is no UTF-8; expected "
+                   "text");
+  }
+}
+
+}  // namespace vitrine::checkpoint

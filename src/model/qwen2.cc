@@ -1,0 +1,17 @@
+// Qwen2 and 2.5, dense: biases on q, k and v.
+#include "model/architecture.h"
+#include "model/decoder.h"
+
+namespace vitrine::model {
+namespace {
+
+ops::Graph build(const ModelConfig& config) {
+  DecoderTraits traits;
+  traits.qkv_bias = config.qkv_bias.value_or(true);
+  return build_decoder(config, traits);
+}
+
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen2", build}));
+
+}  // namespace
+}  // namespace vitrine::model

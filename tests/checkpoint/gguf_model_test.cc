@@ -1,0 +1,271 @@
+// GGUF files as models: metadata to config.json, tensors by their Hugging Face names, tokenizers.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "folders.h"
+#include "gguf_builder.h"
+#include "tests/support/test_data.h"
+
+namespace vitrine {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): builders of bytes
+
+class GgufModelTest : public ::testing::Test {
+ protected:
+  Checkpoint open(const GgufFile& file) {
+    write_bytes(folder_ / "model.gguf", file.bytes());
+    return Checkpoint::open(folder_ / "model.gguf");
+  }
+  void expect_error(const GgufFile& file, std::initializer_list<std::string_view> parts,
+                    ErrorKind kind = ErrorKind::kBadFile) {
+    const Error error = error_of([&] {
+      const Checkpoint checkpoint = open(file);
+      parse_model_config(checkpoint);
+      checkpoint.tokenizer_json();
+    });
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    EXPECT_TRUE(is_one_line_with(error, parts)) << error.what();
+    EXPECT_TRUE(is_one_line_with(error, {"model.gguf", "expected"})) << error.what();
+  }
+  /// The small file with one entry in place of the one with the same key, or more.
+  static GgufFile with(std::string_view key, const std::string& entry) {
+    GgufFile file = small_gguf();
+    std::erase_if(file.entries,
+                  [&](const std::string& other) { return other.starts_with(gguf_string(key)); });
+    if (!entry.empty()) file.entries.push_back(entry);
+    return file;
+  }
+  static GgufFile with_u32(std::string_view key, uint32_t value) {
+    return with(key, gguf_u32(key, value));
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(GgufModelTest, Config) {
+  GgufFile file = with("llama.rope.freq_base", gguf_f32("llama.rope.freq_base", 500000.0F));
+  file.entries.push_back(gguf_u32("tokenizer.ggml.bos_token_id", 1));
+  file.entries.push_back(gguf_u32("tokenizer.ggml.eos_token_id", 2));
+  file.entries.push_back(gguf_u32("tokenizer.ggml.eot_token_id", 3));
+  const ModelConfig config = parse_model_config(open(file));
+  EXPECT_EQ(config.model_type, "llama");
+  EXPECT_EQ(config.vocab_size, 4);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.head_dim, 32);
+  EXPECT_EQ(config.num_kv_heads, 1);
+  EXPECT_EQ(config.max_position_embeddings, 128);
+  EXPECT_EQ(config.rms_norm_eps, 1e-5);  // not the float32 next to it
+  EXPECT_EQ(config.rope_theta, 500000.0);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.bos_token_id, 1);
+  EXPECT_EQ(config.eos_token_ids, (std::vector<int64_t>{2, 3}));
+}
+
+TEST_F(GgufModelTest, MetadataThatIsMissingOrWrong) {
+  expect_error(with("general.architecture", ""), {"'general.architecture' is missing"});
+  expect_error(with("general.architecture", gguf_text("general.architecture", "bert")),
+               {"'bert'", "llama", "qwen3moe"}, ErrorKind::kUnsupported);
+  for (const char* key : {"llama.context_length", "llama.embedding_length", "llama.block_count",
+                          "llama.feed_forward_length", "llama.attention.head_count",
+                          "llama.attention.layer_norm_rms_epsilon"}) {
+    expect_error(with(key, ""), {key, "is missing"});
+    expect_error(with(key, gguf_text(key, "64")), {key, "'64'"});
+  }
+  expect_error(with_u32("llama.attention.head_count", 0), {"head_count' is 0"});
+  expect_error(with_u32("llama.block_count", 5000), {"block_count' is 5000", "1 to 4096"});
+  expect_error(with_u32("llama.attention.head_count_kv", 3), {"head_count_kv", "divisor"});
+  expect_error(with_u32("llama.attention.value_length", 16), {"value_length"},
+               ErrorKind::kUnsupported);
+  expect_error(with_u32("llama.rope.dimension_count", 16), {"dimension_count"},
+               ErrorKind::kUnsupported);
+  expect_error(with_u32("llama.attention.sliding_window", 64), {"sliding_window"},
+               ErrorKind::kUnsupported);
+  expect_error(with("k", gguf_f32("llama.logit_scale", 2.0F)), {"logit_scale"},
+               ErrorKind::kUnsupported);
+  expect_error(with("k", gguf_text("llama.rope.scaling.type", "dynamic")), {"'dynamic'"},
+               ErrorKind::kUnsupported);
+  expect_error(with_u32("tokenizer.ggml.bos_token_id", 4), {"bos_token_id", "below"});
+  GgufFile huge = with("k", gguf_entry("llama.expert_count", 10, le<uint64_t>(UINT64_MAX)));
+  expect_error(huge, {"expert_count", "18446744073709551615"});
+}
+
+TEST_F(GgufModelTest, Tensors) {
+  const auto add = [](const std::string& name, const std::vector<uint64_t>& extents) {
+    GgufFile file = small_gguf();
+    file.tensors.push_back(gguf_tensor(name, extents, 0, 1024));
+    file.data_bytes = 64 * 1024;
+    return file;
+  };
+  EXPECT_NE(
+      open(add("blk.0.attn_q.weight", {64, 64})).find("model.layers.0.self_attn.q_proj.weight"),
+      nullptr);
+  for (const char* name :
+       {"blk.0.attn_sinks.weight", "blk.x.attn_q.weight", "blk.0", "blk.", "blk.0.attn_q",
+        "blk.-1.attn_q.weight", "blk.0.ffn_up.bias", "blk.0.ffn_up_exps.weight",
+        "v.blk.0.attn_q.weight", "output.bias", "blk.99999999999999999999.attn_q.weight"}) {
+    expect_error(add(name, {64, 64}), {name, "is not one"}, ErrorKind::kUnsupported);
+  }
+  expect_error(add("blk.0.attn_q_norm.weight", {32}), {"attn_q_norm"}, ErrorKind::kUnsupported);
+  expect_error(add("blk.1.attn_q.bias", {64}), {"layers.1", "every layer"},
+               ErrorKind::kUnsupported);
+  expect_error(add("blk.0.attn_q.bias", {64}), {"attn_output.bias"}, ErrorKind::kUnsupported);
+  expect_error(add("blk.0.attn_q.weight", {64, 65}), {"attn_q", "65 rows"});
+  expect_error(add("blk.0.attn_q.weight", {64, 2}), {"attn_q", "2 rows"});
+  expect_error(add("rope_freqs.weight", {15}), {"rope_freqs", "15 values", "16"});
+  expect_error(add("rope_freqs.weight", {4, 4}), {"rope_freqs", "[4, 4]"});
+  GgufFile none = small_gguf();
+  none.tensors.clear();
+  expect_error(none, {"token_embd.weight", "missing"});
+}
+
+TEST_F(GgufModelTest, RowsOfQueryAndKeyComeBackInOrder) {
+  GgufFile file = small_gguf();
+  file.tensors = {gguf_tensor("token_embd.weight", {64, 4}, 0, 0),
+                  gguf_tensor("blk.0.attn_q.weight", {64, 64}, 0, 1024),
+                  gguf_tensor("blk.0.attn_q.bias", {64}, 0, 1024 + 16384),
+                  gguf_tensor("blk.0.attn_output.bias", {64}, 0, 1024 + 16384 + 256)};
+  file.data_bytes = 0;
+  std::string bytes = file.bytes();
+  const size_t data_begin = bytes.size();
+  bytes.resize(data_begin + 1024 + 16384 + 512);
+  for (int row = 0; row < 64; ++row) {
+    for (int col = 0; col < 64; ++col) {
+      const auto value = static_cast<float>(row * 64 + col);
+      std::memcpy(bytes.data() + data_begin + 1024 + 4 * (row * 64 + col), &value, 4);
+    }
+    const auto bias = static_cast<float>(row);
+    std::memcpy(bytes.data() + data_begin + 1024 + 16384 + 4 * row, &bias, 4);
+  }
+  write_bytes(folder_ / "model.gguf", bytes);
+  const Checkpoint checkpoint = Checkpoint::open(folder_ / "model.gguf");
+  const TensorInfo& info = checkpoint.require("model.layers.0.self_attn.q_proj.weight");
+  const std::vector<float> values = checkpoint.read_f32(info);
+  const std::vector<float> bias = checkpoint.read_f32("model.layers.0.self_attn.q_proj.bias");
+  for (int row = 0; row < 64; ++row) {
+    const int head = row / 32, within = row % 32;
+    const int stored = head * 32 + 2 * (within % 16) + within / 16;
+    EXPECT_EQ(values[static_cast<size_t>(row) * 64 + 5], static_cast<float>(stored * 64 + 5));
+    EXPECT_EQ(bias[static_cast<size_t>(row)], static_cast<float>(stored));
+  }
+  // Parts of it, from the middle of a value to the middle of another.
+  std::vector<std::byte> whole(info.num_bytes);
+  checkpoint.read(info, whole);
+  for (const auto& [begin, size] :
+       {std::pair{0, 1}, {3, 7}, {255, 514}, {5000, 9000}, {16383, 1}}) {
+    std::vector<std::byte> part(static_cast<size_t>(size));
+    checkpoint.read(info, static_cast<uint64_t>(begin), part);
+    EXPECT_EQ(std::memcmp(part.data(), whole.data() + begin, part.size()), 0) << begin;
+  }
+  EXPECT_EQ(error_of([&] { checkpoint.read(info, 1, whole); }).kind(), ErrorKind::kInvalidArgument);
+}
+
+TEST_F(GgufModelTest, BlocksReadAsFloatsInAnyParts) {
+  const Checkpoint checkpoint = Checkpoint::open(testing_support::test_data("gguf/experts.gguf"));
+  const TensorInfo& info = checkpoint.require("model.layers.0.mlp.experts.1.down_proj.weight");
+  ASSERT_EQ(info.storage_name(), "Q5_1");
+  EXPECT_EQ(info.shape, (std::vector<int64_t>{32, 32}));
+  EXPECT_EQ(info.num_bytes, 4096U);
+  EXPECT_EQ(info.stored_bytes, 768U);
+  const std::vector<float> values = checkpoint.read_f32(info);
+  std::vector<std::byte> part(1001);
+  checkpoint.read(info, 1234, part);
+  EXPECT_EQ(std::memcmp(part.data(), reinterpret_cast<const char*>(values.data()) + 1234, 1001), 0);
+  EXPECT_FALSE(checkpoint.read_quantized("model.layers.0.mlp.experts.1.down_proj").has_value());
+  const auto groups = checkpoint.read_quantized("model.layers.0.mlp.experts.1.up_proj");
+  ASSERT_TRUE(groups.has_value());
+  EXPECT_EQ(groups->bits, 4);
+  EXPECT_EQ(groups->group_size, 32);
+  EXPECT_EQ(dequantize_matrix(*groups),
+            checkpoint.read_f32("model.layers.0.mlp.experts.1.up_proj.weight"));
+}
+
+TEST_F(GgufModelTest, AScaleThatIsNotFinite) {
+  GgufFile file = small_gguf();
+  file.tensors.push_back(gguf_tensor("output.weight", {64, 4}, 8, 1024));
+  std::string bytes = file.bytes() + std::string(4 * 68, '\0');
+  bytes[bytes.size() - 34] = '\x00';
+  bytes[bytes.size() - 33] = '\x7c';  // an infinite half
+  write_bytes(folder_ / "model.gguf", bytes);
+  const Checkpoint checkpoint = Checkpoint::open(folder_ / "model.gguf");
+  const Error error = error_of([&] { checkpoint.read_quantized("lm_head"); });
+  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+  EXPECT_TRUE(is_one_line_with(error, {"lm_head.weight", "inf", "row 3"})) << error.what();
+}
+
+TEST_F(GgufModelTest, Splits) {
+  const std::string first = testing_support::test_data("gguf/split-00001-of-00002.gguf");
+  const std::string second = testing_support::test_data("gguf/split-00002-of-00002.gguf");
+  const Checkpoint checkpoint = Checkpoint::open(first);
+  EXPECT_EQ(checkpoint.weight_files(), (std::vector<std::string>{first, second}));
+  EXPECT_NE(checkpoint.find("model.layers.0.mlp.down_proj.weight"), nullptr);
+  const Error not_first = error_of([&] { Checkpoint::open(second); });
+  EXPECT_TRUE(is_one_line_with(not_first, {"file 2 of 2", "split-00001-of-00002"}))
+      << not_first.what();
+
+  const auto copy = [&](const std::string& from, const std::string& to) {
+    write_bytes(folder_ / to, read_bytes(from));
+  };
+  copy(first, "a-00001-of-00002.gguf");
+  const Error missing = error_of([&] { Checkpoint::open(folder_ / "a-00001-of-00002.gguf"); });
+  EXPECT_TRUE(is_one_line_with(missing, {"a-00002-of-00002.gguf", "is not there"}))
+      << missing.what();
+  copy(first, "a-00002-of-00002.gguf");
+  const Error twice = error_of([&] { Checkpoint::open(folder_ / "a-00001-of-00002.gguf"); });
+  EXPECT_TRUE(is_one_line_with(twice, {"split.no", "expected 1"})) << twice.what();
+  copy(first, "renamed.gguf");
+  const Error renamed = error_of([&] { Checkpoint::open(folder_ / "renamed.gguf"); });
+  EXPECT_TRUE(is_one_line_with(renamed, {"-00001-of-00002.gguf"})) << renamed.what();
+}
+
+TEST_F(GgufModelTest, Tokenizers) {
+  const auto tokens = gguf_strings("tokenizer.ggml.tokens", {"a", "b", "ab", "<s>"});
+  const auto model = [](std::string_view name) { return gguf_text("tokenizer.ggml.model", name); };
+  const auto file_with = [&](std::initializer_list<std::string> entries) {
+    GgufFile file = small_gguf();
+    file.entries.push_back(tokens);
+    for (const std::string& entry : entries) file.entries.push_back(entry);
+    return file;
+  };
+  const auto merges = gguf_strings("tokenizer.ggml.merges", {"a b"});
+  const auto json = nlohmann::json::parse(
+      open(file_with({model("gpt2"), merges, gguf_text("tokenizer.ggml.pre", "llama-bpe"),
+                      gguf_array<int32_t>("tokenizer.ggml.token_type", 5, {1, 1, 1, 3}),
+                      gguf_u32("tokenizer.ggml.bos_token_id", 3)}))
+          .tokenizer_json());
+  EXPECT_EQ(json["model"]["vocab"]["ab"], 2);
+  EXPECT_EQ(json["model"]["ignore_merges"], true);
+  EXPECT_EQ(json["added_tokens"][0]["content"], "<s>");
+  EXPECT_EQ(json["post_processor"]["single"][0]["SpecialToken"]["id"], "<s>");
+
+  expect_error(file_with({}), {"tokenizer.ggml.model", "is missing"});
+  expect_error(file_with({model("t5")}), {"'t5'"}, ErrorKind::kUnsupported);
+  expect_error(file_with({model("gpt2")}), {"tokenizer.ggml.merges", "is missing"});
+  expect_error(file_with({model("gpt2"), merges, gguf_text("tokenizer.ggml.pre", "new")}),
+               {"'new'", "qwen2"}, ErrorKind::kUnsupported);
+  expect_error(file_with({model("llama")}), {"tokenizer.ggml.scores", "is missing"});
+  expect_error(
+      file_with({model("llama"), gguf_array<float>("tokenizer.ggml.scores", 6, {0, 0, 0})}),
+      {"tokenizer.ggml.scores", "array of 3", "4 values"});
+  const auto nan = gguf_array<float>("tokenizer.ggml.scores", 6, {0, 0, __builtin_nanf(""), 0});
+  expect_error(file_with({model("llama"), nan}), {"token 2", "not finite"});
+  expect_error(
+      file_with({model("gpt2"), merges, gguf_array<int32_t>("tokenizer.ggml.token_type", 5, {1})}),
+      {"token_type", "4 values"});
+  expect_error(file_with({model("gpt2"), merges, gguf_bool("tokenizer.ggml.add_eos_token", true)}),
+               {"eos_token_id", "is missing"});
+  GgufFile bad_text = small_gguf();
+  bad_text.entries.push_back(gguf_strings("tokenizer.ggml.tokens", {"a", "\xff"}));
+  bad_text.entries.push_back(model("gpt2"));
+  bad_text.entries.push_back(merges);
+  expect_error(bad_text, {"token 1", "UTF-8"});
+  GgufFile repeated = small_gguf();
+  repeated.entries.push_back(gguf_strings("tokenizer.ggml.tokens", {"a", "b", "a"}));
+  repeated.entries.push_back(model("gpt2"));
+  repeated.entries.push_back(merges);
+  expect_error(repeated, {"token 2 is 'a'", "token 0"});
+}
+
+}  // namespace
+}  // namespace vitrine
