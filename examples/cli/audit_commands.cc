@@ -103,7 +103,7 @@ void add_audit(CLI::App& app, Command& command) {
         add_run(to, arguments);
         add_decrypt(to, arguments);
         to.add_option("--model", arguments.model,
-                      "folder of the model (default: the one the log names)");
+                      "folder or .gguf file of the model (default: the one the log names)");
         to.add_flag("--force-routes", arguments.force_routes,
                     "run the recorded experts in place of the router's choice; with --model also "
                     "on another model, to tell routing drift from weight drift");

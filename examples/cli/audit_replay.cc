@@ -345,7 +345,7 @@ int run_audit_replay(const AuditArguments& arguments) {
   require_replayable(run, arguments.force_routes);
   const std::string path = arguments.model.empty() ? run.header.model_path : arguments.model;
   std::error_code error;
-  if (arguments.model.empty() && !std::filesystem::is_directory(path, error)) {
+  if (arguments.model.empty() && !std::filesystem::exists(path, error)) {
     refuse(fmt::format("{}: its model '{}' is not there; expected it there, or --model DIR",
                        run.path, plain(path)));
   }

@@ -206,21 +206,27 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
 std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& header,
                                                    const std::string& model) {
   const std::filesystem::path folder = model.empty() ? header.model_path : model;
-  const std::filesystem::path file = folder / "tokenizer.json";
   std::error_code error;
+  const bool is_gguf = std::filesystem::is_regular_file(folder, error);
+  const std::filesystem::path file = is_gguf ? folder : folder / "tokenizer.json";
   if (!std::filesystem::is_regular_file(file, error)) {
     if (!model.empty()) refuse(fmt::format("--model {}: there is no tokenizer.json", model));
     return nullptr;
   }
   for (const auto& [name, hash] : header.hashes) {
-    if (name != "tokenizer.json" || hash == vitrine::sha256_of_file(file.string())) continue;
+    if (name != file.filename().string() || hash == vitrine::sha256_of_file(file.string()))
+      continue;
     if (!model.empty()) {
       refuse(
-          fmt::format("--model {}: its tokenizer.json is another than the log's (SHA-256 {}); "
-                      "expected the model that made the log",
-                      model, hash));
+          fmt::format("--model {}: its {} is another than the log's (SHA-256 {}); expected the "
+                      "model that made the log",
+                      model, name, hash));
     }
     return nullptr;
+  }
+  if (is_gguf) {
+    return std::make_shared<vitrine::Tokenizer>(
+        open_tokenizer(vitrine::Checkpoint::open(file.string())));
   }
   return std::make_shared<vitrine::Tokenizer>(vitrine::Tokenizer::from_file(file.string()));
 }

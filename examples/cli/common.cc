@@ -36,6 +36,8 @@ void DeviceOptions::add_to(CLI::App& command) {
                   "f32, or bf16 for a model whose rotary frequencies were cast with its weights")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
+  command.add_flag("--strict", strict,
+                   "refuse weights in a type that only runs as float32, in place of a warning");
 }
 
 vitrine::EngineOptions DeviceOptions::engine_options() const {
@@ -44,36 +46,46 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   options.kernels_given = !kernels.empty();
   if (kernels == "reference") options.kernels = vitrine::KernelPath::kReference;
   options.threads = threads;
+  options.strict = strict;
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
   return options;
 }
 
 vitrine::Checkpoint open_model(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) {
-    refuse(fmt::format("model '{}' is {}; expected a folder with config.json and model.safetensors",
-                       path, std::filesystem::exists(path, error) ? "not a folder" : "not there"));
+  if (!std::filesystem::exists(path, error)) {
+    refuse(
+        fmt::format("model '{}' is not there; expected a folder with config.json and "
+                    "model.safetensors, or a .gguf file",
+                    path));
   }
   return vitrine::Checkpoint::open(path);
 }
 
 vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint,
                                   const vitrine::ModelConfig& config) {
-  if (checkpoint.tokenizer_path().empty()) {
-    throw Error(ErrorKind::kBadFile,
-                checkpoint.path() +
-                    ": there is no tokenizer.json; expected one in the model's "
-                    "folder, as Hugging Face publishes it");
-  }
-  vitrine::Tokenizer tokenizer = vitrine::Tokenizer::from_file(checkpoint.tokenizer_path());
+  vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint);
   if (tokenizer.vocab_size() > config.vocab_size) {
-    throw Error(
-        ErrorKind::kBadFile,
-        fmt::format("{}: the vocabulary has {} ids and the model's embedding {} rows "
-                    "(config.json, vocab_size); expected a tokenizer of this model",
-                    checkpoint.tokenizer_path(), tokenizer.vocab_size(), config.vocab_size));
+    throw Error(ErrorKind::kBadFile,
+                fmt::format("{}: the vocabulary has {} ids and the model's embedding {} rows "
+                            "({}, vocab_size); expected a tokenizer of this model",
+                            checkpoint.tokenizer_name(), tokenizer.vocab_size(), config.vocab_size,
+                            checkpoint.is_gguf() ? "token_embd.weight" : "config.json"));
   }
   return tokenizer;
+}
+
+vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint) {
+  const std::string json = checkpoint.tokenizer_json();
+  if (json.empty()) {
+    throw Error(ErrorKind::kBadFile,
+                checkpoint.path() +
+                    (checkpoint.is_gguf()
+                         ? ": holds no tokenizer (tokenizer.ggml.tokens); expected one"
+                         : ": there is no tokenizer.json; expected one in the model's folder, as "
+                           "Hugging Face publishes it"));
+  }
+  return vitrine::Tokenizer::from_json(json, checkpoint.tokenizer_name());
 }
 
 std::vector<std::pair<std::string, std::string>> file_hashes(
@@ -82,12 +94,13 @@ std::vector<std::pair<std::string, std::string>> file_hashes(
   const std::filesystem::path folder = checkpoint.path();
   for (const char* name :
        {"config.json", "generation_config.json", "tokenizer.json", "vitrine_manifest.json"}) {
+    if (checkpoint.is_gguf()) break;  // all of it is in the weight files
     std::error_code error;
     if (!std::filesystem::is_regular_file(folder / name, error)) continue;
     hashes.emplace_back(name, vitrine::sha256_of_file((folder / name).string()));
   }
   uint64_t total = 0;
-  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) total += tensor.num_bytes;
+  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) total += tensor.stored_bytes;
   if (total > kMostHashedBytes) return hashes;
   for (const std::string& path : checkpoint.weight_files()) {
     hashes.emplace_back(std::filesystem::path(path).filename().string(),

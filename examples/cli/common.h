@@ -31,22 +31,25 @@ void add_audit(CLI::App& app, Command& command);
 /// Throws an Error of kind kInvalidArgument: exit code 2.
 [[noreturn]] void refuse(const std::string& message);
 
-/// --device, --kernels, --threads and --rope-frequencies.
+/// --device, --kernels, --threads, --rope-frequencies and --strict.
 struct DeviceOptions {
   std::string device = "cpu";
   std::string kernels;
   std::string rope_frequencies = "f32";
   int threads = 0;
+  bool strict = false;
 
   void add_to(CLI::App& command);
   vitrine::EngineOptions engine_options() const;
 };
 
-/// A model folder's checkpoint. Throws kInvalidArgument where the folder isn't there.
+/// A model folder's or GGUF file's checkpoint. Throws kInvalidArgument where there is none.
 vitrine::Checkpoint open_model(const std::string& path);
 /// Its tokenizer. Throws kBadFile where there is none or where it has more tokens than the model.
 vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint,
                                   const vitrine::ModelConfig& config);
+/// The same without a look at the model.
+vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint);
 
 /// The names and SHA-256 of the files that make up a model, as logs name them.
 std::vector<std::pair<std::string, std::string>> file_hashes(const vitrine::Checkpoint& checkpoint);

@@ -91,7 +91,7 @@ int run_generate(Arguments arguments) {
     refuse("the prompt is empty; expected text (-p TEXT, or -p - and text on standard input)");
   if (prompt_tokens > limit) {
     refuse(
-        fmt::format("the prompt has {} tokens and the context of {} holds {} (config.json, "
+        fmt::format("the prompt has {} tokens and the context of {} holds {} (config, "
                     "max_position_embeddings); expected a shorter prompt",
                     prompt_tokens, arguments.model, limit));
   }
@@ -218,7 +218,8 @@ int run_generate(Arguments arguments) {
 void add_generate(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* generate = app.add_subcommand("generate", "Generates text from a prompt");
-  generate->add_option("model", arguments->model, "folder of the model")->required();
+  generate->add_option("model", arguments->model, "folder of the model, or a .gguf file")
+      ->required();
   generate->add_option("-p,--prompt", arguments->prompt, "the prompt; - reads standard input")
       ->required();
   generate->add_option("-n,--max-new-tokens", arguments->max_new_tokens, "how many tokens at most")

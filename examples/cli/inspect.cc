@@ -27,6 +27,12 @@ std::string module_of(const std::string& tensor) { return tensor.substr(0, tenso
 std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& checkpoint) {
   std::map<std::string, int64_t> modules;
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
+    if (tensor.block_format != nullptr) {
+      const int bits = tensor.block_format->group_bits;
+      ++modules[fmt::format(
+          "{}, run as {}", tensor.block_format->name,
+          bits == 0 ? "float32" : fmt::format("int{}, groups of {}", bits, vitrine::kBlockGroup))];
+    }
     if (!tensor.name.ends_with(".weight_packed")) continue;
     if (const auto module = checkpoint.quantized_module(module_of(tensor.name))) {
       ++modules[fmt::format("int{}, groups of {}{}", module->bits, module->group_size,
@@ -64,12 +70,12 @@ std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& ch
        fmt::format("{:.1f} million", static_cast<double>(model.num_parameters) / 1e6));
   std::map<std::string, Totals> by_dtype;
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
-    Totals& totals = by_dtype[std::string(vitrine::dtype_name(tensor.dtype))];
+    Totals& totals = by_dtype[std::string(tensor.storage_name())];
     ++totals.count;
-    totals.bytes += tensor.num_bytes;
+    totals.bytes += tensor.stored_bytes;
   }
   for (const auto& [dtype, totals] : by_dtype) {
-    line("tensors", fmt::format("{:>5} {:<5}{}", totals.count, dtype, format_bytes(totals.bytes)));
+    line("tensors", fmt::format("{:>5} {:<7}{}", totals.count, dtype, format_bytes(totals.bytes)));
   }
   const auto modules = quantized_modules(checkpoint);
   if (modules.empty()) line("quantization", "none");
@@ -88,8 +94,8 @@ std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& ch
   if (arguments.tensors) {
     text += "\n";
     for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
-      text += fmt::format("{:<5}{:>12}  {} [{}]\n", vitrine::dtype_name(tensor.dtype),
-                          tensor.num_bytes, tensor.name, fmt::join(tensor.shape, ", "));
+      text += fmt::format("{:<7}{:>12}  {} [{}]\n", tensor.storage_name(), tensor.stored_bytes,
+                          tensor.name, fmt::join(tensor.shape, ", "));
     }
   }
   if (arguments.plan) {
@@ -140,9 +146,9 @@ nlohmann::ordered_json json_object(const Arguments& arguments,
   json["tensors"] = nlohmann::ordered_json::array();
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
     json["tensors"].push_back({{"name", tensor.name},
-                               {"dtype", std::string(vitrine::dtype_name(tensor.dtype))},
+                               {"dtype", std::string(tensor.storage_name())},
                                {"shape", tensor.shape},
-                               {"bytes", tensor.num_bytes}});
+                               {"bytes", tensor.stored_bytes}});
   }
   if (arguments.plan) {
     json["plan"] = nlohmann::ordered_json::array();
@@ -177,7 +183,8 @@ int run_inspect(const Arguments& arguments) {
 void add_inspect(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* inspect = app.add_subcommand("inspect", "Tells what a model is and what it takes");
-  inspect->add_option("model", arguments->model, "folder of the model")->required();
+  inspect->add_option("model", arguments->model, "folder of the model, or a .gguf file")
+      ->required();
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");
   inspect->add_flag("--json", arguments->json, "one JSON object, tensors included");

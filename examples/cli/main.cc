@@ -54,6 +54,9 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit: likewise
   cli::open_standard_streams();
+  vitrine::set_log_callback([](vitrine::LogLevel level, std::string_view message) {
+    if (level == vitrine::LogLevel::kWarning) cli::write_note("warning: " + std::string(message));
+  });
   try {
     return run(argc, argv);
   } catch (const vitrine::Error& error) {

@@ -96,7 +96,7 @@ std::string describe(const Arguments& arguments, const vitrine::QuantizeReport& 
 
 int run_quantize(const Arguments& arguments) {
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
-  if (!checkpoint.tokenizer_path().empty()) {
+  if (!checkpoint.tokenizer_json().empty()) {
     open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
   }
   vitrine::Engine::check(arguments.model);  // nobody could load what came of another
@@ -148,7 +148,8 @@ int run_quantize(const Arguments& arguments) {
 void add_quantize(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* quantize = app.add_subcommand("quantize", "Makes a smaller checkpoint");
-  quantize->add_option("model", arguments->model, "folder of the model")->required();
+  quantize->add_option("model", arguments->model, "folder of the model, or a .gguf file")
+      ->required();
   quantize->add_option("out", arguments->out, "folder to make")->check(not_empty())->required();
   quantize
       ->add_option("--scheme", arguments->scheme, "int8, int4, int8-asymmetric or int4-asymmetric")

@@ -53,7 +53,7 @@ int run_score(const Arguments& arguments) {
   if (ids.empty()) refuse(arguments.tokens + ": no ids; expected at least one");
   if (count > limit) {
     refuse(
-        fmt::format("{}: {} ids, and the context of {} holds {} (config.json, "
+        fmt::format("{}: {} ids, and the context of {} holds {} (config, "
                     "max_position_embeddings); expected fewer",
                     arguments.tokens, count, arguments.model, limit));
   }
@@ -114,7 +114,7 @@ int run_score(const Arguments& arguments) {
 void add_score(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* score = app.add_subcommand("score", "Scores given ids and continues them greedily");
-  score->add_option("model", arguments->model, "folder of the model")->required();
+  score->add_option("model", arguments->model, "folder of the model, or a .gguf file")->required();
   score->add_option("--tokens", arguments->tokens, "file with a JSON array of ids")->required();
   score
       ->add_option("--out", arguments->out,

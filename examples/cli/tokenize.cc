@@ -16,12 +16,17 @@ struct Arguments {
   bool json = false, keep_special = false;
 };
 
-/// Needs no weights: only the folder's tokenizer.json.
+/// Needs no weights: only the folder's tokenizer.json, or the GGUF file's header.
 vitrine::Tokenizer read_tokenizer(const std::string& model) {
   std::error_code error;
+  if (std::filesystem::is_regular_file(model, error)) {
+    return open_tokenizer(vitrine::Checkpoint::open(model));
+  }
   if (!std::filesystem::is_directory(model, error)) {
-    refuse(fmt::format("model '{}' is not a folder that exists; expected one with tokenizer.json",
-                       model));
+    refuse(
+        fmt::format("model '{}' is not a folder that exists; expected one with tokenizer.json, "
+                    "or a .gguf file",
+                    model));
   }
   const std::string path = (std::filesystem::path(model) / "tokenizer.json").string();
   if (!std::filesystem::exists(path, error)) {
@@ -63,7 +68,8 @@ void add_tokenize(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* tokenize =
       app.add_subcommand("tokenize", "Turns text into ids and pieces, or ids into text");
-  tokenize->add_option("model", arguments->model, "folder with tokenizer.json")->required();
+  tokenize->add_option("model", arguments->model, "folder with tokenizer.json, or a .gguf file")
+      ->required();
   CLI::Option_group* input = tokenize->add_option_group("input");
   input->add_option("-p,--prompt", arguments->text, "the text; - reads standard input");
   input->add_option("--ids", arguments->ids, "file with a JSON array of ids");

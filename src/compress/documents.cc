@@ -58,7 +58,7 @@ std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePl
 }
 
 FileRecord record_file(const std::string& folder, const std::string& name) {
-  const std::string path = folder + "/" + name;
+  const std::string path = (std::filesystem::path(folder) / name).string();
   std::error_code error;
   const auto num_bytes = std::filesystem::file_size(path, error);
   if (error) throw Error(ErrorKind::kIo, path + ": can't be read: " + error.message());

@@ -179,7 +179,7 @@ QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::Quant
       report.result_bytes += planned.source->num_bytes;
     }
   }
-  for (const TensorInfo& info : checkpoint.tensors()) report.source_bytes += info.num_bytes;
+  for (const TensorInfo& info : checkpoint.tensors()) report.source_bytes += info.stored_bytes;
   writer.begin({{"format", "pt"}});
   const auto total = static_cast<int64_t>(plan.tensors.size());
   for (int64_t done = 0; done < total; ++done) {
@@ -214,26 +214,33 @@ QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out
       write_weights(checkpoint, plan, options, folder.path() + "/model.safetensors");
   write_file_atomically(folder.path() + "/config.json",
                         compress::quantized_config_json(checkpoint, plan, options));
-  std::vector<std::string> source_names = {"config.json"};
   std::vector<std::string> result_names = {"config.json", "model.safetensors"};
-  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
-    const std::string path = in + "/" + name;
-    std::error_code error;
-    if (!fs::exists(path, error)) continue;
-    write_file_atomically(folder.path() + "/" + name, read_text_file(path, kMaxSideFileBytes));
-    source_names.emplace_back(name);
-    result_names.emplace_back(name);
-  }
-  for (const std::string& path : checkpoint.weight_files()) {
-    source_names.push_back(fs::path(path).filename().string());
+  std::vector<compress::FileRecord> source_files;
+  const auto add_text = [&](const std::string& name, const std::string& text) {
+    if (text.empty()) return;
+    write_file_atomically(folder.path() + "/" + name, text);
+    result_names.push_back(name);
+  };
+  if (checkpoint.is_gguf()) {
+    add_text("generation_config.json", checkpoint.generation_config_json());
+    add_text("tokenizer.json", checkpoint.tokenizer_json());
+  } else {
+    source_files.push_back(compress::record_file(in, "config.json"));
+    for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
+      const std::string path = in + "/" + name;
+      std::error_code error;
+      if (!fs::exists(path, error)) continue;
+      add_text(name, read_text_file(path, kMaxSideFileBytes));
+      source_files.push_back(compress::record_file(in, name));
+    }
   }
   if (options.evaluate) report.evaluation = options.evaluate(folder.path());
 
-  std::vector<compress::FileRecord> source_files;
-  std::vector<compress::FileRecord> result_files;
-  for (const std::string& name : source_names) {
-    source_files.push_back(compress::record_file(in, name));
+  for (const std::string& path : checkpoint.weight_files()) {
+    source_files.push_back(compress::record_file(fs::path(path).parent_path().string(),
+                                                 fs::path(path).filename().string()));
   }
+  std::vector<compress::FileRecord> result_files;
   for (const std::string& name : result_names) {
     result_files.push_back(compress::record_file(folder.path(), name));
   }

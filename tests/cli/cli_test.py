@@ -12,6 +12,7 @@ import unittest
 from audit_cases import Audit  # noqa: F401
 from command_cases import BenchAudit, Inspect, Quantize, Score, Tokenize, Tool  # noqa: F401
 from generate_cases import Generate  # noqa: F401
+from gguf_cases import Gguf  # noqa: F401
 from hidden_states_cases import HiddenStates  # noqa: F401
 from manifest_cases import Manifest  # noqa: F401
 from privacy_cases import Privacy  # noqa: F401

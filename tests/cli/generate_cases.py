@@ -139,7 +139,7 @@ class Generate(CliTest):
 
     def test_bad_model(self):
         self.fail_with(2, ["/nonexistent"], "generate", "/nonexistent", "-p", "x")
-        self.fail_with(2, ["not a folder"], "generate", VITRINE, "-p", "x")
+        self.fail_with(2, ["'GGUF'", "folder"], "generate", VITRINE, "-p", "x")
         (self.folder / "empty").mkdir()
         result = self.run_tool("generate", "empty", "-p", "x")
         self.assertIn(result.returncode, (1, 2))

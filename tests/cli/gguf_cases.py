@@ -1,0 +1,90 @@
+"""Every command with a .gguf file in place of a folder."""
+
+import json
+import pathlib
+
+from tool import ORACLES, CliTest
+
+FILES = pathlib.Path(ORACLES).parent / "gguf"
+DENSE = FILES / "dense.gguf"  # llama, F16, SentencePiece
+EXPERTS = FILES / "experts.gguf"  # qwen3moe, Q8_0, Q4_0 and Q5_1, byte-level
+SPLIT = FILES / "split-00001-of-00002.gguf"
+
+
+class Gguf(CliTest):
+    def test_inspect(self):
+        found = self.succeed_json("inspect", EXPERTS, "--json")
+        self.assertEqual(found["architecture"], "qwen3_moe")
+        self.assertEqual((found["num_experts"], found["vocab_size"]), (2, 40))
+        self.assertEqual(found["eos_token_ids"], [5])
+        types = {tensor["name"]: tensor["dtype"] for tensor in found["tensors"]}
+        self.assertEqual(types["model.layers.0.mlp.experts.1.up_proj.weight"], "Q4_0")
+        self.assertEqual(types["model.layers.0.input_layernorm.weight"], "F32")
+        self.assertIn({"scheme": "Q4_0, run as int4, groups of 32", "modules": 4},
+                      found["quantization"])
+        text = self.succeed("inspect", DENSE, "--plan", "--tensors").stdout.decode()
+        for words in ("llama", "linear_f16", "model.layers.0.self_attn.q_proj.weight"):
+            self.assertIn(words, text)
+
+    def test_tokenize(self):
+        self.assertEqual(self.succeed_json("tokenize", DENSE, "-p", "ab a\n", "--json"),
+                         {"ids": [1, 8, 7, 8, 3], "pieces": ["<s>", "▁a", "b", "▁a", "<0x0A>"]})
+        self.assertEqual(self.succeed_json("tokenize", EXPERTS, "-p", "ab a<|end|>", "--json")["ids"],
+                         [3, 4, 5])
+        path = self.write_ids([1, 8, 7, 8, 3])
+        self.assertEqual(self.succeed_json("tokenize", DENSE, "--ids", path, "--json"),
+                         {"text": "ab a\n"})
+
+    def test_score_generate_and_replay(self):
+        for file in (DENSE, EXPERTS, SPLIT):
+            with self.subTest(file=file.name):
+                ids = self.write_ids([1, 2, 3, 4])
+                self.succeed("score", file, "--tokens", ids, "--out", "out.json")
+                out = json.loads((self.folder / "out.json").read_text())
+                self.assertEqual((len(out["logits_last"]), len(out["greedy"])), (40, 24))
+                log = f"{file.stem}.vtr"
+                found = self.succeed_json("generate", file, "-p", "ab a", "-n", 12, "--seed", 3,
+                                          "--ignore-end-of-text", "--audit", log, "--json")
+                self.assertEqual(len(found["tokens"]), 12)
+                self.assertIn("ab", self.succeed("audit", "show", log).stdout.decode())
+                self.succeed("audit", "replay", log)
+        self.assertNotEqual(self.run_tool("audit", "replay", "dense.vtr", "--model",
+                                          EXPERTS).returncode, 0)
+
+    def test_quantize(self):
+        self.succeed("quantize", EXPERTS, "folder", "--scheme", "int8")
+        self.assertEqual({path.name for path in (self.folder / "folder").iterdir()},
+                         {"config.json", "generation_config.json", "model.safetensors",
+                          "tokenizer.json", "vitrine_manifest.json"})
+        for command in (("tokenize", "-p", "ab a<|end|>", "--json"), ("inspect", "--json")):
+            found = [self.succeed_json(command[0], model, *command[1:])
+                     for model in (EXPERTS, "folder")]
+            for key in ("ids", "num_experts", "eos_token_ids", "max_position_embeddings"):
+                self.assertEqual(found[0].get(key), found[1].get(key))
+
+    def test_types_without_kernels(self):
+        ids = self.write_ids([1, 2])
+        score = ["score", EXPERTS, "--tokens", ids, "--out", "out.json"]
+        self.assert_one_line(self.succeed(*score).stderr, "Q5_1", "float32", "warning")
+        (self.folder / "out.json").unlink()
+        self.fail_with(2, ["Q5_1", "strict"], *score, "--strict")
+        self.assertEqual(self.succeed("score", DENSE, "--tokens", ids, "--out", "out.json",
+                                      "--strict").stderr, b"")
+
+    def test_bad_files(self):
+        generate = lambda path: ("generate", path, "-p", "a")
+        whole = DENSE.read_bytes()
+        for size in (3, 20, 900, len(whole) - 2000):
+            (self.folder / "cut.gguf").write_bytes(whole[:size])
+            self.fail_with(2, ["cut.gguf"], *generate("cut.gguf"))
+        (self.folder / "cut.gguf").write_text("no model")
+        self.fail_with(2, ["cut.gguf", "'GGUF'"], *generate("cut.gguf"))
+        (self.folder / "a-00001-of-00002.gguf").write_bytes(SPLIT.read_bytes())
+        self.fail_with(2, ["a-00002-of-00002.gguf"], *generate("a-00001-of-00002.gguf"))
+        self.fail_with(2, ["first"], *generate(FILES / "split-00002-of-00002.gguf"))
+        # Without its last tensors a model opens and cannot run.
+        cut = bytearray(whole)
+        at = cut.find(b"blk.0.ffn_down.weight")
+        cut[at:at + 21] = b"blk.0.attn_q_norm.bia"
+        (self.folder / "cut.gguf").write_bytes(cut)
+        self.fail_with(2, ["blk.0.attn_q_norm.bia"], *generate("cut.gguf"))
