@@ -22,6 +22,9 @@ class Gguf(CliTest):
         self.assertEqual(types["model.layers.0.input_layernorm.weight"], "F32")
         self.assertIn({"scheme": "Q4_0, run as int4, groups of 32", "modules": 4},
                       found["quantization"])
+        # 7,456 elements of float16 (the head is the whole embedding, the embedding one row), 96 norms.
+        self.assertEqual(self.succeed_json("inspect", DENSE, "--json")["bytes_per_token"],
+                         7456 * 2 + 96 * 4)
         text = self.succeed("inspect", DENSE, "--plan", "--tensors").stdout.decode()
         for words in ("llama", "linear_f16", "model.layers.0.self_attn.q_proj.weight"):
             self.assertIn(words, text)

@@ -1,8 +1,9 @@
 // Encodes and decodes for the oracle test: length-prefixed byte strings in, lines out.
 //
-//   tokenize_lines TOKENIZER_JSON < strings
-//   tokenize_lines TOKENIZER_JSON --ids < arrays of 4-byte little-endian ids
+//   tokenize_lines TOKENIZER < strings
+//   tokenize_lines TOKENIZER --ids < arrays of 4-byte little-endian ids
 //
+// TOKENIZER is a tokenizer.json, or a .gguf file that holds one's like.
 // Input: for each string a 4-byte little-endian length, then the bytes. Output, four lines each:
 // ids with special tokens, ids without, the first ids' text in hex (special tokens kept), the same
 // with special tokens skipped; with --ids the last two only. The streamed text is compared here,
@@ -15,9 +16,16 @@
 #include <string>
 #include <vector>
 
+#include "vitrine/checkpoint.h"
 #include "vitrine/tokenizer.h"
 
 namespace {
+
+vitrine::Tokenizer open_tokenizer(const std::string& path) {
+  if (!path.ends_with(".gguf")) return vitrine::Tokenizer::from_file(path);
+  const vitrine::Checkpoint checkpoint = vitrine::Checkpoint::open(path);
+  return vitrine::Tokenizer::from_json(checkpoint.tokenizer_json(), checkpoint.tokenizer_name());
+}
 
 void print_ids(const std::vector<int32_t>& ids) {
   for (size_t i = 0; i < ids.size(); ++i) std::printf(i == 0 ? "%d" : " %d", ids[i]);
@@ -65,11 +73,11 @@ std::string decode_both_ways(const vitrine::Tokenizer& tokenizer, const std::vec
 int main(int argc, char** argv) {
   const bool reads_ids = argc == 3 && std::string(argv[2]) == "--ids";
   if (argc != 2 && !reads_ids) {
-    std::fprintf(stderr, "usage: tokenize_lines TOKENIZER_JSON [--ids] < strings\n");
+    std::fprintf(stderr, "usage: tokenize_lines TOKENIZER [--ids] < strings\n");
     return 2;
   }
   try {
-    const vitrine::Tokenizer tokenizer = vitrine::Tokenizer::from_file(argv[1]);
+    const vitrine::Tokenizer tokenizer = open_tokenizer(argv[1]);
     unsigned char header[4];
     while (std::fread(header, 1, 4, stdin) == 4) {
       const size_t length = header[0] | header[1] << 8 | header[2] << 16 | size_t{header[3]} << 24;

@@ -1,0 +1,304 @@
+"""Hugging Face folders written as GGUF files, by PyPI's `gguf`, as published converters lay them out."""
+
+import json
+import pathlib
+
+import gguf
+import numpy as np
+import torch
+from gguf import GGMLQuantizationType as Type
+from safetensors.torch import load_file
+
+ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen2_moe": "qwen2moe",
+                 "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "olmoe": "olmoe",
+                 "granitemoe": "granitemoe"}
+INTERLEAVED = ("llama", "granitemoe")  # their q and k rows stand as RoPE over neighbours needs them
+LAYER_NAMES = {
+    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp",
+    "block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+EXPERT_NAMES = {"gate_proj": "ffn_gate_exps", "w1": "ffn_gate_exps", "up_proj": "ffn_up_exps",
+                "w3": "ffn_up_exps", "down_proj": "ffn_down_exps", "w2": "ffn_down_exps"}
+
+
+def load_folder(folder):
+    """config.json and the tensors as torch holds them, experts one by one."""
+    config = json.loads(pathlib.Path(folder, "config.json").read_text())
+    tensors = {}
+    for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
+        tensors.update(load_file(path))
+    split = {}
+    for name, tensor in tensors.items():
+        if name.endswith(".input_linear.weight"):
+            block = name.removesuffix("input_linear.weight")
+            for expert, rows in enumerate(tensor):
+                gate, up = rows.chunk(2)
+                split[f"{block}experts.{expert}.gate_proj.weight"] = gate
+                split[f"{block}experts.{expert}.up_proj.weight"] = up
+        elif name.endswith(".output_linear.weight"):
+            block = name.removesuffix("output_linear.weight")
+            for expert, rows in enumerate(tensor):
+                split[f"{block}experts.{expert}.down_proj.weight"] = rows
+        else:
+            split[name] = tensor
+    return config, split
+
+
+def interleave(rows, heads):
+    """Of each head, row i of the first half and row i of the second side by side."""
+    shape = rows.shape
+    return rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
+
+
+def gguf_tensors(config, tensors):
+    """(name in the file, array or list of the experts' arrays) as float32, names as GGUF has them."""
+    architecture = ARCHITECTURES[config["model_type"]]
+    heads = config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads") or heads
+    result, experts = {}, {}
+    for name, tensor in tensors.items():
+        array = tensor.float().numpy()
+        if name in ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"):
+            short = {"model.embed_tokens": "token_embd", "model.norm": "output_norm",
+                     "lm_head": "output"}[name.removesuffix(".weight")]
+            result[f"{short}.weight"] = array
+            continue
+        layer, rest = name.removeprefix("model.layers.").split(".", 1)
+        module, suffix = rest.rsplit(".", 1)
+        if ".experts." in module:
+            number, projection = module.split(".experts.")[1].split(".")
+            key = f"blk.{layer}.{EXPERT_NAMES[projection]}.{suffix}"
+            experts.setdefault(key, {})[int(number)] = array
+            continue
+        if architecture in INTERLEAVED and module in ("self_attn.q_proj", "self_attn.k_proj"):
+            array = interleave(array, heads if module.endswith("q_proj") else kv_heads)
+        if module == "mlp.shared_expert_gate":
+            array = array.reshape(-1)
+        result[f"blk.{layer}.{LAYER_NAMES[module]}.{suffix}"] = np.ascontiguousarray(array)
+    for key, arrays in experts.items():
+        result[key] = np.stack([arrays[i] for i in range(len(arrays))])
+    return result
+
+
+def add_config(writer, config, context=None):
+    architecture = ARCHITECTURES[config["model_type"]]
+    rope = config.get("rope_parameters") or {}
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    writer.add_context_length(context or config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config.get("num_key_value_heads") or config["num_attention_heads"])
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(rope.get("rope_theta", config.get("rope_theta", 10000.0)))
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_feed_forward_length(config["intermediate_size"])
+    experts = config.get("num_experts") or config.get("num_local_experts") or 0
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        if "norm_topk_prob" in config:
+            writer.add_expert_weights_norm(config["norm_topk_prob"])
+        if "moe_intermediate_size" in config:
+            writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        if "shared_expert_intermediate_size" in config:
+            writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if config.get("clip_qkv"):
+        writer.add_clamp_kqv(config["clip_qkv"])
+    if architecture == "granitemoe":
+        writer.add_attention_scale(config.get("attention_multiplier", 1.0))
+        writer.add_embedding_scale(config.get("embedding_multiplier", 1.0))
+        writer.add_residual_scale(config.get("residual_multiplier", 1.0))
+        writer.add_logit_scale(config.get("logits_scaling", 1.0))
+
+
+def fits(array, kind):
+    block_size, _ = gguf.GGML_QUANT_SIZES[kind]
+    return array.ndim >= 2 and array.shape[-1] % block_size == 0
+
+
+def write_gguf(folder, path, kind_of, add_more=None, splits=None, single_experts=False):
+    """Writes a folder as `path`. `kind_of(name, array)`: the type of a tensor. `single_experts`: one
+    tensor an expert, as files from before 2024 have them. Returns the values that the file means, by
+    GGUF name."""
+    config, tensors = load_folder(folder)
+    options = {} if splits is None else dict(split_max_tensors=splits)
+    writer = gguf.GGUFWriter(path, ARCHITECTURES[config["model_type"]], **options)
+    add_config(writer, config)
+    writer.add_bos_token_id(config.get("bos_token_id") or 0)
+    eos = config.get("eos_token_id")
+    if isinstance(eos, int):
+        writer.add_eos_token_id(eos)
+    if add_more:
+        add_more(writer)
+    meant = {}
+    for name, array in gguf_tensors(config, tensors).items():
+        kind = kind_of(name, array)
+        data, meant[name] = quantize_with(array, kind)
+        if single_experts and "_exps." in name:
+            for expert, part in enumerate(data):
+                writer.add_tensor(name.replace("_exps", f".{expert}"), part, raw_dtype=kind)
+        else:
+            writer.add_tensor(name, data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return meant
+
+
+def quantize_with(array, kind):
+    """The bytes of an array in a type, and the float32 values that they mean. Types that PyPI's `gguf`
+    cannot quantize to get random blocks with scales of a size that a model survives."""
+    try:
+        data = gguf.quants.quantize(array, kind)
+    except NotImplementedError:
+        data = random_blocks(array.shape, kind)
+    shaped = data if data.dtype != np.uint8 else data.reshape(*array.shape[:-1], -1)
+    return shaped, gguf.quants.dequantize(shaped, kind).astype(np.float32).reshape(array.shape)
+
+
+# Where the halves of a block lie, and how large the values of a block are as multiples of them.
+RANDOM_SCALES = {Type.Q2_K: ([80, 82], 40), Type.Q3_K: ([108], 100), Type.Q4_K: ([0, 2], 600),
+                 Type.Q5_K: ([0, 2], 1200), Type.Q6_K: ([208], 2500), Type.IQ4_NL: ([0], 80),
+                 Type.IQ4_XS: ([0], 1500)}
+
+
+def random_blocks(shape, kind):
+    offsets, size = RANDOM_SCALES[kind]
+    block_size, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    random = np.random.default_rng(int(np.prod(shape)) + kind)
+    blocks = random.integers(0, 256, (int(np.prod(shape)) // block_size, block_bytes), np.uint8)
+    for offset in offsets:
+        scales = (random.normal(0.1, 0.02, len(blocks)) / size).astype("<f2")
+        blocks[:, offset:offset + 2] = scales.view(np.uint8).reshape(-1, 2)
+    return blocks.reshape(*shape[:-1], -1)
+
+
+def write_meant(folder, meant, out):
+    """The folder with the values that a GGUF means, as float32: what transformers can read."""
+    from safetensors.torch import save_file
+    config, tensors = load_folder(folder)
+    heads = config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads") or heads
+    interleaved = ARCHITECTURES[config["model_type"]] in INTERLEAVED
+    names = gguf_names(tensors)
+    result = {}
+    for name, tensor in tensors.items():
+        gguf_name, expert = names[name]
+        array = meant[gguf_name] if expert is None else meant[gguf_name][expert]
+        if interleaved and ".attn_q." in gguf_name or interleaved and ".attn_k." in gguf_name:
+            count = heads if ".attn_q." in gguf_name else kv_heads
+            array = array.reshape(count, array.shape[0] // count // 2, 2, *array.shape[1:])
+            array = array.swapaxes(1, 2)
+        result[name] = torch.from_numpy(np.array(array, np.float32)).reshape(tensor.shape)
+    result = fuse_granite(config, result)
+    pathlib.Path(out).mkdir()
+    save_file({name: tensor.contiguous() for name, tensor in result.items()},
+              pathlib.Path(out, "model.safetensors"), metadata={"format": "pt"})
+    pathlib.Path(out, "config.json").write_text(json.dumps({**config, "dtype": "float32"}))
+
+
+def write_packed(folder, kind, kind_of, out):
+    """The folder in the format `pack-quantized`, with the integers and scales of the GGUF's blocks."""
+    from safetensors.torch import save_file
+    config, tensors = load_folder(folder)
+    heads = config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads") or heads
+    interleaved = ARCHITECTURES[config["model_type"]] in INTERLEAVED
+    names, arrays = gguf_names(tensors), gguf_tensors(config, tensors)
+    bits = 4 if kind == Type.Q4_0 else 8
+    result, ignored = {}, []
+    for name, tensor in tensors.items():
+        gguf_name, expert = names[name]
+        array = arrays[gguf_name]
+        module = name.removesuffix(".weight")
+        if kind_of(gguf_name, array) != kind:
+            result[name] = tensor.float()
+            if tensor.dim() > 1:
+                ignored.append(module)
+            continue
+        data, meant = quantize_with(array, kind)
+        scales = group_scales(data, kind).reshape(*array.shape[:-1], -1)
+        wide = np.repeat(scales, 32, axis=-1)
+        values = np.rint(np.divide(meant, wide, out=np.zeros_like(meant), where=wide != 0))
+        values, scales = (values, scales) if expert is None else (values[expert], scales[expert])
+        if interleaved and (".attn_q." in gguf_name or ".attn_k." in gguf_name):
+            count = heads if ".attn_q." in gguf_name else kv_heads
+            back = lambda rows: rows.reshape(
+                count, rows.shape[0] // count // 2, 2, -1).swapaxes(1, 2).reshape(rows.shape)
+            values, scales = back(values), back(scales)
+        per_word = 32 // bits
+        offset = (values.astype(np.int64) + (1 << (bits - 1))).reshape(
+            values.shape[0], -1, per_word)
+        words = (offset << (bits * np.arange(per_word))).sum(-1).astype(np.uint32).view(np.int32)
+        result[f"{module}.weight_packed"] = torch.from_numpy(words.copy())
+        dtype = {Type.MXFP4: torch.bfloat16, Type.IQ4_XS: torch.float32}.get(kind, torch.float16)
+        result[f"{module}.weight_scale"] = torch.from_numpy(scales.copy()).to(dtype)
+        result[f"{module}.weight_shape"] = torch.tensor(values.shape, dtype=torch.int64)
+    pathlib.Path(out).mkdir()
+    save_file({name: tensor.contiguous() for name, tensor in result.items()},
+              pathlib.Path(out, "model.safetensors"), metadata={"format": "pt"})
+    quantization = {
+        "quant_method": "compressed-tensors", "format": "pack-quantized",
+        "quantization_status": "compressed", "ignore": ignored,
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
+            "num_bits": bits, "type": "int", "symmetric": True, "group_size": 32,
+            "strategy": "group", "dynamic": False}}}}
+    pathlib.Path(out, "config.json").write_text(
+        json.dumps({**config, "quantization_config": quantization}))
+
+
+def group_scales(data, kind):
+    """The scale of every 32 values of blocks that are symmetric groups, as float32."""
+    blocks = data.reshape(-1, gguf.GGML_QUANT_SIZES[kind][1])
+    if kind == Type.MXFP4:
+        return np.exp2(blocks[:, 0].astype(np.float64) - 128).astype(np.float32)
+    d = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+    if kind != Type.IQ4_XS:
+        return d
+    high = blocks[:, 2:4].copy().view(np.uint16)
+    low = np.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], -1).reshape(-1, 8)
+    scales = low | ((high >> np.arange(0, 16, 2, dtype=np.uint16)) & 3).astype(np.uint8) << 4
+    return d * (scales.astype(np.float32) - 32)
+
+
+def gguf_names(tensors):
+    names = {}
+    for name in tensors:
+        if not name.startswith("model.layers."):
+            names[name] = ({"model.embed_tokens.weight": "token_embd.weight",
+                            "model.norm.weight": "output_norm.weight",
+                            "lm_head.weight": "output.weight"}[name], None)
+            continue
+        layer, rest = name.removeprefix("model.layers.").split(".", 1)
+        module, suffix = rest.rsplit(".", 1)
+        if ".experts." in module:
+            number, projection = module.split(".experts.")[1].split(".")
+            names[name] = (f"blk.{layer}.{EXPERT_NAMES[projection]}.{suffix}", int(number))
+        else:
+            names[name] = (f"blk.{layer}.{LAYER_NAMES[module]}.{suffix}", None)
+    return names
+
+
+def fuse_granite(config, tensors):
+    if config["model_type"] != "granitemoe":
+        return tensors
+    result = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    for layer in range(config["num_hidden_layers"]):
+        block = f"model.layers.{layer}.block_sparse_moe."
+        count = config["num_local_experts"]
+        part = lambda expert, name: tensors[f"{block}experts.{expert}.{name}.weight"]
+        result[f"{block}input_linear.weight"] = torch.stack(
+            [torch.cat([part(e, "gate_proj"), part(e, "up_proj")]) for e in range(count)])
+        result[f"{block}output_linear.weight"] = torch.stack(
+            [part(e, "down_proj") for e in range(count)])
+    return result

