@@ -202,12 +202,13 @@ void StreamEncoder::put_tokens(std::span<const TokenRecord> records) {
 
 void StreamEncoder::put_predictions(std::span<const TokenRecord> records) {
   size_t count = 0, width = 0;
-  bool has_scored = false;
+  bool has_scored = false, has_generated = false;
   for (const TokenRecord& record : records) {
     if (!record.has_prediction) continue;
     ++count;
     width = std::max(width, record.prediction.alternatives.size());
     has_scored |= !record.prediction.generated;
+    has_generated |= record.prediction.generated;
   }
   if (count == 0) return;
   const auto put_packed = [&](uint32_t field, const auto& write) {
@@ -250,6 +251,11 @@ void StreamEncoder::put_predictions(std::span<const TokenRecord> records) {
     }
   });
   if (!terms_.empty()) put_attribution(records);
+  if (!has_generated) return;
+  put_packed(25, [](ByteWriter& writer, size_t, Prediction from) {
+    writer.varint(static_cast<uint32_t>(from.sampled.candidates));
+  });
+  put_all(26, [&](Prediction from) { values_.push_back(from.sampled.probability); });
 }
 
 void StreamEncoder::put_attribution(std::span<const TokenRecord> records) {

@@ -123,6 +123,11 @@ class Stream(AuditCase):
                             "logit": step.logits[2 * row], "rounding": step.roundings[2 * row],
                             "runner_up": step.runners_up[row], "terms": list(chosen),
                             "other": list(terms[(2 * row + 1) * size:][:size])}
+                    if step.sampler_candidates and step.sampler_candidates[row]:
+                        prediction["sampler"] = {
+                            "candidates": step.sampler_candidates[row],
+                            "probability": (step.sampler_probabilities if full else
+                                            halves(step.sampler_probabilities_half))[row]}
                     record["prediction"] = prediction
                 records.append(record)
         return records
