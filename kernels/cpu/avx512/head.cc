@@ -36,7 +36,12 @@ uint64_t hash_block(const float* logits) {
     odd = _mm512_add_epi64(
         odd, _mm512_mul_epu32(_mm512_srli_epi64(first, 32), _mm512_srli_epi64(second, 32)));
   }
-  return static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(even, odd)));
+  // The intrinsic that reduces adds signed numbers, which must not overflow.
+  alignas(64) uint64_t sums[8];
+  _mm512_store_si512(sums, _mm512_add_epi64(even, odd));
+  uint64_t sum = 0;
+  for (const uint64_t lane : sums) sum += lane;
+  return sum;
 }
 
 }  // namespace
