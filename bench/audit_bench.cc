@@ -42,7 +42,9 @@ AuditLayout layers_of(int32_t num_layers, int32_t num_experts, int32_t top_k, Au
   layout.top_ids = 3;
   layout.top_logits = 3 + kAuditTopTokens;
   layout.logits_digest = 3 + 2 * kAuditTopTokens;
-  layout.row_words = 5 + 2 * kAuditTopTokens;
+  layout.sampler_candidates = layout.logits_digest + 2;
+  layout.sampler_probability = layout.sampler_candidates + 1;
+  layout.row_words = layout.sampler_probability + 1;
   return layout;
 }
 
@@ -71,6 +73,9 @@ std::vector<std::byte> one_token(const AuditLayout& layout, uint32_t seed = 1) {
   for (int32_t i = 0; i < 2; ++i) {
     put(row + 4 * static_cast<size_t>(layout.logits_digest + i), noise());
   }
+  put(row + 4 * static_cast<size_t>(layout.sampler_candidates),
+      1 + static_cast<int32_t>(40 * noise()));
+  put(row + 4 * static_cast<size_t>(layout.sampler_probability), noise());
   const size_t words = row + 4 * static_cast<size_t>(layout.row_words);
   for (int32_t i = 0; i < layout.token_words; ++i) put(words + 4 * static_cast<size_t>(i), noise());
   for (const AuditLayout::Layer& layer : layout.layers) {
