@@ -282,16 +282,12 @@ int run_audit_redact(const AuditArguments& arguments) {
   vitrine::VtrRedaction redaction;
   redaction.groups = arguments.columns;
   if (!arguments.positions.empty()) {
-    int64_t first = -1, last = -1;
-    const char* end = arguments.positions.data() + arguments.positions.size();
-    const auto from = std::from_chars(arguments.positions.data(), end, first);
-    const bool has_dash = from.ec == std::errc() && from.ptr < end && *from.ptr == '-';
-    const auto to = has_dash ? std::from_chars(from.ptr + 1, end, last) : from;
-    if (!has_dash || to.ec != std::errc() || to.ptr != end || first < 0 || last < first) {
+    const std::vector<int64_t> range = parse_numbers(arguments.positions, '-');
+    if (range.size() != 2 || range[1] < range[0]) {
       refuse(fmt::format("--positions {}: expected FIRST-LAST, as 0-11", arguments.positions));
     }
-    redaction.rows = [first, last](uint64_t, int64_t position) {
-      return position >= first && position <= last;
+    redaction.rows = [range](uint64_t, int64_t position) {
+      return position >= range[0] && position <= range[1];
     };
   }
   vitrine::redact_vtr(arguments.run, arguments.out, redaction, reader_key(arguments.decrypt));

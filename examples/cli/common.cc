@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -220,6 +221,21 @@ void require_output_folder(const std::string& option, const std::string& path) {
   if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
   throw Error(ErrorKind::kIo, fmt::format("{} {}: there is no folder {}; make it first", option,
                                           path, folder.string()));
+}
+
+std::vector<int64_t> parse_numbers(const std::string& text, char separator) {
+  std::vector<int64_t> numbers;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (true) {
+    int64_t number = -1;
+    const auto [next, status] = std::from_chars(at, end, number);
+    if (status != std::errc() || number < 0) return {};
+    numbers.push_back(number);
+    if (next == end) return numbers;
+    if (*next != separator) return {};
+    at = next + 1;
+  }
 }
 
 void catch_interrupts() {

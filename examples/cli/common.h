@@ -78,6 +78,10 @@ void require_output_folder(const std::string& option, const std::string& path);
 nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int max_depth,
                                   const std::string& expected);
 
+/// Numbers from 0 with `separator` between them, as many as there are; empty where the text is
+/// none.
+std::vector<int64_t> parse_numbers(const std::string& text, char separator);
+
 /// From now on SIGINT and SIGTERM only set a flag.
 void catch_interrupts();
 /// The signal that arrived, or 0.

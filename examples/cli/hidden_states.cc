@@ -3,32 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "common.h"
 
 namespace cli {
-
-namespace {
-
-/// Numbers with `separator` between them, as many as there are; empty where the text is none.
-std::vector<int64_t> parse_numbers(const std::string& text, char separator) {
-  std::vector<int64_t> numbers;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (true) {
-    int64_t number = -1;
-    const auto [next, status] = std::from_chars(at, end, number);
-    if (status != std::errc() || number < 0) return {};
-    numbers.push_back(number);
-    if (next == end) return numbers;
-    if (*next != separator) return {};
-    at = next + 1;
-  }
-}
-
-}  // namespace
 
 std::vector<int> parse_hidden_layers(const std::string& text, int num_layers) {
   std::vector<int> layers;

@@ -29,6 +29,13 @@ Digest hash(const Purpose& purpose, ByteSpan first, ByteSpan second) {
   return digest;
 }
 
+std::string hex(ByteSpan bytes) {
+  std::string text(2 * bytes.size() + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), bytes.data(), bytes.size());
+  text.pop_back();
+  return text;
+}
+
 void hash_rows(const Purpose& purpose, const uint8_t* salts, const uint8_t* rows, size_t row_bytes,
                size_t count, uint8_t* digests) {
   crypto_generichash_blake2b_state fresh;

@@ -27,6 +27,9 @@ constexpr Purpose purpose(std::string_view name) {
 /// BLAKE2b-256 of `first` followed by `second`.
 Digest hash(const Purpose& purpose, ByteSpan first, ByteSpan second = {});
 
+/// Two hexadecimal digits a byte: how hashes and keys are written.
+std::string hex(ByteSpan bytes);
+
 /// For i < count: digests[32 i] = BLAKE2b-256 of salts[16 i, 16 i + 16) followed by
 /// rows[row_bytes i, row_bytes (i + 1)). `salts` null: of the row alone.
 void hash_rows(const Purpose& purpose, const uint8_t* salts, const uint8_t* rows, size_t row_bytes,

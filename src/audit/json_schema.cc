@@ -133,6 +133,17 @@ void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, Piec
   out.raw('}');
 }
 
+void append_pairs(JsonBuffer& out, const std::vector<std::pair<std::string, std::string>>& pairs) {
+  out.raw('{');
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    if (i > 0) out.raw(',');
+    out.string(pairs[i].first);
+    out.raw(':');
+    out.string(pairs[i].second);
+  }
+  out.raw('}');
+}
+
 void append_hidden_states(JsonBuffer& out, const std::vector<HiddenStateRecord>& states) {
   out.raw(",\"hidden_states\":[");
   for (size_t i = 0; i < states.size(); ++i) {
@@ -169,25 +180,15 @@ void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& la
   string_field(out, ",\"architecture\":", header.architecture);
   integer_field(out, ",\"num_layers\":", header.num_layers);
   integer_field(out, ",\"vocab_size\":", header.vocab_size);
-  out.raw(",\"sha256\":{");
-  for (size_t i = 0; i < header.hashes.size(); ++i) {
-    if (i > 0) out.raw(',');
-    out.string(header.hashes[i].first);
-    out.raw(':');
-    out.string(header.hashes[i].second);
-  }
-  string_field(out, "}},\n\"runtime\":{\"device\":", header.device);
+  out.raw(",\"sha256\":");
+  append_pairs(out, header.hashes);
+  string_field(out, "},\n\"runtime\":{\"device\":", header.device);
   string_field(out, ",\"kernels\":", header.kernels);
   string_field(out, ",\"isa\":", header.isa);
   integer_field(out, ",\"threads\":", header.threads);
-  out.raw(",\"options\":{");
-  for (size_t i = 0; i < header.engine.size(); ++i) {
-    if (i > 0) out.raw(',');
-    out.string(header.engine[i].first);
-    out.raw(':');
-    out.string(header.engine[i].second);
-  }
-  integer_field(out, "}},\n\"seed\":", header.seed);
+  out.raw(",\"options\":");
+  append_pairs(out, header.engine);
+  integer_field(out, "},\n\"seed\":", header.seed);
   out.raw(",\n\"sampler\":{");
   for (size_t i = 0; i < header.sampler.size(); ++i) {
     if (i > 0) out.raw(',');

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "blake2b.h"
 #include "core/json_text.h"
 #include "dsse.h"
 #include "log_file.h"
@@ -62,13 +63,6 @@ auto file_state(const std::string& path) {
   struct stat status {};
   ::stat(path.c_str(), &status);
   return std::tuple(status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
-}
-
-std::string hex(ByteSpan bytes) {
-  std::string text(2 * bytes.size() + 1, '\0');
-  sodium_bin2hex(text.data(), text.size(), bytes.data(), bytes.size());
-  text.pop_back();
-  return text;
 }
 
 /// RFC 3339, UTC.

@@ -6,10 +6,13 @@
 #include <cerrno>
 #include <system_error>
 
+#include "blake2b.h"
 #include "vitrine/audit_log.h"
 
 namespace vitrine {
 namespace {
+
+using audit::hex;
 
 constexpr std::string_view kSecretLabel = "vitrine-ed25519-secret-1 ";
 constexpr std::string_view kPublicLabel = "vitrine-ed25519-public-1 ";
@@ -19,13 +22,6 @@ constexpr size_t kHexDigits = 64;
   throw Error(ErrorKind::kIo, "key file '" + path + "': " + what + ": " +
                                   std::generic_category().message(error_number) +
                                   "; choose another place");
-}
-
-std::string hex(std::span<const uint8_t> bytes) {
-  std::string text(2 * bytes.size() + 1, '\0');
-  sodium_bin2hex(text.data(), text.size(), bytes.data(), bytes.size());
-  text.pop_back();
-  return text;
 }
 
 /// The 32 bytes behind the label. `what` names the kind of key that is expected.

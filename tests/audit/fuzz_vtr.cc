@@ -4,15 +4,13 @@
 // the hashes to the parsers behind. Every outcome must be success or vitrine::Error with one line;
 // anything else ends with 1 and the iteration, which the same seed repeats. A blind change must
 // never verify as complete. Meant for a build with AddressSanitizer and UBSan.
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <random>
 #include <stdexcept>
 
 #include "../checkpoint/folders.h"
 #include "record_builder.h"
 #include "src/audit/vtr_pages.h"
+#include "tests/support/fuzz.h"
 
 namespace {
 
@@ -236,33 +234,23 @@ bool read_all(const std::string& path, const std::string& other, bool is_blind) 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.0;
-  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-  if (seconds <= 0.0) {
-    std::fprintf(stderr, "usage: fuzz_vtr SECONDS [SEED]\n");
-    return 2;
-  }
-  random_bits.seed(seed);
   const testing::TemporaryFolder folder;
-  std::vector<std::string> paths;
-  for (int kind = 0; kind < 6; ++kind) {
-    const auto detail = static_cast<LogDetail>(kind % 3);
-    paths.push_back(folder / ("healthy" + std::to_string(paths.size()) + ".vtr"));
-    write_log(paths.back(), detail, detail == LogDetail::kFull, kind >= 3);
-    if (!read_all(paths.back(), folder / "other.vtr", false)) {
-      std::fprintf(stderr, "a healthy log was refused\n");
-      return 1;
+  return testing::run_fuzz(argc, argv, "fuzz_vtr", "logs", [&](uint64_t seed) {
+    random_bits.seed(seed);
+    std::vector<std::string> paths;
+    for (int kind = 0; kind < 6; ++kind) {
+      const auto detail = static_cast<LogDetail>(kind % 3);
+      paths.push_back(folder / ("healthy" + std::to_string(paths.size()) + ".vtr"));
+      write_log(paths.back(), detail, detail == LogDetail::kFull, kind >= 3);
+      if (!read_all(paths.back(), folder / "other.vtr", false)) {
+        throw std::runtime_error("a healthy log was refused");
+      }
     }
-  }
-  const auto start = std::chrono::steady_clock::now();
-  long clean = 0, refused = 0, iteration = 0;
-  for (; std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds;
-       ++iteration) {
-    const std::string& path = paths[below(paths.size())];
-    const std::string healthy = testing::read_bytes(path);
-    Bytes log(healthy.begin(), healthy.end());
-    const bool is_blind = one_in(3);
-    try {
+    const auto run = [&folder, paths](long) -> std::optional<bool> {
+      const std::string& path = paths[below(paths.size())];
+      const std::string healthy = testing::read_bytes(path);
+      Bytes log(healthy.begin(), healthy.end());
+      const bool is_blind = one_in(3);
       if (is_blind) {
         mutate(log);
       } else {
@@ -270,15 +258,8 @@ int main(int argc, char** argv) {
       }
       const std::string text(log.begin(), log.end());
       testing::write_bytes(folder / "changed.vtr", text);
-      const bool is_clean =
-          read_all(folder / "changed.vtr", folder / "other.vtr", is_blind && text != healthy);
-      ++(is_clean ? clean : refused);
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "seed %llu, iteration %ld: %s\n", static_cast<unsigned long long>(seed),
-                   iteration, error.what());
-      return 1;
-    }
-  }
-  std::printf("%ld logs: %ld read, %ld refused with one line\n", iteration, clean, refused);
-  return clean > 0 && refused > 0 ? 0 : 1;
+      return read_all(folder / "changed.vtr", folder / "other.vtr", is_blind && text != healthy);
+    };
+    return testing::FuzzTarget{run, 0};
+  });
 }

@@ -2,11 +2,10 @@
 //
 // Every outcome must be success or vitrine::Error with one line; anything else ends with 1 and the
 // iteration, which the same seed repeats. Meant for a build with AddressSanitizer and UBSan.
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
+#include <stdexcept>
 
 #include "folders.h"
+#include "tests/support/fuzz.h"
 #include "tests/support/mutator.h"
 
 namespace {
@@ -159,34 +158,19 @@ bool read_all(const std::string& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.0;
-  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-  if (seconds <= 0.0) {
-    std::fprintf(stderr, "usage: fuzz_checkpoint SECONDS [SEED]\n");
-    return 2;
-  }
-  const std::vector<Files> healthy = healthy_folders();
-  Mutator mutator(seed, hostile_strings());
-  const auto start = std::chrono::steady_clock::now();
-  long clean = 0, refused = 0, iteration = 0;
-  for (; std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds;
-       ++iteration) {
-    const bool is_mutated = iteration >= static_cast<long>(healthy.size());
-    Files files = healthy[static_cast<size_t>(iteration) % healthy.size()];
-    if (is_mutated) mutator.mutate(files);
-    const testing::TemporaryFolder folder;
-    for (const auto& [name, bytes] : files) testing::write_bytes(folder / name, bytes);
-    try {
+  return testing::run_fuzz(argc, argv, "fuzz_checkpoint", "folders", [](uint64_t seed) {
+    const auto healthy = healthy_folders();
+    const auto run = [healthy, mutator = Mutator(seed, hostile_strings())](
+                         long iteration) mutable -> std::optional<bool> {
+      const bool is_mutated = iteration >= static_cast<long>(healthy.size());
+      Files files = healthy[static_cast<size_t>(iteration) % healthy.size()];
+      if (is_mutated) mutator.mutate(files);
+      const testing::TemporaryFolder folder;
+      for (const auto& [name, bytes] : files) testing::write_bytes(folder / name, bytes);
       const bool is_clean = read_all(folder.path());
-      ++(is_clean ? clean : refused);
       if (!is_mutated && !is_clean) throw std::runtime_error("a healthy folder was refused");
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "seed %llu, iteration %ld: %s\n", static_cast<unsigned long long>(seed),
-                   iteration, error.what());
-      return 1;
-    }
-  }
-  std::printf("%ld folders: %ld read, %ld refused with one line\n", iteration, clean, refused);
-  // A run of one kind only would test nothing.
-  return clean > static_cast<long>(healthy.size()) && refused > 0 ? 0 : 1;
+      return is_clean;
+    };
+    return testing::FuzzTarget{run, static_cast<long>(healthy.size())};
+  });
 }

@@ -3,14 +3,12 @@
 // (tests/data/gguf). Under sanitizers any crash, overflow or leak ends the program.
 //
 //   fuzz_gguf SECONDS [SEED]
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <stdexcept>
 
 #include "folders.h"
+#include "tests/support/fuzz.h"
 #include "tests/support/mutator.h"
 #include "tests/support/test_data.h"
 #include "vitrine/tokenizer.h"
@@ -123,36 +121,21 @@ bool read_all(const std::string& path) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.0;
-  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-  if (seconds <= 0.0) {
-    std::fprintf(stderr, "usage: fuzz_gguf SECONDS [SEED]\n");
-    return 2;
-  }
-  const std::vector<Files> healthy = healthy_files();
-  GgufMutator mutator(seed);
   const testing::TemporaryFolder folder;
-  const auto start = std::chrono::steady_clock::now();
-  long clean = 0, refused = 0, iteration = 0;
-  for (; std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds;
-       ++iteration) {
-    const bool is_mutated = iteration >= static_cast<long>(healthy.size());
-    const Files& whole = healthy[static_cast<size_t>(iteration) % healthy.size()];
-    Files files = whole;
-    if (is_mutated) mutator.mutate(files);
-    for (const auto& [name, bytes] : whole) std::filesystem::remove(folder / name);
-    for (const auto& [name, bytes] : files) testing::write_bytes(folder / name, bytes);
-    try {
+  return testing::run_fuzz(argc, argv, "fuzz_gguf", "files", [&](uint64_t seed) {
+    const auto healthy = healthy_files();
+    const auto run = [&folder, healthy,
+                      mutator = GgufMutator(seed)](long iteration) mutable -> std::optional<bool> {
+      const bool is_mutated = iteration >= static_cast<long>(healthy.size());
+      const Files& whole = healthy[static_cast<size_t>(iteration) % healthy.size()];
+      Files files = whole;
+      if (is_mutated) mutator.mutate(files);
+      for (const auto& [name, bytes] : whole) std::filesystem::remove(folder / name);
+      for (const auto& [name, bytes] : files) testing::write_bytes(folder / name, bytes);
       const bool is_clean = read_all(folder / whole.begin()->first);
-      ++(is_clean ? clean : refused);
       if (!is_mutated && !is_clean) throw std::runtime_error("a healthy file was refused");
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "seed %llu, iteration %ld: %s\n", static_cast<unsigned long long>(seed),
-                   iteration, error.what());
-      return 1;
-    }
-  }
-  std::printf("%ld files: %ld read, %ld refused with one line\n", iteration, clean, refused);
-  // A run of one kind only would test nothing.
-  return clean > static_cast<long>(healthy.size()) && refused > 0 ? 0 : 1;
+      return is_clean;
+    };
+    return testing::FuzzTarget{run, static_cast<long>(healthy.size())};
+  });
 }

@@ -2,10 +2,9 @@
 //
 // Every outcome must be success or vitrine::Error with one line; anything else ends with 1 and the
 // iteration, which the same seed repeats. Meant for a build with AddressSanitizer and UBSan.
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
+#include <stdexcept>
 
+#include "tests/support/fuzz.h"
 #include "tests/support/mutator.h"
 #include "tokenizer_json.h"
 #include "vitrine/tokenizer.h"
@@ -102,34 +101,19 @@ bool use(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.0;
-  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-  if (seconds <= 0.0) {
-    std::fprintf(stderr, "usage: fuzz_tokenizer SECONDS [SEED]\n");
-    return 2;
-  }
-  const std::vector<std::string> healthy = healthy_files();
-  testing::Mutator mutator(seed, hostile_strings());
-  const auto start = std::chrono::steady_clock::now();
-  long read = 0, refused = 0, iteration = 0;
-  for (; std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds;
-       ++iteration) {
-    testing::Files files = {
-        {"tokenizer.json", healthy[static_cast<size_t>(iteration) % healthy.size()]}};
-    const bool is_mutated = iteration >= static_cast<long>(healthy.size());
-    if (is_mutated) mutator.mutate(files);
-    if (files.empty()) continue;
-    try {
+  return testing::run_fuzz(argc, argv, "fuzz_tokenizer", "files", [](uint64_t seed) {
+    const auto healthy = healthy_files();
+    const auto run = [healthy, mutator = testing::Mutator(seed, hostile_strings())](
+                         long iteration) mutable -> std::optional<bool> {
+      testing::Files files = {
+          {"tokenizer.json", healthy[static_cast<size_t>(iteration) % healthy.size()]}};
+      const bool is_mutated = iteration >= static_cast<long>(healthy.size());
+      if (is_mutated) mutator.mutate(files);
+      if (files.empty()) return std::nullopt;
       const bool is_read = use(files.begin()->second);
-      ++(is_read ? read : refused);
       if (!is_mutated && !is_read) throw std::runtime_error("a healthy file was refused");
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "seed %llu, iteration %ld: %s\n", static_cast<unsigned long long>(seed),
-                   iteration, error.what());
-      return 1;
-    }
-  }
-  std::printf("%ld files: %ld read, %ld refused with one line\n", iteration, read, refused);
-  // A run of one kind only would test nothing.
-  return read > static_cast<long>(healthy.size()) && refused > 0 ? 0 : 1;
+      return is_read;
+    };
+    return testing::FuzzTarget{run, static_cast<long>(healthy.size())};
+  });
 }
