@@ -184,7 +184,8 @@ struct CpuKernels {
   void (*gate_up)(const Weight& gate, const Weight& up, int64_t row_begin, int64_t row_end,
                   const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
 
-  /// Widens one row of a float-format matrix: out[i] = weight[row][i] * multiplier.
+  /// One row of a matrix as float32, out[i] = weight[row][i] * multiplier: widened, or what its
+  /// stored numbers mean (the product with the scale rounded, then the sum with a minimum).
   void (*embed_row)(const Weight& table, int64_t row, float multiplier, float* out);
 
   /// Rotary embedding of one head vector, halves layout (x[i], x[i + n/2]); in place.
@@ -270,10 +271,6 @@ struct WeightBytes {
   size_t total() const { return data + scales + offsets; }
 };
 WeightBytes packed_bytes(const Weight& weight);
-
-/// One row of a matrix as float32: widened, or what its stored numbers mean, the product with the
-/// scale rounded, then the sum with a minimum. Portable, for single rows.
-void widen_row(const Weight& weight, int64_t row, float* out);
 
 /// Packs rows [row_begin, row_end) (row_begin a multiple of 16) of values [rows, cols] (int8
 /// holding u - 8 or u - 128) and scales [rows, group_count] (float, rounded to `scale_format`,

@@ -31,48 +31,7 @@ int64_t tiles_end(int64_t rows, int64_t row_end) {
   return row_end == rows ? tile_count(rows) : row_end / kTileRows;
 }
 
-void widen_packed_row(const Weight& weight, int64_t row, float* out) {
-  const int64_t tile = row / kTileRows;
-  const int r = static_cast<int>(row % kTileRows);
-  const int64_t bytes = unit_bytes(weight.format);
-  const auto* data = static_cast<const uint8_t*>(weight.data) +
-                     tile * (padded_cols(weight.cols) / kUnitCols) * bytes;
-  GroupMeaning meaning;
-  for (int64_t i = 0; i < weight.cols; ++i) {
-    const int64_t in_group = i % weight.group_size;
-    if (in_group == 0) meaning = group_meaning(weight, tile, i / weight.group_size, r);
-    const uint8_t stored = load_number(weight.format, data + i / kUnitCols * bytes, r,
-                                       static_cast<int>(i % kUnitCols));
-    const int number = decode_number(weight.format, stored) - meaning.bias;
-    const int part = meaning.part_scale[in_group >= weight.group_size / 2 ? 1 : 0];
-    const float scale = meaning.scale * static_cast<float>(part);
-    const float value = scale * static_cast<float>(number);
-    out[i] = meaning.has_minimum ? value + meaning.minimum : value;
-  }
-}
-
 }  // namespace
-
-void widen_row(const Weight& weight, int64_t row, float* out) {
-  const int64_t first = row * weight.cols;
-  switch (weight.format) {
-    case WeightFormat::kF32:
-      memcpy(out, static_cast<const float*>(weight.data) + first,
-             static_cast<size_t>(weight.cols) * sizeof(float));
-      return;
-    case WeightFormat::kF16:
-      for (int64_t i = 0; i < weight.cols; ++i) {
-        out[i] = widen_f16(static_cast<const uint16_t*>(weight.data)[first + i]);
-      }
-      return;
-    case WeightFormat::kBF16:
-      for (int64_t i = 0; i < weight.cols; ++i) {
-        out[i] = widen_bf16(static_cast<const uint16_t*>(weight.data)[first + i]);
-      }
-      return;
-    default: widen_packed_row(weight, row, out);
-  }
-}
 
 size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols) {
   return static_cast<size_t>(tile_count(rows) * (padded_cols(cols) / kUnitCols) *

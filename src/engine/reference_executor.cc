@@ -383,19 +383,24 @@ class ReferenceExecutor final : public Executor {
       for (size_t side = 0; side < 2; ++side) {
         auto dot = [&](size_t vector) { return dots_[(side * vectors + vector) * rows + row]; };
         size_t stream = 0, expert = num_streams;
+        float before = 0;  // the stream, before the part at hand
+        auto add_expert = [&](float term) {
+          *terms++ = term;
+          before += term;
+        };
         for (const ops::AttributionPart& part : parts_) {
           if (part.kind == AuditLayout::Term::Kind::kExpert) {
             const AuditLayout::Layer& layer = layout_.layers[static_cast<size_t>(part.layer)];
             const auto multiplier = static_cast<float>(part.multiplier);
             for (int32_t slot = 0; slot < part.top_k; ++slot) {
               const auto id = static_cast<size_t>(ids[layer.expert_ids + slot]);
-              *terms++ = multiplier * dot(expert + id);
+              add_expert(multiplier * dot(expert + id));
             }
             expert += static_cast<size_t>(layer.num_experts);
-            if (part.has_shared) *terms++ = multiplier * dot(expert++);
+            if (part.has_shared) add_expert(multiplier * dot(expert++));
           } else {
-            if (part.is_term) *terms++ = dot(stream) - (stream > 0 ? dot(stream - 1) : 0.0F);
-            ++stream;
+            *terms++ = dot(stream) - before;
+            before = dot(stream++);
           }
         }
       }

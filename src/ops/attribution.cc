@@ -103,7 +103,7 @@ void add_attribution(Graph& graph) {
       probed.nodes.push_back(probe(Term::Kind::kEmbedding, node, {stream}, 1));
     } else if (node.type == "project") {
       probed.nodes.push_back(probe(Term::Kind::kAttention, node, {stream}, 1));
-    } else if (is_dense || node.type == "combine") {
+    } else if (is_dense) {
       probed.nodes.push_back(probe(Term::Kind::kDense, node, {stream}, 1));
     } else if (node.type == "rms_norm" && node.layer < 0) {
       norm = node;
@@ -131,7 +131,6 @@ std::vector<AttributionPart> attribution_parts(const Graph& graph) {
       part.has_shared = node.inputs.size() > 1;
       part.multiplier = node.attribute("multiplier");
     }
-    part.is_term = parts.empty() || parts.back().kind != Term::Kind::kExpert;
     parts.push_back(part);
   }
   return parts;
@@ -139,7 +138,10 @@ std::vector<AttributionPart> attribution_parts(const Graph& graph) {
 
 int32_t attribution_vectors(const Graph& graph) {
   const std::vector<AttributionPart> parts = attribution_parts(graph);
-  return parts.empty() ? 0 : parts.back().first + 1;
+  if (parts.empty()) return 0;
+  const AttributionPart& last = parts.back();
+  const bool is_experts = last.kind == Term::Kind::kExpert;
+  return last.first + (is_experts ? last.top_k + (last.has_shared ? 1 : 0) : 1);
 }
 
 std::vector<Term> attribution_terms(const Graph& graph) {
@@ -150,7 +152,7 @@ std::vector<Term> attribution_terms(const Graph& graph) {
         terms.push_back({Term::Kind::kExpert, part.layer, slot});
       }
       if (part.has_shared) terms.push_back({Term::Kind::kShared, part.layer, -1});
-    } else if (part.is_term) {
+    } else {
       terms.push_back({part.kind, part.layer, -1});
     }
   }

@@ -13,14 +13,13 @@ struct AttributionPart {
   AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;
   int layer = -1;
   int32_t first = 0;        // of the kept vectors
-  bool is_term = true;      // false: the stream behind experts, which have terms of their own
   int32_t top_k = 0;        // kExpert: routed experts, each a vector before its weight
   bool has_shared = false;  // kExpert: a shared expert's vector stands behind them
   double multiplier = 1.0;  // kExpert: of the block's sum
 };
 
 /// Puts a probe behind each op that adds to the residual stream and one behind the head. The graph
-/// computes what it computed before.
+/// computes what it computed before. Behind experts the stream is not kept: their own vectors are.
 void add_attribution(Graph& graph);
 /// The probes of a graph, and how many vectors a row of logits keeps. Empty where there are none.
 std::vector<AttributionPart> attribution_parts(const Graph& graph);

@@ -60,7 +60,7 @@ class PlannedAttribution final : public PlannedOp {
     const float scale = multiplier_ / std::sqrt(mean_square + eps_);
     for (int64_t side = 0; side < 2; ++side) {
       float* to = direction + side * hidden_;
-      kernels::widen_row(head_, ids[static_cast<size_t>(side)], to);
+      kernel_.embed_row(head_, ids[static_cast<size_t>(side)], 1.0F, to);
       for (int64_t i = 0; i < hidden_; ++i) to[i] = to[i] * norm_[i] * scale;
     }
     kernels::Weight kept;
@@ -83,9 +83,12 @@ class PlannedAttribution final : public PlannedOp {
         const auto multiplier = static_cast<float>(part.multiplier);
         const float* weights = weights_ + row * vectors_ + part.first;
         const int32_t count = part.top_k + (part.has_shared ? 1 : 0);
-        for (int32_t i = 0; i < count; ++i) *out++ = multiplier * (weights[i] * dot[i]);
+        for (int32_t i = 0; i < count; ++i) {
+          *out = multiplier * (weights[i] * dot[i]);
+          before += *out++;
+        }
       } else {
-        if (part.is_term) *out++ = *dot - before;
+        *out++ = *dot - before;
         before = *dot;
       }
     }

@@ -19,23 +19,14 @@ class PlannedEmbed final : public PlannedOp {
   void run(const StepState& step, int, int64_t piece) override {
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
-      embed(step.token_ids[token], out_.row(token));
+      kernel_.embed_row(table_, step.token_ids[token], multiplier_, out_.row(token));
     }
   }
-  std::string kernel_name() const override {
-    return is_quantized(table_) ? "cpu.widen_row" : std::string("cpu.") + kernel_.isa + ".embed";
-  }
+  std::string kernel_name() const override { return std::string("cpu.") + kernel_.isa + ".embed"; }
   uint64_t weight_bytes() const override { return ops::weight_bytes(table_) / table_.rows; }
 
  private:
   static constexpr int64_t kTokensPerPiece = 32;
-
-  // One row a token: a quantized table (a GGUF's, often the head's too) needs no kernel of its own.
-  void embed(int32_t id, float* out) const {
-    if (!is_quantized(table_)) return kernel_.embed_row(table_, id, multiplier_, out);
-    kernels::widen_row(table_, id, out);
-    for (int64_t i = 0; i < out_.width; ++i) out[i] *= multiplier_;
-  }
 
   const kernels::CpuKernels& kernel_;
   RowBuffer& out_;

@@ -70,7 +70,7 @@ Matrix random_blocks(Random& random, BlockFormat format, int64_t rows, int64_t c
   Matrix matrix = packed_blocks(format, blocks, rows, cols);
   std::vector<float> row(static_cast<size_t>(cols));
   for (int64_t r = 0; r < rows; ++r) {
-    widen_row(matrix.weight, r, row.data());
+    portable_kernels().embed_row(matrix.weight, r, 1.0f, row.data());
     matrix.exact.insert(matrix.exact.end(), row.begin(), row.end());
   }
   return matrix;
@@ -87,14 +87,18 @@ TEST(BlockFormats, WidenAsGgufDequantizes) {
     const auto block_bytes = static_cast<size_t>(kRows * block_row_bytes(format.format, kCols));
     ASSERT_EQ(bytes.size(), block_bytes + kRows * kCols * sizeof(float));
     const Matrix matrix = packed_blocks(format.format, bytes, kRows, kCols);
-    for (int64_t r = 0; r < kRows; ++r) {
-      std::vector<float> row(kCols), expected(kCols);
-      memcpy(expected.data(), &bytes[block_bytes + static_cast<size_t>(r * kCols) * sizeof(float)],
-             kCols * sizeof(float));
-      widen_row(matrix.weight, r, row.data());
-      for (size_t i = 0; i < row.size(); ++i) {
-        if (row[i] == 0.0f && expected[i] == 0.0f) continue;  // of either sign
-        ASSERT_TRUE(same_bits(row[i], expected[i])) << "row " << r << " column " << i;
+    for (const CpuKernels* table : available_tables()) {
+      for (int64_t r = 0; r < kRows; ++r) {
+        std::vector<float> row(kCols), expected(kCols);
+        memcpy(expected.data(),
+               &bytes[block_bytes + static_cast<size_t>(r * kCols) * sizeof(float)],
+               kCols * sizeof(float));
+        table->embed_row(matrix.weight, r, 1.0f, row.data());
+        for (size_t i = 0; i < row.size(); ++i) {
+          if (row[i] == 0.0f && expected[i] == 0.0f) continue;  // of either sign
+          ASSERT_TRUE(same_bits(row[i], expected[i]))
+              << table->isa << " row " << r << " column " << i;
+        }
       }
     }
   }
@@ -271,7 +275,7 @@ TEST(BlockFormats, ExtremeValues) {
           table->linear(matrix.weight, 0, 16, input, {nullptr, nullptr, 1}, nullptr, nullptr,
                         out.data(), 16);
           for (int64_t r = 0; r < 16; ++r) {
-            widen_row(matrix.weight, r, row.data());
+            portable_kernels().embed_row(matrix.weight, r, 1.0f, row.data());
             double dot = 0;
             for (const float value : row) dot += static_cast<double>(value) * 127 * sign;
             EXPECT_NEAR(out[static_cast<size_t>(r)], dot, std::fabs(dot) * 8 * kEpsilon)

@@ -96,7 +96,9 @@ TEST(Pack, ARowWidensToWhatItsNumbersMean) {
     const int64_t groups = group_count(c.cols, c.group_size);
     std::vector<float> row(static_cast<size_t>(c.cols));
     for (int64_t r = 0; r < 19; ++r) {
-      widen_row(matrix.weight, r, row.data());
+      const CpuKernels& table =
+          *available_tables()[static_cast<size_t>(r) % available_tables().size()];
+      table.embed_row(matrix.weight, r, 1.0f, row.data());
       for (int64_t col = 0; col < c.cols; ++col) {
         const int64_t group = r * groups + col / c.group_size;
         auto number = static_cast<float>(matrix.quantized[r * c.cols + col]);

@@ -1,4 +1,5 @@
 // Float32, float16 and bfloat16 matrix products: four dots at once, rows x tokens = 4x1 or 2x2.
+#include "../widen.h"
 #include "linear.h"
 
 namespace vitrine::kernels::avx2 {
@@ -99,6 +100,7 @@ void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int
 }
 
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
+  if (!is_float_format(table.format)) return widen_packed_row(table, row, multiplier, out);
   const Lanes factor = set_lanes(multiplier);
   const int64_t bytes = table.format == WeightFormat::kF32 ? 4 : 2;
   const uint8_t* data = static_cast<const uint8_t*>(table.data) + row * table.cols * bytes;

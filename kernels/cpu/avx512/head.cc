@@ -96,7 +96,7 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
     __m512 distance = _mm512_sub_ps(_mm512_maskz_loadu_ps(mask, logits + i), largest);
     // exp is 0 there; keeps 0 * inf away.
     distance = _mm512_max_ps(_mm512_set1_ps(kExpLow), distance);
-    const __m512 e = exp_lanes(distance);
+    const __m512 e = exp_in_range(distance);
     sum_exp = _mm512_mask_add_ps(sum_exp, mask, sum_exp, e);
     sum_exp_logit = _mm512_mask3_fmadd_ps(e, distance, sum_exp_logit, mask);
   }

@@ -1,4 +1,5 @@
 // Float32, float16 and bfloat16 matrix products: 16 dots at once, rows x tokens = 16x1, 8x2 or 4x4.
+#include "../widen.h"
 #include "linear.h"
 
 namespace vitrine::kernels::avx512 {
@@ -119,6 +120,7 @@ void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int
 }
 
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
+  if (!is_float_format(table.format)) return widen_packed_row(table, row, multiplier, out);
   const __m512 factor = _mm512_set1_ps(multiplier);
   const int64_t bytes = table.format == WeightFormat::kF32 ? 4 : 2;
   const uint8_t* data = static_cast<const uint8_t*>(table.data) + row * table.cols * bytes;

@@ -75,10 +75,8 @@ VITRINE_INLINE __m512 sum_lanes_16(const __m512* v) {
   return _mm512_permutexvar_ps(order, mixed);
 }
 
-VITRINE_INLINE __m512 exp_lanes(__m512 x) {
-  // min and max give their second operand where one is NaN.
-  x = _mm512_min_ps(_mm512_set1_ps(kExpHigh), x);
-  x = _mm512_max_ps(_mm512_set1_ps(kExpLow), x);
+/// exp_lanes of lanes from kExpLow to kExpHigh.
+VITRINE_INLINE __m512 exp_in_range(__m512 x) {
   const __m512 magic = _mm512_set1_ps(kRoundMagic);
   const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(kLog2E), magic), magic);
   __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-kLn2High), x);
@@ -90,6 +88,13 @@ VITRINE_INLINE __m512 exp_lanes(__m512 x) {
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
   return _mm512_scalef_ps(p, n);
+}
+
+VITRINE_INLINE __m512 exp_lanes(__m512 x) {
+  // min and max give their second operand where one is NaN.
+  x = _mm512_min_ps(_mm512_set1_ps(kExpHigh), x);
+  x = _mm512_max_ps(_mm512_set1_ps(kExpLow), x);
+  return exp_in_range(x);
 }
 
 VITRINE_INLINE __m512 silu_lanes(__m512 x) {

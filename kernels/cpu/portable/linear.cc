@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "../packed.h"
+#include "../widen.h"
 #include "math.h"
 #include "portable.h"
 
@@ -198,6 +199,7 @@ void gate_up(const Weight& gate, const Weight& up, int64_t row_begin, int64_t ro
 }
 
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
+  if (!is_float_format(table.format)) return widen_packed_row(table, row, multiplier, out);
   const int64_t base = row * table.cols;
   for (int64_t i = 0; i < table.cols; ++i) {
     out[i] = load_element(table.format, table.data, base + i) * multiplier;
