@@ -23,15 +23,12 @@ struct Totals {
 /// Name of the module that a tensor belongs to: what stands before the last dot.
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
-/// "int4, groups of 32" -> how many modules.
+/// "int4, groups of 32" or "Q4_0" -> how many modules.
 std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& checkpoint) {
   std::map<std::string, int64_t> modules;
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.block_format != nullptr) {
-      const int bits = tensor.block_format->group_bits;
-      ++modules[fmt::format(
-          "{}, run as {}", tensor.block_format->name,
-          bits == 0 ? "float32" : fmt::format("int{}, groups of {}", bits, vitrine::kBlockGroup))];
+      ++modules[std::string(tensor.block_format->name)];
     }
     if (!tensor.name.ends_with(".weight_packed")) continue;
     if (const auto module = checkpoint.quantized_module(module_of(tensor.name))) {

@@ -121,6 +121,10 @@ class VITRINE_API Checkpoint {
   void read(const TensorInfo& info, std::span<std::byte> out) const;
   /// Reads `out.size()` bytes from `byte_offset` within the tensor. Throws kIo.
   void read(const TensorInfo& info, uint64_t byte_offset, std::span<std::byte> out) const;
+  /// Reads whole rows of a tensor with a block_format as the file stores their blocks, from row
+  /// `row_begin` of the tensor on (all extents but the last counted through). Throws kIo, or
+  /// kInvalidArgument for a tensor without blocks, a part of a row, or rows that it hasn't.
+  void read_blocks(const TensorInfo& info, int64_t row_begin, std::span<std::byte> out) const;
   /// Reads a F32, F16 or BF16 tensor widened to float32, row-major. Throws kBadFile for a missing
   /// tensor, kUnsupported for another dtype.
   std::vector<float> read_f32(std::string_view name) const;
@@ -135,9 +139,6 @@ class VITRINE_API Checkpoint {
   /// Reads `{base}.weight_packed`, `.weight_scale` and `.weight_shape`; nothing where the folder
   /// holds no `{base}.weight_packed`. Throws kBadFile where the three disagree with each other or
   /// with `quantization_config`.
-  ///
-  /// Of a GGUF file, reads `{base}.weight` where its blocks are symmetric groups to the bit
-  /// (BlockFormat::group_bits); nothing for any other.
   std::optional<QuantizedMatrix> read_quantized(std::string_view base_name) const;
 
   struct Impl;

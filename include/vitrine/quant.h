@@ -118,33 +118,18 @@ VITRINE_API std::vector<QuantMethod> quant_methods();
 struct BlockFormat {
   std::string_view name;   ///< "Q4_0"
   uint32_t ggml_type = 0;  ///< its number in a file
-  int64_t block_size = 0;  ///< values: a multiple of kBlockGroup
+  int64_t block_size = 0;  ///< values: a multiple of 32
   int64_t block_bytes = 0;
 
-  /// For a format that is, bit for bit, one scale times small integers for every kBlockGroup
-  /// values: how many bits hold them (4: -8..7, 8: -128..127) and what holds each scale. 0: it is
-  /// none.
-  int group_bits = 0;
-  DType scale_dtype = DType::kF32;
-
-  /// Writes `num_blocks * block_size` floats; null where group_bits isn't 0.
+  /// Blocks to float32, `num_blocks * block_size` of them, bit for bit as PyPI's `gguf`
+  /// (`gguf.quants.dequantize`); which of its payloads a NaN has is left open. No alignment needed.
   void (*dequantize)(const std::byte* blocks, int64_t num_blocks, float* out) = nullptr;
-  /// Writes as many values, and a scale for every kBlockGroup of them; null where group_bits is 0.
-  void (*split)(const std::byte* blocks, int64_t num_blocks, int8_t* values,
-                float* scales) = nullptr;
 };
-
-/// Neighbouring values of a block that share a scale where BlockFormat::group_bits isn't 0.
-inline constexpr int64_t kBlockGroup = 32;
 
 /// The format of that number, or null.
 VITRINE_API const BlockFormat* find_block_format(uint32_t ggml_type);
 /// All registered formats, ordered by number.
 VITRINE_API std::vector<BlockFormat> block_formats();
-/// Blocks to float32, bit for bit as PyPI's `gguf` (`gguf.quants.dequantize`); which of its
-/// payloads a NaN has is left open. No alignment needed.
-VITRINE_API void dequantize_blocks(const BlockFormat& format, const std::byte* blocks,
-                                   int64_t num_blocks, float* out);
 
 /// float32 to bfloat16 bits, nearest with ties to even; a NaN stays a NaN.
 VITRINE_API uint16_t float_to_bf16(float value);

@@ -280,19 +280,34 @@ void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group
                     int64_t cols, int64_t row_begin, int64_t row_end, const int8_t* values,
                     const float* scales, void* data, void* packed_scales);
 
-/// The blocks of published files, row after row, that are packed without loss.
-enum class BlockFormat : uint8_t { kQ4_0, kQ4_1, kQ8_0, kQ4_K, kQ6_K, kMxfp4 };
-
+/// The blocks of published files, row after row, that are packed without loss, by ggml's numbers.
+enum class BlockFormat : uint32_t {
+  kQ4_0 = 2,    ///< kInt4
+  kQ4_1 = 3,    ///< kInt4 with float16 minimums
+  kQ5_0 = 6,    ///< kInt8
+  kQ5_1 = 7,    ///< kInt8 with float16 minimums
+  kQ8_0 = 8,    ///< kInt8
+  kQ3_K = 11,   ///< kQ6K
+  kQ4_K = 12,   ///< kQ4K
+  kQ5_K = 13,   ///< kInt8 with float32 scales and minimums
+  kQ6_K = 14,   ///< kQ6K
+  kIq4Nl = 20,  ///< kInt8
+  kIq4Xs = 23,  ///< kInt8 with float32 scales
+  kMxfp4 = 39,  ///< kMxfp4
+};
+/// True for the number of a BlockFormat.
+bool has_block_format(uint32_t ggml_type);
 /// The handle of a matrix of such blocks (its pointers null). cols is a multiple of block_cols.
 Weight block_weight(BlockFormat format, int64_t rows, int64_t cols);
-/// Columns of a block: 256 of kQ4K and kQ6K, else 32.
-int64_t block_cols(WeightFormat format);
+/// Columns of a block: 256 of the formats named *_K and of kIq4Xs, else 32.
+int64_t block_cols(BlockFormat format);
 /// Bytes of one row of blocks in the file.
 int64_t block_row_bytes(BlockFormat format, int64_t cols);
 /// Packs rows [row_begin, row_end) (row_begin a multiple of 16, and row_end unless it is the last)
-/// of the blocks that begin at row `row_begin` into memory of packed_bytes(weight).
-void pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
-                 const void* blocks, void* data, void* scales, void* offsets);
+/// of the blocks that begin at row `row_begin` into memory of packed_bytes(weight). Returns the
+/// first row with a scale or minimum that is not finite, -1 where there is none.
+int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
+                    const void* blocks, void* data, void* scales, void* offsets);
 
 /// The same as pack_quantized for offsets [rows, group_count], which `format` must hold exactly.
 void pack_offsets(OffsetFormat format, int32_t group_size, int64_t rows, int64_t cols,

@@ -13,7 +13,44 @@ struct Block {
   uint16_t min = 0;  // float16
   uint8_t scales[16] = {};
   uint8_t minimums[8] = {};
+  // Of formats that become int8 with a float32 for every 32 columns.
+  float wide_scales[8] = {};
+  float wide_minimums[8] = {};
 };
+
+/// The sixteen values of IQ4_NL and IQ4_XS, 128 added.
+constexpr uint8_t kNonlinearNumbers[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                           129, 141, 153, 166, 181, 197, 217, 241};
+
+struct Shape {
+  BlockFormat format;
+  int cols, bytes;
+  WeightFormat packed;
+  ScaleFormat scales = ScaleFormat::kF16;
+  OffsetFormat offsets = OffsetFormat::kNone;
+};
+
+constexpr Shape kShapes[] = {
+    {BlockFormat::kQ4_0, 32, 18, WeightFormat::kInt4},
+    {BlockFormat::kQ4_1, 32, 20, WeightFormat::kInt4, ScaleFormat::kF16, OffsetFormat::kF16},
+    {BlockFormat::kQ5_0, 32, 22, WeightFormat::kInt8},
+    {BlockFormat::kQ5_1, 32, 24, WeightFormat::kInt8, ScaleFormat::kF16, OffsetFormat::kF16},
+    {BlockFormat::kQ8_0, 32, 34, WeightFormat::kInt8},
+    {BlockFormat::kQ3_K, 256, 110, WeightFormat::kQ6K},
+    {BlockFormat::kQ4_K, 256, 144, WeightFormat::kQ4K},
+    {BlockFormat::kQ5_K, 256, 176, WeightFormat::kInt8, ScaleFormat::kF32, OffsetFormat::kF32},
+    {BlockFormat::kQ6_K, 256, 210, WeightFormat::kQ6K},
+    {BlockFormat::kIq4Nl, 32, 18, WeightFormat::kInt8},
+    {BlockFormat::kIq4Xs, 256, 136, WeightFormat::kInt8, ScaleFormat::kF32},
+    {BlockFormat::kMxfp4, 32, 17, WeightFormat::kMxfp4},
+};
+
+const Shape& shape_of(BlockFormat format) {
+  for (const Shape& shape : kShapes) {
+    if (shape.format == format) return shape;
+  }
+  __builtin_unreachable();
+}
 
 uint16_t load_half(const uint8_t* bytes) {
   uint16_t half;
@@ -29,17 +66,60 @@ void read_nibbles(const uint8_t* bytes, int half, uint8_t* numbers) {
   }
 }
 
-void read_q4k(const uint8_t* bytes, Block* block) {
-  block->d = load_half(bytes);
-  block->min = load_half(bytes + 2);
-  const uint8_t* packed = bytes + 4;  // 8 scales and 8 minimums of 6 bits
+/// The same with a fifth bit each, of 32 columns.
+void read_five_bits(const uint8_t* high, const uint8_t* low, int added, uint8_t* numbers) {
+  read_nibbles(low, 16, numbers);
+  for (int i = 0; i < 32; ++i) {
+    const int bit = high[i / 8] >> (i % 8) & 1;
+    numbers[i] = static_cast<uint8_t>((numbers[i] | bit << 4) + added);
+  }
+}
+
+/// Eight scales and eight minimums of six bits.
+void read_scales_and_minimums(const uint8_t* packed, Block* block) {
   for (int j = 0; j < 4; ++j) {
     block->scales[j] = packed[j] & 63;
     block->minimums[j] = packed[j + 4] & 63;
     block->scales[j + 4] = static_cast<uint8_t>((packed[j + 8] & 15) | packed[j] >> 6 << 4);
     block->minimums[j + 4] = static_cast<uint8_t>(packed[j + 8] >> 4 | packed[j + 4] >> 6 << 4);
   }
+}
+
+// As a Q6_K: scales less 32, numbers from 28 to 31 (the high bit missing) or 32 to 35.
+void read_q3k(const uint8_t* bytes, Block* block) {
+  block->d = load_half(bytes + 108);
+  for (int g = 0; g < 16; ++g) {
+    const int low = bytes[96 + g % 8] >> (g / 8 * 4) & 15;
+    const int high = bytes[104 + g % 4] >> (g / 4 * 2) & 3;
+    block->scales[g] = static_cast<uint8_t>((low | high << 4) - 32);
+  }
+  for (int i = 0; i < kSuperCols; ++i) {
+    const int low = bytes[32 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+    const int bit = bytes[i % 32] >> (i / 32) & 1;
+    block->numbers[i] = static_cast<uint8_t>(28 + low + 4 * bit);
+  }
+}
+
+void read_q4k(const uint8_t* bytes, Block* block) {
+  block->d = load_half(bytes);
+  block->min = load_half(bytes + 2);
+  read_scales_and_minimums(bytes + 4, block);
   for (int i = 0; i < 4; ++i) read_nibbles(bytes + 16 + 32 * i, 32, block->numbers + 64 * i);
+}
+
+// A half times six bits is exact in float32.
+void read_q5k(const uint8_t* bytes, Block* block) {
+  block->d = load_half(bytes);
+  block->min = load_half(bytes + 2);
+  read_scales_and_minimums(bytes + 4, block);
+  for (int g = 0; g < 8; ++g) {
+    block->wide_scales[g] = widen_f16(block->d) * block->scales[g];
+    block->wide_minimums[g] = -(widen_f16(block->min) * block->minimums[g]);
+  }
+  for (int i = 0; i < 4; ++i) read_nibbles(bytes + 48 + 32 * i, 32, block->numbers + 64 * i);
+  for (int i = 0; i < kSuperCols; ++i) {
+    block->numbers[i] |= static_cast<uint8_t>((bytes[16 + i % 32] >> (i / 32) & 1) << 4);
+  }
 }
 
 void read_q6k(const uint8_t* bytes, Block* block) {
@@ -58,6 +138,22 @@ void read_q6k(const uint8_t* bytes, Block* block) {
   block->d = load_half(bytes + 208);
 }
 
+void read_nonlinear(const uint8_t* bytes, uint8_t* numbers) {
+  read_nibbles(bytes, 16, numbers);
+  for (int i = 0; i < 32; ++i) numbers[i] = kNonlinearNumbers[numbers[i]];
+}
+
+void read_iq4xs(const uint8_t* bytes, Block* block) {
+  block->d = load_half(bytes);
+  const int high = load_half(bytes + 2);
+  for (int g = 0; g < 8; ++g) {
+    const int low = bytes[4 + g / 2] >> (g % 2 * 4) & 15;
+    const int scale = (low | (high >> (2 * g) & 3) << 4) - 32;
+    block->wide_scales[g] = widen_f16(block->d) * static_cast<float>(scale);
+    read_nonlinear(bytes + 8 + 16 * g, block->numbers + 32 * g);
+  }
+}
+
 void read_block(BlockFormat format, const uint8_t* bytes, Block* block) {
   switch (format) {
     case BlockFormat::kQ4_0:
@@ -67,23 +163,65 @@ void read_block(BlockFormat format, const uint8_t* bytes, Block* block) {
       block->d = load_half(bytes);
       block->min = load_half(bytes + 2);
       return read_nibbles(bytes + 4, 16, block->numbers);
+    case BlockFormat::kQ5_0:
+      block->d = load_half(bytes);
+      return read_five_bits(bytes + 2, bytes + 6, 128 - 16, block->numbers);
+    case BlockFormat::kQ5_1:
+      block->d = load_half(bytes);
+      block->min = load_half(bytes + 2);
+      return read_five_bits(bytes + 4, bytes + 8, 0, block->numbers);
     case BlockFormat::kQ8_0:
       block->d = load_half(bytes);
       for (int i = 0; i < 32; ++i) block->numbers[i] = bytes[2 + i] ^ 0x80;
       return;
+    case BlockFormat::kIq4Nl:
+      block->d = load_half(bytes);
+      return read_nonlinear(bytes + 2, block->numbers);
     case BlockFormat::kMxfp4:
       block->d = bytes[0];
       return read_nibbles(bytes + 1, 16, block->numbers);
+    case BlockFormat::kQ3_K: return read_q3k(bytes, block);
     case BlockFormat::kQ4_K: return read_q4k(bytes, block);
+    case BlockFormat::kQ5_K: return read_q5k(bytes, block);
     case BlockFormat::kQ6_K: return read_q6k(bytes, block);
+    case BlockFormat::kIq4Xs: return read_iq4xs(bytes, block);
+  }
+}
+
+/// Four neighbouring columns, the lowest in the lowest byte.
+uint32_t four_of(const uint8_t* numbers) {
+  uint32_t word;
+  memcpy(&word, numbers, 4);
+  return word;
+}
+
+/// Writes row r of a unit: 32 numbers.
+void store_unit(WeightFormat format, const uint8_t* numbers, int r, uint8_t* unit) {
+  unit += 4 * r;
+  if (format == WeightFormat::kInt8) {
+    for (int i = 0; i < 8; ++i) memcpy(unit + 64 * i, numbers + 4 * i, 4);
+    return;
+  }
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t low = four_of(numbers + 8 * i) & 0x0f0f0f0f;
+    const uint32_t high = four_of(numbers + 8 * i + 4) & 0x0f0f0f0f;
+    const uint32_t both = low | high << 4;
+    memcpy(unit + 64 * i, &both, 4);
+  }
+  if (format != WeightFormat::kQ6K) return;
+  for (int i = 0; i < 2; ++i) {
+    uint32_t high = 0;
+    for (int j = 0; j < 4; ++j) {
+      high |= (four_of(numbers + 16 * i + 4 * j) >> 4 & 0x03030303) << (2 * j);
+    }
+    memcpy(unit + 256 + 64 * i, &high, 4);
   }
 }
 
 /// Writes what block `index` of row r means beside its tile.
-void store_meaning(const Weight& weight, const Block& block, int64_t tile, int64_t index, int r,
-                   uint8_t* scales, uint8_t* offsets) {
-  const int64_t blocks = weight.cols / block_cols(weight.format);
-  const int64_t entry = tile * blocks + index;
+void store_meaning(const Weight& weight, const Shape& shape, const Block& block, int64_t tile,
+                   int64_t index, int r, uint8_t* scales, uint8_t* offsets) {
+  const int64_t entry = tile * (weight.cols / shape.cols) + index;
   switch (weight.format) {
     case WeightFormat::kQ4K: {
       uint8_t* out = scales + entry * kQ4KScaleBytes;
@@ -109,73 +247,79 @@ void store_meaning(const Weight& weight, const Block& block, int64_t tile, int64
     case WeightFormat::kMxfp4:
       scales[entry * kTileRows + r] = static_cast<uint8_t>(block.d);
       return;
-    default:
-      memcpy(scales + 2 * (entry * kTileRows + r), &block.d, 2);
-      if (offsets != nullptr) memcpy(offsets + 2 * (entry * kTileRows + r), &block.min, 2);
+    default: break;
+  }
+  if (shape.scales == ScaleFormat::kF16) {
+    memcpy(scales + 2 * (entry * kTileRows + r), &block.d, 2);
+    if (offsets != nullptr) memcpy(offsets + 2 * (entry * kTileRows + r), &block.min, 2);
+    return;
+  }
+  for (int g = 0; g < shape.cols / kUnitCols; ++g) {
+    const int64_t at = (entry * (shape.cols / kUnitCols) + g) * kTileRows + r;
+    memcpy(scales + 4 * at, &block.wide_scales[g], 4);
+    if (offsets != nullptr) memcpy(offsets + 4 * at, &block.wide_minimums[g], 4);
   }
 }
 
-int64_t block_bytes(BlockFormat format) {
-  switch (format) {
-    case BlockFormat::kQ4_0: return 18;
-    case BlockFormat::kQ4_1: return 20;
-    case BlockFormat::kQ8_0: return 34;
-    case BlockFormat::kMxfp4: return 17;
-    case BlockFormat::kQ4_K: return 144;
-    case BlockFormat::kQ6_K: return 210;
-  }
-  return 0;
-}
+bool is_finite_half(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
 
 }  // namespace
 
-Weight block_weight(BlockFormat format, int64_t rows, int64_t cols) {
-  Weight weight{.scale_format = ScaleFormat::kF16, .group_size = 32, .rows = rows, .cols = cols};
-  switch (format) {
-    case BlockFormat::kQ4_1: weight.offset_format = OffsetFormat::kF16; [[fallthrough]];
-    case BlockFormat::kQ4_0: weight.format = WeightFormat::kInt4; break;
-    case BlockFormat::kQ8_0: weight.format = WeightFormat::kInt8; break;
-    case BlockFormat::kMxfp4: weight.format = WeightFormat::kMxfp4; break;
-    case BlockFormat::kQ4_K: weight.format = WeightFormat::kQ4K; break;
-    case BlockFormat::kQ6_K: weight.format = WeightFormat::kQ6K; break;
+bool has_block_format(uint32_t ggml_type) {
+  for (const Shape& shape : kShapes) {
+    if (static_cast<uint32_t>(shape.format) == ggml_type) return true;
   }
-  return weight;
+  return false;
 }
 
-int64_t block_cols(WeightFormat format) {
-  return format == WeightFormat::kQ4K || format == WeightFormat::kQ6K ? kSuperCols : kUnitCols;
+Weight block_weight(BlockFormat format, int64_t rows, int64_t cols) {
+  const Shape& shape = shape_of(format);
+  return {.format = shape.packed,
+          .scale_format = shape.scales,
+          .offset_format = shape.offsets,
+          .group_size = kUnitCols,
+          .rows = rows,
+          .cols = cols};
 }
+
+int64_t block_cols(BlockFormat format) { return shape_of(format).cols; }
 
 int64_t block_row_bytes(BlockFormat format, int64_t cols) {
-  return cols / block_cols(block_weight(format, 0, 0).format) * block_bytes(format);
+  return cols / block_cols(format) * shape_of(format).bytes;
 }
 
-void pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
-                 const void* blocks, void* data, void* scales, void* offsets) {
-  const int64_t width = block_cols(weight.format);
+int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
+                    const void* blocks, void* data, void* scales, void* offsets) {
+  const Shape& shape = shape_of(format);
   const int64_t row_bytes = block_row_bytes(format, weight.cols);
   const int64_t unit = unit_bytes(weight.format);
   const int64_t tile_bytes = weight.cols / kUnitCols * unit;
-  const int64_t end = row_end == weight.rows ? tile_count(weight.rows) * kTileRows
-                                             : row_end / kTileRows * kTileRows;
-  for (int64_t row = row_begin; row < end; ++row) {
-    const int64_t tile = row / kTileRows;
-    const int r = static_cast<int>(row % kTileRows);
+  const int64_t last_tile = row_end == weight.rows ? tile_count(row_end) : row_end / kTileRows;
+  int64_t bad_row = -1;
+  Block block;
+  for (int64_t tile = row_begin / kTileRows; tile < last_tile; ++tile) {
     auto* out = static_cast<uint8_t*>(data) + tile * tile_bytes;
-    if (r == 0) memset(out, 0, static_cast<size_t>(tile_bytes));
-    const auto* source = static_cast<const uint8_t*>(blocks) + (row - row_begin) * row_bytes;
-    for (int64_t b = 0; b * width < weight.cols; ++b) {
-      Block block{};  // of a row past the end: zeros, with a scale of zero or next to it
-      if (row < row_end) read_block(format, source + b * block_bytes(format), &block);
-      for (int64_t c = 0; c < width; ++c) {
-        const int64_t col = b * width + c;
-        store_number(weight.format, out + col / kUnitCols * unit, r,
-                     static_cast<int>(col % kUnitCols), block.numbers[c]);
+    for (int64_t b = 0; b * shape.cols < weight.cols; ++b) {
+      for (int r = 0; r < kTileRows; ++r) {
+        const int64_t row = tile * kTileRows + r;
+        if (row < row_end) {
+          const auto* source = static_cast<const uint8_t*>(blocks) + (row - row_begin) * row_bytes;
+          read_block(format, source + b * shape.bytes, &block);
+          const bool is_finite = is_finite_half(block.d) && is_finite_half(block.min);
+          if (!is_finite && (bad_row < 0 || row < bad_row)) bad_row = row;
+        } else {
+          block = {};  // zeros, with a scale of zero or next to it
+        }
+        for (int64_t c = 0; c < shape.cols; c += kUnitCols) {
+          store_unit(weight.format, block.numbers + c, r,
+                     out + (b * shape.cols + c) / kUnitCols * unit);
+        }
+        store_meaning(weight, shape, block, tile, b, r, static_cast<uint8_t*>(scales),
+                      static_cast<uint8_t*>(offsets));
       }
-      store_meaning(weight, block, tile, b, r, static_cast<uint8_t*>(scales),
-                    static_cast<uint8_t*>(offsets));
     }
   }
+  return bad_row;
 }
 
 }  // namespace vitrine::kernels

@@ -241,6 +241,26 @@ void Checkpoint::read(const TensorInfo& info, uint64_t byte_offset,
   file.read(info.file_offset + byte_offset, out);
 }
 
+void Checkpoint::read_blocks(const TensorInfo& info, int64_t row_begin,
+                             std::span<std::byte> out) const {
+  uint64_t row_bytes = 0;
+  if (info.block_format != nullptr && !info.shape.empty()) {
+    row_bytes = static_cast<uint64_t>(info.shape.back() / info.block_format->block_size *
+                                      info.block_format->block_bytes);
+  }
+  if (row_bytes == 0 || row_begin < 0 || out.size() % row_bytes != 0 ||
+      static_cast<uint64_t>(row_begin) > info.stored_bytes / row_bytes ||
+      out.size() > info.stored_bytes - static_cast<uint64_t>(row_begin) * row_bytes) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "read of " + std::to_string(out.size()) + " bytes from row " +
+                    std::to_string(row_begin) + " of tensor " + quote_text(info.name) +
+                    " is out of range; expected whole rows of its " +
+                    std::to_string(info.stored_bytes) + " bytes of blocks");
+  }
+  checkpoint::read_block_rows(impl_->files[static_cast<size_t>(info.file_index)], info, row_begin,
+                              out);
+}
+
 std::vector<float> Checkpoint::read_f32(std::string_view name) const {
   return read_f32(require(name));
 }

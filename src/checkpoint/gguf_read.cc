@@ -1,12 +1,9 @@
 #include "gguf_read.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <vector>
-
-#include "text.h"
 
 namespace vitrine::checkpoint {
 namespace {
@@ -71,8 +68,8 @@ void read_transformed(const InputFile& file, const TensorInfo& info, uint64_t by
   for_each_row(file, info, rows, first_row, end_row, [&](int64_t row, const std::byte* stored) {
     const auto* whole = stored;
     if (info.block_format != nullptr) {
-      dequantize_blocks(*info.block_format, stored, rows.width / info.block_format->block_size,
-                        values.data());
+      info.block_format->dequantize(stored, rows.width / info.block_format->block_size,
+                                    values.data());
       whole = reinterpret_cast<const std::byte*>(values.data());
     }
     const uint64_t row_begin = static_cast<uint64_t>(row) * row_bytes;
@@ -82,30 +79,18 @@ void read_transformed(const InputFile& file, const TensorInfo& info, uint64_t by
   });
 }
 
-QuantizedMatrix read_block_groups(const InputFile& file, const TensorInfo& info) {
+void read_block_rows(const InputFile& file, const TensorInfo& info, int64_t row_begin,
+                     std::span<std::byte> out) {
   const Rows rows(info);
-  const BlockFormat& format = *info.block_format;
-  QuantizedMatrix matrix;
-  matrix.bits = format.group_bits;
-  matrix.group_size = static_cast<int>(kBlockGroup);
-  matrix.rows = rows.count;
-  matrix.cols = rows.width;
-  matrix.scale_dtype = format.scale_dtype;
-  const int64_t groups = rows.width / kBlockGroup;
-  matrix.values.resize(static_cast<size_t>(rows.count * rows.width));
-  matrix.scales.resize(static_cast<size_t>(rows.count * groups));
-  for_each_row(file, info, rows, 0, rows.count, [&](int64_t row, const std::byte* stored) {
-    format.split(stored, rows.width / format.block_size, matrix.values.data() + row * rows.width,
-                 matrix.scales.data() + row * groups);
-    for (int64_t group = 0; group < groups; ++group) {
-      const float scale = matrix.scales[static_cast<size_t>(row * groups + group)];
-      if (std::isfinite(scale)) continue;
-      throw_bad_file(file.path() + ": tensor " + quote_text(info.name) + " has a scale of " +
-                     std::to_string(scale) + " in row " + std::to_string(row) +
-                     "; expected finite numbers");
-    }
+  const int64_t row_end = row_begin + static_cast<int64_t>(out.size()) / rows.stored_bytes;
+  if (info.interleaved_head_rows == 0) {
+    file.read(info.file_offset + static_cast<uint64_t>(row_begin * rows.stored_bytes), out);
+    return;
+  }
+  const auto row_bytes = static_cast<size_t>(rows.stored_bytes);
+  for_each_row(file, info, rows, row_begin, row_end, [&](int64_t row, const std::byte* stored) {
+    std::memcpy(out.data() + static_cast<size_t>(row - row_begin) * row_bytes, stored, row_bytes);
   });
-  return matrix;
 }
 
 }  // namespace vitrine::checkpoint

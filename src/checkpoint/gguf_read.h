@@ -18,8 +18,9 @@ inline bool is_transformed(const TensorInfo& info) {
 void read_transformed(const InputFile& file, const TensorInfo& info, uint64_t byte_offset,
                       std::span<std::byte> out);
 
-/// A tensor of blocks that are symmetric groups, without loss. Throws kBadFile for a scale that is
-/// not finite, kIo.
-QuantizedMatrix read_block_groups(const InputFile& file, const TensorInfo& info);
+/// Reads whole rows of blocks as the file stores them, from `row_begin` on, in the order in which
+/// the tensor reads. Throws kIo.
+void read_block_rows(const InputFile& file, const TensorInfo& info, int64_t row_begin,
+                     std::span<std::byte> out);
 
 }  // namespace vitrine::checkpoint

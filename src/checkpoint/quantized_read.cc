@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "checkpoint_impl.h"
-#include "gguf_read.h"
 #include "text.h"
 
 namespace vitrine {
@@ -71,27 +70,6 @@ std::vector<int8_t> read_zero_points(const Checkpoint& checkpoint, const TensorI
   return unpack_int32_rows(packed, rows, groups, bits);
 }
 
-/// The tensor of blocks that are symmetric groups behind a module of a GGUF file, or null.
-const TensorInfo* find_groups(const Checkpoint& checkpoint, const std::string& base) {
-  const TensorInfo* info = checkpoint.find(base + ".weight");
-  const bool has_groups = info != nullptr && info->shape.size() == 2 &&
-                          info->block_format != nullptr && info->block_format->group_bits != 0;
-  return has_groups ? info : nullptr;
-}
-
-/// Gate and up projection run in one kernel, both as groups or both as floats; the other one's
-/// name.
-std::string partner_of(const std::string& base) {
-  constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
-      {".gate_proj", ".up_proj"}, {".up_proj", ".gate_proj"}, {".w1", ".w3"}, {".w3", ".w1"}};
-  for (const auto& [suffix, other] : kPairs) {
-    if (base.ends_with(suffix)) {
-      return base.substr(0, base.size() - suffix.size()) + std::string(other);
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 bool Checkpoint::is_quantized() const { return impl_->quantization.has_value(); }
@@ -103,14 +81,6 @@ std::optional<QuantizedModule> Checkpoint::quantized_module(std::string_view bas
 
 std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_name) const {
   const std::string base(base_name);
-  if (is_gguf()) {
-    const TensorInfo* info = find_groups(*this, base);
-    if (info == nullptr) return std::nullopt;
-    const std::string partner = partner_of(base);
-    if (!partner.empty() && find_groups(*this, partner) == nullptr) return std::nullopt;
-    return checkpoint::read_block_groups(impl_->files[static_cast<size_t>(info->file_index)],
-                                         *info);
-  }
   const TensorInfo* packed = find(base + ".weight_packed");
   if (packed == nullptr) return std::nullopt;
   const std::string& file = impl_->weight_paths[static_cast<size_t>(packed->file_index)];

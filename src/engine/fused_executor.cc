@@ -23,6 +23,7 @@ class FusedExecutor final : public Executor {
         pool_(inputs.options.threads) {
     plan_kv(inputs);
     make_plan(inputs);
+    weights_.load(pool_.threads());
     const auto rows = static_cast<size_t>(inputs.options.max_logit_rows);
     const auto tokens = static_cast<size_t>(inputs.options.max_step_tokens);
     audit_arena_ = static_cast<std::byte*>(

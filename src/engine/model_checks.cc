@@ -3,6 +3,8 @@
 #include <charconv>
 #include <set>
 
+#include "model/weights.h"
+
 namespace vitrine::engine {
 
 void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& config) {
@@ -25,7 +27,10 @@ void report_float_blocks(const Checkpoint& checkpoint, bool strict) {
   int64_t matrices = 0;
   uint64_t stored = 0, widened = 0;
   for (const TensorInfo& info : checkpoint.tensors()) {
-    if (info.block_format == nullptr || info.block_format->group_bits != 0) continue;
+    constexpr std::string_view kWeight = ".weight";
+    if (info.block_format == nullptr || !info.name.ends_with(kWeight)) continue;
+    const std::string module = info.name.substr(0, info.name.size() - kWeight.size());
+    if (model::find_packed_blocks(checkpoint, module) != nullptr) continue;
     formats.insert(info.block_format->name);
     ++matrices;
     stored += info.stored_bytes;

@@ -22,6 +22,7 @@ const at::Tensor& TensorWeights::matrix(const std::string& module, int64_t rows,
     entry.group_size = quantized->group_size;
     values = dequantize_matrix(*quantized);
   } else {
+    if (find_packed_blocks(checkpoint_, module) != nullptr) entry.group_size = 32;
     const std::array<int64_t, 2> shape = {rows, cols};
     values = checkpoint_.read_f32(checkpoint_.require(module + ".weight", shape));
   }

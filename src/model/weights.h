@@ -12,20 +12,29 @@
 
 namespace vitrine::model {
 
-/// Memory of one weight, 64-byte aligned. Throws kOutOfMemory naming what it was for.
-class AlignedBytes {
+/// Memory for weights, in pieces of large pages where the system gives them.
+class WeightMemory {
  public:
-  AlignedBytes(size_t size, const std::string& what);
-  std::byte* data() const { return data_.get(); }
-  size_t size() const { return size_; }
+  WeightMemory() = default;
+  WeightMemory(const WeightMemory&) = delete;
+  WeightMemory& operator=(const WeightMemory&) = delete;
+  ~WeightMemory();
+  /// Zeroed, 64-byte aligned, valid as long as this. Throws kOutOfMemory naming what it is for.
+  std::byte* allocate(size_t size, const std::string& what);
 
  private:
-  struct Free {
-    void operator()(std::byte* pointer) const;
+  struct Chunk {
+    void* pages = nullptr;
+    size_t size = 0;
   };
-  std::unique_ptr<std::byte, Free> data_;
-  size_t size_ = 0;
+  std::vector<Chunk> chunks_;
+  std::byte* next_ = nullptr;
+  size_t left_ = 0;
 };
+
+/// The tensor behind a module whose blocks a fused kernel reads without loss, or null. Gate and up
+/// projection run in one kernel, so each has one only where the other has.
+const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::string& module);
 
 class CheckpointWeights : public ops::PackedWeights {
  public:
@@ -37,21 +46,34 @@ class CheckpointWeights : public ops::PackedWeights {
   const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override;
   const float* vector(const std::string& tensor, int64_t length) override;
 
+  /// Fills the matrices that were asked for, on so many threads. Until then they hold zeros.
+  /// Throws kIo, kBadFile.
+  void load(int threads);
+
   uint64_t num_bytes() const { return num_bytes_; }
   int64_t num_parameters() const { return num_parameters_; }
 
  private:
-  struct Entry {
+  /// A matrix that is still to be read.
+  struct Pending {
+    const TensorInfo* info = nullptr;
     kernels::Weight weight;
-    std::vector<AlignedBytes> memory;
+    std::byte *data = nullptr, *scales = nullptr, *offsets = nullptr;
+    int64_t stored_row_bytes = 0;
   };
-  void load_float(Entry& entry, const std::string& module, int64_t rows, int64_t cols);
-  void load_quantized(Entry& entry, const QuantizedMatrix& matrix, const std::string& module);
-  std::byte* allocate(Entry& entry, size_t size, const std::string& what);
+  void plan_blocks(kernels::Weight& weight, const TensorInfo& info, const std::string& module);
+  void plan_float(kernels::Weight& weight, const std::string& module, int64_t rows, int64_t cols);
+  void load_quantized(kernels::Weight& weight, const QuantizedMatrix& matrix,
+                      const std::string& module);
+  void load_rows(const Pending& matrix, int64_t row_begin, int64_t row_end,
+                 std::vector<std::byte>& buffer) const;
+  std::byte* allocate(size_t size, const std::string& module);
 
   Checkpoint checkpoint_;
   bool read_;
-  std::map<std::string, Entry> matrices_;  // addresses are stable
+  WeightMemory memory_;
+  std::vector<Pending> pending_;
+  std::map<std::string, kernels::Weight> matrices_;  // addresses are stable
   std::map<std::string, std::vector<float>> vectors_;
   uint64_t num_bytes_ = 0;
   int64_t num_parameters_ = 0;

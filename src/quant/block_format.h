@@ -40,7 +40,7 @@ inline ScaleAndMinimum scale_and_minimum(const std::byte* scales, int64_t group)
 }
 
 /// The sixteen values of IQ4_NL and IQ4_XS.
-inline constexpr int8_t kNonlinearValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr float kNonlinearValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                               1,    13,   25,  38,  53,  69,  89,  113};
 
 }  // namespace vitrine::quant

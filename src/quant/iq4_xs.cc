@@ -5,18 +5,18 @@
 namespace vitrine::quant {
 namespace {
 
-void split(const std::byte* blocks, int64_t num_blocks, int8_t* values, float* scales) {
+void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 136) {
     const float d = half_at(blocks);
     const uint32_t high_bits = byte_at(blocks, 2) | byte_at(blocks, 3) << 8;
-    for (int64_t group = 0; group < 8; ++group, values += 32) {
+    for (int64_t group = 0; group < 8; ++group, out += 32) {
       const uint32_t low = byte_at(blocks, 4 + group / 2) >> (group % 2 * 4) & 15;
-      const uint32_t scale = low | (high_bits >> (2 * group) & 3) << 4;
-      *scales++ = d * static_cast<float>(static_cast<int>(scale) - 32);
+      const uint32_t six_bits = low | (high_bits >> (2 * group) & 3) << 4;
+      const float scale = d * static_cast<float>(static_cast<int>(six_bits) - 32);
       for (int64_t i = 0; i < 16; ++i) {
         const uint32_t pair = byte_at(blocks, 8 + 16 * group + i);
-        values[i] = kNonlinearValues[pair & 15];
-        values[16 + i] = kNonlinearValues[pair >> 4];
+        out[i] = scale * kNonlinearValues[pair & 15];
+        out[16 + i] = scale * kNonlinearValues[pair >> 4];
       }
     }
   }
@@ -26,9 +26,7 @@ const BlockFormatRegistration kRegistration({.name = "IQ4_XS",
                                              .ggml_type = 23,
                                              .block_size = kSuperBlock,
                                              .block_bytes = 136,
-                                             .group_bits = 8,
-                                             .scale_dtype = DType::kF32,
-                                             .split = &split});
+                                             .dequantize = &dequantize});
 
 }  // namespace
 }  // namespace vitrine::quant

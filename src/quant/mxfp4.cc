@@ -6,16 +6,16 @@
 namespace vitrine::quant {
 namespace {
 
-void split(const std::byte* blocks, int64_t num_blocks, int8_t* values, float* scales) {
-  constexpr int8_t kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-  for (int64_t block = 0; block < num_blocks; ++block, blocks += 17, values += 32) {
+void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+  constexpr float kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  for (int64_t block = 0; block < num_blocks; ++block, blocks += 17, out += 32) {
     const uint32_t exponent = byte_at(blocks, 0);
     const uint32_t bits = exponent < 2 ? 0x20u << exponent : (exponent - 1) << 7;
-    scales[block] = bf16_to_float(static_cast<uint16_t>(bits));
+    const float scale = bf16_to_float(static_cast<uint16_t>(bits));
     for (int64_t i = 0; i < 16; ++i) {
       const uint32_t pair = byte_at(blocks, 1 + i);
-      values[i] = kDoubled[pair & 15];
-      values[16 + i] = kDoubled[pair >> 4];
+      out[i] = scale * kDoubled[pair & 15];
+      out[16 + i] = scale * kDoubled[pair >> 4];
     }
   }
 }
@@ -24,9 +24,7 @@ const BlockFormatRegistration kRegistration({.name = "MXFP4",
                                              .ggml_type = 39,
                                              .block_size = 32,
                                              .block_bytes = 17,
-                                             .group_bits = 8,
-                                             .scale_dtype = DType::kBF16,
-                                             .split = &split});
+                                             .dequantize = &dequantize});
 
 }  // namespace
 }  // namespace vitrine::quant

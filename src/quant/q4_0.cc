@@ -4,13 +4,13 @@
 namespace vitrine::quant {
 namespace {
 
-void split(const std::byte* blocks, int64_t num_blocks, int8_t* values, float* scales) {
-  for (int64_t block = 0; block < num_blocks; ++block, blocks += 18, values += 32) {
-    scales[block] = half_at(blocks);
+void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, blocks += 18, out += 32) {
+    const float d = half_at(blocks);
     for (int64_t i = 0; i < 16; ++i) {
       const uint32_t pair = byte_at(blocks, 2 + i);
-      values[i] = static_cast<int8_t>(static_cast<int>(pair & 15) - 8);
-      values[16 + i] = static_cast<int8_t>(static_cast<int>(pair >> 4) - 8);
+      out[i] = d * static_cast<float>(static_cast<int>(pair & 15) - 8);
+      out[16 + i] = d * static_cast<float>(static_cast<int>(pair >> 4) - 8);
     }
   }
 }
@@ -19,9 +19,7 @@ const BlockFormatRegistration kRegistration({.name = "Q4_0",
                                              .ggml_type = 2,
                                              .block_size = 32,
                                              .block_bytes = 18,
-                                             .group_bits = 4,
-                                             .scale_dtype = DType::kF16,
-                                             .split = &split});
+                                             .dequantize = &dequantize});
 
 }  // namespace
 }  // namespace vitrine::quant

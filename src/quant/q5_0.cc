@@ -4,13 +4,13 @@
 namespace vitrine::quant {
 namespace {
 
-void split(const std::byte* blocks, int64_t num_blocks, int8_t* values, float* scales) {
-  for (int64_t block = 0; block < num_blocks; ++block, blocks += 22, values += 32) {
-    scales[block] = half_at(blocks);
+void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, blocks += 22, out += 32) {
+    const float d = half_at(blocks);
     for (int64_t i = 0; i < 32; ++i) {
       const uint32_t high = byte_at(blocks, 2 + i / 8) >> (i % 8) & 1;
       const uint32_t low = byte_at(blocks, 6 + i % 16) >> (i < 16 ? 0 : 4) & 15;
-      values[i] = static_cast<int8_t>(static_cast<int>(low | high << 4) - 16);
+      out[i] = d * static_cast<float>(static_cast<int>(low | high << 4) - 16);
     }
   }
 }
@@ -19,9 +19,7 @@ const BlockFormatRegistration kRegistration({.name = "Q5_0",
                                              .ggml_type = 6,
                                              .block_size = 32,
                                              .block_bytes = 22,
-                                             .group_bits = 8,
-                                             .scale_dtype = DType::kF16,
-                                             .split = &split});
+                                             .dequantize = &dequantize});
 
 }  // namespace
 }  // namespace vitrine::quant

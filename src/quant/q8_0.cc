@@ -4,10 +4,12 @@
 namespace vitrine::quant {
 namespace {
 
-void split(const std::byte* blocks, int64_t num_blocks, int8_t* values, float* scales) {
-  for (int64_t block = 0; block < num_blocks; ++block, blocks += 34, values += 32) {
-    scales[block] = half_at(blocks);
-    std::memcpy(values, blocks + 2, 32);
+void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+  for (int64_t block = 0; block < num_blocks; ++block, blocks += 34, out += 32) {
+    const float d = half_at(blocks);
+    for (int64_t i = 0; i < 32; ++i) {
+      out[i] = d * static_cast<float>(static_cast<int8_t>(byte_at(blocks, 2 + i)));
+    }
   }
 }
 
@@ -15,9 +17,7 @@ const BlockFormatRegistration kRegistration({.name = "Q8_0",
                                              .ggml_type = 8,
                                              .block_size = 32,
                                              .block_bytes = 34,
-                                             .group_bits = 8,
-                                             .scale_dtype = DType::kF16,
-                                             .split = &split});
+                                             .dequantize = &dequantize});
 
 }  // namespace
 }  // namespace vitrine::quant

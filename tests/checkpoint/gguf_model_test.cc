@@ -172,26 +172,23 @@ TEST_F(GgufModelTest, BlocksReadAsFloatsInAnyParts) {
   std::vector<std::byte> part(1001);
   checkpoint.read(info, 1234, part);
   EXPECT_EQ(std::memcmp(part.data(), reinterpret_cast<const char*>(values.data()) + 1234, 1001), 0);
-  EXPECT_FALSE(checkpoint.read_quantized("model.layers.0.mlp.experts.1.down_proj").has_value());
-  const auto groups = checkpoint.read_quantized("model.layers.0.mlp.experts.1.up_proj");
-  ASSERT_TRUE(groups.has_value());
-  EXPECT_EQ(groups->bits, 4);
-  EXPECT_EQ(groups->group_size, 32);
-  EXPECT_EQ(dequantize_matrix(*groups),
-            checkpoint.read_f32("model.layers.0.mlp.experts.1.up_proj.weight"));
-}
-
-TEST_F(GgufModelTest, AScaleThatIsNotFinite) {
-  GgufFile file = small_gguf();
-  file.tensors.push_back(gguf_tensor("output.weight", {64, 4}, 8, 1024));
-  std::string bytes = file.bytes() + std::string(4 * 68, '\0');
-  bytes[bytes.size() - 34] = '\x00';
-  bytes[bytes.size() - 33] = '\x7c';  // an infinite half
-  write_bytes(folder_ / "model.gguf", bytes);
-  const Checkpoint checkpoint = Checkpoint::open(folder_ / "model.gguf");
-  const Error error = error_of([&] { checkpoint.read_quantized("lm_head"); });
-  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
-  EXPECT_TRUE(is_one_line_with(error, {"lm_head.weight", "inf", "row 3"})) << error.what();
+  // As stored: rows 5 to 8.
+  std::vector<std::byte> blocks(static_cast<size_t>(4 * info.block_format->block_bytes));
+  checkpoint.read_blocks(info, 5, blocks);
+  std::vector<float> rows(4 * 32);
+  info.block_format->dequantize(blocks.data(), 4, rows.data());
+  EXPECT_TRUE(std::equal(rows.begin(), rows.end(), values.begin() + 5 * 32));
+  blocks.pop_back();
+  EXPECT_EQ(error_of([&] { checkpoint.read_blocks(info, 5, blocks); }).kind(),
+            ErrorKind::kInvalidArgument);
+  blocks.resize(info.stored_bytes);
+  for (const int64_t row : {int64_t{-1}, int64_t{1}, INT64_MAX}) {
+    EXPECT_EQ(error_of([&] { checkpoint.read_blocks(info, row, blocks); }).kind(),
+              ErrorKind::kInvalidArgument);
+  }
+  const TensorInfo& plain = checkpoint.require("model.layers.0.input_layernorm.weight");
+  EXPECT_EQ(error_of([&] { checkpoint.read_blocks(plain, 0, blocks); }).kind(),
+            ErrorKind::kInvalidArgument);
 }
 
 TEST_F(GgufModelTest, Splits) {

@@ -20,8 +20,7 @@ class Gguf(CliTest):
         types = {tensor["name"]: tensor["dtype"] for tensor in found["tensors"]}
         self.assertEqual(types["model.layers.0.mlp.experts.1.up_proj.weight"], "Q4_0")
         self.assertEqual(types["model.layers.0.input_layernorm.weight"], "F32")
-        self.assertIn({"scheme": "Q4_0, run as int4, groups of 32", "modules": 4},
-                      found["quantization"])
+        self.assertIn({"scheme": "Q4_0", "modules": 4}, found["quantization"])
         # 7,456 elements of float16 (the head is the whole embedding, the embedding one row), 96 norms.
         self.assertEqual(self.succeed_json("inspect", DENSE, "--json")["bytes_per_token"],
                          7456 * 2 + 96 * 4)

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/checkpoint/folders.h"
+#include "tests/engine/block_model.h"
 #include "tests/support/test_data.h"
 #include "vitrine/compress.h"
 #include "vitrine/engine.h"
@@ -39,17 +40,27 @@ inline std::string shipped_model() {
 
 /// A model under test: an oracle as it is (scheme empty), quantized, or the shipped one.
 struct ModelVariant {
-  std::string name;    // of an oracle; "shipped"
-  std::string scheme;  // "" or a name of the quant room's registry
+  std::string name;    // of an oracle; "shipped"; "blocks"
+  std::string scheme;  // "" or a name of the quant room's registry; of "blocks" ggml's type
   int group_size = 32;
 
   std::string label() const {
     if (scheme.empty()) return name;
+    if (name == "blocks") return name + "_" + scheme;
     std::string label = name + "_" + scheme + "g" + std::to_string(group_size);
     std::ranges::replace(label, '-', '_');
     return label;
   }
 };
+
+/// Each type of block that GGUF files have.
+inline std::vector<ModelVariant> block_variants() {
+  std::vector<ModelVariant> all;
+  for (const BlockFormat& format : block_formats()) {
+    all.push_back({"blocks", std::string(format.name), 32});
+  }
+  return all;
+}
 
 inline void PrintTo(const ModelVariant& variant, std::ostream* out) { *out << variant.label(); }
 
@@ -61,6 +72,11 @@ inline std::string variant_name(const ::testing::TestParamInfo<ModelVariant>& in
 class VariantFolder {
  public:
   explicit VariantFolder(const ModelVariant& variant) {
+    if (variant.name == "blocks") {
+      path_ = folder_ / "model.gguf";
+      write_bytes(path_, BlockModel(variant.scheme).bytes());
+      return;
+    }
     path_ = variant.name == "shipped" ? shipped_model() : oracle_folder(variant.name);
     if (variant.scheme.empty()) return;
     QuantizeOptions options;

@@ -107,6 +107,25 @@ TEST_P(LoadErrors, ShapesThatContradictTheConfig) {
   expect_refused(fewer, ErrorKind::kBadFile, {"num_hidden_layers", "is 2", "model.layers.2."});
 }
 
+TEST(LoadErrorsOfBlocks, AScaleThatIsNotFinite) {
+  for (const auto& [type, offset] :
+       {std::pair{"Q8_0", 0}, {"Q4_1", 2}, {"Q4_K", 2}, {"Q6_K", 208}}) {
+    const TemporaryFolder folder;
+    const std::string path = folder / "model.gguf";
+    std::string bytes = BlockModel(type).bytes();
+    write_bytes(path, bytes);
+    const Checkpoint checkpoint = Checkpoint::open(path);
+    const TensorInfo& info = checkpoint.require("model.layers.0.mlp.experts.1.up_proj.weight");
+    const uint64_t row_bytes = info.stored_bytes / 256;
+    bytes[info.file_offset + 37 * row_bytes + offset + 1] = '\x7c';  // an infinity or no number
+    write_bytes(path, bytes);
+    const Error error = error_of([&] { Engine::load(path, test_options(2)); });
+    EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+    EXPECT_TRUE(is_one_line_with(error, {path, info.name, "row 37", "expected finite"}))
+        << error.what();
+  }
+}
+
 TEST_P(LoadErrors, VocabularyThatDisagreesWithTheEmbedding) {
   for (int size : {255, 257}) {
     const EditedModel model("qwen3_moe",

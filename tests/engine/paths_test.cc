@@ -108,6 +108,7 @@ std::vector<ModelVariant> variants() {
     all.push_back({name, "int8", 64});
   }
   all.push_back({"shipped", "", 0});
+  for (const ModelVariant& blocks : block_variants()) all.push_back(blocks);
   return all;
 }
 

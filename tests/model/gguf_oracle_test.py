@@ -53,7 +53,8 @@ WIDE = {
 QWEN2 = dict(config="Qwen2Config", vocab_size=250, hidden_size=64, num_attention_heads=4,
              num_key_value_heads=2, intermediate_size=96)
 GROUP_TYPES = [Type.Q4_0, Type.Q8_0, Type.Q5_0, Type.IQ4_NL, Type.IQ4_XS, Type.MXFP4]
-FLOAT_TYPES = [Type.Q4_1, Type.Q5_1, Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
+BLOCK_TYPES = [Type.Q4_1, Type.Q5_1, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K]
+FLOAT_TYPES = [Type.Q2_K]
 
 
 def kind_for(kind):
@@ -140,6 +141,25 @@ class GgufOracleTest(unittest.TestCase):
                                      0.05 * max(map(abs, expected)), (name, kind.name))
                 self.assertEqual(notes, "")
 
+    def test_types_with_minimums_or_scales_of_scales(self):
+        for seed, (name, shape) in enumerate(WIDE.items()):
+            folder = self.path / name
+            write_model(folder, seed=seed + 8, **shape)
+            for kind in BLOCK_TYPES:
+                file, plain = self.path / f"{name}-{kind.name}.gguf", self.path / f"{name}-{kind.name}"
+                write_meant(folder, write_gguf(folder, file, kind_for(kind)), plain)
+                expected = transformers_logits(plain)
+                largest = max(map(abs, expected))
+                (fused, notes), (reference, _) = (score(file, kernels, TOKENS, "--strict")
+                                                  for kernels in PATHS)
+                # A minimum meets the sum of the int8 inputs, and random ones are all positive.
+                self.assertLessEqual(worst_difference(expected, fused["logits_last"]),
+                                     0.1 * largest, (name, kind.name))
+                self.assertLessEqual(
+                    worst_difference(reference["logits_last"], fused["logits_last"]),
+                    0.02 * largest, (name, kind.name))
+                self.assertEqual(notes, "")
+
     def test_types_that_run_as_float32(self):
         for seed, (name, shape) in enumerate(WIDE.items()):
             folder = self.path / name
@@ -164,7 +184,7 @@ class GgufOracleTest(unittest.TestCase):
         for seed, (name, shape) in enumerate(WIDE.items()):
             folder = self.path / name
             write_model(folder, seed=seed + 31, **shape)
-            for gate, up in ((Type.Q4_0, Type.Q8_0), (Type.Q8_0, Type.Q4_1), (Type.Q6_K, Type.Q4_0)):
+            for gate, up in ((Type.Q4_0, Type.Q8_0), (Type.Q8_0, Type.Q4_1), (Type.Q6_K, Type.Q2_K)):
                 kinds = {"ffn_gate": gate, "ffn_up": up, "ffn_down": Type.Q6_K, "attn_v": Type.Q5_1,
                          "attn_q": Type.BF16, "token_embd": Type.Q8_0}
                 kind = lambda tensor, array: kind_for(next(
@@ -177,7 +197,7 @@ class GgufOracleTest(unittest.TestCase):
                 # A value that is rounded to the other int8 on one path is seen in every logit.
                 largest = max(map(abs, expected))
                 self.assertLessEqual(worst_difference(*answers), 0.02 * largest, (name, gate.name))
-                self.assertLessEqual(worst_difference(expected, answers[0]), 0.05 * largest,
+                self.assertLessEqual(worst_difference(expected, answers[0]), 0.1 * largest,
                                      (name, gate.name))
 
     def test_splits(self):

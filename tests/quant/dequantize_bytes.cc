@@ -3,21 +3,59 @@
 //   dequantize_bytes            lists the formats: number, name, values and bytes of a block
 //   dequantize_bytes NUMBER < blocks > floats
 //
-// Where the format is symmetric groups, the values times the scales of its split form must be the
-// same bits; a difference ends the program with 1.
+// Where the kernels pack the format, the rows that they read from the packed form must be the same
+// bits (a NaN any NaN, a zero any zero); a difference ends the program with 1.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "vitrine/quant.h"
+
+namespace {
+
+bool is_same(float a, float b) {
+  return std::memcmp(&a, &b, sizeof(a)) == 0 || (a == 0 && b == 0) || (a != a && b != b);
+}
+
+/// As rows of 256 values.
+bool packs_to(const std::vector<std::byte>& blocks, uint32_t number,
+              const std::vector<float>& values) {
+  namespace kernels = vitrine::kernels;
+  constexpr int64_t kCols = 256;
+  const auto format = static_cast<kernels::BlockFormat>(number);
+  const auto rows = static_cast<int64_t>(values.size()) / kCols;
+  kernels::Weight weight = kernels::block_weight(format, rows, kCols);
+  const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
+  std::vector<std::byte> data(bytes.data), scales(bytes.scales), offsets(bytes.offsets);
+  kernels::pack_blocks(format, weight, 0, rows, blocks.data(), data.data(), scales.data(),
+                       bytes.offsets == 0 ? nullptr : offsets.data());
+  weight.data = data.data();
+  weight.scales = scales.data();
+  if (bytes.offsets != 0) weight.offsets = offsets.data();
+  std::vector<float> row(kCols);
+  for (int64_t r = 0; r < rows; ++r) {
+    kernels::portable_kernels().embed_row(weight, r, 1.0F, row.data());
+    for (int64_t i = 0; i < kCols; ++i) {
+      if (is_same(row[static_cast<size_t>(i)], values[static_cast<size_t>(r * kCols + i)]))
+        continue;
+      std::fprintf(stderr, "value %lld: the packed form differs\n",
+                   static_cast<long long>(r * kCols + i));
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) {
     for (const vitrine::BlockFormat& format : vitrine::block_formats()) {
-      std::printf("%u %.*s %lld %lld %d\n", format.ggml_type, static_cast<int>(format.name.size()),
+      std::printf("%u %.*s %lld %lld\n", format.ggml_type, static_cast<int>(format.name.size()),
                   format.name.data(), static_cast<long long>(format.block_size),
-                  static_cast<long long>(format.block_bytes), format.group_bits);
+                  static_cast<long long>(format.block_bytes));
     }
     return 0;
   }
@@ -31,33 +69,8 @@ int main(int argc, char** argv) {
   }
   const auto num_blocks = static_cast<int64_t>(blocks.size()) / format->block_bytes;
   std::vector<float> values(static_cast<size_t>(num_blocks * format->block_size));
-  vitrine::dequantize_blocks(*format, blocks.data(), num_blocks, values.data());
-  if (format->group_bits != 0) {
-    const int lowest = -(1 << (format->group_bits - 1));
-    std::vector<int8_t> whole(values.size());
-    std::vector<float> scales(values.size() / static_cast<size_t>(vitrine::kBlockGroup));
-    format->split(blocks.data(), num_blocks, whole.data(), scales.data());
-    for (size_t i = 0; i < values.size(); ++i) {
-      const float product =
-          static_cast<float>(whole[i]) * scales[i / static_cast<size_t>(vitrine::kBlockGroup)];
-      if (whole[i] < lowest || whole[i] >= -lowest ||
-          (std::memcmp(&product, &values[i], sizeof(product)) != 0 && product == product)) {
-        std::fprintf(stderr, "value %zu: the split form differs\n", i);
-        return 1;
-      }
-    }
-    for (float scale : scales) {
-      if (scale != scale) continue;
-      const float narrowed = format->scale_dtype == vitrine::DType::kF16
-                                 ? vitrine::f16_to_float(vitrine::float_to_f16(scale))
-                             : format->scale_dtype == vitrine::DType::kBF16
-                                 ? vitrine::bf16_to_float(vitrine::float_to_bf16(scale))
-                                 : scale;
-      if (narrowed != scale) {
-        std::fprintf(stderr, "scale %g is not exact in its dtype\n", static_cast<double>(scale));
-        return 1;
-      }
-    }
-  }
+  format->dequantize(blocks.data(), num_blocks, values.data());
+  const uint32_t number = format->ggml_type;
+  if (vitrine::kernels::has_block_format(number) && !packs_to(blocks, number, values)) return 1;
   return std::fwrite(values.data(), sizeof(float), values.size(), stdout) == values.size() ? 0 : 1;
 }

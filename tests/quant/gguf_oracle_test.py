@@ -40,7 +40,7 @@ def run(*arguments, data=b""):
 def formats():
     lines = [line.split() for line in run().decode().splitlines()]
     return {name: [int(number), int(size), int(bytes_)]
-            for number, name, size, bytes_, _ in lines}
+            for number, name, size, bytes_ in lines}
 
 
 def blocks_of(name, block_bytes, seed):
