@@ -9,21 +9,30 @@ namespace vitrine::kernels::avx512 {
 namespace {
 
 constexpr int kBlock = 16;          // input rows of a tile register
-constexpr int kMinRows = 12;        // fewer are left to vpdpbusd (measured)
-constexpr int kMaxRows = 256;       // that meet a tile of weights once it is unpacked
+constexpr int kMinRows = 9;         // fewer are left to vpdpbusd (measured)
+constexpr int kMaxRows = 128;       // that meet a tile of weights once it is unpacked
 constexpr int64_t kMaxCols = 4096;  // what the buffers hold; wider matrices go the other way
 constexpr int64_t kGatherBytes = 128 << 10;  // of gathered input rows
 
-/// The tile registers, by number (the intrinsics take literals): sums 0 and 1; input rows 2 and 4,
-/// weights 3 and 5 (neighbouring groups use the one set and the other, so that they overlap); input
-/// rows 6 and weights 7 of half a unit.
+/// The tile registers, by number (the intrinsics take literals): sums 0, 1, 6 and 7; input rows 2
+/// and 4, weights 3 and 5 (neighbouring products use the one set and the other, so that they
+/// overlap). A product is of 32 columns, or of 16 where a group's halves have sums of their own.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
   uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 32, 64, 32, 64, 16, 64};
-  uint8_t rows[16] = {16, 16, 16, 8, 16, 8, 16, 4};
+  uint16_t row_bytes[16] = {64, 64, 32, 64, 32, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 8, 16, 8, 16, 16};
 };
+
+void configure_tiles(bool two_parts) {
+  TileConfig config;
+  if (two_parts) {
+    config.row_bytes[2] = config.row_bytes[4] = 16;
+    config.rows[3] = config.rows[5] = 4;
+  }
+  _tile_loadconfig(&config);
+}
 
 /// One tile of weights, unpacked.
 struct alignas(64) Unpacked {
@@ -31,108 +40,142 @@ struct alignas(64) Unpacked {
   Group groups[kMaxCols / kUnit];
 };
 
-/// 16 input rows: where their bytes lie, and their scales and sums.
+/// What stands beside a group of 16 input rows, one after the other.
+struct alignas(64) GroupRows {
+  float scales[kBlock];
+  float weighted[kBlock];
+  int32_t words[kBlock];  // a GroupSum's sums, as they are multiplied with bias_words
+};
+
+/// 16 input rows: where their bytes lie, and what stands beside their groups.
 struct Block {
   const int8_t* values;
   int64_t row_stride;
   int64_t unit_stride;
-  const float* scales[kBlock];
-  const GroupSum* sums[kBlock];
+  const GroupRows* groups;
 };
 
-struct alignas(64) Sums {
-  int32_t parts[2][kBlock * kTileRows];
+constexpr int kProducts = 4;                      // that are made before their sums are read
+constexpr int kProductSums = kBlock * kTileRows;  // of one: [input row][weight row]
+constexpr int kNumberBytes = kUnit * kTileRows;   // of a unit
+
+/// Where the first product of a batch begins, and how far the next ones are.
+struct Products {
+  const int8_t* values;
+  const int8_t* numbers;
+  int64_t row_stride;   // of values
+  int64_t unit_stride;  // of values
+  int64_t value_step;   // of values: from group to group
+  int64_t number_step;  // of numbers: from product to product
+  int64_t units;        // of a product
+  int64_t last_units;   // of the last one that is made
 };
 
-/// The sums of a group: `units` times 32 columns.
-template <bool kTwoParts, bool kSecondSet>
-VITRINE_INLINE void multiply(const int8_t* numbers, const int8_t* values, const Block& block,
-                             int64_t units, Sums* sums) {
-  constexpr int kNumberBytes = kUnit * kTileRows;
-  const int64_t stride = block.row_stride;
-  if constexpr (kTwoParts) {  // 16 columns each
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_loadd(6, values, stride);
-    _tile_loadd(7, numbers, 64);
-    _tile_dpbssd(0, 6, 7);
-    _tile_loadd(6, values + 16, stride);
-    _tile_loadd(7, numbers + kNumberBytes / 2, 64);
-    _tile_dpbssd(1, 6, 7);
-    _tile_stored(0, sums->parts[0], 64);
-    _tile_stored(1, sums->parts[1], 64);
-  } else if constexpr (kSecondSet) {
-    _tile_zero(1);
-    for (int64_t u = 0; u < units; ++u) {
-      _tile_loadd(4, values + u * block.unit_stride, stride);
-      _tile_loadd(5, numbers + u * kNumberBytes, 64);
-      _tile_dpbssd(1, 4, 5);
-    }
-    _tile_stored(1, sums->parts[0], 64);
-  } else {
-    _tile_zero(0);
-    for (int64_t u = 0; u < units; ++u) {
-      _tile_loadd(2, values + u * block.unit_stride, stride);
-      _tile_loadd(3, numbers + u * kNumberBytes, 64);
-      _tile_dpbssd(0, 2, 3);
-    }
-    _tile_stored(0, sums->parts[0], 64);
+/// sums (a register) = product `index`.
+#define VITRINE_PRODUCT(index, sums, input_rows, weights)                                          \
+  {                                                                                                \
+    const int8_t* values =                                                                         \
+        products.values + (index) / kParts * products.value_step + (index) % kParts * (kUnit / 2); \
+    const int8_t* numbers = products.numbers + (index)*products.number_step;                       \
+    _tile_zero(sums);                                                                              \
+    _tile_loadd(input_rows, values, products.row_stride);                                          \
+    _tile_loadd(weights, numbers, 64);                                                             \
+    _tile_dpbssd(sums, input_rows, weights);                                                       \
+    if constexpr (kMoreUnits) {                                                                    \
+      const int64_t units = (index) + 1 == count ? products.last_units : products.units;           \
+      for (int64_t u = 1; u < units; ++u) {                                                        \
+        _tile_loadd(input_rows, values + u * products.unit_stride, products.row_stride);           \
+        _tile_loadd(weights, numbers + u * kNumberBytes, 64);                                      \
+        _tile_dpbssd(sums, input_rows, weights);                                                   \
+      }                                                                                            \
+    }                                                                                              \
+  }
+
+/// Makes `count` products, 1 to 4. All come before the first store: a store between them waits.
+template <int kParts, bool kMoreUnits>
+VITRINE_INLINE void multiply(const Products& products, int64_t count, int32_t* sums) {
+  if (count == kProducts) {
+    VITRINE_PRODUCT(0, 0, 2, 3);
+    VITRINE_PRODUCT(1, 1, 4, 5);
+    VITRINE_PRODUCT(2, 6, 2, 3);
+    VITRINE_PRODUCT(3, 7, 4, 5);
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + kProductSums, 64);
+    _tile_stored(6, sums + 2 * kProductSums, 64);
+    _tile_stored(7, sums + 3 * kProductSums, 64);
+    return;
+  }
+  VITRINE_PRODUCT(0, 0, 2, 3);
+  _tile_stored(0, sums, 64);
+  if (count > 1) {
+    VITRINE_PRODUCT(1, 1, 4, 5);
+    _tile_stored(1, sums + kProductSums, 64);
+  }
+  if (count > 2) {
+    VITRINE_PRODUCT(2, 6, 2, 3);
+    _tile_stored(6, sums + 2 * kProductSums, 64);
   }
 }
+#undef VITRINE_PRODUCT
 
 /// Adds a group's sums, weighted, to the dots.
 template <bool kTwoParts, bool kOffsets>
-VITRINE_INLINE void add_group(const Sums& sums, const Group& group, bool minimum, int64_t g,
-                              const Block& block, __m512* acc) {
+VITRINE_INLINE void add_group(const int32_t* sums, const Group& group, bool minimum,
+                              const GroupRows& rows, __m512* acc) {
 #pragma GCC unroll 16
   for (int t = 0; t < kBlock; ++t) {
-    __m512i sum = _mm512_load_si512(sums.parts[0] + t * kTileRows);
+    __m512i sum = _mm512_load_si512(sums + t * kTileRows);
     if constexpr (kTwoParts) {
-      const __m512i second = _mm512_load_si512(sums.parts[1] + t * kTileRows);
+      const __m512i second = _mm512_load_si512(sums + kProductSums + t * kTileRows);
       sum = _mm512_add_epi32(_mm512_mullo_epi32(sum, group.part_scale[0]),
                              _mm512_mullo_epi32(second, group.part_scale[1]));
     }
     if constexpr (kOffsets) {
-      const __m512i offset = _mm512_madd_epi16(broadcast_word(block.sums[t] + g), group.bias_words);
-      sum = _mm512_add_epi32(sum, offset);
+      const __m512i words = _mm512_set1_epi32(rows.words[t]);
+      sum = _mm512_add_epi32(sum, _mm512_madd_epi16(words, group.bias_words));
     }
-    const __m512 scale = _mm512_mul_ps(group.scale, _mm512_set1_ps(block.scales[t][g]));
+    const __m512 scale = _mm512_mul_ps(group.scale, _mm512_set1_ps(rows.scales[t]));
     acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, acc[t]);
   }
   if (minimum) {
 #pragma GCC unroll 16
     for (int t = 0; t < kBlock; ++t) {
-      acc[t] = _mm512_fmadd_ps(group.minimum, _mm512_set1_ps(block.sums[t][g].weighted), acc[t]);
+      acc[t] = _mm512_fmadd_ps(group.minimum, _mm512_set1_ps(rows.weighted[t]), acc[t]);
     }
   }
 }
 
 /// dots[t]: of the tile with input row t of the block.
-template <bool kTwoParts, bool kOffsets>
+template <bool kTwoParts, bool kOffsets, bool kMoreUnits>
 __attribute__((noinline)) void block_dots(const Weight& weight, const Unpacked& tile, bool minimum,
                                           const Block& block, __m512* dots) {
+  constexpr int kParts = kTwoParts ? 2 : 1;
+  constexpr int64_t kGroups = kProducts / kParts;
   const int64_t units = padded_cols(weight.cols) / kUnit;
-  const int64_t group_units = weight.group_size / kUnit;
+  const int64_t group_units = kMoreUnits ? weight.group_size / kUnit : 1;
   const int64_t groups = group_count(weight.cols, weight.group_size);
+  Products products{block.values,
+                    tile.numbers,
+                    block.row_stride,
+                    block.unit_stride,
+                    group_units * block.unit_stride,
+                    group_units * kNumberBytes / kParts,
+                    group_units,
+                    group_units};
   __m512 acc[kBlock];
 #pragma GCC unroll 16
   for (int t = 0; t < kBlock; ++t) acc[t] = _mm512_setzero_ps();
-  Sums sums[2];
-  const auto multiply_group = [&](int64_t g) __attribute__((always_inline)) {
-    const int64_t first = g * group_units;
-    const int64_t count = units - first < group_units ? units - first : group_units;
-    const int8_t* numbers = tile.numbers + first * kUnit * kTileRows;
-    const int8_t* values = block.values + first * block.unit_stride;
-    if (g % 2 == 0) {
-      multiply<kTwoParts, false>(numbers, values, block, count, &sums[0]);
-    } else {
-      multiply<kTwoParts, true>(numbers, values, block, count, &sums[1]);
+  alignas(64) int32_t sums[kProducts * kProductSums];
+  for (int64_t begin = 0; begin < groups; begin += kGroups) {
+    const int64_t count = groups - begin < kGroups ? groups - begin : kGroups;
+    if (begin + count == groups) products.last_units = units - (groups - 1) * group_units;
+    multiply<kParts, kMoreUnits>(products, count * kParts, sums);
+    products.values += kGroups * group_units * block.unit_stride;
+    products.numbers += kGroups * group_units * kNumberBytes;
+    for (int64_t i = 0; i < count; ++i) {
+      add_group<kTwoParts, kOffsets>(sums + i * kParts * kProductSums, tile.groups[begin + i],
+                                     minimum, block.groups[begin + i], acc);
     }
-  };
-  multiply_group(0);
-  for (int64_t g = 0; g < groups; ++g) {  // the next group's products run beside this one's sums
-    if (g + 1 < groups) multiply_group(g + 1);
-    add_group<kTwoParts, kOffsets>(sums[g % 2], tile.groups[g], minimum, g, block, acc);
   }
 #pragma GCC unroll 16
   for (int t = 0; t < kBlock; ++t) dots[t] = acc[t];
@@ -141,12 +184,19 @@ __attribute__((noinline)) void block_dots(const Weight& weight, const Unpacked& 
 void dots_of(const Weight& weight, const Unpacked& tile, const Block& block, __m512* dots) {
   const bool minimum =
       weight.format == WeightFormat::kQ4K || weight.offset_format > OffsetFormat::kZeroPoint;
+  // Unsigned nibbles with a minimum are the same as signed bytes.
+  const bool offsets =
+      weight.offset_format == OffsetFormat::kZeroPoint ||
+      (weight.offset_format != OffsetFormat::kNone && weight.format == WeightFormat::kInt8);
+  const bool more_units = weight.group_size > kUnit;
   if (weight.format == WeightFormat::kQ6K) {
-    block_dots<true, false>(weight, tile, minimum, block, dots);
-  } else if (weight.offset_format != OffsetFormat::kNone) {
-    block_dots<false, true>(weight, tile, minimum, block, dots);
+    block_dots<true, false, false>(weight, tile, minimum, block, dots);
+  } else if (offsets) {
+    (more_units ? block_dots<false, true, true>
+                : block_dots<false, true, false>)(weight, tile, minimum, block, dots);
   } else {
-    block_dots<false, false>(weight, tile, minimum, block, dots);
+    (more_units ? block_dots<false, false, true>
+                : block_dots<false, false, false>)(weight, tile, minimum, block, dots);
   }
 }
 
@@ -164,24 +214,23 @@ void gather(const Activations& input, const RowMap& rows, int32_t m, int count, 
 }
 
 Block make_block(const Activations& input, const RowMap& rows, int32_t m, int count, int64_t units,
-                 int8_t* copy) {
-  Block block;
+                 int64_t groups, int8_t* copy, GroupRows* group_rows) {
   for (int t = 0; t < kBlock; ++t) {
     const int64_t row = mapped(rows.in_rows, t < count ? m + t : m);
-    block.scales[t] = input.scales + row * input.group_stride;
-    block.sums[t] = input.sums + row * input.group_stride;
+    const float* scales = input.scales + row * input.group_stride;
+    const GroupSum* sums = input.sums + row * input.group_stride;
+    for (int64_t g = 0; g < groups; ++g) {
+      group_rows[g].scales[t] = scales[g];
+      group_rows[g].weighted[t] = sums[g].weighted;
+      group_rows[g].words[t] = load_word(sums + g);
+    }
   }
   if (rows.in_rows == nullptr && count == kBlock) {
-    block.values = input.quantized + m * input.quantized_stride;
-    block.row_stride = input.quantized_stride;
-    block.unit_stride = kUnit;
-  } else {
-    gather(input, rows, m, count, units, copy);
-    block.values = copy;
-    block.row_stride = kUnit;
-    block.unit_stride = kUnit * kBlock;
+    return {input.quantized + m * input.quantized_stride, input.quantized_stride, kUnit,
+            group_rows};
   }
-  return block;
+  gather(input, rows, m, count, units, copy);
+  return {copy, kUnit, kUnit * kBlock, group_rows};
 }
 
 /// Rows [row_begin, row_end) for `count` input rows from m on.
@@ -190,19 +239,26 @@ __attribute__((noinline)) void multiply_rows(const Weight& weight, const Weight*
                                              const Activations& input, const RowMap& rows,
                                              int32_t m, int32_t count, const Target& target) {
   alignas(64) int8_t copies[kGatherBytes];
+  GroupRows group_rows[kMaxRows / kBlock * (kMaxCols / kUnit)];
   Unpacked unpacked;
   Block blocks[kMaxRows / kBlock];
   __m512 dots[kMaxRows];
   const int64_t units = padded_cols(weight.cols) / kUnit;
+  const int64_t groups = group_count(weight.cols, weight.group_size);
+  bool configured = weight.format == WeightFormat::kQ6K;
+  configure_tiles(configured);
   for (int32_t first = 0; first < count; first += kBlock) {
     const int in_block = count - first < kBlock ? count - first : kBlock;
     int8_t* copy = copies + (rows.in_rows != nullptr ? first * units * kUnit : 0);
-    blocks[first / kBlock] = make_block(input, rows, m + first, in_block, units, copy);
+    blocks[first / kBlock] = make_block(input, rows, m + first, in_block, units, groups, copy,
+                                        group_rows + first / kBlock * groups);
   }
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
     const __mmask16 stored = first_lanes(row_end - row);
     for (int i = 0; i < (up != nullptr ? 2 : 1); ++i) {
       const Weight& matrix = i == 0 ? weight : *up;
+      const bool two_parts = matrix.format == WeightFormat::kQ6K;
+      if (two_parts != configured) configure_tiles(configured = two_parts);
       find_format(matrix.format).unpack(matrix, row / kTileRows, unpacked.numbers, unpacked.groups);
       for (int32_t first = 0; first < count; first += kBlock) {
         __m512 v[kBlock];
@@ -256,8 +312,6 @@ void linear_quantized_amx(const Weight& weight, const Weight* up, int64_t row_be
   }
   const int32_t rest = rows.count % kBlock;
   const int32_t count = rest < kMinRows ? rows.count - rest : rows.count;
-  const TileConfig config;
-  _tile_loadconfig(&config);
   const int64_t fitting = kGatherBytes / cols / kBlock * kBlock;
   const int32_t at_once =
       rows.in_rows == nullptr || fitting > kMaxRows ? kMaxRows : static_cast<int32_t>(fitting);

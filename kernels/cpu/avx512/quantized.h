@@ -200,11 +200,14 @@ __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t 
 
 template <class Format>
 void unpack_tile(const Weight& weight, int64_t index, int8_t* numbers, Group* groups) {
-  const __m512i bias = _mm512_set1_epi8(static_cast<char>(Format::kBias));
-  const __m512i bias_word = _mm512_set1_epi32(Format::kBias);
   const int64_t units = padded_cols(weight.cols) / kUnit;
   const int64_t group_count = kernels::group_count(weight.cols, weight.group_size);
   Tile tile = Format::tile(weight, index);
+  // Nibbles with a minimum have no bias, and are signed bytes as they are.
+  const bool is_plain = Format::kBias < 128 && Format::has_minimum(tile);
+  const int8_t taken = is_plain ? 0 : static_cast<int8_t>(Format::kBias);
+  const __m512i bias = _mm512_set1_epi8(taken);
+  const __m512i bias_word = _mm512_set1_epi32(is_plain ? 0 : Format::kBias);
   for (int64_t g = 0; g < group_count; ++g) {
     groups[g] = Format::group(tile, g);
     groups[g].bias_words = _mm512_add_epi16(groups[g].bias_words, bias_word);
