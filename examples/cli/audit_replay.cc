@@ -96,6 +96,7 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   for (const auto& [name, value] : run.header.engine) {
     const bool is_rope = name == "rope_frequencies" && device.rope_frequencies.empty();
     if (is_rope) device.rope_frequencies = value;
+    if (name == "kv_type" && device.kv_type.empty()) device.kv_type = value;
   }
   if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
   vitrine::EngineOptions options = device.engine_options();

@@ -37,6 +37,11 @@ void DeviceOptions::add_to(CLI::App& command) {
                   "f32, or bf16 for a model whose rotary frequencies were cast with its weights")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
+  command
+      .add_option("--kv-type", kv_type,
+                  "what keys and values are kept in: f32, or f16 or bf16 in half the memory")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->capture_default_str();
   command.add_flag("--strict", strict,
                    "refuse weights in a type that only runs as float32, in place of a warning");
 }
@@ -49,6 +54,8 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   options.threads = threads;
   options.strict = strict;
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
+  if (kv_type == "f16") options.kv_dtype = vitrine::DType::kF16;
+  if (kv_type == "bf16") options.kv_dtype = vitrine::DType::kBF16;
   return options;
 }
 

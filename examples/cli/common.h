@@ -31,11 +31,12 @@ void add_audit(CLI::App& app, Command& command);
 /// Throws an Error of kind kInvalidArgument: exit code 2.
 [[noreturn]] void refuse(const std::string& message);
 
-/// --device, --kernels, --threads, --rope-frequencies and --strict.
+/// --device, --kernels, --threads, --kv-type, --rope-frequencies and --strict.
 struct DeviceOptions {
   std::string device = "cpu";
   std::string kernels;
   std::string rope_frequencies = "f32";
+  std::string kv_type = "f32";
   int threads = 0;
   bool strict = false;
 

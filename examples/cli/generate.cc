@@ -64,7 +64,8 @@ vitrine::LogHeader log_header(const Arguments& arguments, const vitrine::ModelSu
                     {"top_k", fmt::format("{}", arguments.sampler.top_k)},
                     {"top_p", fmt::format("{}", arguments.sampler.top_p)},
                     {"min_p", fmt::format("{}", arguments.sampler.min_p)}};
-  header.engine = {{"rope_frequencies", arguments.device.rope_frequencies}};
+  header.engine = {{"rope_frequencies", arguments.device.rope_frequencies},
+                   {"kv_type", arguments.device.kv_type}};
   header.hashes = file_hashes(checkpoint);
   return header;
 }

@@ -30,6 +30,9 @@ struct EngineOptions {
   int max_step_tokens = 512;   ///< new tokens in one step, all sequences together
   int max_logit_rows = 0;      ///< rows of logits in one step; 0: max_sequences
   int kv_block_size = 64;      ///< positions in one KV block: a multiple of 16 up to 256
+  /// What keys and values are kept in: kF32, or kF16 or kBF16, to which they are rounded as they are
+  /// written (nearest, ties to even): half the memory, another result, and as invariant.
+  DType kv_dtype = DType::kF32;
   AuditMode audit_mode = AuditMode::kDeferred;
   AuditLevel audit_level = AuditLevel::kStandard;
   /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).

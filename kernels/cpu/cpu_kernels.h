@@ -141,14 +141,20 @@ struct HeadStats {
 /// A storage block holds `block_size` positions (a multiple of 16). In block b, for kv head h:
 ///   keys:   base_k + ((b * kv_heads + h) * head_dim * block_size), as [head_dim][block_size]
 ///   values: base_v + ((b * kv_heads + h) * block_size * head_dim), as [block_size][head_dim]
-/// float32. Any alignment works; on 64 bytes attention is up to twice as fast.
+/// in elements of a float format: float32, or 16 bits to which kv_write rounds (nearest, ties to
+/// even) and which are widened, exactly, as they are read. Any alignment works; on 64 bytes
+/// attention is up to twice as fast.
 struct KvView {
-  float* keys = nullptr;
-  float* values = nullptr;
+  void* keys = nullptr;
+  void* values = nullptr;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t block_size = 0;
+  WeightFormat format = WeightFormat::kF32;  // a float format
 };
+
+/// Bytes of an element of a float format.
+constexpr int64_t element_bytes(WeightFormat format) { return format == WeightFormat::kF32 ? 4 : 2; }
 
 /// One instruction set's kernels.
 struct CpuKernels {

@@ -49,6 +49,24 @@ static inline void store_number(WeightFormat format, uint8_t* unit, int r, int c
   }
 }
 
+/// Widens element i of a float-format array.
+static inline float load_element(WeightFormat format, const void* data, int64_t i) {
+  switch (format) {
+    case WeightFormat::kF16: return widen_f16(static_cast<const uint16_t*>(data)[i]);
+    case WeightFormat::kBF16: return widen_bf16(static_cast<const uint16_t*>(data)[i]);
+    default: return static_cast<const float*>(data)[i];
+  }
+}
+
+/// Rounds a value to element i of a float-format array.
+static inline void store_element(WeightFormat format, void* data, int64_t i, float value) {
+  switch (format) {
+    case WeightFormat::kF16: static_cast<uint16_t*>(data)[i] = narrow_f16(value); break;
+    case WeightFormat::kBF16: static_cast<uint16_t*>(data)[i] = narrow_bf16(value); break;
+    default: static_cast<float*>(data)[i] = value;
+  }
+}
+
 static inline float load_scale(ScaleFormat format, const void* scales, int64_t index) {
   switch (format) {
     case ScaleFormat::kF16: return widen_f16(static_cast<const uint16_t*>(scales)[index]);

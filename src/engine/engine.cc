@@ -68,6 +68,12 @@ EngineOptions resolve(EngineOptions options, const ModelConfig& config, ops::Gra
   require_option(options.kv_block_size >= 16 && options.kv_block_size <= 256 &&
                      options.kv_block_size % 16 == 0,
                  "kv_block_size", options.kv_block_size, "a multiple of 16 up to 256");
+  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kF16 &&
+      options.kv_dtype != DType::kBF16) {
+    throw Error(ErrorKind::kInvalidArgument, "engine option 'kv_dtype' is " +
+                                                 std::string(dtype_name(options.kv_dtype)) +
+                                                 "; expected F32, F16 or BF16");
+  }
   if (options.threads == 0) options.threads = usable_cores();
   require_option(options.threads > 0 && options.threads <= 256, "threads", options.threads,
                  "1 to 256");

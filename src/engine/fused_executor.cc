@@ -64,10 +64,12 @@ class FusedExecutor final : public Executor {
   void copy_block(int32_t from, int32_t to) override {
     for (kernels::KvView& kv : kv_) {
       const size_t block = static_cast<size_t>(kv.kv_heads) * static_cast<size_t>(kv.head_dim) *
-                           static_cast<size_t>(kv.block_size);
-      for (float* base : {kv.keys, kv.values}) {
+                           static_cast<size_t>(kv.block_size) *
+                           static_cast<size_t>(kernels::element_bytes(kv.format));
+      for (void* plane : {kv.keys, kv.values}) {
+        auto* base = static_cast<std::byte*>(plane);
         std::memcpy(base + static_cast<size_t>(to) * block,
-                    base + static_cast<size_t>(from) * block, block * sizeof(float));
+                    base + static_cast<size_t>(from) * block, block);
       }
     }
   }
@@ -139,16 +141,22 @@ class FusedExecutor final : public Executor {
     const auto layers = static_cast<size_t>(graph_.num_layers);
     const size_t block = static_cast<size_t>(graph_.num_kv_heads * graph_.head_dim) *
                          static_cast<size_t>(inputs.options.kv_block_size);
-    const size_t plane = block * static_cast<size_t>(inputs.num_blocks);
-    kv_memory_.emplace_back(layers * 2 * plane * sizeof(float), "the KV cache");
-    auto* base = reinterpret_cast<float*>(kv_memory_[0].data());
+    const kernels::WeightFormat format =
+        inputs.options.kv_dtype == DType::kF16    ? kernels::WeightFormat::kF16
+        : inputs.options.kv_dtype == DType::kBF16 ? kernels::WeightFormat::kBF16
+                                                  : kernels::WeightFormat::kF32;
+    const size_t plane = block * static_cast<size_t>(inputs.num_blocks) *
+                         static_cast<size_t>(kernels::element_bytes(format));
+    kv_memory_.emplace_back(layers * 2 * plane, "the KV cache");
+    std::byte* base = kv_memory_[0].data();
     for (size_t layer = 0; layer < layers; ++layer) {
       kernels::KvView view;
       view.keys = base + layer * 2 * plane;
-      view.values = view.keys + plane;
+      view.values = base + (layer * 2 + 1) * plane;
       view.kv_heads = static_cast<int32_t>(graph_.num_kv_heads);
       view.head_dim = static_cast<int32_t>(graph_.head_dim);
       view.block_size = inputs.options.kv_block_size;
+      view.format = format;
       kv_.push_back(view);
     }
   }

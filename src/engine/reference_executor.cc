@@ -49,7 +49,10 @@ class ReferenceExecutor final : public Executor {
     rope_sin_ = upload_floats(sin, {inputs.options.max_context, half});
     // One block more than the pool has: the first pass, which loads the weights, writes there.
     const int64_t slots = (inputs.num_blocks + 1) * block_size_;
-    const auto floats = at::TensorOptions().dtype(at::kFloat).device(device_);
+    const at::ScalarType type = inputs.options.kv_dtype == DType::kF16    ? at::kHalf
+                                : inputs.options.kv_dtype == DType::kBF16 ? at::kBFloat16
+                                                                          : at::kFloat;
+    const auto floats = at::TensorOptions().dtype(type).device(device_);
     for (int layer = 0; layer < graph_.num_layers; ++layer) {
       const int64_t width = graph_.num_kv_heads * graph_.head_dim;
       kv_.push_back({at::zeros({slots, width}, floats), at::zeros({slots, width}, floats)});

@@ -81,7 +81,10 @@ class PlannedAttention final : public PlannedOp {
   }
 
   std::string kernel_name() const override {
-    return std::string("cpu.") + kernel_.isa + ".rope+kv_write+attention_f32";
+    const char* kv = kv_.format == kernels::WeightFormat::kF16    ? "f16"
+                     : kv_.format == kernels::WeightFormat::kBF16 ? "bf16"
+                                                                  : "f32";
+    return std::string("cpu.") + kernel_.isa + ".rope+kv_write+attention_" + kv;
   }
 
  private:
@@ -195,14 +198,16 @@ void reference(ReferenceStep& step, const OpNode& node) {
   key = rotate(key, cos, sin);
 
   ReferenceKv& kv = (*step.kv)[static_cast<size_t>(node.layer)];
-  kv.keys.index_copy_(0, step.new_slots, key.reshape({tokens, kv_heads * dim}));
-  kv.values.index_copy_(0, step.new_slots, value);
+  const at::ScalarType kept = kv.keys.scalar_type();  // where it is narrower, this rounds
+  kv.keys.index_copy_(0, step.new_slots, key.reshape({tokens, kv_heads * dim}).to(kept));
+  kv.values.index_copy_(0, step.new_slots, value.to(kept));
 
   std::vector<at::Tensor> outputs;
   for (const ReferenceSpan& span : step.spans) {
     const int64_t total = span.past + span.num_tokens;
     auto gather = [&](const at::Tensor& cache) {
       return at::index_select(cache, 0, span.slots)
+          .to(at::kFloat)
           .view({total, kv_heads, 1, dim})
           .expand({total, kv_heads, heads / kv_heads, dim})
           .reshape({total, heads, dim})

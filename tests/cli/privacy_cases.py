@@ -109,6 +109,12 @@ class Privacy(AuditCase):
                 self.succeed("audit", "replay", name)
         replay = self.run_tool("audit", "replay", "run.vtr", "--rope-frequencies", "f32")
         self.assertEqual(replay.returncode, 1, "other frequencies, other bits")
+        for kv_type in ("f16", "bf16"):
+            for kernels in ("fused", "reference"):
+                self.generate("run.vtr", "--kv-type", kv_type, "--kernels", kernels)
+                self.succeed("audit", "replay", "run.vtr")
+        replay = self.run_tool("audit", "replay", "run.vtr", "--kv-type", "f32")
+        self.assertEqual(replay.returncode, 1, "another cache, other bits")
 
     def test_encrypted_tables(self):
         try:

@@ -12,12 +12,14 @@ struct Setting {
   int kv_block_size;
   AuditMode mode;
   AuditLevel level;
+  DType kv_dtype = DType::kF32;
 };
 
 std::unique_ptr<Engine> load(const std::string& path, const Setting& setting) {
   EngineOptions options = test_options(setting.threads, setting.kv_block_size);
   options.audit_mode = setting.mode;
   options.audit_level = setting.level;
+  options.kv_dtype = setting.kv_dtype;
   auto engine = Engine::load(path, options);
   EXPECT_TRUE(engine->summary().invariant);
   EXPECT_EQ(engine->summary().threads, setting.threads);
@@ -205,6 +207,34 @@ TEST_P(Invariance, OfBatchChunksForksThreadsBlocksAndAudit) {
   check({3, 32, AuditMode::kNone, AuditLevel::kStandard});
   check({3, 128, AuditMode::kDeferred, AuditLevel::kFull});
   check({2, 128, AuditMode::kNaive, AuditLevel::kStandard});
+}
+
+// Keys and values in 16 bits give other rows, which are as invariant.
+TEST(InvarianceOfKvTypes, OfBatchChunksForksThreadsAndBlocks) {
+  Rows by_type[2];
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    const std::string path = oracle_folder("qwen3_moe");
+    const Setting one{1, 64, AuditMode::kNone, AuditLevel::kStandard, type};
+    auto engine = load(path, one);
+    const std::vector<int32_t> ids = prompt_ids(kPromptTokens, engine->summary().vocab_size);
+    Rows& expected = by_type[type == DType::kF16 ? 0 : 1];
+    expected = score(*engine, ids);
+    const uint64_t bytes = engine->summary().kv_bytes;
+    EXPECT_TRUE(std::ranges::any_of(engine->plan(), [&](const PlanEntry& entry) {
+      return entry.kernel.ends_with(type == DType::kF16 ? "attention_f16" : "attention_bf16");
+    }));
+    for (Setting setting : {Setting{1, 16, AuditMode::kDeferred, AuditLevel::kFull},
+                            Setting{3, 32, AuditMode::kNone, AuditLevel::kStandard}}) {
+      auto wide = load(path, setting);
+      setting.kv_dtype = type;
+      engine = load(path, setting);
+      EXPECT_EQ(2 * engine->summary().kv_bytes, wide->summary().kv_bytes);
+      Patterns(*engine, ids, expected).check_all();
+      EXPECT_FALSE(same_bits(expected, score(*wide, ids), ids.size()));
+    }
+    EXPECT_GT(bytes, 0u);
+  }
+  EXPECT_FALSE(same_bits(by_type[0], by_type[1], kPromptTokens));
 }
 
 // The rows would differ if the comparison saw nothing: another prompt, another result.

@@ -53,6 +53,26 @@ TEST_P(Paths, FusedAgreesWithReference) {
   expect_close(expected, score(*fused, ids, 9), tolerance());
 }
 
+TEST(PathsOfKvTypes, FusedAgreesWithReference) {
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    EngineOptions options = test_options(2, 16);
+    options.kernels_given = true;
+    options.kv_dtype = type;
+    auto fused = Engine::load(oracle_folder("qwen3_moe"), options);
+    options.kernels = KernelPath::kReference;
+    auto reference = Engine::load(oracle_folder("qwen3_moe"), options);
+    EXPECT_GT(fused->summary().kv_bytes, 0u);
+    const std::vector<int32_t> ids = prompt_ids(61, fused->summary().vocab_size);
+    // A key that is rounded to the other neighbour is seen.
+    expect_close(score(*reference, ids), score(*fused, ids), type == DType::kF16 ? 1e-3 : 8e-3);
+  }
+  EngineOptions options = test_options();
+  options.kv_dtype = DType::kI8;
+  const Error error = error_of([&] { Engine::load(oracle_folder("llama"), options); });
+  EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+  EXPECT_TRUE(is_one_line_with(error, {"kv_dtype", "I8", "BF16"})) << error.what();
+}
+
 // Ragged batches, chunks, forks and truncation on the reference path.
 TEST_P(Paths, ReferenceHandlesRaggedBatches) {
   auto engine = load(folder_.path(), KernelPath::kReference);

@@ -4,22 +4,33 @@
 namespace vitrine::kernels::testing {
 namespace {
 
+constexpr WeightFormat kFormats[] = {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16};
+
+float round_to(WeightFormat format, float value) {
+  switch (format) {
+    case WeightFormat::kF16: return widen_f16(narrow_f16(value));
+    case WeightFormat::kBF16: return widen_bf16(narrow_bf16(value));
+    default: return value;
+  }
+}
+
 /// A KV store of one sequence with scattered blocks; what was never written is NaN.
 struct Store {
-  std::vector<float> keys;
-  std::vector<float> values;
+  std::vector<uint8_t> keys;
+  std::vector<uint8_t> values;
   std::vector<int32_t> block_table;
   KvView view;
 
-  Store(Random& random, int32_t positions, int32_t kv_heads, int32_t head_dim, int32_t block_size) {
+  Store(Random& random, int32_t positions, int32_t kv_heads, int32_t head_dim, int32_t block_size,
+        WeightFormat format = WeightFormat::kF32) {
     const int32_t used = (positions + block_size - 1) / block_size;
     const int32_t blocks = used + 3;
     const size_t size = static_cast<size_t>(blocks) * kv_heads * head_dim * block_size;
-    keys.assign(size, NAN);
-    values.assign(size, NAN);
+    keys.assign(size * element_bytes(format), 0xff);  // a NaN in every format
+    values.assign(size * element_bytes(format), 0xff);
     block_table = random.permutation(blocks);
     block_table.resize(used);  // reading past the end would be seen by a sanitizer
-    view = {keys.data(), values.data(), kv_heads, head_dim, block_size};
+    view = {keys.data(), values.data(), kv_heads, head_dim, block_size, format};
   }
   Store(const Store&) = delete;
 
@@ -42,6 +53,13 @@ struct Sequence {
         head_dim(head_dim),
         keys(random.normals(static_cast<size_t>(positions) * head_dim)),
         values(random.normals(static_cast<size_t>(positions) * head_dim)) {}
+
+  Sequence rounded(WeightFormat format) const {
+    Sequence result = *this;
+    for (float& key : result.keys) key = round_to(format, key);
+    for (float& value : result.values) value = round_to(format, value);
+    return result;
+  }
 
   void fill(Store* store, const CpuKernels& table, int32_t kv_head) const {
     for (int32_t p = 0; p < positions; ++p) {
@@ -87,9 +105,10 @@ TEST(Attention, AgainstDouble) {
   for (const int32_t head_dim : {2, 6, 16, 30, 64, 80, 128, 130, 256}) {
     for (const int32_t position : {0, 1, 14, 15, 16, 63, 64, 65, 200, 383}) {
       const int32_t num_queries = random.integer(1, 9);
-      const Sequence sequence(random, position + 1, head_dim);
+      const WeightFormat format = kFormats[random.integer(0, 2)];
+      const Sequence sequence = Sequence(random, position + 1, head_dim).rounded(format);
       const auto queries = random.normals(static_cast<size_t>(num_queries) * head_dim, 2.0f);
-      Store store(random, position + 1, 2, head_dim, 32);
+      Store store(random, position + 1, 2, head_dim, 32, format);
       sequence.fill(&store, portable_kernels(), 1);
       const double scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
       double value_max = 0;
@@ -123,7 +142,9 @@ TEST(Attention, AgainstDouble) {
 /// result.
 TEST(Attention, SameBitsWhateverTheStorage) {
   Random random(2);
-  for (const int32_t head_dim : {10, 64, 72}) {
+  for (const auto& [head_dim, format] :
+       {std::pair{10, WeightFormat::kF32}, {64, WeightFormat::kF32}, {72, WeightFormat::kF32},
+        {64, WeightFormat::kF16}, {10, WeightFormat::kBF16}, {72, WeightFormat::kBF16}}) {
     const int32_t positions = 300;
     const Sequence sequence(random, positions, head_dim);
     const auto queries = random.normals(static_cast<size_t>(7) * head_dim, 2.0f);
@@ -131,7 +152,7 @@ TEST(Attention, SameBitsWhateverTheStorage) {
     const int32_t checked[] = {0, 37, 130, 299};
     for (const CpuKernels* table : available_tables()) {
       for (const int32_t block_size : {16, 32, 48, 64, 128, 256}) {
-        Store store(random, positions, 3, head_dim, block_size);
+        Store store(random, positions, 3, head_dim, block_size, format);
         int32_t written = 0;
         for (int i = 0; i < 4; ++i) {
           for (; written <= checked[i]; ++written) {  // NaN from here on
@@ -153,6 +174,22 @@ TEST(Attention, SameBitsWhateverTheStorage) {
           }
         }
       }
+    }
+  }
+}
+
+/// 16 bits are the same as values that were rounded before: to the nearest, and widened exactly.
+TEST(Attention, RoundsAsItWrites) {
+  Random random(9);
+  for (const WeightFormat format : kFormats) {
+    const Sequence sequence(random, 90, 24);
+    const auto queries = random.normals(24, 2.0f);
+    for (const CpuKernels* table : available_tables()) {
+      Store store(random, 90, 1, 24, 32, format), wide(random, 90, 1, 24, 16);
+      sequence.fill(&store, *table, 0);
+      sequence.rounded(format).fill(&wide, *table, 0);
+      EXPECT_TRUE(same_bits(run(*table, wide, 89, 0, queries, 1), run(*table, store, 89, 0, queries, 1)))
+          << table->isa;
     }
   }
 }
@@ -198,15 +235,21 @@ TEST(KvWrite, PutsOnePositionIntoItsPlaces) {
     Store store(random, 64, 2, 6, 32);
     const std::vector<float> key = random.normals(6), value = random.normals(6);
     table->kv_write(store.view, 3, 17, 1, key.data(), value.data());
+    const auto elements = [](const std::vector<uint8_t>& bytes) {
+      std::vector<float> result(bytes.size() / sizeof(float));
+      memcpy(result.data(), bytes.data(), bytes.size());
+      return result;
+    };
+    const std::vector<float> keys = elements(store.keys), values = elements(store.values);
     size_t written = 0;
-    for (size_t i = 0; i < store.keys.size(); ++i) {
-      written += !std::isnan(store.keys[i]) + !std::isnan(store.values[i]);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      written += !std::isnan(keys[i]) + !std::isnan(values[i]);
     }
     EXPECT_EQ(written, 12u);
     const size_t base = (3 * 2 + 1) * 6 * 32;
     for (int d = 0; d < 6; ++d) {
-      EXPECT_EQ(store.keys[base + d * 32 + 17], key[d]);
-      EXPECT_EQ(store.values[base + 17 * 6 + d], value[d]);
+      EXPECT_EQ(keys[base + d * 32 + 17], key[d]);
+      EXPECT_EQ(values[base + 17 * 6 + d], value[d]);
     }
   }
 }

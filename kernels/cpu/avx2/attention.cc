@@ -10,8 +10,8 @@ constexpr int kRuns = kAttentionBlock / 16;
 
 /// Where up to 64 consecutive positions of one kv head lie, in runs of 16.
 struct Runs {
-  const float* keys[kRuns];    // [head_dim], stride block_size; position j at + j
-  const float* values[kRuns];  // [16, head_dim]
+  const uint8_t* keys[kRuns];    // [head_dim], stride block_size; position j at + j
+  const uint8_t* values[kRuns];  // [16, head_dim]
 };
 
 /// Walks the block table 16 positions at a time.
@@ -23,12 +23,15 @@ struct RunCursor {
   int32_t offset;
 
   void take(Runs* runs, int count) {
-    const int64_t block_floats = static_cast<int64_t>(kv.head_dim) * kv.block_size;
+    const int64_t bytes = element_bytes(kv.format);
+    const int64_t block_elements = static_cast<int64_t>(kv.head_dim) * kv.block_size;
+    const auto* keys = static_cast<const uint8_t*>(kv.keys);
+    const auto* values = static_cast<const uint8_t*>(kv.values);
     for (int i = 0; i < count; ++i) {
       const int64_t block = block_table[block_index];
-      const int64_t base = (block * kv.kv_heads + kv_head) * block_floats;
-      runs->keys[i] = kv.keys + base + offset;
-      runs->values[i] = kv.values + base + static_cast<int64_t>(offset) * kv.head_dim;
+      const int64_t base = (block * kv.kv_heads + kv_head) * block_elements;
+      runs->keys[i] = keys + (base + offset) * bytes;
+      runs->values[i] = values + (base + static_cast<int64_t>(offset) * kv.head_dim) * bytes;
       offset += 16;
       if (offset == kv.block_size) {
         offset = 0;
@@ -50,7 +53,7 @@ struct State {
 };
 
 /// state->p: the dots of the queries with the keys of `count` runs of 16 positions.
-template <int kQueries>
+template <WeightFormat kFormat, int kQueries>
 VITRINE_INLINE void score_runs(const Runs& runs, int count, int64_t stride, int32_t head_dim,
                                const float* query, int64_t query_stride, State<kQueries>* state) {
   constexpr int kAtOnce = kRuns / kQueries;  // eight running sums in either case
@@ -64,7 +67,7 @@ VITRINE_INLINE void score_runs(const Runs& runs, int count, int64_t stride, int3
     for (int32_t d = 0; d < head_dim; ++d) {
       Lanes key[kAtOnce];
 #pragma GCC unroll 4
-      for (int i = 0; i < kAtOnce; ++i) key[i] = load(runs.keys[first + i] + d * stride);
+      for (int i = 0; i < kAtOnce; ++i) key[i] = load_lanes<kFormat>(runs.keys[first + i] + d * stride);
 #pragma GCC unroll 4
       for (int q = 0; q < kQueries; ++q) {
         const Lanes element = set_lanes(query[q * query_stride + d]);
@@ -108,10 +111,11 @@ VITRINE_INLINE float softmax_block(int32_t valid, float scale, float* p, float* 
 }
 
 /// Adds p * value over the block for kVectors vectors of the head, from element `first`. kWhole:
-/// all of their elements exist; otherwise kVectors is 1 and `mask` says which.
-template <int kQueries, int kVectors, bool kWhole>
-VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, __m256i mask,
+/// all of their elements exist; otherwise kVectors is 1 and `left` says how many.
+template <WeightFormat kFormat, int kQueries, int kVectors, bool kWhole>
+VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, int32_t left,
                                int32_t head_dim, const float* correction, State<kQueries>* state) {
+  constexpr int64_t kBytes = element_bytes(kFormat);
   __m256 sum[kQueries][kVectors];
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
@@ -122,13 +126,13 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, _
     }
   }
   for (int32_t start = 0; start < valid; start += 16) {
-    const float* value = runs.values[start / 16] + first;
+    const uint8_t* value = runs.values[start / 16] + first * kBytes;
     const int32_t end = valid - start < 16 ? valid : start + 16;
-    for (int32_t j = start; j < end; ++j, value += head_dim) {
+    for (int32_t j = start; j < end; ++j, value += head_dim * kBytes) {
       __m256 v[kVectors];
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) {
-        v[i] = kWhole ? _mm256_loadu_ps(value + 8 * i) : _mm256_maskload_ps(value, mask);
+        v[i] = kWhole ? load_8<kFormat>(value + 8 * i * kBytes) : load_8<kFormat>(value, left);
       }
 #pragma GCC unroll 4
       for (int q = 0; q < kQueries; ++q) {
@@ -145,7 +149,7 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, _
   }
 }
 
-template <int kQueries>
+template <WeightFormat kFormat, int kQueries>
 __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_table,
                                       int32_t position, int32_t kv_head, const float* query,
                                       int64_t query_stride, float scale, float* out,
@@ -167,19 +171,21 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
     const int count = (valid + 15) / 16;
     Runs runs;
     cursor.take(&runs, count);
-    score_runs<kQueries>(runs, count, kv.block_size, head_dim, query, query_stride, &state);
+    score_runs<kFormat, kQueries>(runs, count, kv.block_size * element_bytes(kFormat), head_dim,
+                                  query, query_stride, &state);
     float correction[kQueries];
     for (int q = 0; q < kQueries; ++q) {
       correction[q] = softmax_block(valid, scale, state.p[q], &state.max[q], &state.sum[q]);
     }
-    const __m256i all = first_lanes_8(8);
     int32_t first = 0;
     for (; first + 8 * kVectors <= head_dim; first += 8 * kVectors) {
-      add_values<kQueries, kVectors, true>(runs, valid, first, all, head_dim, correction, &state);
+      add_values<kFormat, kQueries, kVectors, true>(runs, valid, first, 8, head_dim, correction,
+                                                    &state);
     }
     for (; first < head_dim; first += 8) {
-      add_values<kQueries, 1, false>(runs, valid, first, first_lanes_8(head_dim - first), head_dim,
-                                     correction, &state);
+      const int32_t left = head_dim - first < 8 ? head_dim - first : 8;
+      add_values<kFormat, kQueries, 1, false>(runs, valid, first, left, head_dim, correction,
+                                              &state);
     }
   }
   for (int q = 0; q < kQueries; ++q) {
@@ -191,26 +197,37 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
   }
 }
 
-}  // namespace
-
-void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
+template <WeightFormat kFormat>
+void attend_all(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
                const float* query, int64_t query_stride, int32_t num_queries, float scale,
                float* out, int64_t out_stride) {
   while (num_queries > 0) {
     int done = 1;
     if (num_queries >= 4) {
       done = 4;
-      attend<4>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 4>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
     } else if (num_queries >= 2) {
       done = 2;
-      attend<2>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 2>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
     } else {
-      attend<1>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 1>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
     }
     num_queries -= done;
     query += done * query_stride;
     out += done * out_stride;
   }
+}
+
+}  // namespace
+
+void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
+               const float* query, int64_t query_stride, int32_t num_queries, float scale,
+               float* out, int64_t out_stride) {
+  const auto attend_format = kv.format == WeightFormat::kF16    ? attend_all<WeightFormat::kF16>
+                             : kv.format == WeightFormat::kBF16 ? attend_all<WeightFormat::kBF16>
+                                                                : attend_all<WeightFormat::kF32>;
+  attend_format(kv, block_table, position, kv_head, query, query_stride, num_queries, scale, out,
+                out_stride);
 }
 
 }  // namespace vitrine::kernels::avx2

@@ -171,6 +171,15 @@ VITRINE_INLINE __m256 load_8(const uint8_t* data) {
   }
 }
 
+/// Loads the first n (1 … 8) of 8 elements, widened; the other lanes are zero.
+template <WeightFormat kFormat>
+VITRINE_INLINE __m256 load_8(const uint8_t* data, int64_t n) {
+  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
+  alignas(32) uint8_t copy[8 * kBytes] = {};
+  __builtin_memcpy(copy, data, static_cast<size_t>(n) * kBytes);
+  return load_8<kFormat>(copy);
+}
+
 /// Loads 16 consecutive elements, widened.
 template <WeightFormat kFormat>
 VITRINE_INLINE Lanes load_lanes(const uint8_t* data) {

@@ -10,8 +10,8 @@ constexpr int kRuns = kAttentionBlock / 16;
 
 /// Where up to 64 consecutive positions of one kv head lie, in runs of 16.
 struct Runs {
-  const float* keys[kRuns];    // [head_dim], stride block_size; position j at + j
-  const float* values[kRuns];  // [16, head_dim]
+  const uint8_t* keys[kRuns];    // [head_dim], stride block_size; position j at + j
+  const uint8_t* values[kRuns];  // [16, head_dim]
 };
 
 /// Walks the block table 16 positions at a time.
@@ -23,12 +23,15 @@ struct RunCursor {
   int32_t offset;
 
   void take(Runs* runs, int count) {
-    const int64_t block_floats = static_cast<int64_t>(kv.head_dim) * kv.block_size;
+    const int64_t bytes = element_bytes(kv.format);
+    const int64_t block_elements = static_cast<int64_t>(kv.head_dim) * kv.block_size;
+    const auto* keys = static_cast<const uint8_t*>(kv.keys);
+    const auto* values = static_cast<const uint8_t*>(kv.values);
     for (int i = 0; i < count; ++i) {
       const int64_t block = block_table[block_index];
-      const int64_t base = (block * kv.kv_heads + kv_head) * block_floats;
-      runs->keys[i] = kv.keys + base + offset;
-      runs->values[i] = kv.values + base + static_cast<int64_t>(offset) * kv.head_dim;
+      const int64_t base = (block * kv.kv_heads + kv_head) * block_elements;
+      runs->keys[i] = keys + (base + offset) * bytes;
+      runs->values[i] = values + (base + static_cast<int64_t>(offset) * kv.head_dim) * bytes;
       offset += 16;
       if (offset == kv.block_size) {
         offset = 0;
@@ -49,7 +52,7 @@ struct State {
 
 /// Scores kCount runs of 16 positions, leaves exp(score - max) in state->p, updates max and sum;
 /// correction[q] = exp(old max - max).
-template <int kQueries, int kCount>
+template <WeightFormat kFormat, int kQueries, int kCount>
 VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t stride, int32_t head_dim,
                                  const float* query, int64_t query_stride, float scale,
                                  State<kQueries>* state, float* correction) {
@@ -63,10 +66,10 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
     __m512 key[kCount];
 #pragma GCC unroll 4
     for (int i = 0; i < kCount - 1; ++i) {
-      key[i] = _mm512_loadu_ps(runs.keys[i] + d * stride);
+      key[i] = load_lanes<kFormat>(runs.keys[i] + d * stride);
       if (kQueries > 1) keep_in_register(key[i]);
     }
-    key[kCount - 1] = _mm512_maskz_loadu_ps(last, runs.keys[kCount - 1] + d * stride);
+    key[kCount - 1] = load_lanes<kFormat>(runs.keys[kCount - 1] + d * stride, last);
 #pragma GCC unroll 4
     for (int q = 0; q < kQueries; ++q) {
       const __m512 element = _mm512_set1_ps(query[q * query_stride + d]);
@@ -113,10 +116,11 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
 }
 
 /// Adds p * value over the block for kVectors vectors of the head, from element `first`.
-template <int kQueries, int kVectors>
+template <WeightFormat kFormat, int kQueries, int kVectors>
 VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, int32_t head_dim,
                                const float* correction, State<kQueries>* state) {
   const __mmask16 last = first_lanes(head_dim - first - 16 * (kVectors - 1));
+  constexpr int64_t kBytes = element_bytes(kFormat);
   __m512 sum[kQueries][kVectors];
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
@@ -127,16 +131,16 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
     }
   }
   for (int32_t start = 0; start < valid; start += 16) {
-    const float* value = runs.values[start / 16] + first;
+    const uint8_t* value = runs.values[start / 16] + first * kBytes;
     const int32_t end = valid - start < 16 ? valid : start + 16;
-    for (int32_t j = start; j < end; ++j, value += head_dim) {
+    for (int32_t j = start; j < end; ++j, value += head_dim * kBytes) {
       __m512 v[kVectors];
 #pragma GCC unroll 4
       for (int i = 0; i < kVectors - 1; ++i) {
-        v[i] = _mm512_loadu_ps(value + 16 * i);
+        v[i] = load_lanes<kFormat>(value + 16 * i * kBytes);
         if (kQueries > 1) keep_in_register(v[i]);
       }
-      v[kVectors - 1] = _mm512_maskz_loadu_ps(last, value + 16 * (kVectors - 1));
+      v[kVectors - 1] = load_lanes<kFormat>(value + 16 * (kVectors - 1) * kBytes, last);
 #pragma GCC unroll 4
       for (int q = 0; q < kQueries; ++q) {
         const __m512 p = _mm512_set1_ps(state->p[q][j]);
@@ -152,7 +156,7 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
   }
 }
 
-template <int kQueries>
+template <WeightFormat kFormat, int kQueries>
 __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_table,
                                       int32_t position, int32_t kv_head, const float* query,
                                       int64_t query_stride, float scale, float* out,
@@ -174,35 +178,35 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
     const __mmask16 last = first_lanes(valid - 16 * (count - 1));
     Runs runs;
     cursor.take(&runs, count);
-    const int64_t stride = kv.block_size;
+    const int64_t stride = kv.block_size * element_bytes(kFormat);
     alignas(64) float correction[16];
     switch (count) {
       case 1:
-        softmax_runs<kQueries, 1>(runs, last, stride, head_dim, query, query_stride, scale, &state,
+        softmax_runs<kFormat, kQueries, 1>(runs, last, stride, head_dim, query, query_stride, scale, &state,
                                   correction);
         break;
       case 2:
-        softmax_runs<kQueries, 2>(runs, last, stride, head_dim, query, query_stride, scale, &state,
+        softmax_runs<kFormat, kQueries, 2>(runs, last, stride, head_dim, query, query_stride, scale, &state,
                                   correction);
         break;
       case 3:
-        softmax_runs<kQueries, 3>(runs, last, stride, head_dim, query, query_stride, scale, &state,
+        softmax_runs<kFormat, kQueries, 3>(runs, last, stride, head_dim, query, query_stride, scale, &state,
                                   correction);
         break;
       default:
-        softmax_runs<kQueries, 4>(runs, last, stride, head_dim, query, query_stride, scale, &state,
+        softmax_runs<kFormat, kQueries, 4>(runs, last, stride, head_dim, query, query_stride, scale, &state,
                                   correction);
     }
     for (int32_t first = 0; first < head_dim; first += 64) {
       const int32_t rest = head_dim - first;
       if (rest > 48) {
-        add_values<kQueries, 4>(runs, valid, first, head_dim, correction, &state);
+        add_values<kFormat, kQueries, 4>(runs, valid, first, head_dim, correction, &state);
       } else if (rest > 32) {
-        add_values<kQueries, 3>(runs, valid, first, head_dim, correction, &state);
+        add_values<kFormat, kQueries, 3>(runs, valid, first, head_dim, correction, &state);
       } else if (rest > 16) {
-        add_values<kQueries, 2>(runs, valid, first, head_dim, correction, &state);
+        add_values<kFormat, kQueries, 2>(runs, valid, first, head_dim, correction, &state);
       } else {
-        add_values<kQueries, 1>(runs, valid, first, head_dim, correction, &state);
+        add_values<kFormat, kQueries, 1>(runs, valid, first, head_dim, correction, &state);
       }
     }
   }
@@ -215,26 +219,37 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
   }
 }
 
-}  // namespace
-
-void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
+template <WeightFormat kFormat>
+void attend_all(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
                const float* query, int64_t query_stride, int32_t num_queries, float scale,
                float* out, int64_t out_stride) {
   while (num_queries > 0) {
     int done = 1;
     if (num_queries >= 4) {
       done = 4;
-      attend<4>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 4>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
     } else if (num_queries >= 2) {
       done = 2;
-      attend<2>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 2>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
     } else {
-      attend<1>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 1>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
     }
     num_queries -= done;
     query += done * query_stride;
     out += done * out_stride;
   }
+}
+
+}  // namespace
+
+void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
+               const float* query, int64_t query_stride, int32_t num_queries, float scale,
+               float* out, int64_t out_stride) {
+  const auto attend_format = kv.format == WeightFormat::kF16    ? attend_all<WeightFormat::kF16>
+                             : kv.format == WeightFormat::kBF16 ? attend_all<WeightFormat::kBF16>
+                                                                : attend_all<WeightFormat::kF32>;
+  attend_format(kv, block_table, position, kv_head, query, query_stride, num_queries, scale, out,
+                out_stride);
 }
 
 }  // namespace vitrine::kernels::avx512

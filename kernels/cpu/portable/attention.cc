@@ -1,4 +1,5 @@
 // Block attention of the portable table.
+#include "../packed.h"
 #include "math.h"
 #include "portable.h"
 
@@ -14,17 +15,17 @@ struct Running {
   float out[kMaxHeadDim] = {};
 };
 
-/// Where 16 consecutive positions of one kv head lie.
+/// Where 16 consecutive positions of one kv head lie, in elements.
 struct Run {
-  const float* keys;    // [head_dim], stride block_size; position j at + j
-  const float* values;  // [16, head_dim]
+  int64_t keys;    // [head_dim], stride block_size; position j at + j
+  int64_t values;  // [16, head_dim]
 };
 
 Run find_run(const KvView& kv, const int32_t* block_table, int32_t kv_head, int32_t position) {
   const int64_t block = block_table[position / kv.block_size];
   const int64_t offset = position % kv.block_size;
   const int64_t base = (block * kv.kv_heads + kv_head) * kv.head_dim * kv.block_size;
-  return {kv.keys + base + offset, kv.values + base + offset * kv.head_dim};
+  return {base + offset, base + offset * kv.head_dim};
 }
 
 void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float* query, float scale,
@@ -32,10 +33,12 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
   float scores[kAttentionBlock];
   MaxLanes lanes_max;
   for (int32_t j = 0; j < valid; ++j) {
-    const float* key = runs[j / 16].keys + j % 16;
+    const int64_t key = runs[j / 16].keys + j % 16;
     float dot = 0.0f;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
-      dot = std::fma(query[d], key[static_cast<int64_t>(d) * kv.block_size], dot);
+      dot = std::fma(query[d],
+                     load_element(kv.format, kv.keys, key + static_cast<int64_t>(d) * kv.block_size),
+                     dot);
     }
     scores[j] = dot * scale;
     lanes_max.take(j, scores[j]);
@@ -52,9 +55,10 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
   state->max = max;
   for (int32_t d = 0; d < kv.head_dim; ++d) state->out[d] = state->out[d] * correction;
   for (int32_t j = 0; j < valid; ++j) {
-    const float* value = runs[j / 16].values + static_cast<int64_t>(j % 16) * kv.head_dim;
+    const int64_t value = runs[j / 16].values + static_cast<int64_t>(j % 16) * kv.head_dim;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
-      state->out[d] = std::fma(scores[j], value[d], state->out[d]);
+      state->out[d] =
+          std::fma(scores[j], load_element(kv.format, kv.values, value + d), state->out[d]);
     }
   }
 }

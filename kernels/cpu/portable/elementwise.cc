@@ -1,6 +1,7 @@
 // Norms, activation quantization, rotary embedding and sums of the portable table.
 #include <cstring>
 
+#include "../packed.h"
 #include "math.h"
 #include "portable.h"
 
@@ -72,10 +73,13 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
               const float* value) {
   const int64_t base =
       (static_cast<int64_t>(block) * kv.kv_heads + kv_head) * kv.head_dim * kv.block_size;
-  float* keys = kv.keys + base + offset;
-  for (int32_t d = 0; d < kv.head_dim; ++d) keys[static_cast<int64_t>(d) * kv.block_size] = key[d];
-  memcpy(kv.values + base + static_cast<int64_t>(offset) * kv.head_dim, value,
-         sizeof(float) * kv.head_dim);
+  const int64_t key_base = base + offset;
+  const int64_t value_base = base + static_cast<int64_t>(offset) * kv.head_dim;
+  for (int32_t d = 0; d < kv.head_dim; ++d) {
+    const int64_t at = key_base + static_cast<int64_t>(d) * kv.block_size;
+    store_element(kv.format, kv.keys, at, key[d]);
+    store_element(kv.format, kv.values, value_base + d, value[d]);
+  }
 }
 
 void combine(const float* slots, int64_t slot_stride, const float* weights, int32_t k,

@@ -11,15 +11,6 @@ namespace {
 
 int64_t mapped(const int32_t* map, int64_t m) { return map != nullptr ? map[m] : m; }
 
-/// Widens element i of a float-format array.
-float load_element(WeightFormat format, const void* data, int64_t i) {
-  switch (format) {
-    case WeightFormat::kF16: return widen_f16(static_cast<const uint16_t*>(data)[i]);
-    case WeightFormat::kBF16: return widen_bf16(static_cast<const uint16_t*>(data)[i]);
-    default: return static_cast<const float*>(data)[i];
-  }
-}
-
 /// Dots of one tile's rows [0, count) with one float input row.
 void float_tile(const Weight& weight, int64_t row, int count, const float* x, float* dots) {
   for (int r = 0; r < count; ++r) {
