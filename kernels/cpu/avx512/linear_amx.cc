@@ -31,6 +31,8 @@ void configure_tiles(bool two_parts) {
     config.row_bytes[2] = config.row_bytes[4] = 16;
     config.rows[3] = config.rows[5] = 4;
   }
+  // g++ 12 takes the intrinsic to read eight bytes and may drop the stores to the others.
+  __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
 }
 
