@@ -42,6 +42,11 @@ void DeviceOptions::add_to(CLI::App& command) {
                   "what keys and values are kept in: f32, or f16 or bf16 in half the memory")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str();
+  command
+      .add_option("--expert-cache", expert_cache,
+                  "keep only the experts used last in so much memory (8GiB) and read others from "
+                  "the file when a step needs them")
+      ->transform(CLI::AsSizeValue(false));
   command.add_flag("--strict", strict,
                    "refuse weights in a type that only runs as float32, in place of a warning");
 }
@@ -53,6 +58,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   if (kernels == "reference") options.kernels = vitrine::KernelPath::kReference;
   options.threads = threads;
   options.strict = strict;
+  options.expert_cache_bytes = expert_cache;
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
   if (kv_type == "f16") options.kv_dtype = vitrine::DType::kF16;
   if (kv_type == "bf16") options.kv_dtype = vitrine::DType::kBF16;

@@ -31,7 +31,7 @@ void add_audit(CLI::App& app, Command& command);
 /// Throws an Error of kind kInvalidArgument: exit code 2.
 [[noreturn]] void refuse(const std::string& message);
 
-/// --device, --kernels, --threads, --kv-type, --rope-frequencies and --strict.
+/// --device, --kernels, --threads, --kv-type, --expert-cache, --rope-frequencies and --strict.
 struct DeviceOptions {
   std::string device = "cpu";
   std::string kernels;
@@ -39,6 +39,7 @@ struct DeviceOptions {
   std::string kv_type = "f32";
   int threads = 0;
   bool strict = false;
+  uint64_t expert_cache = 0;
 
   void add_to(CLI::App& command);
   vitrine::EngineOptions engine_options() const;

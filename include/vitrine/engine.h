@@ -30,9 +30,13 @@ struct EngineOptions {
   int max_step_tokens = 512;   ///< new tokens in one step, all sequences together
   int max_logit_rows = 0;      ///< rows of logits in one step; 0: max_sequences
   int kv_block_size = 64;      ///< positions in one KV block: a multiple of 16 up to 256
-  /// What keys and values are kept in: kF32, or kF16 or kBF16, to which they are rounded as they are
-  /// written (nearest, ties to even): half the memory, another result, and as invariant.
+  /// What keys and values are kept in: kF32, or kF16 or kBF16, to which they are rounded as they
+  /// are written (nearest, ties to even): half the memory, another result, and as invariant.
   DType kv_dtype = DType::kF32;
+  /// Above 0: routed experts are read from the file when a step needs them, and the ones used last
+  /// stay in so many bytes. At least what one layer of a step may need. Fused path; GGUF files and
+  /// float weights. The result is the same to the bit.
+  uint64_t expert_cache_bytes = 0;
   AuditMode audit_mode = AuditMode::kDeferred;
   AuditLevel audit_level = AuditLevel::kStandard;
   /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).
@@ -100,6 +104,15 @@ struct ModelSummary {
   int threads = 1;
 };
 
+/// What a cache of experts holds and did since the model was loaded.
+struct ExpertCacheStats {
+  int64_t slots = 0;        ///< experts that it holds at once; 0: there is no cache
+  int64_t experts = 0;      ///< of all layers
+  uint64_t slot_bytes = 0;  ///< packed
+  uint64_t hits = 0, misses = 0;
+  uint64_t bytes_read = 0;  ///< from the file
+};
+
 /// A loaded model and its sequences. Not thread-safe: one thread at a time.
 ///
 ///     auto engine = Engine::load("models/fractalmoe-30m-int4", {});
@@ -117,6 +130,7 @@ class VITRINE_API Engine {
   const ModelSummary& summary() const;
   const std::vector<PlanEntry>& plan() const;
   const EngineOptions& options() const;
+  ExpertCacheStats expert_cache() const;
 
   SequenceId create_sequence();
   /// A new sequence with the same past. Full blocks are shared and counted; a partial one is

@@ -154,7 +154,9 @@ struct KvView {
 };
 
 /// Bytes of an element of a float format.
-constexpr int64_t element_bytes(WeightFormat format) { return format == WeightFormat::kF32 ? 4 : 2; }
+constexpr int64_t element_bytes(WeightFormat format) {
+  return format == WeightFormat::kF32 ? 4 : 2;
+}
 
 /// One instruction set's kernels.
 struct CpuKernels {

@@ -85,6 +85,12 @@ EngineOptions resolve(EngineOptions options, const ModelConfig& config, ops::Gra
     }
     options.kernels = KernelPath::kReference;
   }
+  if (options.expert_cache_bytes > 0 && options.kernels == KernelPath::kReference) {
+    throw Error(
+        ErrorKind::kUnsupported,
+        "engine option 'expert_cache_bytes' needs the fused kernels; expected it to be 0, or "
+        "another device or kernels");
+  }
   if (options.attribution) ops::add_attribution(graph);
   resolve_hidden_states(options, graph.num_layers);
   ops::add_hidden_states(graph, options.hidden_state_layers);
@@ -429,6 +435,7 @@ void Engine::check(const std::string& path) {
 const ModelSummary& Engine::summary() const { return impl_->summary; }
 const std::vector<PlanEntry>& Engine::plan() const { return impl_->executor->plan(); }
 const EngineOptions& Engine::options() const { return impl_->options; }
+ExpertCacheStats Engine::expert_cache() const { return impl_->executor->expert_cache(); }
 SequenceId Engine::create_sequence() {
   const SequenceId sequence = impl_->pool.create();
   impl_->report({AuditEvent::Kind::kCreated, sequence, 0, 0, 0});

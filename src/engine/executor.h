@@ -65,6 +65,7 @@ class Executor {
   /// Fills in what the executor knows: isa, threads, bytes, parameters, invariance.
   virtual void describe(ModelSummary& summary) const = 0;
   virtual const ops::Readback& readback() const = 0;
+  virtual ExpertCacheStats expert_cache() const { return {}; }
 };
 
 /// Everything that both executors are made from.

@@ -19,11 +19,13 @@ class FusedExecutor final : public Executor {
       : kernel_(ops::select_cpu_kernels()),
         graph_(inputs.graph),
         layout_(inputs.layout),
-        weights_(inputs.checkpoint, inputs.weights_read),
+        weights_(inputs.checkpoint, inputs.weights_read, inputs.options.expert_cache_bytes),
         pool_(inputs.options.threads) {
     plan_kv(inputs);
     make_plan(inputs);
-    weights_.load(pool_.threads());
+    weights_.load(pool_.threads(), std::min<int64_t>(inputs.config.num_experts,
+                                                     inputs.options.max_step_tokens *
+                                                         inputs.config.num_experts_per_token));
     const auto rows = static_cast<size_t>(inputs.options.max_logit_rows);
     const auto tokens = static_cast<size_t>(inputs.options.max_step_tokens);
     audit_arena_ = static_cast<std::byte*>(
@@ -76,6 +78,11 @@ class FusedExecutor final : public Executor {
 
   const std::vector<PlanEntry>& plan() const override { return plan_; }
   const ops::Readback& readback() const override { return readback_; }
+  ExpertCacheStats expert_cache() const override {
+    const model::CacheCounts counts = weights_.expert_cache();
+    return {counts.slots, counts.experts, counts.slot_bytes,
+            counts.hits,  counts.misses,  counts.bytes_read};
+  }
 
   void describe(ModelSummary& summary) const override {
     summary.kernels = "fused";

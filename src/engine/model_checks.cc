@@ -3,7 +3,7 @@
 #include <charconv>
 #include <set>
 
-#include "model/weights.h"
+#include "model/stored_matrix.h"
 
 namespace vitrine::engine {
 

@@ -1,5 +1,6 @@
 #include "model/reference_weights.h"
 
+#include "model/stored_matrix.h"
 #include "model/weights.h"
 
 namespace vitrine::model {

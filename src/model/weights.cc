@@ -41,39 +41,6 @@ std::byte* WeightMemory::allocate(size_t size, const std::string& what) {
   return memory;
 }
 
-namespace {
-
-const TensorInfo* find_blocks(const Checkpoint& checkpoint, const std::string& module) {
-  const TensorInfo* info = checkpoint.find(module + ".weight");
-  const bool fits = info != nullptr && info->shape.size() == 2 && info->block_format != nullptr &&
-                    kernels::has_block_format(info->block_format->ggml_type);
-  return fits ? info : nullptr;
-}
-
-std::string partner_of(const std::string& module) {
-  constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
-      {".gate_proj", ".up_proj"}, {".up_proj", ".gate_proj"}, {".w1", ".w3"}, {".w3", ".w1"}};
-  for (const auto& [suffix, other] : kPairs) {
-    if (module.ends_with(suffix)) {
-      return module.substr(0, module.size() - suffix.size()) + std::string(other);
-    }
-  }
-  return {};
-}
-
-kernels::BlockFormat format_of(const TensorInfo& info) {
-  return static_cast<kernels::BlockFormat>(info.block_format->ggml_type);
-}
-
-}  // namespace
-
-const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::string& module) {
-  const TensorInfo* info = find_blocks(checkpoint, module);
-  if (info == nullptr) return nullptr;
-  const std::string partner = partner_of(module);
-  return partner.empty() || find_blocks(checkpoint, partner) != nullptr ? info : nullptr;
-}
-
 std::byte* CheckpointWeights::allocate(size_t size, const std::string& module) {
   num_bytes_ += size;
   return memory_.allocate(size, "tensor '" + module + "'");
@@ -84,14 +51,18 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
   auto found = matrices_.find(module);
   if (found == matrices_.end()) {
     kernels::Weight weight;
-    if (const TensorInfo* info = find_packed_blocks(checkpoint_, module)) {
-      const std::array<int64_t, 2> shape = {rows, cols};
-      plan_blocks(weight, checkpoint_.require(info->name, shape), module);
-    } else if (std::optional<QuantizedMatrix> quantized = checkpoint_.read_quantized(module)) {
+    std::optional<QuantizedMatrix> quantized;
+    if (!checkpoint_.is_gguf()) quantized = checkpoint_.read_quantized(module);
+    if (quantized) {
       check_matrix_shape(checkpoint_, module, *quantized, rows, cols);
       load_quantized(weight, *quantized, module);
     } else {
-      plan_float(weight, module, rows, cols);
+      StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols);
+      if (read_) {
+        stored.place(allocate(stored.num_bytes(), module));
+        pending_.push_back(stored);
+      }
+      weight = stored.weight;
     }
     num_parameters_ += rows * cols;
     found = matrices_.emplace(module, weight).first;
@@ -103,67 +74,8 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
   return weight;
 }
 
-void CheckpointWeights::plan_blocks(kernels::Weight& weight, const TensorInfo& info,
-                                    const std::string& module) {
-  weight = kernels::block_weight(format_of(info), info.shape[0], info.shape[1]);
-  if (!read_) return;
-  const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
-  Pending pending;
-  pending.info = &info;
-  weight.data = pending.data = allocate(bytes.data, module);
-  weight.scales = pending.scales = allocate(bytes.scales, module);
-  if (bytes.offsets != 0) weight.offsets = pending.offsets = allocate(bytes.offsets, module);
-  pending.weight = weight;
-  pending.stored_row_bytes = kernels::block_row_bytes(format_of(info), info.shape[1]);
-  pending_.push_back(pending);
-}
-
-void CheckpointWeights::plan_float(kernels::Weight& weight, const std::string& module, int64_t rows,
-                                   int64_t cols) {
-  const std::array<int64_t, 2> shape = {rows, cols};
-  const TensorInfo& info = checkpoint_.require(module + ".weight", shape);
-  switch (info.dtype) {
-    case DType::kF32: weight.format = kernels::WeightFormat::kF32; break;
-    case DType::kF16: weight.format = kernels::WeightFormat::kF16; break;
-    case DType::kBF16: weight.format = kernels::WeightFormat::kBF16; break;
-    default:
-      throw Error(ErrorKind::kUnsupported,
-                  checkpoint_.path() + ": tensor '" + info.name + "' has dtype " +
-                      std::string(dtype_name(info.dtype)) + "; expected F32, F16 or BF16");
-  }
-  weight.rows = rows;
-  weight.cols = cols;
-  if (!read_) return;
-  Pending pending;
-  pending.info = &info;
-  weight.data = pending.data = allocate(info.num_bytes, module);
-  pending.weight = weight;
-  pending.stored_row_bytes = cols * static_cast<int64_t>(dtype_size(info.dtype));
-  pending_.push_back(pending);
-}
-
-void CheckpointWeights::load_rows(const Pending& matrix, int64_t row_begin, int64_t row_end,
-                                  std::vector<std::byte>& buffer) const {
-  const TensorInfo& info = *matrix.info;
-  const auto offset = static_cast<size_t>(row_begin * matrix.stored_row_bytes);
-  const auto size = static_cast<size_t>((row_end - row_begin) * matrix.stored_row_bytes);
-  if (kernels::is_float_format(matrix.weight.format)) {
-    checkpoint_.read(info, offset, std::span(matrix.data + offset, size));
-    return;
-  }
-  buffer.resize(size);
-  checkpoint_.read_blocks(info, row_begin, buffer);
-  const int64_t bad_row =
-      kernels::pack_blocks(format_of(info), matrix.weight, row_begin, row_end, buffer.data(),
-                           matrix.data, matrix.scales, matrix.offsets);
-  if (bad_row < 0) return;
-  throw Error(ErrorKind::kBadFile,
-              checkpoint_.weight_files()[static_cast<size_t>(info.file_index)] + ": tensor '" +
-                  info.name + "' has a scale that is infinite or no number in row " +
-                  std::to_string(bad_row) + "; expected finite numbers");
-}
-
-void CheckpointWeights::load(int threads) {
+void CheckpointWeights::load(int threads, int64_t most_active_experts) {
+  experts_.allocate(most_active_experts);
   // Pieces of about a megabyte: read, they are still in the cache when they are packed.
   constexpr int64_t kPieceBytes = int64_t{1} << 20;
   struct Piece {
@@ -187,7 +99,9 @@ void CheckpointWeights::load(int threads) {
     std::vector<std::byte> buffer;
     for (size_t i = next.fetch_add(1); i < pieces.size(); i = next.fetch_add(1)) {
       try {
-        load_rows(pending_[pieces[i].matrix], pieces[i].row_begin, pieces[i].row_end, buffer);
+        const Piece& piece = pieces[i];
+        read_stored_rows(checkpoint_, pending_[piece.matrix], piece.row_begin, piece.row_end,
+                         buffer);
       } catch (...) {
         const std::scoped_lock lock(mutex);
         if (first_error == nullptr) first_error = std::current_exception();

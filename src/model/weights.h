@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "model/expert_cache.h"
+#include "model/stored_matrix.h"
 #include "ops/plan.h"
 #include "vitrine/checkpoint.h"
 
@@ -32,47 +34,41 @@ class WeightMemory {
   size_t left_ = 0;
 };
 
-/// The tensor behind a module whose blocks a fused kernel reads without loss, or null. Gate and up
-/// projection run in one kernel, so each has one only where the other has.
-const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::string& module);
-
 class CheckpointWeights : public ops::PackedWeights {
  public:
   /// With `read` false the tensors' presence, types and shapes are checked and the handles are
-  /// empty: a plan can be made and not run.
-  CheckpointWeights(const Checkpoint& checkpoint, bool read)
-      : checkpoint_(checkpoint), read_(read) {}
+  /// empty: a plan can be made and not run. With an `expert_cache_bytes` above 0 routed experts are
+  /// read when a step needs them, into so much memory.
+  CheckpointWeights(const Checkpoint& checkpoint, bool read, uint64_t expert_cache_bytes = 0)
+      : checkpoint_(checkpoint),
+        read_(read),
+        experts_(checkpoint_, memory_, expert_cache_bytes, read),
+        caches_experts_(expert_cache_bytes > 0) {}
 
   const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override;
   const float* vector(const std::string& tensor, int64_t length) override;
+  ops::ExpertCache* experts() override { return caches_experts_ ? &experts_ : nullptr; }
 
-  /// Fills the matrices that were asked for, on so many threads. Until then they hold zeros.
-  /// Throws kIo, kBadFile.
-  void load(int threads);
+  /// Fills the matrices that were asked for, on so many threads, and makes room for
+  /// `most_active_experts` or more in the cache of experts. Until then they hold zeros. Throws kIo,
+  /// kBadFile, and kInvalidArgument where the cache is too small.
+  void load(int threads, int64_t most_active_experts);
 
-  uint64_t num_bytes() const { return num_bytes_; }
-  int64_t num_parameters() const { return num_parameters_; }
+  uint64_t num_bytes() const { return num_bytes_ + experts_.num_bytes(); }
+  int64_t num_parameters() const { return num_parameters_ + experts_.num_parameters(); }
+  CacheCounts expert_cache() const { return experts_.counts(); }
 
  private:
-  /// A matrix that is still to be read.
-  struct Pending {
-    const TensorInfo* info = nullptr;
-    kernels::Weight weight;
-    std::byte *data = nullptr, *scales = nullptr, *offsets = nullptr;
-    int64_t stored_row_bytes = 0;
-  };
-  void plan_blocks(kernels::Weight& weight, const TensorInfo& info, const std::string& module);
-  void plan_float(kernels::Weight& weight, const std::string& module, int64_t rows, int64_t cols);
   void load_quantized(kernels::Weight& weight, const QuantizedMatrix& matrix,
                       const std::string& module);
-  void load_rows(const Pending& matrix, int64_t row_begin, int64_t row_end,
-                 std::vector<std::byte>& buffer) const;
   std::byte* allocate(size_t size, const std::string& module);
 
   Checkpoint checkpoint_;
   bool read_;
   WeightMemory memory_;
-  std::vector<Pending> pending_;
+  FileExpertCache experts_;
+  bool caches_experts_;
+  std::vector<StoredMatrix> pending_;                // still to be read
   std::map<std::string, kernels::Weight> matrices_;  // addresses are stable
   std::map<std::string, std::vector<float>> vectors_;
   uint64_t num_bytes_ = 0;

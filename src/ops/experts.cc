@@ -30,14 +30,21 @@ class PlannedExperts final : public PlannedOp {
     slot_rows_.width = hidden_size_;
     slot_rows_.capacity = num_slots;
     experts_.resize(static_cast<size_t>(routes_.num_experts));
+    cache_ = context.weights.experts();
     for (int64_t expert = 0; expert < routes_.num_experts; ++expert) {
       FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
-      weights.gate =
-          &context.weights.matrix(expert_module(node, expert, "gate"), intermediate, hidden_size_);
-      weights.up =
-          &context.weights.matrix(expert_module(node, expert, "up"), intermediate, hidden_size_);
-      weights.down =
-          &context.weights.matrix(expert_module(node, expert, "down"), hidden_size_, intermediate);
+      const ExpertModules modules{expert_module(node, expert, "gate"),
+                                  expert_module(node, expert, "up"),
+                                  expert_module(node, expert, "down"), hidden_size_, intermediate};
+      if (cache_ != nullptr) {
+        cached_.push_back(cache_->add(modules));
+        const ExpertMatrices& matrices = cache_->matrices(cached_.back());
+        weights = {&matrices.gate, &matrices.up, &matrices.down};
+      } else {
+        weights.gate = &context.weights.matrix(modules.gate, intermediate, hidden_size_);
+        weights.up = &context.weights.matrix(modules.up, intermediate, hidden_size_);
+        weights.down = &context.weights.matrix(modules.down, hidden_size_, intermediate);
+      }
       context.need(in_, *weights.gate);
       context.need(in_, *weights.up);
       context.need(hidden_, *weights.down);
@@ -47,27 +54,36 @@ class PlannedExperts final : public PlannedOp {
     token_of_ = context.shared_array<int32_t>("token_of", num_slots);
     slot_of_ = context.shared_array<int32_t>("slot_of", num_slots);
     active_ = context.shared_array<int32_t>("active", routes_.num_experts);
+    selected_ = context.shared_array<int32_t>("selected", routes_.num_experts);
     begin_ = context.shared_array<int32_t>("begin", routes_.num_experts + 1);
   }
 
-  // 0: grouping. 1: hidden layers, per active expert and row block. 2: outputs, likewise.
-  int phases() const override { return 3; }
+  // 0: grouping. 1: experts that are not in memory are read. 2: hidden layers, per active expert
+  // and row block. 3: outputs, likewise.
+  int phases() const override { return 4; }
   int64_t pieces(const StepState&, int phase) const override {
     if (phase == 0) return 1;
+    if (phase == 1) return num_missing_;
+    if (phase == 2 && num_missing_ > 0) cache_->finish();
     const int64_t blocks =
-        phase == 1 ? divide_up(hidden_.width, hidden_rows_) : divide_up(hidden_size_, out_rows_);
+        phase == 2 ? divide_up(hidden_.width, hidden_rows_) : divide_up(hidden_size_, out_rows_);
     return num_active_ * blocks;
   }
 
   void run(const StepState& step, int phase, int64_t piece) override {
-    if (phase == 0) return group(step);
+    if (phase == 0) {
+      group(step);
+      if (cache_ != nullptr) select();
+      return;
+    }
+    if (phase == 1) return cache_->read(static_cast<int32_t>(piece));
     const int32_t expert = active_[piece % num_active_];
     const int64_t block = piece / num_active_;
     const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
     kernels::RowMap rows;
     rows.count = begin_[expert + 1] - begin_[expert];
     rows.out_rows = slot_of_ + begin_[expert];
-    if (phase == 1) {
+    if (phase == 2) {
       rows.in_rows = token_of_ + begin_[expert];
       run_hidden(kernel_, weights, in_, hidden_, rows, block * hidden_rows_,
                  std::min(hidden_.width, (block + 1) * hidden_rows_));
@@ -110,6 +126,13 @@ class PlannedExperts final : public PlannedOp {
     begin_[0] = 0;
   }
 
+  void select() {
+    for (int64_t i = 0; i < num_active_; ++i) {
+      selected_[i] = cached_[static_cast<size_t>(active_[i])];
+    }
+    num_missing_ = cache_->select(selected_, static_cast<int32_t>(num_active_));
+  }
+
   const kernels::CpuKernels& kernel_;
   RowBuffer& in_;
   RowBuffer& slots_;
@@ -118,12 +141,16 @@ class PlannedExperts final : public PlannedOp {
   RowBuffer& hidden_;    // [tokens * top_k, intermediate]
   RowBuffer slot_rows_;  // [tokens * top_k, hidden]
   std::vector<FeedForwardWeights> experts_;
+  ExpertCache* cache_ = nullptr;
+  std::vector<int32_t> cached_;  // by expert: its number in the cache
   int64_t hidden_rows_ = 0, out_rows_ = 0;
   int32_t* token_of_ = nullptr;  // by place: the token
   int32_t* slot_of_ = nullptr;   // by place: token * top_k + slot
   int32_t* active_ = nullptr;    // experts with at least one token
   int32_t* begin_ = nullptr;     // by expert: its first place
+  int32_t* selected_ = nullptr;  // the active ones' numbers in the cache
   int64_t num_active_ = 0;
+  int32_t num_missing_ = 0;  // of them not in memory
 };
 
 std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {

@@ -86,6 +86,34 @@ class PlannedOp {
   virtual uint64_t weight_bytes() const { return 0; }
 };
 
+/// The modules of one routed expert: gate and up [intermediate, hidden], down [hidden,
+/// intermediate].
+struct ExpertModules {
+  std::string gate, up, down;
+  int64_t hidden = 0, intermediate = 0;
+};
+struct ExpertMatrices {
+  kernels::Weight gate, up, down;
+};
+
+/// Routed experts that a step reads when it needs them. The leader of a step calls select, any
+/// threads read, then the leader finish.
+class ExpertCache {
+ public:
+  virtual ~ExpertCache() = default;
+  /// While planning: an expert's number. Throws vitrine::Error as PackedWeights does.
+  virtual int32_t add(const ExpertModules& modules) = 0;
+  /// Valid, at its address, as long as the plan; its pointers are good once the expert was selected
+  /// and read, until the next select.
+  virtual const ExpertMatrices& matrices(int32_t expert) const = 0;
+  /// Makes room for those of a layer that are not here; returns how many.
+  virtual int32_t select(const int32_t* experts, int32_t count) = 0;
+  /// Reads one of them, 0 … what select returned - 1; at once from any threads.
+  virtual void read(int32_t index) noexcept = 0;
+  /// Throws what a read failed with.
+  virtual void finish() = 0;
+};
+
 /// Packed weights by module name. Throws vitrine::Error for a missing tensor or another shape.
 class PackedWeights {
  public:
@@ -93,6 +121,8 @@ class PackedWeights {
   /// The handle stays valid and at its address as long as the plan lives.
   virtual const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
   virtual const float* vector(const std::string& tensor, int64_t length) = 0;
+  /// Null where routed experts are matrices as all others are.
+  virtual ExpertCache* experts() { return nullptr; }
 };
 
 /// Gives memory for intermediates while the plan is made.

@@ -142,9 +142,12 @@ TEST(Attention, AgainstDouble) {
 /// result.
 TEST(Attention, SameBitsWhateverTheStorage) {
   Random random(2);
-  for (const auto& [head_dim, format] :
-       {std::pair{10, WeightFormat::kF32}, {64, WeightFormat::kF32}, {72, WeightFormat::kF32},
-        {64, WeightFormat::kF16}, {10, WeightFormat::kBF16}, {72, WeightFormat::kBF16}}) {
+  for (const auto& [head_dim, format] : {std::pair{10, WeightFormat::kF32},
+                                         {64, WeightFormat::kF32},
+                                         {72, WeightFormat::kF32},
+                                         {64, WeightFormat::kF16},
+                                         {10, WeightFormat::kBF16},
+                                         {72, WeightFormat::kBF16}}) {
     const int32_t positions = 300;
     const Sequence sequence(random, positions, head_dim);
     const auto queries = random.normals(static_cast<size_t>(7) * head_dim, 2.0f);
@@ -188,7 +191,8 @@ TEST(Attention, RoundsAsItWrites) {
       Store store(random, 90, 1, 24, 32, format), wide(random, 90, 1, 24, 16);
       sequence.fill(&store, *table, 0);
       sequence.rounded(format).fill(&wide, *table, 0);
-      EXPECT_TRUE(same_bits(run(*table, wide, 89, 0, queries, 1), run(*table, store, 89, 0, queries, 1)))
+      EXPECT_TRUE(
+          same_bits(run(*table, wide, 89, 0, queries, 1), run(*table, store, 89, 0, queries, 1)))
           << table->isa;
     }
   }

@@ -67,7 +67,8 @@ VITRINE_INLINE void score_runs(const Runs& runs, int count, int64_t stride, int3
     for (int32_t d = 0; d < head_dim; ++d) {
       Lanes key[kAtOnce];
 #pragma GCC unroll 4
-      for (int i = 0; i < kAtOnce; ++i) key[i] = load_lanes<kFormat>(runs.keys[first + i] + d * stride);
+      for (int i = 0; i < kAtOnce; ++i)
+        key[i] = load_lanes<kFormat>(runs.keys[first + i] + d * stride);
 #pragma GCC unroll 4
       for (int q = 0; q < kQueries; ++q) {
         const Lanes element = set_lanes(query[q * query_stride + d]);
@@ -199,18 +200,21 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
 
 template <WeightFormat kFormat>
 void attend_all(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
-               const float* query, int64_t query_stride, int32_t num_queries, float scale,
-               float* out, int64_t out_stride) {
+                const float* query, int64_t query_stride, int32_t num_queries, float scale,
+                float* out, int64_t out_stride) {
   while (num_queries > 0) {
     int done = 1;
     if (num_queries >= 4) {
       done = 4;
-      attend<kFormat, 4>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 4>(kv, block_table, position, kv_head, query, query_stride, scale, out,
+                         out_stride);
     } else if (num_queries >= 2) {
       done = 2;
-      attend<kFormat, 2>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 2>(kv, block_table, position, kv_head, query, query_stride, scale, out,
+                         out_stride);
     } else {
-      attend<kFormat, 1>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 1>(kv, block_table, position, kv_head, query, query_stride, scale, out,
+                         out_stride);
     }
     num_queries -= done;
     query += done * query_stride;

@@ -182,20 +182,20 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
     alignas(64) float correction[16];
     switch (count) {
       case 1:
-        softmax_runs<kFormat, kQueries, 1>(runs, last, stride, head_dim, query, query_stride, scale, &state,
-                                  correction);
+        softmax_runs<kFormat, kQueries, 1>(runs, last, stride, head_dim, query, query_stride, scale,
+                                           &state, correction);
         break;
       case 2:
-        softmax_runs<kFormat, kQueries, 2>(runs, last, stride, head_dim, query, query_stride, scale, &state,
-                                  correction);
+        softmax_runs<kFormat, kQueries, 2>(runs, last, stride, head_dim, query, query_stride, scale,
+                                           &state, correction);
         break;
       case 3:
-        softmax_runs<kFormat, kQueries, 3>(runs, last, stride, head_dim, query, query_stride, scale, &state,
-                                  correction);
+        softmax_runs<kFormat, kQueries, 3>(runs, last, stride, head_dim, query, query_stride, scale,
+                                           &state, correction);
         break;
       default:
-        softmax_runs<kFormat, kQueries, 4>(runs, last, stride, head_dim, query, query_stride, scale, &state,
-                                  correction);
+        softmax_runs<kFormat, kQueries, 4>(runs, last, stride, head_dim, query, query_stride, scale,
+                                           &state, correction);
     }
     for (int32_t first = 0; first < head_dim; first += 64) {
       const int32_t rest = head_dim - first;
@@ -221,18 +221,21 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
 
 template <WeightFormat kFormat>
 void attend_all(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
-               const float* query, int64_t query_stride, int32_t num_queries, float scale,
-               float* out, int64_t out_stride) {
+                const float* query, int64_t query_stride, int32_t num_queries, float scale,
+                float* out, int64_t out_stride) {
   while (num_queries > 0) {
     int done = 1;
     if (num_queries >= 4) {
       done = 4;
-      attend<kFormat, 4>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 4>(kv, block_table, position, kv_head, query, query_stride, scale, out,
+                         out_stride);
     } else if (num_queries >= 2) {
       done = 2;
-      attend<kFormat, 2>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 2>(kv, block_table, position, kv_head, query, query_stride, scale, out,
+                         out_stride);
     } else {
-      attend<kFormat, 1>(kv, block_table, position, kv_head, query, query_stride, scale, out, out_stride);
+      attend<kFormat, 1>(kv, block_table, position, kv_head, query, query_stride, scale, out,
+                         out_stride);
     }
     num_queries -= done;
     query += done * query_stride;

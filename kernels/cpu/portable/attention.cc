@@ -36,9 +36,9 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
     const int64_t key = runs[j / 16].keys + j % 16;
     float dot = 0.0f;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
-      dot = std::fma(query[d],
-                     load_element(kv.format, kv.keys, key + static_cast<int64_t>(d) * kv.block_size),
-                     dot);
+      dot = std::fma(
+          query[d], load_element(kv.format, kv.keys, key + static_cast<int64_t>(d) * kv.block_size),
+          dot);
     }
     scores[j] = dot * scale;
     lanes_max.take(j, scores[j]);

@@ -1,0 +1,74 @@
+// Experts that are read from the checkpoint when a step needs them, and kept while there is room.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "model/stored_matrix.h"
+#include "ops/plan.h"
+
+namespace vitrine::model {
+
+class WeightMemory;
+
+/// What the cache holds and did (ExpertCacheStats of the engine).
+struct CacheCounts {
+  int64_t slots = 0, experts = 0;
+  uint64_t slot_bytes = 0, hits = 0, misses = 0, bytes_read = 0;
+};
+
+class FileExpertCache final : public ops::ExpertCache {
+ public:
+  /// With `read` false there is no memory behind it: a plan can be made and not run.
+  FileExpertCache(const Checkpoint& checkpoint, WeightMemory& memory, uint64_t budget, bool read)
+      : checkpoint_(checkpoint), memory_(memory), budget_(budget), read_(read) {}
+
+  int32_t add(const ops::ExpertModules& modules) override;
+  const ops::ExpertMatrices& matrices(int32_t expert) const override {
+    return experts_[static_cast<size_t>(expert)]->matrices;
+  }
+  /// After planning: takes the memory. Throws kInvalidArgument where the budget does not hold
+  /// `most_active` experts, as many as one layer of a step may need.
+  void allocate(int64_t most_active);
+
+  int32_t select(const int32_t* experts, int32_t count) override;
+  void read(int32_t index) noexcept override;
+  void finish() override;
+
+  bool is_empty() const { return experts_.empty(); }
+  uint64_t num_bytes() const { return slots_.size() * slot_bytes_; }
+  int64_t num_parameters() const { return num_parameters_; }
+  CacheCounts counts() const;
+
+ private:
+  static constexpr int32_t kNone = -1;
+  struct Expert {
+    StoredMatrix stored[3];  // gate, up, down
+    ops::ExpertMatrices matrices;
+    int32_t slot = kNone;
+  };
+  struct Slot {
+    std::byte* memory = nullptr;
+    int32_t expert = kNone;
+    uint64_t last_use = 0;
+  };
+  size_t bytes_of(const Expert& expert) const;
+
+  const Checkpoint& checkpoint_;
+  WeightMemory& memory_;
+  uint64_t budget_;
+  bool read_;
+  std::vector<std::unique_ptr<Expert>> experts_;  // addresses are stable
+  std::vector<Slot> slots_;
+  size_t slot_bytes_ = 0;
+  int64_t num_parameters_ = 0;
+  std::vector<int32_t> missing_;  // of the last select
+  uint64_t clock_ = 0, hits_ = 0, misses_ = 0, bytes_read_ = 0;
+  std::mutex mutex_;  // of error_
+  std::exception_ptr error_;
+};
+
+}  // namespace vitrine::model

@@ -1,0 +1,40 @@
+// A weight matrix of a checkpoint, from its place in the file to its place in memory.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine::model {
+
+/// The tensor behind a module whose blocks a fused kernel reads without loss, or null. Gate and up
+/// projection run in one kernel, so each has one only where the other has.
+const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::string& module);
+
+/// Rows of floats or of blocks that are read, and packed where they are blocks, any of them alone.
+struct StoredMatrix {
+  const TensorInfo* info = nullptr;  // the checkpoint's
+  kernels::Weight weight;            // its pointers are null until place()
+  kernels::WeightBytes bytes;
+  int64_t stored_row_bytes = 0;
+  std::byte *data = nullptr, *scales = nullptr, *offsets = nullptr;
+
+  /// Each part's bytes, up to a whole cache line.
+  size_t num_bytes() const;
+  /// `memory` holds num_bytes(), 64-byte aligned.
+  void place(std::byte* memory);
+};
+
+/// Throws kBadFile for a missing tensor or another shape, kUnsupported for another dtype.
+StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
+                                int64_t rows, int64_t cols);
+/// Reads rows [row_begin, row_end) to their place; row_begin is a multiple of 16, row_end too
+/// unless it is the last. `buffer` is scratch. Throws kIo, and kBadFile for a scale that is not
+/// finite.
+void read_stored_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row_begin,
+                      int64_t row_end, std::vector<std::byte>& buffer);
+
+}  // namespace vitrine::model

@@ -1,0 +1,120 @@
+// Experts that are read when a step needs them: the same bits as with all of them in memory, in any
+// size of the cache that a layer fits in, and errors that leave the engine usable.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/engine/engine_fixture.h"
+
+namespace vitrine::testing {
+namespace {
+
+/// One expert of the small model: three matrices of 256 x 256.
+uint64_t slot_bytes(const std::string& path, EngineOptions options) {
+  options.expert_cache_bytes = uint64_t{1} << 30;
+  return Engine::load(path, options)->expert_cache().slot_bytes;
+}
+
+class ExpertCacheOfBlocks : public ::testing::TestWithParam<ModelVariant> {};
+
+TEST_P(ExpertCacheOfBlocks, GivesTheSameBits) {
+  const VariantFolder folder(GetParam());
+  auto whole = Engine::load(folder.path(), test_options(2));
+  EXPECT_EQ(whole->expert_cache().slots, 0);
+  const std::vector<int32_t> ids = prompt_ids(60, whole->summary().vocab_size);
+  const Rows expected = score(*whole, ids);
+  for (const int threads : {1, 3}) {
+    EngineOptions options = test_options(threads);
+    options.max_step_tokens = options.max_logit_rows = 1;  // two of three experts are enough
+    const uint64_t bytes = slot_bytes(folder.path(), options);
+    uint64_t used = 0;  // experts that this text routes to
+    for (const uint64_t slots : {3, 2}) {
+      options.expert_cache_bytes = slots * bytes + bytes / 2;
+      auto engine = Engine::load(folder.path(), options);
+      EXPECT_EQ(engine->summary().num_parameters, whole->summary().num_parameters);
+      EXPECT_TRUE(same_bits(expected, score(*engine, ids, 1), ids.size())) << slots << " slots";
+      const ExpertCacheStats stats = engine->expert_cache();
+      EXPECT_EQ(stats.slots, static_cast<int64_t>(slots));
+      EXPECT_EQ(stats.experts, 3);
+      EXPECT_EQ(stats.hits + stats.misses, 2 * ids.size());
+      if (slots == 3) {
+        used = stats.misses;
+        EXPECT_TRUE(used == 2 || used == 3) << used;
+      } else {
+        EXPECT_EQ(stats.misses > 3, used == 3) << stats.misses;
+        EXPECT_GT(stats.hits, 0u);
+      }
+      EXPECT_EQ(stats.bytes_read % stats.misses, 0u);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ExpertCacheOfBlocks, ::testing::ValuesIn(block_variants()),
+                         variant_name);
+
+// Layers share the cache: what one reads another one may push out.
+TEST(ExpertCache, OfSeveralLayersOfFloats) {
+  const std::string path = oracle_folder("qwen3_moe");
+  auto whole = Engine::load(path, test_options());
+  const std::vector<int32_t> ids = prompt_ids(50, whole->summary().vocab_size);
+  const Rows expected = score(*whole, ids);
+  EngineOptions options = test_options(2);
+  const uint64_t bytes = slot_bytes(path, options);
+  for (const uint64_t slots : {8, 11, 24}) {
+    options.expert_cache_bytes = slots * bytes;
+    auto engine = Engine::load(path, options);
+    EXPECT_LT(engine->summary().weight_bytes, whole->summary().weight_bytes + slots * 4096);
+    EXPECT_TRUE(same_bits(expected, score(*engine, ids), ids.size())) << slots;
+    EXPECT_TRUE(same_bits(expected, score(*engine, ids, 7), ids.size())) << slots;
+  }
+}
+
+TEST(ExpertCache, TooSmallForALayer) {
+  const std::string path = oracle_folder("qwen3_moe");
+  EngineOptions options = test_options();
+  options.expert_cache_bytes = 8 * slot_bytes(path, options) - 1;
+  const Error error = error_of([&] { Engine::load(path, options); });
+  EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+  EXPECT_TRUE(is_one_line_with(error, {"expert_cache_bytes", "holds 7", "8", "max_step_tokens"}))
+      << error.what();
+  options.kernels = KernelPath::kReference;
+  options.kernels_given = true;
+  EXPECT_EQ(error_of([&] { Engine::load(path, options); }).kind(), ErrorKind::kUnsupported);
+}
+
+TEST(ExpertCache, OfIntegersInSafetensors) {
+  const VariantFolder folder({"qwen3_moe", "int4", 32});
+  EngineOptions options = test_options();
+  options.expert_cache_bytes = uint64_t{1} << 30;
+  const Error error = error_of([&] { Engine::load(folder.path(), options); });
+  EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+  EXPECT_TRUE(is_one_line_with(error, {"weight_packed", "GGUF"})) << error.what();
+}
+
+// A file that is cut while it is in use: the step fails, and the next one with the file whole.
+TEST(ExpertCache, AFileThatIsCut) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.gguf";
+  const std::string bytes = BlockModel("Q4_K").bytes();
+  write_bytes(path, bytes);
+  EngineOptions options = test_options(2);
+  options.max_step_tokens = options.max_logit_rows = 1;
+  options.expert_cache_bytes = 2 * slot_bytes(path, options);
+  auto engine = Engine::load(path, options);
+  auto whole = Engine::load(path, test_options());
+  const std::vector<int32_t> ids = prompt_ids(40, whole->summary().vocab_size);
+  const Rows expected = score(*whole, ids);
+  const SequenceId sequence = engine->create_sequence();
+  std::filesystem::resize_file(path, bytes.size() / 4);
+  Rows rows;
+  const Error error = error_of([&] { feed(*engine, sequence, ids, 0, ids.size(), 1, rows); });
+  EXPECT_EQ(error.kind(), ErrorKind::kIo);
+  EXPECT_TRUE(is_one_line_with(error, {path})) << error.what();
+  const auto done = static_cast<size_t>(engine->length(sequence));
+  EXPECT_LT(done, ids.size());
+  std::ofstream(path, std::ios::binary | std::ios::in | std::ios::out) << bytes;
+  feed(*engine, sequence, ids, done, ids.size(), 1, rows);
+  EXPECT_TRUE(same_bits(expected, rows, ids.size()));
+}
+
+}  // namespace
+}  // namespace vitrine::testing
