@@ -160,6 +160,12 @@ class VITRINE_API Engine {
   /// Device-to-host readbacks so far (exactly one a pass unless naive).
   uint64_t readback_count() const;
 
+  /// Bytes a second at which this engine's threads can read its packed matrices, all of them and
+  /// nothing but read, by the widest loads of its instruction set: the fastest of the passes that
+  /// begin within `seconds`, at least two. It bounds decode where the matrices are larger than the
+  /// caches (docs/performance.md). None on the reference path.
+  std::optional<double> measure_read_bandwidth(double seconds);
+
  private:
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);

@@ -250,6 +250,10 @@ struct CpuKernels {
 
   /// Merges blocks in order.
   void (*head_merge)(const HeadBlockStats* blocks, int32_t count, HeadStats* stats);
+
+  /// The exclusive or of all 64-bit words of `lines` times 64 bytes, read as fast as this
+  /// instruction set can: how fast memory gives bytes where nothing is computed with them.
+  uint64_t (*read_lines)(const void* data, int64_t lines);
 };
 
 /// The portable table; always there.

@@ -31,6 +31,7 @@ const CpuKernels& portable_kernels() {
       .sigmoid = portable::sigmoid,
       .head_block = portable::head_block,
       .head_merge = portable::head_merge,
+      .read_lines = portable::read_lines,
   };
   return kTable;
 }
@@ -57,6 +58,7 @@ constexpr CpuKernels kAvx512Table = {
     .sigmoid = avx512::sigmoid,
     .head_block = avx512::head_block,
     .head_merge = portable::head_merge,
+    .read_lines = avx512::read_lines,
 };
 
 }  // namespace
@@ -121,6 +123,7 @@ constexpr CpuKernels kAvx2Table = {
     .sigmoid = avx2::sigmoid,
     .head_block = avx2::head_block,
     .head_merge = portable::head_merge,
+    .read_lines = avx2::read_lines,
 };
 
 constexpr CpuKernels with_avx_vnni(CpuKernels table) {

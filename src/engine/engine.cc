@@ -464,6 +464,9 @@ std::pair<int64_t, int64_t> Engine::kv_blocks() const {
 }
 const AuditLayout& Engine::audit_layout() const { return impl_->layout; }
 uint64_t Engine::readback_count() const { return impl_->executor->readback().count(); }
+std::optional<double> Engine::measure_read_bandwidth(double seconds) {
+  return impl_->executor->measure_read_bandwidth(seconds);
+}
 
 std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
   impl_->check(inputs);

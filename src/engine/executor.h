@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -66,6 +67,8 @@ class Executor {
   virtual void describe(ModelSummary& summary) const = 0;
   virtual const ops::Readback& readback() const = 0;
   virtual ExpertCacheStats expert_cache() const { return {}; }
+  /// Bytes a second at which its threads read its weights; none where it cannot tell.
+  virtual std::optional<double> measure_read_bandwidth(double /*seconds*/) { return std::nullopt; }
 };
 
 /// Everything that both executors are made from.

@@ -4,6 +4,7 @@
 
 #include "engine/executor.h"
 #include "engine/mapped_memory.h"
+#include "engine/read_bandwidth.h"
 #include "engine/worker_pool.h"
 #include "model/weights.h"
 #include "ops/naive_audit.h"
@@ -82,6 +83,9 @@ class FusedExecutor final : public Executor {
     const model::CacheCounts counts = weights_.expert_cache();
     return {counts.slots, counts.experts, counts.slot_bytes,
             counts.hits,  counts.misses,  counts.bytes_read};
+  }
+  std::optional<double> measure_read_bandwidth(double seconds) override {
+    return engine::measure_read_bandwidth(kernel_, pool_, weights_.memory(), seconds);
   }
 
   void describe(ModelSummary& summary) const override {

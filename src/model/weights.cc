@@ -158,6 +158,20 @@ const float* CheckpointWeights::vector(const std::string& tensor, int64_t length
   return found->second.data();
 }
 
+std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {
+  std::vector<std::span<const std::byte>> parts;
+  const auto add = [&](const void* data, size_t size) {
+    if (data != nullptr) parts.emplace_back(static_cast<const std::byte*>(data), size);
+  };
+  for (const auto& [module, weight] : matrices_) {
+    const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
+    add(weight.data, bytes.data);
+    add(weight.scales, bytes.scales);
+    add(weight.offsets, bytes.offsets);
+  }
+  return parts;
+}
+
 void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module,
                         const QuantizedMatrix& matrix, int64_t rows, int64_t cols) {
   if (matrix.rows == rows && matrix.cols == cols) return;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,8 @@ class CheckpointWeights : public ops::PackedWeights {
   /// kBadFile, and kInvalidArgument where the cache is too small.
   void load(int threads, int64_t most_active_experts);
 
+  /// Where the matrices lie.
+  std::vector<std::span<const std::byte>> memory() const;
   uint64_t num_bytes() const { return num_bytes_ + experts_.num_bytes(); }
   int64_t num_parameters() const { return num_parameters_ + experts_.num_parameters(); }
   CacheCounts expert_cache() const { return experts_.counts(); }

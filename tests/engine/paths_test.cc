@@ -105,6 +105,19 @@ TEST_P(Paths, ReferenceHandlesRaggedBatches) {
   expect_close(expected, rows, tolerance());
 }
 
+// What `bench generate` divides by; reading changes nothing.
+TEST_P(Paths, MeasuresItsReadBandwidth) {
+  auto fused = load(folder_.path(), KernelPath::kFused, 2);
+  const std::vector<int32_t> ids = prompt_ids(12, fused->summary().vocab_size);
+  const Rows before = score(*fused, ids);
+  const std::optional<double> bandwidth = fused->measure_read_bandwidth(0.01);
+  ASSERT_TRUE(bandwidth.has_value());
+  EXPECT_GT(*bandwidth, 1e8);   // slower memory has not been built for decades
+  EXPECT_LT(*bandwidth, 1e13);  // nor faster caches
+  EXPECT_EQ(before, score(*fused, ids));
+  EXPECT_FALSE(load(folder_.path(), KernelPath::kReference)->measure_read_bandwidth(0.01));
+}
+
 // A pass without rows still fills the cache.
 TEST_P(Paths, PassesWithoutRows) {
   for (KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {

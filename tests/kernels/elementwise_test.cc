@@ -243,5 +243,24 @@ TEST(AddScaled, RoundsProductAndSum) {
   }
 }
 
+TEST(ReadLines, TakesEachWordOnce) {
+  Random random(9);
+  std::vector<uint64_t> words(8 * 70 + 1);
+  for (uint64_t& word : words) {
+    word = static_cast<uint64_t>(random.integer(0, INT32_MAX)) << 33 ^
+           static_cast<uint64_t>(random.integer(0, INT32_MAX));
+  }
+  for (const int64_t lines : {0, 1, 3, 4, 7, 8, 9, 31, 70}) {
+    for (const int64_t first : {0, 1}) {  // off any alignment
+      uint64_t expected = 0;
+      for (int64_t i = 0; i < 8 * lines; ++i) expected ^= words[first + i];
+      for (const CpuKernels* table : available_tables()) {
+        EXPECT_EQ(table->read_lines(words.data() + first, lines), expected)
+            << table->isa << " " << lines;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace vitrine::kernels::testing

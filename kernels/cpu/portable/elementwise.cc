@@ -99,4 +99,17 @@ void add_scaled(const float* x, float multiplier, int64_t n, float* residual) {
 
 float sigmoid(float x) { return 1.0f / (1.0f + exp_float(-x)); }
 
+uint64_t read_lines(const void* data, int64_t lines) {
+  const auto* bytes = static_cast<const uint8_t*>(data);
+  uint64_t sums[8] = {};
+  for (int64_t line = 0; line < lines; ++line) {
+    uint64_t words[8];
+    memcpy(words, bytes + 64 * line, 64);
+    for (int i = 0; i < 8; ++i) sums[i] ^= words[i];
+  }
+  uint64_t sum = 0;
+  for (const uint64_t part : sums) sum ^= part;
+  return sum;
+}
+
 }  // namespace vitrine::kernels::portable

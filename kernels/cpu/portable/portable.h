@@ -30,6 +30,7 @@ void combine(const float* slots, int64_t slot_stride, const float* weights, int3
              float* residual);
 void add_scaled(const float* x, float multiplier, int64_t n, float* residual);
 float sigmoid(float x);
+uint64_t read_lines(const void* data, int64_t lines);
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
                 HeadBlockStats* stats);
 void head_merge(const HeadBlockStats* blocks, int32_t count, HeadStats* stats);

@@ -1,0 +1,67 @@
+#include "engine/read_bandwidth.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace vitrine::engine {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kLineBytes = 64;
+constexpr size_t kPieceBytes = size_t{1} << 20;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class ReadWork final : public PieceWork {
+ public:
+  ReadWork(const kernels::CpuKernels& kernel, std::span<const std::span<const std::byte>> parts)
+      : kernel_(kernel) {
+    for (std::span<const std::byte> part : parts) {
+      for (part = part.first(part.size() / kLineBytes * kLineBytes); !part.empty();) {
+        pieces_.push_back(part.first(std::min(part.size(), kPieceBytes)));
+        num_bytes_ += pieces_.back().size();
+        part = part.subspan(pieces_.back().size());
+      }
+    }
+    sums_.resize(pieces_.size());
+  }
+
+  void run_piece(int64_t piece) override {
+    const std::span<const std::byte> bytes = pieces_[static_cast<size_t>(piece)];
+    sums_[static_cast<size_t>(piece)] =
+        kernel_.read_lines(bytes.data(), static_cast<int64_t>(bytes.size() / kLineBytes));
+  }
+
+  int64_t count() const { return static_cast<int64_t>(pieces_.size()); }
+  size_t num_bytes() const { return num_bytes_; }
+
+ private:
+  const kernels::CpuKernels& kernel_;
+  std::vector<std::span<const std::byte>> pieces_;
+  std::vector<uint64_t> sums_;  // kept, so that reading cannot be left out
+  size_t num_bytes_ = 0;
+};
+
+}  // namespace
+
+std::optional<double> measure_read_bandwidth(const kernels::CpuKernels& kernel, WorkerPool& pool,
+                                             std::span<const std::span<const std::byte>> parts,
+                                             double seconds) {
+  ReadWork work(kernel, parts);
+  if (work.count() == 0) return std::nullopt;
+  double best = 0;
+  const Clock::time_point begin = Clock::now();
+  for (int pass = 0; pass < 2 || seconds_since(begin) < seconds; ++pass) {
+    const Clock::time_point start = Clock::now();
+    pool.run(work, work.count());
+    best = std::max(best, static_cast<double>(work.num_bytes()) / seconds_since(start));
+  }
+  return best;
+}
+
+}  // namespace vitrine::engine

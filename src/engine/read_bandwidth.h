@@ -1,0 +1,19 @@
+// How fast the engine's threads read its weights when they do nothing else.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "engine/worker_pool.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace vitrine::engine {
+
+/// Bytes a second of the fastest of the passes over `parts` that begin within `seconds`, at least
+/// two. None where the parts hold not one line of 64 bytes.
+std::optional<double> measure_read_bandwidth(const kernels::CpuKernels& kernel, WorkerPool& pool,
+                                             std::span<const std::span<const std::byte>> parts,
+                                             double seconds);
+
+}  // namespace vitrine::engine
