@@ -5,7 +5,7 @@
 #include <array>
 #include <chrono>
 
-#include "common.h"
+#include "bench.h"
 #include "slices.h"
 #include "statistics.h"
 #include "vitrine/audit_log.h"
@@ -43,16 +43,6 @@ struct Overhead {
 std::string mode_name(AuditMode mode) {
   if (mode == AuditMode::kNone) return "none";
   return mode == AuditMode::kNaive ? "naive" : "deferred";
-}
-
-/// Ids spread over the vocabulary: the recorder's cost depends on no text.
-std::vector<int32_t> make_prefix(int64_t vocab_size, int64_t context) {
-  const int64_t count = std::clamp<int64_t>(context / 2, 1, kPrefixTokens);
-  std::vector<int32_t> prefix;
-  for (int64_t index = 0; index < count; ++index) {
-    prefix.push_back(static_cast<int32_t>((1 + index * 7919) % vocab_size));
-  }
-  return prefix;
 }
 
 void stop_if_interrupted() {
@@ -187,7 +177,8 @@ int run_bench_audit(const Arguments& arguments) {
   std::vector<Trial> trials;
   std::array<Overhead, 2> overheads;
   {
-    SliceRunner runner(*engine, make_prefix(config.vocab_size, context), context);
+    const int64_t prefix = std::clamp<int64_t>(context / 2, 1, kPrefixTokens);
+    SliceRunner runner(*engine, spread_ids(config.vocab_size, 0, prefix), context);
     if (log) runner.set_settle_time(kSettleTime);
     for (AuditMode mode : {AuditMode::kNone, AuditMode::kNaive, AuditMode::kDeferred}) {
       runner.run(mode, arguments.slice_tokens);  // warm
@@ -210,12 +201,10 @@ int run_bench_audit(const Arguments& arguments) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Command& command) {
-  CLI::App* bench = app.add_subcommand("bench", "Measures");
-  bench->require_subcommand(1);
+void add_bench_audit(CLI::App& bench, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* audit =
-      bench->add_subcommand("audit", "The recorder's cost: none, naive and deferred, interleaved");
+      bench.add_subcommand("audit", "The recorder's cost: none, naive and deferred, interleaved");
   audit->add_option("model", arguments->model, "folder of the model, or a .gguf file")->required();
   audit->add_option("--tokens", arguments->tokens, "greedy tokens of one trial")
       ->check(CLI::Range(1, 1 << 24))

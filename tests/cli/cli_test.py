@@ -10,7 +10,8 @@ import sys
 import unittest
 
 from audit_cases import Audit  # noqa: F401
-from command_cases import BenchAudit, Inspect, Quantize, Score, Tokenize, Tool  # noqa: F401
+from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score,  # noqa: F401
+                           Tokenize, Tool)
 from generate_cases import Generate  # noqa: F401
 from gguf_cases import Gguf  # noqa: F401
 from hidden_states_cases import HiddenStates  # noqa: F401

@@ -246,6 +246,82 @@ class BenchAudit(CliTest):
         self.fail_with(2, [], "bench")
 
 
+class BenchGenerate(CliTest):
+    KEYS = ["prefill_tps", "decode_tps", "bytes_per_token", "read_bandwidth", "bandwidth_share",
+            "load_seconds", "peak_rss"]
+    SHORT = ("bench", "generate", SMALL, "-p", "20", "-n", "8", "--repeat", "3")
+
+    def test_json(self):
+        found = self.succeed_json(*self.SHORT, "--threads", "1", "--json")
+        self.assertEqual(list(found)[:7], self.KEYS)
+        for key in self.KEYS:
+            self.assertIsInstance(found[key], (int, float), key)
+            self.assertGreater(found[key], 0, key)
+        facts = self.succeed_json("inspect", SMALL, "--json")
+        self.assertEqual(found["bytes_per_token"], facts["bytes_per_token"])
+        self.assertAlmostEqual(found["bandwidth_share"] * found["read_bandwidth"],
+                               found["decode_tps"] * found["bytes_per_token"],
+                               delta=1e-6 * found["read_bandwidth"])
+        self.assertLess(found["load_seconds"], found["first_token_seconds"])
+        # The process maps libtorch; a model of 100 kB adds next to nothing.
+        self.assertGreater(found["peak_rss"], facts["memory"]["weight_bytes"])
+        self.assertLess(found["peak_rss"], 4e9)
+        for key in ("prefill_tps", "decode_tps"):
+            low, high = found[key + "_range"]
+            self.assertLessEqual(low, found[key])
+            self.assertLessEqual(found[key], high)
+        expected = {"prompt_tokens": 20, "generated_tokens": 8, "repeat": 3, "depth": 0, "threads": 1,
+                    "audit": "deferred", "step_tokens": 20}
+        self.assertEqual({key: found[key] for key in expected}, expected)
+
+    def test_options(self):
+        found = self.succeed_json(*self.SHORT, "--audit", "none", "--depth", "9", "--step-tokens",
+                                  "7", "--threads", "2", "--json")
+        self.assertEqual((found["audit"], found["depth"], found["step_tokens"], found["threads"]),
+                         ("none", 9, 7, 2))
+        self.assertEqual(found["repeat"], 3)
+        one = self.succeed_json("bench", "generate", SMALL, "-p", "1", "-n", "1", "--repeat", "1",
+                                "--json")
+        self.assertEqual(one["decode_tps_range"], [one["decode_tps"]] * 2)
+
+    def test_table(self):
+        text = self.succeed(*self.SHORT).stdout.decode()
+        for words in ("prefill", "decode", "tokens/s", "a token", "GB/s", "first token", "at most"):
+            self.assertIn(words, text)
+
+    def test_reference_path(self):
+        """Its weights are another library's: nothing is said of the memory's speed."""
+        found = self.succeed_json(*self.SHORT, "--kernels", "reference", "--json")
+        self.assertEqual((found["read_bandwidth"], found["bandwidth_share"]), (None, None))
+        self.assertGreater(found["decode_tps"], 0)
+        self.assertNotIn("GB/s",
+                         self.succeed(*self.SHORT, "--kernels", "reference").stdout.decode())
+
+    def test_ctrl_c(self):
+        process = subprocess.Popen([VITRINE, "bench", "generate", MODEL, "--repeat", "10000"],
+                                   cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        timer = threading.Timer(3, process.send_signal, [signal.SIGINT])
+        timer.start()
+        out, err = process.communicate(timeout=TIMEOUT)
+        timer.join()
+        self.assertEqual((process.returncode, out), (130, b""), err)
+        self.assert_one_line(err, "cancelled")
+
+    def test_mistakes(self):
+        bench = ("bench", "generate", SMALL)
+        for option in ("-p", "-n", "--repeat", "--threads", "--step-tokens"):
+            for value in ("0", "-1", "many"):
+                self.fail_with(2, [value], *bench, option, value)
+        self.fail_with(2, ["--depth"], *bench, "--depth", "-1")
+        self.fail_with(2, ["naive"], *bench, "--audit", "naive")
+        self.fail_with(2, ["/nonexistent"], "bench", "generate", "/nonexistent")
+        self.fail_with(2, ["model"], "bench", "generate")
+        limit = self.succeed_json("inspect", SMALL, "--json")["max_position_embeddings"]
+        self.fail_with(2, [str(limit + 1), str(limit), "-p"], *bench, "-p", str(limit + 1))
+        self.fail_with(2, [str(limit + 1), "--depth"], *bench, "-n", "1", "-p", "1", "--depth",
+                       str(limit))
+
+
 class Tool(CliTest):
     def test_help_and_version(self):
         self.assertIn(b"generate", self.succeed("--help").stdout)

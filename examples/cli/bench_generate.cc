@@ -1,0 +1,268 @@
+// vitrine bench generate: speed of prefill and decode, and how much of the memory's speed it uses.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <span>
+
+#include "bench.h"
+#include "statistics.h"
+
+namespace cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kRingBytes = size_t{4} << 20;
+constexpr double kProbeSeconds = 0.5;
+
+struct Arguments {
+  std::string model, audit = "deferred";
+  int prompt = 256, tokens = 64, depth = 0, repeat = 5, step_tokens = 0;
+  bool json = false;
+  DeviceOptions device;
+};
+
+struct Speeds {
+  std::vector<double> prefill, decode;  // tokens a second
+};
+
+struct Loading {
+  double load_seconds = 0;         // until the engine is there
+  double first_token_seconds = 0;  // from the same start, until the token after a prompt of one
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void stop_if_interrupted() {
+  if (interrupt_signal() == 0) return;
+  throw vitrine::Error(vitrine::ErrorKind::kCancelled, "bench generate: cancelled before the end");
+}
+
+/// Feeds the same ids whatever the model chooses, which it does all the same: runs are comparable,
+/// and the experts change from token to token as in a text.
+class Runner {
+ public:
+  Runner(vitrine::Engine& engine, const Arguments& arguments)
+      : engine_(engine),
+        arguments_(arguments),
+        sequence_(engine.create_sequence()),
+        ids_(spread_ids(engine.summary().vocab_size, 0,
+                        arguments.depth + std::max(arguments.prompt, arguments.tokens))) {}
+  ~Runner() { engine_.release(sequence_); }
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  void first_token() { feed(1, 1); }
+
+  /// The context that comes before what is measured, then one round that touches all memory.
+  void prepare(Speeds& speeds) {
+    rewind(0);
+    if (arguments_.depth > 0) feed(arguments_.depth, step_tokens());
+    measure(speeds);
+    speeds = {};
+  }
+
+  void measure(Speeds& speeds) {
+    stop_if_interrupted();
+    rewind(arguments_.depth);
+    speeds.prefill.push_back(arguments_.prompt / feed(arguments_.prompt, step_tokens()));
+    stop_if_interrupted();
+    rewind(arguments_.depth);
+    speeds.decode.push_back(arguments_.tokens / feed(arguments_.tokens, 1));
+  }
+
+ private:
+  int step_tokens() const { return engine_.options().max_step_tokens; }
+  void rewind(int64_t length) { engine_.truncate(sequence_, length); }
+
+  /// Seconds for the next `count` ids, `at_once` in a step; a row of logits for the last of each
+  /// step that ends the ids or has one.
+  double feed(int count, int at_once) {
+    const auto first = static_cast<size_t>(engine_.length(sequence_));
+    std::span<const int32_t> rest =
+        std::span<const int32_t>(ids_).subspan(first, static_cast<size_t>(count));
+    const Clock::time_point start = Clock::now();
+    while (!rest.empty()) {
+      vitrine::StepInput input;
+      input.sequence = sequence_;
+      input.tokens = rest.first(std::min(rest.size(), static_cast<size_t>(at_once)));
+      rest = rest.subspan(input.tokens.size());
+      input.rows = rest.empty() || at_once == 1 ? vitrine::StepInput::Rows::kLast
+                                                : vitrine::StepInput::Rows::kNone;
+      engine_.step({&input, 1});
+    }
+    return seconds_since(start);
+  }
+
+  vitrine::Engine& engine_;
+  const Arguments& arguments_;
+  vitrine::SequenceId sequence_;
+  std::vector<int32_t> ids_;
+};
+
+/// The largest resident size so far, in bytes; none where the system does not tell. (getrusage()
+/// would count what the process was before it became this program.)
+std::optional<uint64_t> peak_rss() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    unsigned long long kilobytes = 0;
+    if (std::sscanf(line.c_str(), "VmHWM: %llu", &kilobytes) == 1) return kilobytes * 1024;
+  }
+  return std::nullopt;
+}
+
+double lowest(const std::vector<double>& values) { return *std::ranges::min_element(values); }
+double highest(const std::vector<double>& values) { return *std::ranges::max_element(values); }
+
+std::string table(const Arguments& arguments, const vitrine::ModelSummary& model,
+                  const Speeds& speeds, const Loading& loading, std::optional<double> bandwidth,
+                  std::optional<uint64_t> peak) {
+  std::string text =
+      fmt::format("{} on {} ({} kernels, {}), {} threads, recorder {}\n\n", arguments.model,
+                  model.device, model.kernels, model.isa, model.threads, arguments.audit);
+  const auto line = [&](const char* name, int tokens, const std::vector<double>& values) {
+    text += fmt::format("{:<10}{:>10.1f} tokens/s  ({} tokens{}; median of {}, {:.1f} to {:.1f})\n",
+                        name, median(values), tokens,
+                        arguments.depth > 0 ? fmt::format(" after {}", arguments.depth) : "",
+                        values.size(), lowest(values), highest(values));
+  };
+  line("prefill", arguments.prompt, speeds.prefill);
+  line("decode", arguments.tokens, speeds.decode);
+  text += fmt::format("{:<10}{:>10} a token", "reads", format_bytes(model.bytes_per_token));
+  if (bandwidth) {
+    const double used = median(speeds.decode) * static_cast<double>(model.bytes_per_token);
+    text += fmt::format(": {:.1f} of {:.1f} GB/s that these threads can read, {:.0f} %", used / 1e9,
+                        *bandwidth / 1e9, 100 * used / *bandwidth);
+  }
+  text += fmt::format("\n{:<10}{:>10.2f} s; first token {:.2f} s after the start\n", "load",
+                      loading.load_seconds, loading.first_token_seconds);
+  if (peak) text += fmt::format("{:<10}{:>10} at most\n", "memory", format_bytes(*peak));
+  return text;
+}
+
+template <typename T>
+nlohmann::ordered_json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+nlohmann::ordered_json report(const Arguments& arguments, const vitrine::Engine& engine,
+                              const Speeds& speeds, const Loading& loading,
+                              std::optional<double> bandwidth, std::optional<uint64_t> peak) {
+  const vitrine::ModelSummary& model = engine.summary();
+  std::optional<double> share;
+  if (bandwidth) {
+    share = median(speeds.decode) * static_cast<double>(model.bytes_per_token) / *bandwidth;
+  }
+  nlohmann::ordered_json json;
+  json["prefill_tps"] = median(speeds.prefill);
+  json["decode_tps"] = median(speeds.decode);
+  json["bytes_per_token"] = model.bytes_per_token;
+  json["read_bandwidth"] = or_null(bandwidth);
+  json["bandwidth_share"] = or_null(share);
+  json["load_seconds"] = loading.load_seconds;
+  json["peak_rss"] = or_null(peak);
+  json["prefill_tps_range"] = {lowest(speeds.prefill), highest(speeds.prefill)};
+  json["decode_tps_range"] = {lowest(speeds.decode), highest(speeds.decode)};
+  json["first_token_seconds"] = loading.first_token_seconds;
+  json["prompt_tokens"] = arguments.prompt;
+  json["generated_tokens"] = arguments.tokens;
+  json["depth"] = arguments.depth;
+  json["step_tokens"] = engine.options().max_step_tokens;
+  json["repeat"] = arguments.repeat;
+  json["audit"] = arguments.audit;
+  json["model"] = arguments.model;
+  json["device"] = model.device;
+  json["kernels"] = model.kernels;
+  json["isa"] = model.isa;
+  json["threads"] = model.threads;
+  return json;
+}
+
+int run_bench_generate(const Arguments& arguments) {
+  const Clock::time_point start = Clock::now();
+  vitrine::EngineOptions options = arguments.device.engine_options();
+  const int64_t context = int64_t{arguments.depth} + std::max(arguments.prompt, arguments.tokens);
+  {
+    const vitrine::ModelConfig config = vitrine::parse_model_config(open_model(arguments.model));
+    if (context > config.max_position_embeddings) {
+      refuse(
+          fmt::format("bench generate asks for {} positions and the context of {} holds {}; "
+                      "expected a shorter prompt (-p), fewer tokens (-n) or less --depth",
+                      context, arguments.model, config.max_position_embeddings));
+    }
+  }
+  options.max_context = static_cast<int>(context);
+  if (arguments.step_tokens > 0) options.max_step_tokens = arguments.step_tokens;
+  const int most = std::max(arguments.prompt, arguments.depth);
+  options.max_step_tokens = std::min(options.max_step_tokens, most);
+  const bool records = arguments.audit != "none";
+  options.audit_mode = records ? vitrine::AuditMode::kDeferred : vitrine::AuditMode::kNone;
+  // As `generate` without --audit: records go to a bounded ring.
+  vitrine::SlabRing ring(kRingBytes, vitrine::SlabRing::WhenFull::kOverwrite);
+  const auto engine = vitrine::Engine::load(arguments.model, options);
+  Loading loading;
+  loading.load_seconds = seconds_since(start);
+  catch_interrupts();
+  if (records) engine->set_audit_sink(&ring);
+  Speeds speeds;
+  {
+    Runner runner(*engine, arguments);
+    runner.first_token();
+    loading.first_token_seconds = seconds_since(start);
+    runner.prepare(speeds);
+    for (int round = 0; round < arguments.repeat; ++round) runner.measure(speeds);
+  }
+  engine->set_audit_sink(nullptr);
+  const std::optional<double> bandwidth = engine->measure_read_bandwidth(kProbeSeconds);
+  const std::optional<uint64_t> peak = peak_rss();
+  if (arguments.json) {
+    write_json(report(arguments, *engine, speeds, loading, bandwidth, peak));
+  } else {
+    write_out(table(arguments, engine->summary(), speeds, loading, bandwidth, peak));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_generate(CLI::App& bench, Command& command) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* generate = bench.add_subcommand(
+      "generate", "Speed of prefill and decode, and the share of the memory's speed it uses");
+  generate->add_option("model", arguments->model, "folder of the model, or a .gguf file")
+      ->required();
+  generate->add_option("-p,--prompt-tokens", arguments->prompt, "tokens of the prompt")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  generate->add_option("-n,--max-new-tokens", arguments->tokens, "tokens decoded one by one")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  generate
+      ->add_option("--depth", arguments->depth,
+                   "tokens in the context before the prompt, and before what is decoded")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
+  generate->add_option("--repeat", arguments->repeat, "measurements of each")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  generate
+      ->add_option("--step-tokens", arguments->step_tokens,
+                   "tokens of the prompt in one step (default: the engine's)")
+      ->check(CLI::Range(1, 16384));
+  generate->add_option("--audit", arguments->audit, "the recorder: none or deferred")
+      ->check(CLI::IsMember({"none", "deferred"}))
+      ->capture_default_str();
+  generate->add_flag("--json", arguments->json, "one JSON object instead of a table");
+  arguments->device.add_to(*generate);
+  generate->callback(
+      [arguments, &command] { command = [arguments] { return run_bench_generate(*arguments); }; });
+}
+
+}  // namespace cli
