@@ -1,0 +1,318 @@
+"""Writes a GGUF file of a mixture-of-experts model with random weights, to measure speed on.
+
+    make_moe_gguf.py OUT.gguf [--shape qwen3moe|olmoe|30b-a3b] [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4]
+                     [--head TYPE] [--seed N] [--layers N] [--hidden N] ...
+
+Needs PyPI's `gguf` and `numpy`. Shapes: `qwen3moe` (3.4 billion parameters), `olmoe` (OLMoE-1B-7B's)
+and `30b-a3b` (Qwen3-30B-A3B's); any of their sizes can be given anew, as --layers 2. What stands in
+quantized blocks is drawn as random bits under scales that give each weight a mean of 0 and a standard
+deviation of 1 / sqrt(columns), so activations stay finite and the logits are no two alike. The
+tokenizer is byte-level BPE: any text is encoded and comes back. At most one tensor is in memory.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import shutil
+import sys
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+
+# Random bits in the tables of `30b-a3b` are of the order of gigabytes: a fast generator.
+Generator = np.random.SFC64
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content']"
+    " + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
+
+
+@dataclasses.dataclass
+class Shape:
+    architecture: str
+    hidden: int
+    layers: int
+    experts: int
+    top_k: int
+    expert_width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    context: int
+    rope_base: float
+    pre_tokenizer: str
+
+    @property
+    def norm_widths(self):
+        """Of the query's and the key's norm: a head's, or all heads' together."""
+        if self.architecture == "olmoe":
+            return self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return self.head_dim, self.head_dim
+
+
+SHAPES = {
+    "qwen3moe": Shape("qwen3moe", hidden=1024, layers=16, experts=128, top_k=8, expert_width=512,
+                      heads=16, kv_heads=4, head_dim=128, vocabulary=32000, context=40960,
+                      rope_base=1e6, pre_tokenizer="qwen2"),
+    "olmoe": Shape("olmoe", hidden=2048, layers=16, experts=64, top_k=8, expert_width=1024,
+                   heads=16, kv_heads=16, head_dim=128, vocabulary=50304, context=4096,
+                   rope_base=1e4, pre_tokenizer="olmo"),
+    "30b-a3b": Shape("qwen3moe", hidden=2048, layers=48, experts=128, top_k=8, expert_width=768,
+                     heads=32, kv_heads=4, head_dim=128, vocabulary=151936, context=40960,
+                     rope_base=1e6, pre_tokenizer="qwen2"),
+}
+SIZES = ("hidden", "layers", "experts", "top_k", "expert_width", "heads", "kv_heads", "head_dim",
+         "vocabulary", "context")
+
+
+@dataclasses.dataclass
+class Mix:
+    """The types of a file's matrices."""
+    body: Type
+    experts: Type
+    file_type: gguf.LlamaFileType
+    finer: Type | None = None  # of some layers' values and downward projections
+
+
+MIXES = {
+    "q4_0": Mix(Type.Q4_0, Type.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
+    "q4_1": Mix(Type.Q4_1, Type.Q4_1, gguf.LlamaFileType.MOSTLY_Q4_1),
+    "q8_0": Mix(Type.Q8_0, Type.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
+    "q4_k_m": Mix(Type.Q4_K, Type.Q4_K, gguf.LlamaFileType.MOSTLY_Q4_K_M, finer=Type.Q6_K),
+    "mxfp4": Mix(Type.Q8_0, Type.MXFP4, gguf.LlamaFileType.MOSTLY_MXFP4_MOE),
+}
+HEADS = {"q4_0": Type.Q4_0, "q4_1": Type.Q4_1, "q8_0": Type.Q8_0, "q4_k": Type.Q4_K,
+         "q6_k": Type.Q6_K, "f16": Type.F16}
+
+
+def has_finer_types(layer, layers):
+    """The first and the last eighth, and each third between: what mixes named _M do."""
+    return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+
+
+def tensor_list(shape, mix, head):
+    """(name, extents, type) in the file's order; None: float32 around 1, a norm."""
+    yield "token_embd.weight", (shape.vocabulary, shape.hidden), mix.body
+    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    query_norm, key_norm = shape.norm_widths
+    for layer in range(shape.layers):
+        fine = mix.finer if mix.finer and has_finer_types(layer, shape.layers) else None
+        block = f"blk.{layer}."
+        yield block + "attn_norm.weight", (shape.hidden,), None
+        yield block + "attn_q.weight", (query, shape.hidden), mix.body
+        yield block + "attn_k.weight", (key, shape.hidden), mix.body
+        yield block + "attn_v.weight", (key, shape.hidden), fine or mix.body
+        yield block + "attn_output.weight", (shape.hidden, query), mix.body
+        yield block + "attn_q_norm.weight", (query_norm,), None
+        yield block + "attn_k_norm.weight", (key_norm,), None
+        yield block + "ffn_norm.weight", (shape.hidden,), None
+        yield block + "ffn_gate_inp.weight", (shape.experts, shape.hidden), Type.F32
+        wide = (shape.experts, shape.expert_width, shape.hidden)
+        yield block + "ffn_gate_exps.weight", wide, mix.experts
+        yield block + "ffn_up_exps.weight", wide, mix.experts
+        yield (block + "ffn_down_exps.weight", (shape.experts, shape.hidden, shape.expert_width),
+               fine or mix.experts)
+    yield "output_norm.weight", (shape.hidden,), None
+    yield "output.weight", (shape.vocabulary, shape.hidden), head
+
+
+def stored_bytes(extents, kind):
+    if kind in (None, Type.F32):
+        return 4 * int(np.prod(extents))
+    block_size, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    return int(np.prod(extents)) // block_size * block_bytes
+
+
+def put_halves(blocks, offset, values):
+    blocks[:, offset:offset + 2] = values.astype("<f2").view(np.uint8).reshape(-1, 2)
+
+
+def fill_blocks(random, blocks, kind, deviation):
+    """Overwrites what scales random blocks such that weights have mean 0 and this deviation. The
+    divisors are the deviations of what the random bits of a block mean under a scale of 1."""
+    scales = random.uniform(0.8, 1.2, len(blocks)).astype(np.float32) * np.float32(deviation)
+    signs = random.choice(np.float32([-1, 1]), len(blocks))  # for codes that are off centre
+    if kind == Type.Q4_0:
+        put_halves(blocks, 0, scales * signs / 4.64)
+    elif kind == Type.Q8_0:
+        put_halves(blocks, 0, scales * signs / 73.9)
+    elif kind == Type.Q4_1:
+        put_halves(blocks, 0, scales / 4.61)
+        put_halves(blocks, 2, scales / 4.61 * -7.5)
+    elif kind == Type.Q4_K:
+        put_halves(blocks, 0, scales / 258)
+        put_halves(blocks, 2, scales / 258 * 7.5)
+    elif kind == Type.Q6_K:
+        put_halves(blocks, 208, scales * signs / 1367)
+    elif kind == Type.MXFP4:
+        # Powers of two on both sides of the deviation, by turns at random.
+        exponent = np.log2(deviation / 3.28) + random.uniform(-0.5, 0.5, len(blocks))
+        blocks[:, 0] = np.clip(np.rint(exponent + 127), 1, 254).astype(np.uint8)
+    else:
+        raise ValueError(f"no random blocks of {kind.name}")
+
+
+def make_tensor(random, name, extents, kind):
+    columns = extents[-1]
+    if kind is None:
+        return (1 + 0.1 * random.standard_normal(extents, np.float32)).astype(np.float32)
+    # The embedding starts the residual stream; router and head choose, so theirs are spread wider.
+    deviation = (1.0 if name.startswith("token_embd") else
+                 2 / columns**0.5 if "ffn_gate_inp" in name or name.startswith("output.") else
+                 1 / columns**0.5)
+    if kind in (Type.F32, Type.F16):
+        values = random.standard_normal(extents, np.float32) * np.float32(deviation)
+        return values.astype(np.float16 if kind == Type.F16 else np.float32)
+    _, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    size = stored_bytes(extents, kind)
+    words = random.integers(0, 2**64, (size + 7) // 8, np.uint64)
+    blocks = words.view(np.uint8)[:size].reshape(-1, block_bytes)
+    fill_blocks(random, blocks, kind, deviation)
+    return blocks.reshape(*extents[:-1], -1)
+
+
+def byte_characters():
+    """The printable character that stands for each byte in a byte-level vocabulary, by byte."""
+    printable = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    characters = {byte: chr(byte) for byte in printable}
+    characters.update((byte, chr(256 + i)) for i, byte in enumerate(others))
+    return [characters[byte] for byte in range(256)]
+
+
+def merge_pairs():
+    """Two pieces that are made one, in the order of their ranks."""
+    space = "\u0120"
+    pairs = [a + b for a in LETTERS for b in LETTERS]
+    yield from ((space, letter) for letter in LETTERS)
+    yield from ((a, b) for a in LETTERS for b in LETTERS)
+    yield from ((space + a, b) for a in LETTERS for b in LETTERS)
+    yield from ((pair, letter) for pair in pairs for letter in LETTERS)
+    yield from ((pair, other) for pair in pairs for other in pairs)
+
+
+def add_tokenizer(writer, shape):
+    tokens = byte_characters()
+    merges = []
+    for first, second in merge_pairs():
+        if len(tokens) + len(SPECIAL_TOKENS) >= shape.vocabulary:
+            break
+        tokens.append(first + second)
+        merges.append(f"{first} {second}")
+    normal = len(tokens)
+    tokens += SPECIAL_TOKENS
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(shape.pre_tokenizer)
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.NORMAL] * normal +
+                           [gguf.TokenType.CONTROL] * len(SPECIAL_TOKENS))
+    writer.add_token_merges(merges)
+    writer.add_bos_token_id(normal)
+    writer.add_eos_token_id(normal + 2)
+    writer.add_pad_token_id(normal)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+
+
+def add_metadata(writer, shape, name, mix):
+    writer.add_name(name)
+    writer.add_file_type(mix.file_type)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.expert_width)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_key_length(shape.head_dim)
+    writer.add_value_length(shape.head_dim)
+    writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_rope_freq_base(shape.rope_base)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_expert_count(shape.experts)
+    writer.add_expert_used_count(shape.top_k)
+    if shape.architecture == "qwen3moe":
+        writer.add_expert_feed_forward_length(shape.expert_width)
+
+
+def write_model(path, shape, mix, head, seed):
+    """Writes beside `path` and takes its place at the end: a failure leaves an old file whole."""
+    path = pathlib.Path(path)
+    temporary = path.with_name(path.name + ".tmp")
+    tensors = list(tensor_list(shape, mix, head))
+    total = sum(stored_bytes(extents, kind) for _, extents, kind in tensors)
+    free = shutil.disk_usage(path.parent if path.parent.name else ".").free
+    if total + (64 << 20) > free:
+        sys.exit(f"make_moe_gguf: {path} needs {total / 1e9:.1f} GB and its disk has "
+                 f"{free / 1e9:.1f} GB free; expected more, or a smaller shape")
+    try:
+        writer = gguf.GGUFWriter(temporary, shape.architecture)
+        add_metadata(writer, shape, path.stem, mix)
+        add_tokenizer(writer, shape)
+        for name, extents, kind in tensors:
+            dtype = np.dtype(np.float16 if kind == Type.F16 else np.float32)
+            writer.add_tensor_info(name, extents, dtype, stored_bytes(extents, kind),
+                                   raw_dtype=kind or Type.F32)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for index, (name, extents, kind) in enumerate(tensors):
+            # A stream of its own: what is drawn for one tensor changes no other.
+            random = np.random.Generator(Generator((seed, index)))
+            writer.write_tensor_data(make_tensor(random, name, extents, kind))
+        writer.close()
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return total
+
+
+def check(shape, mix, head):
+    fewest, most = 256 + len(SPECIAL_TOKENS), 256 + len(SPECIAL_TOKENS) + sum(1 for _ in merge_pairs())
+    if not fewest <= shape.vocabulary <= most:
+        sys.exit(f"make_moe_gguf: --vocabulary is {shape.vocabulary}; expected {fewest} to {most}")
+    if shape.heads % shape.kv_heads or shape.top_k > shape.experts or shape.head_dim % 2:
+        sys.exit("make_moe_gguf: expected --heads to be a multiple of --kv-heads, --top-k at most "
+                 "--experts, and an even --head-dim")
+    if shape.architecture == "olmoe" and shape.heads * shape.head_dim != shape.hidden:
+        sys.exit("make_moe_gguf: an olmoe model's --heads times --head-dim is its --hidden")
+    for name, extents, kind in tensor_list(shape, mix, head):
+        block_size = 1 if kind is None else gguf.GGML_QUANT_SIZES[kind][0]
+        if extents[-1] % block_size:
+            sys.exit(f"make_moe_gguf: {name} has rows of {extents[-1]}; expected a multiple of "
+                     f"{block_size} for {kind.name}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", help="the file to write")
+    parser.add_argument("--shape", choices=SHAPES, default="qwen3moe")
+    parser.add_argument("--type", choices=MIXES, default="q4_0",
+                        help="of the matrices; q4_k_m has Q6_K in some layers and the head, mxfp4 "
+                             "has Q8_0 outside the experts (default: q4_0)")
+    parser.add_argument("--head", choices=HEADS,
+                        help="type of the output head (default: as the other matrices)")
+    parser.add_argument("--seed", type=int, default=1)
+    for size in SIZES:
+        parser.add_argument("--" + size.replace("_", "-"), type=int, dest=size)
+    arguments = parser.parse_args()
+    given = {size: getattr(arguments, size) for size in SIZES if getattr(arguments, size) is not None}
+    if any(value < 1 for value in given.values()) or arguments.seed < 0:
+        parser.error("expected sizes from 1 and a seed from 0 on")
+    shape = dataclasses.replace(SHAPES[arguments.shape], **given)
+    mix = MIXES[arguments.type]
+    head = HEADS[arguments.head] if arguments.head else mix.finer or mix.body
+    check(shape, mix, head)
+    total = write_model(arguments.out, shape, mix, head, arguments.seed)
+    print(f"{arguments.out}: {total / 1e9:.2f} GB of tensors, {shape.architecture}, "
+          f"{arguments.type}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""bench/make_moe_gguf.py: its files load, mean what PyPI's `gguf` says, and behave like a model.
+
+    make_moe_gguf_test.py VITRINE DEQUANTIZE_BYTES [unittest arguments]
+
+Ends with 77 (skipped) where `gguf` or numpy is not installed.
+"""
+
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import gguf
+    import numpy as np
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+VITRINE, DEQUANTIZE_BYTES = map(os.path.abspath, sys.argv[1:3])
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "bench" / "make_moe_gguf.py"
+TYPES = ("q4_0", "q4_1", "q8_0", "q4_k_m", "mxfp4")
+SIZES = {"layers": 2, "hidden": 256, "experts": 8, "top-k": 2, "expert-width": 256, "heads": 4,
+         "kv-heads": 2, "head-dim": 64, "vocabulary": 1200, "context": 128}
+
+
+def make(path, *options, check=True, **run_options):
+    sizes = [part for name, size in SIZES.items() for part in (f"--{name}", str(size))]
+    return subprocess.run([sys.executable, str(SCRIPT), str(path), *sizes, *options],
+                          capture_output=True, text=True, timeout=300, check=check, **run_options)
+
+
+def vitrine(*arguments):
+    result = subprocess.run([VITRINE, *map(str, arguments)], capture_output=True, text=True,
+                            timeout=300, check=False)
+    if result.returncode != 0:
+        raise AssertionError(f"{arguments}: {result.stderr}")
+    return result.stdout
+
+
+def dequantize(data, kind):
+    result = subprocess.run([DEQUANTIZE_BYTES, str(int(kind))], input=data.tobytes(),
+                            capture_output=True, timeout=300, check=True)
+    return np.frombuffer(result.stdout, np.float32)
+
+
+class Generator(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.path = self.folder / "model.gguf"
+
+    def test_weights(self):
+        """The same bits as gguf's, a mean of 0 and a deviation of 1 / sqrt(columns)."""
+        for name in TYPES:
+            make(self.path, "--type", name)
+            kinds = set()
+            for tensor in gguf.GGUFReader(self.path).tensors:
+                with self.subTest(type=name, tensor=tensor.name):
+                    values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                    self.assertTrue(np.isfinite(values).all())
+                    if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
+                        continue
+                    kinds.add(tensor.tensor_type.name)
+                    ours = dequantize(tensor.data, tensor.tensor_type)
+                    self.assertEqual(ours.tobytes(), values.astype(np.float32).tobytes())
+                    unit = 1.0 if tensor.name.startswith("token_embd") else (
+                        2 / values.shape[-1]**0.5 if tensor.name.startswith("output.")
+                        else 1 / values.shape[-1]**0.5)
+                    self.assertAlmostEqual(values.std() / unit, 1, delta=0.1)
+                    # The scale is shared by a block: as many independent signs as there are blocks.
+                    blocks = values.size / gguf.GGML_QUANT_SIZES[tensor.tensor_type][0]
+                    self.assertLess(abs(values.mean() / unit), 4 / blocks**0.5)
+            expected = {"q4_k_m": {"Q4_K", "Q6_K"}, "mxfp4": {"MXFP4", "Q8_0"}}
+            self.assertEqual(kinds, expected.get(name, {name.upper()}))
+
+    def test_runs(self):
+        """Finite logits that tell tokens apart; several experts; the reference path agrees."""
+        ids = self.folder / "ids.json"
+        ids.write_text(json.dumps([(1 + 7919 * i) % SIZES["vocabulary"] for i in range(32)]))
+        out = self.folder / "out.json"
+        for shape in ("qwen3moe", "olmoe"):
+            more = ("--kv-heads", "4") if shape == "olmoe" else ()
+            for name in TYPES:
+                with self.subTest(shape=shape, type=name):
+                    make(self.path, "--shape", shape, "--type", name, *more)
+                    facts = json.loads(vitrine("inspect", self.path, "--json"))
+                    self.assertEqual((facts["num_experts"], facts["num_layers"],
+                                      facts["vocab_size"]), (8, 2, SIZES["vocabulary"]))
+                    logits = {}
+                    for kernels in ("fused", "reference"):
+                        vitrine("score", self.path, "--tokens", ids, "--out", out, "--kernels",
+                                kernels)
+                        scored = json.loads(out.read_text())
+                        logits[kernels] = np.array(scored["logits_last"])
+                        self.assertTrue(np.isfinite(logits[kernels]).all())
+                        self.assertTrue(0.5 < logits[kernels].std() < 5)
+                        self.assertGreater(len(set(scored["greedy"])), 4)
+                    self.assertGreater(np.corrcoef(logits["fused"], logits["reference"])[0, 1], 0.95)
+                    vitrine("generate", self.path, "-p", "the thing", "-n", "8", "--audit",
+                            self.folder / "run.json")
+                    records = json.loads((self.folder / "run.json").read_text())["records"]
+                    experts = {expert for record in records
+                               for expert in record["layers"][0]["experts"]}
+                    self.assertGreater(len(experts), 4)
+
+    def test_tokenizer(self):
+        make(self.path)
+        text = "In the other inn, naïve ünders 12 times: 你好 🙂\n\tend"
+        tokens = json.loads(vitrine("tokenize", self.path, "-p", text, "--json"))
+        self.assertLess(len(tokens["ids"]), len(text.encode()))  # letters are merged
+        ids = self.folder / "ids.json"
+        ids.write_text(json.dumps(tokens["ids"]))
+        self.assertEqual(json.loads(vitrine("tokenize", self.path, "--ids", ids, "--json")),
+                         {"text": text})
+        special = json.loads(vitrine("tokenize", self.path, "-p", "a<|im_end|>", "--json"))["ids"]
+        self.assertEqual(special[-1], SIZES["vocabulary"] - 1)
+
+    def test_head_and_seed(self):
+        make(self.path, "--head", "f16", "--seed", "3")
+        head = next(tensor for tensor in gguf.GGUFReader(self.path).tensors
+                    if tensor.name == "output.weight")
+        self.assertEqual(head.tensor_type, gguf.GGMLQuantizationType.F16)
+        first = self.path.read_bytes()
+        make(self.path, "--head", "f16", "--seed", "3")
+        self.assertEqual(self.path.read_bytes(), first)
+        make(self.path, "--head", "f16", "--seed", "4")
+        self.assertNotEqual(self.path.read_bytes(), first)
+
+    def test_mistakes(self):
+        for options, word in ((("--hidden", "200"), "multiple of 32"),
+                              (("--hidden", "128", "--type", "q4_k_m"), "multiple of 256"),
+                              (("--vocabulary", "200"), "--vocabulary"), (("--top-k", "9"), "--top-k"),
+                              (("--kv-heads", "3"), "--kv-heads"), (("--layers", "0"), "from 1"),
+                              (("--shape", "olmoe", "--hidden", "512"), "--hidden"),
+                              (("--expert-width", "25600000000"), "GB free"),
+                              (("--vocabulary", "1000000000"), "--vocabulary"), (("--type", "q9"), "q9")):
+            with self.subTest(options=options):
+                result = make(self.path, *options, check=False)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(word, result.stderr)
+                self.assertNotIn("Traceback", result.stderr)
+                self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_failed_write_leaves_the_old_file(self):
+        self.path.write_text("old")
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+        result = make(self.path, check=False, preexec_fn=limit)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual((os.listdir(self.folder), self.path.read_text()), (["model.gguf"], "old"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
