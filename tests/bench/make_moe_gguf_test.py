@@ -87,7 +87,7 @@ class Generator(unittest.TestCase):
         out = self.folder / "out.json"
         for shape in ("qwen3moe", "olmoe"):
             more = ("--kv-heads", "4") if shape == "olmoe" else ()
-            for name in TYPES:
+            for name in TYPES if shape == "qwen3moe" else ("q4_0",):
                 with self.subTest(shape=shape, type=name):
                     make(self.path, "--shape", shape, "--type", name, *more)
                     facts = json.loads(vitrine("inspect", self.path, "--json"))
