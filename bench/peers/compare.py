@@ -1,7 +1,8 @@
 """Vitrine and llama.cpp on the same GGUF file, by turns on the same machine.
 
     compare.py MODEL.gguf [-p 256] [-n 64] [-d 0] [--threads 1,2] [--pairs 5] [--repeat 3]
-               [--ubatch 512,2048] [--vitrine build/vitrine] [--json OUT] [--build-only]
+               [--ubatch 512,2048] [--without-amx] [--vitrine build/vitrine] [--json OUT]
+               [--build-only]
 
 llama.cpp is built once, with -march=native, from the source package of PyPI's `llama-cpp-python`
 into a folder outside the tree (--cache). Each of a pair is a process of its own that loads the file
@@ -58,19 +59,20 @@ def unpack_sources(cache):
     return folder / "vendor" / "llama.cpp"
 
 
-def build_llama_speed(cache, jobs):
+def build_llama_speed(cache, jobs, amx):
     """The path of llama_speed, built where it is older than its source."""
     cache.mkdir(parents=True, exist_ok=True)
     sources = unpack_sources(cache)
-    build = cache / f"build-{VERSION}"
+    build = cache / f"build-{VERSION}{'' if amx else '-without-amx'}"
     program = build / "llama_speed"
     if program.is_file() and all(program.stat().st_mtime > (HERE / name).stat().st_mtime
-                                 for name in ("llama_speed.cc", "CMakeLists.txt")):
+                                 for name in ("llama_speed.cc", "CMakeLists.txt", "gcc_amx.h")):
         return program
     print(f"building llama.cpp in {build} (once; some minutes)", file=sys.stderr)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     run(["cmake", *generator, "-S", HERE, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
-         f"-DLLAMA_CPP_DIR={sources}", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF"],
+         f"-DLLAMA_CPP_DIR={sources}", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF",
+         f"-DPEERS_AMX={'ON' if amx else 'OFF'}"],
         "cmake", stdout=sys.stderr)
     run(["cmake", "--build", build, "--target", "llama_speed", "-j", str(jobs)], "the build",
         stdout=sys.stderr)
@@ -180,6 +182,8 @@ def parse_arguments():
     default_cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     parser.add_argument("--cache", type=pathlib.Path, default=default_cache / "vitrine" / "peers")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build")
+    parser.add_argument("--without-amx", action="store_true",
+                        help="build llama.cpp without AMX (ours: VITRINE_CPU_ISA=avx512)")
     parser.add_argument("--json", type=pathlib.Path, help="all figures, to this file")
     parser.add_argument("--build-only", action="store_true", help="build llama.cpp, measure nothing")
     arguments = parser.parse_args()
@@ -193,7 +197,8 @@ def parse_arguments():
 
 def main():
     arguments = parse_arguments()
-    llama = arguments.llama_speed or build_llama_speed(arguments.cache.expanduser(), arguments.jobs)
+    llama = arguments.llama_speed or build_llama_speed(arguments.cache.expanduser(), arguments.jobs,
+                                                       not arguments.without_amx)
     if arguments.build_only:
         print(llama)
         return
