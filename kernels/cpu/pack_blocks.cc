@@ -3,6 +3,9 @@
 
 #include "packed.h"
 
+// Into each format's loop, whose constants then fold.
+#define VITRINE_INLINE inline __attribute__((always_inline))
+
 namespace vitrine::kernels {
 namespace {
 
@@ -45,7 +48,7 @@ constexpr Shape kShapes[] = {
     {BlockFormat::kMxfp4, 32, 17, WeightFormat::kMxfp4},
 };
 
-const Shape& shape_of(BlockFormat format) {
+constexpr const Shape& shape_of(BlockFormat format) {
   for (const Shape& shape : kShapes) {
     if (shape.format == format) return shape;
   }
@@ -154,7 +157,7 @@ void read_iq4xs(const uint8_t* bytes, Block* block) {
   }
 }
 
-void read_block(BlockFormat format, const uint8_t* bytes, Block* block) {
+VITRINE_INLINE void read_block(BlockFormat format, const uint8_t* bytes, Block* block) {
   switch (format) {
     case BlockFormat::kQ4_0:
       block->d = load_half(bytes);
@@ -196,7 +199,7 @@ uint32_t four_of(const uint8_t* numbers) {
 }
 
 /// Writes row r of a unit: 32 numbers.
-void store_unit(WeightFormat format, const uint8_t* numbers, int r, uint8_t* unit) {
+VITRINE_INLINE void store_unit(WeightFormat format, const uint8_t* numbers, int r, uint8_t* unit) {
   unit += 4 * r;
   if (format == WeightFormat::kInt8) {
     for (int i = 0; i < 8; ++i) memcpy(unit + 64 * i, numbers + 4 * i, 4);
@@ -219,10 +222,11 @@ void store_unit(WeightFormat format, const uint8_t* numbers, int r, uint8_t* uni
 }
 
 /// Writes what block `index` of row r means beside its tile.
-void store_meaning(const Weight& weight, const Shape& shape, const Block& block, int64_t tile,
-                   int64_t index, int r, uint8_t* scales, uint8_t* offsets) {
+VITRINE_INLINE void store_meaning(const Weight& weight, const Shape& shape, const Block& block,
+                                  int64_t tile, int64_t index, int r, uint8_t* scales,
+                                  uint8_t* offsets) {
   const int64_t entry = tile * (weight.cols / shape.cols) + index;
-  switch (weight.format) {
+  switch (shape.packed) {
     case WeightFormat::kQ4K: {
       uint8_t* out = scales + entry * kQ4KScaleBytes;
       memcpy(out + 2 * r, &block.d, 2);
@@ -263,6 +267,62 @@ void store_meaning(const Weight& weight, const Shape& shape, const Block& block,
 
 bool is_finite_half(uint16_t half) { return (half & 0x7c00) != 0x7c00; }
 
+/// pack_blocks of one format, so that all its constants are known: twice as fast.
+template <BlockFormat kFormat>
+int64_t pack_tiles(const Weight& weight, int64_t row_begin, int64_t row_end, const uint8_t* blocks,
+                   uint8_t* data, uint8_t* scales, uint8_t* offsets) {
+  constexpr const Shape& shape = shape_of(kFormat);
+  const int64_t row_bytes = weight.cols / shape.cols * shape.bytes;
+  constexpr int64_t unit = unit_bytes(shape.packed);
+  const int64_t tile_bytes = weight.cols / kUnitCols * unit;
+  const int64_t last_tile = row_end == weight.rows ? tile_count(row_end) : row_end / kTileRows;
+  int64_t bad_row = -1;
+  Block block;
+  for (int64_t tile = row_begin / kTileRows; tile < last_tile; ++tile) {
+    uint8_t* out = data + tile * tile_bytes;
+    for (int64_t b = 0; b * shape.cols < weight.cols; ++b) {
+      for (int r = 0; r < kTileRows; ++r) {
+        const int64_t row = tile * kTileRows + r;
+        if (row < row_end) {
+          const uint8_t* source = blocks + (row - row_begin) * row_bytes;
+          read_block(kFormat, source + b * shape.bytes, &block);
+          const bool is_finite = is_finite_half(block.d) && is_finite_half(block.min);
+          if (!is_finite && (bad_row < 0 || row < bad_row)) bad_row = row;
+        } else {
+          block = {};  // zeros, with a scale of zero or next to it
+        }
+        for (int64_t c = 0; c < shape.cols; c += kUnitCols) {
+          store_unit(shape.packed, block.numbers + c, r,
+                     out + (b * shape.cols + c) / kUnitCols * unit);
+        }
+        store_meaning(weight, shape, block, tile, b, r, scales, offsets);
+      }
+    }
+  }
+  return bad_row;
+}
+
+using PackTiles = int64_t (*)(const Weight&, int64_t, int64_t, const uint8_t*, uint8_t*, uint8_t*,
+                              uint8_t*);
+
+PackTiles find_pack_tiles(BlockFormat format) {
+  switch (format) {
+    case BlockFormat::kQ4_0: return pack_tiles<BlockFormat::kQ4_0>;
+    case BlockFormat::kQ4_1: return pack_tiles<BlockFormat::kQ4_1>;
+    case BlockFormat::kQ5_0: return pack_tiles<BlockFormat::kQ5_0>;
+    case BlockFormat::kQ5_1: return pack_tiles<BlockFormat::kQ5_1>;
+    case BlockFormat::kQ8_0: return pack_tiles<BlockFormat::kQ8_0>;
+    case BlockFormat::kQ3_K: return pack_tiles<BlockFormat::kQ3_K>;
+    case BlockFormat::kQ4_K: return pack_tiles<BlockFormat::kQ4_K>;
+    case BlockFormat::kQ5_K: return pack_tiles<BlockFormat::kQ5_K>;
+    case BlockFormat::kQ6_K: return pack_tiles<BlockFormat::kQ6_K>;
+    case BlockFormat::kIq4Nl: return pack_tiles<BlockFormat::kIq4Nl>;
+    case BlockFormat::kIq4Xs: return pack_tiles<BlockFormat::kIq4Xs>;
+    case BlockFormat::kMxfp4: return pack_tiles<BlockFormat::kMxfp4>;
+  }
+  __builtin_unreachable();
+}
+
 }  // namespace
 
 bool has_block_format(uint32_t ggml_type) {
@@ -290,36 +350,9 @@ int64_t block_row_bytes(BlockFormat format, int64_t cols) {
 
 int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
                     const void* blocks, void* data, void* scales, void* offsets) {
-  const Shape& shape = shape_of(format);
-  const int64_t row_bytes = block_row_bytes(format, weight.cols);
-  const int64_t unit = unit_bytes(weight.format);
-  const int64_t tile_bytes = weight.cols / kUnitCols * unit;
-  const int64_t last_tile = row_end == weight.rows ? tile_count(row_end) : row_end / kTileRows;
-  int64_t bad_row = -1;
-  Block block;
-  for (int64_t tile = row_begin / kTileRows; tile < last_tile; ++tile) {
-    auto* out = static_cast<uint8_t*>(data) + tile * tile_bytes;
-    for (int64_t b = 0; b * shape.cols < weight.cols; ++b) {
-      for (int r = 0; r < kTileRows; ++r) {
-        const int64_t row = tile * kTileRows + r;
-        if (row < row_end) {
-          const auto* source = static_cast<const uint8_t*>(blocks) + (row - row_begin) * row_bytes;
-          read_block(format, source + b * shape.bytes, &block);
-          const bool is_finite = is_finite_half(block.d) && is_finite_half(block.min);
-          if (!is_finite && (bad_row < 0 || row < bad_row)) bad_row = row;
-        } else {
-          block = {};  // zeros, with a scale of zero or next to it
-        }
-        for (int64_t c = 0; c < shape.cols; c += kUnitCols) {
-          store_unit(weight.format, block.numbers + c, r,
-                     out + (b * shape.cols + c) / kUnitCols * unit);
-        }
-        store_meaning(weight, shape, block, tile, b, r, static_cast<uint8_t*>(scales),
-                      static_cast<uint8_t*>(offsets));
-      }
-    }
-  }
-  return bad_row;
+  return find_pack_tiles(format)(weight, row_begin, row_end, static_cast<const uint8_t*>(blocks),
+                                 static_cast<uint8_t*>(data), static_cast<uint8_t*>(scales),
+                                 static_cast<uint8_t*>(offsets));
 }
 
 }  // namespace vitrine::kernels

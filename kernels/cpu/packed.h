@@ -18,7 +18,7 @@ inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
 
 static inline int64_t tile_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
-static inline int64_t unit_bytes(WeightFormat format) {
+static constexpr int64_t unit_bytes(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8: return kUnitCols * kTileRows;
     case WeightFormat::kQ6K: return kUnitCols * kTileRows * 6 / 8;
