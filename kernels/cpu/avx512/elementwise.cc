@@ -131,24 +131,25 @@ float sigmoid(float x) {
   return 1.0f / (1.0f + e);
 }
 
+// Two streams, each asked for 2 KiB ahead: a tenth faster than one, or than four.
 uint64_t read_lines(const void* data, int64_t lines) {
-  constexpr int kLines = 8;         // at once
-  constexpr int64_t kAhead = 4096;  // a page: the processor's own prefetcher stops at its end
+  constexpr int kLines = 2;  // of each stream at once
+  constexpr int64_t kAhead = 2048;
   const auto* bytes = static_cast<const char*>(data);
-  __m512i sums[kLines];
+  const int64_t half = lines / (2 * kLines) * kLines;
+  __m512i sums[2 * kLines];
   for (__m512i& sum : sums) sum = _mm512_setzero_si512();
-  int64_t line = 0;
-  for (; line + kLines <= lines; line += kLines) {
-    for (int i = 0; i < kLines; ++i) {
-      const char* at = bytes + 64 * (line + i);
+  for (int64_t line = 0; line < half; line += kLines) {
+    for (int i = 0; i < 2 * kLines; ++i) {
+      const char* at = bytes + 64 * (line + i / kLines * half + i % kLines);
       _mm_prefetch(at + kAhead, _MM_HINT_T0);
       sums[i] = _mm512_xor_si512(sums[i], _mm512_loadu_si512(at));
     }
   }
-  for (; line < lines; ++line) {
+  for (int64_t line = 2 * half; line < lines; ++line) {
     sums[0] = _mm512_xor_si512(sums[0], _mm512_loadu_si512(bytes + 64 * line));
   }
-  for (int i = 1; i < kLines; ++i) sums[0] = _mm512_xor_si512(sums[0], sums[i]);
+  for (int i = 1; i < 2 * kLines; ++i) sums[0] = _mm512_xor_si512(sums[0], sums[i]);
   uint64_t words[8];
   _mm512_storeu_si512(words, sums[0]);
   return words[0] ^ words[1] ^ words[2] ^ words[3] ^ words[4] ^ words[5] ^ words[6] ^ words[7];
