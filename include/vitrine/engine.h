@@ -181,6 +181,8 @@ struct GenerateOptions {
   SamplerOptions sampler;
   bool ignore_end_of_text = false;
   bool prompt_logprobs = false;  ///< record log-probabilities of prompt tokens too
+  /// Ids that end the text as the model's own end-of-text ids do (chat.h, end_of_turn_ids).
+  std::vector<int32_t> stop_token_ids = {};
 };
 
 /// A generated token, as it is made.
@@ -201,6 +203,13 @@ struct GenerateResult {
 /// prompt, an id out of range, or a prompt longer than the context.
 VITRINE_API GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
                                     const GenerateOptions& options,
+                                    const std::function<bool(const TokenEvent&)>& on_token = {});
+
+/// The same in a sequence that stays, behind what it holds: a prompt whose beginning is there
+/// already (Engine::length, Engine::truncate) is not computed twice. Afterwards the sequence holds
+/// the prompt and every generated token but the last, however it ended.
+VITRINE_API GenerateResult generate(Engine& engine, SequenceId sequence,
+                                    std::span<const int32_t> prompt, const GenerateOptions& options,
                                     const std::function<bool(const TokenEvent&)>& on_token = {});
 
 }  // namespace vitrine

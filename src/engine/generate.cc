@@ -42,15 +42,24 @@ std::string_view stop_reason_name(StopReason reason) {
 GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
                         const GenerateOptions& options,
                         const std::function<bool(const TokenEvent&)>& on_token) {
+  const OwnedSequence sequence(engine);
+  return generate(engine, sequence.id(), prompt, options, on_token);
+}
+
+GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt,
+                        const GenerateOptions& options,
+                        const std::function<bool(const TokenEvent&)>& on_token) {
   const int64_t context = engine.options().max_context;
+  const int64_t held = engine.length(sequence);
   const auto prompt_length = static_cast<int64_t>(prompt.size());
   if (prompt.empty()) {
     throw Error(ErrorKind::kInvalidArgument, "the prompt has no token; expected at least one");
   }
-  if (prompt_length > context) {
-    throw Error(ErrorKind::kInvalidArgument, "the prompt has " + std::to_string(prompt_length) +
-                                                 " tokens, but the context holds " +
-                                                 std::to_string(context) + "; shorten the prompt");
+  if (prompt_length > context - held) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the prompt has " + std::to_string(prompt_length) + " tokens" +
+                    (held > 0 ? " behind the " + std::to_string(held) + " of its sequence" : "") +
+                    ", but the context holds " + std::to_string(context) + "; shorten the prompt");
   }
   if (options.max_new_tokens < 0) {
     throw Error(
@@ -58,14 +67,13 @@ GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
         "max_new_tokens is " + std::to_string(options.max_new_tokens) + "; expected 0 or more");
   }
   SamplerPipeline sampler = SamplerPipeline::from_options(options.sampler);
-  const OwnedSequence sequence(engine);
   GenerateResult result;
   result.prompt_tokens = prompt_length;
-  result.tokens.reserve(
-      static_cast<size_t>(std::min<int64_t>(options.max_new_tokens, context - prompt_length + 1)));
+  result.tokens.reserve(static_cast<size_t>(
+      std::min<int64_t>(options.max_new_tokens, context - held - prompt_length + 1)));
 
   StepInput input;
-  input.sequence = sequence.id();
+  input.sequence = sequence;
   input.sampler = &sampler;
   input.seed = options.sampler.seed;
 
@@ -91,18 +99,22 @@ GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
   result.prefill_seconds = seconds_since(start);
   if (options.max_new_tokens == 0) return result;
 
-  const std::vector<int32_t>& ends = engine.summary().eos_token_ids;
+  const auto is_end = [&ends = engine.summary().eos_token_ids,
+                       &more = options.stop_token_ids](int32_t token) {
+    return std::ranges::find(ends, token) != ends.end() ||
+           std::ranges::find(more, token) != more.end();
+  };
   const Clock::time_point decode_start = Clock::now();
   input.next_token = -1;
   input.rows = StepInput::Rows::kLast;
   while (true) {
-    const int64_t position = prompt_length + static_cast<int64_t>(result.tokens.size());
+    const int64_t position = held + prompt_length + static_cast<int64_t>(result.tokens.size());
     result.tokens.push_back(next);
     if (on_token && !on_token({next, position})) {
       result.reason = StopReason::kCancelled;
       break;
     }
-    if (!options.ignore_end_of_text && std::find(ends.begin(), ends.end(), next) != ends.end()) {
+    if (!options.ignore_end_of_text && is_end(next)) {
       result.reason = StopReason::kEndOfText;
       break;
     }

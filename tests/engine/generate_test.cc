@@ -207,5 +207,62 @@ TEST_F(Generate, GreedyIsTheArgmax) {
   }
 }
 
+TEST_F(Generate, StopsAtGivenTokens) {
+  options_.max_new_tokens = 20;
+  const std::vector<int32_t> text = run().tokens;
+  options_.ignore_end_of_text = false;
+  const int32_t stop = text[7];
+  options_.stop_token_ids = {stop, 255};
+  const GenerateResult result = run();
+  const auto first = std::ranges::find(text, stop) - text.begin();
+  ASSERT_EQ(result.tokens.size(), static_cast<size_t>(first) + 1);
+  EXPECT_EQ(result.tokens.back(), stop);
+  EXPECT_EQ(result.reason, StopReason::kEndOfText);
+  options_.ignore_end_of_text = true;
+  EXPECT_EQ(run().tokens, text);
+}
+
+// A conversation: what a sequence holds is not computed again, and the text is that of one prompt.
+TEST_F(Generate, ContinuesASequence) {
+  options_.max_new_tokens = 6;
+  const SequenceId sequence = engine_->create_sequence();
+  const auto again = [&](std::span<const int32_t> prompt) {
+    return generate(*engine_, sequence, prompt, options_);
+  };
+  const GenerateResult first = again(std::span(ids_).first(10));
+  EXPECT_EQ(first.tokens, run(10).tokens);
+  EXPECT_EQ(engine_->length(sequence), 10 + 5) << "the last token was not fed";
+  std::vector<int32_t> whole(ids_.begin(), ids_.begin() + 10);
+  whole.insert(whole.end(), first.tokens.begin(), first.tokens.end());
+  whole.insert(whole.end(), ids_.begin() + 10, ids_.begin() + 20);
+  const GenerateResult second = again(std::span(whole).subspan(15));
+  EXPECT_EQ(second.prompt_tokens, 11);
+  EXPECT_EQ(second.tokens, generate(*engine_, whole, options_).tokens);
+  EXPECT_EQ(engine_->length(sequence), static_cast<int64_t>(whole.size()) + 5);
+
+  engine_->truncate(sequence, 12);
+  int64_t position = 0;
+  generate(*engine_, sequence, std::span(whole).subspan(12), options_,
+           [&](const TokenEvent& event) {
+             position = event.position;
+             return false;
+           });
+  EXPECT_EQ(position, static_cast<int64_t>(whole.size()));
+  EXPECT_EQ(engine_->length(sequence), static_cast<int64_t>(whole.size()));
+
+  const Error error = error_of([&] {
+    again(std::span(ids_));
+    again(std::span(ids_));
+  });
+  EXPECT_TRUE(is_one_line_with(error, {"the prompt has 30 tokens behind the", "context holds 64"}))
+      << error.what();
+  options_.max_new_tokens = 60;
+  engine_->truncate(sequence, 40);
+  const GenerateResult full = again(std::span(ids_).first(20));
+  EXPECT_EQ(full.reason, StopReason::kContextFull);
+  EXPECT_EQ(full.tokens.size(), 64u - 60 + 1);
+  engine_->release(sequence);
+}
+
 }  // namespace
 }  // namespace vitrine::testing
