@@ -105,6 +105,13 @@ class VITRINE_API Checkpoint {
   std::string tokenizer_name() const;
   /// Path of tokenizer.json; empty where there is none, and for a GGUF file.
   const std::string& tokenizer_path() const;
+  /// Text of tokenizer_config.json, read or made when it is asked for (valid JSON object; empty
+  /// where there is none): `chat_template` is that of chat_template.jinja where the folder has one,
+  /// and special tokens that only special_tokens_map.json names are there too. Of a GGUF file, the
+  /// metadata's templates and special tokens. Throws kIo, kBadFile.
+  std::string tokenizer_config_json() const;
+  /// What stands for the chat template's file in messages.
+  std::string tokenizer_config_name() const;
   /// Paths of the weight files, in order of name.
   const std::vector<std::string>& weight_files() const;
 

@@ -44,5 +44,7 @@ std::string gguf_generation_config_json(const GgufMetadata& metadata);
 
 /// tokenizer.json; empty where the file has no tokenizer.
 std::string gguf_tokenizer_json(const GgufMetadata& metadata);
+/// tokenizer_config.json: chat templates and special tokens.
+std::string gguf_tokenizer_config_json(const GgufMetadata& metadata);
 
 }  // namespace vitrine::checkpoint

@@ -105,6 +105,7 @@ bool read_all(const std::string& path) {
       const Tokenizer tokenizer = Tokenizer::from_json(json, checkpoint.tokenizer_name());
       tokenizer.decode(tokenizer.encode("ab a<|end|>\xff <s>\n"));
     });
+    attempt([&] { checkpoint.tokenizer_config_json(); });
     for (const TensorInfo& info : checkpoint.tensors()) {
       std::vector<std::byte> part(info.num_bytes / 3);
       attempt([&] { checkpoint.read(info, info.num_bytes / 2, part); });

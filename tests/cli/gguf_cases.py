@@ -57,7 +57,7 @@ class Gguf(CliTest):
         self.succeed("quantize", EXPERTS, "folder", "--scheme", "int8")
         self.assertEqual({path.name for path in (self.folder / "folder").iterdir()},
                          {"config.json", "generation_config.json", "model.safetensors",
-                          "tokenizer.json", "vitrine_manifest.json"})
+                          "tokenizer.json", "tokenizer_config.json", "vitrine_manifest.json"})
         for command in (("tokenize", "-p", "ab a<|end|>", "--json"), ("inspect", "--json")):
             found = [self.succeed_json(command[0], model, *command[1:])
                      for model in (EXPERTS, "folder")]
