@@ -1,0 +1,86 @@
+// The room `chat`: a model's chat template, which turns messages into the prompt that it was
+// trained on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/core.h"
+#include "vitrine/tokenizer.h"
+
+namespace vitrine {
+
+struct ChatMessage {
+  std::string role;     ///< "system", "user", "assistant", …
+  std::string content;  ///< bytes that are no UTF-8 become U+FFFD
+};
+
+struct ChatOptions {
+  /// Ends with what opens the assistant's turn.
+  bool add_generation_prompt = true;
+  /// A JSON object of further variables of the template: "tools", "enable_thinking", … Text of a
+  /// value that spells a special token means that token, as text of a message does.
+  std::string variables_json = {};
+  /// Seconds since 1970 for strftime_now, in the process's time zone; nothing: the clock.
+  std::optional<int64_t> now = {};
+  size_t max_output_bytes = size_t{64} << 20;
+  /// What a template may use up: about a byte read or made each.
+  uint64_t max_work = uint64_t{1} << 28;
+};
+
+/// A Jinja template as published chat models carry it, rendered as transformers renders it (its
+/// sandbox, trim_blocks, lstrip_blocks, loop controls, its tojson). docs/chat.md lists what it
+/// knows.
+///
+///     auto chat = ChatTemplate::from_tokenizer_config(checkpoint.tokenizer_config_json(),
+///                                                     checkpoint.tokenizer_config_name());
+///     std::string prompt = chat->render({{{"user", "What is an expert?"}}});
+///
+/// A template is a file from outside: it can read nothing but its variables, and nesting, work and
+/// output are bounded. Immutable: any number of threads may render at once.
+class VITRINE_API ChatTemplate {
+ public:
+  /// `name` stands for the file in messages. Throws kBadFile: "name: line N: what was found; what
+  /// was expected".
+  static ChatTemplate parse(std::string_view source, const std::string& name);
+  /// The template or templates of a tokenizer_config.json, whose special tokens ("bos_token", …)
+  /// become variables. Nothing where it has none. Of several templates "default" is rendered, or
+  /// "tool_use" where it is there and the variables have tools. Throws kBadFile.
+  static std::optional<ChatTemplate> from_tokenizer_config(std::string_view json,
+                                                           const std::string& name);
+
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  /// The prompt. Throws kInvalidArgument where the template refuses the messages
+  /// (raise_exception), kBadFile where it fails or goes beyond a limit.
+  std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
+  /// The same with "messages" among the variables, so that a message may hold more than text.
+  std::string render(const ChatOptions& options) const;
+  /// The names of the templates; one that is alone is "default".
+  std::vector<std::string> names() const;
+  /// The text of a special token of the tokenizer_config.json ("bos_token", "eos_token", …); empty
+  /// where it names none.
+  std::string special_token(std::string_view name) const;
+
+  struct Impl;
+
+ private:
+  explicit ChatTemplate(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// Ids that end an assistant's turn, ascending: the template's eos_token, and the special tokens of
+/// the vocabulary that published chat models end a turn with (<|im_end|>, <|eot_id|>,
+/// <end_of_turn>, …). The model's own end-of-text ids come on top of them
+/// (ModelSummary::eos_token_ids).
+VITRINE_API std::vector<int32_t> end_of_turn_ids(const Tokenizer& tokenizer,
+                                                 const ChatTemplate& chat);
+
+}  // namespace vitrine

@@ -1,0 +1,205 @@
+#include "vitrine/chat.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "interpreter.h"
+#include "json_values.h"
+#include "parser.h"
+#include "text.h"
+
+namespace vitrine {
+
+using chat::Value;
+
+namespace {
+
+constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
+/// To read a tokenizer_config.json of a few megabytes.
+constexpr uint64_t kMaxConfigWork = uint64_t{1} << 30;
+
+struct Source {
+  std::string name;  ///< "default", "tool_use", …
+  chat::Block block;
+};
+
+}  // namespace
+
+struct ChatTemplate::Impl {
+  std::string file;
+  std::vector<Source> sources;
+  std::vector<std::pair<std::string, Value>> special_tokens;
+
+  void add(const std::string& name, const std::string& text) {
+    if (text.size() > kMaxTemplateBytes) {
+      throw Error(ErrorKind::kBadFile,
+                  file + ": the chat template has " + std::to_string(text.size()) +
+                      " bytes; expected at most " + std::to_string(kMaxTemplateBytes));
+    }
+    sources.push_back({name, chat::parse_template(text, file)});
+  }
+
+  const Source* find(std::string_view name) const {
+    const auto found = std::ranges::find(sources, name, &Source::name);
+    return found == sources.end() ? nullptr : &*found;
+  }
+
+  const Source& choose(bool has_tools) const {
+    const Source* source = has_tools ? find("tool_use") : nullptr;
+    if (source == nullptr) source = find("default");
+    if (source != nullptr) return *source;
+    std::string known;
+    for (const Source& other : sources) known += (known.empty() ? "" : ", ") + other.name;
+    throw Error(ErrorKind::kBadFile,
+                file + ": the chat templates are " + known + "; expected one named 'default'");
+  }
+
+  std::string render(const Value* messages, const ChatOptions& options) const {
+    chat::Runtime reader(file, options.max_work);
+    chat::Values variables;
+    bool has_tools = false;
+    const auto set = [&](const std::string& name, Value value) {
+      variables.push_back(Value::text(name));
+      variables.push_back(std::move(value));
+    };
+    for (const auto& [name, value] : special_tokens) set(name, value);
+    set("add_generation_prompt", Value(options.add_generation_prompt));
+    set("tools", Value(chat::None()));
+    set("documents", Value(chat::None()));
+    if (!options.variables_json.empty()) {
+      chat::Runtime given_reader("variables", options.max_work);
+      const Value given = chat::parse_json_value(given_reader, options.variables_json);
+      if (given.as_dict() == nullptr) {
+        throw Error(ErrorKind::kInvalidArgument,
+                    "the variables of a chat template are a JSON " + type_name(given) +
+                        "; expected an object, as {\"enable_thinking\": false}");
+      }
+      for (const auto& [key, value] : given.as_dict()->items) {
+        set(key.as_text()->bytes, value);
+        has_tools |= key.as_text()->bytes == "tools" && !value.is_none();
+      }
+    }
+    if (messages != nullptr) set("messages", *messages);
+    using Clock = std::chrono::system_clock;
+    const int64_t now = options.now.value_or(
+        std::chrono::duration_cast<std::chrono::seconds>(Clock::now().time_since_epoch()).count());
+    chat::Interpreter interpreter(file, std::move(variables), options.max_work,
+                                  options.max_output_bytes, now);
+    return interpreter.run(choose(has_tools).block);
+  }
+};
+
+ChatTemplate::ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& name) {
+  auto impl = std::make_shared<Impl>();
+  impl->file = name;
+  const std::string text = chat::valid_utf8(source);
+  if (text != source) {
+    throw Error(ErrorKind::kBadFile, name + ": the chat template is no UTF-8; expected text");
+  }
+  impl->add("default", text);
+  return ChatTemplate(std::move(impl));
+}
+
+std::optional<ChatTemplate> ChatTemplate::from_tokenizer_config(std::string_view json,
+                                                                const std::string& name) {
+  if (json.empty()) return std::nullopt;
+  auto impl = std::make_shared<Impl>();
+  impl->file = name;
+  chat::Runtime reader(name, kMaxConfigWork);
+  const Value config = chat::parse_json_value(reader, json);
+  if (config.as_dict() == nullptr) {
+    throw Error(ErrorKind::kBadFile,
+                name + ": found a JSON " + type_name(config) + "; expected an object");
+  }
+  const auto bad = [&](const std::string& found) -> Error {
+    return Error(ErrorKind::kBadFile, name + ": chat_template " + found +
+                                          "; expected text, or a list of objects with name and "
+                                          "template");
+  };
+  for (const auto& [key, value] : config.as_dict()->items) {
+    const std::string& field = key.as_text()->bytes;
+    if (!field.ends_with("_token")) continue;
+    // Either the text or the token as an object.
+    const Value* text = value.as_dict() == nullptr ? &value : value.as_dict()->find("content");
+    if (text != nullptr && text->as_text() != nullptr) {
+      impl->special_tokens.emplace_back(field, *text);
+    }
+  }
+  const Value* found = config.as_dict()->find("chat_template");
+  if (found == nullptr || found->is_none()) return std::nullopt;
+  if (const chat::Text* text = found->as_text()) {
+    impl->add("default", text->bytes);
+  } else if (const chat::List* list = found->as_list()) {
+    for (const Value& entry : list->items) {
+      const chat::Dict* fields = entry.as_dict();
+      const Value* template_name = fields == nullptr ? nullptr : fields->find("name");
+      const Value* source = fields == nullptr ? nullptr : fields->find("template");
+      const bool is_whole = template_name != nullptr && template_name->as_text() != nullptr &&
+                            source != nullptr && source->as_text() != nullptr;
+      if (!is_whole) throw bad("has an entry without name or template");
+      impl->add(template_name->as_text()->bytes, source->as_text()->bytes);
+    }
+    if (impl->sources.empty()) return std::nullopt;
+  } else {
+    throw bad("is a " + type_name(*found));
+  }
+  return ChatTemplate(std::move(impl));
+}
+
+std::string ChatTemplate::render(std::span<const ChatMessage> messages,
+                                 const ChatOptions& options) const {
+  chat::Runtime maker(impl_->file, options.max_work);
+  chat::Values list;
+  for (const ChatMessage& message : messages) {
+    list.push_back(chat::make_dict(
+        maker, {{Value::text("role"), Value::text(chat::valid_utf8(message.role))},
+                {Value::text("content"), Value::text(chat::valid_utf8(message.content))}}));
+  }
+  const Value value = chat::make_list(maker, std::move(list));
+  return impl_->render(&value, options);
+}
+
+std::string ChatTemplate::render(const ChatOptions& options) const {
+  return impl_->render(nullptr, options);
+}
+
+std::vector<std::string> ChatTemplate::names() const {
+  std::vector<std::string> names;
+  for (const Source& source : impl_->sources) names.push_back(source.name);
+  return names;
+}
+
+std::string ChatTemplate::special_token(std::string_view name) const {
+  for (const auto& [known, text] : impl_->special_tokens) {
+    if (known == name) return text.as_text()->bytes;
+  }
+  return {};
+}
+
+std::vector<int32_t> end_of_turn_ids(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+  std::set<int32_t> ids;
+  const auto special_id = [&](std::string_view text) {
+    const int32_t id = text.empty() ? -1 : tokenizer.token_id(text);
+    return id >= 0 && tokenizer.is_special(id) ? id : -1;
+  };
+  const std::string end_of_text = chat.special_token("eos_token");
+  if (!end_of_text.empty()) ids.insert(tokenizer.token_id(end_of_text));
+  for (const char* text :
+       {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<end_of_turn>", "<|end_of_text|>",
+        "<|endoftext|>", "<|END_OF_TURN_TOKEN|>", "<|return|>", "<|call|>", "<EOT>",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>"}) {
+    ids.insert(special_id(text));
+  }
+  // In the harmony format, which has these two, it ends a part of a turn only.
+  if (special_id("<|return|>") < 0 || special_id("<|call|>") < 0) ids.insert(special_id("<|end|>"));
+  ids.erase(-1);
+  return {ids.begin(), ids.end()};
+}
+
+}  // namespace vitrine

@@ -1,0 +1,391 @@
+// Filters of single values; those of lists are in sequence_filters.cc.
+#include "filters.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "text.h"
+
+namespace vitrine::chat {
+
+namespace {
+
+std::string input_text(Interpreter& interpreter, const Value& input) {
+  return to_text(interpreter.runtime(), input);
+}
+
+template <std::string (*change)(std::string_view)>
+Value change_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "upper", arguments, {});
+  const std::string text = input_text(interpreter, input);
+  runtime.spend(4 * text.size());
+  return make_text(runtime, change(text));
+}
+
+/// Jinja's own: words begin after whitespace and opening brackets.
+std::string title_words(std::string_view text) {
+  std::string out;
+  const std::u32string characters = decode_utf8(text);
+  const auto separates = [](char32_t c) {
+    return is_space(c) || std::u32string_view(U"-({[<").find(c) != std::u32string_view::npos;
+  };
+  for (size_t at = 0; at < characters.size();) {
+    size_t end = at + 1;
+    while (end < characters.size() && separates(characters[end]) == separates(characters[at]))
+      ++end;
+    out += to_upper(encode_utf8(std::u32string_view(characters).substr(at, 1)));
+    out += to_lower(encode_utf8(std::u32string_view(characters).substr(at + 1, end - at - 1)));
+    at = end;
+  }
+  return out;
+}
+
+Value trim_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "trim", arguments, {"chars"});
+  const std::string text = input_text(interpreter, input);
+  if (bound.get(0) == nullptr || bound.value(0).is_none()) {
+    return make_text(runtime, std::string(strip(text, true, true)));
+  }
+  const std::string characters = bound.text(0, "");
+  const std::string_view view = characters;
+  runtime.spend(text.size() * (1 + characters.size()));
+  return make_text(runtime, std::string(strip(text, true, true, &view)));
+}
+
+Value string_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  const BoundArguments bound(interpreter.runtime(), "string", arguments, {});
+  if (input.as_text() != nullptr) return input;
+  return make_text(interpreter.runtime(), input_text(interpreter, input));
+}
+
+Value safe_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  const BoundArguments bound(interpreter.runtime(), "safe", arguments, {});
+  return make_text(interpreter.runtime(), input_text(interpreter, input), true);
+}
+
+template <bool is_forced>
+Value escape_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "escape", arguments, {});
+  if (!is_forced && input.as_text() != nullptr && input.as_text()->is_markup) return input;
+  std::string out;
+  for (const char c : input_text(interpreter, input)) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&#34;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  }
+  return make_text(runtime, std::move(out), true);
+}
+
+Value replace_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "replace", arguments, {"old", "new", "count"}, 2);
+  const std::string text = input_text(interpreter, input);
+  const std::string from = to_text(runtime, bound.value(0)), to = to_text(runtime, bound.value(1));
+  const bool has_count = bound.get(2) != nullptr && !bound.value(2).is_none();
+  const int64_t count = has_count ? bound.integer(2, -1) : -1;
+  runtime.spend(text.size() + replaced_size(text, from, to, count));
+  return make_text(runtime, replace_all(text, from, to, count));
+}
+
+Value default_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  const BoundArguments bound(interpreter.runtime(), "default", arguments,
+                             {"default_value", "boolean"});
+  const bool is_missing = input.is_undefined() || (bound.boolean(1, false) && !is_true(input));
+  if (!is_missing) return input;
+  return bound.get(0) != nullptr ? bound.value(0) : Value::text("");
+}
+
+/// A number as Python's int() reads it: spaces around, a sign, single underscores.
+bool parse_whole(std::string_view text, int64_t base, int64_t& out) {
+  text = strip(text, true, true);
+  const bool is_negative = text.starts_with('-');
+  if (is_negative || text.starts_with('+')) text.remove_prefix(1);
+  const bool has_prefix =
+      text.size() > 2 && text[0] == '0' &&
+      ((base == 16 && (text[1] | 0x20) == 'x') || (base == 8 && (text[1] | 0x20) == 'o') ||
+       (base == 2 && (text[1] | 0x20) == 'b'));
+  if (has_prefix) text.remove_prefix(2);
+  if (text.empty() || text.front() == '_' || text.back() == '_' || text.find("__") != text.npos ||
+      text.front() == '-') {
+    return false;
+  }
+  std::string digits = is_negative ? "-" : "";
+  for (const char c : text) {
+    if (c != '_') digits += c;
+  }
+  const char* end = digits.data() + digits.size();
+  const auto [stop, status] =
+      std::from_chars(digits.data(), end, out, static_cast<int>(std::clamp<int64_t>(base, 2, 36)));
+  return status == std::errc() && stop == end;
+}
+
+bool parse_float(std::string_view text, double& out) {
+  const std::string trimmed(strip(text, true, true));
+  std::string digits;
+  for (size_t i = 0; i < trimmed.size(); ++i) {
+    const char c = trimmed[i];
+    const auto is_digit_at = [&](size_t at) {
+      return at < trimmed.size() && trimmed[at] >= '0' && trimmed[at] <= '9';
+    };
+    if (c == '_' && i > 0 && is_digit_at(i - 1) && is_digit_at(i + 1)) continue;
+    digits += c;
+  }
+  // from_chars reads no leading '+', and "nan(…)".
+  std::string_view view = digits;
+  if (view.starts_with('+')) view.remove_prefix(1);
+  if (view.empty() || view.starts_with('+') || view.find('(') != view.npos) return false;
+  const auto [stop, status] = std::from_chars(view.data(), view.data() + view.size(), out);
+  if (status == std::errc::result_out_of_range && stop == view.data() + view.size()) {
+    out = std::strtod(std::string(view).c_str(), nullptr);
+    return true;
+  }
+  return status == std::errc() && stop == view.data() + view.size();
+}
+
+void refuse_undefined(Interpreter& interpreter, const Value& input) {
+  if (const auto* undefined = input.get_if<Undefined>()) {
+    interpreter.runtime().fail(undefined->reason ? *undefined->reason : "a value is undefined");
+  }
+}
+
+Value int_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "int", arguments, {"default", "base"});
+  refuse_undefined(interpreter, input);
+  const Value otherwise = bound.get(0) != nullptr ? bound.value(0) : Value(int64_t{0});
+  int64_t whole = 0;
+  double number = 0;
+  if (const Text* text = input.as_text()) {
+    if (parse_whole(text->bytes, bound.integer(1, 10), whole)) return Value(whole);
+    if (!parse_float(text->bytes, number) || std::isinf(number)) return otherwise;
+  } else if (input.as_integer(whole)) {
+    return Value(whole);
+  } else if (!input.as_number(number)) {
+    return otherwise;
+  }
+  if (std::isnan(number)) return otherwise;
+  if (!(std::abs(number) < 9.2e18)) {
+    runtime.fail("'int' gets " + float_text(number) + "; expected a number of 64 bits");
+  }
+  return Value(static_cast<int64_t>(number));
+}
+
+Value float_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  const BoundArguments bound(interpreter.runtime(), "float", arguments, {"default"});
+  refuse_undefined(interpreter, input);
+  double number = 0;
+  const Text* text = input.as_text();
+  if (text != nullptr ? parse_float(text->bytes, number) : input.as_number(number)) {
+    return Value(number);
+  }
+  return bound.get(0) != nullptr ? bound.value(0) : Value(0.0);
+}
+
+Value abs_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  const BoundArguments bound(interpreter.runtime(), "abs", arguments, {});
+  double number = 0;
+  refuse_undefined(interpreter, input);
+  if (!input.as_number(number)) {
+    interpreter.runtime().fail("'abs' gets a " + type_name(input) + "; expected a number");
+  }
+  if (input.is_float()) return Value(std::abs(number));
+  return binary_operation(interpreter.runtime(), number < 0 ? "neg" : "pos", input, Value());
+}
+
+Value round_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "round", arguments, {"precision", "method"});
+  refuse_undefined(interpreter, input);
+  const std::string method = bound.text(1, "common");
+  const int64_t precision = bound.integer(0, 0);
+  double number = 0;
+  if (!input.as_number(number)) {
+    runtime.fail("'round' gets a " + type_name(input) + "; expected a number");
+  }
+  if (precision < 0 || precision > 100) {
+    runtime.fail("'round' gets the precision " + std::to_string(precision) +
+                 "; expected 0 to 100 digits");
+  }
+  if (method == "ceil" || method == "floor") {
+    const double scale = std::pow(10.0, static_cast<double>(precision));
+    const double scaled = number * scale;
+    return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
+  }
+  if (method != "common")
+    runtime.fail("'round' gets an unknown method; expected common, ceil, floor");
+  if (!input.is_float() || !std::isfinite(number)) {
+    int64_t whole = 0;
+    return input.as_integer(whole) ? Value(whole) : input;
+  }
+  char buffer[512];
+  std::snprintf(buffer, sizeof(buffer), "%.*f", static_cast<int>(precision), number);
+  return Value(std::strtod(buffer, nullptr));
+}
+
+Value indent_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "indent", arguments, {"width", "first", "blank"});
+  refuse_undefined(interpreter, input);
+  if (input.as_text() == nullptr) {
+    runtime.fail("'indent' gets a " + type_name(input) + "; expected text");
+  }
+  const bool is_text = bound.get(0) != nullptr && bound.value(0).as_text() != nullptr;
+  const int64_t width = is_text ? 0 : std::max<int64_t>(bound.integer(0, 4), 0);
+  runtime.spend(static_cast<uint64_t>(width));
+  const std::string space =
+      is_text ? bound.text(0, "") : std::string(static_cast<size_t>(width), ' ');
+  const std::string source = input.as_text()->bytes + "\n";
+  std::string out = bound.boolean(1, false) ? space : "";
+  bool is_first = true;
+  for (const std::string_view line : split_lines(source)) {
+    runtime.spend(line.size() + space.size());
+    if (!is_first) out += "\n";
+    if (!is_first && (bound.boolean(2, false) || !line.empty())) out += space;
+    out += line;
+    is_first = false;
+  }
+  return make_text(runtime, std::move(out));
+}
+
+Value truncate_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "truncate", arguments,
+                             {"length", "killwords", "end", "leeway"});
+  const std::string end = bound.text(2, "...");
+  const int64_t length = bound.integer(0, 255), leeway = bound.integer(3, 5);
+  const auto end_length = static_cast<int64_t>(count_code_points(end));
+  if (length < end_length || leeway < 0) {
+    runtime.fail("'truncate' gets a length below that of its end; expected a larger one");
+  }
+  // Without an overflow: no text is that long.
+  const int64_t most =
+      std::min<int64_t>(length, int64_t{1} << 40) + std::min<int64_t>(leeway, int64_t{1} << 40);
+  CallArguments none;
+  int64_t size = 0;
+  interpreter.filter("length", input, none).as_integer(size);
+  if (size <= most) return input;
+  if (input.as_text() == nullptr) {
+    runtime.fail("'truncate' gets a " + type_name(input) + "; expected text");
+  }
+  const std::string& text = input.as_text()->bytes;
+  std::string_view kept =
+      std::string_view(text).substr(0, byte_offset(text, static_cast<size_t>(length - end_length)));
+  if (!bound.boolean(1, false)) {
+    const size_t space = kept.rfind(' ');
+    if (space != kept.npos) kept = kept.substr(0, space);
+  }
+  return make_text(runtime, std::string(kept) + end);
+}
+
+Value center_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "center", arguments, {"width"});
+  CallArguments method_arguments;
+  method_arguments.positional.emplace_back(bound.integer(0, 80));
+  const Value text = make_text(runtime, input_text(interpreter, input));
+  return interpreter.call(*find_text_method(text, "center"), method_arguments);
+}
+
+Value wordcount_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  const BoundArguments bound(interpreter.runtime(), "wordcount", arguments, {});
+  int64_t count = 0;
+  bool was_word = false;
+  for (const char32_t c : decode_utf8(input_text(interpreter, input))) {
+    if (is_word(c) && !was_word) ++count;
+    was_word = is_word(c);
+  }
+  return Value(count);
+}
+
+Value format_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const std::string text = input_text(interpreter, input);
+  if (arguments.named.empty()) {
+    return make_text(
+        runtime,
+        format_percent(runtime, text, make_list(runtime, arguments.positional, ListKind::kTuple)));
+  }
+  std::vector<std::pair<Value, Value>> items;
+  for (auto& [name, value] : arguments.named) items.emplace_back(Value::text(name), value);
+  return make_text(runtime, format_percent(runtime, text, make_dict(runtime, std::move(items))));
+}
+
+Value tojson_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "tojson", arguments,
+                             {"ensure_ascii", "indent", "separators", "sort_keys"});
+  JsonStyle style;
+  style.ensure_ascii = bound.boolean(0, false);
+  style.sort_keys = bound.boolean(3, false);
+  if (bound.get(1) != nullptr && !bound.value(1).is_none()) {
+    style.has_indent = true;
+    style.item_separator = ",";
+    const int64_t width = bound.value(1).as_text() != nullptr ? 0 : bound.integer(1, 0);
+    runtime.spend(static_cast<uint64_t>(std::max<int64_t>(width, 0)));
+    style.indent = bound.value(1).as_text() != nullptr
+                       ? bound.text(1, "")
+                       : std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+  }
+  if (bound.get(2) != nullptr && !bound.value(2).is_none()) {
+    const ListRef pair = iterate(runtime, bound.value(2));
+    if (pair->items.size() != 2) runtime.fail("'tojson' gets separators; expected two texts");
+    style.item_separator = to_text(runtime, pair->items[0]);
+    style.key_separator = to_text(runtime, pair->items[1]);
+  }
+  return make_text(runtime, to_json(runtime, input, style));
+}
+
+Value attr_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "attr", arguments, {"name"}, 1);
+  const std::string name = bound.text(0, "");
+  refuse_undefined(interpreter, input);
+  const bool has_it = input.get_if<std::shared_ptr<Namespace>>() != nullptr ||
+                      find_method(interpreter, input, name).has_value();
+  return has_it ? interpreter.attribute(input, name)
+                : Value::undefined("a " + type_name(input) + " has no attribute '" + name + "'");
+}
+
+}  // namespace
+
+std::span<const FilterEntry> value_filters() {
+  static constexpr FilterEntry kFilters[] = {
+      {"abs", abs_filter},
+      {"attr", attr_filter},
+      {"capitalize", change_filter<capitalize>},
+      {"center", center_filter},
+      {"d", default_filter},
+      {"default", default_filter},
+      {"e", escape_filter<false>},
+      {"escape", escape_filter<false>},
+      {"float", float_filter},
+      {"forceescape", escape_filter<true>},
+      {"format", format_filter},
+      {"indent", indent_filter},
+      {"int", int_filter},
+      {"lower", change_filter<to_lower>},
+      {"replace", replace_filter},
+      {"round", round_filter},
+      {"safe", safe_filter},
+      {"string", string_filter},
+      {"title", change_filter<title_words>},
+      {"tojson", tojson_filter},
+      {"trim", trim_filter},
+      {"truncate", truncate_filter},
+      {"upper", change_filter<to_upper>},
+      {"wordcount", wordcount_filter},
+  };
+  return kFilters;
+}
+
+}  // namespace vitrine::chat

@@ -1,0 +1,67 @@
+"""What the chat templates of the tests are rendered with."""
+
+TOOLS = [
+    {"type": "function", "function": {
+        "name": "get_weather", "description": "The weather of a place, with \"quotes\" & <signs>.",
+        "parameters": {"type": "object", "properties": {
+            "place": {"type": "string", "description": "City, é"},
+            "unit": {"type": "string", "enum": ["celsius", "fahrenheit"], "default": "celsius"},
+            "days": {"type": ["integer", "null"]},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "more": {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]},
+            "either": {"oneOf": [{"type": "string", "description": "s"}, {"type": "integer"}]},
+        }, "required": ["place"]},
+        "return": {"type": "string"}}},
+    {"type": "function", "function": {
+        "name": "now", "description": "The time.", "parameters": {"type": "object", "properties": {}}}},
+]
+SYSTEM = {"role": "system", "content": "  Be brief.\n"}
+USER = {"role": "user", "content": "What's the weather in Zürich? 🙂"}
+CALL = {"role": "assistant", "content": None, "tool_calls": [
+    {"id": "abcdefghi", "type": "function",
+     "function": {"name": "get_weather", "arguments": {"place": "Zürich", "days": 2, "x": [1.5, True]}}}]}
+RESULT = {"role": "tool", "name": "get_weather", "tool_call_id": "abcdefghi",
+          "content": "{\"degrees\": 7.5}"}
+ANSWER = {"role": "assistant", "content": "<think>\nLet me see.\n</think>\n\nIt is 7.5 °C."}
+NEXT = {"role": "user", "content": "\tThanks!  \n\n"}
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+
+
+def conversation(*messages, **more):
+    return {**TOKENS, "messages": list(messages), **more}
+
+
+CONVERSATIONS = [
+    ("one message", conversation(USER)),
+    ("system", conversation(SYSTEM, USER)),
+    ("several turns", conversation(SYSTEM, USER, ANSWER, NEXT)),
+    ("ends with an answer", conversation(USER, ANSWER)),
+    ("without a system message, several turns", conversation(USER, ANSWER, NEXT, ANSWER, USER)),
+    ("empty text", conversation({"role": "system", "content": ""}, {"role": "user", "content": ""})),
+    ("nothing", conversation()),
+    ("letters", conversation({"role": "user", "content": "İstanbul ΣΑΣ straße ﬁ 日本語 \u2028 \x1f \u00a0"})),
+    ("special tokens", conversation({"role": "user", "content": "<|im_end|><|eot_id|></s>{{ x }}{% if %}"})),
+    ("two users", conversation(USER, NEXT)),
+    ("unknown role", conversation(USER, {"role": "critic", "content": "no"})),
+    ("developer", conversation({"role": "developer", "content": "Rhyme."}, USER)),
+    ("tools", conversation(SYSTEM, USER, tools=TOOLS)),
+    ("tools, no system message", conversation(USER, tools=TOOLS)),
+    ("a call", conversation(USER, CALL, tools=TOOLS)),
+    ("a call and its result", conversation(SYSTEM, USER, CALL, RESULT, tools=TOOLS)),
+    ("calls in several turns",
+     conversation(SYSTEM, USER, CALL, RESULT, ANSWER, NEXT, CALL, RESULT, RESULT, ANSWER, tools=TOOLS)),
+    ("a result without tools", conversation(USER, CALL, RESULT, ANSWER)),
+    ("arguments as text", conversation(USER, {**CALL, "tool_calls": [
+        {"id": "123456789", "type": "function",
+         "function": {"name": "now", "arguments": "{\"a\": 1}"}}]}, {**RESULT, "tool_call_id": "123456789"})),
+    ("content in parts", conversation(
+        {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
+        {"role": "user", "content": [{"type": "text", "text": "What "}, {"type": "image"},
+                                     {"type": "text", "text": "is it?"}]})),
+    ("reasoning", conversation(USER, {**ANSWER, "reasoning_content": "hm", "thinking": "hm"}, NEXT)),
+    ("no thinking", conversation(SYSTEM, USER, enable_thinking=False, thinking=False)),
+    ("thinking", conversation(USER, enable_thinking=True, thinking=True, reasoning_effort="high")),
+    ("documents", conversation(USER, documents=[{"title": "A", "text": "a b"}, {"title": "B", "text": "c"}],
+                               controls={"citations": True, "length": "short"})),
+    ("a date", conversation(USER, date_string="1 Jan 2030", tools=TOOLS, tools_in_user_message=False)),
+]
