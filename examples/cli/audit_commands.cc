@@ -23,7 +23,7 @@ void add_audit(CLI::App& app, Command& command) {
         "secret key of a recipient, for a log that is encrypted (generate --encrypt-for)");
   };
   const auto add_model = [](CLI::App& to, AuditArguments& arguments) {
-    to.add_option("--model", arguments.model,
+    to.add_option("-m,--model", arguments.model,
                   "folder of the model, for the tokens' text (default: the one the log names)");
   };
   add("keygen", "Makes an Ed25519 key pair that seals logs", run_audit_keygen,
@@ -102,7 +102,7 @@ void add_audit(CLI::App& app, Command& command) {
       run_audit_replay, [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);
         add_decrypt(to, arguments);
-        to.add_option("--model", arguments.model,
+        to.add_option("-m,--model", arguments.model,
                       "folder or .gguf file of the model (default: the one the log names)");
         to.add_flag("--force-routes", arguments.force_routes,
                     "run the recorded experts in place of the router's choice; with --model also "

@@ -205,7 +205,7 @@ void add_bench_audit(CLI::App& bench, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* audit =
       bench.add_subcommand("audit", "The recorder's cost: none, naive and deferred, interleaved");
-  audit->add_option("model", arguments->model, "folder of the model, or a .gguf file")->required();
+  add_model(*audit, arguments->model);
   audit->add_option("--tokens", arguments->tokens, "greedy tokens of one trial")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();

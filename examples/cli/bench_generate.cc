@@ -236,8 +236,7 @@ void add_bench_generate(CLI::App& bench, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* generate = bench.add_subcommand(
       "generate", "Speed of prefill and decode, and the share of the memory's speed it uses");
-  generate->add_option("model", arguments->model, "folder of the model, or a .gguf file")
-      ->required();
+  add_model(*generate, arguments->model);
   generate->add_option("-p,--prompt-tokens", arguments->prompt, "tokens of the prompt")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();

@@ -30,7 +30,7 @@ void DeviceOptions::add_to(CLI::App& command) {
   command
       .add_option("--kernels", kernels, "fused or reference (default: fused where there are any)")
       ->check(CLI::IsMember({"fused", "reference"}));
-  command.add_option("--threads", threads, "threads of the CPU kernels (default: all cores)")
+  command.add_option("-t,--threads", threads, "threads of the CPU kernels (default: all cores)")
       ->check(CLI::Range(1, 256));
   command
       .add_option("--rope-frequencies", rope_frequencies,
@@ -63,6 +63,19 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   if (kv_type == "f16") options.kv_dtype = vitrine::DType::kF16;
   if (kv_type == "bf16") options.kv_dtype = vitrine::DType::kBF16;
   return options;
+}
+
+CLI::Option* add_model(CLI::App& command, std::string& model, const char* help) {
+  return command.add_option("model,-m,--model", model, help)->required();
+}
+
+int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::string& model) {
+  const int64_t limit = config.max_position_embeddings;
+  if (asked <= limit) return asked > 0 ? asked : limit;
+  refuse(fmt::format(
+      "-c {}: the context of {} holds {} (config, max_position_embeddings); expected at "
+      "most that",
+      asked, model, limit));
 }
 
 vitrine::Checkpoint open_model(const std::string& path) {
@@ -251,15 +264,17 @@ std::vector<int64_t> parse_numbers(const std::string& text, char separator) {
   }
 }
 
-void catch_interrupts() {
+void catch_interrupts(bool restarts) {
   struct sigaction action = {};
   action.sa_handler = [](int signal) { caught_signal = signal; };
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = restarts ? SA_RESTART : 0;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
 
 int interrupt_signal() { return caught_signal; }
+
+void clear_interrupt() { caught_signal = 0; }
 
 std::string format_bytes(uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};

@@ -22,6 +22,7 @@ using Command = std::function<int()>;
 // Each adds one command to the application; chosen, it puts itself in `command`.
 void add_generate(CLI::App& app, Command& command);
 void add_score(CLI::App& app, Command& command);
+void add_chat(CLI::App& app, Command& command);
 void add_tokenize(CLI::App& app, Command& command);
 void add_inspect(CLI::App& app, Command& command);
 void add_quantize(CLI::App& app, Command& command);
@@ -44,6 +45,13 @@ struct DeviceOptions {
   void add_to(CLI::App& command);
   vitrine::EngineOptions engine_options() const;
 };
+
+/// The positional argument MODEL, which -m may name, too.
+CLI::Option* add_model(CLI::App& command, std::string& model,
+                       const char* help = "folder of the model, or a .gguf file");
+/// How many positions a sequence may have: what was asked for (0: nothing was), at most the model's
+/// own limit. Throws kInvalidArgument where more is asked for.
+int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::string& model);
 
 /// A model folder's or GGUF file's checkpoint. Throws kInvalidArgument where there is none.
 vitrine::Checkpoint open_model(const std::string& path);
@@ -84,10 +92,12 @@ nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int
 /// none.
 std::vector<int64_t> parse_numbers(const std::string& text, char separator);
 
-/// From now on SIGINT and SIGTERM only set a flag.
-void catch_interrupts();
+/// From now on SIGINT and SIGTERM only set a flag; `restarts`: calls that wait go on waiting.
+void catch_interrupts(bool restarts = true);
 /// The signal that arrived, or 0.
 int interrupt_signal();
+/// Forgets a SIGINT that was dealt with.
+void clear_interrupt();
 
 /// Bytes as "21.3 MB" (powers of 1000).
 std::string format_bytes(uint64_t bytes);

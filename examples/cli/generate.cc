@@ -2,14 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <filesystem>
 #include <optional>
-#include <random>
 
+#include "chat_prompt.h"
 #include "hidden_states.h"
 #include "log_options.h"
+#include "sampling_options.h"
 #include "stream_target.h"
 #include "summary.h"
 
@@ -26,49 +25,15 @@ constexpr int kLogitRows = 32;  // of a pass that scores the prompt
 struct Arguments {
   std::string model, prompt;
   int max_new_tokens = 128;
-  // llama.cpp's defaults.
-  vitrine::SamplerOptions sampler{.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f};
-  std::optional<uint64_t> seed;
+  int context = 0;  // 0: as many positions as the prompt and the new tokens need
+  SamplingOptions sampling;
   LogOptions log;
+  bool chat = false;
+  ChatPromptOptions chat_prompt;
   bool attribution = false;
   bool json = false, summary = false, prompt_logprobs = false, ignore_end_of_text = false;
   DeviceOptions device;
 };
-
-/// CLI11 itself would wrap -1 and cut off what is too large.
-CLI::Validator check_seed() {
-  return CLI::Validator(
-      [](std::string& text) {
-        uint64_t seed = 0;
-        const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), seed);
-        const bool whole = status == std::errc() && end == text.data() + text.size();
-        return whole ? std::string()
-                     : "'" + text + "' is no seed; expected a whole number from 0 to 2^64 - 1";
-      },
-      "");
-}
-
-vitrine::LogHeader log_header(const Arguments& arguments, const vitrine::ModelSummary& model,
-                              const vitrine::Checkpoint& checkpoint) {
-  vitrine::LogHeader header;
-  header.model_path = arguments.model;
-  header.architecture = model.architecture;
-  header.device = model.device;
-  header.kernels = model.kernels;
-  header.isa = model.isa;
-  header.threads = model.threads;
-  header.num_layers = model.num_layers;
-  header.vocab_size = model.vocab_size;
-  header.seed = arguments.sampler.seed;
-  header.sampler = {{"temperature", fmt::format("{}", arguments.sampler.temperature)},
-                    {"top_k", fmt::format("{}", arguments.sampler.top_k)},
-                    {"top_p", fmt::format("{}", arguments.sampler.top_p)},
-                    {"min_p", fmt::format("{}", arguments.sampler.min_p)}};
-  header.engine = {{"rope_frequencies", arguments.device.rope_frequencies},
-                   {"kv_type", arguments.device.kv_type}};
-  header.hashes = file_hashes(checkpoint);
-  return header;
-}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -76,25 +41,39 @@ double seconds_since(Clock::time_point start) {
 
 int run_generate(Arguments arguments) {
   const Clock::time_point started = Clock::now();
-  arguments.sampler.seed =
-      arguments.seed.value_or(uint64_t{std::random_device()()} << 32 | std::random_device()());
-  vitrine::SamplerPipeline::from_options(arguments.sampler);  // refuses values out of range
+  arguments.sampling.resolve();
+  const uint64_t seed = arguments.sampling.sampler.seed;
   arguments.log.check();
+  if (arguments.chat_prompt.is_given() && !arguments.chat) {
+    refuse(
+        "--system, --chat-template and --chat-variables are for a conversation; expected --chat");
+  }
   vitrine::EngineOptions options = arguments.device.engine_options();
 
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
-  const std::vector<int32_t> prompt = tokenizer.encode(read_text_argument(arguments.prompt));
+  std::string prompt_text = read_text_argument(arguments.prompt);
+  std::vector<int32_t> stop_token_ids;
+  if (arguments.chat) {
+    const vitrine::ChatTemplate chat = open_chat_template(checkpoint, arguments.chat_prompt);
+    std::vector<vitrine::ChatMessage> messages = arguments.chat_prompt.first_messages();
+    messages.push_back({"user", prompt_text});
+    prompt_text = arguments.chat_prompt.render(chat, messages);
+    stop_token_ids = vitrine::end_of_turn_ids(tokenizer, chat);
+  }
+  // A template writes the tokens around a prompt itself.
+  const std::vector<int32_t> prompt = tokenizer.encode(prompt_text, !arguments.chat);
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
-  const int64_t limit = config.max_position_embeddings;
+  const int64_t limit = context_limit(arguments.context, config, arguments.model);
   if (prompt.empty())
     refuse("the prompt is empty; expected text (-p TEXT, or -p - and text on standard input)");
   if (prompt_tokens > limit) {
     refuse(
-        fmt::format("the prompt has {} tokens and the context of {} holds {} (config, "
-                    "max_position_embeddings); expected a shorter prompt",
-                    prompt_tokens, arguments.model, limit));
+        fmt::format("the prompt has {} tokens and the context of {} holds {} ({}); expected a "
+                    "shorter prompt",
+                    prompt_tokens, arguments.model, limit,
+                    arguments.context > 0 ? "-c" : "config, max_position_embeddings"));
   }
 
   const vitrine::AuditMode mode = arguments.log.audit_mode();
@@ -125,13 +104,15 @@ int run_generate(Arguments arguments) {
     target = std::make_unique<StreamTarget>(arguments.log.stream);
   }
   catch_interrupts();  // from here on there is something to finish
+  const auto header = [&] {
+    return log_header(arguments.model, arguments.sampling, arguments.device, engine->summary(),
+                      checkpoint);
+  };
   vitrine::AuditSink* sink = nullptr;
   if (!arguments.log.path.empty()) {
-    log = arguments.log.open(log_header(arguments, engine->summary(), checkpoint), prompt_tokens,
-                             [&tokenizer](int32_t id) {
-                               return id < tokenizer.vocab_size() ? tokenizer.token_text(id)
-                                                                  : std::string();
-                             });
+    log = arguments.log.open(header(), prompt_tokens, [&tokenizer](int32_t id) {
+      return id < tokenizer.vocab_size() ? tokenizer.token_text(id) : std::string();
+    });
     if (arguments.summary) {
       log->on_record([&summary](const vitrine::TokenRecord& record) { summary.add(record); });
     }
@@ -143,15 +124,15 @@ int run_generate(Arguments arguments) {
     sink = ring.get();
   }
   if (target) {
-    stream =
-        open_stream(*target, log_header(arguments, engine->summary(), checkpoint), arguments.log);
+    stream = open_stream(*target, header(), arguments.log);
     sink = &both.emplace(*sink, stream->sink());
   }
   if (sink != nullptr) engine->set_audit_sink(sink);
 
   vitrine::GenerateOptions generation;
   generation.max_new_tokens = arguments.max_new_tokens;
-  generation.sampler = arguments.sampler;
+  generation.sampler = arguments.sampling.sampler;
+  generation.stop_token_ids = stop_token_ids;
   generation.ignore_end_of_text = arguments.ignore_end_of_text;
   generation.prompt_logprobs = arguments.prompt_logprobs;
   vitrine::StreamDecoder decoder(tokenizer);
@@ -184,7 +165,8 @@ int run_generate(Arguments arguments) {
     json["tokens"] = result.tokens;
     json["reason"] = reason;
     json["prompt_tokens"] = result.prompt_tokens;
-    json["seed"] = arguments.sampler.seed;
+    json["seed"] = seed;
+    if (arguments.chat) json["prompt"] = prompt_text;
     json["timings"] = {{"load_seconds", load_seconds},
                        {"prefill_seconds", result.prefill_seconds},
                        {"decode_seconds", result.decode_seconds}};
@@ -209,7 +191,7 @@ int run_generate(Arguments arguments) {
       fmt::format("{}: {} tokens at {:.0f} tokens/s after a prompt of {} in {:.1f} ms; seed {}; "
                   "recorder {}{}{}",
                   reason, result.tokens.size(), tokens_per_second, result.prompt_tokens,
-                  1000 * result.prefill_seconds, arguments.sampler.seed, arguments.log.mode,
+                  1000 * result.prefill_seconds, seed, arguments.log.mode,
                   arguments.log.note(log.get()), stream_note(arguments.log.stream, stream.get())));
   return result.reason == vitrine::StopReason::kCancelled ? 128 + interrupt_signal() : 0;
 }
@@ -219,20 +201,23 @@ int run_generate(Arguments arguments) {
 void add_generate(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* generate = app.add_subcommand("generate", "Generates text from a prompt");
-  generate->add_option("model", arguments->model, "folder of the model, or a .gguf file")
-      ->required();
+  add_model(*generate, arguments->model);
   generate->add_option("-p,--prompt", arguments->prompt, "the prompt; - reads standard input")
       ->required();
   generate->add_option("-n,--max-new-tokens", arguments->max_new_tokens, "how many tokens at most")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
-  generate->add_option("--temperature", arguments->sampler.temperature, "0: greedy")
-      ->capture_default_str();
-  generate->add_option("--top-k", arguments->sampler.top_k, "0: off")->capture_default_str();
-  generate->add_option("--top-p", arguments->sampler.top_p, "1: off")->capture_default_str();
-  generate->add_option("--min-p", arguments->sampler.min_p, "0: off")->capture_default_str();
-  generate->add_option("--seed", arguments->seed, "default: a random one, which --json tells")
-      ->check(check_seed());
+  generate
+      ->add_option(
+          "-c,--context", arguments->context,
+          "positions that the prompt and the new tokens may take (default: as many as they "
+          "need)")
+      ->check(CLI::Range(1, 1 << 30));
+  arguments->sampling.add_to(*generate, "default: a random one, which --json tells");
+  generate->add_flag("--chat", arguments->chat,
+                     "the prompt is a user's message: put it into the model's chat template, and "
+                     "stop at the end of the turn");
+  arguments->chat_prompt.add_to(*generate);
   arguments->log.add_to(*generate);
   generate->add_flag("--attribution", arguments->attribution,
                      "the log splits each token's logit into what every part of the model added");

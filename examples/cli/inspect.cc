@@ -180,8 +180,7 @@ int run_inspect(const Arguments& arguments) {
 void add_inspect(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* inspect = app.add_subcommand("inspect", "Tells what a model is and what it takes");
-  inspect->add_option("model", arguments->model, "folder of the model, or a .gguf file")
-      ->required();
+  add_model(*inspect, arguments->model);
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");
   inspect->add_flag("--json", arguments->json, "one JSON object, tensors included");

@@ -20,6 +20,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   cli::Command command;
   cli::add_generate(app, command);
+  cli::add_chat(app, command);
   cli::add_score(app, command);
   cli::add_tokenize(app, command);
   cli::add_inspect(app, command);

@@ -148,8 +148,7 @@ int run_quantize(const Arguments& arguments) {
 void add_quantize(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* quantize = app.add_subcommand("quantize", "Makes a smaller checkpoint");
-  quantize->add_option("model", arguments->model, "folder of the model, or a .gguf file")
-      ->required();
+  add_model(*quantize, arguments->model);
   quantize->add_option("out", arguments->out, "folder to make")->check(not_empty())->required();
   quantize
       ->add_option("--scheme", arguments->scheme, "int8, int4, int8-asymmetric or int4-asymmetric")

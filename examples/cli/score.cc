@@ -114,7 +114,7 @@ int run_score(const Arguments& arguments) {
 void add_score(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* score = app.add_subcommand("score", "Scores given ids and continues them greedily");
-  score->add_option("model", arguments->model, "folder of the model, or a .gguf file")->required();
+  add_model(*score, arguments->model);
   score->add_option("--tokens", arguments->tokens, "file with a JSON array of ids")->required();
   score
       ->add_option("--out", arguments->out,

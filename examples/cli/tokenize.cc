@@ -68,8 +68,7 @@ void add_tokenize(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* tokenize =
       app.add_subcommand("tokenize", "Turns text into ids and pieces, or ids into text");
-  tokenize->add_option("model", arguments->model, "folder with tokenizer.json, or a .gguf file")
-      ->required();
+  add_model(*tokenize, arguments->model, "folder with tokenizer.json, or a .gguf file");
   CLI::Option_group* input = tokenize->add_option_group("input");
   input->add_option("-p,--prompt", arguments->text, "the text; - reads standard input");
   input->add_option("--ids", arguments->ids, "file with a JSON array of ids");

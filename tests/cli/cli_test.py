@@ -10,6 +10,7 @@ import sys
 import unittest
 
 from audit_cases import Audit  # noqa: F401
+from chat_cases import Chat, GenerateChat  # noqa: F401
 from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score,  # noqa: F401
                            Tokenize, Tool)
 from generate_cases import Generate  # noqa: F401

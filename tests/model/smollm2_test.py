@@ -159,6 +159,24 @@ class SmolLm2Test(unittest.TestCase):
         text = json.loads(result.stdout)
         self.assertEqual((text["text"], text["reason"]), ("The capital of France is Paris.", "end of text"))
 
+    def test_chat(self):
+        """The file's chat template and its end of a turn, with transformers for both."""
+        template = "".join(field(gguf.GGUFReader(self.path), "tokenizer.chat_template"))
+        messages = [{"role": "system", "content": "You answer in one sentence."},
+                    {"role": "user", "content": "Who wrote Hamlet? <|im_end|>"}]
+        (prompt,), _ = transformers.utils.chat_template_utils.render_jinja_template(
+            conversations=[messages], chat_template=template, add_generation_prompt=True)
+        ids = self.tokenizer.encode(prompt).ids
+        with torch.inference_mode():
+            expected = self.model.generate(torch.tensor([ids]), max_new_tokens=NUM_GREEDY, do_sample=False,
+                                           eos_token_id=self.tokenizer.token_to_id("<|im_end|>"))[0].tolist()
+        result = subprocess.run([VITRINE, "generate", "-m", self.path, "--chat", "--system",
+                                 messages[0]["content"], "-p", messages[1]["content"], "-n", str(NUM_GREEDY),
+                                 "--temperature", "0", "--json"], capture_output=True, check=True)
+        found = json.loads(result.stdout)
+        self.assertEqual((found["prompt"], found["prompt_tokens"]), (prompt, len(ids)))
+        self.assertEqual(found["tokens"], expected[len(ids):])
+
     def test_perplexity(self):
         text = pathlib.Path(HELDOUT).read_text()
         ids = self.tokenizer.encode(text[:4000]).ids[:500]

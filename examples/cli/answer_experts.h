@@ -1,0 +1,16 @@
+// What `/audit` shows: the experts that made an answer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "vitrine/audit.h"
+
+namespace cli {
+
+/// Of the records whose predictions are an answer's tokens: for each layer its experts by use, with
+/// how many tokens each had a part in, its share of the layer's routes and its mean gate weight.
+/// `most` experts a layer; the others are counted in one line.
+std::string answer_experts(const std::vector<vitrine::TokenRecord>& records, size_t most);
+
+}  // namespace cli

@@ -1,0 +1,69 @@
+#include "chat_prompt.h"
+
+#include <fmt/format.h>
+
+namespace cli {
+
+using vitrine::Error;
+using vitrine::ErrorKind;
+
+namespace {
+constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
+}  // namespace
+
+void ChatPromptOptions::add_to(CLI::App& command) {
+  command.add_option("--system", system, "the system message of a conversation");
+  command
+      .add_option("--chat-template", template_file,
+                  "a file with the chat template (Jinja) in place of the model's own")
+      ->check(not_empty());
+  command
+      .add_option("--chat-variables", variables,
+                  "more variables of the chat template, a JSON object: '{\"enable_thinking\": "
+                  "false}'")
+      ->check(not_empty());
+}
+
+std::vector<vitrine::ChatMessage> ChatPromptOptions::first_messages() const {
+  if (system.empty()) return {};
+  return {{"system", system}};
+}
+
+std::string ChatPromptOptions::render(const vitrine::ChatTemplate& chat,
+                                      const std::vector<vitrine::ChatMessage>& messages) const {
+  vitrine::ChatOptions options;
+  options.variables_json = variables;
+  return chat.render(messages, options);
+}
+
+vitrine::ChatTemplate open_chat_template(const vitrine::Checkpoint& checkpoint,
+                                         const ChatPromptOptions& options) {
+  std::string config = checkpoint.tokenizer_config_json();
+  std::string name = checkpoint.tokenizer_config_name();
+  if (!options.template_file.empty()) {
+    // The special tokens are the model's all the same.
+    nlohmann::json json = config.empty() ? nlohmann::json::object() : nlohmann::json::parse(config);
+    json["chat_template"] = vitrine::read_text_file(options.template_file, kMaxTemplateBytes);
+    name = options.template_file;
+    try {
+      config = json.dump();
+    } catch (const nlohmann::json::exception&) {
+      throw Error(ErrorKind::kBadFile, name + ": holds bytes that are no UTF-8; expected text");
+    }
+  }
+  std::optional<vitrine::ChatTemplate> chat =
+      vitrine::ChatTemplate::from_tokenizer_config(config, name);
+  if (!chat) {
+    throw Error(ErrorKind::kBadFile,
+                fmt::format("{}: has no chat template ({}); expected a model that was trained on "
+                            "conversations: give its template with --chat-template FILE, or "
+                            "generate without --chat",
+                            checkpoint.path(),
+                            checkpoint.is_gguf() ? "tokenizer.chat_template"
+                                                 : "chat_template in tokenizer_config.json, or "
+                                                   "chat_template.jinja"));
+  }
+  return std::move(*chat);
+}
+
+}  // namespace cli

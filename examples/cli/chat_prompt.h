@@ -1,0 +1,27 @@
+// What `generate --chat` and `chat` share: the model's chat template.
+#pragma once
+
+#include "common.h"
+#include "vitrine/chat.h"
+
+namespace cli {
+
+/// --system, --chat-template and --chat-variables.
+struct ChatPromptOptions {
+  std::string system, template_file, variables;
+
+  void add_to(CLI::App& command);
+  bool is_given() const { return !system.empty() || !template_file.empty() || !variables.empty(); }
+  /// The system message, where there is one.
+  std::vector<vitrine::ChatMessage> first_messages() const;
+  /// The prompt of these messages up to where the assistant begins. Special tokens that the text
+  /// spells become these tokens; none are added.
+  std::string render(const vitrine::ChatTemplate& chat,
+                     const std::vector<vitrine::ChatMessage>& messages) const;
+};
+
+/// The model's template, or that of --chat-template. Throws kBadFile where there is none.
+vitrine::ChatTemplate open_chat_template(const vitrine::Checkpoint& checkpoint,
+                                         const ChatPromptOptions& options);
+
+}  // namespace cli
