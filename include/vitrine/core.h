@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -144,6 +145,32 @@ class VITRINE_API SamplerStage {
   /// True where the output head's epilogue can stand in for the whole pipeline ending here (the
   /// greedy stage): then no logits row is read back.
   virtual bool is_device_greedy() const { return false; }
+};
+
+/// Says which token may come next: a grammar, a schema, a host's own rule.
+///
+/// A constraint follows one sequence. accept() moves it one token on, rollback() any number of tokens
+/// back. Not thread-safe; fork() gives another thread its own.
+class VITRINE_API Constraint {
+ public:
+  virtual ~Constraint() = default;
+  /// Number of ids that a mask covers; one 32-bit word covers 32.
+  virtual int32_t vocab_size() const = 0;
+  /// Sets bit (id % 32) of word (id / 32) for each token that may come next and clears all others.
+  /// `mask`: [ceil(vocab_size / 32)] words, else kInvalidArgument. Ids that end the sequence are
+  /// allowed exactly where is_complete(). Returns the number of allowed tokens (0: a deadlock).
+  virtual int32_t allowed_tokens(std::span<uint32_t> mask) = 0;
+  /// Moves on by one token. False, and nothing has changed, where that token is not allowed.
+  virtual bool accept(int32_t token) = 0;
+  /// Takes back the last `count` accepted tokens. Throws kInvalidArgument where there are fewer.
+  virtual void rollback(int32_t count) = 0;
+  /// True where the text so far is a whole answer.
+  virtual bool is_complete() const = 0;
+  /// The bytes that must come next whatever the model prefers; empty where there is a choice or the
+  /// answer could end here.
+  virtual std::string forced_bytes() = 0;
+  /// An independent copy that stands at the same place and can be rolled back as far.
+  virtual std::unique_ptr<Constraint> fork() const = 0;
 };
 
 /// One slot of a token's routing in one layer, given in place of what the router chooses.
