@@ -149,8 +149,8 @@ class VITRINE_API SamplerStage {
 
 /// Says which token may come next: a grammar, a schema, a host's own rule.
 ///
-/// A constraint follows one sequence. accept() moves it one token on, rollback() any number of tokens
-/// back. Not thread-safe; fork() gives another thread its own.
+/// A constraint follows one sequence. accept() moves it one token on, rollback() any number of
+/// tokens back. Not thread-safe; fork() gives another thread its own.
 class VITRINE_API Constraint {
  public:
   virtual ~Constraint() = default;
@@ -158,8 +158,8 @@ class VITRINE_API Constraint {
   virtual int32_t vocab_size() const = 0;
   /// Sets bit (id % 32) of word (id / 32) for each token that may come next and clears all others.
   /// `mask`: [ceil(vocab_size / 32)] words, else kInvalidArgument. Ids that end the sequence are
-  /// allowed exactly where is_complete(). Returns the number of allowed tokens (0: a deadlock).
-  virtual int32_t allowed_tokens(std::span<uint32_t> mask) = 0;
+  /// allowed exactly where is_complete(). False where no token is allowed: a deadlock.
+  virtual bool allowed_tokens(std::span<uint32_t> mask) = 0;
   /// Moves on by one token. False, and nothing has changed, where that token is not allowed.
   virtual bool accept(int32_t token) = 0;
   /// Takes back the last `count` accepted tokens. Throws kInvalidArgument where there are fewer.

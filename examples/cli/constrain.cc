@@ -1,0 +1,131 @@
+// vitrine constrain check: does a schema compile, and which instances does it accept.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common.h"
+#include "text_file.h"
+#include "vitrine/constrain.h"
+
+namespace cli {
+
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{256} << 20;
+
+struct Arguments {
+  std::string schema, format = "assert", whitespace = "rfc";
+  std::vector<std::string> instances;
+  bool json = false;
+};
+
+vitrine::TokenTable table_of_bytes() {
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  return vitrine::TokenTable::from_bytes(std::move(bytes), {});
+}
+
+/// The bytes that a mask allows, as text: "'a'-'z' '\"'".
+std::string describe(const std::vector<uint32_t>& mask) {
+  const auto name = [](int byte) {
+    if (byte > 0x20 && byte < 0x7F) return fmt::format("'{}'", static_cast<char>(byte));
+    return byte == 0x20 ? std::string("space") : fmt::format("0x{:02X}", byte);
+  };
+  std::string out;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto in = [&](int at) {
+      return at < 256 && (mask[static_cast<size_t>(at) / 32] >> (at % 32) & 1);
+    };
+    if (!in(byte)) continue;
+    int last = byte;
+    while (in(last + 1)) ++last;
+    if (!out.empty()) out += ' ';
+    out += name(byte);
+    if (last > byte) out += (last > byte + 1 ? "-" : " ") + name(last);
+    byte = last;
+  }
+  return out;
+}
+
+struct Verdict {
+  bool accepted = false;
+  size_t byte = 0;  // where it was refused
+  std::string allowed;
+};
+
+Verdict judge(const vitrine::Grammar& grammar, const std::string& text) {
+  const auto constraint = grammar.start();
+  std::vector<uint32_t> mask(256 / 32);
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (constraint->accept(static_cast<uint8_t>(text[at]))) continue;
+    constraint->allowed_tokens(mask);
+    return {false, at, describe(mask)};
+  }
+  if (constraint->is_complete()) return {true, text.size(), ""};
+  constraint->allowed_tokens(mask);
+  return {false, text.size(), describe(mask)};
+}
+
+int run_check(const Arguments& arguments) {
+  vitrine::SchemaOptions options;
+  if (arguments.format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
+  if (arguments.whitespace == "one-line") options.whitespace = vitrine::JsonWhitespace::kOneLine;
+  if (arguments.whitespace == "compact") options.whitespace = vitrine::JsonWhitespace::kCompact;
+  const auto grammar = vitrine::Grammar::json_schema(
+      table_of_bytes(), read_text_file(arguments.schema, kMaxFileBytes), options);
+  nlohmann::ordered_json json;
+  json["schema"] = arguments.schema;
+  json["compiles"] = true;
+  json["instances"] = nlohmann::ordered_json::array();
+  std::string plain = fmt::format("{}: compiles\n", arguments.schema);
+  bool all = true;
+  for (const std::string& path : arguments.instances) {
+    const Verdict verdict = judge(grammar, read_text_file(path, kMaxFileBytes));
+    all = all && verdict.accepted;
+    nlohmann::ordered_json& entry = json["instances"].emplace_back();
+    entry["instance"] = path;
+    entry["accepted"] = verdict.accepted;
+    if (verdict.accepted) {
+      plain += fmt::format("{}: accepted\n", path);
+      continue;
+    }
+    entry["byte"] = verdict.byte;
+    entry["allowed"] = verdict.allowed;
+    plain += fmt::format("{}: refused at byte {}; allowed there: {}\n", path, verdict.byte,
+                         verdict.allowed);
+  }
+  const vitrine::Grammar::Statistics statistics = grammar.statistics();
+  json["states"] = statistics.states;
+  json["rows"] = statistics.rows;
+  json["values"] = statistics.values;
+  json["shapes"] = statistics.shapes;
+  if (arguments.json) {
+    write_json(json);
+  } else {
+    write_out(plain);
+  }
+  return all ? 0 : 1;
+}
+
+}  // namespace
+
+void add_constrain(CLI::App& app, Command& command) {
+  CLI::App* constrain = app.add_subcommand("constrain", "Schemas that an answer must satisfy");
+  constrain->require_subcommand(1);
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* check = constrain->add_subcommand(
+      "check", "Compiles a JSON Schema and says which instances it accepts (exit code 1: not all)");
+  check->add_option("schema", arguments->schema, "JSON file of the schema")->required();
+  check->add_option("--instance", arguments->instances, "JSON files to judge");
+  check->add_option("--format", arguments->format, "what `format` means")
+      ->check(CLI::IsMember({"assert", "annotate"}))
+      ->capture_default_str();
+  check->add_option("--whitespace", arguments->whitespace, "white space between the parts of JSON")
+      ->check(CLI::IsMember({"rfc", "one-line", "compact"}))
+      ->capture_default_str();
+  check->add_flag("--json", arguments->json, "one JSON object instead of lines");
+  check->callback(
+      [arguments, &command] { command = [arguments] { return run_check(*arguments); }; });
+}
+
+}  // namespace cli

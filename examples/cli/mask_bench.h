@@ -1,0 +1,64 @@
+// MaskBench's counting: schemas, instances, tokens, masks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "vitrine/constrain.h"
+#include "vitrine/tokenizer.h"
+
+namespace cli {
+
+/// The bytes of every id; special tokens have none. The ids that end a text: those of `end_tokens`
+/// that the vocabulary has, else its first special token.
+vitrine::TokenTable token_table(const vitrine::Tokenizer& tokenizer);
+
+/// A value as Python's json.dumps writes it: ", " and ": " between parts, ASCII only.
+std::string dump_like_python(const nlohmann::ordered_json& value);
+
+struct MaskBenchOptions {
+  vitrine::SchemaOptions schema;
+  double time_limit = 60;  // seconds for one schema; beyond: a timeout
+  bool check_masks = true;
+};
+
+struct MaskBenchResult {
+  enum Outcome : uint8_t {
+    kPassing,
+    kCompileError,
+    kValidationError,
+    kInvalidationError,
+    kTimeout
+  } outcome = kPassing;
+  std::string reason;
+};
+
+/// Runs schemas one after the other and keeps what was measured.
+class MaskBench {
+ public:
+  MaskBench(const vitrine::Tokenizer& tokenizer, const MaskBenchOptions& options);
+
+  /// `text`: {"schema": …, "tests": [{"valid": …, "data": …}]}.
+  MaskBenchResult run(const std::string& name, const std::string& text);
+  /// {"summary": …, "failures": {name: reason}}.
+  nlohmann::ordered_json report() const;
+
+ private:
+  MaskBenchResult measure(const std::string& text);
+  std::string run_instance(const vitrine::Grammar& grammar, const std::string& text, bool valid);
+
+  const vitrine::Tokenizer& tokenizer_;
+  MaskBenchOptions options_;
+  vitrine::TokenTable table_;
+  std::vector<uint32_t> mask_;
+  std::vector<double> mask_us_, first_us_;
+  std::map<std::string, MaskBenchResult> failures_;
+  size_t num_schemas_ = 0;
+  size_t counts_[5] = {};
+};
+
+}  // namespace cli

@@ -1,0 +1,109 @@
+// The room `constrain`: which tokens may come next under a JSON Schema, a regular expression or a
+// list of choices. Token byte strings in, a bitmask out; it knows no model and no tensor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/core.h"
+
+namespace vitrine {
+
+/// The vocabulary as constraints see it: what bytes each id adds. Immutable; copies share.
+class VITRINE_API TokenTable {
+ public:
+  /// `token_bytes`: [vocab_size], empty for an id that adds no text of its own (special tokens,
+  /// unused ids): such an id is never allowed, except those of `end_ids`, which end the sequence
+  /// and are allowed exactly where an answer is complete. Throws kInvalidArgument for an end id out
+  /// of range, a vocabulary above 16,777,216 ids or a token above 1024 bytes.
+  static TokenTable from_bytes(std::vector<std::string> token_bytes, std::vector<int32_t> end_ids);
+
+  int32_t vocab_size() const;
+  const std::string& bytes(int32_t id) const;
+  std::span<const int32_t> end_ids() const;
+  /// Words of a mask: [ceil(vocab_size / 32)].
+  size_t mask_words() const { return (static_cast<size_t>(vocab_size()) + 31) / 32; }
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// White space between the parts of JSON.
+enum class JsonWhitespace : uint8_t {
+  kRfc,      ///< any amount of space, tab, line feed and carriage return (RFC 8259)
+  kOneLine,  ///< at most one space, after a comma or a colon
+  kCompact,  ///< none
+};
+
+/// What `format` means.
+enum class JsonFormat : uint8_t {
+  kAssert,    ///< a string must have the format; names that are not known only annotate
+  kAnnotate,  ///< nothing
+};
+
+/// Which rules hold where a schema has no `$schema`.
+enum class SchemaDialect : uint8_t { kDraft4, kDraft6, kDraft7, kDraft2019, kDraft2020 };
+
+struct SchemaOptions {
+  JsonFormat format = JsonFormat::kAssert;
+  JsonWhitespace whitespace = JsonWhitespace::kRfc;
+  SchemaDialect dialect = SchemaDialect::kDraft2020;
+  /// Alternatives that one value may have at once: objects or arrays that oneOf, anyOf, not and the
+  /// like leave open. A schema that needs more is refused.
+  size_t max_alternatives = 512;
+  /// Automaton states of one compiled grammar, compiled ahead or made while matching.
+  size_t max_states = size_t{1} << 20;
+};
+
+/// A compiled grammar. Copies share it; start() may be called from any thread, and the constraints
+/// that it makes may run on different threads (they share what is compiled on demand under a lock).
+///
+///     const auto table = TokenTable::from_bytes(token_bytes, {end_id});
+///     const auto grammar = Grammar::json_schema(table, R"({"type":"integer"})");
+///     const std::unique_ptr<Constraint> constraint = grammar.start();
+///     std::vector<uint32_t> mask(table.mask_words());
+///     constraint->allowed_tokens(mask);
+class VITRINE_API Grammar {
+ public:
+  /// JSON texts that a JSON Schema accepts, no key twice in one object. Numbers under minimum,
+  /// maximum, multipleOf, const, enum or type integer are written without an exponent. Throws
+  /// kBadFile for a schema that is no JSON or malformed, kUnsupported for what cannot be kept
+  /// exactly; the message has a JSON pointer.
+  static Grammar json_schema(const TokenTable& table, std::string_view schema,
+                             const SchemaOptions& options = {});
+  /// Any JSON text (RFC 8259); keys may repeat.
+  static Grammar json(const TokenTable& table, JsonWhitespace whitespace = JsonWhitespace::kRfc);
+  /// Texts that a regular expression (ECMA-262's syntax) matches whole. Throws kInvalidArgument
+  /// with the position of a mistake, kUnsupported for back references, lookbehind and word
+  /// boundaries.
+  static Grammar regex(const TokenTable& table, std::string_view pattern);
+  /// Exactly one of these texts. Throws kInvalidArgument where there is none or one is not UTF-8.
+  static Grammar choices(const TokenTable& table, std::vector<std::string> texts);
+
+  /// A constraint that stands at the start of an answer.
+  std::unique_ptr<Constraint> start() const;
+
+  /// What compiling and matching have made so far.
+  struct Statistics {
+    size_t states = 0;  ///< automaton states
+    size_t rows = 0;    ///< of these, those with a transition table (1 KiB each)
+    size_t values = 0;  ///< distinct conjunctions of schemas
+    size_t shapes = 0;  ///< distinct objects and arrays
+  };
+  Statistics statistics() const;
+
+  struct Impl;
+
+ private:
+  explicit Grammar(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace vitrine

@@ -1,0 +1,348 @@
+#include "json_mask.h"
+
+#include <algorithm>
+
+namespace vitrine::constrain {
+
+namespace {
+
+constexpr size_t kMaxAfter = 256;
+constexpr uint64_t kPlainList = ~uint64_t{0};
+
+void set_bit(std::span<uint32_t> words, int32_t id) {
+  words[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+}
+void unite(std::span<uint32_t> words, const std::vector<uint32_t>& more) {
+  for (size_t i = 0; i < words.size(); ++i) words[i] |= more[i];
+}
+
+}  // namespace
+
+const TerminalMask& TerminalMasks::at(NodeId state) {
+  const auto found = masks_.find(state);
+  if (found != masks_.end()) return found->second;
+  if (masks_.size() >= kMaxMasks) masks_.clear();
+  const Node node = pool_.node(state);
+  const bool universal =
+      node.kind == NodeKind::kJsonBody && node.b == 0 && pool_.takes_any_text(node.a);
+  return masks_.emplace(state, universal ? make_universal(node.a) : make(state)).first->second;
+}
+
+/// Whatever text comes, the terminal goes on: only where it may end depends on the state.
+TerminalMask TerminalMasks::make_universal(NodeId content) {
+  TerminalMask out;
+  out.words = table_.plain.inside.back();
+  out.needed = kUnbounded;
+  const NodeId state = pool_.json_body(content);
+  for (const auto& close : table_.plain.closes) {
+    const std::string& spelling =
+        table_.bytes[static_cast<size_t>(table_.ids[table_.nodes[close.node].first_id])];
+    const size_t length = table_.nodes[close.node].depth;
+    NodeId end = close.escaped ? state : content;
+    for (size_t i = 0; i + 1 < length && end != kEmptyNode; ++i) {
+      end = pool_.step(end, static_cast<uint8_t>(spelling[i]));
+    }
+    if (close.escaped ? pool_.step(end, '"') == kEmptyNode : !pool_.nullable(end)) continue;
+    if (!close.leaf) out.branches.push_back(close.node);
+    for (uint32_t i = table_.nodes[close.node].first_id; i < table_.nodes[close.node + 1].first_id;
+         ++i) {
+      set_bit(out.words, table_.ids[i]);
+    }
+  }
+  return out;
+}
+
+TerminalMask TerminalMasks::make(NodeId state) {
+  TerminalMask out;
+  out.words.assign((table_.bytes.size() + 31) / 32, 0);
+  const auto& nodes = table_.nodes;
+  std::vector<NodeId> states(table_.max_depth + 1);
+  states[0] = state;
+  NodeId last = kEmptyNode;
+  for (uint32_t node = 1; node + 1 < nodes.size();) {
+    const NodeId next = pool_.step(states[nodes[node].depth - 1u], nodes[node].byte);
+    if (next == kEmptyNode) {
+      node = nodes[node].end;
+      continue;
+    }
+    for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
+      set_bit(out.words, table_.ids[i]);
+    }
+    if (next == kEpsilonNode) {
+      if (table_.has_children(node)) out.branches.push_back(node);
+      node = nodes[node].end;
+      continue;
+    }
+    if (next != last) out.needed = std::max(out.needed, pool_.shortest_bound(next));
+    last = next;
+    states[nodes[node].depth] = next;
+    ++node;
+  }
+  return out;
+}
+
+Configs& JsonMask::buffer(size_t level) {
+  while (buffers_.size() <= level) buffers_.emplace_back();
+  return buffers_[level];
+}
+
+void JsonMask::set_node(uint32_t node, std::span<uint32_t> words) const {
+  for (uint32_t i = table_.nodes[node].first_id; i < table_.nodes[node + 1].first_id; ++i) {
+    set_bit(words, table_.ids[i]);
+  }
+}
+
+void JsonMask::clear_node(uint32_t node, std::span<uint32_t> words) const {
+  for (uint32_t i = table_.nodes[node].first_id; i < table_.nodes[node + 1].first_id; ++i) {
+    words[static_cast<size_t>(table_.ids[i]) / 32] &= ~(1U << (table_.ids[i] % 32));
+  }
+}
+
+void JsonMask::add(const Configs& configs, std::span<uint32_t> words) {
+  const JsonMachine::Mark mark = machine_.mark();
+  Configs rest;
+  for (const Config& config : configs) {
+    const bool in_string = config.kind == Config::kScalar &&
+                           machine_.grammar().pool().node(config.state).kind == NodeKind::kJsonBody;
+    if (in_string && machine_.keeps_text(config.frame) && config.frame->others) {
+      if (!add_unique_string(config, words)) rest.push_back(config);
+    } else if (in_string) {
+      add_string(config, words);
+    } else if (config.kind == Config::kKey && config.state != kEmptyNode) {
+      if (is_open_key(config)) {
+        add_open_key(config, words);
+        continue;
+      }
+      if (machine_.grammar().object(config.frame->shape).rest_is_open) {  // within a character
+        rest.push_back(config);
+        continue;
+      }
+      // Keys that are not named by their automaton, the named ones by theirs.
+      Config other = config;
+      other.low = other.high = 0;
+      RegexPool& pool = machine_.grammar().pool();
+      const NodeId body = pool.json_body(config.state, EscapeState::unpack(config.escape));
+      const TerminalMask& terminal = terminals_.at(body);
+      unite(words, terminal.words);
+      for (uint32_t node : terminal.branches) add_path(other, 0, node, words);
+      if (config.low == config.high) continue;
+      other = config;
+      other.state = kEmptyNode;
+      rest.push_back(other);
+    } else {
+      rest.push_back(config);
+    }
+  }
+  if (!rest.empty()) walk(0, rest, words, 0);
+  machine_.return_to(mark);
+}
+
+void JsonMask::walk(uint32_t node, const Configs& configs, std::span<uint32_t> words,
+                    size_t level) {
+  const auto& nodes = table_.nodes;
+  Configs& next = buffer(level);
+  const uint32_t end = nodes[node].end;
+  for (uint32_t child = node + 1; child < end; child = nodes[child].end) {
+    const JsonMachine::Mark mark = machine_.mark();
+    machine_.step(configs, nodes[child].byte, next);
+    if (!next.empty()) {
+      set_node(child, words);
+      if (table_.has_children(child)) {
+        if (nodes[child].byte == '"') {
+          std::erase_if(next,
+                        [&](const Config& config) { return add_opening(config, child, words); });
+        }
+        if (!next.empty()) walk(child, next, words, level + 1);
+      }
+    }
+    machine_.return_to(mark);
+  }
+}
+
+/// A string without conditions that begins behind `node`: the table knows what follows.
+bool JsonMask::add_opening(const Config& config, uint32_t node, std::span<uint32_t> words) {
+  const RegexPool& pool = machine_.grammar().pool();
+  const bool key = config.kind == Config::kKey && config.text == nullptr && config.depth == 0 &&
+                   is_open_key(config);
+  const bool text = config.kind == Config::kScalar && !machine_.keeps_text(config.frame) &&
+                    pool.node(config.state).kind == NodeKind::kJsonBody &&
+                    pool.node(config.state).a == pool.any_text() && pool.node(config.state).b == 0;
+  if (!key && !text) return false;
+  const auto found = table_.openings.find(node);
+  if (found == table_.openings.end()) return false;
+  for (int32_t id : found->second.inside) set_bit(words, id);
+  for (const auto& close : found->second.closes) {
+    if (text && close.leaf) {
+      set_node(close.node, words);
+    } else {
+      add_path(config, node, close.node, words);
+    }
+  }
+  return true;
+}
+
+/// Steps along the bytes from one node to another below it, then on from there.
+void JsonMask::add_path(const Config& config, uint32_t from, uint32_t node,
+                        std::span<uint32_t> words) {
+  const JsonMachine::Mark mark = machine_.mark();
+  const auto& nodes = table_.nodes;
+  // Any token below the node spells the way to it.
+  const std::string& spelling = table_.bytes[static_cast<size_t>(table_.ids[nodes[node].first_id])];
+  Configs at = {config}, next;
+  for (size_t i = nodes[from].depth; i < nodes[node].depth && !at.empty(); ++i) {
+    machine_.step(at, static_cast<uint8_t>(spelling[i]), next);
+    std::swap(at, next);
+  }
+  if (!at.empty()) {
+    set_node(node, words);
+    // Level numbers only keep buffers apart: below those in use.
+    if (table_.has_children(node)) walk(node, at, words, nodes[node].depth + table_.max_depth + 1);
+  }
+  machine_.return_to(mark);
+}
+
+void JsonMask::add_string(const Config& config, std::span<uint32_t> words) {
+  RegexPool& pool = machine_.grammar().pool();
+  const Node body = pool.node(config.state);
+  const Node content = pool.node(body.a);
+  if (body.b == 0 && content.kind == NodeKind::kRepeat && content.a == pool.any_char()) {
+    return add_plain_string(config, content.low, content.high, words);
+  }
+  NodeId state = config.state;
+  if (body.b == 0 && content.kind == NodeKind::kAnd) {
+    // A length that is far from its limit changes nothing: the mask without it serves every length.
+    uint32_t low = 0, high = kUnbounded;
+    std::vector<NodeId> others;
+    for (NodeId member : pool.list(content)) {
+      const Node& part = pool.node(member);
+      if (part.kind == NodeKind::kRepeat && part.a == pool.any_char()) {
+        low = part.low;
+        high = part.high;
+      } else {
+        others.push_back(member);
+      }
+    }
+    if (low == 0 && high != kUnbounded && high > table_.max_depth) {
+      const NodeId rest =
+          pool.json_body(pool.all_of(pool.all_of(std::move(others)), pool.any_text()));
+      const uint32_t needed = terminals_.at(rest).needed;
+      if (needed < high - table_.max_depth) state = rest;
+    }
+  }
+  const TerminalMask& terminal = terminals_.at(state);
+  unite(words, terminal.words);
+  add_after_string(config, terminal.branches, state, words);
+}
+
+/// A string item that must differ from those before it. False where few strings are left: then each
+/// step must be looked at.
+bool JsonMask::add_unique_string(const Config& config, std::span<uint32_t> words) {
+  RegexPool& pool = machine_.grammar().pool();
+  if (!pool.is_infinite(pool.node(config.state).a) || pool.node(config.state).b != 0) return false;
+  std::vector<uint32_t> mask(words.size());
+  add_string(config, mask);
+  const std::string typed = machine_.item_text(config.text);
+  for (const SeenLink* link = config.frame->others; link; link = link->before) {
+    if (link->text()[0] != '"' || !link->text().substr(1).starts_with(typed)) continue;
+    const std::string_view rest = link->text().substr(1 + typed.size());
+    const uint32_t node = rest.empty() ? 0 : table_.find(0, rest);
+    const uint32_t close = node == 0 && !rest.empty() ? 0 : table_.find(node, "\"");
+    if (close != 0) clear_node(close, mask);
+  }
+  // With an escape before the quote, a used string may be spelt otherwise: look at each.
+  for (const auto& close : table_.plain.closes) {
+    if (!close.escaped) continue;
+    clear_node(close.node, mask);
+    add_path(config, 0, close.node, mask);
+  }
+  unite(words, mask);
+  return true;
+}
+
+void JsonMask::add_plain_string(const Config& config, uint32_t low, uint32_t high,
+                                std::span<uint32_t> words) {
+  constexpr uint32_t kSlice = TokenTable::Impl::kMaxSlice;
+  const auto& plain = table_.plain;
+  if (low == 0 && high == kUnbounded) {
+    unite(words, plain.open);
+    return add_after_string(config, plain.close_branches, kPlainList, words);
+  }
+  std::vector<uint32_t> branches;
+  scratch_ = plain.inside[high <= kSlice ? high : kSlice + 1];
+  if (high > kSlice && high != kUnbounded) {
+    for (const auto& [chars, id] : plain.long_tokens) {
+      if (chars > high) scratch_[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
+    }
+  }
+  for (const auto& close : plain.closes) {
+    if (close.chars < low || close.chars > high) continue;
+    set_node(close.node, scratch_);
+    if (!close.leaf) branches.push_back(close.node);
+  }
+  unite(words, scratch_);
+  add_after_string(config, branches, config.state, words);
+}
+
+/// Tokens that end the string and go on.
+void JsonMask::add_after_string(const Config& config, const std::vector<uint32_t>& branches,
+                                uint64_t list, std::span<uint32_t> words) {
+  if (branches.empty()) return;
+  if (machine_.keeps_text(config.frame)) {
+    for (uint32_t node : branches) add_path(config, 0, node, words);
+    return;
+  }
+  const AfterKey key{config.frame ? config.frame->serial : 0, list};
+  auto found = after_.find(key);
+  if (found == after_.end()) {
+    if (after_.size() >= kMaxAfter) after_.clear();
+    std::vector<uint32_t> allowed(words.size());
+    Configs after;
+    machine_.after_value(config.frame, after);
+    for (uint32_t node : branches) {
+      set_node(node, allowed);
+      walk(node, after, allowed, 0);
+    }
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < allowed.size(); ++i) {
+      for (uint32_t bits = allowed[i]; bits != 0; bits &= bits - 1) {
+        tokens.push_back(static_cast<int32_t>(i * 32) + __builtin_ctz(bits));
+      }
+    }
+    found = after_.emplace(key, std::move(tokens)).first;
+  }
+  for (int32_t id : found->second) set_bit(words, id);
+}
+
+/// A key that may become any text that the object does not have.
+bool JsonMask::is_open_key(const Config& config) const {
+  return config.state == machine_.grammar().pool().any_text() && config.escape == 0;
+}
+
+void JsonMask::add_open_key(const Config& config, std::span<uint32_t> words) {
+  const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
+  // Names that this key could become with one token: those it has are taken, those it has not yet
+  // may have values of their own.
+  scratch_ = table_.plain.open_key;
+  const auto exception = [&](std::string_view rest) {
+    uint32_t node = rest.empty() ? 0 : table_.find(0, rest);
+    if (node == 0 && !rest.empty()) return;
+    node = table_.find(node, "\"");
+    if (node == 0 || table_.has_children(node)) return;  // branches follow each on its own
+    clear_node(node, scratch_);
+    add_path(config, 0, node, scratch_);
+  };
+  for (uint32_t i = config.low; i < config.high; ++i) {
+    if (!machine_.named_allowed(*config.frame, i)) {
+      exception(std::string_view(*shape.named[i].name).substr(config.depth));
+    }
+  }
+  const std::string typed = machine_.text_of(config.text);
+  for (const SeenLink* link = config.frame->others; link; link = link->before) {
+    if (link->text().starts_with(typed)) exception(link->text().substr(typed.size()));
+  }
+  unite(words, scratch_);
+  for (uint32_t node : table_.plain.escaped_leaves) add_path(config, 0, node, words);
+  for (uint32_t node : table_.plain.close_branches) add_path(config, 0, node, words);
+}
+
+}  // namespace vitrine::constrain

@@ -1,0 +1,201 @@
+// Derivatives: what is left of a language after one byte, and rows of them.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "regex_pool.h"
+#include "vitrine/core.h"
+
+namespace vitrine::constrain {
+
+namespace {
+
+/// Beyond this many, each byte is derived by itself.
+constexpr size_t kMaxSets = 4096;
+
+}  // namespace
+
+NodeId RegexPool::derive_literals(const Node& literals, uint8_t byte) {
+  const auto& strings = literal_sets_[literals.a];
+  const auto begin = strings.begin() + literals.low, end = strings.begin() + literals.high;
+  const uint32_t depth = literals.b;
+  // Strings that end here come first; the others are sorted by the byte at `depth`.
+  const auto byte_at = [depth](const std::string& text) {
+    return text.size() > depth ? static_cast<int>(static_cast<uint8_t>(text[depth])) : -1;
+  };
+  const auto first = std::partition_point(
+      begin, end, [&](const std::string& text) { return byte_at(text) < byte; });
+  const auto last = std::partition_point(
+      first, end, [&](const std::string& text) { return byte_at(text) == byte; });
+  if (first == last) return kEmptyNode;
+  const bool ends = first->size() == depth + 1;
+  if (ends && last - first == 1) return kEpsilonNode;
+  return intern({NodeKind::kLiterals, ends, literals.a, depth + 1,
+                 static_cast<uint32_t>(first - strings.begin()),
+                 static_cast<uint32_t>(last - strings.begin())});
+}
+
+NodeId RegexPool::derive_body(const Node& body, uint8_t byte) {
+  const EscapeStep done = escape_step(EscapeState::unpack(body.b), byte);
+  switch (done.kind) {
+    case EscapeStep::kClose: return nodes_[body.a].nullable ? kEpsilonNode : kEmptyNode;
+    case EscapeStep::kRawByte: return json_body(step(body.a, byte));
+    case EscapeStep::kMore: return json_body(body.a, done.next);
+    case EscapeStep::kCodePoint: {
+      uint8_t encoded[4];
+      const int length = encode_utf8(done.code_point, encoded);
+      NodeId content = body.a;
+      for (int i = 0; i < length; ++i) content = step(content, encoded[i]);
+      return json_body(content);
+    }
+    default: return kEmptyNode;
+  }
+}
+
+NodeId RegexPool::derive(NodeId id, uint8_t byte) {
+  const Node node = nodes_[id];
+  switch (node.kind) {
+    case NodeKind::kBytes: return byte_sets_[node.a].contains(byte) ? kEpsilonNode : kEmptyNode;
+    case NodeKind::kCat: {
+      const NodeId head = cat(derive(node.a, byte), node.b);
+      return nodes_[node.a].nullable ? any_of(head, derive(node.b, byte)) : head;
+    }
+    case NodeKind::kOr: {
+      const std::vector<NodeId> members = lists_[node.a];
+      std::vector<NodeId> out;
+      out.reserve(members.size());
+      for (NodeId member : members) {
+        const NodeId next = derive(member, byte);
+        if (next != kEmptyNode) out.push_back(next);
+      }
+      return any_of(std::move(out));
+    }
+    case NodeKind::kAnd: {
+      const std::vector<NodeId> members = lists_[node.a];
+      std::vector<NodeId> out;
+      out.reserve(members.size());
+      for (NodeId member : members) {
+        out.push_back(derive(member, byte));
+        if (out.back() == kEmptyNode) return kEmptyNode;
+      }
+      return all_of(std::move(out));
+    }
+    case NodeKind::kNot: return raw_not(derive(node.a, byte));
+    case NodeKind::kRepeat: {
+      const uint32_t low = node.low > 0 ? node.low - 1 : 0;
+      const uint32_t high = node.high == kUnbounded ? kUnbounded : node.high - 1;
+      return cat(derive(node.a, byte), repeat(node.a, low, high));
+    }
+    case NodeKind::kLiterals: return derive_literals(node, byte);
+    case NodeKind::kNumber: {
+      const auto next = number_step(bounds_[node.a], NumberState::unpack(node.b, node.low), byte);
+      if (!next) return kEmptyNode;
+      return intern({NodeKind::kNumber, number_accepts(bounds_[node.a], *next), node.a,
+                     next->pack(), next->residue, 0});
+    }
+    case NodeKind::kJsonBody: return derive_body(node, byte);
+    default: return kEmptyNode;
+  }
+}
+
+void RegexPool::collect_sets(NodeId id, std::vector<ByteSet>& sets) {
+  const Node node = nodes_[id];
+  if (sets.size() > kMaxSets) return;
+  switch (node.kind) {
+    case NodeKind::kBytes: sets.push_back(byte_sets_[node.a]); break;
+    case NodeKind::kCat:
+      collect_sets(node.a, sets);
+      if (nodes_[node.a].nullable) collect_sets(node.b, sets);
+      break;
+    case NodeKind::kOr:
+    case NodeKind::kAnd:
+      for (NodeId member : std::vector<NodeId>(lists_[node.a])) collect_sets(member, sets);
+      break;
+    case NodeKind::kNot:
+    case NodeKind::kRepeat: collect_sets(node.a, sets); break;
+    case NodeKind::kLiterals: {
+      const auto& strings = literal_sets_[node.a];
+      int last = -1;
+      for (uint32_t i = node.low; i < node.high; ++i) {
+        if (strings[i].size() <= node.b) continue;
+        const int byte = static_cast<uint8_t>(strings[i][node.b]);
+        if (byte != last) sets.push_back(ByteSet::range(byte, byte));
+        last = byte;
+      }
+      break;
+    }
+    case NodeKind::kNumber:
+      for (int byte : {'0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '-', '.'}) {
+        sets.push_back(ByteSet::range(byte, byte));
+      }
+      break;
+    case NodeKind::kJsonBody:
+      if (EscapeState::unpack(node.b).phase == EscapeState::kNone) {
+        collect_sets(node.a, sets);
+        sets.push_back(ByteSet::range(0, 0x1F));
+        sets.push_back(ByteSet::range('"', '"'));
+        sets.push_back(ByteSet::range('\\', '\\'));
+      } else {
+        for (char byte : std::string_view("0123456789abcdefABCDEF\"\\/nrtu")) {
+          sets.push_back(ByteSet::range(byte, byte));
+        }
+      }
+      break;
+    default: break;
+  }
+}
+
+const uint32_t* RegexPool::make_row(NodeId id) {
+  if (rows_.size() >= max_nodes_ / 16) {
+    throw Error(ErrorKind::kUnsupported, "the grammar needs more than " +
+                                             std::to_string(max_nodes_ / 16) +
+                                             " automaton rows; shorten its patterns or raise the "
+                                             "limit");
+  }
+  std::vector<ByteSet> sets;
+  collect_sets(id, sets);
+  // Bytes in the same sets lead to the same place: derive once for each class.
+  std::array<uint64_t, 256> signature{};
+  for (size_t k = 0; k < sets.size(); ++k) {
+    const uint64_t mark = mix_hash(k + 1, 0x51ed270b);
+    for (size_t word = 0; word < 4; ++word) {
+      for (uint64_t bits = sets[k].words[word]; bits != 0; bits &= bits - 1) {
+        signature[word * 64 + static_cast<size_t>(std::countr_zero(bits))] += mark;
+      }
+    }
+  }
+  auto row = std::make_unique<uint32_t[]>(256);
+  std::array<std::pair<uint64_t, NodeId>, 256> known;
+  size_t num_known = 0;
+  const bool many = sets.size() > kMaxSets;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    size_t i = 0;
+    while (i < num_known && (many || known[i].first != signature[byte])) ++i;
+    if (i == num_known) {
+      NodeId next = derive(id, static_cast<uint8_t>(byte));
+      if (next != kEmptyNode && !is_live(next)) next = kEmptyNode;
+      known[num_known++] = {signature[byte], next};
+    }
+    row[byte] = known[i].second;
+  }
+  rows_.push_back(std::move(row));
+  row_index_[id] = static_cast<int32_t>(rows_.size() - 1);
+  return rows_.back().get();
+}
+
+/// A state that is seldom passed needs no row: it pays from the fifth byte on.
+NodeId RegexPool::step_without_row(NodeId id, uint8_t byte) {
+  if (++visits_[id] > 4) return row(id)[byte];
+  const NodeId next = derive(id, byte);
+  return next != kEmptyNode && is_live(next) ? next : kEmptyNode;
+}
+
+NodeId RegexPool::step(NodeId id, std::string_view text) {
+  for (char byte : text) {
+    id = step(id, static_cast<uint8_t>(byte));
+    if (id == kEmptyNode) break;
+  }
+  return id;
+}
+
+}  // namespace vitrine::constrain

@@ -1,0 +1,25 @@
+// Regular expressions in ECMA-262's syntax, as JSON Schema's `pattern` has them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "regex_pool.h"
+
+namespace vitrine::constrain {
+
+/// Why a pattern was not taken: malformed, or of a kind that no automaton is made for.
+struct PatternError {
+  std::string message;  // "… at character 5"
+};
+
+enum class PatternScope {
+  kSearch,  // a match anywhere in the text is enough
+  kWhole,   // the whole text must match
+};
+
+/// The texts that a pattern accepts. Character classes are ECMA-262's (\d and \w are ASCII). Throws
+/// PatternError.
+NodeId compile_pattern(RegexPool& pool, std::string_view pattern, PatternScope scope);
+
+}  // namespace vitrine::constrain

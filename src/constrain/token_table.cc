@@ -1,0 +1,176 @@
+#include "token_table.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "char_ranges.h"
+#include "regex_pool.h"
+#include "string_escape.h"
+
+namespace vitrine {
+
+namespace {
+
+constexpr size_t kMaxVocabulary = size_t{1} << 24;
+constexpr size_t kMaxTokenBytes = 1024;
+
+}  // namespace
+
+TokenTable TokenTable::from_bytes(std::vector<std::string> token_bytes,
+                                  std::vector<int32_t> end_ids) {
+  if (token_bytes.empty() || token_bytes.size() > kMaxVocabulary) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a token table of " + std::to_string(token_bytes.size()) +
+                    " tokens, expected 1 to " + std::to_string(kMaxVocabulary));
+  }
+  for (int32_t id : end_ids) {
+    if (id < 0 || static_cast<size_t>(id) >= token_bytes.size()) {
+      throw Error(ErrorKind::kInvalidArgument, "end id " + std::to_string(id) +
+                                                   " is outside the vocabulary of " +
+                                                   std::to_string(token_bytes.size()) + " tokens");
+    }
+    token_bytes[static_cast<size_t>(id)].clear();
+  }
+  for (size_t id = 0; id < token_bytes.size(); ++id) {
+    if (token_bytes[id].size() > kMaxTokenBytes) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "token " + std::to_string(id) + " has " + std::to_string(token_bytes[id].size()) +
+                      " bytes, expected at most " + std::to_string(kMaxTokenBytes));
+    }
+  }
+  auto impl = std::make_shared<Impl>();
+  impl->bytes = std::move(token_bytes);
+  impl->end_ids = std::move(end_ids);
+  impl->build();
+  TokenTable table;
+  table.impl_ = std::move(impl);
+  return table;
+}
+
+int32_t TokenTable::vocab_size() const { return static_cast<int32_t>(impl_->bytes.size()); }
+const std::string& TokenTable::bytes(int32_t id) const {
+  return impl_->bytes.at(static_cast<size_t>(id));
+}
+std::span<const int32_t> TokenTable::end_ids() const { return impl_->end_ids; }
+
+void TokenTable::Impl::build() {
+  build_trie();
+  build_plain();
+}
+
+void TokenTable::Impl::build_trie() {
+  for (size_t id = 0; id < bytes.size(); ++id) {
+    if (!bytes[id].empty()) ids.push_back(static_cast<int32_t>(id));
+  }
+  std::sort(ids.begin(), ids.end(), [this](int32_t x, int32_t y) {
+    const int order = bytes[static_cast<size_t>(x)].compare(bytes[static_cast<size_t>(y)]);
+    return order != 0 ? order < 0 : x < y;
+  });
+  nodes.push_back({});
+  std::vector<uint32_t> path = {0};  // the nodes above and at the last token
+  std::string_view last;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const std::string_view text = bytes[static_cast<size_t>(ids[i])];
+    const size_t shared = static_cast<size_t>(
+        std::mismatch(last.begin(), last.end(), text.begin(), text.end()).first - last.begin());
+    while (path.size() > shared + 1) {
+      nodes[path.back()].end = static_cast<uint32_t>(nodes.size());
+      path.pop_back();
+    }
+    for (size_t depth = shared; depth < text.size(); ++depth) {
+      path.push_back(static_cast<uint32_t>(nodes.size()));
+      nodes.push_back({0, static_cast<uint32_t>(i), static_cast<uint16_t>(depth + 1),
+                       static_cast<uint8_t>(text[depth])});
+    }
+    max_depth = std::max(max_depth, static_cast<uint32_t>(text.size()));
+    last = text;
+  }
+  for (uint32_t node : path) nodes[node].end = static_cast<uint32_t>(nodes.size());
+  nodes.push_back(
+      {static_cast<uint32_t>(nodes.size()) + 1, static_cast<uint32_t>(ids.size()), 0, 0});
+}
+
+uint32_t TokenTable::Impl::find(uint32_t from, std::string_view text) const {
+  uint32_t at = from;
+  for (char byte : text) {
+    uint32_t child = at + 1;
+    while (child < nodes[at].end && nodes[child].byte != static_cast<uint8_t>(byte)) {
+      child = nodes[child].end;
+    }
+    if (child >= nodes[at].end) return 0;
+    at = child;
+  }
+  return at;
+}
+
+void TokenTable::Impl::build_plain() {
+  using constrain::NodeId;
+  constrain::RegexPool pool;
+  const NodeId start = pool.json_body(pool.any_text());
+  const size_t words = (bytes.size() + 31) / 32;
+  plain.inside.assign(kMaxSlice + 2, std::vector<uint32_t>(words));
+  struct Level {
+    NodeId state;
+    uint32_t chars;
+    bool escaped;
+  };
+  std::vector<Level> levels(max_depth + 1);
+  // Visits what follows `from` within a string that begins there.
+  const auto walk = [&](uint32_t from, auto&& inside, auto&& close) {
+    levels[nodes[from].depth] = {start, 0, false};
+    for (uint32_t node = from + 1; node < nodes[from].end;) {
+      const Level& above = levels[nodes[node].depth - 1u];
+      const NodeId next = pool.step(above.state, nodes[node].byte);
+      if (next == constrain::kEmptyNode) {
+        node = nodes[node].end;
+        continue;
+      }
+      if (next == constrain::kEpsilonNode) {
+        close(Close{node, above.chars, !has_children(node), above.escaped});
+        node = nodes[node].end;
+        continue;
+      }
+      // A character counts with its first byte.
+      const bool begins = above.state == start;
+      Level& level = levels[nodes[node].depth];
+      level = {next, above.chars + (begins ? 1 : 0),
+               above.escaped || (begins && nodes[node].byte == '\\')};
+      for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
+        inside(ids[i], level.chars);
+      }
+      ++node;
+    }
+  };
+  walk(
+      0,
+      [&](int32_t id, uint32_t chars) {
+        const auto at = static_cast<size_t>(id) / 32;
+        const uint32_t bit = 1U << (id % 32);
+        for (uint32_t slice = chars; slice <= kMaxSlice; ++slice) plain.inside[slice][at] |= bit;
+        plain.inside[kMaxSlice + 1][at] |= bit;
+        if (chars > kMaxSlice) plain.long_tokens.emplace_back(chars, id);
+      },
+      [&](const Close& close) { plain.closes.push_back(close); });
+  plain.open = plain.open_key = plain.inside[kMaxSlice + 1];
+  for (const Close& close : plain.closes) {
+    if (!close.leaf) {
+      plain.close_branches.push_back(close.node);
+      continue;
+    }
+    if (close.escaped) plain.escaped_leaves.push_back(close.node);
+    for (uint32_t i = nodes[close.node].first_id; i < nodes[close.node + 1].first_id; ++i) {
+      const auto word = static_cast<size_t>(ids[i]) / 32;
+      plain.open[word] |= 1U << (ids[i] % 32);
+      if (!close.escaped) plain.open_key[word] |= 1U << (ids[i] % 32);
+    }
+  }
+  for (uint32_t node = 1; node + 1 < nodes.size(); ++node) {
+    if (nodes[node].byte != '"' || !has_children(node)) continue;
+    Opening& opening = openings[node];
+    walk(
+        node, [&](int32_t id, uint32_t) { opening.inside.push_back(id); },
+        [&](const Close& close) { opening.closes.push_back(close); });
+  }
+}
+
+}  // namespace vitrine

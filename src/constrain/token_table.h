@@ -1,0 +1,69 @@
+// The vocabulary as a trie in depth-first order, and what it says about JSON strings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "vitrine/constrain.h"
+
+namespace vitrine {
+
+/// Nodes are numbered depth first, the root is 0; `end` is the first node behind a node's subtree,
+/// so that the tokens of a subtree are neighbours in `ids`.
+struct TokenTable::Impl {
+  struct Node {
+    uint32_t end = 0;
+    uint32_t first_id = 0;  // index in ids; the next node's first_id ends this node's
+    uint16_t depth = 0;
+    uint8_t byte = 0;
+  };
+  std::vector<std::string> bytes;
+  std::vector<int32_t> end_ids;
+  std::vector<Node> nodes;  // one more than there are, to end the last
+  std::vector<int32_t> ids;
+  uint32_t max_depth = 0;
+
+  bool has_children(uint32_t node) const { return nodes[node].end > node + 1; }
+  /// The node that `text` leads to from `from`, or 0.
+  uint32_t find(uint32_t from, std::string_view text) const;
+
+  // ---- strings without any condition but their length -----------------------------------------
+
+  /// Where a token closes the string: a node behind an unescaped quote.
+  struct Close {
+    uint32_t node = 0;
+    uint32_t chars = 0;    // characters before the quote
+    bool leaf = false;     // nothing comes behind it
+    bool escaped = false;  // an escape comes before it
+  };
+  static constexpr uint32_t kMaxSlice = 32;
+  struct Plain {
+    /// [chars up to kMaxSlice + 1][words]: tokens that stay within a string, of at most so many
+    /// characters; the last: of any number.
+    std::vector<std::vector<uint32_t>> inside;
+    /// Tokens of more than kMaxSlice characters, with their number.
+    std::vector<std::pair<uint32_t, int32_t>> long_tokens;
+    std::vector<Close> closes;
+    /// The last of `inside`, and the leaves of `closes`.
+    std::vector<uint32_t> open;
+    std::vector<uint32_t> open_key;        // the same but for those with an escape
+    std::vector<uint32_t> close_branches;  // nodes of `closes` that are no leaves
+    std::vector<uint32_t> escaped_leaves;  // leaves that open_key lacks
+  } plain;
+  /// For a node whose last byte opens a string: what follows it, as above.
+  struct Opening {
+    std::vector<int32_t> inside;
+    std::vector<Close> closes;
+  };
+  std::unordered_map<uint32_t, Opening> openings;
+
+  void build();
+
+ private:
+  void build_trie();
+  void build_plain();
+};
+
+}  // namespace vitrine

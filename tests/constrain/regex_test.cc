@@ -1,0 +1,188 @@
+// The algebra of regular languages, against sets of short strings.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/constrain/regex_parse.h"
+#include "src/constrain/regex_pool.h"
+#include "vitrine/core.h"
+
+namespace vitrine::constrain {
+namespace {
+
+/// All strings over a and b of up to five letters.
+const std::vector<std::string>& short_strings() {
+  static const std::vector<std::string> strings = [] {
+    std::vector<std::string> out = {""};
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (out[i].size() == 5) break;
+      out.push_back(out[i] + "a");
+      out.push_back(out[i] + "b");
+    }
+    return out;
+  }();
+  return strings;
+}
+
+using Set = std::set<std::string>;
+
+struct Pair {
+  NodeId node;
+  Set set;  // of the short strings
+};
+
+Pair draw(RegexPool& pool, std::mt19937& rng, int depth) {
+  const auto letter = [&](const char* text) { return Pair{pool.literal(text), Set{text}}; };
+  if (depth == 0) {
+    switch (rng() % 4) {
+      case 0: return letter("a");
+      case 1: return letter("b");
+      case 2: return {kEpsilonNode, {""}};
+      default: return {pool.literals({"ab", "a", "bba", "abab"}), {"ab", "a", "bba", "abab"}};
+    }
+  }
+  const Pair x = draw(pool, rng, depth - 1), y = draw(pool, rng, depth - 1);
+  Set set;
+  switch (rng() % 5) {
+    case 0:
+      for (const auto& s : x.set) {
+        for (const auto& t : y.set) {
+          if (s.size() + t.size() <= 5) set.insert(s + t);
+        }
+      }
+      return {pool.cat(x.node, y.node), set};
+    case 1:
+      set = x.set;
+      set.insert(y.set.begin(), y.set.end());
+      return {pool.any_of(x.node, y.node), set};
+    case 2:
+      for (const auto& s : x.set) {
+        if (y.set.count(s)) set.insert(s);
+      }
+      return {pool.all_of(x.node, y.node), set};
+    case 3:
+      for (const auto& s : short_strings()) {
+        if (!x.set.count(s)) set.insert(s);
+      }
+      return {pool.text_complement(x.node), set};
+    default: {
+      const uint32_t low = rng() % 3, high = rng() % 2 ? kUnbounded : low + rng() % 3;
+      Set power = {""};
+      for (uint32_t count = 0; count <= 6 && count <= high; ++count) {
+        if (count >= low) set.insert(power.begin(), power.end());
+        Set next;
+        for (const auto& s : power) {
+          for (const auto& t : x.set) {
+            if (s.size() + t.size() <= 5) next.insert(s + t);
+          }
+        }
+        power = next;
+      }
+      if (high == kUnbounded || high > 6) set.insert(power.begin(), power.end());
+      return {pool.repeat(x.node, low, high), set};
+    }
+  }
+}
+
+TEST(RegexPool, AgreesWithSetsOfStrings) {
+  std::mt19937 rng(7);
+  int64_t checked = 0;
+  for (int round = 0; round < 3000; ++round) {
+    RegexPool pool;
+    const Pair pair = draw(pool, rng, 1 + static_cast<int>(rng() % 4));
+    for (const std::string& text : short_strings()) {
+      ASSERT_EQ(pool.matches(pair.node, text), pair.set.count(text) > 0)
+          << "round " << round << " on '" << text << "'";
+      ++checked;
+    }
+    // A state that is reached is live: some string goes on from it.
+    if (!pool.is_live(pair.node)) {
+      EXPECT_TRUE(pair.set.empty());
+    } else {
+      const std::string shortest = pool.shortest(pair.node);
+      EXPECT_TRUE(pool.matches(pair.node, shortest));
+      EXPECT_LE(shortest.size(), pool.shortest_bound(pair.node));
+      for (const std::string& text : pair.set) EXPECT_LE(shortest.size(), text.size());
+    }
+  }
+  EXPECT_GT(checked, 150000);
+}
+
+TEST(RegexPool, CountsStrings) {
+  RegexPool pool;
+  const NodeId ab = pool.bytes(ByteSet::range('a', 'b'));
+  EXPECT_EQ(pool.count_strings(pool.repeat(ab, 0, 3), 1000), 15u);
+  EXPECT_EQ(pool.count_strings(pool.repeat(ab, 0, 3), 10), 10u);
+  EXPECT_TRUE(pool.is_infinite(pool.repeat(ab, 2, kUnbounded)));
+  EXPECT_FALSE(pool.is_infinite(pool.repeat(ab, 2, 300)));
+  EXPECT_EQ(pool.count_strings(kEmptyNode, 10), 0u);
+}
+
+TEST(RegexPool, LongRepetitionTakesNoSpaceOfItsOwn) {
+  RegexPool pool;
+  const size_t before = pool.num_nodes();
+  const NodeId node = compile_pattern(pool, "^[a-z]{3,10000}$", PatternScope::kSearch);
+  EXPECT_LT(pool.num_nodes() - before, 10u);
+  EXPECT_FALSE(pool.matches(node, "ab"));
+  EXPECT_TRUE(pool.matches(node, std::string(10000, 'x')));
+  EXPECT_FALSE(pool.matches(node, std::string(10001, 'x')));
+}
+
+TEST(RegexPool, StopsAtItsLimit) {
+  RegexPool pool(2000);
+  EXPECT_THROW(
+      {
+        const NodeId node = compile_pattern(pool, "(a|b)*a(a|b){200}", PatternScope::kWhole);
+        std::mt19937 rng(1);
+        NodeId at = node;
+        for (int i = 0; i < 5000; ++i) at = pool.step(at, rng() % 2 ? 'a' : 'b');
+      },
+      Error);
+}
+
+TEST(CompilePattern, SaysWhereAPatternIsWrong) {
+  RegexPool pool;
+  for (const char* pattern :
+       {"(", "a)", "[a", "*a", "a**", "\\", "\\1", "(?<=a)b", "\\ba", "a{3,1}", "a{99999}", "[b-a]",
+        "\\p{Nope}", "(?<n", "\\u12", "\xff", "(a$)*"}) {
+    EXPECT_THROW(compile_pattern(pool, pattern, PatternScope::kSearch), PatternError) << pattern;
+  }
+  EXPECT_THROW(compile_pattern(pool, std::string(500, '('), PatternScope::kSearch), PatternError);
+}
+
+TEST(CompilePattern, KnowsUnicode) {
+  RegexPool pool;
+  const auto search = [&](const char* pattern, const char* text) {
+    return pool.matches(compile_pattern(pool, pattern, PatternScope::kSearch), text);
+  };
+  EXPECT_TRUE(search("^\\p{Lu}\\p{Ll}+$", "Éa"));
+  EXPECT_FALSE(search("^\\p{Lu}\\p{Ll}+$", "éa"));
+  EXPECT_TRUE(search("^.$", "😀"));
+  EXPECT_TRUE(search("^\\u{1F600}$", "😀"));
+  EXPECT_TRUE(search("^\\uD83D\\uDE00$", "😀"));
+  EXPECT_FALSE(search("^\\w$", "é"));
+  EXPECT_TRUE(search("^\\s$", "\xc2\xa0"));
+  EXPECT_FALSE(search("^.$", "\xe2\x80\xa8"));
+  EXPECT_TRUE(search("(?i)ABC", "xabcx"));
+}
+
+TEST(RegexPool, JsonSpellings) {
+  RegexPool pool;
+  const NodeId quoted = pool.cat(pool.literal("\""), pool.json_body(pool.literal("aé\n")));
+  for (const char* text : {"\"aé\\n\"", "\"\\u0061\\u00e9\\u000A\"", "\"\\u0061é\\u000a\""}) {
+    EXPECT_TRUE(pool.matches(quoted, text)) << text;
+  }
+  for (const char* text : {"\"aé\n\"", "\"aé\"", "\"b", "\"\\u0062", "\"a\\x", "\"\\u1"}) {
+    EXPECT_EQ(pool.step(quoted, std::string_view(text)), kEmptyNode) << text;
+  }
+  const NodeId smile = pool.cat(pool.literal("\""), pool.json_body(pool.literal("😀")));
+  EXPECT_TRUE(pool.matches(smile, "\"\\ud83d\\ude00\""));
+  EXPECT_EQ(pool.step(smile, "\"\\ud83d\\ude01"), kEmptyNode);
+  EXPECT_EQ(pool.step(smile, "\"\\ud83e"), kEmptyNode);
+}
+
+}  // namespace
+}  // namespace vitrine::constrain

@@ -1,0 +1,107 @@
+"""JSON-Schema-Test-Suite (2020-12 and 7) and JSONTestSuite: no wrong answer.
+
+    suites_test.py CHECK_LINES DATA
+
+Schemas may be refused, but only for the keywords below; what is accepted or refused as an instance
+must be as the suites say.
+"""
+
+import collections
+import json
+import pathlib
+import sys
+import unittest
+
+from lines import Lines
+
+PROGRAM, DATA = sys.argv[1], pathlib.Path(sys.argv[2])
+
+# Files of the required tests in which a schema may be refused: they are about references to other
+# documents, dynamic references and unevaluated*, or use them in passing.
+MAY_REFUSE = {
+    "additionalProperties", "anchor", "contains", "defs", "definitions", "dynamicRef", "if-then-else",
+    "not", "properties", "ref", "refRemote", "unevaluatedItems", "unevaluatedProperties",
+    "uniqueItems", "vocabulary", "items", "boolean_schema", "multipleOf"}
+# Formats that are not asserted, and details of others that are not kept (docs/constraints.md).
+NOT_ASSERTED = {"idn-hostname", "unknown"}
+KNOWN_DIFFERENCES = json.loads((DATA / "known_format_differences.json").read_text())
+
+
+class SuiteTest(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.lines = Lines(PROGRAM)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.lines.close()
+
+    def run_groups(self, draft, path, format_mode):
+        wrong, refused, right = [], collections.Counter(), 0
+        for group in json.loads(path.read_text()):
+            texts = [json.dumps(test["data"]) for test in group["tests"]]
+            answer = self.lines.ask(texts, schema=group["schema"], format=format_mode,
+                                    dialect="draft7" if draft == "draft7" else "")
+            if "refused" in answer:
+                refused[answer["refused"]] += 1
+                valid = [test for test in group["tests"] if test["valid"]]
+                if "nothing is valid" in answer["refused"] and valid:
+                    wrong.append((group["description"], valid[0]["description"], "nothing valid"))
+                continue
+            for test, verdict in zip(group["tests"], answer["verdicts"]):
+                if verdict == test["valid"]:
+                    right += 1
+                else:
+                    wrong.append((group["description"], test["description"], verdict))
+        return wrong, refused, right
+
+    def check_draft(self, draft):
+        right, differences, unexpected = 0, [], []
+        for path in sorted((DATA / draft).glob("*.json")):
+            wrong, refused, count = self.run_groups(draft, path, "annotate")
+            right += count
+            differences += [(path.stem, *what) for what in wrong]
+            if path.stem not in MAY_REFUSE:
+                unexpected += [(path.stem, why) for why in refused if "nothing is valid" not in why]
+        print(f"{draft}: {right} instances judged right")
+        self.assertEqual(differences, [])
+        self.assertEqual(unexpected, [])
+        self.assertGreater(right, 700)
+
+    def test_2020_12(self):
+        self.check_draft("draft2020-12")
+
+    def test_7(self):
+        self.check_draft("draft7")
+
+    def test_formats(self):
+        right, differences = 0, []
+        for draft in ("draft2020-12", "draft7"):
+            for path in sorted((DATA / draft / "optional" / "format").glob("*.json")):
+                if path.stem in NOT_ASSERTED:
+                    continue
+                wrong, _, count = self.run_groups(draft, path, "assert")
+                right += count
+                differences += [f"{draft}/{path.stem}: {test}" for _, test, _ in wrong]
+        print(f"formats: {right} instances judged right")
+        self.assertEqual(sorted(differences), sorted(KNOWN_DIFFERENCES))
+
+    def test_json(self):
+        counts = collections.Counter()
+        for path in sorted((DATA / "test_parsing").glob("*.json")):
+            answer = self.lines.ask([path.read_bytes()], json=True)
+            verdict = answer["verdicts"][0]
+            if path.name.startswith("y_"):
+                self.assertTrue(verdict, path.name)
+            elif path.name.startswith("n_"):
+                self.assertFalse(verdict, path.name)
+            counts[path.name[0]] += 1
+        print(f"JSONTestSuite: {dict(counts)}")
+        self.assertGreater(counts["y"], 90)
+        self.assertGreater(counts["n"], 180)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
