@@ -35,7 +35,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 RENDER_LINES = os.path.abspath(sys.argv[1])
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vitrine"
 NOW = 1732233600  # 22 November 2024
-NUM_GENERATED = int(os.environ.get("VITRINE_GENERATED") or 6000)
+NUM_GENERATED = int(os.environ.get("VITRINE_GENERATED") or 3000)
 
 
 class FixedTime(datetime.datetime):
