@@ -70,7 +70,8 @@ def build_llama_speed(cache, jobs, amx):
         return program
     print(f"building llama.cpp in {build} (once; some minutes)", file=sys.stderr)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    run(["cmake", *generator, "-S", HERE, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
+    # --fresh: the sources may stand elsewhere than when it was built last.
+    run(["cmake", "--fresh", *generator, "-S", HERE, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
          f"-DLLAMA_CPP_DIR={sources}", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF",
          f"-DPEERS_AMX={'ON' if amx else 'OFF'}"],
         "cmake", stdout=sys.stderr)
