@@ -72,18 +72,7 @@ Value escape_filter(Interpreter& interpreter, const Value& input, CallArguments&
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, "escape", arguments, {});
   if (!is_forced && input.as_text() != nullptr && input.as_text()->is_markup) return input;
-  std::string out;
-  for (const char c : input_text(interpreter, input)) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
-    }
-  }
-  return make_text(runtime, std::move(out), true);
+  return make_text(runtime, escape_markup(input_text(interpreter, input)), true);
 }
 
 Value replace_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {

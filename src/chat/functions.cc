@@ -117,6 +117,18 @@ Value dict_view(Runtime& runtime, const Dict& dict, std::string_view name) {
   return make_list(runtime, std::move(items), ListKind::kView, "dict_" + std::string(name));
 }
 
+/// list.copy and dict.copy: values do not change, so the copy is the same one.
+template <typename Ref>
+Value copy_method(const Ref& self) {
+  return make_callable(
+      "copy",
+      [self](Interpreter& interpreter, CallArguments& arguments) {
+        const BoundArguments bound(interpreter.runtime(), "copy", arguments, {});
+        return Value(self);
+      },
+      self->depth);
+}
+
 std::optional<Value> find_dict_method(const Value& object, const std::string& name) {
   const DictRef self = *object.get_if<DictRef>();
   if (name == "items" || name == "keys" || name == "values") {
@@ -141,13 +153,7 @@ std::optional<Value> find_dict_method(const Value& object, const std::string& na
         self->depth);
   }
   if (name == "copy") {
-    return make_callable(
-        name,
-        [self](Interpreter& interpreter, CallArguments& arguments) {
-          const BoundArguments bound(interpreter.runtime(), "copy", arguments, {});
-          return Value(self);
-        },
-        self->depth);
+    return copy_method(self);
   }
   return std::nullopt;
 }
@@ -173,13 +179,7 @@ std::optional<Value> find_list_method(const Value& object, const std::string& na
         self->depth);
   }
   if (name == "copy" && self->kind == ListKind::kList) {
-    return make_callable(
-        name,
-        [self](Interpreter& interpreter, CallArguments& arguments) {
-          const BoundArguments bound(interpreter.runtime(), "copy", arguments, {});
-          return Value(self);
-        },
-        self->depth);
+    return copy_method(self);
   }
   return std::nullopt;
 }

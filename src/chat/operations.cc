@@ -99,19 +99,7 @@ Value float_operation(Runtime& runtime, const std::string& name, double left, do
 }
 
 std::string escaped(const Text& text) {
-  if (text.is_markup) return text.bytes;
-  std::string out;
-  for (const char c : text.bytes) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
-    }
-  }
-  return out;
+  return text.is_markup ? text.bytes : escape_markup(text.bytes);
 }
 
 /// Text or a list so many times.

@@ -73,6 +73,10 @@ class Parser {
   /// Several with commas between them are a tuple.
   ExpressionRef parse_tuple(bool with_condition = true, bool in_parentheses = false);
   ExpressionRef parse_conditional();
+  using Operand = ExpressionRef (Parser::*)();
+  /// Operands with a word or with any of some operators between them, joined from the left.
+  ExpressionRef parse_logical(const char* name, ExpressionKind kind, Operand operand);
+  ExpressionRef parse_binary(std::initializer_list<const char*> operators, Operand operand);
   ExpressionRef parse_or();
   ExpressionRef parse_and();
   ExpressionRef parse_not();

@@ -78,22 +78,31 @@ ExpressionRef Parser::parse_conditional() {
   return value;
 }
 
-ExpressionRef Parser::parse_or() {
-  ExpressionRef left = parse_and();
-  while (is_name("or")) {
+ExpressionRef Parser::parse_logical(const char* name, ExpressionKind kind, Operand operand) {
+  ExpressionRef left = (this->*operand)();
+  while (is_name(name)) {
     const int line = next().line;
-    left = joined(make(ExpressionKind::kOr, line), std::move(left), parse_and());
+    left = joined(make(kind, line), std::move(left), (this->*operand)());
   }
   return left;
 }
 
-ExpressionRef Parser::parse_and() {
-  ExpressionRef left = parse_not();
-  while (is_name("and")) {
-    const int line = next().line;
-    left = joined(make(ExpressionKind::kAnd, line), std::move(left), parse_not());
+ExpressionRef Parser::parse_binary(std::initializer_list<const char*> operators, Operand operand) {
+  ExpressionRef left = (this->*operand)();
+  while (std::ranges::any_of(operators, [&](const char* text) { return is_operator(text); })) {
+    const Token token = next();
+    left = joined(make(ExpressionKind::kBinary, token.line, token.text), std::move(left),
+                  (this->*operand)());
   }
   return left;
+}
+
+ExpressionRef Parser::parse_or() {
+  return parse_logical("or", ExpressionKind::kOr, &Parser::parse_and);
+}
+
+ExpressionRef Parser::parse_and() {
+  return parse_logical("and", ExpressionKind::kAnd, &Parser::parse_not);
 }
 
 ExpressionRef Parser::parse_not() {
@@ -133,15 +142,7 @@ ExpressionRef Parser::parse_compare() {
   return compare == nullptr ? std::move(left) : close(std::move(compare));
 }
 
-ExpressionRef Parser::parse_sum() {
-  ExpressionRef left = parse_concat();
-  while (is_operator("+") || is_operator("-")) {
-    const Token token = next();
-    left = joined(make(ExpressionKind::kBinary, token.line, token.text), std::move(left),
-                  parse_concat());
-  }
-  return left;
-}
+ExpressionRef Parser::parse_sum() { return parse_binary({"+", "-"}, &Parser::parse_concat); }
 
 ExpressionRef Parser::parse_concat() {
   const int line = current().line;
@@ -154,13 +155,7 @@ ExpressionRef Parser::parse_concat() {
 }
 
 ExpressionRef Parser::parse_product() {
-  ExpressionRef left = parse_power();
-  while (is_operator("*") || is_operator("/") || is_operator("//") || is_operator("%")) {
-    const Token token = next();
-    left = joined(make(ExpressionKind::kBinary, token.line, token.text), std::move(left),
-                  parse_power());
-  }
-  return left;
+  return parse_binary({"*", "/", "//", "%"}, &Parser::parse_power);
 }
 
 ExpressionRef Parser::parse_power() {

@@ -40,11 +40,16 @@ Value key_of(Interpreter& interpreter, const Value& item, const Value* attribute
   return without_case(interpreter.runtime(), value, keeps_case);
 }
 
-void sort_by_key(Runtime& runtime, std::vector<std::pair<Value, Value>>& keyed, bool is_reversed) {
+/// The second values as a list, ordered by the first.
+Value sorted_by_key(Runtime& runtime, std::vector<std::pair<Value, Value>> keyed,
+                    bool is_reversed) {
   std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
     return is_reversed ? compare(runtime, b.first, a.first, "<") < 0
                        : compare(runtime, a.first, b.first, "<") < 0;
   });
+  Values items;
+  for (auto& [key, item] : keyed) items.push_back(std::move(item));
+  return make_list(runtime, std::move(items));
 }
 
 Value list_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
@@ -143,10 +148,7 @@ Value dictsort_filter(Interpreter& interpreter, const Value& input, CallArgument
     keyed.emplace_back(without_case(runtime, by == "key" ? key : value, bound.boolean(0, false)),
                        make_list(runtime, {key, value}, ListKind::kTuple));
   }
-  sort_by_key(runtime, keyed, bound.boolean(2, false));
-  Values items;
-  for (auto& [key, pair] : keyed) items.push_back(std::move(pair));
-  return make_list(runtime, std::move(items));
+  return sorted_by_key(runtime, std::move(keyed), bound.boolean(2, false));
 }
 
 Value sort_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
@@ -169,10 +171,7 @@ Value sort_filter(Interpreter& interpreter, const Value& input, CallArguments& a
     }
     keyed.emplace_back(make_list(runtime, std::move(parts)), item);
   }
-  sort_by_key(runtime, keyed, bound.boolean(0, false));
-  Values items;
-  for (auto& [key, item] : keyed) items.push_back(std::move(item));
-  return make_list(runtime, std::move(items));
+  return sorted_by_key(runtime, std::move(keyed), bound.boolean(0, false));
 }
 
 Value unique_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {

@@ -55,6 +55,8 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
 /// refused by `too_long`.
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to,
                         int64_t max_count);
+/// With entities for &, <, > and both quotes, as MarkupSafe escapes.
+std::string escape_markup(std::string_view text);
 /// Bytes of what replace_all would return.
 size_t replaced_size(std::string_view text, std::string_view from, std::string_view to,
                      int64_t max_count);

@@ -13,17 +13,6 @@ constexpr uint32_t kMaxPrefix = 2000;
 
 }  // namespace
 
-const JsonGrammar::Arrays& JsonGrammar::arrays_of(Literal literal) {
-  const auto found = array_memo_.find(literal);
-  if (found != array_memo_.end()) return found->second;
-  if (!in_progress_.insert(literal).second) {
-    malformed((*schemas_)[literal / 2].pointer, "a $ref that leads back to itself without end");
-  }
-  Arrays out = literal & 1 ? compute_negated_arrays(literal / 2) : compute_arrays(literal / 2);
-  in_progress_.erase(literal);
-  return array_memo_.emplace(literal, std::move(out)).first->second;
-}
-
 bool JsonGrammar::is_plainly_dead(const ArrayShape& shape) {
   if (shape.min > shape.max) return true;
   const size_t known = std::min<size_t>(shape.min, shape.prefix.size());

@@ -140,8 +140,18 @@ class JsonGrammar {
   /// True where nothing is valid for a reason that shows without a look at objects and arrays.
   bool is_plainly_dead(ValueId id);
 
+  // shape_algebra.h
+  /// The literal's shapes, made once. Throws for a $ref that leads back to itself meanwhile.
+  template <typename Shapes>
+  const Shapes& made_once(std::unordered_map<Literal, Shapes>& memo, Literal literal,
+                          Shapes (JsonGrammar::*compute)(SchemaId),
+                          Shapes (JsonGrammar::*compute_negated)(SchemaId));
+
   // object_shapes.cc
-  const Objects& objects_of(Literal literal);
+  const Objects& objects_of(Literal literal) {
+    return made_once(object_memo_, literal, &JsonGrammar::compute_objects,
+                     &JsonGrammar::compute_negated_objects);
+  }
   Objects compute_objects(SchemaId id);
   Objects compute_negated_objects(SchemaId id);
   ObjectShape direct_object(const Schema& schema);
@@ -156,7 +166,10 @@ class JsonGrammar {
   bool object_is_live(const ObjectShape& shape);
 
   // array_shapes.cc
-  const Arrays& arrays_of(Literal literal);
+  const Arrays& arrays_of(Literal literal) {
+    return made_once(array_memo_, literal, &JsonGrammar::compute_arrays,
+                     &JsonGrammar::compute_negated_arrays);
+  }
   Arrays compute_arrays(SchemaId id);
   Arrays compute_negated_arrays(SchemaId id);
   void negate_direct_array(const Schema& schema, Arrays& out);

@@ -23,17 +23,6 @@ bool ObjectShape::operator==(const ObjectShape& other) const {
                     });
 }
 
-const JsonGrammar::Objects& JsonGrammar::objects_of(Literal literal) {
-  const auto found = object_memo_.find(literal);
-  if (found != object_memo_.end()) return found->second;
-  if (!in_progress_.insert(literal).second) {
-    malformed((*schemas_)[literal / 2].pointer, "a $ref that leads back to itself without end");
-  }
-  Objects out = literal & 1 ? compute_negated_objects(literal / 2) : compute_objects(literal / 2);
-  in_progress_.erase(literal);
-  return object_memo_.emplace(literal, std::move(out)).first->second;
-}
-
 ObjectShape JsonGrammar::direct_object(const Schema& schema) {
   ObjectShape out;
   out.min = schema.min_properties;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "json_grammar.h"
+#include "schema_fields.h"
 
 namespace vitrine::constrain {
 
@@ -122,5 +123,19 @@ class ShapeAlgebra {
   const char* what_;
   Of of_;
 };
+
+template <typename Shapes>
+const Shapes& JsonGrammar::made_once(std::unordered_map<Literal, Shapes>& memo, Literal literal,
+                                     Shapes (JsonGrammar::*compute)(SchemaId),
+                                     Shapes (JsonGrammar::*compute_negated)(SchemaId)) {
+  const auto found = memo.find(literal);
+  if (found != memo.end()) return found->second;
+  if (!in_progress_.insert(literal).second) {
+    malformed((*schemas_)[literal / 2].pointer, "a $ref that leads back to itself without end");
+  }
+  Shapes shapes = (this->*(literal & 1 ? compute_negated : compute))(literal / 2);
+  in_progress_.erase(literal);
+  return memo.emplace(literal, std::move(shapes)).first->second;
+}
 
 }  // namespace vitrine::constrain

@@ -51,9 +51,7 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
   auto found = matrices_.find(module);
   if (found == matrices_.end()) {
     kernels::Weight weight;
-    std::optional<QuantizedMatrix> quantized;
-    if (!checkpoint_.is_gguf()) quantized = checkpoint_.read_quantized(module);
-    if (quantized) {
+    if (std::optional<QuantizedMatrix> quantized = checkpoint_.read_quantized(module)) {
       check_matrix_shape(checkpoint_, module, *quantized, rows, cols);
       load_quantized(weight, *quantized, module);
     } else {

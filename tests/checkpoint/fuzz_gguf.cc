@@ -90,10 +90,7 @@ bool read_all(const std::string& path) {
       action();
     } catch (const Error& error) {
       is_clean = false;
-      const std::string_view text = error.what();
-      if (text.empty() || text.find('\n') != text.npos || error.kind() == ErrorKind::kInternal) {
-        throw std::runtime_error("bad message: " + std::string(text));
-      }
+      testing::check_message(error);
     }
   };
   attempt([&] {

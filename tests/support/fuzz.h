@@ -8,8 +8,22 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "vitrine/core.h"
 
 namespace vitrine::testing {
+
+/// Throws where a refusal is not one line that a user can act on.
+inline void check_message(const Error& error) {
+  const std::string_view message = error.what();
+  if (message.empty() || message.find('\n') != message.npos ||
+      error.kind() == ErrorKind::kInternal) {
+    throw std::runtime_error("bad message: " + std::string(message));
+  }
+}
 
 struct FuzzTarget {
   /// One iteration, from 0. True: nothing was refused; none: there was nothing to try. Throws what

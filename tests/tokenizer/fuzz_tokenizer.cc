@@ -89,11 +89,7 @@ bool use(const std::string& text) {
     }
     return true;
   } catch (const Error& error) {
-    const std::string_view message = error.what();
-    if (message.empty() || message.find('\n') != message.npos ||
-        error.kind() == ErrorKind::kInternal) {
-      throw std::runtime_error("bad message: " + std::string(message));
-    }
+    testing::check_message(error);
     return false;
   }
 }
