@@ -12,7 +12,7 @@ import unittest
 
 VITRINE = os.path.abspath(sys.argv[1])
 MODEL = os.path.abspath(sys.argv[2])
-ORACLES = pathlib.Path(__file__).resolve().parents[1] / "data" / "oracles"
+ORACLES = pathlib.Path(VITRINE).parent / "tests" / "data" / "oracles"
 SMALL = str(ORACLES / "qwen3_moe")
 PROMPT = "Once upon a time there was"
 TIMEOUT = 300

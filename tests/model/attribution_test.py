@@ -2,7 +2,7 @@
 
     attribution_test.py ATTRIBUTE_IDS ORACLES [unittest arguments]
 
-ATTRIBUTE_IDS is the program of that name, ORACLES the folder tests/data/oracles. Ends with 77
+ATTRIBUTE_IDS is the program of that name, ORACLES the folder of checkpoints (tests/data/oracles.tar.xz). Ends with 77
 (skipped) where the oracle packages are not installed.
 """
 

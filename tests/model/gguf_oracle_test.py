@@ -2,7 +2,7 @@
 
     gguf_oracle_test.py VITRINE ORACLES [unittest arguments]
 
-VITRINE is the command line tool, ORACLES the folder tests/data/oracles. The files are written here
+VITRINE is the command line tool, ORACLES the folder of checkpoints (tests/data/oracles.tar.xz). The files are written here
 with PyPI's `gguf`. Weights that a GGUF holds without loss for our kernels must give the same bits as
 a folder that holds them in safetensors, on both kernel paths; types that run as float32 must agree
 with transformers on the dequantized weights. Ends with 77 (skipped) where the oracle packages are

@@ -2,7 +2,7 @@
 
     hidden_states_test.py HIDDEN_IDS ORACLES [unittest arguments]
 
-HIDDEN_IDS is the program of that name, ORACLES the folder tests/data/oracles. Ends with 77
+HIDDEN_IDS is the program of that name, ORACLES the folder of checkpoints (tests/data/oracles.tar.xz). Ends with 77
 (skipped) where the oracle packages are not installed.
 """
 

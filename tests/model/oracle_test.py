@@ -2,7 +2,7 @@
 
     oracle_test.py VITRINE ORACLES [unittest arguments]
 
-VITRINE is the command line tool, ORACLES the folder tests/data/oracles. Three comparisons:
+VITRINE is the command line tool, ORACLES the folder of checkpoints (tests/data/oracles.tar.xz). Three comparisons:
 the recorded answers beside the oracles (made with rotary frequencies rounded to bfloat16), live
 transformers on the same folders, and live transformers on random models of other shapes, dtypes
 and file layouts. Ends with 77 (skipped) where the oracle packages are not installed.

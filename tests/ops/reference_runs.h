@@ -11,7 +11,7 @@
 
 namespace vitrine::testing_support {
 
-/// Folders of tests/data/oracles: every architecture.
+/// Folders of the test checkpoints: every architecture.
 std::vector<std::string> oracle_names();
 
 /// A checkpoint of `num_layers` layers that repeats the first two of the one in `folder`. With a
