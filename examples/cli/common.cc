@@ -47,6 +47,10 @@ void DeviceOptions::add_to(CLI::App& command) {
                   "keep only the experts used last in so much memory (8GiB) and read others from "
                   "the file when a step needs them")
       ->transform(CLI::AsSizeValue(false));
+  command
+      .add_flag("--mmap", mmap,
+                "compute on the mapped file and pack nothing: loads at once, runs slower")
+      ->excludes("--expert-cache");
   command.add_flag("--strict", strict,
                    "refuse weights in a type that only runs as float32, in place of a warning");
 }
@@ -59,6 +63,9 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   options.threads = threads;
   options.strict = strict;
   options.expert_cache_bytes = expert_cache;
+  options.mmap_weights = mmap;
+  // A file that somebody truncates ends a command with a message.
+  if (mmap) static const vitrine::MappedFileGuard guard;
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
   if (kv_type == "f16") options.kv_dtype = vitrine::DType::kF16;
   if (kv_type == "bf16") options.kv_dtype = vitrine::DType::kBF16;

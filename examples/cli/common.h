@@ -42,6 +42,7 @@ struct DeviceOptions {
   int threads = 0;
   bool strict = false;
   uint64_t expert_cache = 0;
+  bool mmap = false;
 
   void add_to(CLI::App& command);
   vitrine::EngineOptions engine_options() const;

@@ -69,7 +69,8 @@ struct QuantizedModule {
 ///     ModelConfig config = parse_model_config(checkpoint);
 ///     std::vector<float> norm = checkpoint.read_f32("model.norm.weight");
 ///
-/// Immutable after `open`; any number of threads may read at once (positional reads, no mmap).
+/// Immutable after `open`; any number of threads may read at once (positional reads; only map()
+/// maps).
 /// Cheap to copy: copies share the open files.
 class VITRINE_API Checkpoint {
  public:
@@ -132,6 +133,12 @@ class VITRINE_API Checkpoint {
   /// `row_begin` of the tensor on (all extents but the last counted through). Throws kIo, or
   /// kInvalidArgument for a tensor without blocks, a part of a row, or rows that it hasn't.
   void read_blocks(const TensorInfo& info, int64_t row_begin, std::span<std::byte> out) const;
+  /// The tensor's bytes as the file stores them, in the file's mapping: valid as long as a copy of
+  /// this, and only while the file keeps its size (check_maps, MappedFileGuard). Empty where they
+  /// cannot be used in place: rows in another order, or values that are not aligned. Throws kIo.
+  std::span<const std::byte> map(const TensorInfo& info) const;
+  /// Throws kIo where a file that was mapped has become shorter. A system call for each.
+  void check_maps() const;
   /// Reads a F32, F16 or BF16 tensor widened to float32, row-major. Throws kBadFile for a missing
   /// tensor, kUnsupported for another dtype.
   std::vector<float> read_f32(std::string_view name) const;
@@ -153,6 +160,21 @@ class VITRINE_API Checkpoint {
  private:
   explicit Checkpoint(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
+};
+
+/// Keeps a process alive whose mapped checkpoint is truncated by somebody else while it is read.
+///
+/// Without it such a read ends the process (SIGBUS). While one of these exists, what the file no
+/// longer has reads as zeros, and the step that read it throws kIo (EngineOptions::mmap_weights).
+/// For hosts: it installs a handler of SIGBUS for the process, hands on what does not concern a
+/// mapped checkpoint, and puts the handler that was there before back. Thread-safe. Covers up to
+/// 1,024 mapped files.
+class VITRINE_API MappedFileGuard {
+ public:
+  MappedFileGuard();
+  ~MappedFileGuard();
+  MappedFileGuard(const MappedFileGuard&) = delete;
+  MappedFileGuard& operator=(const MappedFileGuard&) = delete;
 };
 
 /// How rotary frequencies differ from theta^(-2i/head_dim), as transformers computes each kind.

@@ -37,6 +37,12 @@ struct EngineOptions {
   /// stay in so many bytes. At least what one layer of a step may need. Fused path; GGUF files and
   /// float weights. The result is the same to the bit.
   uint64_t expert_cache_bytes = 0;
+  /// Matrices are read where they stand, in the mapped file, and nothing is packed: loading is
+  /// instant, memory is the system's page cache, a step is slower (docs/performance.md). Fused
+  /// path; GGUF files and float weights. The result is the same to the bit. The files must not be
+  /// truncated meanwhile: a step checks their sizes before and after (kIo), but a read in between
+  /// ends the process, unless the host has a MappedFileGuard (checkpoint.h).
+  bool mmap_weights = false;
   AuditMode audit_mode = AuditMode::kDeferred;
   AuditLevel audit_level = AuditLevel::kStandard;
   /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).
@@ -97,6 +103,7 @@ struct ModelSummary {
   std::vector<int32_t> eos_token_ids;
   int64_t num_parameters = 0;
   uint64_t weight_bytes = 0;     ///< packed weights in memory
+  uint64_t mapped_bytes = 0;     ///< weights that stay in the mapped file
   uint64_t kv_bytes = 0;         ///< KV pool
   uint64_t arena_bytes = 0;      ///< intermediates of the plan
   uint64_t bytes_per_token = 0;  ///< weight bytes read for one decoded token

@@ -49,6 +49,22 @@ inline constexpr int kHeadBlock = 1024;
 /// How many of the best tokens the output head reports.
 inline constexpr int kTopTokens = 10;
 
+/// The blocks of published files, row after row, that are packed without loss, by ggml's numbers.
+enum class BlockFormat : uint32_t {
+  kQ4_0 = 2,    ///< kInt4
+  kQ4_1 = 3,    ///< kInt4 with float16 minimums
+  kQ5_0 = 6,    ///< kInt8
+  kQ5_1 = 7,    ///< kInt8 with float16 minimums
+  kQ8_0 = 8,    ///< kInt8
+  kQ3_K = 11,   ///< kQ6K
+  kQ4_K = 12,   ///< kQ4K
+  kQ5_K = 13,   ///< kInt8 with float32 scales and minimums
+  kQ6_K = 14,   ///< kQ6K
+  kIq4Nl = 20,  ///< kInt8
+  kIq4Xs = 23,  ///< kInt8 with float32 scales
+  kMxfp4 = 39,  ///< kMxfp4
+};
+
 /// A handle to a weight matrix [rows, cols]; does not own. Logical rows are output features.
 ///
 /// Float formats: row-major with `cols` elements a row.
@@ -79,6 +95,10 @@ struct Weight {
   const void* data = nullptr;
   const void* scales = nullptr;
   const void* offsets = nullptr;  // int8 and int4, with another offset_format than kNone
+  // Instead of these three: rows as their file has them. Kernels read packed tiles, so whoever
+  // calls them packs the tiles that a call reads (src/ops/products.h).
+  const void* blocks = nullptr;
+  BlockFormat block_format = BlockFormat::kQ4_0;
 };
 
 constexpr int64_t group_count(int64_t cols, int32_t group_size) {
@@ -292,21 +312,6 @@ void pack_quantized(WeightFormat format, ScaleFormat scale_format, int32_t group
                     int64_t cols, int64_t row_begin, int64_t row_end, const int8_t* values,
                     const float* scales, void* data, void* packed_scales);
 
-/// The blocks of published files, row after row, that are packed without loss, by ggml's numbers.
-enum class BlockFormat : uint32_t {
-  kQ4_0 = 2,    ///< kInt4
-  kQ4_1 = 3,    ///< kInt4 with float16 minimums
-  kQ5_0 = 6,    ///< kInt8
-  kQ5_1 = 7,    ///< kInt8 with float16 minimums
-  kQ8_0 = 8,    ///< kInt8
-  kQ3_K = 11,   ///< kQ6K
-  kQ4_K = 12,   ///< kQ4K
-  kQ5_K = 13,   ///< kInt8 with float32 scales and minimums
-  kQ6_K = 14,   ///< kQ6K
-  kIq4Nl = 20,  ///< kInt8
-  kIq4Xs = 23,  ///< kInt8 with float32 scales
-  kMxfp4 = 39,  ///< kMxfp4
-};
 /// True for the number of a BlockFormat.
 bool has_block_format(uint32_t ggml_type);
 /// The handle of a matrix of such blocks (its pointers null). cols is a multiple of block_cols.

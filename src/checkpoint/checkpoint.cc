@@ -261,6 +261,19 @@ void Checkpoint::read_blocks(const TensorInfo& info, int64_t row_begin,
                               out);
 }
 
+std::span<const std::byte> Checkpoint::map(const TensorInfo& info) const {
+  const bool has_blocks = info.block_format != nullptr;
+  const bool is_aligned = has_blocks || info.file_offset % dtype_size(info.dtype) == 0;
+  if (info.interleaved_head_rows > 0 || !is_aligned) return {};
+  const std::span<const std::byte> file = impl_->files[static_cast<size_t>(info.file_index)].map();
+  return file.subspan(static_cast<size_t>(info.file_offset),
+                      static_cast<size_t>(has_blocks ? info.stored_bytes : info.num_bytes));
+}
+
+void Checkpoint::check_maps() const {
+  for (const checkpoint::InputFile& file : impl_->files) file.check_map();
+}
+
 std::vector<float> Checkpoint::read_f32(std::string_view name) const {
   return read_f32(require(name));
 }

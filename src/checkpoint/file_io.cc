@@ -47,9 +47,11 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
 InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
-      size_(other.size_) {}
+      size_(other.size_),
+      map_(std::move(other.map_)) {}
 
 InputFile::~InputFile() {
+  map_.reset();
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
@@ -67,6 +69,17 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
     }
     done += static_cast<size_t>(count);
   }
+}
+
+std::span<const std::byte> InputFile::map() const {
+  const std::scoped_lock lock(map_->mutex);
+  if (map_->file == nullptr) map_->file = std::make_unique<MappedFile>(path_, descriptor_, size_);
+  return map_->file->bytes();
+}
+
+void InputFile::check_map() const {
+  const std::scoped_lock lock(map_->mutex);
+  if (map_->file != nullptr) map_->file->check();
 }
 
 ReplacementFile::ReplacementFile(std::string path) : path_(std::move(path)) {

@@ -3,14 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
+#include "mapped_file.h"
 #include "vitrine/core.h"
 
 namespace vitrine::checkpoint {
 
-/// A regular file open for positional reads. Immutable: any number of threads may read.
+/// A regular file open for positional reads. Any number of threads may read.
 class InputFile {
  public:
   /// Throws kIo where it can't be opened, kBadFile where it isn't a regular file.
@@ -23,11 +26,20 @@ class InputFile {
   uint64_t size() const { return size_; }
   /// Reads exactly `out.size()` bytes. Throws kIo, also where the file has become shorter.
   void read(uint64_t offset, std::span<std::byte> out) const;
+  /// The whole file in memory, mapped when this is asked for first. Throws kIo.
+  std::span<const std::byte> map() const;
+  /// Throws kIo where the file was mapped and has become shorter.
+  void check_map() const;
 
  private:
   std::string path_;
   int descriptor_ = -1;
   uint64_t size_ = 0;
+  struct Map {
+    std::mutex mutex;
+    std::unique_ptr<MappedFile> file;
+  };
+  std::unique_ptr<Map> map_ = std::make_unique<Map>();
 };
 
 /// A temporary file beside `path` that takes its place on commit(), and vanishes without it.

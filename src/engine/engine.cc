@@ -91,6 +91,16 @@ EngineOptions resolve(EngineOptions options, const ModelConfig& config, ops::Gra
         "engine option 'expert_cache_bytes' needs the fused kernels; expected it to be 0, or "
         "another device or kernels");
   }
+  if (options.mmap_weights && options.kernels == KernelPath::kReference) {
+    throw Error(ErrorKind::kUnsupported,
+                "engine option 'mmap_weights' needs the fused kernels; expected it to be false, or "
+                "another device or kernels");
+  }
+  if (options.mmap_weights && options.expert_cache_bytes > 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "engine options 'mmap_weights' and 'expert_cache_bytes' are both given; expected "
+                "one: experts are mapped, or read");
+  }
   if (options.attribution) ops::add_attribution(graph);
   resolve_hidden_states(options, graph.num_layers);
   ops::add_hidden_states(graph, options.hidden_state_layers);

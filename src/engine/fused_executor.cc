@@ -20,10 +20,14 @@ class FusedExecutor final : public Executor {
       : kernel_(ops::select_cpu_kernels()),
         graph_(inputs.graph),
         layout_(inputs.layout),
-        weights_(inputs.checkpoint, inputs.weights_read, inputs.options.expert_cache_bytes),
+        products_(kernel_),
+        weights_(inputs.checkpoint, inputs.weights_read, inputs.options.expert_cache_bytes,
+                 inputs.options.mmap_weights),
+        is_mapped_(inputs.options.mmap_weights),
         pool_(inputs.options.threads) {
     plan_kv(inputs);
     make_plan(inputs);
+    products_.allocate(arena_, pool_.threads(), weights_.strip_bytes());
     weights_.load(pool_.threads(), std::min<int64_t>(inputs.config.num_experts,
                                                      inputs.options.max_step_tokens *
                                                          inputs.config.num_experts_per_token));
@@ -34,6 +38,7 @@ class FusedExecutor final : public Executor {
   }
 
   void run(const StepBatch& batch, PassOutput& output) override {
+    if (is_mapped_) weights_.check_maps();
     const bool audit = batch.audit_mode != AuditMode::kNone;
     const size_t rows = batch.row_tokens.size();
     ops::StepState step;
@@ -61,6 +66,7 @@ class FusedExecutor final : public Executor {
       if (naive) naive_->after_op(graph_.nodes[i], step, readback_);
     }
     read_back(step, naive, output);
+    if (is_mapped_) check_products();
     output.logits = batch.read_logits ? logits_ : nullptr;
   }
 
@@ -94,6 +100,7 @@ class FusedExecutor final : public Executor {
     summary.invariant = true;
     summary.threads = pool_.threads();
     summary.weight_bytes = weights_.num_bytes();
+    summary.mapped_bytes = weights_.num_mapped_bytes();
     summary.num_parameters = weights_.num_parameters();
     summary.kv_bytes = kv_memory_.empty() ? 0 : kv_memory_[0].size();
     summary.arena_bytes = arena_.num_bytes();
@@ -120,6 +127,13 @@ class FusedExecutor final : public Executor {
       if (pieces == 0) continue;
       PhaseWork work(op, step, phase);
       pool_.run(work, pieces);
+    }
+  }
+
+  void check_products() {
+    weights_.check_maps();
+    if (const kernels::Weight* matrix = products_.take_bad_matrix()) {
+      throw weights_.bad_scale_error(*matrix);
     }
   }
 
@@ -189,6 +203,7 @@ class FusedExecutor final : public Executor {
     routes_.resize(static_cast<size_t>(graph_.num_layers));
     ops::PlanContext context{.graph = graph_,
                              .kernel = kernel_,
+                             .products = products_,
                              .weights = weights_,
                              .memory = arena_,
                              .audit = layout_,
@@ -218,7 +233,9 @@ class FusedExecutor final : public Executor {
   const kernels::CpuKernels& kernel_;
   ops::Graph graph_;
   AuditLayout layout_;
+  ops::Products products_;
   model::CheckpointWeights weights_;
+  bool is_mapped_;
   PlanArena arena_;
   std::vector<MappedMemory> kv_memory_;
   std::vector<kernels::KvView> kv_;

@@ -63,6 +63,19 @@ void StoredMatrix::place(std::byte* memory) {
   if (bytes.offsets != 0) weight.offsets = offsets = scales + whole_lines(bytes.scales);
 }
 
+bool StoredMatrix::map(const Checkpoint& checkpoint) {
+  const std::span<const std::byte> mapped = checkpoint.map(*info);
+  if (mapped.empty()) return false;
+  if (kernels::is_float_format(weight.format)) {
+    if (info->block_format != nullptr) return false;  // blocks that no kernel reads, as float32
+    weight.data = mapped.data();
+  } else {
+    weight.blocks = mapped.data();
+    weight.block_format = format_of(*info);
+  }
+  return true;
+}
+
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
                                 int64_t rows, int64_t cols) {
   const std::array<int64_t, 2> shape = {rows, cols};
@@ -81,6 +94,13 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
   return matrix;
 }
 
+Error bad_scale_error(const Checkpoint& checkpoint, const TensorInfo& info, int64_t row) {
+  return {ErrorKind::kBadFile,
+          checkpoint.weight_files()[static_cast<size_t>(info.file_index)] + ": tensor '" +
+              info.name + "' has a scale that is infinite or no number" +
+              (row >= 0 ? " in row " + std::to_string(row) : "") + "; expected finite numbers"};
+}
+
 void read_stored_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row_begin,
                       int64_t row_end, std::vector<std::byte>& buffer) {
   const TensorInfo& info = *matrix.info;
@@ -95,11 +115,7 @@ void read_stored_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, 
   const int64_t bad_row =
       kernels::pack_blocks(format_of(info), matrix.weight, row_begin, row_end, buffer.data(),
                            matrix.data, matrix.scales, matrix.offsets);
-  if (bad_row < 0) return;
-  throw Error(ErrorKind::kBadFile, checkpoint.weight_files()[static_cast<size_t>(info.file_index)] +
-                                       ": tensor '" + info.name +
-                                       "' has a scale that is infinite or no number in row " +
-                                       std::to_string(bad_row) + "; expected finite numbers");
+  if (bad_row >= 0) throw bad_scale_error(checkpoint, info, bad_row);
 }
 
 }  // namespace vitrine::model

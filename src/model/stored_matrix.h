@@ -26,11 +26,16 @@ struct StoredMatrix {
   size_t num_bytes() const;
   /// `memory` holds num_bytes(), 64-byte aligned.
   void place(std::byte* memory);
+  /// Points the handle into the file's mapping; false where the file has the rows in another order.
+  /// Throws kIo.
+  bool map(const Checkpoint& checkpoint);
 };
 
 /// Throws kBadFile for a missing tensor or another shape, kUnsupported for another dtype.
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
                                 int64_t rows, int64_t cols);
+/// Of a matrix in a file with a scale that is infinite or no number; row -1: unknown.
+Error bad_scale_error(const Checkpoint& checkpoint, const TensorInfo& info, int64_t row);
 /// Reads rows [row_begin, row_end) to their place; row_begin is a multiple of 16, row_end too
 /// unless it is the last. `buffer` is scratch. Throws kIo, and kBadFile for a scale that is not
 /// finite.

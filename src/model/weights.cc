@@ -52,11 +52,19 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
   if (found == matrices_.end()) {
     kernels::Weight weight;
     if (std::optional<QuantizedMatrix> quantized = checkpoint_.read_quantized(module)) {
+      if (mapped_) {
+        throw Error(ErrorKind::kUnsupported,
+                    checkpoint_.path() + ": tensor '" + module +
+                        ".weight_packed' cannot be used where it stands; expected a GGUF file or "
+                        "float weights, or weights that are not mapped");
+      }
       check_matrix_shape(checkpoint_, module, *quantized, rows, cols);
       load_quantized(weight, *quantized, module);
     } else {
       StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols);
-      if (read_) {
+      if (read_ && mapped_ && stored.map(checkpoint_)) {
+        num_mapped_bytes_ += ops::weight_bytes(stored.weight);
+      } else if (read_) {
         stored.place(allocate(stored.num_bytes(), module));
         pending_.push_back(stored);
       }
@@ -156,12 +164,30 @@ const float* CheckpointWeights::vector(const std::string& tensor, int64_t length
   return found->second.data();
 }
 
+size_t CheckpointWeights::strip_bytes() const {
+  size_t most = 0;
+  for (const auto& [module, weight] : matrices_) {
+    most = std::max(most, ops::Products::strip_bytes(weight));
+  }
+  return most;
+}
+
+Error CheckpointWeights::bad_scale_error(const kernels::Weight& matrix) const {
+  const auto found =
+      std::ranges::find_if(matrices_, [&](const auto& entry) { return &entry.second == &matrix; });
+  return model::bad_scale_error(checkpoint_, *checkpoint_.find(found->first + ".weight"), -1);
+}
+
 std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {
   std::vector<std::span<const std::byte>> parts;
   const auto add = [&](const void* data, size_t size) {
     if (data != nullptr) parts.emplace_back(static_cast<const std::byte*>(data), size);
   };
   for (const auto& [module, weight] : matrices_) {
+    if (weight.blocks != nullptr) {
+      add(weight.blocks, ops::weight_bytes(weight));
+      continue;
+    }
     const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
     add(weight.data, bytes.data);
     add(weight.scales, bytes.scales);

@@ -39,10 +39,13 @@ class CheckpointWeights : public ops::PackedWeights {
  public:
   /// With `read` false the tensors' presence, types and shapes are checked and the handles are
   /// empty: a plan can be made and not run. With an `expert_cache_bytes` above 0 routed experts are
-  /// read when a step needs them, into so much memory.
-  CheckpointWeights(const Checkpoint& checkpoint, bool read, uint64_t expert_cache_bytes = 0)
+  /// read when a step needs them, into so much memory. With `mapped` matrices stay in the file,
+  /// which is mapped, but for those whose rows it has in another order.
+  CheckpointWeights(const Checkpoint& checkpoint, bool read, uint64_t expert_cache_bytes = 0,
+                    bool mapped = false)
       : checkpoint_(checkpoint),
         read_(read),
+        mapped_(mapped),
         experts_(checkpoint_, memory_, expert_cache_bytes, read),
         caches_experts_(expert_cache_bytes > 0) {}
 
@@ -55,9 +58,17 @@ class CheckpointWeights : public ops::PackedWeights {
   /// kBadFile, and kInvalidArgument where the cache is too small.
   void load(int threads, int64_t most_active_experts);
 
+  /// Of the matrices that stand in the file, the largest strip (ops/products.h); 0: there are none.
+  size_t strip_bytes() const;
+  /// Throws kIo where a mapped file has become shorter.
+  void check_maps() const { checkpoint_.check_maps(); }
+  /// What is wrong with a mapped matrix that a product refused.
+  Error bad_scale_error(const kernels::Weight& matrix) const;
+
   /// Where the matrices lie.
   std::vector<std::span<const std::byte>> memory() const;
   uint64_t num_bytes() const { return num_bytes_ + experts_.num_bytes(); }
+  uint64_t num_mapped_bytes() const { return num_mapped_bytes_; }
   int64_t num_parameters() const { return num_parameters_ + experts_.num_parameters(); }
   CacheCounts expert_cache() const { return experts_.counts(); }
 
@@ -67,14 +78,14 @@ class CheckpointWeights : public ops::PackedWeights {
   std::byte* allocate(size_t size, const std::string& module);
 
   Checkpoint checkpoint_;
-  bool read_;
+  bool read_, mapped_;
   WeightMemory memory_;
   FileExpertCache experts_;
   bool caches_experts_;
   std::vector<StoredMatrix> pending_;                // still to be read
   std::map<std::string, kernels::Weight> matrices_;  // addresses are stable
   std::map<std::string, std::vector<float>> vectors_;
-  uint64_t num_bytes_ = 0;
+  uint64_t num_bytes_ = 0, num_mapped_bytes_ = 0;
   int64_t num_parameters_ = 0;
 };
 

@@ -17,6 +17,7 @@ class PlannedAttribution final : public PlannedOp {
  public:
   PlannedAttribution(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
+        products_(context.products),
         layout_(context.audit),
         residual_(context.value(node.inputs[0])),
         hidden_(residual_.width),
@@ -60,7 +61,7 @@ class PlannedAttribution final : public PlannedOp {
     const float scale = multiplier_ / std::sqrt(mean_square + eps_);
     for (int64_t side = 0; side < 2; ++side) {
       float* to = direction + side * hidden_;
-      kernel_.embed_row(head_, ids[static_cast<size_t>(side)], 1.0F, to);
+      products_.embed_row(head_, ids[static_cast<size_t>(side)], 1.0F, to);
       for (int64_t i = 0; i < hidden_; ++i) to[i] = to[i] * norm_[i] * scale;
     }
     kernels::Weight kept;
@@ -95,6 +96,7 @@ class PlannedAttribution final : public PlannedOp {
   }
 
   const kernels::CpuKernels& kernel_;
+  const Products& products_;
   AuditLayout layout_;
   RowBuffer& residual_;
   int64_t hidden_;

@@ -12,6 +12,7 @@ class PlannedCombine final : public PlannedOp {
  public:
   PlannedCombine(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
+        products_(context.products),
         slots_(context.value(node.inputs[0])),
         in_(context.value(node.inputs[1])),
         residual_(context.value(node.outputs[0])),
@@ -38,8 +39,8 @@ class PlannedCombine final : public PlannedOp {
       if (gate_ != nullptr) {
         const auto row = static_cast<int32_t>(token);
         const int32_t first = 0;
-        kernel_.linear(*gate_, 0, 1, activations(in_, *gate_), {&row, &first, 1}, nullptr, nullptr,
-                       &shared_weight, 1);
+        products_.linear(*gate_, 0, 1, activations(in_, *gate_), {&row, &first, 1}, nullptr,
+                         nullptr, &shared_weight, 1);
         shared_weight = kernel_.sigmoid(shared_weight);
       }
       if (shared_ != nullptr) routes_.shared_weights[token] = shared_weight;
@@ -58,6 +59,7 @@ class PlannedCombine final : public PlannedOp {
  private:
   static constexpr int64_t kTokensPerPiece = 8;
   const kernels::CpuKernels& kernel_;
+  const Products& products_;
   RowBuffer& slots_;  // [tokens, top_k * hidden]
   RowBuffer& in_;
   RowBuffer& residual_;

@@ -11,6 +11,7 @@ class PlannedDenseFfn final : public PlannedOp {
  public:
   PlannedDenseFfn(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
+        products_(context.products),
         in_(context.value(node.inputs[0])),
         out_(context.value(node.outputs[0])),
         hidden_(
@@ -36,13 +37,13 @@ class PlannedDenseFfn final : public PlannedOp {
     kernels::RowMap rows;
     rows.count = step.tokens;
     if (phase == 0) {
-      run_hidden(kernel_, weights_, in_, hidden_, rows, piece * hidden_rows_,
+      run_hidden(kernel_, products_, weights_, in_, hidden_, rows, piece * hidden_rows_,
                  std::min(hidden_.width, (piece + 1) * hidden_rows_));
     } else {
-      kernel_.linear(*weights_.down, piece * out_rows_,
-                     std::min(out_.width, (piece + 1) * out_rows_),
-                     activations(hidden_, *weights_.down), rows, nullptr,
-                     residual_ ? &multiplier_ : nullptr, out_.data, out_.width);
+      products_.linear(*weights_.down, piece * out_rows_,
+                       std::min(out_.width, (piece + 1) * out_rows_),
+                       activations(hidden_, *weights_.down), rows, nullptr,
+                       residual_ ? &multiplier_ : nullptr, out_.data, out_.width);
     }
   }
   std::string kernel_name() const override {
@@ -53,6 +54,7 @@ class PlannedDenseFfn final : public PlannedOp {
 
  private:
   const kernels::CpuKernels& kernel_;
+  const Products& products_;
   RowBuffer& in_;
   RowBuffer& out_;
   RowBuffer& hidden_;

@@ -9,6 +9,7 @@ class PlannedEmbed final : public PlannedOp {
  public:
   PlannedEmbed(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
+        products_(context.products),
         out_(context.value(node.outputs[0])),
         table_(context.weights.matrix(node.weight("table"), context.graph.vocab_size, out_.width)),
         multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))) {}
@@ -19,7 +20,7 @@ class PlannedEmbed final : public PlannedOp {
   void run(const StepState& step, int, int64_t piece) override {
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
-      kernel_.embed_row(table_, step.token_ids[token], multiplier_, out_.row(token));
+      products_.embed_row(table_, step.token_ids[token], multiplier_, out_.row(token));
     }
   }
   std::string kernel_name() const override { return std::string("cpu.") + kernel_.isa + ".embed"; }
@@ -29,6 +30,7 @@ class PlannedEmbed final : public PlannedOp {
   static constexpr int64_t kTokensPerPiece = 32;
 
   const kernels::CpuKernels& kernel_;
+  const Products& products_;
   RowBuffer& out_;
   const kernels::Weight& table_;
   float multiplier_;

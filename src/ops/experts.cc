@@ -18,6 +18,7 @@ class PlannedExperts final : public PlannedOp {
  public:
   PlannedExperts(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
+        products_(context.products),
         in_(context.value(node.inputs[0])),
         slots_(context.value(node.outputs[0])),
         routes_(*context.routes[static_cast<size_t>(node.layer)]),
@@ -85,14 +86,14 @@ class PlannedExperts final : public PlannedOp {
     rows.out_rows = slot_of_ + begin_[expert];
     if (phase == 2) {
       rows.in_rows = token_of_ + begin_[expert];
-      run_hidden(kernel_, weights, in_, hidden_, rows, block * hidden_rows_,
+      run_hidden(kernel_, products_, weights, in_, hidden_, rows, block * hidden_rows_,
                  std::min(hidden_.width, (block + 1) * hidden_rows_));
     } else {
       rows.in_rows = slot_of_ + begin_[expert];
-      kernel_.linear(*weights.down, block * out_rows_,
-                     std::min(hidden_size_, (block + 1) * out_rows_),
-                     activations(hidden_, *weights.down), rows, nullptr, nullptr, slot_rows_.data,
-                     slot_rows_.width);
+      products_.linear(*weights.down, block * out_rows_,
+                       std::min(hidden_size_, (block + 1) * out_rows_),
+                       activations(hidden_, *weights.down), rows, nullptr, nullptr, slot_rows_.data,
+                       slot_rows_.width);
     }
   }
 
@@ -134,6 +135,7 @@ class PlannedExperts final : public PlannedOp {
   }
 
   const kernels::CpuKernels& kernel_;
+  const Products& products_;
   RowBuffer& in_;
   RowBuffer& slots_;
   RouteBuffer& routes_;

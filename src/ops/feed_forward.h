@@ -23,11 +23,12 @@ inline int64_t hidden_rows_per_piece(const RowBuffer& hidden, int threads) {
 }
 
 /// Computes rows [begin, end) of the hidden layer for the mapped rows and quantizes them.
-inline void run_hidden(const kernels::CpuKernels& kernel, const FeedForwardWeights& weights,
-                       const RowBuffer& input, const RowBuffer& hidden, const kernels::RowMap& rows,
-                       int64_t begin, int64_t end) {
-  kernel.gate_up(*weights.gate, *weights.up, begin, end, activations(input, *weights.gate), rows,
-                 hidden.data, hidden.width);
+inline void run_hidden(const kernels::CpuKernels& kernel, const Products& products,
+                       const FeedForwardWeights& weights, const RowBuffer& input,
+                       const RowBuffer& hidden, const kernels::RowMap& rows, int64_t begin,
+                       int64_t end) {
+  products.gate_up(*weights.gate, *weights.up, begin, end, activations(input, *weights.gate), rows,
+                   hidden.data, hidden.width);
   if (hidden.quantized.empty()) return;
   for (int32_t i = 0; i < rows.count; ++i) {
     hidden.quantize(kernel, rows.out_rows != nullptr ? rows.out_rows[i] : i, begin, end);

@@ -14,6 +14,7 @@ class PlannedHead final : public PlannedOp {
  public:
   PlannedHead(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
+        products_(context.products),
         in_(context.value(node.inputs[0])),
         vocab_(context.graph.vocab_size),
         weight_(context.weights.matrix(node.weight("weight"), vocab_, in_.width)),
@@ -38,8 +39,8 @@ class PlannedHead final : public PlannedOp {
     if (phase == 0) {
       kernels::RowMap rows;
       rows.count = step.rows;
-      kernel_.linear(weight_, piece * piece_rows_, std::min(vocab_, (piece + 1) * piece_rows_),
-                     activations(in_, weight_), rows, nullptr, nullptr, logits_, vocab_);
+      products_.linear(weight_, piece * piece_rows_, std::min(vocab_, (piece + 1) * piece_rows_),
+                       activations(in_, weight_), rows, nullptr, nullptr, logits_, vocab_);
     } else if (phase == 1) {
       const int64_t row = piece / blocks_;
       const int64_t begin = piece % blocks_ * kernels::kHeadBlock;
@@ -80,6 +81,7 @@ class PlannedHead final : public PlannedOp {
   }
 
   const kernels::CpuKernels& kernel_;
+  const Products& products_;
   RowBuffer& in_;
   int64_t vocab_;
   const kernels::Weight& weight_;

@@ -70,9 +70,15 @@ kernels::Activations activations(const RowBuffer& buffer, const Weight& weight) 
   return input;
 }
 
-uint64_t weight_bytes(const Weight& weight) { return kernels::packed_bytes(weight).total(); }
+uint64_t weight_bytes(const Weight& weight) {
+  if (weight.blocks == nullptr) return kernels::packed_bytes(weight).total();
+  return static_cast<uint64_t>(weight.rows *
+                               kernels::block_row_bytes(weight.block_format, weight.cols));
+}
 
-std::string weight_kernel_name(const Weight& weight) {
+namespace {
+
+std::string packed_kernel_name(const Weight& weight) {
   switch (weight.format) {
     case WeightFormat::kF32: return "linear_f32";
     case WeightFormat::kF16: return "linear_f16";
@@ -87,6 +93,12 @@ std::string weight_kernel_name(const Weight& weight) {
   name += std::to_string(weight.group_size);
   if (weight.offset_format == kernels::OffsetFormat::kNone) return name;
   return name + (weight.offset_format == kernels::OffsetFormat::kZeroPoint ? "z" : "m");
+}
+
+}  // namespace
+
+std::string weight_kernel_name(const Weight& weight) {
+  return packed_kernel_name(weight) + (weight.blocks != nullptr ? "_mapped" : "");
 }
 
 int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple) {

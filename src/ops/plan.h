@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "ops/graph.h"
+#include "ops/products.h"
 
 namespace vitrine::ops {
 
@@ -137,6 +138,7 @@ class PlanMemory {
 struct PlanContext {
   const Graph& graph;
   const kernels::CpuKernels& kernel;
+  const Products& products;
   PackedWeights& weights;
   PlanMemory& memory;
   const AuditLayout& audit;
@@ -174,7 +176,7 @@ struct PlanContext {
 /// The input of a linear op with this weight: rows of `buffer`, quantized where the weight is.
 kernels::Activations activations(const RowBuffer& buffer, const kernels::Weight& weight);
 bool is_quantized(const kernels::Weight& weight);
-/// Bytes of a matrix as packed, scales included.
+/// Bytes of a matrix as packed, scales included, or as its file has it where it is read there.
 uint64_t weight_bytes(const kernels::Weight& weight);
 /// "linear_int4g32", "linear_bf16", …
 std::string weight_kernel_name(const kernels::Weight& weight);

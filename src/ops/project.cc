@@ -12,6 +12,7 @@ class PlannedProject final : public PlannedOp {
  public:
   PlannedProject(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
+        products_(context.products),
         in_(context.value(node.inputs[0])),
         residual_(context.value(node.outputs[0])),
         weight_(context.weights.matrix(node.weight("weight"), residual_.width, in_.width)),
@@ -28,9 +29,9 @@ class PlannedProject final : public PlannedOp {
   void run(const StepState& step, int, int64_t piece) override {
     kernels::RowMap rows;
     rows.count = step.tokens;
-    kernel_.linear(weight_, piece * piece_rows_,
-                   std::min(residual_.width, (piece + 1) * piece_rows_), activations(in_, weight_),
-                   rows, bias_, &multiplier_, residual_.data, residual_.width);
+    products_.linear(
+        weight_, piece * piece_rows_, std::min(residual_.width, (piece + 1) * piece_rows_),
+        activations(in_, weight_), rows, bias_, &multiplier_, residual_.data, residual_.width);
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) + "+residual";
@@ -39,6 +40,7 @@ class PlannedProject final : public PlannedOp {
 
  private:
   const kernels::CpuKernels& kernel_;
+  const Products& products_;
   RowBuffer& in_;
   RowBuffer& residual_;
   const kernels::Weight& weight_;

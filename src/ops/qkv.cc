@@ -14,7 +14,7 @@ constexpr std::array<const char*, 3> kBiasRoles = {"q_bias", "k_bias", "v_bias"}
 class PlannedQkv final : public PlannedOp {
  public:
   PlannedQkv(PlanContext& context, const OpNode& node)
-      : kernel_(context.kernel), in_(context.value(node.inputs[0])) {
+      : kernel_(context.kernel), products_(context.products), in_(context.value(node.inputs[0])) {
     int64_t all_rows = 0;
     for (size_t i = 0; i < 3; ++i) {
       Part& part = parts_[i];
@@ -41,8 +41,8 @@ class PlannedQkv final : public PlannedOp {
     const int64_t end = std::min(part.out->width, begin + piece_rows_);
     kernels::RowMap rows;
     rows.count = step.tokens;
-    kernel_.linear(*part.weight, begin, end, activations(in_, *part.weight), rows, part.bias,
-                   nullptr, part.out->data, part.out->width);
+    products_.linear(*part.weight, begin, end, activations(in_, *part.weight), rows, part.bias,
+                     nullptr, part.out->data, part.out->width);
   }
   std::string kernel_name() const override {
     std::string name = std::string("cpu.") + kernel_.isa + ".";
@@ -68,6 +68,7 @@ class PlannedQkv final : public PlannedOp {
     int64_t first_piece = 0;
   };
   const kernels::CpuKernels& kernel_;
+  const Products& products_;
   RowBuffer& in_;
   std::array<Part, 3> parts_;
   int64_t piece_rows_ = 0;

@@ -18,6 +18,7 @@ class PlannedRouter final : public PlannedOp {
  public:
   PlannedRouter(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
+        products_(context.products),
         in_(context.value(node.inputs[0])),
         weight_(context.weights.matrix(node.weight("weight"), node.integer("experts"), in_.width)),
         layer_(node.layer),
@@ -87,8 +88,8 @@ class PlannedRouter final : public PlannedOp {
     kernels::RowMap rows;
     rows.count = static_cast<int32_t>(std::min<int64_t>(kTokensPerPiece, step.tokens - first));
     const int64_t span = row_pieces_ == 1 ? weight_.rows : kernels::kTileRows * 2;
-    kernel_.linear(weight_, row_piece * span, std::min(weight_.rows, (row_piece + 1) * span), input,
-                   rows, nullptr, nullptr, logits_->row(first), logits_->width);
+    products_.linear(weight_, row_piece * span, std::min(weight_.rows, (row_piece + 1) * span),
+                     input, rows, nullptr, nullptr, logits_->row(first), logits_->width);
   }
 
   void force(const StepState& step, int64_t token, const float* probs, int32_t* ids,
@@ -120,6 +121,7 @@ class PlannedRouter final : public PlannedOp {
   }
 
   const kernels::CpuKernels& kernel_;
+  const Products& products_;
   RowBuffer& in_;
   const kernels::Weight& weight_;
   int32_t layer_;

@@ -82,8 +82,10 @@ void expect_none(Engine& engine, std::span<const StepInput> inputs, const char* 
   EXPECT_EQ(allocations_in([&] { engine.step(inputs); }), 0) << what;
 }
 
-void check_steps(const std::string& path, bool attribution, bool hidden_states = false) {
+void check_steps(const std::string& path, bool attribution, bool hidden_states = false,
+                 bool mapped = false) {
   EngineOptions options = test_options(2, 16);
+  options.mmap_weights = mapped;
   options.attribution = attribution;
   options.audit_mode = AuditMode::kDeferred;
   options.audit_level = AuditLevel::kFull;
@@ -157,6 +159,12 @@ TEST_P(Allocation, AStepAllocatesNothing) {
   check_steps(folder.path(), /*attribution=*/false);
   check_steps(folder.path(), /*attribution=*/true);
   check_steps(folder.path(), /*attribution=*/true, /*hidden_states=*/true);
+}
+
+TEST(AllocationOfMapped, AStepAllocatesNothing) {
+  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  const VariantFolder folder({"blocks", "Q4_K", 32});
+  check_steps(folder.path(), /*attribution=*/true, /*hidden_states=*/false, /*mapped=*/true);
 }
 
 TEST_P(Allocation, KeptLogitsAreNotCopied) {

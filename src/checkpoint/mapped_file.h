@@ -1,0 +1,34 @@
+// Private to the room: a file's bytes in memory, and who is told when the file shrinks under them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace vitrine::checkpoint {
+
+/// The first `size` bytes of an open file, mapped for reading.
+class MappedFile {
+ public:
+  /// `path` stands in messages. Throws kIo.
+  MappedFile(std::string path, int descriptor, uint64_t size);
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// Throws kIo where the file has fewer bytes than were mapped, or had at a moment that a
+  /// MappedFileGuard saw.
+  void check() const;
+
+ private:
+  std::string path_;
+  int descriptor_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  struct Region* region_ = nullptr;  // null where the guard's table is full
+};
+
+}  // namespace vitrine::checkpoint

@@ -1,0 +1,140 @@
+// Matrices that stay in the mapped file: the same bits as packed ones, for every type of block, in
+// any batch and on any number of threads; a file that is cut under the mapping is an error.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/engine/engine_fixture.h"
+
+namespace vitrine::testing {
+namespace {
+
+EngineOptions mapped_options(int threads = 1) {
+  EngineOptions options = test_options(threads);
+  options.mmap_weights = true;
+  return options;
+}
+
+class MappedBlocks : public ::testing::TestWithParam<ModelVariant> {};
+
+TEST_P(MappedBlocks, GiveTheSameBits) {
+  const VariantFolder folder(GetParam());
+  auto packed = Engine::load(folder.path(), test_options(2));
+  EXPECT_EQ(packed->summary().mapped_bytes, 0u);
+  const std::vector<int32_t> ids = prompt_ids(75, packed->summary().vocab_size);
+  const Rows expected = score(*packed, ids);
+  for (const int threads : {1, 3}) {
+    auto mapped = Engine::load(folder.path(), mapped_options(threads));
+    EXPECT_EQ(mapped->summary().num_parameters, packed->summary().num_parameters);
+    EXPECT_TRUE(mapped->summary().invariant);
+    // Q2_K runs as float32, which no file holds.
+    const bool stays = GetParam().scheme != "Q2_K";
+    EXPECT_EQ(mapped->summary().mapped_bytes > mapped->summary().weight_bytes, stays);
+    for (const int chunk : {1, 7, 64}) {
+      EXPECT_TRUE(same_bits(expected, score(*mapped, ids, chunk), ids.size()))
+          << threads << " threads, chunks of " << chunk;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MappedBlocks, ::testing::ValuesIn(block_variants()), variant_name);
+
+TEST(Mapped, EveryArchitectureOfFloats) {
+  for (const std::string& name : oracle_names()) {
+    const std::string path = oracle_folder(name);
+    auto packed = Engine::load(path, test_options());
+    const std::vector<int32_t> ids = prompt_ids(40, packed->summary().vocab_size);
+    auto mapped = Engine::load(path, mapped_options(2));
+    EXPECT_LT(mapped->summary().weight_bytes, packed->summary().weight_bytes / 4) << name;
+    EXPECT_NEAR(
+        static_cast<double>(mapped->summary().weight_bytes + mapped->summary().mapped_bytes),
+        static_cast<double>(packed->summary().weight_bytes), 64 * 1024)
+        << name;
+    EXPECT_TRUE(same_bits(score(*packed, ids), score(*mapped, ids, 9), ids.size())) << name;
+  }
+}
+
+TEST(Mapped, RefusesWhatCannotStand) {
+  const Error packed_ints = error_of([] { Engine::load(shipped_model(), mapped_options()); });
+  EXPECT_EQ(packed_ints.kind(), ErrorKind::kUnsupported);
+  EXPECT_TRUE(is_one_line_with(packed_ints, {"weight_packed", "GGUF"})) << packed_ints.what();
+
+  EngineOptions options = mapped_options();
+  options.kernels = KernelPath::kReference;
+  const Error reference = error_of([&] { Engine::load(oracle_folder("qwen3"), options); });
+  EXPECT_TRUE(is_one_line_with(reference, {"mmap_weights", "fused"})) << reference.what();
+
+  options = mapped_options();
+  options.expert_cache_bytes = uint64_t{1} << 30;
+  const Error both = error_of([&] { Engine::load(oracle_folder("qwen3_moe"), options); });
+  EXPECT_EQ(both.kind(), ErrorKind::kInvalidArgument);
+  EXPECT_TRUE(is_one_line_with(both, {"mmap_weights", "expert_cache_bytes"})) << both.what();
+}
+
+TEST(Mapped, AScaleThatIsNotFiniteIsFoundByTheStep) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.gguf";
+  std::string bytes = BlockModel("Q8_0").bytes();
+  // The last block of the last matrix, of the third expert's down projection.
+  bytes[bytes.size() - 34] = '\0';
+  bytes[bytes.size() - 33] = '\x7c';
+  write_bytes(path, bytes);
+  auto engine = Engine::load(path, mapped_options(2));
+  const std::vector<int32_t> ids = prompt_ids(60, engine->summary().vocab_size);
+  const Error error = error_of([&] { score(*engine, ids); });
+  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+  EXPECT_TRUE(is_one_line_with(error, {path, "experts.2.down_proj", "infinite"})) << error.what();
+}
+
+TEST(Mapped, ACutFileIsAnErrorBeforeTheNextStep) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.gguf";
+  const std::string bytes = BlockModel("Q4_0").bytes();
+  write_bytes(path, bytes);
+  auto engine = Engine::load(path, mapped_options());
+  const std::vector<int32_t> ids = prompt_ids(8, engine->summary().vocab_size);
+  std::filesystem::resize_file(path, bytes.size() - 1);
+  const Error error = error_of([&] { score(*engine, ids); });
+  EXPECT_EQ(error.kind(), ErrorKind::kIo);
+  EXPECT_TRUE(is_one_line_with(error, {path, std::to_string(bytes.size() - 1)})) << error.what();
+}
+
+// What the step's own check cannot see: the file is whole again when it looks.
+TEST(Mapped, AGuardTurnsAFaultIntoAnError) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "file.gguf";
+  const std::string bytes = BlockModel("Q4_0").bytes();
+  write_bytes(path, bytes);
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  const TensorInfo& last = checkpoint.require("model.layers.0.mlp.experts.2.down_proj.weight");
+  const std::span<const std::byte> mapped = checkpoint.map(last);
+  ASSERT_FALSE(mapped.empty());
+  {
+    const MappedFileGuard guard;
+    const MappedFileGuard another;
+    std::filesystem::resize_file(path, 100);
+    EXPECT_EQ(static_cast<int>(*static_cast<const volatile std::byte*>(mapped.data())), 0);
+    write_bytes(path, bytes);
+  }
+  const Error error = error_of([&] { checkpoint.check_maps(); });
+  EXPECT_EQ(error.kind(), ErrorKind::kIo);
+  EXPECT_TRUE(is_one_line_with(error, {path, "cut"})) << error.what();
+}
+
+TEST(MappedDeathTest, WithoutAGuardTheSignalEndsTheProcess) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "file.gguf";
+  write_bytes(path, BlockModel("Q4_0").bytes());
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  const std::span<const std::byte> mapped =
+      checkpoint.map(checkpoint.require("model.layers.0.mlp.experts.2.down_proj.weight"));
+  { const MappedFileGuard gone; }
+  EXPECT_EXIT(
+      {
+        std::filesystem::resize_file(path, 100);
+        static_cast<void>(*static_cast<const volatile std::byte*>(mapped.data()));
+      },
+      ::testing::KilledBySignal(SIGBUS), "");
+}
+
+}  // namespace
+}  // namespace vitrine::testing
