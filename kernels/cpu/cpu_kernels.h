@@ -274,6 +274,11 @@ struct CpuKernels {
   /// The exclusive or of all 64-bit words of `lines` times 64 bytes, read as fast as this
   /// instruction set can: how fast memory gives bytes where nothing is computed with them.
   uint64_t (*read_lines)(const void* data, int64_t lines);
+
+  /// The function of that name below.
+  int64_t (*pack_blocks)(BlockFormat format, const Weight& weight, int64_t row_begin,
+                         int64_t row_end, const void* blocks, void* data, void* scales,
+                         void* offsets);
 };
 
 /// The portable table; always there.

@@ -32,6 +32,7 @@ const CpuKernels& portable_kernels() {
       .head_block = portable::head_block,
       .head_merge = portable::head_merge,
       .read_lines = portable::read_lines,
+      .pack_blocks = pack_blocks,
   };
   return kTable;
 }
@@ -59,6 +60,7 @@ constexpr CpuKernels kAvx512Table = {
     .head_block = avx512::head_block,
     .head_merge = portable::head_merge,
     .read_lines = avx512::read_lines,
+    .pack_blocks = avx512::pack_blocks,
 };
 
 }  // namespace
@@ -124,6 +126,7 @@ constexpr CpuKernels kAvx2Table = {
     .head_block = avx2::head_block,
     .head_merge = portable::head_merge,
     .read_lines = avx2::read_lines,
+    .pack_blocks = pack_blocks,
 };
 
 constexpr CpuKernels with_avx_vnni(CpuKernels table) {

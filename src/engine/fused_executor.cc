@@ -21,7 +21,7 @@ class FusedExecutor final : public Executor {
         graph_(inputs.graph),
         layout_(inputs.layout),
         products_(kernel_),
-        weights_(inputs.checkpoint, inputs.weights_read, inputs.options.expert_cache_bytes,
+        weights_(kernel_, inputs.checkpoint, inputs.weights_read, inputs.options.expert_cache_bytes,
                  inputs.options.mmap_weights),
         is_mapped_(inputs.options.mmap_weights),
         pool_(inputs.options.threads) {

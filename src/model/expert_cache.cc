@@ -88,7 +88,7 @@ void FileExpertCache::read(int32_t index) noexcept {
   Expert& expert = *experts_[static_cast<size_t>(missing_[static_cast<size_t>(index)])];
   try {
     for (const StoredMatrix& matrix : expert.stored) {
-      read_stored_rows(checkpoint_, matrix, 0, matrix.weight.rows, buffer);
+      read_stored_rows(kernel_, checkpoint_, matrix, 0, matrix.weight.rows, buffer);
     }
   } catch (...) {
     const std::scoped_lock lock(mutex_);

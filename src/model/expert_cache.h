@@ -23,8 +23,9 @@ struct CacheCounts {
 class FileExpertCache final : public ops::ExpertCache {
  public:
   /// With `read` false there is no memory behind it: a plan can be made and not run.
-  FileExpertCache(const Checkpoint& checkpoint, WeightMemory& memory, uint64_t budget, bool read)
-      : checkpoint_(checkpoint), memory_(memory), budget_(budget), read_(read) {}
+  FileExpertCache(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
+                  WeightMemory& memory, uint64_t budget, bool read)
+      : kernel_(kernel), checkpoint_(checkpoint), memory_(memory), budget_(budget), read_(read) {}
 
   int32_t add(const ops::ExpertModules& modules) override;
   const ops::ExpertMatrices& matrices(int32_t expert) const override {
@@ -57,6 +58,7 @@ class FileExpertCache final : public ops::ExpertCache {
   };
   size_t bytes_of(const Expert& expert) const;
 
+  const kernels::CpuKernels& kernel_;
   const Checkpoint& checkpoint_;
   WeightMemory& memory_;
   uint64_t budget_;

@@ -101,8 +101,9 @@ Error bad_scale_error(const Checkpoint& checkpoint, const TensorInfo& info, int6
               (row >= 0 ? " in row " + std::to_string(row) : "") + "; expected finite numbers"};
 }
 
-void read_stored_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row_begin,
-                      int64_t row_end, std::vector<std::byte>& buffer) {
+void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
+                      const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
+                      std::vector<std::byte>& buffer) {
   const TensorInfo& info = *matrix.info;
   const auto offset = static_cast<size_t>(row_begin * matrix.stored_row_bytes);
   const auto size = static_cast<size_t>((row_end - row_begin) * matrix.stored_row_bytes);
@@ -113,8 +114,8 @@ void read_stored_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, 
   buffer.resize(size);
   checkpoint.read_blocks(info, row_begin, buffer);
   const int64_t bad_row =
-      kernels::pack_blocks(format_of(info), matrix.weight, row_begin, row_end, buffer.data(),
-                           matrix.data, matrix.scales, matrix.offsets);
+      kernel.pack_blocks(format_of(info), matrix.weight, row_begin, row_end, buffer.data(),
+                         matrix.data, matrix.scales, matrix.offsets);
   if (bad_row >= 0) throw bad_scale_error(checkpoint, info, bad_row);
 }
 

@@ -39,7 +39,8 @@ Error bad_scale_error(const Checkpoint& checkpoint, const TensorInfo& info, int6
 /// Reads rows [row_begin, row_end) to their place; row_begin is a multiple of 16, row_end too
 /// unless it is the last. `buffer` is scratch. Throws kIo, and kBadFile for a scale that is not
 /// finite.
-void read_stored_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row_begin,
-                      int64_t row_end, std::vector<std::byte>& buffer);
+void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
+                      const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
+                      std::vector<std::byte>& buffer);
 
 }  // namespace vitrine::model

@@ -106,8 +106,8 @@ void CheckpointWeights::load(int threads, int64_t most_active_experts) {
     for (size_t i = next.fetch_add(1); i < pieces.size(); i = next.fetch_add(1)) {
       try {
         const Piece& piece = pieces[i];
-        read_stored_rows(checkpoint_, pending_[piece.matrix], piece.row_begin, piece.row_end,
-                         buffer);
+        read_stored_rows(kernel_, checkpoint_, pending_[piece.matrix], piece.row_begin,
+                         piece.row_end, buffer);
       } catch (...) {
         const std::scoped_lock lock(mutex);
         if (first_error == nullptr) first_error = std::current_exception();

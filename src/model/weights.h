@@ -41,12 +41,13 @@ class CheckpointWeights : public ops::PackedWeights {
   /// empty: a plan can be made and not run. With an `expert_cache_bytes` above 0 routed experts are
   /// read when a step needs them, into so much memory. With `mapped` matrices stay in the file,
   /// which is mapped, but for those whose rows it has in another order.
-  CheckpointWeights(const Checkpoint& checkpoint, bool read, uint64_t expert_cache_bytes = 0,
-                    bool mapped = false)
-      : checkpoint_(checkpoint),
+  CheckpointWeights(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint, bool read,
+                    uint64_t expert_cache_bytes = 0, bool mapped = false)
+      : kernel_(kernel),
+        checkpoint_(checkpoint),
         read_(read),
         mapped_(mapped),
-        experts_(checkpoint_, memory_, expert_cache_bytes, read),
+        experts_(kernel, checkpoint_, memory_, expert_cache_bytes, read),
         caches_experts_(expert_cache_bytes > 0) {}
 
   const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override;
@@ -77,6 +78,7 @@ class CheckpointWeights : public ops::PackedWeights {
                       const std::string& module);
   std::byte* allocate(size_t size, const std::string& module);
 
+  const kernels::CpuKernels& kernel_;
   Checkpoint checkpoint_;
   bool read_, mapped_;
   WeightMemory memory_;

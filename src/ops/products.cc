@@ -66,9 +66,9 @@ Weight Products::pack(const Weight& weight, int64_t row_begin, int64_t row_end,
   std::byte* offsets = scales + whole_lines(bytes.scales);
   const int64_t row_bytes = kernels::block_row_bytes(weight.block_format, weight.cols);
   const int64_t bad_row =
-      kernels::pack_blocks(weight.block_format, strip, 0, strip.rows,
-                           static_cast<const std::byte*>(weight.blocks) + row_begin * row_bytes,
-                           memory, scales, bytes.offsets == 0 ? nullptr : offsets);
+      kernel_.pack_blocks(weight.block_format, strip, 0, strip.rows,
+                          static_cast<const std::byte*>(weight.blocks) + row_begin * row_bytes,
+                          memory, scales, bytes.offsets == 0 ? nullptr : offsets);
   if (bad_row >= 0) bad_matrix_.store(&weight);
   strip.data = memory;
   strip.scales = scales;

@@ -142,6 +142,39 @@ TEST(BlockFormats, ScalesThatAreNotFinite) {
   }
 }
 
+/// Every table packs the same bytes, whole tiles and parts of one, and reads nothing behind the
+/// last block (the sanitizers watch the end of `blocks`).
+TEST(BlockFormats, EveryTablePacksAlike) {
+  Random random(33);
+  for (const Format& format : kFormats) {
+    for (const int64_t rows : {1, 16, 37, 64}) {
+      for (const int64_t width : {1, 2, 5}) {
+        const int64_t cols = width * block_cols(format.format);
+        const Weight weight = block_weight(format.format, rows, cols);
+        const WeightBytes bytes = packed_bytes(weight);
+        std::vector<uint8_t> blocks(
+            static_cast<size_t>(rows * block_row_bytes(format.format, cols)));
+        for (uint8_t& byte : blocks) byte = static_cast<uint8_t>(random.integer(0, 255));
+        std::vector<uint8_t> expected;
+        int64_t expected_row = 0;
+        for (const CpuKernels* table : cpu_kernel_tables()) {
+          std::vector<uint8_t> packed(bytes.total(), 0xcd);
+          uint8_t* scales = packed.data() + bytes.data;
+          const int64_t bad_row =
+              table->pack_blocks(format.format, weight, 0, rows, blocks.data(), packed.data(),
+                                 scales, bytes.offsets == 0 ? nullptr : scales + bytes.scales);
+          if (expected.empty()) {
+            expected = packed;
+            expected_row = bad_row;
+          }
+          EXPECT_TRUE(packed == expected) << format.file << ' ' << table->isa << ' ' << rows;
+          EXPECT_EQ(bad_row, expected_row) << format.file << ' ' << table->isa << ' ' << rows;
+        }
+      }
+    }
+  }
+}
+
 TEST(BlockFormats, ProductsAgainstDouble) {
   Random random(21);
   for (const Format& format : kFormats) {

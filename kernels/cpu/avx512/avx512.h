@@ -36,6 +36,8 @@ void combine(const float* slots, int64_t slot_stride, const float* weights, int3
 void add_scaled(const float* x, float multiplier, int64_t n, float* residual);
 float sigmoid(float x);
 uint64_t read_lines(const void* data, int64_t lines);
+int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
+                    const void* blocks, void* data, void* scales, void* offsets);
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
                 HeadBlockStats* stats);
 
