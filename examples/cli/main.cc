@@ -28,6 +28,7 @@ int run(int argc, char** argv) {
   cli::add_bench(app, command);
   cli::add_audit(app, command);
   cli::add_constrain(app, command);
+  cli::add_ledger(app, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

@@ -1,0 +1,176 @@
+// The room `ledger`: what an inference cost and who earned by it, booked from sealed logs.
+//
+//     const LedgerRates rates = LedgerRates::load("rates.json");
+//     const RunAccount run = read_run_account("run.vtr", {});
+//     Ledger ledger = Ledger::open_or_create("ledger.sqlite");
+//     ledger.book({{run, rates.book(BookingKind::kRoyalties, run)}});
+//
+// Everything in a booking follows from the log and the rates alone, in integers: whoever has both
+// comes to the same numbers (docs/ledger.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "vitrine/audit_log.h"
+
+namespace vitrine {
+
+/// A token's shares are counted in units and sum to exactly this.
+inline constexpr int64_t kShareUnits = 1'000'000'000;
+
+/// By what a token is shared out.
+enum class ShareBasis : uint8_t {
+  kResponsibility,  ///< of a federation's specialists, as the log has it
+  kAttribution,     ///< of experts: the positive terms of the token's logit that they made
+  kGateWeight,      ///< of experts: their gate weights, all layers alike
+};
+/// "responsibility", "attribution", "gate_weight".
+VITRINE_API std::string_view share_basis_name(ShareBasis basis);
+
+/// Who can earn by a token: a specialist of a federation, or an expert of a layer.
+struct Contributor {
+  std::string specialist;           ///< empty: an expert
+  int32_t layer = -1, expert = -1;  ///< of an expert
+  auto operator<=>(const Contributor&) const = default;
+};
+
+/// What a log says of one inference; read once, booked as often as there are rates.
+struct RunAccount {
+  std::string path;
+  std::string log_id;     ///< 32 hexadecimal digits: of the run, whatever was left out of a copy
+  std::string proof;      ///< SHA-256 of the file
+  std::string sealed_by;  ///< public key that seals it; empty: a key of the log's own
+  VtrReport::Seal seal = VtrReport::Seal::kComplete;
+  std::string model, device, engine_build;
+  uint64_t started_unix_ns = 0, closed_unix_ns = 0;
+  int64_t tokens_in = 0;   ///< processed and not generated before
+  int64_t tokens_out = 0;  ///< generated
+  int64_t log_bytes = 0;
+  int64_t device_us = 0;                 ///< from the log's beginning to its end, in microseconds
+  std::vector<std::string> specialists;  ///< of a federation, in its order
+  /// Units of kShareUnits a token, over all generated tokens, by contributor; no entry for a basis
+  /// that the log does not have. `unshared`: of tokens of which no contributor had a part.
+  std::map<ShareBasis, std::map<Contributor, int64_t>> shares;
+  std::map<ShareBasis, int64_t> unshared;
+};
+
+struct RunOptions {
+  std::optional<PublicKey> key = {};  ///< that must have sealed it; else the log vouches for itself
+  std::optional<SealKey> reader = {};  ///< opens an encrypted log
+  bool allow_incomplete = false;       ///< an open log too, as far as it goes
+};
+
+/// Reads and verifies a `.vtr`. Throws kBadFile for a log that is broken, sealed by another key, or
+/// open without `allow_incomplete`; kUnsupported for one whose level keeps no tokens or whose
+/// records were left out; and what VtrReader throws. Thread-safe.
+VITRINE_API RunAccount read_run_account(const std::string& path, const RunOptions& options = {});
+
+enum class BookingKind : uint8_t { kSettlement, kRoyalties };
+/// "settlement", "royalties".
+VITRINE_API std::string_view booking_kind_name(BookingKind kind);
+
+/// One line of a booking. Amounts are millionths of the currency's unit; positive: the account is
+/// owed, negative: it owes. A booking's lines sum to zero.
+struct LedgerLine {
+  std::string account;
+  int64_t micro = 0;
+  std::string memo;
+  bool operator==(const LedgerLine&) const = default;
+};
+
+/// The lines of one kind for one run at one set of rates.
+struct Booking {
+  std::string log_id;
+  BookingKind kind = BookingKind::kSettlement;
+  std::string currency;
+  std::string rates_sha256;
+  std::vector<LedgerLine> lines;
+};
+
+/// What is paid for what; a JSON file (docs/ledger.md).
+class VITRINE_API LedgerRates {
+ public:
+  /// Throws kIo, kBadFile (file, field, what was expected): for negative rates, two rates for one
+  /// contributor at one time, a period that ends before it begins, a key that is unknown.
+  static LedgerRates load(const std::string& path);
+  static LedgerRates parse(std::string_view json, const std::string& name);
+
+  /// The lines of a run. Throws kInvalidArgument where a contributor of the run has no rate, where
+  /// the run lacks what the rates are based on, and for sums above 2^62 millionths.
+  Booking book(BookingKind kind, const RunAccount& run) const;
+
+  const std::string& text() const;
+  const std::string& sha256() const;
+  const std::string& currency() const;
+
+  struct Impl;
+
+ private:
+  explicit LedgerRates(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// A ledger: one SQLite file. Not thread-safe.
+class VITRINE_API Ledger {
+ public:
+  /// Throws kIo, and kBadFile for a file that is no ledger of ours.
+  static Ledger open(const std::string& path);
+  static Ledger open_or_create(const std::string& path);
+  Ledger(Ledger&&) noexcept;
+  Ledger& operator=(Ledger&&) noexcept;
+  ~Ledger();
+
+  /// What is booked together, or not at all.
+  struct Item {
+    const RunAccount& run;
+    const Booking& booking;
+    const LedgerRates& rates;
+  };
+  /// Books each item that is not there yet; returns for each whether it was added. A run and kind
+  /// that is there at the same rates stays as it is. Throws kInvalidArgument for one that is there
+  /// at other rates or in another currency; then nothing was booked.
+  std::vector<bool> book(std::span<const Item> items);
+
+  /// What is booked of a run and kind; none: nothing.
+  std::optional<Booking> find(const std::string& log_id, BookingKind kind) const;
+
+  struct Balance {
+    std::string account, currency;
+    int64_t micro = 0;
+  };
+  /// By currency, then account.
+  std::vector<Balance> balances() const;
+
+  /// A line with what it belongs to.
+  struct Entry {
+    std::string log_id, run, model, proof, sealed_by, seal, kind, currency, rates_sha256;
+    uint64_t closed_unix_ns = 0;
+    int64_t tokens_in = 0, tokens_out = 0, log_bytes = 0, device_us = 0;
+    LedgerLine line;
+  };
+  /// All lines, in the order they were booked.
+  void for_each(const std::function<void(const Entry&)>& use) const;
+  /// Throws kBadFile where lines of a booking do not sum to zero, or SQLite finds damage.
+  void check() const;
+
+ private:
+  struct Impl;
+  explicit Ledger(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// All lines as CSV (RFC 4180, a header first); docs/ledger.md has the columns.
+VITRINE_API std::string csv_of(const Ledger& ledger);
+/// The same as a Parquet file, which appears whole or not at all. Throws kIo, and kUnavailable
+/// where libvitrine_parquet.so is missing.
+VITRINE_API void export_parquet(const Ledger& ledger, const std::string& path);
+
+}  // namespace vitrine

@@ -1,0 +1,204 @@
+// What a log says of one inference, in numbers that a booking needs.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <set>
+
+#include "rounding.h"
+#include "vitrine/checkpoint.h"
+#include "vitrine/ledger.h"
+
+namespace vitrine {
+namespace {
+
+using Shares = std::map<Contributor, int64_t>;
+
+std::string hexadecimal(std::span<const uint8_t> bytes) {
+  std::string text;
+  for (const uint8_t byte : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof(digits), "%02x", byte);
+    text += digits;
+  }
+  return text;
+}
+
+/// Who had a part in one token, and how large it was.
+struct Contributions {
+  ShareBasis basis;
+  std::vector<Contributor> contributors;
+  std::vector<double> weights;
+
+  void add(Contributor contributor, double weight) {
+    contributors.push_back(std::move(contributor));
+    weights.push_back(weight);
+  }
+};
+
+void add_token(const Contributions& token, RunAccount& run) {
+  const std::vector<int64_t> units = ledger::share_units(token.weights);
+  Shares& shares = run.shares[token.basis];
+  int64_t given = 0;
+  for (size_t i = 0; i < units.size(); ++i) {
+    shares[token.contributors[i]] += units[i];
+    given += units[i];
+  }
+  run.unshared[token.basis] += kShareUnits - given;
+}
+
+/// A weight that cannot be used (negative, infinite, no number) counts as none.
+double usable(double weight) { return std::isfinite(weight) && weight > 0 ? weight : 0; }
+
+Contributions by_gate_weight(const TokenRecord& record) {
+  Contributions token{ShareBasis::kGateWeight, {}, {}};
+  for (const LayerRecord& layer : record.layers) {
+    // A layer's weights need not sum to one: all layers count alike.
+    double sum = 0;
+    for (const RouteRecord& route : layer.routes) sum += usable(route.weight);
+    if (sum == 0) continue;
+    for (const RouteRecord& route : layer.routes) {
+      token.add({{}, layer.layer, route.expert}, usable(route.weight) / sum);
+    }
+  }
+  return token;
+}
+
+Contributions by_attribution(const TokenRecord& record) {
+  Contributions token{ShareBasis::kAttribution, {}, {}};
+  for (const TermRecord& term : record.prediction.attribution.terms) {
+    if (term.kind != AuditLayout::Term::Kind::kExpert) continue;
+    token.add({{}, term.layer, term.expert}, usable(term.value));
+  }
+  return token;
+}
+
+constexpr Contributions (*kBases[])(const TokenRecord&) = {by_gate_weight, by_attribution};
+
+/// True where a log of this head is expected to have it.
+bool has_basis(const VtrHeader& header, ShareBasis basis) {
+  switch (basis) {
+    case ShareBasis::kGateWeight:
+      return std::ranges::any_of(header.layers, [](const auto& layer) { return layer.top_k > 0; });
+    case ShareBasis::kAttribution: return !header.terms.empty();
+    case ShareBasis::kResponsibility: return false;
+  }
+  return false;
+}
+
+/// Which sequences' last record chose the token that comes next.
+class GeneratedTokens {
+ public:
+  /// True where the record's own token was generated before.
+  bool follows(const TokenRecord& record) {
+    State& state = states_[record.sequence];
+    const bool is_generated = state.chose_next && record.position == state.next_position;
+    state = {record.position + 1, record.has_prediction && record.prediction.generated};
+    return is_generated;
+  }
+  void on_event(const VtrEvent& event) {
+    if (event.kind == VtrEvent::Kind::kForked) states_[event.sequence] = states_[event.source];
+    if (event.kind == VtrEvent::Kind::kReleased) states_.erase(event.sequence);
+  }
+
+ private:
+  struct State {
+    int64_t next_position = 0;
+    bool chose_next = false;
+  };
+  std::map<uint64_t, State> states_;
+};
+
+[[noreturn]] void refuse(ErrorKind kind, const std::string& path, const std::string& what) {
+  throw Error(kind, path + ": " + what);
+}
+
+void check_seal(const VtrReport& report, const std::string& path, const RunOptions& options) {
+  if (report.seal == VtrReport::Seal::kBroken) {
+    refuse(ErrorKind::kBadFile, path, "the log is broken and settles nothing: " + report.problem);
+  }
+  if (report.seal == VtrReport::Seal::kOpen && !options.allow_incomplete) {
+    refuse(ErrorKind::kBadFile, path,
+           "the log is open: it has no end record; expected a complete one, or that incomplete "
+           "ones are allowed");
+  }
+  if (report.header.detail == LogDetail::kCounters) {
+    refuse(ErrorKind::kUnsupported, path,
+           "a log of level counters keeps no tokens; expected level standard or full");
+  }
+}
+
+}  // namespace
+
+std::string_view share_basis_name(ShareBasis basis) {
+  switch (basis) {
+    case ShareBasis::kResponsibility: return "responsibility";
+    case ShareBasis::kAttribution: return "attribution";
+    case ShareBasis::kGateWeight: return "gate_weight";
+  }
+  return "?";
+}
+
+RunAccount read_run_account(const std::string& path, const RunOptions& options) {
+  const VtrReport report = verify_vtr(path, options.key, options.reader);
+  check_seal(report, path, options);
+  RunAccount run;
+  run.path = path;
+  run.seal = report.seal;
+  run.proof = sha256_of_file(path);
+  const VtrHeader& header = report.header;
+  run.log_id = hexadecimal(header.log_id);
+  if (!header.is_key_ephemeral) run.sealed_by = public_key_text(header.public_key);
+  run.model = header.log.model_path;
+  run.device = header.log.device;
+  run.engine_build = header.engine_build;
+  run.started_unix_ns = header.started_unix_ns;
+  run.closed_unix_ns = report.closed_unix_ns;
+
+  VtrReader reader(path, options.reader);
+  GeneratedTokens generated;
+  VtrPage page;
+  uint64_t bytes = 0;
+  std::set<ShareBasis> left_out;
+  while (reader.next(page)) {
+    bytes = page.offset + page.bytes;
+    if (run.seal == VtrReport::Seal::kOpen) run.closed_unix_ns = page.closed_unix_ns;
+    size_t event = 0;
+    for (size_t i = 0; i < page.records.size(); ++i) {
+      for (; event < page.events.size() && page.events[event].row <= i; ++event) {
+        generated.on_event(page.events[event]);
+      }
+      const TokenRecord& record = page.records[i];
+      if (!generated.follows(record)) ++run.tokens_in;
+      if (!record.has_prediction || !record.prediction.generated) continue;
+      ++run.tokens_out;
+      for (Contributions (*of)(const TokenRecord&) : kBases) {
+        const Contributions contributions = of(record);
+        if (contributions.contributors.empty() && page.is_redacted[i]) {
+          left_out.insert(contributions.basis);
+        } else if (has_basis(header, contributions.basis)) {
+          add_token(contributions, run);
+        }
+      }
+    }
+    for (; event < page.events.size(); ++event) generated.on_event(page.events[event]);
+  }
+  if (static_cast<uint64_t>(run.tokens_out) != report.counts.generated) {
+    refuse(
+        ErrorKind::kUnsupported, path,
+        "the log tells of " + std::to_string(run.tokens_out) + " of the " +
+            std::to_string(report.counts.generated) +
+            " generated tokens, because columns were left out or are encrypted; expected a whole "
+            "log, or the key that opens it");
+  }
+  for (const ShareBasis basis : left_out) {
+    run.shares.erase(basis);
+    run.unshared.erase(basis);
+  }
+  run.log_bytes = static_cast<int64_t>(bytes);
+  if (run.closed_unix_ns > run.started_unix_ns) {
+    run.device_us = static_cast<int64_t>((run.closed_unix_ns - run.started_unix_ns) / 1000);
+  }
+  return run;
+}
+
+}  // namespace vitrine
