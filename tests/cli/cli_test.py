@@ -16,6 +16,7 @@ from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score, 
 from generate_cases import Generate  # noqa: F401
 from gguf_cases import Gguf  # noqa: F401
 from hidden_states_cases import HiddenStates  # noqa: F401
+from ledger_cases import Ledger  # noqa: F401
 from manifest_cases import Manifest  # noqa: F401
 from privacy_cases import Privacy  # noqa: F401
 from replay_cases import Replay  # noqa: F401

@@ -1,0 +1,226 @@
+"""vitrine ledger: bookings recomputed from a log's JSON export with exact fractions."""
+
+import csv
+import io
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+from tool import AuditCase
+
+UNITS = 10**9
+GROUPS = {"low": range(0, 3), "high": range(3, 8)}
+RATES = {"currency": "EUR", "payer": "clinic", "server": "operator",
+         "settlement": {"token_in": 3, "token_out": 11, "mebibyte": 100, "second": 777},
+         "basis": "gate_weight",
+         "royalties": [{"group": name, "account": f"{name}-house", "token": rate,
+                        "experts": [{"layers": [0, 3], "experts": [group[0], group[-1]]}]}
+                       for (name, group), rate in zip(GROUPS.items(), (120, 77))]}
+
+
+def units_of(weights):
+    """docs/ledger.md: a token's shares."""
+    total = 0.0
+    for weight in weights:
+        total += weight
+    exact = [weight / total * 1e9 for weight in weights]
+    units = [math.floor(value) for value in exact]
+    order = sorted(range(len(units)), key=lambda i: -(exact[i] - units[i]))
+    for i in order[:UNITS - sum(units)]:
+        units[i] += 1
+    return units
+
+
+def round_together(exact):
+    """docs/ledger.md: amounts that sum to their sum rounded, halves up."""
+    amounts = [math.floor(value) for value in exact]
+    total = math.floor(sum(exact) + Fraction(1, 2))
+    order = sorted(range(len(exact)), key=lambda i: -(exact[i] - amounts[i]))
+    for i in order[:total - sum(amounts)]:
+        amounts[i] += 1
+    return amounts
+
+
+def gate_weights(record):
+    for layer in record["layers"]:
+        weights = [float(np.float32(weight)) for weight in layer["weights"]]
+        total = 0.0
+        for weight in weights:
+            total += weight
+        for expert, weight in zip(layer["experts"], weights):
+            yield expert, weight / total
+
+
+def attributions(record):
+    for term in record["prediction"]["attribution"]["terms"]:
+        if term["part"] == "expert":
+            yield term["expert"], max(0.0, float(np.float32(term["value"])))
+
+
+class Ledger(AuditCase):
+    def write_rates(self, name="rates.json", **changes):
+        (self.folder / name).write_text(json.dumps(RATES | changes))
+        return name
+
+    def book(self, what, *runs, rates="rates.json", ledger="ledger.sqlite", more=()):
+        return self.succeed("ledger", what, *runs, "--rates", rates, "--out", ledger,
+                            *more).stdout.decode()
+
+    def lines(self, ledger="ledger.sqlite", kind=None):
+        shown = self.succeed_json("ledger", "show", ledger, "--json")["lines"]
+        return [line for line in shown if kind in (None, line["kind"])]
+
+    def check_royalties(self, parts_of):
+        log = self.succeed_json("audit", "export", "run.vtr", "--json")
+        shares = dict.fromkeys(GROUPS, 0)
+        tokens = 0
+        for record in log["records"]:
+            if not (record.get("prediction") or {}).get("generated"):
+                continue
+            tokens += 1
+            experts, weights = zip(*parts_of(record))
+            for expert, units in zip(experts, units_of(weights)):
+                shares[next(n for n, group in GROUPS.items() if expert in group)] += units
+        self.assertEqual(sum(shares.values()), tokens * UNITS)
+        expected = round_together([Fraction(shares[rate["group"]] * rate["token"], UNITS)
+                                   for rate in RATES["royalties"]])
+        payer, *lines = self.lines(kind="royalties")
+        self.assertEqual([line["micro"] for line in lines], expected)
+        self.assertEqual(payer["micro"], -sum(expected))
+        self.assertGreater(sum(expected), 0)
+
+    def test_royalties_follow_from_the_log(self):
+        self.generate("run.vtr", "--attribution", "--audit-level", "full")
+        self.write_rates()
+        self.book("royalties", "run.vtr")
+        self.check_royalties(gate_weights)
+
+    def test_royalties_by_attribution(self):
+        self.generate("run.vtr", "--attribution", "--audit-level", "full")
+        self.write_rates(basis="attribution")
+        self.book("royalties", "run.vtr")
+        self.check_royalties(attributions)
+
+    def test_settlement(self):
+        self.generate("run.vtr", "--seal", "key", tokens=23)
+        self.write_rates()
+        self.book("settle", "run.vtr", more=("--key", "key.pub"))
+        lines = self.lines(kind="settlement")
+        one = lines[0]
+        report = json.loads(self.verify("run.vtr", "--json"))
+        self.assertEqual(one["tokens_out"], 23)
+        self.assertEqual(one["tokens_in"], report["counts"]["tokens"] - 22)
+        rates = RATES["settlement"]
+        expected = round_together([Fraction(rates["token_in"] * one["tokens_in"]),
+                                   Fraction(rates["token_out"] * one["tokens_out"]),
+                                   Fraction(rates["mebibyte"] * one["log_bytes"], 2**20),
+                                   Fraction(rates["second"] * one["device_us"], 10**6)])
+        self.assertEqual([line["micro"] for line in lines], [-sum(expected), *expected])
+
+    def test_twice_is_once(self):
+        self.generate("run.vtr")
+        self.generate("other.vtr")
+        self.write_rates()
+        self.book("settle", "run.vtr")
+        before = self.lines()
+        # A copy without its text is the same run.
+        self.succeed("audit", "redact", "run.vtr", "copy.vtr", "--columns", "text,norms")
+        self.assertIn("nothing changed", self.book("settle", "copy.vtr"))
+        self.assertEqual(self.lines(), before)
+        self.write_rates("dear.json", settlement={"token_in": 9})
+        self.fail_with(2, ["run.vtr", "other rates"], "ledger", "settle", "other.vtr", "run.vtr",
+                       "--rates", "dear.json", "--out", "ledger.sqlite")
+        self.assertEqual(self.lines(), before)
+        self.fail_with(2, ["copy.vtr", "again"], "ledger", "settle", "run.vtr", "copy.vtr",
+                       "--rates", "rates.json", "--out", "ledger.sqlite")
+
+    def test_verify(self):
+        self.generate("run.vtr")
+        self.generate("other.vtr")
+        self.write_rates()
+        self.book("settle", "run.vtr")
+        self.book("royalties", "run.vtr")
+        text = self.book("verify", "run.vtr")
+        self.assertEqual(text.count("as the log and the rates make it"), 2, text)
+        arguments = ("--rates", "rates.json", "--out", "ledger.sqlite")
+        result = self.run_tool("ledger", "verify", "other.vtr", *arguments)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"nothing of it is booked", result.stdout)
+
+    def test_a_changed_line_is_found(self):
+        import sqlite3
+        self.generate("run.vtr")
+        self.write_rates()
+        self.book("royalties", "run.vtr")
+        database = sqlite3.connect(self.folder / "ledger.sqlite")
+        with database:  # balanced, so that only the logs tell
+            database.execute("UPDATE lines SET micro = micro - 1 WHERE id = 2")
+            database.execute("UPDATE lines SET micro = micro + 1 WHERE id = 3")
+        database.close()
+        result = self.run_tool("ledger", "verify", "run.vtr", "--rates", "rates.json", "--out",
+                               "ledger.sqlite")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"make other lines", result.stdout)
+
+    def test_an_open_log(self):
+        self.generate("run.vtr", tokens=200)
+        self.write_rates()
+        data = (self.folder / "run.vtr").read_bytes()
+        (self.folder / "cut.vtr").write_bytes(data[:-40])
+        arguments = ("ledger", "settle", "cut.vtr", "--rates", "rates.json", "--out", "l.sqlite")
+        self.fail_with(2, ["cut.vtr", "open"], *arguments)
+        self.succeed(*arguments, "--allow-incomplete")
+        self.assertEqual({line["seal"] for line in self.lines("l.sqlite")}, {"open"})
+
+    def test_broken_and_foreign(self):
+        self.generate("run.vtr")
+        self.write_rates()
+        data = bytearray((self.folder / "run.vtr").read_bytes())
+        data[len(data) // 2] ^= 1
+        (self.folder / "broken.vtr").write_bytes(data)
+        self.fail_with(2, ["broken.vtr", "broken"], "ledger", "settle", "broken.vtr", "--rates",
+                       "rates.json", "--out", "ledger.sqlite", )
+        self.succeed("audit", "keygen", "key")
+        self.fail_with(2, ["run.vtr"], "ledger", "settle", "run.vtr", "--rates", "rates.json",
+                       "--out", "ledger.sqlite", "--key", "key.pub")
+        (self.folder / "ledger.sqlite").write_text("x" * 3000)
+        self.fail_with(2, ["ledger.sqlite", "not a database"], "ledger", "settle", "run.vtr",
+                       "--rates", "rates.json", "--out", "ledger.sqlite")
+
+    def test_what_the_rates_need(self):
+        self.generate("run.vtr")
+        self.write_rates(basis="attribution")
+        self.fail_with(2, ["run.vtr", "attribution"], "ledger", "royalties", "run.vtr", "--rates",
+                       "rates.json", "--out", "ledger.sqlite")
+        self.write_rates(royalties=RATES["royalties"][:1])
+        self.fail_with(2, ["no rate for expert", "rates.json"], "ledger", "royalties", "run.vtr",
+                       "--rates", "rates.json", "--out", "ledger.sqlite")
+        self.succeed("audit", "redact", "run.vtr", "copy.vtr", "--columns", "routing")
+        self.write_rates()
+        self.fail_with(2, ["copy.vtr", "gate_weight"], "ledger", "royalties", "copy.vtr",
+                       "--rates", "rates.json", "--out", "ledger.sqlite")
+        self.book("settle", "copy.vtr")
+
+    def test_exports(self):
+        self.generate("run.vtr")
+        self.write_rates()
+        self.book("settle", "run.vtr")
+        self.book("royalties", "run.vtr")
+        shown = self.lines()
+        text = self.succeed("ledger", "export", "ledger.sqlite", "--csv", "-").stdout.decode()
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        self.assertEqual([int(row["micro"]) for row in rows], [line["micro"] for line in shown])
+        self.assertEqual(sum(int(row["micro"]) for row in rows), 0)
+        self.succeed("ledger", "export", "ledger.sqlite", "--csv", "lines.csv")
+        self.assertEqual((self.folder / "lines.csv").read_bytes().decode(), text)
+        import pyarrow.parquet
+        self.succeed("ledger", "export", "ledger.sqlite", "--parquet", "lines.parquet")
+        table = pyarrow.parquet.read_table(self.folder / "lines.parquet")
+        self.assertEqual(table.column_names, list(rows[0]))
+        for name in table.column_names:
+            self.assertEqual([str(value) for value in table[name].to_pylist()],
+                             [row[name] for row in rows], name)
+        self.fail_with(2, ["--csv"], "ledger", "export", "ledger.sqlite")
+        self.fail_with(1, ["no/such"], "ledger", "export", "ledger.sqlite", "--parquet",
+                       "no/such/file.parquet")
