@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "scan.h"
 #include "vitrine/core.h"
 
 namespace vitrine {
@@ -32,11 +33,24 @@ inline size_t buffer_size(const Candidates& candidates) {
   return std::max(count, candidates.logits_storage->size());
 }
 
+/// A stage of this room, with what the pipeline may use to look at fewer tokens. Never changes a
+/// result: a stage that is asked for less sees every token that it could have kept.
+class RoomStage : public SamplerStage {
+ public:
+  /// Leaves every candidate as it is at this step.
+  virtual bool is_idle(const SampleContext&) const { return false; }
+  /// Above 0: divides each logit by it and does nothing else.
+  virtual float divisor() const { return 0; }
+  /// Above 0: keeps tokens only that are among so many best ones.
+  virtual size_t keeps_best() const { return 0; }
+  /// 0 or more: keeps tokens only whose logit is at most so far below the best one.
+  virtual double keeps_within() const { return -1; }
+};
+
 /// The largest logit. Throws kInvalidArgument where nothing that can be chosen is left.
 inline float largest_logit(const Candidates& candidates, const SamplerStage& stage,
                            const SampleContext& context) {
-  float largest = kRuledOut;
-  for (float logit : candidates.logits) largest = logit > largest ? logit : largest;
+  const float largest = largest_of(candidates.logits);
   if (largest == kRuledOut || largest == std::numeric_limits<float>::infinity()) {
     throw Error(ErrorKind::kInvalidArgument,
                 "sampler stage '" + std::string(stage.name()) + "' at position " +
@@ -77,5 +91,17 @@ void filter_candidates(Candidates& candidates, const Keep& keep) {
   candidates.logits = candidates.logits.first(kept);
   candidates.ids = std::span<int32_t>(ids, kept);
 }
+
+/// weights[i] = e^(logit i - largest): probabilities but for their sum, which is returned.
+inline double softmax_weights(const Candidates& candidates, float largest,
+                              std::vector<double>& weights) {
+  const size_t count = candidates.logits.size();
+  if (weights.size() < count) weights.resize(buffer_size(candidates));
+  return exponentials(candidates.logits, largest, weights.data());
+}
+
+/// Selects the candidate at which the cumulative sum of `weights` passes `uniform` of the total;
+/// returns its probability.
+double draw_from_weights(Candidates& candidates, std::span<const double> weights, double uniform);
 
 }  // namespace vitrine

@@ -1,8 +1,9 @@
 // The place of a constraint's mask in the pipeline.
+#include <algorithm>
 #include <bit>
 
 #include "candidates.h"
-#include "vitrine/sample.h"
+#include "stage_kind.h"
 
 namespace vitrine {
 
@@ -10,10 +11,17 @@ namespace {
 
 constexpr uint32_t kAll = ~uint32_t{0};
 
-class ConstraintStage : public SamplerStage {
+class ConstraintStage : public RoomStage {
  public:
   std::string_view name() const override { return "constraint"; }
   uint32_t stage_id() const override { return kConstraintStageId; }
+
+  bool is_idle(const SampleContext& context) const override {
+    return context.allowed_tokens.empty();
+  }
+  std::unique_ptr<SamplerStage> fork() const override {
+    return std::make_unique<ConstraintStage>(*this);
+  }
 
   void apply(Candidates& candidates, const SampleContext& context) override {
     const std::span<const uint32_t> mask = context.allowed_tokens;
@@ -84,6 +92,13 @@ class ConstraintStage : public SamplerStage {
 
 std::unique_ptr<SamplerStage> make_constraint_stage() {
   return std::make_unique<ConstraintStage>();
+}
+
+const StageKind& constraint_kind() {
+  static const StageKind kKind{"constraint", StageRole::kConstraint, {}, [](const SamplerOptions&) {
+                                 return make_constraint_stage();
+                               }};
+  return kKind;
 }
 
 }  // namespace vitrine

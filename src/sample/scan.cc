@@ -1,0 +1,141 @@
+#include "scan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "numerics.h"
+
+namespace vitrine {
+
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Eight floats; the compiler takes as many registers for them as the instruction set needs.
+using Floats = float __attribute__((vector_size(32)));
+using Masks = int32_t __attribute__((vector_size(32)));
+static_assert(sizeof(Floats) == kScanLanes * sizeof(float));
+
+[[gnu::always_inline]] inline bool scan_body(std::span<const float> logits, float* lane_maxima) {
+  const Floats infinity = Floats{} + kInfinity;
+  Masks all_fine = ~Masks{};
+  bool is_tail_fine = true;
+  for (size_t first = 0; first < logits.size(); first += kScanBlock) {
+    const size_t end = std::min(first + kScanBlock, logits.size());
+    Floats even = Floats{} - kInfinity, odd = even;  // two chains: a maximum takes four cycles
+    size_t i = first;
+    for (; i + 2 * kScanLanes <= end; i += 2 * kScanLanes) {
+      Floats a, b;
+      std::memcpy(&a, &logits[i], sizeof(a));
+      std::memcpy(&b, &logits[i + kScanLanes], sizeof(b));
+      all_fine &= (a < infinity) & (b < infinity);
+      even = a > even ? a : even;
+      odd = b > odd ? b : odd;
+    }
+    even = odd > even ? odd : even;
+    float maxima[kScanLanes];
+    std::memcpy(maxima, &even, sizeof(maxima));
+    for (; i < end; ++i) {
+      is_tail_fine &= logits[i] < kInfinity;
+      float& maximum = maxima[i % kScanLanes];
+      maximum = logits[i] > maximum ? logits[i] : maximum;
+    }
+    std::memcpy(lane_maxima + first / kScanBlock * kScanLanes, maxima, sizeof(maxima));
+  }
+  bool is_fine = is_tail_fine;
+  for (size_t lane = 0; lane < kScanLanes; ++lane) is_fine &= all_fine[lane] != 0;
+  return is_fine;
+}
+
+[[gnu::always_inline]] inline float largest_body(std::span<const float> logits) {
+  Floats even = Floats{} - kInfinity, odd = even;
+  size_t i = 0;
+  for (; i + 2 * kScanLanes <= logits.size(); i += 2 * kScanLanes) {
+    Floats a, b;
+    std::memcpy(&a, &logits[i], sizeof(a));
+    std::memcpy(&b, &logits[i + kScanLanes], sizeof(b));
+    even = a > even ? a : even;
+    odd = b > odd ? b : odd;
+  }
+  even = odd > even ? odd : even;
+  float largest = -kInfinity;
+  for (size_t lane = 0; lane < kScanLanes; ++lane) {
+    largest = even[lane] > largest ? even[lane] : largest;
+  }
+  for (; i < logits.size(); ++i) largest = logits[i] > largest ? logits[i] : largest;
+  return largest;
+}
+
+[[gnu::always_inline]] inline double exponentials_body(std::span<const float> logits, float largest,
+                                                       double* results) {
+  const auto reference = static_cast<double>(largest);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    results[i] = exp_nonpositive(static_cast<double>(logits[i]) - reference);
+  }
+  double sums[kScanLanes] = {};
+  size_t i = 0;
+  for (; i + kScanLanes <= logits.size(); i += kScanLanes) {
+    for (size_t lane = 0; lane < kScanLanes; ++lane) sums[lane] += results[i + lane];
+  }
+  for (; i < logits.size(); ++i) sums[i % kScanLanes] += results[i];
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  return sum;
+}
+
+bool scan_portable(std::span<const float> logits, float* lane_maxima) {
+  return scan_body(logits, lane_maxima);
+}
+float largest_portable(std::span<const float> logits) { return largest_body(logits); }
+double exponentials_portable(std::span<const float> logits, float largest, double* results) {
+  return exponentials_body(logits, largest, results);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] bool scan_avx2(std::span<const float> logits, float* lane_maxima) {
+  return scan_body(logits, lane_maxima);
+}
+[[gnu::target("avx2")]] float largest_avx2(std::span<const float> logits) {
+  return largest_body(logits);
+}
+[[gnu::target("avx2")]] double exponentials_avx2(std::span<const float> logits, float largest,
+                                                 double* results) {
+  return exponentials_body(logits, largest, results);
+}
+#endif
+
+const ScanForms& best_forms() {
+  static const ScanForms forms =
+      avx2_scan_forms() != nullptr ? *avx2_scan_forms() : portable_scan_forms();
+  return forms;
+}
+
+}  // namespace
+
+const ScanForms& portable_scan_forms() {
+  static constexpr ScanForms kForms{scan_portable, largest_portable, exponentials_portable};
+  return kForms;
+}
+
+const ScanForms* avx2_scan_forms() {
+#if defined(__x86_64__)
+  static constexpr ScanForms kForms{scan_avx2, largest_avx2, exponentials_avx2};
+  return __builtin_cpu_supports("avx2") ? &kForms : nullptr;
+#else
+  return nullptr;
+#endif
+}
+
+bool scan_logits(std::span<const float> logits, float* lane_maxima) {
+  return best_forms().scan(logits, lane_maxima);
+}
+
+float largest_of(std::span<const float> logits) { return best_forms().largest(logits); }
+
+double exponentials(std::span<const float> logits, float largest, double* results) {
+  return best_forms().exponentials(logits, largest, results);
+}
+
+}  // namespace vitrine
