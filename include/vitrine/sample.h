@@ -94,6 +94,9 @@ VITRINE_API const std::vector<SamplerOptionInfo>& sampler_option_list();
 /// "seed". Throws kInvalidArgument for an unknown name and a text that is no value of it.
 VITRINE_API void set_sampler_option(SamplerOptions& options, std::string_view name,
                                     std::string_view value);
+/// An option's value as set_sampler_option() reads it; empty for an empty list. Throws
+/// kInvalidArgument for an unknown name.
+VITRINE_API std::string sampler_option_text(const SamplerOptions& options, std::string_view name);
 /// Name and text of "samplers", of temperature, top_k, top_p and min_p and of the options of every
 /// other stage that is on: what a log's head keeps. set_sampler_option() makes the same pipeline of
 /// them.

@@ -33,7 +33,8 @@ inline double exp_nonpositive(double x) {
   sum = sum * r + 1.0;
   sum = sum * r + 1.0;
   const uint64_t exponent = (std::bit_cast<uint64_t>(shifted) + 1023) << 52;
-  return x < -708.0 ? 0.0 : sum * std::bit_cast<double>(exponent);
+  const double value = sum * std::bit_cast<double>(exponent);
+  return x < -708.0 ? 0.0 : value;
 }
 
 /// ln(x) for finite x > 0, within a few units in the last place.

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <type_traits>
+#include <optional>
 
 #include "stage_kind.h"
 
@@ -139,6 +139,23 @@ void for_each_option(const Visit& visit) {
   }
 }
 
+std::string option_text(const SamplerOptions& options, const StageOption& option) {
+  return std::visit([&options](auto field) { return field_text(options.*field); }, option.field);
+}
+
+std::string order_text(const SamplerOptions& options) {
+  std::string text;
+  for (const std::string& name :
+       options.samplers.empty() ? default_sampler_order(options) : options.samplers) {
+    text += (text.empty() ? "" : ";") + name;
+  }
+  return text;
+}
+
+[[noreturn]] void refuse_name(std::string_view name) {
+  refuse_option(std::string(name), "unknown", "one of sampler_option_list()");
+}
+
 /// What logs had before there were more stages: always there, so that readers find them.
 bool is_always_logged(std::string_view name) {
   return name == "temperature" || name == "top_k" || name == "top_p" || name == "min_p";
@@ -178,7 +195,18 @@ void set_sampler_option(SamplerOptions& options, std::string_view name, std::str
     is_known = true;
     std::visit([&](auto field) { read_field(options.*field, name, value); }, option.field);
   });
-  if (!is_known) refuse_option(std::string(name), "unknown", "one of sampler_option_list()");
+  if (!is_known) refuse_name(name);
+}
+
+std::string sampler_option_text(const SamplerOptions& options, std::string_view name) {
+  if (name == "seed") return std::to_string(options.seed);
+  if (name == "samplers") return order_text(options);
+  std::optional<std::string> text;
+  for_each_option([&](const StageKind&, const StageOption& option) {
+    if (option.name == name) text = option_text(options, option);
+  });
+  if (!text) refuse_name(name);
+  return *text;
 }
 
 std::vector<std::pair<std::string, std::string>> sampler_option_values(
@@ -187,16 +215,10 @@ std::vector<std::pair<std::string, std::string>> sampler_option_values(
   for_each_option([&](const StageKind& kind, const StageOption& option) {
     const bool is_list = option.field.index() > 1;  // kept whenever it holds something
     if (!is_list && !is_always_logged(option.name) && kind.make(options) == nullptr) return;
-    std::string text =
-        std::visit([&](auto field) { return field_text(options.*field); }, option.field);
+    std::string text = option_text(options, option);
     if (!text.empty()) values.emplace_back(option.name, std::move(text));
   });
-  std::string order;
-  for (const std::string& name :
-       options.samplers.empty() ? default_sampler_order(options) : options.samplers) {
-    order += (order.empty() ? "" : ";") + name;
-  }
-  values.emplace_back("samplers", order);
+  values.emplace_back("samplers", order_text(options));
   return values;
 }
 

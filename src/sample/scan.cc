@@ -24,19 +24,25 @@ static_assert(sizeof(Floats) == kScanLanes * sizeof(float));
   bool is_tail_fine = true;
   for (size_t first = 0; first < logits.size(); first += kScanBlock) {
     const size_t end = std::min(first + kScanBlock, logits.size());
-    Floats even = Floats{} - kInfinity, odd = even;  // two chains: a maximum takes four cycles
+    Floats m0 = Floats{} - kInfinity, m1 = m0, m2 = m0, m3 = m0;  // a maximum takes four cycles
     size_t i = first;
-    for (; i + 2 * kScanLanes <= end; i += 2 * kScanLanes) {
-      Floats a, b;
+    for (; i + 4 * kScanLanes <= end; i += 4 * kScanLanes) {
+      Floats a, b, c, d;
       std::memcpy(&a, &logits[i], sizeof(a));
       std::memcpy(&b, &logits[i + kScanLanes], sizeof(b));
-      all_fine &= (a < infinity) & (b < infinity);
-      even = a > even ? a : even;
-      odd = b > odd ? b : odd;
+      std::memcpy(&c, &logits[i + 2 * kScanLanes], sizeof(c));
+      std::memcpy(&d, &logits[i + 3 * kScanLanes], sizeof(d));
+      all_fine &= (a < infinity) & (b < infinity) & (c < infinity) & (d < infinity);
+      m0 = a > m0 ? a : m0;
+      m1 = b > m1 ? b : m1;
+      m2 = c > m2 ? c : m2;
+      m3 = d > m3 ? d : m3;
     }
-    even = odd > even ? odd : even;
+    m0 = m1 > m0 ? m1 : m0;
+    m2 = m3 > m2 ? m3 : m2;
+    m0 = m2 > m0 ? m2 : m0;
     float maxima[kScanLanes];
-    std::memcpy(maxima, &even, sizeof(maxima));
+    std::memcpy(maxima, &m0, sizeof(maxima));
     for (; i < end; ++i) {
       is_tail_fine &= logits[i] < kInfinity;
       float& maximum = maxima[i % kScanLanes];

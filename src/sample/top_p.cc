@@ -20,17 +20,14 @@ class TopPStage : public RoomStage {
   void apply(Candidates& candidates, const SampleContext& context) override {
     const float largest = largest_logit(candidates, *this, context);
     if (p_ >= 1.0f) return;
-    const size_t count = candidates.logits.size();
     const double total = softmax_weights(candidates, largest, weights_);
-    if (entries_.size() < count) entries_.resize(buffer_size(candidates));
-    for (size_t index = 0; index < count; ++index) {
-      entries_[index] = {candidate_key(candidates.logits[index], candidate_id(candidates, index)),
-                         weights_[index]};
-    }
-    // Quickselect by mass: the key at which the sum over better-or-equal candidates reaches p.
     const double target = static_cast<double>(p_) * total;
-    double above = 0;  // mass of the entries before `low`, all kept
-    size_t low = 0, high = count;
+    double above = 0;  // mass of what is surely kept
+    const size_t filled = candidates.logits.size() < kManyCandidates
+                              ? take_all(candidates)
+                              : take_border(candidates, largest, target, above);
+    // Quickselect by mass: the key at which the sum over better-or-equal candidates reaches p.
+    size_t low = 0, high = filled;
     while (high - low > 1) {
       const size_t middle = low + (high - low) / 2;
       const auto first = entries_.begin();
@@ -57,7 +54,53 @@ class TopPStage : public RoomStage {
     uint64_t key;
     double weight;  // exp(logit - largest)
   };
+
+  // Buckets of equal width by distance from the best logit; the last one takes all the rest.
+  static constexpr size_t kManyCandidates = 4096, kBuckets = 2048;
+  static constexpr float kBucketsPerNat = 64;
+  static size_t bucket_of(float logit, float largest) {
+    const float bucket = (largest - logit) * kBucketsPerNat;
+    return bucket < static_cast<float>(kBuckets - 1) ? static_cast<size_t>(bucket) : kBuckets - 1;
+  }
+
+  Entry entry(const Candidates& candidates, size_t index) const {
+    return {candidate_key(candidates.logits[index], candidate_id(candidates, index)),
+            weights_[index]};
+  }
+
+  size_t take_all(const Candidates& candidates) {
+    const size_t count = candidates.logits.size();
+    if (entries_.size() < count) entries_.resize(buffer_size(candidates));
+    for (size_t index = 0; index < count; ++index) entries_[index] = entry(candidates, index);
+    return count;
+  }
+
+  /// The candidates of the bucket in which p is reached; `above`: the mass of those before.
+  size_t take_border(const Candidates& candidates, float largest, double target, double& above) {
+    const size_t count = candidates.logits.size();
+    if (entries_.size() < count) entries_.resize(buffer_size(candidates));
+    masses_.assign(kBuckets, 0.0);
+    for (size_t index = 0; index < count; ++index) {
+      masses_[bucket_of(candidates.logits[index], largest)] += weights_[index];
+    }
+    size_t border = 0;  // the last bucket of any mass where rounding keeps the sum below p
+    double sum = 0;
+    for (size_t bucket = 0; bucket < kBuckets && (bucket == 0 || sum < target); ++bucket) {
+      if (masses_[bucket] == 0.0) continue;
+      border = bucket;
+      above = sum;
+      sum += masses_[bucket];
+    }
+    size_t filled = 0;
+    for (size_t index = 0; index < count; ++index) {
+      if (bucket_of(candidates.logits[index], largest) != border) continue;
+      entries_[filled++] = entry(candidates, index);
+    }
+    return filled;
+  }
+
   float p_;
+  std::vector<double> masses_;  // of the buckets
   std::vector<double> weights_;
   std::vector<Entry> entries_;
 };
