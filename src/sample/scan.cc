@@ -5,6 +5,10 @@
 #include <cstring>
 #include <limits>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "numerics.h"
 
 namespace vitrine {
@@ -110,29 +114,66 @@ double exponentials_portable(std::span<const float> logits, float largest, doubl
                                                  double* results) {
   return exponentials_body(logits, largest, results);
 }
-#endif
 
-const ScanForms& best_forms() {
-  static const ScanForms forms =
-      avx2_scan_forms() != nullptr ? *avx2_scan_forms() : portable_scan_forms();
-  return forms;
+// Written out: GCC 12 makes a loop over single numbers of comparisons of 64-byte vectors.
+[[gnu::target("avx512f")]] bool scan_avx512(std::span<const float> logits, float* lane_maxima) {
+  const __m512 infinity = _mm512_set1_ps(kInfinity), nothing = _mm512_set1_ps(-kInfinity);
+  const size_t whole = logits.size() / kScanBlock;
+  __mmask16 is_fine = 0xffff;
+  for (size_t block = 0; block < whole; ++block) {
+    const float* const begin = logits.data() + block * kScanBlock;
+    __m512 m0 = nothing, m1 = nothing, m2 = nothing, m3 = nothing;
+    for (size_t i = 0; i < kScanBlock; i += 64) {
+      const __m512 a = _mm512_loadu_ps(begin + i), b = _mm512_loadu_ps(begin + i + 16);
+      const __m512 c = _mm512_loadu_ps(begin + i + 32), d = _mm512_loadu_ps(begin + i + 48);
+      is_fine &= _mm512_cmp_ps_mask(a, infinity, _CMP_LT_OQ) &
+                 _mm512_cmp_ps_mask(b, infinity, _CMP_LT_OQ) &
+                 _mm512_cmp_ps_mask(c, infinity, _CMP_LT_OQ) &
+                 _mm512_cmp_ps_mask(d, infinity, _CMP_LT_OQ);
+      m0 = _mm512_max_ps(a, m0);
+      m1 = _mm512_max_ps(b, m1);
+      m2 = _mm512_max_ps(c, m2);
+      m3 = _mm512_max_ps(d, m3);
+    }
+    float both[2 * kScanLanes];
+    _mm512_storeu_ps(both, _mm512_max_ps(_mm512_max_ps(m0, m1), _mm512_max_ps(m2, m3)));
+    for (size_t lane = 0; lane < kScanLanes; ++lane) {
+      lane_maxima[block * kScanLanes + lane] = std::max(both[lane], both[lane + kScanLanes]);
+    }
+  }
+  const bool is_rest_fine =
+      scan_body(logits.subspan(whole * kScanBlock), lane_maxima + whole * kScanLanes);
+  return is_fine == 0xffff && is_rest_fine;
 }
+[[gnu::target("avx512f,avx512dq,prefer-vector-width=512")]] double exponentials_avx512(
+    std::span<const float> logits, float largest, double* results) {
+  return exponentials_body(logits, largest, results);
+}
+#endif
 
 }  // namespace
 
-const ScanForms& portable_scan_forms() {
-  static constexpr ScanForms kForms{scan_portable, largest_portable, exponentials_portable};
+std::vector<ScanForms> scan_forms() {
+  std::vector<ScanForms> forms = {{scan_portable, largest_portable, exponentials_portable}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) {
+    forms.push_back({scan_avx2, largest_avx2, exponentials_avx2});
+  }
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
+    forms.push_back({scan_avx512, largest_avx2, exponentials_avx512});
+  }
+#endif
+  return forms;
+}
+
+namespace {
+
+const ScanForms& best_forms() {
+  static const ScanForms kForms = scan_forms().back();
   return kForms;
 }
 
-const ScanForms* avx2_scan_forms() {
-#if defined(__x86_64__)
-  static constexpr ScanForms kForms{scan_avx2, largest_avx2, exponentials_avx2};
-  return __builtin_cpu_supports("avx2") ? &kForms : nullptr;
-#else
-  return nullptr;
-#endif
-}
+}  // namespace
 
 bool scan_logits(std::span<const float> logits, float* lane_maxima) {
   return best_forms().scan(logits, lane_maxima);

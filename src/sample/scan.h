@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 namespace vitrine {
 
@@ -23,13 +24,12 @@ float largest_of(std::span<const float> logits);
 /// and then lane by lane. No logit is above `largest`.
 double exponentials(std::span<const float> logits, float largest, double* results);
 
-/// The portable and the AVX2 forms, for tests; null where the machine has no AVX2.
+/// What this machine can run of the portable, the AVX2 and the AVX-512 form; the last one runs.
 struct ScanForms {
   bool (*scan)(std::span<const float>, float*);
   float (*largest)(std::span<const float>);
   double (*exponentials)(std::span<const float>, float, double*);
 };
-const ScanForms& portable_scan_forms();
-const ScanForms* avx2_scan_forms();
+std::vector<ScanForms> scan_forms();
 
 }  // namespace vitrine

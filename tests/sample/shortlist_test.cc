@@ -105,43 +105,41 @@ TEST(Shortlist, StandsBehindAMaskToo) {
 }
 
 TEST(Scan, SameBitsInEveryForm) {
-  const ScanForms* wide = avx2_scan_forms();
-  if (wide == nullptr) GTEST_SKIP() << "this machine has no AVX2";
-  const ScanForms& portable = portable_scan_forms();
+  const std::vector<ScanForms> forms = scan_forms();
   std::mt19937 engine(3);
-  for (const size_t count : {1u, 7u, 8u, 31u, 33u, 512u, 700u, 5003u}) {
+  for (const size_t count : {1u, 7u, 8u, 31u, 33u, 512u, 700u, 1024u, 5003u}) {
     for (int kind = 0; kind < 10; ++kind) {
       std::vector<float> logits = make_logits(count, kind, engine);
-      std::vector<float> first(scan_blocks(count) * kScanLanes), second = first;
-      EXPECT_TRUE(wide->scan(logits, first.data()));
-      EXPECT_TRUE(portable.scan(logits, second.data()));
-      for (size_t block = 0; block < scan_blocks(count); ++block) {
-        for (size_t lane = 0; lane < kScanLanes; ++lane) {
-          float expected = -kInfinity;
-          const size_t begin = block * kScanBlock;
-          for (size_t i = begin + lane; i < std::min(count, begin + kScanBlock); i += kScanLanes) {
-            expected = std::max(expected, logits[i]);
-          }
-          EXPECT_EQ(first[block * kScanLanes + lane], expected);
-          EXPECT_EQ(second[block * kScanLanes + lane], expected);
-        }
-      }
       const float largest = *std::ranges::max_element(logits);
-      EXPECT_EQ(wide->largest(logits), largest);
-      EXPECT_EQ(portable.largest(logits), largest);
-      if (!std::isfinite(largest)) continue;
-      std::vector<double> weights(count), others(count);
-      const double sum = wide->exponentials(logits, largest, weights.data());
-      EXPECT_EQ(std::bit_cast<uint64_t>(sum),
-                std::bit_cast<uint64_t>(portable.exponentials(logits, largest, others.data())));
-      EXPECT_EQ(weights, others);
-      for (const float bad : {kInfinity, std::numeric_limits<float>::quiet_NaN(),
-                              -std::numeric_limits<float>::quiet_NaN()}) {
-        const size_t where = engine() % count;
-        const float good = std::exchange(logits[where], bad);
-        EXPECT_FALSE(wide->scan(logits, first.data()));
-        EXPECT_FALSE(portable.scan(logits, second.data()));
-        logits[where] = good;
+      std::vector<double> expected_weights(count), weights(count);
+      const bool is_finite = std::isfinite(largest);
+      const double expected_sum =
+          is_finite ? forms[0].exponentials(logits, largest, expected_weights.data()) : 0;
+      for (const ScanForms& form : forms) {
+        std::vector<float> maxima(scan_blocks(count) * kScanLanes);
+        EXPECT_TRUE(form.scan(logits, maxima.data()));
+        for (size_t i = 0; i < maxima.size(); ++i) {
+          const size_t begin = i / kScanLanes * kScanBlock;
+          float expected = -kInfinity;
+          for (size_t id = begin + i % kScanLanes; id < std::min(count, begin + kScanBlock);
+               id += kScanLanes) {
+            expected = std::max(expected, logits[id]);
+          }
+          EXPECT_EQ(maxima[i], expected);
+        }
+        EXPECT_EQ(form.largest(logits), largest);
+        if (is_finite) {
+          const double sum = form.exponentials(logits, largest, weights.data());
+          EXPECT_EQ(std::bit_cast<uint64_t>(sum), std::bit_cast<uint64_t>(expected_sum));
+          EXPECT_EQ(weights, expected_weights);
+        }
+        for (const float bad : {kInfinity, std::numeric_limits<float>::quiet_NaN(),
+                                -std::numeric_limits<float>::quiet_NaN()}) {
+          const size_t where = engine() % count;
+          const float good = std::exchange(logits[where], bad);
+          EXPECT_FALSE(form.scan(logits, maxima.data()));
+          logits[where] = good;
+        }
       }
     }
   }
