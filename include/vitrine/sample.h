@@ -97,9 +97,9 @@ VITRINE_API void set_sampler_option(SamplerOptions& options, std::string_view na
 /// An option's value as set_sampler_option() reads it; empty for an empty list. Throws
 /// kInvalidArgument for an unknown name.
 VITRINE_API std::string sampler_option_text(const SamplerOptions& options, std::string_view name);
-/// Name and text of "samplers", of temperature, top_k, top_p and min_p and of the options of every
-/// other stage that is on: what a log's head keeps. set_sampler_option() makes the same pipeline of
-/// them.
+/// Name and text of "samplers", of temperature, top_k, top_p and min_p, of the options of every
+/// other stage that is on, and of those that are not what they are by default: what a log's head
+/// keeps. set_sampler_option() makes the same pipeline of them.
 VITRINE_API std::vector<std::pair<std::string, std::string>> sampler_option_values(
     const SamplerOptions& options);
 /// logit_bias, ban, penalties, dry, constraint, temperature, top_n_sigma, top_k, typical_p, top_p,

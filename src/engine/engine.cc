@@ -342,6 +342,9 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
   outputs.clear();
   const size_t rows = batch.row_tokens.size();
   const auto vocab = static_cast<size_t>(config.vocab_size);
+  const auto broken_at = [&](size_t token) {
+    return engine::broken_layer(layout, token, rows, records() ? words : nullptr);
+  };
   for (size_t row = 0; row < rows; ++row) {
     const auto token = static_cast<size_t>(batch.row_tokens[row]);
     StepOutput output;
@@ -353,7 +356,11 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
       const StepInput& input = inputs[static_cast<size_t>(row_inputs[row])];
       if (host_sampled(row) != nullptr) {
         if (batch.chooser == nullptr) {  // else it was chosen in the pass
-          output.token = sample(input, row, output.logits.data());
+          try {
+            output.token = sample(input, row, output.logits.data());
+          } catch (const Error& error) {
+            throw Error(error.kind(), error.what() + broken_at(token));
+          }
           std::memcpy(words + row * sizeof(int32_t), &output.token, sizeof(int32_t));
           if (records()) {
             const float logit = output.logits[static_cast<size_t>(output.token)];
@@ -363,11 +370,10 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
           }
         }
       } else if (output.token < 0) {
-        throw Error(ErrorKind::kInternal, "the logits of sequence " +
-                                              std::to_string(input.sequence) + " at position " +
-                                              std::to_string(output.position) +
-                                              " are not numbers; the model or its weights are "
-                                              "broken");
+        throw Error(ErrorKind::kInternal,
+                    "the logits of sequence " + std::to_string(input.sequence) + " at position " +
+                        std::to_string(output.position) +
+                        " are not numbers; the model or its weights are broken" + broken_at(token));
       }
     }
     if (records() && layout.row_words > 0) record_decision(row, words);

@@ -161,6 +161,9 @@ bool is_always_logged(std::string_view name) {
   return name == "temperature" || name == "top_k" || name == "top_p" || name == "min_p";
 }
 
+/// The temperature's stage: a log without its further options is one with their defaults.
+bool is_always_on(const StageKind& kind) { return kind.make(SamplerOptions{}) != nullptr; }
+
 }  // namespace
 
 const std::vector<SamplerOptionInfo>& sampler_option_list() {
@@ -213,8 +216,9 @@ std::vector<std::pair<std::string, std::string>> sampler_option_values(
     const SamplerOptions& options) {
   std::vector<std::pair<std::string, std::string>> values;
   for_each_option([&](const StageKind& kind, const StageOption& option) {
-    const bool is_list = option.field.index() > 1;  // kept whenever it holds something
-    if (!is_list && !is_always_logged(option.name) && kind.make(options) == nullptr) return;
+    const bool is_off = is_always_on(kind) || kind.make(options) == nullptr;
+    const bool is_default = option_text(options, option) == option_text(SamplerOptions{}, option);
+    if (is_off && is_default && !is_always_logged(option.name)) return;
     std::string text = option_text(options, option);
     if (!text.empty()) values.emplace_back(option.name, std::move(text));
   });
