@@ -40,7 +40,7 @@ Times measure(const vitrine::SamplerOptions& options, const std::vector<std::vec
   auto pipeline = vitrine::SamplerPipeline::from_options(options);
   std::vector<int32_t> history;
   std::vector<double> times;
-  std::vector<float> logits(rows[0].size());  // one buffer, as the head of a model writes it
+  std::vector<float> logits(rows[0].size());       // one buffer, as the head of a model writes it
   for (int round = -3; round < rounds; ++round) {  // the first touch memory
     const std::vector<float>& row = rows[static_cast<size_t>(round + 3) % rows.size()];
     const vitrine::SampleContext context{

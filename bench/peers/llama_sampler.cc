@@ -1,6 +1,6 @@
-// Time of llama.cpp's sampler chain on the logits that bench/sampler_bench.cc makes, in microseconds
-// a token on one core, with the filling of its candidates, as llama_sampler_sample does it. One JSON
-// object on standard output.
+// Time of llama.cpp's sampler chain on the logits that bench/sampler_bench.cc makes, in
+// microseconds a token on one core, with the filling of its candidates, as llama_sampler_sample
+// does it. One JSON object on standard output.
 //
 //     llama_sampler [VOCABULARY] [ROUNDS]
 #include <llama.h>
