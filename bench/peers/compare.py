@@ -59,14 +59,14 @@ def unpack_sources(cache):
     return folder / "vendor" / "llama.cpp"
 
 
-def build_llama_speed(cache, jobs, amx):
-    """The path of llama_speed, built where it is older than its source."""
+def build_llama(cache, jobs, amx, name="llama_speed"):
+    """The path of a program of this folder, built where it is older than its source."""
     cache.mkdir(parents=True, exist_ok=True)
     sources = unpack_sources(cache)
     build = cache / f"build-{VERSION}{'' if amx else '-without-amx'}"
-    program = build / "llama_speed"
-    if program.is_file() and all(program.stat().st_mtime > (HERE / name).stat().st_mtime
-                                 for name in ("llama_speed.cc", "CMakeLists.txt", "gcc_amx.h")):
+    program = build / name
+    if program.is_file() and all(program.stat().st_mtime > (HERE / source).stat().st_mtime
+                                 for source in (f"{name}.cc", "CMakeLists.txt", "gcc_amx.h")):
         return program
     print(f"building llama.cpp in {build} (once; some minutes)", file=sys.stderr)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
@@ -75,7 +75,7 @@ def build_llama_speed(cache, jobs, amx):
          f"-DLLAMA_CPP_DIR={sources}", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF",
          f"-DPEERS_AMX={'ON' if amx else 'OFF'}"],
         "cmake", stdout=sys.stderr)
-    run(["cmake", "--build", build, "--target", "llama_speed", "-j", str(jobs)], "the build",
+    run(["cmake", "--build", build, "--target", name, "-j", str(jobs)], "the build",
         stdout=sys.stderr)
     return program
 
@@ -198,7 +198,7 @@ def parse_arguments():
 
 def main():
     arguments = parse_arguments()
-    llama = arguments.llama_speed or build_llama_speed(arguments.cache.expanduser(), arguments.jobs,
+    llama = arguments.llama_speed or build_llama(arguments.cache.expanduser(), arguments.jobs,
                                                        not arguments.without_amx)
     if arguments.build_only:
         print(llama)

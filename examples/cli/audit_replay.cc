@@ -106,6 +106,7 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   options.max_sequences = static_cast<int>(std::min(sizes.sequences, kMost));
   options.max_step_tokens = std::min(options.max_context, kRerunStepTokens);
   options.max_logit_rows = std::min(options.max_step_tokens, kRerunRows);
+  options.keep_logits = !is_other_model && !run.header.sampler.empty();
   // Where routes are forced on another model, its routers' own choice is in their probabilities.
   options.audit_level = run.level == "full" || is_other_model ? vitrine::AuditLevel::kFull
                                                               : vitrine::AuditLevel::kStandard;
@@ -339,6 +340,19 @@ std::string comparison_text(const Run& run, const Comparison& comparison) {
   return text;
 }
 
+std::string choices_text(const Run& run, const Choices& choices) {
+  if (choices.different == 0) {
+    return fmt::format("the log's sampler and seed choose the same {} tokens again\n",
+                       choices.equal);
+  }
+  const TokenRecord& record = run.records[choices.first];
+  return fmt::format(
+      "DIFFERENT CHOICE: sequence {}, position {}: token {} logged, {} chosen by the log's sampler "
+      "and seed; {} of {} choices differ\n",
+      record.sequence, record.position, record.prediction.token, choices.first_token,
+      choices.different, choices.different + choices.equal);
+}
+
 }  // namespace
 
 int run_audit_replay(const AuditArguments& arguments) {
@@ -367,9 +381,16 @@ int run_audit_replay(const AuditArguments& arguments) {
       {"forced_routes", arguments.force_routes},
       {"runtime_difference",
        runtime.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(runtime)}};
-  const auto again = rerun(run, *engine, arguments.force_routes && other.empty());
+  // Another model chooses as it likes; the log's choices are fed to it.
+  const bool can_choose = other.empty() && logged_sampler(run).has_value();
+  Choices choices;
+  const auto again =
+      rerun(run, *engine, arguments.force_routes && other.empty(), can_choose ? &choices : nullptr);
   const Comparison comparison = compare(run, again);
   json.update(comparison_json(run, comparison));
+  if (can_choose) {
+    json["choices"] = {{"equal", choices.equal}, {"different", choices.different}};
+  }
   std::string text;
   if (run.report && run.report->seal == vitrine::VtrReport::Seal::kOpen) {
     text += account_line(run) + "\n";
@@ -380,6 +401,7 @@ int run_audit_replay(const AuditArguments& arguments) {
   if (!runtime.empty()) text += "replayed with " + runtime + "\n";
   if (other.empty()) {
     text += comparison_text(run, comparison);
+    if (can_choose) text += choices_text(run, choices);
   } else {
     const Drift free = measure_drift(run, again);
     const Drift forced = measure_drift(run, rerun(run, *engine, true));
@@ -390,7 +412,9 @@ int run_audit_replay(const AuditArguments& arguments) {
             "routes'\n";
   }
   arguments.json ? write_json(json) : write_out(text);
-  return comparison.different == 0 && comparison.not_rerun == 0 ? 0 : 1;
+  const bool is_equal =
+      comparison.different == 0 && comparison.not_rerun == 0 && choices.different == 0;
+  return is_equal ? 0 : 1;
 }
 
 }  // namespace cli

@@ -31,13 +31,15 @@ std::vector<size_t> next_records(const Run& run) {
 
 class Rerun {
  public:
-  Rerun(const Run& run, vitrine::Engine& engine, bool force_routes)
+  Rerun(const Run& run, vitrine::Engine& engine, bool force_routes, Choices* choices)
       : run_(run),
         engine_(engine),
         force_routes_(force_routes),
+        choices_(choices),
         next_(next_records(run)),
         results_(run.records.size()),
         ring_(size_t{16} << 20, vitrine::SlabRing::WhenFull::kOverwrite) {
+    if (choices_ != nullptr) sampler_ = logged_sampler(run);
     engine_.set_audit_sink(&ring_);
   }
   ~Rerun() {
@@ -62,14 +64,20 @@ class Rerun {
  private:
   struct Sequence {
     SequenceId id = 0;
-    std::vector<size_t> pending;  // records that the next step brings
-    bool is_lost = false;         // its past is not in the log
-    bool has_scored = false;      // among the pending
+    std::vector<size_t> pending;                      // records that the next step brings
+    bool is_lost = false;                             // its past is not in the log
+    bool has_scored = false;                          // among the pending
+    std::vector<int32_t> tokens;                      // all that the engine has
+    std::optional<vitrine::SamplerPipeline> sampler;  // of the answer that is being made
+    int32_t chosen = -1;                              // by the log, behind the last token
+    uint32_t branch = 0;
   };
 
   Sequence& open(uint64_t name, SequenceId id) {
     close(name);
-    return sequences_[name] = Sequence{id, {}, false, false};
+    Sequence& sequence = sequences_[name];
+    sequence.id = id;
+    return sequence;
   }
   void close(uint64_t name) {
     const auto found = sequences_.find(name);
@@ -89,13 +97,15 @@ class Rerun {
       Sequence& fork = open(event.sequence,
                             is_there ? engine_.fork(source->second.id) : engine_.create_sequence());
       fork.is_lost = !is_there || source->second.is_lost;
+      if (is_there) fork.tokens = source->second.tokens;
+      fork.branch = forks_++;
     } else if (event.kind == VtrEvent::Kind::kReleased) {
       close(event.sequence);
     } else if (event.kind == VtrEvent::Kind::kTruncated) {
       const auto found = sequences_.find(event.sequence);
       if (found == sequences_.end()) return;
       flush(found->second);
-      if (!found->second.is_lost) engine_.truncate(found->second.id, event.first);
+      if (!found->second.is_lost) truncate(found->second, event.first);
     } else {  // positions whose tokens are not in the log
       const auto found = sequences_.find(event.sequence);
       Sequence& sequence = found != sequences_.end()
@@ -104,6 +114,12 @@ class Rerun {
       flush(sequence);
       sequence.is_lost = true;
     }
+  }
+
+  void truncate(Sequence& sequence, int64_t length) {
+    engine_.truncate(sequence.id, length);
+    sequence.tokens.resize(static_cast<size_t>(engine_.length(sequence.id)));
+    sequence.chosen = -1;
   }
 
   void add(size_t index) {
@@ -117,7 +133,7 @@ class Rerun {
         engine_.length(sequence.id) + static_cast<int64_t>(sequence.pending.size());
     if (record.position < length && record.position >= 0) {  // a JSON log tells of no truncation
       flush(sequence);
-      engine_.truncate(sequence.id, record.position);
+      truncate(sequence, record.position);
     } else if (record.position != length) {
       flush(sequence);
       sequence.is_lost = true;
@@ -158,8 +174,7 @@ class Rerun {
     sequence.has_scored = false;
   }
 
-  void step(const Sequence& sequence, std::span<const int32_t> tokens, size_t first,
-            bool wants_all) {
+  void step(Sequence& sequence, std::span<const int32_t> tokens, size_t first, bool wants_all) {
     const size_t last = sequence.pending[first + tokens.size() - 1];
     const TokenRecord& record = run_.records[last];
     StepInput input;
@@ -182,16 +197,46 @@ class Rerun {
       }
     }
     input.routes = routes;
-    engine_.step({&input, 1});
+    const std::span<const vitrine::StepOutput> outputs = engine_.step({&input, 1});
+    // An answer begins where more comes in than the token that was chosen.
+    const bool goes_on = tokens.size() == 1 && tokens[0] == sequence.chosen;
+    if (!goes_on) sequence.sampler.reset();
+    sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+    const bool is_chosen = record.has_prediction && record.prediction.generated;
+    sequence.chosen = is_chosen ? record.prediction.token : -1;
+    if (is_chosen && sampler_) choose(sequence, last, outputs.back());
     std::vector<TokenRecord> records = ring_.drain_records();
     for (size_t i = 0; i < records.size(); ++i) {
       results_[sequence.pending[first + i]] = std::move(records[i]);
     }
   }
 
+  /// What the log's sampler says to the logits behind a record.
+  void choose(Sequence& sequence, size_t index, const vitrine::StepOutput& output) {
+    if (!sequence.sampler) {
+      sequence.sampler = vitrine::SamplerPipeline::from_options(*sampler_);
+    }
+    const int32_t token = sequence.sampler->sample(output.logits, {.seed = sampler_->seed,
+                                                                   .position = output.position + 1,
+                                                                   .branch = sequence.branch,
+                                                                   .history = sequence.tokens});
+    if (token == run_.records[index].prediction.token) {
+      ++choices_->equal;
+      return;
+    }
+    if (choices_->different == 0) {
+      choices_->first = index;
+      choices_->first_token = token;
+    }
+    ++choices_->different;
+  }
+
   const Run& run_;
   vitrine::Engine& engine_;
   bool force_routes_;
+  Choices* choices_;
+  std::optional<vitrine::SamplerOptions> sampler_;
+  uint32_t forks_ = 0;
   std::vector<size_t> next_;
   std::vector<std::optional<TokenRecord>> results_;
   vitrine::SlabRing ring_;
@@ -221,9 +266,29 @@ RerunSizes rerun_sizes(const Run& run) {
   return sizes;
 }
 
+std::optional<vitrine::SamplerOptions> logged_sampler(const Run& run) {
+  if (run.header.sampler.empty()) return {};
+  vitrine::SamplerOptions options;
+  options.seed = run.header.seed;
+  for (const auto& [name, value] : run.header.sampler) {
+    const bool is_known =
+        name == "samplers" || std::ranges::find(vitrine::sampler_option_list(), name,
+                                                &vitrine::SamplerOptionInfo::name) !=
+                                  vitrine::sampler_option_list().end();
+    if (!is_known) return {};  // something else decided too: a constraint, a newer version's stage
+    try {
+      vitrine::set_sampler_option(options, name, value);
+    } catch (const vitrine::Error& error) {
+      refuse(plain(run.path) + ": " + plain(error.what()));
+    }
+  }
+  vitrine::check_sampler_options(options, run.header.vocab_size);
+  return options;
+}
+
 std::vector<std::optional<TokenRecord>> rerun(const Run& run, vitrine::Engine& engine,
-                                              bool force_routes) {
-  return Rerun(run, engine, force_routes).take();
+                                              bool force_routes, Choices* choices) {
+  return Rerun(run, engine, force_routes, choices).take();
 }
 
 }  // namespace cli

@@ -136,7 +136,8 @@ void read_json(Run& run) {
     }
     run.header.seed = log.at("seed").get<uint64_t>();
     for (const auto& [name, value] : log.at("sampler").items()) {
-      run.header.sampler.emplace_back(name, value.dump());
+      run.header.sampler.emplace_back(name,
+                                      value.is_string() ? value.get<std::string>() : value.dump());
     }
     run.level = log.at("audit").at("level").get<std::string>();
     run.mode = log.at("audit").at("mode").get<std::string>();

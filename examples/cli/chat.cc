@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "answer_experts.h"
+#include "candidates.h"
 #include "chat_prompt.h"
 #include "log_options.h"
 #include "sampling_options.h"
@@ -81,6 +82,8 @@ class Conversation {
         config_(vitrine::parse_model_config(checkpoint_)),
         tokenizer_(open_tokenizer(checkpoint_, config_)),
         chat_(open_chat_template(checkpoint_, arguments.chat_prompt)) {
+    arguments.sampling.resolve_tokens(tokenizer_, config_.vocab_size);
+    arguments.sampling.note_explanation();
     // What the template refuses fails before the weights are read.
     std::vector<vitrine::ChatMessage> probe = arguments.chat_prompt.first_messages();
     probe.push_back({"user", "?"});
@@ -194,7 +197,7 @@ class Conversation {
       ring_->drain([](std::span<const std::byte>) {});
       overwritten_ = ring_->overwritten();
     }
-    vitrine::StreamDecoder decoder(tokenizer_);
+    AnswerText answer(tokenizer_, arguments_.sampling.stop);
     std::string text;
     const auto emit = [&](const std::string& piece) {
       text += piece;
@@ -203,11 +206,10 @@ class Conversation {
     const vitrine::GenerateResult result =
         vitrine::generate(*engine_, *sequence_, std::span(prompt).subspan(common), generation_,
                           [&](const vitrine::TokenEvent& event) {
-                            if (event.token < tokenizer_.vocab_size())
-                              emit(decoder.add(event.token));
-                            return interrupt_signal() == 0;
+                            emit(answer.add(event.token));
+                            return !answer.stopped() && interrupt_signal() == 0;
                           });
-    emit(decoder.finish());
+    emit(answer.finish());
     write_out("\n");
     ids_ = prompt;
     ids_.insert(ids_.end(), result.tokens.begin(), result.tokens.end());

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "candidates.h"
 #include "chat_prompt.h"
 #include "hidden_states.h"
 #include "log_options.h"
@@ -31,6 +32,8 @@ struct Arguments {
   bool chat = false;
   ChatPromptOptions chat_prompt;
   bool attribution = false;
+  int logprobs = 0;  // 0: none are printed
+  int n_best = 1;
   bool json = false, summary = false, prompt_logprobs = false, ignore_end_of_text = false;
   DeviceOptions device;
 };
@@ -48,11 +51,19 @@ int run_generate(Arguments arguments) {
     refuse(
         "--system, --chat-template and --chat-variables are for a conversation; expected --chat");
   }
+  const bool is_several = arguments.n_best > 1;
+  if (is_several && (arguments.prompt_logprobs || arguments.summary)) {
+    refuse("--prompt-logprobs and --summary are for one answer; expected --n-best 1");
+  }
   vitrine::EngineOptions options = arguments.device.engine_options();
+  options.keep_logits = is_several || arguments.logprobs > 0;
+  if (is_several) options.max_sequences = 2;  // the prompt, and the answer that is made
 
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
+  arguments.sampling.resolve_tokens(tokenizer, config.vocab_size);
+  arguments.sampling.note_explanation();
   std::string prompt_text = read_text_argument(arguments.prompt);
   std::vector<int32_t> stop_token_ids;
   if (arguments.chat) {
@@ -135,7 +146,8 @@ int run_generate(Arguments arguments) {
   generation.stop_token_ids = stop_token_ids;
   generation.ignore_end_of_text = arguments.ignore_end_of_text;
   generation.prompt_logprobs = arguments.prompt_logprobs;
-  vitrine::StreamDecoder decoder(tokenizer);
+  if (options.keep_logits) generation.logprobs = arguments.logprobs;
+  AnswerText answer(tokenizer, arguments.sampling.stop);
   std::string text;
   const auto emit = [&](const std::string& piece) {
     if (arguments.json) {
@@ -145,13 +157,33 @@ int run_generate(Arguments arguments) {
     }
   };
   const auto on_token = [&](const vitrine::TokenEvent& event) {
-    if (event.token < tokenizer.vocab_size()) emit(decoder.add(event.token));
-    return interrupt_signal() == 0;
+    emit(answer.add(event.token));
+    return !answer.stopped() && interrupt_signal() == 0;
   };
-  const vitrine::GenerateResult result = vitrine::generate(*engine, prompt, generation, on_token);
+  std::vector<Candidate> candidates;
+  vitrine::GenerateResult result;
+  std::string reason(vitrine::stop_reason_name(vitrine::StopReason::kCancelled));
+  if (is_several) {
+    candidates = generate_candidates(*engine, prompt, generation, arguments.n_best, tokenizer,
+                                     arguments.sampling.stop);
+    if (!candidates.empty()) {
+      result = candidates.front().result;
+      reason = candidates.front().reason;
+      text = candidates.front().text;
+    }
+    if (!arguments.json) write_out(candidates_text(candidates));
+  } else {
+    result = vitrine::generate(*engine, prompt, generation, on_token);
+    emit(answer.finish() + (arguments.json ? "" : "\n"));
+    reason = answer.reason(result.reason);
+  }
   engine->set_audit_sink(nullptr);
-  emit(decoder.finish() + (arguments.json ? "" : "\n"));
-  const std::string reason(vitrine::stop_reason_name(result.reason));
+  const bool is_cancelled =
+      interrupt_signal() != 0 &&
+      (is_several || (result.reason == vitrine::StopReason::kCancelled && !answer.stopped()));
+  if (arguments.logprobs > 0 && !arguments.json) {
+    write_out("\n" + logprobs_text(result.logprobs, tokenizer));
+  }
   if (log) log->finish(reason);
   if (stream) stream->finish(reason);
 
@@ -171,10 +203,13 @@ int run_generate(Arguments arguments) {
                        {"prefill_seconds", result.prefill_seconds},
                        {"decode_seconds", result.decode_seconds}};
     json["tokens_per_second"] = tokens_per_second;
+    if (arguments.sampling.explain) json["sampler"] = arguments.sampling.explanation();
+    if (arguments.logprobs > 0) json["logprobs"] = logprobs_json(result.logprobs, tokenizer);
+    if (is_several) json["candidates"] = candidates_json(candidates, tokenizer);
     json["audit"] = log ? nlohmann::ordered_json(log_place) : nlohmann::ordered_json(nullptr);
     write_json(json);
   }
-  if (arguments.summary && result.reason != vitrine::StopReason::kCancelled) {
+  if (arguments.summary && !is_cancelled) {
     if (ring) {
       summary.set_overwritten(ring->overwritten());
       for (const vitrine::TokenRecord& record : ring->drain_records()) summary.add(record);
@@ -193,7 +228,7 @@ int run_generate(Arguments arguments) {
                   reason, result.tokens.size(), tokens_per_second, result.prompt_tokens,
                   1000 * result.prefill_seconds, seed, arguments.log.mode,
                   arguments.log.note(log.get()), stream_note(arguments.log.stream, stream.get())));
-  return result.reason == vitrine::StopReason::kCancelled ? 128 + interrupt_signal() : 0;
+  return is_cancelled ? 128 + interrupt_signal() : 0;
 }
 
 }  // namespace
@@ -223,6 +258,15 @@ void add_generate(CLI::App& app, Command& command) {
                      "the log splits each token's logit into what every part of the model added");
   generate->add_flag("--prompt-logprobs", arguments->prompt_logprobs,
                      "record the log-probabilities of the prompt's tokens too");
+  generate
+      ->add_option("--logprobs", arguments->logprobs,
+                   "so many most probable tokens beside each token, with log-probabilities")
+      ->check(CLI::Range(1, 1000));
+  generate
+      ->add_option("--n-best", arguments->n_best,
+                   "so many answers, the one of the highest log-probability first")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   generate->add_flag("--ignore-end-of-text", arguments->ignore_end_of_text,
                      "go on after an end-of-text token");
   generate->add_flag("--summary", arguments->summary, "end with a table of what the recorder saw");

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <random>
+#include <set>
 
 namespace cli {
 
@@ -22,19 +25,130 @@ CLI::Validator check_seed() {
       "");
 }
 
+constexpr const char* kBreakers[] = {"\n", ":", "\"", "*"};  // llama.cpp's
+constexpr size_t kMostBreakerTail = 20;  // tokens behind the first of a breaker, as in llama.cpp
+
+std::string flag_of(std::string_view name) {
+  std::string flag = "--" + std::string(name);
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
+/// The sequences of ids in whose text a breaker stands: a token that has it, and a token that ends
+/// with its beginning, with the tokens of the rest behind (llama.cpp's reading).
+void add_breaker(const vitrine::Tokenizer& tokenizer, const std::string& text,
+                 std::set<std::vector<int32_t>>& breakers) {
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string bytes = tokenizer.token_bytes(id);
+    if (bytes.find(text) != std::string::npos) {
+      breakers.insert({id});
+      continue;
+    }
+    for (size_t size = std::min(text.size() - 1, bytes.size()); size > 0; --size) {
+      if (!bytes.ends_with(std::string_view(text).substr(0, size))) continue;
+      std::vector<int32_t> tail = tokenizer.encode(text.substr(size), false);
+      tail.resize(std::min(tail.size(), kMostBreakerTail));
+      tail.insert(tail.begin(), id);
+      breakers.insert(tail);
+    }
+  }
+}
+
+/// The softmax and the renormalisation are part of the stages behind; here they are shown.
+bool takes_softmax(std::string_view stage) {
+  constexpr std::string_view kStages[] = {"top_k", "typical_p", "top_p", "min_p",
+                                          "xtc",   "mirostat",  "draw"};
+  return std::ranges::find(kStages, stage) != std::end(kStages);
+}
+
 }  // namespace
 
 void SamplingOptions::add_to(CLI::App& command, const char* seed_help) {
-  command.add_option("--temperature", sampler.temperature, "0: greedy")->capture_default_str();
-  command.add_option("--top-k", sampler.top_k, "0: off")->capture_default_str();
-  command.add_option("--top-p", sampler.top_p, "1: off")->capture_default_str();
-  command.add_option("--min-p", sampler.min_p, "0: off")->capture_default_str();
+  for (const vitrine::SamplerOptionInfo& info : vitrine::sampler_option_list()) {
+    if (info.name == "dry_sequence_breakers") continue;  // texts, on a command line
+    const std::string name(info.name);
+    const auto set = [this, name](const std::vector<std::string>& values) {
+      for (const std::string& value : values) vitrine::set_sampler_option(sampler, name, value);
+      given_options.push_back(name);
+    };
+    CLI::Option* option = command.add_option_function<std::vector<std::string>>(
+        flag_of(name), set, std::string(info.help));
+    option->allow_extra_args(false)->type_size(1);
+    option->expected(info.is_list ? -1 : 1);
+    if (!info.is_list) option->default_str(vitrine::sampler_option_text(sampler, name));
+    if (!info.is_list) option->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+  }
+  command
+      .add_option("--dry-sequence-breaker", dry_breakers,
+                  "DRY: a text that no repetition runs across; repeatable; none: there is none "
+                  "(default: line end, colon, quotation mark, asterisk)")
+      ->allow_extra_args(false);
+  const auto set_order = [this](const std::string& order) {
+    vitrine::set_sampler_option(sampler, "samplers", order);
+  };
+  command.add_option_function<std::string>(
+      "--samplers", set_order,
+      "the stages in their order, with ; or , between them; those left out do not run (default: " +
+          fmt::format("{}", fmt::join(vitrine::default_sampler_order({}), ";")) + ")");
+  command.add_option("--stop", stop, "a text that ends the answer and is left out; repeatable")
+      ->allow_extra_args(false);
+  command.add_flag("--explain", explain, "say which stages run, in which order, with which values");
   command.add_option("-s,--seed", seed, seed_help)->check(check_seed());
 }
 
 void SamplingOptions::resolve() {
   sampler.seed = seed.value_or(uint64_t{std::random_device()()} << 32 | std::random_device()());
   vitrine::SamplerPipeline::from_options(sampler);
+  vitrine::StopStrings{stop};
+  const bool is_given = !sampler.samplers.empty();
+  const std::vector<std::string> order =
+      is_given ? sampler.samplers : vitrine::default_sampler_order(sampler);
+  for (const std::string& name : given_options) {
+    const auto info =
+        std::ranges::find(vitrine::sampler_option_list(), name, &vitrine::SamplerOptionInfo::name);
+    const std::string stage(info->stage);
+    if (stage == "mirostat" || std::ranges::find(order, stage) != order.end()) continue;
+    refuse(fmt::format(
+        "{} does nothing: {}; expected {} in --samplers", flag_of(name),
+        is_given ? "--samplers leaves its stage out" : "with --mirostat 2 its stage is off",
+        stage));
+  }
+}
+
+void SamplingOptions::resolve_tokens(const vitrine::Tokenizer& tokenizer, int64_t vocab_size) {
+  if (sampler.dry_multiplier != 0.0f && !(dry_breakers.size() == 1 && dry_breakers[0] == "none")) {
+    std::set<std::vector<int32_t>> breakers;
+    const std::vector<std::string> texts =
+        dry_breakers.empty() ? std::vector<std::string>(std::begin(kBreakers), std::end(kBreakers))
+                             : dry_breakers;
+    for (const std::string& text : texts) {
+      if (text.empty()) refuse("--dry-sequence-breaker is empty; expected a text, or none");
+      add_breaker(tokenizer, text, breakers);
+    }
+    sampler.dry_sequence_breakers.assign(breakers.begin(), breakers.end());
+  }
+  vitrine::check_sampler_options(sampler, vocab_size);
+}
+
+std::string SamplingOptions::explanation() const {
+  const auto pipeline = vitrine::SamplerPipeline::from_options(sampler);
+  std::vector<std::string> parts;
+  bool has_softmax = false, has_filter = false;
+  for (const auto& stage : pipeline.stages()) {
+    const std::string name(stage->name());
+    const bool needs_softmax = takes_softmax(name);
+    if (needs_softmax && !has_softmax) parts.emplace_back("softmax");
+    has_softmax = has_softmax || needs_softmax;
+    if (name == "draw" && has_filter) parts.emplace_back("renormalisation");
+    has_filter = has_filter || needs_softmax;
+    const std::string parameters = stage->parameters();
+    parts.push_back(parameters.empty() ? name : name + " (" + parameters + ")");
+  }
+  return fmt::format("{}", fmt::join(parts, " > "));
+}
+
+void SamplingOptions::note_explanation() const {
+  if (explain) write_note("sampler: " + explanation());
 }
 
 vitrine::LogHeader log_header(const std::string& model_path, const SamplingOptions& sampling,
@@ -51,10 +165,7 @@ vitrine::LogHeader log_header(const std::string& model_path, const SamplingOptio
   header.num_layers = model.num_layers;
   header.vocab_size = model.vocab_size;
   header.seed = sampler.seed;
-  header.sampler = {{"temperature", fmt::format("{}", sampler.temperature)},
-                    {"top_k", fmt::format("{}", sampler.top_k)},
-                    {"top_p", fmt::format("{}", sampler.top_p)},
-                    {"min_p", fmt::format("{}", sampler.min_p)}};
+  header.sampler = vitrine::sampler_option_values(sampler);
   header.engine = {{"rope_frequencies", device.rope_frequencies}, {"kv_type", device.kv_type}};
   header.hashes = file_hashes(checkpoint);
   return header;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "vitrine/audit.h"
@@ -190,6 +191,17 @@ struct GenerateOptions {
   bool prompt_logprobs = false;  ///< record log-probabilities of prompt tokens too
   /// Ids that end the text as the model's own end-of-text ids do (chat.h, end_of_turn_ids).
   std::vector<int32_t> stop_token_ids = {};
+  /// GenerateResult::logprobs is filled, with so many alternatives a token; -1: it is not. Needs
+  /// EngineOptions::keep_logits.
+  int logprobs = -1;
+  uint32_t branch = 0;  ///< SampleContext::branch: candidates of one prompt draw different numbers
+};
+
+/// A generated token in the model's own softmax: before any sampler stage.
+struct TokenLogprobs {
+  int32_t token = 0;
+  double logprob = 0;                            ///< nats
+  std::vector<std::pair<int32_t, double>> best;  ///< id, nats: the most probable, ties by lower id
 };
 
 /// A generated token, as it is made.
@@ -203,6 +215,7 @@ struct GenerateResult {
   StopReason reason = StopReason::kLength;
   int64_t prompt_tokens = 0;
   double prefill_seconds = 0, decode_seconds = 0;
+  std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for
 };
 
 /// Generates from a prompt in a sequence of its own (released at the end). The callback runs on the

@@ -7,6 +7,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "vitrine/core.h"
@@ -31,17 +33,81 @@ inline constexpr uint32_t kTopPStageId = 3;
 inline constexpr uint32_t kMinPStageId = 4;
 inline constexpr uint32_t kDrawStageId = 5;
 inline constexpr uint32_t kGreedyStageId = 6;
+inline constexpr uint32_t kConstraintStageId = 7;
+inline constexpr uint32_t kLogitBiasStageId = 8;
+inline constexpr uint32_t kBanStageId = 9;
+inline constexpr uint32_t kPenaltiesStageId = 10;
+inline constexpr uint32_t kDryStageId = 11;
+inline constexpr uint32_t kDynamicTemperatureStageId = 12;
+inline constexpr uint32_t kTopNSigmaStageId = 13;
+inline constexpr uint32_t kTypicalPStageId = 14;
+inline constexpr uint32_t kXtcStageId = 15;
+inline constexpr uint32_t kMirostatStageId = 16;
 /// The first number that a host's own stage may use.
 inline constexpr uint32_t kFirstHostStageId = 1000;
 
-/// The usual options; the value that switches a stage off stands beside it.
+/// Every option; the value that switches a stage off stands beside it. docs/sampling.md explains
+/// each, and each factory below says what its stage does.
 struct SamplerOptions {
   float temperature = 1.0f;  ///< 0: greedy
   int32_t top_k = 0;         ///< 0: off
-  float top_p = 1.0f;        ///< 1: off (Holtzman et al. 2019, nucleus sampling)
-  float min_p = 0.0f;        ///< 0: off (Nguyen et al. 2024)
+  float top_p = 1.0f;        ///< 1: off
+  float min_p = 0.0f;        ///< 0: off
   uint64_t seed = 0;
+  float typical_p = 1.0f;                     ///< 1: off
+  float top_n_sigma = 0.0f;                   ///< 0: off
+  float xtc_probability = 0.0f;               ///< 0: off
+  float xtc_threshold = 0.1f;                 ///< above 0.5 it takes nothing out
+  float dynamic_temperature = 0.0f;           ///< range around `temperature`; 0: off
+  float dynamic_temperature_exponent = 1.0f;  ///< above 0
+  int32_t mirostat = 0;                       ///< 0: off; 2
+  float mirostat_tau = 5.0f;                  ///< bits
+  float mirostat_eta = 0.1f;
+  float repetition_penalty = 1.0f;                               ///< 1: off
+  float frequency_penalty = 0.0f;                                ///< 0: off
+  float presence_penalty = 0.0f;                                 ///< 0: off
+  int32_t penalty_window = 0;                                    ///< tokens; 0: the whole sequence
+  std::vector<int32_t> penalty_exempt = {};                      ///< no penalty, DRY neither
+  float dry_multiplier = 0.0f;                                   ///< 0: off
+  float dry_base = 1.75f;                                        ///< 1 or more
+  int32_t dry_allowed_length = 2;                                ///< 1 or more
+  int32_t dry_penalty_last_n = -1;                               ///< tokens; -1: all, 0: off
+  std::vector<std::vector<int32_t>> dry_sequence_breakers = {};  ///< sequences of ids
+  std::vector<std::pair<int32_t, float>> logit_bias = {};        ///< id, what is added
+  std::vector<std::vector<int32_t>> ban = {};                    ///< ids and sequences of ids
+  /// Names of stages in the order in which they run; those that are not named don't. Empty:
+  /// default_sampler_order(). "constraint" stands first where it is not named.
+  std::vector<std::string> samplers = {};
 };
+
+/// One option as a command line (with dashes) and a log name it.
+struct SamplerOptionInfo {
+  std::string_view name;   ///< that of SamplerOptions' field
+  std::string_view stage;  ///< whose it is, as an order names it
+  std::string_view help;
+  bool is_list = false;  ///< may be given repeatedly
+};
+/// All of them but seed and samplers. Thread-safe, as what follows.
+VITRINE_API const std::vector<SamplerOptionInfo>& sampler_option_list();
+/// Sets an option from text; adds to one that is a list ("5,7" to penalty_exempt; "7,8;9" to ban
+/// and dry_sequence_breakers: sequences; "5=-1.5;9=-inf" to logit_bias). Also "samplers" and
+/// "seed". Throws kInvalidArgument for an unknown name and a text that is no value of it.
+VITRINE_API void set_sampler_option(SamplerOptions& options, std::string_view name,
+                                    std::string_view value);
+/// An option's value as set_sampler_option() reads it; empty for an empty list. Throws
+/// kInvalidArgument for an unknown name.
+VITRINE_API std::string sampler_option_text(const SamplerOptions& options, std::string_view name);
+/// Name and text of "samplers", of temperature, top_k, top_p and min_p, of the options of every
+/// other stage that is on, and of those that are not what they are by default: what a log's head
+/// keeps. set_sampler_option() makes the same pipeline of them.
+VITRINE_API std::vector<std::pair<std::string, std::string>> sampler_option_values(
+    const SamplerOptions& options);
+/// logit_bias, ban, penalties, dry, constraint, temperature, top_n_sigma, top_k, typical_p, top_p,
+/// min_p, xtc; with mirostat on without those from top_n_sigma, as llama.cpp does.
+VITRINE_API std::vector<std::string> default_sampler_order(const SamplerOptions& options);
+/// Throws kInvalidArgument (one line) for what from_options() refuses and for a token id that is no
+/// id of the vocabulary.
+VITRINE_API void check_sampler_options(const SamplerOptions& options, int64_t vocab_size);
 
 /// An ordered list of stages that ends with a selection.
 ///
@@ -56,14 +122,30 @@ class VITRINE_API SamplerPipeline {
   SamplerPipeline& operator=(SamplerPipeline&&) noexcept;
   ~SamplerPipeline();
 
-  /// Temperature, top-k, top-p, min-p (those that are on), then the draw; greedy alone where
-  /// temperature is 0. Throws kInvalidArgument for a value out of range (names option and range).
+  /// The stages of `options.samplers` that are on, then the selection: greedy where temperature is
+  /// 0 (which leaves out what only shapes a draw, from temperature on), mirostat where it is on,
+  /// else the draw. Throws kInvalidArgument for a value out of range (names option and range, also
+  /// where it is switched off), a stage that is unknown or named twice, and a constraint behind a
+  /// stage that narrows the choice.
   static SamplerPipeline from_options(const SamplerOptions& options);
 
   void add(std::unique_ptr<SamplerStage> stage);
   const std::vector<std::unique_ptr<SamplerStage>>& stages() const;
-  /// True where the output head's epilogue already knows the answer (greedy alone).
+  /// The same stages in the same state (mirostat's, forced positions), for a fork of the sequence.
+  /// Throws kUnsupported for a host's stage that has no fork().
+  SamplerPipeline fork() const;
+  /// True where the output head's epilogue already knows the answer: greedy alone, or behind the
+  /// mask of a constraint that never set one.
   bool is_device_greedy() const;
+  /// A constraint's mask for the next sample(), and for that one only: SampleContext's
+  /// allowed_tokens. Not copied: it has to live until then. `is_forced`: the constraint leaves no
+  /// choice, so penalties stay away from this step, and never count the token that it takes.
+  /// Throws kInvalidArgument for an empty mask and for a pipeline without a constraint stage.
+  void set_allowed_tokens(std::span<const uint32_t> mask, bool is_forced = false);
+  /// Positions [first, first + count) take tokens that a constraint forced without a sample() (a
+  /// jump forward): penalties don't count them. What was marked from `first` on is forgotten, as
+  /// sample() forgets what was marked from its position on, so that a rollback needs no call.
+  void mark_forced(int64_t first, int64_t count);
   /// Runs the stages on a copy of `logits` [vocabulary]. A logit of -infinity rules its token out.
   /// Throws kInvalidArgument (names the position) for a logit that is NaN or +infinity, where every
   /// logit is -infinity, and for a pipeline that selects nothing or an id outside the vocabulary.
@@ -77,19 +159,68 @@ class VITRINE_API SamplerPipeline {
 };
 
 // The stages. All are deterministic: among equal logits the lower id counts as the more probable.
-// A stage that narrows keeps the candidates' order and drops those of probability zero. Factories
+// A stage that narrows keeps the candidates' order and drops those of probability zero; where it
+// needs probabilities it takes the softmax of what is left. State goes by position: a sample() at a
+// position forgets what was learnt there and later, so that a rollback needs no call. Factories
 // throw kInvalidArgument for a parameter out of range.
 
+/// Adds a bias (finite, or -infinity) to the logits of some ids (OpenAI's logit_bias).
+VITRINE_API std::unique_ptr<SamplerStage> make_logit_bias_stage(
+    std::vector<std::pair<int32_t, float>> biases);
+/// Rules out each last id of a sequence whose other ids are the last of the history; of sequences
+/// of one id always (transformers' NoBadWordsLogitsProcessor).
+VITRINE_API std::unique_ptr<SamplerStage> make_ban_stage(std::vector<std::vector<int32_t>> banned);
+struct PenaltyOptions {
+  float repetition = 1.0f;  ///< above 0; 1: off
+  float frequency = 0.0f;   ///< 0: off
+  float presence = 0.0f;    ///< 0: off
+  int32_t window = 0;       ///< last tokens of the history; 0: all
+  std::vector<int32_t> exempt = {};
+};
+/// Of a token in the window: a positive logit divided by `repetition`, a negative one multiplied
+/// (Keskar et al. 2019); then less count * frequency + presence (OpenAI's API). Nothing at a step
+/// that a constraint forces; tokens that it forced don't count.
+VITRINE_API std::unique_ptr<SamplerStage> make_penalties_stage(const PenaltyOptions& options);
+struct DryOptions {
+  float multiplier = 0.0f;      ///< 0 or more
+  float base = 1.75f;           ///< 1 or more
+  int32_t allowed_length = 2;   ///< 1 or more
+  int32_t penalty_last_n = -1;  ///< last tokens of the history; -1: all
+  std::vector<std::vector<int32_t>> sequence_breakers = {};
+  std::vector<int32_t> exempt = {};
+};
+/// Takes multiplier * base^(n - allowed_length) off a token that would prolong a repetition of n
+/// tokens (Weidmann 2024; breakers as in llama.cpp). A forced token breaks repetitions.
+VITRINE_API std::unique_ptr<SamplerStage> make_dry_stage(const DryOptions& options);
+/// Rules out what the step's mask (SampleContext::allowed_tokens) leaves out; nothing where there
+/// is none. Its apply() throws kInvalidArgument where no token of nonzero probability is allowed.
+VITRINE_API std::unique_ptr<SamplerStage> make_constraint_stage();
 /// Divides the logits by `temperature` (> 0, finite).
 VITRINE_API std::unique_ptr<SamplerStage> make_temperature_stage(float temperature);
+/// Divides by a temperature between max(0, temperature - range) and temperature + range, that goes
+/// with the entropy over its maximum, to the power of `exponent` (llama.cpp's temp-ext).
+VITRINE_API std::unique_ptr<SamplerStage> make_dynamic_temperature_stage(float temperature,
+                                                                         float range,
+                                                                         float exponent);
+/// Keeps logits at most `n` (> 0) standard deviations below the best (Tang et al. 2024).
+VITRINE_API std::unique_ptr<SamplerStage> make_top_n_sigma_stage(float n);
 /// Keeps exactly the `k` most probable tokens (k >= 1; all where there are fewer).
 VITRINE_API std::unique_ptr<SamplerStage> make_top_k_stage(int32_t k);
+/// Keeps the smallest set of tokens of the surprise nearest to the entropy that reaches `p` (0 < p
+/// <= 1; Meister et al. 2022), ties by probability and lower id.
+VITRINE_API std::unique_ptr<SamplerStage> make_typical_p_stage(float p);
 /// Keeps the smallest set of most probable tokens whose probabilities add up to at least `p`
-/// (0 < p <= 1), as transformers' TopPLogitsWarper.
+/// (0 < p <= 1; Holtzman et al. 2019), as transformers' TopPLogitsWarper.
 VITRINE_API std::unique_ptr<SamplerStage> make_top_p_stage(float p);
-/// Keeps the tokens at least `p` times as probable as the best (0 <= p <= 1), as transformers'
-/// MinPLogitsWarper.
+/// Keeps the tokens at least `p` times as probable as the best (0 <= p <= 1; Nguyen et al. 2024),
+/// as transformers' MinPLogitsWarper.
 VITRINE_API std::unique_ptr<SamplerStage> make_min_p_stage(float p);
+/// With `probability`: of the tokens at least as probable as `threshold`, where there are two or
+/// more, keeps the least probable alone, beside those below (Weidmann 2024).
+VITRINE_API std::unique_ptr<SamplerStage> make_xtc_stage(float probability, float threshold);
+/// Mirostat 2 (Basu et al. 2020): draws among tokens of at most mu bits of surprise, and moves mu
+/// (2 tau at first) by eta * (tau - surprise).
+VITRINE_API std::unique_ptr<SamplerStage> make_mirostat_stage(float tau, float eta);
 /// Draws from the softmax of what is left (candidates in their order, inverse of the cumulative
 /// sum).
 VITRINE_API std::unique_ptr<SamplerStage> make_draw_stage();

@@ -79,4 +79,24 @@ class VITRINE_API StreamDecoder {
   std::unique_ptr<State> state_;
 };
 
+/// Ends a streamed text where it first ends with one of some strings, wherever tokens begin and
+/// end. What may be the beginning of one is held back until that is decided; the string itself is
+/// left out. Not thread-safe.
+class VITRINE_API StopStrings {
+ public:
+  /// Throws kInvalidArgument for an empty string.
+  explicit StopStrings(std::vector<std::string> strings);
+
+  /// The text that became certain with this piece (may be empty); nothing once stopped.
+  std::string add(std::string_view piece);
+  bool stopped() const { return is_stopped_; }
+  /// What was held back; empty where the text was stopped.
+  std::string finish();
+
+ private:
+  std::vector<std::string> strings_;
+  std::string held_;
+  bool is_stopped_ = false;
+};
+
 }  // namespace vitrine

@@ -1,5 +1,8 @@
 #include "engine/audit_layout.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "ops/attribution.h"
 #include "ops/hidden_state.h"
 
@@ -54,6 +57,23 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   layout.terms = ops::attribution_terms(graph);
   layout.row_words = layout.attribution + 2 * static_cast<int32_t>(layout.terms.size());
   return layout;
+}
+
+std::string broken_layer(const AuditLayout& layout, size_t token, size_t rows,
+                         const std::byte* words) {
+  if (words == nullptr) return "";
+  const size_t record = rows + rows * static_cast<size_t>(layout.row_words) +
+                        token * static_cast<size_t>(layout.token_words);
+  for (const AuditLayout::Layer& layer : layout.layers) {
+    if (layer.residual_norm < 0) continue;
+    const size_t word = record + static_cast<size_t>(layer.residual_norm);
+    float norm = 0;
+    std::memcpy(&norm, words + word * sizeof(int32_t), sizeof(norm));
+    if (std::isfinite(norm)) continue;
+    return "; the residual stream's norm is not finite from the entry of layer " +
+           std::to_string(layer.layer) + " on";
+  }
+  return "";
 }
 
 }  // namespace vitrine::engine

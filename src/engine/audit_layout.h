@@ -1,11 +1,20 @@
 // Where each audit value of a model's passes lies.
 #pragma once
 
+#include <cstddef>
+#include <string>
+
 #include "ops/graph.h"
 #include "vitrine/core.h"
 
 namespace vitrine::engine {
 
 AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level);
+
+/// For an error about logits that are no numbers: the first layer that a token's residual stream
+/// entered with a norm that is not finite, from the words of its pass (null: nothing was recorded).
+/// Empty where there is none.
+std::string broken_layer(const AuditLayout& layout, size_t token, size_t rows,
+                         const std::byte* words);
 
 }  // namespace vitrine::engine

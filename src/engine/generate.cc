@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "logprobs.h"
 #include "vitrine/engine.h"
 
 namespace vitrine {
@@ -66,6 +67,11 @@ GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int
         ErrorKind::kInvalidArgument,
         "max_new_tokens is " + std::to_string(options.max_new_tokens) + "; expected 0 or more");
   }
+  if (options.logprobs >= 0 && !engine.options().keep_logits) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "logprobs of generated tokens need their logits; expected "
+                "EngineOptions::keep_logits");
+  }
   SamplerPipeline sampler = SamplerPipeline::from_options(options.sampler);
   GenerateResult result;
   result.prompt_tokens = prompt_length;
@@ -76,6 +82,13 @@ GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int
   input.sequence = sequence;
   input.sampler = &sampler;
   input.seed = options.sampler.seed;
+  input.branch = options.branch;
+  const auto take = [&](const StepOutput& output) {
+    if (options.logprobs >= 0) {
+      result.logprobs.push_back(token_logprobs(output.logits, output.token, options.logprobs));
+    }
+    return output.token;
+  };
 
   // Prefill, in chunks; with log-probabilities of the prompt every token needs a row.
   const auto chunk =
@@ -94,7 +107,7 @@ GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int
                  : wants_token           ? StepInput::Rows::kLast
                                          : StepInput::Rows::kNone;
     const std::span<const StepOutput> outputs = engine.step({&input, 1});
-    if (wants_token) next = outputs.back().token;
+    if (wants_token) next = take(outputs.back());
   }
   result.prefill_seconds = seconds_since(start);
   if (options.max_new_tokens == 0) return result;
@@ -127,7 +140,7 @@ GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int
       break;
     }
     input.tokens = {&next, 1};
-    next = engine.step({&input, 1})[0].token;
+    next = take(engine.step({&input, 1})[0]);
   }
   result.decode_seconds = seconds_since(decode_start);
   return result;

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
+#include "scan.h"
 #include "vitrine/core.h"
 
 namespace vitrine {
@@ -31,11 +33,24 @@ inline size_t buffer_size(const Candidates& candidates) {
   return std::max(count, candidates.logits_storage->size());
 }
 
+/// A stage of this room, with what the pipeline may use to look at fewer tokens. Never changes a
+/// result: a stage that is asked for less sees every token that it could have kept.
+class RoomStage : public SamplerStage {
+ public:
+  /// Leaves every candidate as it is at this step.
+  virtual bool is_idle(const SampleContext&) const { return false; }
+  /// Above 0: divides each logit by it and does nothing else.
+  virtual float divisor() const { return 0; }
+  /// Above 0: keeps tokens only that are among so many best ones.
+  virtual size_t keeps_best() const { return 0; }
+  /// 0 or more: keeps tokens only whose logit is at most so far below the best one.
+  virtual double keeps_within() const { return -1; }
+};
+
 /// The largest logit. Throws kInvalidArgument where nothing that can be chosen is left.
 inline float largest_logit(const Candidates& candidates, const SamplerStage& stage,
                            const SampleContext& context) {
-  float largest = kRuledOut;
-  for (float logit : candidates.logits) largest = logit > largest ? logit : largest;
+  const float largest = largest_of(candidates.logits);
   if (largest == kRuledOut || largest == std::numeric_limits<float>::infinity()) {
     throw Error(ErrorKind::kInvalidArgument,
                 "sampler stage '" + std::string(stage.name()) + "' at position " +
@@ -48,20 +63,22 @@ inline float largest_logit(const Candidates& candidates, const SamplerStage& sta
   return largest;
 }
 
+/// Where a stage that narrows a dense choice writes its ids. Throws kInvalidArgument without room.
+inline std::vector<int32_t>& id_storage(const Candidates& candidates) {
+  if (candidates.ids_storage == nullptr ||
+      candidates.ids_storage->size() < candidates.logits.size()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "candidates: ids_storage holds fewer ids than there are logits; expected room "
+                "for the vocabulary");
+  }
+  return *candidates.ids_storage;
+}
+
 /// Keeps the candidates for which `keep(logit, id)` holds, in their order.
 template <class Keep>
 void filter_candidates(Candidates& candidates, const Keep& keep) {
   const bool dense = candidates.ids.empty();
-  int32_t* ids = candidates.ids.data();
-  if (dense) {
-    if (candidates.ids_storage == nullptr ||
-        candidates.ids_storage->size() < candidates.logits.size()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "candidates: ids_storage holds fewer ids than there are logits; expected room "
-                  "for the vocabulary");
-    }
-    ids = candidates.ids_storage->data();
-  }
+  int32_t* ids = dense ? id_storage(candidates).data() : candidates.ids.data();
   size_t kept = 0;
   for (size_t index = 0; index < candidates.logits.size(); ++index) {
     const float logit = candidates.logits[index];
@@ -74,5 +91,17 @@ void filter_candidates(Candidates& candidates, const Keep& keep) {
   candidates.logits = candidates.logits.first(kept);
   candidates.ids = std::span<int32_t>(ids, kept);
 }
+
+/// weights[i] = e^(logit i - largest): probabilities but for their sum, which is returned.
+inline double softmax_weights(const Candidates& candidates, float largest,
+                              std::vector<double>& weights) {
+  const size_t count = candidates.logits.size();
+  if (weights.size() < count) weights.resize(buffer_size(candidates));
+  return exponentials(candidates.logits, largest, weights.data());
+}
+
+/// Selects the candidate at which the cumulative sum of `weights` passes `uniform` of the total;
+/// returns its probability.
+double draw_from_weights(Candidates& candidates, std::span<const double> weights, double uniform);
 
 }  // namespace vitrine

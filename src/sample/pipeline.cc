@@ -1,17 +1,37 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "candidates.h"
+#include "shortlist.h"
 #include "vitrine/sample.h"
 
 namespace vitrine {
 
 struct SamplerPipeline::Impl {
   std::vector<std::unique_ptr<SamplerStage>> stages;
+  std::vector<RoomStage*> room_stages;  // the same; null for a host's own
   std::vector<float> logits;
   std::vector<int32_t> ids;
+  Shortlist shortlist;
   SampleDecision decision;
+  std::span<const uint32_t> allowed_tokens;  // of the next sample()
+  bool is_forced = false;
+  bool was_constrained = false;
+  std::vector<int64_t> forced_positions;  // ascending
+
+  bool has_constraint_stage() const {
+    return std::ranges::any_of(
+        stages, [](const auto& stage) { return stage->stage_id() == kConstraintStageId; });
+  }
+  void forget_forced_from(int64_t position) {
+    forced_positions.erase(std::ranges::lower_bound(forced_positions, position),
+                           forced_positions.end());
+  }
+  void scan(std::span<const float> given, const SampleContext& context);
+  void run_stages(std::span<const float> given, Candidates& candidates,
+                  const SampleContext& context);
 };
 
 SamplerPipeline::SamplerPipeline() : impl_(std::make_unique<Impl>()) {}
@@ -19,29 +39,28 @@ SamplerPipeline::SamplerPipeline(SamplerPipeline&&) noexcept = default;
 SamplerPipeline& SamplerPipeline::operator=(SamplerPipeline&&) noexcept = default;
 SamplerPipeline::~SamplerPipeline() = default;
 
-SamplerPipeline SamplerPipeline::from_options(const SamplerOptions& options) {
-  // A stage is made for each option that is not at its "off" value, so that its factory checks it;
-  // greedy uses none of them, but a value out of range is refused all the same.
-  std::vector<std::unique_ptr<SamplerStage>> stages;
-  if (options.temperature != 0.0f) stages.push_back(make_temperature_stage(options.temperature));
-  if (options.top_k != 0) stages.push_back(make_top_k_stage(options.top_k));
-  if (options.top_p != 1.0f) stages.push_back(make_top_p_stage(options.top_p));
-  if (options.min_p != 0.0f) stages.push_back(make_min_p_stage(options.min_p));
-  SamplerPipeline pipeline;
-  if (options.temperature == 0.0f) {
-    pipeline.add(make_greedy_stage());
-    return pipeline;
-  }
-  for (auto& stage : stages) pipeline.add(std::move(stage));
-  pipeline.add(make_draw_stage());
-  return pipeline;
-}
-
 void SamplerPipeline::add(std::unique_ptr<SamplerStage> stage) {
   if (stage == nullptr) {
     throw Error(ErrorKind::kInvalidArgument, "sampler: the stage to add is null; expected a stage");
   }
+  impl_->room_stages.push_back(dynamic_cast<RoomStage*>(stage.get()));
   impl_->stages.push_back(std::move(stage));
+}
+
+SamplerPipeline SamplerPipeline::fork() const {
+  SamplerPipeline copy;
+  for (const auto& stage : impl_->stages) {
+    auto forked = stage->fork();
+    if (forked == nullptr) {
+      throw Error(ErrorKind::kUnsupported, "sampler stage '" + std::string(stage->name()) +
+                                               "' cannot be forked; expected its fork() to make "
+                                               "a copy");
+    }
+    copy.add(std::move(forked));
+  }
+  copy.impl_->was_constrained = impl_->was_constrained;
+  copy.impl_->forced_positions = impl_->forced_positions;
+  return copy;
 }
 
 const std::vector<std::unique_ptr<SamplerStage>>& SamplerPipeline::stages() const {
@@ -49,10 +68,81 @@ const std::vector<std::unique_ptr<SamplerStage>>& SamplerPipeline::stages() cons
 }
 
 bool SamplerPipeline::is_device_greedy() const {
-  return impl_->stages.size() == 1 && impl_->stages.front()->is_device_greedy();
+  const auto& stages = impl_->stages;
+  if (stages.empty() || impl_->was_constrained || !stages.back()->is_device_greedy()) return false;
+  return std::all_of(stages.begin(), stages.end() - 1,
+                     [](const auto& stage) { return stage->stage_id() == kConstraintStageId; });
 }
 
-int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleContext& context) {
+void SamplerPipeline::set_allowed_tokens(std::span<const uint32_t> mask, bool is_forced) {
+  if (mask.empty()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sampler: the constraint's mask is empty; expected one bit for each token");
+  }
+  if (!impl_->has_constraint_stage()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sampler: a constraint set a mask, but the pipeline has no stage 'constraint'; "
+                "expected one before the stages that narrow the choice");
+  }
+  impl_->allowed_tokens = mask;
+  impl_->is_forced = is_forced;
+  impl_->was_constrained = true;
+}
+
+void SamplerPipeline::mark_forced(int64_t first, int64_t count) {
+  impl_->forget_forced_from(first);
+  for (int64_t i = 0; i < count; ++i) impl_->forced_positions.push_back(first + i);
+}
+
+// Refuses what is no logit, and knows the maxima afterwards.
+void SamplerPipeline::Impl::scan(std::span<const float> given, const SampleContext& context) {
+  if (shortlist.scan(given)) return;
+  const auto is_bad = [](float logit) { return !(logit < std::numeric_limits<float>::infinity()); };
+  const auto first = std::ranges::find_if(given, is_bad);
+  throw Error(ErrorKind::kInvalidArgument,
+              "sampler at position " + std::to_string(context.position) + ": the logit of token " +
+                  std::to_string(first - given.begin()) + " is " +
+                  (std::isnan(*first) ? "NaN" : "+infinity") + " (" +
+                  std::to_string(std::ranges::count_if(given, is_bad)) +
+                  " such logits); expected finite numbers or -infinity: the weights or the " +
+                  "kernels are broken");
+}
+
+// Where the stages ahead keep few tokens whatever the rest is, they see those few alone.
+void SamplerPipeline::Impl::run_stages(std::span<const float> given, Candidates& candidates,
+                                       const SampleContext& context) {
+  const std::span<RoomStage* const> all(room_stages);
+  bool is_dense = true, is_copied = false;
+  for (size_t index = 0; index < stages.size(); ++index) {
+    if (room_stages[index] != nullptr && room_stages[index]->is_idle(context)) continue;
+    if (is_dense) {
+      const auto ahead = all.subspan(index);
+      if (!is_copied && shortlist.take(given, ahead, context, candidates)) {
+        is_dense = false;
+      } else if (!is_copied) {
+        std::ranges::copy(given, logits.begin());
+        is_copied = true;
+      } else if (Shortlist::may_take(ahead, context) && shortlist.scan(candidates.logits) &&
+                 shortlist.take(candidates.logits, ahead, context, candidates)) {
+        is_dense = false;
+      }
+    }
+    stages[index]->apply(candidates, context);
+    is_dense = is_dense && candidates.ids.empty() && candidates.logits.size() == given.size();
+  }
+}
+
+int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleContext& given_context) {
+  SampleContext context = given_context;
+  // The mask serves one call, also one that fails.
+  const std::span<const uint32_t> mask = std::exchange(impl_->allowed_tokens, {});
+  const bool is_forced = std::exchange(impl_->is_forced, false);
+  if (!mask.empty()) {
+    context.allowed_tokens = mask;
+    context.is_forced = is_forced;
+  }
+  impl_->forget_forced_from(context.position);
+  if (!impl_->forced_positions.empty()) context.forced_positions = impl_->forced_positions;
   const size_t count = logits.size();
   const auto where = [&] { return "sampler at position " + std::to_string(context.position); };
   if (count == 0 || count > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
@@ -62,27 +152,14 @@ int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleConte
   if (impl_->logits.size() < count) {
     impl_->logits.resize(count);
     impl_->ids.resize(count);
+    impl_->shortlist.reserve(count);
   }
-  size_t bad = 0;
-  for (size_t id = 0; id < count; ++id) {
-    impl_->logits[id] = logits[id];
-    // False for NaN and +infinity alike.
-    bad += !(logits[id] < std::numeric_limits<float>::infinity());
-  }
-  if (bad != 0) {
-    size_t id = 0;
-    while (logits[id] < std::numeric_limits<float>::infinity()) ++id;
-    throw Error(ErrorKind::kInvalidArgument,
-                where() + ": the logit of token " + std::to_string(id) + " is " +
-                    (std::isnan(logits[id]) ? "NaN" : "+infinity") + " (" + std::to_string(bad) +
-                    " such logits); expected finite numbers or -infinity: the weights or the " +
-                    "kernels are broken");
-  }
+  impl_->scan(logits, context);
   Candidates candidates;
   candidates.logits = std::span<float>(impl_->logits).first(count);
   candidates.logits_storage = &impl_->logits;
   candidates.ids_storage = &impl_->ids;
-  for (const auto& stage : impl_->stages) stage->apply(candidates, context);
+  impl_->run_stages(logits, candidates, context);
   if (candidates.selected < 0 || static_cast<size_t>(candidates.selected) >= count) {
     throw Error(ErrorKind::kInvalidArgument,
                 where() + ": the pipeline selected " +
@@ -92,9 +169,11 @@ int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleConte
   }
   // Greedy leaves a choice of one, however many it looked at.
   const bool is_certain = candidates.selected_probability == 1.0f;
-  const auto left = std::count_if(candidates.logits.begin(), candidates.logits.end(),
-                                  [](float logit) { return logit > kRuledOut; });
-  impl_->decision = {is_certain ? 1 : static_cast<int32_t>(left), candidates.selected_probability};
+  const auto left = is_certain ? 1 : std::ranges::count_if(candidates.logits, [](float logit) {
+    return logit > kRuledOut;
+  });
+  impl_->decision = {static_cast<int32_t>(left), candidates.selected_probability};
+  if (context.is_forced) impl_->forced_positions.push_back(context.position);
   return candidates.selected;
 }
 

@@ -20,6 +20,7 @@ from ledger_cases import Ledger  # noqa: F401
 from manifest_cases import Manifest  # noqa: F401
 from privacy_cases import Privacy  # noqa: F401
 from replay_cases import Replay  # noqa: F401
+from sampling_cases import Sampling  # noqa: F401
 from stream_cases import Stream  # noqa: F401
 
 if __name__ == "__main__":

@@ -173,6 +173,33 @@ TEST_P(LoadErrors, NanWeights) {
   }
 }
 
+TEST_P(LoadErrors, NanLogitsNameTheFirstLayer) {
+  const EditedModel model("qwen3_moe", {}, [&](EditedModel::Tensors& tensors) {
+    EditedModel::Tensor& tensor = tensors.at("model.layers.1.self_attn.o_proj.weight");
+    for (size_t i = 0; i < tensor.bytes.size(); i += 2) {
+      tensor.bytes[i] = std::byte{0xc0};
+      tensor.bytes[i + 1] = std::byte{0x7f};  // NaN in bfloat16
+    }
+  });
+  const std::vector<int32_t> ids = prompt_ids(20, 256);
+  for (const float temperature : {0.0f, 0.8f}) {
+    for (const bool has_sink : {true, false}) {
+      SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kOverwrite);
+      auto engine = Engine::load(model.path(), options());
+      if (has_sink) engine->set_audit_sink(&ring);
+      GenerateOptions generate_options;
+      generate_options.max_new_tokens = 3;
+      generate_options.sampler.temperature = temperature;
+      const Error error = error_of([&] { generate(*engine, ids, generate_options); });
+      EXPECT_TRUE(is_one_line_with(error, {"position"})) << error.what();
+      // What layer 1 adds is in what enters layer 2.
+      const bool names_layer =
+          std::string_view(error.what()).find("entry of layer 2 on") != std::string_view::npos;
+      EXPECT_EQ(names_layer, has_sink) << error.what();
+    }
+  }
+}
+
 TEST_P(LoadErrors, OptionsOutOfRange) {
   const std::string path = oracle_folder("llama");
   auto refuse = [&](auto change, std::initializer_list<std::string_view> words) {

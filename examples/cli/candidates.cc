@@ -1,0 +1,147 @@
+#include "candidates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace cli {
+
+namespace {
+
+using vitrine::StepInput;
+using vitrine::TokenLogprobs;
+
+class OwnedSequence {
+ public:
+  OwnedSequence(vitrine::Engine& engine, vitrine::SequenceId id) : engine_(engine), id_(id) {}
+  ~OwnedSequence() { engine_.release(id_); }
+  OwnedSequence(const OwnedSequence&) = delete;
+  OwnedSequence& operator=(const OwnedSequence&) = delete;
+  vitrine::SequenceId id() const { return id_; }
+
+ private:
+  vitrine::Engine& engine_;
+  vitrine::SequenceId id_;
+};
+
+/// As JSON writes it, so that a line stays a line.
+std::string quoted(const vitrine::Tokenizer& tokenizer, int32_t token) {
+  const std::string text = token < tokenizer.vocab_size() ? tokenizer.token_text(token) : "";
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+nlohmann::ordered_json pair_json(int32_t token, double logprob,
+                                 const vitrine::Tokenizer& tokenizer) {
+  return {{"token", token},
+          {"text", token < tokenizer.vocab_size() ? tokenizer.token_text(token) : ""},
+          {"logprob", logprob}};
+}
+
+}  // namespace
+
+std::string AnswerText::add(int32_t token) {
+  if (token >= tokenizer_.vocab_size()) return "";
+  return stop_.add(decoder_.add(token));
+}
+
+std::string AnswerText::finish() { return stop_.add(decoder_.finish()) + stop_.finish(); }
+
+std::string AnswerText::reason(vitrine::StopReason reason) const {
+  return stopped() ? "stop string" : std::string(vitrine::stop_reason_name(reason));
+}
+
+std::vector<Candidate> generate_candidates(vitrine::Engine& engine, std::span<const int32_t> prompt,
+                                           vitrine::GenerateOptions options, int count,
+                                           const vitrine::Tokenizer& tokenizer,
+                                           const std::vector<std::string>& stop) {
+  const OwnedSequence base(engine, engine.create_sequence());
+  // All but the last token, which each branch computes for its logits.
+  const auto shared = prompt.first(prompt.size() - 1);
+  const auto chunk = static_cast<size_t>(engine.options().max_step_tokens);
+  for (size_t first = 0; first < shared.size(); first += chunk) {
+    StepInput input;
+    input.sequence = base.id();
+    input.tokens = shared.subspan(first, std::min(chunk, shared.size() - first));
+    input.rows = StepInput::Rows::kNone;
+    engine.step({&input, 1});
+  }
+  std::vector<Candidate> candidates;
+  for (int branch = 0; branch < count && interrupt_signal() == 0; ++branch) {
+    const OwnedSequence fork(engine, engine.fork(base.id()));
+    Candidate candidate;
+    candidate.branch = options.branch = static_cast<uint32_t>(branch);
+    AnswerText answer(tokenizer, stop);
+    candidate.result = vitrine::generate(engine, fork.id(), prompt.last(1), options,
+                                         [&](const vitrine::TokenEvent& event) {
+                                           candidate.text += answer.add(event.token);
+                                           return !answer.stopped() && interrupt_signal() == 0;
+                                         });
+    candidate.text += answer.finish();
+    candidate.reason = answer.reason(candidate.result.reason);
+    for (const TokenLogprobs& token : candidate.result.logprobs) {
+      candidate.total_logprob += token.logprob;
+    }
+    candidates.push_back(std::move(candidate));
+  }
+  std::ranges::stable_sort(candidates, std::ranges::greater(), &Candidate::total_logprob);
+  return candidates;
+}
+
+std::string logprobs_text(const std::vector<TokenLogprobs>& logprobs,
+                          const vitrine::Tokenizer& tokenizer) {
+  std::string text;
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    text +=
+        fmt::format("{}\t{}\t{:.4f}", i, quoted(tokenizer, logprobs[i].token), logprobs[i].logprob);
+    for (const auto& [token, logprob] : logprobs[i].best) {
+      text += fmt::format("\t{} {:.4f}", quoted(tokenizer, token), logprob);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+nlohmann::ordered_json logprobs_json(const std::vector<TokenLogprobs>& logprobs,
+                                     const vitrine::Tokenizer& tokenizer) {
+  auto json = nlohmann::ordered_json::array();
+  for (const TokenLogprobs& token : logprobs) {
+    auto best = nlohmann::ordered_json::array();
+    for (const auto& [id, logprob] : token.best) best.push_back(pair_json(id, logprob, tokenizer));
+    auto entry = pair_json(token.token, token.logprob, tokenizer);
+    entry["best"] = best;
+    json.push_back(entry);
+  }
+  return json;
+}
+
+std::string candidates_text(const std::vector<Candidate>& candidates) {
+  std::string text;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Candidate& candidate = candidates[i];
+    text += fmt::format(
+        "{}candidate {} of {}: branch {}, log-probability {:.4f}, {} tokens, {}\n{}\n",
+        i == 0 ? "" : "\n", i + 1, candidates.size(), candidate.branch, candidate.total_logprob,
+        candidate.result.tokens.size(), candidate.reason, candidate.text);
+  }
+  return text;
+}
+
+nlohmann::ordered_json candidates_json(const std::vector<Candidate>& candidates,
+                                       const vitrine::Tokenizer& tokenizer) {
+  auto json = nlohmann::ordered_json::array();
+  for (const Candidate& candidate : candidates) {
+    nlohmann::ordered_json entry = {{"branch", candidate.branch},
+                                    {"logprob", candidate.total_logprob},
+                                    {"text", candidate.text},
+                                    {"tokens", candidate.result.tokens},
+                                    {"reason", candidate.reason}};
+    const auto& logprobs = candidate.result.logprobs;
+    if (!logprobs.empty() && !logprobs.front().best.empty()) {
+      entry["logprobs"] = logprobs_json(logprobs, tokenizer);
+    }
+    json.push_back(entry);
+  }
+  return json;
+}
+
+}  // namespace cli

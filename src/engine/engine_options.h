@@ -1,0 +1,14 @@
+// What an engine's options mean for a model.
+#pragma once
+
+#include "ops/graph.h"
+#include "vitrine/checkpoint.h"
+#include "vitrine/engine.h"
+
+namespace vitrine::engine {
+
+/// Replaces zeros by what they stand for and checks the rest; puts the probes that the options ask
+/// for into the graph. Throws kInvalidArgument (names option and range) and kUnsupported.
+EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, ops::Graph& graph);
+
+}  // namespace vitrine::engine

@@ -1,0 +1,29 @@
+#include "logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace vitrine {
+
+TokenLogprobs token_logprobs(std::span<const float> logits, int32_t token, int num_best) {
+  const auto largest = static_cast<double>(*std::ranges::max_element(logits));
+  double total = 0;
+  for (const float logit : logits) total += std::exp(static_cast<double>(logit) - largest);
+  const double log_total = largest + std::log(total);
+  const auto logprob = [&](int32_t id) {
+    return static_cast<double>(logits[static_cast<size_t>(id)]) - log_total;
+  };
+  TokenLogprobs result{token, logprob(token), {}};
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto best = ids.begin() + std::min<ptrdiff_t>(num_best, std::ssize(ids));
+  std::partial_sort(ids.begin(), best, ids.end(), [&logits](int32_t a, int32_t b) {
+    const float left = logits[static_cast<size_t>(a)], right = logits[static_cast<size_t>(b)];
+    return left != right ? left > right : a < b;
+  });
+  for (auto id = ids.begin(); id != best; ++id) result.best.emplace_back(*id, logprob(*id));
+  return result;
+}
+
+}  // namespace vitrine

@@ -1,0 +1,49 @@
+#include <algorithm>
+#include <utility>
+
+#include "vitrine/tokenizer.h"
+
+namespace vitrine {
+
+StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
+  for (const std::string& string : strings_) {
+    if (!string.empty()) continue;
+    throw Error(ErrorKind::kInvalidArgument, "a stop string is empty; expected one byte or more");
+  }
+}
+
+std::string StopStrings::add(std::string_view piece) {
+  if (is_stopped_) return "";
+  held_ += piece;
+  // The string that is complete first; of those that end together the one that begins first.
+  size_t first_end = std::string::npos, first_begin = 0;
+  for (const std::string& string : strings_) {
+    const size_t begin = held_.find(string);
+    if (begin == std::string::npos) continue;
+    const size_t end = begin + string.size();
+    if (end < first_end || (end == first_end && begin < first_begin)) {
+      first_end = end;
+      first_begin = begin;
+    }
+  }
+  if (first_end != std::string::npos) {
+    is_stopped_ = true;
+    held_.resize(first_begin);
+    return std::exchange(held_, "");
+  }
+  size_t longest = 0;  // end of the text that begins a string
+  for (const std::string& string : strings_) {
+    for (size_t size = std::min(string.size() - 1, held_.size()); size > longest; --size) {
+      if (std::string_view(held_).ends_with(std::string_view(string).substr(0, size))) {
+        longest = size;
+      }
+    }
+  }
+  std::string certain = held_.substr(0, held_.size() - longest);
+  held_.erase(0, certain.size());
+  return certain;
+}
+
+std::string StopStrings::finish() { return std::exchange(held_, ""); }
+
+}  // namespace vitrine
