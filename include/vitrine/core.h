@@ -110,6 +110,13 @@ struct SampleContext {
   int64_t position = 0;                   ///< absolute position that the sampled token will take
   uint32_t branch = 0;                    ///< which fork of the sequence
   std::span<const int32_t> history = {};  ///< all tokens of the sequence so far
+  /// A constraint's mask: bit (id % 32) of word (id / 32) is set where that token may come, ids
+  /// beyond the mask may not. Empty: anything may come.
+  std::span<const uint32_t> allowed_tokens = {};
+  bool is_forced =
+      false;  ///< the constraint leaves no choice here: penalties leave the logits alone
+  /// Ascending: positions in the history whose token a constraint forced; penalties count none.
+  std::span<const int64_t> forced_positions = {};
 };
 
 /// The tokens that are still in play. Starts dense (every token of the vocabulary, `ids` empty,
@@ -145,6 +152,10 @@ class VITRINE_API SamplerStage {
   /// True where the output head's epilogue can stand in for the whole pipeline ending here (the
   /// greedy stage): then no logits row is read back.
   virtual bool is_device_greedy() const { return false; }
+  /// A stage with the same parameters and state, for a fork of the sequence; null: it has none.
+  virtual std::unique_ptr<SamplerStage> fork() const { return nullptr; }
+  /// Its parameters as --explain prints them ("p = 0.95"); empty where it has none.
+  virtual std::string parameters() const { return {}; }
 };
 
 /// Says which token may come next: a grammar, a schema, a host's own rule.

@@ -31,6 +31,7 @@ inline constexpr uint32_t kTopPStageId = 3;
 inline constexpr uint32_t kMinPStageId = 4;
 inline constexpr uint32_t kDrawStageId = 5;
 inline constexpr uint32_t kGreedyStageId = 6;
+inline constexpr uint32_t kConstraintStageId = 7;
 /// The first number that a host's own stage may use.
 inline constexpr uint32_t kFirstHostStageId = 1000;
 
@@ -56,14 +57,25 @@ class VITRINE_API SamplerPipeline {
   SamplerPipeline& operator=(SamplerPipeline&&) noexcept;
   ~SamplerPipeline();
 
-  /// Temperature, top-k, top-p, min-p (those that are on), then the draw; greedy alone where
-  /// temperature is 0. Throws kInvalidArgument for a value out of range (names option and range).
+  /// The constraint's mask, temperature, top-k, top-p, min-p (those that are on), then the draw;
+  /// the mask and greedy where temperature is 0. Throws kInvalidArgument for a value out of range
+  /// (names option and range).
   static SamplerPipeline from_options(const SamplerOptions& options);
 
   void add(std::unique_ptr<SamplerStage> stage);
   const std::vector<std::unique_ptr<SamplerStage>>& stages() const;
-  /// True where the output head's epilogue already knows the answer (greedy alone).
+  /// True where the output head's epilogue already knows the answer: greedy alone, or behind the
+  /// mask of a constraint that never set one.
   bool is_device_greedy() const;
+  /// A constraint's mask for the next sample(), and for that one only: SampleContext's
+  /// allowed_tokens. Not copied: it has to live until then. `is_forced`: the constraint leaves no
+  /// choice, so penalties stay away from this step, and never count the token that it takes.
+  /// Throws kInvalidArgument for an empty mask and for a pipeline without a constraint stage.
+  void set_allowed_tokens(std::span<const uint32_t> mask, bool is_forced = false);
+  /// Positions [first, first + count) take tokens that a constraint forced without a sample() (a
+  /// jump forward): penalties don't count them. What was marked from `first` on is forgotten, as
+  /// sample() forgets what was marked from its position on, so that a rollback needs no call.
+  void mark_forced(int64_t first, int64_t count);
   /// Runs the stages on a copy of `logits` [vocabulary]. A logit of -infinity rules its token out.
   /// Throws kInvalidArgument (names the position) for a logit that is NaN or +infinity, where every
   /// logit is -infinity, and for a pipeline that selects nothing or an id outside the vocabulary.
@@ -80,6 +92,9 @@ class VITRINE_API SamplerPipeline {
 // A stage that narrows keeps the candidates' order and drops those of probability zero. Factories
 // throw kInvalidArgument for a parameter out of range.
 
+/// Rules out what the step's mask (SampleContext::allowed_tokens) leaves out; nothing where there
+/// is none. Its apply() throws kInvalidArgument where no token of nonzero probability is allowed.
+VITRINE_API std::unique_ptr<SamplerStage> make_constraint_stage();
 /// Divides the logits by `temperature` (> 0, finite).
 VITRINE_API std::unique_ptr<SamplerStage> make_temperature_stage(float temperature);
 /// Keeps exactly the `k` most probable tokens (k >= 1; all where there are fewer).

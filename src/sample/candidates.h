@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "vitrine/core.h"
 
@@ -48,20 +49,22 @@ inline float largest_logit(const Candidates& candidates, const SamplerStage& sta
   return largest;
 }
 
+/// Where a stage that narrows a dense choice writes its ids. Throws kInvalidArgument without room.
+inline std::vector<int32_t>& id_storage(const Candidates& candidates) {
+  if (candidates.ids_storage == nullptr ||
+      candidates.ids_storage->size() < candidates.logits.size()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "candidates: ids_storage holds fewer ids than there are logits; expected room "
+                "for the vocabulary");
+  }
+  return *candidates.ids_storage;
+}
+
 /// Keeps the candidates for which `keep(logit, id)` holds, in their order.
 template <class Keep>
 void filter_candidates(Candidates& candidates, const Keep& keep) {
   const bool dense = candidates.ids.empty();
-  int32_t* ids = candidates.ids.data();
-  if (dense) {
-    if (candidates.ids_storage == nullptr ||
-        candidates.ids_storage->size() < candidates.logits.size()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "candidates: ids_storage holds fewer ids than there are logits; expected room "
-                  "for the vocabulary");
-    }
-    ids = candidates.ids_storage->data();
-  }
+  int32_t* ids = dense ? id_storage(candidates).data() : candidates.ids.data();
   size_t kept = 0;
   for (size_t index = 0; index < candidates.logits.size(); ++index) {
     const float logit = candidates.logits[index];

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "candidates.h"
 #include "vitrine/sample.h"
@@ -12,6 +13,19 @@ struct SamplerPipeline::Impl {
   std::vector<float> logits;
   std::vector<int32_t> ids;
   SampleDecision decision;
+  std::span<const uint32_t> allowed_tokens;  // of the next sample()
+  bool is_forced = false;
+  bool was_constrained = false;
+  std::vector<int64_t> forced_positions;  // ascending
+
+  bool has_constraint_stage() const {
+    return std::ranges::any_of(
+        stages, [](const auto& stage) { return stage->stage_id() == kConstraintStageId; });
+  }
+  void forget_forced_from(int64_t position) {
+    forced_positions.erase(std::ranges::lower_bound(forced_positions, position),
+                           forced_positions.end());
+  }
 };
 
 SamplerPipeline::SamplerPipeline() : impl_(std::make_unique<Impl>()) {}
@@ -28,6 +42,7 @@ SamplerPipeline SamplerPipeline::from_options(const SamplerOptions& options) {
   if (options.top_p != 1.0f) stages.push_back(make_top_p_stage(options.top_p));
   if (options.min_p != 0.0f) stages.push_back(make_min_p_stage(options.min_p));
   SamplerPipeline pipeline;
+  pipeline.add(make_constraint_stage());
   if (options.temperature == 0.0f) {
     pipeline.add(make_greedy_stage());
     return pipeline;
@@ -49,10 +64,43 @@ const std::vector<std::unique_ptr<SamplerStage>>& SamplerPipeline::stages() cons
 }
 
 bool SamplerPipeline::is_device_greedy() const {
-  return impl_->stages.size() == 1 && impl_->stages.front()->is_device_greedy();
+  const auto& stages = impl_->stages;
+  if (stages.empty() || impl_->was_constrained || !stages.back()->is_device_greedy()) return false;
+  return std::all_of(stages.begin(), stages.end() - 1,
+                     [](const auto& stage) { return stage->stage_id() == kConstraintStageId; });
 }
 
-int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleContext& context) {
+void SamplerPipeline::set_allowed_tokens(std::span<const uint32_t> mask, bool is_forced) {
+  if (mask.empty()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sampler: the constraint's mask is empty; expected one bit for each token");
+  }
+  if (!impl_->has_constraint_stage()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sampler: a constraint set a mask, but the pipeline has no stage 'constraint'; "
+                "expected one before the stages that narrow the choice");
+  }
+  impl_->allowed_tokens = mask;
+  impl_->is_forced = is_forced;
+  impl_->was_constrained = true;
+}
+
+void SamplerPipeline::mark_forced(int64_t first, int64_t count) {
+  impl_->forget_forced_from(first);
+  for (int64_t i = 0; i < count; ++i) impl_->forced_positions.push_back(first + i);
+}
+
+int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleContext& given_context) {
+  SampleContext context = given_context;
+  // The mask serves one call, also one that fails.
+  const std::span<const uint32_t> mask = std::exchange(impl_->allowed_tokens, {});
+  const bool is_forced = std::exchange(impl_->is_forced, false);
+  if (!mask.empty()) {
+    context.allowed_tokens = mask;
+    context.is_forced = is_forced;
+  }
+  impl_->forget_forced_from(context.position);
+  if (!impl_->forced_positions.empty()) context.forced_positions = impl_->forced_positions;
   const size_t count = logits.size();
   const auto where = [&] { return "sampler at position " + std::to_string(context.position); };
   if (count == 0 || count > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
@@ -95,6 +143,7 @@ int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleConte
   const auto left = std::count_if(candidates.logits.begin(), candidates.logits.end(),
                                   [](float logit) { return logit > kRuledOut; });
   impl_->decision = {is_certain ? 1 : static_cast<int32_t>(left), candidates.selected_probability};
+  if (context.is_forced) impl_->forced_positions.push_back(context.position);
   return candidates.selected;
 }
 

@@ -212,6 +212,129 @@ TEST(Temperature, ExtremesLeaveADistribution) {
   }
 }
 
+// ---- A constraint's mask -----------------------------------------------------------------------
+
+std::vector<uint32_t> mask_of(const std::vector<int32_t>& ids, size_t words) {
+  std::vector<uint32_t> mask(words);
+  for (const int32_t id : ids) mask[static_cast<size_t>(id) / 32] |= 1u << id % 32;
+  return mask;
+}
+
+TEST(Mask, LeavesTheAllowedTokens) {
+  for (const size_t count : {5u, 32u, 33u, 1000u}) {
+    for (const size_t share : {2u, 40u}) {  // a long list of allowed tokens, and a short one
+      for (const bool is_sparse : {false, true}) {
+        std::vector<float> logits = random_logits(count, 77);
+        logits[count / 2] = -kInfinity;
+        std::vector<int32_t> allowed, expected;
+        for (size_t id = 0; id < count; ++id) {
+          if (id % share != 0) continue;
+          allowed.push_back(static_cast<int32_t>(id));
+          if (id != count / 2) expected.push_back(static_cast<int32_t>(id));
+        }
+        std::vector<int32_t> ids;
+        SamplerPipeline pipeline;
+        if (is_sparse) pipeline.add(make_min_p_stage(0));
+        pipeline.add(make_constraint_stage());
+        pipeline.add(make_min_p_stage(0));  // drops what is ruled out
+        pipeline.add(std::make_unique<CaptureStage>(&ids));
+        const std::vector<uint32_t> mask = mask_of(allowed, (count + 31) / 32);
+        pipeline.set_allowed_tokens(mask);
+        pipeline.sample(logits, {});
+        EXPECT_EQ(ids, expected) << count << " " << share << " " << is_sparse;
+        pipeline.sample(logits, {});  // a mask serves once
+        EXPECT_EQ(ids.size(), count - 1);
+      }
+    }
+  }
+}
+
+TEST(Mask, StandsBeforeTheFilters) {
+  // The only allowed token is the least probable one; every filter alone would drop it.
+  std::vector<float> logits(300);
+  std::iota(logits.rbegin(), logits.rend(), 0.0f);
+  for (const float temperature : {0.0f, 0.7f}) {
+    SamplerPipeline pipeline = SamplerPipeline::from_options(
+        {.temperature = temperature, .top_k = 1, .top_p = 0.1f, .min_p = 1.0f});
+    EXPECT_EQ(pipeline.is_device_greedy(), temperature == 0);
+    const std::vector<uint32_t> mask = mask_of({299}, 10);
+    pipeline.set_allowed_tokens(mask);
+    EXPECT_FALSE(pipeline.is_device_greedy());
+    EXPECT_EQ(pipeline.sample(logits, {.seed = 1}), 299);
+    EXPECT_EQ(pipeline.decision().candidates, 1);
+    EXPECT_EQ(pipeline.decision().probability, 1.0f);
+    EXPECT_EQ(pipeline.sample(logits, {.seed = 1}), 0);
+    EXPECT_FALSE(pipeline.is_device_greedy()) << "what was constrained reads its logits back";
+  }
+}
+
+TEST(Mask, MistakesAreNamed) {
+  const std::vector<float> logits{1, 2, -kInfinity};
+  SamplerPipeline pipeline = SamplerPipeline::from_options({});
+  // Only ids outside the vocabulary, only a token that the model rules out, none at all.
+  for (const std::vector<uint32_t>& mask : {mask_of({3, 40}, 2), mask_of({2}, 1), mask_of({}, 1)}) {
+    pipeline.set_allowed_tokens(mask);
+    const std::string message = error_of([&] { pipeline.sample(logits, {.position = 9}); });
+    EXPECT_NE(message.find("'constraint' at position 9: the constraint allows no token of the 3"),
+              std::string::npos)
+        << message;
+  }
+  // Ids beyond a mask that is too short are not allowed.
+  std::vector<float> many(100);
+  many[99] = 50;
+  const std::vector<uint32_t> short_mask = mask_of({7}, 1);
+  pipeline.set_allowed_tokens(short_mask);
+  EXPECT_EQ(pipeline.sample(many, {}), 7);
+  EXPECT_NE(error_of([&] { pipeline.set_allowed_tokens({}); }), "");
+  SamplerPipeline unconstrained;
+  unconstrained.add(make_greedy_stage());
+  EXPECT_NE(error_of([&] { unconstrained.set_allowed_tokens(short_mask); }).find("'constraint'"),
+            std::string::npos);
+}
+
+TEST(Mask, ForcedTokensAreKnownToTheStages) {
+  struct Seen {
+    bool is_forced = false;
+    std::vector<int64_t> positions;
+  } seen;
+  class WatchStage : public SamplerStage {
+   public:
+    explicit WatchStage(Seen* seen) : seen_(seen) {}
+    std::string_view name() const override { return "watch"; }
+    uint32_t stage_id() const override { return kFirstHostStageId; }
+    void apply(Candidates&, const SampleContext& context) override {
+      *seen_ = {context.is_forced,
+                {context.forced_positions.begin(), context.forced_positions.end()}};
+    }
+
+   private:
+    Seen* seen_;
+  };
+  using Positions = std::vector<int64_t>;
+  SamplerPipeline pipeline;
+  pipeline.add(std::make_unique<WatchStage>(&seen));
+  pipeline.add(make_constraint_stage());
+  pipeline.add(make_greedy_stage());
+  const std::vector<float> logits{1, 2, 3};
+  const std::vector<uint32_t> one = mask_of({1}, 1), two = mask_of({1, 2}, 1);
+  const auto sample = [&](int64_t position, const std::vector<uint32_t>& mask, bool is_forced) {
+    pipeline.set_allowed_tokens(mask, is_forced);
+    pipeline.sample(logits, {.position = position});
+    EXPECT_EQ(seen.is_forced, is_forced);
+  };
+  sample(5, one, true);
+  sample(6, two, false);
+  EXPECT_EQ(seen.positions, (Positions{5}));
+  sample(7, one, true);
+  pipeline.mark_forced(8, 2);  // a jump forward
+  sample(10, two, false);
+  EXPECT_EQ(seen.positions, (Positions{5, 7, 8, 9}));
+  sample(8, two, false);  // three tokens were taken back
+  EXPECT_EQ(seen.positions, (Positions{5, 7}));
+  sample(9, two, false);
+  EXPECT_EQ(seen.positions, (Positions{5, 7}));
+}
+
 // ---- The drawn distribution -------------------------------------------------------------------
 
 struct Distribution {
