@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "chat_prompt.h"
+#include "constraint_options.h"
 #include "hidden_states.h"
 #include "log_options.h"
 #include "sampling_options.h"
@@ -27,6 +28,7 @@ struct Arguments {
   int max_new_tokens = 128;
   int context = 0;  // 0: as many positions as the prompt and the new tokens need
   SamplingOptions sampling;
+  ConstraintOptions constraint;
   LogOptions log;
   bool chat = false;
   ChatPromptOptions chat_prompt;
@@ -44,6 +46,7 @@ int run_generate(Arguments arguments) {
   arguments.sampling.resolve();
   const uint64_t seed = arguments.sampling.sampler.seed;
   arguments.log.check();
+  arguments.constraint.check();
   if (arguments.chat_prompt.is_given() && !arguments.chat) {
     refuse(
         "--system, --chat-template and --chat-variables are for a conversation; expected --chat");
@@ -76,6 +79,18 @@ int run_generate(Arguments arguments) {
                     arguments.context > 0 ? "-c" : "config, max_position_embeddings"));
   }
 
+  // What the grammar refuses fails before the weights are read.
+  std::optional<vitrine::Grammar> grammar;
+  std::unique_ptr<vitrine::Constraint> constraint;
+  vitrine::GenerateOptions generation;
+  if (arguments.constraint.is_given()) {
+    std::vector<int32_t> end_ids = stop_token_ids;
+    for (const int64_t id : config.eos_token_ids) end_ids.push_back(static_cast<int32_t>(id));
+    grammar =
+        arguments.constraint.compile(tokenizer, static_cast<int32_t>(config.vocab_size), end_ids);
+    arguments.constraint.apply(grammar, constraint, generation);
+  }
+
   const vitrine::AuditMode mode = arguments.log.audit_mode();
   const int64_t context = std::min(limit, prompt_tokens + arguments.max_new_tokens);
   options.max_context = static_cast<int>(context);
@@ -105,8 +120,10 @@ int run_generate(Arguments arguments) {
   }
   catch_interrupts();  // from here on there is something to finish
   const auto header = [&] {
-    return log_header(arguments.model, arguments.sampling, arguments.device, engine->summary(),
-                      checkpoint);
+    vitrine::LogHeader head = log_header(arguments.model, arguments.sampling, arguments.device,
+                                         engine->summary(), checkpoint);
+    head.constraint = arguments.constraint.description();
+    return head;
   };
   vitrine::AuditSink* sink = nullptr;
   if (!arguments.log.path.empty()) {
@@ -129,28 +146,36 @@ int run_generate(Arguments arguments) {
   }
   if (sink != nullptr) engine->set_audit_sink(sink);
 
-  vitrine::GenerateOptions generation;
   generation.max_new_tokens = arguments.max_new_tokens;
   generation.sampler = arguments.sampling.sampler;
   generation.stop_token_ids = stop_token_ids;
   generation.ignore_end_of_text = arguments.ignore_end_of_text;
   generation.prompt_logprobs = arguments.prompt_logprobs;
-  vitrine::StreamDecoder decoder(tokenizer);
+  std::optional<vitrine::StreamDecoder> decoder(std::in_place, tokenizer);
   std::string text;
+  // A text that may begin anew is not shown before it is known to stand.
+  const bool is_held_back = arguments.json || generation.deadlock_retries > 0;
+  int32_t attempt = 0;
   const auto emit = [&](const std::string& piece) {
-    if (arguments.json) {
+    if (is_held_back) {
       text += piece;
     } else if (!piece.empty()) {
       write_out(piece);
     }
   };
   const auto on_token = [&](const vitrine::TokenEvent& event) {
-    if (event.token < tokenizer.vocab_size()) emit(decoder.add(event.token));
+    if (event.attempt != attempt) {
+      attempt = event.attempt;
+      text.clear();
+      decoder.emplace(tokenizer);
+    }
+    if (event.token < tokenizer.vocab_size()) emit(decoder->add(event.token));
     return interrupt_signal() == 0;
   };
   const vitrine::GenerateResult result = vitrine::generate(*engine, prompt, generation, on_token);
   engine->set_audit_sink(nullptr);
-  emit(decoder.finish() + (arguments.json ? "" : "\n"));
+  emit(decoder->finish());
+  if (!arguments.json) write_out(text + "\n");
   const std::string reason(vitrine::stop_reason_name(result.reason));
   if (log) log->finish(reason);
   if (stream) stream->finish(reason);
@@ -166,6 +191,7 @@ int run_generate(Arguments arguments) {
     json["reason"] = reason;
     json["prompt_tokens"] = result.prompt_tokens;
     json["seed"] = seed;
+    if (grammar) json["constraint"] = constraint_json(result);
     if (arguments.chat) json["prompt"] = prompt_text;
     json["timings"] = {{"load_seconds", load_seconds},
                        {"prefill_seconds", result.prefill_seconds},
@@ -187,12 +213,16 @@ int run_generate(Arguments arguments) {
     if (log) table += "log         " + log_place + "\n";
     write_out(table);
   }
-  write_note(
-      fmt::format("{}: {} tokens at {:.0f} tokens/s after a prompt of {} in {:.1f} ms; seed {}; "
-                  "recorder {}{}{}",
-                  reason, result.tokens.size(), tokens_per_second, result.prompt_tokens,
-                  1000 * result.prefill_seconds, seed, arguments.log.mode,
-                  arguments.log.note(log.get()), stream_note(arguments.log.stream, stream.get())));
+  write_note(fmt::format(
+      "{}: {} tokens at {:.0f} tokens/s after a prompt of {} in {:.1f} ms; seed {}; "
+      "recorder {}{}{}{}",
+      reason, result.tokens.size(), tokens_per_second, result.prompt_tokens,
+      1000 * result.prefill_seconds, seed, arguments.log.mode, arguments.log.note(log.get()),
+      stream_note(arguments.log.stream, stream.get()), constraint_note(result)));
+  if (const std::string why = unfinished(result); !why.empty()) {
+    write_note(why);
+    return 1;
+  }
   return result.reason == vitrine::StopReason::kCancelled ? 128 + interrupt_signal() : 0;
 }
 
@@ -218,6 +248,7 @@ void add_generate(CLI::App& app, Command& command) {
                      "the prompt is a user's message: put it into the model's chat template, and "
                      "stop at the end of the turn");
   arguments->chat_prompt.add_to(*generate);
+  arguments->constraint.add_to(*generate);
   arguments->log.add_to(*generate);
   generate->add_flag("--attribution", arguments->attribution,
                      "the log splits each token's logit into what every part of the model added");
