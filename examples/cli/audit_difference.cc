@@ -80,6 +80,13 @@ class Comparison {
     digests(left.logits_digest, right.logits_digest);
     counts("number of alternatives", static_cast<int64_t>(left.alternatives.size()),
            static_cast<int64_t>(right.alternatives.size()));
+    // A rerun chooses nothing: then there is nothing to compare.
+    if (left.constraint.allowed > 0 && right.constraint.allowed > 0) {
+      counts("number of tokens that the constraint allowed", left.constraint.allowed,
+             right.constraint.allowed);
+      values("probability that the constraint took away", left.constraint.removed,
+             right.constraint.removed);
+    }
     for (size_t i = 0; i < std::min(left.alternatives.size(), right.alternatives.size()); ++i) {
       tokens(fmt::format("alternative {}", i), left.alternatives[i].token,
              right.alternatives[i].token);

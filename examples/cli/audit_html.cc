@@ -52,6 +52,11 @@ void add_prediction(const Run& run, const TokenRecord& record, ordered_json& tok
     token["sampler"] = {prediction.sampled.candidates,
                         number(double{prediction.sampled.probability})};
   }
+  if (prediction.constraint.is_given()) {
+    const vitrine::ConstraintDecision& constraint = prediction.constraint;
+    token["constraint"] = {constraint.allowed, number(double{constraint.removed}),
+                           constraint.first_ruled_out, constraint.is_limited, constraint.attempt};
+  }
   ordered_json others = ordered_json::array();
   for (const vitrine::AlternativeRecord& other : prediction.alternatives) {
     if (std::isfinite(other.logprob)) {

@@ -97,6 +97,16 @@ vitrine::TokenRecord json_record(const json& from) {
     record.prediction.sampled = {sampler.at("candidates").get<int32_t>(),
                                  number(sampler.at("probability"))};
   }
+  if (prediction.contains("constraint")) {
+    const json& from = prediction.at("constraint");
+    vitrine::ConstraintDecision& constraint = record.prediction.constraint;
+    constraint.allowed = from.at("allowed").get<int32_t>();
+    constraint.removed = number(from.at("removed"));
+    constraint.first_ruled_out = from.at("first_ruled_out").get<bool>();
+    constraint.is_limited = from.at("limited").get<bool>();
+    constraint.attempt = from.at("attempt").get<int32_t>();
+    constraint.mask_microseconds = number(from.at("mask_us"));
+  }
   for (const json& other : prediction.at("top_logprobs")) {
     record.prediction.alternatives.push_back(
         {other.at("token").get<int32_t>(), number(other.at("logprob"))});
@@ -138,6 +148,10 @@ void read_json(Run& run) {
     for (const auto& [name, value] : log.at("sampler").items()) {
       run.header.sampler.emplace_back(name,
                                       value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    const json constraint = log.value("constraint", json::object());
+    for (const auto& [name, value] : constraint.items()) {
+      run.header.constraint.emplace_back(name, value.get<std::string>());
     }
     run.level = log.at("audit").at("level").get<std::string>();
     run.mode = log.at("audit").at("mode").get<std::string>();

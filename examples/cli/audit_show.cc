@@ -157,6 +157,26 @@ std::string sampler_text(const vitrine::PredictionRecord& prediction) {
                      sampled.candidates, sampled.probability);
 }
 
+std::string constraint_text(const Run& run, const vitrine::PredictionRecord& prediction) {
+  const vitrine::ConstraintDecision& constraint = prediction.constraint;
+  if (constraint.attempt > 0) {
+    return fmt::format("  no mask: attempt {} after a deadlock\n", constraint.attempt);
+  }
+  if (constraint.allowed == 0) return "";
+  std::string text = constraint.is_forced()
+                         ? std::string("  the constraint left no other token")
+                         : fmt::format("  the constraint allowed {} tokens", constraint.allowed);
+  text += fmt::format(" and took {:.2f} % of the probability away ({:.1f} µs{})\n",
+                      100 * double{constraint.removed}, constraint.mask_microseconds,
+                      constraint.is_limited ? "; the token limit ruled out more" : "");
+  if (constraint.first_ruled_out && !prediction.alternatives.empty()) {
+    const vitrine::AlternativeRecord& first = prediction.alternatives[0];
+    text += fmt::format("  the model would have said {} (p = {:.4f})\n", run.quoted(first.token),
+                        probability(first.logprob));
+  }
+  return text;
+}
+
 std::string account_of(const Run& run, const TokenRecord& record, const Colours& colours) {
   std::string text =
       fmt::format("{}sequence {}, position {}: {}{}\n", colours.bold, record.sequence,
@@ -168,7 +188,7 @@ std::string account_of(const Run& run, const TokenRecord& record, const Colours&
                       prediction.generated ? "chose" : "prompt goes on with", colours.bold,
                       run.quoted(prediction.token), colours.off, probability(prediction.logprob),
                       prediction.logprob, prediction.entropy) +
-          sampler_text(prediction);
+          constraint_text(run, prediction) + sampler_text(prediction);
   for (const vitrine::AlternativeRecord& other : prediction.alternatives) {
     text += fmt::format("    {:<16} {:6.2f} %\n", run.quoted(other.token),
                         100 * probability(other.logprob));

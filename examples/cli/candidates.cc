@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace cli {
 
@@ -39,9 +40,10 @@ nlohmann::ordered_json pair_json(int32_t token, double logprob,
 
 }  // namespace
 
-std::string AnswerText::add(int32_t token) {
+std::string AnswerText::add(int32_t token, bool may_stop) {
   if (token >= tokenizer_.vocab_size()) return "";
-  return stop_.add(decoder_.add(token));
+  const std::string piece = decoder_.add(token);
+  return may_stop ? stop_.add(piece) : stop_.finish() + piece;
 }
 
 std::string AnswerText::finish() { return stop_.add(decoder_.finish()) + stop_.finish(); }
@@ -66,18 +68,27 @@ std::vector<Candidate> generate_candidates(vitrine::Engine& engine, std::span<co
     engine.step({&input, 1});
   }
   std::vector<Candidate> candidates;
+  const vitrine::Constraint* constraint = options.constraint;
   for (int branch = 0; branch < count && interrupt_signal() == 0; ++branch) {
+    const auto own = constraint != nullptr ? constraint->fork() : nullptr;
+    options.constraint = own.get();
     const OwnedSequence fork(engine, engine.fork(base.id()));
     Candidate candidate;
     candidate.branch = options.branch = static_cast<uint32_t>(branch);
-    AnswerText answer(tokenizer, stop);
-    candidate.result = vitrine::generate(engine, fork.id(), prompt.last(1), options,
-                                         [&](const vitrine::TokenEvent& event) {
-                                           candidate.text += answer.add(event.token);
-                                           return !answer.stopped() && interrupt_signal() == 0;
-                                         });
-    candidate.text += answer.finish();
-    candidate.reason = answer.reason(candidate.result.reason);
+    std::optional<AnswerText> answer(std::in_place, tokenizer, stop);
+    int32_t attempt = 0;
+    candidate.result = vitrine::generate(
+        engine, fork.id(), prompt.last(1), options, [&](const vitrine::TokenEvent& event) {
+          if (event.attempt != attempt) {
+            attempt = event.attempt;
+            candidate.text.clear();
+            answer.emplace(tokenizer, stop);
+          }
+          candidate.text += answer->add(event.token, own == nullptr || own->is_complete());
+          return !answer->stopped() && interrupt_signal() == 0;
+        });
+    candidate.text += answer->finish();
+    candidate.reason = answer->reason(candidate.result.reason);
     for (const TokenLogprobs& token : candidate.result.logprobs) {
       candidate.total_logprob += token.logprob;
     }

@@ -15,8 +15,9 @@ class AnswerText {
  public:
   AnswerText(const vitrine::Tokenizer& tokenizer, const std::vector<std::string>& stop)
       : tokenizer_(tokenizer), decoder_(tokenizer), stop_(stop) {}
-  /// The text that became certain with a token.
-  std::string add(int32_t token);
+  /// The text that became certain with a token. Where it may not stop (an answer that its
+  /// constraint does not accept yet) the token's text is part of no stop string.
+  std::string add(int32_t token, bool may_stop);
   std::string finish();
   bool stopped() const { return stop_.stopped(); }
   /// The reason that the caller of generate() knows better: a stop string.

@@ -11,6 +11,7 @@
 #include "answer_experts.h"
 #include "candidates.h"
 #include "chat_prompt.h"
+#include "constraint_options.h"
 #include "log_options.h"
 #include "sampling_options.h"
 #include "vitrine/audit_stream.h"
@@ -33,6 +34,7 @@ struct Arguments {
   int max_new_tokens = 512;
   int context = 0;
   SamplingOptions sampling;
+  ConstraintOptions constraint;
   LogOptions log;
   ChatPromptOptions chat_prompt;
   DeviceOptions device;
@@ -99,6 +101,12 @@ class Conversation {
     generation_.sampler = arguments.sampling.sampler;
     generation_.max_new_tokens = arguments.max_new_tokens;
     generation_.stop_token_ids = vitrine::end_of_turn_ids(tokenizer_, chat_);
+    if (arguments.constraint.is_given()) {
+      std::vector<int32_t> end_ids = generation_.stop_token_ids;
+      for (const int64_t id : config_.eos_token_ids) end_ids.push_back(static_cast<int32_t>(id));
+      grammar_ = arguments.constraint.compile(tokenizer_, static_cast<int32_t>(config_.vocab_size),
+                                              end_ids);
+    }
     engine_ = vitrine::Engine::load(arguments.model, options);
     open_sinks();
     reset();
@@ -177,12 +185,12 @@ class Conversation {
         std::make_unique<vitrine::SlabRing>(kRingBytes, vitrine::SlabRing::WhenFull::kOverwrite);
     vitrine::AuditSink* sink = ring_.get();
     if (!arguments_.log.path.empty()) {
-      log_ = arguments_.log.open(log_header(arguments_.model, arguments_.sampling,
-                                            arguments_.device, engine_->summary(), checkpoint_),
-                                 0, [this](int32_t id) {
-                                   return id < tokenizer_.vocab_size() ? tokenizer_.token_text(id)
-                                                                       : std::string();
-                                 });
+      vitrine::LogHeader head = log_header(arguments_.model, arguments_.sampling, arguments_.device,
+                                           engine_->summary(), checkpoint_);
+      head.constraint = arguments_.constraint.description();
+      log_ = arguments_.log.open(std::move(head), 0, [this](int32_t id) {
+        return id < tokenizer_.vocab_size() ? tokenizer_.token_text(id) : std::string();
+      });
       sink = &both_.emplace(log_->sink(), *ring_);
     }
     engine_->set_audit_sink(sink);
@@ -197,20 +205,31 @@ class Conversation {
       ring_->drain([](std::span<const std::byte>) {});
       overwritten_ = ring_->overwritten();
     }
-    AnswerText answer(tokenizer_, arguments_.sampling.stop);
+    std::optional<AnswerText> answer(std::in_place, tokenizer_, arguments_.sampling.stop);
+    std::unique_ptr<vitrine::Constraint> constraint;
+    arguments_.constraint.apply(grammar_, constraint, generation_);
     std::string text;
+    int32_t attempt = 0;
+    // A text that may begin anew is not shown before it is known to stand.
+    const bool is_held_back = generation_.deadlock_retries > 0;
     const auto emit = [&](const std::string& piece) {
       text += piece;
-      if (!piece.empty()) write_out(piece);
+      if (!piece.empty() && !is_held_back) write_out(piece);
     };
-    const vitrine::GenerateResult result =
-        vitrine::generate(*engine_, *sequence_, std::span(prompt).subspan(common), generation_,
-                          [&](const vitrine::TokenEvent& event) {
-                            emit(answer.add(event.token));
-                            return !answer.stopped() && interrupt_signal() == 0;
-                          });
-    emit(answer.finish());
-    write_out("\n");
+    const vitrine::GenerateResult result = vitrine::generate(
+        *engine_, *sequence_, std::span(prompt).subspan(common), generation_,
+        [&](const vitrine::TokenEvent& event) {
+          if (event.attempt != attempt) {
+            attempt = event.attempt;
+            text.clear();
+            answer.emplace(tokenizer_, arguments_.sampling.stop);
+          }
+          emit(answer->add(event.token, constraint == nullptr || constraint->is_complete()));
+          return !answer->stopped() && interrupt_signal() == 0;
+        });
+    emit(answer->finish());
+    write_out((is_held_back ? text : "") + "\n");
+    if (const std::string why = unfinished(result); !why.empty()) write_note(why);
     ids_ = prompt;
     ids_.insert(ids_.end(), result.tokens.begin(), result.tokens.end());
     ids_.resize(static_cast<size_t>(engine_->length(*sequence_)));
@@ -242,6 +261,7 @@ class Conversation {
   vitrine::Tokenizer tokenizer_;
   vitrine::ChatTemplate chat_;
   vitrine::GenerateOptions generation_;
+  std::optional<vitrine::Grammar> grammar_;
   // Destroyed last to first: the engine before the sinks.
   std::unique_ptr<Log> log_;
   std::unique_ptr<vitrine::SlabRing> ring_;
@@ -275,6 +295,7 @@ bool obey(Conversation& conversation, const std::string& line) {
 int run_chat(Arguments arguments) {
   arguments.sampling.resolve();
   arguments.log.check();
+  arguments.constraint.check();
   if (!arguments.log.stream.empty() || !arguments.log.hidden_states.empty()) {
     refuse("--audit-stream and --hidden-states are for generate; expected --audit FILE here");
   }
@@ -334,6 +355,7 @@ void add_chat(CLI::App& app, Command& command) {
       ->check(CLI::Range(1, 1 << 30));
   arguments->sampling.add_to(*chat, "default: a random one, which the closing line tells");
   arguments->chat_prompt.add_to(*chat);
+  arguments->constraint.add_to(*chat);
   arguments->log.add_to(*chat);
   arguments->device.add_to(*chat);
   chat->callback([arguments, &command] { command = [arguments] { return run_chat(*arguments); }; });

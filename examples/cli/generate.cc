@@ -7,6 +7,7 @@
 
 #include "candidates.h"
 #include "chat_prompt.h"
+#include "constraint_options.h"
 #include "hidden_states.h"
 #include "log_options.h"
 #include "sampling_options.h"
@@ -28,6 +29,7 @@ struct Arguments {
   int max_new_tokens = 128;
   int context = 0;  // 0: as many positions as the prompt and the new tokens need
   SamplingOptions sampling;
+  ConstraintOptions constraint;
   LogOptions log;
   bool chat = false;
   ChatPromptOptions chat_prompt;
@@ -47,6 +49,7 @@ int run_generate(Arguments arguments) {
   arguments.sampling.resolve();
   const uint64_t seed = arguments.sampling.sampler.seed;
   arguments.log.check();
+  arguments.constraint.check();
   if (arguments.chat_prompt.is_given() && !arguments.chat) {
     refuse(
         "--system, --chat-template and --chat-variables are for a conversation; expected --chat");
@@ -87,6 +90,18 @@ int run_generate(Arguments arguments) {
                     arguments.context > 0 ? "-c" : "config, max_position_embeddings"));
   }
 
+  // What the grammar refuses fails before the weights are read.
+  std::optional<vitrine::Grammar> grammar;
+  std::unique_ptr<vitrine::Constraint> constraint;
+  vitrine::GenerateOptions generation;
+  if (arguments.constraint.is_given()) {
+    std::vector<int32_t> end_ids = stop_token_ids;
+    for (const int64_t id : config.eos_token_ids) end_ids.push_back(static_cast<int32_t>(id));
+    grammar =
+        arguments.constraint.compile(tokenizer, static_cast<int32_t>(config.vocab_size), end_ids);
+    arguments.constraint.apply(grammar, constraint, generation);
+  }
+
   const vitrine::AuditMode mode = arguments.log.audit_mode();
   const int64_t context = std::min(limit, prompt_tokens + arguments.max_new_tokens);
   options.max_context = static_cast<int>(context);
@@ -116,8 +131,10 @@ int run_generate(Arguments arguments) {
   }
   catch_interrupts();  // from here on there is something to finish
   const auto header = [&] {
-    return log_header(arguments.model, arguments.sampling, arguments.device, engine->summary(),
-                      checkpoint);
+    vitrine::LogHeader head = log_header(arguments.model, arguments.sampling, arguments.device,
+                                         engine->summary(), checkpoint);
+    head.constraint = arguments.constraint.description();
+    return head;
   };
   vitrine::AuditSink* sink = nullptr;
   if (!arguments.log.path.empty()) {
@@ -140,25 +157,32 @@ int run_generate(Arguments arguments) {
   }
   if (sink != nullptr) engine->set_audit_sink(sink);
 
-  vitrine::GenerateOptions generation;
   generation.max_new_tokens = arguments.max_new_tokens;
   generation.sampler = arguments.sampling.sampler;
   generation.stop_token_ids = stop_token_ids;
   generation.ignore_end_of_text = arguments.ignore_end_of_text;
   generation.prompt_logprobs = arguments.prompt_logprobs;
   if (options.keep_logits) generation.logprobs = arguments.logprobs;
-  AnswerText answer(tokenizer, arguments.sampling.stop);
+  std::optional<AnswerText> answer(std::in_place, tokenizer, arguments.sampling.stop);
   std::string text;
+  // A text that may begin anew is not shown before it is known to stand.
+  const bool is_held_back = arguments.json || generation.deadlock_retries > 0;
+  int32_t attempt = 0;
   const auto emit = [&](const std::string& piece) {
-    if (arguments.json) {
+    if (is_held_back) {
       text += piece;
     } else if (!piece.empty()) {
       write_out(piece);
     }
   };
   const auto on_token = [&](const vitrine::TokenEvent& event) {
-    emit(answer.add(event.token));
-    return !answer.stopped() && interrupt_signal() == 0;
+    if (event.attempt != attempt) {
+      attempt = event.attempt;
+      text.clear();
+      answer.emplace(tokenizer, arguments.sampling.stop);
+    }
+    emit(answer->add(event.token, constraint == nullptr || constraint->is_complete()));
+    return !answer->stopped() && interrupt_signal() == 0;
   };
   std::vector<Candidate> candidates;
   vitrine::GenerateResult result;
@@ -174,13 +198,14 @@ int run_generate(Arguments arguments) {
     if (!arguments.json) write_out(candidates_text(candidates));
   } else {
     result = vitrine::generate(*engine, prompt, generation, on_token);
-    emit(answer.finish() + (arguments.json ? "" : "\n"));
-    reason = answer.reason(result.reason);
+    emit(answer->finish());
+    if (!arguments.json) write_out((is_held_back ? text : "") + "\n");
+    reason = answer->reason(result.reason);
   }
   engine->set_audit_sink(nullptr);
   const bool is_cancelled =
       interrupt_signal() != 0 &&
-      (is_several || (result.reason == vitrine::StopReason::kCancelled && !answer.stopped()));
+      (is_several || (result.reason == vitrine::StopReason::kCancelled && !answer->stopped()));
   if (arguments.logprobs > 0 && !arguments.json) {
     write_out("\n" + logprobs_text(result.logprobs, tokenizer));
   }
@@ -198,6 +223,7 @@ int run_generate(Arguments arguments) {
     json["reason"] = reason;
     json["prompt_tokens"] = result.prompt_tokens;
     json["seed"] = seed;
+    if (grammar) json["constraint"] = constraint_json(result);
     if (arguments.chat) json["prompt"] = prompt_text;
     json["timings"] = {{"load_seconds", load_seconds},
                        {"prefill_seconds", result.prefill_seconds},
@@ -222,13 +248,18 @@ int run_generate(Arguments arguments) {
     if (log) table += "log         " + log_place + "\n";
     write_out(table);
   }
-  write_note(
-      fmt::format("{}: {} tokens at {:.0f} tokens/s after a prompt of {} in {:.1f} ms; seed {}; "
-                  "recorder {}{}{}",
-                  reason, result.tokens.size(), tokens_per_second, result.prompt_tokens,
-                  1000 * result.prefill_seconds, seed, arguments.log.mode,
-                  arguments.log.note(log.get()), stream_note(arguments.log.stream, stream.get())));
-  return is_cancelled ? 128 + interrupt_signal() : 0;
+  write_note(fmt::format(
+      "{}: {} tokens at {:.0f} tokens/s after a prompt of {} in {:.1f} ms; seed {}; "
+      "recorder {}{}{}{}",
+      reason, result.tokens.size(), tokens_per_second, result.prompt_tokens,
+      1000 * result.prefill_seconds, seed, arguments.log.mode, arguments.log.note(log.get()),
+      stream_note(arguments.log.stream, stream.get()), constraint_note(result)));
+  if (is_cancelled) return 128 + interrupt_signal();
+  if (const std::string why = unfinished(result); !why.empty()) {
+    write_note(why);
+    return 1;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -253,6 +284,7 @@ void add_generate(CLI::App& app, Command& command) {
                      "the prompt is a user's message: put it into the model's chat template, and "
                      "stop at the end of the turn");
   arguments->chat_prompt.add_to(*generate);
+  arguments->constraint.add_to(*generate);
   arguments->log.add_to(*generate);
   generate->add_flag("--attribution", arguments->attribution,
                      "the log splits each token's logit into what every part of the model added");

@@ -64,6 +64,8 @@ struct PredictionRecord {
   uint64_t logits_digest = 0;                   ///< of the bits of the whole row of logits
                                                 ///< (docs/numerics.md); 0: not recorded
   SampleDecision sampled;                       ///< generated: how the sampler came to `token`
+  ConstraintDecision constraint;                ///< generated: what a constraint ruled out; the
+                                                ///< model's own first choice is alternatives[0]
   std::vector<AlternativeRecord> alternatives;  ///< the ten best, descending
   AttributionRecord attribution;
 };
@@ -148,6 +150,8 @@ struct LogHeader {
   std::vector<std::pair<std::string, std::string>> engine;   ///< option that changes bits, value
   std::vector<std::pair<std::string, std::string>> sampler;  ///< option, value
   std::vector<std::pair<std::string, std::string>> hashes;   ///< file, SHA-256
+  /// Of the constraint, empty where there is none: kind, SHA-256 of its text, options.
+  std::vector<std::pair<std::string, std::string>> constraint = {};
 };
 
 /// Writes a JSON log (docs/audit-log.md) from a thread of its own: to a temporary file beside

@@ -145,7 +145,8 @@ struct VtrSealedKeys {
 struct VtrRedaction {
   std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
                                          ///< "digests", "router_probs", "attribution",
-                                         ///< "sampler", "hidden_states", "counters"
+                                         ///< "sampler", "constraint", "hidden_states",
+                                         ///< "counters"
   /// Empty: every row. Else only rows for which this says true (called with sequence and position).
   std::function<bool(uint64_t, int64_t)> rows = {};
 };

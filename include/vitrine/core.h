@@ -138,6 +138,18 @@ struct SampleDecision {
   float probability = 0;   ///< of the chosen one among them; NaN where the stage didn't say
 };
 
+/// What a constraint did to one choice.
+struct ConstraintDecision {
+  int32_t allowed = 0;          ///< tokens that it allowed; 0: no mask was at work
+  float removed = 0;            ///< probability, before any sampler stage, of those it ruled out
+  float mask_microseconds = 0;  ///< that it took to say which
+  bool is_limited = false;      ///< the token limit ruled out tokens that the constraint allows
+  bool first_ruled_out = false;  ///< the model's first choice was not among them
+  int32_t attempt = 0;  ///< above 0: which attempt without a mask, after a deadlock
+  bool is_forced() const { return allowed == 1; }
+  bool is_given() const { return allowed > 0 || attempt > 0; }
+};
+
 /// One step of the sampler pipeline. A host adds its own by deriving from this class.
 class VITRINE_API SamplerStage {
  public:
@@ -164,6 +176,7 @@ class VITRINE_API SamplerStage {
 /// tokens back. Not thread-safe; fork() gives another thread its own.
 class VITRINE_API Constraint {
  public:
+  static constexpr uint32_t kNoTokenBound = std::numeric_limits<uint32_t>::max();
   virtual ~Constraint() = default;
   /// Number of ids that a mask covers; one 32-bit word covers 32.
   virtual int32_t vocab_size() const = 0;
@@ -180,6 +193,13 @@ class VITRINE_API Constraint {
   /// The bytes that must come next whatever the model prefers; empty where there is a choice or the
   /// answer could end here.
   virtual std::string forced_bytes() = 0;
+  /// At most so many tokens finish the answer from here (the one that ends the sequence does not
+  /// count): as many as some completion has that is known. kNoTokenBound where none is known.
+  virtual uint32_t tokens_to_finish() { return kNoTokenBound; }
+  /// Takes out of a mask that allowed_tokens() has filled at this place every token behind which
+  /// the answer is not known to be finished within `limit` tokens, the token itself counted.
+  /// Returns false where none is left. As it stands here it tries each token.
+  virtual bool keep_within(std::span<uint32_t> mask, uint32_t limit);
   /// An independent copy that stands at the same place and can be rolled back as far.
   virtual std::unique_ptr<Constraint> fork() const = 0;
 };
@@ -197,6 +217,9 @@ struct ForcedRoute {
 
 enum class AuditMode : uint8_t { kNone, kNaive, kDeferred };
 enum class AuditLevel : uint8_t { kStandard, kFull };
+
+/// Words of AuditLayout::constraint.
+inline constexpr int kAuditConstraintWords = 4;
 
 /// The best tokens that the output head reports with each row of logits.
 inline constexpr int kAuditTopTokens = 10;
@@ -247,6 +270,10 @@ struct AuditLayout {
   int32_t logits_digest = 0;        ///< 64 bits, low word first: of the bits of the row's logits
   int32_t sampler_candidates = 0;   ///< int32; of a row that chose a token (SampleDecision)
   int32_t sampler_probability = 0;  ///< float; the same
+  /// Of a row that chose a token under a constraint (ConstraintDecision): int32 allowed, float
+  /// removed, float mask_microseconds, int32 flags (1 is_limited, 2 first_ruled_out, attempt * 4).
+  /// -1: not recorded.
+  int32_t constraint = -1;
   int32_t attribution = 0;          ///< float[terms] of the chosen token, then float[terms] of the
                                     ///< runner-up: the best token that was not chosen
 

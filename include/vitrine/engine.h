@@ -71,6 +71,11 @@ struct StepInput {
   int32_t next_token = -1;  ///< the id known to follow the last token (a prompt is being scored);
                             ///< -1: it is chosen
   SamplerPipeline* sampler = nullptr;  ///< for the last row; null: greedy
+  /// Which tokens may be chosen, by bit (Constraint::allowed_tokens); empty: any. The host chooses
+  /// then, greedy too.
+  std::span<const uint32_t> allowed_tokens = {};
+  /// Recorded with the choice. The engine adds `allowed`, `removed` and `first_ruled_out`.
+  ConstraintDecision constraint = {};
   uint64_t seed = 0;
   uint32_t branch = 0;
   /// Routes that run instead of the router's, by token, then layer. A token and layer that is named
@@ -85,6 +90,7 @@ struct StepOutput {
   int64_t position = 0;  ///< of the token whose output this is; `token` would stand one later
   int32_t token = -1;    ///< chosen id: the sampler's on a sequence's last row, else the argmax
   std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty
+  ConstraintDecision constraint;  ///< of a choice with a mask; `removed` where it was recorded
 };
 
 /// One op of a plan.
@@ -180,8 +186,15 @@ class VITRINE_API Engine {
   std::unique_ptr<Impl> impl_;
 };
 
-enum class StopReason : uint8_t { kLength, kEndOfText, kContextFull, kCancelled };
-/// "length", "end of text", "context full", "cancelled".
+enum class StopReason : uint8_t {
+  kLength,
+  kEndOfText,
+  kContextFull,
+  kCancelled,
+  kComplete,  ///< the constraint is met and nothing can follow
+  kDeadlock,  ///< no token leads on under the constraint, and no attempt without it was valid
+};
+/// "length", "end of text", "context full", "cancelled", "complete", "deadlock".
 VITRINE_API std::string_view stop_reason_name(StopReason reason);
 
 struct GenerateOptions {
@@ -195,6 +208,13 @@ struct GenerateOptions {
   /// EngineOptions::keep_logits.
   int logprobs = -1;
   uint32_t branch = 0;  ///< SampleContext::branch: candidates of one prompt draw different numbers
+  /// Which tokens may come (not owned): it stands at the start of an answer and follows what is
+  /// generated. An answer that ends, by the limit too, is whole: near the limit only tokens are
+  /// allowed that leave room to finish (Constraint::tokens_to_finish). Null: any token.
+  Constraint* constraint = nullptr;
+  /// Where no token leads on: so many attempts follow without a mask, each with random numbers of
+  /// its own, until the constraint accepts one.
+  int deadlock_retries = 0;
 };
 
 /// A generated token in the model's own softmax: before any sampler stage.
@@ -208,11 +228,24 @@ struct TokenLogprobs {
 struct TokenEvent {
   int32_t token = 0;
   int64_t position = 0;
+  int32_t attempt = 0;  ///< GenerateOptions::deadlock_retries: when it grows, the text begins anew
+};
+
+/// What a constraint did in one run.
+struct ConstraintCounts {
+  int64_t masks = 0;       ///< tokens that were chosen under one
+  int64_t forced = 0;      ///< of these, with one token allowed
+  int64_t rejections = 0;  ///< of these, where the model's first choice was ruled out
+  int64_t limited = 0;     ///< of these, where the token limit ruled out more
+  int64_t deadlocks = 0, retries = 0;
+  double mask_seconds = 0;
 };
 
 struct GenerateResult {
   std::vector<int32_t> tokens;  ///< the generated ones, an end-of-text token included
   StopReason reason = StopReason::kLength;
+  ConstraintCounts constraint;
+  bool is_complete = true;  ///< false: a constraint accepts no answer that ends here
   int64_t prompt_tokens = 0;
   double prefill_seconds = 0, decode_seconds = 0;
   std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for
@@ -220,7 +253,8 @@ struct GenerateResult {
 
 /// Generates from a prompt in a sequence of its own (released at the end). The callback runs on the
 /// calling thread after each token; returning false cancels. Throws kInvalidArgument for an empty
-/// prompt, an id out of range, or a prompt longer than the context.
+/// prompt, an id out of range, a prompt longer than the context, a constraint over another number
+/// of ids, or one that no answer within max_new_tokens is known to meet.
 VITRINE_API GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
                                     const GenerateOptions& options,
                                     const std::function<bool(const TokenEvent&)>& on_token = {});

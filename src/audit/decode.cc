@@ -114,6 +114,7 @@ void decode_row(const AuditLayout& layout, uint64_t pass, Words words,
     prediction.entropy = std::numeric_limits<float>::quiet_NaN();
     prediction.logits_digest = 0;
     prediction.sampled = {};
+    prediction.constraint = {};
     return;
   }
   const float log_sum_exp = words.real(layout.log_sum_exp);
@@ -124,6 +125,19 @@ void decode_row(const AuditLayout& layout, uint64_t pass, Words words,
   if (prediction.generated) {
     prediction.sampled = {std::max(words.integer(layout.sampler_candidates), 0),
                           words.real(layout.sampler_probability)};
+  }
+  prediction.constraint = {};
+  if (prediction.generated && layout.constraint >= 0) {
+    const int32_t flags = words.integer(layout.constraint + 3);
+    ConstraintDecision& constraint = prediction.constraint;
+    constraint.allowed = std::max(words.integer(layout.constraint), 0);
+    constraint.attempt = std::max(flags, 0) >> 2;
+    if (constraint.is_given()) {
+      constraint.removed = words.real(layout.constraint + 1);
+      constraint.mask_microseconds = words.real(layout.constraint + 2);
+      constraint.is_limited = (flags & 1) != 0;
+      constraint.first_ruled_out = (flags & 2) != 0;
+    }
   }
   for (int32_t rank = 0; rank < kAuditTopTokens; ++rank) {
     const int32_t token = words.integer(layout.top_ids + rank);
@@ -244,6 +258,9 @@ void check_layout(const AuditLayout& layout) {
     check_field("logits_digest", layout.logits_digest, 2, layout.row_words);
     check_field("sampler_candidates", layout.sampler_candidates, 1, layout.row_words);
     check_field("sampler_probability", layout.sampler_probability, 1, layout.row_words);
+    if (layout.constraint >= 0) {
+      check_field("constraint", layout.constraint, kAuditConstraintWords, layout.row_words);
+    }
   }
   check_terms(layout);
 }
@@ -263,8 +280,9 @@ bool same_layout(const AuditLayout& a, const AuditLayout& b) {
          a.log_sum_exp == b.log_sum_exp && a.entropy == b.entropy && a.top_ids == b.top_ids &&
          a.top_logits == b.top_logits && a.logits_digest == b.logits_digest &&
          a.sampler_candidates == b.sampler_candidates &&
-         a.sampler_probability == b.sampler_probability && a.attribution == b.attribution &&
-         a.terms == b.terms && a.hidden_states == b.hidden_states && a.hidden_size == b.hidden_size;
+         a.sampler_probability == b.sampler_probability && a.constraint == b.constraint &&
+         a.attribution == b.attribution && a.terms == b.terms &&
+         a.hidden_states == b.hidden_states && a.hidden_size == b.hidden_size;
 }
 
 size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> record,

@@ -100,6 +100,18 @@ std::string hexadecimal(uint64_t value) {
   return text;
 }
 
+void append_constraint(JsonBuffer& out, const ConstraintDecision& constraint) {
+  integer_field(out, ",\"constraint\":{\"allowed\":", constraint.allowed);
+  out.raw(",\"removed\":");
+  out.real(constraint.removed);
+  out.raw(constraint.first_ruled_out ? ",\"first_ruled_out\":true" : ",\"first_ruled_out\":false");
+  out.raw(constraint.is_limited ? ",\"limited\":true" : ",\"limited\":false");
+  integer_field(out, ",\"attempt\":", constraint.attempt);
+  out.raw(",\"mask_us\":");
+  out.real(constraint.mask_microseconds);
+  out.raw('}');
+}
+
 void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, PieceCache& pieces) {
   out.raw('{');
   append_token(out, prediction.token, pieces);
@@ -118,6 +130,7 @@ void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, Piec
     out.real(prediction.sampled.probability);
     out.raw('}');
   }
+  if (prediction.constraint.is_given()) append_constraint(out, prediction.constraint);
   out.raw(",\"top_logprobs\":[");
   for (size_t rank = 0; rank < prediction.alternatives.size(); ++rank) {
     out.raw(rank > 0 ? ",{" : "{");
@@ -196,7 +209,12 @@ void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& la
     out.raw(':');
     out.number_or_string(header.sampler[i].second);
   }
-  string_field(out, "},\n\"audit\":{\"mode\":", mode_name(layout.mode));
+  out.raw('}');
+  if (!header.constraint.empty()) {
+    out.raw(",\n\"constraint\":");
+    append_pairs(out, header.constraint);
+  }
+  string_field(out, ",\n\"audit\":{\"mode\":", mode_name(layout.mode));
   string_field(out, ",\"level\":", level_name(layout.level));
   out.raw(",\"layers\":[");
   for (size_t i = 0; i < layout.layers.size(); ++i) {

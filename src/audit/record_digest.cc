@@ -42,6 +42,11 @@ TokenRecord round_record(TokenRecord record, LogDetail detail) {
   round(record.prediction.logprob);
   round(record.prediction.entropy);
   round(record.prediction.sampled.probability);
+  round(record.prediction.constraint.removed);
+  if (detail != LogDetail::kFull) {
+    float& time = record.prediction.constraint.mask_microseconds;
+    time = audit::from_bfloat16(audit::to_bfloat16(time));
+  }
   for (AlternativeRecord& other : record.prediction.alternatives) round(other.logprob);
   if (detail != LogDetail::kFull) record.prediction.logits_digest = 0;
   return record;

@@ -139,6 +139,7 @@ ByteSpan StreamEncoder::head(const LogHeader& header, const std::string& trace_i
     put_message(body_, 17, packed_);
   }
   put_map(body_, 18, utf8(header.engine));
+  put_map(body_, 19, utf8(header.constraint));
   return finish(1);
 }
 
@@ -256,6 +257,20 @@ void StreamEncoder::put_predictions(std::span<const TokenRecord> records) {
     writer.varint(static_cast<uint32_t>(from.sampled.candidates));
   });
   put_all(26, [&](Prediction from) { values_.push_back(from.sampled.probability); });
+  const bool has_constraint = std::ranges::any_of(records, [](const TokenRecord& record) {
+    return record.has_prediction && record.prediction.constraint.is_given();
+  });
+  if (!has_constraint) return;
+  put_packed(28, [](ByteWriter& writer, size_t, Prediction from) {
+    writer.varint(static_cast<uint32_t>(from.constraint.allowed));
+  });
+  put_all(29, [&](Prediction from) { values_.push_back(from.constraint.removed); });
+  put_packed(31, [](ByteWriter& writer, size_t, Prediction from) {
+    const ConstraintDecision& constraint = from.constraint;
+    writer.varint(static_cast<uint32_t>((constraint.is_limited ? 1 : 0) |
+                                        (constraint.first_ruled_out ? 2 : 0) |
+                                        constraint.attempt << 2));
+  });
 }
 
 void StreamEncoder::put_attribution(std::span<const TokenRecord> records) {

@@ -21,6 +21,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"attribution", GroupId::kAttribution},
     {"sampler", GroupId::kSampler},
     {"hidden_states", GroupId::kHiddenStates},
+    {"constraint", GroupId::kConstraint},
     {"counters", GroupId::kCounters}};
 
 void put_pairs(ByteWriter& out, const std::vector<std::pair<std::string, std::string>>& pairs) {
@@ -38,6 +39,23 @@ std::vector<std::pair<std::string, std::string>> get_pairs(ByteReader& in, const
     value = in.string(kMaxText, what);
   }
   return pairs;
+}
+
+/// What a log of version 2 does not have, each named by the column group that it belongs to.
+void put_sections(ByteWriter& out, const LogHeader& log) {
+  if (log.constraint.empty()) return;
+  out.u8(static_cast<uint8_t>(GroupId::kConstraint));
+  put_pairs(out, log.constraint);
+}
+
+void get_sections(ByteReader& in, uint32_t version, LogHeader& log) {
+  if (version < kSectionsVersion) return;
+  const uint8_t id = in.u8();
+  if (id != static_cast<uint8_t>(GroupId::kConstraint)) {
+    throw_damaged("has a section " + std::to_string(id) + " of the head, which this version lacks");
+  }
+  log.constraint = get_pairs(in, "the constraint");
+  if (log.constraint.empty()) throw_damaged("has a constraint without a word about it");
 }
 
 void put_log(ByteWriter& out, const LogHeader& log) {
@@ -190,7 +208,7 @@ void append_frame(Bytes& out, FrameTag tag, ByteSpan head, ByteSpan payload, con
 
 void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups, Bytes& out) {
   ByteWriter writer(out);
-  writer.u32(kFormatVersion);
+  writer.u32(header.log.constraint.empty() ? kFormatVersion : kSectionsVersion);
   writer.raw(header.log_id);
   writer.u64(header.started_unix_ns);
   writer.raw(header.public_key);
@@ -225,14 +243,16 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
     writer.varint(static_cast<uint64_t>(layer));
   }
   writer.varint(static_cast<uint64_t>(header.hidden_size));
+  put_sections(writer, header.log);
 }
 
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups) {
   ByteReader in(head);
   const uint32_t version = in.u32();
-  if (version != kFormatVersion) {
+  if (version != kFormatVersion && version != kSectionsVersion) {
     throw Error(ErrorKind::kUnsupported, "has format version " + std::to_string(version) +
                                              ", expected " + std::to_string(kFormatVersion) +
+                                             " or " + std::to_string(kSectionsVersion) +
                                              "; read it with the Vitrine that wrote it");
   }
   header.log_id = in.array<16>();
@@ -288,6 +308,7 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
   }
   header.sealed_keys = get_sealed_keys(in);
   get_hidden_states(in, header);
+  get_sections(in, version, header.log);
   in.expect_end("the head");
 }
 

@@ -11,6 +11,7 @@ namespace vitrine::audit {
 
 inline constexpr std::array<uint8_t, 8> kMagic = {0x89, 'V', 'T', 'R', '\r', '\n', 0x1A, '\n'};
 inline constexpr uint32_t kFormatVersion = 2;
+inline constexpr uint32_t kSectionsVersion = 3;  // of a head with sections behind it
 inline constexpr uint32_t kMaxPageRows = 4096;
 /// A page is closed before its rows (or its events) take more.
 inline constexpr size_t kMaxPageBytes = size_t{4} << 20;
@@ -34,6 +35,7 @@ enum class GroupId : uint8_t {
   kAttribution = 23,
   kSampler = 24,
   kHiddenStates = 25,
+  kConstraint = 26,
 };
 enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };
 /// The groups with these names (VtrRedaction has them). Throws kInvalidArgument for another name.

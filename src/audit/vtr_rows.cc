@@ -14,6 +14,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // A prediction row's first byte: bits 0-1 none, scored or generated; bits 2-5 how many
 // alternatives.
 constexpr uint8_t kScored = 1, kGenerated = 2;
+constexpr int32_t kMaxAttempt = 63;  // of a constraint's row; later ones count as this
 
 /// Numbers of a few bits each, lowest bit first.
 class BitWriter {
@@ -136,6 +137,8 @@ RowCodec::RowCodec(const VtrHeader& header)
   count_bytes_ = byte_count(vocabulary_ > 0 ? std::bit_width(vocabulary_) : 31);
   add(GroupId::kSampler, count_bytes_ + value);
   if (hidden_bytes() > 0) groups_.push_back({GroupId::kHiddenStates, GroupKind::kVariableRows, 0});
+  // Flags, the count, the probability taken away, the time.
+  if (!header.log.constraint.empty()) add(GroupId::kConstraint, 1 + count_bytes_ + 2 * value);
 }
 
 void RowCodec::check_ids(const TokenRecord& record) const {
@@ -148,6 +151,8 @@ void RowCodec::check_ids(const TokenRecord& record) const {
   }
   const int32_t candidates = record.prediction.sampled.candidates;
   if (candidates < 0 || candidates > end) bad_id("a number of candidates", candidates, end + 1);
+  const int32_t allowed = record.prediction.constraint.allowed;
+  if (allowed < 0 || allowed > end) bad_id("a number of allowed tokens", allowed, end + 1);
 }
 
 void RowCodec::append(const TokenRecord& record, std::vector<Bytes>& columns) const {
@@ -225,6 +230,7 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
       put_value(to + count_bytes_, sampled.probability, is_full_);
       break;
     }
+    case GroupId::kConstraint: write_constraint(record.prediction.constraint, to); break;
     case GroupId::kHiddenStates:
       for (const HiddenStateRecord& state : record.hidden_states) {
         for (const float component : state.values) to = put_value(to, component, true);
@@ -232,6 +238,35 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
       break;
     default: break;
   }
+}
+
+void RowCodec::write_constraint(const ConstraintDecision& constraint, uint8_t* to) const {
+  if (!constraint.is_given()) return;  // zeros
+  const int32_t attempt = std::clamp(constraint.attempt, 0, kMaxAttempt);
+  *to++ = static_cast<uint8_t>((constraint.is_limited ? 1 : 0) |
+                               (constraint.first_ruled_out ? 2 : 0) | attempt << 2);
+  std::memcpy(to, &constraint.allowed, count_bytes_);
+  to = put_value(to + count_bytes_, constraint.removed, is_full_);
+  if (is_full_) {
+    put_value(to, constraint.mask_microseconds, true);
+  } else {
+    put(to, to_bfloat16(constraint.mask_microseconds));
+  }
+}
+
+void RowCodec::read_constraint(const uint8_t* from, ConstraintDecision& constraint) const {
+  const uint8_t flags = *from++;
+  uint32_t allowed = 0;
+  std::memcpy(&allowed, from, count_bytes_);
+  from += count_bytes_;
+  const uint32_t most = vocabulary_ > 0 ? vocabulary_ : uint32_t{1} << 31;
+  if (allowed > most) bad_id("a number of allowed tokens", allowed, int64_t{most} + 1);
+  constraint.allowed = static_cast<int32_t>(allowed);
+  constraint.is_limited = (flags & 1) != 0;
+  constraint.first_ruled_out = (flags & 2) != 0;
+  constraint.attempt = flags >> 2;
+  constraint.removed = take_value(from, is_full_);
+  constraint.mask_microseconds = is_full_ ? take<float>(from) : from_bfloat16(take<uint16_t>(from));
 }
 
 void RowCodec::write_attribution(const TokenRecord& record, uint8_t* to) const {
@@ -372,6 +407,7 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& 
       record.prediction.sampled = {static_cast<int32_t>(candidates), take_value(from, is_full_)};
       break;
     }
+    case GroupId::kConstraint: read_constraint(from, record.prediction.constraint); break;
     case GroupId::kHiddenStates: read_hidden_states(row, record); break;
     default: break;
   }

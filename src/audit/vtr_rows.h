@@ -40,6 +40,8 @@ class RowCodec {
   int id_bits_ = 31;
   void write_attribution(const TokenRecord& record, uint8_t* to) const;
   void read_attribution(const uint8_t* from, TokenRecord& record) const;
+  void write_constraint(const ConstraintDecision& constraint, uint8_t* to) const;
+  void read_constraint(const uint8_t* from, ConstraintDecision& constraint) const;
   void read_hidden_states(ByteSpan row, TokenRecord& record) const;
 
   std::vector<AuditLayout::Layer> layers_;

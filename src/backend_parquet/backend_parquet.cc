@@ -24,8 +24,10 @@ void check(const arrow::Status& status, const std::string& path) {
 /// Columns that a reader could put the text together from.
 bool tells_text(const std::string& column) {
   const std::string name = column.substr(0, column.find('.'));
-  for (const char* known : {"token_id", "token", "bytes", "logprob", "top_logprobs", "entropy",
-                            "next_token_id", "runner_up_id", "values"}) {  // of hidden states
+  for (const char* known :
+       {"token_id", "token", "bytes", "logprob", "top_logprobs", "entropy", "next_token_id",
+        "runner_up_id", "values",  // of hidden states
+        "constraint_allowed", "constraint_removed", "constraint_first_ruled_out"}) {
     if (name == known) return true;
   }
   return false;
@@ -161,7 +163,13 @@ class Backend final : public ParquetBackend {
              arrow::field("top_logprobs", arrow::list(alternative_type())),
              arrow::field("entropy", arrow::float32()),
              arrow::field("sampler_candidates", arrow::int32()),
-             arrow::field("sampler_probability", arrow::float32())}),
+             arrow::field("sampler_probability", arrow::float32()),
+             arrow::field("constraint_allowed", arrow::int32()),
+             arrow::field("constraint_removed", arrow::float32()),
+             arrow::field("constraint_first_ruled_out", arrow::boolean()),
+             arrow::field("constraint_limited", arrow::boolean()),
+             arrow::field("constraint_attempt", arrow::int32()),
+             arrow::field("constraint_mask_us", arrow::float32())}),
         routing_(
             tables, "routing.parquet",
             {arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
@@ -273,7 +281,29 @@ class Backend final : public ParquetBackend {
       logprobs_(logprobs_.column<arrow::Int32Builder>(9).AppendNull());
       logprobs_(logprobs_.column<arrow::FloatBuilder>(10).AppendNull());
     }
+    add_constraint(prediction.constraint);
     logprobs_.end_rows(1);
+  }
+
+  void add_constraint(const ConstraintDecision& constraint) {
+    if (!constraint.is_given()) {
+      for (const int column : {11, 15}) {
+        logprobs_(logprobs_.column<arrow::Int32Builder>(column).AppendNull());
+      }
+      for (const int column : {12, 16}) {
+        logprobs_(logprobs_.column<arrow::FloatBuilder>(column).AppendNull());
+      }
+      for (const int column : {13, 14}) {
+        logprobs_(logprobs_.column<arrow::BooleanBuilder>(column).AppendNull());
+      }
+      return;
+    }
+    put<arrow::Int32Builder>(logprobs_, 11, constraint.allowed);
+    put<arrow::FloatBuilder>(logprobs_, 12, constraint.removed);
+    put<arrow::BooleanBuilder>(logprobs_, 13, constraint.first_ruled_out);
+    put<arrow::BooleanBuilder>(logprobs_, 14, constraint.is_limited);
+    put<arrow::Int32Builder>(logprobs_, 15, constraint.attempt);
+    put<arrow::FloatBuilder>(logprobs_, 16, constraint.mask_microseconds);
   }
 
   void add_routes(const TokenRecord& record) {

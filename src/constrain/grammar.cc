@@ -5,7 +5,7 @@
 #include "char_ranges.h"
 #include "json_mask.h"
 #include "regex_parse.h"
-#include "token_table.h"
+#include "token_limit.h"
 
 namespace vitrine {
 
@@ -26,6 +26,7 @@ struct Grammar::Impl {
   std::unique_ptr<RegexPool> pool;  // where there is no `json`
   NodeId regex = kEmptyNode;
   std::unique_ptr<constrain::TerminalMasks> terminals;
+  std::unique_ptr<constrain::FinishTexts> finish;
 
   RegexPool& states() { return json ? json->pool() : *pool; }
 };
@@ -43,11 +44,7 @@ class ConstraintBase : public Constraint {
   int32_t vocab_size() const override { return grammar_->table.vocab_size(); }
 
   bool allowed_tokens(std::span<uint32_t> mask) override {
-    if (mask.size() != grammar_->table.mask_words()) {
-      throw Error(ErrorKind::kInvalidArgument, "a mask of " + std::to_string(mask.size()) +
-                                                   " words, expected " +
-                                                   std::to_string(grammar_->table.mask_words()));
-    }
+    check_mask(mask);
     const std::lock_guard lock(grammar_->mutex);
     std::fill(mask.begin(), mask.end(), 0);
     if (ended_) return false;
@@ -57,7 +54,7 @@ class ConstraintBase : public Constraint {
         mask[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
       }
     }
-    return std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
+    return has_any(mask);
   }
 
   bool accept(int32_t token) override {
@@ -71,9 +68,38 @@ class ConstraintBase : public Constraint {
       }
       self().repeat_state();
       ended_ = true;
+      has_plan_ = false;
       return true;
     }
-    return self().advance(bytes);
+    if (!self().advance(bytes)) return false;
+    has_plan_ = has_plan_ && plan_.text.starts_with(bytes);
+    if (has_plan_) plan_ = grammar_->finish->spelled(plan_.text.substr(bytes.size()));
+    return true;
+  }
+
+  uint32_t tokens_to_finish() override {
+    if (ended_) return 0;
+    const std::lock_guard lock(grammar_->mutex);
+    return plan().tokens;
+  }
+
+  bool keep_within(std::span<uint32_t> mask, uint32_t limit) override {
+    check_mask(mask);
+    const std::lock_guard lock(grammar_->mutex);
+    if (!ended_) {
+      // The next token of a text that is known to fit stays, whatever is known of the others.
+      const int32_t next = limit > 0 && plan().tokens <= limit ? next_of_plan() : -1;
+      if (next >= 0 && (mask[static_cast<size_t>(next) / 32] >> (next % 32) & 1U) == 0) {
+        throw Error(ErrorKind::kInternal, "a mask lacks a token that finishes the answer");
+      }
+      if (limit > 0) {
+        self().limit(mask, limit - 1);
+      } else {
+        keep_ends(mask);
+      }
+      if (next >= 0) mask[static_cast<size_t>(next) / 32] |= 1U << (next % 32);
+    }
+    return has_any(mask);
   }
 
   void rollback(int32_t count) override {
@@ -85,7 +111,7 @@ class ConstraintBase : public Constraint {
     if (count == 0) return;
     const std::lock_guard lock(grammar_->mutex);
     self().drop(static_cast<size_t>(count));
-    ended_ = false;
+    ended_ = has_plan_ = false;
   }
 
   bool is_complete() const override { return ended_ || self().complete(); }
@@ -96,6 +122,40 @@ class ConstraintBase : public Constraint {
 
   std::shared_ptr<Grammar::Impl> grammar_;
   bool ended_ = false;
+
+ private:
+  void check_mask(std::span<uint32_t> mask) const {
+    if (mask.size() == grammar_->table.mask_words()) return;
+    throw Error(ErrorKind::kInvalidArgument, "a mask of " + std::to_string(mask.size()) +
+                                                 " words, expected " +
+                                                 std::to_string(grammar_->table.mask_words()));
+  }
+  static bool has_any(std::span<const uint32_t> mask) {
+    return std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
+  }
+  void keep_ends(std::span<uint32_t> mask) const {
+    std::vector<uint32_t> ends(mask.size());
+    for (const int32_t id : grammar_->table.end_ids()) {
+      ends[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+    }
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] &= ends[i];
+  }
+  /// A text that finishes the answer from here; followed as long as the tokens follow it.
+  const constrain::Finish& plan() {
+    if (!has_plan_) plan_ = self().finish();
+    has_plan_ = true;
+    return plan_;
+  }
+  int32_t next_of_plan() const {
+    const TokenTable::Impl& table = grammar_->table.impl();
+    size_t length = 0;
+    if (table.count_tokens(plan_.text, &length) == 0) return -1;
+    const uint32_t node = table.find(0, std::string_view(plan_.text).substr(0, length));
+    return table.ids[table.nodes[node].first_id];
+  }
+
+  constrain::Finish plan_;
+  bool has_plan_ = false;
 };
 
 class JsonConstraint : public ConstraintBase<JsonConstraint> {
@@ -103,13 +163,17 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
   explicit JsonConstraint(std::shared_ptr<Grammar::Impl> grammar)
       : ConstraintBase(std::move(grammar)),
         machine_(*grammar_->json),
-        mask_(machine_, grammar_->table.impl(), *grammar_->terminals) {
+        mask_(machine_, grammar_->table.impl(), *grammar_->terminals),
+        finish_(machine_, *grammar_->finish),
+        limit_(machine_, grammar_->table.impl(), *grammar_->terminals, finish_) {
     machine_.start(current_);
   }
   JsonConstraint(const JsonConstraint& other, JsonMachine machine)
       : ConstraintBase(other.grammar_),
         machine_(std::move(machine)),
         mask_(machine_, grammar_->table.impl(), *grammar_->terminals),
+        finish_(machine_, *grammar_->finish),
+        limit_(machine_, grammar_->table.impl(), *grammar_->terminals, finish_),
         current_(other.current_),
         past_(other.past_),
         steps_(other.steps_) {
@@ -117,6 +181,8 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
   }
 
   void fill(std::span<uint32_t> mask) { mask_.add(current_, mask); }
+  constrain::Finish finish() { return finish_.of(current_); }
+  void limit(std::span<uint32_t> mask, uint32_t left) { limit_.keep(current_, mask, left); }
   bool complete() const { return machine_.is_complete(current_); }
   size_t length() const { return steps_.size(); }
   void repeat_state() { push(); }
@@ -188,6 +254,8 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
 
   mutable JsonMachine machine_;
   constrain::JsonMask mask_;
+  constrain::JsonFinish finish_;
+  constrain::JsonLimit limit_;
   Configs current_, next_, past_;
   std::vector<Step> steps_;
 };
@@ -202,6 +270,11 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
     std::copy(words.begin(), words.end(), mask.begin());
   }
   bool complete() const { return grammar_->states().nullable(state_); }
+  constrain::Finish finish() { return grammar_->finish->of_state(state_); }
+  void limit(std::span<uint32_t> mask, uint32_t left) {
+    constrain::keep_fitting(grammar_->table.impl(), *grammar_->terminals, *grammar_->finish,
+                            grammar_->states(), state_, mask, left);
+  }
   size_t length() const { return past_.size(); }
   void repeat_state() { past_.push_back(state_); }
   bool advance(const std::string& bytes) {
@@ -245,6 +318,8 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
 Grammar::Grammar(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
   impl_->terminals =
       std::make_unique<constrain::TerminalMasks>(impl_->states(), impl_->table.impl());
+  impl_->finish = std::make_unique<constrain::FinishTexts>(impl_->states(), impl_->json.get(),
+                                                           impl_->table.impl());
 }
 
 Grammar Grammar::json_schema(const TokenTable& table, std::string_view schema,

@@ -53,8 +53,35 @@ const std::string& TokenTable::bytes(int32_t id) const {
 }
 std::span<const int32_t> TokenTable::end_ids() const { return impl_->end_ids; }
 
+uint32_t TokenTable::Impl::count_tokens(std::string_view text, size_t* first_length) const {
+  // From the end: what follows each byte is known when it is reached.
+  std::vector<uint32_t> fewest(text.size() + 1, kUnspelled);
+  fewest[text.size()] = 0;
+  for (size_t from = text.size(); from-- > 0;) {
+    uint32_t at = first_bytes[static_cast<uint8_t>(text[from])];
+    for (size_t end = from + 1; at != 0; ++end) {
+      if (nodes[at].first_id < nodes[at + 1].first_id && fewest[end] < fewest[from] - 1) {
+        fewest[from] = fewest[end] + 1;
+        if (from == 0 && first_length != nullptr) *first_length = end;
+      }
+      if (end == text.size()) break;
+      at = find(at, text.substr(end, 1));
+    }
+  }
+  return fewest[0];
+}
+
 void TokenTable::Impl::build() {
   build_trie();
+  first_bytes.assign(256, 0);
+  has_all_bytes = true;
+  for (uint32_t child = 1; child < nodes[0].end; child = nodes[child].end) {
+    first_bytes[nodes[child].byte] = child;
+  }
+  for (const uint32_t child : first_bytes) {
+    has_all_bytes =
+        has_all_bytes && child != 0 && nodes[child].first_id < nodes[child + 1].first_id;
+  }
   build_plain();
 }
 
@@ -109,6 +136,7 @@ void TokenTable::Impl::build_plain() {
   const NodeId start = pool.json_body(pool.any_text());
   const size_t words = (bytes.size() + 31) / 32;
   plain.inside.assign(kMaxSlice + 2, std::vector<uint32_t>(words));
+  plain.whole.assign(words, 0);
   struct Level {
     NodeId state;
     uint32_t chars;
@@ -116,6 +144,7 @@ void TokenTable::Impl::build_plain() {
   };
   std::vector<Level> levels(max_depth + 1);
   // Visits what follows `from` within a string that begins there.
+  bool is_whole = false;  // the token being told of ends between two characters
   const auto walk = [&](uint32_t from, auto&& inside, auto&& close) {
     levels[nodes[from].depth] = {start, 0, false};
     for (uint32_t node = from + 1; node < nodes[from].end;) {
@@ -135,6 +164,7 @@ void TokenTable::Impl::build_plain() {
       Level& level = levels[nodes[node].depth];
       level = {next, above.chars + (begins ? 1 : 0),
                above.escaped || (begins && nodes[node].byte == '\\')};
+      is_whole = next == start;
       for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
         inside(ids[i], level.chars);
       }
@@ -148,6 +178,7 @@ void TokenTable::Impl::build_plain() {
         const uint32_t bit = 1U << (id % 32);
         for (uint32_t slice = chars; slice <= kMaxSlice; ++slice) plain.inside[slice][at] |= bit;
         plain.inside[kMaxSlice + 1][at] |= bit;
+        if (is_whole) plain.whole[at] |= bit;
         if (chars > kMaxSlice) plain.long_tokens.emplace_back(chars, id);
       },
       [&](const Close& close) { plain.closes.push_back(close); });

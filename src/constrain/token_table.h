@@ -25,9 +25,17 @@ struct TokenTable::Impl {
   std::vector<int32_t> ids;
   uint32_t max_depth = 0;
 
+  std::vector<uint32_t> first_bytes;  // [256]: the root's children, 0 where there is none
+  bool has_all_bytes = false;         // every byte is a token: so many bytes are as many tokens
+
   bool has_children(uint32_t node) const { return nodes[node].end > node + 1; }
   /// The node that `text` leads to from `from`, or 0.
   uint32_t find(uint32_t from, std::string_view text) const;
+
+  /// The fewest tokens that spell `text`; kUnspelled where none do. `first_length`: if not null,
+  /// gets the length of the first of them.
+  uint32_t count_tokens(std::string_view text, size_t* first_length = nullptr) const;
+  static constexpr uint32_t kUnspelled = 0xFFFFFFFF;
 
   // ---- strings without any condition but their length -----------------------------------------
 
@@ -46,6 +54,8 @@ struct TokenTable::Impl {
     /// Tokens of more than kMaxSlice characters, with their number.
     std::vector<std::pair<uint32_t, int32_t>> long_tokens;
     std::vector<Close> closes;
+    /// Of the last of `inside`, those that end between two characters.
+    std::vector<uint32_t> whole;
     /// The last of `inside`, and the leaves of `closes`.
     std::vector<uint32_t> open;
     std::vector<uint32_t> open_key;        // the same but for those with an escape

@@ -87,6 +87,23 @@ std::string Device::name() const {
   return "?";
 }
 
+bool Constraint::keep_within(std::span<uint32_t> mask, uint32_t limit) {
+  bool any = false;
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    uint32_t& word = mask[static_cast<size_t>(id) / 32];
+    const uint32_t bit = 1U << (id % 32);
+    if ((word & bit) == 0) continue;
+    bool fits = false;
+    if (accept(id)) {
+      fits = tokens_to_finish() < limit;
+      rollback(1);
+    }
+    if (!fits) word &= ~bit;
+    any = any || fits;
+  }
+  return any;
+}
+
 namespace {
 std::mutex log_mutex;
 std::shared_ptr<LogCallback> log_callback;

@@ -53,7 +53,8 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   layout.logits_digest = layout.top_logits + kAuditTopTokens;
   layout.sampler_candidates = layout.logits_digest + 2;
   layout.sampler_probability = layout.sampler_candidates + 1;
-  layout.attribution = layout.sampler_probability + 1;
+  layout.constraint = layout.sampler_probability + 1;
+  layout.attribution = layout.constraint + kAuditConstraintWords;
   layout.terms = ops::attribution_terms(graph);
   layout.row_words = layout.attribution + 2 * static_cast<int32_t>(layout.terms.size());
   return layout;

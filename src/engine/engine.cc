@@ -8,6 +8,7 @@
 #include "engine/executor.h"
 #include "engine/forced_routes.h"
 #include "engine/model_checks.h"
+#include "engine/row_sampler.h"
 #include "kv/block_pool.h"
 #include "model/architecture.h"
 
@@ -24,7 +25,9 @@ struct Engine::Impl final : engine::RowChooser {
         options(engine::resolve_options(given, config, graph)),
         layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level)),
         pool(num_blocks(), options.kv_block_size, options.max_context,
-             [this](int32_t from, int32_t to) { executor->copy_block(from, to); }) {
+             [this](int32_t from, int32_t to) { executor->copy_block(from, to); }),
+        row_sampler(static_cast<size_t>(config.vocab_size),
+                    static_cast<size_t>(options.max_logit_rows)) {
     engine::require_no_further_layer(checkpoint, config);
     if (weights_read) engine::report_float_blocks(checkpoint, options.strict);
     const engine::ExecutorInputs inputs{checkpoint, config,       graph,       layout,
@@ -39,7 +42,6 @@ struct Engine::Impl final : engine::RowChooser {
     row_inputs.reserve(rows);
     outputs.reserve(rows);
     own_words.resize(rows);
-    decisions.resize(rows);
   }
 
   int64_t num_blocks() const {
@@ -79,10 +81,11 @@ struct Engine::Impl final : engine::RowChooser {
   void undo(std::span<const StepInput> inputs);
   std::byte* reserve_record();
   void choose(std::span<const StepInput> inputs, const float* logits, std::byte* words);
-  /// The input whose host sampler chooses this row's token, or null.
+  /// The input whose next token this row chooses, or null.
+  const StepInput* choosing_input(size_t row) const;
+  /// The same where the host chooses it.
   const StepInput* host_sampled(size_t row) const;
   int32_t sample(const StepInput& input, size_t row, const float* logits);
-  void record_decision(size_t row, std::byte* words) const;
   int32_t choose(size_t row, const float* logits) override {
     const StepInput* input = host_sampled(row);
     return input == nullptr ? -1 : sample(*input, row, logits);
@@ -105,7 +108,7 @@ struct Engine::Impl final : engine::RowChooser {
   std::vector<int32_t> row_inputs;        // [rows] input that the row's choice belongs to, or -1
   std::vector<StepOutput> outputs;        // [rows]
   std::vector<int32_t> own_words;         // chosen ids where nobody records
-  std::vector<SampleDecision> decisions;  // [rows] of those that the host chose
+  engine::RowSampler row_sampler;
 };
 
 void Engine::Impl::check_input(const StepInput& input) const {
@@ -135,6 +138,7 @@ void Engine::Impl::check_input(const StepInput& input) const {
                                                  " is out of range; expected at most " +
                                                  std::to_string(config.vocab_size - 1));
   }
+  row_sampler.check_mask(input);
   engine::check_forced_routes(layout, input);
 }
 
@@ -221,8 +225,8 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   if (!options.attribution || batch.audit_mode == AuditMode::kNone) return;
   if (options.kernels == KernelPath::kReference) {
     throw Error(ErrorKind::kUnsupported,
-                "attribution on the reference path needs the greedy sampler, which chooses on the "
-                "device; use temperature 0 or the fused kernels");
+                "attribution on the reference path needs the greedy sampler without a constraint, "
+                "which chooses on the device; use temperature 0 or the fused kernels");
   }
   batch.chooser = this;
 }
@@ -283,38 +287,30 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
                         " are not numbers; the model or its weights are broken" + broken_at(token));
       }
     }
-    if (records() && layout.row_words > 0) record_decision(row, words);
+    if (records() && layout.row_words > 0) {
+      const size_t record = rows + row * static_cast<size_t>(layout.row_words);
+      row_sampler.record(layout, choosing_input(row), row, output.logits.data(),
+                         words + record * sizeof(int32_t));
+    }
+    if (host_sampled(row) != nullptr) output.constraint = row_sampler.constraint(row);
     outputs.push_back(output);
   }
 }
 
-// How the row's token was chosen; zeros where it was given.
-void Engine::Impl::record_decision(size_t row, std::byte* words) const {
-  SampleDecision decision;
-  if (row_inputs[row] >= 0)
-    decision = host_sampled(row) != nullptr ? decisions[row] : SampleDecision{1, 1.0F};
-  const size_t record = batch.row_tokens.size() + row * static_cast<size_t>(layout.row_words);
-  std::byte* at = words + record * sizeof(int32_t);
-  std::memcpy(at + layout.sampler_candidates * sizeof(int32_t), &decision.candidates,
-              sizeof(int32_t));
-  std::memcpy(at + layout.sampler_probability * sizeof(int32_t), &decision.probability,
-              sizeof(float));
+const StepInput* Engine::Impl::choosing_input(size_t row) const {
+  return row_inputs[row] < 0 ? nullptr : &step_inputs[static_cast<size_t>(row_inputs[row])];
 }
 
 const StepInput* Engine::Impl::host_sampled(size_t row) const {
-  if (row_inputs[row] < 0) return nullptr;
-  const StepInput& input = step_inputs[static_cast<size_t>(row_inputs[row])];
-  return input.sampler != nullptr && !input.sampler->is_device_greedy() ? &input : nullptr;
+  const StepInput* input = choosing_input(row);
+  return input != nullptr && engine::RowSampler::is_needed(*input) ? input : nullptr;
 }
 
 int32_t Engine::Impl::sample(const StepInput& input, size_t row, const float* logits) {
   const int64_t position = batch.positions[static_cast<size_t>(batch.row_tokens[row])];
-  const SampleContext context{input.seed, position + 1, input.branch,
-                              pool.get(input.sequence).history};
-  const int32_t token =
-      input.sampler->sample({logits, static_cast<size_t>(config.vocab_size)}, context);
-  decisions[row] = input.sampler->decision();
-  return token;
+  return row_sampler.sample(
+      input, row, logits,
+      {input.seed, position + 1, input.branch, pool.get(input.sequence).history});
 }
 
 void Engine::Impl::run(std::span<const StepInput> inputs) {

@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
-#include "logprobs.h"
-#include "vitrine/engine.h"
+#include "engine/constraint_guide.h"
+#include "engine/logprobs.h"
 
 namespace vitrine {
 
@@ -28,6 +29,194 @@ class OwnedSequence {
   SequenceId id_;
 };
 
+using engine::ConstraintGuide;
+
+void check_generation(const Engine& engine, std::span<const int32_t> prompt, int64_t held,
+                      const GenerateOptions& options) {
+  const int64_t context = engine.options().max_context;
+  const auto prompt_length = static_cast<int64_t>(prompt.size());
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorKind::kInvalidArgument, what);
+  };
+  if (prompt.empty()) refuse("the prompt has no token; expected at least one");
+  if (prompt_length > context - held) {
+    refuse("the prompt has " + std::to_string(prompt_length) + " tokens" +
+           (held > 0 ? " behind the " + std::to_string(held) + " of its sequence" : "") +
+           ", but the context holds " + std::to_string(context) + "; shorten the prompt");
+  }
+  if (options.max_new_tokens < 0) {
+    refuse("max_new_tokens is " + std::to_string(options.max_new_tokens) + "; expected 0 or more");
+  }
+  if (options.logprobs >= 0 && !engine.options().keep_logits) {
+    refuse("logprobs of generated tokens need their logits; expected EngineOptions::keep_logits");
+  }
+  if (options.deadlock_retries < 0) {
+    refuse("deadlock_retries is " + std::to_string(options.deadlock_retries) +
+           "; expected 0 or more");
+  }
+}
+
+/// One call of generate().
+class Generation {
+ public:
+  Generation(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt,
+             const GenerateOptions& options, const std::function<bool(const TokenEvent&)>& on_token)
+      : engine_(engine),
+        prompt_(prompt),
+        options_(options),
+        on_token_(on_token),
+        held_(engine.length(sequence)),
+        room_(std::min<int64_t>(
+            options.max_new_tokens,
+            engine.options().max_context - held_ - static_cast<int64_t>(prompt.size()) + 1)),
+        sampler_(SamplerPipeline::from_options(options.sampler)) {
+    result_.prompt_tokens = static_cast<int64_t>(prompt.size());
+    result_.tokens.reserve(static_cast<size_t>(room_));
+    input_.sequence = sequence;
+    input_.sampler = &sampler_;
+    input_.seed = options.sampler.seed;
+    input_.branch = options.branch;
+    if (options.constraint != nullptr && options.max_new_tokens > 0) {
+      std::vector<int32_t> ends = engine.summary().eos_token_ids;
+      ends.insert(ends.end(), options.stop_token_ids.begin(), options.stop_token_ids.end());
+      std::ranges::sort(ends);
+      ends.erase(std::ranges::unique(ends).begin(), ends.end());
+      guide_.emplace(*options.constraint, engine.summary().vocab_size, std::move(ends), room_);
+    }
+  }
+
+  GenerateResult run() {
+    const Clock::time_point start = Clock::now();
+    prefill();
+    result_.prefill_seconds = seconds_since(start);
+    if (options_.max_new_tokens == 0) return std::move(result_);
+    const Clock::time_point decode_start = Clock::now();
+    input_.next_token = -1;
+    input_.rows = StepInput::Rows::kLast;
+    if (next_ >= 0) decode();
+    while (result_.reason == StopReason::kDeadlock && attempt_ < options_.deadlock_retries) retry();
+    if (guide_) {
+      result_.constraint = guide_->counts();
+      result_.is_complete = guide_->is_complete();
+    }
+    result_.decode_seconds = seconds_since(decode_start);
+    return std::move(result_);
+  }
+
+ private:
+  /// In chunks; with log-probabilities of the prompt every token needs a row.
+  void prefill() {
+    const EngineOptions& limits = engine_.options();
+    const auto chunk = static_cast<size_t>(
+        options_.prompt_logprobs ? std::min(limits.max_step_tokens, limits.max_logit_rows)
+                                 : limits.max_step_tokens);
+    for (size_t first = 0; first < prompt_.size(); first += chunk) {
+      const size_t count = std::min(chunk, prompt_.size() - first);
+      const bool last = first + count == prompt_.size();
+      input_.tokens = prompt_.subspan(first, count);
+      input_.next_token = last ? -1 : prompt_[first + count];
+      const bool wants_token = last && options_.max_new_tokens > 0 && is_led_on();
+      input_.rows = options_.prompt_logprobs ? StepInput::Rows::kAll
+                    : wants_token            ? StepInput::Rows::kLast
+                                             : StepInput::Rows::kNone;
+      if (wants_token) {
+        step();
+      } else {
+        engine_.step({&input_, 1});
+      }
+    }
+  }
+
+  /// Makes the next token's mask. False where the answer ends here; result_.reason says why.
+  bool is_led_on() {
+    if (!guide_ || attempt_ > 0) return true;
+    const ConstraintGuide::Next next = guide_->prepare();
+    if (next == ConstraintGuide::Next::kComplete) result_.reason = StopReason::kComplete;
+    if (next == ConstraintGuide::Next::kDeadlock) result_.reason = StopReason::kDeadlock;
+    input_.allowed_tokens = guide_->mask();
+    input_.constraint = guide_->decision();
+    return next == ConstraintGuide::Next::kToken;
+  }
+
+  void step() {
+    const StepOutput& output = engine_.step({&input_, 1}).back();
+    next_ = output.token;
+    if (options_.logprobs >= 0) {
+      result_.logprobs.push_back(token_logprobs(output.logits, next_, options_.logprobs));
+    }
+    if (guide_ && attempt_ == 0) guide_->accept(next_, output.constraint);
+  }
+
+  bool is_end(int32_t token) const {
+    const std::vector<int32_t>&ends = engine_.summary().eos_token_ids,
+          &more = options_.stop_token_ids;
+    return std::ranges::find(ends, token) != ends.end() ||
+           std::ranges::find(more, token) != more.end();
+  }
+
+  void decode() {
+    while (true) {
+      const int64_t position =
+          held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size());
+      result_.tokens.push_back(next_);
+      if (on_token_ && !on_token_({next_, position, attempt_})) {
+        result_.reason = StopReason::kCancelled;
+        return;
+      }
+      // An attempt that the constraint refuses is over.
+      if (attempt_ > 0 && !guide_->follow(next_)) {
+        result_.reason = StopReason::kDeadlock;
+        return;
+      }
+      // Under a constraint nothing can follow an end.
+      if ((guide_ || !options_.ignore_end_of_text) && is_end(next_)) {
+        result_.reason = StopReason::kEndOfText;
+        return;
+      }
+      if (static_cast<int64_t>(result_.tokens.size()) >= options_.max_new_tokens) {
+        result_.reason = guide_ && attempt_ == 0 && guide_->is_at_its_end() ? StopReason::kComplete
+                                                                            : StopReason::kLength;
+        break;
+      }
+      if (position >= engine_.options().max_context) {
+        result_.reason = StopReason::kContextFull;
+        break;
+      }
+      if (!is_led_on()) return;
+      input_.tokens = {&next_, 1};
+      step();
+    }
+    if (attempt_ > 0 && !guide_->is_complete()) result_.reason = StopReason::kDeadlock;
+  }
+
+  /// From the prompt's last token again, without a mask and with other random numbers.
+  void retry() {
+    guide_->restart();
+    ++attempt_;
+    result_.tokens.clear();
+    result_.logprobs.clear();
+    input_.allowed_tokens = {};
+    input_.constraint = {};
+    input_.constraint.attempt = attempt_;
+    input_.branch = options_.branch + (static_cast<uint32_t>(attempt_) << 16);
+    input_.tokens = prompt_.last(1);
+    engine_.truncate(input_.sequence, held_ + result_.prompt_tokens - 1);
+    step();
+    decode();
+  }
+
+  Engine& engine_;
+  std::span<const int32_t> prompt_;
+  const GenerateOptions& options_;
+  const std::function<bool(const TokenEvent&)>& on_token_;
+  int64_t held_, room_;
+  SamplerPipeline sampler_;
+  StepInput input_;
+  std::optional<ConstraintGuide> guide_;
+  int32_t attempt_ = 0, next_ = -1;
+  GenerateResult result_;
+};
+
 }  // namespace
 
 std::string_view stop_reason_name(StopReason reason) {
@@ -36,6 +225,8 @@ std::string_view stop_reason_name(StopReason reason) {
     case StopReason::kEndOfText: return "end of text";
     case StopReason::kContextFull: return "context full";
     case StopReason::kCancelled: return "cancelled";
+    case StopReason::kComplete: return "complete";
+    case StopReason::kDeadlock: return "deadlock";
   }
   return "?";
 }
@@ -50,100 +241,8 @@ GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
 GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt,
                         const GenerateOptions& options,
                         const std::function<bool(const TokenEvent&)>& on_token) {
-  const int64_t context = engine.options().max_context;
-  const int64_t held = engine.length(sequence);
-  const auto prompt_length = static_cast<int64_t>(prompt.size());
-  if (prompt.empty()) {
-    throw Error(ErrorKind::kInvalidArgument, "the prompt has no token; expected at least one");
-  }
-  if (prompt_length > context - held) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the prompt has " + std::to_string(prompt_length) + " tokens" +
-                    (held > 0 ? " behind the " + std::to_string(held) + " of its sequence" : "") +
-                    ", but the context holds " + std::to_string(context) + "; shorten the prompt");
-  }
-  if (options.max_new_tokens < 0) {
-    throw Error(
-        ErrorKind::kInvalidArgument,
-        "max_new_tokens is " + std::to_string(options.max_new_tokens) + "; expected 0 or more");
-  }
-  if (options.logprobs >= 0 && !engine.options().keep_logits) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "logprobs of generated tokens need their logits; expected "
-                "EngineOptions::keep_logits");
-  }
-  SamplerPipeline sampler = SamplerPipeline::from_options(options.sampler);
-  GenerateResult result;
-  result.prompt_tokens = prompt_length;
-  result.tokens.reserve(static_cast<size_t>(
-      std::min<int64_t>(options.max_new_tokens, context - held - prompt_length + 1)));
-
-  StepInput input;
-  input.sequence = sequence;
-  input.sampler = &sampler;
-  input.seed = options.sampler.seed;
-  input.branch = options.branch;
-  const auto take = [&](const StepOutput& output) {
-    if (options.logprobs >= 0) {
-      result.logprobs.push_back(token_logprobs(output.logits, output.token, options.logprobs));
-    }
-    return output.token;
-  };
-
-  // Prefill, in chunks; with log-probabilities of the prompt every token needs a row.
-  const auto chunk =
-      static_cast<size_t>(options.prompt_logprobs ? std::min(engine.options().max_step_tokens,
-                                                             engine.options().max_logit_rows)
-                                                  : engine.options().max_step_tokens);
-  const Clock::time_point start = Clock::now();
-  int32_t next = -1;
-  for (size_t first = 0; first < prompt.size(); first += chunk) {
-    const size_t count = std::min(chunk, prompt.size() - first);
-    const bool last = first + count == prompt.size();
-    input.tokens = prompt.subspan(first, count);
-    input.next_token = last ? -1 : prompt[first + count];
-    const bool wants_token = last && options.max_new_tokens > 0;
-    input.rows = options.prompt_logprobs ? StepInput::Rows::kAll
-                 : wants_token           ? StepInput::Rows::kLast
-                                         : StepInput::Rows::kNone;
-    const std::span<const StepOutput> outputs = engine.step({&input, 1});
-    if (wants_token) next = take(outputs.back());
-  }
-  result.prefill_seconds = seconds_since(start);
-  if (options.max_new_tokens == 0) return result;
-
-  const auto is_end = [&ends = engine.summary().eos_token_ids,
-                       &more = options.stop_token_ids](int32_t token) {
-    return std::ranges::find(ends, token) != ends.end() ||
-           std::ranges::find(more, token) != more.end();
-  };
-  const Clock::time_point decode_start = Clock::now();
-  input.next_token = -1;
-  input.rows = StepInput::Rows::kLast;
-  while (true) {
-    const int64_t position = held + prompt_length + static_cast<int64_t>(result.tokens.size());
-    result.tokens.push_back(next);
-    if (on_token && !on_token({next, position})) {
-      result.reason = StopReason::kCancelled;
-      break;
-    }
-    if (!options.ignore_end_of_text && is_end(next)) {
-      result.reason = StopReason::kEndOfText;
-      break;
-    }
-    if (static_cast<int64_t>(result.tokens.size()) >= options.max_new_tokens) {
-      result.reason = StopReason::kLength;
-      break;
-    }
-    if (position >= context) {
-      result.reason = StopReason::kContextFull;
-      break;
-    }
-    input.tokens = {&next, 1};
-    next = take(engine.step({&input, 1})[0]);
-  }
-  result.decode_seconds = seconds_since(decode_start);
-  return result;
+  check_generation(engine, prompt, engine.length(sequence), options);
+  return Generation(engine, sequence, prompt, options, on_token).run();
 }
 
 }  // namespace vitrine

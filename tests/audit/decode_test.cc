@@ -39,6 +39,7 @@ void expect_equal(const TokenRecord& got, const TokenRecord& want) {
   EXPECT_EQ(got.prediction.logits_digest, want.prediction.logits_digest);
   EXPECT_EQ(got.prediction.sampled.candidates, want.prediction.sampled.candidates);
   EXPECT_EQ(got.prediction.sampled.probability, want.prediction.sampled.probability);
+  expect_constraint(got.prediction.constraint, want.prediction.constraint);
   ASSERT_EQ(got.prediction.alternatives.size(), want.prediction.alternatives.size());
   for (size_t rank = 0; rank < want.prediction.alternatives.size(); ++rank) {
     EXPECT_EQ(got.prediction.alternatives[rank].token, want.prediction.alternatives[rank].token);
@@ -74,7 +75,7 @@ TEST(DecodePass, EveryTopKWithDenseLayersBetween) {
       Rng rng(static_cast<uint64_t>(top_k));
       AuditLayout layout =
           make_layout({{0, 0}, {top_k, 8}, {0, 0}, {top_k, 13}, {9 - top_k, 9}}, level, rng);
-      if (top_k % 2 == 0) layout = with_terms(layout);
+      if (top_k % 2 == 0) layout = with_terms(with_constraint(layout));
       if (top_k % 3 == 0) layout = with_hidden_states(layout, {0, 3, 5}, 7 * top_k);
       for (const int32_t num_tokens : {1, 2, 7, 40}) {
         const BuiltPass pass = build_pass(layout, 3, num_tokens, rng);
@@ -200,6 +201,7 @@ TEST(DecodePass, ImpossibleLayoutsAreRefused) {
   with([](AuditLayout& l) { l.logits_digest = l.row_words - 1; });
   with([](AuditLayout& l) { l.logits_digest = -1; });
   with([](AuditLayout& l) { l.sampler_candidates = -1; });
+  with([](AuditLayout& l) { l.constraint = l.row_words - kAuditConstraintWords + 1; });
   with([](AuditLayout& l) { l.sampler_probability = l.row_words; });
   with([](AuditLayout& l) { l.layers.insert(l.layers.end(), 1000, l.layers[0]); });
   EXPECT_THROW(audit_record_bytes(good, std::numeric_limits<size_t>::max() / 8, 1), Error);

@@ -67,6 +67,17 @@ void expect_record(const json& got, const TokenRecord& want, bool has_text) {
     EXPECT_EQ(prediction.at("sampler").at("candidates"), want.prediction.sampled.candidates);
     expect_float(prediction.at("sampler").at("probability"), want.prediction.sampled.probability);
   }
+  const ConstraintDecision& constraint = want.prediction.constraint;
+  ASSERT_EQ(prediction.contains("constraint"), constraint.is_given());
+  if (constraint.is_given()) {
+    const json& found = prediction.at("constraint");
+    EXPECT_EQ(found.at("allowed"), constraint.allowed);
+    EXPECT_EQ(found.at("first_ruled_out"), constraint.first_ruled_out);
+    EXPECT_EQ(found.at("limited"), constraint.is_limited);
+    EXPECT_EQ(found.at("attempt"), constraint.attempt);
+    expect_float(found.at("removed"), constraint.removed);
+    expect_float(found.at("mask_us"), constraint.mask_microseconds);
+  }
   char digest[17];
   std::snprintf(digest, sizeof digest, "%016llx",
                 static_cast<unsigned long long>(want.prediction.logits_digest));
@@ -83,7 +94,7 @@ TEST_F(JsonLogTest, EveryFieldComesBack) {
   for (const AuditLevel level : {AuditLevel::kStandard, AuditLevel::kFull}) {
     for (const bool has_text : {false, true}) {
       Rng rng(11);
-      AuditLayout layout = make_layout({{2, 8}, {0, 0}, {4, 60}}, level, rng);
+      AuditLayout layout = with_constraint(make_layout({{2, 8}, {0, 0}, {4, 60}}, level, rng));
       layout.mode = AuditMode::kNaive;
       JsonLog log(at("out.json"), some_header(),
                   has_text ? piece : std::function<std::string(int32_t)>());

@@ -87,6 +87,13 @@ inline AuditLayout with_terms(AuditLayout layout) {
   return layout;
 }
 
+/// The same with what a constraint did to each choice.
+inline AuditLayout with_constraint(AuditLayout layout) {
+  layout.constraint = layout.row_words + 1;
+  layout.row_words = layout.constraint + kAuditConstraintWords;
+  return layout;
+}
+
 /// The same with the residual stream of some layers.
 inline AuditLayout with_hidden_states(AuditLayout layout, const std::vector<int32_t>& layers,
                                       int32_t size) {
@@ -102,6 +109,15 @@ inline AuditLayout with_hidden_states(AuditLayout layout, const std::vector<int3
 inline AuditLayout four_layers(AuditLevel level = AuditLevel::kStandard) {
   Rng rng(1);
   return make_layout({{2, 8}, {2, 8}, {2, 8}, {2, 8}}, level, rng);
+}
+
+inline void expect_constraint(const ConstraintDecision& got, const ConstraintDecision& want) {
+  EXPECT_EQ(got.allowed, want.allowed);
+  EXPECT_EQ(got.removed, want.removed);
+  EXPECT_EQ(got.mask_microseconds, want.mask_microseconds);
+  EXPECT_EQ(got.is_limited, want.is_limited);
+  EXPECT_EQ(got.first_ruled_out, want.first_ruled_out);
+  EXPECT_EQ(got.attempt, want.attempt);
 }
 
 struct BuiltPass {
@@ -198,6 +214,21 @@ inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t nu
       row_word(layout.sampler_candidates, sampled.candidates);
       row_word(layout.sampler_probability, sampled.probability);
       if (prediction.generated) prediction.sampled = sampled;
+      if (layout.constraint >= 0) {
+        ConstraintDecision constraint{uniform(rng, 0, 1) * uniform(rng, 0, vocabulary),
+                                      any_float(rng),
+                                      any_float(rng),
+                                      uniform(rng, 0, 1) == 1,
+                                      uniform(rng, 0, 1) == 1,
+                                      uniform(rng, 0, 2)};
+        row_word(layout.constraint, constraint.allowed);
+        row_word(layout.constraint + 1, constraint.removed);
+        row_word(layout.constraint + 2, constraint.mask_microseconds);
+        row_word(layout.constraint + 3, (constraint.is_limited ? 1 : 0) |
+                                            (constraint.first_ruled_out ? 2 : 0) |
+                                            constraint.attempt << 2);
+        if (prediction.generated && constraint.is_given()) prediction.constraint = constraint;
+      }
       prediction.logits_digest = rng();
       row_word(layout.logits_digest, static_cast<uint32_t>(prediction.logits_digest));
       row_word(layout.logits_digest + 1, static_cast<uint32_t>(prediction.logits_digest >> 32));

@@ -128,6 +128,14 @@ class Stream(AuditCase):
                             "candidates": step.sampler_candidates[row],
                             "probability": (step.sampler_probabilities if full else
                                             halves(step.sampler_probabilities_half))[row]}
+                    if step.constraint_allowed and step.constraint_allowed[row]:
+                        flags = step.constraint_flags[row]
+                        prediction["constraint"] = {
+                            "allowed": step.constraint_allowed[row],
+                            "removed": (step.constraint_removed if full else
+                                        halves(step.constraint_removed_half))[row],
+                            "limited": bool(flags & 1), "first_ruled_out": bool(flags & 2),
+                            "attempt": flags >> 2}
                     record["prediction"] = prediction
                 records.append(record)
         return records
@@ -137,7 +145,7 @@ class Stream(AuditCase):
         if isinstance(expected, float):
             self.assertEqual(struct.pack("<f", found), struct.pack("<f", expected))
         elif isinstance(expected, dict):
-            for key in set(expected) - {"text", "logits_digest"}:  # in the log alone
+            for key in set(expected) - {"text", "logits_digest", "mask_us"}:  # in the log alone
                 self.same(found[key], expected[key])
         elif isinstance(expected, list):
             self.assertEqual(len(found), len(expected))

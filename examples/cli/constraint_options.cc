@@ -1,0 +1,168 @@
+#include "constraint_options.h"
+
+#include <fmt/format.h>
+
+#include "text_file.h"
+
+namespace cli {
+
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{64} << 20;
+constexpr size_t kMostText = 1024;  // of a constraint, in a log's head
+constexpr int kDefaultRetries = 3;
+
+/// The bytes of every id that a model has; special tokens have none.
+vitrine::TokenTable model_token_table(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
+                                      const std::vector<int32_t>& end_ids) {
+  std::vector<std::string> bytes(static_cast<size_t>(vocab_size));
+  for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
+    if (!tokenizer.is_special(id)) bytes[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
+  }
+  return vitrine::TokenTable::from_bytes(std::move(bytes), end_ids);
+}
+
+}  // namespace
+
+void ConstraintOptions::add_to(CLI::App& command) {
+  command.add_option("--json-schema", json_schema, "the answer is JSON that this schema accepts")
+      ->check(not_empty());
+  command.add_flag("--json-object", json_object, "the answer is a JSON object");
+  command.add_option("--regex", regex, "the answer matches this regular expression as a whole")
+      ->check(not_empty());
+  command.add_option("--choice", choices, "the answer is this text; may be given again")
+      ->check(not_empty())
+      ->allow_extra_args(false);
+  command.add_option("--whitespace", whitespace, "white space between the parts of JSON")
+      ->check(CLI::IsMember({"rfc", "one-line", "compact"}))
+      ->capture_default_str();
+  command.add_option("--format", format, "what `format` means in a schema")
+      ->check(CLI::IsMember({"assert", "annotate"}))
+      ->capture_default_str();
+  command
+      .add_option("--on-deadlock", on_deadlock,
+                  "where no token leads on under the constraint: fail, or validate-retry (answers "
+                  "without it, until one is valid)")
+      ->check(CLI::IsMember({"fail", "validate-retry"}))
+      ->capture_default_str();
+  command
+      .add_option("--max-retries", max_retries,
+                  fmt::format("how many such answers at most (default: {})", kDefaultRetries))
+      ->check(CLI::Range(1, 1000));
+}
+
+void ConstraintOptions::check() const {
+  const std::pair<bool, const char*> kinds[] = {{!json_schema.empty(), "--json-schema"},
+                                                {json_object, "--json-object"},
+                                                {!regex.empty(), "--regex"},
+                                                {!choices.empty(), "--choice"}};
+  const char* first = nullptr;
+  for (const auto& [is_one, name] : kinds) {
+    if (!is_one) continue;
+    if (first != nullptr) {
+      refuse(fmt::format("{} and {} contradict each other; expected one of them", first, name));
+    }
+    first = name;
+  }
+  const bool is_json = json_object || !json_schema.empty();
+  const std::tuple<bool, bool, const char*, const char*> needs[] = {
+      {whitespace != "one-line", is_json, "--whitespace", "--json-schema or --json-object"},
+      {format != "assert", !json_schema.empty(), "--format", "--json-schema"},
+      {on_deadlock != "fail", is_given(), "--on-deadlock", "a constraint (--json-schema, …)"},
+      {max_retries != 0, on_deadlock != "fail", "--max-retries", "--on-deadlock validate-retry"}};
+  for (const auto& [is_one, is_fit, name, needed] : needs) {
+    if (is_one && !is_fit) refuse(fmt::format("{} does nothing here; expected {}", name, needed));
+  }
+}
+
+vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
+                                            const std::vector<int32_t>& end_ids) const {
+  const vitrine::TokenTable table = model_token_table(tokenizer, vocab_size, end_ids);
+  if (!regex.empty()) return vitrine::Grammar::regex(table, regex);
+  if (!choices.empty()) return vitrine::Grammar::choices(table, choices);
+  vitrine::SchemaOptions options;
+  if (format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
+  options.whitespace = whitespace == "rfc"       ? vitrine::JsonWhitespace::kRfc
+                       : whitespace == "compact" ? vitrine::JsonWhitespace::kCompact
+                                                 : vitrine::JsonWhitespace::kOneLine;
+  try {
+    return vitrine::Grammar::json_schema(
+        table,
+        json_schema.empty() ? R"({"type":"object"})" : read_text_file(json_schema, kMaxFileBytes),
+        options);
+  } catch (const vitrine::Error& error) {
+    throw vitrine::Error(
+        error.kind(), (json_schema.empty() ? "--json-object" : json_schema) + ": " + error.what());
+  }
+}
+
+void ConstraintOptions::apply(const std::optional<vitrine::Grammar>& grammar,
+                              std::unique_ptr<vitrine::Constraint>& constraint,
+                              vitrine::GenerateOptions& generation) const {
+  if (!grammar) return;
+  constraint = grammar->start();
+  generation.constraint = constraint.get();
+  if (on_deadlock == "fail") return;
+  generation.deadlock_retries = max_retries == 0 ? kDefaultRetries : max_retries;
+}
+
+std::vector<std::pair<std::string, std::string>> ConstraintOptions::description() const {
+  if (!is_given()) return {};
+  std::vector<std::pair<std::string, std::string>> pairs;
+  const auto text_of = [](const std::string& text) { return text.substr(0, kMostText); };
+  if (!json_schema.empty()) {
+    pairs = {{"kind", "json-schema"},
+             {"file", text_of(json_schema)},
+             {"sha256", vitrine::sha256_of_file(json_schema)},
+             {"format", format}};
+  } else if (!regex.empty()) {
+    pairs = {{"kind", "regex"}, {"text", text_of(regex)}};
+  } else if (!choices.empty()) {
+    using nlohmann::json;
+    pairs = {{"kind", "choice"},
+             {"text", text_of(json(choices).dump(-1, ' ', true, json::error_handler_t::replace))}};
+  } else {
+    pairs = {{"kind", "json-object"}};
+  }
+  if (json_object || !json_schema.empty()) pairs.emplace_back("whitespace", whitespace);
+  pairs.emplace_back("on_deadlock", on_deadlock);
+  return pairs;
+}
+
+std::string constraint_note(const vitrine::GenerateResult& result) {
+  const vitrine::ConstraintCounts& counts = result.constraint;
+  if (counts.masks == 0 && counts.deadlocks == 0) return "";
+  std::string note = fmt::format(
+      "; constraint: {} masks in {:.1f} µs each, {} forced, first choice ruled out {} times",
+      counts.masks,
+      1e6 * counts.mask_seconds / static_cast<double>(std::max<int64_t>(1, counts.masks)),
+      counts.forced, counts.rejections);
+  if (counts.limited > 0) note += fmt::format(", {} narrowed by -n", counts.limited);
+  if (counts.deadlocks > 0) {
+    note += fmt::format(", {} deadlock{}, {} retries", counts.deadlocks,
+                        counts.deadlocks == 1 ? "" : "s", counts.retries);
+  }
+  return note;
+}
+
+nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result) {
+  const vitrine::ConstraintCounts& counts = result.constraint;
+  return {{"is_complete", result.is_complete}, {"masks", counts.masks},
+          {"forced", counts.forced},           {"rejections", counts.rejections},
+          {"limited", counts.limited},         {"deadlocks", counts.deadlocks},
+          {"retries", counts.retries},         {"mask_seconds", counts.mask_seconds}};
+}
+
+std::string unfinished(const vitrine::GenerateResult& result) {
+  if (result.is_complete || result.reason == vitrine::StopReason::kCancelled) return "";
+  if (result.reason == vitrine::StopReason::kDeadlock) {
+    return fmt::format(
+        "deadlock: after {} tokens no token of the model leads on under the constraint, and {} "
+        "answers without it were not valid; loosen the constraint, or see --on-deadlock",
+        result.constraint.masks, result.constraint.retries);
+  }
+  return fmt::format("the answer ended ({}) before it was what the constraint asks for; raise -n",
+                     vitrine::stop_reason_name(result.reason));
+}
+
+}  // namespace cli

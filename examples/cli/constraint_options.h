@@ -1,0 +1,43 @@
+// The options of generate and chat that say what an answer must be.
+#pragma once
+
+#include <optional>
+
+#include "common.h"
+#include "vitrine/constrain.h"
+
+namespace cli {
+
+struct ConstraintOptions {
+  std::string json_schema, regex;
+  bool json_object = false;
+  std::vector<std::string> choices;
+  std::string whitespace = "one-line", format = "assert", on_deadlock = "fail";
+  int max_retries = 0;
+
+  void add_to(CLI::App& command);
+  /// Refuses what contradicts itself. Before compile().
+  void check() const;
+  bool is_given() const { return json_object || is_text_given(); }
+
+  /// The grammar over a model's ids. Throws what its makers throw.
+  vitrine::Grammar compile(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
+                           const std::vector<int32_t>& end_ids) const;
+  /// Sets the constraint, which `constraint` keeps, where one is asked for.
+  void apply(const std::optional<vitrine::Grammar>& grammar,
+             std::unique_ptr<vitrine::Constraint>& constraint,
+             vitrine::GenerateOptions& generation) const;
+  /// What stands in a log's head (LogHeader::constraint).
+  std::vector<std::pair<std::string, std::string>> description() const;
+
+ private:
+  bool is_text_given() const { return !json_schema.empty() || !regex.empty() || !choices.empty(); }
+};
+
+/// One line on what a constraint did; empty where there was none.
+std::string constraint_note(const vitrine::GenerateResult& result);
+nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result);
+/// Why an answer is not what its constraint asks for, as one line; empty where it is.
+std::string unfinished(const vitrine::GenerateResult& result);
+
+}  // namespace cli

@@ -1,0 +1,204 @@
+#include "finish.h"
+
+#include <algorithm>
+#include <deque>
+
+namespace vitrine::constrain {
+
+namespace {
+
+constexpr size_t kMaxText = size_t{1} << 16;
+constexpr size_t kMaxStates = 20000;  // of one search
+constexpr size_t kMaxMemo = size_t{1} << 16;
+constexpr size_t kMaxVisits = 20000;  // of values, for one answer
+constexpr int kMaxDepth = 200;
+constexpr size_t kMaxPaths = 5000;  // of a search for a text that is new
+
+}  // namespace
+
+std::string escaped(std::string_view characters) {
+  std::string out;
+  for (const char character : characters) {
+    const auto byte = static_cast<uint8_t>(character);
+    if (byte == '"' || byte == '\\') {
+      out += '\\';
+      out += character;
+    } else if (byte < 0x20) {
+      static constexpr char kDigits[] = "0123456789abcdef";
+      out += {'\\', 'u', '0', '0', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else {
+      out += character;
+    }
+  }
+  return out;
+}
+
+Finish FinishTexts::spelled(std::string text) const {
+  const uint32_t tokens = table_.count_tokens(text);
+  static_assert(TokenTable::Impl::kUnspelled == kNoBound);
+  return {std::move(text), tokens};
+}
+
+const Finish& FinishTexts::of_state(NodeId state) {
+  const auto found = states_.find(state);
+  if (found != states_.end()) return found->second;
+  std::optional<std::string> text = state_text(state);
+  return states_.emplace(state, text ? spelled(std::move(*text)) : Finish{}).first->second;
+}
+
+/// Follows the bytes after which the known bound of the rest is least.
+bool FinishTexts::descend(NodeId state, std::string& out) {
+  uint32_t bound = pool_.shortest_bound(state);
+  while (!pool_.nullable(state)) {
+    if (bound > kMaxText) return false;
+    const uint32_t* row = pool_.row(state);
+    NodeId best = kEmptyNode;
+    uint32_t best_bound = bound;
+    char best_byte = 0;
+    NodeId last = kEmptyNode;
+    for (int byte = 0; byte < 256; ++byte) {
+      if (row[byte] == kEmptyNode || row[byte] == last) continue;
+      last = row[byte];
+      const uint32_t next = pool_.nullable(last) ? 0 : pool_.shortest_bound(last);
+      if (next >= best_bound) continue;
+      best = last;
+      best_bound = next;
+      best_byte = static_cast<char>(byte);
+    }
+    if (best == kEmptyNode) return false;
+    out += best_byte;
+    state = best;
+    bound = best_bound;
+  }
+  return true;
+}
+
+std::optional<std::string> FinishTexts::state_text(NodeId start) {
+  std::string text;
+  if (descend(start, text)) return text;
+  struct Visit {
+    NodeId id;
+    size_t parent;
+    uint8_t byte;
+  };
+  std::vector<Visit> visits = {{start, 0, 0}};
+  std::unordered_map<NodeId, bool> seen = {{start, true}};
+  for (size_t at = 0; at < visits.size() && visits.size() < kMaxStates; ++at) {
+    if (pool_.nullable(visits[at].id)) {
+      text.clear();
+      for (size_t i = at; i != 0; i = visits[i].parent) text += static_cast<char>(visits[i].byte);
+      std::reverse(text.begin(), text.end());
+      return text;
+    }
+    const uint32_t* row = pool_.row(visits[at].id);
+    for (int byte = 0; byte < 256; ++byte) {
+      if (row[byte] != kEmptyNode && seen.try_emplace(row[byte], true).second) {
+        visits.push_back({row[byte], at, static_cast<uint8_t>(byte)});
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> FinishTexts::unused_text(NodeId state,
+                                                    const std::vector<std::string>& used) {
+  struct Path {
+    NodeId at;
+    std::string text;
+  };
+  std::deque<Path> open = {{state, ""}};
+  for (size_t visits = 0; !open.empty() && visits < kMaxPaths; ++visits) {
+    const Path path = std::move(open.front());
+    open.pop_front();
+    // Zero with a sign is zero, too.
+    if (!path.text.empty() && pool_.nullable(path.at) && !path.text.starts_with("-0") &&
+        std::find(used.begin(), used.end(), path.text) == used.end()) {
+      return path.text;
+    }
+    const uint32_t* row = pool_.row(path.at);
+    for (int byte = 0; byte < 256 && open.size() < kMaxPaths; ++byte) {
+      if (row[byte] != kEmptyNode) {
+        open.push_back({row[byte], path.text + static_cast<char>(byte)});
+      }
+    }
+  }
+  return {};
+}
+
+void FinishTexts::trim() {
+  if (states_.size() >= kMaxMemo) states_.clear();
+}
+
+FinishTexts::Checked& FinishTexts::of_value(ValueId id) {
+  const auto found = values_.find(id);
+  if (found != values_.end()) return found->second;
+  visits_ = 0;
+  open_values_.clear();
+  std::optional<std::string> text = value_text(id, 0);
+  Checked made;
+  if (text) static_cast<Finish&>(made) = spelled(std::move(*text));
+  return values_.emplace(id, std::move(made)).first->second;
+}
+
+/// The shortest among its scalars and its containers; a value within itself is no way to an end.
+std::optional<std::string> FinishTexts::value_text(ValueId id, int depth) {
+  if (const auto known = value_texts_.find(id); known != value_texts_.end()) return known->second;
+  if (std::find(open_values_.begin(), open_values_.end(), id) != open_values_.end()) return {};
+  if (depth > kMaxDepth || ++visits_ > kMaxVisits || !grammar_->is_live(id)) return {};
+  std::optional<std::string> best;
+  const auto offer = [&best](std::optional<std::string> text) {
+    if (text && text->size() <= kMaxText && (!best || text->size() < best->size())) best = text;
+  };
+  const NodeId scalar = grammar_->value(id).scalar;
+  if (scalar != kEmptyNode && of_state(scalar).is_known()) offer(of_state(scalar).text);
+  if (!best || best->size() > 2) {
+    open_values_.push_back(id);
+    const std::vector<ShapeId> objects = grammar_->value(id).objects;
+    for (const ShapeId shape : objects) {
+      const ObjectShape& object = grammar_->object(shape);
+      // Other conditions than required keys need the machine: not followed here.
+      if (!object.needs.empty() || object.num_required < object.min) continue;
+      std::string text = "{";
+      bool is_possible = true;
+      for (const ObjectShape::Named& named : object.named) {
+        if (!named.required || !is_possible) continue;
+        const std::optional<std::string> inner = value_text(named.value, depth + 1);
+        is_possible = inner.has_value();
+        if (is_possible) {
+          text += (text.size() > 1 ? ",\"" : "\"") + escaped(*named.name) + "\":" + *inner;
+        }
+      }
+      if (is_possible) offer(text + "}");
+    }
+    const std::vector<ShapeId> arrays = grammar_->value(id).arrays;
+    for (const ShapeId shape : arrays) {
+      const ArrayShape array = grammar_->array(shape);
+      if (array.unique && array.min > 1) continue;
+      std::string text = "[";
+      bool is_possible = true;
+      uint32_t count = array.min;
+      for (const auto& contains : array.contains) {
+        if (contains.min > 0) count = std::max(count, contains.from + contains.min);
+        if (contains.max != kUnbounded) is_possible = false;
+      }
+      is_possible = is_possible && count <= array.max && count <= kMaxText;
+      for (uint32_t index = 0; index < count && is_possible && text.size() <= kMaxText; ++index) {
+        ValueId item = array.item(index);
+        for (const auto& contains : array.contains) {
+          if (index >= contains.from && index < contains.from + contains.min) {
+            item = grammar_->conjunction(item, contains.match);
+          }
+        }
+        const std::optional<std::string> inner = value_text(item, depth + 1);
+        is_possible = inner.has_value();
+        if (is_possible) text += (index > 0 ? "," : "") + *inner;
+      }
+      if (is_possible) offer(text + "]");
+    }
+    open_values_.pop_back();
+  }
+  if (best) value_texts_.emplace(id, *best);
+  return best;
+}
+
+}  // namespace vitrine::constrain

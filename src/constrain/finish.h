@@ -1,0 +1,98 @@
+// How an answer can be finished: concrete texts, counted in tokens. Every count is that of a text
+// which really completes the place that it is asked for, so it is an upper bound that holds.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "json_machine.h"
+#include "token_table.h"
+
+namespace vitrine::constrain {
+
+inline constexpr uint32_t kNoBound = Constraint::kNoTokenBound;
+
+inline uint32_t add_bounds(uint32_t x, uint32_t y) {
+  return x == kNoBound || y == kNoBound || x + y < x ? kNoBound : x + y;
+}
+
+/// A text and the fewest tokens that spell it; kNoBound where there is none.
+struct Finish {
+  std::string text;
+  uint32_t tokens = kNoBound;
+  bool is_known() const { return tokens != kNoBound; }
+};
+
+/// Completions of automaton states and of values. Constraints of one grammar share it.
+class FinishTexts {
+ public:
+  /// `grammar`: null for a regular language.
+  FinishTexts(RegexPool& pool, JsonGrammar* grammar, const TokenTable::Impl& table)
+      : pool_(pool), grammar_(grammar), table_(table) {}
+
+  /// A short text that ends the state's language.
+  const Finish& of_state(NodeId state);
+  /// A short JSON text for the value; `checked` is the memory of whether a machine has read it.
+  struct Checked : Finish {
+    bool is_checked = false;
+  };
+  Checked& of_value(ValueId id);
+  /// A short text of the state's language that is none of `used`; not every number is tried.
+  std::optional<std::string> unused_text(NodeId state, const std::vector<std::string>& used);
+  /// Between questions: bounds the memory.
+  void trim();
+  Finish spelled(std::string text) const;
+  const TokenTable::Impl& table() const { return table_; }
+
+ private:
+  std::optional<std::string> state_text(NodeId state);
+  bool descend(NodeId state, std::string& out);
+  std::optional<std::string> value_text(ValueId id, int depth);
+
+  RegexPool& pool_;
+  JsonGrammar* grammar_;
+  const TokenTable::Impl& table_;
+  std::unordered_map<NodeId, Finish> states_;
+  std::unordered_map<ValueId, Checked> values_;
+  std::unordered_map<ValueId, std::string> value_texts_;
+  std::vector<ValueId> open_values_;
+  size_t visits_ = 0;
+};
+
+/// Completions of places in JSON text.
+class JsonFinish {
+ public:
+  JsonFinish(JsonMachine& machine, FinishTexts& texts) : machine_(machine), texts_(texts) {}
+
+  /// The best of them.
+  Finish of(const Configs& configs);
+  /// Its number of tokens, part by part: at least that of the whole text.
+  uint32_t bound(const Configs& configs);
+  /// The value's text, once the machine has read it.
+  const Finish& text_of_value(ValueId id);
+
+ private:
+  enum class Place : uint8_t { kAfterValue, kFirst, kNext };
+
+  uint32_t visit(const Config& config, std::string* text);
+  /// Reads `text` from here, then finishes.
+  uint32_t through(const Config& config, const std::string& text, std::string* out);
+  uint32_t visit_key(const Config& config, std::string* text);
+  /// From behind a value within `frame` to the end.
+  uint32_t rest(const Frame* frame, Place place, std::string* text);
+  std::optional<std::string> own_rest(const Frame& frame, Place place);
+  std::optional<std::string> object_rest(const Frame& frame, Place place);
+  std::optional<std::string> array_rest(const Frame& frame);
+  bool leads_out(const Frame& frame, Place place, const std::string& text);
+
+  JsonMachine& machine_;
+  FinishTexts& texts_;
+  std::unordered_map<uint64_t, Finish> frames_;  // by serial and place
+};
+
+/// The JSON spelling of characters, with the escapes that must be.
+std::string escaped(std::string_view characters);
+
+}  // namespace vitrine::constrain

@@ -1,0 +1,341 @@
+// How JSON text can be finished from any place in it.
+#include <algorithm>
+
+#include "finish.h"
+
+namespace vitrine::constrain {
+
+namespace {
+
+constexpr size_t kMaxText = size_t{1} << 16;
+constexpr size_t kMaxMemo = size_t{1} << 14;
+constexpr uint32_t kMaxKeys = 4;     // keys tried where one is begun
+constexpr uint32_t kMaxItems = 100;  // numbers that must differ, which are followed one by one
+
+}  // namespace
+
+Finish JsonFinish::of(const Configs& configs) {
+  Finish best;
+  if (machine_.is_complete(configs)) return {"", 0};
+  texts_.trim();
+  const JsonMachine::Mark mark = machine_.mark();
+  for (const Config& config : configs) {
+    std::string text;
+    if (visit(config, &text) == kNoBound) continue;
+    Finish one = texts_.spelled(std::move(text));
+    if (one.tokens < best.tokens) best = std::move(one);
+  }
+  machine_.return_to(mark);
+  // A text is only believed when the machine has read it.
+  if (!best.is_known()) return best;
+  Configs at = configs, next;
+  for (const char byte : best.text) {
+    machine_.step(at, static_cast<uint8_t>(byte), next);
+    std::swap(at, next);
+  }
+  if (!machine_.is_complete(at)) best = {};
+  machine_.return_to(mark);
+  return best;
+}
+
+uint32_t JsonFinish::bound(const Configs& configs) {
+  if (machine_.is_complete(configs)) return 0;
+  texts_.trim();
+  const JsonMachine::Mark mark = machine_.mark();
+  uint32_t best = kNoBound;
+  for (const Config& config : configs) best = std::min(best, visit(config, nullptr));
+  machine_.return_to(mark);
+  return best;
+}
+
+const Finish& JsonFinish::text_of_value(ValueId id) {
+  FinishTexts::Checked& found = texts_.of_value(id);
+  if (found.is_checked) return found;
+  found.is_checked = true;  // from here on: a value within itself finds none
+  Config config;
+  config.kind = Config::kValue;
+  config.id = id;
+  if (!found.is_known()) {  // conditions that only the machine can follow
+    for (const char* bracket : {"{", "["}) {
+      Configs inside;
+      machine_.step(config, static_cast<uint8_t>(*bracket), inside);
+      for (const Config& one : inside) {
+        std::string text = bracket;
+        if (visit(one, &text) == kNoBound) continue;
+        Finish made = texts_.spelled(std::move(text));
+        if (made.tokens < found.tokens) static_cast<Finish&>(found) = std::move(made);
+      }
+    }
+  }
+  Configs at = {config}, next;
+  for (const char byte : found.text) {
+    machine_.step(at, static_cast<uint8_t>(byte), next);
+    std::swap(at, next);
+  }
+  if (!machine_.is_complete(at)) static_cast<Finish&>(found) = {};
+  return found;
+}
+
+uint32_t JsonFinish::visit(const Config& config, std::string* text) {
+  const auto with = [&](const Finish& finish, const char* before = "") {
+    if (!finish.is_known()) return kNoBound;
+    uint32_t tokens = finish.tokens;
+    if (*before != '\0') tokens = texts_.spelled(before + finish.text).tokens;
+    if (text != nullptr) *text += before + finish.text;
+    return add_bounds(tokens, rest(config.frame, Place::kAfterValue, text));
+  };
+  switch (config.kind) {
+    case Config::kAfterValue: return rest(config.frame, Place::kAfterValue, text);
+    case Config::kFirstKey: return rest(config.frame, Place::kFirst, text);
+    case Config::kNextKey: return rest(config.frame, Place::kNext, text);
+    case Config::kKey: return visit_key(config, text);
+    case Config::kColon: return with(text_of_value(config.id), ":");
+    case Config::kFirstItem: return through(config, "]", text);
+    case Config::kValue:
+      if (config.state == 0) return with(text_of_value(config.id));
+      return through(config, texts_.of_state(config.state).text, text);
+    case Config::kScalar:
+      if (!machine_.keeps_text(config.frame)) return with(texts_.of_state(config.state));
+      return through(config, texts_.of_state(config.state).text, text);
+  }
+  return kNoBound;
+}
+
+uint32_t JsonFinish::through(const Config& config, const std::string& read, std::string* text) {
+  Configs at = {config}, next;
+  for (const char byte : read) {
+    machine_.step(at, static_cast<uint8_t>(byte), next);
+    std::swap(at, next);
+  }
+  const uint32_t tokens = texts_.spelled(read).tokens;
+  uint32_t best = kNoBound;
+  std::string best_text;
+  for (const Config& one : at) {
+    std::string more;
+    uint32_t left = kNoBound;
+    if (one.kind == Config::kAfterValue || one.kind == Config::kColon) {
+      left = visit(one, text != nullptr ? &more : nullptr);
+    } else if (one.kind == Config::kScalar && machine_.grammar().pool().nullable(one.state)) {
+      // A number ends with what follows it, and only then it shows whether it is new.
+      if (one.frame != nullptr && machine_.keeps_text(one.frame)) {
+        const uint32_t min = machine_.grammar().array(one.frame->shape).min;
+        if (one.frame->count < min) {
+          if (min - one.frame->count > kMaxItems) continue;
+          Configs following;
+          machine_.step(one, ',', following);
+          for (const Config& item : following) {
+            std::string rest_text = ",";
+            const uint32_t after = add_bounds(texts_.spelled(",").tokens,
+                                              visit(item, text != nullptr ? &rest_text : nullptr));
+            if (after >= best) continue;
+            best = after;
+            best_text = std::move(rest_text);
+          }
+          continue;
+        }
+      }
+      Configs ended;
+      machine_.step({one}, ' ', ended);
+      if (ended.empty() && one.frame != nullptr) machine_.step({one}, ',', ended);
+      if (ended.empty() && one.frame != nullptr) machine_.step({one}, ']', ended);
+      if (ended.empty() && one.frame != nullptr) continue;
+      left = rest(one.frame, Place::kAfterValue, text != nullptr ? &more : nullptr);
+    }
+    if (left >= best) continue;
+    best = left;
+    best_text = std::move(more);
+  }
+  if (text != nullptr) *text += read + best_text;
+  return add_bounds(tokens, best);
+}
+
+uint32_t JsonFinish::visit_key(const Config& config, std::string* text) {
+  if (config.escape != 0) return kNoBound;  // within an escape: not followed
+  const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
+  uint32_t best = kNoBound;
+  std::string best_text;
+  const auto offer = [&](const std::string& read) {
+    std::string more;
+    const uint32_t one = through(config, read, text != nullptr ? &more : nullptr);
+    if (one >= best) return;
+    best = one;
+    best_text = std::move(more);
+  };
+  uint32_t tried = 0;
+  for (const bool required : {true, false}) {
+    for (uint32_t i = config.low; i < config.high && tried < kMaxKeys; ++i) {
+      if (shape.named[i].required != required || !machine_.named_allowed(*config.frame, i))
+        continue;
+      ++tried;
+      offer(escaped(std::string_view(*shape.named[i].name).substr(config.depth)) + "\"");
+    }
+  }
+  if (config.state != kEmptyNode) {
+    RegexPool& pool = machine_.grammar().pool();
+    const Finish& key = texts_.of_state(pool.json_body(config.state));
+    if (key.is_known()) offer(key.text);
+    // The shortest may be taken already.
+    for (char letter = 'a'; letter <= 'z' && best == kNoBound; ++letter) {
+      const NodeId next = pool.step(config.state, static_cast<uint8_t>(letter));
+      if (next == kEmptyNode) continue;
+      const Finish& longer = texts_.of_state(pool.json_body(next));
+      if (longer.is_known()) offer(letter + longer.text);
+    }
+  }
+  if (text != nullptr) *text += best_text;
+  return best;
+}
+
+uint32_t JsonFinish::rest(const Frame* frame, Place place, std::string* text) {
+  uint32_t sum = 0;
+  for (; frame != nullptr; frame = frame->parent, place = Place::kAfterValue) {
+    if (frame->joined != nullptr) {
+      uint32_t best = kNoBound;
+      std::string best_text;
+      for (uint32_t i = 0; i < frame->num_joined; ++i) {
+        std::string more;
+        const uint32_t one = rest(frame->joined[i], place, text != nullptr ? &more : nullptr);
+        if (one >= best) continue;
+        best = one;
+        best_text = std::move(more);
+      }
+      if (text != nullptr) *text += best_text;
+      return add_bounds(sum, best);
+    }
+    const uint64_t key = frame->serial * 4 + static_cast<uint64_t>(place);
+    auto found = frames_.find(key);
+    if (found == frames_.end()) {
+      if (frames_.size() >= kMaxMemo) frames_.clear();
+      std::optional<std::string> own = own_rest(*frame, place);
+      found = frames_.emplace(key, own ? texts_.spelled(std::move(*own)) : Finish{}).first;
+    }
+    sum = add_bounds(sum, found->second.tokens);
+    if (sum == kNoBound) return kNoBound;
+    if (text != nullptr) *text += found->second.text;
+  }
+  return sum;
+}
+
+std::optional<std::string> JsonFinish::own_rest(const Frame& frame, Place place) {
+  std::optional<std::string> text = frame.is_object ? object_rest(frame, place) : array_rest(frame);
+  if (text && !leads_out(frame, place, *text)) text.reset();
+  return text;
+}
+
+std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place place) {
+  JsonGrammar& grammar = machine_.grammar();
+  const ObjectShape& shape = grammar.object(frame.shape);
+  std::string text;
+  uint32_t count = frame.count;
+  bool wants_comma = place == Place::kAfterValue;
+  const auto add = [&](std::string_view name, const Finish& value) {
+    text += (wants_comma ? ",\"" : "\"") + escaped(name) + "\":" + value.text;
+    wants_comma = true;
+    ++count;
+    return value.is_known() && text.size() <= kMaxText;
+  };
+  const auto is_free = [&](size_t i) {
+    return (frame.seen[i / 64] >> (i % 64) & 1) == 0 && machine_.named_allowed(frame, i);
+  };
+  const auto add_named = [&](bool required, uint32_t most) {
+    for (size_t i = 0; i < shape.named.size() && most > 0; ++i) {
+      if (shape.named[i].required != required || !is_free(i)) continue;
+      if (!add(shape.named[i].name->c_str(), text_of_value(shape.named[i].value))) return false;
+      --most;
+    }
+    return true;
+  };
+  std::vector<std::string> used;
+  for (const SeenLink* link = frame.others; link != nullptr; link = link->before) {
+    used.emplace_back(link->text());
+  }
+  RegexPool& pool = grammar.pool();
+  const auto add_other = [&](NodeId keys, ValueId also) {
+    const NodeId free =
+        used.empty() ? keys : pool.all_of(keys, pool.text_complement(pool.literals(used)));
+    if (!pool.is_live(free)) return false;
+    const Finish& key = texts_.of_state(free);
+    if (!key.is_known()) return false;
+    used.push_back(key.text);
+    const ValueId value = grammar.conjunction(grammar.rest_value(shape, key.text), also);
+    return grammar.is_live(value) && add(key.text, text_of_value(value));
+  };
+  if (!add_named(true, kUnbounded)) return {};
+  for (size_t i = 0; i < shape.needs.size(); ++i) {
+    if ((frame.needs >> i & 1) == 0) continue;
+    if (!add_other(pool.all_of(shape.rest_keys, shape.needs[i].keys), shape.needs[i].value))
+      return {};
+  }
+  uint32_t least = shape.min;
+  if (place == Place::kNext) least = std::max(least, frame.count + 1);  // a key must follow
+  if (count < least && !add_named(false, least - count)) return {};
+  while (count < least) {
+    if (shape.rest_keys == kEmptyNode || !add_other(shape.rest_keys, kAnyValue)) return {};
+  }
+  return text + "}";
+}
+
+std::optional<std::string> JsonFinish::array_rest(const Frame& frame) {
+  JsonGrammar& grammar = machine_.grammar();
+  const ArrayShape& shape = grammar.array(frame.shape);
+  std::string text;
+  std::vector<uint32_t> matched(frame.matched, frame.matched + 4);
+  std::vector<std::string> used;  // as they are spelled
+  for (const SeenLink* link = frame.others; link != nullptr; link = link->before) {
+    used.emplace_back(link->text());
+    if (used.back()[0] == '"') used.back() = '"' + escaped(used.back().substr(1)) + '"';
+  }
+  for (uint32_t index = frame.count;; ++index) {
+    ValueId item = shape.item(index);
+    bool is_wanted = index < shape.min;
+    for (size_t i = 0; i < shape.contains.size(); ++i) {
+      const ArrayShape::Contains& contains = shape.contains[i];
+      if (matched[i] >= contains.min) {
+        if (contains.max != kUnbounded) item = grammar.conjunction(item, contains.mismatch);
+        continue;
+      }
+      is_wanted = true;
+      if (index < contains.from) continue;
+      item = grammar.conjunction(item, contains.match);
+      ++matched[i];
+    }
+    if (!is_wanted) return text + "]";
+    if (text.size() > kMaxText || !grammar.is_live(item)) return {};
+    Finish unused;
+    if (shape.unique) {
+      if (auto found = texts_.unused_text(grammar.value(item).scalar, used)) {
+        used.push_back(*found);
+        unused = texts_.spelled(std::move(*found));
+      }
+    }
+    const Finish& value = shape.unique ? unused : text_of_value(item);
+    if (!value.is_known()) return {};
+    text += (index > 0 ? "," : "") + value.text;
+  }
+}
+
+/// True where the machine reads `text` from within the frame and stands behind it then.
+bool JsonFinish::leads_out(const Frame& frame, Place place, const std::string& text) {
+  Config config;
+  config.kind = place == Place::kFirst  ? Config::kFirstKey
+                : place == Place::kNext ? Config::kNextKey
+                                        : Config::kAfterValue;
+  config.frame = &frame;
+  Configs at = {config}, next;
+  for (const char byte : text) {
+    machine_.step(at, static_cast<uint8_t>(byte), next);
+    std::swap(at, next);
+  }
+  return std::any_of(at.begin(), at.end(), [&frame](const Config& after) {
+    return after.kind == Config::kAfterValue &&
+           (after.frame == frame.parent ||
+            // A unique array's frame changes with each item.
+            (after.frame != nullptr && frame.parent != nullptr &&
+             after.frame->is_object == frame.parent->is_object &&
+             after.frame->shape == frame.parent->shape &&
+             after.frame->parent == frame.parent->parent &&
+             after.frame->count == frame.parent->count));
+  });
+}
+
+}  // namespace vitrine::constrain

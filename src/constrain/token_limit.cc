@@ -1,0 +1,110 @@
+#include "token_limit.h"
+
+#include <algorithm>
+
+namespace vitrine::constrain {
+
+namespace {
+
+// Bytes that end a string wherever a token leaves it: the rest of a character (3) or of an escaped
+// pair of surrogates (11), and the quote.
+constexpr uint32_t kStringEnd = 12;
+
+constexpr uint32_t kMostTakenKeys = 25;  // one of 26 letters makes a new one
+
+void take_out(std::vector<uint32_t>& words, const std::vector<uint32_t>& these) {
+  for (size_t i = 0; i < words.size(); ++i) words[i] &= ~these[i];
+}
+
+std::vector<uint32_t> without_ends(const TokenTable::Impl& table, std::span<const uint32_t> mask) {
+  std::vector<uint32_t> out(mask.begin(), mask.end());
+  for (const int32_t id : table.end_ids) out[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
+  return out;
+}
+
+}  // namespace
+
+/// Tokens that stay within a string all need little more: they need no look at each.
+void JsonLimit::skip_proven(const Config& config, uint32_t left) {
+  if (!table_.has_all_bytes) return;
+  if (config.kind == Config::kKey) return skip_open_key(config, left);
+  if (config.kind != Config::kScalar || machine_.keeps_text(config.frame)) return;
+  RegexPool& pool = machine_.grammar().pool();
+  const Node body = pool.node(config.state);
+  if (body.kind != NodeKind::kJsonBody || body.b != 0) return;
+  Config behind;
+  behind.kind = Config::kAfterValue;
+  behind.frame = config.frame;
+  const uint32_t after = finish_.bound({behind});
+  const Node content = pool.node(body.a);
+  if (content.kind == NodeKind::kRepeat && content.a == pool.any_char()) {
+    if (add_bounds(add_bounds(after, content.low), kStringEnd) > left) return;
+    take_out(check_, table_.plain.inside.back());
+  } else if (content.kind != NodeKind::kAnd) {  // a length within makes every state a new one
+    const TerminalMask& terminal = terminals_.at(config.state);
+    const uint32_t needed = pool.takes_any_text(body.a) ? kStringEnd : terminal.needed;
+    if (needed >= kUnbounded - kStringEnd || add_bounds(after, needed) > left) return;
+    take_out(check_, pool.takes_any_text(body.a) ? table_.plain.inside.back() : terminal.words);
+  }
+}
+
+/// A key that may become any text: with one letter more, a quote and a colon it is one that the
+/// object does not have.
+void JsonLimit::skip_open_key(const Config& config, uint32_t left) {
+  JsonGrammar& grammar = machine_.grammar();
+  const Frame& frame = *config.frame;
+  const ObjectShape& shape = grammar.object(frame.shape);
+  if (config.escape != 0 || config.state != grammar.pool().any_text() || !shape.rest_is_open ||
+      frame.needs != 0 || frame.count + 1 < shape.min) {
+    return;
+  }
+  uint32_t taken = static_cast<uint32_t>(shape.named.size());
+  for (const SeenLink* link = frame.others; link != nullptr; link = link->before) ++taken;
+  if (taken > kMostTakenKeys) return;
+  uint32_t value = 0;
+  for (const auto& combination : shape.combinations) {
+    value = std::max(value, finish_.text_of_value(combination.value).tokens);
+  }
+  Config behind;
+  behind.kind = Config::kAfterValue;
+  behind.frame = &frame;
+  if (add_bounds(add_bounds(finish_.bound({behind}), value), 3) > left) return;
+  take_out(check_, table_.plain.whole);
+}
+
+void keep_fitting(const TokenTable::Impl& table, TerminalMasks& terminals, FinishTexts& texts,
+                  RegexPool& pool, NodeId state, std::span<uint32_t> mask, uint32_t left) {
+  if (table.has_all_bytes && terminals.at(state).needed <= left) return;
+  texts.trim();
+  std::vector<uint32_t> check = without_ends(table, mask);
+  std::vector<NodeId> places(table.max_depth + 1, state);
+  keep_fitting(
+      table, mask, check,
+      [&](size_t depth, uint8_t byte) {
+        places[depth + 1] = pool.step(places[depth], byte);
+        return places[depth + 1] != kEmptyNode;
+      },
+      [&](size_t depth) { return texts.of_state(places[depth]).tokens <= left; });
+}
+
+void JsonLimit::keep(const Configs& configs, std::span<uint32_t> mask, uint32_t left) {
+  check_ = without_ends(table_, mask);
+  for (const Config& config : configs) skip_proven(config, left);
+  places_.resize(table_.max_depth + 1);
+  marks_.resize(table_.max_depth + 1);
+  places_[0] = configs;
+  const JsonMachine::Mark start = machine_.mark();
+  marks_[0] = start;
+  keep_fitting(
+      table_, mask, check_,
+      [this](size_t depth, uint8_t byte) {
+        machine_.return_to(marks_[depth]);  // places beyond are made anew
+        machine_.step(places_[depth], byte, places_[depth + 1]);
+        marks_[depth + 1] = machine_.mark();
+        return !places_[depth + 1].empty();
+      },
+      [this, left](size_t depth) { return finish_.bound(places_[depth]) <= left; });
+  machine_.return_to(start);
+}
+
+}  // namespace vitrine::constrain

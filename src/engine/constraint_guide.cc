@@ -1,0 +1,110 @@
+#include "engine/constraint_guide.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <string>
+
+namespace vitrine::engine {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t count_bits(std::span<const uint32_t> mask) {
+  int64_t count = 0;
+  for (const uint32_t word : mask) count += std::popcount(word);
+  return count;
+}
+
+}  // namespace
+
+ConstraintGuide::ConstraintGuide(Constraint& constraint, int32_t vocab_size,
+                                 std::vector<int32_t> end_ids, int64_t room)
+    : constraint_(constraint),
+      end_ids_(std::move(end_ids)),
+      mask_((static_cast<size_t>(vocab_size) + 31) / 32),
+      room_(room) {
+  if (constraint.vocab_size() != vocab_size) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the constraint is over " + std::to_string(constraint.vocab_size()) +
+                    " ids and the model has " + std::to_string(vocab_size) +
+                    "; make its token table from the model's tokenizer");
+  }
+  const uint32_t needed = constraint.tokens_to_finish();
+  has_bound_ = needed != Constraint::kNoTokenBound;
+  if (has_bound_ && needed > room) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "an answer under this constraint is known to fit into " + std::to_string(needed) +
+                    " tokens, but there is room for " + std::to_string(room) +
+                    "; raise the limit of new tokens (-n) or the context");
+  }
+}
+
+bool ConstraintGuide::has_only_ends() const {
+  int64_t ends = 0;
+  for (const int32_t id : end_ids_) {
+    ends += mask_[static_cast<size_t>(id) / 32] >> (id % 32) & 1U;
+  }
+  return count_bits(mask_) == ends;
+}
+
+bool ConstraintGuide::is_at_its_end() {
+  if (!constraint_.is_complete()) return false;
+  constraint_.allowed_tokens(mask_);
+  return has_only_ends();
+}
+
+ConstraintGuide::Next ConstraintGuide::prepare() {
+  const Clock::time_point start = Clock::now();
+  decision_ = {};
+  const bool leads_on = constraint_.allowed_tokens(mask_);
+  Next next = Next::kToken;
+  if (constraint_.is_complete() && has_only_ends()) {
+    next = Next::kComplete;
+  } else if (!leads_on) {
+    next = Next::kDeadlock;
+  } else if (has_bound_) {
+    const int64_t before = count_bits(mask_);
+    const int64_t left = std::max<int64_t>(room_ - accepted_, 0);
+    constraint_.keep_within(mask_, static_cast<uint32_t>(std::min<int64_t>(left, INT32_MAX)));
+    const int64_t after = count_bits(mask_);
+    decision_.is_limited = after < before;
+    if (after == 0) next = Next::kDeadlock;
+    // What is left may be nothing but an end.
+    if (decision_.is_limited && constraint_.is_complete() && has_only_ends()) {
+      next = Next::kComplete;
+    }
+  }
+  const std::chrono::duration<double> taken = Clock::now() - start;
+  decision_.mask_microseconds = static_cast<float>(1e6 * taken.count());
+  counts_.mask_seconds += taken.count();
+  if (next == Next::kDeadlock) ++counts_.deadlocks;
+  return next;
+}
+
+void ConstraintGuide::accept(int32_t token, const ConstraintDecision& decided) {
+  if (!constraint_.accept(token)) {
+    throw Error(ErrorKind::kInternal, "the constraint refuses token " + std::to_string(token) +
+                                          ", which its own mask allows");
+  }
+  ++accepted_;
+  ++counts_.masks;
+  counts_.forced += decided.is_forced() ? 1 : 0;
+  counts_.rejections += decided.first_ruled_out ? 1 : 0;
+  counts_.limited += decided.is_limited ? 1 : 0;
+}
+
+void ConstraintGuide::restart() {
+  constraint_.rollback(accepted_);
+  accepted_ = 0;
+  ++counts_.retries;
+}
+
+bool ConstraintGuide::follow(int32_t token) {
+  if (!constraint_.accept(token)) return false;
+  ++accepted_;
+  return true;
+}
+
+}  // namespace vitrine::engine

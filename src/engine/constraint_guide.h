@@ -1,0 +1,52 @@
+// Leads one answer through its constraint: the mask of each token, the room that is left, counts.
+#pragma once
+
+#include <vector>
+
+#include "vitrine/engine.h"
+
+namespace vitrine::engine {
+
+class ConstraintGuide {
+ public:
+  /// `end_ids`: ids that end the sequence. `room`: how many tokens the answer may have. Throws
+  /// kInvalidArgument where the constraint is over another vocabulary, or is not known to be met
+  /// within that room.
+  ConstraintGuide(Constraint& constraint, int32_t vocab_size, std::vector<int32_t> end_ids,
+                  int64_t room);
+
+  enum class Next : uint8_t {
+    kToken,     ///< mask() says which
+    kComplete,  ///< the answer is whole and nothing can follow
+    kDeadlock,  ///< no token leads on
+  };
+  /// Makes the mask of the next token.
+  Next prepare();
+  std::span<const uint32_t> mask() const { return mask_; }
+  const ConstraintDecision& decision() const { return decision_; }
+  /// Moves on by a token that was chosen under the mask, as the step reported it.
+  void accept(int32_t token, const ConstraintDecision& decided);
+
+  /// Takes everything back: an attempt without a mask begins.
+  void restart();
+  /// Follows a token of such an attempt; false where the constraint refuses it.
+  bool follow(int32_t token);
+  /// The answer is whole and nothing can follow.
+  bool is_at_its_end();
+  bool is_complete() const { return constraint_.is_complete(); }
+  const ConstraintCounts& counts() const { return counts_; }
+
+ private:
+  bool has_only_ends() const;
+
+  Constraint& constraint_;
+  std::vector<int32_t> end_ids_;
+  std::vector<uint32_t> mask_;
+  int64_t room_;
+  int32_t accepted_ = 0;
+  bool has_bound_;
+  ConstraintDecision decision_;
+  ConstraintCounts counts_;
+};
+
+}  // namespace vitrine::engine

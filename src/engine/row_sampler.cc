@@ -1,0 +1,102 @@
+#include "engine/row_sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+namespace vitrine::engine {
+
+namespace {
+
+bool is_allowed(std::span<const uint32_t> mask, size_t id) {
+  return (mask[id / 32] >> (id % 32) & 1U) != 0;
+}
+
+/// Probability of the tokens that the mask rules out. Adds up the smaller side of it.
+double removed_probability(std::span<const uint32_t> mask, int32_t allowed, size_t vocab_size,
+                           const float* logits, float log_sum_exp) {
+  const bool adds_removed = static_cast<size_t>(allowed) > vocab_size / 2;
+  double sum = 0;
+  for (size_t word = 0; word < mask.size(); ++word) {
+    uint32_t bits = adds_removed ? ~mask[word] : mask[word];
+    for (; bits != 0; bits &= bits - 1) {
+      const size_t id = word * 32 + static_cast<size_t>(std::countr_zero(bits));
+      if (id >= vocab_size) break;
+      sum += double{std::exp(logits[id] - log_sum_exp)};
+    }
+  }
+  return std::clamp(adds_removed ? sum : 1 - sum, 0.0, 1.0);
+}
+
+}  // namespace
+
+RowSampler::RowSampler(size_t vocab_size, size_t rows)
+    : vocab_size_(vocab_size), decisions_(rows), constraints_(rows) {
+  greedy_.add(make_constraint_stage());
+  greedy_.add(make_greedy_stage());
+  greedy_.sample(std::vector<float>(vocab_size), {});  // its buffers are made now, not in a step
+}
+
+void RowSampler::check_mask(const StepInput& input) const {
+  const size_t words = (vocab_size_ + 31) / 32;
+  if (input.allowed_tokens.empty() || input.allowed_tokens.size() == words) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              "sequence " + std::to_string(input.sequence) + " brings a mask of " +
+                  std::to_string(input.allowed_tokens.size()) + " words; expected " +
+                  std::to_string(words) + " for " + std::to_string(vocab_size_) + " tokens");
+}
+
+int32_t RowSampler::sample(const StepInput& input, size_t row, const float* logits,
+                           const SampleContext& context) {
+  SamplerPipeline& sampler = input.sampler != nullptr ? *input.sampler : greedy_;
+  ConstraintDecision& constraint = constraints_[row];
+  constraint = input.constraint;
+  constraint.allowed = 0;
+  if (!input.allowed_tokens.empty()) {
+    for (const uint32_t word : input.allowed_tokens) constraint.allowed += std::popcount(word);
+    size_t first = 0;
+    for (size_t id = 1; id < vocab_size_; ++id) {
+      if (logits[id] > logits[first]) first = id;
+    }
+    constraint.first_ruled_out = !is_allowed(input.allowed_tokens, first);
+    sampler.set_allowed_tokens(input.allowed_tokens, constraint.is_forced());
+  }
+  const int32_t token = sampler.sample({logits, vocab_size_}, context);
+  decisions_[row] = sampler.decision();
+  return token;
+}
+
+void RowSampler::record(const AuditLayout& layout, const StepInput* input, size_t row,
+                        const float* logits, std::byte* row_record) {
+  const auto put = [row_record](int32_t word, auto value) {
+    std::memcpy(row_record + static_cast<size_t>(word) * sizeof(int32_t), &value, sizeof value);
+  };
+  SampleDecision decision;
+  if (input != nullptr) {
+    decision = is_needed(*input) ? decisions_[row] : SampleDecision{1, 1.0F};
+  }
+  put(layout.sampler_candidates, decision.candidates);
+  put(layout.sampler_probability, decision.probability);
+  if (layout.constraint < 0) return;
+  const ConstraintDecision none;
+  const bool is_masked = input != nullptr && !input->allowed_tokens.empty();
+  if (is_masked) {
+    float log_sum_exp = 0;
+    std::memcpy(&log_sum_exp, row_record + static_cast<size_t>(layout.log_sum_exp) * sizeof(float),
+                sizeof(float));
+    constraints_[row].removed = static_cast<float>(removed_probability(
+        input->allowed_tokens, constraints_[row].allowed, vocab_size_, logits, log_sum_exp));
+  }
+  const ConstraintDecision& constraint = is_masked          ? constraints_[row]
+                                         : input != nullptr ? input->constraint
+                                                            : none;
+  put(layout.constraint, constraint.allowed);
+  put(layout.constraint + 1, constraint.removed);
+  put(layout.constraint + 2, constraint.mask_microseconds);
+  put(layout.constraint + 3, (constraint.is_limited ? 1 : 0) |
+                                 (constraint.first_ruled_out ? 2 : 0) | constraint.attempt * 4);
+}
+
+}  // namespace vitrine::engine

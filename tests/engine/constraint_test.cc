@@ -1,0 +1,228 @@
+// Generation under a constraint: masks, room, ends, deadlocks, and what is recorded of them.
+#include <cmath>
+#include <regex>
+
+#include "tests/engine/engine_fixture.h"
+#include "vitrine/audit.h"
+#include "vitrine/constrain.h"
+
+namespace vitrine::testing {
+namespace {
+
+class ConstraintTest : public ::testing::Test {
+ protected:
+  ConstraintTest() : ids_(prompt_ids(12, 256)) {
+    EngineOptions options = test_options(2);
+    options.max_context = 64;
+    options.max_step_tokens = 16;
+    options.max_sequences = 2;
+    options.audit_mode = AuditMode::kDeferred;
+    engine_ = Engine::load(oracle_folder("qwen3_moe"), options);
+    options_.max_new_tokens = 20;
+  }
+  int32_t vocab() const { return engine_->summary().vocab_size; }
+  /// Id and byte are the same, but for the ids that end a text and those of `without`.
+  TokenTable table(std::string_view without = "") const {
+    std::vector<std::string> bytes(static_cast<size_t>(vocab()));
+    for (int byte = 0; byte < std::min(256, vocab()); ++byte) {
+      if (without.find(static_cast<char>(byte)) == std::string_view::npos) {
+        bytes[static_cast<size_t>(byte)] = std::string(1, static_cast<char>(byte));
+      }
+    }
+    return TokenTable::from_bytes(std::move(bytes), engine_->summary().eos_token_ids);
+  }
+  std::string text_of(const GenerateResult& result) const {
+    std::string text;
+    const auto& ends = engine_->summary().eos_token_ids;
+    for (const int32_t id : result.tokens) {
+      if (std::find(ends.begin(), ends.end(), id) == ends.end()) text += static_cast<char>(id);
+    }
+    return text;
+  }
+  GenerateResult run(const Grammar& grammar) {
+    const auto blocks = engine_->kv_blocks();
+    const auto constraint = grammar.start();
+    options_.constraint = constraint.get();
+    const GenerateResult result = generate(*engine_, ids_, options_);
+    EXPECT_EQ(engine_->kv_blocks(), blocks);
+    return result;
+  }
+  std::unique_ptr<Engine> engine_;
+  std::vector<int32_t> ids_;
+  GenerateOptions options_;
+};
+
+TEST_F(ConstraintTest, GreedyAndSampledAnswersMatchWhateverTheRoom) {
+  const Grammar grammar = Grammar::regex(table(), "(ab|cd){1,40}x[0-9]{2}");
+  for (const float temperature : {0.0F, 1.5F}) {
+    for (int room = 5; room < 25; ++room) {
+      options_.sampler = {.temperature = temperature, .top_k = 3, .seed = 9};
+      options_.max_new_tokens = room;
+      const GenerateResult result = run(grammar);
+      EXPECT_TRUE(std::regex_match(text_of(result), std::regex("(ab|cd){1,40}x[0-9]{2}")))
+          << text_of(result);
+      EXPECT_TRUE(result.is_complete);
+      EXPECT_EQ(result.reason, StopReason::kComplete);
+      EXPECT_GT(result.constraint.masks, 4);
+      EXPECT_GT(result.constraint.forced, 0);
+      EXPECT_EQ(result.constraint.deadlocks, 0);
+    }
+  }
+  options_.max_new_tokens = 4;
+  const Error error = error_of([&] { run(grammar); });
+  EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+  EXPECT_TRUE(is_one_line_with(error, {"5 tokens", "room for 4", "-n"})) << error.what();
+}
+
+TEST_F(ConstraintTest, ADeadlockIsFoundAndAttemptsAreJudged) {
+  const Grammar grammar = Grammar::regex(table("e"), "[ab]{2}e");
+  options_.sampler = {.temperature = 1.0F, .seed = 4};
+  GenerateResult result = run(grammar);
+  EXPECT_EQ(result.reason, StopReason::kDeadlock);
+  EXPECT_EQ(stop_reason_name(result.reason), "deadlock");
+  EXPECT_FALSE(result.is_complete);
+  EXPECT_EQ(result.tokens.size(), 2u);
+  EXPECT_EQ(result.constraint.deadlocks, 1);
+  options_.deadlock_retries = 4;
+  std::vector<int32_t> attempts;
+  const auto constraint = grammar.start();
+  options_.constraint = constraint.get();
+  result = generate(*engine_, ids_, options_, [&](const TokenEvent& event) {
+    attempts.push_back(event.attempt);
+    return true;
+  });
+  EXPECT_EQ(result.reason, StopReason::kDeadlock);
+  EXPECT_EQ(result.constraint.retries, 4);
+  EXPECT_EQ(attempts.back(), 4);
+  EXPECT_TRUE(std::is_sorted(attempts.begin(), attempts.end()));
+}
+
+/// Lets one token through with a mask, then none; without a mask it accepts anything.
+class OneThenNothing : public Constraint {
+ public:
+  explicit OneThenNothing(int32_t vocab) : vocab_(vocab) {}
+  int32_t vocab_size() const override { return vocab_; }
+  bool allowed_tokens(std::span<uint32_t> mask) override {
+    std::fill(mask.begin(), mask.end(), 0);
+    if (!accepted_.empty()) return false;
+    mask[1] = 1U << 2;
+    return true;
+  }
+  bool accept(int32_t token) override {
+    accepted_.push_back(token);
+    return true;
+  }
+  void rollback(int32_t count) override {
+    accepted_.resize(accepted_.size() - static_cast<size_t>(count));
+  }
+  bool is_complete() const override { return accepted_.size() >= 3; }
+  std::string forced_bytes() override { return ""; }
+  std::unique_ptr<Constraint> fork() const override {
+    return std::make_unique<OneThenNothing>(*this);
+  }
+
+ private:
+  int32_t vocab_;
+  std::vector<int32_t> accepted_;
+};
+
+TEST_F(ConstraintTest, AnAttemptThatIsValidStands) {
+  OneThenNothing constraint(vocab());
+  options_.constraint = &constraint;
+  options_.max_new_tokens = 5;
+  options_.deadlock_retries = 2;
+  options_.sampler = {.temperature = 1.0F, .seed = 4};
+  SlabRing ring(1 << 22, SlabRing::WhenFull::kOverwrite);
+  engine_->set_audit_sink(&ring);
+  const GenerateResult result = generate(*engine_, ids_, options_);
+  engine_->set_audit_sink(nullptr);
+  EXPECT_TRUE(result.is_complete);
+  EXPECT_EQ(result.constraint.retries, 1);
+  EXPECT_EQ(result.constraint.deadlocks, 1);
+  EXPECT_NE(result.reason, StopReason::kDeadlock);
+  std::vector<ConstraintDecision> decisions;
+  for (const TokenRecord& record : ring.drain_records()) {
+    if (record.has_prediction && record.prediction.generated) {
+      decisions.push_back(record.prediction.constraint);
+    }
+  }
+  ASSERT_EQ(decisions.size(), 1 + result.tokens.size());
+  EXPECT_TRUE(decisions[0].is_forced());
+  for (size_t i = 1; i < decisions.size(); ++i) {
+    EXPECT_EQ(decisions[i].attempt, 1);
+    EXPECT_EQ(decisions[i].allowed, 0);
+  }
+}
+
+TEST_F(ConstraintTest, TheRecordSaysWhatTheMaskTookAway) {
+  std::vector<uint32_t> mask((static_cast<size_t>(vocab()) + 31) / 32);
+  for (const int32_t id : {3, 40, 77, 200}) mask[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+  for (const bool inverted : {false, true}) {
+    if (inverted) {
+      for (int32_t id = 0; id < vocab(); ++id)
+        mask[static_cast<size_t>(id) / 32] ^= 1U << (id % 32);
+    }
+    for (const float temperature : {0.0F, 1.0F}) {
+      SamplerPipeline sampler = SamplerPipeline::from_options({.temperature = temperature});
+      SlabRing ring(1 << 20, SlabRing::WhenFull::kOverwrite);
+      engine_->set_audit_sink(&ring);
+      const SequenceId sequence = engine_->create_sequence();
+      StepInput input;
+      input.sequence = sequence;
+      input.tokens = ids_;
+      input.sampler = temperature == 0.0F ? nullptr : &sampler;
+      input.allowed_tokens = mask;
+      input.constraint.mask_microseconds = 12.5F;
+      input.constraint.is_limited = true;
+      const uint64_t readbacks = engine_->readback_count();
+      const StepOutput output = engine_->step({&input, 1})[0];
+      EXPECT_EQ(engine_->readback_count(), readbacks + 1);
+      ASSERT_FALSE(output.logits.empty());
+      double total = 0, kept = 0;
+      int32_t allowed = 0;
+      size_t first = 0;
+      for (size_t id = 0; id < output.logits.size(); ++id) {
+        const double weight = std::exp(double{output.logits[id]});
+        total += weight;
+        if (mask[id / 32] >> (id % 32) & 1) {
+          kept += weight;
+          ++allowed;
+        }
+        if (output.logits[id] > output.logits[first]) first = id;
+      }
+      const bool first_ruled_out = (mask[first / 32] >> (first % 32) & 1) == 0;
+      const std::vector<TokenRecord> records = ring.drain_records();
+      const PredictionRecord& prediction = records.back().prediction;
+      EXPECT_TRUE(mask[static_cast<size_t>(output.token) / 32] >> (output.token % 32) & 1);
+      EXPECT_EQ(prediction.token, output.token);
+      EXPECT_EQ(prediction.constraint.allowed, allowed);
+      EXPECT_NEAR(prediction.constraint.removed, 1 - kept / total, 1e-5);
+      EXPECT_EQ(prediction.constraint.first_ruled_out, first_ruled_out);
+      EXPECT_EQ(prediction.constraint.mask_microseconds, 12.5F);
+      EXPECT_TRUE(prediction.constraint.is_limited);
+      EXPECT_EQ(prediction.alternatives[0].token, static_cast<int32_t>(first));
+      EXPECT_EQ(output.constraint.allowed, allowed);
+      engine_->set_audit_sink(nullptr);
+      engine_->release(sequence);
+    }
+  }
+}
+
+TEST_F(ConstraintTest, WhatDoesNotFitIsRefused) {
+  std::vector<std::string> bytes(8, "a");
+  const auto other = Grammar::regex(TokenTable::from_bytes(bytes, {}), "a").start();
+  options_.constraint = other.get();
+  EXPECT_TRUE(is_one_line_with(error_of([&] { generate(*engine_, ids_, options_); }),
+                               {"8 ids", std::to_string(vocab())}));
+  const std::vector<uint32_t> mask(1, ~0U);
+  StepInput input;
+  input.sequence = engine_->create_sequence();
+  input.tokens = ids_;
+  input.allowed_tokens = mask;
+  EXPECT_TRUE(is_one_line_with(error_of([&] { engine_->step({&input, 1}); }), {"mask of 1 words"}));
+  EXPECT_EQ(engine_->length(input.sequence), 0);
+  engine_->release(input.sequence);
+}
+
+}  // namespace
+}  // namespace vitrine::testing
