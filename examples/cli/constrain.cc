@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "common.h"
 #include "text_file.h"
@@ -47,6 +48,31 @@ std::string describe(const std::vector<uint32_t>& mask) {
   return out;
 }
 
+/// The keywords of a schema and its subschemas; what stands in values and names is none.
+void collect_features(const nlohmann::json& schema, std::set<std::string>& features) {
+  if (schema.is_array()) {
+    for (const auto& part : schema) collect_features(part, features);
+  }
+  if (!schema.is_object()) return;
+  for (const auto& [name, value] : schema.items()) {
+    static const std::set<std::string> kNoFeatures = {
+        "$schema", "$id",      "id",         "$comment", "title",    "description",
+        "default", "examples", "deprecated", "readOnly", "writeOnly"};
+    static const std::set<std::string> kByName = {
+        "properties",  "patternProperties", "$defs",
+        "definitions", "dependentSchemas",  "dependencies"};
+    if (kNoFeatures.contains(name)) continue;
+    features.insert(name == "format" && value.is_string() ? "format " + value.get<std::string>()
+                                                          : name);
+    if (name == "enum" || name == "const") continue;
+    if (kByName.contains(name) && value.is_object()) {
+      for (const auto& [key, part] : value.items()) collect_features(part, features);
+    } else {
+      collect_features(value, features);
+    }
+  }
+}
+
 struct Verdict {
   bool accepted = false;
   size_t byte = 0;  // where it was refused
@@ -71,13 +97,17 @@ int run_check(const Arguments& arguments) {
   if (arguments.format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
   if (arguments.whitespace == "one-line") options.whitespace = vitrine::JsonWhitespace::kOneLine;
   if (arguments.whitespace == "compact") options.whitespace = vitrine::JsonWhitespace::kCompact;
-  const auto grammar = vitrine::Grammar::json_schema(
-      table_of_bytes(), read_text_file(arguments.schema, kMaxFileBytes), options);
+  const std::string schema = read_text_file(arguments.schema, kMaxFileBytes);
+  const auto grammar = vitrine::Grammar::json_schema(table_of_bytes(), schema, options);
+  std::set<std::string> features;
+  collect_features(nlohmann::json::parse(schema, nullptr, false), features);
   nlohmann::ordered_json json;
   json["schema"] = arguments.schema;
   json["compiles"] = true;
+  json["features"] = features;
   json["instances"] = nlohmann::ordered_json::array();
   std::string plain = fmt::format("{}: compiles\n", arguments.schema);
+  if (!features.empty()) plain += fmt::format("features: {}\n", fmt::join(features, ", "));
   bool all = true;
   for (const std::string& path : arguments.instances) {
     const Verdict verdict = judge(grammar, read_text_file(path, kMaxFileBytes));

@@ -30,6 +30,8 @@ void ConstraintOptions::add_to(CLI::App& command) {
   command.add_flag("--json-object", json_object, "the answer is a JSON object");
   command.add_option("--regex", regex, "the answer matches this regular expression as a whole")
       ->check(not_empty());
+  command.add_option("--grammar", grammar, "the answer is a text of this grammar (GBNF)")
+      ->check(not_empty());
   command.add_option("--choice", choices, "the answer is this text; may be given again")
       ->check(not_empty())
       ->allow_extra_args(false);
@@ -55,6 +57,7 @@ void ConstraintOptions::check() const {
   const std::pair<bool, const char*> kinds[] = {{!json_schema.empty(), "--json-schema"},
                                                 {json_object, "--json-object"},
                                                 {!regex.empty(), "--regex"},
+                                                {!grammar.empty(), "--grammar"},
                                                 {!choices.empty(), "--choice"}};
   const char* first = nullptr;
   for (const auto& [is_one, name] : kinds) {
@@ -80,6 +83,13 @@ vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer,
   const vitrine::TokenTable table = model_token_table(tokenizer, vocab_size, end_ids);
   if (!regex.empty()) return vitrine::Grammar::regex(table, regex);
   if (!choices.empty()) return vitrine::Grammar::choices(table, choices);
+  if (!grammar.empty()) {
+    try {
+      return vitrine::Grammar::gbnf(table, read_text_file(grammar, kMaxFileBytes));
+    } catch (const vitrine::Error& error) {
+      throw vitrine::Error(error.kind(), grammar + ": " + error.what());
+    }
+  }
   vitrine::SchemaOptions options;
   if (format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
   options.whitespace = whitespace == "rfc"       ? vitrine::JsonWhitespace::kRfc
@@ -115,6 +125,9 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
              {"file", text_of(json_schema)},
              {"sha256", vitrine::sha256_of_file(json_schema)},
              {"format", format}};
+  } else if (!grammar.empty()) {
+    pairs = {
+        {"kind", "gbnf"}, {"file", text_of(grammar)}, {"sha256", vitrine::sha256_of_file(grammar)}};
   } else if (!regex.empty()) {
     pairs = {{"kind", "regex"}, {"text", text_of(regex)}};
   } else if (!choices.empty()) {

@@ -9,7 +9,7 @@
 namespace cli {
 
 struct ConstraintOptions {
-  std::string json_schema, regex;
+  std::string json_schema, regex, grammar;
   bool json_object = false;
   std::vector<std::string> choices;
   std::string whitespace = "one-line", format = "assert", on_deadlock = "fail";
@@ -31,7 +31,9 @@ struct ConstraintOptions {
   std::vector<std::pair<std::string, std::string>> description() const;
 
  private:
-  bool is_text_given() const { return !json_schema.empty() || !regex.empty() || !choices.empty(); }
+  bool is_text_given() const {
+    return !json_schema.empty() || !regex.empty() || !grammar.empty() || !choices.empty();
+  }
 };
 
 /// One line on what a constraint did; empty where there was none.

@@ -1,5 +1,6 @@
-// The room `constrain`: which tokens may come next under a JSON Schema, a regular expression or a
-// list of choices. Token byte strings in, a bitmask out; it knows no model and no tensor.
+// The room `constrain`: which tokens may come next under a JSON Schema, a regular expression, a
+// context-free grammar or a list of choices. Token byte strings in, a bitmask out; it knows no
+// model and no tensor.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +63,14 @@ struct SchemaOptions {
   size_t max_states = size_t{1} << 20;
 };
 
+struct GrammarOptions {
+  /// Places in rules that one constraint may be at, all bytes of the answer together: bounds its
+  /// memory and work.
+  size_t max_items = size_t{1} << 20;
+  /// Automaton states of the terminals.
+  size_t max_states = size_t{1} << 20;
+};
+
 /// A compiled grammar. Copies share it; start() may be called from any thread, and the constraints
 /// that it makes may run on different threads (they share what is compiled on demand under a lock).
 ///
@@ -86,6 +95,12 @@ class VITRINE_API Grammar {
   static Grammar regex(const TokenTable& table, std::string_view pattern);
   /// Exactly one of these texts. Throws kInvalidArgument where there is none or one is not UTF-8.
   static Grammar choices(const TokenTable& table, std::vector<std::string> texts);
+  /// Texts of a context-free grammar in GBNF, llama.cpp's notation, whose first rule is `root`;
+  /// left recursion and ambiguity included. Throws kInvalidArgument with line and column for what
+  /// does not parse and for rules that are undefined or cannot be reached, and where no text ends;
+  /// kUnsupported for what exceeds the options, while matching too.
+  static Grammar gbnf(const TokenTable& table, std::string_view text,
+                      const GrammarOptions& options = {});
 
   /// A constraint that stands at the start of an answer.
   std::unique_ptr<Constraint> start() const;

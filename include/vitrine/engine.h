@@ -229,6 +229,8 @@ struct TokenEvent {
   int32_t token = 0;
   int64_t position = 0;
   int32_t attempt = 0;  ///< GenerateOptions::deadlock_retries: when it grows, the text begins anew
+  bool is_complete = true;  ///< false: a constraint accepts no answer that ends here, so that no
+                            ///< stop of the host's should act
 };
 
 /// What a constraint did in one run.

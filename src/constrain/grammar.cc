@@ -1,162 +1,23 @@
 // Grammars and the constraints that they start.
 #include <algorithm>
-#include <mutex>
 
 #include "char_ranges.h"
-#include "json_mask.h"
+#include "constraint_base.h"
 #include "regex_parse.h"
-#include "token_limit.h"
 
 namespace vitrine {
 
 using constrain::Config;
 using constrain::Configs;
+using constrain::ConstraintBase;
 using constrain::JsonGrammar;
 using constrain::JsonMachine;
 using constrain::kEmptyNode;
+using constrain::kMaxForced;
 using constrain::NodeId;
 using constrain::RegexPool;
 
-struct Grammar::Impl {
-  explicit Impl(TokenTable token_table) : table(std::move(token_table)) {}
-
-  TokenTable table;
-  std::mutex mutex;  // guards all below, which grow while constraints are used
-  std::unique_ptr<JsonGrammar> json;
-  std::unique_ptr<RegexPool> pool;  // where there is no `json`
-  NodeId regex = kEmptyNode;
-  std::unique_ptr<constrain::TerminalMasks> terminals;
-  std::unique_ptr<constrain::FinishTexts> finish;
-
-  RegexPool& states() { return json ? json->pool() : *pool; }
-};
-
 namespace {
-
-constexpr size_t kMaxForced = 1024;
-
-/// What the two kinds of constraint share: ids in and out, history, end of sequence.
-template <typename Derived>
-class ConstraintBase : public Constraint {
- public:
-  explicit ConstraintBase(std::shared_ptr<Grammar::Impl> grammar) : grammar_(std::move(grammar)) {}
-
-  int32_t vocab_size() const override { return grammar_->table.vocab_size(); }
-
-  bool allowed_tokens(std::span<uint32_t> mask) override {
-    check_mask(mask);
-    const std::lock_guard lock(grammar_->mutex);
-    std::fill(mask.begin(), mask.end(), 0);
-    if (ended_) return false;
-    self().fill(mask);
-    if (self().complete()) {
-      for (int32_t id : grammar_->table.end_ids()) {
-        mask[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
-      }
-    }
-    return has_any(mask);
-  }
-
-  bool accept(int32_t token) override {
-    if (token < 0 || token >= vocab_size() || ended_) return false;
-    const std::lock_guard lock(grammar_->mutex);
-    const std::string& bytes = grammar_->table.bytes(token);
-    if (bytes.empty()) {
-      const auto ends = grammar_->table.end_ids();
-      if (std::find(ends.begin(), ends.end(), token) == ends.end() || !self().complete()) {
-        return false;
-      }
-      self().repeat_state();
-      ended_ = true;
-      has_plan_ = false;
-      return true;
-    }
-    if (!self().advance(bytes)) return false;
-    has_plan_ = has_plan_ && plan_.text.starts_with(bytes);
-    if (has_plan_) plan_ = grammar_->finish->spelled(plan_.text.substr(bytes.size()));
-    return true;
-  }
-
-  uint32_t tokens_to_finish() override {
-    if (ended_) return 0;
-    const std::lock_guard lock(grammar_->mutex);
-    return plan().tokens;
-  }
-
-  bool keep_within(std::span<uint32_t> mask, uint32_t limit) override {
-    check_mask(mask);
-    const std::lock_guard lock(grammar_->mutex);
-    if (!ended_) {
-      // The next token of a text that is known to fit stays, whatever is known of the others.
-      const int32_t next = limit > 0 && plan().tokens <= limit ? next_of_plan() : -1;
-      if (next >= 0 && (mask[static_cast<size_t>(next) / 32] >> (next % 32) & 1U) == 0) {
-        throw Error(ErrorKind::kInternal, "a mask lacks a token that finishes the answer");
-      }
-      if (limit > 0) {
-        self().limit(mask, limit - 1);
-      } else {
-        keep_ends(mask);
-      }
-      if (next >= 0) mask[static_cast<size_t>(next) / 32] |= 1U << (next % 32);
-    }
-    return has_any(mask);
-  }
-
-  void rollback(int32_t count) override {
-    if (count < 0 || static_cast<size_t>(count) > self().length()) {
-      throw Error(ErrorKind::kInvalidArgument, "cannot roll back " + std::to_string(count) +
-                                                   " tokens: " + std::to_string(self().length()) +
-                                                   " have been accepted");
-    }
-    if (count == 0) return;
-    const std::lock_guard lock(grammar_->mutex);
-    self().drop(static_cast<size_t>(count));
-    ended_ = has_plan_ = false;
-  }
-
-  bool is_complete() const override { return ended_ || self().complete(); }
-
- protected:
-  Derived& self() { return static_cast<Derived&>(*this); }
-  const Derived& self() const { return static_cast<const Derived&>(*this); }
-
-  std::shared_ptr<Grammar::Impl> grammar_;
-  bool ended_ = false;
-
- private:
-  void check_mask(std::span<uint32_t> mask) const {
-    if (mask.size() == grammar_->table.mask_words()) return;
-    throw Error(ErrorKind::kInvalidArgument, "a mask of " + std::to_string(mask.size()) +
-                                                 " words, expected " +
-                                                 std::to_string(grammar_->table.mask_words()));
-  }
-  static bool has_any(std::span<const uint32_t> mask) {
-    return std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
-  }
-  void keep_ends(std::span<uint32_t> mask) const {
-    std::vector<uint32_t> ends(mask.size());
-    for (const int32_t id : grammar_->table.end_ids()) {
-      ends[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
-    }
-    for (size_t i = 0; i < mask.size(); ++i) mask[i] &= ends[i];
-  }
-  /// A text that finishes the answer from here; followed as long as the tokens follow it.
-  const constrain::Finish& plan() {
-    if (!has_plan_) plan_ = self().finish();
-    has_plan_ = true;
-    return plan_;
-  }
-  int32_t next_of_plan() const {
-    const TokenTable::Impl& table = grammar_->table.impl();
-    size_t length = 0;
-    if (table.count_tokens(plan_.text, &length) == 0) return -1;
-    const uint32_t node = table.find(0, std::string_view(plan_.text).substr(0, length));
-    return table.ids[table.nodes[node].first_id];
-  }
-
-  constrain::Finish plan_;
-  bool has_plan_ = false;
-};
 
 class JsonConstraint : public ConstraintBase<JsonConstraint> {
  public:
@@ -313,6 +174,88 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
   std::vector<NodeId> past_;
 };
 
+class RulesConstraint : public ConstraintBase<RulesConstraint> {
+ public:
+  explicit RulesConstraint(std::shared_ptr<Grammar::Impl> grammar)
+      : ConstraintBase(std::move(grammar)),
+        parser_(*grammar_->rules, *grammar_->pool, *grammar_->finish) {}
+
+  void fill(std::span<uint32_t> mask) { walk(0, mask); }
+  bool complete() const { return parser_.is_complete(); }
+  size_t length() const { return past_.size(); }
+  void repeat_state() { past_.push_back(parser_.length()); }
+
+  bool advance(const std::string& bytes) {
+    const size_t before = parser_.length();
+    for (const char byte : bytes) {
+      if (parser_.step(static_cast<uint8_t>(byte))) continue;
+      parser_.drop_to(before);
+      return false;
+    }
+    past_.push_back(before);
+    return true;
+  }
+  void drop(size_t count) {
+    parser_.drop_to(past_[past_.size() - count]);
+    past_.resize(past_.size() - count);
+  }
+  constrain::Finish finish() {
+    std::string text;
+    if (parser_.finish(&text) == constrain::kNoBound) return {};
+    return grammar_->finish->spelled(std::move(text));
+  }
+  void limit(std::span<uint32_t> mask, uint32_t left) {
+    const size_t start = parser_.length();
+    grammar_->finish->trim();
+    constrain::keep_fitting(
+        grammar_->table.impl(), mask, constrain::without_ends(grammar_->table.impl(), mask),
+        [&](size_t depth, uint8_t byte) {
+          parser_.drop_to(start + depth);
+          return parser_.step(byte);
+        },
+        [&](size_t) { return parser_.finish(nullptr) <= left; });
+    parser_.drop_to(start);
+  }
+  std::string forced_bytes() override {
+    const std::lock_guard lock(grammar_->mutex);
+    std::string out;
+    const size_t start = parser_.length();
+    while (!ended_ && out.size() < kMaxForced && !parser_.is_complete()) {
+      int only = -1;
+      for (int byte = 0; byte < 256 && only != 256; ++byte) {
+        const size_t here = parser_.length();
+        if (!parser_.step(static_cast<uint8_t>(byte))) continue;
+        parser_.drop_to(here);
+        only = only < 0 ? byte : 256;
+      }
+      if (only < 0 || only == 256 || !parser_.step(static_cast<uint8_t>(only))) break;
+      out += static_cast<char>(only);
+    }
+    parser_.drop_to(start);
+    return out;
+  }
+  std::unique_ptr<Constraint> fork() const override {
+    return std::make_unique<RulesConstraint>(*this);
+  }
+
+ private:
+  void walk(uint32_t node, std::span<uint32_t> mask) {
+    const TokenTable::Impl& table = grammar_->table.impl();
+    const size_t here = parser_.length();
+    for (uint32_t child = node + 1; child < table.nodes[node].end; child = table.nodes[child].end) {
+      if (!parser_.step(table.nodes[child].byte)) continue;
+      for (uint32_t i = table.nodes[child].first_id; i < table.nodes[child + 1].first_id; ++i) {
+        mask[static_cast<size_t>(table.ids[i]) / 32] |= 1U << (table.ids[i] % 32);
+      }
+      if (table.has_children(child)) walk(child, mask);
+      parser_.drop_to(here);
+    }
+  }
+
+  constrain::EarleyParser parser_;
+  std::vector<size_t> past_;
+};
+
 }  // namespace
 
 Grammar::Grammar(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
@@ -362,8 +305,20 @@ Grammar Grammar::choices(const TokenTable& table, std::vector<std::string> texts
   return Grammar(std::move(impl));
 }
 
+Grammar Grammar::gbnf(const TokenTable& table, std::string_view text,
+                      const GrammarOptions& options) {
+  auto impl = std::make_shared<Impl>(table);
+  impl->pool = std::make_unique<RegexPool>(options.max_states);
+  impl->rules = std::make_unique<constrain::ContextFree>(
+      constrain::parse_gbnf(text, *impl->pool, options.max_items));
+  Grammar grammar(std::move(impl));
+  constrain::complete(*grammar.impl_->rules, *grammar.impl_->finish, *grammar.impl_->pool);
+  return grammar;
+}
+
 std::unique_ptr<Constraint> Grammar::start() const {
   const std::lock_guard lock(impl_->mutex);
+  if (impl_->rules) return std::make_unique<RulesConstraint>(impl_);
   if (impl_->json) return std::make_unique<JsonConstraint>(impl_);
   return std::make_unique<RegexConstraint>(impl_);
 }

@@ -150,7 +150,12 @@ uint32_t JsonFinish::through(const Config& config, const std::string& read, std:
 }
 
 uint32_t JsonFinish::visit_key(const Config& config, std::string* text) {
-  if (config.escape != 0) return kNoBound;  // within an escape: not followed
+  if (config.escape != 0) {  // only a key that is not named is followed
+    if (config.state == kEmptyNode) return kNoBound;
+    const Finish& key = texts_.of_state(
+        machine_.grammar().pool().json_body(config.state, EscapeState::unpack(config.escape)));
+    return key.is_known() ? through(config, key.text, text) : kNoBound;
+  }
   const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
   uint32_t best = kNoBound;
   std::string best_text;
@@ -218,7 +223,10 @@ uint32_t JsonFinish::rest(const Frame* frame, Place place, std::string* text) {
 
 std::optional<std::string> JsonFinish::own_rest(const Frame& frame, Place place) {
   std::optional<std::string> text = frame.is_object ? object_rest(frame, place) : array_rest(frame);
-  if (text && !leads_out(frame, place, *text)) text.reset();
+  // Keys without further conditions are right as they are made; reading them would build an
+  // automaton without the used keys for each object that is looked at.
+  const bool is_plain = frame.is_object && machine_.grammar().object(frame.shape).needs.empty();
+  if (text && !is_plain && !leads_out(frame, place, *text)) text.reset();
   return text;
 }
 
@@ -251,14 +259,12 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
   }
   RegexPool& pool = grammar.pool();
   const auto add_other = [&](NodeId keys, ValueId also) {
-    const NodeId free =
-        used.empty() ? keys : pool.all_of(keys, pool.text_complement(pool.literals(used)));
-    if (!pool.is_live(free)) return false;
-    const Finish& key = texts_.of_state(free);
-    if (!key.is_known()) return false;
-    used.push_back(key.text);
-    const ValueId value = grammar.conjunction(grammar.rest_value(shape, key.text), also);
-    return grammar.is_live(value) && add(key.text, text_of_value(value));
+    // A search for a text, since an automaton without the used ones would be one for each object.
+    const std::optional<std::string> key = texts_.unused_text(keys, used);
+    if (!key) return false;
+    used.push_back(*key);
+    const ValueId value = grammar.conjunction(grammar.rest_value(shape, *key), also);
+    return grammar.is_live(value) && add(*key, text_of_value(value));
   };
   if (!add_named(true, kUnbounded)) return {};
   for (size_t i = 0; i < shape.needs.size(); ++i) {
@@ -272,6 +278,7 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
   while (count < least) {
     if (shape.rest_keys == kEmptyNode || !add_other(shape.rest_keys, kAnyValue)) return {};
   }
+  if (count > shape.max) return {};
   return text + "}";
 }
 

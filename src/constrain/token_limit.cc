@@ -16,13 +16,13 @@ void take_out(std::vector<uint32_t>& words, const std::vector<uint32_t>& these) 
   for (size_t i = 0; i < words.size(); ++i) words[i] &= ~these[i];
 }
 
+}  // namespace
+
 std::vector<uint32_t> without_ends(const TokenTable::Impl& table, std::span<const uint32_t> mask) {
   std::vector<uint32_t> out(mask.begin(), mask.end());
   for (const int32_t id : table.end_ids) out[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
   return out;
 }
-
-}  // namespace
 
 /// Tokens that stay within a string all need little more: they need no look at each.
 void JsonLimit::skip_proven(const Config& config, uint32_t left) {
@@ -65,11 +65,18 @@ void JsonLimit::skip_open_key(const Config& config, uint32_t left) {
   for (const auto& combination : shape.combinations) {
     value = std::max(value, finish_.text_of_value(combination.value).tokens);
   }
+  for (size_t i = 0; i < shape.named.size(); ++i) {
+    if (!machine_.named_allowed(frame, i)) continue;
+    value = std::max(value, finish_.text_of_value(shape.named[i].value).tokens);
+  }
   Config behind;
   behind.kind = Config::kAfterValue;
   behind.frame = &frame;
   if (add_bounds(add_bounds(finish_.bound({behind}), value), 3) > left) return;
   take_out(check_, table_.plain.whole);
+  // So do those that end the key and do no more.
+  const std::vector<uint32_t>& inside = table_.plain.inside.back();
+  for (size_t i = 0; i < check_.size(); ++i) check_[i] &= ~(table_.plain.open_key[i] & ~inside[i]);
 }
 
 void keep_fitting(const TokenTable::Impl& table, TerminalMasks& terminals, FinishTexts& texts,

@@ -159,12 +159,13 @@ class Generation {
       const int64_t position =
           held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size());
       result_.tokens.push_back(next_);
-      if (on_token_ && !on_token_({next_, position, attempt_})) {
+      const bool is_refused = attempt_ > 0 && !guide_->follow(next_);
+      const bool is_complete = !is_refused && (!guide_ || guide_->is_complete());
+      if (on_token_ && !on_token_({next_, position, attempt_, is_complete})) {
         result_.reason = StopReason::kCancelled;
         return;
       }
-      // An attempt that the constraint refuses is over.
-      if (attempt_ > 0 && !guide_->follow(next_)) {
+      if (is_refused) {  // the attempt is over
         result_.reason = StopReason::kDeadlock;
         return;
       }

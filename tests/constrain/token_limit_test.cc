@@ -72,6 +72,8 @@ std::vector<Grammar> all_grammars(const TokenTable& table) {
                               "[0-9]{1,3}(,[0-9]{3})*"}) {
     grammars.push_back(Grammar::regex(table, pattern));
   }
+  grammars.push_back(Grammar::gbnf(
+      table, "root ::= root \", \" item | item\nitem ::= \"name\" (\"[]\" | \"{\" root \"}\")"));
   grammars.push_back(Grammar::choices(table, {"value", "values of the name", "item"}));
   return grammars;
 }

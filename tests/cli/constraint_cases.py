@@ -1,0 +1,91 @@
+"""generate under a constraint: answers, refusals, and what logs say of them."""
+
+import json
+import re
+
+from tool import MODEL, PROMPT, CliTest
+
+SCHEMA = {"type": "object", "required": ["name", "age"], "additionalProperties": False,
+          "properties": {"name": {"type": "string", "maxLength": 12},
+                         "age": {"type": "integer", "minimum": 0, "maximum": 99}}}
+GRAMMAR = """root ::= root " and " word | word  # left recursion
+word ::= "cat" | "dog" | "the " word
+"""
+
+
+class Constraint(CliTest):
+    def generate(self, *arguments):
+        return self.succeed_json("generate", MODEL, "-p", PROMPT, "--json", "-s", "3", *arguments)
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "schema.json").write_text(json.dumps(SCHEMA))
+        (self.folder / "words.gbnf").write_text(GRAMMAR)
+
+    def test_every_kind_of_answer(self):
+        for temperature in ("0", "1.5"):
+            more = ("-n", "24", "--temperature", temperature)
+            value = json.loads(self.generate("--json-schema", "schema.json", *more)["text"])
+            self.assertEqual(set(value), {"name", "age"})
+            self.assertIsInstance(json.loads(self.generate("--json-object", *more)["text"]), dict)
+            text = self.generate("--regex", "[a-z]{3}-[0-9]{2,5}", *more)["text"]
+            self.assertRegex(text, r"\A[a-z]{3}-[0-9]{2,5}\Z")
+            run = self.generate("--choice", "a cat", "--choice", "a dog", *more)
+            self.assertIn(run["text"], ("a cat", "a dog"))
+            self.assertEqual(run["reason"], "complete")
+            text = self.generate("--grammar", "words.gbnf", *more)["text"]
+            self.assertRegex(text, r"\A(the )*(cat|dog)( and (the )*(cat|dog))*\Z")
+
+    def test_what_contradicts_itself_or_does_not_parse(self):
+        run = ("generate", MODEL, "-p", PROMPT)
+        self.fail_with(2, ["--json-object", "--regex", "contradict"], *run, "--json-object",
+                       "--regex", "a")
+        self.fail_with(2, ["--json-schema", "--grammar"], *run, "--json-schema", "schema.json",
+                       "--grammar", "words.gbnf")
+        self.fail_with(2, ["--whitespace", "--json-schema"], *run, "--whitespace", "rfc")
+        self.fail_with(2, ["--on-deadlock"], *run, "--on-deadlock", "validate-retry")
+        self.fail_with(2, ["--max-retries"], *run, "--regex", "a", "--max-retries", "2")
+        self.fail_with(2, ["regular expression"], *run, "--regex", "(a")
+        self.fail_with(2, ["none.json"], *run, "--json-schema", "none.json")
+        (self.folder / "bad.json").write_text('{"type": "objekt"}')
+        self.fail_with(2, ["bad.json", "schema at"], *run, "--json-schema", "bad.json")
+        (self.folder / "bad.gbnf").write_text('root ::= "a" other\n')
+        self.fail_with(2, ["bad.gbnf", "line 1, column 14", "other"], *run, "--grammar", "bad.gbnf")
+        self.fail_with(2, ["known to fit into", "room for 3", "-n"], *run, "--json-schema",
+                       "schema.json", "-n", "3")
+
+    def test_the_log_says_what_the_mask_did(self):
+        run = self.generate("--json-schema", "schema.json", "-n", "30", "--temperature", "1.5",
+                            "--audit", "run.vtr")
+        counts = run["constraint"]
+        self.assertTrue(counts["is_complete"])
+        self.assertEqual(counts["masks"], len(run["tokens"]))
+        self.succeed("audit", "verify", "run.vtr")
+        self.assertIn(b"equal", self.succeed("audit", "replay", "run.vtr").stdout)
+        self.succeed("audit", "diff", "run.vtr", "run.vtr")
+        log = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
+        self.assertEqual(log["constraint"]["kind"], "json-schema")
+        self.assertRegex(log["constraint"]["sha256"], r"\A[0-9a-f]{64}\Z")
+        made = [record["prediction"] for record in log["records"] if record["prediction"]]
+        self.assertEqual(len(made), counts["masks"])
+        decisions = [prediction["constraint"] for prediction in made]
+        self.assertEqual(sum(one["allowed"] == 1 for one in decisions), counts["forced"])
+        self.assertEqual(sum(one["first_ruled_out"] for one in decisions), counts["rejections"])
+        self.assertEqual(sum(one["limited"] for one in decisions), counts["limited"])
+        for prediction in made:
+            one = prediction["constraint"]
+            self.assertTrue(0 <= one["removed"] <= 1)
+            if one["first_ruled_out"]:
+                self.assertNotEqual(prediction["top_logprobs"][0]["token"], prediction["token"])
+        first = next(record["position"] for record in log["records"]
+                     if record["prediction"] and record["prediction"]["constraint"]["first_ruled_out"])
+        shown = self.succeed("audit", "show", "run.vtr", "--position", first).stdout.decode()
+        self.assertIn("the constraint", shown)
+        self.assertIn("the model would have said", shown)
+        self.succeed("audit", "export", "run.vtr", "--html", "--out", "run.html")
+        page = (self.folder / "run.html").read_text()
+        self.assertTrue(re.search(r'"constraint":\[', page))
+        self.succeed("audit", "redact", "run.vtr", "less.vtr", "--columns", "constraint")
+        less = json.loads(self.succeed("audit", "export", "less.vtr", "--json").stdout)
+        self.assertFalse(any("constraint" in (record["prediction"] or {})
+                             for record in less["records"]))
