@@ -1,127 +1,36 @@
 #include "vitrine/engine.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "engine/audit_layout.h"
+#include "engine/engine_options.h"
 #include "engine/executor.h"
 #include "engine/forced_routes.h"
 #include "engine/model_checks.h"
 #include "kv/block_pool.h"
 #include "model/architecture.h"
-#include "ops/attribution.h"
-#include "ops/hidden_state.h"
 
 namespace vitrine {
 
 using engine::Executor;
 using engine::StepBatch;
 
-namespace {
-
-void require_option(bool good, const std::string& name, int64_t found,
-                    const std::string& expected) {
-  if (good) return;
-  throw Error(ErrorKind::kInvalidArgument, "engine option '" + name + "' is " +
-                                               std::to_string(found) + "; expected " + expected);
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
-// Ascending, none twice.
-void resolve_hidden_states(EngineOptions& options, int num_layers) {
-  std::vector<int>& layers = options.hidden_state_layers;
-  for (const int layer : layers) {
-    require_option(layer >= 0 && layer <= num_layers, "hidden_state_layers", layer,
-                   "layers from 0 to " + std::to_string(num_layers));
-  }
-  if (!layers.empty() && options.audit_level != AuditLevel::kFull) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "engine option 'hidden_state_layers' needs audit_level full; expected it, or no "
-                "layers");
-  }
-  std::ranges::sort(layers);
-  layers.erase(std::ranges::unique(layers).begin(), layers.end());
-}
-
-// Replaces zeros by what they stand for and checks the rest; puts the probes that the options ask
-// for into the graph.
-EngineOptions resolve(EngineOptions options, const ModelConfig& config, ops::Graph& graph) {
-  const int64_t limit = config.max_position_embeddings;
-  if (options.max_context == 0) options.max_context = static_cast<int>(limit);
-  require_option(options.max_context > 0 && options.max_context <= limit, "max_context",
-                 options.max_context, "1 to the model's " + std::to_string(limit));
-  require_option(options.max_sequences > 0 && options.max_sequences <= 4096, "max_sequences",
-                 options.max_sequences, "1 to 4096");
-  if (options.max_logit_rows == 0) options.max_logit_rows = options.max_sequences;
-  require_option(options.max_step_tokens > 0 && options.max_step_tokens <= 16384, "max_step_tokens",
-                 options.max_step_tokens, "1 to 16384");
-  require_option(options.max_logit_rows > 0 && options.max_logit_rows <= 16384, "max_logit_rows",
-                 options.max_logit_rows, "1 to 16384");
-  require_option(options.kv_block_size >= 16 && options.kv_block_size <= 256 &&
-                     options.kv_block_size % 16 == 0,
-                 "kv_block_size", options.kv_block_size, "a multiple of 16 up to 256");
-  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kF16 &&
-      options.kv_dtype != DType::kBF16) {
-    throw Error(ErrorKind::kInvalidArgument, "engine option 'kv_dtype' is " +
-                                                 std::string(dtype_name(options.kv_dtype)) +
-                                                 "; expected F32, F16 or BF16");
-  }
-  if (options.threads == 0) options.threads = usable_cores();
-  require_option(options.threads > 0 && options.threads <= 256, "threads", options.threads,
-                 "1 to 256");
-  if (options.device.kind != DeviceKind::kCpu) {
-    if (options.kernels == KernelPath::kFused && options.kernels_given) {
-      throw Error(ErrorKind::kUnsupported, "device '" + options.device.name() +
-                                               "' has no fused kernels in this version; use "
-                                               "--kernels reference");
-    }
-    options.kernels = KernelPath::kReference;
-  }
-  if (options.expert_cache_bytes > 0 && options.kernels == KernelPath::kReference) {
-    throw Error(
-        ErrorKind::kUnsupported,
-        "engine option 'expert_cache_bytes' needs the fused kernels; expected it to be 0, or "
-        "another device or kernels");
-  }
-  if (options.mmap_weights && options.kernels == KernelPath::kReference) {
-    throw Error(ErrorKind::kUnsupported,
-                "engine option 'mmap_weights' needs the fused kernels; expected it to be false, or "
-                "another device or kernels");
-  }
-  if (options.mmap_weights && options.expert_cache_bytes > 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "engine options 'mmap_weights' and 'expert_cache_bytes' are both given; expected "
-                "one: experts are mapped, or read");
-  }
-  if (options.attribution) ops::add_attribution(graph);
-  resolve_hidden_states(options, graph.num_layers);
-  ops::add_hidden_states(graph, options.hidden_state_layers);
-  return options;
-}
-
-}  // namespace
-
 struct Engine::Impl final : engine::RowChooser {
   Impl(const std::string& path, const EngineOptions& given, bool weights_read = true)
       : checkpoint(Checkpoint::open(path)),
         config(parse_model_config(checkpoint)),
         graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)),
-        options(resolve(given, config, graph)),
+        options(engine::resolve_options(given, config, graph)),
         layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level)),
         pool(num_blocks(), options.kv_block_size, options.max_context,
              [this](int32_t from, int32_t to) { executor->copy_block(from, to); }) {
     engine::require_no_further_layer(checkpoint, config);
+    if (!options.adapters.empty()) adapters.emplace(options.adapters, graph);
     if (weights_read) engine::report_float_blocks(checkpoint, options.strict);
-    const engine::ExecutorInputs inputs{checkpoint, config,       graph,       layout,
-                                        options,    num_blocks(), weights_read};
+    const engine::ExecutorInputs inputs{
+        checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,
+        weights_read};
     executor = options.kernels == KernelPath::kFused ? engine::make_fused_executor(inputs)
                                                      : engine::make_reference_executor(inputs);
     describe(path);
@@ -171,7 +80,7 @@ struct Engine::Impl final : engine::RowChooser {
   void run(std::span<const StepInput> inputs);
   void undo(std::span<const StepInput> inputs);
   std::byte* reserve_record();
-  void choose(std::span<const StepInput> inputs, const float* logits, std::byte* words);
+  void choose(std::span<const StepInput> inputs, const engine::PassOutput& pass);
   /// The input whose host sampler chooses this row's token, or null.
   const StepInput* host_sampled(size_t row) const;
   int32_t sample(const StepInput& input, size_t row, const float* logits);
@@ -186,6 +95,7 @@ struct Engine::Impl final : engine::RowChooser {
   ops::Graph graph;
   EngineOptions options;
   AuditLayout layout;
+  std::optional<model::LoraAdapters> adapters;
   std::unique_ptr<Executor> executor;
   kv::BlockPool pool;
   ModelSummary summary;
@@ -276,6 +186,7 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   row_inputs.clear();
   batch.audit_mode = records() ? layout.mode : AuditMode::kNone;
   batch.read_logits = options.keep_logits;
+  batch.read_hidden_states = options.keep_hidden_state;
   batch.chooser = nullptr;
   bool needs_host_choice = false;
   const bool forces_routes =
@@ -288,6 +199,7 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
     const kv::SequenceBlocks& blocks = pool.get(input.sequence);
     batch.spans.push_back(
         {static_cast<int32_t>(batch.token_ids.size()), count, blocks.length, blocks.blocks.data()});
+    batch.span_adapters.push_back(blocks.adapter);
     for (int32_t j = 0; j < count; ++j) {
       const bool last = j + 1 == count;
       const auto token = static_cast<int32_t>(batch.token_ids.size());
@@ -337,17 +249,21 @@ std::byte* Engine::Impl::reserve_record() {
 }
 
 // Rows whose token the host samples, in the record too.
-void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits,
-                          std::byte* words) {
+void Engine::Impl::choose(std::span<const StepInput> inputs, const engine::PassOutput& pass) {
   outputs.clear();
   const size_t rows = batch.row_tokens.size();
   const auto vocab = static_cast<size_t>(config.vocab_size);
+  const auto hidden = static_cast<size_t>(config.hidden_size);
+  std::byte* const words = pass.words;
   for (size_t row = 0; row < rows; ++row) {
     const auto token = static_cast<size_t>(batch.row_tokens[row]);
     StepOutput output;
     output.sequence = audit_tokens[token].sequence;
     output.position = batch.positions[token];
-    if (logits != nullptr) output.logits = {logits + row * vocab, vocab};
+    if (pass.logits != nullptr) output.logits = {pass.logits + row * vocab, vocab};
+    if (pass.hidden_states != nullptr) {
+      output.hidden_state = {pass.hidden_states + row * hidden, hidden};
+    }
     std::memcpy(&output.token, words + row * sizeof(int32_t), sizeof(int32_t));
     if (row_inputs[row] >= 0) {
       const StepInput& input = inputs[static_cast<size_t>(row_inputs[row])];
@@ -414,7 +330,7 @@ void Engine::Impl::run(std::span<const StepInput> inputs) {
     pool.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
   }
   executor->run(batch, output);
-  choose(inputs, output.logits, output.words);
+  choose(inputs, output);
   if (recording) sink->commit();
   ++passes;
 }
@@ -446,8 +362,14 @@ const ModelSummary& Engine::summary() const { return impl_->summary; }
 const std::vector<PlanEntry>& Engine::plan() const { return impl_->executor->plan(); }
 const EngineOptions& Engine::options() const { return impl_->options; }
 ExpertCacheStats Engine::expert_cache() const { return impl_->executor->expert_cache(); }
-SequenceId Engine::create_sequence() {
-  const SequenceId sequence = impl_->pool.create();
+SequenceId Engine::create_sequence(int adapter) {
+  const auto count = static_cast<int>(impl_->options.adapters.size());
+  if (adapter < -1 || adapter >= count) {
+    throw Error(ErrorKind::kInvalidArgument, "adapter " + std::to_string(adapter) +
+                                                 " is not there; expected -1 (none) to " +
+                                                 std::to_string(count - 1));
+  }
+  const SequenceId sequence = impl_->pool.create(adapter);
   impl_->report({AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
   return sequence;
 }

@@ -1,0 +1,104 @@
+#include "engine/engine_options.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+
+#include "ops/adapters.h"
+#include "ops/attribution.h"
+#include "ops/hidden_state.h"
+
+namespace vitrine::engine {
+
+namespace {
+
+void require_option(bool good, const std::string& name, int64_t found,
+                    const std::string& expected) {
+  if (good) return;
+  throw Error(ErrorKind::kInvalidArgument, "engine option '" + name + "' is " +
+                                               std::to_string(found) + "; expected " + expected);
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Ascending, none twice.
+void resolve_hidden_states(EngineOptions& options, int num_layers) {
+  std::vector<int>& layers = options.hidden_state_layers;
+  for (const int layer : layers) {
+    require_option(layer >= 0 && layer <= num_layers, "hidden_state_layers", layer,
+                   "layers from 0 to " + std::to_string(num_layers));
+  }
+  if (!layers.empty() && options.audit_level != AuditLevel::kFull) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "engine option 'hidden_state_layers' needs audit_level full; expected it, or no "
+                "layers");
+  }
+  std::ranges::sort(layers);
+  layers.erase(std::ranges::unique(layers).begin(), layers.end());
+}
+
+}  // namespace
+
+EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, ops::Graph& graph) {
+  const int64_t limit = config.max_position_embeddings;
+  if (options.max_context == 0) options.max_context = static_cast<int>(limit);
+  require_option(options.max_context > 0 && options.max_context <= limit, "max_context",
+                 options.max_context, "1 to the model's " + std::to_string(limit));
+  require_option(options.max_sequences > 0 && options.max_sequences <= 4096, "max_sequences",
+                 options.max_sequences, "1 to 4096");
+  if (options.max_logit_rows == 0) options.max_logit_rows = options.max_sequences;
+  require_option(options.max_step_tokens > 0 && options.max_step_tokens <= 16384, "max_step_tokens",
+                 options.max_step_tokens, "1 to 16384");
+  require_option(options.max_logit_rows > 0 && options.max_logit_rows <= 16384, "max_logit_rows",
+                 options.max_logit_rows, "1 to 16384");
+  require_option(options.kv_block_size >= 16 && options.kv_block_size <= 256 &&
+                     options.kv_block_size % 16 == 0,
+                 "kv_block_size", options.kv_block_size, "a multiple of 16 up to 256");
+  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kF16 &&
+      options.kv_dtype != DType::kBF16) {
+    throw Error(ErrorKind::kInvalidArgument, "engine option 'kv_dtype' is " +
+                                                 std::string(dtype_name(options.kv_dtype)) +
+                                                 "; expected F32, F16 or BF16");
+  }
+  if (options.threads == 0) options.threads = usable_cores();
+  require_option(options.threads > 0 && options.threads <= 256, "threads", options.threads,
+                 "1 to 256");
+  if (options.device.kind != DeviceKind::kCpu) {
+    if (options.kernels == KernelPath::kFused && options.kernels_given) {
+      throw Error(ErrorKind::kUnsupported, "device '" + options.device.name() +
+                                               "' has no fused kernels in this version; use "
+                                               "--kernels reference");
+    }
+    options.kernels = KernelPath::kReference;
+  }
+  if (options.expert_cache_bytes > 0 && options.kernels == KernelPath::kReference) {
+    throw Error(
+        ErrorKind::kUnsupported,
+        "engine option 'expert_cache_bytes' needs the fused kernels; expected it to be 0, or "
+        "another device or kernels");
+  }
+  if (options.mmap_weights && options.kernels == KernelPath::kReference) {
+    throw Error(ErrorKind::kUnsupported,
+                "engine option 'mmap_weights' needs the fused kernels; expected it to be false, or "
+                "another device or kernels");
+  }
+  if (options.mmap_weights && options.expert_cache_bytes > 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "engine options 'mmap_weights' and 'expert_cache_bytes' are both given; expected "
+                "one: experts are mapped, or read");
+  }
+  if (options.attribution) ops::add_attribution(graph);
+  resolve_hidden_states(options, graph.num_layers);
+  ops::add_hidden_states(graph, options.hidden_state_layers);
+  // Last: behind each projection, before the probe that looks at what came of it.
+  if (!options.adapters.empty()) ops::add_adapters(graph);
+  return options;
+}
+
+}  // namespace vitrine::engine

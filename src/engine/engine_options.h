@@ -1,0 +1,14 @@
+// What a host asked for, checked against the model.
+#pragma once
+
+#include "ops/graph.h"
+#include "vitrine/checkpoint.h"
+#include "vitrine/engine.h"
+
+namespace vitrine::engine {
+
+/// Replaces zeros by what they stand for and checks the rest; puts the probes and the adapters that
+/// the options ask for into the graph. Throws kInvalidArgument, kUnsupported.
+EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, ops::Graph& graph);
+
+}  // namespace vitrine::engine
