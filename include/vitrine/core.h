@@ -173,6 +173,56 @@ class VITRINE_API Constraint {
   virtual std::unique_ptr<Constraint> fork() const = 0;
 };
 
+/// What a specialist's share of a token is.
+enum class ShareKind : uint8_t {
+  kResponsibility,  ///< weight * p / joint: the posterior; they sum to one
+  kTerm,            ///< weight * log p; they and minus the log-normaliser sum to the joint's log
+};
+
+/// One specialist's prediction of the next token: log p(t) = logits[t] - log_sum_exp.
+struct SpecialistRow {
+  std::span<const float> logits;  ///< [vocabulary]
+  double log_sum_exp = 0;
+};
+
+/// What a combiner sees of one position.
+struct CombinerInput {
+  std::span<const SpecialistRow> specialists;  ///< in the federation's order
+  std::span<const float> hidden_state;         ///< the base's, where the combiner needs it
+};
+
+/// One specialist's part in one token.
+struct SpecialistShare {
+  double logprob = 0;  ///< nats: the specialist's own log-probability of the token
+  double weight = 0;   ///< that the combiner gave it at this position
+  double share = 0;    ///< see ShareKind
+  bool operator==(const SpecialistShare&) const = default;
+};
+
+/// The joint's log-probability of a token.
+struct JointScore {
+  double logprob = 0;         ///< nats
+  double log_normaliser = 0;  ///< log Z over the vocabulary; 0 where nothing is normalised
+};
+
+/// Makes one distribution of several specialists'. A host adds its own by deriving from this class
+/// (docs/federation.md). Not thread-safe.
+class VITRINE_API Combiner {
+ public:
+  virtual ~Combiner() = default;
+  /// As the log and the plan name it ("mixture").
+  virtual std::string_view name() const = 0;
+  virtual ShareKind shares() const { return ShareKind::kResponsibility; }
+  /// True where CombinerInput::hidden_state must be there.
+  virtual bool needs_hidden_state() const { return false; }
+  /// Writes the joint's log-probability of every token, normalised. Must not allocate for sizes
+  /// seen before.
+  virtual void combine(const CombinerInput& input, std::span<float> joint) = 0;
+  /// The account of one token, after combine() on the same input. `shares`: [specialists].
+  virtual JointScore explain(const CombinerInput& input, int32_t token,
+                             std::span<SpecialistShare> shares) = 0;
+};
+
 /// One slot of a token's routing in one layer, given in place of what the router chooses.
 struct ForcedRoute {
   /// The weight that the router gives this expert among those that are forced with it, normalised
@@ -236,8 +286,23 @@ struct AuditLayout {
   int32_t logits_digest = 0;        ///< 64 bits, low word first: of the bits of the row's logits
   int32_t sampler_candidates = 0;   ///< int32; of a row that chose a token (SampleDecision)
   int32_t sampler_probability = 0;  ///< float; the same
-  int32_t attribution = 0;          ///< float[terms] of the chosen token, then float[terms] of the
-                                    ///< runner-up: the best token that was not chosen
+  /// What several specialists add to each row where a federation made it.
+  struct Federation {
+    std::vector<std::string> specialists;  ///< names; empty: a single model
+    std::string combiner;                  ///< Combiner::name()
+    ShareKind shares = ShareKind::kResponsibility;
+    /// Word offset in a row record. Numbers are float64 in two words, low word first: for each
+    /// specialist log-probability, weight and share; then the joint's log-probability, the
+    /// log-normaliser and the residual: the joint less what its parts give.
+    int32_t values = -1;
+    int32_t num_words() const {
+      return specialists.empty() ? 0 : 2 * (3 * static_cast<int32_t>(specialists.size()) + 3);
+    }
+    bool operator==(const Federation&) const = default;
+  };
+  Federation federation;
+  int32_t attribution = 0;  ///< float[terms] of the chosen token, then float[terms] of the
+                            ///< runner-up: the best token that was not chosen
 
   size_t pass_words(size_t rows, size_t tokens) const {
     return rows * (1 + static_cast<size_t>(row_words)) + tokens * static_cast<size_t>(token_words);

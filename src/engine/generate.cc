@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "vitrine/engine.h"
+#include "vitrine/group.h"
 
 namespace vitrine {
 
@@ -14,41 +14,25 @@ double seconds_since(Clock::time_point start) {
 }
 
 // A sequence that is released whatever happens.
+template <typename Stepper>
 class OwnedSequence {
  public:
-  explicit OwnedSequence(Engine& engine) : engine_(engine), id_(engine.create_sequence()) {}
+  explicit OwnedSequence(Stepper& engine) : engine_(engine), id_(engine.create_sequence()) {}
   ~OwnedSequence() { engine_.release(id_); }
   OwnedSequence(const OwnedSequence&) = delete;
   OwnedSequence& operator=(const OwnedSequence&) = delete;
   SequenceId id() const { return id_; }
 
  private:
-  Engine& engine_;
+  Stepper& engine_;
   SequenceId id_;
 };
 
-}  // namespace
-
-std::string_view stop_reason_name(StopReason reason) {
-  switch (reason) {
-    case StopReason::kLength: return "length";
-    case StopReason::kEndOfText: return "end of text";
-    case StopReason::kContextFull: return "context full";
-    case StopReason::kCancelled: return "cancelled";
-  }
-  return "?";
-}
-
-GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
-                        const GenerateOptions& options,
-                        const std::function<bool(const TokenEvent&)>& on_token) {
-  const OwnedSequence sequence(engine);
-  return generate(engine, sequence.id(), prompt, options, on_token);
-}
-
-GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt,
-                        const GenerateOptions& options,
-                        const std::function<bool(const TokenEvent&)>& on_token) {
+// An engine, or a federation in its place.
+template <typename Stepper>
+GenerateResult generate_with(Stepper& engine, SequenceId sequence, std::span<const int32_t> prompt,
+                             const GenerateOptions& options,
+                             const std::function<bool(const TokenEvent&)>& on_token) {
   const int64_t context = engine.options().max_context;
   const int64_t held = engine.length(sequence);
   const auto prompt_length = static_cast<int64_t>(prompt.size());
@@ -131,6 +115,38 @@ GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int
   }
   result.decode_seconds = seconds_since(decode_start);
   return result;
+}
+
+}  // namespace
+
+std::string_view stop_reason_name(StopReason reason) {
+  switch (reason) {
+    case StopReason::kLength: return "length";
+    case StopReason::kEndOfText: return "end of text";
+    case StopReason::kContextFull: return "context full";
+    case StopReason::kCancelled: return "cancelled";
+  }
+  return "?";
+}
+
+GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
+                        const GenerateOptions& options,
+                        const std::function<bool(const TokenEvent&)>& on_token) {
+  const OwnedSequence sequence(engine);
+  return generate_with(engine, sequence.id(), prompt, options, on_token);
+}
+
+GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt,
+                        const GenerateOptions& options,
+                        const std::function<bool(const TokenEvent&)>& on_token) {
+  return generate_with(engine, sequence, prompt, options, on_token);
+}
+
+GenerateResult generate(Federation& federation, std::span<const int32_t> prompt,
+                        const GenerateOptions& options,
+                        const std::function<bool(const TokenEvent&)>& on_token) {
+  const OwnedSequence sequence(federation);
+  return generate_with(federation, sequence.id(), prompt, options, on_token);
 }
 
 }  // namespace vitrine

@@ -13,6 +13,7 @@ from audit_cases import Audit  # noqa: F401
 from chat_cases import Chat, GenerateChat  # noqa: F401
 from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score,  # noqa: F401
                            Tokenize, Tool)
+from federation_cases import Federation  # noqa: F401
 from generate_cases import Generate  # noqa: F401
 from gguf_cases import Gguf  # noqa: F401
 from hidden_states_cases import HiddenStates  # noqa: F401
