@@ -227,7 +227,7 @@ int export_tables(const AuditArguments& arguments) {
   }
   vitrine::ParquetExport tables(arguments.out, run.header,
                                 std::any_of(run.records.begin(), run.records.end(), is_attributed),
-                                token_bytes, keys);
+                                token_bytes, keys, run.federation.specialists);
   for (const vitrine::TokenRecord& record : run.records) tables.add(record);
   tables.finish();
   return 0;

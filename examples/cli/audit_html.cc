@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "audit.h"
+#include "federation_text.h"
 #include "run_page.h"
 
 namespace cli {
@@ -64,6 +65,17 @@ void add_prediction(const Run& run, const TokenRecord& record, ordered_json& tok
     }
   }
   token["others"] = std::move(others);
+  const vitrine::FederationRecord& federation = prediction.federation;
+  if (!federation.specialists.empty()) {
+    ordered_json shares = ordered_json::array();
+    for (const vitrine::SpecialistShare& share : federation.specialists) {
+      shares.push_back({number(share.logprob), number(share.weight), number(share.share)});
+    }
+    token["shares"] = std::move(shares);
+    token["leader"] = leading_specialist(run, prediction);
+    token["normaliser"] = number(federation.log_normaliser);
+    token["residual"] = federation.residual;
+  }
   const vitrine::AttributionRecord& attribution = prediction.attribution;
   if (attribution.terms.empty() || !std::isfinite(attribution.logit) ||
       !std::isfinite(attribution.runner_up_logit)) {
@@ -139,6 +151,18 @@ std::string run_page(const Run& run) {
   page["experts"] = ordered_json::array();
   for (size_t i = 0; i < run.uses.size(); ++i) {
     page["experts"].push_back({run.layer_numbers[i], run.uses[i]});
+  }
+  if (!run.federation.specialists.empty()) {
+    const SpecialistTotals totals = specialist_totals(run);
+    ordered_json specialists = ordered_json::array();
+    for (size_t i = 0; i < run.federation.specialists.size(); ++i) {
+      specialists.push_back(
+          {run.federation.specialists[i], number(totals.shares[i]), totals.leading[i]});
+    }
+    page["federation"] = {{"combiner", run.federation.combiner},
+                          {"shares", vitrine::share_kind_name(run.federation.shares)},
+                          {"tokens", totals.tokens},
+                          {"specialists", std::move(specialists)}};
   }
   page["tokens"] = tokens_json(run);
   std::string json = page.dump(-1, ' ', false, ordered_json::error_handler_t::replace);

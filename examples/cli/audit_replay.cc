@@ -32,6 +32,10 @@ void require_replayable(const Run& run, bool force_routes) {
                     "level standard or full",
                     run.path));
   }
+  if (!run.federation.specialists.empty()) {
+    refuse(fmt::format("{}: {} specialists made it together; replay expects the log of one model",
+                       run.path, run.federation.specialists.size()));
+  }
   constexpr int64_t kMostPositions = int64_t{1} << 40;
   for (const TokenRecord& record : run.records) {
     if (record.position >= 0 && record.position < kMostPositions) continue;

@@ -267,7 +267,7 @@ RerunSizes rerun_sizes(const Run& run) {
 }
 
 std::optional<vitrine::SamplerOptions> logged_sampler(const Run& run) {
-  if (run.header.sampler.empty()) return {};
+  if (run.header.sampler.empty() || !run.header.constraint.empty()) return {};
   vitrine::SamplerOptions options;
   options.seed = run.header.seed;
   for (const auto& [name, value] : run.header.sampler) {

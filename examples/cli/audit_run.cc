@@ -69,6 +69,33 @@ vitrine::AttributionRecord json_attribution(const json& from) {
   return attribution;
 }
 
+double real(const json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+vitrine::FederationRecord json_federation(const json& from) {
+  vitrine::FederationRecord federation;
+  federation.joint = real(from.at("joint"));
+  federation.log_normaliser = real(from.at("log_normaliser"));
+  federation.residual = real(from.at("residual"));
+  for (const json& one : from.at("specialists")) {
+    federation.specialists.push_back(
+        {real(one.at("logprob")), real(one.at("weight")), real(one.at("share"))});
+  }
+  return federation;
+}
+
+vitrine::AuditLayout::Federation json_federation_head(const json& from) {
+  vitrine::AuditLayout::Federation head;
+  head.combiner = from.at("combiner").get<std::string>();
+  head.specialists = from.at("specialists").get<std::vector<std::string>>();
+  using vitrine::ShareKind;
+  const bool has_terms =
+      from.at("shares").get<std::string>() == vitrine::share_kind_name(ShareKind::kTerm);
+  head.shares = has_terms ? ShareKind::kTerm : ShareKind::kResponsibility;
+  return head;
+}
+
 vitrine::TokenRecord json_record(const json& from) {
   vitrine::TokenRecord record;
   record.sequence = from.at("sequence").get<uint64_t>();
@@ -113,6 +140,9 @@ vitrine::TokenRecord json_record(const json& from) {
   }
   if (prediction.contains("attribution")) {
     record.prediction.attribution = json_attribution(prediction.at("attribution"));
+  }
+  if (prediction.contains("federation")) {
+    record.prediction.federation = json_federation(prediction.at("federation"));
   }
   return record;
 }
@@ -159,6 +189,9 @@ void read_json(Run& run) {
     if (log.at("audit").contains("hidden_state_layers")) {
       run.hidden_state_layers = log.at("audit").at("hidden_state_layers").get<std::vector<int>>();
     }
+    if (log.at("audit").contains("federation")) {
+      run.federation = json_federation_head(log.at("audit").at("federation"));
+    }
     for (const json& layer : log.at("audit").at("layers")) {
       run.layer_numbers.push_back(layer.at("layer").get<uint32_t>());
       const auto experts = layer.at("num_experts").get<uint32_t>();
@@ -167,6 +200,11 @@ void read_json(Run& run) {
     }
     for (const json& record : log.at("records")) {
       run.records.push_back(json_record(record));
+      const size_t shares = run.records.back().prediction.federation.specialists.size();
+      if (shares != 0 && shares != run.federation.specialists.size()) {
+        bad(fmt::format("a record has shares of {} specialists and the head names {}", shares,
+                        run.federation.specialists.size()));
+      }
       if (record.contains("text")) run.text.push_back(record.at("text").get<std::string>());
     }
     if (run.text.size() != run.records.size()) run.text.clear();
@@ -187,6 +225,7 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
   run.level = vitrine::log_detail_name(header.detail);
   run.mode = header.mode == vitrine::AuditMode::kNaive ? "naive" : "deferred";
   run.hidden_state_layers = header.hidden_state_layers;
+  run.federation = header.federation;
   for (const auto& layer : header.layers) {
     run.layer_numbers.push_back(static_cast<uint32_t>(layer.layer));
     run.uses.emplace_back(static_cast<size_t>(layer.num_experts), 0);

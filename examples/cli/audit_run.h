@@ -16,14 +16,15 @@ namespace cli {
 struct Run {
   std::string path;
   vitrine::LogHeader header;
-  std::string level, mode, stop_reason;       // stop_reason "": none was written
-  std::vector<vitrine::TokenRecord> records;  // in the order they were processed
-  std::vector<uint64_t> digests;              // [records], or empty
-  std::vector<std::string> text;              // [records]: pieces, or empty
-  std::vector<std::vector<uint64_t>> uses;    // [layer][expert]: how often it was routed to
-  std::vector<uint32_t> layer_numbers;        // [layer]
-  std::vector<int> hidden_state_layers;       // that the recorder kept
-  std::vector<bool> is_redacted;              // [records] of a .vtr: something was left out
+  std::string level, mode, stop_reason;         // stop_reason "": none was written
+  std::vector<vitrine::TokenRecord> records;    // in the order they were processed
+  std::vector<uint64_t> digests;                // [records], or empty
+  std::vector<std::string> text;                // [records]: pieces, or empty
+  std::vector<std::vector<uint64_t>> uses;      // [layer][expert]: how often it was routed to
+  std::vector<uint32_t> layer_numbers;          // [layer]
+  std::vector<int> hidden_state_layers;         // that the recorder kept
+  vitrine::AuditLayout::Federation federation;  // no names: a single model
+  std::vector<bool> is_redacted;                // [records] of a .vtr: something was left out
   /// Of a .vtr, in order; `first`: how many records stand before the event.
   std::vector<std::pair<size_t, vitrine::VtrEvent>> events;
   /// Of a .vtr: verify_vtr()'s answer (without a key).

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "audit.h"
+#include "federation_text.h"
 
 namespace cli {
 
@@ -45,7 +46,7 @@ std::string header_text(const Run& run) {
       plain(run.header.model_path), plain(run.header.architecture), run.header.num_layers,
       run.header.vocab_size, plain(run.header.device), plain(run.header.kernels),
       plain(run.header.isa), run.header.threads, run.mode, run.level, run.header.seed);
-  text += hidden_line(run);
+  text += federation_lines(run) + hidden_line(run);
   if (run.report && !run.report->header.trace_id.empty()) {
     text += fmt::format("trace     {}\n", plain(run.report->header.trace_id));
   }
@@ -69,10 +70,13 @@ std::string route_text(const TokenRecord& record) {
 
 std::string token_line(const Run& run, const TokenRecord& record, const Colours& colours) {
   const vitrine::PredictionRecord& prediction = record.prediction;
-  return fmt::format("{:>6} {}{:<16}{} p={:<8.4f} H={:<6.3f}{}\n", record.position + 1,
-                     colours.of_surprise(prediction.logprob), run.quoted(prediction.token),
-                     colours.off, probability(prediction.logprob), prediction.entropy,
-                     route_text(record));
+  const bool is_federated = !prediction.federation.specialists.empty();
+  const std::string colour = is_federated ? leader_colour(run, prediction, colours)
+                                          : colours.of_surprise(prediction.logprob);
+  return fmt::format("{:>6} {}{:<16}{} p={:<8.4f} H={:<6.3f}{}\n", record.position + 1, colour,
+                     run.quoted(prediction.token), colours.off, probability(prediction.logprob),
+                     prediction.entropy,
+                     is_federated ? share_text(run, prediction) : route_text(record));
 }
 
 std::string layers_text(const TokenRecord& record, const Colours& colours) {
@@ -193,7 +197,7 @@ std::string account_of(const Run& run, const TokenRecord& record, const Colours&
     text += fmt::format("    {:<16} {:6.2f} %\n", run.quoted(other.token),
                         100 * probability(other.logprob));
   }
-  return text + attribution_text(run, prediction, colours);
+  return text + attribution_text(run, prediction, colours) + shares_text(run, prediction, colours);
 }
 
 /// The expert with the largest term, and that term's share of all terms' sizes.
@@ -246,8 +250,11 @@ int run_audit_show(const AuditArguments& arguments) {
     return 0;
   }
   text +=
-      "tokens    position, token, probability, entropy (nats), each layer's leading expert with "
-      "its share of the gate weights\n";
+      run.federation.specialists.empty()
+          ? "tokens    position, token, probability, entropy (nats), each layer's leading expert "
+            "with its share of the gate weights\n"
+          : "tokens    position, token, probability, entropy (nats), each specialist's share; "
+            "coloured by the leading one\n";
   int shown = 0;
   size_t generated = 0;
   for (const TokenRecord& record : run.records) {

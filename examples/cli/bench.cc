@@ -17,6 +17,7 @@ void add_bench(CLI::App& app, Command& command) {
   add_bench_audit(*bench, command);
   add_bench_generate(*bench, command);
   add_bench_constraint(*bench, command);
+  add_bench_federation(*bench, command);
 }
 
 }  // namespace cli

@@ -51,7 +51,7 @@ void stop_if_interrupted() {
                        "bench audit: cancelled before the end; nothing was written");
 }
 
-std::vector<Trial> run_trials(SliceRunner& runner, const Arguments& arguments) {
+std::vector<Trial> run_trials(SliceRunner<vitrine::Engine>& runner, const Arguments& arguments) {
   constexpr std::array<AuditMode, 3> kModes = {AuditMode::kNone, AuditMode::kNaive,
                                                AuditMode::kDeferred};
   std::vector<Trial> trials;
@@ -67,7 +67,8 @@ std::vector<Trial> run_trials(SliceRunner& runner, const Arguments& arguments) {
 }
 
 /// [naive, deferred]: ABBA quadruples of the two modes by turns.
-std::array<Overhead, 2> run_slices(SliceRunner& runner, const Arguments& arguments) {
+std::array<Overhead, 2> run_slices(SliceRunner<vitrine::Engine>& runner,
+                                   const Arguments& arguments) {
   constexpr std::array<AuditMode, 2> kModes = {AuditMode::kNaive, AuditMode::kDeferred};
   std::array<std::vector<double>, 2> overheads;
   while (overheads[0].size() < static_cast<size_t>(arguments.slices)) {
@@ -178,7 +179,7 @@ int run_bench_audit(const Arguments& arguments) {
   std::array<Overhead, 2> overheads;
   {
     const int64_t prefix = std::clamp<int64_t>(context / 2, 1, kPrefixTokens);
-    SliceRunner runner(*engine, spread_ids(config.vocab_size, 0, prefix), context);
+    SliceRunner<vitrine::Engine> runner(*engine, spread_ids(config.vocab_size, 0, prefix), context);
     if (log) runner.set_settle_time(kSettleTime);
     for (AuditMode mode : {AuditMode::kNone, AuditMode::kNaive, AuditMode::kDeferred}) {
       runner.run(mode, arguments.slice_tokens);  // warm

@@ -1,4 +1,5 @@
-// vitrine generate: text from a prompt, streamed as it is made, with the recorder on.
+// vitrine generate and vitrine federate: text from a prompt, streamed as it is made, with the
+// recorder on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "candidates.h"
 #include "chat_prompt.h"
 #include "constraint_options.h"
+#include "federate.h"
 #include "hidden_states.h"
 #include "log_options.h"
 #include "sampling_options.h"
@@ -40,10 +42,41 @@ struct Arguments {
   DeviceOptions device;
 };
 
+/// The federation file that MODEL is; none for `generate`.
+template <typename Model>
+std::optional<vitrine::FederationSpec> find_spec(const Arguments& arguments) {
+  if constexpr (std::is_same_v<Model, vitrine::Engine>) return std::nullopt;
+  if (arguments.attribution) {
+    refuse("--attribution splits one model's logit; expected it with generate, not federate");
+  }
+  if (!arguments.log.hidden_states.empty()) {
+    refuse("--hidden-states keeps one model's; expected it with generate, not federate");
+  }
+  if (arguments.constraint.is_given()) {
+    refuse("a federation generates without a constraint; expected one with generate, not federate");
+  }
+  if (arguments.n_best > 1 || arguments.logprobs > 0) {
+    refuse("--n-best and --logprobs are of one model; expected them with generate, not federate");
+  }
+  return vitrine::FederationSpec::load(arguments.model);
+}
+
+std::unique_ptr<vitrine::Engine> load_model(const vitrine::Engine*, const std::string& model,
+                                            const std::optional<vitrine::FederationSpec>&,
+                                            const vitrine::EngineOptions& options) {
+  return vitrine::Engine::load(model, options);
+}
+std::unique_ptr<vitrine::Federation> load_model(const vitrine::Federation*, const std::string&,
+                                                const std::optional<vitrine::FederationSpec>& spec,
+                                                const vitrine::EngineOptions& options) {
+  return vitrine::Federation::load(*spec, options);
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+template <typename Model>
 int run_generate(Arguments arguments) {
   const Clock::time_point started = Clock::now();
   arguments.sampling.resolve();
@@ -62,7 +95,10 @@ int run_generate(Arguments arguments) {
   options.keep_logits = is_several || arguments.logprobs > 0;
   if (is_several) options.max_sequences = 2;  // the prompt, and the answer that is made
 
-  const vitrine::Checkpoint checkpoint = open_model(arguments.model);
+  const std::optional<vitrine::FederationSpec> spec = find_spec<Model>(arguments);
+  if (spec) spec->check_members();
+  const std::string model = spec ? spec->specialists[0].model : arguments.model;
+  const vitrine::Checkpoint checkpoint = open_model(model);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
   arguments.sampling.resolve_tokens(tokenizer, config.vocab_size);
@@ -79,14 +115,14 @@ int run_generate(Arguments arguments) {
   // A template writes the tokens around a prompt itself.
   const std::vector<int32_t> prompt = tokenizer.encode(prompt_text, !arguments.chat);
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
-  const int64_t limit = context_limit(arguments.context, config, arguments.model);
+  const int64_t limit = context_limit(arguments.context, config, model);
   if (prompt.empty())
     refuse("the prompt is empty; expected text (-p TEXT, or -p - and text on standard input)");
   if (prompt_tokens > limit) {
     refuse(
         fmt::format("the prompt has {} tokens and the context of {} holds {} ({}); expected a "
                     "shorter prompt",
-                    prompt_tokens, arguments.model, limit,
+                    prompt_tokens, model, limit,
                     arguments.context > 0 ? "-c" : "config, max_position_embeddings"));
   }
 
@@ -123,7 +159,7 @@ int run_generate(Arguments arguments) {
   std::unique_ptr<StreamTarget> target;
   std::unique_ptr<vitrine::AuditStream> stream;
   std::optional<vitrine::TeeSink> both;
-  const auto engine = vitrine::Engine::load(arguments.model, options);
+  const auto engine = load_model(static_cast<const Model*>(nullptr), model, spec, options);
   const double load_seconds = seconds_since(started);
 
   if (!arguments.log.stream.empty()) {
@@ -131,9 +167,10 @@ int run_generate(Arguments arguments) {
   }
   catch_interrupts();  // from here on there is something to finish
   const auto header = [&] {
-    vitrine::LogHeader head = log_header(arguments.model, arguments.sampling, arguments.device,
-                                         engine->summary(), checkpoint);
+    vitrine::LogHeader head =
+        log_header(model, arguments.sampling, arguments.device, engine->summary(), checkpoint);
     head.constraint = arguments.constraint.description();
+    if (spec) add_members(*spec, head);
     return head;
   };
   vitrine::AuditSink* sink = nullptr;
@@ -187,9 +224,13 @@ int run_generate(Arguments arguments) {
   std::vector<Candidate> candidates;
   vitrine::GenerateResult result;
   std::string reason(vitrine::stop_reason_name(vitrine::StopReason::kCancelled));
+  if constexpr (std::is_same_v<Model, vitrine::Engine>) {
+    if (is_several) {
+      candidates = generate_candidates(*engine, prompt, generation, arguments.n_best, tokenizer,
+                                       arguments.sampling.stop);
+    }
+  }
   if (is_several) {
-    candidates = generate_candidates(*engine, prompt, generation, arguments.n_best, tokenizer,
-                                     arguments.sampling.stop);
     if (!candidates.empty()) {
       result = candidates.front().result;
       reason = candidates.front().reason;
@@ -264,12 +305,15 @@ int run_generate(Arguments arguments) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, Command& command) {
+namespace {
+
+/// `is_required`: MODEL and the prompt must be there (a command with subcommands asks itself).
+std::shared_ptr<Arguments> add_options(CLI::App* generate, const char* model_help,
+                                       bool is_required) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* generate = app.add_subcommand("generate", "Generates text from a prompt");
-  add_model(*generate, arguments->model);
+  add_model(*generate, arguments->model, model_help)->required(is_required);
   generate->add_option("-p,--prompt", arguments->prompt, "the prompt; - reads standard input")
-      ->required();
+      ->required(is_required);
   generate->add_option("-n,--max-new-tokens", arguments->max_new_tokens, "how many tokens at most")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
@@ -304,8 +348,27 @@ void add_generate(CLI::App& app, Command& command) {
   generate->add_flag("--summary", arguments->summary, "end with a table of what the recorder saw");
   generate->add_flag("--json", arguments->json, "one JSON object instead of text");
   arguments->device.add_to(*generate);
-  generate->callback(
-      [arguments, &command] { command = [arguments] { return run_generate(*arguments); }; });
+  return arguments;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Command& command) {
+  CLI::App* generate = app.add_subcommand("generate", "Generates text from a prompt");
+  const auto arguments = add_options(generate, "folder of the model, or a .gguf file", true);
+  generate->callback([arguments, &command] {
+    command = [arguments] { return run_generate<vitrine::Engine>(*arguments); };
+  });
+}
+
+void add_federated_generation(CLI::App& federate, Command& command) {
+  const auto arguments = add_options(&federate, "the federation file", false);
+  federate.callback([arguments, &command, &federate] {
+    if (!federate.get_subcommands().empty()) return;  // `command` is that one's
+    if (arguments->model.empty()) throw CLI::RequiredError("MODEL");
+    if (federate.count("--prompt") == 0) throw CLI::RequiredError("--prompt");
+    command = [arguments] { return run_generate<vitrine::Federation>(*arguments); };
+  });
 }
 
 }  // namespace cli

@@ -1,9 +1,10 @@
 // vitrine inspect: what a model is, what it takes, and which kernel runs each op.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <map>
 
-#include "common.h"
+#include "federate.h"
 
 namespace cli {
 
@@ -168,6 +169,12 @@ nlohmann::ordered_json json_object(const Arguments& arguments,
 }
 
 int run_inspect(const Arguments& arguments) {
+  if (std::filesystem::path(arguments.model).extension() == ".json") {
+    if (arguments.plan || arguments.tensors) {
+      refuse("--plan and --tensors are of one model; expected a model, not a federation file");
+    }
+    return inspect_federation(arguments.model, arguments.device, arguments.json);
+  }
   const vitrine::EngineOptions options = arguments.device.engine_options();
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
@@ -185,7 +192,8 @@ int run_inspect(const Arguments& arguments) {
 void add_inspect(CLI::App& app, Command& command) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* inspect = app.add_subcommand("inspect", "Tells what a model is and what it takes");
-  add_model(*inspect, arguments->model);
+  add_model(*inspect, arguments->model,
+            "folder of the model, a .gguf file, or a federation file (.json)");
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");
   inspect->add_flag("--json", arguments->json, "one JSON object, tensors included");

@@ -36,7 +36,7 @@ void redact_prompt(int64_t prompt_tokens, std::vector<VtrRedaction>& redactions)
   };
   redactions.push_back({{"tokens", "text", "digests", "hidden_states"}, before(prompt_tokens)});
   // The last token of the prompt predicts the first of the answer.
-  redactions.push_back({{"prediction", "attribution"}, before(prompt_tokens - 1)});
+  redactions.push_back({{"prediction", "attribution", "federation"}, before(prompt_tokens - 1)});
 }
 
 }  // namespace
@@ -77,7 +77,8 @@ void LogOptions::add_to(CLI::App& command) {
       .add_option("--redact", redact,
                   "never write these, with commas: prompt (what its tokens were), or whole columns "
                   "of the .vtr log: tokens, text, prediction, routing, norms, digests, "
-                  "router_probs, attribution, sampler, constraint, hidden_states, counters")
+                  "router_probs, attribution, sampler, constraint, hidden_states, federation, "
+                  "counters")
       ->delimiter(',');
   command
       .add_option("--hidden-states", hidden_states,

@@ -29,6 +29,7 @@ int run(int argc, char** argv) {
   cli::add_audit(app, command);
   cli::add_constrain(app, command);
   cli::add_ledger(app, command);
+  cli::add_federate(app, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

@@ -7,7 +7,8 @@
 
 namespace cli {
 
-SliceRunner::SliceRunner(vitrine::Engine& engine, std::vector<int32_t> prefix, int64_t context)
+template <typename Model>
+SliceRunner<Model>::SliceRunner(Model& engine, std::vector<int32_t> prefix, int64_t context)
     : engine_(engine),
       prefix_(std::move(prefix)),
       context_(context),
@@ -25,14 +26,19 @@ SliceRunner::SliceRunner(vitrine::Engine& engine, std::vector<int32_t> prefix, i
   }
 }
 
-SliceRunner::~SliceRunner() { engine_.release(sequence_); }
+template <typename Model>
+SliceRunner<Model>::~SliceRunner() {
+  engine_.release(sequence_);
+}
 
-void SliceRunner::rewind() {
+template <typename Model>
+void SliceRunner<Model>::rewind() {
   engine_.truncate(sequence_, static_cast<int64_t>(prefix_.size()) - 1);
   next_ = prefix_.back();
 }
 
-double SliceRunner::run(vitrine::AuditMode mode, int tokens) {
+template <typename Model>
+double SliceRunner<Model>::run(vitrine::AuditMode mode, int tokens) {
   engine_.set_audit_mode(mode);
   rewind();
   if (settle_time_.count() > 0) std::this_thread::sleep_for(settle_time_);
@@ -47,7 +53,9 @@ double SliceRunner::run(vitrine::AuditMode mode, int tokens) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void SliceRunner::run_pairs(vitrine::AuditMode mode, int tokens, std::vector<double>& overheads) {
+template <typename Model>
+void SliceRunner<Model>::run_pairs(vitrine::AuditMode mode, int tokens,
+                                   std::vector<double>& overheads) {
   const double none_first = run(vitrine::AuditMode::kNone, tokens);
   const double audited_first = run(mode, tokens);
   const double audited_second = run(mode, tokens);
@@ -56,5 +64,8 @@ void SliceRunner::run_pairs(vitrine::AuditMode mode, int tokens, std::vector<dou
   overheads.push_back(1 - none_first / audited_first);
   overheads.push_back(1 - none_second / audited_second);
 }
+
+template class SliceRunner<vitrine::Engine>;
+template class SliceRunner<vitrine::Federation>;
 
 }  // namespace cli

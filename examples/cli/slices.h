@@ -5,17 +5,20 @@
 #include <cstdint>
 #include <vector>
 
-#include "vitrine/engine.h"
+#include "vitrine/group.h"
 
 namespace cli {
 
 /// Decodes the same tokens from the same context again and again, with the recorder in one mode or
 /// another. End of text is ignored. Where the context is full, a run starts over from the prefix.
+///
+/// Of an Engine, or of a Federation in its place.
+template <typename Model>
 class SliceRunner {
  public:
   /// `context` is the number of positions that a sequence of `engine` may have, more than
   /// `prefix.size()`; the prefix holds at least one id.
-  SliceRunner(vitrine::Engine& engine, std::vector<int32_t> prefix, int64_t context);
+  SliceRunner(Model& engine, std::vector<int32_t> prefix, int64_t context);
   ~SliceRunner();
   SliceRunner(const SliceRunner&) = delete;
   SliceRunner& operator=(const SliceRunner&) = delete;
@@ -34,7 +37,7 @@ class SliceRunner {
  private:
   void rewind();
 
-  vitrine::Engine& engine_;
+  Model& engine_;
   std::vector<int32_t> prefix_;
   int64_t context_;
   vitrine::SequenceId sequence_;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "vitrine/audit.h"
-#include "vitrine/engine.h"
+#include "vitrine/group.h"
 
 namespace cli {
 
@@ -35,7 +35,8 @@ class Summary {
 
 /// Measures for at most about two seconds what the recorder costs in this mode, and says how.
 /// `context` as for SliceRunner.
-std::string measure_overhead(vitrine::Engine& engine, vitrine::AuditMode mode,
+template <typename Model>
+std::string measure_overhead(Model& engine, vitrine::AuditMode mode,
                              const std::vector<int32_t>& prompt, int64_t context);
 
 }  // namespace cli

@@ -55,6 +55,17 @@ struct HiddenStateRecord {
   std::vector<float> values;  ///< [hidden_size]
 };
 
+/// "responsibility", "term".
+VITRINE_API std::string_view share_kind_name(ShareKind kind);
+
+/// How several specialists came to a token; the layout's or the header's `federation` names them.
+struct FederationRecord {
+  std::vector<SpecialistShare> specialists;  ///< empty where a single model made the token
+  double joint = 0;                          ///< nats: the joint's log-probability
+  double log_normaliser = 0;                 ///< of a product: log Z over the vocabulary; else 0
+  double residual = 0;                       ///< joint less what the parts above give
+};
+
 /// What the model said after a token.
 struct PredictionRecord {
   int32_t token = 0;  ///< the chosen id (generated), or the prompt's next id (scored)
@@ -68,6 +79,7 @@ struct PredictionRecord {
                                                 ///< model's own first choice is alternatives[0]
   std::vector<AlternativeRecord> alternatives;  ///< the ten best, descending
   AttributionRecord attribution;
+  FederationRecord federation;
 };
 
 /// The account of one input token: what happened in each layer while it was processed, and what

@@ -146,7 +146,7 @@ struct VtrRedaction {
   std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
                                          ///< "digests", "router_probs", "attribution",
                                          ///< "sampler", "constraint", "hidden_states",
-                                         ///< "counters"
+                                         ///< "federation", "counters"
   /// Empty: every row. Else only rows for which this says true (called with sequence and position).
   std::function<bool(uint64_t, int64_t)> rows = {};
 };
@@ -159,6 +159,7 @@ struct VtrHeader {
   std::vector<AuditLayout::Layer> layers;    ///< only layer, top_k and num_experts are set
   std::vector<AuditLayout::Term> terms;      ///< of the attribution; empty: there is none
   std::vector<int32_t> hidden_state_layers;  ///< ascending; empty: no hidden states
+  AuditLayout::Federation federation;        ///< without its place; no names: a single model
   int32_t hidden_size = 0;                   ///< 0 where there are none
   PublicKey public_key{};
   bool is_key_ephemeral = true;      ///< made for this log alone and thrown away
@@ -334,7 +335,8 @@ struct ParquetKeys {
 
 /// A run as Parquet tables in a folder, for DuckDB, pandas and the like: tokens.parquet (a row a
 /// record), logprobs.parquet (a row a prediction), routing.parquet (a row a record, layer and
-/// slot), with `has_attribution` attribution.parquet (a row a term), and where there are hidden
+/// slot), with `has_attribution` attribution.parquet (a row a term), with `specialists` of a
+/// federation federation.parquet (a row a prediction and specialist), and where there are hidden
 /// states hidden.parquet (a row a record and layer). docs/audit-log.md has the columns; the
 /// schema's version is in each footer. Needs libvitrine_parquet.so, which is loaded here.
 class VITRINE_API ParquetExport {
@@ -343,7 +345,8 @@ class VITRINE_API ParquetExport {
   /// output (may be empty: then there is no text). Throws kUnavailable where the library is not
   /// there, kInvalidArgument where `folder` holds something or a key has another length, kIo.
   ParquetExport(const std::string& folder, const LogHeader& header, bool has_attribution,
-                std::function<std::string(int32_t)> token_bytes = {}, const ParquetKeys& keys = {});
+                std::function<std::string(int32_t)> token_bytes = {}, const ParquetKeys& keys = {},
+                const std::vector<std::string>& specialists = {});
   ~ParquetExport();
   /// Throws kIo, kOutOfMemory.
   void add(const TokenRecord& record);

@@ -140,12 +140,12 @@ struct SampleDecision {
 
 /// What a constraint did to one choice.
 struct ConstraintDecision {
-  int32_t allowed = 0;          ///< tokens that it allowed; 0: no mask was at work
-  float removed = 0;            ///< probability, before any sampler stage, of those it ruled out
-  float mask_microseconds = 0;  ///< that it took to say which
-  bool is_limited = false;      ///< the token limit ruled out tokens that the constraint allows
+  int32_t allowed = 0;           ///< tokens that it allowed; 0: no mask was at work
+  float removed = 0;             ///< probability, before any sampler stage, of those it ruled out
+  float mask_microseconds = 0;   ///< that it took to say which
+  bool is_limited = false;       ///< the token limit ruled out tokens that the constraint allows
   bool first_ruled_out = false;  ///< the model's first choice was not among them
-  int32_t attempt = 0;  ///< above 0: which attempt without a mask, after a deadlock
+  int32_t attempt = 0;           ///< above 0: which attempt without a mask, after a deadlock
   bool is_forced() const { return allowed == 1; }
   bool is_given() const { return allowed > 0 || attempt > 0; }
 };
@@ -202,6 +202,56 @@ class VITRINE_API Constraint {
   virtual bool keep_within(std::span<uint32_t> mask, uint32_t limit);
   /// An independent copy that stands at the same place and can be rolled back as far.
   virtual std::unique_ptr<Constraint> fork() const = 0;
+};
+
+/// What a specialist's share of a token is.
+enum class ShareKind : uint8_t {
+  kResponsibility,  ///< weight * p / joint: the posterior; they sum to one
+  kTerm,            ///< weight * log p; they and minus the log-normaliser sum to the joint's log
+};
+
+/// One specialist's prediction of the next token: log p(t) = logits[t] - log_sum_exp.
+struct SpecialistRow {
+  std::span<const float> logits;  ///< [vocabulary]
+  double log_sum_exp = 0;
+};
+
+/// What a combiner sees of one position.
+struct CombinerInput {
+  std::span<const SpecialistRow> specialists;  ///< in the federation's order
+  std::span<const float> hidden_state;         ///< the base's, where the combiner needs it
+};
+
+/// One specialist's part in one token.
+struct SpecialistShare {
+  double logprob = 0;  ///< nats: the specialist's own log-probability of the token
+  double weight = 0;   ///< that the combiner gave it at this position
+  double share = 0;    ///< see ShareKind
+  bool operator==(const SpecialistShare&) const = default;
+};
+
+/// The joint's log-probability of a token.
+struct JointScore {
+  double logprob = 0;         ///< nats
+  double log_normaliser = 0;  ///< log Z over the vocabulary; 0 where nothing is normalised
+};
+
+/// Makes one distribution of several specialists'. A host adds its own by deriving from this class
+/// (docs/federation.md). Not thread-safe.
+class VITRINE_API Combiner {
+ public:
+  virtual ~Combiner() = default;
+  /// As the log and the plan name it ("mixture").
+  virtual std::string_view name() const = 0;
+  virtual ShareKind shares() const { return ShareKind::kResponsibility; }
+  /// True where CombinerInput::hidden_state must be there.
+  virtual bool needs_hidden_state() const { return false; }
+  /// Writes the joint's log-probability of every token, normalised. Must not allocate for sizes
+  /// seen before.
+  virtual void combine(const CombinerInput& input, std::span<float> joint) = 0;
+  /// The account of one token, after combine() on the same input. `shares`: [specialists].
+  virtual JointScore explain(const CombinerInput& input, int32_t token,
+                             std::span<SpecialistShare> shares) = 0;
 };
 
 /// One slot of a token's routing in one layer, given in place of what the router chooses.
@@ -274,8 +324,23 @@ struct AuditLayout {
   /// removed, float mask_microseconds, int32 flags (1 is_limited, 2 first_ruled_out, attempt * 4).
   /// -1: not recorded.
   int32_t constraint = -1;
-  int32_t attribution = 0;          ///< float[terms] of the chosen token, then float[terms] of the
-                                    ///< runner-up: the best token that was not chosen
+  /// What several specialists add to each row where a federation made it.
+  struct Federation {
+    std::vector<std::string> specialists;  ///< names; empty: a single model
+    std::string combiner;                  ///< Combiner::name()
+    ShareKind shares = ShareKind::kResponsibility;
+    /// Word offset in a row record. Numbers are float64 in two words, low word first: for each
+    /// specialist log-probability, weight and share; then the joint's log-probability, the
+    /// log-normaliser and the residual: the joint less what its parts give.
+    int32_t values = -1;
+    int32_t num_words() const {
+      return specialists.empty() ? 0 : 2 * (3 * static_cast<int32_t>(specialists.size()) + 3);
+    }
+    bool operator==(const Federation&) const = default;
+  };
+  Federation federation;
+  int32_t attribution = 0;  ///< float[terms] of the chosen token, then float[terms] of the
+                            ///< runner-up: the best token that was not chosen
 
   size_t pass_words(size_t rows, size_t tokens) const {
     return rows * (1 + static_cast<size_t>(row_words)) + tokens * static_cast<size_t>(token_words);

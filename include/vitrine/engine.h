@@ -59,6 +59,12 @@ struct EngineOptions {
   /// (it is run as float32).
   bool strict = false;
   bool keep_logits = false;  ///< StepOutput::logits is filled whatever the sampler
+  /// StepOutput::hidden_state is filled.
+  bool keep_hidden_state = false;
+  /// Folders of low-rank adapters in PEFT's layout, applied beside the weights
+  /// (docs/federation.md). A sequence uses one of them or none; those of all sequences share a
+  /// step.
+  std::vector<std::string> adapters = {};
 };
 
 using SequenceId = uint64_t;
@@ -91,6 +97,8 @@ struct StepOutput {
   int32_t token = -1;    ///< chosen id: the sampler's on a sequence's last row, else the argmax
   std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty
   ConstraintDecision constraint;  ///< of a choice with a mask; `removed` where it was recorded
+  /// [hidden_size] what the output head reads, after the final norm; where it was asked for
+  std::span<const float> hidden_state;
 };
 
 /// One op of a plan.
@@ -146,7 +154,9 @@ class VITRINE_API Engine {
   const EngineOptions& options() const;
   ExpertCacheStats expert_cache() const;
 
-  SequenceId create_sequence();
+  /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none. Throws
+  /// kInvalidArgument for one that the engine was not loaded with.
+  SequenceId create_sequence(int adapter = -1);
   /// A new sequence with the same past. Full blocks are shared and counted; a partial one is
   /// copied.
   SequenceId fork(SequenceId sequence);

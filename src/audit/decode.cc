@@ -177,6 +177,25 @@ void decode_attribution(const AuditLayout& layout, Words words, const TokenRecor
   to.runner_up_rounding = static_cast<float>(double{to.runner_up_logit} - runner_up_sum);
 }
 
+/// Numbers are two words each.
+void decode_federation(const AuditLayout& layout, Words words, FederationRecord& to) {
+  to.specialists.resize(layout.row_words == 0 ? 0 : layout.federation.specialists.size());
+  if (to.specialists.empty()) return;
+  const std::byte* from = words.data + 4 * static_cast<size_t>(layout.federation.values);
+  const auto take = [&from] {
+    from += sizeof(double);
+    return load<double>(from - sizeof(double));
+  };
+  for (SpecialistShare& share : to.specialists) {
+    share.logprob = take();
+    share.weight = take();
+    share.share = take();
+  }
+  to.joint = take();
+  to.log_normaliser = take();
+  to.residual = take();
+}
+
 /// Each term names a layer of the layout, and an expert's a slot of it.
 void check_terms(const AuditLayout& layout) {
   for (size_t i = 0; i < layout.terms.size(); ++i) {
@@ -261,6 +280,10 @@ void check_layout(const AuditLayout& layout) {
     if (layout.constraint >= 0) {
       check_field("constraint", layout.constraint, kAuditConstraintWords, layout.row_words);
     }
+    if (!layout.federation.specialists.empty()) {
+      check_field("federation", layout.federation.values, layout.federation.num_words(),
+                  layout.row_words);
+    }
   }
   check_terms(layout);
 }
@@ -282,7 +305,8 @@ bool same_layout(const AuditLayout& a, const AuditLayout& b) {
          a.sampler_candidates == b.sampler_candidates &&
          a.sampler_probability == b.sampler_probability && a.constraint == b.constraint &&
          a.attribution == b.attribution && a.terms == b.terms &&
-         a.hidden_states == b.hidden_states && a.hidden_size == b.hidden_size;
+         a.hidden_states == b.hidden_states && a.hidden_size == b.hidden_size &&
+         a.federation == b.federation;
 }
 
 size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> record,
@@ -340,6 +364,7 @@ size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> re
     if (!to.has_prediction) {
       to.prediction.alternatives.clear();
       to.prediction.attribution.terms.clear();
+      to.prediction.federation.specialists.clear();
       continue;
     }
     const size_t row = static_cast<size_t>(token.row);
@@ -352,6 +377,7 @@ size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> re
     const Words row_words{rows + 4 * row * static_cast<size_t>(layout.row_words)};
     decode_row(layout, header.pass, row_words, to.prediction);
     decode_attribution(layout, row_words, to, to.prediction.attribution);
+    decode_federation(layout, row_words, to.prediction.federation);
   }
   return num_tokens;
 }
@@ -367,6 +393,10 @@ std::string_view term_kind_name(AuditLayout::Term::Kind kind) {
     case AuditLayout::Term::Kind::kShared: return "shared_expert";
   }
   return "?";
+}
+
+std::string_view share_kind_name(ShareKind kind) {
+  return kind == ShareKind::kTerm ? "term" : "responsibility";
 }
 
 size_t audit_record_bytes(const AuditLayout& layout, size_t rows, size_t tokens) {

@@ -34,6 +34,17 @@ void JsonBuffer::real(float value) {
   }
 }
 
+void JsonBuffer::real(double value) {
+  if (!std::isfinite(value)) {
+    raw("null");
+    return;
+  }
+  constexpr size_t kLongest = 32;  // the shortest form that reads back has at most 24
+  char* first = room(kLongest);
+  char* last = std::to_chars(first, first + kLongest, value, std::chars_format::scientific).ptr;
+  size_ = static_cast<size_t>(last - data_.get());
+}
+
 size_t utf8_length(std::string_view text, size_t& skip) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

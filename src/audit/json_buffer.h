@@ -36,6 +36,7 @@ class JsonBuffer {
   /// The shortest digits that give the same float back, always with a point or an exponent, so that
   /// readers keep it a float (and -0.0 its sign); null for NaN and the infinities.
   void real(float value);
+  void real(double value);
   /// A quoted string; bytes that are not UTF-8 become U+FFFD as in Python's errors="replace".
   void string(std::string_view text);
   /// An option's value: a number where the text is a finite decimal number, else a string.

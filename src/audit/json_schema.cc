@@ -91,6 +91,28 @@ void append_attribution(JsonBuffer& out, const AttributionRecord& attribution, P
   out.raw("]}");
 }
 
+/// Names and the kind of shares stand in the head.
+void append_federation(JsonBuffer& out, const FederationRecord& federation) {
+  out.raw(",\"federation\":{\"joint\":");
+  out.real(federation.joint);
+  out.raw(",\"log_normaliser\":");
+  out.real(federation.log_normaliser);
+  out.raw(",\"residual\":");
+  out.real(federation.residual);
+  out.raw(",\"specialists\":[");
+  for (size_t i = 0; i < federation.specialists.size(); ++i) {
+    const SpecialistShare& share = federation.specialists[i];
+    out.raw(i > 0 ? ",{\"logprob\":" : "{\"logprob\":");
+    out.real(share.logprob);
+    out.raw(",\"weight\":");
+    out.real(share.weight);
+    out.raw(",\"share\":");
+    out.real(share.share);
+    out.raw('}');
+  }
+  out.raw("]}");
+}
+
 /// 16 digits: a JSON number would lose bits in most readers.
 std::string hexadecimal(uint64_t value) {
   std::string text(16, '0');
@@ -143,6 +165,7 @@ void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, Piec
   if (!prediction.attribution.terms.empty()) {
     append_attribution(out, prediction.attribution, pieces);
   }
+  if (!prediction.federation.specialists.empty()) append_federation(out, prediction.federation);
   out.raw('}');
 }
 
@@ -233,6 +256,16 @@ void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& la
       out.integer(layout.hidden_states[i].layer);
     }
     out.raw(']');
+  }
+  if (const AuditLayout::Federation& of = layout.federation; !of.specialists.empty()) {
+    string_field(out, ",\"federation\":{\"combiner\":", of.combiner);
+    string_field(out, ",\"shares\":", share_kind_name(of.shares));
+    out.raw(",\"specialists\":[");
+    for (size_t i = 0; i < of.specialists.size(); ++i) {
+      if (i > 0) out.raw(',');
+      out.string(of.specialists[i]);
+    }
+    out.raw("]}");
   }
   out.raw("},\n\"records\":[");
 }

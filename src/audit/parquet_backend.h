@@ -21,6 +21,7 @@ struct TokenText {
 struct ParquetTables {
   std::string folder, final_folder;  // messages name the second
   bool has_attribution = false;
+  std::vector<std::string> specialists;  // of a federation; empty: a single model
   std::vector<std::pair<std::string, std::string>> metadata;  // for every file's footer
   std::function<TokenText(int32_t)> text_of;
   ParquetKeys keys;
@@ -37,6 +38,6 @@ class ParquetBackend {
 
 /// The symbol that the library exports under the name kParquetBackendSymbol.
 using MakeParquetBackend = ParquetBackend* (*)(const ParquetTables& tables);
-inline constexpr const char* kParquetBackendSymbol = "vitrine_parquet_backend_1";
+inline constexpr const char* kParquetBackendSymbol = "vitrine_parquet_backend_2";
 
 }  // namespace vitrine::audit

@@ -94,7 +94,7 @@ struct ParquetExport::Impl {
 
 ParquetExport::ParquetExport(const std::string& folder, const LogHeader& header,
                              bool has_attribution, std::function<std::string(int32_t)> token_bytes,
-                             const ParquetKeys& keys)
+                             const ParquetKeys& keys, const std::vector<std::string>& specialists)
     : impl_(std::make_unique<Impl>()) {
   check_keys(keys);
   const audit::MakeParquetBackend make = find_backend();
@@ -103,6 +103,7 @@ ParquetExport::ParquetExport(const std::string& folder, const LogHeader& header,
   tables.folder = impl_->temporary.string();
   tables.final_folder = impl_->target.string();
   tables.has_attribution = has_attribution;
+  for (const std::string& name : specialists) tables.specialists.push_back(as_utf8(name));
   tables.keys = keys;
   tables.metadata = {{"vitrine.schema", "vitrine.parquet/2"},
                      {"vitrine.model", header.model_path},

@@ -18,6 +18,7 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
   layout.terms = header.terms;
   for (const int32_t layer : header.hidden_state_layers) layout.hidden_states.push_back({layer, 0});
   layout.hidden_size = header.hidden_size;
+  layout.federation = header.federation;
   audit::JsonBuffer out;
   audit::PieceCache pieces(std::move(token_text));
   audit::append_head(out, header.log, layout);

@@ -1,5 +1,7 @@
 #include "vtr_format.h"
 
+#include "federation_rows.h"
+
 namespace vitrine::audit {
 namespace {
 
@@ -22,6 +24,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"sampler", GroupId::kSampler},
     {"hidden_states", GroupId::kHiddenStates},
     {"constraint", GroupId::kConstraint},
+    {"federation", GroupId::kFederation},
     {"counters", GroupId::kCounters}};
 
 void put_pairs(ByteWriter& out, const std::vector<std::pair<std::string, std::string>>& pairs) {
@@ -244,6 +247,7 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
   }
   writer.varint(static_cast<uint64_t>(header.hidden_size));
   put_sections(writer, header.log);
+  put_federation(writer, header.federation);
 }
 
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups) {
@@ -309,6 +313,7 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
   header.sealed_keys = get_sealed_keys(in);
   get_hidden_states(in, header);
   get_sections(in, version, header.log);
+  get_federation(in, header.federation);
   in.expect_end("the head");
 }
 

@@ -36,6 +36,7 @@ enum class GroupId : uint8_t {
   kSampler = 24,
   kHiddenStates = 25,
   kConstraint = 26,
+  kFederation = 27,
 };
 enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };
 /// The groups with these names (VtrRedaction has them). Throws kInvalidArgument for another name.

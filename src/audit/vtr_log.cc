@@ -90,6 +90,7 @@ struct VtrLog::Impl : audit::LogThread {
       header.layers.push_back(layer);
     }
     if (options.detail != LogDetail::kCounters) header.terms = layout.terms;
+    if (options.detail != LogDetail::kCounters) header.federation = layout.federation;
     if (options.detail == LogDetail::kFull) take_hidden_states(layout);
   }
 

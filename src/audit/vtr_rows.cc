@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "federation_rows.h"
 #include "half_float.h"
 
 namespace vitrine::audit {
@@ -95,7 +96,8 @@ RowCodec::RowCodec(const VtrHeader& header)
       layers_(header.layers),
       terms_(header.terms),
       hidden_layers_(header.hidden_state_layers),
-      hidden_size_(header.hidden_size) {
+      hidden_size_(header.hidden_size),
+      num_specialists_(header.federation.specialists.size()) {
   if (header.log.vocab_size > 0) {
     vocabulary_ = static_cast<uint32_t>(header.log.vocab_size);
     id_bits_ = bits_for(vocabulary_);
@@ -139,6 +141,7 @@ RowCodec::RowCodec(const VtrHeader& header)
   if (hidden_bytes() > 0) groups_.push_back({GroupId::kHiddenStates, GroupKind::kVariableRows, 0});
   // Flags, the count, the probability taken away, the time.
   if (!header.log.constraint.empty()) add(GroupId::kConstraint, 1 + count_bytes_ + 2 * value);
+  add(GroupId::kFederation, federation_bytes(header.federation));
 }
 
 void RowCodec::check_ids(const TokenRecord& record) const {
@@ -223,6 +226,7 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
       }
       break;
     case GroupId::kAttribution: write_attribution(record, to); break;
+    case GroupId::kFederation: write_federation(record, num_specialists_, to); break;
     case GroupId::kSampler: {
       const SampleDecision& sampled = record.prediction.sampled;
       if (sampled.candidates == 0) break;  // nothing was chosen: zeros
@@ -398,6 +402,7 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& 
       }
       break;
     case GroupId::kAttribution: read_attribution(from, record); break;
+    case GroupId::kFederation: read_federation(from, num_specialists_, record); break;
     case GroupId::kSampler: {
       uint32_t candidates = 0;
       std::memcpy(&candidates, from, count_bytes_);

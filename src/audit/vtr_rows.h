@@ -48,6 +48,7 @@ class RowCodec {
   std::vector<AuditLayout::Term> terms_;
   std::vector<int32_t> hidden_layers_;
   int32_t hidden_size_ = 0;
+  size_t num_specialists_ = 0;
   std::vector<int> expert_bits_;
   std::vector<GroupSpec> groups_;
   size_t record_bytes_ = 0;

@@ -24,10 +24,10 @@ void check(const arrow::Status& status, const std::string& path) {
 /// Columns that a reader could put the text together from.
 bool tells_text(const std::string& column) {
   const std::string name = column.substr(0, column.find('.'));
-  for (const char* known :
-       {"token_id", "token", "bytes", "logprob", "top_logprobs", "entropy", "next_token_id",
-        "runner_up_id", "values",  // of hidden states
-        "constraint_allowed", "constraint_removed", "constraint_first_ruled_out"}) {
+  for (const char* known : {"token_id", "token", "bytes", "logprob", "top_logprobs", "entropy",
+                            "next_token_id", "runner_up_id", "values",  // of hidden states
+                            "constraint_allowed", "constraint_removed",
+                            "constraint_first_ruled_out", "joint", "share"}) {
     if (name == known) return true;
   }
   return false;
@@ -176,6 +176,19 @@ class Backend final : public ParquetBackend {
              arrow::field("token_id", arrow::int32()), arrow::field("layer", arrow::int32()),
              arrow::field("slot", arrow::int32()), arrow::field("expert", arrow::int32()),
              arrow::field("weight", arrow::float32())}) {
+    if (!tables.specialists.empty()) {
+      federation_ = std::make_unique<Table>(
+          tables, "federation.parquet",
+          arrow::FieldVector{
+              arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
+              arrow::field("generated", arrow::boolean()),
+              arrow::field("next_token_id", arrow::int32()),
+              arrow::field("specialist", arrow::utf8()), arrow::field("logprob", arrow::float64()),
+              arrow::field("weight", arrow::float64()), arrow::field("share", arrow::float64()),
+              arrow::field("joint", arrow::float64()),
+              arrow::field("log_normaliser", arrow::float64()),
+              arrow::field("residual", arrow::float64())});
+    }
     if (!tables.has_attribution) return;
     attribution_ = std::make_unique<Table>(
         tables, "attribution.parquet",
@@ -192,6 +205,7 @@ class Backend final : public ParquetBackend {
     if (record.has_prediction) add_prediction(record);
     add_routes(record);
     if (attribution_) add_attribution(record);
+    if (federation_) add_federation(record);
     if (!record.hidden_states.empty()) add_hidden_states(record);
   }
   void finish() override {
@@ -199,6 +213,7 @@ class Backend final : public ParquetBackend {
     logprobs_.finish();
     routing_.finish();
     if (attribution_) attribution_->finish();
+    if (federation_) federation_->finish();
     if (hidden_) hidden_->finish();
   }
 
@@ -345,6 +360,27 @@ class Backend final : public ParquetBackend {
     table.end_rows(static_cast<int64_t>(attribution.terms.size()) + 1);
   }
 
+  void add_federation(const TokenRecord& record) {
+    const FederationRecord& federation = record.prediction.federation;
+    const size_t count = federation.specialists.size();
+    if (!record.has_prediction || count != source_.specialists.size()) return;
+    Table& table = *federation_;
+    for (size_t i = 0; i < count; ++i) {
+      const SpecialistShare& share = federation.specialists[i];
+      put<arrow::UInt64Builder>(table, 0, record.sequence);
+      put<arrow::Int64Builder>(table, 1, record.position);
+      put<arrow::BooleanBuilder>(table, 2, record.prediction.generated);
+      put_id(table, 3, record.prediction.token);
+      put<arrow::StringBuilder>(table, 4, source_.specialists[i]);
+      int column = 5;
+      for (const double value : {share.logprob, share.weight, share.share, federation.joint,
+                                 federation.log_normaliser, federation.residual}) {
+        put<arrow::DoubleBuilder>(table, column++, value);
+      }
+    }
+    table.end_rows(static_cast<int64_t>(count));
+  }
+
   /// The table is made with the first of them: most runs have none.
   void add_hidden_states(const TokenRecord& record) {
     if (!hidden_) {
@@ -373,13 +409,13 @@ class Backend final : public ParquetBackend {
   const ParquetTables source_;
   std::function<TokenText(int32_t)> text_of_;
   Table tokens_, logprobs_, routing_;
-  std::unique_ptr<Table> attribution_, hidden_;
+  std::unique_ptr<Table> attribution_, federation_, hidden_;
 };
 
 }  // namespace
 }  // namespace vitrine::audit
 
 extern "C" __attribute__((visibility("default"))) vitrine::audit::ParquetBackend*
-vitrine_parquet_backend_1(const vitrine::audit::ParquetTables& tables) {
+vitrine_parquet_backend_2(const vitrine::audit::ParquetTables& tables) {
   return new vitrine::audit::Backend(tables);
 }

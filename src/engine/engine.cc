@@ -29,9 +29,11 @@ struct Engine::Impl final : engine::RowChooser {
         row_sampler(static_cast<size_t>(config.vocab_size),
                     static_cast<size_t>(options.max_logit_rows)) {
     engine::require_no_further_layer(checkpoint, config);
+    if (!options.adapters.empty()) adapters.emplace(options.adapters, graph);
     if (weights_read) engine::report_float_blocks(checkpoint, options.strict);
-    const engine::ExecutorInputs inputs{checkpoint, config,       graph,       layout,
-                                        options,    num_blocks(), weights_read};
+    const engine::ExecutorInputs inputs{
+        checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,
+        weights_read};
     executor = options.kernels == KernelPath::kFused ? engine::make_fused_executor(inputs)
                                                      : engine::make_reference_executor(inputs);
     describe(path);
@@ -80,7 +82,7 @@ struct Engine::Impl final : engine::RowChooser {
   void run(std::span<const StepInput> inputs);
   void undo(std::span<const StepInput> inputs);
   std::byte* reserve_record();
-  void choose(std::span<const StepInput> inputs, const float* logits, std::byte* words);
+  void choose(std::span<const StepInput> inputs, const engine::PassOutput& pass);
   /// The input whose next token this row chooses, or null.
   const StepInput* choosing_input(size_t row) const;
   /// The same where the host chooses it.
@@ -96,6 +98,7 @@ struct Engine::Impl final : engine::RowChooser {
   ops::Graph graph;
   EngineOptions options;
   AuditLayout layout;
+  std::optional<model::LoraAdapters> adapters;
   std::unique_ptr<Executor> executor;
   kv::BlockPool pool;
   ModelSummary summary;
@@ -104,10 +107,10 @@ struct Engine::Impl final : engine::RowChooser {
 
   std::span<const StepInput> step_inputs;  // of the step under way
   StepBatch batch;
-  std::vector<AuditToken> audit_tokens;   // [tokens]
-  std::vector<int32_t> row_inputs;        // [rows] input that the row's choice belongs to, or -1
-  std::vector<StepOutput> outputs;        // [rows]
-  std::vector<int32_t> own_words;         // chosen ids where nobody records
+  std::vector<AuditToken> audit_tokens;  // [tokens]
+  std::vector<int32_t> row_inputs;       // [rows] input that the row's choice belongs to, or -1
+  std::vector<StepOutput> outputs;       // [rows]
+  std::vector<int32_t> own_words;        // chosen ids where nobody records
   engine::RowSampler row_sampler;
 };
 
@@ -187,6 +190,7 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   row_inputs.clear();
   batch.audit_mode = records() ? layout.mode : AuditMode::kNone;
   batch.read_logits = options.keep_logits;
+  batch.read_hidden_states = options.keep_hidden_state;
   batch.chooser = nullptr;
   bool needs_host_choice = false;
   const bool forces_routes =
@@ -199,6 +203,7 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
     const kv::SequenceBlocks& blocks = pool.get(input.sequence);
     batch.spans.push_back(
         {static_cast<int32_t>(batch.token_ids.size()), count, blocks.length, blocks.blocks.data()});
+    batch.span_adapters.push_back(blocks.adapter);
     for (int32_t j = 0; j < count; ++j) {
       const bool last = j + 1 == count;
       const auto token = static_cast<int32_t>(batch.token_ids.size());
@@ -248,11 +253,12 @@ std::byte* Engine::Impl::reserve_record() {
 }
 
 // Rows whose token the host samples, in the record too.
-void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits,
-                          std::byte* words) {
+void Engine::Impl::choose(std::span<const StepInput> inputs, const engine::PassOutput& pass) {
   outputs.clear();
   const size_t rows = batch.row_tokens.size();
   const auto vocab = static_cast<size_t>(config.vocab_size);
+  const auto hidden = static_cast<size_t>(config.hidden_size);
+  std::byte* const words = pass.words;
   const auto broken_at = [&](size_t token) {
     return engine::broken_layer(layout, token, rows, records() ? words : nullptr);
   };
@@ -261,7 +267,10 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const float* logits
     StepOutput output;
     output.sequence = audit_tokens[token].sequence;
     output.position = batch.positions[token];
-    if (logits != nullptr) output.logits = {logits + row * vocab, vocab};
+    if (pass.logits != nullptr) output.logits = {pass.logits + row * vocab, vocab};
+    if (pass.hidden_states != nullptr) {
+      output.hidden_state = {pass.hidden_states + row * hidden, hidden};
+    }
     std::memcpy(&output.token, words + row * sizeof(int32_t), sizeof(int32_t));
     if (row_inputs[row] >= 0) {
       const StepInput& input = inputs[static_cast<size_t>(row_inputs[row])];
@@ -323,7 +332,7 @@ void Engine::Impl::run(std::span<const StepInput> inputs) {
     pool.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
   }
   executor->run(batch, output);
-  choose(inputs, output.logits, output.words);
+  choose(inputs, output);
   if (recording) sink->commit();
   ++passes;
 }
@@ -355,8 +364,14 @@ const ModelSummary& Engine::summary() const { return impl_->summary; }
 const std::vector<PlanEntry>& Engine::plan() const { return impl_->executor->plan(); }
 const EngineOptions& Engine::options() const { return impl_->options; }
 ExpertCacheStats Engine::expert_cache() const { return impl_->executor->expert_cache(); }
-SequenceId Engine::create_sequence() {
-  const SequenceId sequence = impl_->pool.create();
+SequenceId Engine::create_sequence(int adapter) {
+  const auto count = static_cast<int>(impl_->options.adapters.size());
+  if (adapter < -1 || adapter >= count) {
+    throw Error(ErrorKind::kInvalidArgument, "adapter " + std::to_string(adapter) +
+                                                 " is not there; expected -1 (none) to " +
+                                                 std::to_string(count - 1));
+  }
+  const SequenceId sequence = impl_->pool.create(adapter);
   impl_->report({AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
   return sequence;
 }

@@ -7,8 +7,9 @@
 
 namespace vitrine::engine {
 
-/// Replaces zeros by what they stand for and checks the rest; puts the probes that the options ask
-/// for into the graph. Throws kInvalidArgument (names option and range) and kUnsupported.
+/// Replaces zeros by what they stand for and checks the rest; puts the probes and the adapters that
+/// the options ask for into the graph. Throws kInvalidArgument (names option and range) and
+/// kUnsupported.
 EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, ops::Graph& graph);
 
 }  // namespace vitrine::engine

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "model/adapter.h"
+#include "ops/adapters.h"
 #include "ops/graph.h"
 #include "ops/readback.h"
 #include "vitrine/checkpoint.h"
@@ -40,19 +42,35 @@ struct StepBatch {
   std::vector<BatchSpan> spans;
   // [tokens]: their forced routes, by layer; empty where no token has any
   std::vector<std::span<const ForcedRoute>> forced_routes;
+  std::vector<int32_t> span_adapters;       // [spans] -1: none
   AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
   RowChooser* chooser = nullptr;            // fused path only
   bool read_logits = false;                 // the one readback carries the logits rows too
+  bool read_hidden_states = false;          // and what the head read
 
   void clear();
   void reserve(size_t tokens, size_t rows, size_t sequences);
 };
 
+/// The tokens of each adapter that a batch uses, gathered without allocating.
+class AdapterGroups {
+ public:
+  void reserve(size_t adapters, size_t tokens);
+  /// Valid until the next call.
+  std::span<const ops::AdapterRows> gather(const StepBatch& batch);
+
+ private:
+  std::vector<ops::AdapterRows> groups_;
+  std::vector<int32_t> rows_;
+  size_t adapters_ = 0;
+};
+
 /// Where a pass's values land.
 struct PassOutput {
   std::byte* words = nullptr;  // [rows] chosen ids, then with audit on the row and token records
-  const float* logits =
-      nullptr;  // set by the executor: [rows, vocabulary] where they were asked for
+  // Set by the executor where they were asked for:
+  const float* logits = nullptr;         // [rows, vocabulary]
+  const float* hidden_states = nullptr;  // [rows, hidden]
 };
 
 class Executor {
@@ -79,6 +97,7 @@ struct ExecutorInputs {
   const AuditLayout& layout;
   const EngineOptions& options;  // sizes resolved: no zeros
   int64_t num_blocks = 0;
+  const model::LoraAdapters* adapters = nullptr;  // null where there are none
   bool weights_read = true;  // false: only that they are there and have the config's shapes
 };
 

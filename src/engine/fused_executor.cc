@@ -25,6 +25,12 @@ class FusedExecutor final : public Executor {
                  inputs.options.mmap_weights),
         is_mapped_(inputs.options.mmap_weights),
         pool_(inputs.options.threads) {
+    if (inputs.adapters != nullptr) {
+      adapter_groups_.reserve(static_cast<size_t>(inputs.adapters->size()),
+                              static_cast<size_t>(inputs.options.max_step_tokens));
+      adapter_bytes_ = inputs.adapters->num_bytes();
+      adapter_parameters_ = inputs.adapters->num_parameters();
+    }
     plan_kv(inputs);
     make_plan(inputs);
     products_.allocate(arena_, pool_.threads(), weights_.strip_bytes());
@@ -52,6 +58,9 @@ class FusedExecutor final : public Executor {
     step.one_token_each = batch.spans.size() == batch.token_ids.size();
     step.audit = audit;
     step.forced_routes = batch.forced_routes.empty() ? nullptr : batch.forced_routes.data();
+    const std::span<const ops::AdapterRows> adapters = adapter_groups_.gather(batch);
+    step.adapters = adapters.data();
+    step.num_adapters = static_cast<int32_t>(adapters.size());
     step.chosen_ids = reinterpret_cast<int32_t*>(audit_arena_);
     step.row_records = audit_arena_ + rows * sizeof(int32_t);
     step.token_records =
@@ -68,6 +77,7 @@ class FusedExecutor final : public Executor {
     read_back(step, naive, output);
     if (is_mapped_) check_products();
     output.logits = batch.read_logits ? logits_ : nullptr;
+    output.hidden_states = batch.read_hidden_states ? head_input_->data : nullptr;
   }
 
   void copy_block(int32_t from, int32_t to) override {
@@ -99,9 +109,9 @@ class FusedExecutor final : public Executor {
     summary.isa = kernel_.isa;
     summary.invariant = true;
     summary.threads = pool_.threads();
-    summary.weight_bytes = weights_.num_bytes();
+    summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
     summary.mapped_bytes = weights_.num_mapped_bytes();
-    summary.num_parameters = weights_.num_parameters();
+    summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
     summary.kv_bytes = kv_memory_.empty() ? 0 : kv_memory_[0].size();
     summary.arena_bytes = arena_.num_bytes();
     for (const PlanEntry& entry : plan_) summary.bytes_per_token += entry.weight_bytes;
@@ -218,10 +228,13 @@ class FusedExecutor final : public Executor {
                              .rope_sin = rope_sin_.data(),
                              .logits = logits_,
                              .shared_buffers = shared_buffers_,
-                             .shared_arrays = shared_arrays_};
+                             .shared_arrays = shared_arrays_,
+                             .adapters = inputs.adapters};
     for (const ops::OpNode& node : graph_.nodes) {
       ops_.push_back(ops::find_op(node.type).plan(context, node));
-      if (node.type == "head") first_after_head_ = ops_.size();
+      if (node.type != "head") continue;
+      first_after_head_ = ops_.size();
+      head_input_ = &values_[static_cast<size_t>(node.inputs[0])];
     }
     // Names depend on what later ops asked of earlier ones, so they are taken at the end.
     for (size_t i = 0; i < ops_.size(); ++i) {
@@ -250,6 +263,10 @@ class FusedExecutor final : public Executor {
   ops::Readback readback_;
   std::byte* audit_arena_ = nullptr;
   float* logits_ = nullptr;
+  const ops::RowBuffer* head_input_ = nullptr;
+  AdapterGroups adapter_groups_;
+  uint64_t adapter_bytes_ = 0;
+  int64_t adapter_parameters_ = 0;
   int64_t max_tokens_ = 0;
   size_t first_after_head_ = 0;
   WorkerPool pool_;  // last: its threads are gone before what they use

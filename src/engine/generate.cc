@@ -4,6 +4,7 @@
 
 #include "engine/constraint_guide.h"
 #include "engine/logprobs.h"
+#include "vitrine/group.h"
 
 namespace vitrine {
 
@@ -16,22 +17,25 @@ double seconds_since(Clock::time_point start) {
 }
 
 // A sequence that is released whatever happens.
+template <typename Stepper>
 class OwnedSequence {
  public:
-  explicit OwnedSequence(Engine& engine) : engine_(engine), id_(engine.create_sequence()) {}
+  explicit OwnedSequence(Stepper& engine) : engine_(engine), id_(engine.create_sequence()) {}
   ~OwnedSequence() { engine_.release(id_); }
   OwnedSequence(const OwnedSequence&) = delete;
   OwnedSequence& operator=(const OwnedSequence&) = delete;
   SequenceId id() const { return id_; }
 
  private:
-  Engine& engine_;
+  Stepper& engine_;
   SequenceId id_;
 };
 
 using engine::ConstraintGuide;
 
-void check_generation(const Engine& engine, std::span<const int32_t> prompt, int64_t held,
+// Of an engine, or of a federation in its place.
+template <typename Stepper>
+void check_generation(const Stepper& engine, std::span<const int32_t> prompt, int64_t held,
                       const GenerateOptions& options) {
   const int64_t context = engine.options().max_context;
   const auto prompt_length = static_cast<int64_t>(prompt.size());
@@ -57,9 +61,10 @@ void check_generation(const Engine& engine, std::span<const int32_t> prompt, int
 }
 
 /// One call of generate().
+template <typename Stepper>
 class Generation {
  public:
-  Generation(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt,
+  Generation(Stepper& engine, SequenceId sequence, std::span<const int32_t> prompt,
              const GenerateOptions& options, const std::function<bool(const TokenEvent&)>& on_token)
       : engine_(engine),
         prompt_(prompt),
@@ -206,7 +211,7 @@ class Generation {
     decode();
   }
 
-  Engine& engine_;
+  Stepper& engine_;
   std::span<const int32_t> prompt_;
   const GenerateOptions& options_;
   const std::function<bool(const TokenEvent&)>& on_token_;
@@ -244,6 +249,20 @@ GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int
                         const std::function<bool(const TokenEvent&)>& on_token) {
   check_generation(engine, prompt, engine.length(sequence), options);
   return Generation(engine, sequence, prompt, options, on_token).run();
+}
+
+GenerateResult generate(Federation& federation, std::span<const int32_t> prompt,
+                        const GenerateOptions& options,
+                        const std::function<bool(const TokenEvent&)>& on_token) {
+  if (options.constraint != nullptr || options.logprobs >= 0) {
+    throw Error(
+        ErrorKind::kUnsupported,
+        "a federation generates without a constraint and without GenerateOptions::logprobs; "
+        "expected neither");
+  }
+  const OwnedSequence sequence(federation);
+  check_generation(federation, prompt, 0, options);
+  return Generation(federation, sequence.id(), prompt, options, on_token).run();
 }
 
 }  // namespace vitrine

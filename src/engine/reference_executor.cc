@@ -11,6 +11,7 @@
 #include "engine/executor.h"
 #include "engine/forced_routes.h"
 #include "engine/upload.h"
+#include "model/reference_adapters.h"
 #include "model/reference_weights.h"
 #include "ops/attribution.h"
 #include "ops/naive_audit.h"
@@ -42,6 +43,13 @@ class ReferenceExecutor final : public Executor {
         block_size_(inputs.options.kv_block_size),
         weights_(inputs.checkpoint, device_) {
     const c10::InferenceMode guard;
+    if (inputs.adapters != nullptr) {
+      adapters_.emplace(*inputs.adapters, device_);
+      adapter_groups_.reserve(static_cast<size_t>(inputs.adapters->size()),
+                              static_cast<size_t>(inputs.options.max_step_tokens));
+      adapter_bytes_ = inputs.adapters->num_bytes();
+      adapter_parameters_ = inputs.adapters->num_parameters();
+    }
     std::vector<float> cos, sin;
     fill_rope_tables(inputs.config, inputs.options, cos, sin);
     const int64_t half = inputs.config.head_dim / 2;
@@ -64,8 +72,9 @@ class ReferenceExecutor final : public Executor {
     first.row_tokens = {0};
     first.row_targets = {-1};
     first.spans = {{0, 1, 0, &spare}};
+    first.span_adapters = {-1};
     std::vector<int32_t> word(1);
-    PassOutput output{reinterpret_cast<std::byte*>(word.data()), nullptr};
+    PassOutput output{reinterpret_cast<std::byte*>(word.data()), nullptr, nullptr};
     run(first, output);
     readback_ = {};
     for (const ops::OpNode& node : graph_.nodes)
@@ -129,8 +138,8 @@ class ReferenceExecutor final : public Executor {
     summary.isa = "aten";
     summary.invariant = false;
     summary.threads = at::get_num_threads();
-    summary.weight_bytes = weights_.num_bytes();
-    summary.num_parameters = weights_.num_parameters();
+    summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
+    summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
     for (const ops::ReferenceKv& kv : kv_) summary.kv_bytes += 2 * kv.keys.nbytes();
     summary.bytes_per_token = weights_.num_bytes();
   }
@@ -154,6 +163,8 @@ class ReferenceExecutor final : public Executor {
     step.rope_cos = rope_cos_;
     step.rope_sin = rope_sin_;
     step.values.resize(graph_.values.size());
+    if (adapters_) step.adapters = &*adapters_;
+    const std::span<const ops::AdapterRows> adapters = adapter_groups_.gather(batch);
     step.routes_ids.resize(static_cast<size_t>(graph_.num_layers));
     step.routes_weights.resize(static_cast<size_t>(graph_.num_layers));
     // All ids of the pass go up in one copy.
@@ -171,6 +182,7 @@ class ReferenceExecutor final : public Executor {
     for (const BatchSpan& span : batch.spans) {
       for (int64_t i = 0; i < span.past + span.num_tokens; ++i) ids.push_back(slot(span, i));
     }
+    for (const ops::AdapterRows& of : adapters) ids.insert(ids.end(), of.rows, of.rows + of.count);
     const at::Tensor uploaded = upload(ids, at::kLong, device_);
     int64_t next = 0;
     auto take = [&](int64_t count) {
@@ -187,6 +199,9 @@ class ReferenceExecutor final : public Executor {
     for (const BatchSpan& span : batch.spans) {
       step.spans.push_back(
           {span.first_token, span.num_tokens, span.past, take(span.past + span.num_tokens)});
+    }
+    for (const ops::AdapterRows& of : adapters) {
+      step.adapter_rows.push_back({of.adapter, take(of.count)});
     }
   }
 
@@ -214,6 +229,10 @@ class ReferenceExecutor final : public Executor {
     }
     const size_t attribution = parts.size();
     if (step.attribution != nullptr) parts.push_back(step.attribution->dots.reshape({-1}));
+    const size_t hidden = parts.size();
+    if (batch.read_hidden_states && rows > 0) {
+      parts.push_back(step.value(head_input()).reshape({-1}));
+    }
     if (batch.read_logits && rows > 0) parts.push_back(step.logits.reshape({-1}));
     if (parts.empty()) return;
     at::Tensor joined = parts.size() == 1 ? parts[0] : at::cat(parts, 0);
@@ -246,6 +265,11 @@ class ReferenceExecutor final : public Executor {
       }
     }
     output.logits = batch.read_logits && rows > 0 ? sources.back() : nullptr;
+    output.hidden_states = batch.read_hidden_states && rows > 0 ? sources[hidden] : nullptr;
+  }
+
+  ops::ValueId head_input() const {
+    return std::ranges::find(graph_.nodes, "head", &ops::OpNode::type)->inputs[0];
   }
 
   static void append_rows(const ops::ReferenceStep& step, std::vector<at::Tensor>& parts) {
@@ -416,6 +440,10 @@ class ReferenceExecutor final : public Executor {
   std::vector<ops::AttributionPart> parts_;
   int64_t block_size_;
   model::TensorWeights weights_;
+  std::optional<model::TensorAdapters> adapters_;
+  AdapterGroups adapter_groups_;
+  uint64_t adapter_bytes_ = 0;
+  int64_t adapter_parameters_ = 0;
   std::vector<ops::ReferenceKv> kv_;
   at::Tensor rope_cos_, rope_sin_;
   std::vector<PlanEntry> plan_;

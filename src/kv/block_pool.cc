@@ -16,8 +16,9 @@ BlockPool::BlockPool(int64_t num_blocks, int64_t block_size, int64_t max_context
   }
 }
 
-uint64_t BlockPool::create() {
+uint64_t BlockPool::create(int32_t adapter) {
   SequenceBlocks blocks;
+  blocks.adapter = adapter;
   blocks.blocks.reserve(static_cast<size_t>(blocks_for(max_context_)) + 1);
   blocks.history.reserve(static_cast<size_t>(max_context_));
   const uint64_t sequence = next_sequence_++;
@@ -33,7 +34,7 @@ uint64_t BlockPool::fork(uint64_t sequence) {
                 "no KV block is free to fork sequence " + std::to_string(sequence) +
                     "; release a sequence or load the engine with more max_sequences");
   }
-  const uint64_t copy = create();
+  const uint64_t copy = create(source.adapter);
   SequenceBlocks& target = find(copy);
   target.length = source.length;
   target.history.assign(source.history.begin(), source.history.end());

@@ -17,6 +17,7 @@ struct SequenceBlocks {
   std::vector<int32_t> blocks;   // capacity for the longest context: never reallocated in a step
   std::vector<int32_t> history;  // the tokens so far, likewise
   uint32_t branch = 0;
+  int32_t adapter = -1;  // which its keys and values were made with; -1: none
 };
 
 /// Hands out fixed-size blocks with reference counts. Not thread-safe.
@@ -26,7 +27,7 @@ class BlockPool {
   BlockPool(int64_t num_blocks, int64_t block_size, int64_t max_context,
             std::function<void(int32_t from, int32_t to)> copy_block);
 
-  uint64_t create();
+  uint64_t create(int32_t adapter = -1);
   /// Full blocks are shared; a partial last block is copied. Throws kOutOfMemory where none is
   /// free.
   uint64_t fork(uint64_t sequence);

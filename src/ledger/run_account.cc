@@ -72,17 +72,32 @@ Contributions by_attribution(const TokenRecord& record) {
   return token;
 }
 
-constexpr Contributions (*kBases[])(const TokenRecord&) = {by_gate_weight, by_attribution};
-
-/// True where a log of this head is expected to have it.
-bool has_basis(const VtrHeader& header, ShareBasis basis) {
-  switch (basis) {
-    case ShareBasis::kGateWeight:
-      return std::ranges::any_of(header.layers, [](const auto& layer) { return layer.top_k > 0; });
-    case ShareBasis::kAttribution: return !header.terms.empty();
-    case ShareBasis::kResponsibility: return false;
+/// Of a product of experts, which has no posterior, the exponents.
+Contributions by_responsibility(const TokenRecord& record,
+                                const AuditLayout::Federation& federation) {
+  Contributions token{ShareBasis::kResponsibility, {}, {}};
+  const auto& parts = record.prediction.federation.specialists;
+  for (size_t i = 0; i < std::min(parts.size(), federation.specialists.size()); ++i) {
+    const bool is_posterior = federation.shares == ShareKind::kResponsibility;
+    token.add({federation.specialists[i], -1, -1},
+              usable(is_posterior ? parts[i].share : parts[i].weight));
   }
-  return false;
+  return token;
+}
+
+/// Each basis that a log of this head is expected to have.
+std::vector<Contributions> contributions_of(const TokenRecord& record, const VtrHeader& header) {
+  std::vector<Contributions> all;
+  if (!header.federation.specialists.empty()) {
+    // The layers are the specialists', one after the other: no expert of one model.
+    all.push_back(by_responsibility(record, header.federation));
+    return all;
+  }
+  if (std::ranges::any_of(header.layers, [](const auto& layer) { return layer.top_k > 0; })) {
+    all.push_back(by_gate_weight(record));
+  }
+  if (!header.terms.empty()) all.push_back(by_attribution(record));
+  return all;
 }
 
 /// Which sequences' last record chose the token that comes next.
@@ -158,6 +173,7 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
   GeneratedTokens generated;
   VtrPage page;
   uint64_t bytes = 0;
+  run.specialists = header.federation.specialists;
   std::set<ShareBasis> left_out;
   while (reader.next(page)) {
     bytes = page.offset + page.bytes;
@@ -171,11 +187,10 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
       if (!generated.follows(record)) ++run.tokens_in;
       if (!record.has_prediction || !record.prediction.generated) continue;
       ++run.tokens_out;
-      for (Contributions (*of)(const TokenRecord&) : kBases) {
-        const Contributions contributions = of(record);
+      for (const Contributions& contributions : contributions_of(record, header)) {
         if (contributions.contributors.empty() && page.is_redacted[i]) {
           left_out.insert(contributions.basis);
-        } else if (has_basis(header, contributions.basis)) {
+        } else {
           add_token(contributions, run);
         }
       }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "ops/adapters.h"
 #include "ops/graph.h"
 #include "ops/products.h"
 
@@ -31,6 +32,8 @@ struct StepState {
   int32_t* chosen_ids = nullptr;                 // [rows]
   // [tokens]: each token's forced routes, by layer; null where no token of the step has any
   const std::span<const ForcedRoute>* forced_routes = nullptr;
+  const AdapterRows* adapters = nullptr;  // [num_adapters] that tokens of the step use
+  int32_t num_adapters = 0;
 };
 
 /// int8 rows of a value for one group size, made by the value's producer.
@@ -155,6 +158,7 @@ struct PlanContext {
   // Scratch that the ops of all layers share, since layers run one after the other.
   std::map<std::string, std::unique_ptr<RowBuffer>>& shared_buffers;
   std::map<std::string, void*>& shared_arrays;
+  const AdapterWeights* adapters = nullptr;  // null where the engine has none
 
   RowBuffer& value(ValueId id) { return values[static_cast<size_t>(id)]; }
   template <typename T>

@@ -40,6 +40,27 @@ struct ReferenceKv {
   at::Tensor values;
 };
 
+/// A low-rank addition to one matrix, as float32 tensors.
+struct ReferenceLowRank {
+  at::Tensor a;  // [rank, cols]
+  at::Tensor b;  // [rows, rank]
+  double scale = 0;
+};
+
+/// The adapters of an engine on its device.
+class ReferenceAdapters {
+ public:
+  virtual ~ReferenceAdapters() = default;
+  /// Null where the adapter leaves that module as it is.
+  virtual const ReferenceLowRank* find(int32_t adapter, const std::string& module) = 0;
+};
+
+/// The tokens of a step that one adapter works on.
+struct ReferenceAdapterRows {
+  int32_t adapter = 0;
+  at::Tensor rows;  // [count] int64
+};
+
 /// By-products kept for the recorder; joined once at the end of the pass.
 struct ReferenceAudit {
   std::vector<at::Tensor> mean_squares;    // each [tokens, 1]
@@ -77,6 +98,8 @@ class ReferenceStep {
   at::Tensor rope_cos;     // [max_context, head_dim / 2]
   at::Tensor rope_sin;
   std::vector<ReferenceSpan> spans;
+  ReferenceAdapters* adapters = nullptr;
+  std::vector<ReferenceAdapterRows> adapter_rows;
   bool statistics = false;  // the head computes log-sum-exp, entropy and the ten best
   ReferenceAudit* audit = nullptr;
   bool full_audit = false;

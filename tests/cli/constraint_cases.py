@@ -54,6 +54,26 @@ class Constraint(CliTest):
         self.fail_with(2, ["known to fit into", "room for 3", "-n"], *run, "--json-schema",
                        "schema.json", "-n", "3")
 
+    def test_several_answers_and_stop_strings(self):
+        run = self.generate("--choice", "a cat", "--choice", "a dog", "--choice", "no", "--n-best",
+                            "4", "--temperature", "1.5", "-n", "24")
+        texts = [candidate["text"] for candidate in run["candidates"]]
+        self.assertEqual(len(texts), 4)
+        self.assertLessEqual(set(texts), {"a cat", "a dog", "no"})
+        # Inside the answer the stop string is a part of it.
+        run = self.generate("--regex", "[a-z]{4}-[0-9]{4}", "--stop", "-", "-n", "24")
+        self.assertRegex(run["text"], r"\A[a-z]{4}-[0-9]{4}\Z")
+        run = self.generate("--regex", "[a-z]{4}(-[0-9]{4})*", "--stop", "-", "-n", "24",
+                            "--temperature", "1.5")
+        self.assertRegex(run["text"], r"\A[a-z]{4}(-[0-9]{4})*\Z")
+
+    def test_replay(self):
+        self.generate("--json-schema", "schema.json", "-n", "30", "--temperature", "1.5", "--audit",
+                      "run.vtr")
+        result = self.succeed("audit", "replay", "run.vtr")
+        self.assertIn(b"to the last bit", result.stdout)
+        self.assertNotIn(b"DIFFERENT", result.stdout)
+
     def test_the_log_says_what_the_mask_did(self):
         run = self.generate("--json-schema", "schema.json", "-n", "30", "--temperature", "1.5",
                             "--audit", "run.vtr")

@@ -4,10 +4,11 @@ import csv
 import io
 import json
 import math
+import pathlib
 from fractions import Fraction
 
 import numpy as np
-from tool import AuditCase
+from tool import MODEL, PROMPT, AuditCase
 
 UNITS = 10**9
 GROUPS = {"low": range(0, 3), "high": range(3, 8)}
@@ -101,6 +102,34 @@ class Ledger(AuditCase):
         self.write_rates(basis="attribution")
         self.book("royalties", "run.vtr")
         self.check_royalties(attributions)
+
+    def test_royalties_of_a_federation(self):
+        federation = pathlib.Path(MODEL).parent / "fractalmoe-30m-adapters" / "federation.json"
+        self.succeed("federate", federation, "-p", PROMPT, "-n", 30, "--seed", 5,
+                     "--ignore-end-of-text", "--audit", "run.vtr")
+        names = ["scripture", "science", "essays"]
+        rates = [{"specialist": name, "account": name, "token": token}
+                 for name, token in zip(names, (100, 70, 33))]
+        self.write_rates(basis="responsibility", royalties=rates)
+        self.book("royalties", "run.vtr")
+        log = self.succeed_json("audit", "export", "run.vtr", "--json")
+        order = log["audit"]["federation"]["specialists"]
+        shares = dict.fromkeys(order, 0)
+        for record in log["records"]:
+            if (record.get("prediction") or {}).get("generated"):
+                parts = record["prediction"]["federation"]["specialists"]
+                for name, units in zip(order, units_of([part["share"] for part in parts])):
+                    shares[name] += units
+        self.assertEqual(sum(shares.values()), 30 * UNITS)
+        expected = round_together([Fraction(shares[rate["specialist"]] * rate["token"], UNITS)
+                                   for rate in rates])
+        payer, *lines = self.lines(kind="royalties")
+        self.assertEqual([line["micro"] for line in lines], expected)
+        self.assertEqual([line["account"] for line in lines], names)
+        self.assertEqual(payer["micro"], -sum(expected))
+        self.write_rates(basis="responsibility", royalties=rates[:2])
+        self.fail_with(2, ["no rate for specialist 'essays'"], "ledger", "royalties", "run.vtr",
+                       "--rates", "rates.json", "--out", "other.sqlite")
 
     def test_settlement(self):
         self.generate("run.vtr", "--seal", "key", tokens=23)

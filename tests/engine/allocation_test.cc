@@ -3,8 +3,9 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "tests/engine/engine_fixture.h"
+#include "tests/engine/adapter_fixture.h"
 #include "vitrine/audit.h"
+#include "vitrine/group.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
 #define VITRINE_COUNTS_ALLOCATIONS 0
@@ -211,6 +212,44 @@ TEST_P(Allocation, APlantedViolationIsSeen) {
   EXPECT_EQ(allocations_in([&] { memory = ::operator new(10); }), 1);
   ::operator delete(memory);
   EXPECT_EQ(allocations_in([] {}), 0);
+}
+
+// Adapters beside the base, their joint and its record.
+TEST(Federated, AStepAllocatesNothing) {
+  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  const TemporaryFolder folder;
+  FederationSpec spec;
+  spec.path = folder / "federation.json";
+  spec.base = oracle_folder("qwen3_moe");
+  const ModelConfig config = parse_model_config(Checkpoint::open(spec.base));
+  for (uint32_t i = 0; i < 2; ++i) {
+    const std::string name = "adapter" + std::to_string(i);
+    write_adapter(folder / name, adapter_config(4, 8),
+                  adapter_tensors(attention_modules(config), 4, i));
+    spec.specialists.push_back({name, spec.base, folder / name});
+  }
+  spec.combiner.kind = CombinerSpec::Kind::kGate;
+  spec.combiner.hidden_size = config.hidden_size;
+  spec.combiner.gate = spread_values(2 * static_cast<size_t>(config.hidden_size), 5, 0.3F);
+  spec.combiner.bias = {0.0F, 0.1F};
+  EngineOptions options = test_options(2, 16);
+  options.audit_mode = AuditMode::kDeferred;
+  const auto federation = Federation::load(spec, options);
+  SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kOverwrite);
+  federation->set_audit_sink(&ring);
+  SamplerPipeline sampler = SamplerPipeline::from_options({.temperature = 0.8f, .top_k = 50});
+  const std::vector<int32_t> ids = prompt_ids(60, 256);
+  StepInput inputs[2];
+  for (StepInput& input : inputs) {
+    input.sequence = federation->create_sequence();
+    input.tokens = std::span(ids).first(20);
+    input.sampler = &sampler;
+  }
+  federation->step(inputs);
+  for (int i = 0; i < 40; ++i) {  // across block borders
+    for (StepInput& input : inputs) input.tokens = std::span(ids).subspan(20, 1);
+    EXPECT_EQ(allocations_in([&] { federation->step(inputs); }), 0) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Allocation,

@@ -14,7 +14,8 @@ SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"^(ATen|torch|c10|caffe2)/")
 # Public headers that stand for no room of their own.
-HEADER_ROOM = {"version": "core", "torch": "engine", "vitrine": "engine", "audit_log": "audit",
+HEADER_ROOM = {"version": "core", "torch": "engine", "vitrine": "engine", "group": "engine",
+               "audit_log": "audit",
                "audit_manifest": "audit", "audit_stream": "audit"}
 
 

@@ -1,0 +1,190 @@
+// vitrine federate: specialists that answer together; vitrine inspect of a federation file.
+#include "federate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "text_file.h"
+
+namespace cli {
+
+namespace {
+
+constexpr size_t kMaxTextBytes = size_t{64} << 20;
+constexpr int kScoredTogether = 64;  // tokens of a window in one step
+
+std::string weight_text(const vitrine::FederationSpec& spec, size_t i) {
+  if (spec.combiner.kind == vitrine::CombinerSpec::Kind::kGate) return "by the gate";
+  return fmt::format("{:.4f}", spec.combiner.weights[i]);
+}
+
+std::string combiner_text(const vitrine::FederationSpec& spec) {
+  using Kind = vitrine::CombinerSpec::Kind;
+  const std::string name(vitrine::combiner_kind_name(spec.combiner.kind));
+  if (spec.combiner.kind == Kind::kGate) {
+    return fmt::format("{}: softmax over {} numbers of the base's hidden state", name,
+                       spec.combiner.hidden_size);
+  }
+  return name + (spec.combiner.kind == Kind::kProduct
+                     ? ": weighted product of experts, normalised over the vocabulary"
+                     : ": fixed weights");
+}
+
+uint64_t adapter_bytes(const vitrine::SpecialistSpec& specialist) {
+  std::error_code error;
+  const auto bytes =
+      std::filesystem::file_size(specialist.adapter + "/adapter_model.safetensors", error);
+  return error ? 0 : bytes;
+}
+
+nlohmann::ordered_json inspect_json(const vitrine::FederationSpec& spec,
+                                    const vitrine::Federation& federation) {
+  const vitrine::ModelSummary& model = federation.summary();
+  nlohmann::ordered_json json;
+  json["federation"] = spec.path;
+  json["combiner"] = vitrine::combiner_kind_name(spec.combiner.kind);
+  json["base"] =
+      spec.base.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(spec.base);
+  for (size_t i = 0; i < spec.specialists.size(); ++i) {
+    const vitrine::SpecialistSpec& specialist = spec.specialists[i];
+    nlohmann::ordered_json entry = {{"name", specialist.name}, {"model", specialist.model}};
+    if (!specialist.adapter.empty()) {
+      entry["adapter"] = specialist.adapter;
+      entry["adapter_bytes"] = adapter_bytes(specialist);
+    }
+    if (!spec.combiner.weights.empty()) entry["weight"] = spec.combiner.weights[i];
+    json["specialists"].push_back(std::move(entry));
+  }
+  json["engines"] = federation.engines().size();
+  json["vocab_size"] = model.vocab_size;
+  json["max_context"] = federation.options().max_context;
+  json["memory"] = {{"weight_bytes", model.weight_bytes},
+                    {"kv_bytes", model.kv_bytes},
+                    {"arena_bytes", model.arena_bytes}};
+  json["bytes_per_token"] = model.bytes_per_token;
+  json["invariant"] = model.invariant;
+  if (!spec.fit_json.empty()) json["fit"] = nlohmann::ordered_json::parse(spec.fit_json);
+  return json;
+}
+
+}  // namespace
+
+void add_members(const vitrine::FederationSpec& spec, vitrine::LogHeader& header) {
+  header.engine.emplace_back("federation", spec.path);
+  const std::vector<std::string> hashes = vitrine::member_hashes(spec);
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    header.hashes.emplace_back("specialist " + spec.specialists[i].name, hashes[i]);
+  }
+  header.hashes.emplace_back("federation", vitrine::sha256_of_file(spec.path));
+}
+
+int inspect_federation(const std::string& path, const DeviceOptions& device, bool json) {
+  const vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
+  const auto federation = vitrine::Federation::load(spec, device.engine_options());
+  if (json) {
+    write_json(inspect_json(spec, *federation));
+    return 0;
+  }
+  const vitrine::ModelSummary& model = federation->summary();
+  std::string text;
+  const auto line = [&text](const char* name, const std::string& value) {
+    text += fmt::format("{:<18}{}\n", name, value);
+  };
+  line("federation", spec.path);
+  line("combiner", combiner_text(spec));
+  if (!spec.base.empty()) line("base", spec.base);
+  for (size_t i = 0; i < spec.specialists.size(); ++i) {
+    const vitrine::SpecialistSpec& specialist = spec.specialists[i];
+    std::string of =
+        specialist.adapter.empty()
+            ? (spec.base.empty() ? specialist.model : std::string("the base itself"))
+            : fmt::format("{} ({})", specialist.adapter, format_bytes(adapter_bytes(specialist)));
+    line("specialist",
+         fmt::format("{:<14} weight {:<12} {}", specialist.name, weight_text(spec, i), of));
+  }
+  line("engines", fmt::format("{}{}", federation->engines().size(),
+                              spec.base.empty() ? "" : ": the base is read once for all"));
+  line("vocabulary", fmt::format("{}", model.vocab_size));
+  line("device", fmt::format("{}, {} kernels ({}), {} thread{}", model.device, model.kernels,
+                             model.isa, model.threads, model.threads == 1 ? "" : "s"));
+  line("memory", fmt::format("{} weights, {} keys and values for {} positions, {} intermediates",
+                             format_bytes(model.weight_bytes), format_bytes(model.kv_bytes),
+                             federation->options().max_context, format_bytes(model.arena_bytes)));
+  line("read per token", format_bytes(model.bytes_per_token));
+  line("invariant", model.invariant ? "yes: one token, one result" : "no (reference path)");
+  if (!spec.fit_json.empty()) line("fitted", "yes; --json shows on what, and what it gained");
+  write_out(text);
+  return 0;
+}
+
+size_t ScoredTexts::num_tokens() const {
+  size_t count = 0;
+  for (const std::vector<int32_t>& text : ids) count += text.size();
+  return count;
+}
+
+ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::FederationSpec& spec) {
+  const vitrine::Checkpoint checkpoint = open_model(spec.specialists[0].model);
+  const vitrine::Tokenizer tokenizer =
+      open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
+  ScoredTexts texts;
+  for (const std::string& path : paths) {
+    texts.ids.push_back(tokenizer.encode(read_text_file(path, kMaxTextBytes), false));
+    texts.names.push_back(std::filesystem::path(path).filename().string());
+    texts.hashes.push_back(vitrine::sha256_of_file(path));
+    if (texts.ids.back().size() < 2) {
+      refuse(fmt::format("{}: has {} tokens; expected at least 2", path, texts.ids.back().size()));
+    }
+  }
+  return texts;
+}
+
+vitrine::EngineOptions scoring_options(const DeviceOptions& device, int window) {
+  vitrine::EngineOptions options = device.engine_options();
+  options.audit_mode = vitrine::AuditMode::kNone;
+  options.max_context = window;
+  options.max_step_tokens = std::min(window, kScoredTogether);
+  options.max_logit_rows = options.max_step_tokens;
+  return options;
+}
+
+void score_texts(vitrine::Federation& federation, const ScoredTexts& texts, int window,
+                 const std::function<void(const ScoredToken&)>& on_token) {
+  const auto width = static_cast<size_t>(window);
+  const auto together = static_cast<size_t>(federation.options().max_step_tokens);
+  for (size_t text = 0; text < texts.ids.size(); ++text) {
+    const std::span<const int32_t> all(texts.ids[text]);
+    for (size_t first = 0, number = 0; first + 1 < all.size(); first += width, ++number) {
+      const std::span<const int32_t> ids = all.subspan(first, std::min(width, all.size() - first));
+      const vitrine::SequenceId sequence = federation.create_sequence();
+      // The last id has no successor in its window.
+      for (size_t at = 0; at + 1 < ids.size(); at += together) {
+        if (interrupt_signal() != 0) {
+          throw vitrine::Error(vitrine::ErrorKind::kCancelled,
+                               "federate: cancelled before the end");
+        }
+        vitrine::StepInput input;
+        input.sequence = sequence;
+        input.tokens = ids.subspan(at, std::min(together, ids.size() - 1 - at));
+        input.next_token = ids[at + input.tokens.size()];
+        input.rows = vitrine::StepInput::Rows::kAll;
+        const auto outputs = federation.step({&input, 1});
+        for (size_t i = 0; i < outputs.size(); ++i) {
+          on_token({text, number, &outputs[i], federation.shares(i), outputs[i].token});
+        }
+      }
+      federation.release(sequence);
+    }
+  }
+}
+
+void add_federate(CLI::App& app, Command& command) {
+  CLI::App* federate =
+      app.add_subcommand("federate", "Generates text with several specialists together");
+  add_federated_generation(*federate, command);
+  add_federate_fit(*federate, command);
+}
+
+}  // namespace cli

@@ -1,0 +1,116 @@
+#include "federation_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace cli {
+
+namespace {
+
+using vitrine::PredictionRecord;
+using vitrine::ShareKind;
+
+bool has_terms(const Run& run) { return run.federation.shares == ShareKind::kTerm; }
+
+std::string name_of(const Run& run, size_t i) { return plain(run.federation.specialists[i]); }
+
+}  // namespace
+
+int leading_specialist(const Run& run, const PredictionRecord& prediction) {
+  const auto& shares = prediction.federation.specialists;
+  int leader = -1;
+  double best = -INFINITY;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const double value = has_terms(run) ? shares[i].logprob : shares[i].share;
+    if (leader >= 0 && !(value > best)) continue;
+    leader = static_cast<int>(i);
+    best = value;
+  }
+  return leader;
+}
+
+SpecialistTotals specialist_totals(const Run& run) {
+  SpecialistTotals totals;
+  const size_t count = run.federation.specialists.size();
+  totals.shares.resize(count);
+  totals.leading.resize(count);
+  for (const vitrine::TokenRecord& record : run.records) {
+    const PredictionRecord& prediction = record.prediction;
+    if (!record.has_prediction || prediction.federation.specialists.size() != count) continue;
+    const double size = std::max(1.0, std::fabs(prediction.federation.joint));
+    totals.largest_residual =
+        std::max(totals.largest_residual, std::fabs(prediction.federation.residual) / size);
+    if (!prediction.generated) continue;
+    ++totals.tokens;
+    for (size_t i = 0; i < count; ++i) {
+      totals.shares[i] += prediction.federation.specialists[i].share;
+    }
+    const int leader = leading_specialist(run, prediction);
+    if (leader >= 0) ++totals.leading[static_cast<size_t>(leader)];
+  }
+  return totals;
+}
+
+std::string federation_lines(const Run& run) {
+  if (run.federation.specialists.empty()) return "";
+  const SpecialistTotals totals = specialist_totals(run);
+  std::string text = fmt::format("combiner  {} of {} specialists; largest residual {:.1e}\n",
+                                 plain(run.federation.combiner), run.federation.specialists.size(),
+                                 totals.largest_residual);
+  const double tokens = static_cast<double>(std::max<size_t>(totals.tokens, 1));
+  const Colours colours = Colours::of_output();
+  for (size_t i = 0; i < run.federation.specialists.size(); ++i) {
+    PredictionRecord only;
+    only.federation.specialists.resize(run.federation.specialists.size());
+    for (size_t j = 0; j < only.federation.specialists.size(); ++j) {
+      only.federation.specialists[j].share = only.federation.specialists[j].logprob = i == j;
+    }
+    text += fmt::format("          {}{:<16}{} {} {:>9.3f}, leads {} of {} generated tokens\n",
+                        leader_colour(run, only, colours), name_of(run, i), colours.off,
+                        has_terms(run) ? "mean term" : "mean share", totals.shares[i] / tokens,
+                        totals.leading[i], totals.tokens);
+  }
+  return text;
+}
+
+std::string share_text(const Run& run, const PredictionRecord& prediction) {
+  std::string text;
+  const auto& shares = prediction.federation.specialists;
+  for (size_t i = 0; i < shares.size() && i < 8; ++i) {
+    text += has_terms(run) ? fmt::format(" {} {:.2f}", name_of(run, i), shares[i].share)
+                           : fmt::format(" {} {:.0f}%", name_of(run, i), 100 * shares[i].share);
+  }
+  return shares.size() > 8 ? text + " …" : text;
+}
+
+std::string leader_colour(const Run& run, const PredictionRecord& prediction,
+                          const Colours& colours) {
+  const int leader = leading_specialist(run, prediction);
+  if (leader < 0) return "";
+  const std::array<const char*, 5> all = {colours.blue, colours.green, colours.yellow, colours.red,
+                                          colours.bold};
+  return all[static_cast<size_t>(leader) % all.size()];
+}
+
+std::string shares_text(const Run& run, const PredictionRecord& prediction,
+                        const Colours& colours) {
+  const vitrine::FederationRecord& federation = prediction.federation;
+  if (federation.specialists.empty()) return "";
+  std::string text = fmt::format("  specialists, joint {:.6f} nats, residual {:.1e}\n",
+                                 federation.joint, federation.residual);
+  for (size_t i = 0; i < federation.specialists.size(); ++i) {
+    const vitrine::SpecialistShare& share = federation.specialists[i];
+    text += fmt::format("    {}{:<16}{} log p {:>10.4f}  weight {:>7.4f}  {} {:>9.4f}\n",
+                        colours.blue, name_of(run, i), colours.off, share.logprob, share.weight,
+                        has_terms(run) ? "term" : "share", share.share);
+  }
+  if (has_terms(run)) {
+    text += fmt::format("    {:<16} {:>53.4f}\n", "-log Z", -federation.log_normaliser);
+  }
+  return text;
+}
+
+}  // namespace cli

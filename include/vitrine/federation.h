@@ -1,0 +1,84 @@
+// The room `federation`: what a federation of specialists is made of, how their predictions become
+// one, and how weights are fitted. Stepping them is the engine's (group.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "vitrine/core.h"
+
+namespace vitrine {
+
+/// One specialist.
+struct SpecialistSpec {
+  std::string name;
+  std::string model;    ///< folder or GGUF file
+  std::string adapter;  ///< folder of a low-rank adapter for `model`; empty: the model as it is
+};
+
+/// The numbers of a combiner.
+struct CombinerSpec {
+  enum class Kind : uint8_t {
+    kMixture,  ///< sum of weight * p; weights of the file
+    kGate,     ///< the same; weights are softmax(gate * hidden state + bias)
+    kProduct,  ///< product of p^weight, normalised over the vocabulary
+  };
+  Kind kind = Kind::kMixture;
+  std::vector<double> weights;  ///< [specialists]; mixture: positive, they sum to one
+  int64_t hidden_size = 0;      ///< gate
+  std::vector<float> gate;      ///< [specialists, hidden_size]
+  std::vector<float> bias;      ///< [specialists]
+  /// Of a gate: member_hashes() of the federation that it was fitted for; empty: not fitted yet.
+  std::vector<std::string> members;
+};
+/// "mixture", "gate", "product".
+VITRINE_API std::string_view combiner_kind_name(CombinerSpec::Kind kind);
+
+/// A federation file (docs/federation.md).
+struct VITRINE_API FederationSpec {
+  std::string path;  ///< of the file; names in it are relative to its folder
+  std::string base;  ///< of adapters: the model that they share; empty: separate checkpoints
+  std::vector<SpecialistSpec> specialists;  ///< at least two, at most 64
+  CombinerSpec combiner;
+  std::string fit_json;  ///< what a fit wrote about itself (JSON object); empty: not fitted
+
+  /// Reads and checks a file; the models are not opened. Throws kIo, kBadFile.
+  static FederationSpec load(const std::string& path);
+  /// The file's text, with paths relative to the folder that `path` lies in.
+  std::string to_json() const;
+  /// Throws kBadFile where a member is missing, or the gate was fitted for other members.
+  void check_members() const;
+};
+
+/// SHA-256 of what makes each specialist itself: its adapter's weights, or its model's.
+VITRINE_API std::vector<std::string> member_hashes(const FederationSpec& spec);
+
+VITRINE_API std::unique_ptr<Combiner> make_combiner(const CombinerSpec& spec,
+                                                    size_t num_specialists);
+
+/// log(sum(exp(logits))), the exponentials in float32 and in a fixed order, the sum in float64.
+VITRINE_API double log_sum_exp(std::span<const float> logits);
+
+/// What a fit works on: each token of a text, as every specialist predicted it.
+struct FitData {
+  size_t num_specialists = 0;
+  int64_t hidden_size = 0;           ///< 0 where no gate is fitted
+  std::vector<float> logprobs;       ///< [tokens, specialists]
+  std::vector<float> hidden_states;  ///< [tokens, hidden_size]: the base's, before the token
+  size_t num_tokens() const { return num_specialists == 0 ? 0 : logprobs.size() / num_specialists; }
+};
+
+/// Mean log-likelihood per token of a mixture's or a gate's weights, nats.
+VITRINE_API double mean_log_likelihood(const CombinerSpec& spec, const FitData& data);
+/// Weights of a mixture by expectation-maximisation (Dempster et al. 1977), until the likelihood
+/// gains less than 1e-9 nats a token.
+VITRINE_API CombinerSpec fit_mixture(const FitData& data);
+/// A gate by L-BFGS (Liu and Nocedal 1989) on the mean negative log-likelihood plus
+/// penalty / 2 * |gate|^2, from the given weights.
+VITRINE_API CombinerSpec fit_gate(const FitData& data, const CombinerSpec& start, double penalty,
+                                  int max_iterations = 100);
+
+}  // namespace vitrine

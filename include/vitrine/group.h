@@ -1,0 +1,71 @@
+// Federations in the room `engine`: several specialists stepped together as one model.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "vitrine/engine.h"
+#include "vitrine/federation.h"
+
+namespace vitrine {
+
+/// Specialists that answer together: several checkpoints with one tokenizer, or one base with
+/// low-rank adapters, whose weights are then read once for all of them. Used where an Engine is; a
+/// sequence here is one sequence of each specialist. Not thread-safe: one thread at a time.
+///
+///     FederationSpec spec = FederationSpec::load("federation.json");
+///     auto federation = Federation::load(spec, {});
+///     GenerateResult result = generate(*federation, prompt_ids, {});
+///
+/// What it records is one account of each token: its layers are the specialists', one after the
+/// other (the base's last, where a gate reads it and it is no specialist), its prediction is the
+/// joint's, and PredictionRecord::federation has every specialist's part.
+class VITRINE_API Federation {
+ public:
+  /// `options` hold for the federation: max_sequences are its own sequences, and max_step_tokens
+  /// and max_logit_rows count each of its tokens once. `combiner`: a host's own in place of the
+  /// file's. Throws what Engine::load throws; kInvalidArgument for attribution, hidden states and
+  /// specialists whose vocabularies differ.
+  static std::unique_ptr<Federation> load(const FederationSpec& spec, const EngineOptions& options,
+                                          std::unique_ptr<Combiner> combiner = nullptr);
+  ~Federation();
+
+  /// Sums over the specialists' memory; the path is the federation file's.
+  const ModelSummary& summary() const;
+  const EngineOptions& options() const;
+  const FederationSpec& spec() const;
+  const Combiner& combiner() const;
+  /// The engines that run the specialists: one for adapters of one base, else one each.
+  std::vector<const Engine*> engines() const;
+
+  SequenceId create_sequence();
+  void truncate(SequenceId sequence, int64_t length);
+  void release(SequenceId sequence);
+  int64_t length(SequenceId sequence) const;
+
+  /// As Engine::step. A step's outputs have the joint's log-probabilities in place of logits, for
+  /// every row, and the base's hidden state where the combiner
+  /// reads it; forced routes are refused.
+  std::span<const StepOutput> step(std::span<const StepInput> inputs);
+  /// [specialists] what each had to do with the token of an output of the last step.
+  std::span<const SpecialistShare> shares(size_t output) const;
+
+  void set_audit_sink(AuditSink* sink);
+  const AuditLayout& audit_layout() const;
+  void set_audit_mode(AuditMode mode);
+
+ private:
+  struct Impl;
+  explicit Federation(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// generate() of engine.h with a federation.
+VITRINE_API GenerateResult generate(Federation& federation, std::span<const int32_t> prompt,
+                                    const GenerateOptions& options,
+                                    const std::function<bool(const TokenEvent&)>& on_token = {});
+
+}  // namespace vitrine

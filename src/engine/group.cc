@@ -1,0 +1,256 @@
+#include "vitrine/group.h"
+
+#include <algorithm>
+
+#include "engine/group_impl.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine {
+
+namespace {
+
+// What Engine::load accepts; a group's engines work on all sources at once.
+constexpr int kMostStepTokens = 16384, kMostRows = 16384, kMostSequences = 4096;
+
+void refuse_options(const EngineOptions& options) {
+  if (!options.attribution && options.hidden_state_layers.empty() && options.adapters.empty()) {
+    return;
+  }
+  throw Error(ErrorKind::kInvalidArgument,
+              "a federation records shares of specialists, not attributions or hidden states, and "
+              "takes adapters from its file; expected none of these engine options");
+}
+
+// The text that says how each model's ids are to be read; the models must agree.
+void check_models(const FederationSpec& spec, EngineOptions& options) {
+  std::string tokenizer, first;
+  int64_t vocabulary = 0;
+  for (const SpecialistSpec& specialist : spec.specialists) {
+    if (specialist.model == first) continue;
+    const Checkpoint checkpoint = Checkpoint::open(specialist.model);
+    const ModelConfig config = parse_model_config(checkpoint);
+    if (first.empty()) {
+      first = specialist.model;
+      tokenizer = checkpoint.tokenizer_json();
+      vocabulary = config.vocab_size;
+    }
+    const std::string place = spec.path + ": specialist '" + specialist.name + "'";
+    if (config.vocab_size != vocabulary) {
+      throw Error(ErrorKind::kBadFile, place + " has a vocabulary of " +
+                                           std::to_string(config.vocab_size) + " and '" +
+                                           spec.specialists[0].name + "' one of " +
+                                           std::to_string(vocabulary) + "; expected the same");
+    }
+    if (checkpoint.tokenizer_json() != tokenizer) {
+      throw Error(ErrorKind::kBadFile,
+                  place + " has another tokenizer (" + checkpoint.tokenizer_name() + ") than '" +
+                      spec.specialists[0].name +
+                      "'; expected the same tokenizer.json, since ids must mean the same");
+    }
+    const auto limit = static_cast<int>(config.max_position_embeddings);
+    if (options.max_context > limit) {
+      throw Error(ErrorKind::kInvalidArgument, "engine option 'max_context' is " +
+                                                   std::to_string(options.max_context) +
+                                                   "; expected at most " + std::to_string(limit) +
+                                                   ", the limit of " + specialist.model);
+    }
+    options.max_context = options.max_context == 0 ? -limit : options.max_context;
+    if (options.max_context < 0) options.max_context = std::max(options.max_context, -limit);
+  }
+  if (options.max_context < 0) options.max_context = -options.max_context;
+}
+
+}  // namespace
+
+Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
+                       std::unique_ptr<Combiner> own)
+    : spec(given), combiner(std::move(own)), options(asked) {
+  refuse_options(options);
+  spec.check_members();
+  check_models(spec, options);
+  const size_t count = spec.specialists.size();
+  if (combiner == nullptr) combiner = make_combiner(spec.combiner, count);
+  if (options.max_logit_rows == 0) options.max_logit_rows = options.max_sequences;
+  load_engines();
+  const AuditLayout::Federation names{specialist_names(), std::string(combiner->name()),
+                                      combiner->shares(), -1};
+  std::vector<const AuditLayout*> layouts;
+  for (const GroupSource& source : sources) {
+    layouts.push_back(&engines[source.engine]->audit_layout());
+  }
+  layout = engine::make_group_layout(layouts, names);
+  describe();
+  const auto rows = static_cast<size_t>(options.max_logit_rows);
+  const auto vocabulary = static_cast<size_t>(summary.vocab_size);
+  joint.resize(rows * vocabulary);
+  stats.resize(rows);
+  parts.resize(rows * count);
+  shares.resize(rows * count);
+  accounts.resize(rows);
+  next_output.resize(engines.size());
+  block_stats.resize((vocabulary + kernels::kHeadBlock - 1) / kernels::kHeadBlock);
+  outputs.reserve(rows);
+  hidden.resize(rows);
+}
+
+void Federation::Impl::load_engines() {
+  const bool has_base = !spec.base.empty();
+  EngineOptions own = options;
+  own.keep_logits = true;
+  own.keep_hidden_state = combiner->needs_hidden_state();
+  for (const SpecialistSpec& specialist : spec.specialists) {
+    GroupSource source{has_base ? 0 : sources.size(), -1};
+    if (!specialist.adapter.empty()) {
+      source.adapter = static_cast<int>(own.adapters.size());
+      own.adapters.push_back(specialist.adapter);
+    }
+    if (has_base && source.adapter < 0) base = sources.size();
+    sources.push_back(source);
+  }
+  if (!has_base) base = 0;
+  if (has_base && base == kNone && combiner->needs_hidden_state()) {
+    base = sources.size();
+    sources.push_back({0, -1});
+  }
+  const auto width = static_cast<int>(has_base ? sources.size() : 1);
+  options.max_step_tokens = std::min(options.max_step_tokens, kMostStepTokens / width);
+  options.max_logit_rows = std::min(options.max_logit_rows, kMostRows / width);
+  options.max_sequences = std::min(options.max_sequences, kMostSequences / width);
+  own.max_step_tokens = options.max_step_tokens * width;
+  own.max_logit_rows = options.max_logit_rows * width;
+  own.max_sequences = options.max_sequences * width;
+  own.max_context = options.max_context;
+  if (has_base) {
+    engines.push_back(Engine::load(spec.base, own));
+  } else {
+    for (const SpecialistSpec& specialist : spec.specialists) {
+      engines.push_back(Engine::load(specialist.model, own));
+    }
+  }
+  taps.resize(engines.size());
+  inputs.resize(engines.size());
+  engine_outputs.resize(engines.size());
+  options.threads = engines[0]->options().threads;
+  options.kernels = engines[0]->options().kernels;
+  if (combiner->needs_hidden_state() && spec.combiner.kind == CombinerSpec::Kind::kGate &&
+      spec.combiner.hidden_size != engines[sources[base].engine]->summary().hidden_size) {
+    throw Error(ErrorKind::kBadFile,
+                spec.path + ": the gate reads a hidden state of " +
+                    std::to_string(spec.combiner.hidden_size) + " numbers and the base has " +
+                    std::to_string(engines[sources[base].engine]->summary().hidden_size) +
+                    "; expected a gate that was fitted for this base");
+  }
+}
+
+void Federation::Impl::describe() {
+  summary = engines[0]->summary();
+  summary.path = spec.path;
+  summary.num_layers = static_cast<int>(layout.layers.size());
+  for (size_t i = 1; i < engines.size(); ++i) {
+    const ModelSummary& other = engines[i]->summary();
+    summary.weight_bytes += other.weight_bytes;
+    summary.mapped_bytes += other.mapped_bytes;
+    summary.kv_bytes += other.kv_bytes;
+    summary.arena_bytes += other.arena_bytes;
+    summary.bytes_per_token += other.bytes_per_token;
+    summary.num_parameters += other.num_parameters;
+    summary.invariant = summary.invariant && other.invariant;
+    if (other.architecture != summary.architecture) summary.architecture = "federation";
+  }
+  summary.arena_bytes += joint.size() * sizeof(float);
+}
+
+// ---- The public face ----------------------------------------------------------------------------
+
+Federation::Federation(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Federation::~Federation() = default;
+
+std::unique_ptr<Federation> Federation::load(const FederationSpec& spec,
+                                             const EngineOptions& options,
+                                             std::unique_ptr<Combiner> combiner) {
+  return std::unique_ptr<Federation>(
+      new Federation(std::make_unique<Impl>(spec, options, std::move(combiner))));
+}
+
+const ModelSummary& Federation::summary() const { return impl_->summary; }
+const EngineOptions& Federation::options() const { return impl_->options; }
+const FederationSpec& Federation::spec() const { return impl_->spec; }
+const Combiner& Federation::combiner() const { return *impl_->combiner; }
+std::vector<const Engine*> Federation::engines() const {
+  std::vector<const Engine*> engines;
+  for (const auto& engine : impl_->engines) engines.push_back(engine.get());
+  return engines;
+}
+
+SequenceId Federation::create_sequence() {
+  Impl& impl = *impl_;
+  Impl::Member member;
+  member.history.reserve(static_cast<size_t>(impl.options.max_context));
+  for (const GroupSource& source : impl.sources) {
+    member.sequences.push_back(impl.engines[source.engine]->create_sequence(source.adapter));
+  }
+  const SequenceId sequence = impl.next_sequence++;
+  impl.sequences.emplace(sequence, std::move(member));
+  impl.report({AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
+  return sequence;
+}
+
+void Federation::truncate(SequenceId sequence, int64_t length) {
+  Impl& impl = *impl_;
+  Impl::Member& member = impl.find(sequence);
+  const int64_t before = member.length;
+  for (size_t source = 0; source < impl.sources.size(); ++source) {
+    impl.engine_of(source).truncate(member.sequences[source], length);
+  }
+  member.length = length;
+  member.history.resize(static_cast<size_t>(length));
+  if (length != before) {
+    impl.report({AuditEvent::Kind::kTruncated, sequence, 0, length, before});
+  }
+}
+
+void Federation::release(SequenceId sequence) {
+  Impl& impl = *impl_;
+  Impl::Member& member = impl.find(sequence);
+  const int64_t length = member.length;
+  for (size_t source = 0; source < impl.sources.size(); ++source) {
+    impl.engine_of(source).release(member.sequences[source]);
+  }
+  impl.sequences.erase(sequence);
+  impl.report({AuditEvent::Kind::kReleased, sequence, 0, length, 0});
+}
+
+int64_t Federation::length(SequenceId sequence) const { return impl_->find(sequence).length; }
+
+std::span<const StepOutput> Federation::step(std::span<const StepInput> inputs) {
+  impl_->prepare(inputs);
+  impl_->run(inputs);
+  return impl_->outputs;
+}
+
+std::span<const SpecialistShare> Federation::shares(size_t output) const {
+  const size_t count = impl_->spec.specialists.size();
+  return std::span<const SpecialistShare>(impl_->shares).subspan(output * count, count);
+}
+
+void Federation::set_audit_sink(AuditSink* sink) {
+  Impl& impl = *impl_;
+  impl.sink = sink;
+  for (size_t i = 0; i < impl.engines.size(); ++i) {
+    impl.engines[i]->set_audit_sink(sink == nullptr ? nullptr : &impl.taps[i]);
+  }
+  if (sink == nullptr) return;
+  const auto tokens = static_cast<size_t>(impl.options.max_step_tokens);
+  const auto rows = static_cast<size_t>(impl.options.max_logit_rows);
+  sink->open(impl.layout, sizeof(AuditPassHeader) + tokens * sizeof(AuditToken) +
+                              impl.layout.pass_words(rows, tokens) * sizeof(int32_t) + 8);
+}
+
+const AuditLayout& Federation::audit_layout() const { return impl_->layout; }
+
+void Federation::set_audit_mode(AuditMode mode) {
+  for (const auto& engine : impl_->engines) engine->set_audit_mode(mode);
+  impl_->layout.mode = mode;
+}
+
+}  // namespace vitrine

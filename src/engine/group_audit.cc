@@ -1,0 +1,98 @@
+#include "engine/group_audit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace vitrine::engine {
+
+void RecordTap::open(const AuditLayout& layout, size_t max_record_bytes) {
+  layout_ = layout;
+  record_.resize((max_record_bytes + 7) / 8);
+}
+
+std::byte* RecordTap::reserve(size_t num_bytes) {
+  if (num_bytes > record_.size() * 8) {
+    throw Error(ErrorKind::kInternal, "a record of " + std::to_string(num_bytes) +
+                                          " bytes is larger than was announced, " +
+                                          std::to_string(record_.size() * 8));
+  }
+  return reinterpret_cast<std::byte*>(record_.data());
+}
+
+const std::byte* RecordTap::token_words(size_t token) const {
+  const auto* record = reinterpret_cast<const std::byte*>(record_.data());
+  AuditPassHeader header;
+  std::memcpy(&header, record, sizeof(header));
+  const size_t row_bytes =
+      header.num_rows * (1 + static_cast<size_t>(layout_.row_words)) * sizeof(int32_t);
+  return record + sizeof(header) + header.num_tokens * sizeof(AuditToken) + row_bytes +
+         token * static_cast<size_t>(layout_.token_words) * sizeof(int32_t);
+}
+
+AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
+                              AuditLayout::Federation federation) {
+  AuditLayout layout = *sources[0];
+  layout.layers.clear();
+  layout.token_words = 0;
+  const auto moved = [&](int32_t word) { return word < 0 ? -1 : word + layout.token_words; };
+  for (const AuditLayout* source : sources) {
+    for (AuditLayout::Layer layer : source->layers) {
+      layer.layer = static_cast<int32_t>(layout.layers.size());
+      layer.residual_norm = moved(layer.residual_norm);
+      layer.expert_ids = moved(layer.expert_ids);
+      layer.expert_weights = moved(layer.expert_weights);
+      layer.router_probs = moved(layer.router_probs);
+      layout.layers.push_back(layer);
+    }
+    layout.token_words += source->token_words;
+  }
+  federation.values = layout.row_words;
+  layout.row_words += federation.num_words();
+  layout.federation = std::move(federation);
+  return layout;
+}
+
+double reconcile(ShareKind kind, const JointScore& score, std::span<const SpecialistShare> shares) {
+  if (kind == ShareKind::kTerm) {
+    double sum = -score.log_normaliser;
+    for (const SpecialistShare& share : shares) sum += share.share;
+    return score.logprob - sum;
+  }
+  double most = -std::numeric_limits<double>::infinity();
+  for (const SpecialistShare& share : shares) most = std::max(most, share.logprob);
+  double sum = 0;
+  for (const SpecialistShare& share : shares) sum += share.weight * std::exp(share.logprob - most);
+  return score.logprob - (most + std::log(sum));
+}
+
+void write_group_row(const AuditLayout& layout, const GroupRow& row, std::byte* words) {
+  const auto put = [words](int32_t word, auto value) {
+    std::memcpy(words + static_cast<size_t>(word) * sizeof(int32_t), &value, sizeof(value));
+  };
+  const kernels::HeadStats& stats = *row.stats;
+  put(layout.chosen_logit, row.joint[row.chosen]);
+  put(layout.log_sum_exp, 0.0F);
+  put(layout.entropy, stats.entropy);
+  put(layout.logits_digest, stats.digest);
+  for (int32_t i = 0; i < kAuditTopTokens; ++i) {
+    put(layout.top_ids + i, i < stats.count ? stats.top_ids[i] : -1);
+    put(layout.top_logits + i, i < stats.count ? stats.top_logits[i] : 0.0F);
+  }
+  put(layout.sampler_candidates, row.decision.candidates);
+  put(layout.sampler_probability, row.decision.probability);
+  int32_t word = layout.federation.values;
+  const auto put_double = [&](double value) {
+    put(word, value);
+    word += 2;
+  };
+  for (const SpecialistShare& share : row.shares) {
+    for (const double value : {share.logprob, share.weight, share.share}) put_double(value);
+  }
+  put_double(row.score.logprob);
+  put_double(row.score.log_normaliser);
+  put_double(row.residual);
+}
+
+}  // namespace vitrine::engine

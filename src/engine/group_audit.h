@@ -1,0 +1,55 @@
+// A federation's record of a pass: one account of each token, put together from the accounts of the
+// specialists' engines.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "vitrine/engine.h"
+
+namespace vitrine::engine {
+
+/// Keeps the last record of one engine.
+class RecordTap final : public AuditSink {
+ public:
+  void open(const AuditLayout& layout, size_t max_record_bytes) override;
+  std::byte* reserve(size_t num_bytes) override;
+  void commit() override {}
+  /// The words of one of its tokens.
+  const std::byte* token_words(size_t token) const;
+  const AuditLayout& layout() const { return layout_; }
+
+ private:
+  AuditLayout layout_;
+  std::vector<uint64_t> record_;
+};
+
+/// One specialist's (or the base's) place in its engine.
+struct GroupSource {
+  size_t engine = 0;
+  int adapter = -1;
+};
+
+/// The layout of a federation's records: the layers of each source in turn, with numbers that go
+/// on; rows as an engine's, and what the combiner says.
+AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
+                              AuditLayout::Federation federation);
+
+/// What is recorded of one row.
+struct GroupRow {
+  int32_t chosen = -1;
+  const float* joint = nullptr;  // [vocabulary] log-probabilities
+  const kernels::HeadStats* stats = nullptr;
+  SampleDecision decision;
+  JointScore score;
+  double residual = 0;
+  std::span<const SpecialistShare> shares;
+};
+void write_group_row(const AuditLayout& layout, const GroupRow& row, std::byte* words);
+
+/// The joint less what the recorded parts give.
+double reconcile(ShareKind kind, const JointScore& score, std::span<const SpecialistShare> shares);
+
+}  // namespace vitrine::engine

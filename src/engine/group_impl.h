@@ -1,0 +1,90 @@
+// Private to the room: what a federation holds.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/group_audit.h"
+#include "ops/plan.h"
+#include "vitrine/group.h"
+
+namespace vitrine {
+
+using engine::GroupSource;
+using engine::RecordTap;
+
+struct Federation::Impl {
+  struct Member {
+    std::vector<SequenceId> sequences;  // [sources]
+    std::vector<int32_t> history;
+    int64_t length = 0;  // of the last step that was finished
+  };
+  struct RowAccount {
+    SampleDecision decision;
+    JointScore score;
+    double residual = 0;
+  };
+
+  Impl(const FederationSpec& given, const EngineOptions& asked, std::unique_ptr<Combiner> own);
+  // One engine for adapters of one base, else one a specialist; a base that a gate reads and that
+  // is no specialist is a source more.
+  void load_engines();
+  void describe();
+
+  std::vector<std::string> specialist_names() const {
+    std::vector<std::string> names;
+    for (const SpecialistSpec& specialist : spec.specialists) names.push_back(specialist.name);
+    return names;
+  }
+
+  Member& find(SequenceId sequence) {
+    const auto found = sequences.find(sequence);
+    if (found != sequences.end()) return found->second;
+    throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(sequence) +
+                                                 " is not there; expected one that "
+                                                 "create_sequence gave and that was not released");
+  }
+  Engine& engine_of(size_t source) { return *engines[sources[source].engine]; }
+  void report(const AuditEvent& event) {
+    if (sink != nullptr) sink->on_event(event);
+  }
+  bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
+
+  void prepare(std::span<const StepInput> step_inputs);
+  void run(std::span<const StepInput> step_inputs);
+  void undo(std::span<const StepInput> step_inputs);
+  void collect(std::span<const StepInput> step_inputs);
+  void combine_row(size_t row, const StepInput& input, int64_t position, int32_t next);
+  void record(std::span<const StepInput> step_inputs);
+
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+  FederationSpec spec;
+  std::unique_ptr<Combiner> combiner;
+  EngineOptions options;
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<GroupSource> sources;  // the specialists; the base, where only the gate reads it
+  size_t base = kNone;               // the source whose hidden state the gate reads
+  AuditLayout layout;
+  ModelSummary summary;
+  AuditSink* sink = nullptr;
+  std::vector<RecordTap> taps;  // [engines]
+  uint64_t passes = 0;
+
+  std::map<SequenceId, Member> sequences;
+  SequenceId next_sequence = 1;
+  std::vector<std::vector<StepInput>> inputs;               // [engines]
+  std::vector<std::span<const StepOutput>> engine_outputs;  // [engines]
+  std::vector<float> joint;                                 // [rows, vocabulary]
+  std::vector<kernels::HeadBlockStats> block_stats;
+  std::vector<kernels::HeadStats> stats;       // [rows]
+  std::vector<SpecialistRow> parts;            // [rows, specialists]
+  std::vector<std::span<const float>> hidden;  // [rows]
+  std::vector<SpecialistShare> shares;         // [rows, specialists]
+  std::vector<RowAccount> accounts;            // [rows]
+  std::vector<StepOutput> outputs;             // [rows]
+  std::vector<size_t> next_output;             // [engines]
+};
+
+}  // namespace vitrine

@@ -1,0 +1,213 @@
+// One step of a federation: all specialists, their joint, one record.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/group_impl.h"
+
+namespace vitrine {
+
+void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
+  for (std::vector<StepInput>& of : inputs) of.clear();
+  size_t rows = 0;
+  for (const StepInput& input : step_inputs) {
+    const Member& member = find(input.sequence);
+    if (!input.routes.empty()) {
+      throw Error(ErrorKind::kUnsupported,
+                  "a federation's step was given forced routes; expected none, since they name one "
+                  "model's experts");
+    }
+    for (size_t source = 0; source < sources.size(); ++source) {
+      StepInput own;
+      own.sequence = member.sequences[source];
+      own.tokens = input.tokens;
+      own.rows = input.rows;
+      own.next_token = input.next_token;
+      inputs[sources[source].engine].push_back(own);
+    }
+    rows += input.rows == StepInput::Rows::kAll    ? input.tokens.size()
+            : input.rows == StepInput::Rows::kLast ? 1
+                                                   : 0;
+  }
+  if (rows > static_cast<size_t>(options.max_logit_rows)) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a step with " + std::to_string(rows) + " rows of logits is over max_logit_rows, " +
+                    std::to_string(options.max_logit_rows) + "; split it");
+  }
+}
+
+void Federation::Impl::run(std::span<const StepInput> step_inputs) {
+  try {
+    for (size_t i = 0; i < engines.size(); ++i) engine_outputs[i] = engines[i]->step(inputs[i]);
+    collect(step_inputs);
+  } catch (...) {
+    undo(step_inputs);
+    throw;
+  }
+  for (const StepInput& input : step_inputs) {
+    Member& member = find(input.sequence);
+    member.length = static_cast<int64_t>(member.history.size());
+  }
+  if (records()) record(step_inputs);
+  ++passes;
+}
+
+// No specialist is further than the others.
+void Federation::Impl::undo(std::span<const StepInput> step_inputs) {
+  for (const StepInput& input : step_inputs) {
+    Member& member = find(input.sequence);
+    member.history.resize(static_cast<size_t>(member.length));
+    for (size_t source = 0; source < sources.size(); ++source) {
+      const int64_t length = member.length;
+      if (engine_of(source).length(member.sequences[source]) > length) {
+        engine_of(source).truncate(member.sequences[source], length);
+      }
+    }
+  }
+}
+
+// Brings the engines' rows into the order of the federation's and makes each one's joint.
+void Federation::Impl::collect(std::span<const StepInput> step_inputs) {
+  outputs.clear();
+  next_output.assign(engines.size(), 0);
+  size_t row = 0;
+  const size_t count = spec.specialists.size();
+  for (const StepInput& input : step_inputs) {
+    Member& member = find(input.sequence);
+    const auto past = static_cast<int64_t>(member.history.size());
+    member.history.insert(member.history.end(), input.tokens.begin(), input.tokens.end());
+    const size_t tokens = input.tokens.size();
+    const size_t rows = input.rows == StepInput::Rows::kAll    ? tokens
+                        : input.rows == StepInput::Rows::kLast ? 1
+                                                               : 0;
+    for (size_t source = 0; source < sources.size(); ++source) {
+      const size_t engine = sources[source].engine;
+      for (size_t i = 0; i < rows; ++i) {
+        const StepOutput& output = engine_outputs[engine][next_output[engine]++];
+        if (source < count) parts[(row + i) * count + source].logits = output.logits;
+        if (source == base) hidden[row + i] = output.hidden_state;
+      }
+    }
+    for (size_t i = 0; i < rows; ++i, ++row) {
+      const size_t token = tokens - rows + i;
+      const bool is_last = token + 1 == tokens;
+      combine_row(row, input, past + static_cast<int64_t>(token),
+                  is_last ? input.next_token : input.tokens[token + 1]);
+    }
+  }
+}
+
+void Federation::Impl::combine_row(size_t row, const StepInput& input, int64_t position,
+                                   int32_t next) {
+  const kernels::CpuKernels& kernel = ops::select_cpu_kernels();
+  const size_t count = spec.specialists.size();
+  const auto vocabulary = static_cast<size_t>(summary.vocab_size);
+  for (size_t i = 0; i < count; ++i) {
+    SpecialistRow& part = parts[row * count + i];
+    part.log_sum_exp = log_sum_exp(part.logits);
+  }
+  const CombinerInput seen{{parts.data() + row * count, count}, hidden[row]};
+  const std::span<float> to(joint.data() + row * vocabulary, vocabulary);
+  combiner->combine(seen, to);
+  for (size_t block = 0; block < block_stats.size(); ++block) {
+    const auto begin = static_cast<int64_t>(block) * kernels::kHeadBlock;
+    kernel.head_block(to.data(), begin,
+                      std::min<int64_t>(summary.vocab_size, begin + kernels::kHeadBlock), 1.0F,
+                      records(), &block_stats[block]);
+  }
+  kernel.head_merge(block_stats.data(), static_cast<int32_t>(block_stats.size()), &stats[row]);
+  StepOutput output;
+  output.sequence = input.sequence;
+  output.position = position;
+  output.token = next;
+  output.logits = to;
+  SampleDecision decision;
+  if (next < 0) {
+    if (stats[row].count == 0) {
+      throw Error(ErrorKind::kInternal,
+                  "the joint of sequence " + std::to_string(input.sequence) + " at position " +
+                      std::to_string(position) +
+                      " is no number; a specialist, its weights or the combiner is broken");
+    }
+    output.token = stats[row].top_ids[0];
+    decision = {1, 1.0F};
+    if (input.sampler != nullptr && !input.sampler->is_device_greedy()) {
+      output.token = input.sampler->sample(
+          to, {input.seed, position + 1, input.branch, find(input.sequence).history});
+      decision = input.sampler->decision();
+    }
+  }
+  output.hidden_state = hidden[row];
+  RowAccount& account = accounts[row];
+  account.decision = decision;
+  const std::span<SpecialistShare> own(shares.data() + row * count, count);
+  account.score = combiner->explain(seen, output.token, own);
+  account.residual = engine::reconcile(layout.federation.shares, account.score, own);
+  outputs.push_back(output);
+}
+
+// One record of the pass: each source's words behind one another.
+void Federation::Impl::record(std::span<const StepInput> step_inputs) {
+  size_t tokens = 0;
+  for (const StepInput& input : step_inputs) tokens += input.tokens.size();
+  const size_t rows = outputs.size();
+  const size_t num_specialists = spec.specialists.size();
+  const size_t bytes = (sizeof(AuditPassHeader) + tokens * sizeof(AuditToken) +
+                        layout.pass_words(rows, tokens) * sizeof(int32_t) + 7) /
+                       8 * 8;
+  std::byte* out = sink->reserve(bytes);
+  std::memset(out + bytes - 4, 0, 4);
+  const AuditPassHeader header{passes, static_cast<uint32_t>(tokens), static_cast<uint32_t>(rows),
+                               bytes};
+  std::memcpy(out, &header, sizeof(header));
+  std::byte* audit_tokens = out + sizeof(header);
+  std::byte* chosen = audit_tokens + tokens * sizeof(AuditToken);
+  std::byte* row_words = chosen + rows * sizeof(int32_t);
+  std::byte* token_words =
+      row_words + rows * static_cast<size_t>(layout.row_words) * sizeof(int32_t);
+  next_output.assign(engines.size(), 0);
+  size_t row = 0;
+  for (const StepInput& input : step_inputs) {
+    const size_t count = input.tokens.size();
+    const auto past = static_cast<int64_t>(find(input.sequence).history.size() - count);
+    size_t word = 0;
+    for (const GroupSource& source : sources) {
+      const size_t width =
+          static_cast<size_t>(taps[source.engine].layout().token_words) * sizeof(int32_t);
+      for (size_t i = 0; i < count; ++i) {
+        std::memcpy(
+            token_words + i * static_cast<size_t>(layout.token_words) * sizeof(int32_t) + word,
+            taps[source.engine].token_words(next_output[source.engine]++), width);
+      }
+      word += width;
+    }
+    token_words += count * static_cast<size_t>(layout.token_words) * sizeof(int32_t);
+    for (size_t i = 0; i < count; ++i) {
+      AuditToken token{input.sequence, static_cast<int32_t>(past + static_cast<int64_t>(i)),
+                       input.tokens[i], -1, 0};
+      const bool is_last = i + 1 == count;
+      if (input.rows == StepInput::Rows::kAll ||
+          (is_last && input.rows == StepInput::Rows::kLast)) {
+        token.row = static_cast<int32_t>(row++);
+        token.generated = is_last && input.next_token < 0 ? 1 : 0;
+      }
+      std::memcpy(audit_tokens, &token, sizeof(token));
+      audit_tokens += sizeof(token);
+    }
+  }
+  for (size_t i = 0; i < rows; ++i) {
+    const int32_t id = outputs[i].token;
+    std::memcpy(chosen + i * sizeof(int32_t), &id, sizeof(id));
+    engine::GroupRow of;
+    of.chosen = id;
+    of.joint = outputs[i].logits.data();
+    of.stats = &stats[i];
+    of.decision = accounts[i].decision;
+    of.score = accounts[i].score;
+    of.residual = accounts[i].residual;
+    of.shares = std::span(shares).subspan(i * num_specialists, num_specialists);
+    engine::write_group_row(layout, of, row_words + i * static_cast<size_t>(layout.row_words) * 4);
+  }
+  sink->commit();
+}
+
+}  // namespace vitrine

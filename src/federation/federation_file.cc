@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+
+#include "checkpoint/fields.h"
+#include "core/json_text.h"
+#include "vitrine/checkpoint.h"
+#include "vitrine/federation.h"
+
+namespace vitrine {
+
+namespace {
+
+using checkpoint::Fields;
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;
+constexpr size_t kMaxValues = size_t{4} << 20;
+constexpr size_t kMinSpecialists = 2, kMaxSpecialists = 64;
+constexpr int64_t kMaxHidden = 65536;
+constexpr double kSumTolerance = 1e-6;
+
+[[noreturn]] void bad(const std::string& place, const std::string& what) {
+  throw Error(ErrorKind::kBadFile, place + ": " + what);
+}
+
+std::string resolved(const std::string& file, const std::string& name) {
+  const fs::path path(name);
+  if (path.is_absolute()) return name;
+  return (fs::path(file).parent_path() / path).lexically_normal().string();
+}
+
+// The path that, from the folder of `file`, leads to `target`.
+std::string relative(const std::string& file, const std::string& target) {
+  const fs::path folder = fs::absolute(fs::path(file)).parent_path().lexically_normal();
+  return fs::absolute(fs::path(target)).lexically_normal().lexically_relative(folder).string();
+}
+
+std::string required_string(const Fields& fields, const char* name) {
+  const auto text = fields.string(name);
+  if (!text || text->empty()) fields.bad(name, "a text that is not empty");
+  return *text;
+}
+
+void refuse_unknown(const Fields& fields, const nlohmann::json& object,
+                    std::initializer_list<std::string_view> known) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::ranges::find(known, key) != known.end()) continue;
+    bad(fields.place(), "field " + quote_text(key) + " is unknown; expected it not to be there");
+  }
+}
+
+SpecialistSpec read_specialist(const FederationSpec& spec, const nlohmann::json& json, size_t i) {
+  const std::string place = spec.path + ": specialists[" + std::to_string(i) + "]";
+  if (!json.is_object()) bad(place, "is " + found_text(json) + "; expected an object");
+  const Fields fields(json, place);
+  refuse_unknown(fields, json, {"name", "model", "adapter"});
+  SpecialistSpec specialist;
+  specialist.name = required_string(fields, "name");
+  if (specialist.name.size() > 64) fields.bad("name", "at most 64 bytes");
+  for (const SpecialistSpec& other : spec.specialists) {
+    if (other.name == specialist.name) fields.bad("name", "a name that no other specialist has");
+  }
+  if (spec.base.empty()) {
+    if (fields.string("adapter")) {
+      fields.bad("adapter", "no adapter where the file names no \"base\"");
+    }
+    specialist.model = resolved(spec.path, required_string(fields, "model"));
+  } else {
+    if (fields.string("model")) {
+      fields.bad("model", "an \"adapter\", or neither: the file's \"base\" is the model");
+    }
+    specialist.model = spec.base;
+    if (const auto adapter = fields.string("adapter")) {
+      specialist.adapter = resolved(spec.path, *adapter);
+    }
+  }
+  return specialist;
+}
+
+void read_gate(const Fields& fields, size_t count, CombinerSpec& combiner) {
+  combiner.hidden_size = fields.required_integer("hidden_size", 1, kMaxHidden);
+  constexpr double kMost = 1e6;
+  for (const double value : fields.numbers("weights", -kMost, kMost,
+                                           count * static_cast<size_t>(combiner.hidden_size))) {
+    combiner.gate.push_back(static_cast<float>(value));
+  }
+  for (const double value : fields.numbers("bias", -kMost, kMost, count)) {
+    combiner.bias.push_back(static_cast<float>(value));
+  }
+  combiner.members = fields.strings("members");
+  if (combiner.members.size() != count) {
+    fields.bad("members", "the SHA-256 of each of the " + std::to_string(count) +
+                              " specialists, as a fit writes them");
+  }
+}
+
+CombinerSpec read_combiner(const FederationSpec& spec, const Fields& fields,
+                           const nlohmann::json& json) {
+  const size_t count = spec.specialists.size();
+  CombinerSpec combiner;
+  const std::string kind = required_string(fields, "kind");
+  if (kind == combiner_kind_name(CombinerSpec::Kind::kGate)) {
+    refuse_unknown(fields, json, {"kind", "hidden_size", "weights", "bias", "members"});
+    combiner.kind = CombinerSpec::Kind::kGate;
+    read_gate(fields, count, combiner);
+    return combiner;
+  }
+  refuse_unknown(fields, json, {"kind", "weights"});
+  if (kind == combiner_kind_name(CombinerSpec::Kind::kProduct)) {
+    combiner.kind = CombinerSpec::Kind::kProduct;
+    combiner.weights = fields.numbers("weights", -100.0, 100.0, count);
+    return combiner;
+  }
+  if (kind != combiner_kind_name(CombinerSpec::Kind::kMixture)) {
+    fields.bad("kind", "\"mixture\", \"gate\" or \"product\"");
+  }
+  combiner.weights = fields.numbers("weights", 0.0, 1.0, count);
+  const double sum = std::accumulate(combiner.weights.begin(), combiner.weights.end(), 0.0);
+  if (std::abs(sum - 1.0) > kSumTolerance) {
+    bad(fields.place(), "the weights of a mixture sum to " + std::to_string(sum) + "; expected 1");
+  }
+  for (double& weight : combiner.weights) weight /= sum;
+  return combiner;
+}
+
+}  // namespace
+
+FederationSpec FederationSpec::load(const std::string& path) {
+  const nlohmann::json json =
+      parse_json_object(read_text_file(path, kMaxFileBytes), path, kMaxValues);
+  const Fields fields(json, path);
+  refuse_unknown(fields, json, {"federation", "base", "specialists", "combiner", "fit"});
+  fields.required_integer("federation", 1, 1);
+  FederationSpec spec;
+  spec.path = path;
+  if (const auto base = fields.string("base")) spec.base = resolved(path, *base);
+  const nlohmann::json* list = fields.find("specialists");
+  if (list == nullptr || !list->is_array() || list->size() < kMinSpecialists ||
+      list->size() > kMaxSpecialists) {
+    fields.bad("specialists", "a list of 2 to 64 specialists");
+  }
+  for (size_t i = 0; i < list->size(); ++i) {
+    spec.specialists.push_back(read_specialist(spec, (*list)[i], i));
+  }
+  const auto combiner = fields.object("combiner");
+  if (!combiner) fields.bad("combiner", "an object with a \"kind\"");
+  spec.combiner = read_combiner(spec, *combiner, *fields.find("combiner"));
+  if (const nlohmann::json* fit = fields.find("fit")) spec.fit_json = fit->dump();
+  return spec;
+}
+
+std::string FederationSpec::to_json() const {
+  Json json;
+  json["federation"] = 1;
+  if (!base.empty()) json["base"] = relative(path, base);
+  for (const SpecialistSpec& specialist : specialists) {
+    Json entry = {{"name", specialist.name}};
+    if (base.empty()) entry["model"] = relative(path, specialist.model);
+    if (!specialist.adapter.empty()) entry["adapter"] = relative(path, specialist.adapter);
+    json["specialists"].push_back(std::move(entry));
+  }
+  Json& to = json["combiner"];
+  to["kind"] = combiner_kind_name(combiner.kind);
+  if (combiner.kind == CombinerSpec::Kind::kGate) {
+    to["hidden_size"] = combiner.hidden_size;
+    to["bias"] = combiner.bias;
+    to["members"] = combiner.members;
+    to["weights"] = combiner.gate;
+  } else {
+    to["weights"] = combiner.weights;
+  }
+  if (!fit_json.empty()) json["fit"] = Json::parse(fit_json);
+  return json.dump(combiner.kind == CombinerSpec::Kind::kGate ? -1 : 2) + "\n";
+}
+
+void FederationSpec::check_members() const {
+  for (const SpecialistSpec& specialist : specialists) {
+    for (const std::string& part : {specialist.model, specialist.adapter}) {
+      std::error_code error;
+      if (part.empty() || fs::exists(part, error)) continue;
+      bad(path, "specialist " + quote_text(specialist.name) + " needs " + quote_text(part) +
+                    ", which is not there; expected a model's folder or .gguf file, or an "
+                    "adapter's folder");
+    }
+  }
+  if (combiner.members.empty()) return;
+  const std::vector<std::string> found = member_hashes(*this);
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (combiner.members[i] == found[i]) continue;
+    bad(path, "the gate was fitted for other members: specialist " +
+                  quote_text(specialists[i].name) + " has the SHA-256 " + found[i] +
+                  "; expected the members of the fit, or fit it again (vitrine federate fit)");
+  }
+}
+
+std::vector<std::string> member_hashes(const FederationSpec& spec) {
+  std::vector<std::string> hashes;
+  for (const SpecialistSpec& specialist : spec.specialists) {
+    hashes.push_back(sha256_of_file(specialist.adapter.empty()
+                                        ? Checkpoint::open(specialist.model).weight_files().front()
+                                        : specialist.adapter + "/adapter_model.safetensors"));
+  }
+  return hashes;
+}
+
+}  // namespace vitrine

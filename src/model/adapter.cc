@@ -1,0 +1,166 @@
+#include "model/adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/fields.h"
+#include "checkpoint/file_io.h"
+#include "checkpoint/safetensors_header.h"
+#include "core/json_text.h"
+
+namespace vitrine::model {
+
+namespace {
+
+using checkpoint::Fields;
+using Json = nlohmann::json;
+
+constexpr uint64_t kMaxConfigBytes = 1 << 20;
+constexpr int64_t kMaxRank = 4096;
+constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kSuffixA = ".lora_A.weight", kSuffixB = ".lora_B.weight";
+
+struct LoraConfig {
+  int64_t rank = 0;
+  double scale = 0;
+};
+
+[[noreturn]] void bad(const std::string& file, const std::string& what) {
+  throw Error(ErrorKind::kBadFile, file + ": " + what);
+}
+
+// Fields that change the sum and that nobody here would apply.
+void refuse_variants(const Fields& fields) {
+  for (const char* name : {"use_dora", "use_qalora", "fan_in_fan_out", "lora_bias"}) {
+    if (fields.boolean(name).value_or(false)) {
+      fields.unsupported(name, "false: a plain low-rank adapter");
+    }
+  }
+  for (const char* name :
+       {"rank_pattern", "alpha_pattern", "modules_to_save", "layers_to_transform", "layers_pattern",
+        "layer_replication", "target_parameters", "trainable_token_indices"}) {
+    const Json* value = fields.find(name);
+    if (value != nullptr && !value->empty()) {
+      fields.unsupported(name, "none: one rank for whole target modules");
+    }
+  }
+  if (const auto bias = fields.string("bias"); bias.value_or("none") != "none") {
+    fields.unsupported("bias", "\"none\"");
+  }
+}
+
+LoraConfig read_config(const std::string& path) {
+  const Json json = parse_json_object(read_text_file(path, kMaxConfigBytes), path);
+  const Fields fields(json, path);
+  if (const auto type = fields.string("peft_type"); type.value_or("") != "LORA") {
+    fields.unsupported("peft_type", "\"LORA\"");
+  }
+  refuse_variants(fields);
+  LoraConfig config;
+  config.rank = fields.required_integer("r", 1, kMaxRank);
+  const auto alpha = fields.number("lora_alpha", -1e6, 1e6);
+  if (!alpha) fields.bad("lora_alpha", "a number");
+  const auto rank = static_cast<double>(config.rank);
+  config.scale = *alpha / (fields.boolean("use_rslora").value_or(false) ? std::sqrt(rank) : rank);
+  return config;
+}
+
+kernels::WeightFormat weight_format(const std::string& path, const TensorInfo& info) {
+  switch (info.dtype) {
+    case DType::kF32: return kernels::WeightFormat::kF32;
+    case DType::kF16: return kernels::WeightFormat::kF16;
+    case DType::kBF16: return kernels::WeightFormat::kBF16;
+    default:
+      throw Error(ErrorKind::kUnsupported, path + ": tensor " + quote_text(info.name) + " is " +
+                                               std::string(dtype_name(info.dtype)) +
+                                               "; expected F32, F16 or BF16");
+  }
+}
+
+// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" -> module and which half.
+struct TensorPlace {
+  std::string module;
+  bool is_a = false;
+};
+TensorPlace place_of(const std::string& path, const std::string& name) {
+  for (const std::string_view suffix : {kSuffixA, kSuffixB}) {
+    if (name.starts_with(kPrefix) && name.ends_with(suffix) &&
+        name.size() > kPrefix.size() + suffix.size()) {
+      return {name.substr(kPrefix.size(), name.size() - kPrefix.size() - suffix.size()),
+              suffix == kSuffixA};
+    }
+  }
+  throw Error(ErrorKind::kUnsupported,
+              path + ": tensor " + quote_text(name) +
+                  " is no half of a low-rank pair; expected base_model.model.<module>.lora_A."
+                  "weight or .lora_B.weight");
+}
+
+std::string shape_text(int64_t rows, int64_t cols) {
+  std::string text = "[";
+  text += std::to_string(rows) + ", " + std::to_string(cols) + "]";
+  return text;
+}
+
+}  // namespace
+
+LoraAdapters::LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph) {
+  const std::vector<ops::AdapterTarget> targets = ops::adapter_targets(graph);
+  for (const std::string& folder : folders) adapters_.push_back(load(folder, targets));
+}
+
+LoraAdapters::Matrices LoraAdapters::load(const std::string& folder,
+                                          const std::vector<ops::AdapterTarget>& targets) {
+  const LoraConfig config = read_config(folder + "/adapter_config.json");
+  const std::string path = folder + "/adapter_model.safetensors";
+  const checkpoint::InputFile file(path);
+  Matrices matrices;
+  for (const TensorInfo& info : checkpoint::read_safetensors_header(file, 0)) {
+    const TensorPlace place = place_of(path, info.name);
+    const auto target = std::ranges::find(targets, place.module, &ops::AdapterTarget::module);
+    if (target == targets.end()) {
+      throw Error(ErrorKind::kUnsupported,
+                  path + ": tensor " + quote_text(info.name) + " targets '" + place.module +
+                      "', which adapters cannot change here or the model lacks; expected q_proj, "
+                      "k_proj, v_proj and o_proj of its layers only");
+    }
+    const int64_t rows = place.is_a ? config.rank : target->rows;
+    const int64_t cols = place.is_a ? target->cols : config.rank;
+    if (info.shape != std::vector<int64_t>{rows, cols}) {
+      bad(path, "tensor " + quote_text(info.name) + " has the shape " +
+                    (info.shape.size() == 2 ? shape_text(info.shape[0], info.shape[1])
+                                            : std::to_string(info.shape.size()) + " dimensions") +
+                    "; expected " + shape_text(rows, cols) + " for rank " +
+                    std::to_string(config.rank) + " and this model");
+    }
+    ops::LowRankMatrix& matrix = matrices[place.module];
+    kernels::Weight& weight = place.is_a ? matrix.a : matrix.b;
+    std::byte* data = memory_.allocate(info.num_bytes, path);
+    file.read(info.file_offset, {data, info.num_bytes});
+    weight.format = weight_format(path, info);
+    weight.rows = rows;
+    weight.cols = cols;
+    weight.data = data;
+    matrix.scale = static_cast<float>(config.scale);
+    num_bytes_ += info.num_bytes;
+    num_parameters_ += rows * cols;
+  }
+  if (matrices.empty()) bad(path, "holds no tensor; expected pairs of lora_A and lora_B");
+  for (const auto& [module, matrix] : matrices) {
+    if (matrix.a.data != nullptr && matrix.b.data != nullptr) continue;
+    const std::string missing = matrix.a.data == nullptr ? "lora_A" : "lora_B";
+    bad(path, "module " + quote_text(module) + " has no " + missing +
+                  "; expected both halves of the pair");
+  }
+  return matrices;
+}
+
+const ops::LowRankMatrix* LoraAdapters::find(int32_t adapter, const std::string& module) const {
+  const Matrices& matrices = adapters_[static_cast<size_t>(adapter)];
+  const auto found = matrices.find(module);
+  return found == matrices.end() ? nullptr : &found->second;
+}
+
+}  // namespace vitrine::model

@@ -1,0 +1,36 @@
+// Low-rank adapters in the layout of PEFT: adapter_config.json and adapter_model.safetensors.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/weights.h"
+#include "ops/adapters.h"
+
+namespace vitrine::model {
+
+/// Adapters for one model, read whole. Throws kIo, kBadFile (a tensor of another rank or shape, a
+/// target module that the model lacks, half of a pair), kUnsupported (another kind of adapter,
+/// experts or other modules as targets, trained biases, magnitudes). Immutable.
+class LoraAdapters final : public ops::AdapterWeights {
+ public:
+  LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph);
+
+  int32_t size() const override { return static_cast<int32_t>(adapters_.size()); }
+  const ops::LowRankMatrix* find(int32_t adapter, const std::string& module) const override;
+  uint64_t num_bytes() const { return num_bytes_; }
+  int64_t num_parameters() const { return num_parameters_; }
+
+ private:
+  using Matrices = std::map<std::string, ops::LowRankMatrix>;
+  Matrices load(const std::string& folder, const std::vector<ops::AdapterTarget>& targets);
+
+  WeightMemory memory_;
+  std::vector<Matrices> adapters_;
+  uint64_t num_bytes_ = 0;
+  int64_t num_parameters_ = 0;
+};
+
+}  // namespace vitrine::model

@@ -1,0 +1,214 @@
+"""federate, federate fit, federate score, inspect of a federation file, and what its logs say."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import numpy
+
+from tool import MODEL, PROMPT, CliTest
+
+ADAPTERS = pathlib.Path(__file__).resolve().parents[2] / "models" / "fractalmoe-30m-adapters"
+NAMES = ["scripture", "science", "essays"]
+
+
+class Federation(CliTest):
+    def write(self, name="federation.json", combiner=None, base=MODEL, specialists=None, **more):
+        members = specialists or [{"name": n, "adapter": str(ADAPTERS / n)} for n in NAMES]
+        spec = {"federation": 1, "base": base, "specialists": members,
+                "combiner": combiner or {"kind": "mixture", "weights": [0.5, 0.3, 0.2]}, **more}
+        if base is None:
+            del spec["base"]
+        path = self.folder / name
+        path.write_text(json.dumps(spec))
+        return path
+
+    def federate(self, path, log, *more, tokens=40):
+        return self.succeed("federate", path, "-p", PROMPT, "-n", tokens, "--seed", 5,
+                            "--ignore-end-of-text", "--audit", log, *more)
+
+    def records(self, log):
+        text = (self.folder / log).read_text() if log.endswith(".json") else \
+            self.succeed("audit", "export", log, "--json").stdout
+        parsed = json.loads(text)
+        return parsed, [r["prediction"] for r in parsed["records"] if r["prediction"]]
+
+    def check(self, head, predictions):
+        """The joint, from the exported parts alone, in double."""
+        is_term = head["shares"] == "term"
+        worst = 0.0
+        for prediction in predictions:
+            parts = prediction["federation"]
+            logprobs, weights, shares = (
+                numpy.array([one[key] for one in parts["specialists"]], dtype=numpy.float64)
+                for key in ("logprob", "weight", "share"))
+            if is_term:
+                joint = float(weights @ logprobs) - parts["log_normaliser"]
+                numpy.testing.assert_allclose(shares, weights * logprobs, rtol=1e-12)
+            else:
+                joint = float(numpy.logaddexp.reduce(numpy.log(weights) + logprobs))
+                numpy.testing.assert_allclose(shares, numpy.exp(numpy.log(weights) + logprobs - joint),
+                                              rtol=1e-9, atol=1e-12)
+                self.assertAlmostEqual(float(shares.sum()), 1.0, places=9)
+            difference = abs(joint - parts["joint"]) / max(1.0, abs(parts["joint"]))
+            worst = max(worst, difference)
+            self.assertLess(abs(parts["residual"]), 1e-9)
+            # The distribution that was sampled is the one that is accounted for.
+            self.assertLess(abs(prediction["logprob"] - parts["joint"]), 1e-5)
+        self.assertLessEqual(worst, 3e-7)
+
+    def test_a_thousand_tokens_reconcile(self):
+        path = self.write()
+        self.federate(path, "run.json", tokens=1000)
+        log, predictions = self.records("run.json")
+        self.assertEqual(log["audit"]["federation"]["specialists"], NAMES)
+        self.assertEqual(len(predictions), 1000)
+        self.check(log["audit"]["federation"], predictions)
+
+    def test_every_kind_of_log_says_the_same(self):
+        path = self.write(combiner={"kind": "product", "weights": [0.5, 0.4, 0.3]})
+        self.federate(path, "run.json", "--prompt-logprobs")
+        self.federate(path, "run.vtr", "--prompt-logprobs", "--seal", "key")
+        log, predictions = self.records("run.json")
+        sealed, sealed_predictions = self.records("run.vtr")
+        self.check(log["audit"]["federation"], predictions)
+        self.assertEqual(log["audit"]["federation"], sealed["audit"]["federation"])
+        self.assertEqual([p["federation"] for p in predictions],
+                         [p["federation"] for p in sealed_predictions])
+        self.assertIn(b"complete", self.succeed("audit", "verify", "run.vtr", "--key",
+                                                "key.pub").stdout)
+        self.assertIn("specialist scripture", sealed["model"]["sha256"])
+        # Four layers of each specialist, in turn.
+        self.assertEqual([one["layer"] for one in log["audit"]["layers"]], list(range(12)))
+        shown = self.succeed("audit", "show", "run.vtr").stdout.decode()
+        self.assertIn("combiner  product of 3 specialists", shown)
+        self.assertIn("mean term", shown)
+        one = self.succeed("audit", "show", "run.vtr", "--position", 9).stdout.decode()
+        self.assertIn("-log Z", one)
+        page = self.succeed("audit", "export", "run.vtr", "--html").stdout.decode()
+        data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+        self.assertEqual([one[0] for one in data["federation"]["specialists"]], NAMES)
+        self.assertTrue(any("shares" in token for token in data["tokens"]))
+        self.fail_with(2, ("3 specialists",), "audit", "replay", "run.vtr")
+        self.succeed("audit", "redact", "run.vtr", "less.vtr", "--columns", "federation")
+        _, without = self.records("less.vtr")
+        self.assertFalse(any("federation" in p for p in without))
+
+    def test_parquet(self):
+        try:
+            import pyarrow.parquet
+        except ImportError:
+            self.skipTest("no pyarrow")
+        self.federate(self.write(), "run.vtr")
+        result = self.run_tool("audit", "export", "run.vtr", "--parquet", "--out", "tables")
+        if b"Parquet needs" in result.stderr:
+            self.skipTest("built without Parquet")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = pyarrow.parquet.read_table(self.folder / "tables" / "federation.parquet").to_pydict()
+        _, predictions = self.records("run.vtr")
+        self.assertEqual(len(table["share"]), 3 * len(predictions))
+        self.assertEqual(table["specialist"][:3], NAMES)
+        self.assertEqual(table["share"][:3],
+                         [one["share"] for one in predictions[0]["federation"]["specialists"]])
+        self.assertEqual(table["joint"][0], predictions[0]["federation"]["joint"])
+
+    def test_one_token_one_result(self):
+        path = self.write()
+        runs = [self.succeed_json("federate", path, "-p", PROMPT, "-n", 30, "--seed", 3, "--json",
+                                  *more)["tokens"]
+                for more in ((), ("-t", "1"), ("--audit-mode", "none"), ("--audit", "x.vtr"))]
+        self.assertEqual(runs, [runs[0]] * len(runs))
+        greedy = self.succeed_json("federate", path, "-p", PROMPT, "-n", 8, "--temperature", 0,
+                                   "--json", "--prompt-logprobs")
+        self.assertEqual(len(greedy["tokens"]), 8)
+
+    def test_inspect(self):
+        text = self.succeed("inspect", self.write()).stdout.decode()
+        for word in ("mixture", "scripture", "weight 0.5000", "the base is read once for all"):
+            self.assertIn(word, text)
+        seen = self.succeed_json("inspect", self.folder / "federation.json", "--json")
+        self.assertEqual([one["name"] for one in seen["specialists"]], NAMES)
+        self.assertGreater(seen["memory"]["weight_bytes"], 20e6)
+
+    def test_fit_and_score(self):
+        texts = []
+        for name in NAMES:  # the beginning of each, cut between characters
+            text = (ADAPTERS / "eval" / f"{name}.txt").read_bytes()[:6000].decode(errors="ignore")
+            texts.append(self.folder / f"{name}.txt")
+            texts[-1].write_text(text)
+        path = self.write(specialists=[{"name": n, "adapter": str(ADAPTERS / n)} for n in NAMES] +
+                          [{"name": "base"}], combiner={"kind": "mixture", "weights": [0.25] * 4})
+        for kind in ("mixture", "gate"):
+            fit = self.succeed_json("federate", "fit", path, *texts, "--out", f"{kind}.json",
+                                    "--combiner", kind, "--window", 64, "--held-out", 0.2, "--json")
+            train, held_out = (fit["log_likelihood"][part] for part in ("train", "held_out"))
+            self.assertGreater(train["after"], train["before"])
+            self.assertGreater(held_out["after"], max(held_out["specialists"].values()))
+            self.assertEqual([one["file"] for one in fit["data"]], [t.name for t in texts])
+            written = json.loads((self.folder / f"{kind}.json").read_text())
+            self.assertEqual(written["combiner"]["kind"], kind)
+            self.assertEqual(len(written["fit"]["members"]), 4)
+            scores = self.succeed_json("federate", "score", f"{kind}.json", *texts, "--window", 64,
+                                       "--json")
+            shares = {name: {s: scores["texts"][f"{name}.txt"]["specialists"][s]["share"]
+                             for s in NAMES} for name in NAMES}
+            for name in NAMES:  # on each domain its own specialist has more than elsewhere
+                for other in NAMES:
+                    if other != name:
+                        self.assertGreater(shares[name][name], shares[other][name])
+        self.federate(self.folder / "gate.json", "run.json", tokens=20)
+        log, predictions = self.records("run.json")
+        self.check(log["audit"]["federation"], predictions)
+        # A gate that was fitted for others.
+        gate = json.loads((self.folder / "gate.json").read_text())
+        gate["specialists"][:2] = gate["specialists"][1::-1]
+        (self.folder / "swapped.json").write_text(json.dumps(gate))
+        self.fail_with(2, ("fitted for other members",), "federate", "swapped.json", "-p", PROMPT)
+
+    def test_bad_input(self):
+        def refuse(words, path, *more):
+            self.fail_with(2, words, "federate", path, "-p", PROMPT, "-n", 1, *more)
+        good = self.write()
+        refuse(("sum to 1.1", "expected 1"),
+               self.write("bad.json", {"kind": "mixture", "weights": [0.5, 0.4, 0.2]}))
+        refuse(("not there", "gone"), self.write("bad.json", specialists=[
+            {"name": "a", "adapter": "gone"}, {"name": "b"}],
+            combiner={"kind": "mixture", "weights": [0.5, 0.5]}))
+        refuse(("--attribution",), good, "--attribution")
+        refuse(("--hidden-states",), good, "--audit", "x.json", "--audit-level", "full",
+               "--hidden-states", "0")
+        self.fail_with(2, ("--prompt",), "federate", good)
+        self.fail_with(2, ("MODEL",), "federate")
+        two = {"kind": "mixture", "weights": [0.5, 0.5]}
+        # The same model, another tokenizer.
+        other = self.folder / "other"
+        other.mkdir()
+        for name in os.listdir(MODEL):
+            source = pathlib.Path(MODEL) / name
+            if source.is_file() and name != "tokenizer.json":
+                (other / name).symlink_to(source.resolve())
+        text = (pathlib.Path(MODEL) / "tokenizer.json").read_text()
+        (other / "tokenizer.json").write_text(text + "\n")
+        refuse(("another tokenizer", "'b'"), self.write("bad.json", two, None, [
+            {"name": "a", "model": MODEL}, {"name": "b", "model": str(other)}]))
+        # An adapter of another rank, and one for experts.
+        adapter = self.folder / "adapter"
+        shutil.copytree(ADAPTERS / "science", adapter)
+        config = json.loads((adapter / "adapter_config.json").read_text())
+        (adapter / "adapter_config.json").write_text(json.dumps({**config, "r": 16}))
+        bad = self.write("bad.json", two, specialists=[{"name": "a", "adapter": str(adapter)},
+                                                       {"name": "b"}])
+        refuse(("[16, 512]", "rank 16"), bad)
+        (adapter / "adapter_config.json").write_text(json.dumps(config))
+        weights = adapter / "adapter_model.safetensors"
+        whole = weights.read_bytes()
+        weights.write_bytes(whole.replace(b"self_attn.q_proj", b"block_mlp.q_proj"))
+        refuse(("cannot change",), bad)
+        weights.write_bytes(whole[:-5])
+        refuse(("adapter_model.safetensors",), bad)
+        self.fail_with(2, ("product",), "federate", "fit",
+                       self.write("product.json", {"kind": "product", "weights": [1, 1, 1]}), good,
+                       "--out", "x.json")
+        self.fail_with(2, ("too few",), "federate", "fit", good, good, "--out", "x.json")
+        self.fail_with(2, ("not a file",), "federate", "score", good, "gone.txt")

@@ -1,0 +1,331 @@
+// Federations in place of an engine: of separate checkpoints and of adapters of one base.
+#include "vitrine/group.h"
+
+#include <cmath>
+
+#include "tests/engine/adapter_fixture.h"
+#include "vitrine/audit_log.h"
+
+namespace vitrine::testing {
+namespace {
+
+double exact_log_sum_exp(std::span<const float> logits) {
+  double most = -1e300, sum = 0;
+  for (const float logit : logits) most = std::max(most, double{logit});
+  for (const float logit : logits) sum += std::exp(double{logit} - most);
+  return most + std::log(sum);
+}
+
+// The example of docs/federation.md: whoever is most certain speaks alone.
+class MostCertain final : public Combiner {
+ public:
+  std::string_view name() const override { return "most_certain"; }
+
+  void combine(const CombinerInput& input, std::span<float> joint) override {
+    leader_ = 0;
+    double best = -INFINITY;
+    for (size_t i = 0; i < input.specialists.size(); ++i) {
+      const SpecialistRow& row = input.specialists[i];
+      const double top = double{*std::ranges::max_element(row.logits)} - row.log_sum_exp;
+      if (top > best) best = top, leader_ = i;
+    }
+    const SpecialistRow& row = input.specialists[leader_];
+    for (size_t t = 0; t < joint.size(); ++t) {
+      joint[t] = static_cast<float>(double{row.logits[t]} - row.log_sum_exp);
+    }
+  }
+
+  JointScore explain(const CombinerInput& input, int32_t token,
+                     std::span<SpecialistShare> shares) override {
+    for (size_t i = 0; i < shares.size(); ++i) {
+      const SpecialistRow& row = input.specialists[i];
+      const double alone = i == leader_ ? 1.0 : 0.0;
+      shares[i] = {double{row.logits[static_cast<size_t>(token)]} - row.log_sum_exp, alone, alone};
+    }
+    return {shares[leader_].logprob, 0.0};
+  }
+
+ private:
+  size_t leader_ = 0;
+};
+
+class FederationTest : public ::testing::Test {
+ protected:
+  FederationTest() : prompt_(prompt_ids(50, 256)) {
+    separate_.path = folder_ / "separate.json";
+    separate_.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
+                             {"dense", oracle_folder("llama"), ""}};
+    separate_.combiner.weights = {0.4, 0.6};
+    const ModelConfig config = parse_model_config(Checkpoint::open(oracle_folder("qwen3_moe")));
+    adapted_.path = folder_ / "adapted.json";
+    adapted_.base = oracle_folder("qwen3_moe");
+    for (uint32_t i = 0; i < 2; ++i) {
+      const std::string name = "adapter" + std::to_string(i);
+      write_adapter(folder_ / name, adapter_config(4, 8),
+                    adapter_tensors(attention_modules(config), 4, 10 + i));
+      adapted_.specialists.push_back({name, adapted_.base, folder_ / name});
+    }
+    adapted_.specialists.push_back({"base", adapted_.base, ""});
+    adapted_.combiner.weights = {0.5, 0.3, 0.2};
+  }
+
+  Rows feed_all(Federation& federation, size_t chunk) const {
+    Rows rows;
+    const SequenceId sequence = federation.create_sequence();
+    for (size_t first = 0; first < prompt_.size(); first += chunk) {
+      StepInput input;
+      input.sequence = sequence;
+      input.tokens =
+          std::span<const int32_t>(prompt_).subspan(first, std::min(chunk, prompt_.size() - first));
+      input.rows = StepInput::Rows::kAll;
+      keep_rows(federation.step({&input, 1}), sequence, rows);
+    }
+    EXPECT_EQ(federation.length(sequence), static_cast<int64_t>(prompt_.size()));
+    federation.release(sequence);
+    return rows;
+  }
+
+  TemporaryFolder folder_;
+  FederationSpec separate_, adapted_;
+  std::vector<int32_t> prompt_;
+};
+
+TEST_F(FederationTest, OfSeparateCheckpointsMixesTheirRows) {
+  const auto federation = Federation::load(separate_, test_options());
+  EXPECT_EQ(federation->engines().size(), 2u);
+  std::vector<Rows> alone;
+  for (const SpecialistSpec& specialist : separate_.specialists) {
+    alone.push_back(score(*Engine::load(specialist.model, test_options()), prompt_));
+  }
+  for (const auto& [position, row] : feed_all(*federation, 16)) {
+    const double first = exact_log_sum_exp(alone[0].at(position));
+    const double second = exact_log_sum_exp(alone[1].at(position));
+    for (size_t id = 0; id < row.size(); ++id) {
+      const double joint = std::log(0.4 * std::exp(double{alone[0].at(position)[id]} - first) +
+                                    0.6 * std::exp(double{alone[1].at(position)[id]} - second));
+      ASSERT_NEAR(row[id], joint, 3e-6 * std::max(1.0, std::abs(joint))) << position << " " << id;
+    }
+  }
+}
+
+TEST_F(FederationTest, IsInvariantToTheBit) {
+  for (const FederationSpec* spec : {&separate_, &adapted_}) {
+    const auto federation = Federation::load(*spec, test_options());
+    EXPECT_TRUE(federation->summary().invariant);
+    const Rows whole = feed_all(*federation, prompt_.size());
+    for (const size_t chunk : {1, 9}) {
+      EXPECT_TRUE(same_bits(whole, feed_all(*federation, chunk), prompt_.size())) << chunk;
+    }
+    const auto two = Federation::load(*spec, test_options(2));
+    EXPECT_TRUE(same_bits(whole, feed_all(*two, 20), prompt_.size()));
+    // Two sequences in one step, the recorder on.
+    SlabRing ring(size_t{8} << 20, SlabRing::WhenFull::kOverwrite);
+    EngineOptions options = test_options(2);
+    options.audit_mode = AuditMode::kDeferred;
+    const auto audited = Federation::load(*spec, options);
+    audited->set_audit_sink(&ring);
+    std::vector<StepInput> inputs(2);
+    for (StepInput& input : inputs) {
+      input.sequence = audited->create_sequence();
+      input.tokens = prompt_;
+      input.rows = StepInput::Rows::kAll;
+    }
+    inputs[1].tokens = std::span<const int32_t>(prompt_).first(13);
+    const auto outputs = audited->step(inputs);
+    Rows first, second;
+    keep_rows(outputs, inputs[0].sequence, first);
+    keep_rows(outputs, inputs[1].sequence, second);
+    EXPECT_TRUE(same_bits(whole, first, prompt_.size()));
+    EXPECT_TRUE(same_bits(whole, second, 13));
+  }
+}
+
+TEST_F(FederationTest, ASpecialistIsItsOwnModel) {
+  const auto federation = Federation::load(adapted_, test_options());
+  EXPECT_EQ(federation->engines().size(), 1u);  // the base is read once
+  EngineOptions options = test_options();
+  options.adapters = {adapted_.specialists[0].adapter, adapted_.specialists[1].adapter};
+  const auto engine = Engine::load(adapted_.base, options);
+  StepInput input;
+  input.sequence = federation->create_sequence();
+  input.tokens = prompt_;
+  input.rows = StepInput::Rows::kAll;
+  const auto outputs = federation->step({&input, 1});
+  ASSERT_EQ(outputs.size(), prompt_.size());
+  for (size_t source = 0; source < 3; ++source) {
+    Rows rows;
+    const SequenceId sequence =
+        engine->create_sequence(source == 2 ? -1 : static_cast<int>(source));
+    feed(*engine, sequence, prompt_, 0, prompt_.size(), 0, rows);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const std::vector<float>& row = rows.at(outputs[i].position);
+      EXPECT_NEAR(federation->shares(i)[source].logprob,
+                  double{row[static_cast<size_t>(outputs[i].token)]} - exact_log_sum_exp(row),
+                  1e-6);
+    }
+  }
+}
+
+TEST_F(FederationTest, RecordsEveryPartAndReconciles) {
+  FederationSpec product = separate_;
+  product.combiner.kind = CombinerSpec::Kind::kProduct;
+  product.combiner.weights = {0.7, 0.5};
+  FederationSpec gate = adapted_;
+  gate.specialists.pop_back();  // the base is a source of its own then
+  gate.combiner = {};
+  gate.combiner.kind = CombinerSpec::Kind::kGate;
+  gate.combiner.hidden_size = parse_model_config(Checkpoint::open(adapted_.base)).hidden_size;
+  gate.combiner.gate = spread_values(2 * static_cast<size_t>(gate.combiner.hidden_size), 5, 0.3F);
+  gate.combiner.bias = {0.0F, 0.1F};
+  for (const FederationSpec* spec : {&separate_, &adapted_, &product, &gate}) {
+    EngineOptions options = test_options();
+    options.audit_mode = AuditMode::kDeferred;
+    options.audit_level = AuditLevel::kFull;
+    const auto federation = Federation::load(*spec, options);
+    const std::string path = folder_ / "run.vtr";
+    std::filesystem::remove(path);
+    LogHeader header;
+    header.vocab_size = federation->summary().vocab_size;
+    VtrLog log(path, header, {.detail = LogDetail::kFull});
+    federation->set_audit_sink(&log.sink());
+    GenerateOptions generation;
+    generation.max_new_tokens = 40;
+    generation.ignore_end_of_text = true;
+    generation.prompt_logprobs = true;
+    generation.sampler.temperature = 1.0F;
+    generation.sampler.seed = 3;
+    const GenerateResult result = generate(*federation, prompt_, generation);
+    federation->set_audit_sink(nullptr);
+    log.finish("length");
+
+    VtrReader reader(path);
+    const AuditLayout::Federation& names = reader.header().federation;
+    const bool is_product = spec == &product;
+    EXPECT_EQ(names.combiner, federation->combiner().name());
+    EXPECT_EQ(names.shares, is_product ? ShareKind::kTerm : ShareKind::kResponsibility);
+    ASSERT_EQ(names.specialists.size(), spec->specialists.size());
+    const size_t layers = reader.header().layers.size();
+    EXPECT_EQ(layers, static_cast<size_t>(federation->summary().num_layers));
+    VtrPage page;
+    size_t count = 0, generated = 0;
+    while (reader.next(page)) {
+      for (const TokenRecord& record : page.records) {
+        ASSERT_EQ(record.layers.size(), layers);
+        ASSERT_TRUE(record.has_prediction);
+        const FederationRecord& of = record.prediction.federation;
+        ASSERT_EQ(of.specialists.size(), names.specialists.size());
+        double sum = 0, shares = 0, weights = 0;
+        for (size_t i = 0; i < of.specialists.size(); ++i) {
+          const SpecialistShare& share = of.specialists[i];
+          shares += share.share;
+          weights += share.weight;
+          sum += is_product ? share.weight * share.logprob : share.weight * std::exp(share.logprob);
+          EXPECT_LE(share.logprob, 1e-6);
+        }
+        const double joint = is_product ? sum - of.log_normaliser : std::log(sum);
+        EXPECT_NEAR(of.joint, joint, 3e-7 * std::max(1.0, std::abs(joint)));
+        EXPECT_NEAR(is_product ? shares - of.log_normaliser : shares, is_product ? of.joint : 1.0,
+                    1e-9);
+        if (!is_product) {
+          EXPECT_NEAR(weights, 1.0, 1e-9);
+        }
+        EXPECT_LT(std::abs(of.residual), 1e-9);
+        EXPECT_NEAR(record.prediction.logprob, of.joint, 1e-5);
+        EXPECT_NE(record.prediction.logits_digest, 0u);
+        ++count;
+        if (!record.prediction.generated) continue;
+        EXPECT_EQ(record.prediction.token, result.tokens[generated++]);
+      }
+    }
+    EXPECT_EQ(count, prompt_.size() + 39);
+    EXPECT_EQ(generated, 40u);
+    // Without the column nothing else is lost.
+    const std::string redacted = folder_ / "redacted.vtr";
+    std::filesystem::remove(redacted);
+    redact_vtr(path, redacted, {.groups = {"federation"}});
+    VtrReader without(redacted);
+    while (without.next(page)) {
+      for (const TokenRecord& record : page.records) {
+        EXPECT_TRUE(record.prediction.federation.specialists.empty());
+        EXPECT_TRUE(record.has_prediction);
+      }
+    }
+    EXPECT_EQ(verify_vtr(redacted).seal, verify_vtr(path).seal);
+  }
+}
+
+TEST_F(FederationTest, AHostBringsItsOwnCombiner) {
+  EngineOptions options = test_options();
+  const auto federation = Federation::load(separate_, options, std::make_unique<MostCertain>());
+  EXPECT_EQ(federation->combiner().name(), "most_certain");
+  GenerateOptions generation;
+  generation.max_new_tokens = 12;
+  generation.ignore_end_of_text = true;
+  EXPECT_EQ(generate(*federation, prompt_, generation).tokens.size(), 12u);
+  StepInput input;
+  input.sequence = federation->create_sequence();
+  input.tokens = prompt_;
+  federation->step({&input, 1});
+  const auto shares = federation->shares(0);
+  EXPECT_EQ(shares[0].share + shares[1].share, 1.0);
+}
+
+TEST_F(FederationTest, AFailedStepLeavesEverySpecialistWhereItWas) {
+  const auto federation = Federation::load(separate_, test_options());
+  const SequenceId sequence = federation->create_sequence();
+  std::vector<int32_t> ids = prompt_;
+  ids[20] = 256;  // out of range
+  StepInput input;
+  input.sequence = sequence;
+  input.tokens = ids;
+  EXPECT_THROW(federation->step({&input, 1}), Error);
+  EXPECT_EQ(federation->length(sequence), 0);
+  input.tokens = prompt_;
+  federation->step({&input, 1});
+  federation->truncate(sequence, 10);
+  EXPECT_EQ(federation->length(sequence), 10);
+  EXPECT_THROW(federation->length(sequence + 1), Error);
+  const ForcedRoute route{};
+  input.routes = {&route, 1};
+  EXPECT_THROW(federation->step({&input, 1}), Error);
+}
+
+TEST_F(FederationTest, WhatDoesNotGoTogetherIsRefused) {
+  const auto refusal = [](const FederationSpec& spec, const EngineOptions& options) {
+    try {
+      Federation::load(spec, options);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.is_user_error()) << error.what();
+      return std::string(error.what());
+    }
+    return std::string("loaded");
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  FederationSpec spec = separate_;
+  spec.specialists[1].model = shipped_model();
+  has(refusal(spec, test_options()), "vocabulary of 8192");
+  spec = separate_;
+  spec.specialists[1].model = folder_ / "gone";
+  has(refusal(spec, test_options()), "not there");
+  // The same vocabulary size, another tokenizer.
+  spec = separate_;
+  std::filesystem::copy(oracle_folder("llama"), folder_ / "other");
+  write_text(folder_ / "other/tokenizer.json", "{}");
+  spec.specialists[1].model = folder_ / "other";
+  has(refusal(spec, test_options()), "another tokenizer");
+  spec = adapted_;
+  spec.combiner = {};
+  spec.combiner.kind = CombinerSpec::Kind::kGate;
+  spec.combiner.hidden_size = 3;
+  spec.combiner.gate.assign(9, 0.0F);
+  spec.combiner.bias.assign(3, 0.0F);
+  has(refusal(spec, test_options()), "hidden state of 3");
+  EngineOptions options = test_options();
+  options.attribution = true;
+  has(refusal(separate_, options), "attributions");
+}
+
+}  // namespace
+}  // namespace vitrine::testing

@@ -1,0 +1,178 @@
+// Combiners against the same sums in double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "vitrine/federation.h"
+
+namespace vitrine {
+namespace {
+
+struct Case {
+  std::vector<std::vector<float>> logits;
+  std::vector<SpecialistRow> rows;
+  std::vector<float> hidden;
+  CombinerInput input() const { return {rows, hidden}; }
+};
+
+double exact_log_sum_exp(const std::vector<float>& logits) {
+  double most = -1e300, sum = 0;
+  for (const float logit : logits) most = std::max(most, double{logit});
+  for (const float logit : logits) sum += std::exp(double{logit} - most);
+  return most + std::log(sum);
+}
+
+// `size`: how far logits lie apart.
+Case make_case(size_t specialists, size_t vocabulary, float size, uint32_t seed) {
+  Case made;
+  uint32_t state = seed;
+  const auto next = [&state] {
+    state = state * 1664525u + 1013904223u;
+    return static_cast<float>(state >> 8) / static_cast<float>(1 << 24);
+  };
+  made.logits.resize(specialists, std::vector<float>(vocabulary));
+  for (std::vector<float>& row : made.logits) {
+    for (float& logit : row) logit = size * (next() - 0.5F) + 3.0F;
+  }
+  for (const std::vector<float>& row : made.logits) made.rows.push_back({row, log_sum_exp(row)});
+  made.hidden.resize(37);
+  for (float& value : made.hidden) value = 4.0F * (next() - 0.5F);
+  return made;
+}
+
+TEST(LogSumExp, IsThatOfDoubles) {
+  for (const size_t vocabulary : {1, 2, 255, 256, 257, 8192, 50001}) {
+    for (const float size : {0.0F, 1.0F, 30.0F, 300.0F}) {
+      const Case made = make_case(1, vocabulary, size, 7);
+      EXPECT_NEAR(log_sum_exp(made.logits[0]), exact_log_sum_exp(made.logits[0]),
+                  2e-7 * std::max(1.0, std::abs(made.rows[0].log_sum_exp)))
+          << vocabulary << " " << size;
+    }
+  }
+}
+
+void expect_joint(Combiner& combiner, const Case& made, const std::vector<double>& expected,
+                  ShareKind kind) {
+  const size_t vocabulary = made.logits[0].size();
+  std::vector<float> joint(vocabulary);
+  combiner.combine(made.input(), joint);
+  double total = 0;
+  for (size_t token = 0; token < vocabulary; ++token) {
+    EXPECT_NEAR(joint[token], expected[token], 3e-6 * std::max(1.0, std::abs(expected[token])));
+    total += std::exp(double{joint[token]});
+  }
+  EXPECT_NEAR(total, 1.0, 1e-5);
+  std::vector<SpecialistShare> shares(made.rows.size());
+  for (const size_t token : {size_t{0}, vocabulary / 3, vocabulary - 1}) {
+    const JointScore score = combiner.explain(made.input(), static_cast<int32_t>(token), shares);
+    EXPECT_NEAR(score.logprob, expected[token], 3e-7 * std::max(1.0, std::abs(expected[token])));
+    double sum = kind == ShareKind::kTerm ? -score.log_normaliser : 0.0;
+    for (const SpecialistShare& share : shares) sum += share.share;
+    EXPECT_NEAR(sum, kind == ShareKind::kTerm ? score.logprob : 1.0, 1e-12);
+  }
+}
+
+std::vector<double> mixed(const Case& made, const std::vector<double>& weights) {
+  std::vector<double> joint(made.logits[0].size());
+  for (size_t token = 0; token < joint.size(); ++token) {
+    double sum = 0;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      sum +=
+          weights[i] * std::exp(double{made.logits[i][token]} - exact_log_sum_exp(made.logits[i]));
+    }
+    joint[token] = std::log(sum);
+  }
+  return joint;
+}
+
+TEST(Mixture, IsTheWeightedSum) {
+  for (const size_t vocabulary : {1, 300, 8192}) {
+    const Case made = make_case(3, vocabulary, 20.0F, 11);
+    CombinerSpec spec;
+    spec.weights = {0.2, 0.5, 0.3};
+    const auto combiner = make_combiner(spec, 3);
+    EXPECT_EQ(combiner->name(), "mixture");
+    expect_joint(*combiner, made, mixed(made, spec.weights), ShareKind::kResponsibility);
+  }
+}
+
+TEST(Mixture, AWeightOfZeroTakesASpecialistOut) {
+  const Case made = make_case(2, 500, 60.0F, 3);
+  CombinerSpec spec;
+  spec.weights = {0.0, 1.0};
+  const auto combiner = make_combiner(spec, 2);
+  std::vector<float> joint(500);
+  combiner->combine(made.input(), joint);
+  std::vector<SpecialistShare> shares(2);
+  for (int32_t token = 0; token < 500; ++token) {
+    const auto at = static_cast<size_t>(token);
+    EXPECT_NEAR(joint[at], double{made.logits[1][at]} - made.rows[1].log_sum_exp, 3e-5);
+    const JointScore score = combiner->explain(made.input(), token, shares);
+    EXPECT_TRUE(std::isfinite(score.logprob));
+    EXPECT_EQ(shares[0].share, 0.0);
+    EXPECT_EQ(shares[1].share, 1.0);
+  }
+}
+
+TEST(Gate, WeightsAreASoftmaxOfTheHiddenState) {
+  const Case made = make_case(4, 777, 15.0F, 5);
+  CombinerSpec spec;
+  spec.kind = CombinerSpec::Kind::kGate;
+  spec.hidden_size = 37;
+  spec.bias = {0.1F, -0.2F, 0.0F, 1.0F};
+  for (size_t i = 0; i < 4 * 37; ++i) {
+    spec.gate.push_back(0.1F * static_cast<float>(static_cast<int>(i * 31 % 17) - 8));
+  }
+  std::vector<double> weights(4);
+  double total = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    double sum = double{spec.bias[i]};
+    for (size_t j = 0; j < 37; ++j) sum += double{spec.gate[i * 37 + j]} * double{made.hidden[j]};
+    total += weights[i] = std::exp(sum);
+  }
+  for (double& weight : weights) weight /= total;
+  const auto combiner = make_combiner(spec, 4);
+  ASSERT_TRUE(combiner->needs_hidden_state());
+  expect_joint(*combiner, made, mixed(made, weights), ShareKind::kResponsibility);
+  Case without = make_case(4, 777, 15.0F, 5);
+  without.hidden.clear();
+  std::vector<float> joint(777);
+  EXPECT_THROW(combiner->combine(without.input(), joint), Error);
+}
+
+TEST(Product, IsNormalisedOverTheVocabulary) {
+  for (const std::vector<double>& weights :
+       {std::vector<double>{0.5, 0.5}, {1.0, 1.0}, {2.0, -0.7}}) {
+    const Case made = make_case(2, 4097, 12.0F, 9);
+    CombinerSpec spec;
+    spec.kind = CombinerSpec::Kind::kProduct;
+    spec.weights = weights;
+    std::vector<double> joint(4097);
+    double sum = 0;
+    for (size_t token = 0; token < joint.size(); ++token) {
+      for (size_t i = 0; i < 2; ++i) {
+        joint[token] +=
+            weights[i] * (double{made.logits[i][token]} - exact_log_sum_exp(made.logits[i]));
+      }
+      sum += std::exp(joint[token]);
+    }
+    for (double& value : joint) value -= std::log(sum);
+    const auto combiner = make_combiner(spec, 2);
+    EXPECT_EQ(combiner->shares(), ShareKind::kTerm);
+    expect_joint(*combiner, made, joint, ShareKind::kTerm);
+  }
+}
+
+TEST(Combiners, OfAnotherSizeAreRefused) {
+  CombinerSpec spec;
+  spec.weights = {0.5, 0.5};
+  EXPECT_THROW(make_combiner(spec, 3), Error);
+  spec.kind = CombinerSpec::Kind::kGate;
+  spec.hidden_size = 4;
+  EXPECT_THROW(make_combiner(spec, 2), Error);
+}
+
+}  // namespace
+}  // namespace vitrine
