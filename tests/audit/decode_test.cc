@@ -10,6 +10,15 @@ namespace {
 
 using namespace audit_test;
 
+void expect_constraint(const ConstraintDecision& got, const ConstraintDecision& want) {
+  EXPECT_EQ(got.allowed, want.allowed);
+  EXPECT_EQ(got.removed, want.removed);
+  EXPECT_EQ(got.mask_microseconds, want.mask_microseconds);
+  EXPECT_EQ(got.is_limited, want.is_limited);
+  EXPECT_EQ(got.first_ruled_out, want.first_ruled_out);
+  EXPECT_EQ(got.attempt, want.attempt);
+}
+
 void expect_equal(const TokenRecord& got, const TokenRecord& want) {
   EXPECT_EQ(got.sequence, want.sequence);
   EXPECT_EQ(got.position, want.position);

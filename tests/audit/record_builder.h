@@ -111,15 +111,6 @@ inline AuditLayout four_layers(AuditLevel level = AuditLevel::kStandard) {
   return make_layout({{2, 8}, {2, 8}, {2, 8}, {2, 8}}, level, rng);
 }
 
-inline void expect_constraint(const ConstraintDecision& got, const ConstraintDecision& want) {
-  EXPECT_EQ(got.allowed, want.allowed);
-  EXPECT_EQ(got.removed, want.removed);
-  EXPECT_EQ(got.mask_microseconds, want.mask_microseconds);
-  EXPECT_EQ(got.is_limited, want.is_limited);
-  EXPECT_EQ(got.first_ruled_out, want.first_ruled_out);
-  EXPECT_EQ(got.attempt, want.attempt);
-}
-
 struct BuiltPass {
   std::vector<std::byte> bytes;
   std::vector<TokenRecord> expected;
