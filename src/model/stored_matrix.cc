@@ -3,12 +3,12 @@
 #include <array>
 #include <utility>
 
+#include "ops/weight_lines.h"
+
 namespace vitrine::model {
 namespace {
 
-constexpr size_t kLine = 64;
-
-size_t whole_lines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+using ops::whole_lines;
 
 const TensorInfo* find_blocks(const Checkpoint& checkpoint, const std::string& module) {
   const TensorInfo* info = checkpoint.find(module + ".weight");
@@ -53,9 +53,7 @@ const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::st
   return partner.empty() || find_blocks(checkpoint, partner) != nullptr ? info : nullptr;
 }
 
-size_t StoredMatrix::num_bytes() const {
-  return whole_lines(bytes.data) + whole_lines(bytes.scales) + whole_lines(bytes.offsets);
-}
+size_t StoredMatrix::num_bytes() const { return whole_lines(bytes); }
 
 void StoredMatrix::place(std::byte* memory) {
   weight.data = data = memory;

@@ -3,20 +3,13 @@
 #include <algorithm>
 
 #include "ops/plan.h"
+#include "ops/weight_lines.h"
 
 namespace vitrine::ops {
 
 using kernels::Weight;
 
 namespace {
-
-constexpr size_t kLine = 64;
-
-size_t whole_lines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
-size_t strip_bytes_of(const kernels::WeightBytes& bytes) {
-  return whole_lines(bytes.data) + whole_lines(bytes.scales) + whole_lines(bytes.offsets);
-}
 
 Weight strip_of(const Weight& weight, int64_t rows) {
   return kernels::block_weight(weight.block_format, rows, weight.cols);
@@ -55,7 +48,7 @@ void Products::allocate(PlanMemory& memory, int threads, size_t strip_bytes) {
 size_t Products::strip_bytes(const Weight& weight) {
   if (weight.blocks == nullptr) return 0;
   const int64_t rows = std::min(weight.rows, kStripRows);
-  return strip_bytes_of(kernels::packed_bytes(strip_of(weight, rows)));
+  return whole_lines(kernels::packed_bytes(strip_of(weight, rows)));
 }
 
 Weight Products::pack(const Weight& weight, int64_t row_begin, int64_t row_end,
