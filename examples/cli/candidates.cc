@@ -84,7 +84,7 @@ std::vector<Candidate> generate_candidates(vitrine::Engine& engine, std::span<co
             candidate.text.clear();
             answer.emplace(tokenizer, stop);
           }
-          candidate.text += answer->add(event.token, own == nullptr || own->is_complete());
+          candidate.text += answer->add(event.token, event.is_complete);
           return !answer->stopped() && interrupt_signal() == 0;
         });
     candidate.text += answer->finish();

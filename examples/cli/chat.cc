@@ -216,17 +216,17 @@ class Conversation {
       text += piece;
       if (!piece.empty() && !is_held_back) write_out(piece);
     };
-    const vitrine::GenerateResult result = vitrine::generate(
-        *engine_, *sequence_, std::span(prompt).subspan(common), generation_,
-        [&](const vitrine::TokenEvent& event) {
-          if (event.attempt != attempt) {
-            attempt = event.attempt;
-            text.clear();
-            answer.emplace(tokenizer_, arguments_.sampling.stop);
-          }
-          emit(answer->add(event.token, constraint == nullptr || constraint->is_complete()));
-          return !answer->stopped() && interrupt_signal() == 0;
-        });
+    const vitrine::GenerateResult result =
+        vitrine::generate(*engine_, *sequence_, std::span(prompt).subspan(common), generation_,
+                          [&](const vitrine::TokenEvent& event) {
+                            if (event.attempt != attempt) {
+                              attempt = event.attempt;
+                              text.clear();
+                              answer.emplace(tokenizer_, arguments_.sampling.stop);
+                            }
+                            emit(answer->add(event.token, event.is_complete));
+                            return !answer->stopped() && interrupt_signal() == 0;
+                          });
     emit(answer->finish());
     write_out((is_held_back ? text : "") + "\n");
     if (const std::string why = unfinished(result); !why.empty()) write_note(why);

@@ -218,7 +218,7 @@ int run_generate(Arguments arguments) {
       text.clear();
       answer.emplace(tokenizer, arguments.sampling.stop);
     }
-    emit(answer->add(event.token, constraint == nullptr || constraint->is_complete()));
+    emit(answer->add(event.token, event.is_complete));
     return !answer->stopped() && interrupt_signal() == 0;
   };
   std::vector<Candidate> candidates;
