@@ -1,5 +1,7 @@
 #include "engine/worker_pool.h"
 
+#include <algorithm>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -10,6 +12,7 @@ namespace {
 
 constexpr int kPieceBits = 24;
 constexpr uint64_t kPieceMask = (uint64_t{1} << kPieceBits) - 1;
+constexpr uint64_t kGenerationMask = 0xffff;
 // About 100 microseconds: longer than the gap between two steps, shorter than anyone notices.
 constexpr int kSpins = 2000;
 
@@ -22,12 +25,13 @@ void pause() {
 }
 
 uint64_t generation_of(uint64_t state) { return state >> (2 * kPieceBits); }
+bool is_left(uint64_t state) { return (state & kPieceMask) < (state >> kPieceBits & kPieceMask); }
 
 }  // namespace
 
-WorkerPool::WorkerPool(int threads) {
-  workers_.reserve(static_cast<size_t>(threads > 1 ? threads - 1 : 0));
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_main(); });
+WorkerPool::WorkerPool(int threads) : shares_(static_cast<size_t>(std::max(threads, 1))) {
+  workers_.reserve(shares_.size() - 1);
+  for (size_t i = 1; i < shares_.size(); ++i) workers_.emplace_back([this, i] { worker_main(i); });
 }
 
 WorkerPool::~WorkerPool() {
@@ -42,15 +46,8 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
     for (int64_t piece = 0; piece < pieces; ++piece) work.run_piece(piece);
     return;
   }
-  work_ = &work;
-  completed_.store(0, std::memory_order_relaxed);
-  ++generation_;
-  state_.store((generation_ << (2 * kPieceBits)) | (static_cast<uint64_t>(pieces) << kPieceBits));
-  if (sleepers_.load() > 0) {
-    wake_.fetch_add(1);
-    wake_.notify_all();
-  }
-  take_pieces();
+  publish(work, static_cast<uint64_t>(pieces));
+  take_pieces(0);
   int spins = 0;
   while (completed_.load(std::memory_order_acquire) != pieces) {
     // A holder of a piece may have lost its core: give ours away once spinning has not helped.
@@ -62,27 +59,51 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
   }
 }
 
-bool WorkerPool::take_pieces() {
-  bool any = false;
-  while (true) {
-    const uint64_t claim = state_.fetch_add(1, std::memory_order_acq_rel);
-    const uint64_t piece = claim & kPieceMask;
-    if (piece >= ((claim >> kPieceBits) & kPieceMask)) return any;
-    // A claimed piece keeps the leader waiting, so work_ cannot change under it.
-    work_->run_piece(static_cast<int64_t>(piece));
-    completed_.fetch_add(1, std::memory_order_acq_rel);
-    any = true;
+void WorkerPool::publish(PieceWork& work, uint64_t pieces) {
+  work_ = &work;
+  completed_.store(0, std::memory_order_relaxed);
+  ++generation_;
+  const uint64_t count = shares_.size();
+  for (uint64_t i = count; i-- > 0;) {
+    const uint64_t begin = pieces * i / count, end = pieces * (i + 1) / count;
+    shares_[i].state.store(generation_ << (2 * kPieceBits) | end << kPieceBits | begin,
+                           std::memory_order_release);
+  }
+  published_.store(generation_ & kGenerationMask);
+  if (sleepers_.load() > 0) {
+    wake_.fetch_add(1);
+    wake_.notify_all();
   }
 }
 
-void WorkerPool::worker_main() {
+void WorkerPool::take_pieces(size_t own) {
+  int64_t taken = take_share(shares_[own]);
+  for (size_t i = 1; i < shares_.size(); ++i) {
+    Share& share = shares_[(own + i) % shares_.size()];
+    // Looks before it writes: the line stays with its owner where nothing is left.
+    if (is_left(share.state.load(std::memory_order_relaxed))) taken += take_share(share);
+  }
+  if (taken > 0) completed_.fetch_add(taken, std::memory_order_acq_rel);
+}
+
+int64_t WorkerPool::take_share(Share& share) {
+  for (int64_t taken = 0;; ++taken) {
+    const uint64_t claim = share.state.fetch_add(1, std::memory_order_acq_rel);
+    if (!is_left(claim)) return taken;
+    // A claimed piece keeps the leader waiting, so work_ cannot change under it.
+    work_->run_piece(static_cast<int64_t>(claim & kPieceMask));
+  }
+}
+
+void WorkerPool::worker_main(size_t own) {
+  const std::atomic<uint64_t>& state = shares_[own].state;
   uint64_t seen = 0;
   int idle = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    const uint64_t generation = generation_of(state_.load(std::memory_order_acquire));
+    const uint64_t generation = generation_of(state.load(std::memory_order_acquire));
     if (generation != seen) {
       seen = generation;
-      take_pieces();
+      take_pieces(own);
       idle = 0;
       continue;
     }
@@ -93,7 +114,7 @@ void WorkerPool::worker_main() {
     const uint32_t ticket = wake_.load();
     sleepers_.fetch_add(1);
     // Looks once more after announcing itself: a leader that did not see it has published before.
-    if (generation_of(state_.load()) == seen && !stop_.load()) wake_.wait(ticket);
+    if (published_.load() == seen && !stop_.load()) wake_.wait(ticket);
     sleepers_.fetch_sub(1);
     idle = 0;
   }

@@ -17,6 +17,9 @@ class PieceWork {
 
 /// Fork and join over pieces, without locks. A thread that the system has taken away delays nobody
 /// as long as it holds no piece. Idle threads spin for a moment, then sleep.
+///
+/// Each thread has a share of its own, pieces in a row, so that no two threads write the same line
+/// while there is work for both; who is done first takes what the others have left.
 class WorkerPool {
  public:
   /// `threads` counts the calling thread.
@@ -31,13 +34,20 @@ class WorkerPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
  private:
-  void worker_main();
-  bool take_pieces();  // false where there was none to take
-
   // One word, so that a claim and what it belongs to are seen together:
-  // generation (16 bits) | number of pieces (24) | next piece (24).
-  alignas(64) std::atomic<uint64_t> state_{0};
+  // generation (16 bits) | end (24) | next piece (24).
+  struct alignas(128) Share {
+    std::atomic<uint64_t> state{0};
+  };
+
+  void publish(PieceWork& work, uint64_t pieces);
+  void worker_main(size_t own);
+  void take_pieces(size_t own);
+  int64_t take_share(Share& share);  // how many it took
+
+  std::vector<Share> shares_;  // [threads]
   alignas(64) std::atomic<int64_t> completed_{0};
+  alignas(64) std::atomic<uint64_t> published_{0};  // the generation whose shares are all there
   alignas(64) std::atomic<uint32_t> wake_{0};
   std::atomic<int32_t> sleepers_{0};
   std::atomic<bool> stop_{false};

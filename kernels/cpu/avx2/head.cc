@@ -51,6 +51,20 @@ uint64_t hash_block(const float* logits) {
   return sums[0] + sums[1] + sums[2] + sums[3];
 }
 
+/// The head's exponential, of kExpLow <= x <= 0 or NaN.
+VITRINE_INLINE __m256 exp_statistics(__m256 x) {
+  const __m256 magic = _mm256_set1_ps(kRoundMagic);
+  const __m256 log2e = _mm256_set1_ps(kLog2E);
+  const __m256 n = _mm256_sub_ps(_mm256_fmadd_ps(x, log2e, magic), magic);
+  const __m256 f = _mm256_fmsub_ps(x, log2e, n);
+  __m256 q = _mm256_fmadd_ps(_mm256_set1_ps(kExp2D5), f, _mm256_set1_ps(kExp2D4));
+  q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(kExp2D3));
+  q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(kExp2D2));
+  q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(kExp2D1));
+  q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(1.0f));
+  return scale_by_power(q, n);
+}
+
 }  // namespace
 
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
@@ -102,7 +116,7 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
     const Mask mask = first_lanes(end - i);
     // exp is 0 at the lower limit; it keeps 0 * inf away.
     const Lanes distance = max(set_lanes(kExpLow), sub(load(logits + i, mask), shift));
-    const Lanes e = exp_lanes(distance);
+    const Lanes e{exp_statistics(distance.low), exp_statistics(distance.high)};
     sum_exp = blend(sum_exp, add(sum_exp, e), mask);
     sum_exp_logit = blend(sum_exp_logit, fma(e, distance, sum_exp_logit), mask);
   }

@@ -124,6 +124,17 @@ VITRINE_INLINE float max_lanes(Lanes v) {
   return _mm_cvtss_f32(_mm_max_ss(by2, _mm_movehdup_ps(by2)));
 }
 
+/// p * 2^n, rounded once: two factors, so that the first product is exact (denormals). Of a NaN the
+/// exponent is nonsense, and the product NaN.
+VITRINE_INLINE __m256 scale_by_power(__m256 p, __m256 n) {
+  const __m256i bias = _mm256_set1_epi32(127);
+  const __m256i exponent = _mm256_cvtps_epi32(n);
+  const __m256i half = _mm256_srai_epi32(exponent, 1);
+  const __m256i rest = _mm256_sub_epi32(exponent, half);
+  p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
+  return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
+}
+
 VITRINE_INLINE __m256 exp_8(__m256 x) {
   // min and max give their second operand where one is NaN.
   x = _mm256_min_ps(_mm256_set1_ps(kExpHigh), x);
@@ -138,14 +149,7 @@ VITRINE_INLINE __m256 exp_8(__m256 x) {
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kExpC2));
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-  // Two factors, so that the first product is exact and only the second rounds (denormals). Of a
-  // NaN the exponent is nonsense, and the product NaN.
-  const __m256i bias = _mm256_set1_epi32(127);
-  const __m256i exponent = _mm256_cvtps_epi32(n);
-  const __m256i half = _mm256_srai_epi32(exponent, 1);
-  const __m256i rest = _mm256_sub_epi32(exponent, half);
-  p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
-  return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
+  return scale_by_power(p, n);
 }
 
 VITRINE_INLINE Lanes exp_lanes(Lanes x) { return {exp_8(x.low), exp_8(x.high)}; }

@@ -44,6 +44,44 @@ uint64_t hash_block(const float* logits) {
   return sum;
 }
 
+/// The head's exponential of lanes that are not above 0.
+VITRINE_INLINE __m512 exp_statistics(__m512 x) {
+  const __m512 magic = _mm512_set1_ps(kRoundMagic);
+  const __m512 log2e = _mm512_set1_ps(kLog2E);
+  const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, log2e, magic), magic);
+  const __m512 f = _mm512_fmsub_ps(x, log2e, n);
+  __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(kExp2D5), f, _mm512_set1_ps(kExp2D4));
+  q = _mm512_fmadd_ps(q, f, _mm512_set1_ps(kExp2D3));
+  q = _mm512_fmadd_ps(q, f, _mm512_set1_ps(kExp2D2));
+  q = _mm512_fmadd_ps(q, f, _mm512_set1_ps(kExp2D1));
+  q = _mm512_fmadd_ps(q, f, _mm512_set1_ps(1.0f));
+  return _mm512_scalef_ps(q, n);
+}
+
+/// Sums of exp(logit - max) and exp(logit - max) * (logit - max). Without the clamp to kExpLow, an
+/// instruction more for each vector, a distance beyond some -10^7 may make a sum infinite or NaN.
+template <bool kClamped>
+void add_exponentials(const float* logits, int64_t count, float max, HeadBlockStats* stats) {
+  const __m512 largest = _mm512_set1_ps(max);
+  __m512 sum_exp = _mm512_setzero_ps();
+  __m512 sum_exp_logit = _mm512_setzero_ps();
+  const auto take = [&](__m512 logit, __mmask16 mask) __attribute__((always_inline)) {
+    __m512 distance = _mm512_sub_ps(logit, largest);
+    if constexpr (kClamped) distance = _mm512_max_ps(_mm512_set1_ps(kExpLow), distance);
+    const __m512 e = exp_statistics(distance);
+    sum_exp = _mm512_mask_add_ps(sum_exp, mask, sum_exp, e);
+    sum_exp_logit = _mm512_mask3_fmadd_ps(e, distance, sum_exp_logit, mask);
+  };
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) take(_mm512_loadu_ps(logits + i), 0xffff);
+  if (i < count) {
+    const __mmask16 mask = first_lanes(count - i);
+    take(_mm512_maskz_loadu_ps(mask, logits + i), mask);
+  }
+  stats->sum_exp = sum_lanes(sum_exp);
+  stats->sum_exp_logit = sum_lanes(sum_exp_logit);
+}
+
 }  // namespace
 
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
@@ -88,20 +126,11 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   stats->max = max;
   stats->sum_exp = stats->sum_exp_logit = 0.0f;
   if (!statistics || max == -__builtin_inff()) return;  // -inf: nothing but masked logits
-  const __m512 largest = _mm512_set1_ps(max);
-  __m512 sum_exp = _mm512_setzero_ps();
-  __m512 sum_exp_logit = _mm512_setzero_ps();
-  for (int64_t i = begin; i < end; i += 16) {
-    const __mmask16 mask = first_lanes(end - i);
-    __m512 distance = _mm512_sub_ps(_mm512_maskz_loadu_ps(mask, logits + i), largest);
-    // exp is 0 there; keeps 0 * inf away.
-    distance = _mm512_max_ps(_mm512_set1_ps(kExpLow), distance);
-    const __m512 e = exp_in_range(distance);
-    sum_exp = _mm512_mask_add_ps(sum_exp, mask, sum_exp, e);
-    sum_exp_logit = _mm512_mask3_fmadd_ps(e, distance, sum_exp_logit, mask);
+  add_exponentials<false>(logits + begin, end - begin, max, stats);
+  // A masked logit of -inf, or one that is far below any other.
+  if (!__builtin_isfinite(stats->sum_exp) || !__builtin_isfinite(stats->sum_exp_logit)) {
+    add_exponentials<true>(logits + begin, end - begin, max, stats);
   }
-  stats->sum_exp = sum_lanes(sum_exp);
-  stats->sum_exp_logit = sum_lanes(sum_exp_logit);
 }
 
 }  // namespace vitrine::kernels::avx512

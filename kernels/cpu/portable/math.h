@@ -45,6 +45,13 @@ struct MaxLanes {
   }
 };
 
+/// p * 2^exponent, rounded once: two factors, so that the first product is exact (denormals).
+static inline float scale_by_power(float p, int32_t exponent) {
+  const int32_t half = exponent >> 1;
+  const float scaled = p * float_from_bits(static_cast<uint32_t>(half + 127) << 23);
+  return scaled * float_from_bits(static_cast<uint32_t>(exponent - half + 127) << 23);
+}
+
 static inline float exp_float(float x) {
   if (x != x) return x;
   x = kExpHigh < x ? kExpHigh : x;
@@ -59,11 +66,20 @@ static inline float exp_float(float x) {
   p = std::fma(p, r, kExpC2);
   p = std::fma(p, r, 1.0f);
   p = std::fma(p, r, 1.0f);
-  // Two factors, so that the first product is exact and only the second rounds (denormals).
-  const int32_t exponent = static_cast<int32_t>(n);
-  const int32_t half = exponent >> 1;
-  const float scaled = p * float_from_bits(static_cast<uint32_t>(half + 127) << 23);
-  return scaled * float_from_bits(static_cast<uint32_t>(exponent - half + 127) << 23);
+  return scale_by_power(p, static_cast<int32_t>(n));
+}
+
+/// The head's exponential, of kExpLow <= x <= 0 or NaN.
+static inline float exp_statistics(float x) {
+  if (x != x) return x;
+  const float n = std::fma(x, kLog2E, kRoundMagic) - kRoundMagic;
+  const float f = std::fma(x, kLog2E, -n);
+  float q = std::fma(kExp2D5, f, kExp2D4);
+  q = std::fma(q, f, kExp2D3);
+  q = std::fma(q, f, kExp2D2);
+  q = std::fma(q, f, kExp2D1);
+  q = std::fma(q, f, 1.0f);
+  return scale_by_power(q, static_cast<int32_t>(n));
 }
 
 static inline float silu(float x) { return x / (1.0f + exp_float(-x)); }
