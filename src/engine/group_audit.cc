@@ -35,9 +35,14 @@ AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
                               AuditLayout::Federation federation) {
   AuditLayout layout = *sources[0];
   layout.layers.clear();
+  layout.hidden_states.clear();
   layout.token_words = 0;
   const auto moved = [&](int32_t word) { return word < 0 ? -1 : word + layout.token_words; };
   for (const AuditLayout* source : sources) {
+    const auto first_layer = static_cast<int32_t>(layout.layers.size());
+    for (const AuditLayout::HiddenState& state : source->hidden_states) {
+      layout.hidden_states.push_back({first_layer + state.layer, moved(state.values)});
+    }
     for (AuditLayout::Layer layer : source->layers) {
       layer.layer = static_cast<int32_t>(layout.layers.size());
       layer.residual_norm = moved(layer.residual_norm);
@@ -80,8 +85,6 @@ void write_group_row(const AuditLayout& layout, const GroupRow& row, std::byte* 
     put(layout.top_ids + i, i < stats.count ? stats.top_ids[i] : -1);
     put(layout.top_logits + i, i < stats.count ? stats.top_logits[i] : 0.0F);
   }
-  put(layout.sampler_candidates, row.decision.candidates);
-  put(layout.sampler_probability, row.decision.probability);
   int32_t word = layout.federation.values;
   const auto put_double = [&](double value) {
     put(word, value);

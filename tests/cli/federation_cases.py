@@ -13,7 +13,7 @@ ADAPTERS = pathlib.Path(__file__).resolve().parents[2] / "models" / "fractalmoe-
 NAMES = ["scripture", "science", "essays"]
 
 
-class Federation(CliTest):
+class FederationCase(CliTest):
     def write(self, name="federation.json", combiner=None, base=MODEL, specialists=None, **more):
         members = specialists or [{"name": n, "adapter": str(ADAPTERS / n)} for n in NAMES]
         spec = {"federation": 1, "base": base, "specialists": members,
@@ -58,6 +58,8 @@ class Federation(CliTest):
             self.assertLess(abs(prediction["logprob"] - parts["joint"]), 1e-5)
         self.assertLessEqual(worst, 3e-7)
 
+
+class Federation(FederationCase):
     def test_a_thousand_tokens_reconcile(self):
         path = self.write()
         self.federate(path, "run.json", tokens=1000)
@@ -176,8 +178,6 @@ class Federation(CliTest):
             {"name": "a", "adapter": "gone"}, {"name": "b"}],
             combiner={"kind": "mixture", "weights": [0.5, 0.5]}))
         refuse(("--attribution",), good, "--attribution")
-        refuse(("--hidden-states",), good, "--audit", "x.json", "--audit-level", "full",
-               "--hidden-states", "0")
         self.fail_with(2, ("--prompt",), "federate", good)
         self.fail_with(2, ("MODEL",), "federate")
         two = {"kind": "mixture", "weights": [0.5, 0.5]}
