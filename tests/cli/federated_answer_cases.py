@@ -1,11 +1,13 @@
 """federate with what generate has too: constraints, several answers, log-probabilities, hidden
-states."""
+states; and the replay of what came of it."""
 
 import json
+import pathlib
+import shutil
 
 import numpy
 
-from federation_cases import ADAPTERS, FederationCase
+from federation_cases import ADAPTERS, NAMES, FederationCase
 from tool import MODEL, PROMPT
 
 SCHEMA = {"type": "object", "required": ["name", "age"], "additionalProperties": False,
@@ -107,5 +109,97 @@ class FederatedAnswers(FederationCase):
         # Layer 0 is entered by the embedding, which no adapter changes.
         self.assertEqual(first[0]["values"], first[4]["values"])
         self.assertNotEqual(first[3]["values"], first[7]["values"])
+        self.assertTrue(self.succeed("audit", "replay", "run.vtr").stdout.startswith(b"equal"))
         self.fail_with(2, ("--hidden-states 4", "0 to 3"), "federate", path, "-p", PROMPT, "-n", 1,
                        "--audit", "x.vtr", *more, "4")
+
+
+class FederatedReplay(FederationCase):
+    def replay(self, name, *more, code=0):
+        result = self.run_tool("audit", "replay", name, *more)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stdout.decode()
+
+    def test_replay_is_equal(self):
+        path = self.write()
+        self.federate(path, "run.vtr")
+        self.federate(path, "full.vtr", "--audit-level", "full", "--prompt-logprobs", "-t", 1)
+        self.federate(path, "log.json", "--audit-level", "full")
+        for name in ("run.vtr", "full.vtr", "log.json"):
+            for more in ([], ["--threads", 1], ["--threads", 2]):
+                out = self.replay(name, *more)
+                self.assertTrue(out.startswith("equal: "), out)
+                self.assertNotIn("DIFFERENT", out)
+        report = json.loads(self.replay("run.vtr", "--json"))
+        self.assertEqual((report["equal"], report["compared"], report["predictions"]),
+                         (True, "digests", 40))
+        self.assertEqual(report["choices"], {"equal": 40, "different": 0})
+        self.assertIsNone(report["runtime_difference"])
+        self.assertEqual(pathlib.Path(report["model"]), path)
+
+    def test_every_kind(self):
+        two = [{"name": n, "model": MODEL} for n in "ab"]
+        mixture = {"kind": "mixture", "weights": [0.25, 0.75]}
+        product = {"kind": "product", "weights": [0.5, 0.4, 0.3]}
+        for path in (self.write("product.json", product), self.write("two.json", mixture, None, two)):
+            self.federate(path, "run.vtr", tokens=12)
+            self.assertTrue(self.replay("run.vtr").startswith("equal: "))
+            (self.folder / "run.vtr").unlink()
+
+    def test_forks_constraints_and_redactions(self):
+        path = self.write()
+        self.federate(path, "best.vtr", "--n-best", 3, "--temperature", 1, tokens=8)
+        report = json.loads(self.replay("best.vtr", "--json"))
+        self.assertTrue(report["equal"])
+        self.assertEqual(report["choices"], {"equal": 24, "different": 0})
+        self.succeed("federate", path, "-p", PROMPT, "-n", 24, "-s", 3, "--regex", "[a-z ]{20}",
+                     "--audit", "held.vtr")
+        self.assertTrue(self.replay("held.vtr").startswith("equal: "))
+        self.succeed("audit", "redact", "held.vtr", "less.vtr", "--columns", "federation")
+        self.assertTrue(self.replay("less.vtr").startswith("equal: "))
+
+    def test_replay_names_what_differs(self):
+        path = self.write()
+        self.federate(path, "log.json", tokens=12)
+        log = json.loads((self.folder / "log.json").read_text())
+        at = next(i for i, one in enumerate(log["records"]) if one["prediction"]) + 2
+        share = log["records"][at]["prediction"]["federation"]["specialists"][1]
+        share["logprob"] += 1e-9
+        (self.folder / "bad.json").write_text(json.dumps(log))
+        first = json.loads(self.replay("bad.json", "--json", code=1))["first_difference"]
+        self.assertEqual(first["position"], log["records"][at]["position"])
+        self.assertEqual(first["value"], "log-probability by specialist science")
+        share["logprob"] += 0.01
+        (self.folder / "bad.json").write_text(json.dumps(log))
+        out = self.run_tool("audit", "diff", "log.json", "bad.json")
+        self.assertEqual(out.returncode, 1)
+        self.assertIn(b"log-probability by specialist science", out.stdout)
+        log["records"][at]["layers"][9]["weights"][0] += 0.25  # of the third specialist
+        (self.folder / "bad.json").write_text(json.dumps(log))
+        first = json.loads(self.replay("bad.json", "--json", code=1))["first_difference"]
+        self.assertEqual((first["position"], first["layer"]), (log["records"][at]["position"], 9))
+
+    def test_bad_input(self):
+        path = self.write()
+        self.federate(path, "run.vtr", tokens=4)
+        self.fail_with(2, ("--force-routes", "3 specialists"), "audit", "replay", "run.vtr",
+                       "--force-routes")
+        # Another federation: other weights, another member, one that is gone, no file at all.
+        other = self.write("other.json", {"kind": "mixture", "weights": [0.4, 0.4, 0.2]})
+        self.fail_with(2, ("another federation", "federation has SHA-256"), "audit", "replay",
+                       "run.vtr", "--model", other)
+        swapped = self.write("swapped.json", specialists=[
+            {"name": n, "adapter": str(ADAPTERS / m)} for n, m in zip(NAMES, NAMES[::-1])])
+        self.fail_with(2, ("another federation", "specialist essays has SHA-256"), "audit",
+                       "replay", "run.vtr", "--model", swapped)
+        gone = self.write("gone.json", specialists=[
+            {"name": n, "adapter": str(ADAPTERS / n) if n != "essays" else "gone"} for n in NAMES])
+        self.fail_with(2, ("not there", "essays"), "audit", "replay", "run.vtr", "--model", gone)
+        self.fail_with(2, ("not a regular file",), "audit", "replay", "run.vtr", "--model",
+                       MODEL)
+        moved = self.folder / "moved"
+        moved.mkdir()
+        shutil.move(path, moved / "federation.json")
+        self.fail_with(2, ("federation file", "not there", "--model"), "audit", "replay", "run.vtr")
+        self.assertTrue(self.replay("run.vtr", "--model", moved / "federation.json")
+                        .startswith("equal: "))
