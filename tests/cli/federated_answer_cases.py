@@ -203,3 +203,54 @@ class FederatedReplay(FederationCase):
         self.fail_with(2, ("federation file", "not there", "--model"), "audit", "replay", "run.vtr")
         self.assertTrue(self.replay("run.vtr", "--model", moved / "federation.json")
                         .startswith("equal: "))
+
+
+class FederatedFit(FederationCase):
+    def texts(self, size=4000):
+        texts = []
+        for name in NAMES:
+            text = (ADAPTERS / "eval" / f"{name}.txt").read_bytes()[:size].decode(errors="ignore")
+            texts.append(self.folder / f"{name}.txt")
+            texts[-1].write_text(text)
+        return texts
+
+    def test_a_product_is_fitted(self):
+        path = self.write(combiner={"kind": "product", "weights": [1, 1, 1]})
+        fit = self.succeed_json("federate", "fit", path, *self.texts(), "--out", "fitted.json",
+                                "--window", 64, "--held-out", 0.2, "--json")
+        train, held_out = (fit["log_likelihood"][part] for part in ("train", "held_out"))
+        self.assertGreater(train["after"], train["before"])
+        self.assertGreater(train["after"], max(train["specialists"].values()))
+        self.assertGreater(held_out["after"], held_out["before"])
+        self.assertEqual(fit["one_window_in"], 1)
+        written = json.loads((self.folder / "fitted.json").read_text())
+        self.assertEqual(written["combiner"]["kind"], "product")
+        weights = written["combiner"]["weights"]
+        # The likelihood is what the fitted federation itself says, and there is none better beside it.
+        def score(weights):
+            scored = self.write("scored.json", {"kind": "product", "weights": weights})
+            return self.succeed_json("federate", "score", scored, *self.texts(), "--window", 64,
+                                     "--json")["all"]
+        tokens = train["tokens"] + held_out["tokens"]
+        both = (train["tokens"] * train["after"] + held_out["tokens"] * held_out["after"]) / tokens
+        scored = score(weights)
+        self.assertEqual(scored["tokens"], tokens)
+        self.assertAlmostEqual(scored["log_likelihood"], both, 5)
+        self.federate(self.folder / "fitted.json", "run.json", tokens=20)
+        log, predictions = self.records("run.json")
+        self.check(log["audit"]["federation"], predictions)
+
+    def test_a_longer_text_is_fitted_in_parts(self):
+        path = self.write()
+        fit = self.succeed_json("federate", "fit", path, *self.texts(8000), "--out", "fitted.json",
+                                "--combiner", "product", "--window", 32, "--memory", 60,
+                                "--held-out", 0.25, "--json")
+        self.assertGreater(fit["one_window_in"], 1)
+        tokens = sum(fit["log_likelihood"][part]["tokens"] for part in ("train", "held_out"))
+        self.assertLessEqual(tokens * 3 * 8192 * 4, 70 << 20)
+        text = self.succeed("federate", "fit", path, *self.texts(3000), "--out", "fitted.json",
+                            "--combiner", "product", "--window", 32).stdout.decode()
+        self.assertIn("perplexity of what was held out", text)
+        self.assertNotIn("best fixed", text)
+        self.fail_with(2, ("too few", "--memory"), "federate", "fit", path, *self.texts(3000),
+                       "--out", "x.json", "--combiner", "product", "--memory", 1)

@@ -207,7 +207,7 @@ class Federation(FederationCase):
         refuse(("cannot change",), bad)
         weights.write_bytes(whole[:-5])
         refuse(("adapter_model.safetensors",), bad)
-        self.fail_with(2, ("product",), "federate", "fit",
+        self.fail_with(2, ("too few",), "federate", "fit",
                        self.write("product.json", {"kind": "product", "weights": [1, 1, 1]}), good,
                        "--out", "x.json")
         self.fail_with(2, ("too few",), "federate", "fit", good, good, "--out", "x.json")
