@@ -103,6 +103,7 @@ void Federation::Impl::load_engines() {
   const bool has_base = !spec.base.empty();
   EngineOptions own = options;
   own.keep_logits = options.keep_logits = true;
+  own.record_rows = false;  // the joint's are
   own.keep_hidden_state = combiner->needs_hidden_state();
   for (const SpecialistSpec& specialist : spec.specialists) {
     GroupSource source{has_base ? 0 : sources.size(), -1};

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/audit_layout.h"
+
 namespace vitrine::engine {
 
 void RecordTap::open(const AuditLayout& layout, size_t max_record_bytes) {
@@ -53,8 +55,8 @@ AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
     }
     layout.token_words += source->token_words;
   }
-  federation.values = layout.row_words;
-  layout.row_words += federation.num_words();
+  federation.values = row_record_words(layout);  // of a row as an engine would record it
+  layout.row_words = federation.values + federation.num_words();
   layout.federation = std::move(federation);
   return layout;
 }
