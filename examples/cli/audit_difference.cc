@@ -32,6 +32,10 @@ class Comparison {
     found_ = Difference{layer_, value, run_.quoted(left), run_.quoted(right)};
   }
   /// Of the logits; only a JSON log keeps them.
+  void doubles(const std::string& value, double left, double right) {
+    if (found_ || !differs(left, right)) return;
+    found_ = Difference{layer_, value, fmt::format("{}", left), fmt::format("{}", right)};
+  }
   void digests(uint64_t left, uint64_t right) {
     if (found_ || left == 0 || right == 0 || left == right) return;
     found_ = Difference{layer_, "digest of the logits", fmt::format("{:016x}", left),
@@ -94,13 +98,27 @@ class Comparison {
              right.alternatives[i].logprob);
     }
   }
+  /// Where both have them: the column may have been left out.
+  void shares(const vitrine::FederationRecord& left, const vitrine::FederationRecord& right) {
+    if (left.specialists.empty() || right.specialists.empty()) return;
+    counts("number of specialists", static_cast<int64_t>(left.specialists.size()),
+           static_cast<int64_t>(right.specialists.size()));
+    for (size_t i = 0; i < left.specialists.size() && !found_; ++i) {
+      const vitrine::SpecialistShare &a = left.specialists[i], &b = right.specialists[i];
+      const std::string& name = run_.federation.specialists[i];
+      doubles("log-probability by specialist " + plain(name), a.logprob, b.logprob);
+      doubles("weight of specialist " + plain(name), a.weight, b.weight);
+      doubles("share of specialist " + plain(name), a.share, b.share);
+    }
+    doubles("joint log-probability", left.joint, right.joint);
+    doubles("log-normaliser", left.log_normaliser, right.log_normaliser);
+  }
   const std::optional<Difference>& found() const { return found_; }
 
  private:
-  bool differs(float left, float right) const {
-    if (std::isnan(left) || std::isnan(right)) return std::isnan(left) != std::isnan(right);
-    if (left == right) return false;
-    const auto a = static_cast<double>(left), b = static_cast<double>(right);
+  bool differs(double a, double b) const {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) != std::isnan(b);
+    if (a == b) return false;
     return std::fabs(a - b) > tolerance_ * std::max({1e-3, std::fabs(a), std::fabs(b)});
   }
 
@@ -135,7 +153,15 @@ std::optional<Difference> find_difference(const Run& run, const TokenRecord& lef
                     right.has_prediction ? 1 : 0);
   if (left.has_prediction && right.has_prediction) {
     comparison.predictions(left.prediction, right.prediction);
+    comparison.shares(left.prediction.federation, right.prediction.federation);
   }
+  return comparison.found();
+}
+
+std::optional<Difference> find_share_difference(const Run& run, const TokenRecord& left,
+                                                const TokenRecord& right, double tolerance) {
+  Comparison comparison(run, tolerance, /*is_redacted=*/false);
+  comparison.shares(left.prediction.federation, right.prediction.federation);
   return comparison.found();
 }
 

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
-#include <limits>
 #include <set>
 
 #include "audit.h"
 #include "audit_rerun.h"
+#include "replay_models.h"
 
 namespace cli {
 
@@ -18,8 +17,6 @@ namespace {
 using vitrine::ErrorKind;
 using vitrine::LayerRecord;
 using vitrine::TokenRecord;
-
-constexpr const char* kIsaVariable = "VITRINE_CPU_ISA";
 
 void require_replayable(const Run& run, bool force_routes) {
   if (run.report && run.report->seal == vitrine::VtrReport::Seal::kBroken) {
@@ -32,9 +29,11 @@ void require_replayable(const Run& run, bool force_routes) {
                     "level standard or full",
                     run.path));
   }
-  if (!run.federation.specialists.empty()) {
-    refuse(fmt::format("{}: {} specialists made it together; replay expects the log of one model",
-                       run.path, run.federation.specialists.size()));
+  if (force_routes && !run.federation.specialists.empty()) {
+    refuse(
+        fmt::format("{}: {} specialists made it together, each with its own routes; expected "
+                    "no --force-routes, which is for the log of one model",
+                    run.path, run.federation.specialists.size()));
   }
   constexpr int64_t kMostPositions = int64_t{1} << 40;
   for (const TokenRecord& record : run.records) {
@@ -58,84 +57,6 @@ void require_replayable(const Run& run, bool force_routes) {
         fmt::format("{}: the {} of position {} was left out or is encrypted (--decrypt); "
                     "replay expects tokens and digests",
                     run.path, missing, run.records[i].position));
-  }
-}
-
-/// How the model's files differ from those that the log names, or empty.
-std::string other_model(const Run& run, const vitrine::Checkpoint& checkpoint) {
-  const auto found = file_hashes(checkpoint);
-  const auto hash_of = [](const auto& hashes, const std::string& name) -> std::string {
-    for (const auto& [file, hash] : hashes) {
-      if (file == name) return hash.substr(0, 16) + "…";
-    }
-    return "none";
-  };
-  std::set<std::string> names;
-  for (const auto& [name, hash] : run.header.hashes) names.insert(name);
-  if (names.empty()) return "";  // the host named none
-  for (const auto& [name, hash] : found) names.insert(name);
-  // The weights first: they say most.
-  std::vector<std::string> order(names.begin(), names.end());
-  std::ranges::stable_partition(
-      order, [](const std::string& name) { return name.ends_with(".safetensors"); });
-  for (const std::string& name : order) {
-    const auto same = [&](const auto& entry) { return entry.first == name; };
-    const auto logged = std::ranges::find_if(run.header.hashes, same);
-    const auto here = std::ranges::find_if(found, same);
-    if (logged != run.header.hashes.end() && here != found.end() &&
-        logged->second == here->second) {
-      continue;
-    }
-    return fmt::format("{} has SHA-256 {}, the log says {}", plain(name), hash_of(found, name),
-                       plain(hash_of(run.header.hashes, name)));
-  }
-  return "";
-}
-
-vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& arguments,
-                                      bool is_other_model) {
-  DeviceOptions device = arguments.device;
-  if (device.device.empty()) device.device = run.header.device;
-  if (device.kernels.empty() && run.header.kernels == "reference") device.kernels = "reference";
-  for (const auto& [name, value] : run.header.engine) {
-    const bool is_rope = name == "rope_frequencies" && device.rope_frequencies.empty();
-    if (is_rope) device.rope_frequencies = value;
-    if (name == "kv_type" && device.kv_type.empty()) device.kv_type = value;
-  }
-  if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
-  vitrine::EngineOptions options = device.engine_options();
-  const RerunSizes sizes = rerun_sizes(run);
-  constexpr int64_t kMost = std::numeric_limits<int>::max();
-  options.max_context = static_cast<int>(std::min(sizes.context, kMost));
-  options.max_sequences = static_cast<int>(std::min(sizes.sequences, kMost));
-  options.max_step_tokens = std::min(options.max_context, kRerunStepTokens);
-  options.max_logit_rows = std::min(options.max_step_tokens, kRerunRows);
-  options.keep_logits = !is_other_model && !run.header.sampler.empty();
-  // Where routes are forced on another model, its routers' own choice is in their probabilities.
-  options.audit_level = run.level == "full" || is_other_model ? vitrine::AuditLevel::kFull
-                                                              : vitrine::AuditLevel::kStandard;
-  if (run.level == "full" && !is_other_model) {
-    options.hidden_state_layers = run.hidden_state_layers;
-  }
-  return options;
-}
-
-/// With the instruction set that the log names, where this machine has it and the user chose none.
-std::unique_ptr<vitrine::Engine> load_engine(const Run& run, const std::string& path,
-                                             const vitrine::EngineOptions& options) {
-  const char* chosen = std::getenv(kIsaVariable);
-  const bool forces = (chosen == nullptr || *chosen == '\0') && run.header.kernels == "fused" &&
-                      options.kernels == vitrine::KernelPath::kFused;
-  if (!forces) return vitrine::Engine::load(path, options);
-  ::setenv(kIsaVariable, run.header.isa.c_str(), 1);
-  try {
-    return vitrine::Engine::load(path, options);
-  } catch (const vitrine::Error& error) {
-    if (error.kind() != ErrorKind::kUnavailable && error.kind() != ErrorKind::kInvalidArgument) {
-      throw;
-    }
-    ::unsetenv(kIsaVariable);
-    return vitrine::Engine::load(path, options);
   }
 }
 
@@ -165,7 +86,8 @@ std::optional<Difference> compare_record(const Run& run, size_t index, const Tok
   }
   const bool is_exact = run.digests.empty();
   if (!is_exact && vitrine::record_digest(record) == run.digests[index] && run.level != "full") {
-    return {};
+    // The digests do not cover what each specialist said.
+    return find_share_difference(run, logged, record, 0);
   }
   auto difference = find_difference(run, logged, as_logged(run, record), 0, is_redacted);
   if (difference || is_exact || vitrine::record_digest(record) == run.digests[index]) {
@@ -357,26 +279,22 @@ std::string choices_text(const Run& run, const Choices& choices) {
       choices.different, choices.different + choices.equal);
 }
 
-}  // namespace
-
-int run_audit_replay(const AuditArguments& arguments) {
-  const Run run = load_run(arguments.run, "", arguments.decrypt);
-  require_replayable(run, arguments.force_routes);
-  const std::string path = arguments.model.empty() ? run.header.model_path : arguments.model;
+/// Where what made the log is: the model, or the federation's file.
+std::string replayed_path(const Run& run, const AuditArguments& arguments,
+                          const std::string& logged, const char* what, const char* wanted) {
+  if (!arguments.model.empty()) return arguments.model;
   std::error_code error;
-  if (arguments.model.empty() && !std::filesystem::exists(path, error)) {
-    refuse(fmt::format("{}: its model '{}' is not there; expected it there, or --model DIR",
-                       run.path, plain(path)));
+  if (logged.empty() || !std::filesystem::exists(logged, error)) {
+    refuse(fmt::format("{}: its {} '{}' is not there; expected it there, or --model {}", run.path,
+                       what, plain(logged), wanted));
   }
-  const vitrine::Checkpoint checkpoint = open_model(path);
-  const std::string other = other_model(run, checkpoint);
-  if (!other.empty() && (arguments.model.empty() || !arguments.force_routes)) {
-    refuse(
-        fmt::format("{}: {} is another model than the log's ({}); expected the same one, or "
-                    "--model DIR with --force-routes to compare another",
-                    run.path, plain(path), other));
-  }
-  const auto engine = load_engine(run, path, replay_options(run, arguments, !other.empty()));
+  return logged;
+}
+
+/// `other`: how the model is another than the log's, or empty.
+template <typename Model>
+int replay(const Run& run, const AuditArguments& arguments, const std::string& path,
+           const std::string& other, const std::unique_ptr<Model>& engine) {
   const std::string runtime = other_runtime(run, engine->summary());
   nlohmann::ordered_json json = {
       {"model", path},
@@ -408,7 +326,7 @@ int run_audit_replay(const AuditArguments& arguments) {
     if (can_choose) text += choices_text(run, choices);
   } else {
     const Drift free = measure_drift(run, again);
-    const Drift forced = measure_drift(run, rerun(run, *engine, true));
+    const Drift forced = measure_drift(run, rerun(run, *engine, true, nullptr));
     json["drift"] = {{"free", drift_json(free)}, {"forced", drift_json(forced)}};
     text += fmt::format("another model: {}\n", other) + comparison_text(run, comparison) +
             drift_line("free", free) + drift_line("forced", forced) +
@@ -419,6 +337,33 @@ int run_audit_replay(const AuditArguments& arguments) {
   const bool is_equal =
       comparison.different == 0 && comparison.not_rerun == 0 && choices.different == 0;
   return is_equal ? 0 : 1;
+}
+
+}  // namespace
+
+int run_audit_replay(const AuditArguments& arguments) {
+  const Run run = load_run(arguments.run, "", arguments.decrypt);
+  require_replayable(run, arguments.force_routes);
+  if (!run.federation.specialists.empty()) {
+    const std::string path =
+        replayed_path(run, arguments, logged_federation(run), "federation file", "FEDERATION.json");
+    const vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
+    spec.check_members();
+    if (const std::string other = other_federation(run, spec); !other.empty()) {
+      refuse(fmt::format("{}: {} is another federation than the log's ({}); expected the same one",
+                         run.path, plain(path), other));
+    }
+    return replay(run, arguments, path, "", load_replayed(run, spec, arguments));
+  }
+  const std::string path = replayed_path(run, arguments, run.header.model_path, "model", "DIR");
+  const std::string other = other_model(run, open_model(path));
+  if (!other.empty() && (arguments.model.empty() || !arguments.force_routes)) {
+    refuse(
+        fmt::format("{}: {} is another model than the log's ({}); expected the same one, or "
+                    "--model DIR with --force-routes to compare another",
+                    run.path, plain(path), other));
+  }
+  return replay(run, arguments, path, other, load_replayed(run, path, arguments, !other.empty()));
 }
 
 }  // namespace cli

@@ -29,9 +29,10 @@ std::vector<size_t> next_records(const Run& run) {
   return next;
 }
 
+template <typename Model>
 class Rerun {
  public:
-  Rerun(const Run& run, vitrine::Engine& engine, bool force_routes, Choices* choices)
+  Rerun(const Run& run, Model& engine, bool force_routes, Choices* choices)
       : run_(run),
         engine_(engine),
         force_routes_(force_routes),
@@ -232,7 +233,7 @@ class Rerun {
   }
 
   const Run& run_;
-  vitrine::Engine& engine_;
+  Model& engine_;
   bool force_routes_;
   Choices* choices_;
   std::optional<vitrine::SamplerOptions> sampler_;
@@ -286,9 +287,14 @@ std::optional<vitrine::SamplerOptions> logged_sampler(const Run& run) {
   return options;
 }
 
-std::vector<std::optional<TokenRecord>> rerun(const Run& run, vitrine::Engine& engine,
-                                              bool force_routes, Choices* choices) {
+template <typename Model>
+std::vector<std::optional<TokenRecord>> rerun(const Run& run, Model& engine, bool force_routes,
+                                              Choices* choices) {
   return Rerun(run, engine, force_routes, choices).take();
 }
+template std::vector<std::optional<TokenRecord>> rerun(const Run&, vitrine::Engine&, bool,
+                                                       Choices*);
+template std::vector<std::optional<TokenRecord>> rerun(const Run&, vitrine::Federation&, bool,
+                                                       Choices*);
 
 }  // namespace cli

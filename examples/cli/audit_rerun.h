@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "audit_run.h"
+#include "vitrine/group.h"
 
 namespace cli {
 
@@ -34,8 +35,9 @@ std::optional<vitrine::SamplerOptions> logged_sampler(const Run& run);
 /// `force_routes`: with the recorded experts, weighted by the engine's routers. `choices`: filled
 /// by logged_sampler's pipeline, one for each answer, on the logits (EngineOptions::keep_logits);
 /// the n-th fork of a log draws as branch n, as `generate --n-best` does. Throws what Engine::step
-/// throws.
-std::vector<std::optional<vitrine::TokenRecord>> rerun(const Run& run, vitrine::Engine& engine,
+/// throws. Model: Engine or Federation (without forced routes).
+template <typename Model>
+std::vector<std::optional<vitrine::TokenRecord>> rerun(const Run& run, Model& engine,
                                                        bool force_routes,
                                                        Choices* choices = nullptr);
 

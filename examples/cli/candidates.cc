@@ -12,16 +12,17 @@ namespace {
 using vitrine::StepInput;
 using vitrine::TokenLogprobs;
 
+template <typename Model>
 class OwnedSequence {
  public:
-  OwnedSequence(vitrine::Engine& engine, vitrine::SequenceId id) : engine_(engine), id_(id) {}
+  OwnedSequence(Model& engine, vitrine::SequenceId id) : engine_(engine), id_(id) {}
   ~OwnedSequence() { engine_.release(id_); }
   OwnedSequence(const OwnedSequence&) = delete;
   OwnedSequence& operator=(const OwnedSequence&) = delete;
   vitrine::SequenceId id() const { return id_; }
 
  private:
-  vitrine::Engine& engine_;
+  Model& engine_;
   vitrine::SequenceId id_;
 };
 
@@ -52,7 +53,8 @@ std::string AnswerText::reason(vitrine::StopReason reason) const {
   return stopped() ? "stop string" : std::string(vitrine::stop_reason_name(reason));
 }
 
-std::vector<Candidate> generate_candidates(vitrine::Engine& engine, std::span<const int32_t> prompt,
+template <typename Model>
+std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_t> prompt,
                                            vitrine::GenerateOptions options, int count,
                                            const vitrine::Tokenizer& tokenizer,
                                            const std::vector<std::string>& stop) {
@@ -97,6 +99,15 @@ std::vector<Candidate> generate_candidates(vitrine::Engine& engine, std::span<co
   std::ranges::stable_sort(candidates, std::ranges::greater(), &Candidate::total_logprob);
   return candidates;
 }
+
+template std::vector<Candidate> generate_candidates(vitrine::Engine&, std::span<const int32_t>,
+                                                    vitrine::GenerateOptions, int,
+                                                    const vitrine::Tokenizer&,
+                                                    const std::vector<std::string>&);
+template std::vector<Candidate> generate_candidates(vitrine::Federation&, std::span<const int32_t>,
+                                                    vitrine::GenerateOptions, int,
+                                                    const vitrine::Tokenizer&,
+                                                    const std::vector<std::string>&);
 
 std::string logprobs_text(const std::vector<TokenLogprobs>& logprobs,
                           const vitrine::Tokenizer& tokenizer) {

@@ -151,12 +151,13 @@ vitrine::EngineOptions scoring_options(const DeviceOptions& device, int window) 
 }
 
 void score_texts(vitrine::Federation& federation, const ScoredTexts& texts, int window,
-                 const std::function<void(const ScoredToken&)>& on_token) {
+                 const std::function<void(const ScoredToken&)>& on_token, size_t every) {
   const auto width = static_cast<size_t>(window);
   const auto together = static_cast<size_t>(federation.options().max_step_tokens);
   for (size_t text = 0; text < texts.ids.size(); ++text) {
     const std::span<const int32_t> all(texts.ids[text]);
     for (size_t first = 0, number = 0; first + 1 < all.size(); first += width, ++number) {
+      if (number % every != 0) continue;
       const std::span<const int32_t> ids = all.subspan(first, std::min(width, all.size() - first));
       const vitrine::SequenceId sequence = federation.create_sequence();
       // The last id has no successor in its window.

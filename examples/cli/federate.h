@@ -41,8 +41,9 @@ ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::Fed
 
 /// Options for scoring windows of so many tokens.
 vitrine::EngineOptions scoring_options(const DeviceOptions& device, int window);
-/// Every token but the first of each window. Stops where Ctrl-C was pressed (kCancelled).
+/// Every token but the first of each window, of one window of each text in `every`. Stops where
+/// Ctrl-C was pressed (kCancelled).
 void score_texts(vitrine::Federation& federation, const ScoredTexts& texts, int window,
-                 const std::function<void(const ScoredToken&)>& on_token);
+                 const std::function<void(const ScoredToken&)>& on_token, size_t every = 1);
 
 }  // namespace cli

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "federate.h"
+#include "product_rows.h"
 
 namespace cli {
 
@@ -20,6 +21,7 @@ struct FitArguments {
   std::vector<std::string> texts;
   int window = 256;
   double held_out = 0.1, penalty = 1e-3;
+  int memory_mib = 512;
   bool json = false;
   DeviceOptions device;
 };
@@ -119,11 +121,15 @@ void add_to(vitrine::FitData& data, const ScoredToken& token, size_t specialists
   data.hidden_states.insert(data.hidden_states.end(), state.begin(), state.end());
 }
 
-/// What there was before: the file's weights, or the same for all where it has a gate or a product.
-vitrine::CombinerSpec uniform(size_t count) {
-  vitrine::CombinerSpec spec;
-  spec.weights.assign(count, 1.0 / static_cast<double>(count));
-  return spec;
+/// What there was before: the file's weights where it has a combiner of this kind, else the same
+/// for all.
+vitrine::CombinerSpec weights_before(const vitrine::FederationSpec& spec, Kind kind) {
+  if (spec.combiner.kind == kind) return spec.combiner;
+  vitrine::CombinerSpec same;
+  same.kind = kind;
+  const size_t count = spec.specialists.size();
+  same.weights.assign(count, 1.0 / static_cast<double>(count));
+  return same;
 }
 
 vitrine::CombinerSpec gate_from(const vitrine::CombinerSpec& mixture, int64_t hidden_size) {
@@ -154,40 +160,67 @@ ordered_json likelihoods(const vitrine::CombinerSpec& before, const vitrine::Com
   return json;
 }
 
-int run_fit(const FitArguments& arguments) {
-  const auto started = std::chrono::steady_clock::now();
-  const auto seconds = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  };
-  vitrine::FederationSpec spec = vitrine::FederationSpec::load(arguments.federation);
-  require_output_folder("--out", arguments.out);
-  spec.combiner.members.clear();  // fitted anew, for the members as they are
-  spec.check_members();
-  if (arguments.combiner.empty() && spec.combiner.kind == Kind::kProduct) {
-    refuse(
-        fmt::format("{}: the weights of a product are not fitted; expected --combiner mixture or "
-                    "gate, or weights of your own",
-                    arguments.federation));
+/// Mean log-likelihoods of the parts that a product was fitted on and judged by.
+ordered_json likelihoods(const vitrine::CombinerSpec& before, const vitrine::CombinerSpec& after,
+                         const vitrine::ProductFitData& data,
+                         const std::vector<std::string>& names) {
+  ordered_json json = {{"tokens", data.tokens.size()},
+                       {"before", vitrine::mean_log_likelihood(before, data)},
+                       {"after", vitrine::mean_log_likelihood(after, data)}};
+  const size_t count = names.size();
+  for (size_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (size_t token = 0; token < data.tokens.size(); ++token) {
+      const auto seen = static_cast<size_t>(data.tokens[token]);
+      sum += double{data.logprobs[(token * count + i) * data.vocab_size + seen]};
+    }
+    json["specialists"][names[i]] = sum / static_cast<double>(data.tokens.size());
   }
-  const bool wants_gate =
-      arguments.combiner.empty() ? spec.combiner.kind == Kind::kGate : arguments.combiner == "gate";
-  const size_t count = spec.specialists.size();
-  const vitrine::CombinerSpec before =
-      spec.combiner.kind == Kind::kMixture ? spec.combiner : uniform(count);
-  const ScoredTexts texts = read_texts(arguments.texts, spec);
-  spec.combiner = before;
+  return json;
+}
+
+/// How long a fit took.
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+};
+
+/// A fit under way: what is read, and what comes of it.
+struct Fit {
+  vitrine::FederationSpec spec;
+  ScoredTexts texts;
+  Stopwatch watch;
+  double scoring_seconds = 0;
+  size_t held_out_every = 0;  // one window in so many
+  vitrine::CombinerSpec fitted;
+  std::vector<double> weights;  // to show: of a gate those of the best mixture
+  ordered_json train, held_out;
+  ordered_json more = ordered_json::object();
+
+  std::vector<std::string> names() const { return names_of(spec); }
+};
+
+void fit_on_shares(const FitArguments& arguments, bool wants_gate, Fit& fit) {
+  const size_t count = fit.spec.specialists.size();
+  const vitrine::CombinerSpec before = weights_before(fit.spec, Kind::kMixture);
+  fit.spec.combiner = before;
   if (wants_gate) {
-    const auto config = vitrine::parse_model_config(open_model(spec.specialists[0].model));
-    spec.combiner = gate_from(before, config.hidden_size);
+    const auto config = vitrine::parse_model_config(open_model(fit.spec.specialists[0].model));
+    fit.spec.combiner = gate_from(before, config.hidden_size);
   }
   vitrine::FitData train, held_out;
   {
     const auto federation =
-        vitrine::Federation::load(spec, scoring_options(arguments.device, arguments.window));
+        vitrine::Federation::load(fit.spec, scoring_options(arguments.device, arguments.window));
     catch_interrupts();
-    // Windows are dealt out evenly: one in so many is held out.
-    const auto every = static_cast<size_t>(std::lround(1 / arguments.held_out));
-    score_texts(*federation, texts, arguments.window, [&](const ScoredToken& token) {
+    // Windows are dealt out evenly.
+    const size_t every = fit.held_out_every;
+    score_texts(*federation, fit.texts, arguments.window, [&](const ScoredToken& token) {
       add_to(token.window % every == every / 2 ? held_out : train, token, count);
     });
   }
@@ -195,51 +228,102 @@ int run_fit(const FitArguments& arguments) {
     refuse(
         fmt::format("the texts have {} tokens in windows of {}, too few to hold some out; "
                     "expected more text or a smaller --window",
-                    texts.num_tokens(), arguments.window));
+                    fit.texts.num_tokens(), arguments.window));
   }
-  const double scoring_seconds = seconds();
+  fit.scoring_seconds = fit.watch.seconds();
   const vitrine::CombinerSpec mixture = vitrine::fit_mixture(train);
-  const vitrine::CombinerSpec fitted =
-      wants_gate
-          ? vitrine::fit_gate(train, gate_from(mixture, train.hidden_size), arguments.penalty)
-          : mixture;
-  const double fit_seconds = seconds() - scoring_seconds;
-  const std::vector<std::string> names = names_of(spec);
-  ordered_json fit;
-  fit["build"] = vitrine::engine_build();
-  fit["window"] = arguments.window;
-  if (wants_gate) fit["penalty"] = arguments.penalty;
-  for (size_t i = 0; i < texts.names.size(); ++i) {
-    fit["data"].push_back(
-        {{"file", texts.names[i]}, {"sha256", texts.hashes[i]}, {"tokens", texts.ids[i].size()}});
+  fit.weights = mixture.weights;
+  fit.fitted = wants_gate ? vitrine::fit_gate(train, gate_from(mixture, train.hidden_size),
+                                              arguments.penalty)
+                          : mixture;
+  if (wants_gate) fit.more["penalty"] = arguments.penalty;
+  fit.train = likelihoods(before, mixture, fit.fitted, train, fit.names());
+  fit.held_out = likelihoods(before, mixture, fit.fitted, held_out, fit.names());
+}
+
+void fit_on_rows(const FitArguments& arguments, Fit& fit) {
+  const vitrine::CombinerSpec before = weights_before(fit.spec, Kind::kProduct);
+  fit.spec.combiner = before;
+  const ProductRows rows =
+      score_product_rows(fit.spec, fit.texts, arguments.device, arguments.window,
+                         fit.held_out_every, static_cast<uint64_t>(arguments.memory_mib) << 20);
+  fit.scoring_seconds = fit.watch.seconds();
+  fit.fitted = vitrine::fit_product(rows.train, before);
+  fit.weights = fit.fitted.weights;
+  fit.more["one_window_in"] = rows.every;
+  fit.train = likelihoods(before, fit.fitted, rows.train, fit.names());
+  fit.held_out = likelihoods(before, fit.fitted, rows.held_out, fit.names());
+}
+
+ordered_json manifest_of(const FitArguments& arguments, const Fit& fit,
+                         const std::vector<std::string>& members) {
+  ordered_json json;
+  json["build"] = vitrine::engine_build();
+  json["window"] = arguments.window;
+  json.update(fit.more);
+  for (size_t i = 0; i < fit.texts.names.size(); ++i) {
+    json["data"].push_back({{"file", fit.texts.names[i]},
+                            {"sha256", fit.texts.hashes[i]},
+                            {"tokens", fit.texts.ids[i].size()}});
   }
-  const std::vector<std::string> members = vitrine::member_hashes(spec);
-  for (size_t i = 0; i < count; ++i) fit["members"][names[i]] = members[i];
-  fit["log_likelihood"] = {{"train", likelihoods(before, mixture, fitted, train, names)},
-                           {"held_out", likelihoods(before, mixture, fitted, held_out, names)}};
-  spec.combiner = fitted;
-  if (wants_gate) spec.combiner.members = members;
-  spec.fit_json = fit.dump();
-  spec.path = arguments.out;
-  vitrine::write_file_atomically(arguments.out, spec.to_json());
-  if (arguments.json) {
-    fit["seconds"] = {{"scoring", scoring_seconds}, {"fitting", fit_seconds}};
-    write_json(fit);
-    return 0;
-  }
-  const ordered_json& held = fit["log_likelihood"]["held_out"];
-  const auto perplexity = [](const ordered_json& value) { return std::exp(-value.get<double>()); };
+  const std::vector<std::string> names = fit.names();
+  for (size_t i = 0; i < names.size(); ++i) json["members"][names[i]] = members[i];
+  json["log_likelihood"] = {{"train", fit.train}, {"held_out", fit.held_out}};
+  return json;
+}
+
+std::string fit_text(const Fit& fit, double fit_seconds) {
+  const auto perplexity = [&](const char* name) {
+    return std::exp(-fit.held_out[name].get<double>());
+  };
   std::string text = fmt::format(
       "{} tokens fitted on, {} held out; scored in {:.1f} s, fitted in {:.1f} s\n"
-      "perplexity of what was held out: {:.3f} before, {:.3f} with the best fixed weights, {:.3f} "
-      "fitted\n",
-      train.num_tokens(), held_out.num_tokens(), scoring_seconds, fit_seconds,
-      perplexity(held["before"]), perplexity(held["mixture"]), perplexity(held["after"]));
-  for (size_t i = 0; i < count; ++i) {
-    text += fmt::format("  {:<16} {:>10.3f} alone   weight {:.4f}\n", names[i],
-                        perplexity(held["specialists"][names[i]]), mixture.weights[i]);
+      "perplexity of what was held out: {:.3f} before, ",
+      fit.train["tokens"].get<size_t>(), fit.held_out["tokens"].get<size_t>(), fit.scoring_seconds,
+      fit_seconds, perplexity("before"));
+  if (fit.held_out.contains("mixture")) {
+    text += fmt::format("{:.3f} with the best fixed weights, ", perplexity("mixture"));
   }
-  write_out(text);
+  text += fmt::format("{:.3f} fitted\n", perplexity("after"));
+  const std::vector<std::string> names = fit.names();
+  for (size_t i = 0; i < names.size(); ++i) {
+    text +=
+        fmt::format("  {:<16} {:>10.3f} alone   weight {:.4f}\n", names[i],
+                    std::exp(-fit.held_out["specialists"][names[i]].get<double>()), fit.weights[i]);
+  }
+  return text;
+}
+
+int run_fit(const FitArguments& arguments) {
+  Fit fit;
+  fit.spec = vitrine::FederationSpec::load(arguments.federation);
+  require_output_folder("--out", arguments.out);
+  fit.spec.combiner.members.clear();  // fitted anew, for the members as they are
+  fit.spec.check_members();
+  const std::string kind = arguments.combiner.empty()
+                               ? std::string(vitrine::combiner_kind_name(fit.spec.combiner.kind))
+                               : arguments.combiner;
+  fit.texts = read_texts(arguments.texts, fit.spec);
+  fit.held_out_every = static_cast<size_t>(std::lround(1 / arguments.held_out));
+  if (kind == "product") {
+    fit_on_rows(arguments, fit);
+  } else {
+    fit_on_shares(arguments, kind == "gate", fit);
+  }
+  const double fit_seconds = fit.watch.seconds() - fit.scoring_seconds;
+  const std::vector<std::string> members = vitrine::member_hashes(fit.spec);
+  ordered_json manifest = manifest_of(arguments, fit, members);
+  fit.spec.combiner = fit.fitted;
+  if (kind == "gate") fit.spec.combiner.members = members;
+  fit.spec.fit_json = manifest.dump();
+  fit.spec.path = arguments.out;
+  vitrine::write_file_atomically(arguments.out, fit.spec.to_json());
+  if (arguments.json) {
+    manifest["seconds"] = {{"scoring", fit.scoring_seconds}, {"fitting", fit_seconds}};
+    write_json(manifest);
+  } else {
+    write_out(fit_text(fit, fit_seconds));
+  }
   return 0;
 }
 
@@ -267,13 +351,19 @@ void add_federate_fit(CLI::App& federate, Command& command) {
   fit->add_option("-o,--out", arguments->out, "where the fitted federation file goes")
       ->required()
       ->check(not_empty());
-  fit->add_option("--combiner", arguments->combiner, "mixture or gate (default: what the file has)")
-      ->check(CLI::IsMember({"mixture", "gate"}));
+  fit->add_option("--combiner", arguments->combiner,
+                  "mixture, gate or product (default: what the file has)")
+      ->check(CLI::IsMember({"mixture", "gate", "product"}));
   fit->add_option("--held-out", arguments->held_out, "part of the windows that is held out")
       ->check(CLI::Range(0.01, 0.5))
       ->capture_default_str();
   fit->add_option("--penalty", arguments->penalty, "of a gate's squared weights")
       ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  fit->add_option("--memory", arguments->memory_mib,
+                  "MiB for the rows that a product is fitted on: of longer texts, evenly spread "
+                  "windows")
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   fit->callback([arguments, &command] { command = [arguments] { return run_fit(*arguments); }; });
 

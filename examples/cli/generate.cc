@@ -47,16 +47,9 @@ template <typename Model>
 std::optional<vitrine::FederationSpec> find_spec(const Arguments& arguments) {
   if constexpr (std::is_same_v<Model, vitrine::Engine>) return std::nullopt;
   if (arguments.attribution) {
-    refuse("--attribution splits one model's logit; expected it with generate, not federate");
-  }
-  if (!arguments.log.hidden_states.empty()) {
-    refuse("--hidden-states keeps one model's; expected it with generate, not federate");
-  }
-  if (arguments.constraint.is_given()) {
-    refuse("a federation generates without a constraint; expected one with generate, not federate");
-  }
-  if (arguments.n_best > 1 || arguments.logprobs > 0) {
-    refuse("--n-best and --logprobs are of one model; expected them with generate, not federate");
+    refuse(
+        "--attribution splits one model's logit, and the joint of several has none: the log has "
+        "each specialist's share instead; expected it with generate, of one model");
   }
   return vitrine::FederationSpec::load(arguments.model);
 }
@@ -148,8 +141,9 @@ int run_generate(Arguments arguments) {
   options.audit_mode = mode;
   options.attribution = arguments.attribution;
   if (!arguments.log.hidden_states.empty()) {
-    options.hidden_state_layers =
-        parse_hidden_layers(arguments.log.hidden_states, static_cast<int>(config.num_layers));
+    // What leaves a specialist's last layer has no number in a federation's log.
+    options.hidden_state_layers = parse_hidden_layers(
+        arguments.log.hidden_states, static_cast<int>(config.num_layers) - (spec ? 1 : 0));
   }
   options.audit_level = arguments.log.audit_level();
   // Destroyed last to first: the engine before the sinks, the log before what its callbacks use.
@@ -224,13 +218,9 @@ int run_generate(Arguments arguments) {
   std::vector<Candidate> candidates;
   vitrine::GenerateResult result;
   std::string reason(vitrine::stop_reason_name(vitrine::StopReason::kCancelled));
-  if constexpr (std::is_same_v<Model, vitrine::Engine>) {
-    if (is_several) {
-      candidates = generate_candidates(*engine, prompt, generation, arguments.n_best, tokenizer,
-                                       arguments.sampling.stop);
-    }
-  }
   if (is_several) {
+    candidates = generate_candidates(*engine, prompt, generation, arguments.n_best, tokenizer,
+                                     arguments.sampling.stop);
     if (!candidates.empty()) {
       result = candidates.front().result;
       reason = candidates.front().reason;

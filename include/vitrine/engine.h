@@ -48,6 +48,9 @@ struct EngineOptions {
   AuditLevel audit_level = AuditLevel::kStandard;
   /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).
   bool attribution = false;
+  /// False: records say nothing of rows of logits (AuditLayout::row_words is 0), and nothing is
+  /// computed for them: a federation records its joint's rows instead. Not with attribution.
+  bool record_rows = true;
   /// Layers whose residual stream is recorded as it enters them, for every token, as float32; the
   /// number of layers stands for what leaves the last one, before the final norm. Needs audit_level
   /// full. Costs 4 bytes x hidden size a layer and token in the arena and in each slab.

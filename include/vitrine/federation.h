@@ -81,4 +81,18 @@ VITRINE_API CombinerSpec fit_mixture(const FitData& data);
 VITRINE_API CombinerSpec fit_gate(const FitData& data, const CombinerSpec& start, double penalty,
                                   int max_iterations = 100);
 
+/// What the fit of a product works on: whole rows, since its log-partition is over the vocabulary.
+struct ProductFitData {
+  size_t num_specialists = 0, vocab_size = 0;
+  std::vector<float> logprobs;  ///< [tokens, specialists, vocab_size]
+  std::vector<int32_t> tokens;  ///< [tokens] the ids that came
+};
+
+/// Mean log-likelihood per token of a product's weights, nats.
+VITRINE_API double mean_log_likelihood(const CombinerSpec& spec, const ProductFitData& data);
+/// Weights of a product by L-BFGS from the given ones, on the mean log-likelihood, which is concave
+/// in them. Kept within -100 and 100. Throws kInvalidArgument for data of other sizes or none.
+VITRINE_API CombinerSpec fit_product(const ProductFitData& data, const CombinerSpec& start,
+                                     int max_iterations = 100);
+
 }  // namespace vitrine

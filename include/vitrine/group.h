@@ -26,8 +26,10 @@ namespace vitrine {
 class VITRINE_API Federation {
  public:
   /// `options` hold for the federation: max_sequences are its own sequences, and max_step_tokens
-  /// and max_logit_rows count each of its tokens once. `combiner`: a host's own in place of the
-  /// file's. Throws what Engine::load throws; kInvalidArgument for attribution, hidden states and
+  /// and max_logit_rows count each of its tokens once. hidden_state_layers are recorded of each
+  /// specialist, under the numbers that its layers have in the log. `combiner`: a host's own in
+  /// place of the file's. Throws what Engine::load throws; kInvalidArgument for attribution, for
+  /// the hidden state that leaves the last layer (it has no number of its own in the log) and for
   /// specialists whose vocabularies differ.
   static std::unique_ptr<Federation> load(const FederationSpec& spec, const EngineOptions& options,
                                           std::unique_ptr<Combiner> combiner = nullptr);
@@ -42,13 +44,15 @@ class VITRINE_API Federation {
   std::vector<const Engine*> engines() const;
 
   SequenceId create_sequence();
+  /// As Engine::fork, of every specialist's sequence.
+  SequenceId fork(SequenceId sequence);
   void truncate(SequenceId sequence, int64_t length);
   void release(SequenceId sequence);
   int64_t length(SequenceId sequence) const;
 
   /// As Engine::step. A step's outputs have the joint's log-probabilities in place of logits, for
-  /// every row, and the base's hidden state where the combiner
-  /// reads it; forced routes are refused.
+  /// every row, and the base's hidden state where the combiner reads it. A mask narrows the joint:
+  /// what is recorded of a token is its probability before the mask. Forced routes are refused.
   std::span<const StepOutput> step(std::span<const StepInput> inputs);
   /// [specialists] what each had to do with the token of an output of the last step.
   std::span<const SpecialistShare> shares(size_t output) const;
@@ -66,6 +70,10 @@ class VITRINE_API Federation {
 /// generate() of engine.h with a federation.
 VITRINE_API GenerateResult generate(Federation& federation, std::span<const int32_t> prompt,
                                     const GenerateOptions& options,
+                                    const std::function<bool(const TokenEvent&)>& on_token = {});
+/// The same in a sequence that stays.
+VITRINE_API GenerateResult generate(Federation& federation, SequenceId sequence,
+                                    std::span<const int32_t> prompt, const GenerateOptions& options,
                                     const std::function<bool(const TokenEvent&)>& on_token = {});
 
 }  // namespace vitrine

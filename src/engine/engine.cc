@@ -23,7 +23,8 @@ struct Engine::Impl final : engine::RowChooser {
         config(parse_model_config(checkpoint)),
         graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)),
         options(engine::resolve_options(given, config, graph)),
-        layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level)),
+        layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
+                                         options.record_rows)),
         pool(num_blocks(), options.kv_block_size, options.max_context,
              [this](int32_t from, int32_t to) { executor->copy_block(from, to); }),
         row_sampler(static_cast<size_t>(config.vocab_size),
@@ -282,7 +283,7 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const engine::PassO
             throw Error(error.kind(), error.what() + broken_at(token));
           }
           std::memcpy(words + row * sizeof(int32_t), &output.token, sizeof(int32_t));
-          if (records()) {
+          if (records() && layout.row_words > 0) {
             const float logit = output.logits[static_cast<size_t>(output.token)];
             const size_t word = rows + row * static_cast<size_t>(layout.row_words) +
                                 static_cast<size_t>(layout.chosen_logit);

@@ -254,15 +254,15 @@ GenerateResult generate(Engine& engine, SequenceId sequence, std::span<const int
 GenerateResult generate(Federation& federation, std::span<const int32_t> prompt,
                         const GenerateOptions& options,
                         const std::function<bool(const TokenEvent&)>& on_token) {
-  if (options.constraint != nullptr || options.logprobs >= 0) {
-    throw Error(
-        ErrorKind::kUnsupported,
-        "a federation generates without a constraint and without GenerateOptions::logprobs; "
-        "expected neither");
-  }
   const OwnedSequence sequence(federation);
-  check_generation(federation, prompt, 0, options);
-  return Generation(federation, sequence.id(), prompt, options, on_token).run();
+  return generate(federation, sequence.id(), prompt, options, on_token);
+}
+
+GenerateResult generate(Federation& federation, SequenceId sequence,
+                        std::span<const int32_t> prompt, const GenerateOptions& options,
+                        const std::function<bool(const TokenEvent&)>& on_token) {
+  check_generation(federation, prompt, federation.length(sequence), options);
+  return Generation(federation, sequence, prompt, options, on_token).run();
 }
 
 }  // namespace vitrine

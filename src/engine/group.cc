@@ -13,12 +13,16 @@ namespace {
 constexpr int kMostStepTokens = 16384, kMostRows = 16384, kMostSequences = 4096;
 
 void refuse_options(const EngineOptions& options) {
-  if (!options.attribution && options.hidden_state_layers.empty() && options.adapters.empty()) {
-    return;
+  if (!options.adapters.empty()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a federation takes adapters from its file; expected engine option 'adapters' to "
+                "be empty");
   }
-  throw Error(ErrorKind::kInvalidArgument,
-              "a federation records shares of specialists, not attributions or hidden states, and "
-              "takes adapters from its file; expected none of these engine options");
+  if (options.attribution) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "engine option 'attribution' splits a logit and a federation's joint has none: its "
+                "log has each specialist's share; expected it with one model");
+  }
 }
 
 // The text that says how each model's ids are to be read; the models must agree.
@@ -78,6 +82,7 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   for (const GroupSource& source : sources) {
     layouts.push_back(&engines[source.engine]->audit_layout());
   }
+  check_hidden_states(layouts);
   layout = engine::make_group_layout(layouts, names);
   describe();
   const auto rows = static_cast<size_t>(options.max_logit_rows);
@@ -90,13 +95,15 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   next_output.resize(engines.size());
   block_stats.resize((vocabulary + kernels::kHeadBlock - 1) / kernels::kHeadBlock);
   outputs.reserve(rows);
+  row_sampler.emplace(vocabulary, rows);
   hidden.resize(rows);
 }
 
 void Federation::Impl::load_engines() {
   const bool has_base = !spec.base.empty();
   EngineOptions own = options;
-  own.keep_logits = true;
+  own.keep_logits = options.keep_logits = true;
+  own.record_rows = false;  // the joint's are
   own.keep_hidden_state = combiner->needs_hidden_state();
   for (const SpecialistSpec& specialist : spec.specialists) {
     GroupSource source{has_base ? 0 : sources.size(), -1};
@@ -142,6 +149,25 @@ void Federation::Impl::load_engines() {
   }
 }
 
+void Federation::Impl::check_hidden_states(std::span<const AuditLayout* const> layouts) const {
+  for (const AuditLayout* of : layouts) {
+    for (const AuditLayout::HiddenState& state : of->hidden_states) {
+      if (state.layer < static_cast<int32_t>(of->layers.size())) continue;
+      // Its number is that of the next specialist's first layer.
+      throw Error(ErrorKind::kInvalidArgument,
+                  "hidden state " + std::to_string(state.layer) +
+                      " leaves a specialist's last layer, which a federation's log has no number "
+                      "for; expected layers from 0 to " +
+                      std::to_string(of->layers.size() - 1));
+    }
+    if (of->hidden_states.empty() || of->hidden_size == layouts[0]->hidden_size) continue;
+    throw Error(ErrorKind::kInvalidArgument,
+                spec.path + ": hidden states of " + std::to_string(layouts[0]->hidden_size) +
+                    " and of " + std::to_string(of->hidden_size) +
+                    " numbers do not stand in one log; expected specialists of one size");
+  }
+}
+
 void Federation::Impl::describe() {
   summary = engines[0]->summary();
   summary.path = spec.path;
@@ -182,6 +208,12 @@ std::vector<const Engine*> Federation::engines() const {
   return engines;
 }
 
+void Federation::Impl::release_all(const Member& member) {
+  for (size_t source = 0; source < member.sequences.size(); ++source) {
+    engine_of(source).release(member.sequences[source]);
+  }
+}
+
 SequenceId Federation::create_sequence() {
   Impl& impl = *impl_;
   Impl::Member member;
@@ -193,6 +225,29 @@ SequenceId Federation::create_sequence() {
   impl.sequences.emplace(sequence, std::move(member));
   impl.report({AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
   return sequence;
+}
+
+SequenceId Federation::fork(SequenceId sequence) {
+  Impl& impl = *impl_;
+  const Impl::Member& from = impl.find(sequence);
+  Impl::Member member;
+  member.history.reserve(static_cast<size_t>(impl.options.max_context));
+  member.history.assign(from.history.begin(), from.history.end());
+  member.length = from.length;
+  member.sequences.reserve(impl.sources.size());
+  try {
+    for (size_t source = 0; source < impl.sources.size(); ++source) {
+      member.sequences.push_back(impl.engine_of(source).fork(from.sequences[source]));
+    }
+  } catch (...) {  // a specialist has no block left
+    impl.release_all(member);
+    throw;
+  }
+  const SequenceId copy = impl.next_sequence++;
+  const int64_t length = member.length;
+  impl.sequences.emplace(copy, std::move(member));
+  impl.report({AuditEvent::Kind::kForked, copy, sequence, length, 0});
+  return copy;
 }
 
 void Federation::truncate(SequenceId sequence, int64_t length) {
@@ -213,9 +268,7 @@ void Federation::release(SequenceId sequence) {
   Impl& impl = *impl_;
   Impl::Member& member = impl.find(sequence);
   const int64_t length = member.length;
-  for (size_t source = 0; source < impl.sources.size(); ++source) {
-    impl.engine_of(source).release(member.sequences[source]);
-  }
+  impl.release_all(member);
   impl.sequences.erase(sequence);
   impl.report({AuditEvent::Kind::kReleased, sequence, 0, length, 0});
 }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/audit_layout.h"
+
 namespace vitrine::engine {
 
 void RecordTap::open(const AuditLayout& layout, size_t max_record_bytes) {
@@ -35,9 +37,14 @@ AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
                               AuditLayout::Federation federation) {
   AuditLayout layout = *sources[0];
   layout.layers.clear();
+  layout.hidden_states.clear();
   layout.token_words = 0;
   const auto moved = [&](int32_t word) { return word < 0 ? -1 : word + layout.token_words; };
   for (const AuditLayout* source : sources) {
+    const auto first_layer = static_cast<int32_t>(layout.layers.size());
+    for (const AuditLayout::HiddenState& state : source->hidden_states) {
+      layout.hidden_states.push_back({first_layer + state.layer, moved(state.values)});
+    }
     for (AuditLayout::Layer layer : source->layers) {
       layer.layer = static_cast<int32_t>(layout.layers.size());
       layer.residual_norm = moved(layer.residual_norm);
@@ -48,8 +55,8 @@ AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
     }
     layout.token_words += source->token_words;
   }
-  federation.values = layout.row_words;
-  layout.row_words += federation.num_words();
+  federation.values = row_record_words(layout);  // of a row as an engine would record it
+  layout.row_words = federation.values + federation.num_words();
   layout.federation = std::move(federation);
   return layout;
 }
@@ -80,8 +87,6 @@ void write_group_row(const AuditLayout& layout, const GroupRow& row, std::byte* 
     put(layout.top_ids + i, i < stats.count ? stats.top_ids[i] : -1);
     put(layout.top_logits + i, i < stats.count ? stats.top_logits[i] : 0.0F);
   }
-  put(layout.sampler_candidates, row.decision.candidates);
-  put(layout.sampler_probability, row.decision.probability);
   int32_t word = layout.federation.values;
   const auto put_double = [&](double value) {
     put(word, value);

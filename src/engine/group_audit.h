@@ -37,12 +37,11 @@ struct GroupSource {
 AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
                               AuditLayout::Federation federation);
 
-/// What is recorded of one row.
+/// What is recorded of one row beside how its token was chosen (RowSampler::record).
 struct GroupRow {
   int32_t chosen = -1;
   const float* joint = nullptr;  // [vocabulary] log-probabilities
   const kernels::HeadStats* stats = nullptr;
-  SampleDecision decision;
   JointScore score;
   double residual = 0;
   std::span<const SpecialistShare> shares;

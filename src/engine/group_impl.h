@@ -3,10 +3,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/group_audit.h"
+#include "engine/row_sampler.h"
 #include "ops/plan.h"
 #include "vitrine/group.h"
 
@@ -22,7 +24,7 @@ struct Federation::Impl {
     int64_t length = 0;  // of the last step that was finished
   };
   struct RowAccount {
-    SampleDecision decision;
+    const StepInput* input = nullptr;  // of the step under way, where it chose the row's token
     JointScore score;
     double residual = 0;
   };
@@ -31,6 +33,8 @@ struct Federation::Impl {
   // One engine for adapters of one base, else one a specialist; a base that a gate reads and that
   // is no specialist is a source more.
   void load_engines();
+  // What the log can keep of every source, else an error.
+  void check_hidden_states(std::span<const AuditLayout* const> layouts) const;
   void describe();
 
   std::vector<std::string> specialist_names() const {
@@ -46,6 +50,8 @@ struct Federation::Impl {
                                                  " is not there; expected one that "
                                                  "create_sequence gave and that was not released");
   }
+  // Releases the sequences that a member has so far.
+  void release_all(const Member& member);
   Engine& engine_of(size_t source) { return *engines[sources[source].engine]; }
   void report(const AuditEvent& event) {
     if (sink != nullptr) sink->on_event(event);
@@ -84,7 +90,8 @@ struct Federation::Impl {
   std::vector<SpecialistShare> shares;         // [rows, specialists]
   std::vector<RowAccount> accounts;            // [rows]
   std::vector<StepOutput> outputs;             // [rows]
-  std::vector<size_t> next_output;             // [engines]
+  std::optional<engine::RowSampler> row_sampler;
+  std::vector<size_t> next_output;  // [engines]
 };
 
 }  // namespace vitrine

@@ -16,6 +16,7 @@ void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
                   "a federation's step was given forced routes; expected none, since they name one "
                   "model's experts");
     }
+    row_sampler->check_mask(input);
     for (size_t source = 0; source < sources.size(); ++source) {
       StepInput own;
       own.sequence = member.sequences[source];
@@ -48,6 +49,12 @@ void Federation::Impl::run(std::span<const StepInput> step_inputs) {
     member.length = static_cast<int64_t>(member.history.size());
   }
   if (records()) record(step_inputs);
+  for (size_t row = 0; row < outputs.size(); ++row) {  // now that the record has filled them in
+    const StepInput* input = accounts[row].input;
+    if (input != nullptr && engine::RowSampler::is_needed(*input)) {
+      outputs[row].constraint = row_sampler->constraint(row);
+    }
+  }
   ++passes;
 }
 
@@ -120,7 +127,8 @@ void Federation::Impl::combine_row(size_t row, const StepInput& input, int64_t p
   output.position = position;
   output.token = next;
   output.logits = to;
-  SampleDecision decision;
+  RowAccount& account = accounts[row];
+  account.input = next < 0 ? &input : nullptr;
   if (next < 0) {
     if (stats[row].count == 0) {
       throw Error(ErrorKind::kInternal,
@@ -129,16 +137,13 @@ void Federation::Impl::combine_row(size_t row, const StepInput& input, int64_t p
                       " is no number; a specialist, its weights or the combiner is broken");
     }
     output.token = stats[row].top_ids[0];
-    decision = {1, 1.0F};
-    if (input.sampler != nullptr && !input.sampler->is_device_greedy()) {
-      output.token = input.sampler->sample(
-          to, {input.seed, position + 1, input.branch, find(input.sequence).history});
-      decision = input.sampler->decision();
+    if (engine::RowSampler::is_needed(input)) {
+      output.token = row_sampler->sample(
+          input, row, to.data(),
+          {input.seed, position + 1, input.branch, find(input.sequence).history});
     }
   }
   output.hidden_state = hidden[row];
-  RowAccount& account = accounts[row];
-  account.decision = decision;
   const std::span<SpecialistShare> own(shares.data() + row * count, count);
   account.score = combiner->explain(seen, output.token, own);
   account.residual = engine::reconcile(layout.federation.shares, account.score, own);
@@ -201,11 +206,12 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
     of.chosen = id;
     of.joint = outputs[i].logits.data();
     of.stats = &stats[i];
-    of.decision = accounts[i].decision;
     of.score = accounts[i].score;
     of.residual = accounts[i].residual;
     of.shares = std::span(shares).subspan(i * num_specialists, num_specialists);
-    engine::write_group_row(layout, of, row_words + i * static_cast<size_t>(layout.row_words) * 4);
+    std::byte* words = row_words + i * static_cast<size_t>(layout.row_words) * sizeof(int32_t);
+    engine::write_group_row(layout, of, words);
+    row_sampler->record(layout, accounts[i].input, i, of.joint, words);
   }
   sink->commit();
 }

@@ -280,6 +280,7 @@ class ReferenceExecutor final : public Executor {
 
   void write_rows(int64_t rows, int32_t count, const float* row_floats, const float* top_ids,
                   const float* top_logits, std::byte* out) const {
+    if (layout_.row_words == 0) return;
     for (int64_t row = 0; row < rows; ++row) {
       std::byte* base = out + (rows + row * layout_.row_words) * 4;
       auto* words = reinterpret_cast<int32_t*>(base);

@@ -21,13 +21,6 @@ constexpr float kNoWeight = -1e30F;
 
 using Block = std::array<float, kBlock>;
 
-// One version for each width of vectors; the arithmetic, and so the bits, are the same.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define VITRINE_ROW_LOOP __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define VITRINE_ROW_LOOP
-#endif
-
 // sum[t] += exp(x[t]); below -87 as for -87. The clamp stands in a loop of its own: in one with the
 // exponential the compiler makes it a branch, and no vectors.
 VITRINE_ROW_LOOP void add_exp(Block& x, Block& sum) {

@@ -6,6 +6,14 @@
 #include <bit>
 #include <cstdint>
 
+// For a function over a row: one version for each width of vectors; the arithmetic, and so the
+// bits, are the same.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define VITRINE_ROW_LOOP __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VITRINE_ROW_LOOP
+#endif
+
 namespace vitrine::federation {
 
 /// exp(x) for -87 <= x <= 0, where float32 has normal results.

@@ -123,8 +123,8 @@ LoraAdapters::Matrices LoraAdapters::load(const std::string& folder,
     if (target == targets.end()) {
       throw Error(ErrorKind::kUnsupported,
                   path + ": tensor " + quote_text(info.name) + " targets '" + place.module +
-                      "', which adapters cannot change here or the model lacks; expected q_proj, "
-                      "k_proj, v_proj and o_proj of its layers only");
+                      "', which adapters cannot change here or the model lacks; expected matrices "
+                      "of its attention, dense blocks, shared experts and routers only");
     }
     const int64_t rows = place.is_a ? config.rank : target->rows;
     const int64_t cols = place.is_a ? target->cols : config.rank;

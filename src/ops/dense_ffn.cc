@@ -1,11 +1,16 @@
 // dense_ffn: a SwiGLU block on every token; a dense layer's (added to the residual stream) or a
-// shared expert (its output is a value that `combine` adds).
+// shared expert (its output is a value that `combine` adds). Where adapters change its gate or up,
+// the two products stand by themselves before the activation; the bits are those of the fused one.
+#include <array>
+
 #include "ops/feed_forward.h"
+#include "ops/low_rank.h"
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
+
+using Product = LowRankProducts::Product;
 
 class PlannedDenseFfn final : public PlannedOp {
  public:
@@ -16,6 +21,11 @@ class PlannedDenseFfn final : public PlannedOp {
         out_(context.value(node.outputs[0])),
         hidden_(
             context.shared_rows("dense_hidden", context.max_tokens, node.integer("intermediate"))),
+        gate_(context, node, "gate"),
+        up_(context, node, "up"),
+        low_rank_inner_(context, in_, std::array{gate_.product, up_.product}, 1.0),
+        low_rank_outer_(context, hidden_, std::array{Product{&out_, node.weight("down")}},
+                        node.attribute("multiplier", 1.0)),
         multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))),
         residual_(node.flag("residual")) {
     const int64_t intermediate = node.integer("intermediate");
@@ -29,14 +39,35 @@ class PlannedDenseFfn final : public PlannedOp {
     out_rows_ = rows_per_piece(out_.width, context.threads, kernels::kTileRows);
   }
 
-  int phases() const override { return 2; }
-  int64_t pieces(const StepState&, int phase) const override {
-    return phase == 0 ? divide_up(hidden_.width, hidden_rows_) : divide_up(out_.width, out_rows_);
+  // 0: the hidden layer, or where adapters change it gate and up. 1, 2: what they add to these.
+  // 3: then the activation. 4: down. 5, 6: what they add to it.
+  int phases() const override { return 7; }
+  int64_t pieces(const StepState& step, int phase) const override {
+    const int64_t blocks = divide_up(hidden_.width, hidden_rows_);
+    switch (phase) {
+      case 0: return is_split(step) ? 2 * blocks : blocks;
+      case 3: return is_split(step) ? step.tokens : 0;
+      case 4: return divide_up(out_.width, out_rows_);
+      default:
+        return phase < 3 ? low_rank_inner_.pieces(step, phase - 1)
+                         : low_rank_outer_.pieces(step, phase - 5);
+    }
   }
   void run(const StepState& step, int phase, int64_t piece) override {
+    if (phase == 1 || phase == 2) return low_rank_inner_.run(step, phase - 1, piece);
+    if (phase == 3) return activate(piece);
+    if (phase > 4) return low_rank_outer_.run(step, phase - 5, piece);
     kernels::RowMap rows;
     rows.count = step.tokens;
-    if (phase == 0) {
+    if (phase == 0 && is_split(step)) {
+      const int64_t blocks = divide_up(hidden_.width, hidden_rows_);
+      const kernels::Weight& weight = piece < blocks ? *weights_.gate : *weights_.up;
+      const Half& half = piece < blocks ? gate_ : up_;
+      const int64_t begin = piece % blocks * hidden_rows_;
+      products_.linear(weight, begin, std::min(hidden_.width, begin + hidden_rows_),
+                       activations(in_, weight), rows, nullptr, nullptr, half.product.out->data,
+                       hidden_.width);
+    } else if (phase == 0) {
       run_hidden(kernel_, products_, weights_, in_, hidden_, rows, piece * hidden_rows_,
                  std::min(hidden_.width, (piece + 1) * hidden_rows_));
     } else {
@@ -48,17 +79,55 @@ class PlannedDenseFfn final : public PlannedOp {
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + ".gate_up_" + weight_kernel_name(*weights_.gate) +
-           "+" + weight_kernel_name(*weights_.down) + (residual_ ? "+residual" : "");
+           "+" + weight_kernel_name(*weights_.down) + (residual_ ? "+residual" : "") +
+           (low_rank_inner_.empty() && low_rank_outer_.empty() ? "" : "+low_rank");
   }
-  uint64_t weight_bytes() const override { return weights_.bytes(); }
+  uint64_t weight_bytes() const override {
+    return weights_.bytes() + low_rank_inner_.weight_bytes() + low_rank_outer_.weight_bytes();
+  }
 
  private:
+  /// Gate or up before the activation; room only where there are adapters.
+  struct Half {
+    Half(PlanContext& context, const OpNode& node, const char* role)
+        : product{nullptr, node.weight(role)} {
+      if (context.adapters == nullptr) return;
+      product.out = &context.shared_rows(std::string("dense_") + role, context.max_tokens,
+                                         node.integer("intermediate"));
+    }
+    Product product;
+  };
+
+  bool is_split(const StepState& step) const {
+    return step.num_adapters > 0 && !low_rank_inner_.empty();
+  }
+
+  /// silu(gate) * up of one token by the kernel that has it: a matrix of one column times 1 is
+  /// that column, exactly.
+  void activate(int64_t token) const {
+    kernels::Weight gate, up;
+    gate.rows = up.rows = hidden_.width;
+    gate.cols = up.cols = 1;
+    gate.data = gate_.product.out->row(token);
+    up.data = up_.product.out->row(token);
+    static constexpr float kOne = 1.0F;
+    kernels::Activations one;
+    one.values = &kOne;
+    one.value_stride = 1;
+    kernels::RowMap row;
+    row.count = 1;
+    kernel_.gate_up(gate, up, 0, hidden_.width, one, row, hidden_.row(token), hidden_.width);
+    if (!hidden_.quantized.empty()) hidden_.quantize(kernel_, token);
+  }
+
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   RowBuffer& in_;
   RowBuffer& out_;
   RowBuffer& hidden_;
   FeedForwardWeights weights_;
+  Half gate_, up_;
+  LowRankProducts low_rank_inner_, low_rank_outer_;
   float multiplier_;
   bool residual_;
   int64_t hidden_rows_ = 0, out_rows_ = 0;
@@ -70,9 +139,21 @@ std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
 
 void reference(ReferenceStep& step, const OpNode& node) {
   const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
-  at::Tensor out =
-      step.feed_forward(step.input(node, 0), node.weight("gate"), node.weight("up"),
-                        node.weight("down"), output.width, node.integer("intermediate"));
+  const at::Tensor& x = step.input(node, 0);
+  const int64_t intermediate = node.integer("intermediate");
+  at::Tensor out;
+  if (step.adapter_rows.empty()) {
+    out = step.feed_forward(x, node.weight("gate"), node.weight("up"), node.weight("down"),
+                            output.width, intermediate);
+  } else {
+    at::Tensor gate = step.linear(x, node.weight("gate"), intermediate);
+    at::Tensor up = step.linear(x, node.weight("up"), intermediate);
+    add_low_rank(step, x, node.weight("gate"), 1.0, gate);
+    add_low_rank(step, x, node.weight("up"), 1.0, up);
+    const at::Tensor hidden = at::silu(gate).mul(up);
+    out = step.linear(hidden, node.weight("down"), output.width);
+    add_low_rank(step, hidden, node.weight("down"), 1.0, out);
+  }
   at::Tensor& target = step.value(node.outputs[0]);
   target = node.flag("residual") ? target.add(out, node.attribute("multiplier", 1.0)) : out;
 }

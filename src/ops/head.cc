@@ -46,7 +46,7 @@ class PlannedHead final : public PlannedOp {
       const int64_t begin = piece % blocks_ * kernels::kHeadBlock;
       kernel_.head_block(logits_ + row * vocab_, begin,
                          std::min<int64_t>(vocab_, begin + kernels::kHeadBlock), multiplier_,
-                         step.audit, stats_ + piece);
+                         records_rows(step), stats_ + piece);
     } else {
       for (int32_t row = 0; row < step.rows; ++row) finish_row(step, row);
     }
@@ -58,13 +58,15 @@ class PlannedHead final : public PlannedOp {
   uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
 
  private:
+  bool records_rows(const StepState& step) const { return step.audit && layout_.row_words > 0; }
+
   void finish_row(const StepState& step, int32_t row) const {
     kernels::HeadStats stats;
     kernel_.head_merge(stats_ + row * blocks_, static_cast<int32_t>(blocks_), &stats);
     const int32_t target = step.row_targets[row];
     const int32_t chosen = target >= 0 ? target : stats.count > 0 ? stats.top_ids[0] : -1;
     step.chosen_ids[row] = chosen;
-    if (!step.audit) return;
+    if (!records_rows(step)) return;
     std::byte* base =
         step.row_records + static_cast<size_t>(row) * static_cast<size_t>(layout_.row_words) * 4;
     auto* floats = reinterpret_cast<float*>(base);

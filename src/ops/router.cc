@@ -1,9 +1,10 @@
 // router: the probabilities of a layer's experts and the top-k of them. Its ids, weights and (level
 // full) whole distribution are left in the audit record as they are made.
 #include <algorithm>
+#include <array>
 
+#include "ops/low_rank.h"
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
@@ -22,6 +23,9 @@ class PlannedRouter final : public PlannedOp {
         in_(context.value(node.inputs[0])),
         weight_(context.weights.matrix(node.weight("weight"), node.integer("experts"), in_.width)),
         layer_(node.layer),
+        logits_(&context.shared_rows("router_logits", context.max_tokens, node.integer("experts"))),
+        low_rank_(context, in_,
+                  std::array{LowRankProducts::Product{logits_, node.weight("weight")}}, 1.0),
         normalize_(node.flag("normalize")),
         softmax_after_(node.flag("softmax_after_top_k")) {
     context.routes[static_cast<size_t>(node.layer)] = std::make_unique<RouteBuffer>();
@@ -34,7 +38,6 @@ class PlannedRouter final : public PlannedOp {
         context.shared_array<float>("route_weights", context.max_tokens * routes.top_k);
     routes.probs =
         context.shared_array<float>("router_probs", context.max_tokens * routes.num_experts);
-    logits_ = &context.shared_rows("router_logits", context.max_tokens, routes.num_experts);
     context.need(in_, weight_);
     // A small router is not worth sharing out.
     row_pieces_ = weight_.rows * weight_.cols < (1 << 16)
@@ -46,8 +49,10 @@ class PlannedRouter final : public PlannedOp {
     token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
   }
 
-  int phases() const override { return 2; }
+  // 0: logits. 1, 2: what adapters add to them. 3: the top-k.
+  int phases() const override { return 4; }
   int64_t pieces(const StepState& step, int phase) const override {
+    if (phase == 1 || phase == 2) return low_rank_.pieces(step, phase - 1);
     return divide_up(step.tokens, kTokensPerPiece) * (phase == 0 ? row_pieces_ : 1);
   }
 
@@ -56,6 +61,7 @@ class PlannedRouter final : public PlannedOp {
       project(step, piece / row_pieces_, piece % row_pieces_);
       return;
     }
+    if (phase < 3) return low_rank_.run(step, phase - 1, piece);
     const RouteBuffer& routes = *routes_;
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
@@ -69,9 +75,12 @@ class PlannedRouter final : public PlannedOp {
     }
   }
   std::string kernel_name() const override {
-    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) + "+softmax+top_k";
+    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
+           "+softmax+top_k" + (low_rank_.empty() ? "" : "+low_rank");
   }
-  uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
+  uint64_t weight_bytes() const override {
+    return ops::weight_bytes(weight_) + low_rank_.weight_bytes();
+  }
 
  private:
   static constexpr int64_t kTokensPerPiece = 16;
@@ -125,9 +134,10 @@ class PlannedRouter final : public PlannedOp {
   RowBuffer& in_;
   const kernels::Weight& weight_;
   int32_t layer_;
+  RowBuffer* logits_;
+  LowRankProducts low_rank_;
   bool normalize_, softmax_after_;
   RouteBuffer* routes_ = nullptr;
-  RowBuffer* logits_ = nullptr;
   int64_t row_pieces_ = 1;
   AuditLayout::Layer slots_;
   size_t token_bytes_ = 0;
@@ -148,6 +158,7 @@ std::tuple<at::Tensor, at::Tensor> forced_among(const at::Tensor& values, const 
 void reference(ReferenceStep& step, const OpNode& node) {
   at::Tensor logits =
       step.linear(step.input(node, 0), node.weight("weight"), node.integer("experts"));
+  add_low_rank(step, step.input(node, 0), node.weight("weight"), 1.0, logits);
   at::Tensor probs = at::softmax(logits, -1);
   const int64_t k = node.integer("top_k");
   const auto layer = static_cast<size_t>(node.layer);

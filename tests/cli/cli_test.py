@@ -14,6 +14,7 @@ from chat_cases import Chat, GenerateChat  # noqa: F401
 from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score,  # noqa: F401
                            Tokenize, Tool)
 from constraint_cases import Constraint  # noqa: F401
+from federated_answer_cases import FederatedAnswers, FederatedFit, FederatedReplay  # noqa: F401
 from federation_cases import Federation  # noqa: F401
 from generate_cases import Generate  # noqa: F401
 from gguf_cases import Gguf  # noqa: F401

@@ -50,6 +50,37 @@ inline std::vector<AdapterModule> attention_modules(const ModelConfig& config) {
   return modules;
 }
 
+/// Dense blocks, shared experts and routers, layer by layer.
+inline std::vector<AdapterModule> block_modules(const ModelConfig& config) {
+  std::vector<AdapterModule> modules;
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const auto add_block = [&](const std::string& block, int64_t intermediate) {
+      modules.push_back({prefix + block + "gate_proj", intermediate, config.hidden_size});
+      modules.push_back({prefix + block + "up_proj", intermediate, config.hidden_size});
+      modules.push_back({prefix + block + "down_proj", config.hidden_size, intermediate});
+    };
+    if (!config.is_sparse_layer(layer)) {
+      add_block("mlp.", config.intermediate_size);
+      continue;
+    }
+    const std::string router =
+        config.model_type == "granitemoe" ? "block_sparse_moe.router.layer" : "mlp.gate";
+    modules.push_back({prefix + router, config.num_experts, config.hidden_size});
+    if (config.shared_expert_intermediate_size > 0) {
+      add_block("mlp.shared_expert.", config.shared_expert_intermediate_size);
+    }
+  }
+  return modules;
+}
+
+inline std::vector<AdapterModule> all_modules(const ModelConfig& config) {
+  std::vector<AdapterModule> modules = attention_modules(config);
+  const std::vector<AdapterModule> more = block_modules(config);
+  modules.insert(modules.end(), more.begin(), more.end());
+  return modules;
+}
+
 inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }

@@ -12,13 +12,16 @@ class AdapterTest : public ::testing::TestWithParam<ModelVariant> {
   AdapterTest() : model_(GetParam()) {
     const Checkpoint checkpoint = Checkpoint::open(model_.path());
     config_ = parse_model_config(checkpoint);
-    const std::vector<AdapterModule> all = attention_modules(config_);
-    write_adapter(folder_ / "one", adapter_config(kRank, kAlpha), adapter_tensors(all, kRank, 1));
+    const std::vector<AdapterModule> attention = attention_modules(config_);
+    const std::vector<AdapterModule> blocks = block_modules(config_);
+    write_adapter(folder_ / "one", adapter_config(kRank, kAlpha),
+                  adapter_tensors(all_modules(config_), kRank, 1));
     write_adapter(folder_ / "two", adapter_config(kRank, kAlpha, R"(, "use_rslora": true)"),
-                  adapter_tensors(all, kRank, 2));
+                  adapter_tensors(attention, kRank, 2));
     // Another rank, and only some modules.
-    write_adapter(folder_ / "three", adapter_config(18, 4),
-                  adapter_tensors({all[1], all[3]}, 18, 3));
+    std::vector<AdapterModule> some = {attention[1], attention[3], blocks.front()};
+    if (blocks.size() > 1) some.push_back(blocks.back());
+    write_adapter(folder_ / "three", adapter_config(18, 4), adapter_tensors(some, 18, 3));
     prompt_ = prompt_ids(70, static_cast<int>(config_.vocab_size));
   }
 
@@ -119,8 +122,11 @@ TEST_P(AdapterTest, TheReferencePathAgrees) {
   reference.kernels = KernelPath::kReference;
   const auto fused = Engine::load(model_.path(), options());
   const auto plain = Engine::load(model_.path(), reference);
+  // Where activations are quantized, another last bit before may round to another step.
+  const float tolerance = GetParam().scheme.empty() ? 2e-3F : 5e-2F;
   for (const int adapter : {0, 1, 2}) {
-    EXPECT_LT(largest_difference(score_with(*fused, adapter), score_with(*plain, adapter)), 2e-2F)
+    EXPECT_LT(largest_difference(score_with(*fused, adapter), score_with(*plain, adapter)),
+              tolerance)
         << adapter;
   }
   // Two adapters and none in one step.
@@ -142,20 +148,21 @@ TEST_P(AdapterTest, TheReferencePathAgrees) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, AdapterTest,
-                         ::testing::Values(ModelVariant{"qwen3_moe", "", 32},
-                                           ModelVariant{"qwen2_moe", "", 32},
-                                           ModelVariant{"granitemoe", "", 32},
-                                           ModelVariant{"olmoe", "int4", 32}),
-                         variant_name);
+INSTANTIATE_TEST_SUITE_P(
+    Models, AdapterTest,
+    ::testing::Values(ModelVariant{"qwen3_moe", "", 32}, ModelVariant{"qwen2_moe", "", 32},
+                      ModelVariant{"qwen2_moe", "int8", 64}, ModelVariant{"granitemoe", "", 32},
+                      ModelVariant{"llama", "", 32}, ModelVariant{"llama", "int4", 64},
+                      ModelVariant{"blocks", "Q4_K", 32}, ModelVariant{"olmoe", "int4", 32}),
+    variant_name);
 
 // W + scale * B A, in double, written as a checkpoint of its own.
 TEST(MergedAdapter, TheUnmergedOneEqualsIt) {
-  for (const std::string name : {"qwen3_moe", "llama", "granitemoe"}) {
+  for (const std::string name : {"qwen3_moe", "llama", "granitemoe", "qwen2_moe"}) {
     const Checkpoint checkpoint = Checkpoint::open(oracle_folder(name));
     const ModelConfig config = parse_model_config(checkpoint);
     const TemporaryFolder folder;
-    const auto tensors = adapter_tensors(attention_modules(config), kRank, 4);
+    const auto tensors = adapter_tensors(all_modules(config), kRank, 4);
     write_adapter(folder / "adapter", adapter_config(kRank, kAlpha), tensors);
     std::map<std::string, const AdapterTensor*> by_name;
     for (const AdapterTensor& tensor : tensors) by_name[tensor.name] = &tensor;
@@ -172,7 +179,7 @@ TEST(MergedAdapter, TheUnmergedOneEqualsIt) {
       std::vector<float> weight = checkpoint.read_f32(info);
       const std::string module = info.name.substr(0, info.name.rfind('.'));
       const auto found = by_name.find("base_model.model." + module + ".lora_A.weight");
-      if (found != by_name.end()) {
+      if (found != by_name.end() && info.name.ends_with(".weight")) {
         ++merged;
         const std::vector<float>& a = found->second->values;
         const std::vector<float>& b =
@@ -193,7 +200,7 @@ TEST(MergedAdapter, TheUnmergedOneEqualsIt) {
       writer.write(info.name, std::as_bytes(std::span(weight)));
     }
     writer.finish();
-    EXPECT_EQ(merged, static_cast<size_t>(4 * config.num_layers));
+    EXPECT_EQ(merged, tensors.size() / 2);
 
     EngineOptions options = test_options();
     const std::vector<int32_t> prompt = prompt_ids(60, static_cast<int>(config.vocab_size));

@@ -214,18 +214,17 @@ TEST_P(Allocation, APlantedViolationIsSeen) {
   EXPECT_EQ(allocations_in([] {}), 0);
 }
 
-// Adapters beside the base, their joint and its record.
-TEST(Federated, AStepAllocatesNothing) {
-  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+// Adapters beside the base, their joint, a mask on it and its record.
+void check_federation(const std::string& base) {
   const TemporaryFolder folder;
   FederationSpec spec;
   spec.path = folder / "federation.json";
-  spec.base = oracle_folder("qwen3_moe");
+  spec.base = base;
   const ModelConfig config = parse_model_config(Checkpoint::open(spec.base));
   for (uint32_t i = 0; i < 2; ++i) {
     const std::string name = "adapter" + std::to_string(i);
     write_adapter(folder / name, adapter_config(4, 8),
-                  adapter_tensors(attention_modules(config), 4, i));
+                  adapter_tensors(i == 0 ? all_modules(config) : block_modules(config), 4, i));
     spec.specialists.push_back({name, spec.base, folder / name});
   }
   spec.combiner.kind = CombinerSpec::Kind::kGate;
@@ -245,10 +244,20 @@ TEST(Federated, AStepAllocatesNothing) {
     input.tokens = std::span(ids).first(20);
     input.sampler = &sampler;
   }
+  const std::vector<uint32_t> mask(
+      (static_cast<size_t>(federation->summary().vocab_size) + 31) / 32, 0x5a5a5a5aU);
+  inputs[1].allowed_tokens = mask;
   federation->step(inputs);
   for (int i = 0; i < 40; ++i) {  // across block borders
     for (StepInput& input : inputs) input.tokens = std::span(ids).subspan(20, 1);
-    EXPECT_EQ(allocations_in([&] { federation->step(inputs); }), 0) << i;
+    EXPECT_EQ(allocations_in([&] { federation->step(inputs); }), 0) << base << " " << i;
+  }
+}
+
+TEST(Federated, AStepAllocatesNothing) {
+  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  for (const char* name : {"qwen3_moe", "qwen2_moe", "llama"}) {
+    check_federation(oracle_folder(name));
   }
 }
 

@@ -1,20 +1,9 @@
 // Federations in place of an engine: of separate checkpoints and of adapters of one base.
-#include "vitrine/group.h"
-
-#include <cmath>
-
-#include "tests/engine/adapter_fixture.h"
+#include "tests/engine/federation_fixture.h"
 #include "vitrine/audit_log.h"
 
 namespace vitrine::testing {
 namespace {
-
-double exact_log_sum_exp(std::span<const float> logits) {
-  double most = -1e300, sum = 0;
-  for (const float logit : logits) most = std::max(most, double{logit});
-  for (const float logit : logits) sum += std::exp(double{logit} - most);
-  return most + std::log(sum);
-}
 
 // The example of docs/federation.md: whoever is most certain speaks alone.
 class MostCertain final : public Combiner {
@@ -47,47 +36,6 @@ class MostCertain final : public Combiner {
 
  private:
   size_t leader_ = 0;
-};
-
-class FederationTest : public ::testing::Test {
- protected:
-  FederationTest() : prompt_(prompt_ids(50, 256)) {
-    separate_.path = folder_ / "separate.json";
-    separate_.specialists = {{"moe", oracle_folder("qwen3_moe"), ""},
-                             {"dense", oracle_folder("llama"), ""}};
-    separate_.combiner.weights = {0.4, 0.6};
-    const ModelConfig config = parse_model_config(Checkpoint::open(oracle_folder("qwen3_moe")));
-    adapted_.path = folder_ / "adapted.json";
-    adapted_.base = oracle_folder("qwen3_moe");
-    for (uint32_t i = 0; i < 2; ++i) {
-      const std::string name = "adapter" + std::to_string(i);
-      write_adapter(folder_ / name, adapter_config(4, 8),
-                    adapter_tensors(attention_modules(config), 4, 10 + i));
-      adapted_.specialists.push_back({name, adapted_.base, folder_ / name});
-    }
-    adapted_.specialists.push_back({"base", adapted_.base, ""});
-    adapted_.combiner.weights = {0.5, 0.3, 0.2};
-  }
-
-  Rows feed_all(Federation& federation, size_t chunk) const {
-    Rows rows;
-    const SequenceId sequence = federation.create_sequence();
-    for (size_t first = 0; first < prompt_.size(); first += chunk) {
-      StepInput input;
-      input.sequence = sequence;
-      input.tokens =
-          std::span<const int32_t>(prompt_).subspan(first, std::min(chunk, prompt_.size() - first));
-      input.rows = StepInput::Rows::kAll;
-      keep_rows(federation.step({&input, 1}), sequence, rows);
-    }
-    EXPECT_EQ(federation.length(sequence), static_cast<int64_t>(prompt_.size()));
-    federation.release(sequence);
-    return rows;
-  }
-
-  TemporaryFolder folder_;
-  FederationSpec separate_, adapted_;
-  std::vector<int32_t> prompt_;
 };
 
 TEST_F(FederationTest, OfSeparateCheckpointsMixesTheirRows) {
@@ -324,7 +272,7 @@ TEST_F(FederationTest, WhatDoesNotGoTogetherIsRefused) {
   has(refusal(spec, test_options()), "hidden state of 3");
   EngineOptions options = test_options();
   options.attribution = true;
-  has(refusal(separate_, options), "attributions");
+  has(refusal(separate_, options), "attribution");
 }
 
 }  // namespace

@@ -104,5 +104,106 @@ TEST(Fit, RefusesWhatIsNotThere) {
   EXPECT_THROW(fit_gate(data, start, 0.0), Error);
 }
 
+// Rows of random log-probabilities, and tokens drawn from the product that `truth` makes of them.
+ProductFitData draw_product(size_t tokens, std::span<const double> truth, size_t vocabulary) {
+  ProductFitData data;
+  data.num_specialists = truth.size();
+  data.vocab_size = vocabulary;
+  Random random;
+  for (size_t token = 0; token < tokens; ++token) {
+    std::vector<double> joint(vocabulary);
+    for (const double weight : truth) {
+      std::vector<double> row;
+      double sum = 0;
+      for (size_t v = 0; v < vocabulary; ++v) {
+        row.push_back(6 * random.uniform());
+        sum += std::exp(row.back());
+      }
+      for (size_t v = 0; v < vocabulary; ++v) {
+        data.logprobs.push_back(static_cast<float>(row[v] - std::log(sum)));
+        joint[v] += weight * double{data.logprobs.back()};
+      }
+    }
+    double sum = 0;
+    for (double& value : joint) sum += value = std::exp(value);
+    for (double& value : joint) value /= sum;
+    data.tokens.push_back(static_cast<int32_t>(random.choose(joint)));
+  }
+  return data;
+}
+
+CombinerSpec product_of(std::vector<double> weights) {
+  CombinerSpec spec;
+  spec.kind = CombinerSpec::Kind::kProduct;
+  spec.weights = std::move(weights);
+  return spec;
+}
+
+TEST(FitProduct, FindsTheWeights) {
+  const std::vector<double> truth = {0.9, -0.3, 0.5};
+  const ProductFitData data = draw_product(8000, truth, 37);  // a multiple of nothing
+  const CombinerSpec start = product_of({1.0 / 3, 1.0 / 3, 1.0 / 3});
+  const CombinerSpec fitted = fit_product(data, start);
+  EXPECT_EQ(fitted.kind, CombinerSpec::Kind::kProduct);
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(fitted.weights[i], truth[i], 0.04) << i;
+  EXPECT_GT(mean_log_likelihood(fitted, data), mean_log_likelihood(start, data) + 0.01);
+  EXPECT_GE(mean_log_likelihood(fitted, data), mean_log_likelihood(product_of(truth), data));
+  // No way leads up from there: what it found is the top, and from elsewhere the same.
+  for (size_t i = 0; i < 3; ++i) {
+    for (const double step : {-0.02, 0.02}) {
+      CombinerSpec moved = fitted;
+      moved.weights[i] += step;
+      EXPECT_LT(mean_log_likelihood(moved, data), mean_log_likelihood(fitted, data));
+    }
+  }
+  const CombinerSpec again = fit_product(data, product_of({-2.0, 3.0, 0.0}));
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(again.weights[i], fitted.weights[i], 2e-3);
+}
+
+// The likelihood is the one that the combiner itself gives.
+TEST(FitProduct, IsTheCombinersLikelihood) {
+  const ProductFitData data = draw_product(50, std::vector<double>{0.4, 0.7}, 301);
+  const CombinerSpec spec = product_of({0.8, 0.6});
+  const auto combiner = make_combiner(spec, 2);
+  std::vector<float> joint(301);
+  double sum = 0;
+  for (size_t token = 0; token < 50; ++token) {
+    std::vector<SpecialistRow> rows;
+    for (size_t i = 0; i < 2; ++i) {
+      rows.push_back({std::span(data.logprobs).subspan((token * 2 + i) * 301, 301), 0.0});
+    }
+    combiner->combine({rows, {}}, joint);
+    std::vector<SpecialistShare> shares(2);
+    sum += combiner->explain({rows, {}}, data.tokens[token], shares).logprob;
+  }
+  EXPECT_NEAR(mean_log_likelihood(spec, data), sum / 50, 1e-6);
+}
+
+TEST(FitProduct, SpecialistsThatAreTheSameShareTheWeight) {
+  ProductFitData data = draw_product(3000, std::vector<double>{1.0, 0.0}, 40);
+  for (size_t token = 0; token < 3000; ++token) {
+    std::copy_n(data.logprobs.begin() + static_cast<int64_t>(token * 80), 40,
+                data.logprobs.begin() + static_cast<int64_t>(token * 80 + 40));
+  }
+  const CombinerSpec fitted = fit_product(data, product_of({0.5, 0.5}));
+  EXPECT_NEAR(fitted.weights[0], fitted.weights[1], 1e-9);
+  EXPECT_NEAR(fitted.weights[0] + fitted.weights[1], 1.0, 0.05);
+}
+
+TEST(FitProduct, WhatDoesNotFitIsRefused) {
+  const ProductFitData good = draw_product(4, std::vector<double>{1.0, 0.5}, 9);
+  const CombinerSpec start = product_of({0.5, 0.5});
+  EXPECT_THROW(fit_product({}, start), Error);
+  EXPECT_THROW(fit_product(good, product_of({1.0})), Error);
+  ProductFitData data = good;
+  data.logprobs.pop_back();
+  EXPECT_THROW(fit_product(data, start), Error);
+  data = good;
+  data.tokens[2] = 9;
+  EXPECT_THROW(fit_product(data, start), Error);
+  data.tokens[2] = -1;
+  EXPECT_THROW(mean_log_likelihood(start, data), Error);
+}
+
 }  // namespace
 }  // namespace vitrine

@@ -1,0 +1,143 @@
+#include "replay_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <set>
+
+#include "audit_rerun.h"
+#include "federate.h"
+
+namespace cli {
+
+namespace {
+
+using vitrine::ErrorKind;
+
+constexpr const char* kIsaVariable = "VITRINE_CPU_ISA";
+
+using Hashes = std::vector<std::pair<std::string, std::string>>;
+
+/// How files here differ from those that the log names, or empty.
+std::string first_other(const Run& run, const Hashes& found) {
+  const auto hash_of = [](const auto& hashes, const std::string& name) -> std::string {
+    for (const auto& [file, hash] : hashes) {
+      if (file == name) return hash.substr(0, 16) + "…";
+    }
+    return "none";
+  };
+  std::set<std::string> names;
+  for (const auto& [name, hash] : run.header.hashes) names.insert(name);
+  if (names.empty()) return "";  // the host named none
+  for (const auto& [name, hash] : found) names.insert(name);
+  // Weights and specialists first: they say most.
+  std::vector<std::string> order(names.begin(), names.end());
+  std::ranges::stable_partition(order, [](const std::string& name) {
+    return name.ends_with(".safetensors") || name.starts_with("specialist ");
+  });
+  for (const std::string& name : order) {
+    const auto same = [&](const auto& entry) { return entry.first == name; };
+    const auto logged = std::ranges::find_if(run.header.hashes, same);
+    const auto here = std::ranges::find_if(found, same);
+    if (logged != run.header.hashes.end() && here != found.end() &&
+        logged->second == here->second) {
+      continue;
+    }
+    return fmt::format("{} has SHA-256 {}, the log says {}", plain(name), hash_of(found, name),
+                       plain(hash_of(run.header.hashes, name)));
+  }
+  return "";
+}
+
+vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& arguments,
+                                      const vitrine::ModelConfig& config, bool is_other_model) {
+  DeviceOptions device = arguments.device;
+  if (device.device.empty()) device.device = run.header.device;
+  if (device.kernels.empty() && run.header.kernels == "reference") device.kernels = "reference";
+  for (const auto& [name, value] : run.header.engine) {
+    const bool is_rope = name == "rope_frequencies" && device.rope_frequencies.empty();
+    if (is_rope) device.rope_frequencies = value;
+    if (name == "kv_type" && device.kv_type.empty()) device.kv_type = value;
+  }
+  if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
+  vitrine::EngineOptions options = device.engine_options();
+  const RerunSizes sizes = rerun_sizes(run);
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  options.max_context = static_cast<int>(std::min(sizes.context, kMost));
+  options.max_sequences = static_cast<int>(std::min(sizes.sequences, kMost));
+  options.max_step_tokens = std::min(options.max_context, kRerunStepTokens);
+  options.max_logit_rows = std::min(options.max_step_tokens, kRerunRows);
+  options.keep_logits = !is_other_model && !run.header.sampler.empty();
+  // Where routes are forced on another model, its routers' own choice is in their probabilities.
+  options.audit_level = run.level == "full" || is_other_model ? vitrine::AuditLevel::kFull
+                                                              : vitrine::AuditLevel::kStandard;
+  if (run.level == "full" && !is_other_model) {
+    // Of a federation the first specialist's stand first; every specialist has the same ones.
+    for (const int layer : run.hidden_state_layers) {
+      const bool is_first = layer < config.num_layers || run.federation.specialists.empty();
+      if (is_first) options.hidden_state_layers.push_back(layer);
+    }
+  }
+  return options;
+}
+
+/// With the instruction set that the log names, where this machine has it and the user chose none.
+template <typename Load>
+auto load_as_logged(const Run& run, const vitrine::EngineOptions& options, Load load) {
+  const char* chosen = std::getenv(kIsaVariable);
+  const bool forces = (chosen == nullptr || *chosen == '\0') && run.header.kernels == "fused" &&
+                      options.kernels == vitrine::KernelPath::kFused;
+  if (!forces) return load();
+  ::setenv(kIsaVariable, run.header.isa.c_str(), 1);
+  try {
+    return load();
+  } catch (const vitrine::Error& error) {
+    if (error.kind() != ErrorKind::kUnavailable && error.kind() != ErrorKind::kInvalidArgument) {
+      throw;
+    }
+    ::unsetenv(kIsaVariable);
+    return load();
+  }
+}
+
+}  // namespace
+
+std::string other_model(const Run& run, const vitrine::Checkpoint& checkpoint) {
+  return first_other(run, file_hashes(checkpoint));
+}
+
+std::string other_federation(const Run& run, const vitrine::FederationSpec& spec) {
+  vitrine::LogHeader here;
+  add_members(spec, here);
+  Hashes found = file_hashes(open_model(spec.specialists[0].model));
+  found.insert(found.end(), here.hashes.begin(), here.hashes.end());
+  return first_other(run, found);
+}
+
+std::string logged_federation(const Run& run) {
+  for (const auto& [name, value] : run.header.engine) {
+    if (name == "federation") return value;
+  }
+  return "";
+}
+
+std::unique_ptr<vitrine::Engine> load_replayed(const Run& run, const std::string& path,
+                                               const AuditArguments& arguments,
+                                               bool is_other_model) {
+  const vitrine::ModelConfig config = vitrine::parse_model_config(open_model(path));
+  const vitrine::EngineOptions options = replay_options(run, arguments, config, is_other_model);
+  return load_as_logged(run, options, [&] { return vitrine::Engine::load(path, options); });
+}
+
+std::unique_ptr<vitrine::Federation> load_replayed(const Run& run,
+                                                   const vitrine::FederationSpec& spec,
+                                                   const AuditArguments& arguments) {
+  const vitrine::ModelConfig config =
+      vitrine::parse_model_config(open_model(spec.specialists[0].model));
+  const vitrine::EngineOptions options = replay_options(run, arguments, config, false);
+  return load_as_logged(run, options, [&] { return vitrine::Federation::load(spec, options); });
+}
+
+}  // namespace cli

@@ -1,0 +1,71 @@
+#include "ops/low_rank.h"
+
+#include <algorithm>
+
+namespace vitrine::ops {
+
+LowRankProducts::LowRankProducts(PlanContext& context, RowBuffer& in,
+                                 std::span<const Product> products, double multiplier)
+    : kernel_(context.kernel), in_(in) {
+  if (context.adapters == nullptr) return;
+  const AdapterWeights& adapters = *context.adapters;
+  for (size_t i = 0; i < products.size(); ++i) {
+    Part part;
+    part.out = products[i].out;
+    int64_t rank = 0;
+    for (int32_t adapter = 0; adapter < adapters.size(); ++adapter) {
+      const LowRankMatrix* matrix = adapters.find(adapter, products[i].module);
+      part.matrices.push_back(matrix);
+      part.scales.push_back(matrix == nullptr ? 0.0F
+                                              : matrix->scale * static_cast<float>(multiplier));
+      if (matrix == nullptr) continue;
+      rank = std::max(rank, matrix->a.rows);
+      weight_bytes_ += ops::weight_bytes(matrix->a) + ops::weight_bytes(matrix->b);
+    }
+    if (rank == 0) continue;
+    part.hidden = &context.shared_rows("adapter_" + std::to_string(i), context.max_tokens, rank);
+    const std::array<int64_t, kPhases> rows = {rank, part.out->width};
+    for (size_t phase = 0; phase < kPhases; ++phase) {
+      part.piece_rows[phase] = std::max<int64_t>(
+          kMinPieceRows, rows_per_piece(rows[phase], context.threads, kernels::kTileRows));
+      part.first_piece[phase] = pieces_[phase];
+      pieces_[phase] += divide_up(rows[phase], part.piece_rows[phase]);
+    }
+    parts_.push_back(std::move(part));
+  }
+}
+
+// 0: a x. 1: scale * b of that, added. Pieces: adapter by adapter, part by part.
+void LowRankProducts::run(const StepState& step, int phase, int64_t piece) const {
+  const auto p = static_cast<size_t>(phase);
+  const AdapterRows& of = step.adapters[piece / pieces_[p]];
+  piece %= pieces_[p];
+  size_t at = parts_.size() - 1;
+  while (parts_[at].first_piece[p] > piece) --at;
+  const Part& part = parts_[at];
+  const LowRankMatrix* matrix = part.matrices[static_cast<size_t>(of.adapter)];
+  if (matrix == nullptr) return;
+  const kernels::Weight& weight = phase == 0 ? matrix->a : matrix->b;
+  const int64_t begin = (piece - part.first_piece[p]) * part.piece_rows[p];
+  const int64_t end = std::min(weight.rows, begin + part.piece_rows[p]);
+  if (begin >= end) return;  // of a lower rank than another adapter
+  const kernels::RowMap rows{of.rows, of.rows, of.count};
+  const RowBuffer& from = phase == 0 ? in_ : *part.hidden;
+  RowBuffer& to = phase == 0 ? *part.hidden : *part.out;
+  kernel_.linear(weight, begin, end, activations(from, weight), rows, nullptr,
+                 phase == 0 ? nullptr : &part.scales[static_cast<size_t>(of.adapter)], to.data,
+                 to.width);
+}
+
+void add_low_rank(ReferenceStep& step, const at::Tensor& x, const std::string& module,
+                  double multiplier, at::Tensor& out) {
+  for (const ReferenceAdapterRows& of : step.adapter_rows) {
+    const ReferenceLowRank* matrix = step.adapters->find(of.adapter, module);
+    if (matrix == nullptr) continue;
+    const at::Tensor delta =
+        at::index_select(x, 0, of.rows).matmul(matrix->a.t()).matmul(matrix->b.t());
+    out = out.index_add(0, of.rows, delta, matrix->scale * multiplier);
+  }
+}
+
+}  // namespace vitrine::ops

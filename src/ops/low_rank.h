@@ -1,0 +1,57 @@
+// Low-rank products for an op's plan: y += scale * b (a x), for each adapter on its own tokens.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/plan.h"
+#include "ops/reference.h"
+
+namespace vitrine::ops {
+
+/// What adapters add to the outputs of one op: two phases of it, which have no work in a step that
+/// uses none of them. By the kernels of every float matrix, so the same promise of bits holds.
+class LowRankProducts {
+ public:
+  /// A product of the op: what it writes and the matrix's name.
+  struct Product {
+    RowBuffer* out = nullptr;
+    std::string module;
+  };
+  /// `in`: what all of the products read.
+  LowRankProducts(PlanContext& context, RowBuffer& in, std::span<const Product> products,
+                  double multiplier);
+
+  static constexpr int kPhases = 2;
+  /// True where no adapter changes one of the matrices.
+  bool empty() const { return parts_.empty(); }
+  int64_t pieces(const StepState& step, int phase) const {
+    return step.num_adapters * pieces_[static_cast<size_t>(phase)];
+  }
+  void run(const StepState& step, int phase, int64_t piece) const;
+  uint64_t weight_bytes() const { return weight_bytes_; }
+
+ private:
+  static constexpr int64_t kMinPieceRows = 32;
+  struct Part {
+    RowBuffer* out = nullptr;
+    RowBuffer* hidden = nullptr;                 // [tokens, largest rank]
+    std::vector<const LowRankMatrix*> matrices;  // by adapter
+    std::vector<float> scales;                   // by adapter
+    std::array<int64_t, kPhases> piece_rows{}, first_piece{};
+  };
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& in_;
+  std::vector<Part> parts_;
+  std::array<int64_t, kPhases> pieces_{};
+  uint64_t weight_bytes_ = 0;
+};
+
+/// The same on the reference path: adds to `out` [tokens, rows] what the step's adapters make of
+/// `x` [tokens, cols].
+void add_low_rank(ReferenceStep& step, const at::Tensor& x, const std::string& module,
+                  double multiplier, at::Tensor& out);
+
+}  // namespace vitrine::ops
