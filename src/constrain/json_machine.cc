@@ -42,6 +42,10 @@ void* Arena::allocate(size_t bytes) {
 }
 
 void JsonMachine::return_to(Mark mark) {
+  if (arenas_.size() == mark.arena + 1 && !arenas_.back()->is_sealed()) {
+    arenas_.back()->reset(mark.mark);
+    return;
+  }
   arenas_.resize(mark.arena + 1);
   if (arenas_.back()->is_sealed()) {
     arenas_.push_back(std::make_shared<Arena>());

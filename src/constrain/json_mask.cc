@@ -1,11 +1,14 @@
 #include "json_mask.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 
 namespace vitrine::constrain {
 
 namespace {
 
+constexpr uint32_t kFewChildren = 4;  // so few are tried without a look at what is possible
 constexpr size_t kMaxAfter = 256;
 constexpr uint64_t kPlainList = ~uint64_t{0};
 
@@ -139,24 +142,53 @@ void JsonMask::add(const Configs& configs, std::span<uint32_t> words) {
 
 void JsonMask::walk(uint32_t node, const Configs& configs, std::span<uint32_t> words,
                     size_t level) {
-  const auto& nodes = table_.nodes;
+  if (node == 0 && machine_.take_spaces(configs)) return walk_spaced(configs, words, level);
   Configs& next = buffer(level);
-  const uint32_t end = nodes[node].end;
-  for (uint32_t child = node + 1; child < end; child = nodes[child].end) {
+  const uint32_t first = table_.first_child[node], last = table_.first_child[node + 1];
+  const bool is_wide = last - first > kFewChildren;
+  const ByteSet bytes = is_wide ? machine_.next_bytes(configs) : ByteSet();
+  for (uint32_t i = first; i < last; ++i) {
+    if (is_wide && !bytes.contains(table_.child_bytes[i])) continue;
     const JsonMachine::Mark mark = machine_.mark();
-    machine_.step(configs, nodes[child].byte, next);
-    if (!next.empty()) {
-      set_node(child, words);
-      if (table_.has_children(child)) {
-        if (nodes[child].byte == '"') {
-          std::erase_if(next,
-                        [&](const Config& config) { return add_opening(config, child, words); });
-        }
-        if (!next.empty()) walk(child, next, words, level + 1);
-      }
-    }
+    machine_.step(configs, table_.child_bytes[i], next);
+    if (!next.empty()) enter(table_.children[i], next, words, level);
     machine_.return_to(mark);
   }
+}
+
+/// From the root: behind any run of white space the same may come.
+void JsonMask::walk_spaced(const Configs& configs, std::span<uint32_t> words, size_t level) {
+  unite(words, table_.spaces.words);
+  Configs& next = buffer(level);
+  const ByteSet bytes = machine_.next_bytes(configs);
+  for (size_t word = 0; word < bytes.words.size(); ++word) {
+    for (uint64_t bits = bytes.words[word]; bits != 0; bits &= bits - 1) {
+      const size_t byte = word * 64 + static_cast<size_t>(std::countr_zero(bits));
+      if (table_.spaces.behind[byte].empty()) continue;
+      const JsonMachine::Mark mark = machine_.mark();
+      machine_.step(configs, static_cast<uint8_t>(byte), next);
+      if (!next.empty()) {
+        for (const uint32_t node : table_.spaces.behind[byte]) enter(node, next, words, level);
+      }
+      machine_.return_to(mark);
+    }
+  }
+}
+
+/// What may come from a node on, at these places behind it. Buffers above `level` are free.
+void JsonMask::enter(uint32_t node, const Configs& configs, std::span<uint32_t> words,
+                     size_t level) {
+  set_node(node, words);
+  if (!table_.has_children(node)) return;
+  if (table_.nodes[node].byte != '"') return walk(node, configs, words, level + 1);
+  const auto opens = [&](const Config& config) { return add_opening(config, node, words); };
+  if (configs.size() == 1) {
+    if (!opens(configs[0])) walk(node, configs, words, level + 1);
+    return;
+  }
+  Configs rest;
+  std::remove_copy_if(configs.begin(), configs.end(), std::back_inserter(rest), opens);
+  if (!rest.empty()) walk(node, rest, words, level + 1);
 }
 
 /// A string without conditions that begins behind `node`: the table knows what follows.
@@ -322,27 +354,53 @@ void JsonMask::add_open_key(const Config& config, std::span<uint32_t> words) {
   const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
   // Names that this key could become with one token: those it has are taken, those it has not yet
   // may have values of their own.
-  scratch_ = table_.plain.open_key;
-  const auto exception = [&](std::string_view rest) {
+  std::vector<uint32_t> exceptions;
+  const auto except = [&](std::string_view rest) {
+    if (rest.size() >= table_.plain.max_close) return;
     uint32_t node = rest.empty() ? 0 : table_.find(0, rest);
     if (node == 0 && !rest.empty()) return;
     node = table_.find(node, "\"");
-    if (node == 0 || table_.has_children(node)) return;  // branches follow each on its own
-    clear_node(node, scratch_);
-    add_path(config, 0, node, scratch_);
+    if (node != 0) exceptions.push_back(node);
   };
   for (uint32_t i = config.low; i < config.high; ++i) {
-    if (!machine_.named_allowed(*config.frame, i)) {
-      exception(std::string_view(*shape.named[i].name).substr(config.depth));
+    except(std::string_view(*shape.named[i].name).substr(config.depth));
+  }
+  if (config.frame->others != nullptr) {
+    const std::string typed = machine_.text_of(config.text);
+    for (const SeenLink* link = config.frame->others; link; link = link->before) {
+      if (link->text().starts_with(typed)) except(link->text().substr(typed.size()));
     }
   }
-  const std::string typed = machine_.text_of(config.text);
-  for (const SeenLink* link = config.frame->others; link; link = link->before) {
-    if (link->text().starts_with(typed)) exception(link->text().substr(typed.size()));
+  std::span<uint32_t> out = words;
+  if (exceptions.empty()) {
+    unite(words, table_.plain.open_key);
+  } else {
+    scratch_ = table_.plain.open_key;
+    for (const uint32_t node : exceptions) clear_node(node, scratch_);
+    out = scratch_;
   }
-  unite(words, scratch_);
-  for (uint32_t node : table_.plain.escaped_leaves) add_path(config, 0, node, words);
-  for (uint32_t node : table_.plain.close_branches) add_path(config, 0, node, words);
+  for (const uint32_t node : exceptions) add_path(config, 0, node, out);
+  for (const uint32_t node : table_.plain.escaped_leaves) add_path(config, 0, node, out);
+  for (const uint32_t node : table_.plain.odd_branches) add_path(config, 0, node, out);
+  const auto is_exception = [&](uint32_t node) {
+    return std::find(exceptions.begin(), exceptions.end(), node) != exceptions.end();
+  };
+  const bool is_alike = config.frame->needs == 0 && shape.combinations.size() <= 1 &&
+                        !machine_.grammar().keys_may_repeat();
+  const JsonMachine::Mark mark = machine_.mark();
+  Configs after;
+  if (is_alike) machine_.after_other_key(config, after);
+  for (const uint32_t node : table_.plain.key_branches) {
+    if (is_exception(node)) continue;
+    if (is_alike) {
+      set_node(node, out);
+      walk(node, after, out, 0);
+    } else {
+      add_path(config, 0, node, out);
+    }
+  }
+  machine_.return_to(mark);
+  if (!exceptions.empty()) unite(words, scratch_);
 }
 
 }  // namespace vitrine::constrain

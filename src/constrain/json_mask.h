@@ -56,6 +56,8 @@ class JsonMask {
   void add_path(const Config& config, uint32_t from, uint32_t node, std::span<uint32_t> words);
   bool add_opening(const Config& config, uint32_t node, std::span<uint32_t> words);
   void walk(uint32_t node, const Configs& configs, std::span<uint32_t> words, size_t level);
+  void walk_spaced(const Configs& configs, std::span<uint32_t> words, size_t level);
+  void enter(uint32_t node, const Configs& configs, std::span<uint32_t> words, size_t level);
   void set_node(uint32_t node, std::span<uint32_t> words) const;
   void clear_node(uint32_t node, std::span<uint32_t> words) const;
   bool is_open_key(const Config& config) const;

@@ -87,6 +87,12 @@ class RegexPool {
     const int32_t index = row_index_[id];
     return index >= 0 ? rows_[static_cast<size_t>(index)].get() : make_row(id);
   }
+  /// The bytes that lead on: those of the row that are not kEmptyNode.
+  const ByteSet& row_bytes(NodeId id) {
+    row(id);
+    return row_bytes_[static_cast<size_t>(row_index_[id])];
+  }
+  bool has_row(NodeId id) const { return row_index_[id] >= 0; }
   NodeId step(NodeId id, uint8_t byte) {
     const int32_t index = row_index_[id];
     return index >= 0 ? rows_[static_cast<size_t>(index)][byte] : step_without_row(id, byte);
@@ -145,6 +151,7 @@ class RegexPool {
   std::vector<uint32_t> shortest_;  // kUnbounded - 1: not computed
   std::unordered_map<NodeId, bool> takes_any_, infinite_;
   std::vector<std::unique_ptr<uint32_t[]>> rows_;
+  std::vector<ByteSet> row_bytes_;  // by row
   std::unordered_map<Key, NodeId, KeyHash> ids_;
   std::vector<ByteSet> byte_sets_;
   std::unordered_map<Key, uint32_t, KeyHash> byte_set_ids_;
