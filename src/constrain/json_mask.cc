@@ -15,74 +15,17 @@ constexpr uint64_t kPlainList = ~uint64_t{0};
 void set_bit(std::span<uint32_t> words, int32_t id) {
   words[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
 }
+bool must_be_escaped(char byte) {
+  return static_cast<uint8_t>(byte) < 0x20 || byte == '"' || byte == '\\';
+}
+bool needs_escape(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), must_be_escaped);
+}
 void unite(std::span<uint32_t> words, const std::vector<uint32_t>& more) {
   for (size_t i = 0; i < words.size(); ++i) words[i] |= more[i];
 }
 
 }  // namespace
-
-const TerminalMask& TerminalMasks::at(NodeId state) {
-  const auto found = masks_.find(state);
-  if (found != masks_.end()) return found->second;
-  if (masks_.size() >= kMaxMasks) masks_.clear();
-  const Node node = pool_.node(state);
-  const bool universal =
-      node.kind == NodeKind::kJsonBody && node.b == 0 && pool_.takes_any_text(node.a);
-  return masks_.emplace(state, universal ? make_universal(node.a) : make(state)).first->second;
-}
-
-/// Whatever text comes, the terminal goes on: only where it may end depends on the state.
-TerminalMask TerminalMasks::make_universal(NodeId content) {
-  TerminalMask out;
-  out.words = table_.plain.inside.back();
-  out.needed = kUnbounded;
-  const NodeId state = pool_.json_body(content);
-  for (const auto& close : table_.plain.closes) {
-    const std::string& spelling =
-        table_.bytes[static_cast<size_t>(table_.ids[table_.nodes[close.node].first_id])];
-    const size_t length = table_.nodes[close.node].depth;
-    NodeId end = close.escaped ? state : content;
-    for (size_t i = 0; i + 1 < length && end != kEmptyNode; ++i) {
-      end = pool_.step(end, static_cast<uint8_t>(spelling[i]));
-    }
-    if (close.escaped ? pool_.step(end, '"') == kEmptyNode : !pool_.nullable(end)) continue;
-    if (!close.leaf) out.branches.push_back(close.node);
-    for (uint32_t i = table_.nodes[close.node].first_id; i < table_.nodes[close.node + 1].first_id;
-         ++i) {
-      set_bit(out.words, table_.ids[i]);
-    }
-  }
-  return out;
-}
-
-TerminalMask TerminalMasks::make(NodeId state) {
-  TerminalMask out;
-  out.words.assign((table_.bytes.size() + 31) / 32, 0);
-  const auto& nodes = table_.nodes;
-  std::vector<NodeId> states(table_.max_depth + 1);
-  states[0] = state;
-  NodeId last = kEmptyNode;
-  for (uint32_t node = 1; node + 1 < nodes.size();) {
-    const NodeId next = pool_.step(states[nodes[node].depth - 1u], nodes[node].byte);
-    if (next == kEmptyNode) {
-      node = nodes[node].end;
-      continue;
-    }
-    for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
-      set_bit(out.words, table_.ids[i]);
-    }
-    if (next == kEpsilonNode) {
-      if (table_.has_children(node)) out.branches.push_back(node);
-      node = nodes[node].end;
-      continue;
-    }
-    if (next != last) out.needed = std::max(out.needed, pool_.shortest_bound(next));
-    last = next;
-    states[nodes[node].depth] = next;
-    ++node;
-  }
-  return out;
-}
 
 Configs& JsonMask::buffer(size_t level) {
   while (buffers_.size() <= level) buffers_.emplace_back();
@@ -266,29 +209,85 @@ void JsonMask::add_string(const Config& config, std::span<uint32_t> words) {
   add_after_string(config, terminal.branches, state, words);
 }
 
-/// A string item that must differ from those before it. False where few strings are left: then each
-/// step must be looked at.
+/// A string item that must differ from those before it. False within an escape: then each step must
+/// be looked at.
 bool JsonMask::add_unique_string(const Config& config, std::span<uint32_t> words) {
   RegexPool& pool = machine_.grammar().pool();
-  if (!pool.is_infinite(pool.node(config.state).a) || pool.node(config.state).b != 0) return false;
-  std::vector<uint32_t> mask(words.size());
-  add_string(config, mask);
+  const Node body = pool.node(config.state);
+  if (body.b != 0) return false;
   const std::string typed = machine_.item_text(config.text);
+  std::vector<std::string> rests;  // of used strings that begin so
   for (const SeenLink* link = config.frame->others; link; link = link->before) {
     if (link->text()[0] != '"' || !link->text().substr(1).starts_with(typed)) continue;
-    const std::string_view rest = link->text().substr(1 + typed.size());
-    const uint32_t node = rest.empty() ? 0 : table_.find(0, rest);
-    const uint32_t close = node == 0 && !rest.empty() ? 0 : table_.find(node, "\"");
-    if (close != 0) clear_node(close, mask);
+    rests.emplace_back(link->text().substr(1 + typed.size()));
   }
-  // With an escape before the quote, a used string may be spelt otherwise: look at each.
-  for (const auto& close : table_.plain.closes) {
-    if (!close.escaped) continue;
-    clear_node(close.node, mask);
-    add_path(config, 0, close.node, mask);
+  std::vector<uint32_t> mask(words.size());
+  if (pool.is_infinite(body.a)) {
+    add_string(config, mask);
+    for (const std::string& rest : rests) {
+      if (needs_escape(rest)) continue;
+      const uint32_t node = rest.empty() ? 0 : table_.find(0, rest);
+      const uint32_t close = node == 0 && !rest.empty() ? 0 : table_.find(node, "\"");
+      if (close != 0) clear_node(close, mask);
+    }
+    // With an escape before the quote, a used string may be spelt otherwise: look at each.
+    for (const auto& close : table_.plain.closes) {
+      if (!close.escaped) continue;
+      clear_node(close.node, mask);
+      add_path(config, 0, close.node, mask);
+    }
+  } else {
+    const TerminalMask& terminal = terminals_.at(config.state);
+    mask = terminal.words;
+    std::sort(rests.begin(), rests.end());
+    for (const std::string& rest : rests) clear_used(body.a, rest, rests, mask);
+    for (const int32_t id : table_.plain.escapes) {  // these may spell a used string otherwise
+      const size_t word = static_cast<size_t>(id) / 32;
+      if ((mask[word] >> (id % 32) & 1) != 0 && !takes(config, id)) mask[word] ^= 1U << (id % 32);
+    }
+    for (const uint32_t node : terminal.branches) add_path(config, 0, node, mask);
   }
   unite(words, mask);
   return true;
+}
+
+/// Of a finite language: takes out the tokens behind which `rest`, which is used, and others that
+/// are used are all that is left. `used` is sorted.
+void JsonMask::clear_used(NodeId content, std::string_view rest,
+                          const std::vector<std::string>& used, std::span<uint32_t> mask) const {
+  RegexPool& pool = machine_.grammar().pool();
+  uint32_t node = 0;
+  auto first = used.begin(), last = used.end();  // those that begin like `rest` so far
+  for (size_t length = 0; length < rest.size(); ++length) {
+    const auto byte = static_cast<uint8_t>(rest[length]);
+    if (must_be_escaped(rest[length])) return;  // it is spelt with an escape
+    node = table_.find(node, rest.substr(length, 1));
+    content = pool.step(content, byte);
+    if (node == 0) return;
+    const auto order = [length](std::string_view text) {
+      return text.size() > length ? static_cast<int>(static_cast<uint8_t>(text[length])) : -1;
+    };
+    first = std::partition_point(first, last,
+                                 [&](const std::string& other) { return order(other) < byte; });
+    last = std::partition_point(first, last,
+                                [&](const std::string& other) { return order(other) == byte; });
+    const auto taken = static_cast<uint64_t>(last - first);
+    if (pool.count_strings(content, taken + 1) <= taken) clear_node(node, mask);
+  }
+  node = table_.find(node, "\"");
+  if (node != 0) clear_node(node, mask);
+}
+
+/// Whether the place takes the token, byte by byte.
+bool JsonMask::takes(const Config& config, int32_t id) {
+  const JsonMachine::Mark mark = machine_.mark();
+  Configs at = {config}, next;
+  for (const char byte : table_.bytes[static_cast<size_t>(id)]) {
+    machine_.step(at, static_cast<uint8_t>(byte), next);
+    std::swap(at, next);
+  }
+  machine_.return_to(mark);
+  return !at.empty();
 }
 
 void JsonMask::add_plain_string(const Config& config, uint32_t low, uint32_t high,

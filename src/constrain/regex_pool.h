@@ -67,6 +67,15 @@ class RegexPool {
   NodeId repeat(NodeId member, uint32_t low, uint32_t high);
   /// One of these strings (no duplicates needed).
   NodeId literals(std::vector<std::string> strings);
+  /// Of kLiterals: whether it holds for some string of what is left of them.
+  template <typename Test>
+  bool any_literal(NodeId id, Test&& test) const {
+    const Node& node = nodes_[id];
+    for (uint32_t i = node.low; i < node.high; ++i) {
+      if (test(std::string_view(literal_sets_[node.a][i]).substr(node.b))) return true;
+    }
+    return false;
+  }
   NodeId number_bound(const NumberBound& bound);
   /// The content's JSON spelling without the opening quote.
   NodeId json_body(NodeId content, EscapeState escape = {});

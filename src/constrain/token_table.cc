@@ -74,6 +74,7 @@ uint32_t TokenTable::Impl::count_tokens(std::string_view text, size_t* first_len
 void TokenTable::Impl::build() {
   build_trie();
   build_children();
+  build_slices();
   first_bytes.assign(256, 0);
   has_all_bytes = true;
   for (uint32_t child = 1; child < nodes[0].end; child = nodes[child].end) {
@@ -144,6 +145,23 @@ void TokenTable::Impl::build_children() {
     }
   }
   first_child.push_back(static_cast<uint32_t>(children.size()));
+}
+
+void TokenTable::Impl::build_slices() {
+  using constrain::TokenSlices;
+  std::vector<TokenSlices::Profile> by_id;
+  by_id.reserve(bytes.size());
+  for (const std::string& text : bytes) by_id.push_back(TokenSlices::profile_of(text));
+  slices.build(by_id);
+  profiles.resize(nodes.size() - 1);
+  for (uint32_t node = static_cast<uint32_t>(nodes.size()) - 1; node-- > 0;) {
+    for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
+      profiles[node] = profiles[node] | by_id[static_cast<size_t>(ids[i])];
+    }
+    for (uint32_t i = first_child[node]; i < first_child[node + 1]; ++i) {
+      profiles[node] = profiles[node] | profiles[children[i]];
+    }
+  }
 }
 
 void TokenTable::Impl::build_spaces() {
@@ -225,6 +243,9 @@ void TokenTable::Impl::build_plain() {
         if (chars > kMaxSlice) plain.long_tokens.emplace_back(chars, id);
       },
       [&](const Close& close) { plain.closes.push_back(close); });
+  for (const int32_t id : ids) {
+    if (bytes[static_cast<size_t>(id)].find('\\') != std::string::npos) plain.escapes.push_back(id);
+  }
   plain.open = plain.open_key = plain.inside[kMaxSlice + 1];
   for (const Close& close : plain.closes) {
     plain.max_close = std::max<size_t>(plain.max_close, nodes[close.node].depth);

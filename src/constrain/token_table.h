@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "token_slices.h"
 #include "vitrine/constrain.h"
 
 namespace vitrine {
@@ -29,6 +30,9 @@ struct TokenTable::Impl {
   /// ascending bytes. Walks read the bytes of many at a time without touching their nodes.
   std::vector<uint32_t> first_child, children;
   std::vector<uint8_t> child_bytes;
+
+  constrain::TokenSlices slices;
+  std::vector<constrain::TokenSlices::Profile> profiles;  // of all tokens at and below each node
 
   std::vector<uint32_t> first_bytes;  // [256]: the root's children, 0 where there is none
   bool has_all_bytes = false;         // every byte is a token: so many bytes are as many tokens
@@ -69,7 +73,8 @@ struct TokenTable::Impl {
     /// Of close_branches: for a key, whatever it is, the same may follow; and the others, with an
     /// escape or with another string within one token.
     std::vector<uint32_t> key_branches, odd_branches;
-    size_t max_close = 0;  // bytes of the longest of `closes`
+    std::vector<int32_t> escapes;  // tokens with a backslash
+    size_t max_close = 0;          // bytes of the longest of `closes`
   } plain;
   /// Tokens that are nothing but JSON's white space, and what stands behind the runs of white space
   /// that begin a token, the empty run too: nodes by their byte, which is no white space.
@@ -89,6 +94,7 @@ struct TokenTable::Impl {
  private:
   void build_trie();
   void build_children();
+  void build_slices();
   void build_plain();
   void build_spaces();
   bool has_string_below(uint32_t node) const;
