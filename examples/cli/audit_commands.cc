@@ -89,11 +89,10 @@ void add_audit(CLI::App& app, Command& command) {
         to.add_option("run", arguments.run, "the log: .vtr")->required();
         to.add_option("out", arguments.out, "the log to make")->check(not_empty())->required();
         add_decrypt(to, arguments);
-        to.add_option(
-              "--columns", arguments.columns,
-              "what to leave out, with commas: tokens, text, prediction, routing, norms, "
-              "digests, router_probs, attribution, sampler, constraint, hidden_states, "
-              "federation, counters")
+        to.add_option("--columns", arguments.columns,
+                      "what to leave out, with commas: tokens, text, prediction, routing, norms, "
+                      "digests, router_probs, attribution, sampler, constraint, hidden_states, "
+                      "federation, counters")
             ->delimiter(',')
             ->required();
         to.add_option("--positions", arguments.positions,

@@ -222,6 +222,17 @@ void JsonMachine::end_key(const Config& config, Configs& out) {
   }
 }
 
+void JsonMachine::after_other_key(const Config& config, Configs& out) {
+  const ObjectShape& shape = grammar_.object(config.frame->shape);
+  Frame frame = *config.frame;
+  ++frame.count;
+  Config next;
+  next.kind = Config::kColon;
+  next.id = shape.rules.empty() ? kAnyValue : shape.combinations[0].value;
+  next.frame = make_frame(frame);
+  out.push_back(next);
+}
+
 void JsonMachine::add_key(const Config& config, ValueId value, bool named, size_t index,
                           uint32_t needs_met, std::string_view key, Configs& out) {
   const ObjectShape& shape = grammar_.object(config.frame->shape);

@@ -42,6 +42,10 @@ void* Arena::allocate(size_t bytes) {
 }
 
 void JsonMachine::return_to(Mark mark) {
+  if (arenas_.size() == mark.arena + 1 && !arenas_.back()->is_sealed()) {
+    arenas_.back()->reset(mark.mark);
+    return;
+  }
   arenas_.resize(mark.arena + 1);
   if (arenas_.back()->is_sealed()) {
     arenas_.push_back(std::make_shared<Arena>());
@@ -289,6 +293,13 @@ bool JsonMachine::item_is_live(const Config& config) {
         [code](const CodeRange& range) { return code >= range.low && code <= range.high; });
   };
   if (std::none_of(rests.begin(), rests.end(), can_become)) return true;
+  if (pool_.node(body.a).kind == NodeKind::kLiterals) {
+    return pool_.any_literal(body.a, [&](std::string_view left) {
+      const std::string text(left);
+      return !text.empty() && can_become(text) &&
+             std::find(rests.begin(), rests.end(), text) == rests.end();
+    });
+  }
   const NodeId left = pool_.all_of(body.a, pool_.text_complement(pool_.literals(std::move(rests))));
   return pool_.is_live(pool_.json_body(left, escape));
 }

@@ -103,6 +103,8 @@ class JsonMachine {
   void step(const Config& config, uint8_t byte, Configs& out);
   /// The same for several, without duplicates.
   void step(const Configs& configs, uint8_t byte, Configs& out);
+  /// A superset of the bytes that step() takes.
+  ByteSet next_bytes(const Configs& configs);
   bool is_complete(const Config& config) const;
   bool is_complete(const Configs& configs) const;
 
@@ -124,6 +126,11 @@ class JsonMachine {
     config.frame = frame;
     end_value(config, out);
   }
+  /// Appends the place behind a key that is not named, as its own text does not matter: the object
+  /// has one value for all such keys.
+  void after_other_key(const Config& config, Configs& out);
+  /// White space changes none of these places.
+  bool take_spaces(const Configs& configs) const;
   /// True for an array whose items must differ: the text of an item is kept.
   bool keeps_text(const Frame* frame) const { return item_is_unique(frame); }
   /// A key may be this named one: it has a value and there is room for it.
@@ -135,6 +142,7 @@ class JsonMachine {
   std::string item_text(const TextLink* text) const;
 
  private:
+  void add_next_bytes(const Config& config, ByteSet& out);
   void add(Configs& out, const Config& config);
   void join_values(Configs& configs);
   bool take_space(const Config& config, uint8_t byte, Configs& out);

@@ -1,85 +1,31 @@
 #include "json_mask.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 
 namespace vitrine::constrain {
 
 namespace {
 
+constexpr uint32_t kFewChildren = 4;  // so few are tried without a look at what is possible
 constexpr size_t kMaxAfter = 256;
 constexpr uint64_t kPlainList = ~uint64_t{0};
 
 void set_bit(std::span<uint32_t> words, int32_t id) {
   words[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
 }
+bool must_be_escaped(char byte) {
+  return static_cast<uint8_t>(byte) < 0x20 || byte == '"' || byte == '\\';
+}
+bool needs_escape(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), must_be_escaped);
+}
 void unite(std::span<uint32_t> words, const std::vector<uint32_t>& more) {
   for (size_t i = 0; i < words.size(); ++i) words[i] |= more[i];
 }
 
 }  // namespace
-
-const TerminalMask& TerminalMasks::at(NodeId state) {
-  const auto found = masks_.find(state);
-  if (found != masks_.end()) return found->second;
-  if (masks_.size() >= kMaxMasks) masks_.clear();
-  const Node node = pool_.node(state);
-  const bool universal =
-      node.kind == NodeKind::kJsonBody && node.b == 0 && pool_.takes_any_text(node.a);
-  return masks_.emplace(state, universal ? make_universal(node.a) : make(state)).first->second;
-}
-
-/// Whatever text comes, the terminal goes on: only where it may end depends on the state.
-TerminalMask TerminalMasks::make_universal(NodeId content) {
-  TerminalMask out;
-  out.words = table_.plain.inside.back();
-  out.needed = kUnbounded;
-  const NodeId state = pool_.json_body(content);
-  for (const auto& close : table_.plain.closes) {
-    const std::string& spelling =
-        table_.bytes[static_cast<size_t>(table_.ids[table_.nodes[close.node].first_id])];
-    const size_t length = table_.nodes[close.node].depth;
-    NodeId end = close.escaped ? state : content;
-    for (size_t i = 0; i + 1 < length && end != kEmptyNode; ++i) {
-      end = pool_.step(end, static_cast<uint8_t>(spelling[i]));
-    }
-    if (close.escaped ? pool_.step(end, '"') == kEmptyNode : !pool_.nullable(end)) continue;
-    if (!close.leaf) out.branches.push_back(close.node);
-    for (uint32_t i = table_.nodes[close.node].first_id; i < table_.nodes[close.node + 1].first_id;
-         ++i) {
-      set_bit(out.words, table_.ids[i]);
-    }
-  }
-  return out;
-}
-
-TerminalMask TerminalMasks::make(NodeId state) {
-  TerminalMask out;
-  out.words.assign((table_.bytes.size() + 31) / 32, 0);
-  const auto& nodes = table_.nodes;
-  std::vector<NodeId> states(table_.max_depth + 1);
-  states[0] = state;
-  NodeId last = kEmptyNode;
-  for (uint32_t node = 1; node + 1 < nodes.size();) {
-    const NodeId next = pool_.step(states[nodes[node].depth - 1u], nodes[node].byte);
-    if (next == kEmptyNode) {
-      node = nodes[node].end;
-      continue;
-    }
-    for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
-      set_bit(out.words, table_.ids[i]);
-    }
-    if (next == kEpsilonNode) {
-      if (table_.has_children(node)) out.branches.push_back(node);
-      node = nodes[node].end;
-      continue;
-    }
-    if (next != last) out.needed = std::max(out.needed, pool_.shortest_bound(next));
-    last = next;
-    states[nodes[node].depth] = next;
-    ++node;
-  }
-  return out;
-}
 
 Configs& JsonMask::buffer(size_t level) {
   while (buffers_.size() <= level) buffers_.emplace_back();
@@ -139,24 +85,53 @@ void JsonMask::add(const Configs& configs, std::span<uint32_t> words) {
 
 void JsonMask::walk(uint32_t node, const Configs& configs, std::span<uint32_t> words,
                     size_t level) {
-  const auto& nodes = table_.nodes;
+  if (node == 0 && machine_.take_spaces(configs)) return walk_spaced(configs, words, level);
   Configs& next = buffer(level);
-  const uint32_t end = nodes[node].end;
-  for (uint32_t child = node + 1; child < end; child = nodes[child].end) {
+  const uint32_t first = table_.first_child[node], last = table_.first_child[node + 1];
+  const bool is_wide = last - first > kFewChildren;
+  const ByteSet bytes = is_wide ? machine_.next_bytes(configs) : ByteSet();
+  for (uint32_t i = first; i < last; ++i) {
+    if (is_wide && !bytes.contains(table_.child_bytes[i])) continue;
     const JsonMachine::Mark mark = machine_.mark();
-    machine_.step(configs, nodes[child].byte, next);
-    if (!next.empty()) {
-      set_node(child, words);
-      if (table_.has_children(child)) {
-        if (nodes[child].byte == '"') {
-          std::erase_if(next,
-                        [&](const Config& config) { return add_opening(config, child, words); });
-        }
-        if (!next.empty()) walk(child, next, words, level + 1);
-      }
-    }
+    machine_.step(configs, table_.child_bytes[i], next);
+    if (!next.empty()) enter(table_.children[i], next, words, level);
     machine_.return_to(mark);
   }
+}
+
+/// From the root: behind any run of white space the same may come.
+void JsonMask::walk_spaced(const Configs& configs, std::span<uint32_t> words, size_t level) {
+  unite(words, table_.spaces.words);
+  Configs& next = buffer(level);
+  const ByteSet bytes = machine_.next_bytes(configs);
+  for (size_t word = 0; word < bytes.words.size(); ++word) {
+    for (uint64_t bits = bytes.words[word]; bits != 0; bits &= bits - 1) {
+      const size_t byte = word * 64 + static_cast<size_t>(std::countr_zero(bits));
+      if (table_.spaces.behind[byte].empty()) continue;
+      const JsonMachine::Mark mark = machine_.mark();
+      machine_.step(configs, static_cast<uint8_t>(byte), next);
+      if (!next.empty()) {
+        for (const uint32_t node : table_.spaces.behind[byte]) enter(node, next, words, level);
+      }
+      machine_.return_to(mark);
+    }
+  }
+}
+
+/// What may come from a node on, at these places behind it. Buffers above `level` are free.
+void JsonMask::enter(uint32_t node, const Configs& configs, std::span<uint32_t> words,
+                     size_t level) {
+  set_node(node, words);
+  if (!table_.has_children(node)) return;
+  if (table_.nodes[node].byte != '"') return walk(node, configs, words, level + 1);
+  const auto opens = [&](const Config& config) { return add_opening(config, node, words); };
+  if (configs.size() == 1) {
+    if (!opens(configs[0])) walk(node, configs, words, level + 1);
+    return;
+  }
+  Configs rest;
+  std::remove_copy_if(configs.begin(), configs.end(), std::back_inserter(rest), opens);
+  if (!rest.empty()) walk(node, rest, words, level + 1);
 }
 
 /// A string without conditions that begins behind `node`: the table knows what follows.
@@ -234,29 +209,85 @@ void JsonMask::add_string(const Config& config, std::span<uint32_t> words) {
   add_after_string(config, terminal.branches, state, words);
 }
 
-/// A string item that must differ from those before it. False where few strings are left: then each
-/// step must be looked at.
+/// A string item that must differ from those before it. False within an escape: then each step must
+/// be looked at.
 bool JsonMask::add_unique_string(const Config& config, std::span<uint32_t> words) {
   RegexPool& pool = machine_.grammar().pool();
-  if (!pool.is_infinite(pool.node(config.state).a) || pool.node(config.state).b != 0) return false;
-  std::vector<uint32_t> mask(words.size());
-  add_string(config, mask);
+  const Node body = pool.node(config.state);
+  if (body.b != 0) return false;
   const std::string typed = machine_.item_text(config.text);
+  std::vector<std::string> rests;  // of used strings that begin so
   for (const SeenLink* link = config.frame->others; link; link = link->before) {
     if (link->text()[0] != '"' || !link->text().substr(1).starts_with(typed)) continue;
-    const std::string_view rest = link->text().substr(1 + typed.size());
-    const uint32_t node = rest.empty() ? 0 : table_.find(0, rest);
-    const uint32_t close = node == 0 && !rest.empty() ? 0 : table_.find(node, "\"");
-    if (close != 0) clear_node(close, mask);
+    rests.emplace_back(link->text().substr(1 + typed.size()));
   }
-  // With an escape before the quote, a used string may be spelt otherwise: look at each.
-  for (const auto& close : table_.plain.closes) {
-    if (!close.escaped) continue;
-    clear_node(close.node, mask);
-    add_path(config, 0, close.node, mask);
+  std::vector<uint32_t> mask(words.size());
+  if (pool.is_infinite(body.a)) {
+    add_string(config, mask);
+    for (const std::string& rest : rests) {
+      if (needs_escape(rest)) continue;
+      const uint32_t node = rest.empty() ? 0 : table_.find(0, rest);
+      const uint32_t close = node == 0 && !rest.empty() ? 0 : table_.find(node, "\"");
+      if (close != 0) clear_node(close, mask);
+    }
+    // With an escape before the quote, a used string may be spelt otherwise: look at each.
+    for (const auto& close : table_.plain.closes) {
+      if (!close.escaped) continue;
+      clear_node(close.node, mask);
+      add_path(config, 0, close.node, mask);
+    }
+  } else {
+    const TerminalMask& terminal = terminals_.at(config.state);
+    mask = terminal.words;
+    std::sort(rests.begin(), rests.end());
+    for (const std::string& rest : rests) clear_used(body.a, rest, rests, mask);
+    for (const int32_t id : table_.plain.escapes) {  // these may spell a used string otherwise
+      const size_t word = static_cast<size_t>(id) / 32;
+      if ((mask[word] >> (id % 32) & 1) != 0 && !takes(config, id)) mask[word] ^= 1U << (id % 32);
+    }
+    for (const uint32_t node : terminal.branches) add_path(config, 0, node, mask);
   }
   unite(words, mask);
   return true;
+}
+
+/// Of a finite language: takes out the tokens behind which `rest`, which is used, and others that
+/// are used are all that is left. `used` is sorted.
+void JsonMask::clear_used(NodeId content, std::string_view rest,
+                          const std::vector<std::string>& used, std::span<uint32_t> mask) const {
+  RegexPool& pool = machine_.grammar().pool();
+  uint32_t node = 0;
+  auto first = used.begin(), last = used.end();  // those that begin like `rest` so far
+  for (size_t length = 0; length < rest.size(); ++length) {
+    const auto byte = static_cast<uint8_t>(rest[length]);
+    if (must_be_escaped(rest[length])) return;  // it is spelt with an escape
+    node = table_.find(node, rest.substr(length, 1));
+    content = pool.step(content, byte);
+    if (node == 0) return;
+    const auto order = [length](std::string_view text) {
+      return text.size() > length ? static_cast<int>(static_cast<uint8_t>(text[length])) : -1;
+    };
+    first = std::partition_point(first, last,
+                                 [&](const std::string& other) { return order(other) < byte; });
+    last = std::partition_point(first, last,
+                                [&](const std::string& other) { return order(other) == byte; });
+    const auto taken = static_cast<uint64_t>(last - first);
+    if (pool.count_strings(content, taken + 1) <= taken) clear_node(node, mask);
+  }
+  node = table_.find(node, "\"");
+  if (node != 0) clear_node(node, mask);
+}
+
+/// Whether the place takes the token, byte by byte.
+bool JsonMask::takes(const Config& config, int32_t id) {
+  const JsonMachine::Mark mark = machine_.mark();
+  Configs at = {config}, next;
+  for (const char byte : table_.bytes[static_cast<size_t>(id)]) {
+    machine_.step(at, static_cast<uint8_t>(byte), next);
+    std::swap(at, next);
+  }
+  machine_.return_to(mark);
+  return !at.empty();
 }
 
 void JsonMask::add_plain_string(const Config& config, uint32_t low, uint32_t high,
@@ -322,27 +353,53 @@ void JsonMask::add_open_key(const Config& config, std::span<uint32_t> words) {
   const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
   // Names that this key could become with one token: those it has are taken, those it has not yet
   // may have values of their own.
-  scratch_ = table_.plain.open_key;
-  const auto exception = [&](std::string_view rest) {
+  std::vector<uint32_t> exceptions;
+  const auto except = [&](std::string_view rest) {
+    if (rest.size() >= table_.plain.max_close) return;
     uint32_t node = rest.empty() ? 0 : table_.find(0, rest);
     if (node == 0 && !rest.empty()) return;
     node = table_.find(node, "\"");
-    if (node == 0 || table_.has_children(node)) return;  // branches follow each on its own
-    clear_node(node, scratch_);
-    add_path(config, 0, node, scratch_);
+    if (node != 0) exceptions.push_back(node);
   };
   for (uint32_t i = config.low; i < config.high; ++i) {
-    if (!machine_.named_allowed(*config.frame, i)) {
-      exception(std::string_view(*shape.named[i].name).substr(config.depth));
+    except(std::string_view(*shape.named[i].name).substr(config.depth));
+  }
+  if (config.frame->others != nullptr) {
+    const std::string typed = machine_.text_of(config.text);
+    for (const SeenLink* link = config.frame->others; link; link = link->before) {
+      if (link->text().starts_with(typed)) except(link->text().substr(typed.size()));
     }
   }
-  const std::string typed = machine_.text_of(config.text);
-  for (const SeenLink* link = config.frame->others; link; link = link->before) {
-    if (link->text().starts_with(typed)) exception(link->text().substr(typed.size()));
+  std::span<uint32_t> out = words;
+  if (exceptions.empty()) {
+    unite(words, table_.plain.open_key);
+  } else {
+    scratch_ = table_.plain.open_key;
+    for (const uint32_t node : exceptions) clear_node(node, scratch_);
+    out = scratch_;
   }
-  unite(words, scratch_);
-  for (uint32_t node : table_.plain.escaped_leaves) add_path(config, 0, node, words);
-  for (uint32_t node : table_.plain.close_branches) add_path(config, 0, node, words);
+  for (const uint32_t node : exceptions) add_path(config, 0, node, out);
+  for (const uint32_t node : table_.plain.escaped_leaves) add_path(config, 0, node, out);
+  for (const uint32_t node : table_.plain.odd_branches) add_path(config, 0, node, out);
+  const auto is_exception = [&](uint32_t node) {
+    return std::find(exceptions.begin(), exceptions.end(), node) != exceptions.end();
+  };
+  const bool is_alike = config.frame->needs == 0 && shape.combinations.size() <= 1 &&
+                        !machine_.grammar().keys_may_repeat();
+  const JsonMachine::Mark mark = machine_.mark();
+  Configs after;
+  if (is_alike) machine_.after_other_key(config, after);
+  for (const uint32_t node : table_.plain.key_branches) {
+    if (is_exception(node)) continue;
+    if (is_alike) {
+      set_node(node, out);
+      walk(node, after, out, 0);
+    } else {
+      add_path(config, 0, node, out);
+    }
+  }
+  machine_.return_to(mark);
+  if (!exceptions.empty()) unite(words, scratch_);
 }
 
 }  // namespace vitrine::constrain

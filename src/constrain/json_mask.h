@@ -8,33 +8,9 @@
 #include <vector>
 
 #include "json_machine.h"
-#include "token_table.h"
+#include "terminal_mask.h"
 
 namespace vitrine::constrain {
-
-/// Tokens that stay within a terminal from one of its states, and where others leave it.
-struct TerminalMask {
-  std::vector<uint32_t> words;     // tokens that stay inside or end where the terminal ends
-  std::vector<uint32_t> branches;  // nodes where it ends and tokens go on
-  uint32_t needed = 0;  // no token leaves more bytes than these to the terminal's shortest end
-};
-
-/// Masks of automaton states, which any constraint of one grammar may use.
-class TerminalMasks {
- public:
-  TerminalMasks(RegexPool& pool, const TokenTable::Impl& table) : pool_(pool), table_(table) {}
-  /// From a state within a terminal that ends exactly where nothing can follow (a JSON string,
-  /// whose quote ends it).
-  const TerminalMask& at(NodeId state);
-
- private:
-  TerminalMask make(NodeId state);
-  TerminalMask make_universal(NodeId content);
-  static constexpr size_t kMaxMasks = 2048;
-  RegexPool& pool_;
-  const TokenTable::Impl& table_;
-  std::unordered_map<NodeId, TerminalMask> masks_;
-};
 
 class JsonMask {
  public:
@@ -48,6 +24,9 @@ class JsonMask {
   void add_one(const Config& config, std::span<uint32_t> words);
   void add_string(const Config& config, std::span<uint32_t> words);
   bool add_unique_string(const Config& config, std::span<uint32_t> words);
+  void clear_used(NodeId content, std::string_view rest, const std::vector<std::string>& used,
+                  std::span<uint32_t> mask) const;
+  bool takes(const Config& config, int32_t id);
   void add_plain_string(const Config& config, uint32_t low, uint32_t high,
                         std::span<uint32_t> words);
   void add_open_key(const Config& config, std::span<uint32_t> words);
@@ -56,6 +35,8 @@ class JsonMask {
   void add_path(const Config& config, uint32_t from, uint32_t node, std::span<uint32_t> words);
   bool add_opening(const Config& config, uint32_t node, std::span<uint32_t> words);
   void walk(uint32_t node, const Configs& configs, std::span<uint32_t> words, size_t level);
+  void walk_spaced(const Configs& configs, std::span<uint32_t> words, size_t level);
+  void enter(uint32_t node, const Configs& configs, std::span<uint32_t> words, size_t level);
   void set_node(uint32_t node, std::span<uint32_t> words) const;
   void clear_node(uint32_t node, std::span<uint32_t> words) const;
   bool is_open_key(const Config& config) const;

@@ -167,6 +167,7 @@ const uint32_t* RegexPool::make_row(NodeId id) {
   auto row = std::make_unique<uint32_t[]>(256);
   std::array<std::pair<uint64_t, NodeId>, 256> known;
   size_t num_known = 0;
+  ByteSet leads_on;
   const bool many = sets.size() > kMaxSets;
   for (size_t byte = 0; byte < 256; ++byte) {
     size_t i = 0;
@@ -177,8 +178,10 @@ const uint32_t* RegexPool::make_row(NodeId id) {
       known[num_known++] = {signature[byte], next};
     }
     row[byte] = known[i].second;
+    if (row[byte] != kEmptyNode) leads_on.add(static_cast<uint8_t>(byte));
   }
   rows_.push_back(std::move(row));
+  row_bytes_.push_back(leads_on);
   row_index_[id] = static_cast<int32_t>(rows_.size() - 1);
   return rows_.back().get();
 }

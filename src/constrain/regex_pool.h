@@ -67,6 +67,15 @@ class RegexPool {
   NodeId repeat(NodeId member, uint32_t low, uint32_t high);
   /// One of these strings (no duplicates needed).
   NodeId literals(std::vector<std::string> strings);
+  /// Of kLiterals: whether it holds for some string of what is left of them.
+  template <typename Test>
+  bool any_literal(NodeId id, Test&& test) const {
+    const Node& node = nodes_[id];
+    for (uint32_t i = node.low; i < node.high; ++i) {
+      if (test(std::string_view(literal_sets_[node.a][i]).substr(node.b))) return true;
+    }
+    return false;
+  }
   NodeId number_bound(const NumberBound& bound);
   /// The content's JSON spelling without the opening quote.
   NodeId json_body(NodeId content, EscapeState escape = {});
@@ -87,6 +96,12 @@ class RegexPool {
     const int32_t index = row_index_[id];
     return index >= 0 ? rows_[static_cast<size_t>(index)].get() : make_row(id);
   }
+  /// The bytes that lead on: those of the row that are not kEmptyNode.
+  const ByteSet& row_bytes(NodeId id) {
+    row(id);
+    return row_bytes_[static_cast<size_t>(row_index_[id])];
+  }
+  bool has_row(NodeId id) const { return row_index_[id] >= 0; }
   NodeId step(NodeId id, uint8_t byte) {
     const int32_t index = row_index_[id];
     return index >= 0 ? rows_[static_cast<size_t>(index)][byte] : step_without_row(id, byte);
@@ -145,6 +160,7 @@ class RegexPool {
   std::vector<uint32_t> shortest_;  // kUnbounded - 1: not computed
   std::unordered_map<NodeId, bool> takes_any_, infinite_;
   std::vector<std::unique_ptr<uint32_t[]>> rows_;
+  std::vector<ByteSet> row_bytes_;  // by row
   std::unordered_map<Key, NodeId, KeyHash> ids_;
   std::vector<ByteSet> byte_sets_;
   std::unordered_map<Key, uint32_t, KeyHash> byte_set_ids_;

@@ -158,6 +158,7 @@ bool RegexPool::range_is_live(NodeId id, CodeRange range) {
 
 bool RegexPool::is_infinite(NodeId start) {
   if (start == any_text_) return true;
+  if (nodes_[start].kind == NodeKind::kLiterals) return false;
   const auto known = infinite_.find(start);
   if (known != infinite_.end()) return known->second;
   const bool infinite = search_infinite(start);
@@ -202,6 +203,8 @@ bool RegexPool::search_infinite(NodeId start) {
 
 uint64_t RegexPool::count_strings(NodeId start, uint64_t limit) {
   if (!is_live(start)) return 0;
+  const Node& node = nodes_[start];
+  if (node.kind == NodeKind::kLiterals) return std::min<uint64_t>(limit, node.high - node.low);
   if (is_infinite(start)) return limit;
   std::unordered_map<NodeId, uint64_t> counts;
   std::vector<NodeId> stack = {start};

@@ -73,6 +73,8 @@ uint32_t TokenTable::Impl::count_tokens(std::string_view text, size_t* first_len
 
 void TokenTable::Impl::build() {
   build_trie();
+  build_children();
+  build_slices();
   first_bytes.assign(256, 0);
   has_all_bytes = true;
   for (uint32_t child = 1; child < nodes[0].end; child = nodes[child].end) {
@@ -83,6 +85,7 @@ void TokenTable::Impl::build() {
         has_all_bytes && child != 0 && nodes[child].first_id < nodes[child + 1].first_id;
   }
   build_plain();
+  build_spaces();
 }
 
 void TokenTable::Impl::build_trie() {
@@ -120,14 +123,72 @@ void TokenTable::Impl::build_trie() {
 uint32_t TokenTable::Impl::find(uint32_t from, std::string_view text) const {
   uint32_t at = from;
   for (char byte : text) {
-    uint32_t child = at + 1;
-    while (child < nodes[at].end && nodes[child].byte != static_cast<uint8_t>(byte)) {
-      child = nodes[child].end;
-    }
-    if (child >= nodes[at].end) return 0;
-    at = child;
+    const auto begin = child_bytes.begin() + first_child[at];
+    const auto end = child_bytes.begin() + first_child[at + 1];
+    const auto found = std::lower_bound(begin, end, static_cast<uint8_t>(byte));
+    if (found == end || *found != static_cast<uint8_t>(byte)) return 0;
+    at = children[static_cast<size_t>(found - child_bytes.begin())];
   }
   return at;
+}
+
+void TokenTable::Impl::build_children() {
+  const size_t count = nodes.size() - 1;
+  first_child.reserve(count + 1);
+  children.reserve(count);
+  child_bytes.reserve(count);
+  for (uint32_t node = 0; node < count; ++node) {
+    first_child.push_back(static_cast<uint32_t>(children.size()));
+    for (uint32_t child = node + 1; child < nodes[node].end; child = nodes[child].end) {
+      children.push_back(child);
+      child_bytes.push_back(nodes[child].byte);
+    }
+  }
+  first_child.push_back(static_cast<uint32_t>(children.size()));
+}
+
+void TokenTable::Impl::build_slices() {
+  using constrain::TokenSlices;
+  std::vector<TokenSlices::Profile> by_id;
+  by_id.reserve(bytes.size());
+  for (const std::string& text : bytes) by_id.push_back(TokenSlices::profile_of(text));
+  slices.build(by_id);
+  profiles.resize(nodes.size() - 1);
+  for (uint32_t node = static_cast<uint32_t>(nodes.size()) - 1; node-- > 0;) {
+    for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
+      profiles[node] = profiles[node] | by_id[static_cast<size_t>(ids[i])];
+    }
+    for (uint32_t i = first_child[node]; i < first_child[node + 1]; ++i) {
+      profiles[node] = profiles[node] | profiles[children[i]];
+    }
+  }
+}
+
+void TokenTable::Impl::build_spaces() {
+  spaces.words.assign((bytes.size() + 31) / 32, 0);
+  spaces.behind.resize(256);
+  std::vector<uint32_t> open = {0};
+  while (!open.empty()) {
+    const uint32_t node = open.back();
+    open.pop_back();
+    for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
+      spaces.words[static_cast<size_t>(ids[i]) / 32] |= 1U << (ids[i] % 32);
+    }
+    for (uint32_t i = first_child[node]; i < first_child[node + 1]; ++i) {
+      const uint8_t byte = child_bytes[i];
+      const bool is_space = byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
+      (is_space ? open : spaces.behind[byte]).push_back(children[i]);
+    }
+  }
+}
+
+/// Whether some token below the node has another string of its own.
+bool TokenTable::Impl::has_string_below(uint32_t node) const {
+  for (uint32_t i = nodes[node].first_id; i < nodes[nodes[node].end].first_id; ++i) {
+    const std::string& text = bytes[static_cast<size_t>(ids[i])];
+    if (std::count(text.begin() + nodes[node].depth, text.end(), '"') > 1) return true;
+  }
+  return false;
 }
 
 void TokenTable::Impl::build_plain() {
@@ -182,10 +243,16 @@ void TokenTable::Impl::build_plain() {
         if (chars > kMaxSlice) plain.long_tokens.emplace_back(chars, id);
       },
       [&](const Close& close) { plain.closes.push_back(close); });
+  for (const int32_t id : ids) {
+    if (bytes[static_cast<size_t>(id)].find('\\') != std::string::npos) plain.escapes.push_back(id);
+  }
   plain.open = plain.open_key = plain.inside[kMaxSlice + 1];
   for (const Close& close : plain.closes) {
+    plain.max_close = std::max<size_t>(plain.max_close, nodes[close.node].depth);
     if (!close.leaf) {
       plain.close_branches.push_back(close.node);
+      const bool is_odd = close.escaped || has_string_below(close.node);
+      (is_odd ? plain.odd_branches : plain.key_branches).push_back(close.node);
       continue;
     }
     if (close.escaped) plain.escaped_leaves.push_back(close.node);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "token_slices.h"
 #include "vitrine/constrain.h"
 
 namespace vitrine {
@@ -24,6 +25,14 @@ struct TokenTable::Impl {
   std::vector<Node> nodes;  // one more than there are, to end the last
   std::vector<int32_t> ids;
   uint32_t max_depth = 0;
+
+  /// Children, node by node: those of `n` stand from first_child[n] to first_child[n + 1] - 1, with
+  /// ascending bytes. Walks read the bytes of many at a time without touching their nodes.
+  std::vector<uint32_t> first_child, children;
+  std::vector<uint8_t> child_bytes;
+
+  constrain::TokenSlices slices;
+  std::vector<constrain::TokenSlices::Profile> profiles;  // of all tokens at and below each node
 
   std::vector<uint32_t> first_bytes;  // [256]: the root's children, 0 where there is none
   bool has_all_bytes = false;         // every byte is a token: so many bytes are as many tokens
@@ -61,7 +70,18 @@ struct TokenTable::Impl {
     std::vector<uint32_t> open_key;        // the same but for those with an escape
     std::vector<uint32_t> close_branches;  // nodes of `closes` that are no leaves
     std::vector<uint32_t> escaped_leaves;  // leaves that open_key lacks
+    /// Of close_branches: for a key, whatever it is, the same may follow; and the others, with an
+    /// escape or with another string within one token.
+    std::vector<uint32_t> key_branches, odd_branches;
+    std::vector<int32_t> escapes;  // tokens with a backslash
+    size_t max_close = 0;          // bytes of the longest of `closes`
   } plain;
+  /// Tokens that are nothing but JSON's white space, and what stands behind the runs of white space
+  /// that begin a token, the empty run too: nodes by their byte, which is no white space.
+  struct Spaces {
+    std::vector<uint32_t> words;
+    std::vector<std::vector<uint32_t>> behind;  // [256]
+  } spaces;
   /// For a node whose last byte opens a string: what follows it, as above.
   struct Opening {
     std::vector<int32_t> inside;
@@ -73,7 +93,11 @@ struct TokenTable::Impl {
 
  private:
   void build_trie();
+  void build_children();
+  void build_slices();
   void build_plain();
+  void build_spaces();
+  bool has_string_below(uint32_t node) const;
 };
 
 }  // namespace vitrine

@@ -20,9 +20,7 @@ AuditLayout federated_layout(AuditLevel level = AuditLevel::kStandard) {
   return layout;
 }
 
-bool same_bits(double a, double b) {
-  return std::memcmp(&a, &b, sizeof(a)) == 0;
-}
+bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof(a)) == 0; }
 
 /// Passes of one sequence whose rows have numbers of their own; what decode_pass() says of them.
 std::vector<TokenRecord> send_federated(AuditSink& sink, const AuditLayout& layout) {

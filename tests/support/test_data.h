@@ -1,4 +1,5 @@
-// Where the tests' data is: a folder of the build (tests/CMakeLists.txt), or where VITRINE_TEST_DATA says (scripts/bundle).
+// Where the tests' data is: a folder of the build (tests/CMakeLists.txt), or where
+// VITRINE_TEST_DATA says (scripts/bundle).
 #pragma once
 
 #include <cstdlib>

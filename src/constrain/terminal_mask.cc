@@ -1,0 +1,152 @@
+#include "terminal_mask.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace vitrine::constrain {
+
+namespace {
+
+void set_bit(std::vector<uint32_t>& words, int32_t id) {
+  words[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+}
+
+}  // namespace
+
+const TerminalMask& TerminalMasks::at(NodeId state) {
+  const auto found = masks_.find(state);
+  if (found != masks_.end()) return found->second;
+  if (masks_.size() >= kMaxMasks) masks_.clear();
+  const Node node = pool_.node(state);
+  const bool universal =
+      node.kind == NodeKind::kJsonBody && node.b == 0 && pool_.takes_any_text(node.a);
+  return masks_.emplace(state, universal ? make_universal(node.a) : make(state)).first->second;
+}
+
+/// Whatever text comes, the terminal goes on: only where it may end depends on the state.
+TerminalMask TerminalMasks::make_universal(NodeId content) {
+  TerminalMask out;
+  out.words = table_.plain.inside.back();
+  out.needed = kUnbounded;
+  const NodeId state = pool_.json_body(content);
+  for (const auto& close : table_.plain.closes) {
+    const std::string& spelling =
+        table_.bytes[static_cast<size_t>(table_.ids[table_.nodes[close.node].first_id])];
+    const size_t length = table_.nodes[close.node].depth;
+    NodeId end = close.escaped ? state : content;
+    for (size_t i = 0; i + 1 < length && end != kEmptyNode; ++i) {
+      end = pool_.step(end, static_cast<uint8_t>(spelling[i]));
+    }
+    if (close.escaped ? pool_.step(end, '"') == kEmptyNode : !pool_.nullable(end)) continue;
+    if (!close.leaf) out.branches.push_back(close.node);
+    for (uint32_t i = table_.nodes[close.node].first_id; i < table_.nodes[close.node + 1].first_id;
+         ++i) {
+      set_bit(out.words, table_.ids[i]);
+    }
+  }
+  return out;
+}
+
+/// The longest slice of these kinds of which the state takes every token and may always go on.
+TerminalMasks::Slice TerminalMasks::try_slice(NodeId state, uint32_t set) {
+  constexpr size_t kMaxStates = 96;
+  Slice out;
+  const ByteSet& bytes = TokenSlices::bytes_of(set);
+  std::vector<NodeId> states = {state};
+  size_t from = 0;
+  uint32_t level = 0, lengths = 0;  // bytes that were taken, lengths of slices that fit them
+  for (; from < states.size() && lengths < TokenSlices::kLengths.size(); ++level) {
+    const size_t to = states.size();
+    for (; from < to; ++from) {
+      const uint32_t* row = pool_.row(states[from]);
+      if (!((pool_.row_bytes(states[from]) & bytes) == bytes)) return out;
+      NodeId last = kEmptyNode;
+      for (size_t word = 0; word < bytes.words.size(); ++word) {
+        for (uint64_t bits = bytes.words[word]; bits != 0; bits &= bits - 1) {
+          const NodeId next = row[word * 64 + static_cast<size_t>(std::countr_zero(bits))];
+          if (next == last) continue;
+          last = next;
+          if (next == kEpsilonNode) return out;
+          if (std::find(states.begin(), states.end(), next) == states.end()) states.push_back(next);
+        }
+      }
+      if (states.size() > kMaxStates) return out;
+    }
+    // Where no state is new, what follows is as what came.
+    while (lengths < TokenSlices::kLengths.size() &&
+           (level + 1 >= TokenSlices::kLengths[lengths] || from == states.size())) {
+      out.set = set;
+      out.length = lengths;
+      out.count = table_.slices.count(set, lengths);
+      for (const NodeId reached : states) {
+        out.needed = std::max(out.needed, pool_.shortest_bound(reached));
+      }
+      ++lengths;
+    }
+  }
+  return out;
+}
+
+TerminalMasks::Slice TerminalMasks::best_slice(NodeId state) {
+  // Of the kinds that the state takes next: all, without punctuation, letters and digits, and so
+  // on.
+  static constexpr uint32_t kTried[] = {63, 31, 23, 15, 7, 3, 5, 1, 6, 2, 4};
+  Slice best;
+  if (!table_.slices.is_built()) return best;
+  const ByteSet& next = pool_.row_bytes(state);
+  uint32_t taken = 0, last = 0;
+  for (uint32_t kind = 0; kind < TokenSlices::kKinds; ++kind) {
+    const ByteSet& bytes = TokenSlices::bytes_of(1U << kind);
+    if ((next & bytes) == bytes) taken |= 1U << kind;
+  }
+  for (const uint32_t tried : kTried) {
+    const uint32_t set = tried & taken;
+    if (set == 0 || set == last) continue;
+    last = set;
+    const Slice found = try_slice(state, set);
+    if (found.count > best.count) best = found;
+    if (best.count > 0 && best.length + 1 == TokenSlices::kLengths.size()) break;
+  }
+  return best;
+}
+
+TerminalMask TerminalMasks::make(NodeId state) {
+  TerminalMask out;
+  const auto& nodes = table_.nodes;
+  const Slice slice = best_slice(state);
+  if (slice.count > 0) {
+    out.words = table_.slices.mask(slice.set, slice.length);
+    out.needed = slice.needed;
+  } else {
+    out.words.assign((table_.bytes.size() + 31) / 32, 0);
+  }
+  std::vector<NodeId> states(table_.max_depth + 1);
+  states[0] = state;
+  NodeId last = kEmptyNode;
+  for (uint32_t node = 1; node + 1 < nodes.size();) {
+    if (slice.count > 0 && table_.profiles[node].is_within(slice.set, slice.length)) {
+      node = nodes[node].end;
+      continue;
+    }
+    const NodeId next = pool_.step(states[nodes[node].depth - 1u], nodes[node].byte);
+    if (next == kEmptyNode) {
+      node = nodes[node].end;
+      continue;
+    }
+    for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
+      set_bit(out.words, table_.ids[i]);
+    }
+    if (next == kEpsilonNode) {
+      if (table_.has_children(node)) out.branches.push_back(node);
+      node = nodes[node].end;
+      continue;
+    }
+    if (next != last) out.needed = std::max(out.needed, pool_.shortest_bound(next));
+    last = next;
+    states[nodes[node].depth] = next;
+    ++node;
+  }
+  return out;
+}
+
+}  // namespace vitrine::constrain

@@ -1,0 +1,44 @@
+// Masks of automaton states.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "regex_pool.h"
+#include "token_table.h"
+
+namespace vitrine::constrain {
+
+/// Tokens that stay within a terminal from one of its states, and where others leave it.
+struct TerminalMask {
+  std::vector<uint32_t> words;     // tokens that stay inside or end where the terminal ends
+  std::vector<uint32_t> branches;  // nodes where it ends and tokens go on
+  uint32_t needed = 0;  // no token leaves more bytes than these to the terminal's shortest end
+};
+
+/// Masks of automaton states, which any constraint of one grammar may use.
+class TerminalMasks {
+ public:
+  TerminalMasks(RegexPool& pool, const TokenTable::Impl& table) : pool_(pool), table_(table) {}
+  /// From a state within a terminal that ends exactly where nothing can follow (a JSON string,
+  /// whose quote ends it).
+  const TerminalMask& at(NodeId state);
+
+ private:
+  TerminalMask make(NodeId state);
+  TerminalMask make_universal(NodeId content);
+  struct Slice {
+    uint32_t set = 0, length = 0;
+    uint32_t count = 0;   // tokens
+    uint32_t needed = 0;  // as TerminalMask::needed
+  };
+  Slice best_slice(NodeId state);
+  Slice try_slice(NodeId state, uint32_t set);
+  static constexpr size_t kMaxMasks = 2048;
+  RegexPool& pool_;
+  const TokenTable::Impl& table_;
+  std::unordered_map<NodeId, TerminalMask> masks_;
+};
+
+}  // namespace vitrine::constrain
