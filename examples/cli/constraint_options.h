@@ -9,7 +9,7 @@
 namespace cli {
 
 struct ConstraintOptions {
-  std::string json_schema, regex, grammar;
+  std::string json_schema, regex, grammar, tags;
   bool json_object = false;
   std::vector<std::string> choices;
   std::string whitespace = "one-line", format = "assert", on_deadlock = "fail";
@@ -31,8 +31,10 @@ struct ConstraintOptions {
   std::vector<std::pair<std::string, std::string>> description() const;
 
  private:
+  bool is_lark(std::string_view text) const;
   bool is_text_given() const {
-    return !json_schema.empty() || !regex.empty() || !grammar.empty() || !choices.empty();
+    return !json_schema.empty() || !regex.empty() || !grammar.empty() || !tags.empty() ||
+           !choices.empty();
   }
 };
 
