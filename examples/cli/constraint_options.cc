@@ -45,6 +45,9 @@ void ConstraintOptions::add_to(CLI::App& command) {
   command.add_option("--format", format, "what `format` means in a schema")
       ->check(CLI::IsMember({"assert", "annotate"}))
       ->capture_default_str();
+  command.add_flag(
+      "--lenient", lenient,
+      "leave out of a schema what cannot be kept exactly, with a warning that names it");
   command
       .add_option("--on-deadlock", on_deadlock,
                   "where no token leads on under the constraint: fail, or validate-retry (answers "
@@ -77,6 +80,7 @@ void ConstraintOptions::check() const {
       {whitespace != "one-line", is_schema || json_object, "--whitespace",
        "--json-schema, --json-object, --tags or --grammar"},
       {format != "assert", is_schema, "--format", "--json-schema, --tags or --grammar"},
+      {lenient, is_schema, "--lenient", "--json-schema, --tags or --grammar"},
       {on_deadlock != "fail", is_given(), "--on-deadlock", "a constraint (--json-schema, …)"},
       {max_retries != 0, on_deadlock != "fail", "--max-retries", "--on-deadlock validate-retry"}};
   for (const auto& [is_one, is_fit, name, needed] : needs) {
@@ -90,6 +94,7 @@ vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer,
   if (!regex.empty()) return vitrine::Grammar::regex(table, regex);
   if (!choices.empty()) return vitrine::Grammar::choices(table, choices);
   vitrine::SchemaOptions options;
+  options.lenient = lenient;
   if (format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
   options.whitespace = whitespace == "rfc"       ? vitrine::JsonWhitespace::kRfc
                        : whitespace == "compact" ? vitrine::JsonWhitespace::kCompact
@@ -135,6 +140,11 @@ void ConstraintOptions::apply(const std::optional<vitrine::Grammar>& grammar,
   if (!grammar) return;
   constraint = grammar->start();
   generation.constraint = constraint.get();
+  if (!grammar->weakened().empty()) {
+    write_note(
+        fmt::format("warning: an answer may break the schema, of which these do not count: {}",
+                    fmt::join(weakened_lines(*grammar), "; ")));
+  }
   if (on_deadlock == "fail") return;
   generation.deadlock_retries = max_retries == 0 ? kDefaultRetries : max_retries;
 }
@@ -168,6 +178,7 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
   }
   if (json_object || !json_schema.empty() || !tags.empty())
     pairs.emplace_back("whitespace", whitespace);
+  if (lenient) pairs.emplace_back("lenient", "true");
   pairs.emplace_back("on_deadlock", on_deadlock);
   return pairs;
 }
@@ -186,6 +197,22 @@ std::string constraint_note(const vitrine::GenerateResult& result) {
                         counts.deadlocks == 1 ? "" : "s", counts.retries);
   }
   return note;
+}
+
+std::vector<std::string> weakened_lines(const vitrine::Grammar& grammar) {
+  std::vector<std::string> lines;
+  for (const vitrine::Weakening& one : grammar.weakened()) {
+    lines.push_back(fmt::format("'#{}' ({})", one.pointer, one.reason));
+  }
+  return lines;
+}
+
+nlohmann::ordered_json weakened_json(const vitrine::Grammar& grammar) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const vitrine::Weakening& one : grammar.weakened()) {
+    out.push_back({{"pointer", one.pointer}, {"reason", one.reason}});
+  }
+  return out;
 }
 
 nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result) {

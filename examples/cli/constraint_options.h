@@ -10,7 +10,7 @@ namespace cli {
 
 struct ConstraintOptions {
   std::string json_schema, regex, grammar, tags;
-  bool json_object = false;
+  bool json_object = false, lenient = false;
   std::vector<std::string> choices;
   std::string whitespace = "one-line", format = "assert", on_deadlock = "fail";
   int max_retries = 0;
@@ -40,6 +40,9 @@ struct ConstraintOptions {
 
 /// One line on what a constraint did; empty where there was none.
 std::string constraint_note(const vitrine::GenerateResult& result);
+/// What --lenient left out, as JSON and as a line each.
+nlohmann::ordered_json weakened_json(const vitrine::Grammar& grammar);
+std::vector<std::string> weakened_lines(const vitrine::Grammar& grammar);
 nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result);
 /// Why an answer is not what its constraint asks for, as one line; empty where it is.
 std::string unfinished(const vitrine::GenerateResult& result);

@@ -56,11 +56,20 @@ struct SchemaOptions {
   JsonFormat format = JsonFormat::kAssert;
   JsonWhitespace whitespace = JsonWhitespace::kRfc;
   SchemaDialect dialect = SchemaDialect::kDraft2020;
+  /// True leaves out of a schema what cannot be kept exactly, in place of refusing it, and tells it
+  /// in Grammar::weakened(): an answer may then be one that the schema does not accept.
+  bool lenient = false;
   /// Alternatives that one value may have at once: objects or arrays that oneOf, anyOf, not and the
   /// like leave open. A schema that needs more is refused.
   size_t max_alternatives = 512;
   /// Automaton states of one compiled grammar, compiled ahead or made while matching.
   size_t max_states = size_t{1} << 20;
+};
+
+/// A keyword that was left out of a schema (SchemaOptions::lenient).
+struct Weakening {
+  std::string pointer;  ///< of the keyword; oneOf is read as anyOf, others do not count at all
+  std::string reason;   ///< why it could not be kept
 };
 
 struct GrammarOptions {
@@ -121,6 +130,9 @@ class VITRINE_API Grammar {
 
   /// A constraint that stands at the start of an answer.
   std::unique_ptr<Constraint> start() const;
+
+  /// What does not count of the schemas within, in the order in which it was left out.
+  const std::vector<Weakening>& weakened() const;
 
   /// What compiling and matching have made so far.
   struct Statistics {

@@ -14,6 +14,7 @@ struct Grammar::Impl {
   explicit Impl(TokenTable token_table) : table(std::move(token_table)) {}
 
   TokenTable table;
+  std::vector<Weakening> weakened;
   std::mutex mutex;  // guards all below, which grow while constraints are used
   std::unique_ptr<constrain::JsonGrammar> json;
   std::unique_ptr<constrain::RegexPool> pool;  // where there is no `json`

@@ -3,6 +3,7 @@
 
 #include "char_ranges.h"
 #include "constraint_base.h"
+#include "lenient.h"
 #include "regex_parse.h"
 
 namespace vitrine {
@@ -245,7 +246,7 @@ Grammar::Grammar(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
 Grammar Grammar::json_schema(const TokenTable& table, std::string_view schema,
                              const SchemaOptions& options) {
   auto impl = std::make_shared<Impl>(table);
-  impl->json = std::make_unique<JsonGrammar>(schema, options);
+  impl->json = constrain::make_json_grammar(schema, options, "", impl->weakened);
   return Grammar(std::move(impl));
 }
 
@@ -284,6 +285,7 @@ Grammar Grammar::choices(const TokenTable& table, std::vector<std::string> texts
 
 Grammar Grammar::of_rules(const TokenTable& table, Rules rules) {
   auto impl = std::make_shared<Impl>(table);
+  impl->weakened = std::move(rules.grammar.weakened);
   impl->rules = std::make_unique<constrain::ContextFree>(
       constrain::lower(std::move(rules.grammar), *rules.pool, rules.max_items));
   impl->pool = std::move(rules.pool);
@@ -312,6 +314,8 @@ std::unique_ptr<Constraint> Grammar::start() const {
   if (impl_->json) return std::make_unique<JsonConstraint>(impl_);
   return std::make_unique<RegexConstraint>(impl_);
 }
+
+const std::vector<Weakening>& Grammar::weakened() const { return impl_->weakened; }
 
 Grammar::Statistics Grammar::statistics() const {
   const std::lock_guard lock(impl_->mutex);

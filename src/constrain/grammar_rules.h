@@ -70,6 +70,7 @@ struct GrammarRules {
   std::vector<NamedRule> rules;
   uint32_t root = 0;
   std::vector<std::unique_ptr<JsonGrammar>> json;
+  std::vector<Weakening> weakened;  // of the schemas in `json`
   /// Rules that must have a text that ends, as an error names them; none: the root.
   std::vector<std::pair<uint32_t, std::string>> roots;
 };

@@ -4,6 +4,7 @@
 
 #include "char_ranges.h"
 #include "grammar_rules.h"
+#include "lenient.h"
 #include "regex_parse.h"
 
 namespace vitrine::constrain {
@@ -356,7 +357,6 @@ class LarkParser {
       case 't': return '\t';
       case 'r': return '\r';
       case 'f': return '\f';
-      case 'v': return '\v';
       case '"':
       case '/':
       case '\\': return static_cast<uint32_t>(kind);
@@ -370,7 +370,6 @@ class LarkParser {
     if (!why.empty()) refuse(from, why);
     return code;
   }
-  /// The characters between quotes.
   std::vector<uint32_t> parse_string() {
     const size_t from = at_;
     if (!take("\"")) refuse(at_, "expected a string");
@@ -460,7 +459,8 @@ class LarkParser {
     if (!is_at("}")) refuse(begin, "expected a JSON Schema in braces");
     ++at_;
     try {
-      out_.json.push_back(std::make_unique<JsonGrammar>(text_.substr(begin, at_ - begin), schema_));
+      out_.json.push_back(
+          make_json_grammar(text_.substr(begin, at_ - begin), schema_, "", out_.weakened));
     } catch (const Error& error) {
       refuse(from, error.what(), error.kind());
     }

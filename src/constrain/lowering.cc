@@ -187,6 +187,7 @@ uint32_t append(GrammarRules& to, GrammarRules from) {
     to.rules.push_back(std::move(rule));
   }
   for (std::unique_ptr<JsonGrammar>& json : from.json) to.json.push_back(std::move(json));
+  to.weakened.insert(to.weakened.end(), from.weakened.begin(), from.weakened.end());
   return first_rule + from.root;
 }
 

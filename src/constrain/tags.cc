@@ -5,6 +5,7 @@
 
 #include "char_ranges.h"
 #include "constraint_base.h"
+#include "lenient.h"
 #include "regex_parse.h"
 
 namespace vitrine {
@@ -225,8 +226,8 @@ class TagsReader {
 
   Expression read_schema(const JsonValue& schema, const std::string& pointer) {
     try {
-      out_.json.push_back(std::make_unique<JsonGrammar>(
-          schema.is_string() ? schema.text : write_json(schema), options_.schema));
+      out_.json.push_back(make_json_grammar(schema.is_string() ? schema.text : write_json(schema),
+                                            options_.schema, pointer, out_.weakened));
     } catch (const Error& error) {
       const std::string_view what = error.what();
       static constexpr std::string_view kBegin = "schema at '#";

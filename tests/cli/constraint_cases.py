@@ -85,6 +85,27 @@ class Constraint(CliTest):
         text = self.generate("--tags", "open.json", "-n", "16", "--temperature", "1.5")["text"]
         self.assertTrue(text.startswith("Now <tool>") and text.endswith("</tool>"), text)
 
+    def test_a_schema_that_is_weakened(self):
+        hard = {**SCHEMA, "properties": {**SCHEMA["properties"],
+                                         "name": {"type": "string", "pattern": "(?<=a)b"}}}
+        (self.folder / "hard.json").write_text(json.dumps(hard))
+        run = ("generate", MODEL, "-p", PROMPT, "-n", "40", "--json", "--json-schema", "hard.json")
+        self.fail_with(2, ["hard.json", "#/properties/name/pattern"], *run)
+        result = self.succeed(*run, "--lenient")
+        warnings = [line for line in result.stderr.decode().splitlines() if "warning" in line]
+        self.assertEqual(len(warnings), 1)
+        self.assertIn("#/properties/name/pattern", warnings[0])
+        answer = json.loads(result.stdout)
+        self.assertEqual(set(json.loads(answer["text"])), {"name", "age"})
+        self.assertEqual([one["pointer"] for one in answer["constraint"]["weakened"]],
+                         ["/properties/name/pattern"])
+        (self.folder / "answer.json").write_text(answer["text"])
+        check = self.succeed("constrain", "check", "hard.json", "--lenient", "--instance",
+                             "answer.json").stdout.decode()
+        self.assertIn("does not count: '#/properties/name/pattern'", check)
+        self.fail_with(2, ["--lenient", "--json-schema"], "generate", MODEL, "-p", PROMPT, "--regex",
+                       "a", "--lenient")
+
     def test_what_contradicts_itself_or_does_not_parse(self):
         run = ("generate", MODEL, "-p", PROMPT)
         self.fail_with(2, ["--json-object", "--regex", "contradict"], *run, "--json-object",
