@@ -5,6 +5,7 @@
 #include <set>
 
 #include "common.h"
+#include "constraint_options.h"
 #include "text_file.h"
 #include "vitrine/constrain.h"
 
@@ -17,7 +18,7 @@ constexpr size_t kMaxFileBytes = size_t{256} << 20;
 struct Arguments {
   std::string schema, format = "assert", whitespace = "rfc";
   std::vector<std::string> instances;
-  bool json = false;
+  bool json = false, lenient = false;
 };
 
 vitrine::TokenTable table_of_bytes() {
@@ -97,6 +98,7 @@ int run_check(const Arguments& arguments) {
   if (arguments.format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
   if (arguments.whitespace == "one-line") options.whitespace = vitrine::JsonWhitespace::kOneLine;
   if (arguments.whitespace == "compact") options.whitespace = vitrine::JsonWhitespace::kCompact;
+  options.lenient = arguments.lenient;
   const std::string schema = read_text_file(arguments.schema, kMaxFileBytes);
   const auto grammar = vitrine::Grammar::json_schema(table_of_bytes(), schema, options);
   std::set<std::string> features;
@@ -105,8 +107,12 @@ int run_check(const Arguments& arguments) {
   json["schema"] = arguments.schema;
   json["compiles"] = true;
   json["features"] = features;
+  if (arguments.lenient) json["weakened"] = weakened_json(grammar);
   json["instances"] = nlohmann::ordered_json::array();
   std::string plain = fmt::format("{}: compiles\n", arguments.schema);
+  for (const std::string& line : weakened_lines(grammar)) {
+    plain += fmt::format("does not count: {}\n", line);
+  }
   if (!features.empty()) plain += fmt::format("features: {}\n", fmt::join(features, ", "));
   bool all = true;
   for (const std::string& path : arguments.instances) {
@@ -153,6 +159,8 @@ void add_constrain(CLI::App& app, Command& command) {
   check->add_option("--whitespace", arguments->whitespace, "white space between the parts of JSON")
       ->check(CLI::IsMember({"rfc", "one-line", "compact"}))
       ->capture_default_str();
+  check->add_flag("--lenient", arguments->lenient,
+                  "leave out what cannot be kept exactly, and say what that is");
   check->add_flag("--json", arguments->json, "one JSON object instead of lines");
   check->callback(
       [arguments, &command] { command = [arguments] { return run_check(*arguments); }; });

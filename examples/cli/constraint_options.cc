@@ -30,7 +30,11 @@ void ConstraintOptions::add_to(CLI::App& command) {
   command.add_flag("--json-object", json_object, "the answer is a JSON object");
   command.add_option("--regex", regex, "the answer matches this regular expression as a whole")
       ->check(not_empty());
-  command.add_option("--grammar", grammar, "the answer is a text of this grammar (GBNF)")
+  command.add_option("--grammar", grammar, "the answer is a text of this grammar (GBNF or Lark)")
+      ->check(not_empty());
+  command
+      .add_option("--tags", tags,
+                  "the answer is text in which tags hold what this JSON file says of each")
       ->check(not_empty());
   command.add_option("--choice", choices, "the answer is this text; may be given again")
       ->check(not_empty())
@@ -41,6 +45,9 @@ void ConstraintOptions::add_to(CLI::App& command) {
   command.add_option("--format", format, "what `format` means in a schema")
       ->check(CLI::IsMember({"assert", "annotate"}))
       ->capture_default_str();
+  command.add_flag(
+      "--lenient", lenient,
+      "leave out of a schema what cannot be kept exactly, with a warning that names it");
   command
       .add_option("--on-deadlock", on_deadlock,
                   "where no token leads on under the constraint: fail, or validate-retry (answers "
@@ -58,6 +65,7 @@ void ConstraintOptions::check() const {
                                                 {json_object, "--json-object"},
                                                 {!regex.empty(), "--regex"},
                                                 {!grammar.empty(), "--grammar"},
+                                                {!tags.empty(), "--tags"},
                                                 {!choices.empty(), "--choice"}};
   const char* first = nullptr;
   for (const auto& [is_one, name] : kinds) {
@@ -67,10 +75,12 @@ void ConstraintOptions::check() const {
     }
     first = name;
   }
-  const bool is_json = json_object || !json_schema.empty();
+  const bool is_schema = !json_schema.empty() || !tags.empty() || !grammar.empty();
   const std::tuple<bool, bool, const char*, const char*> needs[] = {
-      {whitespace != "one-line", is_json, "--whitespace", "--json-schema or --json-object"},
-      {format != "assert", !json_schema.empty(), "--format", "--json-schema"},
+      {whitespace != "one-line", is_schema || json_object, "--whitespace",
+       "--json-schema, --json-object, --tags or --grammar"},
+      {format != "assert", is_schema, "--format", "--json-schema, --tags or --grammar"},
+      {lenient, is_schema, "--lenient", "--json-schema, --tags or --grammar"},
       {on_deadlock != "fail", is_given(), "--on-deadlock", "a constraint (--json-schema, …)"},
       {max_retries != 0, on_deadlock != "fail", "--max-retries", "--on-deadlock validate-retry"}};
   for (const auto& [is_one, is_fit, name, needed] : needs) {
@@ -83,18 +93,30 @@ vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer,
   const vitrine::TokenTable table = model_token_table(tokenizer, vocab_size, end_ids);
   if (!regex.empty()) return vitrine::Grammar::regex(table, regex);
   if (!choices.empty()) return vitrine::Grammar::choices(table, choices);
-  if (!grammar.empty()) {
-    try {
-      return vitrine::Grammar::gbnf(table, read_text_file(grammar, kMaxFileBytes));
-    } catch (const vitrine::Error& error) {
-      throw vitrine::Error(error.kind(), grammar + ": " + error.what());
-    }
-  }
   vitrine::SchemaOptions options;
+  options.lenient = lenient;
   if (format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
   options.whitespace = whitespace == "rfc"       ? vitrine::JsonWhitespace::kRfc
                        : whitespace == "compact" ? vitrine::JsonWhitespace::kCompact
                                                  : vitrine::JsonWhitespace::kOneLine;
+  vitrine::GrammarOptions grammar_options;
+  grammar_options.schema = options;
+  if (!grammar.empty()) {
+    try {
+      const std::string text = read_text_file(grammar, kMaxFileBytes);
+      return is_lark(text) ? vitrine::Grammar::lark(table, text, grammar_options)
+                           : vitrine::Grammar::gbnf(table, text, grammar_options);
+    } catch (const vitrine::Error& error) {
+      throw vitrine::Error(error.kind(), grammar + ": " + error.what());
+    }
+  }
+  if (!tags.empty()) {
+    try {
+      return vitrine::Grammar::tags(table, read_text_file(tags, kMaxFileBytes), grammar_options);
+    } catch (const vitrine::Error& error) {
+      throw vitrine::Error(error.kind(), tags + ": " + error.what());
+    }
+  }
   try {
     return vitrine::Grammar::json_schema(
         table,
@@ -106,12 +128,23 @@ vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer,
   }
 }
 
+bool ConstraintOptions::is_lark(std::string_view text) const {
+  if (grammar.ends_with(".lark")) return true;
+  return !grammar.ends_with(".gbnf") &&
+         vitrine::grammar_notation(text) == vitrine::GrammarNotation::kLark;
+}
+
 void ConstraintOptions::apply(const std::optional<vitrine::Grammar>& grammar,
                               std::unique_ptr<vitrine::Constraint>& constraint,
                               vitrine::GenerateOptions& generation) const {
   if (!grammar) return;
   constraint = grammar->start();
   generation.constraint = constraint.get();
+  if (!grammar->weakened().empty()) {
+    write_note(
+        fmt::format("warning: an answer may break the schema, of which these do not count: {}",
+                    fmt::join(weakened_lines(*grammar), "; ")));
+  }
   if (on_deadlock == "fail") return;
   generation.deadlock_retries = max_retries == 0 ? kDefaultRetries : max_retries;
 }
@@ -125,9 +158,15 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
              {"file", text_of(json_schema)},
              {"sha256", vitrine::sha256_of_file(json_schema)},
              {"format", format}};
+  } else if (!tags.empty()) {
+    pairs = {{"kind", "tags"},
+             {"file", text_of(tags)},
+             {"sha256", vitrine::sha256_of_file(tags)},
+             {"format", format}};
   } else if (!grammar.empty()) {
-    pairs = {
-        {"kind", "gbnf"}, {"file", text_of(grammar)}, {"sha256", vitrine::sha256_of_file(grammar)}};
+    pairs = {{"kind", is_lark(read_text_file(grammar, kMaxFileBytes)) ? "lark" : "gbnf"},
+             {"file", text_of(grammar)},
+             {"sha256", vitrine::sha256_of_file(grammar)}};
   } else if (!regex.empty()) {
     pairs = {{"kind", "regex"}, {"text", text_of(regex)}};
   } else if (!choices.empty()) {
@@ -137,7 +176,9 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
   } else {
     pairs = {{"kind", "json-object"}};
   }
-  if (json_object || !json_schema.empty()) pairs.emplace_back("whitespace", whitespace);
+  if (json_object || !json_schema.empty() || !tags.empty())
+    pairs.emplace_back("whitespace", whitespace);
+  if (lenient) pairs.emplace_back("lenient", "true");
   pairs.emplace_back("on_deadlock", on_deadlock);
   return pairs;
 }
@@ -156,6 +197,22 @@ std::string constraint_note(const vitrine::GenerateResult& result) {
                         counts.deadlocks == 1 ? "" : "s", counts.retries);
   }
   return note;
+}
+
+std::vector<std::string> weakened_lines(const vitrine::Grammar& grammar) {
+  std::vector<std::string> lines;
+  for (const vitrine::Weakening& one : grammar.weakened()) {
+    lines.push_back(fmt::format("'#{}' ({})", one.pointer, one.reason));
+  }
+  return lines;
+}
+
+nlohmann::ordered_json weakened_json(const vitrine::Grammar& grammar) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const vitrine::Weakening& one : grammar.weakened()) {
+    out.push_back({{"pointer", one.pointer}, {"reason", one.reason}});
+  }
+  return out;
 }
 
 nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result) {

@@ -9,8 +9,8 @@
 namespace cli {
 
 struct ConstraintOptions {
-  std::string json_schema, regex, grammar;
-  bool json_object = false;
+  std::string json_schema, regex, grammar, tags;
+  bool json_object = false, lenient = false;
   std::vector<std::string> choices;
   std::string whitespace = "one-line", format = "assert", on_deadlock = "fail";
   int max_retries = 0;
@@ -31,13 +31,18 @@ struct ConstraintOptions {
   std::vector<std::pair<std::string, std::string>> description() const;
 
  private:
+  bool is_lark(std::string_view text) const;
   bool is_text_given() const {
-    return !json_schema.empty() || !regex.empty() || !grammar.empty() || !choices.empty();
+    return !json_schema.empty() || !regex.empty() || !grammar.empty() || !tags.empty() ||
+           !choices.empty();
   }
 };
 
 /// One line on what a constraint did; empty where there was none.
 std::string constraint_note(const vitrine::GenerateResult& result);
+/// What --lenient left out, as JSON and as a line each.
+nlohmann::ordered_json weakened_json(const vitrine::Grammar& grammar);
+std::vector<std::string> weakened_lines(const vitrine::Grammar& grammar);
 nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result);
 /// Why an answer is not what its constraint asks for, as one line; empty where it is.
 std::string unfinished(const vitrine::GenerateResult& result);

@@ -255,6 +255,7 @@ int run_generate(Arguments arguments) {
     json["prompt_tokens"] = result.prompt_tokens;
     json["seed"] = seed;
     if (grammar) json["constraint"] = constraint_json(result);
+    if (arguments.constraint.lenient) json["constraint"]["weakened"] = weakened_json(*grammar);
     if (arguments.chat) json["prompt"] = prompt_text;
     json["timings"] = {{"load_seconds", load_seconds},
                        {"prefill_seconds", result.prefill_seconds},

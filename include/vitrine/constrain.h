@@ -56,11 +56,20 @@ struct SchemaOptions {
   JsonFormat format = JsonFormat::kAssert;
   JsonWhitespace whitespace = JsonWhitespace::kRfc;
   SchemaDialect dialect = SchemaDialect::kDraft2020;
+  /// True leaves out of a schema what cannot be kept exactly, in place of refusing it, and tells it
+  /// in Grammar::weakened(): an answer may then be one that the schema does not accept.
+  bool lenient = false;
   /// Alternatives that one value may have at once: objects or arrays that oneOf, anyOf, not and the
   /// like leave open. A schema that needs more is refused.
   size_t max_alternatives = 512;
   /// Automaton states of one compiled grammar, compiled ahead or made while matching.
   size_t max_states = size_t{1} << 20;
+};
+
+/// A keyword that was left out of a schema (SchemaOptions::lenient).
+struct Weakening {
+  std::string pointer;  ///< of the keyword; oneOf is read as anyOf, others do not count at all
+  std::string reason;   ///< why it could not be kept
 };
 
 struct GrammarOptions {
@@ -69,7 +78,12 @@ struct GrammarOptions {
   size_t max_items = size_t{1} << 20;
   /// Automaton states of the terminals.
   size_t max_states = size_t{1} << 20;
+  SchemaOptions schema;  ///< of JSON within the grammar
 };
+
+enum class GrammarNotation : uint8_t { kGbnf, kLark };
+/// The notation that a grammar's first rule is in: GBNF writes "::=", Lark ":".
+VITRINE_API GrammarNotation grammar_notation(std::string_view text);
 
 /// A compiled grammar. Copies share it; start() may be called from any thread, and the constraints
 /// that it makes may run on different threads (they share what is compiled on demand under a lock).
@@ -102,8 +116,23 @@ class VITRINE_API Grammar {
   static Grammar gbnf(const TokenTable& table, std::string_view text,
                       const GrammarOptions& options = {});
 
+  /// The same in Lark's notation, in the variant that llguidance reads, from the rule `start` on
+  /// (docs/constraints.md says what is read). kUnsupported for what is valid there and not kept.
+  static Grammar lark(const TokenTable& table, std::string_view text,
+                      const GrammarOptions& options = {});
+  /// Free text in which tags switch constraints on, as a JSON document says it: structural tags as
+  /// XGrammar and SGLang have them (docs/constraints.md lists what is read). Between tags stands
+  /// any text that holds no trigger. Throws kBadFile with a JSON pointer for what is malformed,
+  /// kUnsupported for what is not kept, what json_schema(), regex() and gbnf() throw for what
+  /// stands in tags.
+  static Grammar tags(const TokenTable& table, std::string_view json,
+                      const GrammarOptions& options = {});
+
   /// A constraint that stands at the start of an answer.
   std::unique_ptr<Constraint> start() const;
+
+  /// What does not count of the schemas within, in the order in which it was left out.
+  const std::vector<Weakening>& weakened() const;
 
   /// What compiling and matching have made so far.
   struct Statistics {
@@ -118,6 +147,8 @@ class VITRINE_API Grammar {
 
  private:
   explicit Grammar(std::shared_ptr<Impl> impl);
+  struct Rules;
+  static Grammar of_rules(const TokenTable& table, Rules rules);
   std::shared_ptr<Impl> impl_;
 };
 

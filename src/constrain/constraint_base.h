@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "context_free.h"
+#include "grammar_rules.h"
 #include "token_limit.h"
 
 namespace vitrine {
@@ -14,6 +14,7 @@ struct Grammar::Impl {
   explicit Impl(TokenTable token_table) : table(std::move(token_table)) {}
 
   TokenTable table;
+  std::vector<Weakening> weakened;
   std::mutex mutex;  // guards all below, which grow while constraints are used
   std::unique_ptr<constrain::JsonGrammar> json;
   std::unique_ptr<constrain::RegexPool> pool;  // where there is no `json`
@@ -23,6 +24,17 @@ struct Grammar::Impl {
   std::unique_ptr<constrain::FinishTexts> finish;
 
   constrain::RegexPool& states() { return json ? json->pool() : *pool; }
+};
+
+/// What a notation was read into, before productions are made of it.
+struct Grammar::Rules {
+  explicit Rules(const GrammarOptions& options)
+      : pool(std::make_unique<constrain::RegexPool>(options.max_states)),
+        max_items(options.max_items) {}
+
+  std::unique_ptr<constrain::RegexPool> pool;
+  constrain::GrammarRules grammar;
+  size_t max_items = 0;
 };
 
 namespace constrain {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 
 #include "context_free.h"
 
@@ -9,44 +10,106 @@ namespace {
 constexpr size_t kMaxText = size_t{1} << 16;
 const Finish kNoFinish;
 
+/// Bytes that a JSON text may end with.
+ByteSet bytes_that_end(JsonGrammar& grammar) {
+  const Value& root = grammar.value(grammar.root());
+  std::string_view ends = "}";
+  if (root.objects.empty() || !root.arrays.empty() || root.scalar != kEmptyNode) {
+    ends = "}]\"0123456789el";  // null, true, false
+  }
+  ByteSet out;
+  for (const char byte : ends) out.add(static_cast<uint8_t>(byte));
+  if (grammar.whitespace() == JsonWhitespace::kRfc) {
+    for (const char byte : std::string_view(" \t\n\r")) out.add(static_cast<uint8_t>(byte));
+  }
+  return out;
+}
+
+/// A text of each schema, which its own machine has read.
+void complete_json(ContextFree& grammar, const TokenTable::Impl& table) {
+  for (const std::unique_ptr<ContextFree::Json>& json : grammar.json) {
+    json->texts = std::make_unique<FinishTexts>(json->grammar->pool(), json->grammar.get(), table);
+    json->masks = std::make_unique<TerminalMasks>(json->grammar->pool(), table);
+    JsonMachine machine(*json->grammar);
+    Configs start;
+    machine.start(start);
+    const Finish found = JsonFinish(machine, *json->texts).of(start);
+    if (!found.is_known()) {
+      throw Error(ErrorKind::kUnsupported,
+                  "no text is known that finishes a JSON schema within the grammar and that the "
+                  "vocabulary spells; make the schema simpler");
+    }
+    json->text = found.text;
+    const JsonMachine::Mark mark = machine.mark();
+    Configs next;
+    for (int byte = 0; byte < 256; ++byte) {
+      machine.step(start, static_cast<uint8_t>(byte), next);
+      if (!next.empty()) json->first.add(static_cast<uint8_t>(byte));
+      machine.return_to(mark);
+    }
+    json->ends = bytes_that_end(*json->grammar);
+  }
+}
+
 }  // namespace
 
 void complete(ContextFree& grammar, FinishTexts& texts, RegexPool& pool) {
-  // Shortest known texts, until none gets shorter; a rule without one stays empty-handed.
-  std::vector<bool> known(grammar.rules.size(), false);
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (const ContextFree::Production& production : grammar.productions) {
-      std::string text;
-      bool is_possible = true, is_nullable = true;
-      for (const ContextFree::Symbol& symbol : production.symbols) {
-        if (symbol.is_rule) {
-          is_possible = is_possible && known[symbol.id];
-          is_nullable = is_nullable && grammar.rules[symbol.id].is_nullable;
-          text += grammar.rules[symbol.id].text;
-        } else {
-          const Finish& finish = texts.of_state(symbol.id);
-          // A text that no token spells counts all the same: its count says so later.
-          is_possible = is_possible &&
-                        (finish.is_known() || !finish.text.empty() || pool.nullable(symbol.id));
-          is_nullable = is_nullable && pool.nullable(symbol.id);
-          text += finish.text;
-        }
-        if (!is_possible || text.size() > kMaxText) break;
-      }
-      ContextFree::Rule& rule = grammar.rules[production.rule];
-      if (!is_possible || text.size() > kMaxText) continue;
-      changed = changed || !known[production.rule] || text.size() < rule.text.size() ||
-                (is_nullable && !rule.is_nullable);
-      if (!known[production.rule] || text.size() < rule.text.size()) rule.text = std::move(text);
-      rule.is_nullable = rule.is_nullable || is_nullable;
-      known[production.rule] = true;
+  complete_json(grammar, texts.table());
+  grammar.crossings = std::make_unique<Crossings>(texts.table());
+  // Shortest known texts, until none gets shorter; a rule without one stays empty-handed. What
+  // refers to a rule is looked at again where that rule's text has changed.
+  std::vector<bool> known(grammar.rules.size(), false), is_open(grammar.productions.size(), true);
+  std::vector<std::vector<uint32_t>> users(grammar.rules.size());
+  std::deque<uint32_t> open;
+  for (uint32_t i = 0; i < grammar.productions.size(); ++i) {
+    open.push_front(i);  // what is named by others stands mostly behind them
+    for (const ContextFree::Symbol& symbol : grammar.productions[i].symbols) {
+      if (symbol.is_rule) users[symbol.id].push_back(i);
     }
   }
-  if (!known[grammar.root]) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the grammar's rule 'root' has no text that ends; give it an alternative that "
-                "does not lead back to itself");
+  while (!open.empty()) {
+    const uint32_t at = open.front();
+    open.pop_front();
+    is_open[at] = false;
+    const ContextFree::Production& production = grammar.productions[at];
+    std::string text;
+    bool is_possible = true, is_nullable = true;
+    for (const ContextFree::Symbol& symbol : production.symbols) {
+      if (symbol.is_rule) {
+        is_possible = is_possible && known[symbol.id];
+        is_nullable = is_nullable && grammar.rules[symbol.id].is_nullable;
+        text += grammar.rules[symbol.id].text;
+      } else if ((symbol.id & kJsonPlace) != 0) {
+        is_nullable = false;
+        text += grammar.json[symbol.id & ~kJsonPlace]->text;
+      } else {
+        const Finish& finish = texts.of_state(symbol.id);
+        // A text that no token spells counts all the same: its count says so later.
+        is_possible =
+            is_possible && (finish.is_known() || !finish.text.empty() || pool.nullable(symbol.id));
+        is_nullable = is_nullable && pool.nullable(symbol.id);
+        text += finish.text;
+      }
+      if (!is_possible || text.size() > kMaxText) break;
+    }
+    if (!is_possible || text.size() > kMaxText) continue;
+    ContextFree::Rule& rule = grammar.rules[production.rule];
+    const bool is_shorter = !known[production.rule] || text.size() < rule.text.size();
+    if (!is_shorter && (!is_nullable || rule.is_nullable)) continue;
+    if (is_shorter) rule.text = std::move(text);
+    rule.is_nullable = rule.is_nullable || is_nullable;
+    known[production.rule] = true;
+    for (const uint32_t user : users[production.rule]) {
+      if (is_open[user]) continue;
+      is_open[user] = true;
+      open.push_back(user);
+    }
+  }
+  for (const auto& [rule, name] : grammar.roots) {
+    if (known[rule]) continue;
+    throw Error(ErrorKind::kInvalidArgument, name +
+                                                 " has no text that ends; give it an "
+                                                 "alternative that does not lead back to itself");
   }
   // What leads nowhere must not be begun.
   std::vector<ContextFree::Production> kept;
@@ -54,7 +117,8 @@ void complete(ContextFree& grammar, FinishTexts& texts, RegexPool& pool) {
   for (ContextFree::Production& production : grammar.productions) {
     const bool leads_on = std::all_of(
         production.symbols.begin(), production.symbols.end(), [&](ContextFree::Symbol symbol) {
-          return symbol.is_rule ? static_cast<bool>(known[symbol.id]) : pool.is_live(symbol.id);
+          if (symbol.is_rule) return static_cast<bool>(known[symbol.id]);
+          return (symbol.id & kJsonPlace) != 0 || pool.is_live(symbol.id);
         });
     if (!leads_on) continue;
     grammar.rules[production.rule].productions.push_back(static_cast<uint32_t>(kept.size()));
@@ -63,13 +127,77 @@ void complete(ContextFree& grammar, FinishTexts& texts, RegexPool& pool) {
   grammar.productions = std::move(kept);
 }
 
-EarleyParser::EarleyParser(const ContextFree& grammar, RegexPool& pool, FinishTexts& texts)
-    : grammar_(grammar), pool_(pool), texts_(texts) {
-  sets_.push_back({});
+EarleyParser::EarleyParser(const ContextFree& grammar, RegexPool& pool, FinishTexts& texts,
+                           TerminalMasks& masks)
+    : grammar_(grammar), pool_(pool), texts_(texts), masks_(masks) {
+  for (uint32_t i = 0; i < grammar.json.size(); ++i) {
+    ContextFree::Json& json = *grammar.json[i];
+    readers_.push_back(std::make_unique<Reader>(json, texts.table(), JsonMachine(*json.grammar)));
+    places_.push_back({i, {}});
+    readers_[i]->machine.start(places_[i].configs);
+  }
+  begin_set();
   for (const uint32_t production : grammar.rules[grammar.root].productions) {
     add({production, 0, 0, kEmptyNode});
   }
   close();
+}
+
+EarleyParser::EarleyParser(const EarleyParser& other)
+    : grammar_(other.grammar_),
+      pool_(other.pool_),
+      texts_(other.texts_),
+      masks_(other.masks_),
+      items_(other.items_),
+      sets_(other.sets_),
+      sets_with_ways_(other.sets_with_ways_),
+      places_(other.places_),
+      touched_(other.touched_) {
+  for (size_t i = 0; i < other.readers_.size(); ++i) {
+    readers_.push_back(std::make_unique<Reader>(*grammar_.json[i], texts_.table(),
+                                                other.readers_[i]->machine.fork()));
+  }
+}
+
+void EarleyParser::begin_set() {
+  sets_.push_back({});
+  sets_.back().begin = items_.size();
+  sets_.back().num_places = places_.size();
+}
+
+void EarleyParser::drop_set() {
+  items_.resize(sets_.back().begin);
+  places_.resize(sets_.back().num_places);
+  sets_.pop_back();
+  sets_with_ways_ = std::min(sets_with_ways_, sets_.size());
+  for (; !touched_.empty() && touched_.back().set >= sets_.size(); touched_.pop_back()) {
+    readers_[touched_.back().reader]->machine.return_to(touched_.back().mark);
+  }
+}
+
+NodeId EarleyParser::step_terminal(NodeId state, uint8_t byte) {
+  if ((state & kJsonPlace) == 0) return pool_.step(state, byte);
+  const uint32_t place = state & ~kJsonPlace;
+  for (const auto& [from, to] : stepped_) {
+    if (from == place) return to;
+  }
+  stepped_.emplace_back(place, step_json(place, byte));
+  return stepped_.back().second;
+}
+
+NodeId EarleyParser::step_json(uint32_t place, uint8_t byte) {
+  const uint32_t reader = places_[place].reader;
+  const size_t set = sets_.size() - 1;
+  bool is_touched = false;
+  for (size_t i = touched_.size(); i-- > 0 && touched_[i].set == set;) {
+    is_touched = is_touched || touched_[i].reader == reader;
+  }
+  JsonMachine& machine = readers_[reader]->machine;
+  if (!is_touched) touched_.push_back({set, reader, machine.mark()});
+  machine.step(places_[place].configs, byte, next_);
+  if (next_.empty()) return kEmptyNode;
+  places_.push_back({reader, next_});
+  return kJsonPlace | static_cast<uint32_t>(places_.size() - 1);
 }
 
 /// An item before a terminal begins it; one that may be empty is passed, too.
@@ -78,7 +206,7 @@ void EarleyParser::add(Item item) {
   if (item.state == kEmptyNode && item.dot < production.symbols.size() &&
       !production.symbols[item.dot].is_rule) {
     item.state = production.symbols[item.dot].id;
-    if (pool_.nullable(item.state)) advance(item);
+    if (may_end(item.state)) advance(item);
   }
   const auto begin = items_.begin() + static_cast<long>(sets_.back().begin);
   if (std::find(begin, items_.end(), item) != items_.end()) return;
@@ -121,32 +249,36 @@ void EarleyParser::close() {
 
 bool EarleyParser::step(uint8_t byte) {
   const size_t from = sets_.back().begin, to = items_.size();
-  sets_.push_back({});
-  sets_.back().begin = to;
+  begin_set();
+  stepped_.clear();
   try {
     for (size_t i = from; i < to; ++i) {
       const Item item = items_[i];
       if (item.state == kEmptyNode) continue;
-      const NodeId next = pool_.step(item.state, byte);
+      const NodeId next = step_terminal(item.state, byte);
       if (next == kEmptyNode) continue;
       if (next != kEpsilonNode) add({item.production, item.dot, item.origin, next});
-      if (pool_.nullable(next)) advance(item);
+      if (may_end(next)) advance(item);
     }
     close();
   } catch (...) {
-    items_.resize(to);
-    sets_.pop_back();
+    drop_set();
     throw;
   }
   if (items_.size() > to) return true;
-  sets_.pop_back();
+  drop_set();
   return false;
 }
 
 void EarleyParser::drop_to(size_t length) {
-  if (length + 1 >= sets_.size()) return;
-  items_.resize(sets_[length + 1].begin);
-  sets_.resize(length + 1);
+  while (sets_.size() > length + 1) drop_set();
+}
+
+/// How a terminal that has been begun ends.
+Finish EarleyParser::rest_of_terminal(NodeId state) {
+  if ((state & kJsonPlace) == 0) return texts_.of_state(state);
+  const Place& place = places_[state & ~kJsonPlace];
+  return readers_[place.reader]->finish.of(place.configs);
 }
 
 /// The symbols of its production that are still to come.
@@ -155,14 +287,16 @@ uint32_t EarleyParser::rest_of(const Item& item, std::string* text) {
   std::string rest;
   size_t dot = item.dot;
   if (item.state != kEmptyNode) {
-    const Finish& finish = texts_.of_state(item.state);
+    Finish finish = rest_of_terminal(item.state);
     if (!finish.is_known()) return kNoBound;
-    rest = finish.text;
+    rest = std::move(finish.text);
     ++dot;
   }
   for (; dot < production.symbols.size(); ++dot) {
     const ContextFree::Symbol symbol = production.symbols[dot];
-    rest += symbol.is_rule ? grammar_.rules[symbol.id].text : texts_.of_state(symbol.id).text;
+    rest += symbol.is_rule                  ? grammar_.rules[symbol.id].text
+            : (symbol.id & kJsonPlace) != 0 ? grammar_.json[symbol.id & ~kJsonPlace]->text
+                                            : texts_.of_state(symbol.id).text;
   }
   const Finish spelled = texts_.spelled(std::move(rest));
   if (text != nullptr) *text = spelled.text;
@@ -211,10 +345,23 @@ void EarleyParser::find_ways(uint32_t set) {
   }
 }
 
+/// Origins first: a way leads through those of earlier sets only.
+void EarleyParser::find_all_ways() {
+  for (; sets_with_ways_ < sets_.size(); ++sets_with_ways_) {
+    find_ways(static_cast<uint32_t>(sets_with_ways_));
+  }
+}
+
+/// From behind the terminal that the item is in to the end; kNoBound where no way is known.
+uint32_t EarleyParser::tokens_behind(const Item& item) {
+  find_all_ways();
+  const uint32_t own = rest_of({item.production, item.dot + 1, item.origin, kEmptyNode}, nullptr);
+  return add_bounds(own, way(item.origin, grammar_.productions[item.production].rule).tokens);
+}
+
 uint32_t EarleyParser::finish(std::string* text) {
   if (is_complete()) return 0;
-  // Origins first: a way leads through those of earlier sets only.
-  for (uint32_t set = 0; set < sets_.size(); ++set) find_ways(set);
+  find_all_ways();
   uint32_t best = kNoBound;
   for (size_t i = sets_.back().begin; i < items_.size(); ++i) {
     const Item item = items_[i];

@@ -1,33 +1,15 @@
-// GBNF, llama.cpp's notation of grammars: text to expressions, expressions to rules over terminals.
+// GBNF, llama.cpp's notation of grammars.
 #include <map>
-#include <memory>
-#include <optional>
 
 #include "char_ranges.h"
-#include "context_free.h"
+#include "grammar_rules.h"
 
 namespace vitrine::constrain {
 
 namespace {
 
 constexpr uint32_t kMaxRepeat = 10000;
-constexpr size_t kMaxProductions = 100000;
 constexpr int kMaxDepth = 200;
-
-struct Expression {
-  enum Kind : uint8_t { kTerminal, kReference, kSequence, kChoice, kRepeat } kind = kTerminal;
-  NodeId terminal = kEpsilonNode;
-  uint32_t rule = 0;
-  std::vector<Expression> parts;
-  uint32_t low = 0, high = 0;
-};
-
-struct NamedRule {
-  std::string name;
-  size_t used_at = 0;  // where it was first named
-  bool is_defined = false, is_reached = false;
-  Expression body;
-};
 
 class GbnfParser {
  public:
@@ -41,10 +23,11 @@ class GbnfParser {
       if (!rule.is_defined) refuse(rule.used_at, "rule '" + rule.name + "' is not defined");
     }
     if (!ids_.contains("root")) refuse(0, "there is no rule 'root'");
-    reach(ids_["root"]);
-    for (const NamedRule& rule : rules_) {
-      if (!rule.is_reached) {
-        refuse(rule.used_at, "rule '" + rule.name + "' cannot be reached from 'root'");
+    const std::vector<bool> is_reached = reached_rules(rules_, ids_["root"]);
+    for (size_t rule = 0; rule < rules_.size(); ++rule) {
+      if (!is_reached[rule]) {
+        refuse(rules_[rule].used_at,
+               "rule '" + rules_[rule].name + "' cannot be reached from 'root'");
       }
     }
     return std::move(rules_);
@@ -53,14 +36,7 @@ class GbnfParser {
 
  private:
   [[noreturn]] void refuse(size_t at, const std::string& what) const {
-    size_t line = 1, column = 1;
-    for (size_t i = 0; i < at && i < text_.size(); ++i) {
-      column = text_[i] == '\n' ? 1 : column + 1;
-      line += text_[i] == '\n' ? 1U : 0U;
-    }
-    throw Error(ErrorKind::kInvalidArgument, "the grammar, line " + std::to_string(line) +
-                                                 ", column " + std::to_string(column) + ": " +
-                                                 what);
+    throw Error(ErrorKind::kInvalidArgument, place_in(text_, at) + what);
   }
   bool is_at(char character) const { return at_ < text_.size() && text_[at_] == character; }
   static bool is_word(char character) {
@@ -228,17 +204,9 @@ class GbnfParser {
       case 'U': digits = 8; break;
       default: refuse(from, "an unknown escape");
     }
-    uint32_t code = 0;
-    for (size_t i = 0; i < digits; ++i) {
-      const char digit = at_ < text_.size() ? text_[at_++] : '\0';
-      const bool is_digit = digit >= '0' && digit <= '9';
-      const bool is_letter = (digit | 0x20) >= 'a' && (digit | 0x20) <= 'f';
-      if (!is_digit && !is_letter) refuse(from, "an escape that lacks hexadecimal digits");
-      code = code * 16 + static_cast<uint32_t>(is_digit ? digit - '0' : (digit | 0x20) - 'a' + 10);
-    }
-    if (code > kMaxCodePoint || (code >= 0xD800 && code < 0xE000)) {
-      refuse(from, "an escape of something that is no character");
-    }
+    std::string why;
+    const uint32_t code = read_hex_escape(text_, at_, digits, why);
+    if (!why.empty()) refuse(from, why);
     return code;
   }
 
@@ -277,23 +245,6 @@ class GbnfParser {
     return pool_.characters(set);
   }
 
-  void reach(uint32_t id) {
-    std::vector<uint32_t> open = {id};
-    while (!open.empty()) {
-      const uint32_t at = open.back();
-      open.pop_back();
-      if (rules_[at].is_reached) continue;
-      rules_[at].is_reached = true;
-      std::vector<const Expression*> inner = {&rules_[at].body};
-      while (!inner.empty()) {
-        const Expression* expression = inner.back();
-        inner.pop_back();
-        if (expression->kind == Expression::kReference) open.push_back(expression->rule);
-        for (const Expression& part : expression->parts) inner.push_back(&part);
-      }
-    }
-  }
-
   std::string_view text_;
   RegexPool& pool_;
   size_t at_ = 0;
@@ -301,144 +252,14 @@ class GbnfParser {
   std::map<std::string, uint32_t, std::less<>> ids_;
 };
 
-/// Expressions to productions. A rule that never leads back to itself is one terminal.
-class Lowering {
- public:
-  Lowering(const std::vector<NamedRule>& named, RegexPool& pool, ContextFree& out)
-      : named_(named), pool_(pool), out_(out), terminals_(named.size()), states_(named.size()) {
-    out_.rules.resize(named.size());
-  }
-
-  void run() {
-    for (uint32_t rule = 0; rule < named_.size(); ++rule) {
-      const std::optional<NodeId> terminal = terminal_of(rule);
-      if (terminal) {
-        produce(rule, {{false, *terminal}});
-      } else {
-        produce_body(rule, named_[rule].body);
-      }
-    }
-  }
-
- private:
-  using Symbol = ContextFree::Symbol;
-
-  void produce(uint32_t rule, std::vector<Symbol> symbols) {
-    if (out_.productions.size() >= kMaxProductions) {
-      throw Error(ErrorKind::kUnsupported,
-                  "the grammar unfolds to more than 100000 productions; use smaller repetitions of "
-                  "what refers to rules");
-    }
-    out_.productions.push_back({rule, std::move(symbols)});
-  }
-  uint32_t fresh() {
-    out_.rules.emplace_back();
-    return static_cast<uint32_t>(out_.rules.size() - 1);
-  }
-
-  std::optional<NodeId> terminal_of(uint32_t rule) {
-    if (states_[rule] == 2) return terminals_[rule];
-    if (states_[rule] == 1) return {};  // leads back to itself
-    states_[rule] = 1;
-    terminals_[rule] = terminal_of(named_[rule].body);
-    states_[rule] = 2;
-    return terminals_[rule];
-  }
-  std::optional<NodeId> terminal_of(const Expression& expression) {
-    if (expression.kind == Expression::kTerminal) return expression.terminal;
-    if (expression.kind == Expression::kReference) return terminal_of(expression.rule);
-    std::vector<NodeId> parts;
-    for (const Expression& part : expression.parts) {
-      const std::optional<NodeId> one = terminal_of(part);
-      if (!one) return {};
-      parts.push_back(*one);
-    }
-    if (expression.kind == Expression::kChoice) return pool_.any_of(std::move(parts));
-    if (expression.kind == Expression::kRepeat) {
-      return pool_.repeat(parts[0], expression.low, expression.high);
-    }
-    NodeId sequence = kEpsilonNode;
-    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-      sequence = pool_.cat(*part, sequence);
-    }
-    return sequence;
-  }
-
-  void produce_body(uint32_t rule, const Expression& body) {
-    if (body.kind != Expression::kChoice) return produce(rule, symbols_of(body));
-    for (const Expression& part : body.parts) produce(rule, symbols_of(part));
-  }
-
-  std::vector<Symbol> symbols_of(const Expression& expression) {
-    if (const auto terminal = terminal_of(expression)) {
-      if (*terminal == kEpsilonNode) return {};
-      return {{false, *terminal}};
-    }
-    switch (expression.kind) {
-      case Expression::kReference: return {{true, expression.rule}};
-      case Expression::kSequence: {
-        std::vector<Symbol> symbols;
-        for (const Expression& part : expression.parts) {
-          const std::vector<Symbol> more = symbols_of(part);
-          symbols.insert(symbols.end(), more.begin(), more.end());
-        }
-        return symbols;
-      }
-      case Expression::kRepeat: return repeat(expression);
-      default: break;
-    }
-    const uint32_t rule = fresh();
-    produce_body(rule, expression);
-    return {{true, rule}};
-  }
-
-  std::vector<Symbol> repeat(const Expression& expression) {
-    std::vector<Symbol> one = symbols_of(expression.parts[0]);
-    if (one.size() != 1) {
-      const uint32_t group = fresh();
-      produce(group, one);
-      one = {{true, group}};
-    }
-    std::vector<Symbol> symbols(expression.low, one[0]);
-    if (expression.high == kUnbounded) {
-      const uint32_t more = fresh();
-      produce(more, {});
-      produce(more, {{true, more}, one[0]});
-      symbols.push_back({true, more});
-      return symbols;
-    }
-    uint32_t last = 0;  // up to so many more, each within the one before
-    for (uint32_t left = 0; left < expression.high - expression.low; ++left) {
-      const uint32_t more = fresh();
-      produce(more, {});
-      if (left == 0) {
-        produce(more, one);
-      } else {
-        produce(more, {one[0], {true, last}});
-      }
-      last = more;
-    }
-    if (expression.high > expression.low) symbols.push_back({true, last});
-    return symbols;
-  }
-
-  const std::vector<NamedRule>& named_;
-  RegexPool& pool_;
-  ContextFree& out_;
-  std::vector<std::optional<NodeId>> terminals_;
-  std::vector<uint8_t> states_;  // 1: being looked at, 2: known
-};
-
 }  // namespace
 
-ContextFree parse_gbnf(std::string_view text, RegexPool& pool, size_t max_items) {
+GrammarRules parse_gbnf(std::string_view text, RegexPool& pool) {
   GbnfParser parser(text, pool);
-  const std::vector<NamedRule> rules = parser.parse();
-  ContextFree grammar;
-  grammar.max_items = max_items;
-  grammar.root = parser.root();
-  Lowering(rules, pool, grammar).run();
-  return grammar;
+  GrammarRules out;
+  out.rules = parser.parse();
+  out.root = parser.root();
+  return out;
 }
 
 }  // namespace vitrine::constrain

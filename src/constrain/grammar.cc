@@ -3,6 +3,7 @@
 
 #include "char_ranges.h"
 #include "constraint_base.h"
+#include "lenient.h"
 #include "regex_parse.h"
 
 namespace vitrine {
@@ -178,9 +179,9 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
  public:
   explicit RulesConstraint(std::shared_ptr<Grammar::Impl> grammar)
       : ConstraintBase(std::move(grammar)),
-        parser_(*grammar_->rules, *grammar_->pool, *grammar_->finish) {}
+        parser_(*grammar_->rules, *grammar_->pool, *grammar_->finish, *grammar_->terminals) {}
 
-  void fill(std::span<uint32_t> mask) { walk(0, mask); }
+  void fill(std::span<uint32_t> mask) { parser_.fill(mask); }
   bool complete() const { return parser_.is_complete(); }
   size_t length() const { return past_.size(); }
   void repeat_state() { past_.push_back(parser_.length()); }
@@ -204,18 +205,7 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
     if (parser_.finish(&text) == constrain::kNoBound) return {};
     return grammar_->finish->spelled(std::move(text));
   }
-  void limit(std::span<uint32_t> mask, uint32_t left) {
-    const size_t start = parser_.length();
-    grammar_->finish->trim();
-    constrain::keep_fitting(
-        grammar_->table.impl(), mask, constrain::without_ends(grammar_->table.impl(), mask),
-        [&](size_t depth, uint8_t byte) {
-          parser_.drop_to(start + depth);
-          return parser_.step(byte);
-        },
-        [&](size_t) { return parser_.finish(nullptr) <= left; });
-    parser_.drop_to(start);
-  }
+  void limit(std::span<uint32_t> mask, uint32_t left) { parser_.limit(mask, left); }
   std::string forced_bytes() override {
     const std::lock_guard lock(grammar_->mutex);
     std::string out;
@@ -235,23 +225,11 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
     return out;
   }
   std::unique_ptr<Constraint> fork() const override {
+    const std::lock_guard lock(grammar_->mutex);
     return std::make_unique<RulesConstraint>(*this);
   }
 
  private:
-  void walk(uint32_t node, std::span<uint32_t> mask) {
-    const TokenTable::Impl& table = grammar_->table.impl();
-    const size_t here = parser_.length();
-    for (uint32_t child = node + 1; child < table.nodes[node].end; child = table.nodes[child].end) {
-      if (!parser_.step(table.nodes[child].byte)) continue;
-      for (uint32_t i = table.nodes[child].first_id; i < table.nodes[child + 1].first_id; ++i) {
-        mask[static_cast<size_t>(table.ids[i]) / 32] |= 1U << (table.ids[i] % 32);
-      }
-      if (table.has_children(child)) walk(child, mask);
-      parser_.drop_to(here);
-    }
-  }
-
   constrain::EarleyParser parser_;
   std::vector<size_t> past_;
 };
@@ -268,7 +246,7 @@ Grammar::Grammar(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
 Grammar Grammar::json_schema(const TokenTable& table, std::string_view schema,
                              const SchemaOptions& options) {
   auto impl = std::make_shared<Impl>(table);
-  impl->json = std::make_unique<JsonGrammar>(schema, options);
+  impl->json = constrain::make_json_grammar(schema, options, "", impl->weakened);
   return Grammar(std::move(impl));
 }
 
@@ -305,15 +283,29 @@ Grammar Grammar::choices(const TokenTable& table, std::vector<std::string> texts
   return Grammar(std::move(impl));
 }
 
-Grammar Grammar::gbnf(const TokenTable& table, std::string_view text,
-                      const GrammarOptions& options) {
+Grammar Grammar::of_rules(const TokenTable& table, Rules rules) {
   auto impl = std::make_shared<Impl>(table);
-  impl->pool = std::make_unique<RegexPool>(options.max_states);
+  impl->weakened = std::move(rules.grammar.weakened);
   impl->rules = std::make_unique<constrain::ContextFree>(
-      constrain::parse_gbnf(text, *impl->pool, options.max_items));
+      constrain::lower(std::move(rules.grammar), *rules.pool, rules.max_items));
+  impl->pool = std::move(rules.pool);
   Grammar grammar(std::move(impl));
   constrain::complete(*grammar.impl_->rules, *grammar.impl_->finish, *grammar.impl_->pool);
   return grammar;
+}
+
+Grammar Grammar::gbnf(const TokenTable& table, std::string_view text,
+                      const GrammarOptions& options) {
+  Rules rules(options);
+  rules.grammar = constrain::parse_gbnf(text, *rules.pool);
+  return of_rules(table, std::move(rules));
+}
+
+Grammar Grammar::lark(const TokenTable& table, std::string_view text,
+                      const GrammarOptions& options) {
+  Rules rules(options);
+  rules.grammar = constrain::parse_lark(text, *rules.pool, options.schema);
+  return of_rules(table, std::move(rules));
 }
 
 std::unique_ptr<Constraint> Grammar::start() const {
@@ -322,6 +314,8 @@ std::unique_ptr<Constraint> Grammar::start() const {
   if (impl_->json) return std::make_unique<JsonConstraint>(impl_);
   return std::make_unique<RegexConstraint>(impl_);
 }
+
+const std::vector<Weakening>& Grammar::weakened() const { return impl_->weakened; }
 
 Grammar::Statistics Grammar::statistics() const {
   const std::lock_guard lock(impl_->mutex);

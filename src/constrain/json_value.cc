@@ -189,6 +189,24 @@ const JsonValue* JsonValue::find(std::string_view key) const {
 
 JsonValue parse_json(std::string_view text) { return Parser(text).parse(); }
 
+std::string write_json(const JsonValue& value) {
+  switch (value.type) {
+    case JsonValue::kNull: return "null";
+    case JsonValue::kFalse: return "false";
+    case JsonValue::kTrue: return "true";
+    case JsonValue::kNumber: return value.text;
+    case JsonValue::kString: return json_quote(value.text);
+    default: break;
+  }
+  std::string out = value.is_object() ? "{" : "[";
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    if (i > 0) out += ',';
+    if (value.is_object()) out += json_quote(value.keys[i]) + ":";
+    out += write_json(value.items[i]);
+  }
+  return out + (value.is_object() ? "}" : "]");
+}
+
 std::string json_quote(std::string_view text) {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";

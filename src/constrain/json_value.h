@@ -26,6 +26,9 @@ struct JsonValue {
 /// a nesting deeper than 500.
 JsonValue parse_json(std::string_view text);
 
+/// The document again, without white space; numbers keep their digits.
+std::string write_json(const JsonValue& value);
+
 /// `text` as a JSON string, quotes included: only what must be escaped is.
 std::string json_quote(std::string_view text);
 

@@ -99,10 +99,22 @@ class Compiler {
   size_t work_ = 0;
 };
 
+/// A class that reaches the last code point is one that leaves characters out.
+void fold_case(Syntax& item) {
+  if (!item.chars.empty() && item.chars.back().high == kMaxCodePoint) {
+    item.chars = complement(fold_ascii_case(complement(item.chars)));
+  } else {
+    item.chars = fold_ascii_case(item.chars);
+  }
+  for (Syntax& child : item.children) fold_case(child);
+}
+
 }  // namespace
 
-NodeId compile_pattern(RegexPool& pool, std::string_view pattern, PatternScope scope) {
-  const Syntax tree = parse_syntax(pattern);
+NodeId compile_pattern(RegexPool& pool, std::string_view pattern, PatternScope scope,
+                       bool ignore_case) {
+  Syntax tree = parse_syntax(pattern);
+  if (ignore_case) fold_case(tree);
   if (scope == PatternScope::kWhole) return Compiler(pool, kEpsilonNode).sequence({&tree}, 0, true);
   Compiler compiler(pool, pool.any_text());
   if (!tree.has_start) return pool.cat(pool.any_text(), compiler.sequence({&tree}, 0, false));

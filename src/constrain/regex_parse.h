@@ -19,7 +19,8 @@ enum class PatternScope {
 };
 
 /// The texts that a pattern accepts. Character classes are ECMA-262's (\d and \w are ASCII). Throws
-/// PatternError.
-NodeId compile_pattern(RegexPool& pool, std::string_view pattern, PatternScope scope);
+/// PatternError. `ignore_case`: of ASCII letters.
+NodeId compile_pattern(RegexPool& pool, std::string_view pattern, PatternScope scope,
+                       bool ignore_case = false);
 
 }  // namespace vitrine::constrain

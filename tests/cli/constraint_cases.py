@@ -8,8 +8,17 @@ from tool import MODEL, PROMPT, CliTest
 SCHEMA = {"type": "object", "required": ["name", "age"], "additionalProperties": False,
           "properties": {"name": {"type": "string", "maxLength": 12},
                          "age": {"type": "integer", "minimum": 0, "maximum": 99}}}
+TAGS = {"triggers": ["<t"], "at_least_one": True,
+        "tags": [{"begin": "<tool>", "schema": SCHEMA, "end": "</tool>"},
+                 {"begin": "<time>", "regex": "[0-2][0-9]:[0-5][0-9]", "end": "</time>"}]}
 GRAMMAR = """root ::= root " and " word | word  # left recursion
 word ::= "cat" | "dog" | "the " word
+"""
+
+
+LARK = """start: start SPACE "and" SPACE word | word  # left recursion
+word: "cat" | "dog" | "the" SPACE word
+SPACE: / +/
 """
 
 
@@ -21,6 +30,7 @@ class Constraint(CliTest):
         super().setUp()
         (self.folder / "schema.json").write_text(json.dumps(SCHEMA))
         (self.folder / "words.gbnf").write_text(GRAMMAR)
+        (self.folder / "words.lark").write_text(LARK)
 
     def test_every_kind_of_answer(self):
         for temperature in ("0", "1.5"):
@@ -35,6 +45,66 @@ class Constraint(CliTest):
             self.assertEqual(run["reason"], "complete")
             text = self.generate("--grammar", "words.gbnf", *more)["text"]
             self.assertRegex(text, r"\A(the )*(cat|dog)( and (the )*(cat|dog))*\Z")
+            run = self.generate("--grammar", "words.lark", "--audit", "lark.vtr", *more)
+            self.assertRegex(run["text"], r"\A(the +)*(cat|dog)( +and +(the +)*(cat|dog))*\Z")
+            log = json.loads(self.succeed("audit", "export", "lark.vtr", "--json").stdout)
+            self.assertEqual(log["constraint"]["kind"], "lark")
+
+    def check_tags(self, text):
+        """What stands between tags holds no trigger; returns how many tags there are."""
+        parts = re.split(r"<tool>(.*?)</tool>|<time>([0-9:]*)</time>", text)
+        for prose, tool, time in zip(parts[0::3], parts[1::3], parts[2::3]):
+            self.assertNotIn("<t", prose)
+            if tool is not None:
+                self.assertEqual(set(json.loads(tool)), {"name", "age"})
+            else:
+                self.assertRegex(time, r"\A[0-2][0-9]:[0-5][0-9]\Z")
+        self.assertNotIn("<t", parts[-1])
+        return len(parts) // 3
+
+    def test_tags_within_text(self):
+        for number, change in enumerate(({}, {"stop_after_first": True}, {"at_least_one": False})):
+            (self.folder / "tags.json").write_text(json.dumps({**TAGS, **change}))
+            for temperature in ("0", "1.5"):
+                run = self.generate("--tags", "tags.json", "-n", "60", "--temperature", temperature,
+                                    "--audit", "tags.vtr")
+                count = self.check_tags(run["text"])
+                self.assertGreaterEqual(count, 0 if number == 2 else 1)
+                self.assertTrue(run["constraint"]["is_complete"])
+                if number == 1:
+                    self.assertEqual((count, run["reason"]), (1, "complete"))
+        self.assertIn(b"to the last bit", self.succeed("audit", "replay", "tags.vtr").stdout)
+        log = json.loads(self.succeed("audit", "export", "tags.vtr", "--json").stdout)
+        self.assertEqual(log["constraint"]["kind"], "tags")
+        # A tag that is open near the limit is closed.
+        (self.folder / "open.json").write_text(json.dumps(
+            {"type": "sequence", "elements": [
+                {"type": "const_string", "value": "Now <tool>"},
+                {"type": "any_text", "excludes": ["</tool>"]},
+                {"type": "const_string", "value": "</tool>"}]}))
+        text = self.generate("--tags", "open.json", "-n", "16", "--temperature", "1.5")["text"]
+        self.assertTrue(text.startswith("Now <tool>") and text.endswith("</tool>"), text)
+
+    def test_a_schema_that_is_weakened(self):
+        hard = {**SCHEMA, "properties": {**SCHEMA["properties"],
+                                         "name": {"type": "string", "pattern": "(?<=a)b"}}}
+        (self.folder / "hard.json").write_text(json.dumps(hard))
+        run = ("generate", MODEL, "-p", PROMPT, "-n", "40", "--json", "--json-schema", "hard.json")
+        self.fail_with(2, ["hard.json", "#/properties/name/pattern"], *run)
+        result = self.succeed(*run, "--lenient")
+        warnings = [line for line in result.stderr.decode().splitlines() if "warning" in line]
+        self.assertEqual(len(warnings), 1)
+        self.assertIn("#/properties/name/pattern", warnings[0])
+        answer = json.loads(result.stdout)
+        self.assertEqual(set(json.loads(answer["text"])), {"name", "age"})
+        self.assertEqual([one["pointer"] for one in answer["constraint"]["weakened"]],
+                         ["/properties/name/pattern"])
+        (self.folder / "answer.json").write_text(answer["text"])
+        check = self.succeed("constrain", "check", "hard.json", "--lenient", "--instance",
+                             "answer.json").stdout.decode()
+        self.assertIn("does not count: '#/properties/name/pattern'", check)
+        self.fail_with(2, ["--lenient", "--json-schema"], "generate", MODEL, "-p", PROMPT, "--regex",
+                       "a", "--lenient")
 
     def test_what_contradicts_itself_or_does_not_parse(self):
         run = ("generate", MODEL, "-p", PROMPT)
@@ -50,7 +120,13 @@ class Constraint(CliTest):
         (self.folder / "bad.json").write_text('{"type": "objekt"}')
         self.fail_with(2, ["bad.json", "schema at"], *run, "--json-schema", "bad.json")
         (self.folder / "bad.gbnf").write_text('root ::= "a" other\n')
+        (self.folder / "bad.lark").write_text('start: "a" other\n')
+        self.fail_with(2, ["bad.lark", "line 1, column 12", "other"], *run, "--grammar", "bad.lark")
         self.fail_with(2, ["bad.gbnf", "line 1, column 14", "other"], *run, "--grammar", "bad.gbnf")
+        (self.folder / "tags.json").write_text('{"tags": [{"begin": "<a>", "end": "b"}]}')
+        self.fail_with(2, ["tags.json", "#/tags/0", "content"], *run, "--tags", "tags.json")
+        self.fail_with(2, ["--grammar", "--tags"], *run, "--tags", "tags.json", "--grammar",
+                       "words.gbnf")
         self.fail_with(2, ["known to fit into", "room for 3", "-n"], *run, "--json-schema",
                        "schema.json", "-n", "3")
 

@@ -1,6 +1,7 @@
 // check_lines: constraints for the Python oracles. One JSON object a line in, one out.
 //
-//   {"schema": S | "regex": R | "json": true, "format": "annotate", "dialect": "draft7",
+//   {"schema": S | "regex": R | "lark": G | "json": true, "format": "annotate", "dialect":
+//   "draft7",
 //    "texts": [hex, …], "masks": true, "walks": 5, "seed": 1}
 //   {"verdicts": [true, …], "walked": [hex, …]} or {"refused": message}, {"wrong": message} where
 //   masks and accept() disagree
@@ -180,6 +181,7 @@ json answer(const TokenTable& table, const json& request) {
   try {
     const Grammar grammar =
         request.contains("regex")  ? Grammar::regex(table, request["regex"].get<std::string>())
+        : request.contains("lark") ? Grammar::lark(table, request["lark"].get<std::string>())
         : request.contains("json") ? Grammar::json(table)
                                    : Grammar::json_schema(table, request["schema"].dump(), options);
     out["verdicts"] = json::array();

@@ -1,5 +1,5 @@
-// fuzz_constrain SECONDS [SEED]: mutates schemas and patterns, compiles them, and walks along
-// random allowed tokens.
+// fuzz_constrain SECONDS [SEED]: mutates schemas, patterns, grammars and tags, compiles them, and
+// walks along random allowed tokens.
 //
 // Every outcome must be success or vitrine::Error with one line; a mask that disagrees with
 // accept(), or a dead end, ends with 1 and the iteration. Meant for a build with AddressSanitizer
@@ -27,6 +27,17 @@ const std::vector<std::string> kSchemas = {
 const std::vector<std::string> kPatterns = {R"(^([a-z]+|\d{2,4})(-[^x-z\s]*)?$)",
                                             R"(^(?!foo)\w{1,20}$)", R"((a|b)*c\u{41}\x42[\]\-]$)",
                                             R"(\p{Lu}\.(?=x).+|^$)"};
+
+const std::vector<std::string> kGrammars = {
+    "root ::= root \"+\" term | term\nterm ::= [0-9]{1,3} | \"(\" root \")\"\n",
+    "%import common.INT\n%ignore \" \"\nstart: sum\nsum: INT | sum (\"+\" | \"-\"i) INT~1..3\n",
+    "start: X %json {\"type\": \"array\", \"items\": {\"type\": \"null\"}} [Y]\nX: /a+/i "
+    "\"b\"..\"d\"\n"
+    "Y[lazy]: /(.|\\n)*/ \"end\"\n"};
+
+const std::vector<std::string> kTags = {
+    R"({"tags":[{"begin":"<t>","schema":{"type":"object","maxProperties":1},"end":"</t>"},{"begin":"<u","regex":"a*","end":["b","c"]}],"triggers":["<t","<u"]})",
+    R"({"type":"structural_tag","format":{"type":"sequence","elements":[{"type":"any_text","excludes":["x"]},{"type":"tag","begin":"x","content":{"type":"or","elements":[{"type":"const_string","value":"a"},{"type":"json_schema","json_schema":{"enum":[1,[2]]}}]},"end":""},{"type":"repeat","min":0,"max":3,"content":{"type":"regex","pattern":"a|bc"}}]}})"};
 
 TokenTable table_of_bytes() {
   std::vector<std::string> bytes(1);
@@ -66,21 +77,32 @@ int main(int argc, char** argv) {
         std::vector<std::string>{R"("object")", R"("integer")", R"("a")", R"("^a|b$")", R"("#")",
                                  R"("#/$defs/n")", R"("allOf")", R"("not")", R"("uri")"});
     testing::FuzzTarget target;
-    target.num_healthy = static_cast<long>(kSchemas.size());
-    target.run = [table, random](long iteration) -> std::optional<bool> {
-      const bool is_schema = iteration < static_cast<long>(kSchemas.size()) || iteration % 4 != 0;
-      const auto& seeds = is_schema ? kSchemas : kPatterns;
-      testing::Files files = {
-          {"schema.json", seeds[static_cast<size_t>(iteration) % seeds.size()]}};
-      if (iteration >= static_cast<long>(kSchemas.size())) random->mutate(files);
+    const std::vector<std::string>* all[] = {&kSchemas, &kGrammars, &kTags, &kPatterns};
+    std::vector<std::pair<size_t, std::string>> healthy;  // by kind
+    for (size_t kind = 0; kind < 4; ++kind) {
+      for (const std::string& text : *all[kind]) healthy.emplace_back(kind, text);
+    }
+    target.num_healthy = static_cast<long>(healthy.size());
+    target.run = [table, random, healthy](long iteration) -> std::optional<bool> {
+      const auto& [kind, seed_text] = healthy[static_cast<size_t>(iteration) % healthy.size()];
+      testing::Files files = {{"schema.json", seed_text}};
+      if (iteration >= static_cast<long>(healthy.size())) random->mutate(files);
       if (files.empty()) return std::nullopt;
       const std::string& text = files.begin()->second;
       try {
         SchemaOptions options;
         options.max_states = 50000;
         options.max_alternatives = 64;
-        const Grammar grammar =
-            is_schema ? Grammar::json_schema(*table, text, options) : Grammar::regex(*table, text);
+        GrammarOptions grammar_options;
+        grammar_options.max_states = 50000;
+        grammar_options.max_items = 20000;
+        grammar_options.schema = options;
+        const bool is_lark = grammar_notation(text) == GrammarNotation::kLark;
+        const Grammar grammar = kind == 0   ? Grammar::json_schema(*table, text, options)
+                                : kind == 2 ? Grammar::tags(*table, text, grammar_options)
+                                : kind == 3 ? Grammar::regex(*table, text)
+                                : is_lark   ? Grammar::lark(*table, text, grammar_options)
+                                            : Grammar::gbnf(*table, text, grammar_options);
         walk(grammar, *table, *random);
         return true;
       } catch (const Error& error) {

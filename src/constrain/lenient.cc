@@ -1,0 +1,187 @@
+// Schemas of which some keyword cannot be kept exactly: compiled without it, and told.
+#include "lenient.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace vitrine::constrain {
+
+namespace {
+
+constexpr size_t kMaxDropped = 100;
+constexpr std::string_view kBegin = "schema at '#";
+
+constexpr std::array kMaps = {"properties",  "patternProperties", "$defs",
+                              "definitions", "dependentSchemas",  "dependencies"};
+constexpr std::array kLists = {"allOf", "anyOf", "oneOf", "prefixItems"};
+constexpr std::array kSchemas = {"additionalProperties",
+                                 "items",
+                                 "additionalItems",
+                                 "then",
+                                 "else",
+                                 "propertyNames",
+                                 "contains",
+                                 "not",
+                                 "if"};
+/// What makes a schema hard, the likeliest first. None of these lets in less where it is missing,
+/// but for patternProperties beside additionalProperties.
+constexpr std::array kHard = {"not",
+                              "if",
+                              "uniqueItems",
+                              "contains",
+                              "dependentSchemas",
+                              "dependencies",
+                              "unevaluatedProperties",
+                              "unevaluatedItems",
+                              "dependentRequired",
+                              "propertyNames",
+                              "patternProperties",
+                              "maxProperties",
+                              "minProperties",
+                              "multipleOf",
+                              "pattern",
+                              "anyOf"};
+
+template <typename List>
+bool is_in(const List& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+std::vector<std::string> tokens_of(std::string_view pointer) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at < pointer.size(); ++at) {
+    if (pointer[at] == '/') {
+      out.emplace_back();
+    } else if (pointer[at] == '~' && at + 1 < pointer.size() && !out.empty()) {
+      out.back() += pointer[++at] == '1' ? '/' : '~';
+    } else if (!out.empty()) {
+      out.back() += pointer[at];
+    }
+  }
+  return out;
+}
+
+/// A token as a pointer has it.
+std::string escaped_token(std::string_view token) {
+  std::string out = "/";
+  for (const char character : token) {
+    if (character == '~') {
+      out += "~0";
+    } else if (character == '/') {
+      out += "~1";
+    } else {
+      out += character;
+    }
+  }
+  return out;
+}
+
+void remove(JsonValue& schema, std::string_view key) {
+  for (size_t i = schema.keys.size(); i-- > 0;) {
+    if (schema.keys[i] != key) continue;
+    schema.keys.erase(schema.keys.begin() + static_cast<long>(i));
+    schema.items.erase(schema.items.begin() + static_cast<long>(i));
+  }
+}
+
+/// Takes one keyword out of a document; returns its pointer, or nothing where none is left to take.
+class Weakener {
+ public:
+  explicit Weakener(JsonValue& document) : document_(document) {}
+
+  std::optional<std::string> weaken(std::string_view pointer) {
+    const std::vector<std::string> tokens = tokens_of(pointer);
+    std::vector<std::pair<JsonValue*, std::string>> above = {{&document_, ""}};
+    for (size_t i = 0; i < tokens.size();) {
+      auto [schema, place] = above.back();
+      const std::string& key = tokens[i];
+      JsonValue* value = schema->is_object() ? const_cast<JsonValue*>(schema->find(key)) : nullptr;
+      if (value == nullptr) break;
+      // Within these, to let in more is to let in less outside.
+      const bool is_negative = key == "not" || key == "if" || key == "oneOf" ||
+                               (key == "contains" && schema->find("maxContains") != nullptr);
+      if (is_negative) return take(*schema, place, key);
+      const bool is_list = is_in(kLists, key) || (key == "items" && value->is_array());
+      if (is_in(kMaps, key) || is_list) {
+        if (i + 1 == tokens.size()) return take(*schema, place, key);
+        JsonValue* inner = member(*value, tokens[i + 1]);
+        if (inner == nullptr) break;
+        above.emplace_back(inner, place + "/" + key + escaped_token(tokens[i + 1]));
+        i += 2;
+      } else if (is_in(kSchemas, key)) {
+        above.emplace_back(value, place + "/" + key);
+        ++i;
+      } else {
+        return take(*schema, place, key);
+      }
+    }
+    for (; !above.empty(); above.pop_back()) {
+      auto [schema, place] = above.back();
+      if (!schema->is_object()) continue;
+      if (schema->find("oneOf") != nullptr) return take(*schema, place, "oneOf");
+      for (const char* key : kHard) {
+        if (schema->find(key) != nullptr) return take(*schema, place, key);
+      }
+    }
+    return {};
+  }
+
+ private:
+  static JsonValue* member(JsonValue& value, const std::string& token) {
+    if (value.is_object()) return const_cast<JsonValue*>(value.find(token));
+    if (token.empty() || token.size() > 6 ||
+        token.find_first_not_of("0123456789") != std::string::npos) {
+      return nullptr;
+    }
+    const size_t index = std::stoul(token);
+    return index < value.items.size() ? &value.items[index] : nullptr;
+  }
+  static std::string take(JsonValue& schema, const std::string& place, const std::string& key) {
+    const std::string pointer = place + escaped_token(key);
+    if (key == "oneOf" && schema.find("anyOf") == nullptr) {  // at least one is what is left of it
+      std::replace(schema.keys.begin(), schema.keys.end(), key, std::string("anyOf"));
+      return pointer;
+    }
+    remove(schema, key);
+    if (key == "patternProperties") {  // they counted as the other keys then
+      for (const char* rest : {"additionalProperties", "unevaluatedProperties"}) {
+        remove(schema, rest);
+      }
+    }
+    return pointer;
+  }
+
+  JsonValue& document_;
+};
+
+}  // namespace
+
+std::unique_ptr<JsonGrammar> make_json_grammar(std::string_view schema,
+                                               const SchemaOptions& options,
+                                               const std::string& place,
+                                               std::vector<Weakening>& weakened) {
+  if (!options.lenient) return std::make_unique<JsonGrammar>(schema, options);
+  std::string text(schema);
+  for (size_t dropped = 0;; ++dropped) {
+    try {
+      return std::make_unique<JsonGrammar>(text, options);
+    } catch (const Error& error) {
+      const std::string_view what = error.what();
+      const size_t end = what.find("': ");
+      if (error.kind() != ErrorKind::kUnsupported || !what.starts_with(kBegin) ||
+          end == std::string_view::npos || dropped == kMaxDropped ||
+          what.find("nothing is valid") != std::string_view::npos) {
+        throw;
+      }
+      JsonValue document = parse_json(text);
+      const auto pointer =
+          Weakener(document).weaken(what.substr(kBegin.size(), end - kBegin.size()));
+      if (!pointer) throw;
+      weakened.push_back({place + *pointer, std::string(what.substr(end + 3))});
+      text = write_json(document);
+    }
+  }
+}
+
+}  // namespace vitrine::constrain

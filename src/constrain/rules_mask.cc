@@ -1,0 +1,226 @@
+// Masks of context-free grammars. What stays within one terminal comes from that terminal's own
+// mask; only tokens that lead across a terminal's end are followed byte by byte.
+#include <algorithm>
+
+#include "context_free.h"
+
+namespace vitrine::constrain {
+
+namespace {
+
+constexpr size_t kMaxCrossings = 512;
+constexpr size_t kMaxEnds = 64;  // states that the tokens of one state lead to
+
+void set_node(const TokenTable::Impl& table, uint32_t node, std::span<uint32_t> mask) {
+  for (uint32_t i = table.nodes[node].first_id; i < table.nodes[node + 1].first_id; ++i) {
+    mask[static_cast<size_t>(table.ids[i]) / 32] |= 1U << (table.ids[i] % 32);
+  }
+}
+
+bool has_child_in(const TokenTable::Impl& table, uint32_t node, const ByteSet& bytes) {
+  const auto& nodes = table.nodes;
+  for (uint32_t child = node + 1; child < nodes[node].end; child = nodes[child].end) {
+    if (bytes.contains(nodes[child].byte)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+const std::vector<uint32_t>& Crossings::of_state(RegexPool& pool, NodeId state,
+                                                 const ByteSet& behind) {
+  return find({state, behind}, [&](std::vector<uint32_t>& out) {
+    const auto& nodes = table_.nodes;
+    std::vector<NodeId> states(table_.max_depth + 1);
+    states[0] = state;
+    for (uint32_t node = 1; node + 1 < nodes.size();) {
+      const NodeId next = pool.step(states[nodes[node].depth - 1u], nodes[node].byte);
+      if (next == kEmptyNode || !table_.has_children(node)) {
+        node = nodes[node].end;
+        continue;
+      }
+      states[nodes[node].depth] = next;
+      if (pool.nullable(next) && has_child_in(table_, node, behind)) out.push_back(node);
+      node = next == kEpsilonNode ? nodes[node].end : node + 1;
+    }
+  });
+}
+
+const std::vector<uint32_t>& Crossings::of_json(uint32_t index, const ByteSet& ends,
+                                                const ByteSet& behind) {
+  return find({kJsonPlace | index, behind}, [&](std::vector<uint32_t>& out) {
+    for (uint32_t node = 1; node + 1 < table_.nodes.size(); ++node) {
+      if (table_.has_children(node) && ends.contains(table_.nodes[node].byte) &&
+          has_child_in(table_, node, behind)) {
+        out.push_back(node);
+      }
+    }
+  });
+}
+
+uint32_t Crossings::most_needed(RegexPool& pool, FinishTexts& texts, const TerminalMask& terminal,
+                                NodeId state) {
+  if (table_.has_all_bytes) return terminal.needed;
+  if (const auto found = needed_.find(state); found != needed_.end()) return found->second;
+  if (needed_.size() >= kMaxCrossings) needed_.clear();
+  std::vector<NodeId> states(table_.max_depth + 1), seen;
+  states[0] = state;
+  uint32_t most = 0;
+  for (uint32_t node = 1; node + 1 < table_.nodes.size() && most != kNoBound;) {
+    const auto& here = table_.nodes[node];
+    const NodeId next = pool.step(states[here.depth - 1u], here.byte);
+    states[here.depth] = next;
+    const bool is_token = here.first_id < table_.nodes[node + 1].first_id;
+    node = next == kEmptyNode || next == kEpsilonNode ? here.end : node + 1;
+    if (next == kEmptyNode || !is_token || pool.nullable(next)) continue;
+    if (std::find(seen.begin(), seen.end(), next) != seen.end()) continue;
+    seen.push_back(next);
+    most = seen.size() > kMaxEnds ? kNoBound : std::max(most, texts.of_state(next).tokens);
+  }
+  return needed_[state] = most;
+}
+
+template <typename Make>
+const std::vector<uint32_t>& Crossings::find(const Key& key, Make&& make) {
+  const auto found = lists_.find(key);
+  if (found != lists_.end()) return found->second;
+  if (lists_.size() >= kMaxCrossings) lists_.clear();
+  std::vector<uint32_t>& out = lists_[key];
+  make(out);
+  return out;
+}
+
+/// The bytes that may come where the item's terminal ends.
+ByteSet EarleyParser::bytes_behind(const Item& item) {
+  ByteSet out;
+  begin_set();  // as if it had ended with no byte more
+  advance(item);
+  close();
+  for (size_t i = sets_.back().begin; i < items_.size(); ++i) {
+    const NodeId state = items_[i].state;
+    if (state == kEmptyNode) continue;
+    if (state & kJsonPlace) {  // at its beginning: places_ starts with those
+      out = out | grammar_.json[state & ~kJsonPlace]->first;
+      continue;
+    }
+    const uint32_t* row = pool_.row(state);
+    for (int byte = 0; byte < 256; ++byte) {
+      if (row[byte] != kEmptyNode) out.add(static_cast<uint8_t>(byte));
+    }
+  }
+  drop_set();
+  return out;
+}
+
+void EarleyParser::fill(std::span<uint32_t> mask) {
+  std::vector<uint32_t> crossing;
+  const size_t begin = sets_.back().begin, end = items_.size();
+  for (size_t i = begin; i < end; ++i) {
+    const Item item = items_[i];
+    if (item.state == kEmptyNode) continue;
+    const bool is_first = std::none_of(
+        items_.begin() + static_cast<long>(begin), items_.begin() + static_cast<long>(i),
+        [&item](const Item& before) { return before.state == item.state; });
+    const ByteSet behind = bytes_behind(item);
+    const std::vector<uint32_t>* more = nullptr;
+    if (item.state & kJsonPlace) {
+      const Place& place = places_[item.state & ~kJsonPlace];
+      if (is_first) readers_[place.reader]->mask.add(place.configs, mask);
+      if (!behind.empty()) {
+        more =
+            &grammar_.crossings->of_json(place.reader, grammar_.json[place.reader]->ends, behind);
+      }
+    } else {
+      if (is_first) {
+        const std::vector<uint32_t>& words = masks_.at(item.state).words;
+        for (size_t word = 0; word < words.size(); ++word) mask[word] |= words[word];
+      }
+      if (!behind.empty()) more = &grammar_.crossings->of_state(pool_, item.state, behind);
+    }
+    if (more == nullptr || more->empty()) continue;
+    const auto middle = static_cast<long>(crossing.size());
+    crossing.insert(crossing.end(), more->begin(), more->end());
+    std::inplace_merge(crossing.begin(), crossing.begin() + middle, crossing.end());
+  }
+  add_crossing(crossing, mask);
+}
+
+/// Follows the tokens that go on behind these nodes, which are in the trie's order.
+void EarleyParser::add_crossing(std::span<const uint32_t> nodes, std::span<uint32_t> mask) {
+  const TokenTable::Impl& table = texts_.table();
+  const size_t start = length();
+  std::string_view last;  // the path that was tried last
+  uint32_t done = 0;      // the first node behind what has been followed
+  for (const uint32_t node : nodes) {
+    if (node < done) continue;
+    const auto id = static_cast<size_t>(table.ids[table.nodes[node].first_id]);
+    const std::string_view path =
+        std::string_view(table.bytes[id]).substr(0, table.nodes[node].depth);
+    const size_t read = length() - start;
+    const auto shared = static_cast<size_t>(
+        std::mismatch(last.begin(), last.end(), path.begin(), path.end()).first - last.begin());
+    last = path;
+    if (shared > read) {  // leads through a byte that was refused
+      last = path.substr(0, read + 1);
+      continue;
+    }
+    drop_to(start + shared);
+    size_t depth = shared;
+    while (depth < path.size() && step(static_cast<uint8_t>(path[depth]))) ++depth;
+    if (depth < path.size()) continue;
+    walk(node, mask);
+    done = table.nodes[node].end;
+  }
+  drop_to(start);
+}
+
+void EarleyParser::walk(uint32_t node, std::span<uint32_t> mask) {
+  const TokenTable::Impl& table = texts_.table();
+  const size_t here = length();
+  for (uint32_t child = node + 1; child < table.nodes[node].end; child = table.nodes[child].end) {
+    if (!step(table.nodes[child].byte)) continue;
+    set_node(table, child, mask);
+    if (table.has_children(child)) walk(child, mask);
+    drop_to(here);
+  }
+}
+
+void EarleyParser::limit(std::span<uint32_t> mask, uint32_t left) {
+  const TokenTable::Impl& table = texts_.table();
+  texts_.trim();
+  std::vector<uint32_t> check = without_ends(table, mask), proven;
+  const size_t begin = sets_.back().begin, end = items_.size();
+  for (size_t i = begin; i < end; ++i) {
+    const Item item = items_[i];
+    if (item.state == kEmptyNode) continue;
+    const uint32_t behind = tokens_behind(item);
+    if (behind > left) continue;
+    const std::vector<uint32_t>* words = nullptr;
+    if (item.state & kJsonPlace) {
+      const Place& place = places_[item.state & ~kJsonPlace];
+      Reader& reader = *readers_[place.reader];
+      proven.assign(mask.size(), 0);
+      reader.mask.add(place.configs, proven);
+      reader.limit.keep(place.configs, proven, left - behind);
+      words = &proven;
+    } else {
+      const TerminalMask& terminal = masks_.at(item.state);
+      const uint32_t needed = grammar_.crossings->most_needed(pool_, texts_, terminal, item.state);
+      if (needed <= left - behind) words = &terminal.words;
+    }
+    if (words == nullptr) continue;
+    for (size_t word = 0; word < check.size(); ++word) check[word] &= ~(*words)[word];
+  }
+  if (std::all_of(check.begin(), check.end(), [](uint32_t word) { return word == 0; })) return;
+  const size_t start = length();
+  keep_fitting(
+      table, mask, check,
+      [&](size_t depth, uint8_t byte) {
+        drop_to(start + depth);
+        return step(byte);
+      },
+      [&](size_t) { return finish(nullptr) <= left; });
+  drop_to(start);
+}
+
+}  // namespace vitrine::constrain
