@@ -105,7 +105,7 @@ class Conversation {
       std::vector<int32_t> end_ids = generation_.stop_token_ids;
       for (const int64_t id : config_.eos_token_ids) end_ids.push_back(static_cast<int32_t>(id));
       grammar_ = arguments.constraint.compile(tokenizer_, static_cast<int32_t>(config_.vocab_size),
-                                              end_ids);
+                                              end_ids, vitrine::banned_ids(generation_.sampler));
     }
     engine_ = vitrine::Engine::load(arguments.model, options);
     open_sinks();

@@ -89,8 +89,10 @@ void ConstraintOptions::check() const {
 }
 
 vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
-                                            const std::vector<int32_t>& end_ids) const {
-  const vitrine::TokenTable table = model_token_table(tokenizer, vocab_size, end_ids);
+                                            const std::vector<int32_t>& end_ids,
+                                            const std::vector<int32_t>& banned) const {
+  const vitrine::TokenTable table =
+      model_token_table(tokenizer, vocab_size, end_ids).without(banned);
   if (!regex.empty()) return vitrine::Grammar::regex(table, regex);
   if (!choices.empty()) return vitrine::Grammar::choices(table, choices);
   vitrine::SchemaOptions options;

@@ -20,9 +20,11 @@ struct ConstraintOptions {
   void check() const;
   bool is_given() const { return json_object || is_text_given(); }
 
-  /// The grammar over a model's ids. Throws what its makers throw.
+  /// The grammar over a model's ids; those that are banned it does without. Throws what its makers
+  /// throw.
   vitrine::Grammar compile(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
-                           const std::vector<int32_t>& end_ids) const;
+                           const std::vector<int32_t>& end_ids,
+                           const std::vector<int32_t>& banned) const;
   /// Sets the constraint, which `constraint` keeps, where one is asked for.
   void apply(const std::optional<vitrine::Grammar>& grammar,
              std::unique_ptr<vitrine::Constraint>& constraint,

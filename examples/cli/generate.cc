@@ -127,7 +127,8 @@ int run_generate(Arguments arguments) {
     std::vector<int32_t> end_ids = stop_token_ids;
     for (const int64_t id : config.eos_token_ids) end_ids.push_back(static_cast<int32_t>(id));
     grammar =
-        arguments.constraint.compile(tokenizer, static_cast<int32_t>(config.vocab_size), end_ids);
+        arguments.constraint.compile(tokenizer, static_cast<int32_t>(config.vocab_size), end_ids,
+                                     vitrine::banned_ids(arguments.sampling.sampler));
     arguments.constraint.apply(grammar, constraint, generation);
   }
 

@@ -23,6 +23,10 @@ class VITRINE_API TokenTable {
   /// of range, a vocabulary above 16,777,216 ids or a token above 1024 bytes.
   static TokenTable from_bytes(std::vector<std::string> token_bytes, std::vector<int32_t> end_ids);
 
+  /// A table in which these ids are never allowed, not even to end the sequence: what is known
+  /// about finishing an answer holds without them. Throws kInvalidArgument for an id out of range.
+  TokenTable without(std::span<const int32_t> banned) const;
+
   int32_t vocab_size() const;
   const std::string& bytes(int32_t id) const;
   std::span<const int32_t> end_ids() const;

@@ -89,6 +89,10 @@ struct SamplerOptionInfo {
 };
 /// All of them but seed and samplers. Thread-safe, as what follows.
 VITRINE_API const std::vector<SamplerOptionInfo>& sampler_option_list();
+/// The ids that never come, whatever came before: those that `ban` names alone, and those with a
+/// bias of -infinity. Ascending.
+VITRINE_API std::vector<int32_t> banned_ids(const SamplerOptions& options);
+
 /// Sets an option from text; adds to one that is a list ("5,7" to penalty_exempt; "7,8;9" to ban
 /// and dry_sequence_breakers: sequences; "5=-1.5;9=-inf" to logit_bias). Also "samplers" and
 /// "seed". Throws kInvalidArgument for an unknown name and a text that is no value of it.

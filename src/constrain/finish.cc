@@ -43,7 +43,12 @@ const Finish& FinishTexts::of_state(NodeId state) {
   const auto found = states_.find(state);
   if (found != states_.end()) return found->second;
   std::optional<std::string> text = state_text(state);
-  return states_.emplace(state, text ? spelled(std::move(*text)) : Finish{}).first->second;
+  Finish finish = text ? spelled(std::move(*text)) : Finish{};
+  if (!finish.is_known() && !table_.has_all_bytes) {  // the tokens may lack a byte of the shortest
+    text = search(state, is_token_);
+    if (text) finish = spelled(std::move(*text));
+  }
+  return states_.emplace(state, std::move(finish)).first->second;
 }
 
 /// Follows the bytes after which the known bound of the rest is least.
@@ -76,6 +81,12 @@ bool FinishTexts::descend(NodeId state, std::string& out) {
 std::optional<std::string> FinishTexts::state_text(NodeId start) {
   std::string text;
   if (descend(start, text)) return text;
+  std::array<bool, 256> all;
+  all.fill(true);
+  return search(start, all);
+}
+
+std::optional<std::string> FinishTexts::search(NodeId start, const std::array<bool, 256>& bytes) {
   struct Visit {
     NodeId id;
     size_t parent;
@@ -85,14 +96,14 @@ std::optional<std::string> FinishTexts::state_text(NodeId start) {
   std::unordered_map<NodeId, bool> seen = {{start, true}};
   for (size_t at = 0; at < visits.size() && visits.size() < kMaxStates; ++at) {
     if (pool_.nullable(visits[at].id)) {
-      text.clear();
+      std::string text;
       for (size_t i = at; i != 0; i = visits[i].parent) text += static_cast<char>(visits[i].byte);
       std::reverse(text.begin(), text.end());
       return text;
     }
     const uint32_t* row = pool_.row(visits[at].id);
-    for (int byte = 0; byte < 256; ++byte) {
-      if (row[byte] != kEmptyNode && seen.try_emplace(row[byte], true).second) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      if (bytes[byte] && row[byte] != kEmptyNode && seen.try_emplace(row[byte], true).second) {
         visits.push_back({row[byte], at, static_cast<uint8_t>(byte)});
       }
     }

@@ -2,6 +2,7 @@
 // which really completes the place that it is asked for, so it is an upper bound that holds.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -30,7 +31,9 @@ class FinishTexts {
  public:
   /// `grammar`: null for a regular language.
   FinishTexts(RegexPool& pool, JsonGrammar* grammar, const TokenTable::Impl& table)
-      : pool_(pool), grammar_(grammar), table_(table) {}
+      : pool_(pool), grammar_(grammar), table_(table) {
+    for (size_t byte = 0; byte < 256; ++byte) is_token_[byte] = table.is_token(byte);
+  }
 
   /// A short text that ends the state's language.
   const Finish& of_state(NodeId state);
@@ -48,12 +51,15 @@ class FinishTexts {
 
  private:
   std::optional<std::string> state_text(NodeId state);
+  /// The first of the language's texts by length, of these bytes alone.
+  std::optional<std::string> search(NodeId state, const std::array<bool, 256>& bytes);
   bool descend(NodeId state, std::string& out);
   std::optional<std::string> value_text(ValueId id, int depth);
 
   RegexPool& pool_;
   JsonGrammar* grammar_;
   const TokenTable::Impl& table_;
+  std::array<bool, 256> is_token_;
   std::unordered_map<NodeId, Finish> states_;
   std::unordered_map<ValueId, Checked> values_;
   std::unordered_map<ValueId, std::string> value_texts_;

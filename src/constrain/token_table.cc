@@ -47,6 +47,22 @@ TokenTable TokenTable::from_bytes(std::vector<std::string> token_bytes,
   return table;
 }
 
+TokenTable TokenTable::without(std::span<const int32_t> banned) const {
+  if (banned.empty()) return *this;
+  std::vector<std::string> kept = impl_->bytes;
+  std::vector<int32_t> ends = impl_->end_ids;
+  for (const int32_t id : banned) {
+    if (id < 0 || static_cast<size_t>(id) >= kept.size()) {
+      throw Error(ErrorKind::kInvalidArgument, "banned id " + std::to_string(id) +
+                                                   " is outside the vocabulary of " +
+                                                   std::to_string(kept.size()) + " tokens");
+    }
+    kept[static_cast<size_t>(id)].clear();
+    std::erase(ends, id);
+  }
+  return from_bytes(std::move(kept), std::move(ends));
+}
+
 int32_t TokenTable::vocab_size() const { return static_cast<int32_t>(impl_->bytes.size()); }
 const std::string& TokenTable::bytes(int32_t id) const {
   return impl_->bytes.at(static_cast<size_t>(id));

@@ -37,6 +37,10 @@ struct TokenTable::Impl {
   std::vector<uint32_t> first_bytes;  // [256]: the root's children, 0 where there is none
   bool has_all_bytes = false;         // every byte is a token: so many bytes are as many tokens
 
+  bool is_token(size_t byte) const {
+    const uint32_t child = first_bytes[byte];
+    return child != 0 && nodes[child].first_id < nodes[child + 1].first_id;
+  }
   bool has_children(uint32_t node) const { return nodes[node].end > node + 1; }
   /// The node that `text` leads to from `from`, or 0.
   uint32_t find(uint32_t from, std::string_view text) const;

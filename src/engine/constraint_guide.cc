@@ -20,9 +20,11 @@ int64_t count_bits(std::span<const uint32_t> mask) {
 }  // namespace
 
 ConstraintGuide::ConstraintGuide(Constraint& constraint, int32_t vocab_size,
-                                 std::vector<int32_t> end_ids, int64_t room)
+                                 std::vector<int32_t> end_ids, std::vector<int32_t> banned,
+                                 int64_t room)
     : constraint_(constraint),
       end_ids_(std::move(end_ids)),
+      banned_(std::move(banned)),
       mask_((static_cast<size_t>(vocab_size) + 31) / 32),
       room_(room) {
   if (constraint.vocab_size() != vocab_size) {
@@ -41,6 +43,13 @@ ConstraintGuide::ConstraintGuide(Constraint& constraint, int32_t vocab_size,
   }
 }
 
+void ConstraintGuide::take_out_banned() {
+  for (const int32_t id : banned_) {
+    const size_t word = static_cast<size_t>(id) / 32;
+    if (id >= 0 && word < mask_.size()) mask_[word] &= ~(1U << (id % 32));
+  }
+}
+
 bool ConstraintGuide::has_only_ends() const {
   int64_t ends = 0;
   for (const int32_t id : end_ids_) {
@@ -52,29 +61,27 @@ bool ConstraintGuide::has_only_ends() const {
 bool ConstraintGuide::is_at_its_end() {
   if (!constraint_.is_complete()) return false;
   constraint_.allowed_tokens(mask_);
+  take_out_banned();
   return has_only_ends();
 }
 
 ConstraintGuide::Next ConstraintGuide::prepare() {
   const Clock::time_point start = Clock::now();
   decision_ = {};
-  const bool leads_on = constraint_.allowed_tokens(mask_);
-  Next next = Next::kToken;
-  if (constraint_.is_complete() && has_only_ends()) {
-    next = Next::kComplete;
-  } else if (!leads_on) {
-    next = Next::kDeadlock;
-  } else if (has_bound_) {
+  constraint_.allowed_tokens(mask_);
+  if (has_bound_ && count_bits(mask_) > 0 && !(constraint_.is_complete() && has_only_ends())) {
     const int64_t before = count_bits(mask_);
     const int64_t left = std::max<int64_t>(room_ - accepted_, 0);
     constraint_.keep_within(mask_, static_cast<uint32_t>(std::min<int64_t>(left, INT32_MAX)));
-    const int64_t after = count_bits(mask_);
-    decision_.is_limited = after < before;
-    if (after == 0) next = Next::kDeadlock;
-    // What is left may be nothing but an end.
-    if (decision_.is_limited && constraint_.is_complete() && has_only_ends()) {
-      next = Next::kComplete;
-    }
+    decision_.is_limited = count_bits(mask_) < before;
+  }
+  // Behind the limit: what finishes in time is known of the constraint's own tokens.
+  take_out_banned();
+  Next next = Next::kToken;
+  if (constraint_.is_complete() && has_only_ends()) {  // or nothing at all
+    next = Next::kComplete;
+  } else if (count_bits(mask_) == 0) {
+    next = Next::kDeadlock;
   }
   const std::chrono::duration<double> taken = Clock::now() - start;
   decision_.mask_microseconds = static_cast<float>(1e6 * taken.count());

@@ -9,11 +9,12 @@ namespace vitrine::engine {
 
 class ConstraintGuide {
  public:
-  /// `end_ids`: ids that end the sequence. `room`: how many tokens the answer may have. Throws
+  /// `end_ids`: ids that end the sequence. `banned`: ids that never come; they leave every mask.
+  /// `room`: how many tokens the answer may have. Throws
   /// kInvalidArgument where the constraint is over another vocabulary, or is not known to be met
   /// within that room.
   ConstraintGuide(Constraint& constraint, int32_t vocab_size, std::vector<int32_t> end_ids,
-                  int64_t room);
+                  std::vector<int32_t> banned, int64_t room);
 
   enum class Next : uint8_t {
     kToken,     ///< mask() says which
@@ -38,9 +39,10 @@ class ConstraintGuide {
 
  private:
   bool has_only_ends() const;
+  void take_out_banned();
 
   Constraint& constraint_;
-  std::vector<int32_t> end_ids_;
+  std::vector<int32_t> end_ids_, banned_;
   std::vector<uint32_t> mask_;
   int64_t room_;
   int32_t accepted_ = 0;

@@ -86,7 +86,8 @@ class Generation {
       ends.insert(ends.end(), options.stop_token_ids.begin(), options.stop_token_ids.end());
       std::ranges::sort(ends);
       ends.erase(std::ranges::unique(ends).begin(), ends.end());
-      guide_.emplace(*options.constraint, engine.summary().vocab_size, std::move(ends), room_);
+      guide_.emplace(*options.constraint, engine.summary().vocab_size, std::move(ends),
+                     banned_ids(options.sampler), room_);
     }
   }
 

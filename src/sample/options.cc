@@ -226,6 +226,19 @@ std::vector<std::pair<std::string, std::string>> sampler_option_values(
   return values;
 }
 
+std::vector<int32_t> banned_ids(const SamplerOptions& options) {
+  std::vector<int32_t> ids;
+  for (const std::vector<int32_t>& sequence : options.ban) {
+    if (sequence.size() == 1) ids.push_back(sequence[0]);
+  }
+  for (const auto& [id, bias] : options.logit_bias) {
+    if (std::isinf(bias) && bias < 0) ids.push_back(id);
+  }
+  std::ranges::sort(ids);
+  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  return ids;
+}
+
 void check_sampler_options(const SamplerOptions& options, int64_t vocab_size) {
   SamplerPipeline::from_options(options);
   for_each_option([&](const StageKind&, const StageOption& option) {

@@ -143,6 +143,17 @@ class Constraint(CliTest):
                             "--temperature", "1.5")
         self.assertRegex(run["text"], r"\A[a-z]{4}(-[0-9]{4})*\Z")
 
+    def test_banned_tokens_are_not_counted_on(self):
+        one = self.generate("--choice", "no", "-n", "1")["tokens"]
+        self.assertEqual(len(one), 1)
+        ban = ["--ban", str(one[0])]
+        self.fail_with(2, ["known to fit into 2 tokens", "room for 1"], "generate", MODEL, "-p",
+                       PROMPT, "--choice", "no", "-n", "1", *ban)
+        run = self.generate("--choice", "no", "-n", "2", *ban)
+        self.assertEqual(run["text"], "no")
+        self.assertTrue(run["constraint"]["is_complete"])
+        self.assertNotIn(one[0], run["tokens"])
+
     def test_replay(self):
         self.generate("--json-schema", "schema.json", "-n", "30", "--temperature", "1.5", "--audit",
                       "run.vtr")

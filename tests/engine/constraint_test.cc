@@ -1,5 +1,6 @@
 // Generation under a constraint: masks, room, ends, deadlocks, and what is recorded of them.
 #include <cmath>
+#include <limits>
 #include <regex>
 
 #include "tests/engine/engine_fixture.h"
@@ -72,6 +73,29 @@ TEST_F(ConstraintTest, GreedyAndSampledAnswersMatchWhateverTheRoom) {
   const Error error = error_of([&] { run(grammar); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
   EXPECT_TRUE(is_one_line_with(error, {"5 tokens", "room for 4", "-n"})) << error.what();
+}
+
+TEST_F(ConstraintTest, BannedTokensLeaveTheMaskAndWhatIsKnownOfIt) {
+  // The shortest way, of 2 tokens, leads through 'b'.
+  const char* pattern = "ab|a(cd){3,9}";
+  options_.sampler = {.temperature = 1.5F, .seed = 3, .ban = {{'b'}}};
+  for (int room = 7; room < 20; ++room) {
+    options_.max_new_tokens = room;
+    const std::vector<int32_t> banned = banned_ids(options_.sampler);
+    const GenerateResult result = run(Grammar::regex(table().without(banned), pattern));
+    EXPECT_TRUE(std::regex_match(text_of(result), std::regex("a(cd){3,9}"))) << text_of(result);
+    EXPECT_TRUE(result.is_complete);
+  }
+  options_.max_new_tokens = 6;
+  const Error error = error_of(
+      [&] { run(Grammar::regex(table().without(banned_ids(options_.sampler)), pattern)); });
+  EXPECT_TRUE(is_one_line_with(error, {"7 tokens", "room for 6"})) << error.what();
+  // A constraint that knows nothing of bans: what they leave it without is a deadlock.
+  const GenerateResult result = run(Grammar::regex(table(), pattern));
+  EXPECT_EQ(result.reason, StopReason::kDeadlock);
+  options_.sampler.ban = {};
+  options_.sampler.logit_bias = {{'c', -std::numeric_limits<float>::infinity()}};
+  EXPECT_EQ(text_of(run(Grammar::regex(table(), pattern))), "ab");
 }
 
 TEST_F(ConstraintTest, ADeadlockIsFoundAndAttemptsAreJudged) {
