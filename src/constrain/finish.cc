@@ -80,6 +80,9 @@ bool FinishTexts::descend(NodeId state, std::string& out) {
 
 std::optional<std::string> FinishTexts::state_text(NodeId start) {
   std::string text;
+  // Long repetitions within one another make a derivative dear; a text of parts needs none.
+  if (pool_.shortest_by_parts(start, kMaxText, text)) return text;
+  text.clear();
   if (descend(start, text)) return text;
   std::array<bool, 256> all;
   all.fill(true);

@@ -121,6 +121,9 @@ class RegexPool {
 
   /// An upper bound of the shortest string's length in bytes; kUnbounded where none is known.
   uint32_t shortest_bound(NodeId id);
+  /// Appends a text of that length, put together from the parts without derivatives. False where
+  /// there are conjunctions, numbers or JSON strings, or where the bound is above `limit`.
+  bool shortest_by_parts(NodeId id, uint32_t limit, std::string& out);
   /// True where no text can leave the language's reach: whatever comes, something can still match.
   bool takes_any_text(NodeId id);
 

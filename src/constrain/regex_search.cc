@@ -286,6 +286,37 @@ uint32_t RegexPool::shortest_bound(NodeId id) {
   return bound;
 }
 
+bool RegexPool::shortest_by_parts(NodeId id, uint32_t limit, std::string& out) {
+  const uint32_t length = shortest_bound(id);
+  if (length > limit) return false;
+  const Node node = nodes_[id];
+  if (node.nullable) return true;
+  switch (node.kind) {
+    case NodeKind::kBytes: {
+      const auto& words = byte_sets_[node.a].words;
+      size_t word = 0;
+      while (words[word] == 0) ++word;
+      out += static_cast<char>(word * 64 + static_cast<size_t>(std::countr_zero(words[word])));
+      return true;
+    }
+    case NodeKind::kCat:
+      return shortest_by_parts(node.a, limit, out) && shortest_by_parts(node.b, limit, out);
+    case NodeKind::kOr:
+      for (const NodeId member : std::vector<NodeId>(lists_[node.a])) {
+        if (shortest_bound(member) == length) return shortest_by_parts(member, limit, out);
+      }
+      return false;
+    case NodeKind::kRepeat: {
+      std::string one;
+      if (!shortest_by_parts(node.a, limit, one)) return false;
+      for (uint32_t i = 0; i < node.low; ++i) out += one;
+      return true;
+    }
+    case NodeKind::kLiterals: out += literal_sets_[node.a][node.low].substr(node.b); return true;
+    default: return false;
+  }
+}
+
 bool RegexPool::takes_any_text(NodeId start) {
   if (start == any_text_) return true;
   const auto known = takes_any_.find(start);

@@ -192,6 +192,12 @@ TEST(TokenLimit, WhatNoTokenSpellsHasNoBound) {
   EXPECT_EQ(constraint->tokens_to_finish(), Constraint::kNoTokenBound);
 }
 
+TEST(TokenLimit, LongRepetitionsWithinOneAnother) {
+  // A derivative of it is dear, and its shortest text has as many bytes as there are derivatives.
+  const auto grammar = Grammar::regex(small_table(), "(((a{1,30}c?){1,64}d?){1,9}b?){4096}");
+  EXPECT_EQ(grammar.start()->tokens_to_finish(), 1024u);  // "aaaa" is a token
+}
+
 TEST(TokenLimit, ARollbackForgetsThePlan) {
   const TokenTable table = small_table();
   const auto constraint = Grammar::choices(table, {"abc", "abcaaaa123"}).start();
