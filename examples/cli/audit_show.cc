@@ -163,13 +163,18 @@ std::string sampler_text(const vitrine::PredictionRecord& prediction) {
 
 std::string constraint_text(const Run& run, const vitrine::PredictionRecord& prediction) {
   const vitrine::ConstraintDecision& constraint = prediction.constraint;
-  if (constraint.attempt > 0) {
-    return fmt::format("  no mask: attempt {} after a deadlock\n", constraint.attempt);
+  if (constraint.allowed == 0) {
+    return constraint.attempt > 0
+               ? fmt::format("  no mask: attempt {} after a deadlock\n", constraint.attempt)
+               : "";
   }
-  if (constraint.allowed == 0) return "";
-  std::string text = constraint.is_forced()
-                         ? std::string("  the constraint left no other token")
-                         : fmt::format("  the constraint allowed {} tokens", constraint.allowed);
+  std::string text;
+  if (constraint.attempt > 0) {
+    text = fmt::format("  attempt {}, after an answer that was not accepted\n", constraint.attempt);
+  }
+  text += constraint.is_forced()
+              ? std::string("  the constraint left no other token")
+              : fmt::format("  the constraint allowed {} tokens", constraint.allowed);
   text += fmt::format(" and took {:.2f} % of the probability away ({:.1f} µs{})\n",
                       100 * double{constraint.removed}, constraint.mask_microseconds,
                       constraint.is_limited ? "; the token limit ruled out more" : "");

@@ -207,11 +207,11 @@ class Conversation {
     }
     std::optional<AnswerText> answer(std::in_place, tokenizer_, arguments_.sampling.stop);
     std::unique_ptr<vitrine::Constraint> constraint;
-    arguments_.constraint.apply(grammar_, constraint, generation_);
+    arguments_.constraint.apply(grammar_, tokenizer_, constraint, generation_);
     std::string text;
     int32_t attempt = 0;
     // A text that may begin anew is not shown before it is known to stand.
-    const bool is_held_back = generation_.deadlock_retries > 0;
+    const bool is_held_back = arguments_.constraint.may_begin_anew();
     const auto emit = [&](const std::string& piece) {
       text += piece;
       if (!piece.empty() && !is_held_back) write_out(piece);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "answer_command.h"
+#include "candidates.h"
 #include "text_file.h"
 
 namespace cli {
@@ -55,8 +57,13 @@ void ConstraintOptions::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"fail", "validate-retry"}))
       ->capture_default_str();
   command
+      .add_option("--validate-with", validate_with,
+                  "a command that gets each whole answer on standard input; where it exits with 1, "
+                  "another answer is made under the constraint")
+      ->check(not_empty());
+  command
       .add_option("--max-retries", max_retries,
-                  fmt::format("how many such answers at most (default: {})", kDefaultRetries))
+                  fmt::format("how many further answers at most (default: {})", kDefaultRetries))
       ->check(CLI::Range(1, 1000));
 }
 
@@ -82,7 +89,9 @@ void ConstraintOptions::check() const {
       {format != "assert", is_schema, "--format", "--json-schema, --tags or --grammar"},
       {lenient, is_schema, "--lenient", "--json-schema, --tags or --grammar"},
       {on_deadlock != "fail", is_given(), "--on-deadlock", "a constraint (--json-schema, …)"},
-      {max_retries != 0, on_deadlock != "fail", "--max-retries", "--on-deadlock validate-retry"}};
+      {!validate_with.empty(), is_given(), "--validate-with", "a constraint (--json-schema, …)"},
+      {max_retries != 0, may_begin_anew(), "--max-retries",
+       "--on-deadlock validate-retry or --validate-with"}};
   for (const auto& [is_one, is_fit, name, needed] : needs) {
     if (is_one && !is_fit) refuse(fmt::format("{} does nothing here; expected {}", name, needed));
   }
@@ -137,6 +146,7 @@ bool ConstraintOptions::is_lark(std::string_view text) const {
 }
 
 void ConstraintOptions::apply(const std::optional<vitrine::Grammar>& grammar,
+                              const vitrine::Tokenizer& tokenizer,
                               std::unique_ptr<vitrine::Constraint>& constraint,
                               vitrine::GenerateOptions& generation) const {
   if (!grammar) return;
@@ -147,8 +157,16 @@ void ConstraintOptions::apply(const std::optional<vitrine::Grammar>& grammar,
         fmt::format("warning: an answer may break the schema, of which these do not count: {}",
                     fmt::join(weakened_lines(*grammar), "; ")));
   }
-  if (on_deadlock == "fail") return;
-  generation.deadlock_retries = max_retries == 0 ? kDefaultRetries : max_retries;
+  const int retries = max_retries == 0 ? kDefaultRetries : max_retries;
+  if (on_deadlock != "fail") generation.deadlock_retries = retries;
+  if (validate_with.empty()) return;
+  generation.validator_retries = retries;
+  generation.validator = [command = validate_with, &tokenizer](std::span<const int32_t> tokens) {
+    AnswerText answer(tokenizer, {});
+    std::string text;
+    for (const int32_t token : tokens) text += answer.add(token, true);
+    return is_accepted_by(command, text + answer.finish());
+  };
 }
 
 std::vector<std::pair<std::string, std::string>> ConstraintOptions::description() const {
@@ -182,6 +200,7 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
     pairs.emplace_back("whitespace", whitespace);
   if (lenient) pairs.emplace_back("lenient", "true");
   pairs.emplace_back("on_deadlock", on_deadlock);
+  if (!validate_with.empty()) pairs.emplace_back("validate_with", text_of(validate_with));
   return pairs;
 }
 
@@ -197,6 +216,10 @@ std::string constraint_note(const vitrine::GenerateResult& result) {
   if (counts.deadlocks > 0) {
     note += fmt::format(", {} deadlock{}, {} retries", counts.deadlocks,
                         counts.deadlocks == 1 ? "" : "s", counts.retries);
+  }
+  if (counts.rejected_answers > 0) {
+    note += fmt::format(", {} answer{} rejected", counts.rejected_answers,
+                        counts.rejected_answers == 1 ? "" : "s");
   }
   return note;
 }
@@ -219,13 +242,24 @@ nlohmann::ordered_json weakened_json(const vitrine::Grammar& grammar) {
 
 nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result) {
   const vitrine::ConstraintCounts& counts = result.constraint;
-  return {{"is_complete", result.is_complete}, {"masks", counts.masks},
-          {"forced", counts.forced},           {"rejections", counts.rejections},
-          {"limited", counts.limited},         {"deadlocks", counts.deadlocks},
-          {"retries", counts.retries},         {"mask_seconds", counts.mask_seconds}};
+  return {{"is_complete", result.is_complete},
+          {"masks", counts.masks},
+          {"forced", counts.forced},
+          {"rejections", counts.rejections},
+          {"limited", counts.limited},
+          {"deadlocks", counts.deadlocks},
+          {"retries", counts.retries},
+          {"rejected_answers", counts.rejected_answers},
+          {"mask_seconds", counts.mask_seconds}};
 }
 
 std::string unfinished(const vitrine::GenerateResult& result) {
+  if (result.reason == vitrine::StopReason::kRejected) {
+    return fmt::format(
+        "rejected: --validate-with accepted none of {} answers; see --max-retries, and a "
+        "temperature above 0",
+        result.constraint.rejected_answers);
+  }
   if (result.is_complete || result.reason == vitrine::StopReason::kCancelled) return "";
   if (result.reason == vitrine::StopReason::kDeadlock) {
     return fmt::format(

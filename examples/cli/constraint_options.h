@@ -12,6 +12,7 @@ struct ConstraintOptions {
   std::string json_schema, regex, grammar, tags;
   bool json_object = false, lenient = false;
   std::vector<std::string> choices;
+  std::string validate_with;
   std::string whitespace = "one-line", format = "assert", on_deadlock = "fail";
   int max_retries = 0;
 
@@ -25,10 +26,13 @@ struct ConstraintOptions {
   vitrine::Grammar compile(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
                            const std::vector<int32_t>& end_ids,
                            const std::vector<int32_t>& banned) const;
-  /// Sets the constraint, which `constraint` keeps, where one is asked for.
-  void apply(const std::optional<vitrine::Grammar>& grammar,
+  /// Sets the constraint, which `constraint` keeps, where one is asked for, and what judges its
+  /// answers; `tokenizer` must stay.
+  void apply(const std::optional<vitrine::Grammar>& grammar, const vitrine::Tokenizer& tokenizer,
              std::unique_ptr<vitrine::Constraint>& constraint,
              vitrine::GenerateOptions& generation) const;
+  /// An answer may begin anew: it is not shown before it is known to stand.
+  bool may_begin_anew() const { return on_deadlock != "fail" || !validate_with.empty(); }
   /// What stands in a log's head (LogHeader::constraint).
   std::vector<std::pair<std::string, std::string>> description() const;
 

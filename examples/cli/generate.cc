@@ -129,7 +129,7 @@ int run_generate(Arguments arguments) {
     grammar =
         arguments.constraint.compile(tokenizer, static_cast<int32_t>(config.vocab_size), end_ids,
                                      vitrine::banned_ids(arguments.sampling.sampler));
-    arguments.constraint.apply(grammar, constraint, generation);
+    arguments.constraint.apply(grammar, tokenizer, constraint, generation);
   }
 
   const vitrine::AuditMode mode = arguments.log.audit_mode();
@@ -198,7 +198,7 @@ int run_generate(Arguments arguments) {
   std::optional<AnswerText> answer(std::in_place, tokenizer, arguments.sampling.stop);
   std::string text;
   // A text that may begin anew is not shown before it is known to stand.
-  const bool is_held_back = arguments.json || generation.deadlock_retries > 0;
+  const bool is_held_back = arguments.json || arguments.constraint.may_begin_anew();
   int32_t attempt = 0;
   const auto emit = [&](const std::string& piece) {
     if (is_held_back) {

@@ -206,6 +206,7 @@ enum class StopReason : uint8_t {
   kCancelled,
   kComplete,  ///< the constraint is met and nothing can follow
   kDeadlock,  ///< no token leads on under the constraint, and no attempt without it was valid
+  kRejected,  ///< GenerateOptions::validator accepted no attempt
 };
 /// "length", "end of text", "context full", "cancelled", "complete", "deadlock".
 VITRINE_API std::string_view stop_reason_name(StopReason reason);
@@ -228,6 +229,13 @@ struct GenerateOptions {
   /// Where no token leads on: so many attempts follow without a mask, each with random numbers of
   /// its own, until the constraint accepts one.
   int deadlock_retries = 0;
+  /// Valid is not true: asked about each whole answer, an end-of-text token included, before
+  /// generate() returns. Where it says false, the answer is made again under the constraint with
+  /// other random numbers, `validator_retries` times at most. At temperature 0 that is the same
+  /// answer again. Runs on the calling thread; what it throws, generate() throws. Needs a
+  /// constraint.
+  std::function<bool(std::span<const int32_t> tokens)> validator = {};
+  int validator_retries = 0;
 };
 
 /// A generated token in the model's own softmax: before any sampler stage.
@@ -241,7 +249,7 @@ struct TokenLogprobs {
 struct TokenEvent {
   int32_t token = 0;
   int64_t position = 0;
-  int32_t attempt = 0;  ///< GenerateOptions::deadlock_retries: when it grows, the text begins anew
+  int32_t attempt = 0;      ///< of GenerateOptions' retries: when it grows, the text begins anew
   bool is_complete = true;  ///< false: a constraint accepts no answer that ends here, so that no
                             ///< stop of the host's should act
 };
@@ -253,6 +261,7 @@ struct ConstraintCounts {
   int64_t rejections = 0;  ///< of these, where the model's first choice was ruled out
   int64_t limited = 0;     ///< of these, where the token limit ruled out more
   int64_t deadlocks = 0, retries = 0;
+  int64_t rejected_answers = 0;  ///< by GenerateOptions::validator
   double mask_seconds = 0;
 };
 

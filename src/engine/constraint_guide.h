@@ -28,9 +28,11 @@ class ConstraintGuide {
   /// Moves on by a token that was chosen under the mask, as the step reported it.
   void accept(int32_t token, const ConstraintDecision& decided);
 
-  /// Takes everything back: an attempt without a mask begins.
+  /// The host's validator refused the answer; returns how many it has refused.
+  int64_t reject_answer() { return ++counts_.rejected_answers; }
+  /// Takes everything back: another attempt begins.
   void restart();
-  /// Follows a token of such an attempt; false where the constraint refuses it.
+  /// Follows a token of an attempt without a mask; false where the constraint refuses it.
   bool follow(int32_t token);
   /// The answer is whole and nothing can follow.
   bool is_at_its_end();

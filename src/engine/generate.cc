@@ -58,6 +58,13 @@ void check_generation(const Stepper& engine, std::span<const int32_t> prompt, in
     refuse("deadlock_retries is " + std::to_string(options.deadlock_retries) +
            "; expected 0 or more");
   }
+  if (options.validator_retries < 0) {
+    refuse("validator_retries is " + std::to_string(options.validator_retries) +
+           "; expected 0 or more");
+  }
+  if (options.validator && options.constraint == nullptr) {
+    refuse("a validator was given without a constraint; expected both, or none");
+  }
 }
 
 /// One call of generate().
@@ -100,7 +107,7 @@ class Generation {
     input_.next_token = -1;
     input_.rows = StepInput::Rows::kLast;
     if (next_ >= 0) decode();
-    while (result_.reason == StopReason::kDeadlock && attempt_ < options_.deadlock_retries) retry();
+    while (is_to_be_made_again()) retry();
     if (guide_) {
       result_.constraint = guide_->counts();
       result_.is_complete = guide_->is_complete();
@@ -135,12 +142,13 @@ class Generation {
 
   /// Makes the next token's mask. False where the answer ends here; result_.reason says why.
   bool is_led_on() {
-    if (!guide_ || attempt_ > 0) return true;
+    if (!guide_ || !is_masked_) return true;
     const ConstraintGuide::Next next = guide_->prepare();
     if (next == ConstraintGuide::Next::kComplete) result_.reason = StopReason::kComplete;
     if (next == ConstraintGuide::Next::kDeadlock) result_.reason = StopReason::kDeadlock;
     input_.allowed_tokens = guide_->mask();
     input_.constraint = guide_->decision();
+    input_.constraint.attempt = attempt_;
     return next == ConstraintGuide::Next::kToken;
   }
 
@@ -150,7 +158,7 @@ class Generation {
     if (options_.logprobs >= 0) {
       result_.logprobs.push_back(token_logprobs(output.logits, next_, options_.logprobs));
     }
-    if (guide_ && attempt_ == 0) guide_->accept(next_, output.constraint);
+    if (guide_ && is_masked_) guide_->accept(next_, output.constraint);
   }
 
   bool is_end(int32_t token) const {
@@ -165,7 +173,7 @@ class Generation {
       const int64_t position =
           held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size());
       result_.tokens.push_back(next_);
-      const bool is_refused = attempt_ > 0 && !guide_->follow(next_);
+      const bool is_refused = !is_masked_ && !guide_->follow(next_);
       const bool is_complete = !is_refused && (!guide_ || guide_->is_complete());
       if (on_token_ && !on_token_({next_, position, attempt_, is_complete})) {
         result_.reason = StopReason::kCancelled;
@@ -181,8 +189,8 @@ class Generation {
         return;
       }
       if (static_cast<int64_t>(result_.tokens.size()) >= options_.max_new_tokens) {
-        result_.reason = guide_ && attempt_ == 0 && guide_->is_at_its_end() ? StopReason::kComplete
-                                                                            : StopReason::kLength;
+        result_.reason = guide_ && is_masked_ && guide_->is_at_its_end() ? StopReason::kComplete
+                                                                         : StopReason::kLength;
         break;
       }
       if (position >= engine_.options().max_context) {
@@ -193,10 +201,24 @@ class Generation {
       input_.tokens = {&next_, 1};
       step();
     }
-    if (attempt_ > 0 && !guide_->is_complete()) result_.reason = StopReason::kDeadlock;
+    if (!is_masked_ && !guide_->is_complete()) result_.reason = StopReason::kDeadlock;
   }
 
-  /// From the prompt's last token again, without a mask and with other random numbers.
+  /// Whether the answer does not stand and there is an attempt left.
+  bool is_to_be_made_again() {
+    if (result_.reason == StopReason::kDeadlock) {
+      is_masked_ = false;
+      return unmasked_attempts_++ < options_.deadlock_retries;
+    }
+    if (!options_.validator || !guide_ || result_.reason == StopReason::kCancelled ||
+        !guide_->is_complete() || options_.validator(result_.tokens)) {
+      return false;
+    }
+    result_.reason = StopReason::kRejected;
+    return guide_->reject_answer() <= options_.validator_retries;
+  }
+
+  /// From the prompt's last token again, with other random numbers.
   void retry() {
     guide_->restart();
     ++attempt_;
@@ -208,6 +230,7 @@ class Generation {
     input_.branch = options_.branch + (static_cast<uint32_t>(attempt_) << 16);
     input_.tokens = prompt_.last(1);
     engine_.truncate(input_.sequence, held_ + result_.prompt_tokens - 1);
+    if (!is_led_on()) return;
     step();
     decode();
   }
@@ -220,7 +243,8 @@ class Generation {
   SamplerPipeline sampler_;
   StepInput input_;
   std::optional<ConstraintGuide> guide_;
-  int32_t attempt_ = 0, next_ = -1;
+  int32_t attempt_ = 0, unmasked_attempts_ = 0, next_ = -1;
+  bool is_masked_ = true;  // until a deadlock
   GenerateResult result_;
 };
 
@@ -234,6 +258,7 @@ std::string_view stop_reason_name(StopReason reason) {
     case StopReason::kCancelled: return "cancelled";
     case StopReason::kComplete: return "complete";
     case StopReason::kDeadlock: return "deadlock";
+    case StopReason::kRejected: return "rejected";
   }
   return "?";
 }

@@ -154,6 +154,28 @@ class Constraint(CliTest):
         self.assertTrue(run["constraint"]["is_complete"])
         self.assertNotIn(one[0], run["tokens"])
 
+    def test_a_command_judges_answers(self):
+        run = self.generate("--regex", "[a-h]{2}", "--temperature", "1.5", "-n", "8",
+                            "--max-retries", "200", "--audit", "judged.json",
+                            "--validate-with", "tee -a answers; grep -q a answers")
+        self.assertIn("a", run["text"])
+        self.assertTrue(run["constraint"]["is_complete"])
+        answers = (self.folder / "answers").read_text()
+        self.assertEqual(len(answers), 2 * (1 + run["constraint"]["rejected_answers"]))
+        self.assertTrue(answers.endswith(run["text"]))
+        failed = self.run_tool("generate", MODEL, "-p", PROMPT, "--choice", "no", "--max-retries",
+                               "2", "--validate-with", "exit 1")
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn(b"accepted none of 3 answers", failed.stderr)
+        for words, command in ((b"cannot be run (exit code 127)", "no-such-x"),
+                               (b"was ended by a signal", "kill -9 $$")):
+            failed = self.run_tool("generate", MODEL, "-p", PROMPT, "--choice", "no",
+                                   "--validate-with", command)
+            self.assertEqual(failed.returncode, 2)
+            self.assertIn(words, failed.stderr)
+        self.fail_with(2, ["--validate-with does nothing here"], "generate", MODEL, "-p", PROMPT,
+                       "--validate-with", "true")
+
     def test_replay(self):
         self.generate("--json-schema", "schema.json", "-n", "30", "--temperature", "1.5", "--audit",
                       "run.vtr")

@@ -121,6 +121,48 @@ TEST_F(ConstraintTest, ADeadlockIsFoundAndAttemptsAreJudged) {
   EXPECT_TRUE(std::is_sorted(attempts.begin(), attempts.end()));
 }
 
+TEST_F(ConstraintTest, AValidatorHasAnswersMadeAgain) {
+  const Grammar grammar = Grammar::regex(table(), "[a-h]{4}");
+  options_.sampler = {.temperature = 1.5F, .seed = 4};
+  options_.validator_retries = 5;
+  std::vector<std::vector<int32_t>> seen;
+  options_.validator = [&](std::span<const int32_t> tokens) {
+    seen.emplace_back(tokens.begin(), tokens.end());
+    return seen.size() == 3;
+  };
+  SlabRing ring(1 << 22, SlabRing::WhenFull::kOverwrite);
+  engine_->set_audit_sink(&ring);
+  GenerateResult result = run(grammar);
+  engine_->set_audit_sink(nullptr);
+  EXPECT_EQ(result.reason, StopReason::kComplete);
+  EXPECT_TRUE(result.is_complete);
+  EXPECT_EQ(result.constraint.rejected_answers, 2);
+  EXPECT_EQ(result.constraint.retries, 2);
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_EQ(seen[2], result.tokens);
+  EXPECT_FALSE(seen[0] == seen[1] && seen[1] == seen[2]);  // other random numbers
+  for (const auto& answer : seen) EXPECT_EQ(answer.size(), 4u);
+  // Each attempt is in the log, under its mask.
+  std::vector<int32_t> attempts;
+  for (const TokenRecord& record : ring.drain_records()) {
+    if (!record.has_prediction || !record.prediction.generated) continue;
+    EXPECT_EQ(record.prediction.constraint.allowed, 8);
+    attempts.push_back(record.prediction.constraint.attempt);
+  }
+  EXPECT_EQ(attempts, (std::vector<int32_t>{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}));
+
+  int calls = 0;
+  options_.validator = [&](std::span<const int32_t>) { return ++calls < 0; };
+  result = run(grammar);
+  EXPECT_EQ(result.reason, StopReason::kRejected);
+  EXPECT_EQ(stop_reason_name(result.reason), "rejected");
+  EXPECT_EQ(calls, 6);
+  EXPECT_EQ(result.constraint.rejected_answers, 6);
+  options_.constraint = nullptr;
+  const Error error = error_of([&] { generate(*engine_, ids_, options_); });
+  EXPECT_TRUE(is_one_line_with(error, {"validator", "constraint"})) << error.what();
+}
+
 /// Lets one token through with a mask, then none; without a mask it accepts anything.
 class OneThenNothing : public Constraint {
  public:
