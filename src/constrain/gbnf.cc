@@ -2,18 +2,18 @@
 #include <map>
 
 #include "char_ranges.h"
-#include "grammar_rules.h"
+#include "notation_reader.h"
 
 namespace vitrine::constrain {
 
 namespace {
 
-constexpr uint32_t kMaxRepeat = 10000;
 constexpr int kMaxDepth = 200;
 
-class GbnfParser {
+class GbnfParser : private NotationReader {
  public:
-  GbnfParser(std::string_view text, RegexPool& pool) : text_(text), pool_(pool) {}
+  GbnfParser(std::string_view text, RegexPool& pool)
+      : NotationReader(text, /*has_slash_comments=*/false), pool_(pool) {}
 
   std::vector<NamedRule> parse() {
     if (!is_utf8(text_)) refuse(0, "is not UTF-8");
@@ -35,29 +35,6 @@ class GbnfParser {
   uint32_t root() const { return ids_.at("root"); }
 
  private:
-  [[noreturn]] void refuse(size_t at, const std::string& what) const {
-    throw Error(ErrorKind::kInvalidArgument, place_in(text_, at) + what);
-  }
-  bool is_at(char character) const { return at_ < text_.size() && text_[at_] == character; }
-  static bool is_word(char character) {
-    return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z') ||
-           (character >= '0' && character <= '9') || character == '-' || character == '_';
-  }
-
-  void skip_space(bool newlines) {
-    while (at_ < text_.size()) {
-      const char character = text_[at_];
-      if (character == '#') {
-        while (at_ < text_.size() && text_[at_] != '\n') ++at_;
-      } else if (character == ' ' || character == '\t' || character == '\r' ||
-                 (newlines && character == '\n')) {
-        ++at_;
-      } else {
-        return;
-      }
-    }
-  }
-
   uint32_t rule_id(const std::string& name, size_t at) {
     const auto [found, is_new] = ids_.emplace(name, static_cast<uint32_t>(rules_.size()));
     if (is_new) {
@@ -159,25 +136,14 @@ class GbnfParser {
         return;
       }
       ++at_;
-      Expression repeated;
-      repeated.kind = Expression::kRepeat;
-      repeated.low = low;
-      repeated.high = high;
-      repeated.parts.push_back(std::move(one));
-      one = std::move(repeated);
+      one = Expression::repeat(std::move(one), low, high);
       skip_space(nested);
     }
   }
 
   uint32_t parse_number() {
     skip_space(true);
-    const size_t from = at_;
-    uint32_t value = 0;
-    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
-      value = value * 10 + static_cast<uint32_t>(text_[at_] - '0');
-      if (value > kMaxRepeat) refuse(from, "a repetition of more than 10000 times");
-    }
-    if (at_ == from) refuse(at_, "expected a number");
+    const uint32_t value = parse_count();
     skip_space(true);
     return value;
   }
@@ -245,9 +211,7 @@ class GbnfParser {
     return pool_.characters(set);
   }
 
-  std::string_view text_;
   RegexPool& pool_;
-  size_t at_ = 0;
   std::vector<NamedRule> rules_;
   std::map<std::string, uint32_t, std::less<>> ids_;
 };

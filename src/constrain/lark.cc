@@ -3,21 +3,20 @@
 #include <map>
 
 #include "char_ranges.h"
-#include "grammar_rules.h"
 #include "lenient.h"
+#include "notation_reader.h"
 #include "regex_parse.h"
 
 namespace vitrine::constrain {
 
 namespace {
 
-constexpr uint32_t kMaxRepeat = 10000;
 constexpr int kMaxDepth = 200;
 
-class LarkParser {
+class LarkParser : private NotationReader {
  public:
   LarkParser(std::string_view text, RegexPool& pool, const SchemaOptions& schema)
-      : text_(text), pool_(pool), schema_(schema) {}
+      : NotationReader(text, /*has_slash_comments=*/true), pool_(pool), schema_(schema) {}
 
   GrammarRules parse() {
     if (!is_utf8(text_)) refuse(0, "is not UTF-8");
@@ -60,21 +59,7 @@ class LarkParser {
   }
 
  private:
-  [[noreturn]] void refuse(size_t at, const std::string& what,
-                           ErrorKind kind = ErrorKind::kInvalidArgument) const {
-    throw Error(kind, place_in(text_, at) + what);
-  }
   NamedRule& rule(uint32_t id) { return out_.rules[id]; }
-  bool is_at(std::string_view what) const { return text_.substr(at_).starts_with(what); }
-  bool take(std::string_view what) {
-    if (!is_at(what)) return false;
-    at_ += what.size();
-    return true;
-  }
-  static bool is_word(char character) {
-    return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z') ||
-           (character >= '0' && character <= '9') || character == '-' || character == '_';
-  }
   /// A terminal's first letter is a capital.
   static bool is_terminal(std::string_view name) {
     const size_t first = name.find_first_not_of("_-0123456789");
@@ -84,19 +69,6 @@ class LarkParser {
     return (is_terminal(name) ? "terminal '" : "rule '") + name + "'";
   }
 
-  void skip_space(bool newlines) {
-    while (at_ < text_.size()) {
-      const char character = text_[at_];
-      if (character == '#' || is_at("//")) {
-        while (at_ < text_.size() && text_[at_] != '\n') ++at_;
-      } else if (character == ' ' || character == '\t' || character == '\r' ||
-                 (newlines && character == '\n')) {
-        ++at_;
-      } else {
-        return;
-      }
-    }
-  }
   /// An alternative may begin on a line of its own.
   bool take_bar(bool nested) {
     const size_t from = at_;
@@ -337,14 +309,7 @@ class LarkParser {
   }
   uint32_t parse_number() {
     skip_space(false);
-    const size_t from = at_;
-    uint32_t value = 0;
-    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
-      value = value * 10 + static_cast<uint32_t>(text_[at_] - '0');
-      if (value > kMaxRepeat) refuse(from, "a repetition of more than 10000 times");
-    }
-    if (at_ == from) refuse(at_, "expected a number");
-    return value;
+    return parse_count();
   }
 
   // ---- terminals ------------------------------------------------------------------------------
@@ -479,10 +444,8 @@ class LarkParser {
     }
   }
 
-  std::string_view text_;
   RegexPool& pool_;
   const SchemaOptions& schema_;
-  size_t at_ = 0;
   bool in_terminal_ = false;
   uint32_t ignored_ = 0;
   std::vector<Expression> ignores_;
