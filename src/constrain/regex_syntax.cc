@@ -238,7 +238,12 @@ class Parser {
       name = static_cast<char>(text_[at_++]);
     }
     const CharSet set = property_chars(name);
-    if (set.empty()) fail("the property '" + name + "', which is not supported,");
+    if (set.empty()) {
+      for (char& character : name) {
+        if (character < ' ' || character > '~') character = '?';
+      }
+      fail("the property '" + name + "', which is not supported,");
+    }
     return negative ? complement(set) : set;
   }
 

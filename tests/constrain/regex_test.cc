@@ -151,6 +151,12 @@ TEST(CompilePattern, SaysWhereAPatternIsWrong) {
     EXPECT_THROW(compile_pattern(pool, pattern, PatternScope::kSearch), PatternError) << pattern;
   }
   EXPECT_THROW(compile_pattern(pool, std::string(500, '('), PatternScope::kSearch), PatternError);
+  try {
+    compile_pattern(pool, "\\p{L\n}", PatternScope::kSearch);
+    FAIL() << "a property's name with a line feed was accepted";
+  } catch (const PatternError& error) {
+    EXPECT_EQ(std::string(error.message).find('\n'), std::string::npos) << error.message;
+  }
 }
 
 TEST(CompilePattern, KnowsUnicode) {
