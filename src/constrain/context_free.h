@@ -30,9 +30,13 @@ class Crossings {
   const std::vector<uint32_t>& of_state(RegexPool& pool, NodeId state, const ByteSet& behind);
   /// Those for JSON text that ends with one of `ends`, wherever in it one stands.
   const std::vector<uint32_t>& of_json(uint32_t index, const ByteSet& ends, const ByteSet& behind);
-  /// No token that stays within the terminal leaves more tokens than these to its end; kNoBound
-  /// where that is not known.
-  uint32_t most_needed(RegexPool& pool, FinishTexts& texts, const TerminalMask& terminal,
+  /// Tokens that stay within a terminal and leave at most so many tokens to its end.
+  struct Needed {
+    uint32_t most = 0;
+    std::vector<uint32_t> words;
+  };
+  /// Those of a state; the few of which nothing is known are left out.
+  const Needed& needed(RegexPool& pool, FinishTexts& texts, const TerminalMask& terminal,
                        NodeId state);
 
  private:
@@ -52,7 +56,7 @@ class Crossings {
   const std::vector<uint32_t>& find(const Key& key, Make&& make);
   const TokenTable::Impl& table_;
   std::unordered_map<Key, std::vector<uint32_t>, KeyHash> lists_;
-  std::unordered_map<NodeId, uint32_t> needed_;
+  std::unordered_map<NodeId, Needed> needed_;
 };
 
 struct ContextFree {

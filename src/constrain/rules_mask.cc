@@ -58,26 +58,38 @@ const std::vector<uint32_t>& Crossings::of_json(uint32_t index, const ByteSet& e
   });
 }
 
-uint32_t Crossings::most_needed(RegexPool& pool, FinishTexts& texts, const TerminalMask& terminal,
-                                NodeId state) {
-  if (table_.has_all_bytes) return terminal.needed;
+const Crossings::Needed& Crossings::needed(RegexPool& pool, FinishTexts& texts,
+                                           const TerminalMask& terminal, NodeId state) {
   if (const auto found = needed_.find(state); found != needed_.end()) return found->second;
   if (needed_.size() >= kMaxCrossings) needed_.clear();
-  std::vector<NodeId> states(table_.max_depth + 1), seen;
+  Needed out{terminal.needed, terminal.words};
+  if (table_.has_all_bytes && out.most != kNoBound) return needed_[state] = std::move(out);
+  out.most = 0;
+  std::vector<NodeId> states(table_.max_depth + 1);
+  std::unordered_map<NodeId, uint32_t> ends;
   states[0] = state;
-  uint32_t most = 0;
-  for (uint32_t node = 1; node + 1 < table_.nodes.size() && most != kNoBound;) {
+  for (uint32_t node = 1; node + 1 < table_.nodes.size();) {
     const auto& here = table_.nodes[node];
+    const uint32_t first_id = here.first_id, last_id = table_.nodes[node + 1].first_id;
     const NodeId next = pool.step(states[here.depth - 1u], here.byte);
     states[here.depth] = next;
-    const bool is_token = here.first_id < table_.nodes[node + 1].first_id;
     node = next == kEmptyNode || next == kEpsilonNode ? here.end : node + 1;
-    if (next == kEmptyNode || !is_token || pool.nullable(next)) continue;
-    if (std::find(seen.begin(), seen.end(), next) != seen.end()) continue;
-    seen.push_back(next);
-    most = seen.size() > kMaxEnds ? kNoBound : std::max(most, texts.of_state(next).tokens);
+    if (next == kEmptyNode || first_id == last_id || pool.nullable(next)) continue;
+    auto found = ends.find(next);
+    if (found == ends.end()) {
+      const bool is_one_more = ends.size() < kMaxEnds;
+      found = ends.emplace(next, is_one_more ? texts.of_state(next).tokens : kNoBound).first;
+    }
+    if (found->second != kNoBound) {
+      out.most = std::max(out.most, found->second);
+      continue;
+    }
+    // Half a character, say, whose other half is no token.
+    for (uint32_t i = first_id; i < last_id; ++i) {
+      out.words[static_cast<size_t>(table_.ids[i]) / 32] &= ~(1U << (table_.ids[i] % 32));
+    }
   }
-  return needed_[state] = most;
+  return needed_[state] = std::move(out);
 }
 
 template <typename Make>
@@ -205,8 +217,9 @@ void EarleyParser::limit(std::span<uint32_t> mask, uint32_t left) {
       words = &proven;
     } else {
       const TerminalMask& terminal = masks_.at(item.state);
-      const uint32_t needed = grammar_.crossings->most_needed(pool_, texts_, terminal, item.state);
-      if (needed <= left - behind) words = &terminal.words;
+      const Crossings::Needed& needed =
+          grammar_.crossings->needed(pool_, texts_, terminal, item.state);
+      if (needed.most <= left - behind) words = &needed.words;
     }
     if (words == nullptr) continue;
     for (size_t word = 0; word < check.size(); ++word) check[word] &= ~(*words)[word];
