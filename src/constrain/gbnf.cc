@@ -152,28 +152,8 @@ class GbnfParser : private NotationReader {
   uint32_t parse_character() {
     if (at_ >= text_.size()) refuse(at_, "the grammar ends within quotes or brackets");
     if (text_[at_] != '\\') return decode_utf8(text_, at_);
-    const size_t from = at_++;
-    const char kind = at_ < text_.size() ? text_[at_++] : '\0';
-    size_t digits = 0;
-    switch (kind) {
-      case 'n': return '\n';
-      case 't': return '\t';
-      case 'r': return '\r';
-      case '"':
-      case '[':
-      case ']':
-      case '-':
-      case '^':
-      case '\\': return static_cast<uint32_t>(kind);
-      case 'x': digits = 2; break;
-      case 'u': digits = 4; break;
-      case 'U': digits = 8; break;
-      default: refuse(from, "an unknown escape");
-    }
-    std::string why;
-    const uint32_t code = read_hex_escape(text_, at_, digits, why);
-    if (!why.empty()) refuse(from, why);
-    return code;
+    ++at_;
+    return parse_escape("\"[]-^\\");
   }
 
   NodeId parse_literal() {

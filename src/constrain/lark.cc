@@ -314,35 +314,17 @@ class LarkParser : private NotationReader {
 
   // ---- terminals ------------------------------------------------------------------------------
 
-  uint32_t parse_escape(size_t from) {
-    const char kind = at_ < text_.size() ? text_[at_++] : '\0';
-    size_t digits = 0;
-    switch (kind) {
-      case 'n': return '\n';
-      case 't': return '\t';
-      case 'r': return '\r';
-      case 'f': return '\f';
-      case '"':
-      case '/':
-      case '\\': return static_cast<uint32_t>(kind);
-      case 'x': digits = 2; break;
-      case 'u': digits = 4; break;
-      case 'U': digits = 8; break;
-      default: refuse(from, "an unknown escape");
-    }
-    std::string why;
-    const uint32_t code = read_hex_escape(text_, at_, digits, why);
-    if (!why.empty()) refuse(from, why);
-    return code;
-  }
   std::vector<uint32_t> parse_string() {
     const size_t from = at_;
     if (!take("\"")) refuse(at_, "expected a string");
     std::vector<uint32_t> out;
     while (!is_at("\"")) {
       if (at_ >= text_.size() || text_[at_] == '\n') refuse(from, "a string that does not end");
-      const size_t at = at_;
-      out.push_back(take("\\") ? parse_escape(at) : decode_utf8(text_, at_));
+      if (take("\\f")) {
+        out.push_back('\f');
+      } else {
+        out.push_back(take("\\") ? parse_escape("\"/\\") : decode_utf8(text_, at_));
+      }
     }
     ++at_;
     return out;

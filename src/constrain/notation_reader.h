@@ -56,6 +56,29 @@ class NotationReader {
     return value;
   }
 
+  /// What stands behind a backslash: a line feed and its like, a code in hexadecimal digits, or one
+  /// of `plain`, which stand for themselves.
+  uint32_t parse_escape(std::string_view plain) {
+    const size_t from = at_ - 1;
+    const char kind = at_ < text_.size() ? text_[at_++] : '\0';
+    size_t digits = 0;
+    switch (kind) {
+      case 'n': return '\n';
+      case 't': return '\t';
+      case 'r': return '\r';
+      case 'x': digits = 2; break;
+      case 'u': digits = 4; break;
+      case 'U': digits = 8; break;
+      default:
+        if (plain.find(kind) == plain.npos) refuse(from, "an unknown escape");
+        return static_cast<uint32_t>(kind);
+    }
+    std::string why;
+    const uint32_t code = read_hex_escape(text_, at_, digits, why);
+    if (!why.empty()) refuse(from, why);
+    return code;
+  }
+
   std::string_view text_;
   size_t at_ = 0;
 

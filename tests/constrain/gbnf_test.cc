@@ -7,32 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "vitrine/constrain.h"
+#include "constraint_fixture.h"
 
 namespace vitrine {
 namespace {
 
-constexpr int32_t kEnd = 0;
+using test::is_prefix;
+using test::kEndId;
 
-TokenTable small_table() {
-  std::vector<std::string> bytes(1);
-  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
-  std::mt19937 rng(3);
-  while (bytes.size() < 300) {
-    std::string token;
-    for (size_t i = 0; i < 2 + bytes.size() % 3; ++i) token += "abc(+"[rng() % 5];
-    bytes.push_back(token);
-  }
-  return TokenTable::from_bytes(std::move(bytes), {kEnd});
-}
-
-bool is_prefix(const Grammar& grammar, std::string_view text, bool whole) {
-  const auto constraint = grammar.start();
-  for (const char byte : text) {
-    if (!constraint->accept(1 + static_cast<uint8_t>(byte))) return false;
-  }
-  return !whole || constraint->is_complete();
-}
+TokenTable small_table() { return test::byte_table({}, "abc(+"); }
 
 TEST(Gbnf, AcceptsWhatItSays) {
   const TokenTable table = small_table();
@@ -213,7 +196,7 @@ void check_masks(const Grammar& grammar, const TokenTable& table, std::mt19937& 
       const bool is_accepted = constraint->accept(id);
       if (is_accepted) constraint->rollback(1);
       ASSERT_EQ(is_set, is_accepted) << "token " << id << " at step " << step;
-      if (is_set && id != kEnd) allowed.push_back(id);
+      if (is_set && id != kEndId) allowed.push_back(id);
     }
     ASSERT_TRUE(any);
     const uint32_t needed = constraint->tokens_to_finish();

@@ -7,26 +7,14 @@
 #include <thread>
 #include <vector>
 
-#include "vitrine/constrain.h"
+#include "constraint_fixture.h"
 
 namespace vitrine {
 namespace {
 
-constexpr int32_t kEnd = 0;
-
-TokenTable byte_table(const std::vector<std::string>& more = {}) {
-  std::vector<std::string> bytes(1);
-  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
-  bytes.insert(bytes.end(), more.begin(), more.end());
-  return TokenTable::from_bytes(std::move(bytes), {kEnd});
-}
-
-bool feed(Constraint& constraint, std::string_view text) {
-  for (char byte : text) {
-    if (!constraint.accept(1 + static_cast<uint8_t>(byte))) return false;
-  }
-  return true;
-}
+using test::byte_table;
+using test::feed;
+using test::kEndId;
 
 bool accepts(const Grammar& grammar, std::string_view text) {
   const auto constraint = grammar.start();
@@ -230,11 +218,11 @@ TEST(Constraint, EndsOnlyWhereComplete) {
   std::vector<uint32_t> mask(table.mask_words());
   EXPECT_TRUE(constraint->allowed_tokens(mask));
   EXPECT_FALSE(mask[0] & 1);
-  EXPECT_FALSE(constraint->accept(kEnd));
+  EXPECT_FALSE(constraint->accept(kEndId));
   ASSERT_TRUE(feed(*constraint, "12"));
   EXPECT_TRUE(constraint->allowed_tokens(mask));
   EXPECT_TRUE(mask[0] & 1);
-  EXPECT_TRUE(constraint->accept(kEnd));
+  EXPECT_TRUE(constraint->accept(kEndId));
   EXPECT_FALSE(constraint->allowed_tokens(mask));
   EXPECT_FALSE(feed(*constraint, "3"));
   constraint->rollback(1);

@@ -4,26 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "vitrine/constrain.h"
+#include "constraint_fixture.h"
 
 namespace vitrine {
 namespace {
 
-TokenTable small_table() {
-  std::vector<std::string> bytes(1);
-  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
-  for (const char* more : {"ab", "a b", "1 +", "+ 2", "\"}", "}x", "  ", "(1", "\n\n"}) {
-    bytes.emplace_back(more);
-  }
-  return TokenTable::from_bytes(std::move(bytes), {0});
-}
+using test::is_prefix;
 
-bool is_prefix(const Grammar& grammar, std::string_view text, bool whole) {
-  const auto constraint = grammar.start();
-  for (const char byte : text) {
-    if (!constraint->accept(1 + static_cast<uint8_t>(byte))) return false;
-  }
-  return !whole || constraint->is_complete();
+TokenTable small_table() {
+  return test::byte_table({"ab", "a b", "1 +", "+ 2", "\"}", "}x", "  ", "(1", "\n\n"});
 }
 
 void check_masks(const Grammar& grammar, const TokenTable& table, std::string_view text) {

@@ -5,19 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "vitrine/constrain.h"
+#include "constraint_fixture.h"
 
 namespace vitrine {
 namespace {
 
-constexpr int32_t kEnd = 0;
+using test::kEndId;
 
 /// All bytes, and tokens that run through what the masks know: runs of white space, keys that end
 /// and go on, words of each kind of character, more than one string in a token, escapes.
 TokenTable mixed_table() {
-  std::vector<std::string> bytes(1);
-  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
-  for (const char* more : {"  ",
+  return test::byte_table({"  ",
                            "\n\n",
                            "\n  ",
                            " \"",
@@ -90,10 +88,7 @@ TokenTable mixed_table() {
                            "bl",
                            "ue",
                            "z",
-                           "zz"}) {
-    bytes.emplace_back(more);
-  }
-  return TokenTable::from_bytes(std::move(bytes), {kEnd});
+                           "zz"});
 }
 
 /// Compares each mask along random answers, which lean towards longer tokens, with trying each.
@@ -112,7 +107,7 @@ void check_walks(const Grammar& grammar, const TokenTable& table, const char* wh
         if (is_accepted) constraint->rollback(1);
         ASSERT_EQ(is_allowed, is_accepted)
             << what << ": token " << id << " '" << table.bytes(id) << "' behind '" << text << "'";
-        if (!is_allowed || id == kEnd) continue;
+        if (!is_allowed || id == kEndId) continue;
         allowed.push_back(id);
         if (table.bytes(id).size() > 1 && table.bytes(id)[0] != ' ') longer.push_back(id);
       }
