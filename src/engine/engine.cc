@@ -45,6 +45,10 @@ struct Engine::Impl final : engine::RowChooser {
     row_inputs.reserve(rows);
     outputs.reserve(rows);
     own_words.resize(rows);
+    samples_on_device = options.kernels == KernelPath::kReference &&
+                        options.sample_on_device.value_or(options.device.kind != DeviceKind::kCpu);
+    sampler_steps.resize(samples_on_device ? rows : 0);
+    batch.row_steps.reserve(sampler_steps.size());
   }
 
   int64_t num_blocks() const {
@@ -88,6 +92,10 @@ struct Engine::Impl final : engine::RowChooser {
   const StepInput* choosing_input(size_t row) const;
   /// The same where the host chooses it.
   const StepInput* host_sampled(size_t row) const;
+  bool is_device_sampled(const StepInput& input, bool chooses) const;
+  bool has_steps(size_t row) const;
+  void describe_choices();
+  SampleContext context_of(const StepInput& input, size_t row) const;
   int32_t sample(const StepInput& input, size_t row, const float* logits);
   int32_t choose(size_t row, const float* logits) override {
     const StepInput* input = host_sampled(row);
@@ -113,6 +121,8 @@ struct Engine::Impl final : engine::RowChooser {
   std::vector<StepOutput> outputs;       // [rows]
   std::vector<int32_t> own_words;        // chosen ids where nobody records
   engine::RowSampler row_sampler;
+  bool samples_on_device = false;                 // where the sampler's stages can
+  std::vector<DeviceSamplerSteps> sampler_steps;  // [rows]
 };
 
 void Engine::Impl::check_input(const StepInput& input) const {
@@ -221,18 +231,26 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
         batch.row_tokens.push_back(token);
         batch.row_targets.push_back(next);
         row_inputs.push_back(chooses ? static_cast<int32_t>(i) : -1);
-        if (host_sampled(row_inputs.size() - 1) != nullptr) needs_host_choice = true;
+        const size_t row = row_inputs.size() - 1;
+        if (is_device_sampled(input, chooses)) {
+          batch.row_steps.resize(row);  // of rows before this one that have none
+          batch.row_steps.push_back(&sampler_steps[row]);
+        } else if (host_sampled(row) != nullptr) {
+          needs_host_choice = true;
+        }
       }
       audit_tokens.push_back(record);
     }
   }
+  if (!batch.row_steps.empty()) batch.row_steps.resize(batch.row_tokens.size());
   if (!needs_host_choice) return;
   batch.read_logits = true;
   if (!options.attribution || batch.audit_mode == AuditMode::kNone) return;
   if (options.kernels == KernelPath::kReference) {
     throw Error(ErrorKind::kUnsupported,
-                "attribution on the reference path needs the greedy sampler without a constraint, "
-                "which chooses on the device; use temperature 0 or the fused kernels");
+                "attribution on the reference path needs a choice that is made on the device: the "
+                "greedy sampler without a constraint, or sample_on_device and no mirostat; use "
+                "temperature 0 or the fused kernels");
   }
   batch.chooser = this;
 }
@@ -275,7 +293,9 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const engine::PassO
     std::memcpy(&output.token, words + row * sizeof(int32_t), sizeof(int32_t));
     if (row_inputs[row] >= 0) {
       const StepInput& input = inputs[static_cast<size_t>(row_inputs[row])];
-      if (host_sampled(row) != nullptr) {
+      if (has_steps(row) && output.token >= 0) {
+        row_sampler.take_facts(input, row, pass.choice_facts + row * engine::kChoiceFacts);
+      } else if (host_sampled(row) != nullptr) {
         if (batch.chooser == nullptr) {  // else it was chosen in the pass
           try {
             output.token = sample(input, row, output.logits.data());
@@ -290,6 +310,11 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const engine::PassO
             std::memcpy(words + word * sizeof(int32_t), &logit, sizeof(float));
           }
         }
+      } else if (output.token == engine::kNothingLeft) {
+        throw Error(ErrorKind::kInvalidArgument,
+                    "sampler at position " + std::to_string(output.position + 1) +
+                        ": nothing that has a probability is left to choose from; expected a "
+                        "constraint, a ban or a bias that leaves one token or more");
       } else if (output.token < 0) {
         throw Error(ErrorKind::kInternal,
                     "the logits of sequence " + std::to_string(input.sequence) + " at position " +
@@ -299,10 +324,12 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const engine::PassO
     }
     if (records() && layout.row_words > 0) {
       const size_t record = rows + row * static_cast<size_t>(layout.row_words);
-      row_sampler.record(layout, choosing_input(row), row, output.logits.data(),
+      row_sampler.record(layout, choosing_input(row), row,
+                         has_steps(row) ? nullptr : output.logits.data(),
                          words + record * sizeof(int32_t));
     }
-    if (host_sampled(row) != nullptr) output.constraint = row_sampler.constraint(row);
+    if (has_steps(row) || host_sampled(row) != nullptr)
+      output.constraint = row_sampler.constraint(row);
     outputs.push_back(output);
   }
 }
@@ -313,14 +340,36 @@ const StepInput* Engine::Impl::choosing_input(size_t row) const {
 
 const StepInput* Engine::Impl::host_sampled(size_t row) const {
   const StepInput* input = choosing_input(row);
-  return input != nullptr && engine::RowSampler::is_needed(*input) ? input : nullptr;
+  return input != nullptr && engine::RowSampler::is_needed(*input) && !has_steps(row) ? input
+                                                                                      : nullptr;
+}
+
+bool Engine::Impl::has_steps(size_t row) const {
+  return row < batch.row_steps.size() && batch.row_steps[row] != nullptr;
+}
+
+// The naive recorder has read the head's choice before another one could be made.
+bool Engine::Impl::is_device_sampled(const StepInput& input, bool chooses) const {
+  return chooses && samples_on_device && batch.audit_mode != AuditMode::kNaive &&
+         engine::RowSampler::is_needed(input) && row_sampler.has_device_form(input);
+}
+
+// Once the sequences have their new tokens, which stages look back at.
+void Engine::Impl::describe_choices() {
+  for (size_t row = 0; row < batch.row_steps.size(); ++row) {
+    if (batch.row_steps[row] == nullptr) continue;
+    const StepInput& input = *choosing_input(row);
+    row_sampler.describe(input, row, context_of(input, row), sampler_steps[row]);
+  }
+}
+
+SampleContext Engine::Impl::context_of(const StepInput& input, size_t row) const {
+  const int64_t position = batch.positions[static_cast<size_t>(batch.row_tokens[row])];
+  return {input.seed, position + 1, input.branch, pool.get(input.sequence).history};
 }
 
 int32_t Engine::Impl::sample(const StepInput& input, size_t row, const float* logits) {
-  const int64_t position = batch.positions[static_cast<size_t>(batch.row_tokens[row])];
-  return row_sampler.sample(
-      input, row, logits,
-      {input.seed, position + 1, input.branch, pool.get(input.sequence).history});
+  return row_sampler.sample(input, row, logits, context_of(input, row));
 }
 
 void Engine::Impl::run(std::span<const StepInput> inputs) {
@@ -332,6 +381,7 @@ void Engine::Impl::run(std::span<const StepInput> inputs) {
   for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
     pool.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
   }
+  describe_choices();
   executor->run(batch, output);
   choose(inputs, output);
   if (recording) sink->commit();

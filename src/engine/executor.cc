@@ -15,6 +15,7 @@ void StepBatch::clear() {
   spans.clear();
   span_adapters.clear();
   forced_routes.clear();
+  row_steps.clear();
 }
 
 void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {

@@ -45,8 +45,11 @@ struct StepBatch {
   std::vector<int32_t> span_adapters;       // [spans] -1: none
   AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
   RowChooser* chooser = nullptr;            // fused path only
-  bool read_logits = false;                 // the one readback carries the logits rows too
-  bool read_hidden_states = false;          // and what the head read
+  // [rows]: how the device chooses; null: the head's choice stands. Empty: it does in all.
+  // Reference path only
+  std::vector<const DeviceSamplerSteps*> row_steps;
+  bool read_logits = false;         // the one readback carries the logits rows too
+  bool read_hidden_states = false;  // and what the head read
 
   void clear();
   void reserve(size_t tokens, size_t rows, size_t sequences);
@@ -65,12 +68,19 @@ class AdapterGroups {
   size_t adapters_ = 0;
 };
 
+/// In place of a token that a device chose: logits that are no numbers, and none left to choose.
+inline constexpr int32_t kBrokenLogits = -1, kNothingLeft = -2;
+/// What a device says of a choice: candidates left, the probability of the chosen one among them,
+/// the probability that the mask took away, 1 where it ruled out the first choice.
+inline constexpr size_t kChoiceFacts = 4;
+
 /// Where a pass's values land.
 struct PassOutput {
   std::byte* words = nullptr;  // [rows] chosen ids, then with audit on the row and token records
   // Set by the executor where they were asked for:
   const float* logits = nullptr;         // [rows, vocabulary]
   const float* hidden_states = nullptr;  // [rows, hidden]
+  const float* choice_facts = nullptr;   // [rows, kChoiceFacts], where a row has steps
 };
 
 class Executor {

@@ -10,6 +10,7 @@
 #include "engine/device_backend.h"
 #include "engine/executor.h"
 #include "engine/forced_routes.h"
+#include "engine/tensor_sampler.h"
 #include "engine/upload.h"
 #include "model/reference_adapters.h"
 #include "model/reference_weights.h"
@@ -111,6 +112,7 @@ class ReferenceExecutor final : public Executor {
     for (const ops::OpNode& node : graph_.nodes) {
       if (node.layer < 0 && batch.row_tokens.empty() && node.type != "embed") continue;
       ops::find_op(node.type).reference(step, node);
+      if (node.type == "head" && !batch.row_steps.empty()) choose_rows(step, batch.row_steps);
     }
     if (naive) {
       read_back_naive(batch, step, naive_audit.take(), output);
@@ -145,6 +147,29 @@ class ReferenceExecutor final : public Executor {
   }
 
  private:
+  // In place of the head's choices, before attribution asks for them.
+  void choose_rows(ops::ReferenceStep& step,
+                   const std::vector<const DeviceSamplerSteps*>& row_steps) {
+    std::vector<at::Tensor> ids, facts;
+    for (size_t row = 0; row < row_steps.size(); ++row) {
+      const auto index = static_cast<int64_t>(row);
+      if (row_steps[row] == nullptr) {
+        ids.push_back(step.chosen_ids.narrow(0, index, 1));
+        facts.push_back(at::zeros({int64_t{kChoiceFacts}}, step.logits.options()));
+        continue;
+      }
+      TensorChoice choice = choose_with_tensors(step.logits[index], row_steps[row]->list());
+      ids.push_back(std::move(choice.id));
+      facts.push_back(std::move(choice.facts));
+    }
+    step.chosen_ids = at::cat(ids);
+    choice_facts_ = at::cat(facts);
+    if (!step.statistics) return;
+    const at::Tensor chosen = at::gather(step.logits, 1, step.chosen_ids.clamp_min(0).unsqueeze(1));
+    step.row_floats =
+        at::cat({chosen, step.row_floats.narrow(1, 1, step.row_floats.size(1) - 1)}, 1);
+  }
+
   at::Tensor upload_floats(std::vector<float>& values, at::IntArrayRef shape) const {
     return at::from_blob(values.data(), shape, at::TensorOptions().dtype(at::kFloat))
         .clone()
@@ -233,6 +258,8 @@ class ReferenceExecutor final : public Executor {
     if (batch.read_hidden_states && rows > 0) {
       parts.push_back(step.value(head_input()).reshape({-1}));
     }
+    const size_t choices = parts.size();
+    if (!batch.row_steps.empty()) parts.push_back(choice_facts_);
     if (batch.read_logits && rows > 0) parts.push_back(step.logits.reshape({-1}));
     if (parts.empty()) return;
     at::Tensor joined = parts.size() == 1 ? parts[0] : at::cat(parts, 0);
@@ -264,6 +291,7 @@ class ReferenceExecutor final : public Executor {
         write_hidden_states(rows, tokens, sources[hidden_states], output.words);
       }
     }
+    output.choice_facts = batch.row_steps.empty() ? nullptr : sources[choices];
     output.logits = batch.read_logits && rows > 0 ? sources.back() : nullptr;
     output.hidden_states = batch.read_hidden_states && rows > 0 ? sources[hidden] : nullptr;
   }
@@ -450,6 +478,7 @@ class ReferenceExecutor final : public Executor {
   std::vector<PlanEntry> plan_;
   std::vector<float> host_;
   const float* dots_ = nullptr;  // in host_
+  at::Tensor choice_facts_;      // [rows * 4], of the pass under way
   ops::Readback readback_;
 };
 

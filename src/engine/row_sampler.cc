@@ -48,20 +48,38 @@ void RowSampler::check_mask(const StepInput& input) const {
                   std::to_string(words) + " for " + std::to_string(vocab_size_) + " tokens");
 }
 
-int32_t RowSampler::sample(const StepInput& input, size_t row, const float* logits,
-                           const SampleContext& context) {
-  SamplerPipeline& sampler = input.sampler != nullptr ? *input.sampler : greedy_;
+void RowSampler::set_mask(const StepInput& input, size_t row) {
   ConstraintDecision& constraint = constraints_[row];
   constraint = input.constraint;
   constraint.allowed = 0;
+  if (input.allowed_tokens.empty()) return;
+  for (const uint32_t word : input.allowed_tokens) constraint.allowed += std::popcount(word);
+  sampler_of(input).set_allowed_tokens(input.allowed_tokens, constraint.is_forced());
+}
+
+void RowSampler::describe(const StepInput& input, size_t row, const SampleContext& context,
+                          DeviceSamplerSteps& steps) {
+  set_mask(input, row);
+  sampler_of(input).device_steps(context, static_cast<int64_t>(vocab_size_), steps);
+}
+
+void RowSampler::take_facts(const StepInput& input, size_t row, const float* facts) {
+  decisions_[row] = {static_cast<int32_t>(facts[0]), facts[1]};
+  if (input.allowed_tokens.empty()) return;
+  constraints_[row].removed = facts[2];
+  constraints_[row].first_ruled_out = facts[3] != 0;
+}
+
+int32_t RowSampler::sample(const StepInput& input, size_t row, const float* logits,
+                           const SampleContext& context) {
+  SamplerPipeline& sampler = sampler_of(input);
+  set_mask(input, row);
   if (!input.allowed_tokens.empty()) {
-    for (const uint32_t word : input.allowed_tokens) constraint.allowed += std::popcount(word);
     size_t first = 0;
     for (size_t id = 1; id < vocab_size_; ++id) {
       if (logits[id] > logits[first]) first = id;
     }
-    constraint.first_ruled_out = !is_allowed(input.allowed_tokens, first);
-    sampler.set_allowed_tokens(input.allowed_tokens, constraint.is_forced());
+    constraints_[row].first_ruled_out = !is_allowed(input.allowed_tokens, first);
   }
   const int32_t token = sampler.sample({logits, vocab_size_}, context);
   decisions_[row] = sampler.decision();
@@ -82,7 +100,7 @@ void RowSampler::record(const AuditLayout& layout, const StepInput* input, size_
   if (layout.constraint < 0) return;
   const ConstraintDecision none;
   const bool is_masked = input != nullptr && !input->allowed_tokens.empty();
-  if (is_masked) {
+  if (is_masked && logits != nullptr) {
     float log_sum_exp = 0;
     std::memcpy(&log_sum_exp, row_record + static_cast<size_t>(layout.log_sum_exp) * sizeof(float),
                 sizeof(float));

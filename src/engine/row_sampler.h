@@ -18,22 +18,37 @@ class RowSampler {
     return !input.allowed_tokens.empty() ||
            (input.sampler != nullptr && !input.sampler->is_device_greedy());
   }
+  /// What sample() would do, for a device. Throws what the pipeline throws.
+  void describe(const StepInput& input, size_t row, const SampleContext& context,
+                DeviceSamplerSteps& steps);
+  bool has_device_form(const StepInput& input) const { return sampler_of(input).has_device_form(); }
+  /// What the device found (kChoiceFacts) for a row that describe() described.
+  void take_facts(const StepInput& input, size_t row, const float* facts);
   /// Throws kInvalidArgument for a mask of another size, and what the sampler throws.
   void check_mask(const StepInput& input) const;
   /// Among the tokens that the input's mask allows. `logits`: [vocabulary].
   int32_t sample(const StepInput& input, size_t row, const float* logits,
                  const SampleContext& context);
   /// The decisions in the row's record; zeros where the token was given (`input` null). `logits`
-  /// may be null where there is no mask.
+  /// may be null where there is no mask, and where the device chose.
   void record(const AuditLayout& layout, const StepInput* input, size_t row, const float* logits,
               std::byte* row_record);
   /// Of a row that sample() chose.
   const ConstraintDecision& constraint(size_t row) const { return constraints_[row]; }
 
  private:
+  SamplerPipeline& sampler_of(const StepInput& input) {
+    return input.sampler != nullptr ? *input.sampler : greedy_;
+  }
+  const SamplerPipeline& sampler_of(const StepInput& input) const {
+    return input.sampler != nullptr ? *input.sampler : greedy_;
+  }
+  /// Counts what the mask allows, and hands it to the pipeline.
+  void set_mask(const StepInput& input, size_t row);
+
   size_t vocab_size_;
   SamplerPipeline greedy_;
-  std::vector<SampleDecision> decisions_;        // [rows] of those that the host chose
+  std::vector<SampleDecision> decisions_;        // [rows] of those that a pipeline chose
   std::vector<ConstraintDecision> constraints_;  // [rows] the same
 };
 

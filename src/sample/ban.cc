@@ -22,21 +22,35 @@ class BanStage : public RoomStage {
   std::unique_ptr<SamplerStage> fork() const override { return std::make_unique<BanStage>(*this); }
 
   void apply(Candidates& candidates, const SampleContext& context) override {
-    const size_t vocabulary = buffer_size(candidates);
-    if (static_cast<size_t>(largest_id_) >= vocabulary) {
-      refuse_option("ban", "for id " + std::to_string(largest_id_),
-                    "ids below " + std::to_string(vocabulary) + ", the model's vocabulary");
-    }
+    check_ids(buffer_size(candidates));
     for (const std::vector<int32_t>& sequence : banned_) {
-      const size_t before = sequence.size() - 1;
-      const bool follows =
-          context.history.size() >= before &&
-          std::ranges::equal(context.history.last(before), std::span(sequence).first(before));
-      if (follows) rule_out(candidates, sequence.back());
+      if (follows(sequence, context)) rule_out(candidates, sequence.back());
+    }
+  }
+  void describe(const SampleContext& context, int64_t vocab_size,
+                DeviceSamplerSteps& steps) override {
+    check_ids(static_cast<size_t>(vocab_size));
+    DeviceSamplerStep& step = steps.add(DeviceSamplerStep::Kind::kAdd);
+    for (const std::vector<int32_t>& sequence : banned_) {
+      if (!follows(sequence, context)) continue;
+      if (std::ranges::find(step.ids, sequence.back()) != step.ids.end()) continue;
+      step.ids.push_back(sequence.back());
+      step.values.push_back(kRuledOut);
     }
   }
 
  private:
+  void check_ids(size_t vocabulary) const {
+    if (static_cast<size_t>(largest_id_) < vocabulary) return;
+    refuse_option("ban", "for id " + std::to_string(largest_id_),
+                  "ids below " + std::to_string(vocabulary) + ", the model's vocabulary");
+  }
+  /// Whether the history ends with all of a sequence but its last id.
+  static bool follows(const std::vector<int32_t>& sequence, const SampleContext& context) {
+    const size_t before = sequence.size() - 1;
+    return context.history.size() >= before &&
+           std::ranges::equal(context.history.last(before), std::span(sequence).first(before));
+  }
   static void rule_out(Candidates& candidates, int32_t id) {
     if (candidates.ids.empty()) {
       candidates.logits[static_cast<size_t>(id)] = kRuledOut;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "scan.h"
-#include "vitrine/core.h"
+#include "vitrine/sample.h"
 
 namespace vitrine {
 
@@ -43,6 +43,11 @@ class RoomStage : public SamplerStage {
   virtual float divisor() const { return 0; }
   /// Above 0: keeps tokens only that are among so many best ones.
   virtual size_t keeps_best() const { return 0; }
+  /// True where describe() says what apply() does.
+  virtual bool has_device_form() const { return true; }
+  /// Adds its steps at this place, where it is not idle.
+  virtual void describe(const SampleContext& context, int64_t vocab_size,
+                        DeviceSamplerSteps& steps) = 0;
   /// 0 or more: keeps tokens only whose logit is at most so far below the best one.
   virtual double keeps_within() const { return -1; }
 };

@@ -48,6 +48,9 @@ class ConstraintStage : public RoomStage {
                     std::to_string(buffer_size(candidates)) +
                     " that the model gives a probability; expected one or more");
   }
+  void describe(const SampleContext& context, int64_t, DeviceSamplerSteps& steps) override {
+    steps.add(DeviceSamplerStep::Kind::kMask).mask = context.allowed_tokens;
+  }
 
  private:
   // A short list of ids is quicker for the stages behind; a long one costs more than it saves.

@@ -19,6 +19,9 @@ class DrawStage : public RoomStage {
     softmax_weights(candidates, largest, weights_);
     draw_from_weights(candidates, weights_, philox_uniform(context, stage_id(), 0));
   }
+  void describe(const SampleContext& context, int64_t, DeviceSamplerSteps& steps) override {
+    steps.add(DeviceSamplerStep::Kind::kDraw, philox_uniform(context, stage_id(), 0));
+  }
 
  private:
   std::vector<double> weights_;

@@ -45,27 +45,26 @@ class DryStage : public RoomStage {
 
   void apply(Candidates& candidates, const SampleContext& context) override {
     if (is_idle(context)) return;
-    const size_t begin = window_begin(context, options_.penalty_last_n);
-    const std::span<const int32_t> window = context.history.subspan(begin);
-    const size_t limit = length_since_break(window, context, begin);
-    if (limit < static_cast<size_t>(options_.allowed_length)) return;
-    longest_.reserve(buffer_size(candidates));
-    find_repetitions(window, context, begin, limit);
-    const auto penalise = [this](float& logit, int32_t length) {
-      const double power =
-          bounded_power(static_cast<double>(options_.base), length - options_.allowed_length);
-      logit -= static_cast<float>(
-          std::min(static_cast<double>(options_.multiplier) * power, kMostPenalty));
-    };
+    find_repetitions(context, buffer_size(candidates));
     if (candidates.ids.empty()) {
       for (const int32_t id : longest_.touched()) {
-        penalise(candidates.logits[static_cast<size_t>(id)], longest_.get(id));
+        candidates.logits[static_cast<size_t>(id)] -= penalty(longest_.get(id));
       }
     } else {
       for (size_t index = 0; index < candidates.logits.size(); ++index) {
         const int32_t length = longest_.get(candidates.ids[index]);
-        if (length > 0) penalise(candidates.logits[index], length);
+        if (length > 0) candidates.logits[index] -= penalty(length);
       }
+    }
+    longest_.clear();
+  }
+  void describe(const SampleContext& context, int64_t vocab_size,
+                DeviceSamplerSteps& steps) override {
+    find_repetitions(context, static_cast<size_t>(vocab_size));
+    DeviceSamplerStep& step = steps.add(DeviceSamplerStep::Kind::kAdd);
+    for (const int32_t id : longest_.touched()) {
+      step.ids.push_back(id);
+      step.values.push_back(-penalty(longest_.get(id)));
     }
     longest_.clear();
   }
@@ -88,6 +87,22 @@ class DryStage : public RoomStage {
       }
     }
     return window.size();
+  }
+
+  float penalty(int32_t length) const {
+    const double power =
+        bounded_power(static_cast<double>(options_.base), length - options_.allowed_length);
+    return static_cast<float>(
+        std::min(static_cast<double>(options_.multiplier) * power, kMostPenalty));
+  }
+
+  void find_repetitions(const SampleContext& context, size_t vocabulary) {
+    const size_t begin = window_begin(context, options_.penalty_last_n);
+    const std::span<const int32_t> window = context.history.subspan(begin);
+    const size_t limit = length_since_break(window, context, begin);
+    if (limit < static_cast<size_t>(options_.allowed_length)) return;
+    longest_.reserve(vocabulary);
+    find_repetitions(window, context, begin, limit);
   }
 
   /// longest_: for each token, how many of the last tokens stood before it earlier, where those are

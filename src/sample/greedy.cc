@@ -28,6 +28,9 @@ class GreedyStage : public RoomStage {
     candidates.selected = static_cast<int32_t>(static_cast<uint32_t>(best));
     candidates.selected_probability = 1.0f;
   }
+  void describe(const SampleContext&, int64_t, DeviceSamplerSteps& steps) override {
+    steps.add(DeviceSamplerStep::Kind::kGreedy);
+  }
 };
 
 }  // namespace

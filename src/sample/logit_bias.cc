@@ -32,11 +32,7 @@ class LogitBiasStage : public RoomStage {
   }
 
   void apply(Candidates& candidates, const SampleContext&) override {
-    const size_t vocabulary = buffer_size(candidates);
-    if (static_cast<size_t>(biases_.back().first) >= vocabulary) {
-      refuse_option("logit_bias", "for id " + std::to_string(biases_.back().first),
-                    "ids below " + std::to_string(vocabulary) + ", the model's vocabulary");
-    }
+    check_ids(buffer_size(candidates));
     if (candidates.ids.empty()) {
       for (const auto& [id, bias] : biases_) candidates.logits[static_cast<size_t>(id)] += bias;
       return;
@@ -49,7 +45,22 @@ class LogitBiasStage : public RoomStage {
     }
   }
 
+  void describe(const SampleContext&, int64_t vocab_size, DeviceSamplerSteps& steps) override {
+    check_ids(static_cast<size_t>(vocab_size));
+    DeviceSamplerStep& step = steps.add(DeviceSamplerStep::Kind::kAdd);
+    for (const auto& [id, bias] : biases_) {
+      step.ids.push_back(id);
+      step.values.push_back(bias);
+    }
+  }
+
  private:
+  void check_ids(size_t vocabulary) const {
+    if (static_cast<size_t>(biases_.back().first) < vocabulary) return;
+    refuse_option("logit_bias", "for id " + std::to_string(biases_.back().first),
+                  "ids below " + std::to_string(vocabulary) + ", the model's vocabulary");
+  }
+
   std::vector<Bias> biases_;  // by id
 };
 

@@ -25,6 +25,9 @@ class MinPStage : public RoomStage {
       return logit != kRuledOut && logit - largest >= log_p_;
     });
   }
+  void describe(const SampleContext&, int64_t, DeviceSamplerSteps& steps) override {
+    steps.add(DeviceSamplerStep::Kind::kMinP, log_p_);
+  }
 
  private:
   float p_;

@@ -47,6 +47,8 @@ class MirostatStage : public RoomStage {
     steps_.push_back({context.position,
                       mu - static_cast<double>(eta_) * (surprise - static_cast<double>(tau_))});
   }
+  bool has_device_form() const override { return false; }
+  void describe(const SampleContext&, int64_t, DeviceSamplerSteps&) override {}
 
  private:
   struct Step {

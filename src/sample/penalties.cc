@@ -37,14 +37,7 @@ class PenaltiesStage : public RoomStage {
 
   void apply(Candidates& candidates, const SampleContext& context) override {
     if (is_idle(context)) return;
-    counts_.reserve(buffer_size(candidates));
-    const size_t first = window_begin(context, options_.window == 0 ? -1 : options_.window);
-    for (size_t index = first; index < context.history.size(); ++index) {
-      const int32_t id = context.history[index];
-      const bool counts = counts_.holds(id) && !is_forced_token(context, index) &&
-                          !std::ranges::binary_search(options_.exempt, id);
-      if (counts) ++counts_.at(id);
-    }
+    count_history(context, buffer_size(candidates));
     if (candidates.ids.empty()) {
       for (const int32_t id : counts_.touched()) {
         penalise(candidates.logits[static_cast<size_t>(id)], counts_.get(id));
@@ -57,12 +50,36 @@ class PenaltiesStage : public RoomStage {
     }
     counts_.clear();
   }
+  void describe(const SampleContext& context, int64_t vocab_size,
+                DeviceSamplerSteps& steps) override {
+    count_history(context, static_cast<size_t>(vocab_size));
+    DeviceSamplerStep& step =
+        steps.add(DeviceSamplerStep::Kind::kPenalise, static_cast<double>(options_.repetition));
+    for (const int32_t id : counts_.touched()) {
+      step.ids.push_back(id);
+      step.values.push_back(subtracted(counts_.get(id)));
+    }
+    counts_.clear();
+  }
 
  private:
+  void count_history(const SampleContext& context, size_t vocabulary) {
+    counts_.reserve(vocabulary);
+    const size_t first = window_begin(context, options_.window == 0 ? -1 : options_.window);
+    for (size_t index = first; index < context.history.size(); ++index) {
+      const int32_t id = context.history[index];
+      const bool counts = counts_.holds(id) && !is_forced_token(context, index) &&
+                          !std::ranges::binary_search(options_.exempt, id);
+      if (counts) ++counts_.at(id);
+    }
+  }
+  float subtracted(int32_t count) const {
+    return static_cast<float>(count) * options_.frequency + options_.presence;
+  }
   void penalise(float& logit, int32_t count) const {
     if (logit == kRuledOut) return;
     logit = logit < 0 ? logit * options_.repetition : logit / options_.repetition;
-    logit -= static_cast<float>(count) * options_.frequency + options_.presence;
+    logit -= subtracted(count);
   }
 
   PenaltyOptions options_;

@@ -21,6 +21,7 @@ struct SamplerPipeline::Impl {
   bool was_constrained = false;
   std::vector<int64_t> forced_positions;  // ascending
 
+  SampleContext take_context(const SampleContext& given);
   bool has_constraint_stage() const {
     return std::ranges::any_of(
         stages, [](const auto& stage) { return stage->stage_id() == kConstraintStageId; });
@@ -132,17 +133,57 @@ void SamplerPipeline::Impl::run_stages(std::span<const float> given, Candidates&
   }
 }
 
-int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleContext& given_context) {
-  SampleContext context = given_context;
-  // The mask serves one call, also one that fails.
-  const std::span<const uint32_t> mask = std::exchange(impl_->allowed_tokens, {});
-  const bool is_forced = std::exchange(impl_->is_forced, false);
+// The mask serves one call, also one that fails.
+SampleContext SamplerPipeline::Impl::take_context(const SampleContext& given) {
+  SampleContext context = given;
+  const std::span<const uint32_t> mask = std::exchange(allowed_tokens, {});
+  const bool was_forced = std::exchange(is_forced, false);
   if (!mask.empty()) {
     context.allowed_tokens = mask;
-    context.is_forced = is_forced;
+    context.is_forced = was_forced;
   }
-  impl_->forget_forced_from(context.position);
-  if (!impl_->forced_positions.empty()) context.forced_positions = impl_->forced_positions;
+  forget_forced_from(context.position);
+  if (!forced_positions.empty()) context.forced_positions = forced_positions;
+  return context;
+}
+
+bool SamplerPipeline::has_device_form() const {
+  return std::ranges::all_of(impl_->room_stages, [](const RoomStage* stage) {
+    return stage != nullptr && stage->has_device_form();
+  });
+}
+
+void SamplerPipeline::device_steps(const SampleContext& given_context, int64_t vocab_size,
+                                   DeviceSamplerSteps& steps) {
+  steps.clear();
+  if (!has_device_form()) {
+    throw Error(ErrorKind::kUnsupported,
+                "sampler: a stage of this pipeline runs on the host only (mirostat, or a stage of "
+                "the host's own); read the logits and call sample()");
+  }
+  const SampleContext context = impl_->take_context(given_context);
+  for (RoomStage* stage : impl_->room_stages) {
+    if (!stage->is_idle(context)) stage->describe(context, vocab_size, steps);
+  }
+  if (context.is_forced) impl_->forced_positions.push_back(context.position);
+}
+
+DeviceSamplerStep& DeviceSamplerSteps::add(DeviceSamplerStep::Kind kind, double a, double b,
+                                           double c) {
+  if (count_ == steps_.size()) steps_.emplace_back();
+  DeviceSamplerStep& step = steps_[count_++];
+  step.kind = kind;
+  step.a = a;
+  step.b = b;
+  step.c = c;
+  step.ids.clear();
+  step.values.clear();
+  step.mask = {};
+  return step;
+}
+
+int32_t SamplerPipeline::sample(std::span<const float> logits, const SampleContext& given_context) {
+  const SampleContext context = impl_->take_context(given_context);
   const size_t count = logits.size();
   const auto where = [&] { return "sampler at position " + std::to_string(context.position); };
   if (count == 0 || count > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {

@@ -33,6 +33,9 @@ class TemperatureStage : public RoomStage {
   void apply(Candidates& candidates, const SampleContext& context) override {
     divide(candidates, largest_logit(candidates, *this, context), temperature_);
   }
+  void describe(const SampleContext&, int64_t, DeviceSamplerSteps& steps) override {
+    steps.add(DeviceSamplerStep::Kind::kDivide, temperature_);
+  }
 
  private:
   float temperature_;
@@ -73,6 +76,10 @@ class DynamicTemperatureStage : public RoomStage {
     if (temperature > 0.0f) return divide(candidates, largest, temperature);
     // At 0 only the best are left.
     for (float& logit : candidates.logits) logit = logit == largest ? logit : kRuledOut;
+  }
+  void describe(const SampleContext&, int64_t, DeviceSamplerSteps& steps) override {
+    steps.add(DeviceSamplerStep::Kind::kDynamicTemperature, std::max(0.0f, temperature_ - range_),
+              temperature_ + range_, exponent_);
   }
 
  private:

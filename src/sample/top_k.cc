@@ -47,6 +47,9 @@ class TopKStage : public RoomStage {
       return candidate_key(logit, id) <= threshold;
     });
   }
+  void describe(const SampleContext&, int64_t, DeviceSamplerSteps& steps) override {
+    steps.add(DeviceSamplerStep::Kind::kTopK, static_cast<double>(k_));
+  }
 
  private:
   size_t k_;

@@ -42,6 +42,9 @@ class TopNSigmaStage : public RoomStage {
       return logit != kRuledOut && logit - largest >= lowest;
     });
   }
+  void describe(const SampleContext&, int64_t, DeviceSamplerSteps& steps) override {
+    steps.add(DeviceSamplerStep::Kind::kTopNSigma, n_);
+  }
 
  private:
   float n_;

@@ -48,6 +48,9 @@ class TopPStage : public RoomStage {
       return candidate_key(logit, id) <= threshold;
     });
   }
+  void describe(const SampleContext&, int64_t, DeviceSamplerSteps& steps) override {
+    if (p_ < 1.0f) steps.add(DeviceSamplerStep::Kind::kTopP, p_);
+  }
 
  private:
   struct Entry {

@@ -50,6 +50,9 @@ class TypicalPStage : public RoomStage {
       return !(last < entry);
     });
   }
+  void describe(const SampleContext&, int64_t, DeviceSamplerSteps& steps) override {
+    if (p_ < 1.0f) steps.add(DeviceSamplerStep::Kind::kTypicalP, p_);
+  }
 
  private:
   struct Entry {

@@ -19,7 +19,7 @@ class XtcStage : public RoomStage {
 
   void apply(Candidates& candidates, const SampleContext& context) override {
     const float largest = largest_logit(candidates, *this, context);
-    if (philox_uniform(context, stage_id(), 0) >= static_cast<double>(probability_)) return;
+    if (!is_at_work(context)) return;
     const double limit =
         static_cast<double>(threshold_) * softmax_weights(candidates, largest, weights_);
     uint64_t last_key = 0;
@@ -35,8 +35,16 @@ class XtcStage : public RoomStage {
       return logit != kRuledOut && candidate_key(logit, id) >= last_key;
     });
   }
+  void describe(const SampleContext& context, int64_t, DeviceSamplerSteps& steps) override {
+    if (!is_at_work(context)) return;
+    steps.add(DeviceSamplerStep::Kind::kXtc, threshold_);
+  }
 
  private:
+  bool is_at_work(const SampleContext& context) const {
+    return philox_uniform(context, stage_id(), 0) < static_cast<double>(probability_);
+  }
+
   float probability_, threshold_;
   std::vector<double> weights_;
 };

@@ -95,6 +95,7 @@ RecordedRun record_reference_run(const std::string& folder, AuditMode mode, Audi
   options.audit_mode = mode;
   options.audit_level = level;
   options.attribution = attribution;
+  options.sample_on_device = true;
   if (attribution && level == AuditLevel::kFull) {
     const auto layers = parse_model_config(Checkpoint::open(folder)).num_layers;
     for (int layer = 0; layer <= layers; ++layer) options.hidden_state_layers.push_back(layer);
@@ -147,6 +148,29 @@ RecordedRun record_reference_run(const std::string& folder, AuditMode mode, Audi
   {
     const DispatchRecorder recorder;
     engine->step({&forced, 1});
+    append(run.passes, recorder.ops());
+  }
+  if (mode == AuditMode::kNaive) return run;  // it chooses on the host
+  // A choice by every stage that has a device form.
+  SamplerOptions every{.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .min_p = 0.001F};
+  every.typical_p = 0.99F;
+  every.top_n_sigma = 20;
+  every.xtc_probability = 1;
+  every.dynamic_temperature = 0.3F;
+  every.repetition_penalty = 1.1F;
+  every.dry_multiplier = 0.5F;
+  every.dry_allowed_length = 1;
+  every.logit_bias = {{3, 0.5F}};
+  every.ban = {{5}};
+  SamplerPipeline sampler = SamplerPipeline::from_options(every);
+  const auto vocabulary = static_cast<size_t>(engine->summary().vocab_size);
+  std::vector<uint32_t> mask((vocabulary + 31) / 32, 0x7fffffff);
+  StepInput sampled{second, ids.first(3)};
+  sampled.sampler = &sampler;
+  sampled.allowed_tokens = mask;
+  {
+    const DispatchRecorder recorder;
+    engine->step({&sampled, 1});
     append(run.passes, recorder.ops());
   }
   return run;
