@@ -88,6 +88,7 @@ std::vector<Format> all_formats() {
   formats.push_back({"q4_0", block_weight(BlockFormat::kQ4_0, 0, 0)});
   formats.push_back({"q4_1", block_weight(BlockFormat::kQ4_1, 0, 0)});
   formats.push_back({"q8_0", block_weight(BlockFormat::kQ8_0, 0, 0)});
+  formats.push_back({"q2_k", block_weight(BlockFormat::kQ2_K, 0, 0)});
   formats.push_back({"q4_k", block_weight(BlockFormat::kQ4_K, 0, 0)});
   formats.push_back({"q6_k", block_weight(BlockFormat::kQ6_K, 0, 0)});
   formats.push_back({"mxfp4", block_weight(BlockFormat::kMxfp4, 0, 0)});

@@ -19,6 +19,7 @@ enum class WeightFormat : uint8_t {
   kBF16,   ///< row-major
   kInt8,   ///< packed in tiles (see packed layout below)
   kInt4,   ///< packed in tiles
+  kQ2K,    ///< 2 bits; per 16 columns a 4-bit scale and minimum, per 256 a float16 pair for both
   kQ4K,    ///< 4 bits; per 32 columns a 6-bit scale and minimum, per 256 a float16 pair for both
   kQ6K,    ///< 6 bits; per 16 columns an 8-bit scale, per 256 a float16 one
   kMxfp4,  ///< E2M1 values; per 32 columns an E8M0 scale
@@ -56,6 +57,7 @@ enum class BlockFormat : uint32_t {
   kQ5_0 = 6,    ///< kInt8
   kQ5_1 = 7,    ///< kInt8 with float16 minimums
   kQ8_0 = 8,    ///< kInt8
+  kQ2_K = 10,   ///< kQ2K
   kQ3_K = 11,   ///< kQ6K
   kQ4_K = 12,   ///< kQ4K
   kQ5_K = 13,   ///< kInt8 with float32 scales and minimums
@@ -73,10 +75,12 @@ enum class BlockFormat : uint32_t {
 /// the unit, a unit holds the unsigned number u[r][c] in
 ///   kInt8: byte 64*(c/4) + 4*r + c%4;
 ///   kInt4, kQ4K, kMxfp4: byte 64*(c/8) + 4*r + c%4, low nibble where c%8 < 4, else high;
-///   kQ6K: its low four bits so, its high two in byte 256 + 64*(c/16) + 4*r + c%4, from bit
-///         2*(c%16/4) on.
+///   kQ2K: byte 64*(c/16) + 4*r + c%4, from bit 2*(c%16/4) on;
+///   kQ6K: its low four bits as kInt4, its high two as kQ2K, from byte 256 on.
 /// A group is group_size columns, the last one what is left. Its scales:
 ///   kInt8, kInt4: scales [tile][group][16] in `scale_format`, offsets the same in offset_format.
+///   kQ2K: per tile and 256 columns 320 bytes: float16 d[16], dmin[16], then for 16 columns each a
+///         byte a row, scale | min << 4. weight = d*scale*u - dmin*min.
 ///   kQ4K: per tile and 256 columns 256 bytes: float16 d[16], dmin[16]; for group g of 8 a byte a
 ///         row (scale & 15) | (min & 15) << 4; for each two groups a byte a row with the high bits:
 ///         scale and min of the first, then of the second. weight = d*scale*u - dmin*min.

@@ -60,6 +60,7 @@ WeightBytes packed_bytes(const Weight& weight) {
   const size_t data = packed_data_bytes(weight.format, weight.rows, weight.cols);
   const size_t supers = static_cast<size_t>(tile_count(weight.rows) * (weight.cols / kSuperCols));
   switch (weight.format) {
+    case WeightFormat::kQ2K: return {data, supers * kQ2KScaleBytes, 0};
     case WeightFormat::kQ4K: return {data, supers * kQ4KScaleBytes, 0};
     case WeightFormat::kQ6K: return {data, supers * kQ6KScaleBytes, 0};
     case WeightFormat::kMxfp4:

@@ -12,9 +12,9 @@ namespace {
 /// One block as it stands in a file: its stored numbers, in column order, and what they mean.
 struct Block {
   uint8_t numbers[kSuperCols];
-  uint16_t d = 0;    // float16; of kMxfp4 the exponent
-  uint16_t min = 0;  // float16
-  uint8_t scales[16] = {};
+  uint16_t d = 0;           // float16; of kMxfp4 the exponent
+  uint16_t min = 0;         // float16
+  uint8_t scales[16] = {};  // of kQ2K the minimums too
   uint8_t minimums[8] = {};
   // Of formats that become int8 with a float32 for every 32 columns.
   float wide_scales[8] = {};
@@ -39,6 +39,7 @@ constexpr Shape kShapes[] = {
     {BlockFormat::kQ5_0, 32, 22, WeightFormat::kInt8},
     {BlockFormat::kQ5_1, 32, 24, WeightFormat::kInt8, ScaleFormat::kF16, OffsetFormat::kF16},
     {BlockFormat::kQ8_0, 32, 34, WeightFormat::kInt8},
+    {BlockFormat::kQ2_K, 256, 84, WeightFormat::kQ2K},
     {BlockFormat::kQ3_K, 256, 110, WeightFormat::kQ6K},
     {BlockFormat::kQ4_K, 256, 144, WeightFormat::kQ4K},
     {BlockFormat::kQ5_K, 256, 176, WeightFormat::kInt8, ScaleFormat::kF32, OffsetFormat::kF32},
@@ -88,6 +89,20 @@ void read_scales_and_minimums(const uint8_t* packed, Block* block) {
   }
 }
 
+/// 256 numbers of two bits: 128 share 32 bytes.
+void read_two_bits(const uint8_t* bytes, uint8_t* numbers) {
+  for (int i = 0; i < kSuperCols; ++i) {
+    numbers[i] = bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+  }
+}
+
+void read_q2k(const uint8_t* bytes, Block* block) {
+  memcpy(block->scales, bytes, 16);
+  read_two_bits(bytes + 16, block->numbers);
+  block->d = load_half(bytes + 80);
+  block->min = load_half(bytes + 82);
+}
+
 // As a Q6_K: scales less 32, numbers from 28 to 31 (the high bit missing) or 32 to 35.
 void read_q3k(const uint8_t* bytes, Block* block) {
   block->d = load_half(bytes + 108);
@@ -96,10 +111,10 @@ void read_q3k(const uint8_t* bytes, Block* block) {
     const int high = bytes[104 + g % 4] >> (g / 4 * 2) & 3;
     block->scales[g] = static_cast<uint8_t>((low | high << 4) - 32);
   }
+  read_two_bits(bytes + 32, block->numbers);
   for (int i = 0; i < kSuperCols; ++i) {
-    const int low = bytes[32 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
     const int bit = bytes[i % 32] >> (i / 32) & 1;
-    block->numbers[i] = static_cast<uint8_t>(28 + low + 4 * bit);
+    block->numbers[i] = static_cast<uint8_t>(28 + block->numbers[i] + 4 * bit);
   }
 }
 
@@ -183,6 +198,7 @@ VITRINE_INLINE void read_block(BlockFormat format, const uint8_t* bytes, Block* 
     case BlockFormat::kMxfp4:
       block->d = bytes[0];
       return read_nibbles(bytes + 1, 16, block->numbers);
+    case BlockFormat::kQ2_K: return read_q2k(bytes, block);
     case BlockFormat::kQ3_K: return read_q3k(bytes, block);
     case BlockFormat::kQ4_K: return read_q4k(bytes, block);
     case BlockFormat::kQ5_K: return read_q5k(bytes, block);
@@ -198,6 +214,17 @@ uint32_t four_of(const uint8_t* numbers) {
   return word;
 }
 
+/// Writes bits `shift` and `shift` + 1 of a row's 32 numbers.
+VITRINE_INLINE void store_two_bits(const uint8_t* numbers, int shift, uint8_t* out) {
+  for (int i = 0; i < 2; ++i) {
+    uint32_t packed = 0;
+    for (int j = 0; j < 4; ++j) {
+      packed |= (four_of(numbers + 16 * i + 4 * j) >> shift & 0x03030303) << (2 * j);
+    }
+    memcpy(out + 64 * i, &packed, 4);
+  }
+}
+
 /// Writes row r of a unit: 32 numbers.
 VITRINE_INLINE void store_unit(WeightFormat format, const uint8_t* numbers, int r, uint8_t* unit) {
   unit += 4 * r;
@@ -205,20 +232,14 @@ VITRINE_INLINE void store_unit(WeightFormat format, const uint8_t* numbers, int 
     for (int i = 0; i < 8; ++i) memcpy(unit + 64 * i, numbers + 4 * i, 4);
     return;
   }
+  if (format == WeightFormat::kQ2K) return store_two_bits(numbers, 0, unit);
   for (int i = 0; i < 4; ++i) {
     const uint32_t low = four_of(numbers + 8 * i) & 0x0f0f0f0f;
     const uint32_t high = four_of(numbers + 8 * i + 4) & 0x0f0f0f0f;
     const uint32_t both = low | high << 4;
     memcpy(unit + 64 * i, &both, 4);
   }
-  if (format != WeightFormat::kQ6K) return;
-  for (int i = 0; i < 2; ++i) {
-    uint32_t high = 0;
-    for (int j = 0; j < 4; ++j) {
-      high |= (four_of(numbers + 16 * i + 4 * j) >> 4 & 0x03030303) << (2 * j);
-    }
-    memcpy(unit + 256 + 64 * i, &high, 4);
-  }
+  if (format == WeightFormat::kQ6K) store_two_bits(numbers, 4, unit + 256);
 }
 
 /// Writes what block `index` of row r means beside its tile.
@@ -227,6 +248,13 @@ VITRINE_INLINE void store_meaning(const Weight& weight, const Shape& shape, cons
                                   uint8_t* offsets) {
   const int64_t entry = tile * (weight.cols / shape.cols) + index;
   switch (shape.packed) {
+    case WeightFormat::kQ2K: {
+      uint8_t* out = scales + entry * kQ2KScaleBytes;
+      memcpy(out + 2 * r, &block.d, 2);
+      memcpy(out + 32 + 2 * r, &block.min, 2);
+      for (int g = 0; g < 16; ++g) out[64 + 16 * g + r] = block.scales[g];
+      return;
+    }
     case WeightFormat::kQ4K: {
       uint8_t* out = scales + entry * kQ4KScaleBytes;
       memcpy(out + 2 * r, &block.d, 2);
@@ -312,6 +340,7 @@ PackTiles find_pack_tiles(BlockFormat format) {
     case BlockFormat::kQ5_0: return pack_tiles<BlockFormat::kQ5_0>;
     case BlockFormat::kQ5_1: return pack_tiles<BlockFormat::kQ5_1>;
     case BlockFormat::kQ8_0: return pack_tiles<BlockFormat::kQ8_0>;
+    case BlockFormat::kQ2_K: return pack_tiles<BlockFormat::kQ2_K>;
     case BlockFormat::kQ3_K: return pack_tiles<BlockFormat::kQ3_K>;
     case BlockFormat::kQ4_K: return pack_tiles<BlockFormat::kQ4_K>;
     case BlockFormat::kQ5_K: return pack_tiles<BlockFormat::kQ5_K>;

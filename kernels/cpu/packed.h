@@ -9,7 +9,8 @@ namespace vitrine::kernels {
 
 inline constexpr int kUnitCols = 32;
 inline constexpr int kSuperCols = 256;      // of the formats with scales of scales
-inline constexpr int kQ4KScaleBytes = 256;  // per tile and kSuperCols columns
+inline constexpr int kQ2KScaleBytes = 320;  // per tile and kSuperCols columns
+inline constexpr int kQ4KScaleBytes = 256;
 inline constexpr int kQ6KScaleBytes = 288;
 inline constexpr int kMxfp4Bias = 12;
 /// Twice the E2M1 values, by code.
@@ -21,32 +22,19 @@ static inline int64_t tile_count(int64_t rows) { return (rows + kTileRows - 1) /
 static constexpr int64_t unit_bytes(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8: return kUnitCols * kTileRows;
+    case WeightFormat::kQ2K: return kUnitCols * kTileRows / 4;
     case WeightFormat::kQ6K: return kUnitCols * kTileRows * 6 / 8;
     default: return kUnitCols * kTileRows / 2;
   }
 }
 
-/// The stored number of row r, column c of a unit.
-static inline uint8_t load_number(WeightFormat format, const uint8_t* unit, int r, int c) {
-  if (format == WeightFormat::kInt8) return unit[64 * (c / 4) + 4 * r + c % 4];
-  const uint8_t byte = unit[64 * (c / 8) + 4 * r + c % 4];
-  const auto nibble = static_cast<uint8_t>(c % 8 < 4 ? byte & 15 : byte >> 4);
-  if (format != WeightFormat::kQ6K) return nibble;
-  const int high = unit[256 + 64 * (c / 16) + 4 * r + c % 4] >> (2 * (c % 16 / 4));
-  return static_cast<uint8_t>(nibble | (high & 3) << 4);
-}
-
-/// Adds a number to a unit that holds zero there.
+/// Adds a number to a unit of kInt8 or kInt4 that holds zero there.
 static inline void store_number(WeightFormat format, uint8_t* unit, int r, int c, int number) {
   if (format == WeightFormat::kInt8) {
     unit[64 * (c / 4) + 4 * r + c % 4] = static_cast<uint8_t>(number);
     return;
   }
   unit[64 * (c / 8) + 4 * r + c % 4] |= static_cast<uint8_t>((number & 15) << (c % 8 < 4 ? 0 : 4));
-  if (format == WeightFormat::kQ6K) {
-    unit[256 + 64 * (c / 16) + 4 * r + c % 4] |=
-        static_cast<uint8_t>((number >> 4) << (2 * (c % 16 / 4)));
-  }
 }
 
 /// Widens element i of a float-format array.
@@ -80,15 +68,35 @@ static inline float half_of_e8m0(uint8_t e) {
   return float_from_bits(e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23);
 }
 
-/// What the numbers of one row of a group mean: scale * part_scale[part] * (u - bias) + minimum,
-/// where a part is half of the group.
+/// What the numbers of one row of a group mean: scale * part_scale[part] * (u - bias) +
+/// minimum * part_minimum[part], where a part is half of the group.
 struct GroupMeaning {
   float scale = 0.0f;
   int bias = 0;
   int part_scale[2] = {1, 1};
   bool has_minimum = false;
   float minimum = 0.0f;
+  bool has_part_minimums = false;  // products of minimums are summed as integers
+  int part_minimum[2] = {1, 1};
 };
+
+static inline GroupMeaning q2k_meaning(const Weight& weight, int64_t tile, int64_t group, int r) {
+  const int64_t block = (tile * (weight.cols / kSuperCols) + group / 8) * kQ2KScaleBytes;
+  const uint8_t* scales = static_cast<const uint8_t*>(weight.scales) + block;
+  const uint8_t* parts = scales + 64 + 32 * (group % 8) + r;
+  uint16_t d[2];
+  memcpy(&d[0], scales + 2 * r, 2);
+  memcpy(&d[1], scales + 32 + 2 * r, 2);
+  GroupMeaning meaning;
+  meaning.scale = widen_f16(d[0]);
+  meaning.minimum = widen_f16(d[1]);
+  meaning.has_minimum = meaning.has_part_minimums = true;
+  for (int part = 0; part < 2; ++part) {
+    meaning.part_scale[part] = parts[16 * part] & 15;
+    meaning.part_minimum[part] = -(parts[16 * part] >> 4);
+  }
+  return meaning;
+}
 
 static inline GroupMeaning q4k_meaning(const Weight& weight, int64_t tile, int64_t group, int r) {
   const int64_t block = (tile * (weight.cols / kSuperCols) + group / 8) * kQ4KScaleBytes;
@@ -119,6 +127,7 @@ static inline GroupMeaning group_meaning(const Weight& weight, int64_t tile, int
   const int64_t groups = group_count(weight.cols, weight.group_size);
   const int64_t index = (tile * groups + group) * kTileRows + r;
   switch (weight.format) {
+    case WeightFormat::kQ2K: return q2k_meaning(weight, tile, group, r);
     case WeightFormat::kQ4K: return q4k_meaning(weight, tile, group, r);
     case WeightFormat::kQ6K: return q6k_meaning(weight, tile, group, r);
     case WeightFormat::kMxfp4:

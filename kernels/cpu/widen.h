@@ -16,6 +16,10 @@ static inline void load_half_unit(const uint8_t* unit, int r, int half, UnitInts
   uint32_t words[4];
   if constexpr (kFormat == WeightFormat::kInt8) {
     for (int i = 0; i < 4; ++i) memcpy(&words[i], unit + 64 * (4 * half + i) + 4 * r, 4);
+  } else if constexpr (kFormat == WeightFormat::kQ2K) {
+    uint32_t word;
+    memcpy(&word, unit + 64 * half + 4 * r, 4);
+    for (int i = 0; i < 4; ++i) words[i] = word >> (2 * i) & 0x03030303u;
   } else {
     for (int i = 0; i < 2; ++i) {
       uint32_t word;
@@ -52,10 +56,11 @@ static void widen_packed_row_of(const Weight& weight, int64_t row, float multipl
     }
     // Only 32 columns have halves with scales of their own.
     const float scale = meaning.scale * static_cast<float>(meaning.part_scale[half]);
+    const float minimum = meaning.minimum * static_cast<float>(meaning.part_minimum[half]);
     UnitInts numbers;
     load_half_unit<kFormat>(unit, r, half, &numbers);
     UnitFloats values = scale * __builtin_convertvector(numbers - meaning.bias, UnitFloats);
-    if (meaning.has_minimum) values += meaning.minimum;
+    if (meaning.has_minimum) values += minimum;
     values *= multiplier;
     if (weight.cols - col >= 16) {
       memcpy(out + col, &values, sizeof(values));
@@ -72,6 +77,8 @@ static void widen_packed_row(const Weight& weight, int64_t row, float multiplier
   switch (weight.format) {
     case WeightFormat::kInt8:
       return widen_packed_row_of<WeightFormat::kInt8>(weight, row, multiplier, out);
+    case WeightFormat::kQ2K:
+      return widen_packed_row_of<WeightFormat::kQ2K>(weight, row, multiplier, out);
     case WeightFormat::kQ4K:
       return widen_packed_row_of<WeightFormat::kQ4K>(weight, row, multiplier, out);
     case WeightFormat::kQ6K:

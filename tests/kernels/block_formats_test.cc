@@ -16,10 +16,11 @@ struct Format {
 };
 
 constexpr Format kFormats[] = {
-    {BlockFormat::kQ4_0, "q4_0"}, {BlockFormat::kQ4_1, "q4_1"},    {BlockFormat::kQ8_0, "q8_0"},
-    {BlockFormat::kQ4_K, "q4_k"}, {BlockFormat::kQ6_K, "q6_k"},    {BlockFormat::kMxfp4, "mxfp4"},
-    {BlockFormat::kQ5_0, "q5_0"}, {BlockFormat::kQ5_1, "q5_1"},    {BlockFormat::kQ3_K, "q3_k"},
-    {BlockFormat::kQ5_K, "q5_k"}, {BlockFormat::kIq4Nl, "iq4_nl"}, {BlockFormat::kIq4Xs, "iq4_xs"}};
+    {BlockFormat::kQ4_0, "q4_0"},   {BlockFormat::kQ4_1, "q4_1"}, {BlockFormat::kQ8_0, "q8_0"},
+    {BlockFormat::kQ4_K, "q4_k"},   {BlockFormat::kQ6_K, "q6_k"}, {BlockFormat::kMxfp4, "mxfp4"},
+    {BlockFormat::kQ2_K, "q2_k"},   {BlockFormat::kQ5_0, "q5_0"}, {BlockFormat::kQ5_1, "q5_1"},
+    {BlockFormat::kQ3_K, "q3_k"},   {BlockFormat::kQ5_K, "q5_k"}, {BlockFormat::kIq4Nl, "iq4_nl"},
+    {BlockFormat::kIq4Xs, "iq4_xs"}};
 
 /// Packs rows of blocks, in two calls where there is more than one tile.
 Matrix packed_blocks(BlockFormat format, const std::vector<uint8_t>& blocks, int64_t rows,
@@ -52,6 +53,7 @@ std::array<int, 2> half_fields(BlockFormat format) {
     case BlockFormat::kQ5_1:
     case BlockFormat::kQ5_K:
     case BlockFormat::kQ4_K: return {0, 2};
+    case BlockFormat::kQ2_K: return {80, 82};
     case BlockFormat::kQ3_K: return {108, -1};
     case BlockFormat::kQ6_K: return {208, -1};
     case BlockFormat::kMxfp4: return {-1, -1};
@@ -113,7 +115,7 @@ TEST(BlockFormats, WidenAsGgufDequantizes) {
 /// Packing adds nothing to those that people use most: the bytes are those of the file (and the
 /// rows that fill the last tile).
 TEST(BlockFormats, PackedSize) {
-  for (const Format& format : std::span(kFormats).first(6)) {
+  for (const Format& format : std::span(kFormats).first(7)) {
     const Weight weight = block_weight(format.format, 32, 512);
     EXPECT_EQ(packed_bytes(weight).total(),
               static_cast<size_t>(32 * block_row_bytes(format.format, 512)))
@@ -286,7 +288,8 @@ TEST(BlockFormats, MixedGateAndUp) {
   const Matrix matrices[] = {random_blocks(random, BlockFormat::kQ4_K, 33, 512),
                              random_blocks(random, BlockFormat::kQ6_K, 33, 512),
                              random_blocks(random, BlockFormat::kQ8_0, 33, 512),
-                             random_blocks(random, BlockFormat::kQ4_1, 33, 512)};
+                             random_blocks(random, BlockFormat::kQ4_1, 33, 512),
+                             random_blocks(random, BlockFormat::kQ2_K, 33, 512)};
   const Inputs inputs(random, 9, 512, 32);
   const RowMap rows{nullptr, nullptr, 9};
   for (const Matrix& gate : matrices) {

@@ -10,10 +10,11 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 ROWS = 3
 COLS = 512
 FORMATS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K", "MXFP4", "Q5_0", "Q5_1", "Q3_K", "Q5_K", "IQ4_NL",
-           "IQ4_XS")
+           "IQ4_XS", "Q2_K")
 # Where a block's float16 fields are; these hold ordinary numbers, everything else random bits.
 HALVES = {"Q4_0": [0], "Q4_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208], "MXFP4": [],
-          "Q5_0": [0], "Q5_1": [0, 2], "Q3_K": [108], "Q5_K": [0, 2], "IQ4_NL": [0], "IQ4_XS": [0]}
+          "Q5_0": [0], "Q5_1": [0, 2], "Q3_K": [108], "Q5_K": [0, 2], "IQ4_NL": [0], "IQ4_XS": [0],
+          "Q2_K": [80, 82]}
 
 folder = pathlib.Path(__file__).resolve().parent.parent / "data" / "blocks"
 random = np.random.default_rng(11)

@@ -24,7 +24,8 @@ struct Step {
   __m256i high;
 };
 
-/// What a group's numbers mean: scale * (number - bias) + minimum.
+/// What a group's numbers mean: scale * (number - bias) + minimum. Where its halves have minimums
+/// of their own, `minimum` is the scale of these, and bias_words make the sum of their products.
 struct Group {
   __m256 scale;
   __m256i
@@ -73,6 +74,7 @@ struct IntegerFormat {
   static constexpr int kUnitBytes = kBytes;
   static constexpr int kChain = kChainLength;
   static constexpr bool kTwoParts = false;
+  static constexpr bool kPartMinimums = false;
 
   VITRINE_INLINE bool has_minimum(const Tile& tile) {
     return tile.offset_format > OffsetFormat::kZeroPoint;
@@ -128,17 +130,55 @@ struct Int8 : IntegerFormat<128, kUnit * kTileRows, 1> {
   }
 };
 
-template <int kBytes, int kChainLength, bool kParts>
+template <int kBytes, int kChainLength, bool kParts, bool kMinimums = false>
 struct BlockFormat {
   static constexpr int kUnitBytes = kBytes;
   static constexpr int kChain = kChainLength;
   static constexpr bool kTwoParts = kParts;
+  static constexpr bool kPartMinimums = kMinimums;
 
   VITRINE_INLINE Tile tile_of(const Weight& weight, int64_t index, int64_t scale_bytes) {
     const int64_t units = padded_cols(weight.cols) / kUnit;
     return {static_cast<const uint8_t*>(weight.data) + index * units * kUnitBytes,
             static_cast<const uint8_t*>(weight.scales) + index * scale_bytes, nullptr,
             weight.scale_format, weight.offset_format};
+  }
+};
+
+/// 4 * 2 * 3 * 127 < 2^15; a longer chain would leave its part of the group.
+struct Q2K : BlockFormat<kUnit * kTileRows / 4, 4, true, true> {
+  VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
+
+  VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
+    return tile_of(weight, index, weight.cols / 256 * 320);
+  }
+
+  template <bool>
+  VITRINE_INLINE Group group(const Tile& tile, int64_t g, int half) {
+    const uint8_t* block = tile.scales + g / 8 * 320;
+    const uint8_t* parts = block + 64 + 32 * (g % 8) + 8 * half;
+    const __m256i first = _mm256_cvtepu8_epi32(load_64(parts));
+    const __m256i second = _mm256_cvtepu8_epi32(load_64(parts + 16));
+    const __m256i nibble = _mm256_set1_epi32(15);
+    Group group;
+    group.scale = load_8<WeightFormat::kF16>(block + 16 * half);
+    group.minimum = load_8<WeightFormat::kF16>(block + 32 + 16 * half);
+    group.part_scale[0] = _mm256_and_si256(first, nibble);
+    group.part_scale[1] = _mm256_and_si256(second, nibble);
+    // -(m0 * first_half + m1 * (whole - first_half)), as words for whole and first_half.
+    const __m256i whole = _mm256_srli_epi32(second, 4);
+    const __m256i first_half = _mm256_sub_epi32(whole, _mm256_srli_epi32(first, 4));
+    const __m256i negative = _mm256_sub_epi32(_mm256_setzero_si256(), whole);
+    group.bias_words = _mm256_blend_epi16(negative, _mm256_slli_epi32(first_half, 16), 0xaa);
+    return group;
+  }
+
+  VITRINE_INLINE Step step(const uint8_t* unit, int half, int s) {
+    const __m256i raw = load_256(unit + 64 * (s / 2) + 32 * half);
+    const __m256i two = _mm256_set1_epi8(3);
+    const __m256i low = s % 2 == 0 ? raw : _mm256_srli_epi16(raw, 4);
+    const __m256i high = s % 2 == 0 ? _mm256_srli_epi16(raw, 2) : _mm256_srli_epi16(raw, 6);
+    return {_mm256_and_si256(low, two), _mm256_and_si256(high, two)};
   }
 };
 

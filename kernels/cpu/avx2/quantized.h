@@ -144,7 +144,9 @@ __attribute__((noinline)) void tile_dots(const Weight& weight, int64_t index,
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) {
         x[t] = tokens.values[t] + k;
-        isum[t] = _mm256_madd_epi16(broadcast_word(tokens.sums[t] + g), group.bias_words);
+        isum[t] = Format::kPartMinimums
+                      ? _mm256_setzero_si256()
+                      : _mm256_madd_epi16(broadcast_word(tokens.sums[t] + g), group.bias_words);
       }
       const uint8_t* unit = data;
       for (int64_t u = k; u < end; u += kUnit, unit += Format::kUnitBytes) {
@@ -158,7 +160,16 @@ __attribute__((noinline)) void tile_dots(const Weight& weight, int64_t index,
         __m256& sum = acc[2 * t + half];
         sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[t]), scale, sum);
       }
-      if (Format::has_minimum(tile)) {
+      if constexpr (Format::kPartMinimums) {
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) {
+          const __m256i sum =
+              _mm256_madd_epi16(broadcast_word(tokens.sums[t] + g), group.bias_words);
+          const __m256 scale = _mm256_mul_ps(group.minimum, _mm256_set1_ps(tokens.scales[t][g]));
+          __m256& dot = acc[2 * t + half];
+          dot = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, dot);
+        }
+      } else if (Format::has_minimum(tile)) {
 #pragma GCC unroll 8
         for (int t = 0; t < kTokens; ++t) {
           const __m256 sum = _mm256_set1_ps(tokens.sums[t][g].weighted);
@@ -178,6 +189,7 @@ VITRINE_INLINE void dots_of(const Weight& weight, int64_t tile, const TokenRows<
                             __m256* dots) {
   switch (weight.format) {
     case WeightFormat::kInt8: return tile_dots<Dot, Int8, kTokens>(weight, tile, tokens, dots);
+    case WeightFormat::kQ2K: return tile_dots<Dot, Q2K, kTokens>(weight, tile, tokens, dots);
     case WeightFormat::kQ4K: return tile_dots<Dot, Q4K, kTokens>(weight, tile, tokens, dots);
     case WeightFormat::kQ6K: return tile_dots<Dot, Q6K, kTokens>(weight, tile, tokens, dots);
     case WeightFormat::kMxfp4: return tile_dots<Dot, Mxfp4, kTokens>(weight, tile, tokens, dots);

@@ -1,4 +1,4 @@
-// The block formats of published files: 4 and 6 bits with scales of scales, and E2M1.
+// The block formats of published files: 2, 4 and 6 bits with scales of scales, and E2M1.
 #include "quantized.h"
 
 namespace vitrine::kernels::avx512 {
@@ -15,10 +15,59 @@ VITRINE_INLINE Tile tile_of(const Weight& weight, int64_t index, int64_t unit_by
           {}};
 }
 
+struct Q2K {
+  static constexpr int kBias = 0;
+  static constexpr int kUnitBytes = kUnit * kTileRows / 4;
+  static constexpr bool kTwoParts = true;
+  static constexpr bool kPartMinimums = true;
+  static constexpr bool kPrefetch = true;
+  static constexpr bool kShiftedHigh = false;
+
+  VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
+
+  VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
+    return tile_of(weight, index, kUnitBytes, weight.cols / 256 * 320);
+  }
+
+  VITRINE_INLINE Group group(Tile& tile, int64_t g) {
+    const uint8_t* block = tile.scales + g / 8 * 320;
+    const uint8_t* parts = block + 64 + 32 * (g % 8);
+    if (g % 8 == 0) {
+      tile.super_scale[0] = load_lanes<WeightFormat::kF16>(block);
+      tile.super_scale[1] = load_lanes<WeightFormat::kF16>(block + 32);
+    }
+    const __m512i first = _mm512_cvtepu8_epi32(load_128(parts));
+    const __m512i second = _mm512_cvtepu8_epi32(load_128(parts + 16));
+    const __m512i nibble = _mm512_set1_epi32(15);
+    Group group;
+    group.scale = tile.super_scale[0];
+    group.minimum = tile.super_scale[1];
+    group.part_scale[0] = _mm512_and_si512(first, nibble);
+    group.part_scale[1] = _mm512_and_si512(second, nibble);
+    // -(m0 * first_half + m1 * (whole - first_half)), as words for whole and first_half.
+    const __m512i whole = _mm512_srli_epi32(second, 4);
+    const __m512i first_half = _mm512_sub_epi32(whole, _mm512_srli_epi32(first, 4));
+    const __m512i negative = _mm512_sub_epi32(_mm512_setzero_si512(), whole);
+    group.bias_words =
+        _mm512_mask_blend_epi16(0xaaaaaaaa, negative, _mm512_slli_epi32(first_half, 16));
+    return group;
+  }
+
+  template <bool kShifted>
+  VITRINE_INLINE Step step(const uint8_t* unit, int s) {
+    const __m512i raw = _mm512_loadu_si512(unit + 64 * (s / 2));
+    const __m512i two = _mm512_set1_epi8(3);
+    const __m512i low = s % 2 == 0 ? raw : _mm512_srli_epi16(raw, 4);
+    const __m512i high = s % 2 == 0 ? _mm512_srli_epi16(raw, 2) : _mm512_srli_epi16(raw, 6);
+    return {_mm512_and_si512(low, two), _mm512_and_si512(high, two)};
+  }
+};
+
 struct Q4K {
   static constexpr int kBias = 0;
   static constexpr int kUnitBytes = kUnit * kTileRows / 2;
   static constexpr bool kTwoParts = false;
+  static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
   static constexpr bool kShiftedHigh = true;
 
@@ -67,6 +116,7 @@ struct Q6K {
   static constexpr int kBias = 32;
   static constexpr int kUnitBytes = kUnit * kTileRows * 6 / 8;
   static constexpr bool kTwoParts = true;
+  static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
   static constexpr bool kShiftedHigh = false;
 
@@ -112,6 +162,7 @@ struct Mxfp4 {
   static constexpr int kBias = 12;
   static constexpr int kUnitBytes = kUnit * kTileRows / 2;
   static constexpr bool kTwoParts = false;
+  static constexpr bool kPartMinimums = false;
   static constexpr bool kPrefetch = true;
   static constexpr bool kShiftedHigh = false;
 
@@ -146,6 +197,11 @@ struct Mxfp4 {
 };
 
 }  // namespace
+
+const FormatKernels& q2k_format() {
+  static constexpr FormatKernels kKernels = format_kernels<Q2K>();
+  return kKernels;
+}
 
 const FormatKernels& q4k_format() {
   static constexpr FormatKernels kKernels = format_kernels<Q4K>();

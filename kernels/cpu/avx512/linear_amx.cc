@@ -139,7 +139,15 @@ VITRINE_INLINE void add_group(const int32_t* sums, const Group& group, bool mini
     const __m512 scale = _mm512_mul_ps(group.scale, _mm512_set1_ps(rows.scales[t]));
     acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, acc[t]);
   }
-  if (minimum) {
+  if (!minimum) return;
+  if constexpr (kTwoParts) {  // the halves have minimums of their own
+#pragma GCC unroll 16
+    for (int t = 0; t < kBlock; ++t) {
+      const __m512i sum = _mm512_madd_epi16(_mm512_set1_epi32(rows.words[t]), group.bias_words);
+      const __m512 scale = _mm512_mul_ps(group.minimum, _mm512_set1_ps(rows.scales[t]));
+      acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, acc[t]);
+    }
+  } else {
 #pragma GCC unroll 16
     for (int t = 0; t < kBlock; ++t) {
       acc[t] = _mm512_fmadd_ps(group.minimum, _mm512_set1_ps(rows.weighted[t]), acc[t]);
@@ -183,15 +191,20 @@ __attribute__((noinline)) void block_dots(const Weight& weight, const Unpacked& 
   for (int t = 0; t < kBlock; ++t) dots[t] = acc[t];
 }
 
+/// The halves of a group have scales of their own.
+bool has_two_parts(const Weight& weight) {
+  return weight.format == WeightFormat::kQ2K || weight.format == WeightFormat::kQ6K;
+}
+
 void dots_of(const Weight& weight, const Unpacked& tile, const Block& block, __m512* dots) {
-  const bool minimum =
-      weight.format == WeightFormat::kQ4K || weight.offset_format > OffsetFormat::kZeroPoint;
+  const bool minimum = weight.format == WeightFormat::kQ2K || weight.format == WeightFormat::kQ4K ||
+                       weight.offset_format > OffsetFormat::kZeroPoint;
   // Unsigned nibbles with a minimum are the same as signed bytes.
   const bool offsets =
       weight.offset_format == OffsetFormat::kZeroPoint ||
       (weight.offset_format != OffsetFormat::kNone && weight.format == WeightFormat::kInt8);
   const bool more_units = weight.group_size > kUnit;
-  if (weight.format == WeightFormat::kQ6K) {
+  if (has_two_parts(weight)) {
     block_dots<true, false, false>(weight, tile, minimum, block, dots);
   } else if (offsets) {
     (more_units ? block_dots<false, true, true>
@@ -247,7 +260,7 @@ __attribute__((noinline)) void multiply_rows(const Weight& weight, const Weight*
   __m512 dots[kMaxRows];
   const int64_t units = padded_cols(weight.cols) / kUnit;
   const int64_t groups = group_count(weight.cols, weight.group_size);
-  bool configured = weight.format == WeightFormat::kQ6K;
+  bool configured = has_two_parts(weight);
   configure_tiles(configured);
   for (int32_t first = 0; first < count; first += kBlock) {
     const int in_block = count - first < kBlock ? count - first : kBlock;
@@ -259,7 +272,7 @@ __attribute__((noinline)) void multiply_rows(const Weight& weight, const Weight*
     const __mmask16 stored = first_lanes(row_end - row);
     for (int i = 0; i < (up != nullptr ? 2 : 1); ++i) {
       const Weight& matrix = i == 0 ? weight : *up;
-      const bool two_parts = matrix.format == WeightFormat::kQ6K;
+      const bool two_parts = has_two_parts(matrix);
       if (two_parts != configured) configure_tiles(configured = two_parts);
       find_format(matrix.format).unpack(matrix, row / kTileRows, unpacked.numbers, unpacked.groups);
       for (int32_t first = 0; first < count; first += kBlock) {

@@ -6,6 +6,7 @@ namespace vitrine::kernels::avx512 {
 const FormatKernels& find_format(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8: return int8_format();
+    case WeightFormat::kQ2K: return q2k_format();
     case WeightFormat::kQ4K: return q4k_format();
     case WeightFormat::kQ6K: return q6k_format();
     case WeightFormat::kMxfp4: return mxfp4_format();

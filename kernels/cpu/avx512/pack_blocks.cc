@@ -105,6 +105,49 @@ struct Mxfp4 {
   }
 };
 
+/// Bits 2u and 2u + 1 of 32 bytes a row, to two vectors of a packed unit.
+VITRINE_INLINE void store_two_bits(const __m512i* words, int u, uint8_t* out) {
+  const __m512i two = _mm512_set1_epi8(3);
+  const __m128i shift = _mm_cvtsi32_si128(2 * u);
+  for (int q = 0; q < 2; ++q) {
+    __m512i bits = _mm512_setzero_si512();
+    for (int j = 0; j < 4; ++j) {
+      const __m512i part = _mm512_and_si512(_mm512_srl_epi16(words[4 * q + j], shift), two);
+      bits = _mm512_or_si512(bits, _mm512_sll_epi16(part, _mm_cvtsi32_si128(2 * j)));
+    }
+    _mm512_storeu_si512(out + 64 * q, bits);
+  }
+}
+
+/// 16 bytes a row, to 16 bytes of 16 rows each.
+VITRINE_INLINE void store_part_bytes(const Rows& rows, int64_t at, uint8_t* out) {
+  for (int i = 0; i < 4; ++i) {
+    const __m512i four = Rows::words(rows, at + 4 * i);
+    for (int g = 0; g < 4; ++g) {
+      store_bytes(out + 64 * i + 16 * g, _mm512_srli_epi32(four, 8 * g));
+    }
+  }
+}
+
+struct Q2K {
+  static constexpr int kCols = 256, kBytes = 84;
+  VITRINE_INLINE __mmask16 pack(const Rows& rows, int64_t at, int64_t entry, uint8_t* unit,
+                                uint8_t* scales, uint8_t*) {
+    for (int half = 0; half < 2; ++half) {
+      __m512i words[8];
+      for (int i = 0; i < 8; ++i) words[i] = Rows::words(rows, at + 16 + 32 * half + 4 * i);
+      for (int u = 0; u < 4; ++u, unit += 128) store_two_bits(words, u, unit);
+    }
+    uint8_t* out = scales + entry * kQ2KScaleBytes;
+    store_part_bytes(rows, at, out + 64);
+    const __m512i head = Rows::words(rows, at + 80);
+    const __m512i minimum = _mm512_srli_epi32(head, 16);
+    store_halves(out, head);
+    store_halves(out + 32, minimum);
+    return static_cast<__mmask16>(not_finite(head) | not_finite(minimum));
+  }
+};
+
 struct Q4K {
   static constexpr int kCols = 256, kBytes = 144;
   VITRINE_INLINE __mmask16 pack(const Rows& rows, int64_t at, int64_t entry, uint8_t* unit,
@@ -165,12 +208,7 @@ struct Q6K {
       for (int u = 0; u < 4; ++u, unit += 384) store_32(low + 8 * (u % 2), high, u, unit);
     }
     uint8_t* out = scales + entry * kQ6KScaleBytes;
-    for (int i = 0; i < 4; ++i) {
-      const __m512i four = Rows::words(rows, at + 192 + 4 * i);
-      for (int g = 0; g < 4; ++g) {
-        store_bytes(out + 32 + 64 * i + 16 * g, _mm512_srli_epi32(four, 8 * g));
-      }
-    }
+    store_part_bytes(rows, at + 192, out + 32);
     // The half stands at the block's end: nothing behind it is read.
     const __m512i head = _mm512_srli_epi32(Rows::words(rows, at + 206), 16);
     store_halves(out, head);
@@ -179,21 +217,12 @@ struct Q6K {
 
  private:
   VITRINE_INLINE void store_32(const __m512i* low, const __m512i* high, int u, uint8_t* unit) {
-    const __m512i two = _mm512_set1_epi8(3);
-    const __m128i shift = _mm_cvtsi32_si128(2 * u);
     for (int k = 0; k < 4; ++k) {
       const __m512i first = u < 2 ? low_nibbles(low[2 * k]) : high_nibbles(low[2 * k]);
       const __m512i second = u < 2 ? low_nibbles(low[2 * k + 1]) : high_nibbles(low[2 * k + 1]);
       _mm512_storeu_si512(unit + 64 * k, both_nibbles(first, second));
     }
-    for (int q = 0; q < 2; ++q) {
-      __m512i bits = _mm512_setzero_si512();
-      for (int j = 0; j < 4; ++j) {
-        const __m512i part = _mm512_and_si512(_mm512_srl_epi16(high[4 * q + j], shift), two);
-        bits = _mm512_or_si512(bits, _mm512_sll_epi16(part, _mm_cvtsi32_si128(2 * j)));
-      }
-      _mm512_storeu_si512(unit + 256 + 64 * q, bits);
-    }
+    store_two_bits(high, u, unit + 256);
   }
 };
 
@@ -229,6 +258,7 @@ PackTiles find_pack_tiles(BlockFormat format) {
     case BlockFormat::kQ4_0: return pack_tiles<Q4_0>;
     case BlockFormat::kQ4_1: return pack_tiles<Q4_1>;
     case BlockFormat::kQ8_0: return pack_tiles<Q8_0>;
+    case BlockFormat::kQ2_K: return pack_tiles<Q2K>;
     case BlockFormat::kQ4_K: return pack_tiles<Q4K>;
     case BlockFormat::kQ6_K: return pack_tiles<Q6K>;
     case BlockFormat::kMxfp4: return pack_tiles<Mxfp4>;

@@ -32,7 +32,8 @@ struct TokenRows {
 using DotsFunction = void (*)(const Weight* const* matrices, int64_t tile, const TokenRows& tokens,
                               __m512* dots);
 
-/// What a group's numbers mean: scale * (number - bias) + minimum.
+/// What a group's numbers mean: scale * (number - bias) + minimum. Where its halves have minimums
+/// of their own, `minimum` is the scale of these, and bias_words make the sum of their products.
 struct Group {
   __m512 scale;
   __m512i
@@ -54,6 +55,7 @@ struct FormatKernels {
 
 const FormatKernels& int4_format();
 const FormatKernels& int8_format();
+const FormatKernels& q2k_format();
 const FormatKernels& q4k_format();
 const FormatKernels& q6k_format();
 const FormatKernels& mxfp4_format();
@@ -99,6 +101,7 @@ template <class Format, int kMatrices, int kTokens>
 __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t tile,
                                          const TokenRows& tokens, __m512* dots) {
   constexpr bool kTwoParts = Format::kTwoParts;
+  constexpr bool kPartMinimums = Format::kPartMinimums;
   constexpr bool kSplit = kTokens <= 2 && !kTwoParts;
   constexpr bool kShifted = kSplit && Format::kShiftedHigh;
   constexpr int kSums = kSplit || kTwoParts ? 2 : 1;
@@ -136,7 +139,7 @@ __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t 
 #pragma GCC unroll 2
         for (int m = 0; m < kMatrices; ++m) {
           // Measured: 20 -> 25 GB/s from the L3 cache for int4; nothing for int8.
-          if constexpr (kTokens <= 2 && Format::kPrefetch) {
+          if (kTokens <= 2 && Format::kPrefetch && 64 * s < Format::kUnitBytes) {
             _mm_prefetch(reinterpret_cast<const char*>(data[m] + 64 * s + kPrefetchBytes),
                          _MM_HINT_T0);
           }
@@ -172,9 +175,11 @@ __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t 
         if constexpr (kTwoParts) {
           const __m512i first = _mm512_mullo_epi32(sum, group[m].part_scale[0]);
           const __m512i second = _mm512_mullo_epi32(isum[m][t][1], group[m].part_scale[1]);
-          const __m512i bias =
-              _mm512_madd_epi16(broadcast_word(tokens.sums[t] + g), group[m].bias_words);
-          sum = _mm512_add_epi32(_mm512_add_epi32(first, second), bias);
+          sum = _mm512_add_epi32(first, second);
+          if constexpr (!kPartMinimums) {
+            sum = _mm512_add_epi32(
+                sum, _mm512_madd_epi16(broadcast_word(tokens.sums[t] + g), group[m].bias_words));
+          }
         } else if constexpr (kSplit) {
           const __m512i high = isum[m][t][1];
           sum = _mm512_add_epi32(sum, kShifted ? _mm512_srai_epi32(high, 4) : high);
@@ -182,7 +187,15 @@ __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t 
         const __m512 scale = _mm512_mul_ps(group[m].scale, _mm512_set1_ps(tokens.scales[t][g]));
         acc[m][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, acc[m][t]);
       }
-      if (Format::has_minimum(tiles[m])) {
+      if constexpr (kPartMinimums) {
+#pragma GCC unroll 8
+        for (int t = 0; t < kTokens; ++t) {
+          const __m512i sum =
+              _mm512_madd_epi16(broadcast_word(tokens.sums[t] + g), group[m].bias_words);
+          const __m512 scale = _mm512_mul_ps(group[m].minimum, _mm512_set1_ps(tokens.scales[t][g]));
+          acc[m][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, acc[m][t]);
+        }
+      } else if (Format::has_minimum(tiles[m])) {
 #pragma GCC unroll 8
         for (int t = 0; t < kTokens; ++t) {
           const __m512 sum = _mm512_set1_ps(tokens.sums[t][g].weighted);

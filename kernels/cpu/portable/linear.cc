@@ -26,6 +26,16 @@ void float_tile(const Weight& weight, int64_t row, int count, const float* x, fl
 constexpr int kMaxTokens = 8;         // input rows that share an unpacked unit
 constexpr int kFour = 4 * kTileRows;  // numbers of four columns, as they lie: [16 rows][4]
 
+/// The numbers of a unit of two bits as [fours of columns][16 rows][4].
+void unpack_two_bits(const uint8_t* unit, int8_t* numbers) {
+  for (int f = 0; f < kUnitCols / 4; ++f) {
+    const uint8_t* run = unit + kFour * (f / 4);
+    for (int i = 0; i < kFour; ++i) {
+      numbers[kFour * f + i] = static_cast<int8_t>(run[i] >> (2 * (f % 4)) & 3);
+    }
+  }
+}
+
 /// The numbers of a unit of nibbles as [fours of columns][16 rows][4], decoded.
 template <WeightFormat kFormat>
 void unpack_as(const uint8_t* unit, int8_t* numbers) {
@@ -52,6 +62,7 @@ void unpack_as(const uint8_t* unit, int8_t* numbers) {
 
 void unpack_unit(WeightFormat format, const uint8_t* unit, int8_t* numbers) {
   switch (format) {
+    case WeightFormat::kQ2K: return unpack_two_bits(unit, numbers);
     case WeightFormat::kQ6K: return unpack_as<WeightFormat::kQ6K>(unit, numbers);
     case WeightFormat::kMxfp4: return unpack_as<WeightFormat::kMxfp4>(unit, numbers);
     default: return unpack_as<WeightFormat::kInt4>(unit, numbers);
@@ -119,7 +130,14 @@ void quantized_tile(const Weight& weight, int64_t tile, const QuantizedRow* rows
             meaning.part_scale[1] * (parts[t][1][r] - meaning.bias * (sum.whole - first));
         const float scale = meaning.scale * rows[t].scales[g];
         dots[t][r] = std::fma(static_cast<float>(isum), scale, dots[t][r]);
-        if (meaning.has_minimum) dots[t][r] = std::fma(meaning.minimum, sum.weighted, dots[t][r]);
+        if (meaning.has_part_minimums) {
+          const int32_t msum =
+              meaning.part_minimum[0] * first + meaning.part_minimum[1] * (sum.whole - first);
+          const float minimum_scale = meaning.minimum * rows[t].scales[g];
+          dots[t][r] = std::fma(static_cast<float>(msum), minimum_scale, dots[t][r]);
+        } else if (meaning.has_minimum) {
+          dots[t][r] = std::fma(meaning.minimum, sum.weighted, dots[t][r]);
+        }
       }
     }
   }
