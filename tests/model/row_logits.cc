@@ -1,0 +1,40 @@
+// The logits of every position; bench/peers/compare_kl.py compares them with a float reference's, too.
+//
+//     row_logits MODEL THREADS OUT < IDS      OUT: float32, a row of logits for each id
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "vitrine/checkpoint.h"
+#include "vitrine/engine.h"
+
+int main(int argc, char** argv) try {
+  if (argc != 4) {
+    return std::fputs("row_logits: expected MODEL THREADS OUT and ids on standard input\n", stderr),
+           2;
+  }
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; std::cin >> id;) ids.push_back(id);
+  vitrine::EngineOptions options;
+  options.threads = std::atoi(argv[2]);
+  options.max_context = options.max_step_tokens = options.max_logit_rows =
+      static_cast<int>(ids.size());
+  options.keep_logits = true;
+  const auto engine = vitrine::Engine::load(argv[1], options);
+  vitrine::StepInput input;
+  input.sequence = engine->create_sequence();
+  input.tokens = ids;
+  input.rows = vitrine::StepInput::Rows::kAll;
+  std::vector<float> logits;
+  for (const vitrine::StepOutput& output : engine->step({&input, 1})) {
+    logits.insert(logits.end(), output.logits.begin(), output.logits.end());
+  }
+  const auto bytes = std::as_bytes(std::span(logits));
+  vitrine::write_file_atomically(argv[3], bytes);
+  return 0;
+} catch (const std::exception& error) {
+  return std::fprintf(stderr, "row_logits: %s\n", error.what()), 1;
+}
