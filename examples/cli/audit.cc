@@ -7,6 +7,8 @@
 #include <charconv>
 #include <filesystem>
 
+#include "replay_models.h"
+
 namespace cli {
 
 namespace {
@@ -124,6 +126,13 @@ std::string seal_line(const VtrReport& report) {
                      states_text(positions));
 }
 
+/// What verify says of the model that it was given, if any.
+std::string model_line(const std::string& model, const std::string& problem) {
+  if (model.empty()) return "";
+  if (problem.empty()) return fmt::format("model {}: every file has the hash in the log\n", model);
+  return fmt::format("MODEL DOES NOT FIT: {}: {}\n", plain(model), problem);
+}
+
 bool is_whole(const VtrReport& report) {
   return report.seal == VtrReport::Seal::kComplete && report.counts.positions.num_lost() == 0;
 }
@@ -151,17 +160,25 @@ int run_audit_verify(const AuditArguments& arguments) {
   if (std::filesystem::path(arguments.run).extension() == ".json") {
     if (key) refuse(fmt::format("{}: a JSON log has no seal; expected a .vtr log", arguments.run));
     const Run run = load_run(arguments.run, "", "");
-    write_out(account_line(run) + "\n");
-    return 0;
+    const std::string problem =
+        arguments.model.empty() ? "" : model_problem(run.header, arguments.model);
+    write_out(account_line(run) + "\n" + model_line(arguments.model, problem));
+    return problem.empty() ? 0 : 1;
   }
   const VtrReport report = vitrine::verify_vtr(arguments.run, key, reader_key(arguments.decrypt));
   const ManifestFinding manifest = check_manifest(arguments.run, report);
-  const int code = is_whole(report) && manifest.problem.empty() ? 0 : 1;
+  const bool checks_model = !arguments.model.empty() && report.seal != VtrReport::Seal::kBroken;
+  const std::string other = checks_model ? model_problem(report.header.log, arguments.model) : "";
+  const int code = is_whole(report) && manifest.problem.empty() && other.empty() ? 0 : 1;
   if (arguments.json) {
     nlohmann::ordered_json json = report_json(report);
     if (!manifest.path.empty()) {
       json["manifest"] = {{"path", manifest.path}, {"fits", manifest.problem.empty()}};
       if (!manifest.problem.empty()) json["manifest"]["problem"] = manifest.problem;
+    }
+    if (checks_model) {
+      json["model"] = {{"path", arguments.model}, {"fits", other.empty()}};
+      if (!other.empty()) json["model"]["problem"] = other;
     }
     write_json(json);
     return code;
@@ -183,6 +200,7 @@ int run_audit_verify(const AuditArguments& arguments) {
       text += fmt::format("manifest {}: signed with the same key, and it fits the log\n",
                           manifest.path);
     }
+    text += model_line(arguments.model, other);
   }
   write_out(text);
   return code;

@@ -38,6 +38,8 @@ void add_audit(CLI::App& app, Command& command) {
         add_decrypt(to, arguments);
         to.add_option("--key", arguments.key,
                       "the public key (KEYFILE.pub) it must be sealed with");
+        to.add_option("-m,--model", arguments.model,
+                      "folder, .gguf or federation file whose hashes must be those in the log");
         to.add_flag("--json", arguments.json, "one JSON object instead of text");
       });
   add("manifest", "Makes a sealed log's manifest: an in-toto statement in a DSSE envelope",

@@ -345,18 +345,18 @@ int run_audit_replay(const AuditArguments& arguments) {
   const Run run = load_run(arguments.run, "", arguments.decrypt);
   require_replayable(run, arguments.force_routes);
   if (!run.federation.specialists.empty()) {
-    const std::string path =
-        replayed_path(run, arguments, logged_federation(run), "federation file", "FEDERATION.json");
+    const std::string path = replayed_path(run, arguments, logged_federation(run.header),
+                                           "federation file", "FEDERATION.json");
     const vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
     spec.check_members();
-    if (const std::string other = other_federation(run, spec); !other.empty()) {
+    if (const std::string other = other_federation(run.header, spec); !other.empty()) {
       refuse(fmt::format("{}: {} is another federation than the log's ({}); expected the same one",
                          run.path, plain(path), other));
     }
     return replay(run, arguments, path, "", load_replayed(run, spec, arguments));
   }
   const std::string path = replayed_path(run, arguments, run.header.model_path, "model", "DIR");
-  const std::string other = other_model(run, open_model(path));
+  const std::string other = other_model(run.header, open_model(path));
   if (!other.empty() && (arguments.model.empty() || !arguments.force_routes)) {
     refuse(
         fmt::format("{}: {} is another model than the log's ({}); expected the same one, or "

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <limits>
 
+#include "model_hashes.h"
+
 namespace cli {
 
 namespace {
@@ -268,8 +270,7 @@ std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& hea
     return nullptr;
   }
   for (const auto& [name, hash] : header.hashes) {
-    if (name != file.filename().string() || hash == vitrine::sha256_of_file(file.string()))
-      continue;
+    if (name != file.filename().string() || hash == file_hash(file.string())) continue;
     if (!model.empty()) {
       refuse(
           fmt::format("--model {}: its {} is another than the log's (SHA-256 {}); expected the "

@@ -18,8 +18,6 @@ using vitrine::ErrorKind;
 
 namespace {
 constexpr size_t kMaxInputBytes = size_t{64} << 20;
-// Hashing the weights takes about a second a gigabyte; the manifest's hashes stand for larger ones.
-constexpr uint64_t kMostHashedBytes = uint64_t{1} << 30;
 volatile std::sig_atomic_t caught_signal = 0;
 }  // namespace
 
@@ -52,7 +50,7 @@ void DeviceOptions::add_to(CLI::App& command) {
                 "compute on the mapped file and pack nothing: loads at once, runs slower")
       ->excludes("--expert-cache");
   command.add_flag("--strict", strict,
-                   "refuse weights in a type that only runs as float32, in place of a warning");
+                   "refuse weights that could only run as float32, in place of a warning");
 }
 
 vitrine::EngineOptions DeviceOptions::engine_options() const {
@@ -120,27 +118,6 @@ vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint) {
                            "Hugging Face publishes it"));
   }
   return vitrine::Tokenizer::from_json(json, checkpoint.tokenizer_name());
-}
-
-std::vector<std::pair<std::string, std::string>> file_hashes(
-    const vitrine::Checkpoint& checkpoint) {
-  std::vector<std::pair<std::string, std::string>> hashes;
-  const std::filesystem::path folder = checkpoint.path();
-  for (const char* name :
-       {"config.json", "generation_config.json", "tokenizer.json", "vitrine_manifest.json"}) {
-    if (checkpoint.is_gguf()) break;  // all of it is in the weight files
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(folder / name, error)) continue;
-    hashes.emplace_back(name, vitrine::sha256_of_file((folder / name).string()));
-  }
-  uint64_t total = 0;
-  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) total += tensor.stored_bytes;
-  if (total > kMostHashedBytes) return hashes;
-  for (const std::string& path : checkpoint.weight_files()) {
-    hashes.emplace_back(std::filesystem::path(path).filename().string(),
-                        vitrine::sha256_of_file(path));
-  }
-  return hashes;
 }
 
 std::string read_text_argument(const std::string& argument) {

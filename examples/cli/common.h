@@ -65,9 +65,6 @@ vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint,
 /// The same without a look at the model.
 vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint);
 
-/// The names and SHA-256 of the files that make up a model, as logs name them.
-std::vector<std::pair<std::string, std::string>> file_hashes(const vitrine::Checkpoint& checkpoint);
-
 /// The argument itself, or all of standard input for "-".
 std::string read_text_argument(const std::string& argument);
 /// A JSON array of ids, or an object that holds one under "ids" (as `tokenize --json` writes it),

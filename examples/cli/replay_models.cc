@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <set>
 
 #include "audit_rerun.h"
 #include "federate.h"
@@ -17,39 +16,6 @@ namespace {
 using vitrine::ErrorKind;
 
 constexpr const char* kIsaVariable = "VITRINE_CPU_ISA";
-
-using Hashes = std::vector<std::pair<std::string, std::string>>;
-
-/// How files here differ from those that the log names, or empty.
-std::string first_other(const Run& run, const Hashes& found) {
-  const auto hash_of = [](const auto& hashes, const std::string& name) -> std::string {
-    for (const auto& [file, hash] : hashes) {
-      if (file == name) return hash.substr(0, 16) + "…";
-    }
-    return "none";
-  };
-  std::set<std::string> names;
-  for (const auto& [name, hash] : run.header.hashes) names.insert(name);
-  if (names.empty()) return "";  // the host named none
-  for (const auto& [name, hash] : found) names.insert(name);
-  // Weights and specialists first: they say most.
-  std::vector<std::string> order(names.begin(), names.end());
-  std::ranges::stable_partition(order, [](const std::string& name) {
-    return name.ends_with(".safetensors") || name.starts_with("specialist ");
-  });
-  for (const std::string& name : order) {
-    const auto same = [&](const auto& entry) { return entry.first == name; };
-    const auto logged = std::ranges::find_if(run.header.hashes, same);
-    const auto here = std::ranges::find_if(found, same);
-    if (logged != run.header.hashes.end() && here != found.end() &&
-        logged->second == here->second) {
-      continue;
-    }
-    return fmt::format("{} has SHA-256 {}, the log says {}", plain(name), hash_of(found, name),
-                       plain(hash_of(run.header.hashes, name)));
-  }
-  return "";
-}
 
 vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& arguments,
                                       const vitrine::ModelConfig& config, bool is_other_model) {
@@ -104,20 +70,32 @@ auto load_as_logged(const Run& run, const vitrine::EngineOptions& options, Load 
 
 }  // namespace
 
-std::string other_model(const Run& run, const vitrine::Checkpoint& checkpoint) {
-  return first_other(run, file_hashes(checkpoint));
+std::string other_model(const vitrine::LogHeader& log, const vitrine::Checkpoint& checkpoint,
+                        HashCache cache) {
+  return first_other_file(log.hashes, file_hashes(checkpoint, cache));
 }
 
-std::string other_federation(const Run& run, const vitrine::FederationSpec& spec) {
+std::string other_federation(const vitrine::LogHeader& log, const vitrine::FederationSpec& spec,
+                             HashCache cache) {
   vitrine::LogHeader here;
   add_members(spec, here);
-  Hashes found = file_hashes(open_model(spec.specialists[0].model));
+  FileHashes found = file_hashes(open_model(spec.specialists[0].model), cache);
   found.insert(found.end(), here.hashes.begin(), here.hashes.end());
-  return first_other(run, found);
+  return first_other_file(log.hashes, found);
 }
 
-std::string logged_federation(const Run& run) {
-  for (const auto& [name, value] : run.header.engine) {
+std::string model_problem(const vitrine::LogHeader& log, const std::string& path) {
+  if (log.hashes.empty()) return "the log names no hashes: which model made it cannot be checked";
+  if (logged_federation(log).empty()) {
+    return other_model(log, open_model(path), HashCache::kRefresh);
+  }
+  const vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
+  spec.check_members();
+  return other_federation(log, spec, HashCache::kRefresh);
+}
+
+std::string logged_federation(const vitrine::LogHeader& log) {
+  for (const auto& [name, value] : log.engine) {
     if (name == "federation") return value;
   }
   return "";

@@ -8,6 +8,8 @@
 #include <random>
 #include <set>
 
+#include "model_hashes.h"
+
 namespace cli {
 
 namespace {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "sha256.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine {
@@ -167,22 +168,17 @@ std::string read_text_file(const std::string& path, uint64_t max_bytes) {
 }
 
 std::string sha256_of_file(const std::string& path) {
-  checkpoint::initialise_sodium();
   const checkpoint::InputFile file(path);
-  crypto_hash_sha256_state state;
-  crypto_hash_sha256_init(&state);
+  checkpoint::Sha256 hash;
   std::vector<std::byte> block(size_t{1} << 20);
   for (uint64_t offset = 0; offset < file.size();) {
     const auto count = static_cast<size_t>(std::min<uint64_t>(block.size(), file.size() - offset));
-    file.read(offset, std::span(block.data(), count));
-    crypto_hash_sha256_update(&state, reinterpret_cast<const unsigned char*>(block.data()), count);
+    const std::span<std::byte> read(block.data(), count);
+    file.read(offset, read);
+    hash.update(read);
     offset += count;
   }
-  unsigned char digest[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256_final(&state, digest);
-  char text[2 * sizeof(digest) + 1];
-  sodium_bin2hex(text, sizeof(text), digest, sizeof(digest));
-  return text;
+  return hash.finish();
 }
 
 }  // namespace vitrine

@@ -17,7 +17,7 @@ from constraint_cases import Constraint  # noqa: F401
 from federated_answer_cases import FederatedAnswers, FederatedFit, FederatedReplay  # noqa: F401
 from federation_cases import Federation  # noqa: F401
 from generate_cases import Generate  # noqa: F401
-from gguf_cases import Gguf  # noqa: F401
+from gguf_cases import Gguf, LargeFile  # noqa: F401
 from hidden_states_cases import HiddenStates  # noqa: F401
 from ledger_cases import Ledger  # noqa: F401
 from manifest_cases import Manifest  # noqa: F401

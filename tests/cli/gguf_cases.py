@@ -1,7 +1,11 @@
 """Every command with a .gguf file in place of a folder."""
 
+import hashlib
 import json
+import os
 import pathlib
+import struct
+import time
 
 from tool import ORACLES, CliTest
 
@@ -88,3 +92,71 @@ class Gguf(CliTest):
         cut[at:at + 21] = b"blk.0.attn_q_norm.bia"
         (self.folder / "cut.gguf").write_bytes(cut)
         self.fail_with(2, ["blk.0.attn_q_norm.bia"], *generate("cut.gguf"))
+
+
+class LargeFile(CliTest):
+    """A file of more than a gigabyte: its log names its hash, which costs its reading once."""
+
+    def setUp(self):
+        super().setUp()
+        self.file = self.folder / "large.gguf"
+        self.cache = self.folder / "cache"
+        self.environment = {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
+        content = bytearray(DENSE.read_bytes())
+        # The embedding becomes 16 million rows of zeros behind everything else, a hole in the file.
+        at = content.index(b"token_embd.weight") + len(b"token_embd.weight")
+        dimensions, width, rows = struct.unpack_from("<IQQ", content, at)
+        self.assertEqual((dimensions, rows), (2, 40))
+        rows, offset = 1 << 24, len(content) + 4096 & -4096
+        struct.pack_into("<Q", content, at + 12, rows)
+        struct.pack_into("<Q", content, at + 24, offset)
+        self.file.write_bytes(content)
+        os.truncate(self.file, offset + 4096 + rows * width * 2)
+        self.assertGreater(self.file.stat().st_size, 1 << 30)
+        self.settle()
+
+    def settle(self):
+        """Until a later change of the file cannot have the same time."""
+        while time.time() - self.file.stat().st_ctime < 4:
+            time.sleep(0.1)
+
+    def log(self):
+        """The hashes in a new log, and whether the file was read for them."""
+        run = self.succeed("generate", self.file, "-p", "ab", "-n", 1, "--mmap", "--audit", "run.json",
+                           env=self.environment)
+        return (json.loads((self.folder / "run.json").read_text())["model"]["sha256"],
+                b"for its SHA-256" in run.stderr)
+
+    def hash(self):
+        with open(self.file, "rb") as file:
+            return {"large.gguf": hashlib.file_digest(file, "sha256").hexdigest()}
+
+    def test_hash(self):
+        expected = self.hash()
+        self.assertEqual(self.log(), (expected, True))
+        self.assertEqual(self.log(), (expected, False))
+        self.succeed("audit", "verify", "run.json", "--model", self.file)
+        self.succeed("audit", "replay", "run.json", "--mmap", env=self.environment)
+        # An entry that says nothing is made again.
+        (entry,) = (self.cache / "vitrine" / "sha256").iterdir()
+        kept = entry.read_text()
+        entry.write_text(kept[:90])
+        self.assertEqual(self.log(), (expected, True))
+        self.assertEqual(entry.read_text(), kept)
+        # Another byte, with the old size and the old time of the content's change.
+        times = self.file.stat()
+        with open(self.file, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"\1")
+        os.utime(self.file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        verified = self.run_tool("audit", "verify", "run.json", "--model", self.file)
+        self.assertEqual(verified.returncode, 1)
+        self.assertIn(b"MODEL DOES NOT FIT", verified.stdout)
+        self.assertIn(expected["large.gguf"][:16].encode(), verified.stdout)
+        replayed = self.run_tool("audit", "replay", "run.json", "--mmap", "--model", self.file,
+                                 env=self.environment)
+        self.assertEqual(replayed.returncode, 2)
+        self.assertIn(b"another model than the log's (large.gguf has SHA-256", replayed.stderr)
+        found, _ = self.log()  # replay may have kept it
+        self.assertEqual(found, self.hash())
+        self.assertNotEqual(found, expected)
