@@ -1,4 +1,4 @@
-// The logits of every position; bench/peers/compare_kl.py compares them with a float reference's, too.
+// The logits of every position; bench/peers/compare_kl.py compares them with a float reference's.
 //
 //     row_logits MODEL THREADS OUT < IDS      OUT: float32, a row of logits for each id
 #include <cstdio>
