@@ -92,6 +92,11 @@ VITRINE_INLINE Step nibbles(const uint8_t* run) {
   return {_mm512_and_si512(raw, nibble), _mm512_and_si512(_mm512_srli_epi16(raw, 4), nibble)};
 }
 
+/// The low words of both, that of `high` above that of `low`.
+VITRINE_INLINE __m512i words_of(__m512i low, __m512i high) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
+}
+
 /// {-bias, 0} for every lane.
 VITRINE_INLINE __m512i bias_words(int bias) { return _mm512_set1_epi32(-bias & 0xffff); }
 
@@ -173,12 +178,16 @@ __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t 
       for (int t = 0; t < kTokens; ++t) {
         __m512i sum = isum[m][t][0];
         if constexpr (kTwoParts) {
-          const __m512i first = _mm512_mullo_epi32(sum, group[m].part_scale[0]);
-          const __m512i second = _mm512_mullo_epi32(isum[m][t][1], group[m].part_scale[1]);
-          sum = _mm512_add_epi32(first, second);
-          if constexpr (!kPartMinimums) {
-            sum = _mm512_add_epi32(
-                sum, _mm512_madd_epi16(broadcast_word(tokens.sums[t] + g), group[m].bias_words));
+          if constexpr (kPartMinimums) {
+            // Numbers of two bits: the sums fit 16, and meet their scales at once.
+            const __m512i both = words_of(sum, isum[m][t][1]);
+            sum = _mm512_madd_epi16(both, words_of(group[m].part_scale[0], group[m].part_scale[1]));
+          } else {
+            const __m512i first = _mm512_mullo_epi32(sum, group[m].part_scale[0]);
+            const __m512i second = _mm512_mullo_epi32(isum[m][t][1], group[m].part_scale[1]);
+            const __m512i bias =
+                _mm512_madd_epi16(broadcast_word(tokens.sums[t] + g), group[m].bias_words);
+            sum = _mm512_add_epi32(_mm512_add_epi32(first, second), bias);
           }
         } else if constexpr (kSplit) {
           const __m512i high = isum[m][t][1];
