@@ -29,12 +29,6 @@ void require_replayable(const Run& run, bool force_routes) {
                     "level standard or full",
                     run.path));
   }
-  if (force_routes && !run.federation.specialists.empty()) {
-    refuse(
-        fmt::format("{}: {} specialists made it together, each with its own routes; expected "
-                    "no --force-routes, which is for the log of one model",
-                    run.path, run.federation.specialists.size()));
-  }
   constexpr int64_t kMostPositions = int64_t{1} << 40;
   for (const TokenRecord& record : run.records) {
     if (record.position >= 0 && record.position < kMostPositions) continue;

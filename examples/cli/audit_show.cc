@@ -139,16 +139,23 @@ std::string attribution_text(const Run& run, const vitrine::PredictionRecord& pr
 }
 
 /// Their sizes only: the values are for other tools (audit export).
-std::string hidden_states_text(const TokenRecord& record) {
+std::string hidden_states_text(const Run& run, const TokenRecord& record) {
+  const std::vector<std::string>& specialists = run.federation.specialists;
+  const auto place = [&](int layer) {
+    if (static_cast<size_t>(layer) < record.layers.size()) {
+      return fmt::format("entering layer {}", layer);
+    }
+    const size_t of = static_cast<size_t>(layer) - record.layers.size();
+    if (specialists.empty()) return fmt::format("leaving the last, layer {}", layer);
+    return fmt::format("leaving the last layer of {}, number {}",
+                       of < specialists.size() ? plain(specialists[of]) : "the base", layer);
+  };
   std::string text;
   for (const vitrine::HiddenStateRecord& state : record.hidden_states) {
     double square = 0;
     for (const float value : state.values) square += double{value} * double{value};
-    text += fmt::format("  hidden state {} {}: {} values, norm {:.4f}\n",
-                        static_cast<size_t>(state.layer) < record.layers.size()
-                            ? "entering layer"
-                            : "leaving the last, layer",
-                        state.layer, state.values.size(), std::sqrt(square));
+    text += fmt::format("  hidden state {}: {} values, norm {:.4f}\n", place(state.layer),
+                        state.values.size(), std::sqrt(square));
   }
   return text;
 }
@@ -190,7 +197,7 @@ std::string account_of(const Run& run, const TokenRecord& record, const Colours&
   std::string text =
       fmt::format("{}sequence {}, position {}: {}{}\n", colours.bold, record.sequence,
                   record.position, run.quoted(record.token), colours.off) +
-      layers_text(record, colours) + hidden_states_text(record);
+      layers_text(record, colours) + hidden_states_text(run, record);
   if (!record.has_prediction) return text + "  no prediction was made from it\n";
   const vitrine::PredictionRecord& prediction = record.prediction;
   text += fmt::format("  {} {}{}{}  p = {:.4f} ({:.4f} nats), entropy {:.4f} nats\n",

@@ -142,9 +142,8 @@ int run_generate(Arguments arguments) {
   options.audit_mode = mode;
   options.attribution = arguments.attribution;
   if (!arguments.log.hidden_states.empty()) {
-    // What leaves a specialist's last layer has no number in a federation's log.
-    options.hidden_state_layers = parse_hidden_layers(
-        arguments.log.hidden_states, static_cast<int>(config.num_layers) - (spec ? 1 : 0));
+    options.hidden_state_layers =
+        parse_hidden_layers(arguments.log.hidden_states, static_cast<int>(config.num_layers));
   }
   options.audit_level = arguments.log.audit_level();
   // Destroyed last to first: the engine before the sinks, the log before what its callbacks use.

@@ -41,9 +41,11 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
                                                               : vitrine::AuditLevel::kStandard;
   if (run.level == "full" && !is_other_model) {
     // Of a federation the first specialist's stand first; every specialist has the same ones.
+    const auto leaving = static_cast<int>(run.layer_numbers.size());
     for (const int layer : run.hidden_state_layers) {
-      const bool is_first = layer < config.num_layers || run.federation.specialists.empty();
-      if (is_first) options.hidden_state_layers.push_back(layer);
+      if (layer < config.num_layers) options.hidden_state_layers.push_back(layer);
+      if (layer != leaving) continue;  // leaves the first specialist's last layer
+      options.hidden_state_layers.push_back(static_cast<int>(config.num_layers));
     }
   }
   return options;

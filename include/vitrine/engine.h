@@ -16,6 +16,10 @@
 
 namespace vitrine {
 
+namespace engine {
+class WorkerPool;
+}
+
 enum class KernelPath : uint8_t {
   kFused,      ///< Vitrine's own kernels, bitwise invariant (CPU)
   kReference,  ///< plain ATen, any device, exempt from invariance
@@ -198,7 +202,9 @@ class VITRINE_API Engine {
   std::optional<double> measure_read_bandwidth(double seconds);
 
  private:
+  friend class Federation;  // its joint is made by the same threads
   struct Impl;
+  engine::WorkerPool* workers();  // null: a path without threads of its own
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

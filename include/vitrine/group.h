@@ -27,10 +27,10 @@ class VITRINE_API Federation {
  public:
   /// `options` hold for the federation: max_sequences are its own sequences, and max_step_tokens
   /// and max_logit_rows count each of its tokens once. hidden_state_layers are recorded of each
-  /// specialist, under the numbers that its layers have in the log. `combiner`: a host's own in
-  /// place of the file's. Throws what Engine::load throws; kInvalidArgument for attribution, for
-  /// the hidden state that leaves the last layer (it has no number of its own in the log) and for
-  /// specialists whose vocabularies differ.
+  /// specialist, under the numbers that its layers have in the log; what leaves the last layer of
+  /// the i-th has the number of all layers plus i. `combiner`: a host's own in place of the file's.
+  /// Throws what Engine::load throws; kInvalidArgument for attribution and for specialists whose
+  /// vocabularies differ.
   static std::unique_ptr<Federation> load(const FederationSpec& spec, const EngineOptions& options,
                                           std::unique_ptr<Combiner> combiner = nullptr);
   ~Federation();
@@ -52,7 +52,8 @@ class VITRINE_API Federation {
 
   /// As Engine::step. A step's outputs have the joint's log-probabilities in place of logits, for
   /// every row, and the base's hidden state where the combiner reads it. A mask narrows the joint:
-  /// what is recorded of a token is its probability before the mask. Forced routes are refused.
+  /// what is recorded of a token is its probability before the mask. Forced routes name layers by
+  /// their numbers in the log, so each specialist has its own.
   std::span<const StepOutput> step(std::span<const StepInput> inputs);
   /// [specialists] what each had to do with the token of an output of the last step.
   std::span<const SpecialistShare> shares(size_t output) const;

@@ -259,7 +259,8 @@ void check_layout(const AuditLayout& layout) {
   }
   for (const AuditLayout::HiddenState& state : layout.hidden_states) {
     if (layout.hidden_size < 1 || state.layer < 0 ||
-        static_cast<size_t>(state.layer) > layout.layers.size()) {
+        static_cast<size_t>(state.layer) >
+            layout.layers.size() + layout.federation.specialists.size()) {
       bad_layout("a hidden state of layer " + std::to_string(state.layer) + " has " +
                  std::to_string(layout.hidden_size) +
                  " values, expected a layer that the layout has, and 1 or more");

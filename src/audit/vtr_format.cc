@@ -91,12 +91,23 @@ LogHeader get_log(ByteReader& in) {
   return log;
 }
 
+// Behind the layers' numbers come those of what leaves each specialist's last layer, and the
+// base's.
+constexpr uint64_t kMostLeavingStates = 65;
+
+void check_leaving_states(const VtrHeader& header) {
+  const size_t most = header.layers.size() + header.federation.specialists.size();
+  for (const int32_t layer : header.hidden_state_layers) {
+    if (static_cast<size_t>(layer) > most) throw_damaged("has a hidden state of no layer");
+  }
+}
+
 void get_hidden_states(ByteReader& in, VtrHeader& header) {
-  const uint64_t num_layers = header.layers.size();
-  header.hidden_state_layers.resize(in.varint(num_layers + 1, "the number of hidden states"));
+  const uint64_t most_layers = header.layers.size() + kMostLeavingStates;
+  header.hidden_state_layers.resize(in.varint(most_layers, "the number of hidden states"));
   int32_t previous = -1;
   for (int32_t& layer : header.hidden_state_layers) {
-    layer = static_cast<int32_t>(in.varint(num_layers, "a hidden state's layer"));
+    layer = static_cast<int32_t>(in.varint(most_layers, "a hidden state's layer"));
     if (layer <= previous) throw_damaged("has hidden states' layers out of order");
     previous = layer;
   }
@@ -314,6 +325,7 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
   get_hidden_states(in, header);
   get_sections(in, version, header.log);
   get_federation(in, header.federation);
+  check_leaving_states(header);
   in.expect_end("the head");
 }
 

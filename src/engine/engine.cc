@@ -453,6 +453,8 @@ std::optional<double> Engine::measure_read_bandwidth(double seconds) {
   return impl_->executor->measure_read_bandwidth(seconds);
 }
 
+engine::WorkerPool* Engine::workers() { return impl_->executor->workers(); }
+
 std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
   impl_->check(inputs);
   try {

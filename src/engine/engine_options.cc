@@ -6,7 +6,6 @@
 #include <string>
 #include <thread>
 
-#include "ops/adapters.h"
 #include "ops/attribution.h"
 #include "ops/hidden_state.h"
 
@@ -101,8 +100,6 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
   if (options.attribution) ops::add_attribution(graph);
   resolve_hidden_states(options, graph.num_layers);
   ops::add_hidden_states(graph, options.hidden_state_layers);
-  // Last: behind each projection, before the probe that looks at what came of it.
-  if (!options.adapters.empty()) ops::add_adapters(graph);
   return options;
 }
 

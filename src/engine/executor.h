@@ -16,6 +16,8 @@
 
 namespace vitrine::engine {
 
+class WorkerPool;
+
 /// One sequence's part of a pass.
 struct BatchSpan {
   int32_t first_token = 0;
@@ -94,6 +96,8 @@ class Executor {
   /// Fills in what the executor knows: isa, threads, bytes, parameters, invariance.
   virtual void describe(ModelSummary& summary) const = 0;
   virtual const ops::Readback& readback() const = 0;
+  /// The threads that run its passes, for work between two of them; null where it has none.
+  virtual WorkerPool* workers() { return nullptr; }
   virtual ExpertCacheStats expert_cache() const { return {}; }
   /// Bytes a second at which its threads read its weights; none where it cannot tell.
   virtual std::optional<double> measure_read_bandwidth(double /*seconds*/) { return std::nullopt; }

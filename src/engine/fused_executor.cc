@@ -95,6 +95,7 @@ class FusedExecutor final : public Executor {
 
   const std::vector<PlanEntry>& plan() const override { return plan_; }
   const ops::Readback& readback() const override { return readback_; }
+  WorkerPool* workers() override { return &pool_; }
   ExpertCacheStats expert_cache() const override {
     const model::CacheCounts counts = weights_.expert_cache();
     return {counts.slots, counts.experts, counts.slot_bytes,

@@ -68,7 +68,7 @@ void check_models(const FederationSpec& spec, EngineOptions& options) {
 
 Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
                        std::unique_ptr<Combiner> own)
-    : spec(given), combiner(std::move(own)), options(asked) {
+    : kernel(ops::select_cpu_kernels()), spec(given), combiner(std::move(own)), options(asked) {
   refuse_options(options);
   spec.check_members();
   check_models(spec, options);
@@ -86,17 +86,15 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   layout = engine::make_group_layout(layouts, names);
   describe();
   const auto rows = static_cast<size_t>(options.max_logit_rows);
-  const auto vocabulary = static_cast<size_t>(summary.vocab_size);
-  joint.resize(rows * vocabulary);
-  stats.resize(rows);
-  parts.resize(rows * count);
+  reserve_rows(rows);
+  workers = engines[0]->workers();
   shares.resize(rows * count);
   accounts.resize(rows);
   next_output.resize(engines.size());
-  block_stats.resize((vocabulary + kernels::kHeadBlock - 1) / kernels::kHeadBlock);
   outputs.reserve(rows);
-  row_sampler.emplace(vocabulary, rows);
+  row_sampler.emplace(static_cast<size_t>(summary.vocab_size), rows);
   hidden.resize(rows);
+  summary.arena_bytes += (joint.size() + exponentials.size()) * sizeof(float);
 }
 
 void Federation::Impl::load_engines() {
@@ -151,15 +149,6 @@ void Federation::Impl::load_engines() {
 
 void Federation::Impl::check_hidden_states(std::span<const AuditLayout* const> layouts) const {
   for (const AuditLayout* of : layouts) {
-    for (const AuditLayout::HiddenState& state : of->hidden_states) {
-      if (state.layer < static_cast<int32_t>(of->layers.size())) continue;
-      // Its number is that of the next specialist's first layer.
-      throw Error(ErrorKind::kInvalidArgument,
-                  "hidden state " + std::to_string(state.layer) +
-                      " leaves a specialist's last layer, which a federation's log has no number "
-                      "for; expected layers from 0 to " +
-                      std::to_string(of->layers.size() - 1));
-    }
     if (of->hidden_states.empty() || of->hidden_size == layouts[0]->hidden_size) continue;
     throw Error(ErrorKind::kInvalidArgument,
                 spec.path + ": hidden states of " + std::to_string(layouts[0]->hidden_size) +
@@ -183,7 +172,6 @@ void Federation::Impl::describe() {
     summary.invariant = summary.invariant && other.invariant;
     if (other.architecture != summary.architecture) summary.architecture = "federation";
   }
-  summary.arena_bytes += joint.size() * sizeof(float);
 }
 
 // ---- The public face ----------------------------------------------------------------------------

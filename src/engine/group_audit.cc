@@ -39,11 +39,16 @@ AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
   layout.layers.clear();
   layout.hidden_states.clear();
   layout.token_words = 0;
+  std::vector<AuditLayout::HiddenState> leaving;  // by source
   const auto moved = [&](int32_t word) { return word < 0 ? -1 : word + layout.token_words; };
-  for (const AuditLayout* source : sources) {
+  for (const AuditLayout* const& source : sources) {
     const auto first_layer = static_cast<int32_t>(layout.layers.size());
     for (const AuditLayout::HiddenState& state : source->hidden_states) {
-      layout.hidden_states.push_back({first_layer + state.layer, moved(state.values)});
+      if (state.layer == static_cast<int32_t>(source->layers.size())) {
+        leaving.push_back({static_cast<int32_t>(&source - sources.data()), moved(state.values)});
+      } else {
+        layout.hidden_states.push_back({first_layer + state.layer, moved(state.values)});
+      }
     }
     for (AuditLayout::Layer layer : source->layers) {
       layer.layer = static_cast<int32_t>(layout.layers.size());
@@ -54,6 +59,11 @@ AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
       layout.layers.push_back(layer);
     }
     layout.token_words += source->token_words;
+  }
+  // The numbers after the last layer's: what leaves the first source, the second, …
+  for (const AuditLayout::HiddenState& state : leaving) {
+    layout.hidden_states.push_back(
+        {static_cast<int32_t>(layout.layers.size()) + state.layer, state.values});
   }
   federation.values = row_record_words(layout);  // of a row as an engine would record it
   layout.row_words = federation.values + federation.num_words();

@@ -59,15 +59,23 @@ struct Federation::Impl {
   bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
 
   void prepare(std::span<const StepInput> step_inputs);
+  std::span<const ForcedRoute> own_routes(std::span<const ForcedRoute> all, int32_t first_layer,
+                                          int32_t layers);
   void run(std::span<const StepInput> step_inputs);
   void undo(std::span<const StepInput> step_inputs);
   void collect(std::span<const StepInput> step_inputs);
+  class RowWork;
+  void reserve_rows(size_t rows);
+  void make_joint(size_t row);
   void combine_row(size_t row, const StepInput& input, int64_t position, int32_t next);
   void record(std::span<const StepInput> step_inputs);
 
   static constexpr size_t kNone = static_cast<size_t>(-1);
+  const kernels::CpuKernels& kernel;
+  engine::WorkerPool* workers = nullptr;  // the first engine's
   FederationSpec spec;
   std::unique_ptr<Combiner> combiner;
+  BlockCombiner* block_combiner = nullptr;  // the same, where it is one
   EngineOptions options;
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<GroupSource> sources;  // the specialists; the base, where only the gate reads it
@@ -81,15 +89,20 @@ struct Federation::Impl {
   std::map<SequenceId, Member> sequences;
   SequenceId next_sequence = 1;
   std::vector<std::vector<StepInput>> inputs;               // [engines]
+  std::vector<ForcedRoute> routes;                          // those of the inputs
   std::vector<std::span<const StepOutput>> engine_outputs;  // [engines]
   std::vector<float> joint;                                 // [rows, vocabulary]
-  std::vector<kernels::HeadBlockStats> block_stats;
-  std::vector<kernels::HeadStats> stats;       // [rows]
-  std::vector<SpecialistRow> parts;            // [rows, specialists]
-  std::vector<std::span<const float>> hidden;  // [rows]
-  std::vector<SpecialistShare> shares;         // [rows, specialists]
-  std::vector<RowAccount> accounts;            // [rows]
-  std::vector<StepOutput> outputs;             // [rows]
+  std::vector<float> exponentials;  // [specialists, vocabulary] of one row; empty: not kept
+  std::vector<float> block_max;     // [specialists, blocks] of one row
+  std::vector<RowExponentials> row_exponentials;  // [specialists] views of these; empty: not kept
+  std::vector<ExponentialSum> sums;
+  std::vector<kernels::HeadBlockStats> block_stats;  // [blocks]
+  std::vector<kernels::HeadStats> stats;             // [rows]
+  std::vector<SpecialistRow> parts;                  // [rows, specialists]
+  std::vector<std::span<const float>> hidden;        // [rows]
+  std::vector<SpecialistShare> shares;               // [rows, specialists]
+  std::vector<RowAccount> accounts;                  // [rows]
+  std::vector<StepOutput> outputs;                   // [rows]
   std::optional<engine::RowSampler> row_sampler;
   std::vector<size_t> next_output;  // [engines]
 };

@@ -2,27 +2,31 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/forced_routes.h"
 #include "engine/group_impl.h"
 
 namespace vitrine {
 
 void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
   for (std::vector<StepInput>& of : inputs) of.clear();
-  size_t rows = 0;
+  size_t rows = 0, num_routes = 0;
+  for (const StepInput& input : step_inputs) num_routes += input.routes.size();
+  routes.clear();
+  routes.reserve(num_routes);  // the engines' inputs point into it
   for (const StepInput& input : step_inputs) {
     const Member& member = find(input.sequence);
-    if (!input.routes.empty()) {
-      throw Error(ErrorKind::kUnsupported,
-                  "a federation's step was given forced routes; expected none, since they name one "
-                  "model's experts");
-    }
+    engine::check_forced_routes(layout, input);
     row_sampler->check_mask(input);
+    int32_t first_layer = 0;
     for (size_t source = 0; source < sources.size(); ++source) {
       StepInput own;
       own.sequence = member.sequences[source];
       own.tokens = input.tokens;
       own.rows = input.rows;
       own.next_token = input.next_token;
+      const auto layers = static_cast<int32_t>(engine_of(source).audit_layout().layers.size());
+      if (!input.routes.empty()) own.routes = own_routes(input.routes, first_layer, layers);
+      first_layer += layers;
       inputs[sources[source].engine].push_back(own);
     }
     rows += input.rows == StepInput::Rows::kAll    ? input.tokens.size()
@@ -34,6 +38,18 @@ void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
                 "a step with " + std::to_string(rows) + " rows of logits is over max_logit_rows, " +
                     std::to_string(options.max_logit_rows) + "; split it");
   }
+}
+
+// Those of a source's layers, under the numbers that its engine knows.
+std::span<const ForcedRoute> Federation::Impl::own_routes(std::span<const ForcedRoute> all,
+                                                          int32_t first_layer, int32_t layers) {
+  const size_t first = routes.size();
+  for (ForcedRoute route : all) {
+    if (route.layer < first_layer || route.layer >= first_layer + layers) continue;
+    route.layer -= first_layer;
+    routes.push_back(route);
+  }
+  return std::span(routes).subspan(first);
 }
 
 void Federation::Impl::run(std::span<const StepInput> step_inputs) {
@@ -101,53 +117,6 @@ void Federation::Impl::collect(std::span<const StepInput> step_inputs) {
                   is_last ? input.next_token : input.tokens[token + 1]);
     }
   }
-}
-
-void Federation::Impl::combine_row(size_t row, const StepInput& input, int64_t position,
-                                   int32_t next) {
-  const kernels::CpuKernels& kernel = ops::select_cpu_kernels();
-  const size_t count = spec.specialists.size();
-  const auto vocabulary = static_cast<size_t>(summary.vocab_size);
-  for (size_t i = 0; i < count; ++i) {
-    SpecialistRow& part = parts[row * count + i];
-    part.log_sum_exp = log_sum_exp(part.logits);
-  }
-  const CombinerInput seen{{parts.data() + row * count, count}, hidden[row]};
-  const std::span<float> to(joint.data() + row * vocabulary, vocabulary);
-  combiner->combine(seen, to);
-  for (size_t block = 0; block < block_stats.size(); ++block) {
-    const auto begin = static_cast<int64_t>(block) * kernels::kHeadBlock;
-    kernel.head_block(to.data(), begin,
-                      std::min<int64_t>(summary.vocab_size, begin + kernels::kHeadBlock), 1.0F,
-                      records(), &block_stats[block]);
-  }
-  kernel.head_merge(block_stats.data(), static_cast<int32_t>(block_stats.size()), &stats[row]);
-  StepOutput output;
-  output.sequence = input.sequence;
-  output.position = position;
-  output.token = next;
-  output.logits = to;
-  RowAccount& account = accounts[row];
-  account.input = next < 0 ? &input : nullptr;
-  if (next < 0) {
-    if (stats[row].count == 0) {
-      throw Error(ErrorKind::kInternal,
-                  "the joint of sequence " + std::to_string(input.sequence) + " at position " +
-                      std::to_string(position) +
-                      " is no number; a specialist, its weights or the combiner is broken");
-    }
-    output.token = stats[row].top_ids[0];
-    if (engine::RowSampler::is_needed(input)) {
-      output.token = row_sampler->sample(
-          input, row, to.data(),
-          {input.seed, position + 1, input.branch, find(input.sequence).history});
-    }
-  }
-  output.hidden_state = hidden[row];
-  const std::span<SpecialistShare> own(shares.data() + row * count, count);
-  account.score = combiner->explain(seen, output.token, own);
-  account.residual = engine::reconcile(layout.federation.shares, account.score, own);
-  outputs.push_back(output);
 }
 
 // One record of the pass: each source's words behind one another.

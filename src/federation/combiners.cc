@@ -18,6 +18,9 @@ constexpr size_t kBlock = 256;  // tokens worked on at once
 
 // In place of log(0): a specialist without weight adds nothing and no NaN.
 constexpr float kNoWeight = -1e30F;
+// A mixture's probability from which on the specialists' exponentials tell it: below it their floor
+// of exp(-87) would show, and numbers near 1e-38 have no logarithm here.
+constexpr float kLeastMixed = 1e-30F;
 
 using Block = std::array<float, kBlock>;
 
@@ -37,6 +40,51 @@ VITRINE_ROW_LOOP void raise(const float* logits, float offset, size_t count, Blo
   for (size_t t = 0; t < count; ++t) to[t] = std::max(to[t], logits[t] + offset);
 }
 
+// to[t] = exp(max(logits[t] - most, -87)); their sum, by eight lanes of float64.
+VITRINE_ROW_LOOP double exponentials_of(const float* logits, size_t count, float most, float* to) {
+  constexpr size_t kLanes = 8;
+  for (size_t t = 0; t < count; ++t) to[t] = std::max(logits[t] - most, -87.0F);
+  for (size_t t = 0; t < count; ++t) to[t] = exp_float(to[t]);
+  std::array<double, kLanes> sums{};
+  size_t first = 0;
+  for (; first + kLanes <= count; first += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += double{to[first + lane]};
+  }
+  for (size_t lane = 0; first + lane < count; ++lane) sums[lane] += double{to[first + lane]};
+  double sum = 0;
+  for (const double lane : sums) sum += lane;
+  return sum;
+}
+
+// to[t] = factor * x[t], or that added to it.
+VITRINE_ROW_LOOP void weigh(const float* x, float factor, size_t count, bool first, float* to) {
+  if (first) {
+    for (size_t t = 0; t < count; ++t) to[t] = factor * x[t];
+  } else {
+    for (size_t t = 0; t < count; ++t) to[t] += factor * x[t];
+  }
+}
+
+// to[t] = weight * (logits[t] + offset), or that added to it.
+VITRINE_ROW_LOOP void add_weighted(const float* logits, float offset, float weight, bool first,
+                                   std::span<float> to) {
+  if (first) {
+    for (size_t t = 0; t < to.size(); ++t) to[t] = weight * (logits[t] + offset);
+  } else {
+    for (size_t t = 0; t < to.size(); ++t) to[t] += weight * (logits[t] + offset);
+  }
+}
+
+VITRINE_ROW_LOOP void take_log(size_t count, float* x) {
+  for (size_t t = 0; t < count; ++t) x[t] = log_float(x[t]);
+}
+
+VITRINE_ROW_LOOP bool all_reach(const float* x, size_t count, float least) {
+  int32_t below = 0;
+  for (size_t t = 0; t < count; ++t) below |= x[t] >= least ? 0 : 1;
+  return below == 0;
+}
+
 // The largest, by lanes: the maximum has no order.
 VITRINE_ROW_LOOP float largest(std::span<const float> values) {
   constexpr size_t kLanes = 64;
@@ -54,7 +102,7 @@ VITRINE_ROW_LOOP float largest(std::span<const float> values) {
 void mix_block(const CombinerInput& input, std::span<const float> offsets, size_t first,
                size_t count, float* joint) {
   Block most, sum, x;
-  most.fill(-std::numeric_limits<float>::infinity());
+  most.fill(kNoWeight);  // not infinite: a token that all specialists rule out is no NaN
   sum.fill(0.0F);
   x.fill(0.0F);
   for (size_t i = 0; i < offsets.size(); ++i) {
@@ -69,23 +117,40 @@ void mix_block(const CombinerInput& input, std::span<const float> offsets, size_
   std::copy_n(most.begin(), count, joint);
 }
 
-class Mixture : public Combiner {
+class Mixture : public BlockCombiner {
  public:
   explicit Mixture(std::vector<double> weights)
       : weights_(std::move(weights)), offsets_(weights_.size()) {}
 
   std::string_view name() const override { return "mixture"; }
 
-  void combine(const CombinerInput& input, std::span<float> joint) override {
+  bool uses_exponentials() const override { return true; }
+
+  void begin(const CombinerInput& input) override {
     for (size_t i = 0; i < weights_.size(); ++i) {
       offsets_[i] =
           weights_[i] > 0
               ? static_cast<float>(std::log(weights_[i]) - input.specialists[i].log_sum_exp)
               : kNoWeight;
     }
-    for (size_t first = 0; first < joint.size(); first += kBlock) {
-      mix_block(input, offsets_, first, std::min(kBlock, joint.size() - first),
-                joint.data() + first);
+  }
+
+  // log of the sum of weight * exp(block_max - log_sum_exp) * the exponentials that are there.
+  void combine_block(const CombinerInput& input, std::span<const RowExponentials> exponentials,
+                     size_t first, std::span<float> joint) const override {
+    for (size_t i = 0; i < exponentials.size(); ++i) {
+      const RowExponentials& of = exponentials[i];
+      const double scale =
+          std::exp(double{of.block_max[first / kJointBlock]} - input.specialists[i].log_sum_exp);
+      weigh(of.values.data() + first, static_cast<float>(weights_[i] * scale), joint.size(), i == 0,
+            joint.data());
+    }
+    if (!exponentials.empty() && all_reach(joint.data(), joint.size(), kLeastMixed)) {
+      return take_log(joint.size(), joint.data());
+    }
+    for (size_t at = 0; at < joint.size(); at += kBlock) {
+      mix_block(input, offsets_, first + at, std::min(kBlock, joint.size() - at),
+                joint.data() + at);
     }
   }
 
@@ -121,7 +186,7 @@ class Gate final : public Mixture {
   std::string_view name() const override { return "gate"; }
   bool needs_hidden_state() const override { return true; }
 
-  void combine(const CombinerInput& input, std::span<float> joint) override {
+  void begin(const CombinerInput& input) override {
     const auto hidden = static_cast<size_t>(spec_.hidden_size);
     if (input.hidden_state.size() != hidden) {
       throw Error(ErrorKind::kInvalidArgument,
@@ -141,31 +206,36 @@ class Gate final : public Mixture {
     double total = 0;
     for (double& weight : weights_) total += weight = std::exp(weight - most);
     for (double& weight : weights_) weight /= total;
-    Mixture::combine(input, joint);
+    Mixture::begin(input);
   }
 
  private:
   CombinerSpec spec_;
 };
 
-class Product final : public Combiner {
+class Product final : public BlockCombiner {
  public:
-  explicit Product(std::vector<double> weights) : weights_(std::move(weights)) {}
+  explicit Product(std::vector<double> weights)
+      : weights_(std::move(weights)), offsets_(weights_.size()) {}
 
   std::string_view name() const override { return "product"; }
   ShareKind shares() const override { return ShareKind::kTerm; }
 
-  void combine(const CombinerInput& input, std::span<float> joint) override {
-    std::fill(joint.begin(), joint.end(), 0.0F);
+  bool is_normalised() const override { return false; }
+  void set_log_normaliser(double log_normaliser) override { log_normaliser_ = log_normaliser; }
+
+  void begin(const CombinerInput& input) override {
     for (size_t i = 0; i < weights_.size(); ++i) {
-      const auto weight = static_cast<float>(weights_[i]);
-      const auto offset = static_cast<float>(-input.specialists[i].log_sum_exp);
-      const float* logits = input.specialists[i].logits.data();
-      for (size_t t = 0; t < joint.size(); ++t) joint[t] += weight * (logits[t] + offset);
+      offsets_[i] = static_cast<float>(-input.specialists[i].log_sum_exp);
     }
-    log_normaliser_ = log_sum_exp(joint);
-    const auto normaliser = static_cast<float>(log_normaliser_);
-    for (float& value : joint) value -= normaliser;
+  }
+
+  void combine_block(const CombinerInput& input, std::span<const RowExponentials>, size_t first,
+                     std::span<float> joint) const override {
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      add_weighted(input.specialists[i].logits.data() + first, offsets_[i],
+                   static_cast<float>(weights_[i]), i == 0, joint);
+    }
   }
 
   JointScore explain(const CombinerInput& input, int32_t token,
@@ -183,6 +253,7 @@ class Product final : public Combiner {
 
  private:
   std::vector<double> weights_;
+  std::vector<float> offsets_;
   double log_normaliser_ = 0;
 };
 
@@ -195,6 +266,18 @@ void require_count(const char* what, size_t found, size_t expected) {
 
 }  // namespace
 
+void BlockCombiner::combine(const CombinerInput& input, std::span<float> joint) {
+  begin(input);
+  for (size_t first = 0; first < joint.size(); first += kJointBlock) {
+    combine_block(input, {}, first,
+                  joint.subspan(first, std::min(kJointBlock, joint.size() - first)));
+  }
+  if (is_normalised()) return;
+  const double log_normaliser = log_sum_exp(joint);
+  set_log_normaliser(log_normaliser);
+  for (float& value : joint) value -= static_cast<float>(log_normaliser);
+}
+
 std::string_view combiner_kind_name(CombinerSpec::Kind kind) {
   switch (kind) {
     case CombinerSpec::Kind::kMixture: return "mixture";
@@ -204,23 +287,40 @@ std::string_view combiner_kind_name(CombinerSpec::Kind kind) {
   return "?";
 }
 
-double log_sum_exp(std::span<const float> logits) {
-  constexpr size_t kLanes = 8;
-  const float most = largest(logits);
-  std::array<double, kLanes> sums{};
-  Block x, values;
-  for (size_t first = 0; first < logits.size(); first += kBlock) {
-    const size_t count = std::min(kBlock, logits.size() - first);
-    for (size_t t = 0; t < count; ++t) x[t] = logits[first + t] - most;
-    std::fill(x.begin() + static_cast<int64_t>(count), x.end(), 0.0F);
-    values.fill(0.0F);
-    add_exp(x, values);
-    std::fill(values.begin() + static_cast<int64_t>(count), values.end(), 0.0F);
-    for (size_t t = 0; t < kBlock; ++t) sums[t % kLanes] += double{values[t]};
+ExponentialSum sum_exponentials(std::span<const float> logits, float* exponentials) {
+  ExponentialSum of{largest(logits), 0.0};
+  if (of.max == -std::numeric_limits<float>::infinity()) {  // all ruled out, or no number at all
+    const bool is_number = std::ranges::none_of(logits, [](float x) { return std::isnan(x); });
+    of.sum = is_number ? 0.0 : std::numeric_limits<double>::quiet_NaN();
+    if (exponentials != nullptr) std::fill_n(exponentials, logits.size(), 0.0F);
+    return of;
   }
-  double sum = 0;
-  for (const double lane : sums) sum += lane;
-  return double{most} + std::log(sum);
+  std::array<float, kJointBlock> own;
+  float* to = exponentials != nullptr ? exponentials : own.data();
+  of.sum = exponentials_of(logits.data(), logits.size(), of.max, to);
+  return of;
+}
+
+void ExponentialTotal::add(const ExponentialSum& block) {
+  if (block.sum == 0.0) return;  // nothing but tokens that are ruled out
+  const double max = block.max;
+  if (sum_ == 0.0 || max > max_) {
+    sum_ = (sum_ == 0.0 ? 0.0 : sum_ * std::exp(max_ - max)) + block.sum;
+    max_ = max;
+  } else {
+    sum_ += block.sum * std::exp(max - max_);
+  }
+}
+
+double ExponentialTotal::log() const { return max_ + std::log(sum_); }
+
+double log_sum_exp(std::span<const float> logits) {
+  ExponentialTotal total;
+  for (size_t first = 0; first < logits.size(); first += kJointBlock) {
+    const size_t count = std::min(kJointBlock, logits.size() - first);
+    total.add(sum_exponentials(logits.subspan(first, count), nullptr));
+  }
+  return total.log();
 }
 
 std::unique_ptr<Combiner> make_combiner(const CombinerSpec& spec, size_t num_specialists) {

@@ -108,24 +108,26 @@ std::string shape_text(int64_t rows, int64_t cols) {
 
 LoraAdapters::LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph) {
   const std::vector<ops::AdapterTarget> targets = ops::adapter_targets(graph);
-  for (const std::string& folder : folders) adapters_.push_back(load(folder, targets));
+  std::map<std::string, const ops::AdapterTarget*> by_module;
+  for (const ops::AdapterTarget& target : targets) by_module[target.module] = &target;
+  for (const std::string& folder : folders) adapters_.push_back(load(folder, by_module));
 }
 
-LoraAdapters::Matrices LoraAdapters::load(const std::string& folder,
-                                          const std::vector<ops::AdapterTarget>& targets) {
+LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targets& targets) {
   const LoraConfig config = read_config(folder + "/adapter_config.json");
   const std::string path = folder + "/adapter_model.safetensors";
   const checkpoint::InputFile file(path);
   Matrices matrices;
   for (const TensorInfo& info : checkpoint::read_safetensors_header(file, 0)) {
     const TensorPlace place = place_of(path, info.name);
-    const auto target = std::ranges::find(targets, place.module, &ops::AdapterTarget::module);
-    if (target == targets.end()) {
+    const auto found = targets.find(place.module);
+    if (found == targets.end()) {
       throw Error(ErrorKind::kUnsupported,
                   path + ": tensor " + quote_text(info.name) + " targets '" + place.module +
                       "', which adapters cannot change here or the model lacks; expected matrices "
-                      "of its attention, dense blocks, shared experts and routers only");
+                      "of its attention, dense blocks, experts and routers only");
     }
+    const ops::AdapterTarget* target = found->second;
     const int64_t rows = place.is_a ? config.rank : target->rows;
     const int64_t cols = place.is_a ? target->cols : config.rank;
     if (info.shape != std::vector<int64_t>{rows, cols}) {

@@ -13,7 +13,7 @@ namespace vitrine::model {
 
 /// Adapters for one model, read whole. Throws kIo, kBadFile (a tensor of another rank or shape, a
 /// target module that the model lacks, half of a pair), kUnsupported (another kind of adapter,
-/// experts or other modules as targets, trained biases, magnitudes). Immutable.
+/// other modules as targets, trained biases, magnitudes). Immutable.
 class LoraAdapters final : public ops::AdapterWeights {
  public:
   LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph);
@@ -25,7 +25,8 @@ class LoraAdapters final : public ops::AdapterWeights {
 
  private:
   using Matrices = std::map<std::string, ops::LowRankMatrix>;
-  Matrices load(const std::string& folder, const std::vector<ops::AdapterTarget>& targets);
+  using Targets = std::map<std::string, const ops::AdapterTarget*>;  // by module
+  Matrices load(const std::string& folder, const Targets& targets);
 
   WeightMemory memory_;
   std::vector<Matrices> adapters_;

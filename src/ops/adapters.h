@@ -40,8 +40,7 @@ struct AdapterTarget {
   int64_t rows = 0, cols = 0;
 };
 std::vector<AdapterTarget> adapter_targets(const Graph& graph);
-
-/// Adds an `adapter` node behind each op that has such modules.
-void add_adapters(Graph& graph);
+/// A matrix of a node of type `experts`; role: "gate", "up" or "down".
+std::string expert_module(const OpNode& node, int64_t expert, const std::string& role);
 
 }  // namespace vitrine::ops

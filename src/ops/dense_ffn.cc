@@ -39,24 +39,31 @@ class PlannedDenseFfn final : public PlannedOp {
     out_rows_ = rows_per_piece(out_.width, context.threads, kernels::kTileRows);
   }
 
-  // 0: the hidden layer, or where adapters change it gate and up. 1, 2: what they add to these.
-  // 3: then the activation. 4: down. 5, 6: what they add to it.
-  int phases() const override { return 7; }
+  // 0: the hidden layer, or where adapters change it gate and up, and the first half of what they
+  // add to these. 1: the second half. 2: then the activation. 3: down, and the first half of what
+  // they add to it. 4: the second half.
+  int phases() const override { return 5; }
   int64_t pieces(const StepState& step, int phase) const override {
-    const int64_t blocks = divide_up(hidden_.width, hidden_rows_);
     switch (phase) {
-      case 0: return is_split(step) ? 2 * blocks : blocks;
-      case 3: return is_split(step) ? step.tokens : 0;
-      case 4: return divide_up(out_.width, out_rows_);
-      default:
-        return phase < 3 ? low_rank_inner_.pieces(step, phase - 1)
-                         : low_rank_outer_.pieces(step, phase - 5);
+      case 0: return inner_pieces(step) + low_rank_inner_.pieces(step, 0);
+      case 1: return low_rank_inner_.pieces(step, 1);
+      case 2: return is_split(step) ? step.tokens : 0;
+      case 3: return outer_pieces() + low_rank_outer_.pieces(step, 0);
+      default: return low_rank_outer_.pieces(step, 1);
     }
   }
   void run(const StepState& step, int phase, int64_t piece) override {
-    if (phase == 1 || phase == 2) return low_rank_inner_.run(step, phase - 1, piece);
-    if (phase == 3) return activate(piece);
-    if (phase > 4) return low_rank_outer_.run(step, phase - 5, piece);
+    if (phase == 1) return low_rank_inner_.run(step, 1, piece);
+    if (phase == 2) {
+      return activate_row(kernel_, *gate_.product.out, *up_.product.out, hidden_, piece);
+    }
+    if (phase == 4) return low_rank_outer_.run(step, 1, piece);
+    if (phase == 0 && piece >= inner_pieces(step)) {
+      return low_rank_inner_.run(step, 0, piece - inner_pieces(step));
+    }
+    if (phase == 3 && piece >= outer_pieces()) {
+      return low_rank_outer_.run(step, 0, piece - outer_pieces());
+    }
     kernels::RowMap rows;
     rows.count = step.tokens;
     if (phase == 0 && is_split(step)) {
@@ -98,26 +105,12 @@ class PlannedDenseFfn final : public PlannedOp {
     Product product;
   };
 
+  int64_t inner_pieces(const StepState& step) const {
+    return divide_up(hidden_.width, hidden_rows_) * (is_split(step) ? 2 : 1);
+  }
+  int64_t outer_pieces() const { return divide_up(out_.width, out_rows_); }
   bool is_split(const StepState& step) const {
     return step.num_adapters > 0 && !low_rank_inner_.empty();
-  }
-
-  /// silu(gate) * up of one token by the kernel that has it: a matrix of one column times 1 is
-  /// that column, exactly.
-  void activate(int64_t token) const {
-    kernels::Weight gate, up;
-    gate.rows = up.rows = hidden_.width;
-    gate.cols = up.cols = 1;
-    gate.data = gate_.product.out->row(token);
-    up.data = up_.product.out->row(token);
-    static constexpr float kOne = 1.0F;
-    kernels::Activations one;
-    one.values = &kOne;
-    one.value_stride = 1;
-    kernels::RowMap row;
-    row.count = 1;
-    kernel_.gate_up(gate, up, 0, hidden_.width, one, row, hidden_.row(token), hidden_.width);
-    if (!hidden_.quantized.empty()) hidden_.quantize(kernel_, token);
   }
 
   const kernels::CpuKernels& kernel_;
@@ -141,19 +134,8 @@ void reference(ReferenceStep& step, const OpNode& node) {
   const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
   const at::Tensor& x = step.input(node, 0);
   const int64_t intermediate = node.integer("intermediate");
-  at::Tensor out;
-  if (step.adapter_rows.empty()) {
-    out = step.feed_forward(x, node.weight("gate"), node.weight("up"), node.weight("down"),
-                            output.width, intermediate);
-  } else {
-    at::Tensor gate = step.linear(x, node.weight("gate"), intermediate);
-    at::Tensor up = step.linear(x, node.weight("up"), intermediate);
-    add_low_rank(step, x, node.weight("gate"), 1.0, gate);
-    add_low_rank(step, x, node.weight("up"), 1.0, up);
-    const at::Tensor hidden = at::silu(gate).mul(up);
-    out = step.linear(hidden, node.weight("down"), output.width);
-    add_low_rank(step, hidden, node.weight("down"), 1.0, out);
-  }
+  const at::Tensor out = adapted_feed_forward(step, x, node.weight("gate"), node.weight("up"),
+                                              node.weight("down"), output.width, intermediate);
   at::Tensor& target = step.value(node.outputs[0]);
   target = node.flag("residual") ? target.add(out, node.attribute("multiplier", 1.0)) : out;
 }

@@ -1,18 +1,16 @@
 // experts: the routed experts of a layer. Tokens are grouped by expert; each expert's output for
 // each of its tokens lands in that token's slot, [tokens, top_k, hidden], where `combine` (and
-// later attribution) finds it.
+// later attribution) finds it. Where adapters change an expert's gate or up, these two products
+// stand by themselves before the activation; the bits are those of the fused one.
+#include <optional>
 #include <vector>
 
-#include "ops/feed_forward.h"
+#include "ops/expert_adapters.h"
+#include "ops/low_rank.h"
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
-
-std::string expert_module(const OpNode& node, int64_t expert, const char* role) {
-  return node.weight("prefix") + std::to_string(expert) + "." + node.weight(role);
-}
 
 class PlannedExperts final : public PlannedOp {
  public:
@@ -32,11 +30,13 @@ class PlannedExperts final : public PlannedOp {
     slot_rows_.capacity = num_slots;
     experts_.resize(static_cast<size_t>(routes_.num_experts));
     cache_ = context.weights.experts();
+    std::vector<ExpertModules> all_modules;
     for (int64_t expert = 0; expert < routes_.num_experts; ++expert) {
       FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
       const ExpertModules modules{expert_module(node, expert, "gate"),
                                   expert_module(node, expert, "up"),
                                   expert_module(node, expert, "down"), hidden_size_, intermediate};
+      all_modules.push_back(modules);
       if (cache_ != nullptr) {
         cached_.push_back(cache_->add(modules));
         const ExpertMatrices& matrices = cache_->matrices(cached_.back());
@@ -50,6 +50,7 @@ class PlannedExperts final : public PlannedOp {
       context.need(in_, *weights.up);
       context.need(hidden_, *weights.down);
     }
+    adapters_.emplace(context, all_modules, routes_.top_k);
     hidden_rows_ = hidden_rows_per_piece(hidden_, context.threads);
     out_rows_ = rows_per_piece(hidden_size_, context.threads, kernels::kTileRows);
     token_of_ = context.shared_array<int32_t>("token_of", num_slots);
@@ -60,52 +61,94 @@ class PlannedExperts final : public PlannedOp {
   }
 
   // 0: grouping. 1: experts that are not in memory are read. 2: hidden layers, per active expert
-  // and row block. 3: outputs, likewise.
-  int phases() const override { return 4; }
-  int64_t pieces(const StepState&, int phase) const override {
-    if (phase == 0) return 1;
-    if (phase == 1) return num_missing_;
-    if (phase == 2 && num_missing_ > 0) cache_->finish();
-    const int64_t blocks =
-        phase == 2 ? divide_up(hidden_.width, hidden_rows_) : divide_up(hidden_size_, out_rows_);
-    return num_active_ * blocks;
+  // and row block, or where adapters change them gate and up, and the first half of what they add.
+  // 3: the second half. 4: then the activation. 5: outputs, and the first half of what adapters
+  // add. 6: the second half.
+  int phases() const override { return 7; }
+  int64_t pieces(const StepState& step, int phase) const override {
+    switch (phase) {
+      case 0: return 1;
+      case 1: return num_missing_;
+      case 2:
+        if (num_missing_ > 0) cache_->finish();
+        return inner_pieces(step) + adapters_->inner_pieces(0);
+      case 3: return adapters_->inner_pieces(1);
+      case 4:
+        return adapters_->splits(step) ? static_cast<int64_t>(step.tokens) * routes_.top_k : 0;
+      case 5: return outer_pieces() + adapters_->outer_pieces(0);
+      default: return adapters_->outer_pieces(1);
+    }
   }
 
   void run(const StepState& step, int phase, int64_t piece) override {
-    if (phase == 0) {
-      group(step);
-      if (cache_ != nullptr) select();
-      return;
-    }
-    if (phase == 1) return cache_->read(static_cast<int32_t>(piece));
-    const int32_t expert = active_[piece % num_active_];
-    const int64_t block = piece / num_active_;
-    const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
-    kernels::RowMap rows;
-    rows.count = begin_[expert + 1] - begin_[expert];
-    rows.out_rows = slot_of_ + begin_[expert];
-    if (phase == 2) {
-      rows.in_rows = token_of_ + begin_[expert];
-      run_hidden(kernel_, products_, weights, in_, hidden_, rows, block * hidden_rows_,
-                 std::min(hidden_.width, (block + 1) * hidden_rows_));
-    } else {
-      rows.in_rows = slot_of_ + begin_[expert];
-      products_.linear(*weights.down, block * out_rows_,
-                       std::min(hidden_size_, (block + 1) * out_rows_),
-                       activations(hidden_, *weights.down), rows, nullptr, nullptr, slot_rows_.data,
-                       slot_rows_.width);
+    switch (phase) {
+      case 0:
+        group(step);
+        adapters_->group(step, begin_, slot_of_);
+        if (cache_ != nullptr) select();
+        return;
+      case 1: return cache_->read(static_cast<int32_t>(piece));
+      case 2: {
+        const int64_t own = inner_pieces(step);
+        return piece < own ? run_inner(step, piece) : adapters_->run_inner(in_, 0, piece - own);
+      }
+      case 3: return adapters_->run_inner(in_, 1, piece);
+      case 4: return activate_row(kernel_, adapters_->gate(), adapters_->up(), hidden_, piece);
+      case 5: {
+        const int64_t own = outer_pieces();
+        return piece < own ? run_outer(piece)
+                           : adapters_->run_outer(hidden_, slot_rows_, 0, piece - own);
+      }
+      default: return adapters_->run_outer(hidden_, slot_rows_, 1, piece);
     }
   }
 
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + ".grouped_" + weight_kernel_name(*experts_[0].gate) +
-           "+" + weight_kernel_name(*experts_[0].down);
+           "+" + weight_kernel_name(*experts_[0].down) + (adapters_->empty() ? "" : "+low_rank");
   }
   uint64_t weight_bytes() const override {
-    return experts_[0].bytes() * static_cast<uint64_t>(routes_.top_k);
+    return experts_[0].bytes() * static_cast<uint64_t>(routes_.top_k) + adapters_->weight_bytes();
   }
 
  private:
+  int64_t inner_pieces(const StepState& step) const {
+    return num_active_ * divide_up(hidden_.width, hidden_rows_) * (adapters_->splits(step) ? 2 : 1);
+  }
+  int64_t outer_pieces() const { return num_active_ * divide_up(hidden_size_, out_rows_); }
+
+  kernels::RowMap rows_of(int32_t expert, const int32_t* in_rows) const {
+    return {in_rows + begin_[expert], slot_of_ + begin_[expert],
+            begin_[expert + 1] - begin_[expert]};
+  }
+
+  void run_inner(const StepState& step, int64_t piece) const {
+    const int64_t pieces = num_active_ * divide_up(hidden_.width, hidden_rows_);
+    const bool is_up = piece >= pieces;  // of a split step
+    if (is_up) piece -= pieces;
+    const int32_t expert = active_[piece % num_active_];
+    const int64_t begin = piece / num_active_ * hidden_rows_;
+    const int64_t end = std::min(hidden_.width, begin + hidden_rows_);
+    const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
+    const kernels::RowMap rows = rows_of(expert, token_of_);
+    if (!adapters_->splits(step)) {
+      run_hidden(kernel_, products_, weights, in_, hidden_, rows, begin, end);
+      return;
+    }
+    const kernels::Weight& weight = is_up ? *weights.up : *weights.gate;
+    products_.linear(weight, begin, end, activations(in_, weight), rows, nullptr, nullptr,
+                     (is_up ? adapters_->up() : adapters_->gate()).data, hidden_.width);
+  }
+
+  void run_outer(int64_t piece) const {
+    const int32_t expert = active_[piece % num_active_];
+    const int64_t begin = piece / num_active_ * out_rows_;
+    const kernels::Weight& down = *experts_[static_cast<size_t>(expert)].down;
+    products_.linear(down, begin, std::min(hidden_size_, begin + out_rows_),
+                     activations(hidden_, down), rows_of(expert, slot_of_), nullptr, nullptr,
+                     slot_rows_.data, slot_rows_.width);
+  }
+
   // A counting sort of the slots by expert; within an expert they stay in token order.
   void group(const StepState& step) {
     const int32_t count = step.tokens * routes_.top_k;
@@ -143,6 +186,7 @@ class PlannedExperts final : public PlannedOp {
   RowBuffer& hidden_;    // [tokens * top_k, intermediate]
   RowBuffer slot_rows_;  // [tokens * top_k, hidden]
   std::vector<FeedForwardWeights> experts_;
+  std::optional<ExpertAdapters> adapters_;
   ExpertCache* cache_ = nullptr;
   std::vector<int32_t> cached_;  // by expert: its number in the cache
   int64_t hidden_rows_ = 0, out_rows_ = 0;
@@ -171,9 +215,9 @@ void reference(ReferenceStep& step, const OpNode& node) {
   at::Tensor sum;
   for (int64_t expert = 0; expert < experts; ++expert) {
     at::Tensor out =
-        step.feed_forward(x, expert_module(node, expert, "gate"), expert_module(node, expert, "up"),
-                          expert_module(node, expert, "down"), x.size(1),
-                          node.integer("intermediate"))
+        adapted_feed_forward(step, x, expert_module(node, expert, "gate"),
+                             expert_module(node, expert, "up"), expert_module(node, expert, "down"),
+                             x.size(1), node.integer("intermediate"))
             .mul(weights.narrow(1, expert, 1));
     if (step.attribution != nullptr) step.attribution->experts.push_back(out);
     sum = expert == 0 ? out : sum.add(out);

@@ -35,4 +35,23 @@ inline void run_hidden(const kernels::CpuKernels& kernel, const Products& produc
   }
 }
 
+/// silu(gate) * up of one row by the kernel that has it: a matrix of one column times 1 is that
+/// column, exactly. So the bits are those of run_hidden where nothing was added to either.
+inline void activate_row(const kernels::CpuKernels& kernel, const RowBuffer& gate,
+                         const RowBuffer& up, const RowBuffer& hidden, int64_t row) {
+  kernels::Weight gate_column, up_column;
+  gate_column.rows = up_column.rows = hidden.width;
+  gate_column.cols = up_column.cols = 1;
+  gate_column.data = gate.row(row);
+  up_column.data = up.row(row);
+  static constexpr float kOne = 1.0F;
+  kernels::Activations one;
+  one.values = &kOne;
+  one.value_stride = 1;
+  kernels::RowMap rows;
+  rows.count = 1;
+  kernel.gate_up(gate_column, up_column, 0, hidden.width, one, rows, hidden.row(row), hidden.width);
+  if (!hidden.quantized.empty()) hidden.quantize(kernel, row);
+}
+
 }  // namespace vitrine::ops

@@ -25,9 +25,12 @@ LowRankProducts::LowRankProducts(PlanContext& context, RowBuffer& in,
     if (rank == 0) continue;
     part.hidden = &context.shared_rows("adapter_" + std::to_string(i), context.max_tokens, rank);
     const std::array<int64_t, kPhases> rows = {rank, part.out->width};
+    const std::array<int64_t, kPhases> cols = {in.width, rank};
     for (size_t phase = 0; phase < kPhases; ++phase) {
-      part.piece_rows[phase] = std::max<int64_t>(
-          kMinPieceRows, rows_per_piece(rows[phase], context.threads, kernels::kTileRows));
+      const int64_t least = divide_up(kMinPieceNumbers, cols[phase] * kernels::kTileRows);
+      part.piece_rows[phase] =
+          std::max<int64_t>(least * kernels::kTileRows,
+                            rows_per_piece(rows[phase], context.threads, kernels::kTileRows));
       part.first_piece[phase] = pieces_[phase];
       pieces_[phase] += divide_up(rows[phase], part.piece_rows[phase]);
     }
@@ -66,6 +69,20 @@ void add_low_rank(ReferenceStep& step, const at::Tensor& x, const std::string& m
         at::index_select(x, 0, of.rows).matmul(matrix->a.t()).matmul(matrix->b.t());
     out = out.index_add(0, of.rows, delta, matrix->scale * multiplier);
   }
+}
+
+at::Tensor adapted_feed_forward(ReferenceStep& step, const at::Tensor& x, const std::string& gate,
+                                const std::string& up, const std::string& down, int64_t width,
+                                int64_t intermediate) {
+  if (step.adapter_rows.empty()) return step.feed_forward(x, gate, up, down, width, intermediate);
+  at::Tensor gated = step.linear(x, gate, intermediate);
+  at::Tensor upped = step.linear(x, up, intermediate);
+  add_low_rank(step, x, gate, 1.0, gated);
+  add_low_rank(step, x, up, 1.0, upped);
+  const at::Tensor hidden = at::silu(gated).mul(upped);
+  at::Tensor out = step.linear(hidden, down, width);
+  add_low_rank(step, hidden, down, 1.0, out);
+  return out;
 }
 
 }  // namespace vitrine::ops

@@ -11,8 +11,10 @@
 
 namespace vitrine::ops {
 
-/// What adapters add to the outputs of one op: two phases of it, which have no work in a step that
-/// uses none of them. By the kernels of every float matrix, so the same promise of bits holds.
+/// What adapters add to the outputs of one op, in two phases, which have no work in a step that
+/// uses none of them: the first may run beside the op's own products, since it reads what they
+/// read; the second adds to what they made. By the kernels of every float matrix, so the same
+/// promise of bits holds.
 class LowRankProducts {
  public:
   /// A product of the op: what it writes and the matrix's name.
@@ -34,7 +36,8 @@ class LowRankProducts {
   uint64_t weight_bytes() const { return weight_bytes_; }
 
  private:
-  static constexpr int64_t kMinPieceRows = 32;
+  /// Numbers of a matrix that are worth a piece: 16 KB in 16 bits.
+  static constexpr int64_t kMinPieceNumbers = 8192;
   struct Part {
     RowBuffer* out = nullptr;
     RowBuffer* hidden = nullptr;                 // [tokens, largest rank]
@@ -53,5 +56,9 @@ class LowRankProducts {
 /// `x` [tokens, cols].
 void add_low_rank(ReferenceStep& step, const at::Tensor& x, const std::string& module,
                   double multiplier, at::Tensor& out);
+/// ReferenceStep::feed_forward with what adapters add to its three matrices.
+at::Tensor adapted_feed_forward(ReferenceStep& step, const at::Tensor& x, const std::string& gate,
+                                const std::string& up, const std::string& down, int64_t width,
+                                int64_t intermediate);
 
 }  // namespace vitrine::ops

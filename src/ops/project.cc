@@ -1,9 +1,10 @@
 // project: a linear op whose result is added to the residual stream, times a multiplier
-// (granitemoe). The attention's output projection.
+// (granitemoe), with what adapters add to it. The attention's output projection.
 #include <algorithm>
+#include <array>
 
+#include "ops/low_rank.h"
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
@@ -17,16 +18,23 @@ class PlannedProject final : public PlannedOp {
         residual_(context.value(node.outputs[0])),
         weight_(context.weights.matrix(node.weight("weight"), residual_.width, in_.width)),
         multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))),
+        low_rank_(context, in_,
+                  std::array{LowRankProducts::Product{&residual_, node.weight("weight")}},
+                  node.attribute("multiplier", 1.0)),
         piece_rows_(rows_per_piece(residual_.width, context.threads, kernels::kTileRows)) {
     const std::string& bias = node.weight("bias");
     if (!bias.empty()) bias_ = context.weights.vector(bias, residual_.width);
     context.need(in_, weight_);
   }
 
-  int64_t pieces(const StepState&, int) const override {
-    return divide_up(residual_.width, piece_rows_);
+  // 0: the projection, and the first half of what adapters add. 1: the second half.
+  int phases() const override { return 2; }
+  int64_t pieces(const StepState& step, int phase) const override {
+    return (phase == 0 ? num_pieces() : 0) + low_rank_.pieces(step, phase);
   }
-  void run(const StepState& step, int, int64_t piece) override {
+  void run(const StepState& step, int phase, int64_t piece) override {
+    if (phase == 1) return low_rank_.run(step, 1, piece);
+    if (piece >= num_pieces()) return low_rank_.run(step, 0, piece - num_pieces());
     kernels::RowMap rows;
     rows.count = step.tokens;
     products_.linear(
@@ -34,11 +42,16 @@ class PlannedProject final : public PlannedOp {
         activations(in_, weight_), rows, bias_, &multiplier_, residual_.data, residual_.width);
   }
   std::string kernel_name() const override {
-    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) + "+residual";
+    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) + "+residual" +
+           (low_rank_.empty() ? "" : "+low_rank");
   }
-  uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
+  uint64_t weight_bytes() const override {
+    return ops::weight_bytes(weight_) + low_rank_.weight_bytes();
+  }
 
  private:
+  int64_t num_pieces() const { return divide_up(residual_.width, piece_rows_); }
+
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   RowBuffer& in_;
@@ -46,6 +59,7 @@ class PlannedProject final : public PlannedOp {
   const kernels::Weight& weight_;
   const float* bias_ = nullptr;
   float multiplier_;
+  LowRankProducts low_rank_;
   int64_t piece_rows_;
 };
 
@@ -59,6 +73,8 @@ void reference(ReferenceStep& step, const OpNode& node) {
       step.linear(step.input(node, 0), node.weight("weight"), output.width, node.weight("bias"));
   at::Tensor& residual = step.value(node.outputs[0]);
   residual = residual.add(delta, node.attribute("multiplier", 1.0));
+  add_low_rank(step, step.input(node, 0), node.weight("weight"), node.attribute("multiplier", 1.0),
+               residual);
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"project", plan, reference}));

@@ -1,9 +1,10 @@
-// qkv: the query, key and value projections of one normed input, with optional biases.
+// qkv: the query, key and value projections of one normed input, with optional biases, and what
+// adapters add to them.
 #include <algorithm>
 #include <array>
 
+#include "ops/low_rank.h"
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
@@ -11,10 +12,22 @@ namespace {
 constexpr std::array<const char*, 3> kRoles = {"q", "k", "v"};
 constexpr std::array<const char*, 3> kBiasRoles = {"q_bias", "k_bias", "v_bias"};
 
+std::array<LowRankProducts::Product, 3> low_rank_products(PlanContext& context,
+                                                          const OpNode& node) {
+  std::array<LowRankProducts::Product, 3> products;
+  for (size_t i = 0; i < 3; ++i) {
+    products[i] = {&context.value(node.outputs[i]), node.weight(kRoles[i])};
+  }
+  return products;
+}
+
 class PlannedQkv final : public PlannedOp {
  public:
   PlannedQkv(PlanContext& context, const OpNode& node)
-      : kernel_(context.kernel), products_(context.products), in_(context.value(node.inputs[0])) {
+      : kernel_(context.kernel),
+        products_(context.products),
+        in_(context.value(node.inputs[0])),
+        low_rank_(context, in_, low_rank_products(context, node), 1.0) {
     int64_t all_rows = 0;
     for (size_t i = 0; i < 3; ++i) {
       Part& part = parts_[i];
@@ -32,8 +45,14 @@ class PlannedQkv final : public PlannedOp {
     }
   }
 
-  int64_t pieces(const StepState&, int) const override { return num_pieces_; }
-  void run(const StepState& step, int, int64_t piece) override {
+  // 0: the projections, and the first half of what adapters add. 1: the second half.
+  int phases() const override { return 2; }
+  int64_t pieces(const StepState& step, int phase) const override {
+    return (phase == 0 ? num_pieces_ : 0) + low_rank_.pieces(step, phase);
+  }
+  void run(const StepState& step, int phase, int64_t piece) override {
+    if (phase == 1) return low_rank_.run(step, 1, piece);
+    if (piece >= num_pieces_) return low_rank_.run(step, 0, piece - num_pieces_);
     const Part& part = piece >= parts_[2].first_piece   ? parts_[2]
                        : piece >= parts_[1].first_piece ? parts_[1]
                                                         : parts_[0];
@@ -52,10 +71,10 @@ class PlannedQkv final : public PlannedOp {
         name += (i == 0 ? "" : "+") + part;
       }
     }
-    return name;
+    return name + (low_rank_.empty() ? "" : "+low_rank");
   }
   uint64_t weight_bytes() const override {
-    uint64_t bytes = 0;
+    uint64_t bytes = low_rank_.weight_bytes();
     for (const Part& part : parts_) bytes += ops::weight_bytes(*part.weight);
     return bytes;
   }
@@ -70,6 +89,7 @@ class PlannedQkv final : public PlannedOp {
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   RowBuffer& in_;
+  LowRankProducts low_rank_;
   std::array<Part, 3> parts_;
   int64_t piece_rows_ = 0;
   int64_t num_pieces_ = 0;
@@ -82,8 +102,10 @@ std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
 void reference(ReferenceStep& step, const OpNode& node) {
   for (size_t i = 0; i < 3; ++i) {
     const Value& output = step.graph->values[static_cast<size_t>(node.outputs[i])];
-    step.value(node.outputs[i]) = step.linear(step.input(node, 0), node.weight(kRoles[i]),
-                                              output.width, node.weight(kBiasRoles[i]));
+    at::Tensor& out = step.value(node.outputs[i]);
+    out = step.linear(step.input(node, 0), node.weight(kRoles[i]), output.width,
+                      node.weight(kBiasRoles[i]));
+    add_low_rank(step, step.input(node, 0), node.weight(kRoles[i]), 1.0, out);
   }
 }
 

@@ -49,19 +49,21 @@ class PlannedRouter final : public PlannedOp {
     token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
   }
 
-  // 0: logits. 1, 2: what adapters add to them. 3: the top-k.
-  int phases() const override { return 4; }
+  // 0: logits, and the first half of what adapters add. 1: the second half. 2: the top-k.
+  int phases() const override { return 3; }
   int64_t pieces(const StepState& step, int phase) const override {
-    if (phase == 1 || phase == 2) return low_rank_.pieces(step, phase - 1);
-    return divide_up(step.tokens, kTokensPerPiece) * (phase == 0 ? row_pieces_ : 1);
+    const int64_t blocks = divide_up(step.tokens, kTokensPerPiece);
+    if (phase == 2) return blocks;
+    return (phase == 0 ? blocks * row_pieces_ : 0) + low_rank_.pieces(step, phase);
   }
 
   void run(const StepState& step, int phase, int64_t piece) override {
     if (phase == 0) {
-      project(step, piece / row_pieces_, piece % row_pieces_);
-      return;
+      const int64_t own = divide_up(step.tokens, kTokensPerPiece) * row_pieces_;
+      if (piece >= own) return low_rank_.run(step, 0, piece - own);
+      return project(step, piece / row_pieces_, piece % row_pieces_);
     }
-    if (phase < 3) return low_rank_.run(step, phase - 1, piece);
+    if (phase == 1) return low_rank_.run(step, 1, piece);
     const RouteBuffer& routes = *routes_;
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {

@@ -103,15 +103,27 @@ class FederatedAnswers(FederationCase):
         more = ("--audit-level", "full", "--hidden-states")
         self.federate(path, "run.vtr", *more, "all", tokens=6)
         log, _ = self.records("run.vtr")
-        self.assertEqual(log["audit"]["hidden_state_layers"], list(range(8)))
+        # Four layers each, and behind them what leaves the last of each.
+        self.assertEqual(log["audit"]["hidden_state_layers"], list(range(10)))
         first = log["records"][0]["hidden_states"]
-        self.assertEqual([one["layer"] for one in first], list(range(8)))
+        self.assertEqual([one["layer"] for one in first], list(range(10)))
         # Layer 0 is entered by the embedding, which no adapter changes.
         self.assertEqual(first[0]["values"], first[4]["values"])
         self.assertNotEqual(first[3]["values"], first[7]["values"])
+        # The second specialist is the base: its last is what the base's own log has.
+        self.succeed("generate", MODEL, "-p", PROMPT, "-n", 1, "--audit", "base.json", *more, "4")
+        base = json.loads((self.folder / "base.json").read_text())["records"][0]["hidden_states"]
+        self.assertEqual(first[9]["values"], base[0]["values"])
+        self.assertNotEqual(first[8]["values"], base[0]["values"])
+        shown = self.succeed("audit", "show", "run.vtr", "--position", 3).stdout.decode()
+        self.assertIn("leaving the last layer of science, number 8", shown)
+        self.assertIn("leaving the last layer of base, number 9", shown)
         self.assertTrue(self.succeed("audit", "replay", "run.vtr").stdout.startswith(b"equal"))
-        self.fail_with(2, ("--hidden-states 4", "0 to 3"), "federate", path, "-p", PROMPT, "-n", 1,
-                       "--audit", "x.vtr", *more, "4")
+        self.federate(path, "last.vtr", *more, "4", tokens=3)
+        self.assertEqual(self.records("last.vtr")[0]["audit"]["hidden_state_layers"], [8, 9])
+        self.assertTrue(self.succeed("audit", "replay", "last.vtr").stdout.startswith(b"equal"))
+        self.fail_with(2, ("--hidden-states 5", "0 to 4"), "federate", path, "-p", PROMPT, "-n", 1,
+                       "--audit", "x.vtr", *more, "5")
 
 
 class FederatedReplay(FederationCase):
@@ -136,6 +148,22 @@ class FederatedReplay(FederationCase):
         self.assertEqual(report["choices"], {"equal": 40, "different": 0})
         self.assertIsNone(report["runtime_difference"])
         self.assertEqual(pathlib.Path(report["model"]), path)
+
+    def test_forced_routes(self):
+        self.federate(self.write(), "run.vtr", "--audit-level", "full", tokens=10)
+        report = json.loads(self.replay("run.vtr", "--force-routes", "--json"))
+        self.assertTrue(report["equal"])
+        self.assertTrue(report["forced_routes"])
+        # What a log says that a specialist's layer chose is what runs.
+        log = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
+        layer = log["records"][2]["layers"][6]  # the second specialist's third
+        layer["experts"][0] = next(i for i in range(8) if i not in layer["experts"])
+        (self.folder / "other.json").write_text(json.dumps(log))
+        report = json.loads(self.replay("other.json", "--force-routes", "--json", code=1))
+        self.assertEqual(report["first_difference"]["layer"], 6)
+        self.assertNotIn("expert", report["first_difference"]["value"])
+        report = json.loads(self.replay("other.json", "--json", code=1))
+        self.assertEqual((report["first_difference"]["layer"], report["records_different"]), (6, 1))
 
     def test_every_kind(self):
         two = [{"name": n, "model": MODEL} for n in "ab"]
@@ -182,8 +210,6 @@ class FederatedReplay(FederationCase):
     def test_bad_input(self):
         path = self.write()
         self.federate(path, "run.vtr", tokens=4)
-        self.fail_with(2, ("--force-routes", "3 specialists"), "audit", "replay", "run.vtr",
-                       "--force-routes")
         # Another federation: other weights, another member, one that is gone, no file at all.
         other = self.write("other.json", {"kind": "mixture", "weights": [0.4, 0.4, 0.2]})
         self.fail_with(2, ("another federation", "federation has SHA-256"), "audit", "replay",

@@ -50,7 +50,24 @@ inline std::vector<AdapterModule> attention_modules(const ModelConfig& config) {
   return modules;
 }
 
-/// Dense blocks, shared experts and routers, layer by layer.
+/// The routed experts of a layer, as PEFT names them; none where one tensor has all experts.
+inline std::vector<AdapterModule> expert_modules(const ModelConfig& config, int layer) {
+  std::vector<AdapterModule> modules;
+  if (!config.is_sparse_layer(layer) || config.model_type == "granitemoe") return modules;
+  const bool is_mixtral = config.model_type == "mixtral";
+  for (int64_t expert = 0; expert < config.num_experts; ++expert) {
+    const std::string prefix = "model.layers." + std::to_string(layer) +
+                               (is_mixtral ? ".block_sparse_moe" : ".mlp") + ".experts." +
+                               std::to_string(expert) + ".";
+    const int64_t outer = config.hidden_size, inner = config.moe_intermediate_size;
+    modules.push_back({prefix + (is_mixtral ? "w1" : "gate_proj"), inner, outer});
+    modules.push_back({prefix + (is_mixtral ? "w3" : "up_proj"), inner, outer});
+    modules.push_back({prefix + (is_mixtral ? "w2" : "down_proj"), outer, inner});
+  }
+  return modules;
+}
+
+/// Dense blocks, experts and routers, layer by layer.
 inline std::vector<AdapterModule> block_modules(const ModelConfig& config) {
   std::vector<AdapterModule> modules;
   for (int layer = 0; layer < config.num_layers; ++layer) {
@@ -64,9 +81,12 @@ inline std::vector<AdapterModule> block_modules(const ModelConfig& config) {
       add_block("mlp.", config.intermediate_size);
       continue;
     }
-    const std::string router =
-        config.model_type == "granitemoe" ? "block_sparse_moe.router.layer" : "mlp.gate";
+    const std::string router = config.model_type == "granitemoe" ? "block_sparse_moe.router.layer"
+                               : config.model_type == "mixtral"  ? "block_sparse_moe.gate"
+                                                                 : "mlp.gate";
     modules.push_back({prefix + router, config.num_experts, config.hidden_size});
+    const std::vector<AdapterModule> experts = expert_modules(config, layer);
+    modules.insert(modules.end(), experts.begin(), experts.end());
     if (config.shared_expert_intermediate_size > 0) {
       add_block("mlp.shared_expert.", config.shared_expert_intermediate_size);
     }

@@ -18,9 +18,10 @@ class AdapterTest : public ::testing::TestWithParam<ModelVariant> {
                   adapter_tensors(all_modules(config_), kRank, 1));
     write_adapter(folder_ / "two", adapter_config(kRank, kAlpha, R"(, "use_rslora": true)"),
                   adapter_tensors(attention, kRank, 2));
-    // Another rank, and only some modules.
+    // Another rank, and only some modules: of experts too.
     std::vector<AdapterModule> some = {attention[1], attention[3], blocks.front()};
     if (blocks.size() > 1) some.push_back(blocks.back());
+    for (size_t i = 2; i + 1 < blocks.size(); i += 5) some.push_back(blocks[i]);
     write_adapter(folder_ / "three", adapter_config(18, 4), adapter_tensors(some, 18, 3));
     prompt_ = prompt_ids(70, static_cast<int>(config_.vocab_size));
   }
@@ -153,12 +154,13 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(ModelVariant{"qwen3_moe", "", 32}, ModelVariant{"qwen2_moe", "", 32},
                       ModelVariant{"qwen2_moe", "int8", 64}, ModelVariant{"granitemoe", "", 32},
                       ModelVariant{"llama", "", 32}, ModelVariant{"llama", "int4", 64},
-                      ModelVariant{"blocks", "Q4_K", 32}, ModelVariant{"olmoe", "int4", 32}),
+                      ModelVariant{"blocks", "Q4_K", 32}, ModelVariant{"olmoe", "int4", 32},
+                      ModelVariant{"mixtral", "int8", 32}),
     variant_name);
 
 // W + scale * B A, in double, written as a checkpoint of its own.
 TEST(MergedAdapter, TheUnmergedOneEqualsIt) {
-  for (const std::string name : {"qwen3_moe", "llama", "granitemoe", "qwen2_moe"}) {
+  for (const std::string name : {"qwen3_moe", "llama", "granitemoe", "qwen2_moe", "mixtral"}) {
     const Checkpoint checkpoint = Checkpoint::open(oracle_folder(name));
     const ModelConfig config = parse_model_config(checkpoint);
     const TemporaryFolder folder;
@@ -250,8 +252,12 @@ TEST_F(AdapterErrors, EachSaysWhatIsWrong) {
   const auto good = adapter_tensors(modules_, 4, 1);
   expect("[4, ", refusal(adapter_config(8, 8), good));  // of another rank
   auto tensors = good;
-  tensors[0].name = "base_model.model.model.layers.0.mlp.experts.0.gate_proj.lora_A.weight";
-  expect("mlp.experts.0.gate_proj", refusal(adapter_config(4, 8), tensors));
+  tensors[0].name = "base_model.model.model.layers.0.mlp.experts.999.gate_proj.lora_A.weight";
+  expect("mlp.experts.999.gate_proj", refusal(adapter_config(4, 8), tensors));
+  tensors[0].name = "base_model.model.model.layers.0.mlp.experts.0.down_proj.lora_A.weight";
+  tensors[0].shape = {4, 1};
+  tensors[0].values.resize(4);
+  expect("mlp.experts.0.down_proj", refusal(adapter_config(4, 8), tensors));
   tensors = good;
   tensors[0].name = "base_model.model.model.layers.99.self_attn.q_proj.lora_A.weight";
   expect("layers.99", refusal(adapter_config(4, 8), tensors));

@@ -3,6 +3,7 @@
 
 #include "tests/engine/federation_fixture.h"
 #include "vitrine/audit.h"
+#include "vitrine/audit_log.h"
 #include "vitrine/constrain.h"
 
 namespace vitrine::testing {
@@ -247,12 +248,15 @@ TEST_F(FederationAnswers, LogprobsAndBranchesAreTheJoints) {
 TEST_F(FederationAnswers, HiddenStatesAreEachSpecialistsOwn) {
   EngineOptions options = recorded();
   options.audit_level = AuditLevel::kFull;
-  options.hidden_state_layers = {0, 1};
+  const int layers = Engine::load(adapted_.base, options)->summary().num_layers;
+  options.hidden_state_layers = {0, 1, layers};
   const auto federation = Federation::load(adapted_, options);
   const AuditLayout& layout = federation->audit_layout();
-  const int layers = federation->engines()[0]->summary().num_layers;
-  ASSERT_EQ(layout.hidden_states.size(), 6u);
+  ASSERT_EQ(layout.hidden_states.size(), 9u);
   EXPECT_EQ(layout.hidden_states[3].layer, layers + 1);  // of the second specialist
+  for (int place = 0; place < 3; ++place) {              // what leaves each one's last layer
+    EXPECT_EQ(layout.hidden_states[6 + static_cast<size_t>(place)].layer, 3 * layers + place);
+  }
   VectorSink sink;
   federation->set_audit_sink(&sink);
   feed_all(*federation, 16);
@@ -271,17 +275,72 @@ TEST_F(FederationAnswers, HiddenStatesAreEachSpecialistsOwn) {
     ASSERT_EQ(alone.size(), records.size());
     const size_t place = adapter < 0 ? 2 : static_cast<size_t>(adapter);
     for (size_t i = 0; i < records.size(); ++i) {
-      for (size_t state = 0; state < 2; ++state) {
+      for (size_t state = 0; state < 3; ++state) {
         EXPECT_EQ(alone[i].hidden_states[state].values,
-                  records[i].hidden_states[2 * place + state].values);
+                  records[i].hidden_states[state < 2 ? 2 * place + state : 6 + place].values);
       }
     }
   }
-  // What leaves the last layer has no number of its own.
-  options.adapters.clear();
-  options.hidden_state_layers = {layers};
-  EXPECT_TRUE(is_one_line_with(error_of([&] { Federation::load(adapted_, options); }),
-                               {"hidden state " + std::to_string(layers), "expected"}));
+}
+
+TEST_F(FederationAnswers, ForcedRoutesAreEachSpecialistsOwn) {
+  const auto federation = Federation::load(adapted_, recorded());
+  VectorSink sink;
+  federation->set_audit_sink(&sink);
+  const auto run = [&](std::span<const ForcedRoute> routes) {
+    const SequenceId sequence = federation->create_sequence();
+    StepInput input;
+    input.sequence = sequence;
+    input.tokens = std::span<const int32_t>(prompt_).first(9);
+    input.rows = StepInput::Rows::kAll;
+    input.routes = routes;
+    federation->step({&input, 1});
+    federation->release(sequence);
+    return sink.take();
+  };
+  const std::vector<TokenRecord> free = run({});
+  // The routes that ran anyway, then one token's in one layer of the second specialist turned over.
+  std::vector<ForcedRoute> routes;
+  for (size_t token = 0; token < free.size(); ++token) {
+    for (const LayerRecord& layer : free[token].layers) {
+      for (const RouteRecord& route : layer.routes) {
+        routes.push_back({static_cast<int32_t>(token), layer.layer, route.expert});
+      }
+    }
+  }
+  std::vector<TokenRecord> again = run(routes);
+  ASSERT_EQ(again.size(), free.size());
+  for (size_t i = 0; i < free.size(); ++i) {
+    EXPECT_EQ(record_digest(free[i]), record_digest(again[i])) << i;
+    EXPECT_EQ(free[i].prediction.federation, again[i].prediction.federation) << i;
+  }
+  const auto layers = static_cast<int32_t>(free[0].layers.size()) / 3;
+  int32_t changed_layer = -1;
+  for (size_t i = 0; i < routes.size() && changed_layer < 0; ++i) {
+    ForcedRoute& route = routes[i];
+    if (route.token != 4 || route.layer < layers || route.layer >= 2 * layers) continue;
+    const auto& others = free[4].layers[static_cast<size_t>(route.layer)].routes;
+    while (std::ranges::any_of(
+        others, [&](const RouteRecord& other) { return other.expert == route.expert; })) {
+      route.expert =
+          (route.expert + 1) %
+          federation->audit_layout().layers[static_cast<size_t>(route.layer)].num_experts;
+    }
+    changed_layer = route.layer;
+  }
+  ASSERT_GE(changed_layer, layers);
+  again = run(routes);
+  for (size_t i = 0; i < free.size(); ++i) {
+    const auto& was = free[i].prediction.federation.specialists;
+    const auto& is = again[i].prediction.federation.specialists;
+    EXPECT_EQ(was[0].logprob, is[0].logprob);
+    EXPECT_EQ(was[2].logprob, is[2].logprob);
+    if (i < 4) EXPECT_EQ(was[1].logprob, is[1].logprob);
+    if (i == 4) EXPECT_NE(was[1].logprob, is[1].logprob);
+  }
+  routes.back().layer = 3 * layers;
+  EXPECT_TRUE(is_one_line_with(error_of([&] { run(routes); }),
+                               {"layer " + std::to_string(3 * layers), "expected"}));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -162,6 +163,100 @@ TEST(Product, IsNormalisedOverTheVocabulary) {
     const auto combiner = make_combiner(spec, 2);
     EXPECT_EQ(combiner->shares(), ShareKind::kTerm);
     expect_joint(*combiner, made, joint, ShareKind::kTerm);
+  }
+}
+
+// As a federation's threads make it: exponentials first, then the row in parts.
+struct Parts {
+  explicit Parts(const Case& made) : rows(made.rows) {
+    const size_t vocabulary = made.logits[0].size();
+    exponentials.resize(rows.size(), std::vector<float>(vocabulary));
+    block_max.resize(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      ExponentialTotal total;
+      for (size_t first = 0; first < vocabulary; first += kJointBlock) {
+        const size_t count = std::min(kJointBlock, vocabulary - first);
+        const ExponentialSum sum = sum_exponentials(std::span(made.logits[i]).subspan(first, count),
+                                                    exponentials[i].data() + first);
+        total.add(sum);
+        block_max[i].push_back(sum.max);
+      }
+      EXPECT_EQ(total.log(), rows[i].log_sum_exp);
+      of_rows.push_back({exponentials[i], block_max[i]});
+    }
+  }
+  std::vector<float> joint(Combiner& any) {
+    auto& combiner = dynamic_cast<BlockCombiner&>(any);
+    const CombinerInput input{rows, {}};
+    std::vector<float> to(rows[0].logits.size());
+    combiner.begin(input);
+    for (size_t first = 0; first < to.size(); first += kJointBlock) {
+      const size_t count = std::min(kJointBlock, to.size() - first);
+      combiner.combine_block(input, of_rows, first, std::span(to).subspan(first, count));
+    }
+    if (!combiner.is_normalised()) {
+      const double sum = log_sum_exp(to);
+      combiner.set_log_normaliser(sum);
+      for (float& value : to) value -= static_cast<float>(sum);
+    }
+    return to;
+  }
+
+  std::vector<SpecialistRow> rows;
+  std::vector<std::vector<float>> exponentials, block_max;
+  std::vector<RowExponentials> of_rows;
+};
+
+TEST(Combiners, PartsMakeTheSameRow) {
+  for (const size_t vocabulary : {1, 1023, 1024, 1025, 8192, 9001}) {
+    for (const float size : {1.0F, 20.0F, 170.0F, 900.0F}) {  // the last: below exp(-87)
+      const Case made = make_case(3, vocabulary, size, 21);
+      Parts parts(made);
+      CombinerSpec spec;
+      spec.weights = {0.2, 0.0, 0.8};
+      const auto mixture = make_combiner(spec, 3);
+      std::vector<float> joint = parts.joint(*mixture);
+      const std::vector<double> expected = mixed(made, spec.weights);
+      std::vector<float> whole(vocabulary);
+      mixture->combine(made.input(), whole);
+      for (size_t token = 0; token < vocabulary; ++token) {
+        const double tolerance = 1e-6 * std::max(3.0, std::abs(double{whole[token]}));
+        ASSERT_NEAR(joint[token], whole[token], tolerance) << vocabulary << " " << size;
+        if (std::isfinite(expected[token])) {
+          ASSERT_NEAR(joint[token], expected[token], 3 * tolerance) << vocabulary << " " << size;
+        }
+      }
+      spec.kind = CombinerSpec::Kind::kProduct;
+      const auto product = make_combiner(spec, 3);
+      product->combine(made.input(), whole);
+      joint = parts.joint(*product);
+      EXPECT_EQ(joint, whole);
+    }
+  }
+}
+
+// A model may rule tokens out: whole blocks of them, by every specialist, and no NaN comes of it.
+TEST(Combiners, RuledOutTokensHaveNoProbability) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  Case made = make_case(2, 3000, 10.0F, 31);
+  for (size_t token = 1024; token < 2100; ++token) {
+    made.logits[0][token] = made.logits[1][token] = kNever;
+  }
+  made.logits[0][5] = kNever;  // by one of them
+  for (size_t i = 0; i < 2; ++i) {
+    made.rows[i].log_sum_exp = log_sum_exp(made.logits[i]);
+    EXPECT_NEAR(made.rows[i].log_sum_exp, exact_log_sum_exp(made.logits[i]), 2e-6);
+  }
+  CombinerSpec spec;
+  spec.weights = {0.5, 0.5};
+  const std::vector<double> expected = mixed(made, spec.weights);
+  const std::vector<float> joint = Parts(made).joint(*make_combiner(spec, 2));
+  for (size_t token = 0; token < joint.size(); ++token) {
+    if (token >= 1024 && token < 2100) {
+      EXPECT_LT(joint[token], -1e20F);
+    } else {
+      EXPECT_NEAR(joint[token], expected[token], 1e-5) << token;
+    }
   }
 }
 

@@ -33,6 +33,7 @@ ORACLES = pathlib.Path(sys.argv[2]).resolve()
 FOLDERS = sorted(path.parent for path in ORACLES.glob("*/oracle.json"))
 ATTENTION = r"self_attn\.[qkvo]_proj"
 DENSE = r"mlp\.(shared_expert\.)?(gate|up|down)_proj"
+EXPERTS = r"mlp\.experts\.\d+\.(gate|up|down)_proj|block_sparse_moe\.experts\.\d+\.w[123]"
 ROUTER = r"mlp\.gate|block_sparse_moe\.(gate|router\.layer)"
 
 transformers.logging.set_verbosity_error()
@@ -135,7 +136,16 @@ class AdapterMergeTest(unittest.TestCase):
         self.assertGreaterEqual(models, least)
 
     def test_every_kind_of_matrix(self):
-        self.check(f"{ATTENTION}|{DENSE}|{ROUTER}", 5, 8, least=8)
+        self.check(f"{ATTENTION}|{DENSE}|{ROUTER}|{EXPERTS}", 5, 8, least=8)
+
+    def test_routed_experts_alone(self):
+        self.check(EXPERTS, 18, 9, rslora=True, least=3)
+
+    def test_one_matrix_of_some_experts(self):
+        self.check(r"mlp\.experts\.[13]\.down_proj|block_sparse_moe\.experts\.[02]\.w2", 4, 16,
+                   dtype=torch.bfloat16, least=3)
+        self.check(r"mlp\.experts\.[02]\.up_proj|block_sparse_moe\.experts\.[13]\.w1", 6, 12,
+                   dtype=torch.float16, least=3)
 
     def test_dense_blocks_alone(self):
         self.check(DENSE, 18, 4, rslora=True, least=2)

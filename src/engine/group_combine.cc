@@ -1,0 +1,169 @@
+// A row of a federation's joint, made by the threads of its first engine.
+#include <algorithm>
+
+#include "engine/group_impl.h"
+#include "engine/worker_pool.h"
+
+namespace vitrine {
+
+static_assert(kJointBlock == kernels::kHeadBlock);
+
+namespace {
+
+void run_pieces(engine::WorkerPool* workers, engine::PieceWork& work, size_t pieces) {
+  if (workers != nullptr) return workers->run(work, static_cast<int64_t>(pieces));
+  for (size_t piece = 0; piece < pieces; ++piece) work.run_piece(static_cast<int64_t>(piece));
+}
+
+}  // namespace
+
+// Pieces are blocks of one row; what a phase makes of each depends on nothing but the phase before.
+class Federation::Impl::RowWork final : public engine::PieceWork {
+ public:
+  enum class Phase : uint8_t { kExponentials, kBlocks, kNormalise, kStatistics };
+
+  RowWork(Impl& impl, const CombinerInput& input, std::span<SpecialistRow> rows,
+          std::span<float> joint)
+      : impl_(impl), input_(input), rows_(rows), joint_(joint) {}
+
+  size_t blocks() const { return impl_.block_stats.size(); }
+
+  void run(Phase phase, size_t pieces) {
+    phase_ = phase;
+    run_pieces(impl_.workers, *this, pieces);
+  }
+
+  void run_piece(int64_t piece) override {
+    const auto index = static_cast<size_t>(piece);
+    const size_t block = index % blocks(), first = block * kJointBlock;
+    const size_t count = std::min(kJointBlock, joint_.size() - first);
+    const std::span<float> part = joint_.subspan(first, count);
+    switch (phase_) {
+      case Phase::kExponentials: {
+        const size_t specialist = index / blocks();
+        float* kept = impl_.exponentials.empty()
+                          ? nullptr
+                          : impl_.exponentials.data() + specialist * joint_.size() + first;
+        impl_.sums[index] = sum_exponentials(rows_[specialist].logits.subspan(first, count), kept);
+        impl_.block_max[index] = impl_.sums[index].max;
+        return;
+      }
+      case Phase::kBlocks:
+        impl_.block_combiner->combine_block(input_, impl_.row_exponentials, first, part);
+        if (impl_.block_combiner->is_normalised()) return take_statistics(block);
+        impl_.sums[block] = sum_exponentials(part, nullptr);
+        return;
+      case Phase::kNormalise:
+        for (float& value : part) value -= log_normaliser_;
+        return take_statistics(block);
+      case Phase::kStatistics: return take_statistics(block);
+    }
+  }
+
+  double total(size_t first_sum) const {
+    ExponentialTotal total;
+    for (size_t block = 0; block < blocks(); ++block) total.add(impl_.sums[first_sum + block]);
+    return total.log();
+  }
+  void set_log_normaliser(double value) { log_normaliser_ = static_cast<float>(value); }
+
+ private:
+  void take_statistics(size_t block) {
+    const auto begin = static_cast<int64_t>(block * kJointBlock);
+    const auto vocabulary = static_cast<int64_t>(joint_.size());
+    impl_.kernel.head_block(joint_.data(), begin,
+                            std::min<int64_t>(vocabulary, begin + kernels::kHeadBlock), 1.0F,
+                            impl_.records(), &impl_.block_stats[block]);
+  }
+
+  Impl& impl_;
+  const CombinerInput& input_;
+  std::span<SpecialistRow> rows_;
+  std::span<float> joint_;
+  Phase phase_ = Phase::kExponentials;
+  float log_normaliser_ = 0;
+};
+
+void Federation::Impl::reserve_rows(size_t rows) {
+  const size_t count = spec.specialists.size();
+  const auto vocabulary = static_cast<size_t>(summary.vocab_size);
+  const size_t blocks = (vocabulary + kJointBlock - 1) / kJointBlock;
+  joint.resize(rows * vocabulary);
+  stats.resize(rows);
+  parts.resize(rows * count);
+  block_stats.resize(blocks);
+  sums.resize(count * blocks);
+  block_max.resize(count * blocks);
+  block_combiner = dynamic_cast<BlockCombiner*>(combiner.get());
+  if (block_combiner == nullptr || !block_combiner->uses_exponentials()) return;
+  exponentials.resize(count * vocabulary);
+  for (size_t i = 0; i < count; ++i) {
+    row_exponentials.push_back({std::span(exponentials).subspan(i * vocabulary, vocabulary),
+                                std::span(block_max).subspan(i * blocks, blocks)});
+  }
+}
+
+// parts[row, specialist].logits -> its joint and the statistics of that.
+void Federation::Impl::make_joint(size_t row) {
+  using Phase = RowWork::Phase;
+  const size_t count = spec.specialists.size();
+  const auto vocabulary = static_cast<size_t>(summary.vocab_size);
+  const std::span<SpecialistRow> rows(parts.data() + row * count, count);
+  const CombinerInput input{rows, hidden[row]};
+  const std::span<float> to(joint.data() + row * vocabulary, vocabulary);
+  RowWork work(*this, input, rows, to);
+  const size_t blocks = work.blocks();
+  work.run(Phase::kExponentials, count * blocks);
+  for (size_t i = 0; i < count; ++i) rows[i].log_sum_exp = work.total(i * blocks);
+  if (block_combiner == nullptr) {
+    combiner->combine(input, to);
+    work.run(Phase::kStatistics, blocks);
+  } else {
+    block_combiner->begin(input);
+    work.run(Phase::kBlocks, blocks);
+    if (!block_combiner->is_normalised()) {
+      const double log_normaliser = work.total(0);
+      block_combiner->set_log_normaliser(log_normaliser);
+      work.set_log_normaliser(log_normaliser);
+      work.run(Phase::kNormalise, blocks);
+    }
+  }
+  kernel.head_merge(block_stats.data(), static_cast<int32_t>(blocks), &stats[row]);
+}
+
+void Federation::Impl::combine_row(size_t row, const StepInput& input, int64_t position,
+                                   int32_t next) {
+  const size_t count = spec.specialists.size();
+  const auto vocabulary = static_cast<size_t>(summary.vocab_size);
+  make_joint(row);
+  const std::span<const float> to(joint.data() + row * vocabulary, vocabulary);
+  StepOutput output;
+  output.sequence = input.sequence;
+  output.position = position;
+  output.token = next;
+  output.logits = to;
+  RowAccount& account = accounts[row];
+  account.input = next < 0 ? &input : nullptr;
+  if (next < 0) {
+    if (stats[row].count == 0) {
+      throw Error(ErrorKind::kInternal,
+                  "the joint of sequence " + std::to_string(input.sequence) + " at position " +
+                      std::to_string(position) +
+                      " is no number; a specialist, its weights or the combiner is broken");
+    }
+    output.token = stats[row].top_ids[0];
+    if (engine::RowSampler::is_needed(input)) {
+      output.token = row_sampler->sample(
+          input, row, to.data(),
+          {input.seed, position + 1, input.branch, find(input.sequence).history});
+    }
+  }
+  output.hidden_state = hidden[row];
+  const CombinerInput seen{{parts.data() + row * count, count}, hidden[row]};
+  const std::span<SpecialistShare> own(shares.data() + row * count, count);
+  account.score = combiner->explain(seen, output.token, own);
+  account.residual = engine::reconcile(layout.federation.shares, account.score, own);
+  outputs.push_back(output);
+}
+
+}  // namespace vitrine
