@@ -222,7 +222,7 @@ TEST(Combiners, PartsMakeTheSameRow) {
       for (size_t token = 0; token < vocabulary; ++token) {
         const double tolerance = 1e-6 * std::max(3.0, std::abs(double{whole[token]}));
         ASSERT_NEAR(joint[token], whole[token], tolerance) << vocabulary << " " << size;
-        if (std::isfinite(expected[token])) {
+        if (expected[token] > -700) {  // else exp in double has lost bits
           ASSERT_NEAR(joint[token], expected[token], 3 * tolerance) << vocabulary << " " << size;
         }
       }
