@@ -312,8 +312,7 @@ TEST_F(FederationAnswers, ForcedRoutesAreEachSpecialistsOwn) {
   ASSERT_EQ(again.size(), free.size());
   for (size_t i = 0; i < free.size(); ++i) {
     EXPECT_EQ(record_digest(free[i]), record_digest(again[i])) << i;
-    EXPECT_EQ(free[i].prediction.federation.specialists,
-              again[i].prediction.federation.specialists)
+    EXPECT_EQ(free[i].prediction.federation.specialists, again[i].prediction.federation.specialists)
         << i;
   }
   const auto layers = static_cast<int32_t>(free[0].layers.size()) / 3;
