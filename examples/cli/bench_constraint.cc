@@ -6,6 +6,7 @@
 
 #include "bench.h"
 #include "common.h"
+#include "constraint_options.h"
 #include "mask_bench.h"
 #include "text_file.h"
 
@@ -19,7 +20,8 @@ struct Arguments {
   std::string tokenizer, folder, out;
   double time_limit = 60;
   size_t max_alternatives = vitrine::SchemaOptions{}.max_alternatives;
-  bool annotate = false;
+  std::string key_order = "any";
+  bool annotate = false, lenient = false;
 };
 
 vitrine::Tokenizer read_tokenizer(const std::string& path) {
@@ -50,6 +52,8 @@ int run_bench_constraint(const Arguments& arguments) {
   options.time_limit = arguments.time_limit;
   options.schema.max_alternatives = arguments.max_alternatives;
   if (arguments.annotate) options.schema.format = vitrine::JsonFormat::kAnnotate;
+  options.schema.lenient = arguments.lenient;
+  options.schema.key_order = key_order_of(arguments.key_order);
   MaskBench bench(tokenizer, options);
   catch_interrupts();
   for (const auto& path : files) {
@@ -96,6 +100,9 @@ void add_bench_constraint(CLI::App& bench, Command& command) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   constraint->add_flag("--annotate", arguments->annotate, "`format` only annotates");
+  constraint->add_flag("--lenient", arguments->lenient,
+                       "weaken a schema that is refused, and count it as weakened");
+  add_key_order(*constraint, arguments->key_order);
   constraint->callback([arguments, &command] {
     command = [arguments] { return run_bench_constraint(*arguments); };
   });

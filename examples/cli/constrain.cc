@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 
 struct Arguments {
-  std::string schema, format = "assert", whitespace = "rfc";
+  std::string schema, format = "assert", whitespace = "rfc", key_order = "any";
   std::vector<std::string> instances;
   bool json = false, lenient = false;
 };
@@ -99,6 +99,7 @@ int run_check(const Arguments& arguments) {
   if (arguments.whitespace == "one-line") options.whitespace = vitrine::JsonWhitespace::kOneLine;
   if (arguments.whitespace == "compact") options.whitespace = vitrine::JsonWhitespace::kCompact;
   options.lenient = arguments.lenient;
+  options.key_order = key_order_of(arguments.key_order);
   const std::string schema = read_text_file(arguments.schema, kMaxFileBytes);
   const auto grammar = vitrine::Grammar::json_schema(table_of_bytes(), schema, options);
   std::set<std::string> features;
@@ -159,6 +160,7 @@ void add_constrain(CLI::App& app, Command& command) {
   check->add_option("--whitespace", arguments->whitespace, "white space between the parts of JSON")
       ->check(CLI::IsMember({"rfc", "one-line", "compact"}))
       ->capture_default_str();
+  add_key_order(*check, arguments->key_order);
   check->add_flag("--lenient", arguments->lenient,
                   "leave out what cannot be kept exactly, and say what that is");
   check->add_flag("--json", arguments->json, "one JSON object instead of lines");

@@ -26,6 +26,19 @@ vitrine::TokenTable model_token_table(const vitrine::Tokenizer& tokenizer, int32
 
 }  // namespace
 
+vitrine::JsonKeyOrder key_order_of(const std::string& name) {
+  return name == "schema" ? vitrine::JsonKeyOrder::kSchema : vitrine::JsonKeyOrder::kAny;
+}
+
+void add_key_order(CLI::App& command, std::string& key_order) {
+  command
+      .add_option("--key-order", key_order,
+                  "order of an object's keys: any, or schema (those of `properties` as written, "
+                  "then others)")
+      ->check(CLI::IsMember({"any", "schema"}))
+      ->capture_default_str();
+}
+
 void ConstraintOptions::add_to(CLI::App& command) {
   command.add_option("--json-schema", json_schema, "the answer is JSON that this schema accepts")
       ->check(not_empty());
@@ -47,6 +60,7 @@ void ConstraintOptions::add_to(CLI::App& command) {
   command.add_option("--format", format, "what `format` means in a schema")
       ->check(CLI::IsMember({"assert", "annotate"}))
       ->capture_default_str();
+  add_key_order(command, key_order);
   command.add_flag(
       "--lenient", lenient,
       "leave out of a schema what cannot be kept exactly, with a warning that names it");
@@ -87,6 +101,7 @@ void ConstraintOptions::check() const {
       {whitespace != "one-line", is_schema || json_object, "--whitespace",
        "--json-schema, --json-object, --tags or --grammar"},
       {format != "assert", is_schema, "--format", "--json-schema, --tags or --grammar"},
+      {key_order != "any", is_schema, "--key-order", "--json-schema, --tags or --grammar"},
       {lenient, is_schema, "--lenient", "--json-schema, --tags or --grammar"},
       {on_deadlock != "fail", is_given(), "--on-deadlock", "a constraint (--json-schema, …)"},
       {!validate_with.empty(), is_given(), "--validate-with", "a constraint (--json-schema, …)"},
@@ -106,6 +121,7 @@ vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer,
   if (!choices.empty()) return vitrine::Grammar::choices(table, choices);
   vitrine::SchemaOptions options;
   options.lenient = lenient;
+  options.key_order = key_order_of(key_order);
   if (format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
   options.whitespace = whitespace == "rfc"       ? vitrine::JsonWhitespace::kRfc
                        : whitespace == "compact" ? vitrine::JsonWhitespace::kCompact
@@ -198,6 +214,8 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
   }
   if (json_object || !json_schema.empty() || !tags.empty())
     pairs.emplace_back("whitespace", whitespace);
+  if (!json_schema.empty() || !tags.empty() || !grammar.empty())
+    pairs.emplace_back("key_order", key_order);
   if (lenient) pairs.emplace_back("lenient", "true");
   pairs.emplace_back("on_deadlock", on_deadlock);
   if (!validate_with.empty()) pairs.emplace_back("validate_with", text_of(validate_with));

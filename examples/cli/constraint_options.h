@@ -13,7 +13,7 @@ struct ConstraintOptions {
   bool json_object = false, lenient = false;
   std::vector<std::string> choices;
   std::string validate_with;
-  std::string whitespace = "one-line", format = "assert", on_deadlock = "fail";
+  std::string whitespace = "one-line", format = "assert", key_order = "any", on_deadlock = "fail";
   int max_retries = 0;
 
   void add_to(CLI::App& command);
@@ -43,6 +43,9 @@ struct ConstraintOptions {
            !choices.empty();
   }
 };
+
+vitrine::JsonKeyOrder key_order_of(const std::string& name);
+void add_key_order(CLI::App& command, std::string& key_order);
 
 /// One line on what a constraint did; empty where there was none.
 std::string constraint_note(const vitrine::GenerateResult& result);

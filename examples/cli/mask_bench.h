@@ -44,11 +44,12 @@ class MaskBench {
 
   /// `text`: {"schema": …, "tests": [{"valid": …, "data": …}]}.
   MaskBenchResult run(const std::string& name, const std::string& text);
-  /// {"summary": …, "failures": {name: reason}}.
+  /// {"summary": …, "failures": {name: reason}}; where schemas may be weakened, also
+  /// {"weakened": {name: [pointer, …]}}, and their number in the summary.
   nlohmann::ordered_json report() const;
 
  private:
-  MaskBenchResult measure(const std::string& text);
+  MaskBenchResult measure(const std::string& name, const std::string& text);
   std::string run_instance(const vitrine::Grammar& grammar, const std::string& text, bool valid);
 
   const vitrine::Tokenizer& tokenizer_;
@@ -57,6 +58,7 @@ class MaskBench {
   std::vector<uint32_t> mask_;
   std::vector<double> mask_us_, first_us_;
   std::map<std::string, MaskBenchResult> failures_;
+  std::map<std::string, std::vector<std::string>> weakened_;
   size_t num_schemas_ = 0;
   size_t counts_[5] = {};
 };

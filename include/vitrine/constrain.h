@@ -47,6 +47,12 @@ enum class JsonWhitespace : uint8_t {
   kCompact,  ///< none
 };
 
+/// In which order an object's keys may stand.
+enum class JsonKeyOrder : uint8_t {
+  kAny,
+  kSchema,  ///< keys of `properties` as the schema writes them, then all others in any order
+};
+
 /// What `format` means.
 enum class JsonFormat : uint8_t {
   kAssert,    ///< a string must have the format; names that are not known only annotate
@@ -60,6 +66,7 @@ struct SchemaOptions {
   JsonFormat format = JsonFormat::kAssert;
   JsonWhitespace whitespace = JsonWhitespace::kRfc;
   SchemaDialect dialect = SchemaDialect::kDraft2020;
+  JsonKeyOrder key_order = JsonKeyOrder::kAny;
   /// True leaves out of a schema what cannot be kept exactly, in place of refusing it, and tells it
   /// in Grammar::weakened(): an answer may then be one that the schema does not accept.
   bool lenient = false;

@@ -30,6 +30,7 @@ bool JsonGrammar::merge(const ArrayShape& x, const ArrayShape& y, ArrayShape& ou
     out.prefix.push_back(conjunction(x.item(i), y.item(i)));
   }
   out.rest = conjunction(x.rest, y.rest);
+  unite_evaluated(x, y, out);
   out.contains = x.contains;
   for (const auto& more : y.contains) {
     if (std::find(out.contains.begin(), out.contains.end(), more) == out.contains.end()) {
@@ -39,11 +40,28 @@ bool JsonGrammar::merge(const ArrayShape& x, const ArrayShape& y, ArrayShape& ou
   return !is_plainly_dead(out);
 }
 
-JsonGrammar::Arrays JsonGrammar::compute_arrays(SchemaId id) {
+JsonGrammar::Arrays JsonGrammar::compute_arrays(SchemaId id, Tracking tracking) {
+  const Schema& schema = (*schemas_)[id];
+  const SchemaId rest = schema.unevaluated_items;
+  if (rest == kNoSchema) return tracked_arrays(id, tracking);
+  Arrays out;
+  for (ArrayShape& shape : tracked_arrays(id, tracking_for(rest))) {
+    ArrayShape merged;
+    if (!merge(shape, unevaluated_items(schema, shape), merged)) continue;
+    merged.evaluated = tracking == Tracking::kNone ? 0 : kUnbounded;
+    merged.evaluated_by.clear();
+    if (std::find(out.begin(), out.end(), merged) == out.end()) out.push_back(std::move(merged));
+  }
+  return out;
+}
+
+/// All but unevaluatedItems.
+JsonGrammar::Arrays JsonGrammar::tracked_arrays(SchemaId id, Tracking tracking) {
   const Schema& schema = (*schemas_)[id];
   if (!(schema.types & kArrayBit)) return {};
-  ShapeAlgebra<ArrayShape> algebra(*this, id, "arrays", &JsonGrammar::arrays_of);
+  ShapeAlgebra<ArrayShape> algebra(*this, id, "arrays", &JsonGrammar::arrays_of, tracking);
   ArrayShape direct;
+  if (tracking != Tracking::kNone) set_evaluated(schema, direct);
   for (SchemaId item : schema.prefix) direct.prefix.push_back(value_of(item));
   if (schema.items != kNoSchema) direct.rest = value_of(schema.items);
   direct.min = schema.min_items;
@@ -113,6 +131,7 @@ JsonGrammar::Arrays JsonGrammar::compute_negated_arrays(SchemaId id) {
     if (!is_plainly_dead(shape)) algebra.add(out, std::move(shape));
   }
   algebra.apply_negated(schema, out);
+  negate_unevaluated(id, out);
   return out;
 }
 

@@ -174,7 +174,8 @@ std::optional<std::string> FinishTexts::value_text(ValueId id, int depth) {
       if (!object.needs.empty() || object.num_required < object.min) continue;
       std::string text = "{";
       bool is_possible = true;
-      for (const ObjectShape::Named& named : object.named) {
+      for (size_t i = 0; i < object.named.size(); ++i) {
+        const ObjectShape::Named& named = object.named_at(i);
         if (!named.required || !is_possible) continue;
         const std::optional<std::string> inner = value_text(named.value, depth + 1);
         is_possible = inner.has_value();

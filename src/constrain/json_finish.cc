@@ -1,5 +1,6 @@
 // How JSON text can be finished from any place in it.
 #include <algorithm>
+#include <bit>
 
 #include "finish.h"
 
@@ -243,12 +244,14 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
     return value.is_known() && text.size() <= kMaxText;
   };
   const auto is_free = [&](size_t i) {
-    return (frame.seen[i / 64] >> (i % 64) & 1) == 0 && machine_.named_allowed(frame, i);
+    if ((frame.seen[i / 64] >> (i % 64) & 1) != 0) return false;
+    if (!shape.order) return machine_.named_allowed(frame, i);
+    return (shape.allowed[i / 64] >> (i % 64) & 1) != 0 && shape.order->ranks[i] >= frame.rank;
   };
   const auto add_named = [&](bool required, uint32_t most) {
     for (size_t i = 0; i < shape.named.size() && most > 0; ++i) {
       if (shape.named[i].required != required || !is_free(i)) continue;
-      if (!add(shape.named[i].name->c_str(), text_of_value(shape.named[i].value))) return false;
+      if (!add(*shape.named[i].name, text_of_value(shape.named[i].value))) return false;
       --most;
     }
     return true;
@@ -266,7 +269,20 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
     const ValueId value = grammar.conjunction(grammar.rest_value(shape, *key), also);
     return grammar.is_live(value) && add(*key, text_of_value(value));
   };
-  if (!add_named(true, kUnbounded)) return {};
+  if (shape.order) {
+    // Those that need not come stand between those that must: as many as are wanted, the first.
+    uint32_t wanted = std::max(shape.min, place == Place::kNext ? frame.count + 1 : 0);
+    wanted -= std::min(wanted, frame.count + frame.required_left +
+                                   static_cast<uint32_t>(std::popcount(frame.needs)));
+    for (const uint32_t i : shape.order->sequence) {
+      const ObjectShape::Named& named = shape.named[i];
+      if (!is_free(i) || (!named.required && wanted == 0)) continue;
+      if (!named.required) --wanted;
+      if (!add(*named.name, text_of_value(named.value))) return {};
+    }
+  } else if (!add_named(true, kUnbounded)) {
+    return {};
+  }
   for (size_t i = 0; i < shape.needs.size(); ++i) {
     if ((frame.needs >> i & 1) == 0) continue;
     if (!add_other(pool.all_of(shape.rest_keys, shape.needs[i].keys), shape.needs[i].value))
@@ -274,7 +290,7 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
   }
   uint32_t least = shape.min;
   if (place == Place::kNext) least = std::max(least, frame.count + 1);  // a key must follow
-  if (count < least && !add_named(false, least - count)) return {};
+  if (count < least && !shape.order && !add_named(false, least - count)) return {};
   while (count < least) {
     if (shape.rest_keys == kEmptyNode || !add_other(shape.rest_keys, kAnyValue)) return {};
   }

@@ -79,6 +79,11 @@ std::string JsonGrammar::place(ValueId id) const {
   return values_[id].literals.empty() ? "" : (*schemas_)[values_[id].literals[0] / 2].pointer;
 }
 
+void JsonGrammar::tell_place(ValueId id, const Error& error) const {
+  if (std::string_view(error.what()).starts_with("schema at")) throw error;
+  unsupported(place(id), error.what());
+}
+
 void JsonGrammar::too_many(SchemaId id, const char* what) const {
   unsupported((*schemas_)[id].pointer, std::string("more than ") +
                                            std::to_string(options_.max_alternatives) +
@@ -111,13 +116,18 @@ bool JsonGrammar::live_search(ValueId id) {
     cycle_seen_ = true;
     return false;
   }
-  expand(id);
-  bool live = values_[id].scalar != kEmptyNode;
-  for (ShapeId shape : std::vector<ShapeId>(values_[id].objects)) {
-    live = live || object_is_live(objects_[shape]);
-  }
-  for (ShapeId shape : std::vector<ShapeId>(values_[id].arrays)) {
-    live = live || array_is_live(arrays_[shape], id);
+  bool live = false;
+  try {
+    expand(id);
+    live = values_[id].scalar != kEmptyNode;
+    for (ShapeId shape : std::vector<ShapeId>(values_[id].objects)) {
+      live = live || object_is_live(objects_[shape]);
+    }
+    for (ShapeId shape : std::vector<ShapeId>(values_[id].arrays)) {
+      live = live || array_is_live(arrays_[shape], id);
+    }
+  } catch (const Error& error) {
+    tell_place(id, error);
   }
   live_in_progress_.erase(id);
   // A "no" that leaned on a cycle holds for where the search began only.
@@ -136,8 +146,7 @@ void JsonGrammar::seal(ValueId id) {
     values_[id].objects = std::move(objects);
     values_[id].arrays = std::move(arrays);
   } catch (const Error& error) {
-    if (std::string_view(error.what()).starts_with("schema at")) throw;
-    unsupported(place(id), error.what());
+    tell_place(id, error);
   }
   const Value& value = values_[id];
   if (value.live == 1 && value.scalar == kEmptyNode && value.objects.empty() &&

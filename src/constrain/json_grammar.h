@@ -25,6 +25,28 @@ using ValueId = uint32_t;
 inline constexpr ValueId kAnyValue = 0;
 inline constexpr ValueId kNoValue = 1;
 
+/// Named keys stand by rank; those without one, and keys that are not named, behind all others.
+struct KeyOrder {
+  std::vector<uint32_t> ranks;     // by named key; num_ranked() where it has none
+  std::vector<uint32_t> sequence;  // named keys in their order
+  // What sealing adds: of the keys with a rank, how many that must come have a lower one, and how
+  // many that may come have this one or a higher one. [num_ranked + 1]
+  std::vector<uint32_t> required_below, live_from;
+  uint64_t num_rest = 0;  // keys that are not named; kUnbounded: without end
+  uint32_t num_ranked() const { return static_cast<uint32_t>(required_below.size()) - 1; }
+};
+
+/// Whether shapes know what they evaluate, for unevaluatedProperties and unevaluatedItems.
+enum class Tracking : uint8_t {
+  kNone,
+  kCover,  // for each instance, some alternative that it meets knows all of it
+  kExact,  // every alternative that it meets does
+};
+/// What a schema must know to hold what it leaves unevaluated to `rest`.
+inline Tracking tracking_for(SchemaId rest) {
+  return rest == kTrueSchema ? Tracking::kNone : Tracking::kCover;
+}
+
 struct ObjectShape {
   struct Named {
     const std::string* name = nullptr;
@@ -40,6 +62,7 @@ struct ObjectShape {
   std::vector<Rule> rules;   // for keys that are not named: each that matches counts
   std::vector<Rule> needs;   // some key that is not named must match and have a value like this
   uint32_t min = 0, max = kUnbounded;
+  NodeId evaluated = 0;  // keys that count for unevaluatedProperties, where they are tracked
 
   // What sealing adds.
   struct Combination {
@@ -51,6 +74,9 @@ struct ObjectShape {
   std::vector<uint64_t> allowed;  // bits over `named`: has some valid value
   uint32_t num_required = 0;
   bool rest_is_open = false;  // rest_keys is any text
+  std::optional<KeyOrder> order;  // where keys must stand in an order
+  /// The named keys in an order in which they may stand.
+  const Named& named_at(size_t at) const { return named[order ? order->sequence[at] : at]; }
   bool operator==(const ObjectShape& other) const;
 };
 
@@ -66,6 +92,10 @@ struct ArrayShape {
   uint32_t min = 0, max = kUnbounded;
   bool unique = false;
   std::vector<Contains> contains;
+  // What counts for unevaluatedItems, where it is tracked: the first items (kUnbounded: all), and
+  // those that one of these schemas accepts.
+  uint32_t evaluated = 0;
+  std::vector<SchemaId> evaluated_by;  // sorted
   bool operator==(const ArrayShape&) const = default;
 
   ValueId item(uint32_t index) const { return index < prefix.size() ? prefix[index] : rest; }
@@ -125,6 +155,8 @@ class JsonGrammar {
     return intern({schema * 2 + (negated ? 1 : 0)});
   }
   std::string place(ValueId id) const;
+  /// Throws the error again, with a place where it has none.
+  [[noreturn]] void tell_place(ValueId id, const Error& error) const;
   [[noreturn]] void too_many(SchemaId id, const char* what) const;
 
   // value_scalars.cc
@@ -144,15 +176,17 @@ class JsonGrammar {
   /// The literal's shapes, made once. Throws for a $ref that leads back to itself meanwhile.
   template <typename Shapes>
   const Shapes& made_once(std::unordered_map<Literal, Shapes>& memo, Literal literal,
-                          Shapes (JsonGrammar::*compute)(SchemaId),
+                          Tracking tracking,
+                          Shapes (JsonGrammar::*compute)(SchemaId, Tracking),
                           Shapes (JsonGrammar::*compute_negated)(SchemaId));
 
   // object_shapes.cc
-  const Objects& objects_of(Literal literal) {
-    return made_once(object_memo_, literal, &JsonGrammar::compute_objects,
+  const Objects& objects_of(Literal literal, Tracking tracking = Tracking::kNone) {
+    return made_once(object_memo_, literal, tracking, &JsonGrammar::compute_objects,
                      &JsonGrammar::compute_negated_objects);
   }
-  Objects compute_objects(SchemaId id);
+  Objects tracked_objects(SchemaId id, Tracking tracking);
+  Objects compute_objects(SchemaId id, Tracking tracking);
   Objects compute_negated_objects(SchemaId id);
   ObjectShape direct_object(const Schema& schema);
   void negate_direct_object(const Schema& schema, Objects& out);
@@ -166,11 +200,12 @@ class JsonGrammar {
   bool object_is_live(const ObjectShape& shape);
 
   // array_shapes.cc
-  const Arrays& arrays_of(Literal literal) {
-    return made_once(array_memo_, literal, &JsonGrammar::compute_arrays,
+  const Arrays& arrays_of(Literal literal, Tracking tracking = Tracking::kNone) {
+    return made_once(array_memo_, literal, tracking, &JsonGrammar::compute_arrays,
                      &JsonGrammar::compute_negated_arrays);
   }
-  Arrays compute_arrays(SchemaId id);
+  Arrays tracked_arrays(SchemaId id, Tracking tracking);
+  Arrays compute_arrays(SchemaId id, Tracking tracking);
   Arrays compute_negated_arrays(SchemaId id);
   void negate_direct_array(const Schema& schema, Arrays& out);
   bool merge(const ArrayShape& x, const ArrayShape& y, ArrayShape& out);
@@ -179,6 +214,22 @@ class JsonGrammar {
   void expand_arrays(ValueId id);
   bool seal_array(ArrayShape& shape, ValueId id);
   bool array_is_live(const ArrayShape& shape, ValueId id);
+
+  // unevaluated.cc
+  NodeId keys_evaluated(const Schema& schema);
+  void set_evaluated(const Schema& schema, ArrayShape& shape);
+  void unite_evaluated(const ArrayShape& x, const ArrayShape& y, ArrayShape& out);
+  static bool covers(const ArrayShape& x, const ArrayShape& y);
+  bool covers(const ObjectShape& x, const ObjectShape& y);
+  ArrayShape unevaluated_items(const Schema& schema, const ArrayShape& shape);
+  void negate_unevaluated(SchemaId id, Objects& out);
+  void negate_unevaluated(SchemaId id, Arrays& out);
+
+  // key_order.cc
+  std::vector<std::string> keys_in_order(ValueId id);
+  void name_keys(const std::vector<std::string>& keys, Objects& list);
+  void rank_keys(const std::vector<std::string>& keys, ObjectShape& shape);
+  void seal_order(ObjectShape& shape);
 
   void expand(ValueId id);
   void seal(ValueId id);

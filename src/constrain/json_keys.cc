@@ -47,11 +47,13 @@ bool JsonMachine::named_allowed(const Frame& frame, size_t index) const {
   const uint64_t bit = uint64_t{1} << (index % 64);
   if (!(shape.allowed[index / 64] & bit)) return false;
   if ((frame.seen[index / 64] & bit) && !grammar_.keys_may_repeat()) return false;
+  if (shape.order && !rank_fits(frame, shape.order->ranks[index])) return false;
   return shape.named[index].required || slack(shape, frame) > 0;
 }
 
 bool JsonMachine::rest_allowed(const Frame& frame) const {
   const ObjectShape& shape = grammar_.object(frame.shape);
+  if (shape.order && !rank_fits(frame, shape.order->num_ranked())) return false;
   return shape.rest_keys != kEmptyNode && (frame.needs != 0 || slack(shape, frame) > 0);
 }
 
@@ -226,6 +228,7 @@ void JsonMachine::after_other_key(const Config& config, Configs& out) {
   const ObjectShape& shape = grammar_.object(config.frame->shape);
   Frame frame = *config.frame;
   ++frame.count;
+  advance_rank(frame, false, 0);
   Config next;
   next.kind = Config::kColon;
   next.id = shape.rules.empty() ? kAnyValue : shape.combinations[0].value;
@@ -239,6 +242,7 @@ void JsonMachine::add_key(const Config& config, ValueId value, bool named, size_
   Frame frame = *config.frame;
   ++frame.count;
   frame.needs &= ~needs_met;
+  advance_rank(frame, named, index);
   if (named) {
     const size_t words = shape.allowed.size();
     auto* seen = static_cast<uint64_t*>(arena().allocate(words * sizeof(uint64_t)));

@@ -18,7 +18,8 @@ bool same_frame(const Frame* x, const Frame* y, size_t words) {
   return x == y || (x && y && x->parent == y->parent && x->is_object == y->is_object &&
                     x->shape == y->shape && x->joined == y->joined && x->count == y->count &&
                     x->others == y->others && x->required_left == y->required_left &&
-                    x->needs == y->needs && std::equal(x->matched, x->matched + 4, y->matched) &&
+                    x->needs == y->needs && x->rank == y->rank &&
+                    std::equal(x->matched, x->matched + 4, y->matched) &&
                     (x->seen == y->seen ||
                      (x->seen && y->seen && std::equal(x->seen, x->seen + words, y->seen))));
 }

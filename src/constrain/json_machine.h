@@ -64,6 +64,7 @@ struct Frame {
   uint32_t count = 0;          // keys or items begun
   uint32_t required_left = 0;  // object
   uint32_t needs = 0;          // object: bits of needs not yet met
+  uint32_t rank = 0;           // object: the lowest that a key may have, where keys are ordered
   uint32_t matched[4] = {};    // array: items that each condition counted
   // Not null: no container, but several whose next value is the same; it is read once for all.
   const Frame* const* joined = nullptr;
@@ -154,6 +155,8 @@ class JsonMachine {
   void begin_items(const Frame& frame, Configs& out);
   void begin_object(ShapeId shape, const Config& config, Configs& out);
   bool key_follows(const Frame& frame) const;
+  bool rank_fits(const Frame& frame, uint32_t rank) const;
+  void advance_rank(Frame& frame, bool is_named, size_t index) const;
   bool item_follows(const Frame& frame) const;
   void begin_key(const Config& config, Configs& out);
   void step_key(const Config& config, uint8_t byte, Configs& out);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 namespace vitrine::constrain {
 
@@ -116,18 +117,53 @@ class Weakener {
         return take(*schema, place, key);
       }
     }
-    for (; !above.empty(); above.pop_back()) {
+    for (size_t i = above.size(); i-- > 0;) {
+      seen_.clear();
+      if (auto taken = take_hard(*above[i].first, above[i].second)) return taken;
+    }
+    for (; !above.empty(); above.pop_back()) {  // what combines, as a whole
       auto [schema, place] = above.back();
-      if (!schema->is_object()) continue;
-      if (schema->find("oneOf") != nullptr) return take(*schema, place, "oneOf");
-      for (const char* key : kHard) {
-        if (schema->find(key) != nullptr) return take(*schema, place, key);
+      for (const char* key : {"allOf", "$ref", "$dynamicRef", "$recursiveRef", "properties",
+                              "items", "prefixItems", "enum", "const"}) {
+        if (schema->find(key) == nullptr) continue;
+        auto taken = take(*schema, place, key);
+        if (key == std::string_view("properties")) remove(*schema, "additionalProperties");
+        return taken;
       }
     }
     return {};
   }
 
  private:
+  /// The likeliest cause in a schema and in those that hold at the same place.
+  std::optional<std::string> take_hard(JsonValue& schema, const std::string& place) {
+    if (!schema.is_object() || !seen_.insert(&schema).second) return {};
+    if (schema.find("oneOf") != nullptr) return take(schema, place, "oneOf");
+    for (const char* key : kHard) {
+      if (key != std::string_view("anyOf") && schema.find(key) != nullptr) {
+        return take(schema, place, key);
+      }
+    }
+    for (const char* key : {"allOf", "anyOf"}) {
+      auto* list = const_cast<JsonValue*>(schema.find(key));
+      for (size_t i = 0; list != nullptr && i < list->items.size(); ++i) {
+        auto taken = take_hard(list->items[i], place + "/" + key + "/" + std::to_string(i));
+        if (taken) return taken;
+      }
+    }
+    const JsonValue* reference = schema.find("$ref");
+    if (reference != nullptr && reference->is_string() && reference->text.starts_with("#/")) {
+      JsonValue* at = &document_;
+      for (const std::string& token : tokens_of(reference->text.substr(1))) {
+        if (at != nullptr) at = member(*at, token);
+      }
+      if (at != nullptr) {
+        if (auto taken = take_hard(*at, reference->text.substr(1))) return taken;
+      }
+    }
+    if (schema.find("anyOf") != nullptr) return take(schema, place, "anyOf");
+    return {};
+  }
   static JsonValue* member(JsonValue& value, const std::string& token) {
     if (value.is_object()) return const_cast<JsonValue*>(value.find(token));
     if (token.empty() || token.size() > 6 ||
@@ -153,6 +189,7 @@ class Weakener {
   }
 
   JsonValue& document_;
+  std::set<const JsonValue*> seen_;
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr uint64_t kPlenty = 4096;
 }  // namespace
 
 bool ObjectShape::operator==(const ObjectShape& other) const {
-  return min == other.min && max == other.max && rules == other.rules && needs == other.needs &&
+  return min == other.min && max == other.max && evaluated == other.evaluated && rules == other.rules && needs == other.needs &&
          std::equal(named.begin(), named.end(), other.named.begin(), other.named.end(),
                     [](const Named& x, const Named& y) {
                       return x.name == y.name && x.value == y.value && x.required == y.required;
@@ -83,6 +83,9 @@ bool JsonGrammar::merge(const ObjectShape& x, const ObjectShape& y, ObjectShape&
     }
     return both;
   };
+  if (x.evaluated != y.evaluated || x.evaluated != kEmptyNode) {
+    out.evaluated = pool_.any_of(x.evaluated, y.evaluated);
+  }
   out.rules = unite(x.rules, y.rules);
   out.needs = unite(x.needs, y.needs);
   out.named.reserve(std::max(x.named.size(), y.named.size()));
@@ -110,12 +113,32 @@ bool JsonGrammar::merge(const ObjectShape& x, const ObjectShape& y, ObjectShape&
   return !is_plainly_dead(out);
 }
 
-JsonGrammar::Objects JsonGrammar::compute_objects(SchemaId id) {
+JsonGrammar::Objects JsonGrammar::compute_objects(SchemaId id, Tracking tracking) {
+  const Schema& schema = (*schemas_)[id];
+  const SchemaId rest = schema.unevaluated_properties;
+  if (rest == kNoSchema) return tracked_objects(id, tracking);
+  Objects out;
+  for (ObjectShape& shape : tracked_objects(id, tracking_for(rest))) {
+    ObjectShape unevaluated, merged;
+    if (const NodeId keys = pool_.text_complement(shape.evaluated);
+        rest != kTrueSchema && keys != kEmptyNode) {
+      unevaluated.rules.push_back({keys, value_of(rest)});
+    }
+    if (!merge(shape, unevaluated, merged)) continue;
+    merged.evaluated = tracking == Tracking::kNone ? kEmptyNode : pool_.any_text();
+    if (std::find(out.begin(), out.end(), merged) == out.end()) out.push_back(std::move(merged));
+  }
+  return out;
+}
+
+/// All but unevaluatedProperties.
+JsonGrammar::Objects JsonGrammar::tracked_objects(SchemaId id, Tracking tracking) {
   const Schema& schema = (*schemas_)[id];
   if (!(schema.types & kObjectBit)) return {};
-  ShapeAlgebra<ObjectShape> algebra(*this, id, "objects", &JsonGrammar::objects_of);
+  ShapeAlgebra<ObjectShape> algebra(*this, id, "objects", &JsonGrammar::objects_of, tracking);
   ObjectShape direct = direct_object(schema);
   if (is_plainly_dead(direct)) return {};
+  if (tracking != Tracking::kNone) direct.evaluated = keys_evaluated(schema);
   Objects list = {std::move(direct)};
   for (const auto& [name, others] : schema.dependent_required) {
     ObjectShape present = with_key(name, kAnyValue, true);
@@ -191,6 +214,7 @@ JsonGrammar::Objects JsonGrammar::compute_negated_objects(SchemaId id) {
     algebra.unite(out, algebra.cross({with_key(name, kAnyValue, true)}, algebra.negative(other)));
   }
   algebra.apply_negated(schema, out);
+  negate_unevaluated(id, out);
   return out;
 }
 
@@ -365,6 +389,7 @@ bool JsonGrammar::seal_object(ObjectShape& shape) {
     available =
         pool_.is_infinite(rest) ? kUnbounded : available + pool_.count_strings(rest, kUnbounded);
   }
+  if (shape.order) seal_order(shape);
   return shape.min <= available && shape.min <= shape.max &&
          required + shape.needs.size() <= shape.max;
 }
@@ -377,6 +402,8 @@ void JsonGrammar::expand_objects(ValueId id) {
   for (Literal literal : std::vector<Literal>(values_[id].literals)) {
     list = algebra.cross(list, objects_of(literal));
   }
+  std::vector<std::string> keys;
+  if (options_.key_order == JsonKeyOrder::kSchema) name_keys(keys = keys_in_order(id), list);
   Objects settled;
   for (const ObjectShape& shape : list) {
     if (shape.needs.empty()) {
@@ -386,6 +413,7 @@ void JsonGrammar::expand_objects(ValueId id) {
     }
   }
   for (ObjectShape& shape : settled) {
+    if (!keys.empty()) rank_keys(keys, shape);
     objects_.push_back(std::move(shape));
     values_[id].objects.push_back(static_cast<ShapeId>(objects_.size() - 1));
   }

@@ -74,85 +74,97 @@ SchemaSet::SchemaSet(std::string_view text, RegexPool& pool, const SchemaOptions
       text.find("nchor\"") != std::string_view::npos) {
     collect_ids(document_, "", "", dialect);
   }
-  std::string base;
+  if (text.find("Ref\"") == std::string_view::npos) anchors_.clear();  // nothing looks for them
+  if (options.key_order == JsonKeyOrder::kSchema) number_places();
+  Context at{"", dialect};
   const char* id_key = dialect == SchemaDialect::kDraft4 ? "id" : "$id";
-  if (const JsonValue* id = document_.find(id_key); id && id->is_string()) base = id->text;
-  root_ = load(document_, "", base, dialect);
+  if (const JsonValue* id = document_.find(id_key); id && id->is_string()) at.base = id->text;
+  if (at.base.ends_with('#')) at.base.pop_back();
+  at.scope = enter(0, at.base, "");
+  root_ = load(document_, "", at);
   while (!pending_.empty()) {
-    const Pending next = pending_.back();
+    const Pending next = std::move(pending_.back());
     pending_.pop_back();
-    load_keywords(next.id, next.base, next.dialect);
+    load_keywords(next.id, next.at);
   }
 }
 
-SchemaId SchemaSet::load(const JsonValue& json, const std::string& pointer, const std::string& base,
-                         SchemaDialect dialect) {
+SchemaId SchemaSet::load(const JsonValue& json, const std::string& pointer, const Context& at) {
   if (json.type == JsonValue::kTrue) return kTrueSchema;
   if (json.type == JsonValue::kFalse) return kFalseSchema;
   if (!json.is_object()) malformed(pointer, "expected a schema: an object, true or false");
   if (json.keys.empty()) return kTrueSchema;
-  const auto [found, is_new] = loaded_.try_emplace(&json, static_cast<SchemaId>(schemas_.size()));
+  if (loaded_.size() <= at.scope) loaded_.resize(at.scope + 1);
+  const auto [found, is_new] =
+      loaded_[at.scope].try_emplace(&json, static_cast<SchemaId>(schemas_.size()));
   if (!is_new) return found->second;
   if (schemas_.size() >= kMaxSchemas) unsupported(pointer, "more than 200000 subschemas");
   schemas_.emplace_back();
   schemas_.back().json = &json;
   schemas_.back().pointer = pointer;
-  schemas_.back().exact_integers = dialect == SchemaDialect::kDraft4;
-  pending_.push_back({found->second, base, dialect});
+  schemas_.back().exact_integers = at.dialect == SchemaDialect::kDraft4;
+  pending_.push_back({found->second, at});
   return found->second;
 }
 
 SchemaId SchemaSet::load_member(const Schema& schema, const JsonValue& json, const std::string& key,
-                                const std::string& base, SchemaDialect dialect) {
-  return load(json, schema.pointer + pointer_token(key), base, dialect);
+                                const Context& at) {
+  return load(json, schema.pointer + pointer_token(key), at);
 }
 
 std::vector<SchemaId> SchemaSet::load_list(const Schema& schema, const JsonValue& list,
-                                           const std::string& key, const std::string& base,
-                                           SchemaDialect dialect) {
+                                           const std::string& key, const Context& at) {
   const std::string pointer = schema.pointer + "/" + key;
   if (!list.is_array()) malformed(pointer, "expected a list of schemas");
   std::vector<SchemaId> out;
   for (size_t i = 0; i < list.items.size(); ++i) {
-    out.push_back(load(list.items[i], pointer + "/" + std::to_string(i), base, dialect));
+    out.push_back(load(list.items[i], pointer + "/" + std::to_string(i), at));
   }
   return out;
 }
 
-void SchemaSet::load_keywords(SchemaId id, const std::string& outer_base, SchemaDialect dialect) {
+void SchemaSet::load_keywords(SchemaId id, const Context& outer) {
   Schema& schema = schemas_[id];
   const JsonValue& json = *schema.json;
+  Context at = outer;
   if (const JsonValue* uri = json.find("$schema"); uri && uri->is_string()) {
-    dialect = dialect_of(uri->text).value_or(dialect);
-    schema.exact_integers = dialect == SchemaDialect::kDraft4;
+    at.dialect = dialect_of(uri->text).value_or(at.dialect);
+    schema.exact_integers = at.dialect == SchemaDialect::kDraft4;
   }
-  const bool old = dialect < SchemaDialect::kDraft2019;
+  const bool old = at.dialect < SchemaDialect::kDraft2019;
   const JsonValue* reference = json.find("$ref");
-  std::string base = outer_base;
-  const JsonValue* own_id = json.find(dialect == SchemaDialect::kDraft4 ? "id" : "$id");
+  const JsonValue* own_id = json.find(at.dialect == SchemaDialect::kDraft4 ? "id" : "$id");
   if (own_id && own_id->is_string() && !(old && reference) && !own_id->text.starts_with('#')) {
-    base = resolve_uri(outer_base, own_id->text);
+    at.base = resolve_uri(outer.base, own_id->text);
+    if (at.base.ends_with('#')) at.base.pop_back();
+    at.scope = enter(outer.scope, at.base, schema.pointer);
   }
-  if (reference) {
-    if (!reference->is_string()) malformed(schema.pointer + "/$ref", "expected a string");
-    const SchemaId target = resolve(reference->text, base, schema.pointer + "/$ref");
-    schemas_[id].reference = target;
+  const auto target_of = [&](const char* keyword) -> const JsonValue* {
+    const JsonValue* value = json.find(keyword);
+    if (value && !value->is_string()) {
+      malformed(schema.pointer + "/" + keyword, "expected a string");
+    }
+    return value;
+  };
+  if (target_of("$ref")) {
+    schema.reference = resolve(reference->text, at, schema.pointer + "/$ref");
     if (old) return;  // what stands beside it does not count before 2019-09
   }
-  for (const char* keyword : {"$dynamicRef", "$recursiveRef"}) {
-    const JsonValue* value = json.find(keyword);
-    if (value) unsupported(schema.pointer + "/" + keyword, "dynamic references are not supported");
+  if (at.dialect == SchemaDialect::kDraft2019 && target_of("$recursiveRef")) {
+    schema.dynamic_reference =
+        resolve_dynamic("#", "", at, schema.pointer + "/$recursiveRef");
   }
-  for (const char* keyword : {"unevaluatedProperties", "unevaluatedItems"}) {
-    const JsonValue* value = old ? nullptr : json.find(keyword);
-    if (value && value->type != JsonValue::kTrue && !(value->is_object() && value->keys.empty())) {
-      unsupported(schema.pointer + "/" + keyword, "this keyword is not supported");
-    }
+  if (const JsonValue* value = old ? nullptr : target_of("$dynamicRef")) {
+    const size_t hash = value->text.find('#');
+    schema.dynamic_reference = resolve_dynamic(
+        value->text, hash == std::string::npos ? "" : value->text.substr(hash + 1), at,
+        schema.pointer + "/$dynamicRef");
   }
-  load_scalars(schema, json, dialect);
-  load_object(schema, json, base, dialect);
-  load_array(schema, json, base, dialect);
-  load_applicators(schema, json, base, dialect);
+  load_scalars(schema, json);
+  load_object(schema, json, at);
+  load_array(schema, json, at);
+  load_applicators(schema, json, at);
+  if (!old) load_unevaluated(schema, json, at);
   schema.trivial = schema.types == kAllTypes && !schema.integers_only && !schema.has_text &&
                    schema.bounds.empty() && !schema.has_numbers && schema.properties.empty() &&
                    schema.patterns.empty() && schema.additional == kNoSchema &&
@@ -163,11 +175,15 @@ void SchemaSet::load_keywords(SchemaId id, const std::string& outer_base, Schema
                    schema.max_items == kUnbounded && !schema.unique &&
                    schema.contains == kNoSchema && schema.all_of.empty() && !schema.has_any_of &&
                    !schema.has_one_of && schema.negated == kNoSchema &&
-                   schema.condition == kNoSchema && schema.reference == kNoSchema;
+                   schema.condition == kNoSchema && schema.reference == kNoSchema &&
+                   schema.dynamic_reference == kNoSchema &&
+                   (schema.unevaluated_properties == kNoSchema ||
+                    schema.unevaluated_properties == kTrueSchema) &&
+                   (schema.unevaluated_items == kNoSchema ||
+                    schema.unevaluated_items == kTrueSchema);
 }
 
-void SchemaSet::load_scalars(Schema& schema, const JsonValue& json, SchemaDialect dialect) {
-  (void)dialect;
+void SchemaSet::load_scalars(Schema& schema, const JsonValue& json) {
   const auto type_bits = [&](const JsonValue& name) -> int {
     if (!name.is_string()) return -1;
     if (name.text == "null") return kNullBit;
@@ -329,6 +345,7 @@ SchemaId SchemaSet::load_constant(const JsonValue& value, const std::string& poi
       out.required.push_back(key);
     }
     out.additional = kFalseSchema;
+    out.members = &value;
   } else {
     load_values(out, {&value});
   }

@@ -65,7 +65,10 @@ struct Schema {
   bool has_any_of = false, has_one_of = false;
   SchemaId negated = kNoSchema, condition = kNoSchema, then_schema = kNoSchema,
            else_schema = kNoSchema;
-  SchemaId reference = kNoSchema;
+  SchemaId reference = kNoSchema, dynamic_reference = kNoSchema;
+  SchemaId unevaluated_properties = kNoSchema, unevaluated_items = kNoSchema;
+  bool contains_evaluates = true;      // not in 2019-09
+  const JsonValue* members = nullptr;  // whose keys are those of `properties`, as written
 };
 
 /// Reads a document and all that it refers to within itself. Throws kBadFile for what is malformed,
@@ -77,50 +80,68 @@ class SchemaSet {
   const Schema& operator[](SchemaId id) const { return schemas_[id]; }
   SchemaId root() const { return root_; }
   size_t size() const { return schemas_.size(); }
+  /// A schema that holds where one of these does. Made once.
+  SchemaId any_of(std::vector<SchemaId> ids);
+  /// Where a schema stands in the document, for SchemaOptions::key_order.
+  uint32_t position(SchemaId id) const;
 
  private:
-  SchemaId load(const JsonValue& json, const std::string& pointer, const std::string& base,
-                SchemaDialect dialect);
-  void load_keywords(SchemaId id, const std::string& base, SchemaDialect dialect);
+  /// What a schema's place in the document, and the way that led to it, say about it.
+  struct Context {
+    std::string base;
+    SchemaDialect dialect;
+    uint32_t scope = 0;  // of dynamic_scopes_
+  };
+  struct Target {
+    const JsonValue* json;
+    std::string pointer, base;
+    SchemaDialect dialect;
+  };
+  SchemaId load(const JsonValue& json, const std::string& pointer, const Context& at);
+  void load_keywords(SchemaId id, const Context& at);
   SchemaId load_member(const Schema& schema, const JsonValue& json, const std::string& key,
-                       const std::string& base, SchemaDialect dialect);
+                       const Context& at);
   std::vector<SchemaId> load_list(const Schema& schema, const JsonValue& list,
-                                  const std::string& key, const std::string& base,
-                                  SchemaDialect dialect);
-  void load_scalars(Schema& schema, const JsonValue& json, SchemaDialect dialect);
-  void load_object(Schema& schema, const JsonValue& json, const std::string& base,
-                   SchemaDialect dialect);
-  void load_array(Schema& schema, const JsonValue& json, const std::string& base,
-                  SchemaDialect dialect);
-  void load_applicators(Schema& schema, const JsonValue& json, const std::string& base,
-                        SchemaDialect dialect);
+                                  const std::string& key, const Context& at);
+  void load_scalars(Schema& schema, const JsonValue& json);
+  void load_unevaluated(Schema& schema, const JsonValue& json, const Context& at);
+  void load_object(Schema& schema, const JsonValue& json, const Context& at);
+  void load_array(Schema& schema, const JsonValue& json, const Context& at);
+  void load_applicators(Schema& schema, const JsonValue& json, const Context& at);
   void load_values(Schema& schema, const std::vector<const JsonValue*>& values);
   SchemaId load_constant(const JsonValue& value, const std::string& pointer);
   void load_text(Schema& schema, const JsonValue& json);
-  SchemaId resolve(const std::string& reference, const std::string& base,
-                   const std::string& pointer);
-  void collect_ids(const JsonValue& json, const std::string& pointer, const std::string& base,
+  SchemaId resolve(const std::string& reference, const Context& at, const std::string& pointer);
+  SchemaId resolve_dynamic(const std::string& reference, const std::string& anchor,
+                           const Context& at, const std::string& pointer);
+  uint32_t enter(uint32_t scope, const std::string& base, const std::string& pointer);
+  SchemaId load_target(const Target& target, const Context& at);
+  void collect_ids(const JsonValue& json, const std::string& pointer, const std::string& outer,
                    SchemaDialect dialect);
+  void number_places();
   NodeId pattern(const std::string& text, const std::string& pointer);
 
   JsonValue document_;
   RegexPool& pool_;
   SchemaOptions options_;
   std::deque<Schema> schemas_;
-  std::unordered_map<const JsonValue*, SchemaId> loaded_;
+  std::vector<std::unordered_map<const JsonValue*, SchemaId>> loaded_;  // by scope
   std::map<std::string, NodeId, std::less<>> patterns_;
   struct Pending {
     SchemaId id;
-    std::string base;
-    SchemaDialect dialect;
+    Context at;
   };
   std::vector<Pending> pending_;
-  struct Target {
-    const JsonValue* json;
-    std::string pointer, base;
-    SchemaDialect dialect;
-  };
   std::map<std::string, Target, std::less<>> ids_;
+  // Dynamic anchors by the resource that holds them; an empty name is $recursiveAnchor's.
+  using Anchors = std::map<std::string, Target>;
+  std::map<std::string, Anchors, std::less<>> anchors_;
+  // Of each name the resource that a way from the root met first. The first scope has none.
+  using DynamicScope = std::map<std::string, std::string>;
+  std::vector<DynamicScope> dynamic_scopes_ = {{}};
+  std::map<DynamicScope, uint32_t> scope_ids_ = {{{}, 0}};
+  std::map<std::vector<SchemaId>, SchemaId> choices_;
+  std::unordered_map<const JsonValue*, uint32_t> positions_;
   SchemaId root_ = kTrueSchema;
 };
 

@@ -12,13 +12,15 @@ template <typename Shape>
 class ShapeAlgebra {
  public:
   using List = std::vector<Shape>;
-  using Of = const List& (JsonGrammar::*)(Literal);
+  using Of = const List& (JsonGrammar::*)(Literal, Tracking);
 
-  ShapeAlgebra(JsonGrammar& grammar, SchemaId id, const char* what, Of of)
-      : grammar_(grammar), id_(id), what_(what), of_(of) {}
+  ShapeAlgebra(JsonGrammar& grammar, SchemaId id, const char* what, Of of,
+               Tracking tracking = Tracking::kNone)
+      : grammar_(grammar), id_(id), what_(what), of_(of), tracking_(tracking) {}
 
-  const List& positive(SchemaId id) { return (grammar_.*of_)(id * 2); }
-  const List& negative(SchemaId id) { return (grammar_.*of_)(id * 2 + 1); }
+  const List& positive(SchemaId id) { return (grammar_.*of_)(id * 2, tracking_); }
+  /// What does not hold evaluates nothing.
+  const List& negative(SchemaId id) { return (grammar_.*of_)(id * 2 + 1, Tracking::kNone); }
 
   List cross(const List& x, const List& y) {
     List out;
@@ -48,6 +50,7 @@ class ShapeAlgebra {
       if (!list.empty()) list = cross(list, other);
     };
     if (schema.reference != kNoSchema) narrow(positive(schema.reference));
+    if (schema.dynamic_reference != kNoSchema) narrow(positive(schema.dynamic_reference));
     for (SchemaId id : schema.all_of) narrow(positive(id));
     if (schema.negated != kNoSchema) narrow(negative(schema.negated));
     if (schema.condition != kNoSchema) {
@@ -55,11 +58,7 @@ class ShapeAlgebra {
       unite(both, cross(negative(schema.condition), positive(schema.else_schema)));
       narrow(both);
     }
-    if (schema.has_any_of) {
-      List any;
-      for (SchemaId id : schema.any_of) unite(any, positive(id));
-      narrow(any);
-    }
+    if (schema.has_any_of) narrow(some_of(schema.any_of));
     if (schema.has_one_of) list = exactly_one(schema.one_of, list);
     return list;
   }
@@ -67,6 +66,7 @@ class ShapeAlgebra {
   /// The alternatives of the negation of those keywords, added to `out`.
   void apply_negated(const Schema& schema, List& out) {
     if (schema.reference != kNoSchema) unite(out, negative(schema.reference));
+    if (schema.dynamic_reference != kNoSchema) unite(out, negative(schema.dynamic_reference));
     for (SchemaId id : schema.all_of) unite(out, negative(id));
     if (schema.negated != kNoSchema) unite(out, positive(schema.negated));
     if (schema.condition != kNoSchema) {
@@ -84,6 +84,33 @@ class ShapeAlgebra {
   }
 
  private:
+  /// At least one branch. Each that holds evaluates what it knows, so where that is tracked there
+  /// is an alternative for several that hold together, too.
+  List some_of(const std::vector<SchemaId>& ids) {
+    List some, none = {Shape()};
+    for (SchemaId id : ids) {
+      const List& branch = positive(id);
+      if (tracking_ == Tracking::kExact) {
+        List next = cross(some, branch);
+        unite(next, cross(some, negative(id)));
+        unite(next, cross(none, branch));
+        none = cross(none, negative(id));
+        some = std::move(next);
+        continue;
+      }
+      const List before = tracking_ == Tracking::kNone ? List() : some;
+      unite(some, branch);
+      for (const Shape& a : before) {
+        for (const Shape& b : branch) {
+          Shape both;
+          if (grammar_.covers(a, b) || grammar_.covers(b, a)) continue;
+          if (grammar_.merge(a, b, both)) add(some, std::move(both));
+        }
+      }
+    }
+    return some;
+  }
+
   List none_of(const std::vector<SchemaId>& ids) {
     List out = {Shape()};
     for (SchemaId id : ids) out = cross(out, negative(id));
@@ -103,7 +130,7 @@ class ShapeAlgebra {
         List shared, apart;
         for (Shape& shape : rest) {
           bool meets = false;
-          for (const Shape& other : positive(ids[j])) {
+          for (const Shape& other : (grammar_.*of_)(ids[j] * 2, Tracking::kNone)) {
             Shape merged;
             meets = grammar_.merge(shape, other, merged);
             if (meets) break;
@@ -122,20 +149,24 @@ class ShapeAlgebra {
   SchemaId id_;
   const char* what_;
   Of of_;
+  Tracking tracking_;
 };
 
 template <typename Shapes>
 const Shapes& JsonGrammar::made_once(std::unordered_map<Literal, Shapes>& memo, Literal literal,
-                                     Shapes (JsonGrammar::*compute)(SchemaId),
+                                     Tracking tracking,
+                                     Shapes (JsonGrammar::*compute)(SchemaId, Tracking),
                                      Shapes (JsonGrammar::*compute_negated)(SchemaId)) {
-  const auto found = memo.find(literal);
+  const Literal key = literal | static_cast<uint32_t>(tracking) << 30;
+  const auto found = memo.find(key);
   if (found != memo.end()) return found->second;
-  if (!in_progress_.insert(literal).second) {
+  if (!in_progress_.insert(key).second) {
     malformed((*schemas_)[literal / 2].pointer, "a $ref that leads back to itself without end");
   }
-  Shapes shapes = (this->*(literal & 1 ? compute_negated : compute))(literal / 2);
-  in_progress_.erase(literal);
-  return memo.emplace(literal, std::move(shapes)).first->second;
+  Shapes shapes = literal & 1 ? (this->*compute_negated)(literal / 2)
+                              : (this->*compute)(literal / 2, tracking);
+  in_progress_.erase(key);
+  return memo.emplace(key, std::move(shapes)).first->second;
 }
 
 }  // namespace vitrine::constrain

@@ -70,6 +70,9 @@ JsonGrammar::Scalars JsonGrammar::compute_scalars(SchemaId id) {
     out.number = parts.empty() ? pool_.number() : pool_.all_of(std::move(parts));
   }
   if (schema.reference != kNoSchema) out = intersect(out, scalars(schema.reference));
+  if (schema.dynamic_reference != kNoSchema) {
+    out = intersect(out, scalars(schema.dynamic_reference));
+  }
   for (SchemaId other : schema.all_of) out = intersect(out, scalars(other));
   if (schema.negated != kNoSchema) out = intersect(out, negate(scalars(schema.negated)));
   if (schema.condition != kNoSchema) {
@@ -131,6 +134,9 @@ uint8_t JsonGrammar::possible_types(Literal literal) {
   } else if (types_in_progress_.insert(literal).second) {
     out = schema.types & kContainers;
     if (schema.reference != kNoSchema) out &= possible_types(schema.reference * 2);
+    if (schema.dynamic_reference != kNoSchema) {
+      out &= possible_types(schema.dynamic_reference * 2);
+    }
     for (SchemaId id : schema.all_of) out &= possible_types(id * 2);
     for (const auto* list : {schema.has_any_of ? &schema.any_of : nullptr,
                              schema.has_one_of ? &schema.one_of : nullptr}) {

@@ -1,10 +1,10 @@
 // check_lines: constraints for the Python oracles. One JSON object a line in, one out.
 //
-//   {"schema": S | "regex": R | "lark": G | "json": true, "format": "annotate", "dialect":
-//   "draft7",
+//   {"schema": S | "regex": R | "lark": G | "json": true, "format": "annotate",
+//    "dialect": "draft7", "key_order": "schema", "lenient": true,
 //    "texts": [hex, …], "masks": true, "walks": 5, "seed": 1}
-//   {"verdicts": [true, …], "walked": [hex, …]} or {"refused": message}, {"wrong": message} where
-//   masks and accept() disagree
+//   {"verdicts": [true, …], "walked": [hex, …], "weakened": [pointer, …]} or {"refused": message},
+//   {"wrong": message} where masks and accept() disagree
 //
 // With "masks", each text is followed token by token over a small vocabulary (all bytes and some
 // longer tokens), and each mask is compared with trying every token. "walks": answers made of
@@ -21,7 +21,7 @@
 namespace {
 
 using namespace vitrine;
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 std::string from_hex(const std::string& hex) {
   std::string out;
@@ -177,6 +177,8 @@ json answer(const TokenTable& table, const json& request) {
   SchemaOptions options;
   if (request.value("format", "") == "annotate") options.format = JsonFormat::kAnnotate;
   if (request.value("dialect", "") == "draft7") options.dialect = SchemaDialect::kDraft7;
+  if (request.value("key_order", "") == "schema") options.key_order = JsonKeyOrder::kSchema;
+  options.lenient = request.value("lenient", false);
   json out;
   try {
     const Grammar grammar =
@@ -184,6 +186,8 @@ json answer(const TokenTable& table, const json& request) {
         : request.contains("lark") ? Grammar::lark(table, request["lark"].get<std::string>())
         : request.contains("json") ? Grammar::json(table)
                                    : Grammar::json_schema(table, request["schema"].dump(), options);
+    out["weakened"] = json::array();
+    for (const Weakening& dropped : grammar.weakened()) out["weakened"].push_back(dropped.pointer);
     out["verdicts"] = json::array();
     for (const json& hex : request["texts"]) {
       const std::string text = from_hex(hex);

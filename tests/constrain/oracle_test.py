@@ -63,7 +63,7 @@ def draw_schema(rng, depth=3):
         keyword = rng.choice([
             "type", "type", "enum", "const", "string", "number", "object", "object", "object", "array", "array",
             "allOf", "anyOf", "oneOf", "oneOf", "not", "if", "contains", "dependencies", "patternProperties",
-            "propertyNames", "uniqueItems", "tuple"])
+            "propertyNames", "uniqueItems", "tuple", "unevaluated", "unevaluated"])
         if keyword == "type":
             schema["type"] = rng.choice(["null", "boolean", "integer", "number", "string", "array", "object",
                                          ["string", "object"], ["array", "integer"]])
@@ -109,9 +109,105 @@ def draw_schema(rng, depth=3):
             schema.update({"uniqueItems": True, "items": rng.choice([
                 {"type": "string"}, {"enum": [1, 2, "a"]}, {"type": "integer", "minimum": 0, "maximum": 2},
                 {"type": ["boolean", "null"]}])})
+        elif keyword == "unevaluated":
+            schema[rng.choice(["unevaluatedProperties", "unevaluatedItems"])] = rng.choice([False, False, True, sub()])
+            if rng.random() < 0.7:
+                schema[rng.choice(["allOf", "anyOf", "oneOf"])] = [sub() for _ in range(rng.randint(1, 3))]
         else:
             schema["prefixItems"] = [sub() for _ in range(rng.randint(1, 2))]
     return schema
+
+
+def draw_hard(rng):
+    """A schema that is refused, at least in part."""
+    return rng.choice([
+        {"pattern": r"(a)\1"}, {"properties": {"a": {"pattern": r"\bx"}}}, {"items": {"$ref": "other.json"}},
+        {"not": {"pattern": r"(?<=a)b"}}, {"oneOf": [{"pattern": r"(?<=a)b"}, {"type": "object"}]},
+        {"patternProperties": {r"(a)\1": False}, "additionalProperties": {"type": "string"}},
+        {"properties": {"foo": {"contains": {"pattern": r"(b)\1"}, "maxContains": 1}}},
+        {"not": {"patternProperties": {"^a": {"type": "string"}}, "maxProperties": 1}},
+        {"if": {"pattern": r"(a)\1"}, "then": {"type": "null"}, "else": {"maxLength": 2}}])
+
+
+def draw_ordered(rng, depth):
+    """Objects whose keys are named in several places; deeper ones under a single schema each."""
+    def members(depth):
+        return {k: draw_ordered(rng, depth - 1) if depth > 1 and rng.random() < 0.4 else
+                rng.choice([True, {"type": "integer"}, {"type": "string"}])
+                for k in rng.sample(KEYS, rng.randint(1, 4))}
+
+    def flat():
+        out = {}
+        if rng.random() < 0.9:
+            out["properties"] = {k: True for k in rng.sample(KEYS, rng.randint(1, 3))}
+        if rng.random() < 0.5:
+            out["required"] = rng.sample(KEYS, rng.randint(1, 2))
+        return out
+
+    schema = {"type": "object", "properties": members(depth)}
+    if rng.random() < 0.5:
+        schema["required"] = rng.sample(KEYS, rng.randint(1, 2))
+    if rng.random() < 0.3:
+        schema["additionalProperties"] = rng.choice([False, {"type": "integer"}])
+    if rng.random() < 0.3:
+        schema["patternProperties"] = {rng.choice(PATTERNS): {"type": ["string", "integer", "object"]}}
+    for keyword in ("minProperties", "maxProperties"):
+        if rng.random() < 0.2:
+            schema[keyword] = rng.randrange(1, 5)
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        if rng.random() < 0.25:
+            schema[keyword] = [flat() for _ in range(rng.randint(1, 2))]
+    if rng.random() < 0.2:
+        schema.update({"if": flat(), "then": flat(), "else": flat()})
+    items = list(schema.items())
+    rng.shuffle(items)
+    return dict(items)
+
+
+def key_order(schema):
+    """The keys of a schema's properties, each where it appears first (docs/constraints.md)."""
+    out = list(schema.get("properties", {}))
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        out += [key for part in schema.get(keyword, []) for key in key_order(part)]
+    for keyword in ("if", "then", "else"):
+        out += key_order(schema[keyword]) if keyword in schema else []
+    return list(dict.fromkeys(out))
+
+
+def stands_in_order(schema, value):
+    if not isinstance(value, dict) or not isinstance(schema, dict):
+        return True
+    rank = {key: i for i, key in enumerate(key_order(schema))}
+    ranks = [rank.get(key, len(rank)) for key in value]
+    return ranks == sorted(ranks) and all(
+        stands_in_order(schema.get("properties", {}).get(k, True), v) for k, v in value.items())
+
+
+def in_order(schema, value):
+    if not isinstance(value, dict) or not isinstance(schema, dict):
+        return value
+    rank = {key: i for i, key in enumerate(key_order(schema))}
+    keys = sorted(value, key=lambda key: rank.get(key, len(rank)))
+    return {k: in_order(schema.get("properties", {}).get(k, True), value[k]) for k in keys}
+
+
+def draw_members(rng, schema):
+    properties = schema.get("properties", {})
+    def member(key):
+        inner = properties.get(key, True)
+        if isinstance(inner, dict) and inner["type"] == "object":
+            return draw_members(rng, inner)
+        return rng.choice([1, 2, "a"]) if inner is True else 1 if inner["type"] == "integer" else "b"
+    keys = set(rng.sample(KEYS, rng.randrange(len(KEYS)))) | (set(schema.get("required", [])) if rng.random() < 0.8 else set())
+    return {key: member(key) for key in sorted(keys)}
+
+
+def shuffled(rng, value):
+    if not isinstance(value, dict):
+        return value
+    keys = list(value)
+    rng.shuffle(keys)
+    return {key: shuffled(rng, value[key]) for key in keys}
 
 
 def mutate(rng, value):
@@ -211,6 +307,71 @@ class OracleTest(unittest.TestCase):
         self.assertGreater(judged, ROUNDS * 15)
         self.assertGreater(valid, judged // 20)
         self.assertGreater(self.num_walked, ROUNDS)
+
+    def test_key_order(self):
+        rng = random.Random(SEED + 2)
+        judged = valid = refused = 0
+        for number in range(ROUNDS // 2):
+            schema = draw_ordered(rng, 2)
+            validator = jsonschema.Draft202012Validator(schema)
+            values = [shuffled(rng, draw_members(rng, schema)) for _ in range(40)]
+            values += [in_order(schema, shuffled(rng, v)) for v in values]
+            values = [v for v in values if is_plain(v)]
+            answer = self.lines.ask([dump(rng, v) for v in values], schema=schema, key_order="schema",
+                                    masks=number % 10 == 0, walks=4, seed=rng.randrange(1 << 30))
+            self.assertNotIn("wrong", answer, f"{json.dumps(schema)}: {answer.get('wrong')}")
+            if "refused" in answer:
+                refused += 1
+                self.assertTrue("nothing is valid" not in answer["refused"]
+                                or not any(map(validator.is_valid, values)), json.dumps(schema))
+                continue
+            for walked in answer["walked"]:
+                text = bytes.fromhex(walked).decode("utf-8")
+                if re.search(r"[0-9.]{16}|[0-9][eE]", text):
+                    continue
+                value = json.loads(text)
+                self.assertTrue(validator.is_valid(value) and stands_in_order(schema, value),
+                                f"made {text} under {json.dumps(schema)}")
+            for value, verdict in zip(values, answer["verdicts"]):
+                want = validator.is_valid(value) and stands_in_order(schema, value)
+                self.assertEqual(verdict, want, f"{json.dumps(value)} under {json.dumps(schema)}")
+                judged += 1
+                valid += want
+        print(f"key order: {judged} instances ({valid} valid); {refused} schemas refused")
+        self.assertGreater(judged, ROUNDS * 10)
+        self.assertGreater(valid, judged // 20)
+
+    def test_lenient(self):
+        rng = random.Random(SEED + 3)
+        judged = weakened = 0
+        for number in range(ROUNDS):
+            schema = draw_schema(rng)
+            if isinstance(schema, dict) and number % 2:
+                schema = {"allOf": [schema, draw_hard(rng)]}
+            values = [v for v in (draw_value(rng, 3) for _ in range(25)) if is_plain(v)]
+            texts = [dump(rng, v) for v in values]
+            strict = self.lines.ask(texts, schema=schema)
+            lenient = self.lines.ask(texts, schema=schema, lenient=True, walks=2, seed=number)
+            self.assertNotIn("wrong", lenient, f"{json.dumps(schema)}: {lenient.get('wrong')}")
+            if "refused" not in strict:
+                self.assertEqual(lenient["weakened"], [], json.dumps(schema))
+                self.assertEqual(lenient["verdicts"], strict["verdicts"], json.dumps(schema))
+                continue
+            if "refused" in lenient:  # what no answer can meet, weakened or not
+                self.assertIn("nothing is valid", lenient["refused"], json.dumps(schema))
+                continue
+            self.assertNotEqual(lenient["weakened"], [], json.dumps(schema))
+            weakened += 1
+            validator = jsonschema.Draft202012Validator(schema)
+            for value, verdict in zip(values, lenient["verdicts"]):
+                judged += 1
+                try:
+                    self.assertTrue(verdict or not validator.is_valid(value),
+                                    f"{json.dumps(value)} under {json.dumps(schema)}, without {lenient['weakened']}")
+                except re.error:
+                    pass
+        print(f"lenient: {weakened} schemas weakened, {judged} instances")
+        self.assertGreater(weakened, ROUNDS // 10)
 
     def test_hypothesis(self):
         rng = random.Random(SEED)
