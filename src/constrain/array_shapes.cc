@@ -26,6 +26,8 @@ bool JsonGrammar::merge(const ArrayShape& x, const ArrayShape& y, ArrayShape& ou
   out.min = std::max(x.min, y.min);
   out.max = std::min(x.max, y.max);
   out.unique = x.unique || y.unique;
+  out.repeated = x.repeated || y.repeated;
+  if (out.unique && out.repeated) return false;
   for (uint32_t i = 0; i < std::max(x.prefix.size(), y.prefix.size()); ++i) {
     out.prefix.push_back(conjunction(x.item(i), y.item(i)));
   }
@@ -106,7 +108,12 @@ void JsonGrammar::negate_direct_array(const Schema& schema, Arrays& out) {
     counted.min = schema.max_items + 1;
     out.push_back(counted);
   }
-  if (schema.unique) unsupported(schema.pointer, "the negation of uniqueItems");
+  if (schema.unique) {
+    ArrayShape equal;
+    equal.repeated = true;
+    equal.min = 2;
+    out.push_back(std::move(equal));
+  }
   if (schema.contains == kNoSchema) return;
   const ValueId match = value_of(schema.contains), mismatch = value_of(schema.contains, true);
   if (schema.min_contains == 1) {
@@ -190,7 +197,7 @@ bool JsonGrammar::array_is_live(const ArrayShape& shape, ValueId id) {
     if (!is_live(shape.prefix[i])) return false;
   }
   if (shape.min > shape.prefix.size() && !is_live(shape.rest)) return false;
-  if (shape.contains.empty() && !shape.unique) return true;
+  if (shape.contains.empty() && !shape.unique && !shape.repeated) return true;
   ArrayShape copy = shape;
   return seal_array(copy, id);
 }
@@ -228,22 +235,12 @@ bool JsonGrammar::seal_array(ArrayShape& shape, ValueId id) {
     }
   }
   if (shape.contains.size() > 4) unsupported(pointer, "more than four conditions on some item");
+  if (shape.repeated && shape.min <= shape.max && shape.max != kUnbounded) {
+    unsupported(pointer, "the negation of uniqueItems where the number of items is bounded");
+  }
   if (shape.unique) {
     if (!shape.contains.empty()) unsupported(pointer, "uniqueItems with a condition on some item");
-    const auto check = [&](ValueId item) {
-      const Value& value = values_[item];
-      if (!value.expanded) expand(item);
-      if (!values_[item].objects.empty() || !values_[item].arrays.empty()) {
-        unsupported(pointer, "uniqueItems where items may be objects or arrays");
-      }
-    };
-    if (shape.max > 1) {
-      for (uint32_t i = 0; i < std::min(size, shape.max); ++i) check(shape.prefix[i]);
-      if (shape.max > size) check(shape.rest);
-      if (size > 0 && shape.max > 1)
-        unsupported(pointer, "uniqueItems with items of different schemas");
-      if (shape.min > 1 && count_scalars(shape.rest, shape.min) < shape.min) return false;
-    }
+    if (!items_are_enough(shape)) return false;
   }
   return shape.min <= shape.max;
 }

@@ -91,11 +91,16 @@ class JsonFinish {
   std::optional<std::string> own_rest(const Frame& frame, Place place);
   std::optional<std::string> object_rest(const Frame& frame, Place place);
   std::optional<std::string> array_rest(const Frame& frame);
+  /// A container of so many members or items is like none that it must differ from.
+  uint32_t least_size(const Frame& frame) const;
+  /// Of an array of unique items: a further one that is a container.
+  Finish other_container(const Frame& array, ValueId item);
   bool leads_out(const Frame& frame, Place place, const std::string& text);
 
   JsonMachine& machine_;
   FinishTexts& texts_;
   std::unordered_map<uint64_t, Finish> frames_;  // by serial and place
+  uint32_t num_others_ = 0;                      // containers that a text has so far
 };
 
 /// The JSON spelling of characters, with the escapes that must be.

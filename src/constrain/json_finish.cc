@@ -93,6 +93,7 @@ uint32_t JsonFinish::visit(const Config& config, std::string* text) {
     case Config::kColon: return with(text_of_value(config.id), ":");
     case Config::kFirstItem: return through(config, "]", text);
     case Config::kValue:
+      if (config.low != 0) return with(other_container(*config.frame, config.id));
       if (config.state == 0) return with(text_of_value(config.id));
       return through(config, texts_.of_state(config.state).text, text);
     case Config::kScalar:
@@ -235,7 +236,7 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
   JsonGrammar& grammar = machine_.grammar();
   const ObjectShape& shape = grammar.object(frame.shape);
   std::string text;
-  uint32_t count = frame.count;
+  uint32_t count = frame.count, least = std::max(shape.min, least_size(frame));
   bool wants_comma = place == Place::kAfterValue;
   const auto add = [&](std::string_view name, const Finish& value) {
     text += (wants_comma ? ",\"" : "\"") + escaped(name) + "\":" + value.text;
@@ -271,7 +272,7 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
   };
   if (shape.order) {
     // Those that need not come stand between those that must: as many as are wanted, the first.
-    uint32_t wanted = std::max(shape.min, place == Place::kNext ? frame.count + 1 : 0);
+    uint32_t wanted = std::max(least, place == Place::kNext ? frame.count + 1 : 0);
     wanted -= std::min(wanted, frame.count + frame.required_left +
                                    static_cast<uint32_t>(std::popcount(frame.needs)));
     for (const uint32_t i : shape.order->sequence) {
@@ -288,7 +289,6 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
     if (!add_other(pool.all_of(shape.rest_keys, shape.needs[i].keys), shape.needs[i].value))
       return {};
   }
-  uint32_t least = shape.min;
   if (place == Place::kNext) least = std::max(least, frame.count + 1);  // a key must follow
   if (count < least && !shape.order && !add_named(false, least - count)) return {};
   while (count < least) {
@@ -308,9 +308,14 @@ std::optional<std::string> JsonFinish::array_rest(const Frame& frame) {
     used.emplace_back(link->text());
     if (used.back()[0] == '"') used.back() = '"' + escaped(used.back().substr(1)) + '"';
   }
+  uint32_t least = std::max(shape.min, least_size(frame));
+  num_others_ = 0;
+  if (shape.repeated && !frame.repeated) {  // two that are alike
+    least = std::max(least, std::max(frame.count, static_cast<uint32_t>(shape.prefix.size())) + 2);
+  }
   for (uint32_t index = frame.count;; ++index) {
     ValueId item = shape.item(index);
-    bool is_wanted = index < shape.min;
+    bool is_wanted = index < least;
     for (size_t i = 0; i < shape.contains.size(); ++i) {
       const ArrayShape::Contains& contains = shape.contains[i];
       if (matched[i] >= contains.min) {
@@ -329,12 +334,52 @@ std::optional<std::string> JsonFinish::array_rest(const Frame& frame) {
       if (auto found = texts_.unused_text(grammar.value(item).scalar, used)) {
         used.push_back(*found);
         unused = texts_.spelled(std::move(*found));
+      } else {
+        unused = other_container(frame, item);
+        ++num_others_;
       }
     }
     const Finish& value = shape.unique ? unused : text_of_value(item);
     if (!value.is_known()) return {};
     text += (index > 0 ? "," : "") + value.text;
   }
+}
+
+uint32_t JsonFinish::least_size(const Frame& frame) const {
+  if (!frame.inside || !machine_.is_unique(frame.parent)) return 0;
+  size_t most = 0;
+  for (const SeenLink* link = frame.parent->others; link != nullptr; link = link->before) {
+    if (link->text()[0] != '{' && link->text()[0] != '[') continue;
+    most = std::max(most, parse_json(link->text()).items.size() + 1);
+  }
+  return static_cast<uint32_t>(most) + num_others_;
+}
+
+Finish JsonFinish::other_container(const Frame& array, ValueId item) {
+  Config config;
+  config.kind = Config::kValue;
+  config.id = item;
+  config.frame = &array;
+  Finish best;
+  const uint32_t num_others = num_others_;
+  for (const char* bracket : {"{", "["}) {
+    Configs inside;
+    machine_.step(config, static_cast<uint8_t>(*bracket), inside);
+    for (const Config& one : inside) {
+      if (one.kind != Config::kFirstKey && one.kind != Config::kValue) continue;
+      const bool is_object = one.kind == Config::kFirstKey;
+      Frame fresh = *one.frame;
+      if (!is_object) --fresh.count;  // its first item has begun
+      num_others_ = num_others;
+      std::optional<std::string> text =
+          is_object ? object_rest(fresh, Place::kFirst) : array_rest(fresh);
+      if (!text) continue;
+      Finish made = texts_.spelled(bracket + *text);
+      if (made.tokens < best.tokens) best = std::move(made);
+    }
+  }
+  num_others_ = num_others;
+  return best;
 }
 
 /// True where the machine reads `text` from within the frame and stands behind it then.

@@ -167,12 +167,15 @@ NodeId JsonGrammar::unused_scalar(ValueId id, const std::vector<std::string>& us
       rest.simple &= ~kFalseBit;
     } else if (value == "true") {
       rest.simple &= ~kTrueBit;
-    } else if (value[0] != '"') {
+    } else if (value[0] == '-' || (value[0] >= '0' && value[0] <= '9')) {
       if (value == "0") whole.push_back("-0");
       (value.find('.') == std::string::npos ? whole : broken).push_back(value);
     }
   }
-  for (const std::string& value : used) num_texts += value[0] == '"' ? 1 : 0;
+  for (const std::string& value : used) {
+    const bool is_one = value[0] == '"' && pool_.matches(rest.text, std::string_view(value).substr(1));
+    num_texts += is_one ? 1 : 0;
+  }
   if (num_texts > 0 && pool_.count_strings(rest.text, num_texts + 1) <= num_texts) {
     rest.text = kEmptyNode;  // all are used
   }
@@ -225,6 +228,7 @@ void JsonGrammar::compile_all() {
     }
     for (ShapeId shape : std::vector<ShapeId>(values_[id].arrays)) {
       const ArrayShape& array = arrays_[shape];
+      check_items(array, id);
       for (ValueId item : array.prefix) add(item);
       add(array.rest);
       for (const auto& contains : array.contains) {

@@ -90,7 +90,7 @@ struct ArrayShape {
   std::vector<ValueId> prefix;
   ValueId rest = kAnyValue;
   uint32_t min = 0, max = kUnbounded;
-  bool unique = false;
+  bool unique = false, repeated = false;  // no two items are equal; some two are
   std::vector<Contains> contains;
   // What counts for unevaluatedItems, where it is tracked: the first items (kUnbounded: all), and
   // those that one of these schemas accepts.
@@ -210,6 +210,12 @@ class JsonGrammar {
   void negate_direct_array(const Schema& schema, Arrays& out);
   bool merge(const ArrayShape& x, const ArrayShape& y, ArrayShape& out);
   bool is_plainly_dead(const ArrayShape& shape);
+  bool items_are_enough(const ArrayShape& shape);
+  bool has_live_container(ValueId id);
+  bool has_many_scalars(ValueId id);
+  void check_items(const ArrayShape& shape, ValueId id);
+  bool may_grow(const ObjectShape& shape);
+  bool may_grow(const ArrayShape& shape);
   void settle_contains(const ArrayShape& shape, ValueId id, Arrays& out);
   void expand_arrays(ValueId id);
   bool seal_array(ArrayShape& shape, ValueId id);

@@ -21,6 +21,7 @@ void JsonMachine::begin_object(ShapeId id, const Config& config, Configs& out) {
   const ObjectShape& shape = grammar_.object(id);
   Frame frame;
   frame.parent = config.frame;
+  frame.inside = keeps_text(config.frame);
   frame.is_object = true;
   frame.shape = id;
   frame.required_left = shape.num_required;
@@ -243,6 +244,7 @@ void JsonMachine::add_key(const Config& config, ValueId value, bool named, size_
   ++frame.count;
   frame.needs &= ~needs_met;
   advance_rank(frame, named, index);
+  if (frame.inside) frame.key = remember(nullptr, named ? *shape.named[index].name : key);
   if (named) {
     const size_t words = shape.allowed.size();
     auto* seen = static_cast<uint64_t*>(arena().allocate(words * sizeof(uint64_t)));

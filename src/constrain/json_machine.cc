@@ -19,6 +19,7 @@ bool same_frame(const Frame* x, const Frame* y, size_t words) {
                     x->shape == y->shape && x->joined == y->joined && x->count == y->count &&
                     x->others == y->others && x->required_left == y->required_left &&
                     x->needs == y->needs && x->rank == y->rank &&
+                    x->repeated == y->repeated && x->key == y->key && x->members == y->members &&
                     std::equal(x->matched, x->matched + 4, y->matched) &&
                     (x->seen == y->seen ||
                      (x->seen && y->seen && std::equal(x->seen, x->seen + words, y->seen))));
@@ -110,14 +111,14 @@ void JsonMachine::join_values(Configs& configs) {
   for (size_t i = 0; i < configs.size(); ++i) {
     const Config first = configs[i];
     if (first.kind != Config::kValue || first.state != 0 || !first.frame ||
-        item_is_unique(first.frame)) {
+        keeps_text(first.frame)) {
       continue;
     }
     std::vector<const Frame*> frames = {first.frame};
     for (size_t j = configs.size(); --j > i;) {
       const Config& other = configs[j];
       if (other.kind != Config::kValue || other.id != first.id || other.state != 0 ||
-          !other.frame || other.may_space != first.may_space || item_is_unique(other.frame)) {
+          !other.frame || other.may_space != first.may_space || keeps_text(other.frame)) {
         continue;
       }
       frames.push_back(other.frame);
@@ -177,9 +178,7 @@ void JsonMachine::step(const Config& config, uint8_t byte, Configs& out) {
       if (take_space(config, byte, out)) return;
       if (byte == '"') return begin_key(config, out);
       if (byte == '}' && config.kind == Config::kFirstKey && may_end_object(*config.frame)) {
-        Config after = config;
-        after.frame = config.frame->parent;
-        end_value(after, out);
+        end_container(*config.frame, out);
       }
       return;
     case Config::kKey: return step_key(config, byte, out);
@@ -196,11 +195,7 @@ void JsonMachine::step(const Config& config, uint8_t byte, Configs& out) {
       return;
     case Config::kFirstItem:
       if (take_space(config, byte, out)) return;
-      if (byte == ']') {
-        Config after = config;
-        after.frame = config.frame->parent;
-        end_value(after, out);
-      }
+      if (byte == ']') end_container(*config.frame, out);
       return;
     case Config::kAfterValue: break;
   }
@@ -219,9 +214,7 @@ void JsonMachine::step(const Config& config, uint8_t byte, Configs& out) {
     }
   } else if (byte == (frame.is_object ? '}' : ']') &&
              (frame.is_object ? may_end_object(frame) : may_end_array(frame))) {
-    Config after = config;
-    after.frame = frame.parent;
-    end_value(after, out);
+    end_container(frame, out);
   }
 }
 
@@ -231,7 +224,7 @@ void JsonMachine::begin_value(const Config& config, uint8_t byte, Configs& out) 
     for (ShapeId shape : value.objects) begin_object(shape, config, out);
   } else if (byte == '[') {
     for (ShapeId shape : value.arrays) begin_array(shape, config, out);
-  } else {
+  } else if (config.low == 0) {
     const NodeId start = config.state != 0 ? config.state : value.scalar;
     const NodeId next = pool_.step(start, byte);
     if (next != kEmptyNode) go_on_scalar(config, next, byte, out);
@@ -243,66 +236,12 @@ void JsonMachine::go_on_scalar(const Config& config, NodeId state, uint8_t byte,
   next.kind = Config::kScalar;
   next.state = state;
   next.frame = config.frame;
-  if (item_is_unique(config.frame)) next.text = arena().make(TextLink{config.text, byte});
+  if (keeps_text(config.frame)) next.text = arena().make(TextLink{config.text, byte});
   if (state == kEpsilonNode) {
     end_value(next, out);
-  } else if (!next.text || item_is_live(next)) {
+  } else if (!next.text || !is_unique(next.frame) || item_is_live(next)) {
     add(out, next);
   }
-}
-
-std::string JsonMachine::item_text(const TextLink* text) const {
-  // The characters so far; an escape that has not ended is none yet.
-  const std::string spelling = text_of(text);
-  std::string out;
-  EscapeState escape;
-  for (size_t i = 1; i < spelling.size(); ++i) {
-    const EscapeStep step = escape_step(escape, static_cast<uint8_t>(spelling[i]));
-    escape = step.next;
-    if (step.kind == EscapeStep::kRawByte) out += spelling[i];
-    if (step.kind != EscapeStep::kCodePoint) continue;
-    uint8_t bytes[4];
-    const int length = encode_utf8(step.code_point, bytes);
-    out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
-  }
-  return out;
-}
-
-/// Within a string that must differ from others: some string that begins so is not used.
-bool JsonMachine::item_is_live(const Config& config) {
-  const Node body = pool_.node(config.state);
-  if (body.kind != NodeKind::kJsonBody || !config.frame->others) return true;
-  if (pool_.is_infinite(body.a)) return true;
-  const std::string typed = item_text(config.text);
-  std::vector<std::string> rests;
-  for (const SeenLink* link = config.frame->others; link; link = link->before) {
-    if (link->text()[0] != '"' || !link->text().substr(1).starts_with(typed)) continue;
-    rests.emplace_back(link->text().substr(1 + typed.size()));
-  }
-  if (rests.empty()) return true;
-  const EscapeState escape = EscapeState::unpack(body.b);
-  if (escape.phase == EscapeState::kNone) {
-    return pool_.count_strings(body.a, rests.size() + 1) > rests.size();
-  }
-  // With an escape begun, only strings that it can become count.
-  const CodeRanges ranges = escape_range(escape);
-  const auto can_become = [&](const std::string& rest) {
-    size_t at = 0;
-    const uint32_t code = decode_utf8(rest, at);
-    return std::any_of(
-        ranges.ranges.begin(), ranges.ranges.begin() + ranges.count,
-        [code](const CodeRange& range) { return code >= range.low && code <= range.high; });
-  };
-  if (std::none_of(rests.begin(), rests.end(), can_become)) return true;
-  if (pool_.node(body.a).kind == NodeKind::kLiterals) {
-    return pool_.any_literal(body.a, [&](std::string_view left) {
-      const std::string text(left);
-      return !text.empty() && can_become(text) &&
-             std::find(rests.begin(), rests.end(), text) == rests.end();
-    });
-  }
-  const NodeId left = pool_.all_of(body.a, pool_.text_complement(pool_.literals(std::move(rests))));
-  return pool_.is_live(pool_.json_body(left, escape));
 }
 
 std::string JsonMachine::text_of(const TextLink* text) const {
@@ -319,31 +258,21 @@ const SeenLink* JsonMachine::remember(const SeenLink* before, std::string_view t
 }
 
 /// `config.frame`: the container of the value that has ended.
-void JsonMachine::end_value(const Config& config, Configs& out) {
+void JsonMachine::end_value(const Config& config, Configs& out, const std::string* container) {
   if (config.frame && config.frame->joined) {
     Config one = config;
     for (uint32_t i = 0; i < config.frame->num_joined; ++i) {
       one.frame = config.frame->joined[i];
-      end_value(one, out);
+      end_value(one, out, container);
     }
     return;
   }
   Config next;
   next.kind = Config::kAfterValue;
   next.frame = config.frame;
-  if (config.text && item_is_unique(config.frame)) {
-    std::string text = text_of(config.text);
-    if (text[0] == '"') {
-      text = "\"" + item_text(config.text);
-      for (const SeenLink* link = config.frame->others; link; link = link->before) {
-        if (link->text() == text) return;
-      }
-    } else if (const auto number = parse_decimal(text)) {
-      text = number->text();
-    }
-    Frame frame = *config.frame;
-    frame.others = remember(frame.others, text);
-    next.frame = make_frame(frame);
+  if ((config.text || container) && keeps_text(config.frame) &&
+      !keep_value(*config.frame, container ? *container : scalar_text(config.text), next)) {
+    return;
   }
   add(out, next);
 }
@@ -354,6 +283,7 @@ void JsonMachine::begin_array(ShapeId id, const Config& config, Configs& out) {
   const ArrayShape& shape = grammar_.array(id);
   Frame frame;
   frame.parent = config.frame;
+  frame.inside = keeps_text(config.frame);
   frame.shape = id;
   const Frame* made = make_frame(frame);
   if (may_end_array(*made)) {
@@ -367,7 +297,7 @@ void JsonMachine::begin_array(ShapeId id, const Config& config, Configs& out) {
 
 bool JsonMachine::may_end_array(const Frame& frame) const {
   const ArrayShape& shape = grammar_.array(frame.shape);
-  if (frame.count < shape.min) return false;
+  if (frame.count < shape.min || (shape.repeated && !frame.repeated)) return false;
   for (size_t i = 0; i < shape.contains.size(); ++i) {
     if (frame.matched[i] < shape.contains[i].min) return false;
   }
@@ -391,7 +321,11 @@ void JsonMachine::begin_items(const Frame& before, Configs& out) {
     for (const SeenLink* link = before.others; link; link = link->before)
       used.emplace_back(link->text());
     next.state = grammar_.unused_scalar(shape.item(index), used);
-    if (next.state == kEmptyNode) return;
+    if (next.state == kEmptyNode) {
+      const Value& value = grammar_.value(shape.item(index));
+      if (value.objects.empty() && value.arrays.empty()) return;
+      next.low = 1;
+    }
   }
   const auto num = static_cast<uint32_t>(shape.contains.size());
   for (uint32_t choice = 0; choice < 1U << num; ++choice) {

@@ -55,6 +55,13 @@ struct SeenLink {
   std::string_view text() const { return {data, size}; }
 };
 
+/// Members or items that a container has so far, the last first; each in one spelling.
+struct MemberLink {
+  const MemberLink* before = nullptr;
+  const SeenLink* key = nullptr;  // object
+  const SeenLink* value = nullptr;
+};
+
 struct Frame {
   const Frame* parent = nullptr;
   const uint64_t* seen = nullptr;    // object: bits over the shape's named keys
@@ -66,6 +73,10 @@ struct Frame {
   uint32_t needs = 0;          // object: bits of needs not yet met
   uint32_t rank = 0;           // object: the lowest that a key may have, where keys are ordered
   uint32_t matched[4] = {};    // array: items that each condition counted
+  bool repeated = false;       // array: two of its items are equal
+  bool inside = false;         // within an item, or an item itself, that is compared with others
+  const SeenLink* key = nullptr;  // object that is inside: the key whose value is read
+  const MemberLink* members = nullptr;  // container that is inside
   // Not null: no container, but several whose next value is the same; it is read once for all.
   const Frame* const* joined = nullptr;
   uint32_t num_joined = 0;
@@ -87,6 +98,7 @@ struct Config {
   uint32_t id = 0;         // ValueId
   NodeId state = 0;        // kScalar; kKey: what the rest of a key that is not named may be
   uint32_t low = 0, high = 0, depth = 0;  // kKey: the named keys that begin like this one
+                                          // kValue: low is 1 where it may be no scalar
   uint32_t escape = 0;                    // kKey: packed EscapeState
   const TextLink* text = nullptr;
   const Frame* frame = nullptr;
@@ -133,7 +145,17 @@ class JsonMachine {
   /// White space changes none of these places.
   bool take_spaces(const Configs& configs) const;
   /// True for an array whose items must differ: the text of an item is kept.
-  bool keeps_text(const Frame* frame) const { return item_is_unique(frame); }
+  bool keeps_text(const Frame* frame) const {
+    if (!frame || frame->joined) return false;
+    if (frame->inside) return true;
+    if (frame->is_object) return false;
+    const ArrayShape& shape = grammar_.array(frame->shape);
+    return shape.unique || (shape.repeated && !frame->repeated);
+  }
+  /// True for an array whose items must differ from those before them.
+  bool is_unique(const Frame* frame) const {
+    return frame && !frame->joined && !frame->is_object && grammar_.array(frame->shape).unique;
+  }
   /// A key may be this named one: it has a value and there is room for it.
   bool named_allowed(const Frame& frame, size_t index) const;
   /// A key that is not named may follow.
@@ -149,7 +171,11 @@ class JsonMachine {
   bool take_space(const Config& config, uint8_t byte, Configs& out);
   void begin_value(const Config& config, uint8_t byte, Configs& out);
   void go_on_scalar(const Config& config, NodeId state, uint8_t byte, Configs& out);
-  void end_value(const Config& config, Configs& out);
+  void end_value(const Config& config, Configs& out, const std::string* container = nullptr);
+  void end_container(const Frame& frame, Configs& out);
+  bool keep_value(const Frame& before, std::string text, Config& next);
+  std::string scalar_text(const TextLink* text) const;
+  static std::string container_text(const Frame& frame);
   bool item_is_live(const Config& config);
   void begin_array(ShapeId shape, const Config& config, Configs& out);
   void begin_items(const Frame& frame, Configs& out);
@@ -169,9 +195,6 @@ class JsonMachine {
   bool may_end_array(const Frame& frame) const;
   const SeenLink* remember(const SeenLink* before, std::string_view text);
   const Frame* make_frame(Frame frame);
-  bool item_is_unique(const Frame* frame) const {
-    return frame && !frame->joined && !frame->is_object && grammar_.array(frame->shape).unique;
-  }
 
   JsonGrammar& grammar_;
   RegexPool& pool_;

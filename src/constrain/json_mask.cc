@@ -50,7 +50,7 @@ void JsonMask::add(const Configs& configs, std::span<uint32_t> words) {
   for (const Config& config : configs) {
     const bool in_string = config.kind == Config::kScalar &&
                            machine_.grammar().pool().node(config.state).kind == NodeKind::kJsonBody;
-    if (in_string && machine_.keeps_text(config.frame) && config.frame->others) {
+    if (in_string && machine_.is_unique(config.frame) && config.frame->others) {
       if (!add_unique_string(config, words)) rest.push_back(config);
     } else if (in_string) {
       add_string(config, words);
@@ -220,6 +220,7 @@ bool JsonMask::add_unique_string(const Config& config, std::span<uint32_t> words
   for (const SeenLink* link = config.frame->others; link; link = link->before) {
     if (link->text()[0] != '"' || !link->text().substr(1).starts_with(typed)) continue;
     rests.emplace_back(link->text().substr(1 + typed.size()));
+    if (!pool.matches(body.a, rests.back())) rests.pop_back();  // an item under another schema
   }
   std::vector<uint32_t> mask(words.size());
   if (pool.is_infinite(body.a)) {
@@ -385,7 +386,7 @@ void JsonMask::add_open_key(const Config& config, std::span<uint32_t> words) {
     return std::find(exceptions.begin(), exceptions.end(), node) != exceptions.end();
   };
   const bool is_alike = config.frame->needs == 0 && shape.combinations.size() <= 1 &&
-                        !machine_.grammar().keys_may_repeat();
+                        !machine_.grammar().keys_may_repeat() && !config.frame->inside;
   const JsonMachine::Mark mark = machine_.mark();
   Configs after;
   if (is_alike) machine_.after_other_key(config, after);

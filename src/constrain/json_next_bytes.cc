@@ -63,6 +63,7 @@ void JsonMachine::add_next_bytes(const Config& config, ByteSet& out) {
       const Value& value = grammar_.value(config.id);
       if (!value.objects.empty()) out.add('{');
       if (!value.arrays.empty()) out.add('[');
+      if (config.low != 0) return;
       out = out | pool_.row_bytes(config.state != 0 ? config.state : value.scalar);
       return;
     }

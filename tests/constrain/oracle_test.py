@@ -108,7 +108,11 @@ def draw_schema(rng, depth=3):
         elif keyword == "uniqueItems":
             schema.update({"uniqueItems": True, "items": rng.choice([
                 {"type": "string"}, {"enum": [1, 2, "a"]}, {"type": "integer", "minimum": 0, "maximum": 2},
-                {"type": ["boolean", "null"]}])})
+                {"type": ["boolean", "null"]}, {}, {"type": "object"}, {"type": ["array", "integer"]}, sub()])})
+            if rng.random() < 0.4:
+                schema["prefixItems"] = [sub() for _ in range(rng.randint(1, 2))]
+            if rng.random() < 0.3:
+                schema = {"not": schema}
         elif keyword == "unevaluated":
             schema[rng.choice(["unevaluatedProperties", "unevaluatedItems"])] = rng.choice([False, False, True, sub()])
             if rng.random() < 0.7:
@@ -219,7 +223,7 @@ def mutate(rng, value):
         if roll < 0.6:
             copy[rng.randrange(len(copy))] = draw_value(rng, 1)
         else:
-            copy.append(rng.choice([draw_value(rng, 1), copy[0]]))
+            copy.append(rng.choice([draw_value(rng, 1), copy[0], turned(rng, copy[0])]))
         return copy
     copy = dict(value)
     key = rng.choice(list(copy))
@@ -230,6 +234,15 @@ def mutate(rng, value):
     else:
         copy[rng.choice(KEYS)] = draw_value(rng, 1)
     return copy
+
+
+def turned(rng, value):
+    """The same value, otherwise spelt."""
+    if isinstance(value, dict):
+        return dict(sorted(((k, turned(rng, v)) for k, v in value.items()), key=lambda _: rng.random()))
+    if isinstance(value, list):
+        return [turned(rng, v) for v in value]
+    return float(value) if type(value) is int else value
 
 
 def dump(rng, value):

@@ -1,0 +1,78 @@
+// Arrays of which all items differ: what can be kept.
+#include <algorithm>
+
+#include "json_grammar.h"
+#include "schema_fields.h"
+
+namespace vitrine::constrain {
+
+namespace {
+
+constexpr uint64_t kManyScalars = uint64_t{1} << 20;  // more than an answer has
+
+}  // namespace
+
+bool JsonGrammar::has_live_container(ValueId id) {
+  expand(id);
+  for (ShapeId shape : std::vector<ShapeId>(values_[id].objects)) {
+    if (object_is_live(objects_[shape])) return true;
+  }
+  for (ShapeId shape : std::vector<ShapeId>(values_[id].arrays)) {
+    if (array_is_live(arrays_[shape], id)) return true;
+  }
+  return false;
+}
+
+bool JsonGrammar::has_many_scalars(ValueId id) {
+  const Scalars all = scalars_of(values_[id].literals);
+  if (pool_.is_infinite(all.text) || all.number == pool_.number()) return true;
+  return count_scalars(id, kManyScalars) == kManyScalars;
+}
+
+/// Whatever the items before it are, each that must come has a value left. Containers that are
+/// compared have no end of values (check_items). False where some item has none; throws where that
+/// depends on the others.
+bool JsonGrammar::items_are_enough(const ArrayShape& shape) {
+  const auto size = static_cast<uint32_t>(shape.prefix.size());
+  if (size == 0) {
+    return shape.min <= 1 || has_live_container(shape.rest) ||
+           count_scalars(shape.rest, shape.min) >= shape.min;
+  }
+  for (uint32_t i = 1; i < std::min(shape.min, size + 1); ++i) {
+    // Behind the prefix all are alike: the last one that must come wants the most.
+    const uint32_t wanted = i < size ? i + 1 : shape.min;
+    const ValueId item = shape.item(i);
+    if (has_live_container(item) || count_scalars(item, wanted) >= wanted) continue;
+    throw Error(ErrorKind::kUnsupported,
+                "uniqueItems with few values for an item of which others may take one");
+  }
+  return true;
+}
+
+/// A container that can always go on differs from all before it: only its end must be looked at.
+bool JsonGrammar::may_grow(const ObjectShape& shape) {
+  return shape.max == kUnbounded && pool_.is_infinite(shape.rest_keys);
+}
+bool JsonGrammar::may_grow(const ArrayShape& shape) {
+  return shape.max == kUnbounded &&
+         (!shape.unique || has_live_container(shape.rest) || has_many_scalars(shape.rest));
+}
+
+void JsonGrammar::check_items(const ArrayShape& shape, ValueId id) {
+  if (!shape.unique || shape.max < 2) return;
+  std::vector<ValueId> items = shape.prefix;
+  if (shape.max > items.size()) items.push_back(shape.rest);
+  for (ValueId item : items) {
+    seal(item);
+    for (ShapeId object : values_[item].objects) {
+      if (may_grow(objects_[object])) continue;
+      unsupported(place(id), "uniqueItems where items may be objects that take no further keys");
+    }
+    for (ShapeId array : std::vector<ShapeId>(values_[item].arrays)) {
+      if (may_grow(arrays_[array])) continue;
+      unsupported(place(id), "uniqueItems where items may be arrays of a bounded length");
+    }
+  }
+}
+
+}  // namespace vitrine::constrain
