@@ -173,7 +173,8 @@ NodeId JsonGrammar::unused_scalar(ValueId id, const std::vector<std::string>& us
     }
   }
   for (const std::string& value : used) {
-    const bool is_one = value[0] == '"' && pool_.matches(rest.text, std::string_view(value).substr(1));
+    const bool is_one =
+        value[0] == '"' && pool_.matches(rest.text, std::string_view(value).substr(1));
     num_texts += is_one ? 1 : 0;
   }
   if (num_texts > 0 && pool_.count_strings(rest.text, num_texts + 1) <= num_texts) {

@@ -73,7 +73,7 @@ struct ObjectShape {
   std::vector<Combination> combinations;
   std::vector<uint64_t> allowed;  // bits over `named`: has some valid value
   uint32_t num_required = 0;
-  bool rest_is_open = false;  // rest_keys is any text
+  bool rest_is_open = false;      // rest_keys is any text
   std::optional<KeyOrder> order;  // where keys must stand in an order
   /// The named keys in an order in which they may stand.
   const Named& named_at(size_t at) const { return named[order ? order->sequence[at] : at]; }
@@ -176,8 +176,7 @@ class JsonGrammar {
   /// The literal's shapes, made once. Throws for a $ref that leads back to itself meanwhile.
   template <typename Shapes>
   const Shapes& made_once(std::unordered_map<Literal, Shapes>& memo, Literal literal,
-                          Tracking tracking,
-                          Shapes (JsonGrammar::*compute)(SchemaId, Tracking),
+                          Tracking tracking, Shapes (JsonGrammar::*compute)(SchemaId, Tracking),
                           Shapes (JsonGrammar::*compute_negated)(SchemaId));
 
   // object_shapes.cc

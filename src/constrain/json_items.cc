@@ -112,8 +112,7 @@ bool JsonMachine::keep_value(const Frame& before, std::string text, Config& next
     }
   }
   if (frame.inside) {
-    frame.members =
-        arena().make(MemberLink{frame.members, frame.key, remember(nullptr, text)});
+    frame.members = arena().make(MemberLink{frame.members, frame.key, remember(nullptr, text)});
   }
   next.frame = make_frame(frame);
   return true;

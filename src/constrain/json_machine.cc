@@ -15,14 +15,14 @@ constexpr size_t kMaxConfigs = 4096;
 bool is_space(uint8_t byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
 
 bool same_frame(const Frame* x, const Frame* y, size_t words) {
-  return x == y || (x && y && x->parent == y->parent && x->is_object == y->is_object &&
-                    x->shape == y->shape && x->joined == y->joined && x->count == y->count &&
-                    x->others == y->others && x->required_left == y->required_left &&
-                    x->needs == y->needs && x->rank == y->rank &&
-                    x->repeated == y->repeated && x->key == y->key && x->members == y->members &&
-                    std::equal(x->matched, x->matched + 4, y->matched) &&
-                    (x->seen == y->seen ||
-                     (x->seen && y->seen && std::equal(x->seen, x->seen + words, y->seen))));
+  return x == y ||
+         (x && y && x->parent == y->parent && x->is_object == y->is_object &&
+          x->shape == y->shape && x->joined == y->joined && x->count == y->count &&
+          x->others == y->others && x->required_left == y->required_left && x->needs == y->needs &&
+          x->rank == y->rank && x->repeated == y->repeated && x->key == y->key &&
+          x->members == y->members && std::equal(x->matched, x->matched + 4, y->matched) &&
+          (x->seen == y->seen ||
+           (x->seen && y->seen && std::equal(x->seen, x->seen + words, y->seen))));
 }
 
 }  // namespace

@@ -68,13 +68,13 @@ struct Frame {
   const SeenLink* others = nullptr;  // object: other keys; array of unique items: its items
   bool is_object = false;
   ShapeId shape = 0;
-  uint32_t count = 0;          // keys or items begun
-  uint32_t required_left = 0;  // object
-  uint32_t needs = 0;          // object: bits of needs not yet met
-  uint32_t rank = 0;           // object: the lowest that a key may have, where keys are ordered
-  uint32_t matched[4] = {};    // array: items that each condition counted
-  bool repeated = false;       // array: two of its items are equal
-  bool inside = false;         // within an item, or an item itself, that is compared with others
+  uint32_t count = 0;             // keys or items begun
+  uint32_t required_left = 0;     // object
+  uint32_t needs = 0;             // object: bits of needs not yet met
+  uint32_t rank = 0;              // object: the lowest that a key may have, where keys are ordered
+  uint32_t matched[4] = {};       // array: items that each condition counted
+  bool repeated = false;          // array: two of its items are equal
+  bool inside = false;            // within an item, or an item itself, that is compared with others
   const SeenLink* key = nullptr;  // object that is inside: the key whose value is read
   const MemberLink* members = nullptr;  // container that is inside
   // Not null: no container, but several whose next value is the same; it is read once for all.

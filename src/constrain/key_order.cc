@@ -86,9 +86,10 @@ void JsonGrammar::seal_order(ObjectShape& shape) {
   for (uint32_t rank = 0; rank < num_ranked; ++rank) {
     order.required_below[rank + 1] = order.required_below[rank] + required[rank];
   }
-  order.num_rest = shape.rest_keys == kEmptyNode          ? 0
-                   : pool_.is_infinite(shape.rest_keys) ? kUnbounded
-                                                        : pool_.count_strings(shape.rest_keys, kUnbounded);
+  order.num_rest = shape.rest_keys == kEmptyNode ? 0
+                   : pool_.is_infinite(shape.rest_keys)
+                       ? kUnbounded
+                       : pool_.count_strings(shape.rest_keys, kUnbounded);
 }
 
 /// A key of this rank may follow: it is behind those that the object has, no key that must come is

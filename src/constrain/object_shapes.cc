@@ -16,7 +16,8 @@ constexpr uint64_t kPlenty = 4096;
 }  // namespace
 
 bool ObjectShape::operator==(const ObjectShape& other) const {
-  return min == other.min && max == other.max && evaluated == other.evaluated && rules == other.rules && needs == other.needs &&
+  return min == other.min && max == other.max && evaluated == other.evaluated &&
+         rules == other.rules && needs == other.needs &&
          std::equal(named.begin(), named.end(), other.named.begin(), other.named.end(),
                     [](const Named& x, const Named& y) {
                       return x.name == y.name && x.value == y.value && x.required == y.required;

@@ -151,36 +151,33 @@ void SchemaSet::load_keywords(SchemaId id, const Context& outer) {
     if (old) return;  // what stands beside it does not count before 2019-09
   }
   if (at.dialect == SchemaDialect::kDraft2019 && target_of("$recursiveRef")) {
-    schema.dynamic_reference =
-        resolve_dynamic("#", "", at, schema.pointer + "/$recursiveRef");
+    schema.dynamic_reference = resolve_dynamic("#", "", at, schema.pointer + "/$recursiveRef");
   }
   if (const JsonValue* value = old ? nullptr : target_of("$dynamicRef")) {
     const size_t hash = value->text.find('#');
-    schema.dynamic_reference = resolve_dynamic(
-        value->text, hash == std::string::npos ? "" : value->text.substr(hash + 1), at,
-        schema.pointer + "/$dynamicRef");
+    schema.dynamic_reference =
+        resolve_dynamic(value->text, hash == std::string::npos ? "" : value->text.substr(hash + 1),
+                        at, schema.pointer + "/$dynamicRef");
   }
   load_scalars(schema, json);
   load_object(schema, json, at);
   load_array(schema, json, at);
   load_applicators(schema, json, at);
   if (!old) load_unevaluated(schema, json, at);
-  schema.trivial = schema.types == kAllTypes && !schema.integers_only && !schema.has_text &&
-                   schema.bounds.empty() && !schema.has_numbers && schema.properties.empty() &&
-                   schema.patterns.empty() && schema.additional == kNoSchema &&
-                   schema.property_names == kNoSchema && schema.required.empty() &&
-                   schema.min_properties == 0 && schema.max_properties == kUnbounded &&
-                   schema.dependent_required.empty() && schema.dependent_schemas.empty() &&
-                   schema.prefix.empty() && schema.items == kNoSchema && schema.min_items == 0 &&
-                   schema.max_items == kUnbounded && !schema.unique &&
-                   schema.contains == kNoSchema && schema.all_of.empty() && !schema.has_any_of &&
-                   !schema.has_one_of && schema.negated == kNoSchema &&
-                   schema.condition == kNoSchema && schema.reference == kNoSchema &&
-                   schema.dynamic_reference == kNoSchema &&
-                   (schema.unevaluated_properties == kNoSchema ||
-                    schema.unevaluated_properties == kTrueSchema) &&
-                   (schema.unevaluated_items == kNoSchema ||
-                    schema.unevaluated_items == kTrueSchema);
+  schema.trivial =
+      schema.types == kAllTypes && !schema.integers_only && !schema.has_text &&
+      schema.bounds.empty() && !schema.has_numbers && schema.properties.empty() &&
+      schema.patterns.empty() && schema.additional == kNoSchema &&
+      schema.property_names == kNoSchema && schema.required.empty() && schema.min_properties == 0 &&
+      schema.max_properties == kUnbounded && schema.dependent_required.empty() &&
+      schema.dependent_schemas.empty() && schema.prefix.empty() && schema.items == kNoSchema &&
+      schema.min_items == 0 && schema.max_items == kUnbounded && !schema.unique &&
+      schema.contains == kNoSchema && schema.all_of.empty() && !schema.has_any_of &&
+      !schema.has_one_of && schema.negated == kNoSchema && schema.condition == kNoSchema &&
+      schema.reference == kNoSchema && schema.dynamic_reference == kNoSchema &&
+      (schema.unevaluated_properties == kNoSchema ||
+       schema.unevaluated_properties == kTrueSchema) &&
+      (schema.unevaluated_items == kNoSchema || schema.unevaluated_items == kTrueSchema);
 }
 
 void SchemaSet::load_scalars(Schema& schema, const JsonValue& json) {

@@ -163,8 +163,8 @@ const Shapes& JsonGrammar::made_once(std::unordered_map<Literal, Shapes>& memo, 
   if (!in_progress_.insert(key).second) {
     malformed((*schemas_)[literal / 2].pointer, "a $ref that leads back to itself without end");
   }
-  Shapes shapes = literal & 1 ? (this->*compute_negated)(literal / 2)
-                              : (this->*compute)(literal / 2, tracking);
+  Shapes shapes =
+      literal & 1 ? (this->*compute_negated)(literal / 2) : (this->*compute)(literal / 2, tracking);
   in_progress_.erase(key);
   return memo.emplace(key, std::move(shapes)).first->second;
 }

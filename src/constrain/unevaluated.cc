@@ -23,13 +23,12 @@ NodeId JsonGrammar::keys_evaluated(const Schema& schema) {
 
 bool JsonGrammar::covers(const ObjectShape& x, const ObjectShape& y) {
   return x.evaluated == y.evaluated || y.evaluated == kEmptyNode ||
-         x.evaluated == pool_.any_text() ||
-         pool_.any_of(x.evaluated, y.evaluated) == x.evaluated;
+         x.evaluated == pool_.any_text() || pool_.any_of(x.evaluated, y.evaluated) == x.evaluated;
 }
 
 void JsonGrammar::set_evaluated(const Schema& schema, ArrayShape& shape) {
-  shape.evaluated = schema.items != kNoSchema ? kUnbounded
-                                              : static_cast<uint32_t>(schema.prefix.size());
+  shape.evaluated =
+      schema.items != kNoSchema ? kUnbounded : static_cast<uint32_t>(schema.prefix.size());
   if (schema.contains != kNoSchema && schema.contains_evaluates) {
     shape.evaluated_by.push_back(schema.contains);
   }
@@ -42,10 +41,9 @@ void JsonGrammar::unite_evaluated(const ArrayShape& x, const ArrayShape& y, Arra
 }
 
 bool JsonGrammar::covers(const ArrayShape& x, const ArrayShape& y) {
-  return x.evaluated == kUnbounded ||
-         (x.evaluated >= y.evaluated &&
-          std::includes(x.evaluated_by.begin(), x.evaluated_by.end(), y.evaluated_by.begin(),
-                        y.evaluated_by.end()));
+  return x.evaluated == kUnbounded || (x.evaluated >= y.evaluated &&
+                                       std::includes(x.evaluated_by.begin(), x.evaluated_by.end(),
+                                                     y.evaluated_by.begin(), y.evaluated_by.end()));
 }
 
 /// What unevaluatedItems asks of the items that `shape` leaves over.
