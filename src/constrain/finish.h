@@ -99,8 +99,15 @@ class JsonFinish {
 
   JsonMachine& machine_;
   FinishTexts& texts_;
-  std::unordered_map<uint64_t, Finish> frames_;  // by serial and place
-  uint32_t num_others_ = 0;                      // containers that a text has so far
+  struct Rest : Finish {
+    uint32_t size = 0;  // members or items in all
+  };
+  const Rest& rest_of(const Frame& frame, Place place);
+  Rest passing_rest_;                          // one that is not kept
+  std::unordered_map<uint64_t, Rest> frames_;  // by serial and place
+  // Of the container made last; of the item before the next one, which has not ended yet.
+  uint32_t made_size_ = 0, pending_size_ = 0;
+  uint32_t num_others_ = 0;  // containers that a text has so far
 };
 
 /// The JSON spelling of characters, with the escapes that must be.

@@ -78,6 +78,7 @@ const Finish& JsonFinish::text_of_value(ValueId id) {
 }
 
 uint32_t JsonFinish::visit(const Config& config, std::string* text) {
+  pending_size_ = 0;
   const auto with = [&](const Finish& finish, const char* before = "") {
     if (!finish.is_known()) return kNoBound;
     uint32_t tokens = finish.tokens;
@@ -209,18 +210,29 @@ uint32_t JsonFinish::rest(const Frame* frame, Place place, std::string* text) {
       if (text != nullptr) *text += best_text;
       return add_bounds(sum, best);
     }
-    const uint64_t key = frame->serial * 4 + static_cast<uint64_t>(place);
-    auto found = frames_.find(key);
-    if (found == frames_.end()) {
-      if (frames_.size() >= kMaxMemo) frames_.clear();
-      std::optional<std::string> own = own_rest(*frame, place);
-      found = frames_.emplace(key, own ? texts_.spelled(std::move(*own)) : Finish{}).first;
-    }
-    sum = add_bounds(sum, found->second.tokens);
+    const Rest& own = rest_of(*frame, place);
+    pending_size_ = machine_.is_unique(frame->parent) ? own.size : 0;
+    sum = add_bounds(sum, own.tokens);
     if (sum == kNoBound) return kNoBound;
-    if (text != nullptr) *text += found->second.text;
+    if (text != nullptr) *text += own.text;
   }
   return sum;
+}
+
+const JsonFinish::Rest& JsonFinish::rest_of(const Frame& frame, Place place) {
+  const uint64_t key = frame.serial * 4 + static_cast<uint64_t>(place);
+  const bool is_kept = pending_size_ == 0;  // else it depends on what is within
+  if (const auto found = frames_.find(key); is_kept && found != frames_.end()) {
+    return found->second;
+  }
+  Rest made;
+  if (std::optional<std::string> own = own_rest(frame, place)) {
+    static_cast<Finish&>(made) = texts_.spelled(std::move(*own));
+    made.size = made_size_;
+  }
+  if (!is_kept) return passing_rest_ = std::move(made);
+  if (frames_.size() >= kMaxMemo) frames_.clear();
+  return frames_.emplace(key, std::move(made)).first->second;
 }
 
 std::optional<std::string> JsonFinish::own_rest(const Frame& frame, Place place) {
@@ -295,6 +307,7 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
     if (shape.rest_keys == kEmptyNode || !add_other(shape.rest_keys, kAnyValue)) return {};
   }
   if (count > shape.max) return {};
+  made_size_ = count;
   return text + "}";
 }
 
@@ -327,7 +340,10 @@ std::optional<std::string> JsonFinish::array_rest(const Frame& frame) {
       item = grammar.conjunction(item, contains.match);
       ++matched[i];
     }
-    if (!is_wanted) return text + "]";
+    if (!is_wanted) {
+      made_size_ = index;
+      return text + "]";
+    }
     if (text.size() > kMaxText || !grammar.is_live(item)) return {};
     Finish unused;
     if (shape.unique) {
@@ -347,7 +363,7 @@ std::optional<std::string> JsonFinish::array_rest(const Frame& frame) {
 
 uint32_t JsonFinish::least_size(const Frame& frame) const {
   if (!frame.inside || !machine_.is_unique(frame.parent)) return 0;
-  size_t most = 0;
+  size_t most = pending_size_ == 0 ? 0 : pending_size_ + 1;
   for (const SeenLink* link = frame.parent->others; link != nullptr; link = link->before) {
     if (link->text()[0] != '{' && link->text()[0] != '[') continue;
     most = std::max(most, parse_json(link->text()).items.size() + 1);
@@ -379,6 +395,10 @@ Finish JsonFinish::other_container(const Frame& array, ValueId item) {
     }
   }
   num_others_ = num_others;
+  if (best.is_known()) {
+    pending_size_ =
+        std::max(pending_size_, static_cast<uint32_t>(parse_json(best.text).items.size()));
+  }
   return best;
 }
 

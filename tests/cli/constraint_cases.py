@@ -106,6 +106,23 @@ class Constraint(CliTest):
         self.fail_with(2, ["--lenient", "--json-schema"], "generate", MODEL, "-p", PROMPT, "--regex",
                        "a", "--lenient")
 
+    def test_the_schemas_order_of_keys(self):
+        schema = {"type": "object", "properties": {"z": {"type": "boolean"}, "a": {"type": "null"}},
+                  "required": ["a", "z"], "additionalProperties": False}
+        (self.folder / "ordered.json").write_text(json.dumps(schema))
+        run = ("--json-schema", "ordered.json", "-n", "30", "--temperature", "2")
+        answer = self.generate(*run, "--key-order", "schema", "--audit", "ordered.vtr")
+        self.assertEqual(list(json.loads(answer["text"])), ["z", "a"])
+        log = json.loads(self.succeed("audit", "export", "ordered.vtr", "--json").stdout)
+        self.assertEqual(log["constraint"]["key_order"], "schema")
+        self.assertIn(b"equal", self.succeed("audit", "replay", "ordered.vtr").stdout)
+        (self.folder / "turned.json").write_text('{"a": null, "z": true}')
+        check = ("constrain", "check", "ordered.json", "--instance", "turned.json")
+        self.succeed(*check)
+        self.assertEqual(self.run_tool(*check, "--key-order", "schema").returncode, 1)
+        self.fail_with(2, ["--key-order", "--json-schema"], "generate", MODEL, "-p", PROMPT, "--regex",
+                       "a", "--key-order", "schema")
+
     def test_what_contradicts_itself_or_does_not_parse(self):
         run = ("generate", MODEL, "-p", PROMPT)
         self.fail_with(2, ["--json-object", "--regex", "contradict"], *run, "--json-object",

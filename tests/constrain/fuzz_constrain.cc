@@ -22,7 +22,9 @@ const std::vector<std::string> kSchemas = {
     R"({"if":{"properties":{"k":{"const":"v"}}},"then":{"required":["w"]},"else":{"not":{"required":["w"]}},"type":"object"})",
     R"({"type":"array","items":{"type":["string","boolean"]},"uniqueItems":true,"minItems":2})",
     R"({"type":"array","contains":{"const":3},"prefixItems":[{"type":"null"}]})",
-    R"({"type":"string","format":"date-time","maxLength":40})"};
+    R"({"type":"string","format":"date-time","maxLength":40})",
+    R"({"type":"array","uniqueItems":true,"prefixItems":[{"enum":["a","b"]}],"items":{"properties":{"z":{"type":"null"},"a":{"not":{"uniqueItems":true}}},"required":["a"]},"minItems":2})",
+    R"({"$id":"http://x/r","$dynamicAnchor":"n","anyOf":[{"$ref":"t"},{"properties":{"b":{"const":1}}}],"unevaluatedProperties":false,"$defs":{"t":{"$id":"t","$dynamicAnchor":"n","properties":{"c":{"prefixItems":[{"$dynamicRef":"#n"}],"contains":{"type":"null"},"unevaluatedItems":false}}}}})"};
 
 const std::vector<std::string> kPatterns = {R"(^([a-z]+|\d{2,4})(-[^x-z\s]*)?$)",
                                             R"(^(?!foo)\w{1,20}$)", R"((a|b)*c\u{41}\x42[\]\-]$)",
@@ -93,6 +95,7 @@ int main(int argc, char** argv) {
         SchemaOptions options;
         options.max_states = 50000;
         options.max_alternatives = 64;
+        if (iteration % 2 != 0) options.key_order = JsonKeyOrder::kSchema;
         GrammarOptions grammar_options;
         grammar_options.max_states = 50000;
         grammar_options.max_items = 20000;

@@ -42,7 +42,7 @@ TEST(Lenient, LeavesOutAndTells) {
        {"/patternProperties"},
        {R"({"x":1})"},
        {"{}", "[]"}},
-      {R"({"type":"array","uniqueItems":true,"items":{"type":"object"},"maxItems":2})",
+      {R"({"type":"array","uniqueItems":true,"items":{"type":"object","additionalProperties":false},"maxItems":2})",
        {"/uniqueItems"},
        {"[{},{}]"},
        {"[{},{},{}]", "[1]"}},
