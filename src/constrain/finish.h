@@ -105,8 +105,9 @@ class JsonFinish {
   const Rest& rest_of(const Frame& frame, Place place);
   Rest passing_rest_;                          // one that is not kept
   std::unordered_map<uint64_t, Rest> frames_;  // by serial and place
-  // Of the container made last; of the item before the next one, which has not ended yet.
-  uint32_t made_size_ = 0, pending_size_ = 0;
+  uint32_t made_size_ = 0;                     // of the container made last
+  // More than the size of the item before the next one, which has not ended yet; 0: it has.
+  uint32_t pending_size_ = 0;
   uint32_t num_others_ = 0;  // containers that a text has so far
 };
 

@@ -211,7 +211,7 @@ uint32_t JsonFinish::rest(const Frame* frame, Place place, std::string* text) {
       return add_bounds(sum, best);
     }
     const Rest& own = rest_of(*frame, place);
-    pending_size_ = machine_.is_unique(frame->parent) ? own.size : 0;
+    pending_size_ = machine_.is_unique(frame->parent) ? own.size + 1 : 0;
     sum = add_bounds(sum, own.tokens);
     if (sum == kNoBound) return kNoBound;
     if (text != nullptr) *text += own.text;
@@ -363,7 +363,7 @@ std::optional<std::string> JsonFinish::array_rest(const Frame& frame) {
 
 uint32_t JsonFinish::least_size(const Frame& frame) const {
   if (!frame.inside || !machine_.is_unique(frame.parent)) return 0;
-  size_t most = pending_size_ == 0 ? 0 : pending_size_ + 1;
+  size_t most = pending_size_;
   for (const SeenLink* link = frame.parent->others; link != nullptr; link = link->before) {
     if (link->text()[0] != '{' && link->text()[0] != '[') continue;
     most = std::max(most, parse_json(link->text()).items.size() + 1);
@@ -397,7 +397,7 @@ Finish JsonFinish::other_container(const Frame& array, ValueId item) {
   num_others_ = num_others;
   if (best.is_known()) {
     pending_size_ =
-        std::max(pending_size_, static_cast<uint32_t>(parse_json(best.text).items.size()));
+        std::max(pending_size_, static_cast<uint32_t>(parse_json(best.text).items.size()) + 1);
   }
   return best;
 }
