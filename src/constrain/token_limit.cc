@@ -55,7 +55,7 @@ void JsonLimit::skip_open_key(const Config& config, uint32_t left) {
   const Frame& frame = *config.frame;
   const ObjectShape& shape = grammar.object(frame.shape);
   if (config.escape != 0 || config.state != grammar.pool().any_text() || !shape.rest_is_open ||
-      frame.needs != 0 || frame.count + 1 < shape.min) {
+      frame.needs != 0 || frame.inside || frame.count + 1 < shape.min) {
     return;
   }
   uint32_t taken = static_cast<uint32_t>(shape.named.size());
