@@ -13,6 +13,7 @@ namespace vitrine::constrain {
 
 /// By a schema's own keywords.
 NodeId JsonGrammar::keys_evaluated(const Schema& schema) {
+  if (!schema.json) return kEmptyNode;  // a value of enum or const evaluates nothing
   if (schema.additional != kNoSchema) return pool_.any_text();
   std::vector<std::string> names;
   for (const auto& property : schema.properties) names.push_back(property.first);
@@ -27,6 +28,7 @@ bool JsonGrammar::covers(const ObjectShape& x, const ObjectShape& y) {
 }
 
 void JsonGrammar::set_evaluated(const Schema& schema, ArrayShape& shape) {
+  if (!schema.json) return;
   shape.evaluated =
       schema.items != kNoSchema ? kUnbounded : static_cast<uint32_t>(schema.prefix.size());
   if (schema.contains != kNoSchema && schema.contains_evaluates) {
