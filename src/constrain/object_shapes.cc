@@ -370,7 +370,7 @@ bool JsonGrammar::seal_object(ObjectShape& shape) {
       throw Error(ErrorKind::kUnsupported,
                   "several conditions on some key together with maxProperties");
     }
-    bool met = false;
+    bool met = false, is_scarce = false;
     for (const auto& combination : shape.combinations) {
       NodeId keys = pool_.all_of(need.keys, rest);
       for (size_t k = 0; k < shape.rules.size(); ++k) {
@@ -383,6 +383,10 @@ bool JsonGrammar::seal_object(ObjectShape& shape) {
         throw Error(ErrorKind::kUnsupported, "a condition on some key together with maxProperties");
       }
       met = met || (possible && are_plenty(keys));
+      is_scarce = is_scarce || possible;
+    }
+    if (!met && is_scarce) {
+      throw Error(ErrorKind::kUnsupported, "a condition on some key that few keys can meet");
     }
     if (!met) return false;
   }
