@@ -21,7 +21,7 @@ struct Arguments {
   double time_limit = 60;
   size_t max_alternatives = vitrine::SchemaOptions{}.max_alternatives;
   std::string key_order = "any";
-  bool annotate = false, lenient = false;
+  bool annotate = false, lenient = false, no_sharing = false;
 };
 
 vitrine::Tokenizer read_tokenizer(const std::string& path) {
@@ -54,6 +54,7 @@ int run_bench_constraint(const Arguments& arguments) {
   if (arguments.annotate) options.schema.format = vitrine::JsonFormat::kAnnotate;
   options.schema.lenient = arguments.lenient;
   options.schema.key_order = key_order_of(arguments.key_order);
+  options.shares_masks = !arguments.no_sharing;
   MaskBench bench(tokenizer, options);
   catch_interrupts();
   for (const auto& path : files) {
@@ -103,6 +104,8 @@ void add_bench_constraint(CLI::App& bench, Command& command) {
   constraint->add_flag("--lenient", arguments->lenient,
                        "weaken a schema that is refused, and count it as weakened");
   add_key_order(*constraint, arguments->key_order);
+  constraint->add_flag("--no-sharing", arguments->no_sharing,
+                       "each schema makes all its masks itself");
   constraint->callback([arguments, &command] {
     command = [arguments] { return run_bench_constraint(*arguments); };
   });

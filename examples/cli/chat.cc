@@ -96,6 +96,7 @@ class Conversation {
     options.max_context =
         static_cast<int>(arguments.context > 0 ? limit : std::min<int64_t>(limit, kDefaultContext));
     options.max_step_tokens = std::min(options.max_context, kMostStepTokens);
+    arguments.constraint.reserve_steps(options);
     options.audit_mode = arguments.log.audit_mode();
     options.audit_level = arguments.log.audit_level();
     generation_.sampler = arguments.sampling.sampler;
@@ -107,6 +108,7 @@ class Conversation {
       grammar_ = arguments.constraint.compile(tokenizer_, static_cast<int32_t>(config_.vocab_size),
                                               end_ids, vitrine::banned_ids(generation_.sampler));
     }
+    const auto ahead = ConstraintOptions::prepare(grammar_);
     engine_ = vitrine::Engine::load(arguments.model, options);
     open_sinks();
     reset();

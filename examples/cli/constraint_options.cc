@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
 constexpr size_t kMostText = 1024;  // of a constraint, in a log's head
 constexpr int kDefaultRetries = 3;
+constexpr int kJumpTokens = 16;  // of a step that computes what a constraint forces
 
 /// The bytes of every id that a model has; special tokens have none.
 vitrine::TokenTable model_token_table(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
@@ -65,6 +66,12 @@ void ConstraintOptions::add_to(CLI::App& command) {
       "--lenient", lenient,
       "leave out of a schema what cannot be kept exactly, with a warning that names it");
   command
+      .add_option("--jump-forward", jump_forward,
+                  "what the constraint forces is spelt as the tokenizer does, in one step: on, or "
+                  "off (a step a token, of the model's choice among spellings)")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+  command
       .add_option("--on-deadlock", on_deadlock,
                   "where no token leads on under the constraint: fail, or validate-retry (answers "
                   "without it, until one is valid)")
@@ -103,6 +110,7 @@ void ConstraintOptions::check() const {
       {format != "assert", is_schema, "--format", "--json-schema, --tags or --grammar"},
       {key_order != "any", is_schema, "--key-order", "--json-schema, --tags or --grammar"},
       {lenient, is_schema, "--lenient", "--json-schema, --tags or --grammar"},
+      {jump_forward != "on", is_given(), "--jump-forward", "a constraint (--json-schema, …)"},
       {on_deadlock != "fail", is_given(), "--on-deadlock", "a constraint (--json-schema, …)"},
       {!validate_with.empty(), is_given(), "--validate-with", "a constraint (--json-schema, …)"},
       {max_retries != 0, may_begin_anew(), "--max-retries",
@@ -155,6 +163,11 @@ vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer,
   }
 }
 
+std::future<size_t> ConstraintOptions::prepare(const std::optional<vitrine::Grammar>& grammar) {
+  if (!grammar) return {};
+  return std::async(std::launch::async, [grammar = *grammar] { return grammar.prepare(); });
+}
+
 bool ConstraintOptions::is_lark(std::string_view text) const {
   if (grammar.ends_with(".lark")) return true;
   return !grammar.ends_with(".gbnf") &&
@@ -168,6 +181,7 @@ void ConstraintOptions::apply(const std::optional<vitrine::Grammar>& grammar,
   if (!grammar) return;
   constraint = grammar->start();
   generation.constraint = constraint.get();
+  if (may_jump()) generation.jump_forward = &tokenizer;
   if (!grammar->weakened().empty()) {
     write_note(
         fmt::format("warning: an answer may break the schema, of which these do not count: {}",
@@ -183,6 +197,13 @@ void ConstraintOptions::apply(const std::optional<vitrine::Grammar>& grammar,
     for (const int32_t token : tokens) text += answer.add(token, true);
     return is_accepted_by(command, text + answer.finish());
   };
+}
+
+void ConstraintOptions::reserve_steps(vitrine::EngineOptions& options) const {
+  if (!may_jump()) return;
+  const int most = std::min(kJumpTokens, options.max_context);
+  options.max_step_tokens = std::max(options.max_step_tokens, most);
+  options.max_logit_rows = std::max(options.max_logit_rows, most);
 }
 
 std::vector<std::pair<std::string, std::string>> ConstraintOptions::description() const {
@@ -217,6 +238,7 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
   if (!json_schema.empty() || !tags.empty() || !grammar.empty())
     pairs.emplace_back("key_order", key_order);
   if (lenient) pairs.emplace_back("lenient", "true");
+  pairs.emplace_back("jump_forward", jump_forward);
   pairs.emplace_back("on_deadlock", on_deadlock);
   if (!validate_with.empty()) pairs.emplace_back("validate_with", text_of(validate_with));
   return pairs;
@@ -230,6 +252,7 @@ std::string constraint_note(const vitrine::GenerateResult& result) {
       counts.masks,
       1e6 * counts.mask_seconds / static_cast<double>(std::max<int64_t>(1, counts.masks)),
       counts.forced, counts.rejections);
+  if (counts.jumped > 0) note += fmt::format(", {} tokens jumped over", counts.jumped);
   if (counts.limited > 0) note += fmt::format(", {} narrowed by -n", counts.limited);
   if (counts.deadlocks > 0) {
     note += fmt::format(", {} deadlock{}, {} retries", counts.deadlocks,
@@ -263,6 +286,7 @@ nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result) {
   return {{"is_complete", result.is_complete},
           {"masks", counts.masks},
           {"forced", counts.forced},
+          {"jumped", counts.jumped},
           {"rejections", counts.rejections},
           {"limited", counts.limited},
           {"deadlocks", counts.deadlocks},

@@ -1,6 +1,7 @@
 // The options of generate and chat that say what an answer must be.
 #pragma once
 
+#include <future>
 #include <optional>
 
 #include "common.h"
@@ -14,6 +15,7 @@ struct ConstraintOptions {
   std::vector<std::string> choices;
   std::string validate_with;
   std::string whitespace = "one-line", format = "assert", key_order = "any", on_deadlock = "fail";
+  std::string jump_forward = "on";
   int max_retries = 0;
 
   void add_to(CLI::App& command);
@@ -26,11 +28,16 @@ struct ConstraintOptions {
   vitrine::Grammar compile(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
                            const std::vector<int32_t>& end_ids,
                            const std::vector<int32_t>& banned) const;
+  /// Makes masks on another thread, while the weights are read and the prompt is computed.
+  static std::future<size_t> prepare(const std::optional<vitrine::Grammar>& grammar);
   /// Sets the constraint, which `constraint` keeps, where one is asked for, and what judges its
   /// answers; `tokenizer` must stay.
   void apply(const std::optional<vitrine::Grammar>& grammar, const vitrine::Tokenizer& tokenizer,
              std::unique_ptr<vitrine::Constraint>& constraint,
              vitrine::GenerateOptions& generation) const;
+  bool may_jump() const { return is_given() && jump_forward == "on"; }
+  /// Makes room for what is forced in one step, with rows of logits where something reads them.
+  void reserve_steps(vitrine::EngineOptions& options) const;
   /// An answer may begin anew: it is not shown before it is known to stand.
   bool may_begin_anew() const { return on_deadlock != "fail" || !validate_with.empty(); }
   /// What stands in a log's head (LogHeader::constraint).

@@ -131,6 +131,7 @@ int run_generate(Arguments arguments) {
                                      vitrine::banned_ids(arguments.sampling.sampler));
     arguments.constraint.apply(grammar, tokenizer, constraint, generation);
   }
+  const auto ahead = ConstraintOptions::prepare(grammar);
 
   const vitrine::AuditMode mode = arguments.log.audit_mode();
   const int64_t context = std::min(limit, prompt_tokens + arguments.max_new_tokens);
@@ -139,6 +140,7 @@ int run_generate(Arguments arguments) {
   if (arguments.prompt_logprobs) {
     options.max_logit_rows = std::min(options.max_step_tokens, kLogitRows);
   }
+  arguments.constraint.reserve_steps(options);
   options.audit_mode = mode;
   options.attribution = arguments.attribution;
   if (!arguments.log.hidden_states.empty()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 
 namespace cli {
 
@@ -91,7 +92,16 @@ MaskBench::MaskBench(const vitrine::Tokenizer& tokenizer, const MaskBenchOptions
     : tokenizer_(tokenizer),
       options_(options),
       table_(token_table(tokenizer)),
-      mask_(table_.mask_words()) {}
+      mask_(table_.mask_words()) {
+  if (!options.shares_masks) table_.limit_shared(0);
+}
+
+void MaskBench::add_to_hash() {
+  for (const uint32_t word : mask_) {
+    masks_hash_ = (masks_hash_ ^ word) * 0x9e3779b97f4a7c15ULL;
+    masks_hash_ ^= masks_hash_ >> 29;
+  }
+}
 
 MaskBenchResult MaskBench::run(const std::string& name, const std::string& text) {
   const MaskBenchResult result = measure(name, text);
@@ -112,6 +122,7 @@ MaskBenchResult MaskBench::measure(const std::string& name, const std::string& t
     for (const vitrine::Weakening& one : grammar.weakened()) {
       weakened_[name].push_back(one.pointer);
     }
+    add_to_hash();
     for (size_t i = 0; i < file.at("tests").size(); ++i) {
       const ordered_json& test = file["tests"][i];
       const bool valid = test.at("valid");
@@ -144,6 +155,7 @@ std::string MaskBench::run_instance(const vitrine::Grammar& grammar, const std::
     const Clock::time_point start = Clock::now();
     constraint->allowed_tokens(mask_);
     mask_us_.push_back(microseconds(start));
+    add_to_hash();
     const bool allowed = mask_[static_cast<size_t>(id) / 32] >> (id % 32) & 1;
     const bool accepted = constraint->accept(id);
     if (allowed != accepted)
@@ -159,6 +171,7 @@ std::string MaskBench::run_instance(const vitrine::Grammar& grammar, const std::
   const Clock::time_point start = Clock::now();
   constraint->allowed_tokens(mask_);
   mask_us_.push_back(microseconds(start));
+  add_to_hash();
   if (constraint->is_complete() == valid) return "";
   return valid ? "not complete at the end" : "accepted: " + text.substr(0, 200);
 }
@@ -175,6 +188,15 @@ nlohmann::ordered_json MaskBench::report() const {
   if (options_.schema.lenient) summary["weakened"] = weakened_.size();
   summary["tbm_us"] = statistics(mask_us_);
   summary["ttfm_us"] = statistics(first_us_);
+  char hash[17];
+  std::snprintf(hash, sizeof(hash), "%016llx", static_cast<unsigned long long>(masks_hash_));
+  summary["masks_hash"] = hash;
+  const vitrine::TokenTable::SharedStatistics shared = table_.shared_statistics();
+  summary["shared_masks"] = {{"hits", shared.hits},
+                             {"misses", shared.misses},
+                             {"evictions", shared.evictions},
+                             {"masks", shared.masks},
+                             {"bytes", shared.bytes}};
   static constexpr const char* kNames[] = {"", "compile error", "validation error",
                                            "invalidation error", "timeout"};
   ordered_json& failures = out["failures"];

@@ -22,8 +22,8 @@ std::string dump_like_python(const nlohmann::ordered_json& value);
 
 struct MaskBenchOptions {
   vitrine::SchemaOptions schema;
-  double time_limit = 60;  // seconds for one schema; beyond: a timeout
-  bool check_masks = true;
+  double time_limit = 60;    // seconds for one schema; beyond: a timeout
+  bool shares_masks = true;  // between schemas (TokenTable::limit_shared)
 };
 
 struct MaskBenchResult {
@@ -49,6 +49,7 @@ class MaskBench {
   nlohmann::ordered_json report() const;
 
  private:
+  void add_to_hash();
   MaskBenchResult measure(const std::string& name, const std::string& text);
   std::string run_instance(const vitrine::Grammar& grammar, const std::string& text, bool valid);
 
@@ -57,6 +58,7 @@ class MaskBench {
   vitrine::TokenTable table_;
   std::vector<uint32_t> mask_;
   std::vector<double> mask_us_, first_us_;
+  uint64_t masks_hash_ = 0;  // of all masks, in their order
   std::map<std::string, MaskBenchResult> failures_;
   std::map<std::string, std::vector<std::string>> weakened_;
   size_t num_schemas_ = 0;

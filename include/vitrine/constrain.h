@@ -33,6 +33,16 @@ class VITRINE_API TokenTable {
   /// Words of a mask: [ceil(vocab_size / 32)].
   size_t mask_words() const { return (static_cast<size_t>(vocab_size()) + 31) / 32; }
 
+  /// What grammars over this table share: masks of patterns, formats and the like, by what is left
+  /// of them. Thread-safe; the masks used longest ago leave where there are too many bytes.
+  struct SharedStatistics {
+    uint64_t hits = 0, misses = 0, evictions = 0;
+    size_t masks = 0, bytes = 0;
+  };
+  SharedStatistics shared_statistics() const;
+  /// 64 MiB unless said; 0 shares nothing. Of all copies of this table.
+  void limit_shared(size_t max_bytes) const;
+
   struct Impl;
   const Impl& impl() const { return *impl_; }
 
@@ -153,6 +163,13 @@ class VITRINE_API Grammar {
     size_t shapes = 0;  ///< distinct objects and arrays
   };
   Statistics statistics() const;
+  /// Memory of what is compiled so far, about.
+  size_t num_bytes() const;
+
+  /// Compiles ahead what a first answer is likely to need, at most `max_masks` masks: those along
+  /// the shortest answer. A host may call it on a thread of its own while the prompt is computed;
+  /// constraints of this grammar may be used meanwhile. Returns how many masks it made.
+  size_t prepare(size_t max_masks = 64) const;
 
   struct Impl;
 
@@ -161,6 +178,39 @@ class VITRINE_API Grammar {
   struct Rules;
   static Grammar of_rules(const TokenTable& table, Rules rules);
   std::shared_ptr<Impl> impl_;
+};
+
+/// Compiled grammars, by what they are made from: a schema that comes again is not compiled again,
+/// and has its masks. Thread-safe; bounded: those used longest ago leave, once their memory
+/// together is above the limit (who has one keeps it). What a maker of Grammar throws is thrown
+/// here, too, and nothing is kept.
+///
+///     GrammarCache cache;
+///     const Grammar grammar = cache.json_schema(table, schema);
+class VITRINE_API GrammarCache {
+ public:
+  explicit GrammarCache(size_t max_bytes = size_t{256} << 20);
+  ~GrammarCache();
+  GrammarCache(const GrammarCache&) = delete;
+  GrammarCache& operator=(const GrammarCache&) = delete;
+
+  Grammar json_schema(const TokenTable& table, std::string_view schema,
+                      const SchemaOptions& options = {});
+  Grammar regex(const TokenTable& table, std::string_view pattern);
+  Grammar choices(const TokenTable& table, std::vector<std::string> texts);
+  Grammar gbnf(const TokenTable& table, std::string_view text, const GrammarOptions& options = {});
+  Grammar lark(const TokenTable& table, std::string_view text, const GrammarOptions& options = {});
+  Grammar tags(const TokenTable& table, std::string_view json, const GrammarOptions& options = {});
+
+  struct Statistics {
+    uint64_t hits = 0, misses = 0, evictions = 0;
+    size_t grammars = 0, bytes = 0;
+  };
+  Statistics statistics() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace vitrine

@@ -193,6 +193,9 @@ class VITRINE_API Constraint {
   /// The bytes that must come next whatever the model prefers; empty where there is a choice or the
   /// answer could end here.
   virtual std::string forced_bytes() = 0;
+  /// The same, where a character of a JSON string that could be spelt as an escape, too, counts as
+  /// forced by itself: what jump-forward writes (GenerateOptions::jump_forward).
+  virtual std::string forced_text() { return forced_bytes(); }
   /// At most so many tokens finish the answer from here (the one that ends the sequence does not
   /// count): as many as some completion has that is known. kNoTokenBound where none is known.
   virtual uint32_t tokens_to_finish() { return kNoTokenBound; }

@@ -91,6 +91,10 @@ struct StepInput {
   /// Which tokens may be chosen, by bit (Constraint::allowed_tokens); empty: any. The host chooses
   /// then, greedy too.
   std::span<const uint32_t> allowed_tokens = {};
+  /// Of what stands behind the first of `tokens` (`next_token` counts where it is known), so many,
+  /// the last ones, had no alternative under a constraint: what predicted them is recorded as a
+  /// choice of one token, where it has a row.
+  int32_t num_forced = 0;
   /// Recorded with the choice. The engine adds `allowed`, `removed` and `first_ruled_out`.
   ConstraintDecision constraint = {};
   uint64_t seed = 0;
@@ -236,6 +240,11 @@ struct GenerateOptions {
   /// generated. An answer that ends, by the limit too, is whole: near the limit only tokens are
   /// allowed that leave room to finish (Constraint::tokens_to_finish). Null: any token.
   Constraint* constraint = nullptr;
+  /// The tokenizer of the model, and of the constraint's ids: where the constraint forces text
+  /// (Constraint::forced_text), it is spelt as this tokenizer does and fed in one step, in place of
+  /// a step a token. What later tokens see is the same to the bit as if those had been chosen one
+  /// by one. Must stay while generate() runs. Null: every token is chosen.
+  const Tokenizer* jump_forward = nullptr;
   /// Where no token leads on: so many attempts follow without a mask, each with random numbers of
   /// its own, until the constraint accepts one.
   int deadlock_retries = 0;
@@ -268,6 +277,7 @@ struct TokenEvent {
 struct ConstraintCounts {
   int64_t masks = 0;       ///< tokens that were chosen under one
   int64_t forced = 0;      ///< of these, with one token allowed
+  int64_t jumped = 0;      ///< further tokens, forced ones that jump-forward fed without a choice
   int64_t rejections = 0;  ///< of these, where the model's first choice was ruled out
   int64_t limited = 0;     ///< of these, where the token limit ruled out more
   int64_t deadlocks = 0, retries = 0;

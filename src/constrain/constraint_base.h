@@ -41,6 +41,20 @@ namespace constrain {
 
 inline constexpr size_t kMaxForced = 1024;  // bytes
 
+/// The one byte of these that leads on; -1 where none or several do. `leads_on` is asked for the
+/// one that is returned, and for none after the second that does.
+template <typename LeadsOn>
+int only_byte(const ByteSet& bytes, LeadsOn&& leads_on) {
+  int only = -1;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (!bytes.contains(static_cast<uint8_t>(byte)) || !leads_on(static_cast<uint8_t>(byte)))
+      continue;
+    if (only >= 0) return -1;
+    only = byte;
+  }
+  return only;
+}
+
 /// What all kinds of constraint share: ids in and out, history, end of sequence.
 template <typename Derived>
 class ConstraintBase : public Constraint {

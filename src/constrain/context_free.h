@@ -112,6 +112,8 @@ class EarleyParser {
   /// A text that finishes the answer. `text` may be null.
   uint32_t finish(std::string* text);
 
+  /// Adds a superset of the bytes that step() takes; with `is_plain` as JsonMachine::plain_bytes.
+  bool next_bytes(bool is_plain, ByteSet& out);
   /// Adds the tokens that may come next to `mask`.
   void fill(std::span<uint32_t> mask);
   /// Takes out of `mask`, but for the tokens that end the sequence, what leaves more than `left`

@@ -8,6 +8,7 @@
 
 namespace vitrine {
 
+using constrain::ByteSet;
 using constrain::Config;
 using constrain::Configs;
 using constrain::ConstraintBase;
@@ -74,27 +75,8 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
     machine_.return_to(step.mark);
   }
 
-  std::string forced_bytes() override {
-    const std::lock_guard lock(grammar_->mutex);
-    std::string out;
-    if (ended_) return out;
-    const JsonMachine::Mark mark = machine_.mark();
-    Configs at = current_, found, next;
-    while (out.size() < kMaxForced && !machine_.is_complete(at)) {
-      int only = -1;
-      for (int byte = 0; byte < 256 && only != 256; ++byte) {
-        machine_.step(at, static_cast<uint8_t>(byte), next);
-        if (next.empty()) continue;
-        only = only < 0 ? byte : 256;
-        std::swap(found, next);
-      }
-      if (only < 0 || only == 256) break;
-      out += static_cast<char>(only);
-      std::swap(at, found);
-    }
-    machine_.return_to(mark);
-    return out;
-  }
+  std::string forced_bytes() override { return forced(false); }
+  std::string forced_text() override { return forced(true); }
 
   std::unique_ptr<Constraint> fork() const override {
     const std::lock_guard lock(grammar_->mutex);
@@ -107,6 +89,29 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
     size_t begin = 0, end = 0;  // in past_
     JsonMachine::Mark mark;
   };
+  std::string forced(bool is_plain) {
+    const std::lock_guard lock(grammar_->mutex);
+    std::string out;
+    if (ended_) return out;
+    const JsonMachine::Mark mark = machine_.mark();
+    Configs at = current_, found, next;
+    while (out.size() < kMaxForced && !machine_.is_complete(at)) {
+      ByteSet bytes;
+      if (!is_plain) bytes = machine_.next_bytes(at);
+      if (is_plain && !machine_.plain_bytes(at, bytes)) break;
+      const int only = constrain::only_byte(bytes, [&](uint8_t byte) {
+        machine_.step(at, byte, next);
+        if (next.empty()) return false;
+        std::swap(found, next);
+        return true;
+      });
+      if (only < 0) break;
+      out += static_cast<char>(only);
+      std::swap(at, found);
+    }
+    machine_.return_to(mark);
+    return out;
+  }
   void push() { push(machine_.mark()); }
   void push(JsonMachine::Mark mark) {
     const size_t begin = past_.size();
@@ -206,30 +211,34 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
     return grammar_->finish->spelled(std::move(text));
   }
   void limit(std::span<uint32_t> mask, uint32_t left) { parser_.limit(mask, left); }
-  std::string forced_bytes() override {
-    const std::lock_guard lock(grammar_->mutex);
-    std::string out;
-    const size_t start = parser_.length();
-    while (!ended_ && out.size() < kMaxForced && !parser_.is_complete()) {
-      int only = -1;
-      for (int byte = 0; byte < 256 && only != 256; ++byte) {
-        const size_t here = parser_.length();
-        if (!parser_.step(static_cast<uint8_t>(byte))) continue;
-        parser_.drop_to(here);
-        only = only < 0 ? byte : 256;
-      }
-      if (only < 0 || only == 256 || !parser_.step(static_cast<uint8_t>(only))) break;
-      out += static_cast<char>(only);
-    }
-    parser_.drop_to(start);
-    return out;
-  }
+  std::string forced_bytes() override { return forced(false); }
+  std::string forced_text() override { return forced(true); }
   std::unique_ptr<Constraint> fork() const override {
     const std::lock_guard lock(grammar_->mutex);
     return std::make_unique<RulesConstraint>(*this);
   }
 
  private:
+  std::string forced(bool is_plain) {
+    const std::lock_guard lock(grammar_->mutex);
+    std::string out;
+    const size_t start = parser_.length();
+    while (!ended_ && out.size() < kMaxForced && !parser_.is_complete()) {
+      ByteSet bytes;
+      if (!parser_.next_bytes(is_plain, bytes)) break;
+      const size_t here = parser_.length();
+      const int only = constrain::only_byte(bytes, [&](uint8_t byte) {
+        if (!parser_.step(byte)) return false;
+        parser_.drop_to(here);
+        return true;
+      });
+      if (only < 0 || !parser_.step(static_cast<uint8_t>(only))) break;
+      out += static_cast<char>(only);
+    }
+    parser_.drop_to(start);
+    return out;
+  }
+
   constrain::EarleyParser parser_;
   std::vector<size_t> past_;
 };

@@ -128,6 +128,7 @@ class JsonGrammar {
     if (!values_[id].sealed) seal(id);
     return values_[id];
   }
+  bool is_sealed(ValueId id) const { return values_[id].sealed; }
   const ObjectShape& object(ShapeId id) const { return objects_[id]; }
   const ArrayShape& array(ShapeId id) const { return arrays_[id]; }
   bool is_live(ValueId id);

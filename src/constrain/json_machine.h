@@ -118,6 +118,9 @@ class JsonMachine {
   void step(const Configs& configs, uint8_t byte, Configs& out);
   /// A superset of the bytes that step() takes.
   ByteSet next_bytes(const Configs& configs);
+  /// The same but for the backslash of an escape that only spells what is there without it. False
+  /// where an escape is all that is left, or has begun.
+  bool plain_bytes(const Configs& configs, ByteSet& out);
   bool is_complete(const Config& config) const;
   bool is_complete(const Configs& configs) const;
 
@@ -166,6 +169,7 @@ class JsonMachine {
 
  private:
   void add_next_bytes(const Config& config, ByteSet& out);
+  bool add_plain_bytes(const Config& config, ByteSet& out);
   void add(Configs& out, const Config& config);
   void join_values(Configs& configs);
   bool take_space(const Config& config, uint8_t byte, Configs& out);

@@ -16,6 +16,7 @@ ByteSet set_of(std::string_view bytes) {
 const ByteSet kAll = ByteSet::range(0, 255);
 const ByteSet kSpace = set_of(" \n\t\r");
 const ByteSet kEnds = set_of(",]}");
+const ByteSet kEscaped = ByteSet::range(0, 0x1F) | set_of("\"\\");
 
 }  // namespace
 
@@ -23,6 +24,44 @@ ByteSet JsonMachine::next_bytes(const Configs& configs) {
   ByteSet out;
   for (const Config& config : configs) add_next_bytes(config, out);
   return out;
+}
+
+bool JsonMachine::plain_bytes(const Configs& configs, ByteSet& out) {
+  return std::all_of(configs.begin(), configs.end(),
+                     [&](const Config& config) { return add_plain_bytes(config, out); });
+}
+
+bool JsonMachine::add_plain_bytes(const Config& config, ByteSet& out) {
+  NodeId content = kEmptyNode;
+  ByteSet characters;
+  if (config.kind == Config::kKey) {
+    if (config.escape != 0) return false;
+    content = config.state;
+    const ObjectShape& shape = grammar_.object(config.frame->shape);
+    for (uint32_t i = config.low; i < config.high; ++i) {
+      const std::string& name = *shape.named[i].name;
+      if (name.size() > config.depth) {
+        characters.add(static_cast<uint8_t>(name[config.depth]));
+      } else {
+        out.add('"');
+      }
+    }
+  } else if (config.kind == Config::kScalar &&
+             pool_.node(config.state).kind == NodeKind::kJsonBody) {
+    const Node body = pool_.node(config.state);
+    if (body.b != 0) return false;
+    content = body.a;
+  } else {
+    add_next_bytes(config, out);
+    return true;
+  }
+  if (content != kEmptyNode) {
+    characters = characters | pool_.row_bytes(content);
+    if (pool_.nullable(content)) out.add('"');
+  }
+  if (!(characters & kEscaped).empty()) return false;
+  out = out | characters;
+  return true;
 }
 
 bool JsonMachine::take_spaces(const Configs& configs) const {

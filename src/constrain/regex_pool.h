@@ -15,6 +15,7 @@
 
 #include "byte_set.h"
 #include "number_bound.h"
+#include "shared_masks.h"
 #include "string_escape.h"
 
 namespace vitrine::constrain {
@@ -127,6 +128,9 @@ class RegexPool {
   /// True where no text can leave the language's reach: whatever comes, something can still match.
   bool takes_any_text(NodeId id);
 
+  /// What the language's expression says, the same in every pool.
+  Fingerprint fingerprint(NodeId id);
+
   size_t num_nodes() const { return nodes_.size(); }
   size_t num_rows() const { return rows_.size(); }
 
@@ -141,6 +145,8 @@ class RegexPool {
     }
   };
 
+  Fingerprint fingerprint_of(NodeId id) const;
+  bool is_known(NodeId id) const { return !(fingerprints_[id] == Fingerprint{}); }
   NodeId intern(Node node);
   uint32_t intern_list(std::vector<NodeId> members);
   NodeId filter_literals(NodeId literals, std::span<const NodeId> others);
@@ -158,9 +164,10 @@ class RegexPool {
   size_t max_nodes_;
   std::vector<Node> nodes_;
   std::vector<int32_t> row_index_;
-  std::vector<int8_t> live_;        // -1 unknown
-  std::vector<uint8_t> visits_;     // of a state without a row
-  std::vector<uint32_t> shortest_;  // kUnbounded - 1: not computed
+  std::vector<int8_t> live_;               // -1 unknown
+  std::vector<uint8_t> visits_;            // of a state without a row
+  std::vector<uint32_t> shortest_;         // kUnbounded - 1: not computed
+  std::vector<Fingerprint> fingerprints_;  // of the first nodes; zero: not computed
   std::unordered_map<NodeId, bool> takes_any_, infinite_;
   std::vector<std::unique_ptr<uint32_t[]>> rows_;
   std::vector<ByteSet> row_bytes_;  // by row

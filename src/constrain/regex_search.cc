@@ -38,7 +38,17 @@ bool RegexPool::is_live(NodeId id) {
   bool live = true;
   switch (node.kind) {
     case NodeKind::kEmpty: live = false; break;
-    case NodeKind::kCat: live = is_live(node.a) && is_live(node.b); break;
+    case NodeKind::kCat: {  // without recursion along a long text
+      std::vector<NodeId> ahead;
+      NodeId at = id;
+      for (; live && nodes_[at].kind == NodeKind::kCat && live_[at] < 0; at = nodes_[at].b) {
+        ahead.push_back(at);
+        live = is_live(nodes_[at].a);
+      }
+      live = live && is_live(at);
+      for (const NodeId one : ahead) live_[one] = live ? 1 : 0;
+      return live;
+    }
     case NodeKind::kOr: {
       const std::vector<NodeId> members = lists_[node.a];
       live = std::any_of(members.begin(), members.end(), [&](NodeId m) { return is_live(m); });
@@ -259,7 +269,21 @@ uint32_t RegexPool::shortest_bound(NodeId id) {
   uint32_t bound = kUnbounded;
   switch (node.kind) {
     case NodeKind::kBytes: bound = 1; break;
-    case NodeKind::kCat: bound = sum(shortest_bound(node.a), shortest_bound(node.b)); break;
+    case NodeKind::kCat: {  // from the end on, without recursion along a long text
+      std::vector<NodeId> ahead;
+      NodeId at = id;
+      for (; nodes_[at].kind == NodeKind::kCat && !nodes_[at].nullable &&
+             shortest_[at] == kUnbounded - 1;
+           at = nodes_[at].b) {
+        ahead.push_back(at);
+      }
+      bound = shortest_bound(at);
+      for (; !ahead.empty(); ahead.pop_back()) {
+        bound = sum(shortest_bound(nodes_[ahead.back()].a), bound);
+        shortest_[ahead.back()] = bound;
+      }
+      return bound;
+    }
     case NodeKind::kOr:
       for (NodeId member : std::vector<NodeId>(lists_[node.a])) {
         bound = std::min(bound, shortest_bound(member));
@@ -299,8 +323,13 @@ bool RegexPool::shortest_by_parts(NodeId id, uint32_t limit, std::string& out) {
       out += static_cast<char>(word * 64 + static_cast<size_t>(std::countr_zero(words[word])));
       return true;
     }
-    case NodeKind::kCat:
-      return shortest_by_parts(node.a, limit, out) && shortest_by_parts(node.b, limit, out);
+    case NodeKind::kCat: {
+      NodeId at = id;
+      for (; nodes_[at].kind == NodeKind::kCat && !nodes_[at].nullable; at = nodes_[at].b) {
+        if (!shortest_by_parts(nodes_[at].a, limit, out)) return false;
+      }
+      return shortest_by_parts(at, limit, out);
+    }
     case NodeKind::kOr:
       for (const NodeId member : std::vector<NodeId>(lists_[node.a])) {
         if (shortest_bound(member) == length) return shortest_by_parts(member, limit, out);

@@ -124,6 +124,22 @@ ByteSet EarleyParser::bytes_behind(const Item& item) {
   return out;
 }
 
+bool EarleyParser::next_bytes(bool is_plain, ByteSet& out) {
+  for (size_t i = sets_.back().begin; i < items_.size(); ++i) {
+    const NodeId state = items_[i].state;
+    if (state == kEmptyNode) continue;
+    if ((state & kJsonPlace) == 0) {
+      out = out | pool_.row_bytes(state);
+      continue;
+    }
+    const Place& place = places_[state & ~kJsonPlace];
+    JsonMachine& machine = readers_[place.reader]->machine;
+    if (!is_plain) out = out | machine.next_bytes(place.configs);
+    if (is_plain && !machine.plain_bytes(place.configs, out)) return false;
+  }
+  return true;
+}
+
 void EarleyParser::fill(std::span<uint32_t> mask) {
   std::vector<uint32_t> crossing;
   const size_t begin = sets_.back().begin, end = items_.size();

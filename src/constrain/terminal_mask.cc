@@ -15,12 +15,19 @@ void set_bit(std::vector<uint32_t>& words, int32_t id) {
 
 const TerminalMask& TerminalMasks::at(NodeId state) {
   const auto found = masks_.find(state);
-  if (found != masks_.end()) return found->second;
+  if (found != masks_.end()) return *found->second;
   if (masks_.size() >= kMaxMasks) masks_.clear();
+  const Fingerprint fingerprint = pool_.fingerprint(state);
+  if (auto shared = table_.masks.find(fingerprint)) {
+    return *masks_.emplace(state, std::move(shared)).first->second;
+  }
   const Node node = pool_.node(state);
   const bool universal =
       node.kind == NodeKind::kJsonBody && node.b == 0 && pool_.takes_any_text(node.a);
-  return masks_.emplace(state, universal ? make_universal(node.a) : make(state)).first->second;
+  auto made =
+      std::make_shared<const TerminalMask>(universal ? make_universal(node.a) : make(state));
+  table_.masks.add(fingerprint, made);
+  return *masks_.emplace(state, std::move(made)).first->second;
 }
 
 /// Whatever text comes, the terminal goes on: only where it may end depends on the state.

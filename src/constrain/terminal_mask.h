@@ -10,17 +10,11 @@
 
 namespace vitrine::constrain {
 
-/// Tokens that stay within a terminal from one of its states, and where others leave it.
-struct TerminalMask {
-  std::vector<uint32_t> words;     // tokens that stay inside or end where the terminal ends
-  std::vector<uint32_t> branches;  // nodes where it ends and tokens go on
-  uint32_t needed = 0;  // no token leaves more bytes than these to the terminal's shortest end
-};
-
 /// Masks of automaton states, which any constraint of one grammar may use.
 class TerminalMasks {
  public:
   TerminalMasks(RegexPool& pool, const TokenTable::Impl& table) : pool_(pool), table_(table) {}
+  size_t num_masks() const { return masks_.size(); }
   /// From a state within a terminal that ends exactly where nothing can follow (a JSON string,
   /// whose quote ends it).
   const TerminalMask& at(NodeId state);
@@ -38,7 +32,7 @@ class TerminalMasks {
   static constexpr size_t kMaxMasks = 2048;
   RegexPool& pool_;
   const TokenTable::Impl& table_;
-  std::unordered_map<NodeId, TerminalMask> masks_;
+  std::unordered_map<NodeId, std::shared_ptr<const TerminalMask>> masks_;
 };
 
 }  // namespace vitrine::constrain

@@ -69,6 +69,12 @@ const std::string& TokenTable::bytes(int32_t id) const {
 }
 std::span<const int32_t> TokenTable::end_ids() const { return impl_->end_ids; }
 
+TokenTable::SharedStatistics TokenTable::shared_statistics() const {
+  const constrain::SharedMasks::Counts counts = impl_->masks.counts();
+  return {counts.hits, counts.misses, counts.evictions, counts.entries, counts.bytes};
+}
+void TokenTable::limit_shared(size_t max_bytes) const { impl_->masks.set_max_bytes(max_bytes); }
+
 uint32_t TokenTable::Impl::count_tokens(std::string_view text, size_t* first_length) const {
   // From the end: what follows each byte is known when it is reached.
   std::vector<uint32_t> fewest(text.size() + 1, kUnspelled);

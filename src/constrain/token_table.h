@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "shared_masks.h"
 #include "token_slices.h"
 #include "vitrine/constrain.h"
 
@@ -94,6 +95,8 @@ struct TokenTable::Impl {
   std::unordered_map<uint32_t, Opening> openings;
 
   void build();
+
+  mutable constrain::SharedMasks masks;  // of all grammars over this vocabulary
 
  private:
   void build_trie();

@@ -71,8 +71,7 @@ ConstraintGuide::Next ConstraintGuide::prepare() {
   constraint_.allowed_tokens(mask_);
   if (has_bound_ && count_bits(mask_) > 0 && !(constraint_.is_complete() && has_only_ends())) {
     const int64_t before = count_bits(mask_);
-    const int64_t left = std::max<int64_t>(room_ - accepted_, 0);
-    constraint_.keep_within(mask_, static_cast<uint32_t>(std::min<int64_t>(left, INT32_MAX)));
+    constraint_.keep_within(mask_, static_cast<uint32_t>(std::min<int64_t>(left(), INT32_MAX)));
     decision_.is_limited = count_bits(mask_) < before;
   }
   // Behind the limit: what finishes in time is known of the constraint's own tokens.
@@ -100,6 +99,33 @@ void ConstraintGuide::accept(int32_t token, const ConstraintDecision& decided) {
   counts_.forced += decided.is_forced() ? 1 : 0;
   counts_.rejections += decided.first_ruled_out ? 1 : 0;
   counts_.limited += decided.is_limited ? 1 : 0;
+}
+
+std::span<const int32_t> ConstraintGuide::jump(JumpForward& jump, std::span<const int32_t> answer,
+                                               int64_t most) {
+  if (most <= 0 || !jump.may_jump(mask_)) return {};
+  const Clock::time_point start = Clock::now();
+  const JumpForward::Spelling spelling =
+      jump.spell(answer, constraint_.forced_text(), banned_, static_cast<size_t>(most));
+  size_t count = 0;
+  while (count < spelling.tokens.size() && constraint_.accept(spelling.tokens[count])) ++count;
+  size_t kept = std::min(count, spelling.num_words);
+  // What nothing can follow is taken to its end.
+  accepted_ += static_cast<int32_t>(count);
+  if (count > kept && is_at_its_end()) kept = count;
+  take_back(static_cast<int32_t>(count - kept));
+  if (has_bound_ && constraint_.tokens_to_finish() > left()) {
+    take_back(static_cast<int32_t>(kept));
+    kept = 0;
+  }
+  counts_.jumped += static_cast<int64_t>(kept);
+  counts_.mask_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  return spelling.tokens.first(kept);
+}
+
+void ConstraintGuide::take_back(int32_t count) {
+  constraint_.rollback(count);
+  accepted_ -= count;
 }
 
 void ConstraintGuide::restart() {

@@ -1,8 +1,10 @@
 // Leads one answer through its constraint: the mask of each token, the room that is left, counts.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
+#include "engine/jump_forward.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {
@@ -28,6 +30,12 @@ class ConstraintGuide {
   /// Moves on by a token that was chosen under the mask, as the step reported it.
   void accept(int32_t token, const ConstraintDecision& decided);
 
+  /// Moves on by the tokens that the constraint forces behind prepare(), `most` at most, and within
+  /// the room that is left. The span is valid until the next call.
+  std::span<const int32_t> jump(JumpForward& jump, std::span<const int32_t> answer, int64_t most);
+  /// Takes back the last tokens of a jump.
+  void take_back(int32_t count);
+
   /// The host's validator refused the answer; returns how many it has refused.
   int64_t reject_answer() { return ++counts_.rejected_answers; }
   /// Takes everything back: another attempt begins.
@@ -41,6 +49,7 @@ class ConstraintGuide {
 
  private:
   bool has_only_ends() const;
+  int64_t left() const { return std::max<int64_t>(room_ - accepted_, 0); }
   void take_out_banned();
 
   Constraint& constraint_;

@@ -117,9 +117,11 @@ struct Engine::Impl final : engine::RowChooser {
   std::span<const StepInput> step_inputs;  // of the step under way
   StepBatch batch;
   std::vector<AuditToken> audit_tokens;  // [tokens]
-  std::vector<int32_t> row_inputs;       // [rows] input that the row's choice belongs to, or -1
-  std::vector<StepOutput> outputs;       // [rows]
-  std::vector<int32_t> own_words;        // chosen ids where nobody records
+  static constexpr int32_t kForced = -2;
+  std::vector<int32_t> row_inputs;  // [rows] input that the row's choice belongs to, kForced
+                                    // minus the one that brings what was forced, or -1
+  std::vector<StepOutput> outputs;  // [rows]
+  std::vector<int32_t> own_words;   // chosen ids where nobody records
   engine::RowSampler row_sampler;
   bool samples_on_device = false;                 // where the sampler's stages can
   std::vector<DeviceSamplerSteps> sampler_steps;  // [rows]
@@ -152,7 +154,7 @@ void Engine::Impl::check_input(const StepInput& input) const {
                                                  " is out of range; expected at most " +
                                                  std::to_string(config.vocab_size - 1));
   }
-  row_sampler.check_mask(input);
+  row_sampler.check(input);
   engine::check_forced_routes(layout, input);
 }
 
@@ -226,11 +228,14 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
       if (input.rows == StepInput::Rows::kAll || (last && input.rows == StepInput::Rows::kLast)) {
         const int32_t next = last ? input.next_token : input.tokens[static_cast<size_t>(j) + 1];
         const bool chooses = last && next < 0;
+        const bool is_forced = engine::RowSampler::is_forced(input, static_cast<size_t>(j));
         record.row = static_cast<int32_t>(batch.row_tokens.size());
-        record.generated = chooses ? 1 : 0;
+        record.generated = chooses || is_forced ? 1 : 0;
         batch.row_tokens.push_back(token);
         batch.row_targets.push_back(next);
-        row_inputs.push_back(chooses ? static_cast<int32_t>(i) : -1);
+        row_inputs.push_back(chooses     ? static_cast<int32_t>(i)
+                             : is_forced ? kForced - static_cast<int32_t>(i)
+                                         : -1);
         const size_t row = row_inputs.size() - 1;
         if (is_device_sampled(input, chooses)) {
           batch.row_steps.resize(row);  // of rows before this one that have none
@@ -324,9 +329,13 @@ void Engine::Impl::choose(std::span<const StepInput> inputs, const engine::PassO
     }
     if (records() && layout.row_words > 0) {
       const size_t record = rows + row * static_cast<size_t>(layout.row_words);
+      std::byte* const of_row = words + record * sizeof(int32_t);
       row_sampler.record(layout, choosing_input(row), row,
-                         has_steps(row) ? nullptr : output.logits.data(),
-                         words + record * sizeof(int32_t));
+                         has_steps(row) ? nullptr : output.logits.data(), of_row);
+      if (row_inputs[row] <= kForced) {
+        const StepInput& input = inputs[static_cast<size_t>(kForced - row_inputs[row])];
+        row_sampler.record_forced(layout, input, batch.row_targets[row], of_row);
+      }
     }
     if (has_steps(row) || host_sampled(row) != nullptr)
       output.constraint = row_sampler.constraint(row);

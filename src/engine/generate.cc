@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "engine/constraint_guide.h"
+#include "engine/jump_forward.h"
 #include "engine/logprobs.h"
 #include "vitrine/group.h"
 
@@ -32,6 +33,7 @@ class OwnedSequence {
 };
 
 using engine::ConstraintGuide;
+using engine::JumpForward;
 
 // Of an engine, or of a federation in its place.
 template <typename Stepper>
@@ -95,17 +97,19 @@ class Generation {
       ends.erase(std::ranges::unique(ends).begin(), ends.end());
       guide_.emplace(*options.constraint, engine.summary().vocab_size, std::move(ends),
                      banned_ids(options.sampler), room_);
+      if (options.jump_forward != nullptr)
+        jump_.emplace(*options.jump_forward, options.sampler.ban);
     }
+    pending_.reserve(static_cast<size_t>(room_) + 1);
   }
 
   GenerateResult run() {
     const Clock::time_point start = Clock::now();
-    prefill();
+    const bool goes_on = options_.max_new_tokens > 0 && is_led_on() && begin_jump();
+    prefill(goes_on);
     result_.prefill_seconds = seconds_since(start);
     if (options_.max_new_tokens == 0) return std::move(result_);
     const Clock::time_point decode_start = Clock::now();
-    input_.next_token = -1;
-    input_.rows = StepInput::Rows::kLast;
     if (next_ >= 0) decode();
     while (is_to_be_made_again()) retry();
     if (guide_) {
@@ -117,27 +121,28 @@ class Generation {
   }
 
  private:
-  /// In chunks; with log-probabilities of the prompt every token needs a row.
-  void prefill() {
+  /// In chunks; with log-probabilities of the prompt every token needs a row. `wants_token`: the
+  /// prompt's last token is followed by what the constraint forces, if anything, and by a choice.
+  void prefill(bool wants_token) {
     const EngineOptions& limits = engine_.options();
     const auto chunk = static_cast<size_t>(
         options_.prompt_logprobs ? std::min(limits.max_step_tokens, limits.max_logit_rows)
                                  : limits.max_step_tokens);
-    for (size_t first = 0; first < prompt_.size(); first += chunk) {
-      const size_t count = std::min(chunk, prompt_.size() - first);
+    // The last token goes with those that are forced behind it.
+    const bool is_split = pending_.size() > 1;
+    const auto now = prompt_.first(prompt_.size() - (is_split ? 1 : 0));
+    for (size_t first = 0; first < now.size(); first += chunk) {
+      const size_t count = std::min(chunk, now.size() - first);
       const bool last = first + count == prompt_.size();
-      input_.tokens = prompt_.subspan(first, count);
+      input_.tokens = now.subspan(first, count);
       input_.next_token = last ? -1 : prompt_[first + count];
-      const bool wants_token = last && options_.max_new_tokens > 0 && is_led_on();
+      const bool chooses = last && wants_token;
       input_.rows = options_.prompt_logprobs ? StepInput::Rows::kAll
-                    : wants_token            ? StepInput::Rows::kLast
+                    : chooses                ? StepInput::Rows::kLast
                                              : StepInput::Rows::kNone;
-      if (wants_token) {
-        step();
-      } else {
-        engine_.step({&input_, 1});
-      }
+      step(chooses);
     }
+    if (is_split) feed(wants_token);
   }
 
   /// Makes the next token's mask. False where the answer ends here; result_.reason says why.
@@ -152,13 +157,71 @@ class Generation {
     return next == ConstraintGuide::Next::kToken;
   }
 
-  void step() {
-    const StepOutput& output = engine_.step({&input_, 1}).back();
-    next_ = output.token;
+  void step(bool chooses) {
+    const std::span<const StepOutput> outputs = engine_.step({&input_, 1});
+    if (chooses) next_ = outputs.back().token;
     if (options_.logprobs >= 0) {
-      result_.logprobs.push_back(token_logprobs(output.logits, next_, options_.logprobs));
+      const size_t count = static_cast<size_t>(input_.num_forced) + (chooses ? 1 : 0);
+      for (size_t i = outputs.size() - count; i < outputs.size(); ++i) {
+        const size_t behind = input_.tokens.size() - (outputs.size() - i) + 1;
+        const int32_t token = behind < input_.tokens.size() ? input_.tokens[behind]
+                              : chooses                     ? next_
+                                                            : input_.next_token;
+        result_.logprobs.push_back(token_logprobs(outputs[i].logits, token, options_.logprobs));
+      }
     }
-    if (guide_ && is_masked_) guide_->accept(next_, output.constraint);
+    if (chooses && guide_ && is_masked_) guide_->accept(next_, outputs.back().constraint);
+  }
+
+  /// Of a token that is not computed yet, and what the constraint forces behind it: takes that in,
+  /// until pending_ holds all of it. False where the answer ends there.
+  bool jump() {
+    if (!jump_ || !is_masked_) return true;
+    const auto taken = static_cast<int64_t>(result_.tokens.size());
+    const int64_t left = std::min<int64_t>(options_.max_new_tokens, room_) - taken;
+    const std::span<const int32_t> tokens = guide_->jump(*jump_, result_.tokens, left);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const bool is_last = i + 1 == tokens.size();
+      pending_.push_back(tokens[i]);
+      if (take(tokens[i], is_last && guide_->is_complete())) continue;
+      guide_->take_back(static_cast<int32_t>(tokens.size() - 1 - i));
+      return false;
+    }
+    if (tokens.empty()) return true;
+    const auto position = held_ + result_.prompt_tokens + taken;
+    sampler_.mark_forced(position, static_cast<int64_t>(tokens.size()));
+    return is_led_on();
+  }
+
+  /// The same behind the prompt.
+  bool begin_jump() {
+    pending_.assign(1, prompt_.back());
+    return jump();
+  }
+
+  /// Computes what is pending. `chooses`: a token follows; else the last one stays to be computed.
+  void feed(bool chooses) {
+    const EngineOptions& limits = engine_.options();
+    const bool wants_rows = options_.logprobs >= 0 || limits.audit_mode != AuditMode::kNone;
+    const auto chunk =
+        static_cast<size_t>(wants_rows ? std::min(limits.max_step_tokens, limits.max_logit_rows)
+                                       : limits.max_step_tokens);
+    const std::span<const int32_t> tokens =
+        std::span(pending_).first(pending_.size() - (chooses ? 0 : 1));
+    for (size_t first = 0; first < tokens.size(); first += chunk) {
+      input_.tokens = tokens.subspan(first, std::min(chunk, tokens.size() - first));
+      const size_t next = first + input_.tokens.size();
+      const bool is_last = next == pending_.size();
+      input_.next_token = is_last ? -1 : pending_[next];
+      input_.num_forced = static_cast<int32_t>(input_.tokens.size()) - (is_last ? 1 : 0);
+      input_.rows = wants_rows && input_.num_forced > 0 ? StepInput::Rows::kAll
+                    : is_last                           ? StepInput::Rows::kLast
+                                                        : StepInput::Rows::kNone;
+      step(is_last);
+    }
+    input_.num_forced = 0;
+    input_.next_token = -1;
+    input_.rows = StepInput::Rows::kLast;
   }
 
   bool is_end(int32_t token) const {
@@ -170,38 +233,39 @@ class Generation {
 
   void decode() {
     while (true) {
-      const int64_t position =
-          held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size());
-      result_.tokens.push_back(next_);
       const bool is_refused = !is_masked_ && !guide_->follow(next_);
-      const bool is_complete = !is_refused && (!guide_ || guide_->is_complete());
-      if (on_token_ && !on_token_({next_, position, attempt_, is_complete})) {
-        result_.reason = StopReason::kCancelled;
-        return;
-      }
-      if (is_refused) {  // the attempt is over
-        result_.reason = StopReason::kDeadlock;
-        return;
-      }
-      // Under a constraint nothing can follow an end.
-      if ((guide_ || !options_.ignore_end_of_text) && is_end(next_)) {
-        result_.reason = StopReason::kEndOfText;
-        return;
-      }
-      if (static_cast<int64_t>(result_.tokens.size()) >= options_.max_new_tokens) {
-        result_.reason = guide_ && is_masked_ && guide_->is_at_its_end() ? StopReason::kComplete
-                                                                         : StopReason::kLength;
-        break;
-      }
-      if (position >= engine_.options().max_context) {
-        result_.reason = StopReason::kContextFull;
-        break;
-      }
+      if (!take(next_, !is_refused && (!guide_ || guide_->is_complete()), is_refused)) return;
+      pending_.assign(1, next_);
       if (!is_led_on()) return;
-      input_.tokens = {&next_, 1};
-      step();
+      const bool goes_on = jump();
+      feed(goes_on);
+      if (!goes_on) return;
     }
-    if (!is_masked_ && !guide_->is_complete()) result_.reason = StopReason::kDeadlock;
+  }
+
+  /// Adds a token to the answer. False where that ends.
+  bool take(int32_t token, bool is_complete, bool is_refused = false) {
+    const int64_t position =
+        held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size());
+    result_.tokens.push_back(token);
+    const auto ends = [&](StopReason reason) {
+      result_.reason = reason;
+      return false;
+    };
+    if (on_token_ && !on_token_({token, position, attempt_, is_complete})) {
+      return ends(StopReason::kCancelled);
+    }
+    if (is_refused) return ends(StopReason::kDeadlock);  // the attempt is over
+    // Under a constraint nothing can follow an end.
+    if ((guide_ || !options_.ignore_end_of_text) && is_end(token)) {
+      return ends(StopReason::kEndOfText);
+    }
+    const bool is_long = static_cast<int64_t>(result_.tokens.size()) >= options_.max_new_tokens;
+    if (!is_long && position < engine_.options().max_context) return true;
+    if (!is_masked_ && !guide_->is_complete()) return ends(StopReason::kDeadlock);
+    if (!is_long) return ends(StopReason::kContextFull);
+    return ends(guide_ && is_masked_ && guide_->is_at_its_end() ? StopReason::kComplete
+                                                                : StopReason::kLength);
   }
 
   /// Whether the answer does not stand and there is an attempt left.
@@ -228,11 +292,11 @@ class Generation {
     input_.constraint = {};
     input_.constraint.attempt = attempt_;
     input_.branch = options_.branch + (static_cast<uint32_t>(attempt_) << 16);
-    input_.tokens = prompt_.last(1);
     engine_.truncate(input_.sequence, held_ + result_.prompt_tokens - 1);
     if (!is_led_on()) return;
-    step();
-    decode();
+    const bool goes_on = begin_jump();
+    feed(goes_on);
+    if (goes_on) decode();
   }
 
   Stepper& engine_;
@@ -240,9 +304,11 @@ class Generation {
   const GenerateOptions& options_;
   const std::function<bool(const TokenEvent&)>& on_token_;
   int64_t held_, room_;
+  std::vector<int32_t> pending_;  // not computed yet: a token, and what is forced behind it
   SamplerPipeline sampler_;
   StepInput input_;
   std::optional<ConstraintGuide> guide_;
+  std::optional<JumpForward> jump_;
   int32_t attempt_ = 0, unmasked_attempts_ = 0, next_ = -1;
   bool is_masked_ = true;  // until a deadlock
   GenerateResult result_;

@@ -24,7 +24,8 @@ struct Federation::Impl {
     int64_t length = 0;  // of the last step that was finished
   };
   struct RowAccount {
-    const StepInput* input = nullptr;  // of the step under way, where it chose the row's token
+    const StepInput* input = nullptr;   // of the step under way, where it chose the row's token
+    const StepInput* forced = nullptr;  // the same, where that token was forced
     JointScore score;
     double residual = 0;
   };

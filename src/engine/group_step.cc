@@ -16,7 +16,7 @@ void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
   for (const StepInput& input : step_inputs) {
     const Member& member = find(input.sequence);
     engine::check_forced_routes(layout, input);
-    row_sampler->check_mask(input);
+    row_sampler->check(input);
     int32_t first_layer = 0;
     for (size_t source = 0; source < sources.size(); ++source) {
       StepInput own;
@@ -115,6 +115,7 @@ void Federation::Impl::collect(std::span<const StepInput> step_inputs) {
       const bool is_last = token + 1 == tokens;
       combine_row(row, input, past + static_cast<int64_t>(token),
                   is_last ? input.next_token : input.tokens[token + 1]);
+      accounts[row].forced = engine::RowSampler::is_forced(input, token) ? &input : nullptr;
     }
   }
 }
@@ -162,7 +163,8 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
       if (input.rows == StepInput::Rows::kAll ||
           (is_last && input.rows == StepInput::Rows::kLast)) {
         token.row = static_cast<int32_t>(row++);
-        token.generated = is_last && input.next_token < 0 ? 1 : 0;
+        const bool chooses = is_last && input.next_token < 0;
+        token.generated = chooses || engine::RowSampler::is_forced(input, i) ? 1 : 0;
       }
       std::memcpy(audit_tokens, &token, sizeof(token));
       audit_tokens += sizeof(token);
@@ -181,6 +183,9 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
     std::byte* words = row_words + i * static_cast<size_t>(layout.row_words) * sizeof(int32_t);
     engine::write_group_row(layout, of, words);
     row_sampler->record(layout, accounts[i].input, i, of.joint, words);
+    if (accounts[i].forced != nullptr) {
+      row_sampler->record_forced(layout, *accounts[i].forced, id, words);
+    }
   }
   sink->commit();
 }

@@ -39,7 +39,14 @@ RowSampler::RowSampler(size_t vocab_size, size_t rows)
   greedy_.sample(std::vector<float>(vocab_size), {});  // its buffers are made now, not in a step
 }
 
-void RowSampler::check_mask(const StepInput& input) const {
+void RowSampler::check(const StepInput& input) const {
+  const size_t behind = input.tokens.size() - (input.next_token < 0 ? 1 : 0);
+  if (input.num_forced < 0 || static_cast<size_t>(input.num_forced) > behind) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sequence " + std::to_string(input.sequence) + " brings num_forced " +
+                    std::to_string(input.num_forced) + "; expected 0 to " + std::to_string(behind) +
+                    ", the tokens that are known behind its first");
+  }
   const size_t words = (vocab_size_ + 31) / 32;
   if (input.allowed_tokens.empty() || input.allowed_tokens.size() == words) return;
   throw Error(ErrorKind::kInvalidArgument,
@@ -115,6 +122,27 @@ void RowSampler::record(const AuditLayout& layout, const StepInput* input, size_
   put(layout.constraint + 2, constraint.mask_microseconds);
   put(layout.constraint + 3, (constraint.is_limited ? 1 : 0) |
                                  (constraint.first_ruled_out ? 2 : 0) | constraint.attempt * 4);
+}
+
+void RowSampler::record_forced(const AuditLayout& layout, const StepInput& input, int32_t token,
+                               std::byte* row_record) const {
+  const auto put = [row_record](int32_t word, auto value) {
+    std::memcpy(row_record + static_cast<size_t>(word) * sizeof(int32_t), &value, sizeof value);
+  };
+  const auto get = [row_record](int32_t word, auto value) {
+    std::memcpy(&value, row_record + static_cast<size_t>(word) * sizeof(int32_t), sizeof value);
+    return value;
+  };
+  put(layout.sampler_candidates, int32_t{1});
+  put(layout.sampler_probability, 1.0F);
+  if (layout.constraint < 0) return;
+  const float logprob = get(layout.chosen_logit, 0.0F) - get(layout.log_sum_exp, 0.0F);
+  put(layout.constraint, int32_t{1});
+  put(layout.constraint + 1,
+      static_cast<float>(std::clamp(1 - std::exp(double{logprob}), 0.0, 1.0)));
+  put(layout.constraint + 2, 0.0F);
+  const bool is_other = get(layout.top_ids, int32_t{0}) != token;
+  put(layout.constraint + 3, (is_other ? 2 : 0) | input.constraint.attempt * 4);
 }
 
 }  // namespace vitrine::engine

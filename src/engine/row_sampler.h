@@ -24,8 +24,8 @@ class RowSampler {
   bool has_device_form(const StepInput& input) const { return sampler_of(input).has_device_form(); }
   /// What the device found (kChoiceFacts) for a row that describe() described.
   void take_facts(const StepInput& input, size_t row, const float* facts);
-  /// Throws kInvalidArgument for a mask of another size, and what the sampler throws.
-  void check_mask(const StepInput& input) const;
+  /// Throws kInvalidArgument for a mask of another size, or more forced tokens than there are.
+  void check(const StepInput& input) const;
   /// Among the tokens that the input's mask allows. `logits`: [vocabulary].
   int32_t sample(const StepInput& input, size_t row, const float* logits,
                  const SampleContext& context);
@@ -33,6 +33,14 @@ class RowSampler {
   /// may be null where there is no mask, and where the device chose.
   void record(const AuditLayout& layout, const StepInput* input, size_t row, const float* logits,
               std::byte* row_record);
+  /// Whether what follows a token of the input was forced (StepInput::num_forced).
+  static bool is_forced(const StepInput& input, size_t token) {
+    const size_t known = input.tokens.size() + (input.next_token < 0 ? 0 : 1);
+    return token + 1 < known && token + 1 + static_cast<size_t>(input.num_forced) >= known;
+  }
+  /// The same of a row whose token was forced, after what the head knows of it.
+  void record_forced(const AuditLayout& layout, const StepInput& input, int32_t token,
+                     std::byte* row_record) const;
   /// Of a row that sample() chose.
   const ConstraintDecision& constraint(size_t row) const { return constraints_[row]; }
 

@@ -1,6 +1,6 @@
 // check_lines: constraints for the Python oracles. One JSON object a line in, one out.
 //
-//   {"schema": S | "regex": R | "lark": G | "json": true, "format": "annotate",
+//   {"schema": S | "regex": R | "lark": G | "tags": T | "json": true, "format": "annotate",
 //    "dialect": "draft7", "key_order": "schema", "lenient": true,
 //    "texts": [hex, …], "masks": true, "walks": 5, "seed": 1}
 //   {"verdicts": [true, …], "walked": [hex, …], "weakened": [pointer, …]} or {"refused": message},
@@ -184,6 +184,7 @@ json answer(const TokenTable& table, const json& request) {
     const Grammar grammar =
         request.contains("regex")  ? Grammar::regex(table, request["regex"].get<std::string>())
         : request.contains("lark") ? Grammar::lark(table, request["lark"].get<std::string>())
+        : request.contains("tags") ? Grammar::tags(table, request["tags"].dump())
         : request.contains("json") ? Grammar::json(table)
                                    : Grammar::json_schema(table, request["schema"].dump(), options);
     out["weakened"] = json::array();
