@@ -112,20 +112,28 @@ std::span<const int32_t> ConstraintGuide::jump(JumpForward& jump, std::span<cons
   size_t kept = std::min(count, spelling.num_words);
   // What nothing can follow is taken to its end.
   accepted_ += static_cast<int32_t>(count);
-  if (count > kept && is_at_its_end()) kept = count;
-  take_back(static_cast<int32_t>(count - kept));
+  const bool looks = count > kept && constraint_.is_complete();
+  if (looks && is_at_its_end()) kept = count;
+  roll_back(count - kept);
   if (has_bound_ && constraint_.tokens_to_finish() > left()) {
-    take_back(static_cast<int32_t>(kept));
+    roll_back(kept);
     kept = 0;
   }
+  if (looks && kept == 0) prepare();  // the mask was lent to that look
   counts_.jumped += static_cast<int64_t>(kept);
   counts_.mask_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   return spelling.tokens.first(kept);
 }
 
-void ConstraintGuide::take_back(int32_t count) {
-  constraint_.rollback(count);
-  accepted_ -= count;
+void ConstraintGuide::roll_back(size_t count) {
+  if (count == 0) return;
+  constraint_.rollback(static_cast<int32_t>(count));
+  accepted_ -= static_cast<int32_t>(count);
+}
+
+void ConstraintGuide::take_back(size_t count) {
+  roll_back(count);
+  counts_.jumped -= static_cast<int64_t>(count);
 }
 
 void ConstraintGuide::restart() {

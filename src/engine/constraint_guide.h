@@ -34,7 +34,7 @@ class ConstraintGuide {
   /// the room that is left. The span is valid until the next call.
   std::span<const int32_t> jump(JumpForward& jump, std::span<const int32_t> answer, int64_t most);
   /// Takes back the last tokens of a jump.
-  void take_back(int32_t count);
+  void take_back(size_t count);
 
   /// The host's validator refused the answer; returns how many it has refused.
   int64_t reject_answer() { return ++counts_.rejected_answers; }
@@ -49,6 +49,7 @@ class ConstraintGuide {
 
  private:
   bool has_only_ends() const;
+  void roll_back(size_t count);
   int64_t left() const { return std::max<int64_t>(room_ - accepted_, 0); }
   void take_out_banned();
 

@@ -184,7 +184,7 @@ class Generation {
       const bool is_last = i + 1 == tokens.size();
       pending_.push_back(tokens[i]);
       if (take(tokens[i], is_last && guide_->is_complete())) continue;
-      guide_->take_back(static_cast<int32_t>(tokens.size() - 1 - i));
+      guide_->take_back(tokens.size() - 1 - i);
       return false;
     }
     if (tokens.empty()) return true;

@@ -193,6 +193,43 @@ class Constraint(CliTest):
         self.fail_with(2, ["--validate-with does nothing here"], "generate", MODEL, "-p", PROMPT,
                        "--validate-with", "true")
 
+    def test_what_is_forced_is_jumped_over(self):
+        properties = {name: {"enum": [1, "two"]} for name in
+                      ("the_first_long_name", "another_name_of_a_property", "and one more of them")}
+        (self.folder / "long.json").write_text(json.dumps(
+            {"type": "object", "properties": properties, "required": list(properties),
+             "additionalProperties": False}))
+        for more in (["--temperature", "1.5"], ["--temperature", "0", "--repetition-penalty", "1.3"]):
+            run = self.generate("--json-schema", "long.json", "-n", "120", "--audit", "long.vtr",
+                                "--logprobs", "1", *more)
+            self.assertEqual(set(json.loads(run["text"])), set(properties))
+            counts = run["constraint"]
+            self.assertGreater(counts["jumped"], 8)
+            self.assertEqual(len(run["logprobs"]), len(run["tokens"]))
+            self.assertIn(b"to the last bit", self.succeed("audit", "replay", "long.vtr").stdout)
+            log = json.loads(self.succeed("audit", "export", "long.vtr", "--json").stdout)
+            self.assertEqual(log["constraint"]["jump_forward"], "on")
+            made = [record["prediction"] for record in log["records"] if record["prediction"]]
+            self.assertEqual([one["token"] for one in made], run["tokens"])
+            for one, other in zip(made, run["logprobs"]):
+                self.assertAlmostEqual(one["logprob"], other["logprob"], places=3)
+            # Whether it is recorded changes nothing.
+            bare = self.generate("--json-schema", "long.json", "-n", "120", "--audit-mode", "none",
+                                 *more)
+            self.assertEqual(bare["tokens"], run["tokens"])
+            self.assertEqual(bare["constraint"]["jumped"], counts["jumped"])
+            alone = self.generate("--json-schema", "long.json", "-n", "120", "--jump-forward", "off",
+                                  *more)
+            self.assertEqual(set(json.loads(alone["text"])), set(properties))
+            self.assertEqual(alone["constraint"]["jumped"], 0)
+        best = self.generate("--json-schema", "long.json", "-n", "120", "--n-best", "2",
+                             "--temperature", "1.5")
+        for candidate in best["candidates"]:
+            self.assertEqual(set(json.loads(candidate["text"])), set(properties))
+        self.assertGreater(best["constraint"]["jumped"], 8)
+        self.fail_with(2, ["--jump-forward"], "generate", MODEL, "-p", PROMPT, "--jump-forward",
+                       "off")
+
     def test_replay(self):
         self.generate("--json-schema", "schema.json", "-n", "30", "--temperature", "1.5", "--audit",
                       "run.vtr")
@@ -205,7 +242,8 @@ class Constraint(CliTest):
                             "--audit", "run.vtr")
         counts = run["constraint"]
         self.assertTrue(counts["is_complete"])
-        self.assertEqual(counts["masks"], len(run["tokens"]))
+        self.assertGreater(counts["jumped"], 0)
+        self.assertEqual(counts["masks"] + counts["jumped"], len(run["tokens"]))
         self.succeed("audit", "verify", "run.vtr")
         self.assertIn(b"equal", self.succeed("audit", "replay", "run.vtr").stdout)
         self.succeed("audit", "diff", "run.vtr", "run.vtr")
@@ -213,10 +251,13 @@ class Constraint(CliTest):
         self.assertEqual(log["constraint"]["kind"], "json-schema")
         self.assertRegex(log["constraint"]["sha256"], r"\A[0-9a-f]{64}\Z")
         made = [record["prediction"] for record in log["records"] if record["prediction"]]
-        self.assertEqual(len(made), counts["masks"])
+        self.assertEqual(len(made), len(run["tokens"]))
         decisions = [prediction["constraint"] for prediction in made]
-        self.assertEqual(sum(one["allowed"] == 1 for one in decisions), counts["forced"])
-        self.assertEqual(sum(one["first_ruled_out"] for one in decisions), counts["rejections"])
+        self.assertEqual(sum(one["allowed"] == 1 for one in decisions),
+                         counts["forced"] + counts["jumped"])
+        ruled_out = sum(one["first_ruled_out"] for one in decisions)
+        self.assertLessEqual(counts["rejections"], ruled_out)
+        self.assertLessEqual(ruled_out, counts["rejections"] + counts["jumped"])
         self.assertEqual(sum(one["limited"] for one in decisions), counts["limited"])
         for prediction in made:
             one = prediction["constraint"]

@@ -206,10 +206,34 @@ TEST(Constraint, ForcedBytesOfAnObject) {
   const auto constraint = grammar.start();
   // A character may be spelt as an escape, so only what has no other spelling is forced.
   EXPECT_EQ(constraint->forced_bytes(), "{\"");
+  EXPECT_EQ(constraint->forced_text(), "{\"name\":\"x");
   ASSERT_TRUE(feed(*constraint, "{\"name"));
   EXPECT_EQ(constraint->forced_bytes(), "\":\"");
   ASSERT_TRUE(feed(*constraint, "\":\"x1\""));
   EXPECT_EQ(constraint->forced_bytes(), "}");
+}
+
+TEST(Constraint, ForcedTextLeavesOutEscapesThatOnlySpell) {
+  SchemaOptions options;
+  options.whitespace = JsonWhitespace::kCompact;
+  const auto forced = [&](const std::string& schema, const std::string& behind) {
+    const auto constraint = Grammar::json_schema(byte_table(), schema, options).start();
+    EXPECT_TRUE(feed(*constraint, behind));
+    return constraint->forced_text();
+  };
+  // Here an escape is another value, not another spelling.
+  EXPECT_EQ(forced(R"({"enum":["a\b","acd"]})", "\"a"), "");
+  EXPECT_EQ(forced(R"({"enum":["a\b","acd"]})", "\"ac"), "d\"");
+  EXPECT_EQ(forced(R"({"const":"a\"b"})", ""), "\"a");
+  EXPECT_EQ(forced(R"({"const":"aé"})", "\"\\u006"), "");  // an escape has begun
+  EXPECT_EQ(forced(R"({"const":"aé"})", ""), "\"aé\"");
+  EXPECT_EQ(forced(R"({"type":"string","pattern":"^ab(c|d)e$"})", ""), "\"ab");
+  const std::string two =
+      R"({"type":"object","required":["ab","ac"],"additionalProperties":false,
+          "properties":{"ab":{"const":1},"ac":{"const":[]}}})";
+  EXPECT_EQ(forced(two, ""), "{\"a");
+  EXPECT_EQ(forced(two, "{\"ac"), "\":[],\"ab\":1");  // that key has come; 1.0 is 1, too
+  EXPECT_EQ(forced(R"({"type":"object","required":["ab"]})", "{"), "\"");  // and any other
 }
 
 TEST(Constraint, EndsOnlyWhereComplete) {

@@ -226,6 +226,7 @@ TEST(Tags, WhatIsForcedIsSaid) {
     ASSERT_TRUE(constraint->accept(1 + static_cast<uint8_t>(byte)));
   }
   EXPECT_EQ(constraint->forced_bytes(), "all>[]</call>");
+  EXPECT_EQ(constraint->forced_text(), "all>[]</call>");
   constraint->rollback(1);
   EXPECT_EQ(constraint->forced_bytes(), "");
   EXPECT_TRUE(constraint->is_complete());

@@ -150,7 +150,7 @@ TEST(JumpForward, WhereEachTextHasOneSpellingItIsTheSameAnswer) {
   const Grammar grammar = Grammar::regex(table_of(tokenizer), kPattern);
   const std::vector<int32_t> prompt = prompt_ids(9, kVocabulary);
   const auto plain_engine = Engine::load(oracle_folder("qwen3_moe"), recorded());
-  for (const auto [step_tokens, rows] : {std::pair(64, 16), {64, 1}, {3, 16}, {16, 5}}) {
+  for (const auto& [step_tokens, rows] : {std::pair(64, 16), {64, 1}, {3, 16}, {16, 5}}) {
     const auto engine = Engine::load(oracle_folder("qwen3_moe"), recorded(step_tokens, rows));
     for (const float temperature : {0.0F, 1.5F}) {
       for (const int room : {29, 30, 33, 60}) {
@@ -209,9 +209,8 @@ TEST(JumpForward, KeysAreSpeltAsTheTokenizerDoes) {
     EXPECT_TRUE(jumped.result.is_complete);
     EXPECT_LE(jumped.result.tokens.size(), static_cast<size_t>(room));
     const std::string text = text_of(tokenizer, jumped.result.tokens);
-    EXPECT_TRUE(text == R"({"identified_customer_name":"customer one"})" ||
-                text == R"({"identified_customer_name":"customer two"})")
-        << text;
+    const std::string value = nlohmann::json::parse(text).at("identified_customer_name");
+    EXPECT_TRUE(value == "customer one" || value == "customer two") << text;
     jumped_in_all += jumped.result.constraint.jumped;
     if (room < 40) continue;
     EXPECT_GT(jumped.result.constraint.jumped, 5);
@@ -325,7 +324,7 @@ TEST(JumpForward, AStepThatSaysMoreIsForcedThanItBringsIsRefused) {
   StepInput input;
   input.sequence = engine->create_sequence();
   input.tokens = ids;
-  for (const auto [next, most] : {std::pair(-1, 2), {7, 3}}) {
+  for (const auto& [next, most] : {std::pair(-1, 2), {7, 3}}) {
     input.next_token = next;
     for (const int count : {-1, most + 1}) {
       input.num_forced = count;
