@@ -6,13 +6,14 @@
 namespace vitrine::testing {
 namespace {
 
-struct Run {
+struct Answer {
   GenerateResult result;
   std::vector<TokenRecord> records;
   bool has_logits = false;
 };
 
-Run run(bool on_device, const SamplerOptions& sampler, const char* regex, bool attribution) {
+Answer answer_of(bool on_device, const SamplerOptions& sampler, const char* regex,
+                 bool attribution) {
   EngineOptions options = test_options(1);
   options.kernels = KernelPath::kReference;
   options.kernels_given = true;
@@ -20,6 +21,7 @@ Run run(bool on_device, const SamplerOptions& sampler, const char* regex, bool a
   options.audit_mode = AuditMode::kDeferred;
   options.attribution = attribution;
   options.sample_on_device = on_device;
+  options.keep_logits = false;
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
   std::vector<std::string> bytes(static_cast<size_t>(engine->summary().vocab_size));
   for (size_t id = 0; id < std::min<size_t>(256, bytes.size()); ++id) {
@@ -34,15 +36,15 @@ Run run(bool on_device, const SamplerOptions& sampler, const char* regex, bool a
   std::unique_ptr<Constraint> constraint;
   if (regex != nullptr) constraint = Grammar::regex(table, regex).start();
   generation.constraint = constraint.get();
-  Run run;
-  run.result = generate(*engine, prompt_ids(9, 256), generation);
-  run.records = sink.take();
+  Answer answer;
+  answer.result = generate(*engine, prompt_ids(9, 256), generation);
+  answer.records = sink.take();
   SamplerPipeline pipeline = SamplerPipeline::from_options({.temperature = 0.7F});
   const std::vector<int32_t> ids = {1, 2};
   StepInput input{engine->create_sequence(), ids};
   input.sampler = &pipeline;
-  run.has_logits = !engine->step({&input, 1})[0].logits.empty();
-  return run;
+  answer.has_logits = !engine->step({&input, 1})[0].logits.empty();
+  return answer;
 }
 
 TEST(DeviceSampling, GivesTheHostsTokensAndRecordsAndReadsNoLogitsBack) {
@@ -50,7 +52,8 @@ TEST(DeviceSampling, GivesTheHostsTokensAndRecordsAndReadsNoLogitsBack) {
   sampler.repetition_penalty = 1.2F;
   sampler.seed = 3;
   for (const char* regex : {static_cast<const char*>(nullptr), "(ab|cd|[0-9]){4,30}"}) {
-    const Run host = run(false, sampler, regex, false), device = run(true, sampler, regex, false);
+    const Answer host = answer_of(false, sampler, regex, false),
+                 device = answer_of(true, sampler, regex, false);
     EXPECT_EQ(host.result.tokens, device.result.tokens);
     EXPECT_TRUE(host.has_logits);
     EXPECT_FALSE(device.has_logits);
@@ -76,8 +79,8 @@ TEST(DeviceSampling, GivesTheHostsTokensAndRecordsAndReadsNoLogitsBack) {
 
 TEST(DeviceSampling, AttributionFollowsTheChosenToken) {
   const SamplerOptions sampler{.temperature = 1.5F, .seed = 4};
-  EXPECT_THROW(run(false, sampler, nullptr, true), Error);  // chosen too late
-  const Run device = run(true, sampler, nullptr, true);
+  EXPECT_THROW(answer_of(false, sampler, nullptr, true), Error);  // chosen too late
+  const Answer device = answer_of(true, sampler, nullptr, true);
   int compared = 0;
   for (const TokenRecord& record : device.records) {
     const AttributionRecord& of = record.prediction.attribution;
