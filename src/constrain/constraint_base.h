@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "grammar_rules.h"
 #include "token_limit.h"
@@ -40,6 +41,7 @@ struct Grammar::Rules {
 namespace constrain {
 
 inline constexpr size_t kMaxForced = 1024;  // bytes
+inline constexpr size_t kMostLeftPlans = 64;
 
 /// The one byte of these that leads on; -1 where none or several do. `leads_on` is asked for the
 /// one that is returned, and for none after the second that does.
@@ -88,12 +90,19 @@ class ConstraintBase : public Constraint {
       }
       self().repeat_state();
       ended_ = true;
-      has_plan_ = false;
+      plan_.reset();
+      accepted_.push_back(token);
       return true;
     }
     if (!self().advance(bytes)) return false;
-    has_plan_ = has_plan_ && plan_.text.starts_with(bytes);
-    if (has_plan_) plan_ = grammar_->finish->spelled(plan_.text.substr(bytes.size()));
+    if (plan_ && plan_->text.starts_with(bytes)) {
+      plan_ = grammar_->finish->spelled(plan_->text.substr(bytes.size()));
+    } else if (plan_) {
+      if (left_plans_.size() == kMostLeftPlans) left_plans_.erase(left_plans_.begin());
+      left_plans_.emplace_back(accepted_.size(), std::move(*plan_));
+      plan_.reset();
+    }
+    accepted_.push_back(token);
     return true;
   }
 
@@ -131,7 +140,8 @@ class ConstraintBase : public Constraint {
     if (count == 0) return;
     const std::lock_guard lock(grammar_->mutex);
     self().drop(static_cast<size_t>(count));
-    ended_ = has_plan_ = false;
+    ended_ = false;
+    take_plan_back(accepted_.size() - static_cast<size_t>(count));
   }
 
   bool is_complete() const override { return ended_ || self().complete(); }
@@ -162,20 +172,38 @@ class ConstraintBase : public Constraint {
   }
   /// A text that finishes the answer from here; followed as long as the tokens follow it.
   const constrain::Finish& plan() {
-    if (!has_plan_) plan_ = self().finish();
-    has_plan_ = true;
-    return plan_;
+    if (!plan_) plan_ = self().finish();
+    return *plan_;
+  }
+  /// What finished the answer where the tokens left such a text, or further on, finishes it here
+  /// too. One that is looked for anew may be longer than there is room for.
+  void take_plan_back(size_t length) {
+    size_t at = accepted_.size();
+    for (; !left_plans_.empty() && left_plans_.back().first >= length; left_plans_.pop_back()) {
+      at = left_plans_.back().first;
+      plan_ = std::move(left_plans_.back().second);
+    }
+    if (plan_ && plan_->is_known()) {
+      std::string text;
+      for (size_t i = length; i < at; ++i) text += grammar_->table.bytes(accepted_[i]);
+      plan_ = grammar_->finish->spelled(text + plan_->text);
+    } else {
+      plan_.reset();
+    }
+    accepted_.resize(length);
   }
   int32_t next_of_plan() const {
     const TokenTable::Impl& table = grammar_->table.impl();
     size_t length = 0;
-    if (table.count_tokens(plan_.text, &length) == 0) return -1;
-    const uint32_t node = table.find(0, std::string_view(plan_.text).substr(0, length));
+    if (table.count_tokens(plan_->text, &length) == 0) return -1;
+    const uint32_t node = table.find(0, std::string_view(plan_->text).substr(0, length));
     return table.ids[table.nodes[node].first_id];
   }
 
-  constrain::Finish plan_;
-  bool has_plan_ = false;
+  std::vector<int32_t> accepted_;
+  std::optional<constrain::Finish> plan_;
+  // The last ones that the tokens did not follow, each with how many tokens stood before it.
+  std::vector<std::pair<size_t, constrain::Finish>> left_plans_;
 };
 
 }  // namespace constrain

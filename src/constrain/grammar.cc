@@ -32,16 +32,14 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
     machine_.start(current_);
   }
   JsonConstraint(const JsonConstraint& other, JsonMachine machine)
-      : ConstraintBase(other.grammar_),
+      : ConstraintBase(other),
         machine_(std::move(machine)),
         mask_(machine_, grammar_->table.impl(), *grammar_->terminals),
         finish_(machine_, *grammar_->finish),
         limit_(machine_, grammar_->table.impl(), *grammar_->terminals, finish_),
         current_(other.current_),
         past_(other.past_),
-        steps_(other.steps_) {
-    ended_ = other.ended_;
-  }
+        steps_(other.steps_) {}
 
   void fill(std::span<uint32_t> mask) { mask_.add(current_, mask); }
   constrain::Finish finish() { return finish_.of(current_); }

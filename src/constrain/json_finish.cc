@@ -120,7 +120,7 @@ uint32_t JsonFinish::through(const Config& config, const std::string& read, std:
       left = visit(one, text != nullptr ? &more : nullptr);
     } else if (one.kind == Config::kScalar && machine_.grammar().pool().nullable(one.state)) {
       // A number ends with what follows it, and only then it shows whether it is new.
-      if (one.frame != nullptr && machine_.keeps_text(one.frame)) {
+      if (one.frame != nullptr && !one.frame->is_object && machine_.keeps_text(one.frame)) {
         const uint32_t min = machine_.grammar().array(one.frame->shape).min;
         if (one.frame->count < min) {
           if (min - one.frame->count > kMaxItems) continue;

@@ -58,6 +58,7 @@ const char* const kSchemas[] = {
     R"({"type":"object","not":{"required":["a","b"]},"required":["kind"]})",
     R"({"if":{"properties":{"kind":{"const":1}},"required":["kind"]},"then":{"required":["value"]},
         "type":"object"})",
+    R"({"type":"array","items":{"type":"object"},"not":{"uniqueItems":true}})",
     "true",
 };
 
@@ -148,6 +149,7 @@ TEST(TokenLimit, WhatIsLeftOutWasTriedInVain) {
     SCOPED_TRACE(number);
     const auto constraint = grammar.start();
     Plain plain(grammar.start());
+    std::string text;
     for (int step = 0; step < 14; ++step) {
       const uint32_t limit =
           std::max(1U, constraint->tokens_to_finish() + static_cast<uint32_t>(rng() % 6));
@@ -162,13 +164,18 @@ TEST(TokenLimit, WhatIsLeftOutWasTriedInVain) {
         more += (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0;
       }
       for (const int32_t id : ids_of(mask)) {
-        EXPECT_TRUE(plain_mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1)
-            << number << ": " << table.bytes(id);
+        if (plain_mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) continue;
+        // The completion that is known goes on so; one that is looked for anew may be longer.
+        const auto follower = constraint->fork();
+        ASSERT_TRUE(follower->accept(id));
+        EXPECT_LT(follower->tokens_to_finish(), limit)
+            << number << ": '" << table.bytes(id) << "' behind '" << text << "'";
       }
       const int32_t token = all[rng() % all.size()];
       if (token == kEnd) break;
       ASSERT_TRUE(constraint->accept(token));
       ASSERT_TRUE(plain.accept(token));
+      text += table.bytes(token);
       if (constraint->tokens_to_finish() == Constraint::kNoTokenBound) break;
     }
   }
@@ -210,6 +217,36 @@ TEST(TokenLimit, ARollbackForgetsThePlan) {
   ASSERT_TRUE(constraint->accept(1 + 'b'));
   constraint->rollback(2);
   EXPECT_EQ(constraint->tokens_to_finish(), 1u);
+}
+
+/// What was known before a token is known after it was taken back, and by a fork.
+TEST(TokenLimit, RollbacksAndForksForgetNoCompletion) {
+  const TokenTable table = small_table();
+  std::mt19937 rng(8);
+  std::vector<uint32_t> mask(table.mask_words());
+  for (const Grammar& grammar : all_grammars(table)) {
+    const auto constraint = grammar.start();
+    std::vector<uint32_t> bounds = {constraint->tokens_to_finish()};
+    std::string text;
+    for (int step = 0; step < 30; ++step) {
+      if (rng() % 4 == 0 && bounds.size() > 1) {
+        const auto count = 1 + static_cast<int32_t>(rng() % (bounds.size() - 1));
+        constraint->rollback(count);
+        bounds.resize(bounds.size() - static_cast<size_t>(count));
+        EXPECT_LE(constraint->tokens_to_finish(), bounds.back()) << count << " back from " << text;
+        text += '<';
+        continue;
+      }
+      ASSERT_TRUE(constraint->allowed_tokens(mask));
+      const std::vector<int32_t> ids = ids_of(mask);
+      const int32_t token = ids[rng() % ids.size()];
+      if (token == kEnd) break;
+      ASSERT_TRUE(constraint->accept(token));
+      text += table.bytes(token);
+      bounds.push_back(constraint->tokens_to_finish());
+      EXPECT_EQ(constraint->fork()->tokens_to_finish(), bounds.back()) << text;
+    }
+  }
 }
 
 }  // namespace
