@@ -94,9 +94,59 @@ void keep_fitting(const TokenTable::Impl& table, TerminalMasks& terminals, Finis
       [&](size_t depth) { return texts.of_state(places[depth]).tokens <= left; });
 }
 
+/// True where there is no room for a token that stays within this string: it has an end to come,
+/// and a key a value.
+bool JsonLimit::is_hopeless(const Config& config, uint32_t left) {
+  if (config.frame != nullptr && machine_.keeps_text(config.frame)) return false;
+  uint32_t least = 1;
+  if (config.kind == Config::kKey) {
+    // Else another key may ask less of the rest.
+    const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
+    if (config.state == kEmptyNode || config.frame->needs != 0 || config.frame->inside ||
+        config.frame->count + 1 < shape.min) {
+      return false;
+    }
+    least = 2;
+  } else if (config.kind != Config::kScalar ||
+             machine_.grammar().pool().node(config.state).kind != NodeKind::kJsonBody) {
+    return false;
+  }
+  Config behind;
+  behind.kind = Config::kAfterValue;
+  behind.frame = config.frame;
+  return add_bounds(finish_.bound({behind}), least) > left;
+}
+
+/// Tokens that stay within a string are not looked at one by one where none of them fits: only
+/// those that a named key begins with.
+void JsonLimit::skip_hopeless(const Configs& configs, std::span<uint32_t> mask, uint32_t left) {
+  Configs able;
+  bool differs = false;
+  for (Config config : configs) {
+    const bool is_hopeless_one = is_hopeless(config, left);
+    differs = differs || is_hopeless_one;
+    if (is_hopeless_one && config.kind != Config::kKey) continue;
+    if (is_hopeless_one) config.state = kEmptyNode;
+    able.push_back(config);
+  }
+  if (!differs) return;
+  const std::vector<uint32_t>& inside = table_.plain.inside.back();
+  std::vector<uint32_t> others = check_;
+  take_out(others, inside);
+  take_out(check_, others);
+  keep_checked(able, mask, left);
+  check_ = std::move(others);
+}
+
 void JsonLimit::keep(const Configs& configs, std::span<uint32_t> mask, uint32_t left) {
   check_ = without_ends(table_, mask);
   for (const Config& config : configs) skip_proven(config, left);
+  skip_hopeless(configs, mask, left);
+  keep_checked(configs, mask, left);
+}
+
+/// Looks at each token of check_.
+void JsonLimit::keep_checked(const Configs& configs, std::span<uint32_t> mask, uint32_t left) {
   places_.resize(table_.max_depth + 1);
   marks_.resize(table_.max_depth + 1);
   places_[0] = configs;
