@@ -20,9 +20,8 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-from lines import Lines
+from lines import LinesTest
 
-PROGRAM = sys.argv[1]
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 60
 LETTERS = "abC "
@@ -94,15 +93,7 @@ def stop(*_):
     raise TooSlow
 
 
-class Grammars(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.lines = Lines(PROGRAM)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.lines.close()
-
+class Grammars(LinesTest):
     def test_random_grammars(self):
         rng = random.Random(SEED)
         compared = accepted = without_end = slow = 0

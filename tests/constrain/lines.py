@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+import sys
+import unittest
 
 
 class Lines:
@@ -23,3 +25,15 @@ class Lines:
     def close(self):
         self.process.stdin.close()
         self.process.wait()
+
+
+class LinesTest(unittest.TestCase):
+    """Tests with the program that the first argument names, as self.lines."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.lines = Lines(sys.argv[1])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.lines.close()

@@ -25,9 +25,8 @@ except ImportError as error:
         print(f"skipped: {error}")
         sys.exit(77)
 
-from lines import Lines
+from lines import LinesTest
 
-PROGRAM = sys.argv[1]
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 600
 
@@ -261,15 +260,8 @@ def is_plain(value):
     return True
 
 
-class OracleTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.lines = Lines(PROGRAM)
-        cls.num_walked = 0
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.lines.close()
+class OracleTest(LinesTest):
+    num_walked = 0
 
     def compare(self, rng, schema, values, masks):
         """(judged, valid) counts; none where the schema is refused."""

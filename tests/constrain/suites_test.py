@@ -12,9 +12,9 @@ import pathlib
 import sys
 import unittest
 
-from lines import Lines
+from lines import LinesTest
 
-PROGRAM, DATA = sys.argv[1], pathlib.Path(sys.argv[2])
+DATA = pathlib.Path(sys.argv[2])
 
 # Why a schema of the required tests may be refused, by what its message says; what is refused is
 # printed. All else must be judged as the suites say.
@@ -28,16 +28,8 @@ NOT_ASSERTED = {"idn-hostname", "unknown"}
 KNOWN_DIFFERENCES = json.loads((DATA / "known_format_differences.json").read_text())
 
 
-class SuiteTest(unittest.TestCase):
+class SuiteTest(LinesTest):
     maxDiff = None
-
-    @classmethod
-    def setUpClass(cls):
-        cls.lines = Lines(PROGRAM)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.lines.close()
 
     def run_groups(self, draft, path, format_mode):
         wrong, refused, right = [], collections.Counter(), 0

@@ -23,9 +23,8 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-from lines import Lines
+from lines import LinesTest
 
-PROGRAM = sys.argv[1]
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 40
 LETTERS = "<a>1!"
@@ -147,15 +146,7 @@ def draw_text(rng, document):
     return out
 
 
-class Tags(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.lines = Lines(PROGRAM)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.lines.close()
-
+class Tags(LinesTest):
     def test_random_tags(self):
         rng = random.Random(SEED)
         compared = accepted = refused = walked = with_tags = 0
