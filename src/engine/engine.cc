@@ -360,7 +360,7 @@ bool Engine::Impl::has_steps(size_t row) const {
 // The naive recorder has read the head's choice before another one could be made.
 bool Engine::Impl::is_device_sampled(const StepInput& input, bool chooses) const {
   return chooses && samples_on_device && batch.audit_mode != AuditMode::kNaive &&
-         engine::RowSampler::is_needed(input) && row_sampler.has_device_form(input);
+         engine::RowSampler::is_needed(input) && engine::RowSampler::has_device_form(input);
 }
 
 // Once the sequences have their new tokens, which stages look back at.

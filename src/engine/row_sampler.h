@@ -21,7 +21,9 @@ class RowSampler {
   /// What sample() would do, for a device. Throws what the pipeline throws.
   void describe(const StepInput& input, size_t row, const SampleContext& context,
                 DeviceSamplerSteps& steps);
-  bool has_device_form(const StepInput& input) const { return sampler_of(input).has_device_form(); }
+  static bool has_device_form(const StepInput& input) {
+    return input.sampler == nullptr || input.sampler->has_device_form();
+  }
   /// What the device found (kChoiceFacts) for a row that describe() described.
   void take_facts(const StepInput& input, size_t row, const float* facts);
   /// Throws kInvalidArgument for a mask of another size, or more forced tokens than there are.
@@ -46,9 +48,6 @@ class RowSampler {
 
  private:
   SamplerPipeline& sampler_of(const StepInput& input) {
-    return input.sampler != nullptr ? *input.sampler : greedy_;
-  }
-  const SamplerPipeline& sampler_of(const StepInput& input) const {
     return input.sampler != nullptr ? *input.sampler : greedy_;
   }
   /// Counts what the mask allows, and hands it to the pipeline.

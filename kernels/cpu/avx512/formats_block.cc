@@ -48,8 +48,7 @@ struct Q2K {
     const __m512i whole = _mm512_srli_epi32(second, 4);
     const __m512i first_half = _mm512_sub_epi32(whole, _mm512_srli_epi32(first, 4));
     const __m512i negative = _mm512_sub_epi32(_mm512_setzero_si512(), whole);
-    group.bias_words =
-        _mm512_mask_blend_epi16(0xaaaaaaaa, negative, _mm512_slli_epi32(first_half, 16));
+    group.bias_words = words_of(negative, first_half);
     return group;
   }
 
@@ -140,8 +139,7 @@ struct Q6K {
     const __m512i first_half =
         _mm512_slli_epi32(_mm512_sub_epi32(group.part_scale[1], group.part_scale[0]), 5);
     const __m512i negative = _mm512_sub_epi32(_mm512_setzero_si512(), whole);
-    group.bias_words =
-        _mm512_mask_blend_epi16(0xaaaaaaaa, negative, _mm512_slli_epi32(first_half, 16));
+    group.bias_words = words_of(negative, first_half);
     return group;
   }
 
