@@ -53,7 +53,8 @@ def unpack_sources(cache):
     unpacked = cache / "unpacking"
     shutil.rmtree(unpacked, ignore_errors=True)
     with tarfile.open(archive) as sources:
-        sources.extractall(unpacked, filter="data")
+        # Debian 12's Python 3.11.2 has no filters yet.
+        sources.extractall(unpacked, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     (unpacked / folder.name).rename(folder)
     unpacked.rmdir()
     return folder / "vendor" / "llama.cpp"
