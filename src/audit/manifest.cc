@@ -12,8 +12,8 @@
 #include <system_error>
 #include <tuple>
 
-#include "blake2b.h"
 #include "core/json_text.h"
+#include "core/sha256.h"
 #include "dsse.h"
 #include "log_file.h"
 
@@ -199,21 +199,18 @@ std::string read_manifest(const std::string& path) {
 }  // namespace
 
 FileDigests digest_file(const std::string& path) {
-  crypto_hash_sha256_state sha256;
+  Sha256 sha256;
   crypto_generichash_state blake2b;
-  crypto_hash_sha256_init(&sha256);
   crypto_generichash_init(&blake2b, nullptr, 0, crypto_generichash_BYTES_MAX);
   InputFile file(path);
   std::array<uint8_t, 65536> block;
   while (const size_t count = file.read(block)) {
-    crypto_hash_sha256_update(&sha256, block.data(), count);
+    sha256.update({block.data(), count});
     crypto_generichash_update(&blake2b, block.data(), count);
   }
-  std::array<uint8_t, crypto_hash_sha256_BYTES> short_digest;
   std::array<uint8_t, crypto_generichash_BYTES_MAX> long_digest;
-  crypto_hash_sha256_final(&sha256, short_digest.data());
   crypto_generichash_final(&blake2b, long_digest.data(), long_digest.size());
-  return {hex(short_digest), hex(long_digest)};
+  return {hex(sha256.finish()), hex(long_digest)};
 }
 
 std::string statement_text(const std::string& log_path, const FileDigests& digests,

@@ -16,15 +16,18 @@ SaltKey derive_salt_key(const std::array<uint8_t, 32>& page_secret, uint8_t grou
   return key;
 }
 
+// Many: what a node's tag and padding add is shared by its children.
+constexpr size_t kArity = 16;
+
 Digest merkle_root(Bytes& leaves) {
-  constexpr size_t kNodeBytes = 4 * kDigestBytes;
+  constexpr size_t kNodeBytes = kArity * kDigestBytes;
   size_t count = leaves.size() / kDigestBytes;
   if (count == 0) return hash(kNodePurpose, {});
   while (count > 1) {
-    const size_t full = count / 4;
+    const size_t full = count / kArity;
     // In place: nodes are written behind the children that are read next, never before them.
     hash_rows(kNodePurpose, nullptr, leaves.data(), kNodeBytes, full, leaves.data());
-    const size_t rest = count % 4;
+    const size_t rest = count % kArity;
     if (rest > 0) {
       const Digest last =
           hash(kNodePurpose, ByteSpan(leaves).subspan(full * kNodeBytes, rest * kDigestBytes));

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "blake2b.h"
+#include "page_hash.h"
 
 namespace vitrine::audit {
 
@@ -16,13 +16,13 @@ void make_salts(const SaltKey& key, size_t count, Bytes& salts);
 /// The key of one column group of a page, from the page's secret.
 SaltKey derive_salt_key(const std::array<uint8_t, 32>& page_secret, uint8_t group);
 
-/// The root over leaves (32 bytes each, changed in place): four children a node, until one is left.
+/// The root over leaves (32 bytes each, changed in place): 16 children a node, until one is left.
 /// No leaf: the hash of nothing.
 Digest merkle_root(Bytes& leaves);
 
-inline constexpr Purpose kLeafPurpose = purpose("vtr/1 leaf");
-inline constexpr Purpose kNodePurpose = purpose("vtr/1 node");
-inline constexpr Purpose kStoredPurpose = purpose("vtr/1 stored");
-inline constexpr Purpose kPagePurpose = purpose("vtr/1 page");
+inline constexpr Purpose kLeafPurpose = purpose("leaf");
+inline constexpr Purpose kNodePurpose = purpose("node");
+inline constexpr Purpose kStoredPurpose = purpose("stor");
+inline constexpr Purpose kPagePurpose = purpose("page");
 
 }  // namespace vitrine::audit

@@ -6,13 +6,11 @@
 #include <cerrno>
 #include <system_error>
 
-#include "blake2b.h"
+#include "core/sha256.h"
 #include "vitrine/audit_log.h"
 
 namespace vitrine {
 namespace {
-
-using audit::hex;
 
 constexpr std::string_view kSecretLabel = "vitrine-ed25519-secret-1 ";
 constexpr std::string_view kPublicLabel = "vitrine-ed25519-public-1 ";

@@ -10,7 +10,7 @@ constexpr size_t kMaxPairs = 1024;
 constexpr size_t kMaxTerms = 65536;
 constexpr size_t kMaxRecipients = 256;
 constexpr uint64_t kMaxPosition = uint64_t{1} << 62;
-constexpr Purpose kSignPurpose = purpose("vtr/1 seal");
+constexpr std::string_view kSignPurpose("vtr/1 seal\0\0\0\0\0\0", 16);
 
 constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"tokens", GroupId::kTokens},
@@ -202,7 +202,7 @@ Digest chain_hash(const Digest& previous, FrameTag tag, ByteSpan head) {
 
 Bytes signed_message(const Digest& chain) {
   Bytes message;
-  ByteWriter(message).raw(kSignPurpose);
+  ByteWriter(message).raw(bytes_of(kSignPurpose));
   ByteWriter(message).raw(chain);
   return message;
 }

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "sha256.h"
+#include "core/sha256.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine {
@@ -169,16 +169,16 @@ std::string read_text_file(const std::string& path, uint64_t max_bytes) {
 
 std::string sha256_of_file(const std::string& path) {
   const checkpoint::InputFile file(path);
-  checkpoint::Sha256 hash;
+  Sha256 hash;
   std::vector<std::byte> block(size_t{1} << 20);
   for (uint64_t offset = 0; offset < file.size();) {
     const auto count = static_cast<size_t>(std::min<uint64_t>(block.size(), file.size() - offset));
     const std::span<std::byte> read(block.data(), count);
     file.read(offset, read);
-    hash.update(read);
+    hash.update({reinterpret_cast<const uint8_t*>(read.data()), read.size()});
     offset += count;
   }
-  return hash.finish();
+  return hex(hash.finish());
 }
 
 }  // namespace vitrine

@@ -1,10 +1,10 @@
 // What is paid for what, from a JSON file, and the lines that follow from it for a run.
-#include <sodium.h>
 
 #include <algorithm>
 #include <initializer_list>
 
 #include "core/json_text.h"
+#include "core/sha256.h"
 #include "rounding.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/ledger.h"
@@ -148,11 +148,9 @@ std::optional<uint64_t> Fields::day(const char* key) const {
 }
 
 std::string sha256_of(std::string_view text) {
-  unsigned char digest[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(text.data()), text.size());
-  char hex[2 * sizeof(digest) + 1];
-  sodium_bin2hex(hex, sizeof(hex), digest, sizeof(digest));
-  return hex;
+  Sha256 sha256;
+  sha256.update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  return hex(sha256.finish());
 }
 
 std::string name_of(const Contributor& who) {

@@ -10,7 +10,6 @@
 #include <span>
 
 #include "folders.h"
-#include "src/checkpoint/sha256.h"
 
 namespace vitrine {
 namespace {
@@ -170,30 +169,6 @@ TEST(Sha256, EqualsTheStandardsExamples) {
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   EXPECT_NE(sha256_of_file(folder / "longer"), sha256_of_file(folder / "million"));
   EXPECT_THROW(sha256_of_file(folder / "none"), Error);
-}
-
-/// The processor's instructions and libsodium, over lengths around blocks, in pieces of any size.
-TEST(Sha256, InstructionsAgreeWithTheLibrary) {
-  if (!checkpoint::Sha256::is_accelerated()) GTEST_SKIP() << "no SHA instructions";
-  std::mt19937 random(7);
-  std::string text(70'000, '\0');
-  for (char& byte : text) byte = static_cast<char>(random());
-  std::vector<size_t> sizes = {8191, 8192, 65'537, text.size()};
-  for (size_t size = 0; size < 260; ++size) sizes.push_back(size);
-  for (const size_t size : sizes) {
-    checkpoint::Sha256 library(false), whole(true), pieces(true);
-    const auto bytes = std::as_bytes(std::span(text.data(), size));
-    library.update(bytes);
-    whole.update(bytes);
-    for (size_t at = 0; at < size;) {
-      const size_t count = std::min<size_t>(random() % 200, size - at);
-      pieces.update(bytes.subspan(at, count));
-      at += count;
-    }
-    const std::string expected = library.finish();
-    ASSERT_EQ(whole.finish(), expected) << size;
-    ASSERT_EQ(pieces.finish(), expected) << size;
-  }
 }
 
 }  // namespace
