@@ -235,7 +235,7 @@ int export_tables(const AuditArguments& arguments) {
                                   read_aes_key("--parquet-text-key", arguments.parquet_text_key)};
   const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
   const auto is_attributed = [](const vitrine::TokenRecord& record) {
-    return !record.prediction.attribution.terms.empty();
+    return !attributions_of(record.prediction).empty();
   };
   std::function<std::string(int32_t)> token_bytes;
   if (run.tokenizer) {

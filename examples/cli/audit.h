@@ -50,10 +50,12 @@ std::optional<Difference> find_difference(const Run& run, const vitrine::TokenRe
                                           const vitrine::TokenRecord& right, double tolerance,
                                           bool is_redacted = false);
 
-/// The same of what each specialist said, where both records have it.
-std::optional<Difference> find_share_difference(const Run& run, const vitrine::TokenRecord& left,
-                                                const vitrine::TokenRecord& right,
-                                                double tolerance);
+/// The same of what digests do not cover, where both records have it: each specialist's shares, and
+/// terms of logits.
+std::optional<Difference> find_undigested_difference(const Run& run,
+                                                     const vitrine::TokenRecord& left,
+                                                     const vitrine::TokenRecord& right,
+                                                     double tolerance);
 
 /// The run as one self-contained page of HTML.
 std::string run_page(const Run& run);

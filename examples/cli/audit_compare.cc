@@ -52,7 +52,7 @@ double balance(const std::vector<uint64_t>& counts) {
 
 /// How far logits are from the sum of their terms, in logits and relative to the largest term.
 struct Rounding {
-  size_t count = 0;                              ///< generated tokens with attribution
+  size_t count = 0;                              ///< attributed logits of generated tokens
   std::array<double, 3> absolute{}, relative{};  ///< median, 95 %, largest
 };
 
@@ -69,16 +69,17 @@ std::array<double, 3> spread(std::vector<double> values) {
 Rounding rounding_of(const Run& run) {
   std::vector<double> absolute, relative;
   for (const vitrine::TokenRecord& record : run.records) {
-    const vitrine::AttributionRecord& attribution = record.prediction.attribution;
     if (!record.has_prediction || !record.prediction.generated) continue;
-    double largest = 0;
-    for (const vitrine::TermRecord& term : attribution.terms) {
-      largest = std::max(largest, std::abs(double{term.value}));
+    for (const vitrine::AttributionRecord* attribution : attributions_of(record.prediction)) {
+      double largest = 0;
+      for (const vitrine::TermRecord& term : attribution->terms) {
+        largest = std::max(largest, std::abs(double{term.value}));
+      }
+      const double rounding = std::abs(double{attribution->rounding});
+      if (!(largest > 0) || !std::isfinite(rounding / largest)) continue;
+      absolute.push_back(rounding);
+      relative.push_back(rounding / largest);
     }
-    const double rounding = std::abs(double{attribution.rounding});
-    if (!(largest > 0) || !std::isfinite(rounding / largest)) continue;  // none, or left out
-    absolute.push_back(rounding);
-    relative.push_back(rounding / largest);
   }
   return {absolute.size(), spread(absolute), spread(relative)};
 }

@@ -99,6 +99,31 @@ class Comparison {
     }
   }
   /// Where both have them: the column may have been left out.
+  void attributions(const vitrine::PredictionRecord& left, const vitrine::PredictionRecord& right) {
+    const auto sums = attributions_of(left), others = attributions_of(right);
+    if (sums.empty() || others.empty()) return;
+    counts("number of attributed logits", static_cast<int64_t>(sums.size()),
+           static_cast<int64_t>(others.size()));
+    for (size_t i = 0; i < std::min(sums.size(), others.size()) && !found_; ++i) {
+      const vitrine::AttributionRecord &a = *sums[i], &b = *others[i];
+      const std::string whose = run_.federation.specialists.empty()
+                                    ? ""
+                                    : " by specialist " + plain(run_.federation.specialists[i]);
+      values("logit" + whose, a.logit, b.logit);
+      tokens("runner-up", a.runner_up, b.runner_up);
+      values("runner-up's logit" + whose, a.runner_up_logit, b.runner_up_logit);
+      counts("number of terms" + whose, static_cast<int64_t>(a.terms.size()),
+             static_cast<int64_t>(b.terms.size()));
+      for (size_t j = 0; j < std::min(a.terms.size(), b.terms.size()) && !found_; ++j) {
+        const std::string part(vitrine::term_kind_name(a.terms[j].kind));
+        layer_ = a.terms[j].layer;
+        values("term of " + part + whose, a.terms[j].value, b.terms[j].value);
+        values("runner-up's term of " + part + whose, a.terms[j].runner_up, b.terms[j].runner_up);
+        layer_ = -1;
+      }
+    }
+  }
+  /// The same.
   void shares(const vitrine::FederationRecord& left, const vitrine::FederationRecord& right) {
     if (left.specialists.empty() || right.specialists.empty()) return;
     counts("number of specialists", static_cast<int64_t>(left.specialists.size()),
@@ -154,14 +179,16 @@ std::optional<Difference> find_difference(const Run& run, const TokenRecord& lef
   if (left.has_prediction && right.has_prediction) {
     comparison.predictions(left.prediction, right.prediction);
     comparison.shares(left.prediction.federation, right.prediction.federation);
+    comparison.attributions(left.prediction, right.prediction);
   }
   return comparison.found();
 }
 
-std::optional<Difference> find_share_difference(const Run& run, const TokenRecord& left,
-                                                const TokenRecord& right, double tolerance) {
+std::optional<Difference> find_undigested_difference(const Run& run, const TokenRecord& left,
+                                                     const TokenRecord& right, double tolerance) {
   Comparison comparison(run, tolerance, /*is_redacted=*/false);
   comparison.shares(left.prediction.federation, right.prediction.federation);
+  comparison.attributions(left.prediction, right.prediction);
   return comparison.found();
 }
 

@@ -43,6 +43,27 @@ ordered_json routes_of(const TokenRecord& record) {
   return layers;
 }
 
+/// A logit and its terms; null where it is no number.
+ordered_json sum_json(const vitrine::AttributionRecord& attribution) {
+  if (!std::isfinite(attribution.logit) || !std::isfinite(attribution.runner_up_logit)) {
+    return nullptr;
+  }
+  ordered_json terms = ordered_json::array();
+  const auto add = [&terms](std::string_view part, int layer, int expert, double value,
+                            double other) {
+    terms.push_back({part, layer, expert, std::isfinite(value) ? number(value) : ordered_json(0),
+                     std::isfinite(other) ? number(other) : ordered_json(0)});
+  };
+  for (const vitrine::TermRecord& term : attribution.terms) {
+    add(vitrine::term_kind_name(term.kind), term.layer, term.expert, double{term.value},
+        double{term.runner_up});
+  }
+  add("rounding", -1, -1, double{attribution.rounding}, double{attribution.runner_up_rounding});
+  return {
+      {"logit", {number(double{attribution.logit}), number(double{attribution.runner_up_logit})}},
+      {"terms", std::move(terms)}};
+}
+
 /// What was predicted from `record`, as the account of the token that followed.
 void add_prediction(const Run& run, const TokenRecord& record, ordered_json& token) {
   const vitrine::PredictionRecord& prediction = record.prediction;
@@ -76,25 +97,15 @@ void add_prediction(const Run& run, const TokenRecord& record, ordered_json& tok
     token["normaliser"] = number(federation.log_normaliser);
     token["residual"] = federation.residual;
   }
-  const vitrine::AttributionRecord& attribution = prediction.attribution;
-  if (attribution.terms.empty() || !std::isfinite(attribution.logit) ||
-      !std::isfinite(attribution.runner_up_logit)) {
-    return;
+  // One model's, or each specialist's.
+  ordered_json sums = ordered_json::array();
+  for (const vitrine::AttributionRecord* attribution : attributions_of(prediction)) {
+    ordered_json sum = sum_json(*attribution);
+    if (sum.is_null()) return;
+    sums.push_back(std::move(sum));
+    token["other"] = text_of(run, attribution->runner_up);
   }
-  ordered_json terms = ordered_json::array();
-  const auto add = [&terms](std::string_view part, int layer, int expert, double value,
-                            double other) {
-    terms.push_back({part, layer, expert, std::isfinite(value) ? number(value) : ordered_json(0),
-                     std::isfinite(other) ? number(other) : ordered_json(0)});
-  };
-  for (const vitrine::TermRecord& term : attribution.terms) {
-    add(vitrine::term_kind_name(term.kind), term.layer, term.expert, double{term.value},
-        double{term.runner_up});
-  }
-  add("rounding", -1, -1, double{attribution.rounding}, double{attribution.runner_up_rounding});
-  token["terms"] = std::move(terms);
-  token["other"] = text_of(run, attribution.runner_up);
-  token["logit"] = {number(double{attribution.logit}), number(double{attribution.runner_up_logit})};
+  if (!sums.empty()) token["sums"] = std::move(sums);
 }
 
 ordered_json token_json(const Run& run, uint64_t sequence, int64_t position, int32_t id) {

@@ -80,8 +80,8 @@ std::optional<Difference> compare_record(const Run& run, size_t index, const Tok
   }
   const bool is_exact = run.digests.empty();
   if (!is_exact && vitrine::record_digest(record) == run.digests[index] && run.level != "full") {
-    // The digests do not cover what each specialist said.
-    return find_share_difference(run, logged, record, 0);
+    // The digests do not cover what each specialist said, and no terms.
+    return find_undigested_difference(run, logged, as_logged(run, record), 0);
   }
   auto difference = find_difference(run, logged, as_logged(run, record), 0, is_redacted);
   if (difference || is_exact || vitrine::record_digest(record) == run.digests[index]) {

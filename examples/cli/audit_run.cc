@@ -77,12 +77,20 @@ double real(const json& value) {
 
 vitrine::FederationRecord json_federation(const json& from) {
   vitrine::FederationRecord federation;
-  federation.joint = real(from.at("joint"));
-  federation.log_normaliser = real(from.at("log_normaliser"));
-  federation.residual = real(from.at("residual"));
+  const bool has_shares = from.contains("joint");  // else its column was left out
+  if (has_shares) {
+    federation.joint = real(from.at("joint"));
+    federation.log_normaliser = real(from.at("log_normaliser"));
+    federation.residual = real(from.at("residual"));
+  }
   for (const json& one : from.at("specialists")) {
-    federation.specialists.push_back(
-        {real(one.at("logprob")), real(one.at("weight")), real(one.at("share"))});
+    if (has_shares) {
+      federation.specialists.push_back(
+          {real(one.at("logprob")), real(one.at("weight")), real(one.at("share"))});
+    }
+    if (one.contains("attribution")) {
+      federation.attributions.push_back(json_attribution(one.at("attribution")));
+    }
   }
   return federation;
 }
@@ -202,10 +210,11 @@ void read_json(Run& run) {
     }
     for (const json& record : log.at("records")) {
       run.records.push_back(json_record(record));
-      const size_t shares = run.records.back().prediction.federation.specialists.size();
-      if (shares != 0 && shares != run.federation.specialists.size()) {
-        bad(fmt::format("a record has shares of {} specialists and the head names {}", shares,
-                        run.federation.specialists.size()));
+      const vitrine::FederationRecord& of = run.records.back().prediction.federation;
+      const size_t named = run.federation.specialists.size();
+      for (const size_t count : {of.specialists.size(), of.attributions.size()}) {
+        if (count == 0 || count == named) continue;
+        bad(fmt::format("a record tells of {} specialists and the head names {}", count, named));
       }
       if (record.contains("text")) run.text.push_back(record.at("text").get<std::string>());
     }
@@ -284,6 +293,16 @@ std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& hea
         open_tokenizer(vitrine::Checkpoint::open(file.string())));
   }
   return std::make_shared<vitrine::Tokenizer>(vitrine::Tokenizer::from_file(file.string()));
+}
+
+std::vector<const vitrine::AttributionRecord*> attributions_of(
+    const vitrine::PredictionRecord& prediction) {
+  std::vector<const vitrine::AttributionRecord*> all;
+  if (!prediction.attribution.terms.empty()) all.push_back(&prediction.attribution);
+  for (const vitrine::AttributionRecord& of : prediction.federation.attributions) {
+    all.push_back(&of);
+  }
+  return all;
 }
 
 std::optional<vitrine::SealKey> reader_key(const std::string& path) {

@@ -41,6 +41,11 @@ struct Run {
 /// recipient's secret key, or empty.
 Run load_run(const std::string& path, const std::string& model, const std::string& decrypt);
 
+/// The logit as a sum, or each specialist's; empty where nothing was attributed, or it was left
+/// out.
+std::vector<const vitrine::AttributionRecord*> attributions_of(
+    const vitrine::PredictionRecord& prediction);
+
 /// The key in a file; none for an empty path.
 std::optional<vitrine::SealKey> reader_key(const std::string& path);
 

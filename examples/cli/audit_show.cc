@@ -111,17 +111,16 @@ std::string term_bar(double value, double largest) {
   return bar;
 }
 
-/// The logit as a sum, term by term (docs/attribution.md).
+/// A logit as a sum, term by term (docs/attribution.md); `whose`: " by essays" in a federation.
 std::string attribution_text(const Run& run, const vitrine::PredictionRecord& prediction,
-                             const Colours& colours) {
-  const vitrine::AttributionRecord& attribution = prediction.attribution;
-  if (attribution.terms.empty()) return "";
+                             const vitrine::AttributionRecord& attribution,
+                             const std::string& whose, const Colours& colours) {
   double largest = 1e-30;
   for (const vitrine::TermRecord& term : attribution.terms) {
     largest = std::max(largest, std::fabs(double{term.value}));
   }
-  std::string text = fmt::format("  logit {:.4f} of {} as a sum; beside it {}'s, {:.4f}\n",
-                                 attribution.logit, run.quoted(prediction.token),
+  std::string text = fmt::format("  logit {:.4f} of {}{} as a sum; beside it {}'s, {:.4f}\n",
+                                 attribution.logit, run.quoted(prediction.token), whose,
                                  run.quoted(attribution.runner_up), attribution.runner_up_logit);
   const auto line = [&](const std::string& name, double value, double other) {
     text += fmt::format("    {:<22}{:>10.4f} {}{}{} {:>10.4f}\n", name, value,
@@ -135,6 +134,24 @@ std::string attribution_text(const Run& run, const vitrine::PredictionRecord& pr
     line(name, term.value, term.runner_up);
   }
   line("rounding", attribution.rounding, attribution.runner_up_rounding);
+  return text;
+}
+
+/// One model's logit, or that of each specialist with what it comes to in the joint.
+std::string attributions_text(const Run& run, const vitrine::PredictionRecord& prediction,
+                              const Colours& colours) {
+  if (!prediction.attribution.terms.empty()) {
+    return attribution_text(run, prediction, prediction.attribution, "", colours);
+  }
+  const vitrine::FederationRecord& federation = prediction.federation;
+  std::string text;
+  for (size_t i = 0; i < federation.attributions.size(); ++i) {
+    const vitrine::AttributionRecord& attribution = federation.attributions[i];
+    const std::string name = plain(run.federation.specialists[i]);
+    text += attribution_text(run, prediction, attribution, " by " + name, colours);
+    if (i >= federation.specialists.size()) continue;  // left out
+    text += logit_text(run, federation.specialists[i], attribution.logit);
+  }
   return text;
 }
 
@@ -209,14 +226,15 @@ std::string account_of(const Run& run, const TokenRecord& record, const Colours&
     text += fmt::format("    {:<16} {:6.2f} %\n", run.quoted(other.token),
                         100 * probability(other.logprob));
   }
-  return text + attribution_text(run, prediction, colours) + shares_text(run, prediction, colours);
+  return text + attributions_text(run, prediction, colours) + shares_text(run, prediction, colours);
 }
 
 /// The expert with the largest term, and that term's share of all terms' sizes.
-Leader leading_term(const TokenRecord& record, int32_t only_layer, int32_t only_expert) {
+Leader leading_term(const vitrine::AttributionRecord& attribution, int32_t only_layer,
+                    int32_t only_expert) {
   Leader leader;
   double total = 0, largest = 0;
-  for (const vitrine::TermRecord& term : record.prediction.attribution.terms) {
+  for (const vitrine::TermRecord& term : attribution.terms) {
     total += std::fabs(double{term.value});
     if (term.expert < 0 || double{term.value} <= largest) continue;
     if (only_layer >= 0 && (term.layer != only_layer || term.expert != only_expert)) continue;
@@ -305,9 +323,14 @@ int run_audit_top(const AuditArguments& arguments) {
   for (const TokenRecord& record : run.records) {
     if (!record.has_prediction || !record.prediction.generated) continue;
     Hanging best{&record, {}};
-    if (!record.prediction.attribution.terms.empty()) {
+    // In a federation a layer's number says whose expert it is.
+    const auto attributions = attributions_of(record.prediction);
+    if (!attributions.empty()) {
       is_attributed = true;
-      best.leader = leading_term(record, only_layer, only_expert);
+      for (const vitrine::AttributionRecord* attribution : attributions) {
+        const Leader leader = leading_term(*attribution, only_layer, only_expert);
+        if (leader.expert >= 0 && leader.share > best.leader.share) best.leader = leader;
+      }
       if (best.leader.expert >= 0 && best.leader.share > 0) found.push_back(best);
       continue;
     }

@@ -95,6 +95,16 @@ std::string leader_colour(const Run& run, const PredictionRecord& prediction,
   return all[static_cast<size_t>(leader) % all.size()];
 }
 
+std::string logit_text(const Run& run, const vitrine::SpecialistShare& share, float logit) {
+  const double value = double{logit};
+  std::string text = fmt::format("    less its log-sum-exp, {:.4f}: log p {:.4f}",
+                                 value - share.logprob, share.logprob);
+  if (has_terms(run)) {
+    return text + fmt::format("; {:.4f} times that in the joint\n", share.weight);
+  }
+  return text + fmt::format("; its share of the joint {:.4f}\n", share.share);
+}
+
 std::string shares_text(const Run& run, const PredictionRecord& prediction,
                         const Colours& colours) {
   const vitrine::FederationRecord& federation = prediction.federation;

@@ -28,6 +28,8 @@ std::string share_text(const Run& run, const vitrine::PredictionRecord& predicti
 /// Colour of the leading specialist.
 std::string leader_colour(const Run& run, const vitrine::PredictionRecord& prediction,
                           const Colours& colours);
+/// What a specialist's own logit comes to in the joint.
+std::string logit_text(const Run& run, const vitrine::SpecialistShare& share, float logit);
 /// Every number of one token.
 std::string shares_text(const Run& run, const vitrine::PredictionRecord& prediction,
                         const Colours& colours);

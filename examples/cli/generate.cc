@@ -46,11 +46,6 @@ struct Arguments {
 template <typename Model>
 std::optional<vitrine::FederationSpec> find_spec(const Arguments& arguments) {
   if constexpr (std::is_same_v<Model, vitrine::Engine>) return std::nullopt;
-  if (arguments.attribution) {
-    refuse(
-        "--attribution splits one model's logit, and the joint of several has none: the log has "
-        "each specialist's share instead; expected it with generate, of one model");
-  }
   return vitrine::FederationSpec::load(arguments.model);
 }
 

@@ -17,6 +17,15 @@ using vitrine::ErrorKind;
 
 constexpr const char* kIsaVariable = "VITRINE_CPU_ISA";
 
+bool is_attributed(const vitrine::TokenRecord& record) {
+  return !attributions_of(record.prediction).empty();
+}
+
+bool is_reference(const vitrine::EngineOptions& options) {
+  return options.kernels == vitrine::KernelPath::kReference ||
+         options.device.kind != vitrine::DeviceKind::kCpu;
+}
+
 vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& arguments,
                                       const vitrine::ModelConfig& config, bool is_other_model) {
   DeviceOptions device = arguments.device;
@@ -36,6 +45,8 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   options.max_step_tokens = std::min(options.max_context, kRerunStepTokens);
   options.max_logit_rows = std::min(options.max_step_tokens, kRerunRows);
   options.keep_logits = !is_other_model && !run.header.sampler.empty();
+  options.attribution = !is_other_model && std::ranges::any_of(run.records, is_attributed) &&
+                        (run.federation.specialists.empty() || !is_reference(options));
   // Where routes are forced on another model, its routers' own choice is in their probabilities.
   options.audit_level = run.level == "full" || is_other_model ? vitrine::AuditLevel::kFull
                                                               : vitrine::AuditLevel::kStandard;

@@ -64,6 +64,9 @@ struct FederationRecord {
   double joint = 0;                          ///< nats: the joint's log-probability
   double log_normaliser = 0;                 ///< of a product: log Z over the vocabulary; else 0
   double residual = 0;                       ///< joint less what the parts above give
+  /// [specialists] each one's own logit of the predicted token, and of the joint's runner-up, as a
+  /// sum; empty where nothing was attributed. Layers have their numbers in the log.
+  std::vector<AttributionRecord> attributions = {};
 };
 
 /// What the model said after a token.

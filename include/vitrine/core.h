@@ -309,7 +309,8 @@ struct AuditLayout {
   AuditMode mode = AuditMode::kNone;
   AuditLevel level = AuditLevel::kStandard;
   std::vector<Layer> layers;
-  std::vector<Term> terms;                 ///< empty where nothing is attributed
+  std::vector<Term> terms;                 ///< empty where nothing is attributed; of a federation
+                                           ///< those of each specialist in turn
   std::vector<HiddenState> hidden_states;  ///< level full only; ascending layers
   int32_t hidden_size = 0;                 ///< valid where there are hidden states
   int32_t token_words = 0;
@@ -336,14 +337,18 @@ struct AuditLayout {
     /// specialist log-probability, weight and share; then the joint's log-probability, the
     /// log-normaliser and the residual: the joint less what its parts give.
     int32_t values = -1;
+    /// [specialists] how many of AuditLayout::terms are each one's; empty: nothing is attributed.
+    std::vector<int32_t> num_terms = {};
     int32_t num_words() const {
       return specialists.empty() ? 0 : 2 * (3 * static_cast<int32_t>(specialists.size()) + 3);
     }
     bool operator==(const Federation&) const = default;
   };
   Federation federation;
-  int32_t attribution = 0;  ///< float[terms] of the chosen token, then float[terms] of the
-                            ///< runner-up: the best token that was not chosen
+  /// float[terms] of the chosen token, then float[terms] of the runner-up: the best token that was
+  /// not chosen. In a federation's record so for each specialist, and its own logits of the two
+  /// tokens, float[2], before them; runner-up is then the joint's.
+  int32_t attribution = 0;
 
   size_t pass_words(size_t rows, size_t tokens) const {
     return rows * (1 + static_cast<size_t>(row_words)) + tokens * static_cast<size_t>(token_words);

@@ -209,6 +209,11 @@ class VITRINE_API Engine {
   friend class Federation;  // its joint is made by the same threads
   struct Impl;
   engine::WorkerPool* workers();  // null: a path without threads of its own
+  // A step that stops behind the head, so that the federation's choice is known to what follows;
+  // fused path only. The outputs have logits and hidden states. Then the rest: [rows] each row's
+  // token and the runner-up, or -1 where the head's own stand.
+  std::span<const StepOutput> begin_step(std::span<const StepInput> inputs);
+  void finish_step(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -29,7 +29,8 @@ class VITRINE_API Federation {
   /// and max_logit_rows count each of its tokens once. hidden_state_layers are recorded of each
   /// specialist, under the numbers that its layers have in the log; what leaves the last layer of
   /// the i-th has the number of all layers plus i. `combiner`: a host's own in place of the file's.
-  /// Throws what Engine::load throws; kInvalidArgument for attribution and for specialists whose
+  /// With attribution each specialist's own logit is recorded as a sum; on the reference path it is
+  /// kUnsupported. Throws what Engine::load throws; kInvalidArgument for specialists whose
   /// vocabularies differ.
   static std::unique_ptr<Federation> load(const FederationSpec& spec, const EngineOptions& options,
                                           std::unique_ptr<Combiner> combiner = nullptr);

@@ -8,6 +8,7 @@ namespace vitrine {
 namespace {
 
 using audit::check_layout;
+using audit::is_split;
 
 [[noreturn]] void bad_layout(const std::string& what) {
   throw Error(ErrorKind::kBadFile, "audit layout: " + what);
@@ -150,18 +151,16 @@ void decode_row(const AuditLayout& layout, uint64_t pass, Words words,
   }
 }
 
-/// Terms of the row; the experts' names come from the token's routes.
-void decode_attribution(const AuditLayout& layout, Words words, const TokenRecord& token,
-                        AttributionRecord& to) {
-  to.terms.resize(layout.row_words == 0 ? 0 : layout.terms.size());
-  if (to.terms.empty()) return;
-  const auto count = static_cast<int32_t>(to.terms.size());
+/// The terms at `word`; the experts' names come from the token's routes. `to` has the logits.
+void decode_terms(std::span<const AuditLayout::Term> terms, int32_t word, Words words,
+                  const TokenRecord& token, AttributionRecord& to) {
+  const auto count = static_cast<int32_t>(terms.size());
+  to.terms.resize(terms.size());
   double sum = 0, runner_up_sum = 0;
   for (int32_t i = 0; i < count; ++i) {
-    const AuditLayout::Term& from = layout.terms[static_cast<size_t>(i)];
+    const AuditLayout::Term& from = terms[static_cast<size_t>(i)];
     TermRecord& term = to.terms[static_cast<size_t>(i)];
-    term = {from.kind, from.layer, -1, words.real(layout.attribution + i),
-            words.real(layout.attribution + count + i)};
+    term = {from.kind, from.layer, -1, words.real(word + i), words.real(word + count + i)};
     if (from.kind == AuditLayout::Term::Kind::kExpert) {
       const LayerRecord& layer = token.layers[static_cast<size_t>(from.layer)];
       term.expert = layer.routes[static_cast<size_t>(from.slot)].expert;
@@ -169,12 +168,38 @@ void decode_attribution(const AuditLayout& layout, Words words, const TokenRecor
     sum += double{term.value};
     runner_up_sum += double{term.runner_up};
   }
-  const int32_t rank = words.integer(layout.top_ids) == token.prediction.token ? 1 : 0;
-  to.logit = words.real(layout.chosen_logit);
   to.rounding = static_cast<float>(double{to.logit} - sum);
-  to.runner_up = words.integer(layout.top_ids + rank);
-  to.runner_up_logit = words.real(layout.top_logits + rank);
   to.runner_up_rounding = static_cast<float>(double{to.runner_up_logit} - runner_up_sum);
+}
+
+/// Of the row: one model's in the prediction, or each specialist's beside its share.
+void decode_attribution(const AuditLayout& layout, Words words, TokenRecord& token) {
+  PredictionRecord& prediction = token.prediction;
+  const bool is_attributed = layout.row_words > 0 && !layout.terms.empty();
+  const std::vector<int32_t>& num_terms = layout.federation.num_terms;
+  prediction.attribution.terms.clear();
+  prediction.federation.attributions.resize(is_attributed ? num_terms.size() : 0);
+  if (!is_attributed) return;
+  const int32_t rank = words.integer(layout.top_ids) == prediction.token ? 1 : 0;
+  const int32_t runner_up = words.integer(layout.top_ids + rank);
+  int32_t word = layout.attribution;
+  if (num_terms.empty()) {
+    AttributionRecord& to = prediction.attribution;
+    to.runner_up = runner_up;
+    to.logit = words.real(layout.chosen_logit);
+    to.runner_up_logit = words.real(layout.top_logits + rank);
+    return decode_terms(layout.terms, word, words, token, to);
+  }
+  std::span<const AuditLayout::Term> left = layout.terms;
+  for (size_t i = 0; i < num_terms.size(); ++i) {
+    AttributionRecord& to = prediction.federation.attributions[i];
+    to.runner_up = runner_up;
+    to.logit = words.real(word);
+    to.runner_up_logit = words.real(word + 1);
+    decode_terms(left.first(static_cast<size_t>(num_terms[i])), word + 2, words, token, to);
+    left = left.subspan(static_cast<size_t>(num_terms[i]));
+    word += 2 + 2 * num_terms[i];
+  }
 }
 
 /// Numbers are two words each.
@@ -213,8 +238,15 @@ void check_terms(const AuditLayout& layout) {
                  " and slot " + std::to_string(term.slot) + ", expected ones that the layout has");
     }
   }
+  const AuditLayout::Federation& federation = layout.federation;
+  if (!is_split(federation, layout.terms.size())) {
+    bad_layout("the terms are those of " + std::to_string(federation.num_terms.size()) +
+               " specialists of " + std::to_string(federation.specialists.size()) +
+               ", expected all terms to be somebody's");
+  }
   if (!layout.terms.empty() && layout.row_words > 0) {
-    check_field("attribution", layout.attribution, 2 * static_cast<int64_t>(layout.terms.size()),
+    check_field("attribution", layout.attribution,
+                2 * static_cast<int64_t>(layout.terms.size() + federation.num_terms.size()),
                 layout.row_words);
   }
 }
@@ -222,6 +254,17 @@ void check_terms(const AuditLayout& layout) {
 }  // namespace
 
 namespace audit {
+
+bool is_split(const AuditLayout::Federation& federation, size_t num_terms) {
+  if (num_terms == 0 || federation.specialists.empty()) return federation.num_terms.empty();
+  if (federation.num_terms.size() != federation.specialists.size()) return false;
+  size_t sum = 0;
+  for (const int32_t count : federation.num_terms) {
+    if (count < 1 || static_cast<size_t>(count) > num_terms) return false;
+    sum += static_cast<size_t>(count);
+  }
+  return sum == num_terms;
+}
 
 void check_layout(const AuditLayout& layout) {
   if (layout.token_words < 0 || layout.row_words < 0) {
@@ -366,6 +409,7 @@ size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> re
       to.prediction.alternatives.clear();
       to.prediction.attribution.terms.clear();
       to.prediction.federation.specialists.clear();
+      to.prediction.federation.attributions.clear();
       continue;
     }
     const size_t row = static_cast<size_t>(token.row);
@@ -377,7 +421,7 @@ size_t decode_pass_into(const AuditLayout& layout, std::span<const std::byte> re
     }
     const Words row_words{rows + 4 * row * static_cast<size_t>(layout.row_words)};
     decode_row(layout, header.pass, row_words, to.prediction);
-    decode_attribution(layout, row_words, to, to.prediction.attribution);
+    decode_attribution(layout, row_words, to);
     decode_federation(layout, row_words, to.prediction.federation);
   }
   return num_tokens;

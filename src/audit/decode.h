@@ -12,6 +12,9 @@ namespace vitrine::audit {
 /// Throws kBadFile where an offset or a count of the layout is impossible.
 void check_layout(const AuditLayout& layout);
 
+/// False where the terms of a layout or a log are not each one specialist's.
+bool is_split(const AuditLayout::Federation& federation, size_t num_terms);
+
 bool same_layout(const AuditLayout& a, const AuditLayout& b);
 
 /// decode_pass() into the first records of `pool`, which grows and never shrinks, so that its

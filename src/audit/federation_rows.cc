@@ -49,7 +49,8 @@ void write_federation(const TokenRecord& record, size_t num_specialists, uint8_t
 
 void read_federation(const uint8_t* from, size_t num_specialists, TokenRecord& record) {
   FederationRecord& federation = record.prediction.federation;
-  federation = {};
+  federation.specialists.clear();
+  federation.joint = federation.log_normaliser = federation.residual = 0;
   const uint8_t flag = *from++;
   if (flag > 1) throw_damaged("a federation's row begins with " + std::to_string(flag));
   if (flag == 0) return;

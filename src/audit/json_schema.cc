@@ -66,7 +66,7 @@ void append_layer(JsonBuffer& out, const LayerRecord& layer) {
 }
 
 void append_attribution(JsonBuffer& out, const AttributionRecord& attribution, PieceCache& pieces) {
-  out.raw(",\"attribution\":{\"logit\":");
+  out.raw("\"attribution\":{\"logit\":");
   out.real(attribution.logit);
   out.raw(",\"rounding\":");
   out.real(attribution.rounding);
@@ -91,23 +91,33 @@ void append_attribution(JsonBuffer& out, const AttributionRecord& attribution, P
   out.raw("]}");
 }
 
-/// Names and the kind of shares stand in the head.
-void append_federation(JsonBuffer& out, const FederationRecord& federation) {
-  out.raw(",\"federation\":{\"joint\":");
-  out.real(federation.joint);
-  out.raw(",\"log_normaliser\":");
-  out.real(federation.log_normaliser);
-  out.raw(",\"residual\":");
-  out.real(federation.residual);
-  out.raw(",\"specialists\":[");
-  for (size_t i = 0; i < federation.specialists.size(); ++i) {
-    const SpecialistShare& share = federation.specialists[i];
-    out.raw(i > 0 ? ",{\"logprob\":" : "{\"logprob\":");
-    out.real(share.logprob);
-    out.raw(",\"weight\":");
-    out.real(share.weight);
-    out.raw(",\"share\":");
-    out.real(share.share);
+/// Names and the kind of shares stand in the head. Either column may have been left out.
+void append_federation(JsonBuffer& out, const FederationRecord& federation, PieceCache& pieces) {
+  const size_t shares = federation.specialists.size(), sums = federation.attributions.size();
+  out.raw(",\"federation\":{");
+  if (shares > 0) {
+    out.raw("\"joint\":");
+    out.real(federation.joint);
+    out.raw(",\"log_normaliser\":");
+    out.real(federation.log_normaliser);
+    out.raw(",\"residual\":");
+    out.real(federation.residual);
+    out.raw(',');
+  }
+  out.raw("\"specialists\":[");
+  for (size_t i = 0; i < std::max(shares, sums); ++i) {
+    out.raw(i > 0 ? ",{" : "{");
+    if (i < shares) {
+      const SpecialistShare& share = federation.specialists[i];
+      out.raw("\"logprob\":");
+      out.real(share.logprob);
+      out.raw(",\"weight\":");
+      out.real(share.weight);
+      out.raw(",\"share\":");
+      out.real(share.share);
+    }
+    if (i < std::min(shares, sums)) out.raw(',');
+    if (i < sums) append_attribution(out, federation.attributions[i], pieces);
     out.raw('}');
   }
   out.raw("]}");
@@ -163,9 +173,13 @@ void append_prediction(JsonBuffer& out, const PredictionRecord& prediction, Piec
   }
   out.raw(']');
   if (!prediction.attribution.terms.empty()) {
+    out.raw(',');
     append_attribution(out, prediction.attribution, pieces);
   }
-  if (!prediction.federation.specialists.empty()) append_federation(out, prediction.federation);
+  const FederationRecord& federation = prediction.federation;
+  if (!federation.specialists.empty() || !federation.attributions.empty()) {
+    append_federation(out, federation, pieces);
+  }
   out.raw('}');
 }
 

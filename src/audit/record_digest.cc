@@ -48,6 +48,14 @@ TokenRecord round_record(TokenRecord record, LogDetail detail) {
     time = audit::from_bfloat16(audit::to_bfloat16(time));
   }
   for (AlternativeRecord& other : record.prediction.alternatives) round(other.logprob);
+  const auto round_terms = [&round](AttributionRecord& attribution) {
+    for (TermRecord& term : attribution.terms) {
+      round(term.value);
+      round(term.runner_up);
+    }
+  };
+  round_terms(record.prediction.attribution);
+  for (AttributionRecord& of : record.prediction.federation.attributions) round_terms(of);
   if (detail != LogDetail::kFull) record.prediction.logits_digest = 0;
   return record;
 }

@@ -87,7 +87,10 @@ std::vector<std::pair<std::string, std::string>> utf8(
 }  // namespace
 
 StreamEncoder::StreamEncoder(const AuditLayout& layout, LogDetail detail)
-    : layers_(layout.layers), terms_(layout.terms), is_full_(detail == LogDetail::kFull) {
+    : layers_(layout.layers),
+      terms_(layout.terms),
+      num_terms_(layout.federation.num_terms),
+      is_full_(detail == LogDetail::kFull) {
   for (AuditLayout::Layer& layer : layers_) {
     if (layer.expert_ids < 0) layer.top_k = 0;
     if (layer.expert_ids < 0 && layer.router_probs < 0) layer.num_experts = 0;
@@ -140,6 +143,9 @@ ByteSpan StreamEncoder::head(const LogHeader& header, const std::string& trace_i
   }
   put_map(body_, 18, utf8(header.engine));
   put_map(body_, 19, utf8(header.constraint));
+  packed_.clear();
+  for (const int32_t count : num_terms_) ByteWriter(packed_).varint(static_cast<uint64_t>(count));
+  put_bytes(body_, 20, packed_);
   return finish(1);
 }
 
@@ -280,14 +286,20 @@ void StreamEncoder::put_attribution(std::span<const TokenRecord> records) {
   };
   for (const TokenRecord& record : records) {
     if (!record.has_prediction) continue;
-    const AttributionRecord& from = record.prediction.attribution;
-    ByteWriter(ids).varint(static_cast<uint32_t>(from.runner_up));
-    put_float(logits, from.logit);
-    put_float(logits, from.runner_up_logit);
-    put_float(roundings, from.rounding);
-    put_float(roundings, from.runner_up_rounding);
-    for (const TermRecord& term : from.terms) values_.push_back(term.value);
-    for (const TermRecord& term : from.terms) values_.push_back(term.runner_up);
+    const PredictionRecord& prediction = record.prediction;
+    const auto put_sum = [&](const AttributionRecord& from) {
+      put_float(logits, from.logit);
+      put_float(logits, from.runner_up_logit);
+      put_float(roundings, from.rounding);
+      put_float(roundings, from.runner_up_rounding);
+      for (const TermRecord& term : from.terms) values_.push_back(term.value);
+      for (const TermRecord& term : from.terms) values_.push_back(term.runner_up);
+    };
+    const std::vector<AttributionRecord>& all = prediction.federation.attributions;
+    const int32_t runner_up = all.empty() ? prediction.attribution.runner_up : all[0].runner_up;
+    ByteWriter(ids).varint(static_cast<uint32_t>(runner_up));
+    if (all.empty()) put_sum(prediction.attribution);
+    for (const AttributionRecord& from : all) put_sum(from);
   }
   put_bytes(body_, 20, ids);
   put_bytes(body_, 21, logits);

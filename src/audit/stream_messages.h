@@ -29,6 +29,7 @@ class StreamEncoder {
 
   std::vector<AuditLayout::Layer> layers_;
   std::vector<AuditLayout::Term> terms_;
+  std::vector<int32_t> num_terms_;  // of each specialist
   bool is_full_;
   Bytes body_;     // the content's fields
   Bytes message_;  // with what stands before them

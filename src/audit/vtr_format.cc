@@ -1,13 +1,12 @@
 #include "vtr_format.h"
 
+#include "decode.h"
 #include "federation_rows.h"
+#include "head_sections.h"
 
 namespace vitrine::audit {
 namespace {
 
-constexpr size_t kMaxText = 4096;
-constexpr size_t kMaxPairs = 1024;
-constexpr size_t kMaxTerms = 65536;
 constexpr size_t kMaxRecipients = 256;
 constexpr uint64_t kMaxPosition = uint64_t{1} << 62;
 constexpr std::string_view kSignPurpose("vtr/1 seal\0\0\0\0\0\0", 16);
@@ -27,38 +26,9 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"federation", GroupId::kFederation},
     {"counters", GroupId::kCounters}};
 
-void put_pairs(ByteWriter& out, const std::vector<std::pair<std::string, std::string>>& pairs) {
-  out.varint(pairs.size());
-  for (const auto& [key, value] : pairs) {
-    out.string(key);
-    out.string(value);
-  }
-}
-
-std::vector<std::pair<std::string, std::string>> get_pairs(ByteReader& in, const char* what) {
-  std::vector<std::pair<std::string, std::string>> pairs(in.varint(kMaxPairs, what));
-  for (auto& [key, value] : pairs) {
-    key = in.string(kMaxText, what);
-    value = in.string(kMaxText, what);
-  }
-  return pairs;
-}
-
-/// What a log of version 2 does not have, each named by the column group that it belongs to.
-void put_sections(ByteWriter& out, const LogHeader& log) {
-  if (log.constraint.empty()) return;
-  out.u8(static_cast<uint8_t>(GroupId::kConstraint));
-  put_pairs(out, log.constraint);
-}
-
-void get_sections(ByteReader& in, uint32_t version, LogHeader& log) {
-  if (version < kSectionsVersion) return;
-  const uint8_t id = in.u8();
-  if (id != static_cast<uint8_t>(GroupId::kConstraint)) {
-    throw_damaged("has a section " + std::to_string(id) + " of the head, which this version lacks");
-  }
-  log.constraint = get_pairs(in, "the constraint");
-  if (log.constraint.empty()) throw_damaged("has a constraint without a word about it");
+uint32_t version_of(const VtrHeader& header) {
+  if (!header.federation.num_terms.empty()) return kCountedVersion;
+  return header.log.constraint.empty() ? kFormatVersion : kSectionsVersion;
 }
 
 void put_log(ByteWriter& out, const LogHeader& log) {
@@ -222,7 +192,7 @@ void append_frame(Bytes& out, FrameTag tag, ByteSpan head, ByteSpan payload, con
 
 void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups, Bytes& out) {
   ByteWriter writer(out);
-  writer.u32(header.log.constraint.empty() ? kFormatVersion : kSectionsVersion);
+  writer.u32(version_of(header));
   writer.raw(header.log_id);
   writer.u64(header.started_unix_ns);
   writer.raw(header.public_key);
@@ -257,17 +227,17 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
     writer.varint(static_cast<uint64_t>(layer));
   }
   writer.varint(static_cast<uint64_t>(header.hidden_size));
-  put_sections(writer, header.log);
+  put_sections(writer, header);
   put_federation(writer, header.federation);
 }
 
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups) {
   ByteReader in(head);
   const uint32_t version = in.u32();
-  if (version != kFormatVersion && version != kSectionsVersion) {
+  if (version < kFormatVersion || version > kCountedVersion) {
     throw Error(ErrorKind::kUnsupported, "has format version " + std::to_string(version) +
                                              ", expected " + std::to_string(kFormatVersion) +
-                                             " or " + std::to_string(kSectionsVersion) +
+                                             " to " + std::to_string(kCountedVersion) +
                                              "; read it with the Vitrine that wrote it");
   }
   header.log_id = in.array<16>();
@@ -323,8 +293,13 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
   }
   header.sealed_keys = get_sealed_keys(in);
   get_hidden_states(in, header);
-  get_sections(in, version, header.log);
+  std::vector<int32_t> num_terms;
+  get_sections(in, version, header, num_terms);
   get_federation(in, header.federation);
+  header.federation.num_terms = std::move(num_terms);
+  if (!is_split(header.federation, header.terms.size())) {
+    throw_damaged("has terms that are no specialist's");
+  }
   check_leaving_states(header);
   in.expect_end("the head");
 }

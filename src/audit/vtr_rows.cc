@@ -6,12 +6,11 @@
 #include <limits>
 
 #include "federation_rows.h"
-#include "half_float.h"
+#include "row_values.h"
 
 namespace vitrine::audit {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // A prediction row's first byte: bits 0-1 none, scored or generated; bits 2-5 how many
 // alternatives.
 constexpr uint8_t kScored = 1, kGenerated = 2;
@@ -60,43 +59,16 @@ int bits_for(uint32_t count) {
   return count <= 2 ? 1 : static_cast<int>(std::bit_width(count - 1));
 }
 
-template <typename T>
-uint8_t* put(uint8_t* out, T value) {
-  std::memcpy(out, &value, sizeof value);
-  return out + sizeof value;
-}
-template <typename T>
-T take(const uint8_t*& in) {
-  T value;
-  std::memcpy(&value, in, sizeof value);
-  in += sizeof value;
-  return value;
-}
-
-/// float32 at level full (one NaN, so that there is one encoding), else binary16.
-uint8_t* put_value(uint8_t* out, float value, bool is_full) {
-  if (!is_full) return put(out, to_half(value));
-  return put(out, std::isnan(value) ? kNan : value);
-}
-float take_value(const uint8_t*& in, bool is_full) {
-  return is_full ? take<float>(in) : from_half(take<uint16_t>(in));
-}
-
 size_t byte_count(size_t bits) { return (bits + 7) / 8; }
-
-[[noreturn]] void bad_id(const char* what, int64_t id, int64_t end) {
-  throw_damaged(std::string(what) + " is " + std::to_string(id) + ", expected 0 to " +
-                std::to_string(end - 1));
-}
 
 }  // namespace
 
 RowCodec::RowCodec(const VtrHeader& header)
     : is_full_(header.detail == LogDetail::kFull),
       layers_(header.layers),
-      terms_(header.terms),
       hidden_layers_(header.hidden_state_layers),
       hidden_size_(header.hidden_size),
+      attribution_(header),
       num_specialists_(header.federation.specialists.size()) {
   if (header.log.vocab_size > 0) {
     vocabulary_ = static_cast<uint32_t>(header.log.vocab_size);
@@ -133,8 +105,7 @@ RowCodec::RowCodec(const VtrHeader& header)
   add(GroupId::kNorms, value * layers_.size());
   add(GroupId::kDigests, 8);
   if (is_full_) add(GroupId::kRouterProbs, 4 * experts);
-  // A flag, the runner-up, both logits and roundings; then both tokens' terms.
-  if (!terms_.empty()) add(GroupId::kAttribution, 1 + 4 + 4 * 4 + 2 * value * terms_.size());
+  add(GroupId::kAttribution, attribution_.row_bytes());
   // Any number up to that of the ids.
   count_bytes_ = byte_count(vocabulary_ > 0 ? std::bit_width(vocabulary_) : 31);
   add(GroupId::kSampler, count_bytes_ + value);
@@ -225,7 +196,7 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
         for (const float probability : layer.router_probs) to = put_value(to, probability, true);
       }
       break;
-    case GroupId::kAttribution: write_attribution(record, to); break;
+    case GroupId::kAttribution: attribution_.write(record, to); break;
     case GroupId::kFederation: write_federation(record, num_specialists_, to); break;
     case GroupId::kSampler: {
       const SampleDecision& sampled = record.prediction.sampled;
@@ -271,46 +242,6 @@ void RowCodec::read_constraint(const uint8_t* from, ConstraintDecision& constrai
   constraint.attempt = flags >> 2;
   constraint.removed = take_value(from, is_full_);
   constraint.mask_microseconds = is_full_ ? take<float>(from) : from_bfloat16(take<uint16_t>(from));
-}
-
-void RowCodec::write_attribution(const TokenRecord& record, uint8_t* to) const {
-  const AttributionRecord& attribution = record.prediction.attribution;
-  // Zeros where there is none. Not a question of has_prediction: that column may be left out.
-  if (attribution.terms.size() != terms_.size()) return;
-  to = put<uint8_t>(to, 1);
-  to = put(to, attribution.runner_up);
-  for (const float value : {attribution.logit, attribution.rounding, attribution.runner_up_logit,
-                            attribution.runner_up_rounding}) {
-    to = put_value(to, value, true);
-  }
-  for (const TermRecord& term : attribution.terms) to = put_value(to, term.value, is_full_);
-  for (const TermRecord& term : attribution.terms) to = put_value(to, term.runner_up, is_full_);
-}
-
-void RowCodec::read_attribution(const uint8_t* from, TokenRecord& record) const {
-  AttributionRecord& attribution = record.prediction.attribution;
-  attribution = {};
-  const uint8_t flag = *from++;
-  if (flag > 1) throw_damaged("an attribution begins with " + std::to_string(flag));
-  if (flag == 0) return;
-  attribution.runner_up = take<int32_t>(from);
-  if (attribution.runner_up < -1) bad_id("a runner-up", attribution.runner_up, int64_t{1} << 31);
-  for (float* value : {&attribution.logit, &attribution.rounding, &attribution.runner_up_logit,
-                       &attribution.runner_up_rounding}) {
-    *value = take<float>(from);
-  }
-  attribution.terms.resize(terms_.size());
-  for (size_t i = 0; i < terms_.size(); ++i) {
-    TermRecord& term = attribution.terms[i];
-    term.kind = terms_[i].kind;
-    term.layer = terms_[i].layer;
-    if (terms_[i].slot >= 0) {  // the routing was read before, where it was not left out
-      const LayerRecord& layer = record.layers[static_cast<size_t>(term.layer)];
-      term.expert = layer.routes[static_cast<size_t>(terms_[i].slot)].expert;
-    }
-    term.value = take_value(from, is_full_);
-  }
-  for (TermRecord& term : attribution.terms) term.runner_up = take_value(from, is_full_);
 }
 
 void RowCodec::read_hidden_states(ByteSpan row, TokenRecord& record) const {
@@ -401,7 +332,7 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& 
         for (float& probability : record.layers[i].router_probs) probability = take<float>(from);
       }
       break;
-    case GroupId::kAttribution: read_attribution(from, record); break;
+    case GroupId::kAttribution: attribution_.read(from, record); break;
     case GroupId::kFederation: read_federation(from, num_specialists_, record); break;
     case GroupId::kSampler: {
       uint32_t candidates = 0;

@@ -1,6 +1,7 @@
 // One record as a row in each column group, and back.
 #pragma once
 
+#include "attribution_rows.h"
 #include "vtr_format.h"
 
 namespace vitrine::audit {
@@ -38,16 +39,14 @@ class RowCodec {
   bool is_full_ = false;
   uint32_t vocabulary_ = 0;  // 0: any id
   int id_bits_ = 31;
-  void write_attribution(const TokenRecord& record, uint8_t* to) const;
-  void read_attribution(const uint8_t* from, TokenRecord& record) const;
   void write_constraint(const ConstraintDecision& constraint, uint8_t* to) const;
   void read_constraint(const uint8_t* from, ConstraintDecision& constraint) const;
   void read_hidden_states(ByteSpan row, TokenRecord& record) const;
 
   std::vector<AuditLayout::Layer> layers_;
-  std::vector<AuditLayout::Term> terms_;
   std::vector<int32_t> hidden_layers_;
   int32_t hidden_size_ = 0;
+  AttributionRows attribution_;
   size_t num_specialists_ = 0;
   std::vector<int> expert_bits_;
   std::vector<GroupSpec> groups_;

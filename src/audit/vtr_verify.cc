@@ -1,6 +1,7 @@
 #include <sodium.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "account.h"
 #include "vtr_pages.h"
@@ -68,6 +69,43 @@ void check_counters(const audit::OpenPage& page, const VtrHeader& header) {
   }
 }
 
+/// A logit is its terms and the rounding: exactly so at level full, where every number is whole.
+void check_sum(const TokenRecord& record, const AttributionRecord& of, bool is_full) {
+  struct Side {
+    float logit, rounding;
+    float TermRecord::*value;
+  };
+  for (const Side& side :
+       {Side{of.logit, of.rounding, &TermRecord::value},
+        Side{of.runner_up_logit, of.runner_up_rounding, &TermRecord::runner_up}}) {
+    double sum = 0, error = 0;
+    for (const TermRecord& term : of.terms) {
+      const double value = double{term.*side.value};
+      sum += value;
+      error += std::fabs(value) * 0x1p-11 + 0x1p-25;  // half a unit of binary16
+    }
+    const auto rounding = static_cast<float>(double{side.logit} - sum);
+    if (!std::isfinite(rounding) || !std::isfinite(side.rounding)) continue;
+    const double off = std::fabs(double{rounding} - double{side.rounding});
+    if (is_full ? off == 0 : off <= error + std::fabs(double{rounding}) * 0x1p-23) continue;
+    throw_damaged("a logit at position " + std::to_string(record.position) + " of sequence " +
+                  std::to_string(record.sequence) + " is " + std::to_string(side.logit) +
+                  ", expected the sum of its terms and the rounding, " +
+                  std::to_string(sum + double{side.rounding}));
+  }
+}
+
+void check_sums(const audit::OpenPage& page, const VtrHeader& header) {
+  if (header.terms.empty()) return;
+  const bool is_full = header.detail == LogDetail::kFull;
+  for (const TokenRecord& record : page.page.records) {
+    check_sum(record, record.prediction.attribution, is_full);
+    for (const AttributionRecord& of : record.prediction.federation.attributions) {
+      check_sum(record, of, is_full);
+    }
+  }
+}
+
 void count_page(const audit::OpenPage& page, const audit::Account& account, VtrCounts& counts) {
   counts.pages += 1;
   counts.passes += page.head.passes;
@@ -129,6 +167,7 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, audit::Data
     }
     opener.check_canonical(frame, page);
     check_counters(page, frames.header());
+    check_sums(page, frames.header());
     account_for(page, account);
     report.redacted_groups += page.redacted_groups;
     report.closed_groups += page.closed_groups;

@@ -190,14 +190,17 @@ class Backend final : public ParquetBackend {
               arrow::field("residual", arrow::float64())});
     }
     if (!tables.has_attribution) return;
-    attribution_ = std::make_unique<Table>(
-        tables, "attribution.parquet",
-        arrow::FieldVector{
-            arrow::field("sequence", arrow::uint64()), arrow::field("position", arrow::int64()),
-            arrow::field("next_token_id", arrow::int32()), arrow::field("part", arrow::utf8()),
-            arrow::field("layer", arrow::int32()), arrow::field("expert", arrow::int32()),
-            arrow::field("value", arrow::float32()), arrow::field("runner_up_id", arrow::int32()),
-            arrow::field("runner_up_value", arrow::float32())});
+    arrow::FieldVector fields = {arrow::field("sequence", arrow::uint64()),
+                                 arrow::field("position", arrow::int64()),
+                                 arrow::field("next_token_id", arrow::int32()),
+                                 arrow::field("part", arrow::utf8()),
+                                 arrow::field("layer", arrow::int32()),
+                                 arrow::field("expert", arrow::int32()),
+                                 arrow::field("value", arrow::float32()),
+                                 arrow::field("runner_up_id", arrow::int32()),
+                                 arrow::field("runner_up_value", arrow::float32())};
+    if (federation_) fields.push_back(arrow::field("specialist", arrow::utf8()));
+    attribution_ = std::make_unique<Table>(tables, "attribution.parquet", fields);
   }
 
   void add(const TokenRecord& record) override {
@@ -338,8 +341,18 @@ class Backend final : public ParquetBackend {
   }
 
   void add_attribution(const TokenRecord& record) {
-    const AttributionRecord& attribution = record.prediction.attribution;
-    if (!record.has_prediction || attribution.terms.empty()) return;
+    if (!record.has_prediction) return;
+    const PredictionRecord& prediction = record.prediction;
+    if (!federation_) return add_sum(record, prediction.attribution, "");
+    const std::vector<AttributionRecord>& sums = prediction.federation.attributions;
+    for (size_t i = 0; i < std::min(sums.size(), source_.specialists.size()); ++i) {
+      add_sum(record, sums[i], source_.specialists[i]);
+    }
+  }
+
+  void add_sum(const TokenRecord& record, const AttributionRecord& attribution,
+               const std::string& specialist) {
+    if (attribution.terms.empty()) return;
     Table& table = *attribution_;
     const auto row = [&](std::string_view part, int32_t layer, int32_t expert, float value,
                          float other) {
@@ -352,6 +365,7 @@ class Backend final : public ParquetBackend {
       put<arrow::FloatBuilder>(table, 6, value);
       put_id(table, 7, attribution.runner_up);
       put<arrow::FloatBuilder>(table, 8, other);
+      if (federation_) put<arrow::StringBuilder>(table, 9, specialist);
     };
     for (const TermRecord& term : attribution.terms) {
       row(term_kind_name(term.kind), term.layer, term.expert, term.value, term.runner_up);

@@ -57,12 +57,9 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   layout.constraint = layout.sampler_probability + 1;
   layout.attribution = layout.constraint + kAuditConstraintWords;
   layout.terms = ops::attribution_terms(graph);
-  layout.row_words = record_rows ? row_record_words(layout) : 0;
+  layout.row_words =
+      record_rows ? layout.attribution + 2 * static_cast<int32_t>(layout.terms.size()) : 0;
   return layout;
-}
-
-int32_t row_record_words(const AuditLayout& layout) {
-  return layout.attribution + 2 * static_cast<int32_t>(layout.terms.size());
 }
 
 std::string broken_layer(const AuditLayout& layout, size_t token, size_t rows,

@@ -11,8 +11,6 @@ namespace vitrine::engine {
 
 AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level,
                               bool record_rows);
-/// Words of a row's record, where rows are recorded.
-int32_t row_record_words(const AuditLayout& layout);
 
 /// For an error about logits that are no numbers: the first layer that a token's residual stream
 /// entered with a norm that is not finite, from the words of its pass (null: nothing was recorded).

@@ -17,7 +17,7 @@ namespace vitrine {
 using engine::Executor;
 using engine::StepBatch;
 
-struct Engine::Impl final : engine::RowChooser {
+struct Engine::Impl {
   Impl(const std::string& path, const EngineOptions& given, bool weights_read = true)
       : checkpoint(Checkpoint::open(path)),
         config(parse_model_config(checkpoint)),
@@ -59,20 +59,8 @@ struct Engine::Impl final : engine::RowChooser {
 
   void describe(const std::string& path) {
     summary.path = path;
-    summary.architecture = config.model_type;
     summary.device = options.device.name();
-    summary.num_layers = static_cast<int>(config.num_layers);
-    summary.hidden_size = static_cast<int>(config.hidden_size);
-    summary.vocab_size = static_cast<int>(config.vocab_size);
-    summary.max_position_embeddings = static_cast<int>(config.max_position_embeddings);
-    summary.num_attention_heads = static_cast<int>(config.num_heads);
-    summary.num_key_value_heads = static_cast<int>(config.num_kv_heads);
-    summary.head_dim = static_cast<int>(config.head_dim);
-    summary.num_experts = static_cast<int>(config.num_experts);
-    summary.num_experts_per_token = static_cast<int>(config.num_experts_per_token);
-    for (int64_t id : config.eos_token_ids) {
-      summary.eos_token_ids.push_back(static_cast<int32_t>(id));
-    }
+    engine::describe_config(config, summary);
     executor->describe(summary);
   }
 
@@ -82,12 +70,14 @@ struct Engine::Impl final : engine::RowChooser {
   }
 
   void check(std::span<const StepInput> inputs) const;
-  void check_input(const StepInput& input) const;
   void prepare(std::span<const StepInput> inputs);
-  void run(std::span<const StepInput> inputs);
+  void begin(std::span<const StepInput> inputs);
+  void choose_in_pass();
+  void finish();
   void undo(std::span<const StepInput> inputs);
   std::byte* reserve_record();
-  void choose(std::span<const StepInput> inputs, const engine::PassOutput& pass);
+  StepOutput output_of(size_t row) const;
+  void choose(std::span<const StepInput> inputs);
   /// The input whose next token this row chooses, or null.
   const StepInput* choosing_input(size_t row) const;
   /// The same where the host chooses it.
@@ -97,10 +87,6 @@ struct Engine::Impl final : engine::RowChooser {
   void describe_choices();
   SampleContext context_of(const StepInput& input, size_t row) const;
   int32_t sample(const StepInput& input, size_t row, const float* logits);
-  int32_t choose(size_t row, const float* logits) override {
-    const StepInput* input = host_sampled(row);
-    return input == nullptr ? -1 : sample(*input, row, logits);
-  }
 
   Checkpoint checkpoint;
   ModelConfig config;
@@ -116,6 +102,8 @@ struct Engine::Impl final : engine::RowChooser {
 
   std::span<const StepInput> step_inputs;  // of the step under way
   StepBatch batch;
+  engine::PassOutput pass;               // of the step under way
+  bool chooses_in_pass = false;          // it needs the host's choices before it ends
   std::vector<AuditToken> audit_tokens;  // [tokens]
   static constexpr int32_t kForced = -2;
   std::vector<int32_t> row_inputs;  // [rows] input that the row's choice belongs to, kForced
@@ -127,42 +115,14 @@ struct Engine::Impl final : engine::RowChooser {
   std::vector<DeviceSamplerSteps> sampler_steps;  // [rows]
 };
 
-void Engine::Impl::check_input(const StepInput& input) const {
-  const kv::SequenceBlocks& blocks = pool.get(input.sequence);
-  const auto count = static_cast<int64_t>(input.tokens.size());
-  if (count == 0) {
-    throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
-                                                 " brings no token to the step; expected one or "
-                                                 "more");
-  }
-  if (blocks.length + count > options.max_context) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "sequence " + std::to_string(input.sequence) + " has " +
-                    std::to_string(blocks.length) + " tokens and brings " + std::to_string(count) +
-                    ", but the context holds " + std::to_string(options.max_context) +
-                    "; shorten the input or raise max_context");
-  }
-  for (int32_t id : input.tokens) {
-    if (id < 0 || id >= config.vocab_size) {
-      throw Error(ErrorKind::kInvalidArgument, "token id " + std::to_string(id) +
-                                                   " is out of range; expected 0 to " +
-                                                   std::to_string(config.vocab_size - 1));
-    }
-  }
-  if (input.next_token >= config.vocab_size) {
-    throw Error(ErrorKind::kInvalidArgument, "next_token " + std::to_string(input.next_token) +
-                                                 " is out of range; expected at most " +
-                                                 std::to_string(config.vocab_size - 1));
-  }
-  row_sampler.check(input);
-  engine::check_forced_routes(layout, input);
-}
-
 void Engine::Impl::check(std::span<const StepInput> inputs) const {
   int64_t tokens = 0, rows = 0, blocks = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const StepInput& input = inputs[i];
-    check_input(input);
+    engine::check_step_tokens(input, pool.get(input.sequence).length, options.max_context,
+                              config.vocab_size);
+    row_sampler.check(input);
+    engine::check_forced_routes(layout, input);
     int32_t sharers = 0;  // earlier inputs that leave a shared last block to copy it
     for (size_t j = 0; j < i; ++j) {
       if (inputs[j].sequence == input.sequence) {
@@ -204,7 +164,7 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   batch.audit_mode = records() ? layout.mode : AuditMode::kNone;
   batch.read_logits = options.keep_logits;
   batch.read_hidden_states = options.keep_hidden_state;
-  batch.chooser = nullptr;
+  chooses_in_pass = false;
   bool needs_host_choice = false;
   const bool forces_routes =
       std::ranges::any_of(inputs, [](const StepInput& input) { return !input.routes.empty(); });
@@ -257,7 +217,7 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
                 "greedy sampler without a constraint, or sample_on_device and no mirostat; use "
                 "temperature 0 or the fused kernels");
   }
-  batch.chooser = this;
+  chooses_in_pass = true;
 }
 
 // The record's head, written before the pass; returns where the pass's words go.
@@ -276,32 +236,39 @@ std::byte* Engine::Impl::reserve_record() {
   return record + sizeof(header) + token_bytes;
 }
 
-// Rows whose token the host samples, in the record too.
-void Engine::Impl::choose(std::span<const StepInput> inputs, const engine::PassOutput& pass) {
-  outputs.clear();
-  const size_t rows = batch.row_tokens.size();
+// Of a row, but for its token.
+StepOutput Engine::Impl::output_of(size_t row) const {
   const auto vocab = static_cast<size_t>(config.vocab_size);
   const auto hidden = static_cast<size_t>(config.hidden_size);
+  const auto token = static_cast<size_t>(batch.row_tokens[row]);
+  StepOutput output;
+  output.sequence = audit_tokens[token].sequence;
+  output.position = batch.positions[token];
+  if (pass.logits != nullptr) output.logits = {pass.logits + row * vocab, vocab};
+  if (pass.hidden_states != nullptr) {
+    output.hidden_state = {pass.hidden_states + row * hidden, hidden};
+  }
+  return output;
+}
+
+// Rows whose token the host samples, in the record too.
+void Engine::Impl::choose(std::span<const StepInput> inputs) {
+  outputs.clear();
+  const size_t rows = batch.row_tokens.size();
   std::byte* const words = pass.words;
   const auto broken_at = [&](size_t token) {
     return engine::broken_layer(layout, token, rows, records() ? words : nullptr);
   };
   for (size_t row = 0; row < rows; ++row) {
     const auto token = static_cast<size_t>(batch.row_tokens[row]);
-    StepOutput output;
-    output.sequence = audit_tokens[token].sequence;
-    output.position = batch.positions[token];
-    if (pass.logits != nullptr) output.logits = {pass.logits + row * vocab, vocab};
-    if (pass.hidden_states != nullptr) {
-      output.hidden_state = {pass.hidden_states + row * hidden, hidden};
-    }
+    StepOutput output = output_of(row);
     std::memcpy(&output.token, words + row * sizeof(int32_t), sizeof(int32_t));
     if (row_inputs[row] >= 0) {
       const StepInput& input = inputs[static_cast<size_t>(row_inputs[row])];
       if (has_steps(row) && output.token >= 0) {
         row_sampler.take_facts(input, row, pass.choice_facts + row * engine::kChoiceFacts);
       } else if (host_sampled(row) != nullptr) {
-        if (batch.chooser == nullptr) {  // else it was chosen in the pass
+        if (!chooses_in_pass) {
           try {
             output.token = sample(input, row, output.logits.data());
           } catch (const Error& error) {
@@ -381,19 +348,30 @@ int32_t Engine::Impl::sample(const StepInput& input, size_t row, const float* lo
   return row_sampler.sample(input, row, logits, context_of(input, row));
 }
 
-void Engine::Impl::run(std::span<const StepInput> inputs) {
+void Engine::Impl::begin(std::span<const StepInput> inputs) {
   step_inputs = inputs;
   prepare(inputs);
-  const bool recording = records();
-  engine::PassOutput output;
-  output.words = recording ? reserve_record() : reinterpret_cast<std::byte*>(own_words.data());
+  pass = {};
+  pass.words = records() ? reserve_record() : reinterpret_cast<std::byte*>(own_words.data());
   for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
     pool.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
   }
   describe_choices();
-  executor->run(batch, output);
-  choose(inputs, output);
-  if (recording) sink->commit();
+  executor->begin(batch, pass);
+}
+
+void Engine::Impl::choose_in_pass() {
+  const auto vocab = static_cast<size_t>(config.vocab_size);
+  for (size_t row = 0; row < batch.row_tokens.size(); ++row) {
+    const StepInput* input = host_sampled(row);
+    batch.chosen.push_back(input == nullptr ? -1 : sample(*input, row, pass.logits + row * vocab));
+  }
+}
+
+void Engine::Impl::finish() {
+  executor->finish(batch, pass);
+  choose(step_inputs);
+  if (records()) sink->commit();
   ++passes;
 }
 
@@ -467,12 +445,42 @@ engine::WorkerPool* Engine::workers() { return impl_->executor->workers(); }
 std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
   impl_->check(inputs);
   try {
-    impl_->run(inputs);
+    impl_->begin(inputs);
+    if (impl_->chooses_in_pass) impl_->choose_in_pass();
+    impl_->finish();
   } catch (...) {
     impl_->undo(inputs);
     throw;
   }
   return impl_->outputs;
+}
+
+std::span<const StepOutput> Engine::begin_step(std::span<const StepInput> inputs) {
+  Impl& impl = *impl_;
+  impl.check(inputs);
+  try {
+    impl.begin(inputs);
+  } catch (...) {
+    impl.undo(inputs);
+    throw;
+  }
+  impl.outputs.clear();
+  for (size_t row = 0; row < impl.batch.row_tokens.size(); ++row) {
+    impl.outputs.push_back(impl.output_of(row));
+  }
+  return impl.outputs;
+}
+
+void Engine::finish_step(std::span<const int32_t> chosen, std::span<const int32_t> runners_up) {
+  Impl& impl = *impl_;
+  impl.batch.chosen.assign(chosen.begin(), chosen.end());
+  impl.batch.runners_up.assign(runners_up.begin(), runners_up.end());
+  try {
+    impl.finish();
+  } catch (...) {
+    impl.undo(impl.step_inputs);
+    throw;
+  }
 }
 
 void Engine::set_audit_sink(AuditSink* sink) {

@@ -16,6 +16,8 @@ void StepBatch::clear() {
   span_adapters.clear();
   forced_routes.clear();
   row_steps.clear();
+  chosen.clear();
+  runners_up.clear();
 }
 
 void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
@@ -24,6 +26,8 @@ void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
   block_tables.reserve(tokens);
   row_tokens.reserve(rows);
   row_targets.reserve(rows);
+  chosen.reserve(rows);
+  runners_up.reserve(rows);
   spans.reserve(sequences);
   span_adapters.reserve(sequences);
   forced_routes.reserve(tokens);

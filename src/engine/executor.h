@@ -26,14 +26,6 @@ struct BatchSpan {
   const int32_t* block_table = nullptr;
 };
 
-/// Chooses tokens on the host in the middle of a pass, where attribution needs them before it ends.
-class RowChooser {
- public:
-  virtual ~RowChooser() = default;
-  /// The token of a row, given its logits, or -1: the device's own choice stands.
-  virtual int32_t choose(size_t row, const float* logits) = 0;
-};
-
 /// A pass as the host prepared it. Vectors are preallocated for the largest step.
 struct StepBatch {
   std::vector<int32_t> token_ids;            // [tokens]
@@ -46,7 +38,9 @@ struct StepBatch {
   std::vector<std::span<const ForcedRoute>> forced_routes;
   std::vector<int32_t> span_adapters;       // [spans] -1: none
   AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
-  RowChooser* chooser = nullptr;            // fused path only
+  // [rows] or empty: what the host chose in the middle of the pass, where attribution needs it, and
+  // the runner-up; -1: the head's stands. Fused path only
+  std::vector<int32_t> chosen, runners_up;
   // [rows]: how the device chooses; null: the head's choice stands. Empty: it does in all.
   // Reference path only
   std::vector<const DeviceSamplerSteps*> row_steps;
@@ -88,8 +82,12 @@ struct PassOutput {
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// One pass and its one readback (more in naive mode).
-  virtual void run(const StepBatch& batch, PassOutput& output) = 0;
+  /// A pass up to its head: the fused path's logits and hidden states are in the output then, for
+  /// whoever chooses before the pass goes on. On the reference path nothing happens yet.
+  virtual void begin(const StepBatch& batch, PassOutput& output) = 0;
+  /// The rest of it, the batch as it was but for `chosen` and `runners_up`, and its one readback
+  /// (more in naive mode).
+  virtual void finish(const StepBatch& batch, PassOutput& output) = 0;
   /// Copies one KV block in every layer.
   virtual void copy_block(int32_t from, int32_t to) = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;

@@ -43,11 +43,12 @@ class FusedExecutor final : public Executor {
         arena_.allocate(layout_.pass_words(rows, tokens) * sizeof(int32_t)));
   }
 
-  void run(const StepBatch& batch, PassOutput& output) override {
+  void begin(const StepBatch& batch, PassOutput& output) override {
     if (is_mapped_) weights_.check_maps();
     const bool audit = batch.audit_mode != AuditMode::kNone;
     const size_t rows = batch.row_tokens.size();
-    ops::StepState step;
+    ops::StepState& step = step_;
+    step = {};
     step.tokens = static_cast<int32_t>(batch.token_ids.size());
     step.rows = static_cast<int32_t>(rows);
     step.token_ids = batch.token_ids.data();
@@ -65,19 +66,20 @@ class FusedExecutor final : public Executor {
     step.row_records = audit_arena_ + rows * sizeof(int32_t);
     step.token_records =
         step.row_records + rows * static_cast<size_t>(layout_.row_words) * sizeof(int32_t);
-    const bool naive = batch.audit_mode == AuditMode::kNaive;
-    if (naive && naive_ == nullptr) {
+    if (batch.audit_mode == AuditMode::kNaive && naive_ == nullptr) {
       naive_ = std::make_unique<ops::NaivePlanAudit>(layout_, max_tokens_);
     }
-    for (size_t i = 0; i < ops_.size(); ++i) {
-      if (i == first_after_head_ && batch.chooser != nullptr) choose(batch, step);
-      run_op(*ops_[i], step);
-      if (naive) naive_->after_op(graph_.nodes[i], step, readback_);
-    }
-    read_back(step, naive, output);
-    if (is_mapped_) check_products();
+    run_ops(0, first_after_head_, batch);
     output.logits = batch.read_logits ? logits_ : nullptr;
     output.hidden_states = batch.read_hidden_states ? head_input_->data : nullptr;
+  }
+
+  void finish(const StepBatch& batch, PassOutput& output) override {
+    if (!batch.chosen.empty()) take_choices(batch);
+    if (!batch.runners_up.empty()) step_.runners_up = batch.runners_up.data();
+    run_ops(first_after_head_, ops_.size(), batch);
+    read_back(step_, batch.audit_mode == AuditMode::kNaive, output);
+    if (is_mapped_) check_products();
   }
 
   void copy_block(int32_t from, int32_t to) override {
@@ -132,6 +134,15 @@ class FusedExecutor final : public Executor {
     int phase_;
   };
 
+  void run_ops(size_t first, size_t end, const StepBatch& batch) {
+    for (size_t i = first; i < end; ++i) {
+      run_op(*ops_[i], step_);
+      if (batch.audit_mode == AuditMode::kNaive) {
+        naive_->after_op(graph_.nodes[i], step_, readback_);
+      }
+    }
+  }
+
   void run_op(ops::PlannedOp& op, const ops::StepState& step) {
     for (int phase = 0; phase < op.phases(); ++phase) {
       const int64_t pieces = op.pieces(step, phase);
@@ -149,15 +160,15 @@ class FusedExecutor final : public Executor {
   }
 
   // The host's choices, in place of the head's.
-  void choose(const StepBatch& batch, const ops::StepState& step) {
-    for (size_t row = 0; row < batch.row_tokens.size(); ++row) {
-      const float* logits = logits_ + row * static_cast<size_t>(graph_.vocab_size);
-      const int32_t id = batch.chooser->choose(row, logits);
+  void take_choices(const StepBatch& batch) {
+    for (size_t row = 0; row < batch.chosen.size(); ++row) {
+      const int32_t id = batch.chosen[row];
       if (id < 0) continue;
-      step.chosen_ids[row] = id;
-      auto* record = reinterpret_cast<float*>(step.row_records +
+      step_.chosen_ids[row] = id;
+      auto* record = reinterpret_cast<float*>(step_.row_records +
                                               row * static_cast<size_t>(layout_.row_words) * 4);
-      record[layout_.chosen_logit] = logits[id];
+      record[layout_.chosen_logit] =
+          logits_[row * static_cast<size_t>(graph_.vocab_size) + static_cast<size_t>(id)];
     }
   }
 
@@ -270,7 +281,8 @@ class FusedExecutor final : public Executor {
   int64_t adapter_parameters_ = 0;
   int64_t max_tokens_ = 0;
   size_t first_after_head_ = 0;
-  WorkerPool pool_;  // last: its threads are gone before what they use
+  ops::StepState step_;  // of the pass under way
+  WorkerPool pool_;      // last: its threads are gone before what they use
 };
 
 }  // namespace

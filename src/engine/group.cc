@@ -18,10 +18,12 @@ void refuse_options(const EngineOptions& options) {
                 "a federation takes adapters from its file; expected engine option 'adapters' to "
                 "be empty");
   }
-  if (options.attribution) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "engine option 'attribution' splits a logit and a federation's joint has none: its "
-                "log has each specialist's share; expected it with one model");
+  const bool is_reference =
+      options.kernels == KernelPath::kReference || options.device.kind != DeviceKind::kCpu;
+  if (options.attribution && is_reference) {
+    throw Error(ErrorKind::kUnsupported,
+                "attribution of a federation needs the fused kernels: the joint is made on the "
+                "host, in the middle of a pass; use --kernels fused on the CPU");
   }
 }
 
@@ -91,6 +93,11 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   shares.resize(rows * count);
   accounts.resize(rows);
   next_output.resize(engines.size());
+  part_rows.resize(rows * count);
+  choices.resize(engines.size());
+  for (size_t i = 0; i < engines.size(); ++i) {
+    choices[i].reserve(static_cast<size_t>(engines[i]->options().max_logit_rows));
+  }
   outputs.reserve(rows);
   row_sampler.emplace(static_cast<size_t>(summary.vocab_size), rows);
   hidden.resize(rows);
@@ -101,7 +108,7 @@ void Federation::Impl::load_engines() {
   const bool has_base = !spec.base.empty();
   EngineOptions own = options;
   own.keep_logits = options.keep_logits = true;
-  own.record_rows = false;  // the joint's are
+  own.record_rows = options.attribution;  // of rows the joint's are recorded, and terms
   own.keep_hidden_state = combiner->needs_hidden_state();
   for (const SpecialistSpec& specialist : spec.specialists) {
     GroupSource source{has_base ? 0 : sources.size(), -1};

@@ -5,8 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "engine/audit_layout.h"
-
 namespace vitrine::engine {
 
 void RecordTap::open(const AuditLayout& layout, size_t max_record_bytes) {
@@ -23,19 +21,29 @@ std::byte* RecordTap::reserve(size_t num_bytes) {
   return reinterpret_cast<std::byte*>(record_.data());
 }
 
-const std::byte* RecordTap::token_words(size_t token) const {
-  const auto* record = reinterpret_cast<const std::byte*>(record_.data());
+AuditPassHeader RecordTap::header() const {
   AuditPassHeader header;
-  std::memcpy(&header, record, sizeof(header));
-  const size_t row_bytes =
-      header.num_rows * (1 + static_cast<size_t>(layout_.row_words)) * sizeof(int32_t);
-  return record + sizeof(header) + header.num_tokens * sizeof(AuditToken) + row_bytes +
+  std::memcpy(&header, reinterpret_cast<const std::byte*>(record_.data()), sizeof(header));
+  return header;
+}
+
+const std::byte* RecordTap::row_words(size_t row) const {
+  const AuditPassHeader of = header();
+  return reinterpret_cast<const std::byte*>(record_.data()) + sizeof(of) +
+         of.num_tokens * sizeof(AuditToken) + of.num_rows * sizeof(int32_t) +
+         row * static_cast<size_t>(layout_.row_words) * sizeof(int32_t);
+}
+
+const std::byte* RecordTap::token_words(size_t token) const {
+  return row_words(header().num_rows) +
          token * static_cast<size_t>(layout_.token_words) * sizeof(int32_t);
 }
 
 AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
                               AuditLayout::Federation federation) {
   AuditLayout layout = *sources[0];
+  const size_t num_specialists = federation.specialists.size();
+  layout.terms.clear();
   layout.layers.clear();
   layout.hidden_states.clear();
   layout.token_words = 0;
@@ -43,6 +51,14 @@ AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
   const auto moved = [&](int32_t word) { return word < 0 ? -1 : word + layout.token_words; };
   for (const AuditLayout* const& source : sources) {
     const auto first_layer = static_cast<int32_t>(layout.layers.size());
+    const bool has_say = static_cast<size_t>(&source - sources.data()) < num_specialists;
+    if (has_say && !source->terms.empty()) {
+      federation.num_terms.push_back(static_cast<int32_t>(source->terms.size()));
+      for (AuditLayout::Term term : source->terms) {
+        if (term.layer >= 0) term.layer += first_layer;
+        layout.terms.push_back(term);
+      }
+    }
     for (const AuditLayout::HiddenState& state : source->hidden_states) {
       if (state.layer == static_cast<int32_t>(source->layers.size())) {
         leaving.push_back({static_cast<int32_t>(&source - sources.data()), moved(state.values)});
@@ -65,10 +81,17 @@ AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
     layout.hidden_states.push_back(
         {static_cast<int32_t>(layout.layers.size()) + state.layer, state.values});
   }
-  federation.values = row_record_words(layout);  // of a row as an engine would record it
-  layout.row_words = federation.values + federation.num_words();
+  federation.values = sources[0]->attribution;  // behind what an engine records of a row
+  layout.attribution = federation.values + federation.num_words();
+  layout.row_words = layout.attribution +
+                     2 * static_cast<int32_t>(layout.terms.size() + federation.num_terms.size());
   layout.federation = std::move(federation);
   return layout;
+}
+
+int32_t runner_up(const kernels::HeadStats& stats, int32_t chosen) {
+  if (stats.count > 0 && stats.top_ids[0] != chosen) return stats.top_ids[0];
+  return stats.count > 1 ? stats.top_ids[1] : -1;
 }
 
 double reconcile(ShareKind kind, const JointScore& score, std::span<const SpecialistShare> shares) {

@@ -17,11 +17,14 @@ class RecordTap final : public AuditSink {
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
   std::byte* reserve(size_t num_bytes) override;
   void commit() override {}
-  /// The words of one of its tokens.
+  /// The words of one of its tokens, and of one of its rows.
   const std::byte* token_words(size_t token) const;
+  const std::byte* row_words(size_t row) const;
   const AuditLayout& layout() const { return layout_; }
 
  private:
+  AuditPassHeader header() const;
+
   AuditLayout layout_;
   std::vector<uint64_t> record_;
 };
@@ -47,6 +50,9 @@ struct GroupRow {
   std::span<const SpecialistShare> shares;
 };
 void write_group_row(const AuditLayout& layout, const GroupRow& row, std::byte* words);
+
+/// The best token of a row that was not chosen; -1 where there is no other.
+int32_t runner_up(const kernels::HeadStats& stats, int32_t chosen);
 
 /// The joint less what the recorded parts give.
 double reconcile(ShareKind kind, const JointScore& score, std::span<const SpecialistShare> shares);

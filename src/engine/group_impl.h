@@ -65,11 +65,15 @@ struct Federation::Impl {
   void run(std::span<const StepInput> step_inputs);
   void undo(std::span<const StepInput> step_inputs);
   void collect(std::span<const StepInput> step_inputs);
+  // Attribution is recorded: every pass stops behind its head until the joint's tokens are known.
+  bool attributes() const { return !layout.terms.empty() && records(); }
+  void tell_choices();
   class RowWork;
   void reserve_rows(size_t rows);
   void make_joint(size_t row);
   void combine_row(size_t row, const StepInput& input, int64_t position, int32_t next);
   void record(std::span<const StepInput> step_inputs);
+  void record_terms(size_t row, std::byte* words);
 
   static constexpr size_t kNone = static_cast<size_t>(-1);
   const kernels::CpuKernels& kernel;
@@ -106,6 +110,15 @@ struct Federation::Impl {
   std::vector<StepOutput> outputs;                   // [rows]
   std::optional<engine::RowSampler> row_sampler;
   std::vector<size_t> next_output;  // [engines]
+  std::vector<size_t> part_rows;    // [rows, specialists] which row of its engine that is
+  struct Choices {
+    std::vector<int32_t> chosen, runners_up;  // [rows of the engine] -1: nobody asks
+    void reserve(size_t rows) {
+      chosen.reserve(rows);
+      runners_up.reserve(rows);
+    }
+  };
+  std::vector<Choices> choices;  // [engines]
 };
 
 }  // namespace vitrine

@@ -54,8 +54,12 @@ std::span<const ForcedRoute> Federation::Impl::own_routes(std::span<const Forced
 
 void Federation::Impl::run(std::span<const StepInput> step_inputs) {
   try {
-    for (size_t i = 0; i < engines.size(); ++i) engine_outputs[i] = engines[i]->step(inputs[i]);
+    const bool stops = attributes();
+    for (size_t i = 0; i < engines.size(); ++i) {
+      engine_outputs[i] = stops ? engines[i]->begin_step(inputs[i]) : engines[i]->step(inputs[i]);
+    }
     collect(step_inputs);
+    if (stops) tell_choices();
   } catch (...) {
     undo(step_inputs);
     throw;
@@ -72,6 +76,26 @@ void Federation::Impl::run(std::span<const StepInput> step_inputs) {
     }
   }
   ++passes;
+}
+
+// The rest of every pass, now that each row's token is known.
+void Federation::Impl::tell_choices() {
+  const size_t count = spec.specialists.size();
+  for (size_t i = 0; i < engines.size(); ++i) {
+    choices[i].chosen.assign(engine_outputs[i].size(), -1);
+    choices[i].runners_up.assign(engine_outputs[i].size(), -1);
+  }
+  for (size_t row = 0; row < outputs.size(); ++row) {
+    for (size_t source = 0; source < count; ++source) {
+      Choices& of = choices[sources[source].engine];
+      const size_t engine_row = part_rows[row * count + source];
+      of.chosen[engine_row] = outputs[row].token;
+      of.runners_up[engine_row] = engine::runner_up(stats[row], outputs[row].token);
+    }
+  }
+  for (size_t i = 0; i < engines.size(); ++i) {
+    engines[i]->finish_step(choices[i].chosen, choices[i].runners_up);
+  }
 }
 
 // No specialist is further than the others.
@@ -105,8 +129,12 @@ void Federation::Impl::collect(std::span<const StepInput> step_inputs) {
     for (size_t source = 0; source < sources.size(); ++source) {
       const size_t engine = sources[source].engine;
       for (size_t i = 0; i < rows; ++i) {
-        const StepOutput& output = engine_outputs[engine][next_output[engine]++];
-        if (source < count) parts[(row + i) * count + source].logits = output.logits;
+        const size_t engine_row = next_output[engine]++;
+        const StepOutput& output = engine_outputs[engine][engine_row];
+        if (source < count) {
+          parts[(row + i) * count + source].logits = output.logits;
+          part_rows[(row + i) * count + source] = engine_row;
+        }
         if (source == base) hidden[row + i] = output.hidden_state;
       }
     }
@@ -117,6 +145,29 @@ void Federation::Impl::collect(std::span<const StepInput> step_inputs) {
                   is_last ? input.next_token : input.tokens[token + 1]);
       accounts[row].forced = engine::RowSampler::is_forced(input, token) ? &input : nullptr;
     }
+  }
+}
+
+// Each specialist's logits of the two tokens and the terms that its engine made.
+void Federation::Impl::record_terms(size_t row, std::byte* words) {
+  const size_t count = spec.specialists.size();
+  const auto token = static_cast<size_t>(outputs[row].token);
+  const auto other =
+      static_cast<size_t>(std::max(0, engine::runner_up(stats[row], outputs[row].token)));
+  std::byte* to = words + static_cast<size_t>(layout.attribution) * sizeof(float);
+  for (size_t source = 0; source < count; ++source) {
+    const std::span<const float> logits = parts[row * count + source].logits;
+    for (const float logit : {logits[token], logits[other]}) {
+      std::memcpy(to, &logit, sizeof(logit));
+      to += sizeof(logit);
+    }
+    const RecordTap& tap = taps[sources[source].engine];
+    const size_t bytes = 2 * tap.layout().terms.size() * sizeof(float);
+    std::memcpy(to,
+                tap.row_words(part_rows[row * count + source]) +
+                    static_cast<size_t>(tap.layout().attribution) * sizeof(float),
+                bytes);
+    to += bytes;
   }
 }
 
@@ -182,6 +233,7 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
     of.shares = std::span(shares).subspan(i * num_specialists, num_specialists);
     std::byte* words = row_words + i * static_cast<size_t>(layout.row_words) * sizeof(int32_t);
     engine::write_group_row(layout, of, words);
+    if (!layout.terms.empty()) record_terms(i, words);
     row_sampler->record(layout, accounts[i].input, i, of.joint, words);
     if (accounts[i].forced != nullptr) {
       row_sampler->record_forced(layout, *accounts[i].forced, id, words);

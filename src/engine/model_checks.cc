@@ -50,4 +50,48 @@ void report_float_blocks(const Checkpoint& checkpoint, bool strict) {
   log_message(LogLevel::kWarning, message);
 }
 
+void describe_config(const ModelConfig& config, ModelSummary& summary) {
+  summary.architecture = config.model_type;
+  summary.num_layers = static_cast<int>(config.num_layers);
+  summary.hidden_size = static_cast<int>(config.hidden_size);
+  summary.vocab_size = static_cast<int>(config.vocab_size);
+  summary.max_position_embeddings = static_cast<int>(config.max_position_embeddings);
+  summary.num_attention_heads = static_cast<int>(config.num_heads);
+  summary.num_key_value_heads = static_cast<int>(config.num_kv_heads);
+  summary.head_dim = static_cast<int>(config.head_dim);
+  summary.num_experts = static_cast<int>(config.num_experts);
+  summary.num_experts_per_token = static_cast<int>(config.num_experts_per_token);
+  for (int64_t id : config.eos_token_ids) {
+    summary.eos_token_ids.push_back(static_cast<int32_t>(id));
+  }
+}
+
+void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
+                       int64_t vocab_size) {
+  const auto count = static_cast<int64_t>(input.tokens.size());
+  if (count == 0) {
+    throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
+                                                 " brings no token to the step; expected one or "
+                                                 "more");
+  }
+  if (past + count > max_context) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sequence " + std::to_string(input.sequence) + " has " + std::to_string(past) +
+                    " tokens and brings " + std::to_string(count) + ", but the context holds " +
+                    std::to_string(max_context) + "; shorten the input or raise max_context");
+  }
+  for (int32_t id : input.tokens) {
+    if (id < 0 || id >= vocab_size) {
+      throw Error(ErrorKind::kInvalidArgument, "token id " + std::to_string(id) +
+                                                   " is out of range; expected 0 to " +
+                                                   std::to_string(vocab_size - 1));
+    }
+  }
+  if (input.next_token >= vocab_size) {
+    throw Error(ErrorKind::kInvalidArgument, "next_token " + std::to_string(input.next_token) +
+                                                 " is out of range; expected at most " +
+                                                 std::to_string(vocab_size - 1));
+  }
+}
+
 }  // namespace vitrine::engine

@@ -1,7 +1,8 @@
-// What is looked at once when a model is loaded, before its weights.
+// What is looked at once when a model is loaded, before its weights, and what of a step's input.
 #pragma once
 
 #include "vitrine/checkpoint.h"
+#include "vitrine/engine.h"
 
 namespace vitrine::engine {
 
@@ -12,5 +13,12 @@ void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& c
 /// Logs one line on matrices whose blocks no fused kernel reads: they run as the float32 that they
 /// mean. Where `strict`, throws it as kUnsupported.
 void report_float_blocks(const Checkpoint& checkpoint, bool strict);
+
+/// What the config alone says of a model.
+void describe_config(const ModelConfig& config, ModelSummary& summary);
+
+/// The tokens that a sequence with `past` others brings. Throws kInvalidArgument.
+void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
+                       int64_t vocab_size);
 
 }  // namespace vitrine::engine

@@ -72,15 +72,36 @@ Contributions by_attribution(const TokenRecord& record) {
   return token;
 }
 
-/// Of a product of experts, which has no posterior, the exponents.
+/// The posterior; of a product of experts, which has none, the exponent.
+double part_of(const SpecialistShare& share, const AuditLayout::Federation& federation) {
+  return usable(federation.shares == ShareKind::kResponsibility ? share.share : share.weight);
+}
+
+/// Each specialist's part of the token, shared out by the terms of its own logit.
+Contributions by_attribution(const TokenRecord& record, const AuditLayout::Federation& federation) {
+  Contributions token{ShareBasis::kAttribution, {}, {}};
+  const FederationRecord& of = record.prediction.federation;
+  for (size_t i = 0; i < std::min(of.specialists.size(), of.attributions.size()); ++i) {
+    double sum = 0;
+    const std::vector<TermRecord>& terms = of.attributions[i].terms;
+    for (const TermRecord& term : terms) {
+      if (term.kind == AuditLayout::Term::Kind::kExpert) sum += usable(term.value);
+    }
+    for (const TermRecord& term : terms) {
+      if (sum == 0 || term.kind != AuditLayout::Term::Kind::kExpert) continue;
+      token.add({{}, term.layer, term.expert},
+                part_of(of.specialists[i], federation) * (usable(term.value) / sum));
+    }
+  }
+  return token;
+}
+
 Contributions by_responsibility(const TokenRecord& record,
                                 const AuditLayout::Federation& federation) {
   Contributions token{ShareBasis::kResponsibility, {}, {}};
   const auto& parts = record.prediction.federation.specialists;
   for (size_t i = 0; i < std::min(parts.size(), federation.specialists.size()); ++i) {
-    const bool is_posterior = federation.shares == ShareKind::kResponsibility;
-    token.add({federation.specialists[i], -1, -1},
-              usable(is_posterior ? parts[i].share : parts[i].weight));
+    token.add({federation.specialists[i], -1, -1}, part_of(parts[i], federation));
   }
   return token;
 }
@@ -89,8 +110,8 @@ Contributions by_responsibility(const TokenRecord& record,
 std::vector<Contributions> contributions_of(const TokenRecord& record, const VtrHeader& header) {
   std::vector<Contributions> all;
   if (!header.federation.specialists.empty()) {
-    // The layers are the specialists', one after the other: no expert of one model.
     all.push_back(by_responsibility(record, header.federation));
+    if (!header.terms.empty()) all.push_back(by_attribution(record, header.federation));
     return all;
   }
   if (std::ranges::any_of(header.layers, [](const auto& layer) { return layer.top_k > 0; })) {

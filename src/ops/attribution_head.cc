@@ -41,7 +41,8 @@ class PlannedAttribution final : public PlannedOp {
     const auto* ids = reinterpret_cast<const int32_t*>(record) + layout_.top_ids;
     const int32_t token = step.row_tokens[row];
     const int32_t chosen = std::max(0, step.chosen_ids[row]);
-    const int32_t runner_up = ids[0] != chosen ? ids[0] : ids[1];
+    const int32_t given = step.runners_up == nullptr ? -1 : step.runners_up[row];
+    const int32_t runner_up = given >= 0 ? given : ids[0] != chosen ? ids[0] : ids[1];
     auto* terms = reinterpret_cast<float*>(record) + layout_.attribution;
     float* direction = direction_ + row * 2 * hidden_;
     float* dots = dots_ + row * 2 * vectors_;

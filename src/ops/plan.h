@@ -30,6 +30,7 @@ struct StepState {
   std::byte* token_records = nullptr;            // [tokens] of layout token_words
   std::byte* row_records = nullptr;              // [rows] of layout row_words
   int32_t* chosen_ids = nullptr;                 // [rows]
+  const int32_t* runners_up = nullptr;           // [rows] -1: the head's; null: in all
   // [tokens]: each token's forced routes, by layer; null where no token of the step has any
   const std::span<const ForcedRoute>* forced_routes = nullptr;
   const AdapterRows* adapters = nullptr;  // [num_adapters] that tokens of the step use

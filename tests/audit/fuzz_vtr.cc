@@ -54,6 +54,7 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool i
       make_layout({{2, 8}, {0, 0}, {3, 5}},
                   detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard, rng);
   if (below(2) == 0) layout = with_terms(layout);
+  if (below(3) == 0) layout = with_specialists(layout);
   if (detail == LogDetail::kFull) layout = with_hidden_states(layout, {0, 2, 3}, 5);
   VtrOptions options;
   options.detail = detail;

@@ -87,6 +87,20 @@ inline AuditLayout with_terms(AuditLayout layout) {
   return layout;
 }
 
+/// The same of a federation; where there are terms, the second of three specialists has half of
+/// them. decode_pass() says what its records are: the builder does not know of it.
+inline AuditLayout with_specialists(AuditLayout layout) {
+  layout.federation = {{"moss", "fern", "reed"}, "mixture", ShareKind::kResponsibility, -1};
+  layout.federation.values = layout.row_words + 1;
+  layout.row_words = layout.federation.values + layout.federation.num_words();
+  const auto count = static_cast<int32_t>(layout.terms.size());
+  if (count == 0) return layout;
+  layout.federation.num_terms = {1, count / 2, count - 1 - count / 2};
+  layout.attribution = layout.row_words;
+  layout.row_words += 2 * (count + 3);
+  return layout;
+}
+
 /// The same with what a constraint did to each choice.
 inline AuditLayout with_constraint(AuditLayout layout) {
   layout.constraint = layout.row_words + 1;

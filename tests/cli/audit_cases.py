@@ -233,7 +233,7 @@ class Audit(AuditCase):
                 self.assertEqual([[layer["layer"], layer["experts"]] for layer in record["layers"]],
                                  [[layer, [expert for expert, _ in routes]]
                                   for layer, routes in token["routes"]])
-                self.assertEqual("terms" in token, bool(more))
+                self.assertEqual("sums" in token, bool(more))
             self.assertEqual(sum(map(sum, (uses for _, uses in data["experts"]))),
                              2 * 4 * len(log["records"]))
         self.fail_with(2, ["one format"], "audit", "export", "run.vtr")

@@ -102,7 +102,7 @@ class Federation(FederationCase):
             import pyarrow.parquet
         except ImportError:
             self.skipTest("no pyarrow")
-        self.federate(self.write(), "run.vtr")
+        self.federate(self.write(), "run.vtr", "--attribution")
         result = self.run_tool("audit", "export", "run.vtr", "--parquet", "--out", "tables")
         if b"Parquet needs" in result.stderr:
             self.skipTest("built without Parquet")
@@ -114,12 +114,110 @@ class Federation(FederationCase):
         self.assertEqual(table["share"][:3],
                          [one["share"] for one in predictions[0]["federation"]["specialists"]])
         self.assertEqual(table["joint"][0], predictions[0]["federation"]["joint"])
+        terms = pyarrow.parquet.read_table(self.folder / "tables" / "attribution.parquet").to_pydict()
+        expected = [(name, term["part"], numpy.float32(term["value"]))
+                    for p in predictions
+                    for name, one in zip(NAMES, p["federation"]["specialists"])
+                    for term in one["attribution"]["terms"] +
+                    [{"part": "rounding", "value": one["attribution"]["rounding"]}]]
+        self.assertEqual(list(zip(terms["specialist"], terms["part"], terms["value"])), expected)
+
+    def check_sums(self, predictions, digits=5):
+        """Each specialist's logit is its terms and the rounding; the runner-up is the joint's."""
+        for prediction in predictions:
+            others = [one["token"] for one in prediction["top_logprobs"]
+                      if one["token"] != prediction["token"]]
+            for one in prediction["federation"]["specialists"]:
+                own = one["attribution"]
+                for side, key in ((own, "value"), (own["runner_up"], "runner_up")):
+                    total = sum(term[key] for term in own["terms"]) + side["rounding"]
+                    self.assertAlmostEqual(total, side["logit"], digits)
+                self.assertEqual(own["runner_up"]["token"], others[0])
+                self.assertEqual([term["part"] for term in own["terms"]][:2],
+                                 ["embedding", "attention"])
+
+    def test_attribution(self):
+        path = self.write(combiner={"kind": "product", "weights": [0.5, 0.4, 0.3]})
+        self.federate(path, "plain.vtr", "--prompt-logprobs")
+        self.federate(path, "run.json", "--prompt-logprobs", "--attribution")
+        self.federate(path, "run.vtr", "--prompt-logprobs", "--attribution")
+        log, predictions = self.records("run.json")
+        _, sealed = self.records("run.vtr")
+        _, plain = self.records("plain.vtr")
+        self.check_sums(predictions)
+        self.check_sums(sealed, 1)  # binary16 terms
+        self.assertEqual([p["token"] for p in predictions], [p["token"] for p in plain])
+        self.check(log["audit"]["federation"], predictions)
+        for prediction, short in zip(predictions, sealed):
+            parts = prediction["federation"]
+            joint = -parts["log_normaliser"]
+            layers = []
+            for one, other in zip(parts["specialists"], short["federation"]["specialists"]):
+                terms = one["attribution"]["terms"]
+                layers.append({term["layer"] for term in terms if "layer" in term})
+                log_sum_exp = one["attribution"]["logit"] - one["logprob"]
+                joint += one["weight"] * (sum(term["value"] for term in terms) +
+                                          one["attribution"]["rounding"] - log_sum_exp)
+                numpy.testing.assert_allclose(
+                    [term["value"] for term in other["attribution"]["terms"]],
+                    [term["value"] for term in terms], rtol=2**-11, atol=1e-7)
+            # The numbers that layers have in the log: four of each specialist, in turn.
+            self.assertEqual(layers, [set(range(4 * i, 4 * i + 4)) for i in range(3)])
+            self.assertAlmostEqual(joint, parts["joint"], 4)
+        self.assertIn(b"complete", self.succeed("audit", "verify", "run.vtr").stdout)
+        shown = self.succeed("audit", "show", "run.vtr", "--position", 9).stdout.decode()
+        for words in ("by scripture as a sum", "by essays as a sum", "less its log-sum-exp",
+                      "0.5000 times that in the joint", "layer 11 attention"):
+            self.assertIn(words, shown)
+        self.assertIn("one expert's term", self.succeed("audit", "top", "run.vtr").stdout.decode())
+        count = 3 * sum(p["generated"] for p in predictions)
+        self.assertIn(f"rounding of {count} attributed logits",
+                      self.succeed("audit", "stats", "run.vtr").stdout.decode())
+        self.succeed("audit", "diff", "run.json", "run.vtr")
+        self.assertIn(b"to the last bit", self.succeed("audit", "replay", "run.vtr").stdout)
+        self.succeed("audit", "replay", "run.json")
+        # A term that was not what the run had: the rerun finds it.
+        changed = json.loads((self.folder / "run.json").read_text())
+        prediction = [r["prediction"] for r in changed["records"] if r["prediction"]][7]
+        prediction["federation"]["specialists"][1]["attribution"]["terms"][3]["runner_up"] += 0.125
+        (self.folder / "changed.json").write_text(json.dumps(changed))
+        result = self.run_tool("audit", "replay", "changed.json")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"by specialist science", result.stdout)
+        page = self.succeed("audit", "export", "run.vtr", "--html").stdout.decode()
+        data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+        made = [token for token in data["tokens"] if token["made"]]
+        self.assertEqual({len(token["sums"]) for token in made}, {3})
+        self.succeed("audit", "redact", "run.vtr", "less.vtr", "--columns", "attribution")
+        _, without = self.records("less.vtr")
+        self.assertFalse(any("attribution" in one for p in without
+                             for one in p["federation"]["specialists"]))
+        self.succeed("audit", "redact", "run.vtr", "least.vtr", "--columns", "federation")
+        _, without = self.records("least.vtr")
+        self.check_sums(without, 1)
+        for name in ("less.vtr", "least.vtr"):
+            self.succeed("audit", "show", name, "--position", 9)
+            self.assertIn(b"equal", self.succeed("audit", "replay", name).stdout)
+
+    def test_attribution_goes_with_other_options(self):
+        path = self.write(combiner={"kind": "mixture", "weights": [0.5, 0.3, 0.2]})
+        self.federate(path, "run.vtr", "--attribution", "--regex", "[a-z ]{10,60}[.]", tokens=24)
+        self.federate(path, "best.vtr", "--attribution", "--n-best", 3, "--audit-level", "full",
+                      tokens=12)
+        for log in ("run.vtr", "best.vtr"):
+            self.assertIn(b"complete", self.succeed("audit", "verify", log).stdout)
+            self.assertIn(b"to the last bit", self.succeed("audit", "replay", log).stdout)
+            _, predictions = self.records(log)
+            self.check_sums(predictions, 1)
+        self.assertIn("its share of the joint", self.succeed(
+            "audit", "show", "run.vtr", "--position", 12).stdout.decode())
 
     def test_one_token_one_result(self):
         path = self.write()
         runs = [self.succeed_json("federate", path, "-p", PROMPT, "-n", 30, "--seed", 3, "--json",
                                   *more)["tokens"]
-                for more in ((), ("-t", "1"), ("--audit-mode", "none"), ("--audit", "x.vtr"))]
+                for more in ((), ("-t", "1"), ("--audit-mode", "none"), ("--audit", "x.vtr"),
+                             ("--audit", "y.vtr", "--attribution"))]
         self.assertEqual(runs, [runs[0]] * len(runs))
         greedy = self.succeed_json("federate", path, "-p", PROMPT, "-n", 8, "--temperature", 0,
                                    "--json", "--prompt-logprobs")
@@ -177,7 +275,7 @@ class Federation(FederationCase):
         refuse(("not there", "gone"), self.write("bad.json", specialists=[
             {"name": "a", "adapter": "gone"}, {"name": "b"}],
             combiner={"kind": "mixture", "weights": [0.5, 0.5]}))
-        refuse(("--attribution",), good, "--attribution")
+        refuse(("attribution", "fused"), good, "--attribution", "--kernels", "reference")
         self.fail_with(2, ("--prompt",), "federate", good)
         self.fail_with(2, ("MODEL",), "federate")
         two = {"kind": "mixture", "weights": [0.5, 0.5]}

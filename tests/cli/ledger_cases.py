@@ -131,6 +131,44 @@ class Ledger(AuditCase):
         self.fail_with(2, ["no rate for specialist 'essays'"], "ledger", "royalties", "run.vtr",
                        "--rates", "rates.json", "--out", "other.sqlite")
 
+    def test_royalties_of_a_federation_by_attribution(self):
+        federation = pathlib.Path(MODEL).parent / "fractalmoe-30m-adapters" / "federation.json"
+        self.succeed("federate", federation, "-p", PROMPT, "-n", 30, "--seed", 5,
+                     "--ignore-end-of-text", "--audit", "run.vtr", "--attribution")
+        # Four layers of each specialist; two groups of its experts each.
+        rates = [{"group": f"{name} {first}", "account": name, "token": 40 + 7 * i + first,
+                  "experts": [{"layers": [4 * i, 4 * i + 3], "experts": [first, first + 3]}]}
+                 for i, name in enumerate(("scripture", "science", "essays")) for first in (0, 4)]
+        self.write_rates(basis="attribution", royalties=rates)
+        self.book("royalties", "run.vtr")
+        log = self.succeed_json("audit", "export", "run.vtr", "--json")
+        shares = dict.fromkeys((rate["group"] for rate in rates), 0)
+        for record in log["records"]:
+            if not (record.get("prediction") or {}).get("generated"):
+                continue
+            who, weights = [], []
+            for i, part in enumerate(record["prediction"]["federation"]["specialists"]):
+                terms = [(term["layer"], term["expert"],
+                          max(0.0, float(np.float32(term["value"]))))
+                         for term in part["attribution"]["terms"] if term["part"] == "expert"]
+                total = 0.0
+                for _, _, value in terms:
+                    total += value
+                for layer, expert, value in terms if total else ():
+                    self.assertEqual(layer // 4, i)
+                    who.append(rates[2 * i + expert // 4]["group"])
+                    weights.append(part["share"] * (value / total))
+            for group, units in zip(who, units_of(weights)):
+                shares[group] += units
+        self.assertEqual(sum(shares.values()), 30 * UNITS)
+        expected = round_together([Fraction(shares[rate["group"]] * rate["token"], UNITS)
+                                   for rate in rates])
+        payer, *lines = self.lines(kind="royalties")
+        self.assertEqual([line["micro"] for line in lines], expected)
+        self.assertEqual(payer["micro"], -sum(expected))
+        self.succeed("ledger", "verify", "run.vtr", "--rates", "rates.json", "--out",
+                     "ledger.sqlite")
+
     def test_settlement(self):
         self.generate("run.vtr", "--seal", "key", tokens=23)
         self.write_rates()

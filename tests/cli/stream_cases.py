@@ -196,6 +196,31 @@ class Stream(AuditCase):
         self.check("--prompt-logprobs", "--attribution")
         self.check("--audit-level", "full", "--prompt-logprobs", "--attribution")
 
+    def test_of_a_federation(self):
+        federation = pathlib.Path(MODEL).parent / "fractalmoe-30m-adapters" / "federation.json"
+        for level in ("standard", "full"):
+            self.succeed("federate", federation, "-p", PROMPT, "-n", 9, "--attribution", "--audit",
+                         "run.vtr", "--audit-stream", "run.stream", "--audit-level", level)
+            messages = self.messages((self.folder / "run.stream").read_bytes())
+            log = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
+            sizes = list(messages[0].head.specialist_terms)
+            self.assertEqual((len(sizes), sum(sizes)), (3, len(messages[0].head.terms)))
+            expected = [record["prediction"] for record in log["records"] if record["prediction"]]
+            for step in (m.step for m in messages if m.WhichOneof("content") == "step"):
+                terms = iter(step.terms if level == "full" else halves(step.terms_half))
+                logits, roundings = iter(step.logits), iter(step.roundings)
+                for runner_up in step.runners_up:
+                    for one in expected.pop(0)["federation"]["specialists"]:
+                        own = one["attribution"]
+                        self.assertEqual(own["runner_up"]["token"], runner_up)
+                        for side, key in ((own, "value"), (own["runner_up"], "runner_up")):
+                            self.same(next(logits), side["logit"])
+                            self.same(next(roundings), side["rounding"])
+                            for term in own["terms"]:
+                                self.same(next(terms), term[key])
+                self.assertEqual([*terms, *logits, *roundings], [])
+            self.assertEqual(expected, [])
+
     def test_alone(self):
         self.generate("run.vtr", "--audit-stream", "both.stream")
         self.succeed("generate", MODEL, "-p", PROMPT, "-n", 40, "--seed", 5, "--ignore-end-of-text",

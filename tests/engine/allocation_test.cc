@@ -215,7 +215,7 @@ TEST_P(Allocation, APlantedViolationIsSeen) {
 }
 
 // Adapters beside the base, their joint, a mask on it and its record.
-void check_federation(const std::string& base) {
+void check_federation(const std::string& base, bool attribution) {
   const TemporaryFolder folder;
   FederationSpec spec;
   spec.path = folder / "federation.json";
@@ -233,6 +233,7 @@ void check_federation(const std::string& base) {
   spec.combiner.bias = {0.0F, 0.1F};
   EngineOptions options = test_options(2, 16);
   options.audit_mode = AuditMode::kDeferred;
+  options.attribution = attribution;
   const auto federation = Federation::load(spec, options);
   SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kOverwrite);
   federation->set_audit_sink(&ring);
@@ -257,7 +258,7 @@ void check_federation(const std::string& base) {
 TEST(Federated, AStepAllocatesNothing) {
   if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
   for (const char* name : {"qwen3_moe", "qwen2_moe", "llama"}) {
-    check_federation(oracle_folder(name));
+    for (const bool attribution : {false, true}) check_federation(oracle_folder(name), attribution);
   }
 }
 

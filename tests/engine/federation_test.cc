@@ -270,9 +270,6 @@ TEST_F(FederationTest, WhatDoesNotGoTogetherIsRefused) {
   spec.combiner.gate.assign(9, 0.0F);
   spec.combiner.bias.assign(3, 0.0F);
   has(refusal(spec, test_options()), "hidden state of 3");
-  EngineOptions options = test_options();
-  options.attribution = true;
-  has(refusal(separate_, options), "attribution");
 }
 
 }  // namespace
