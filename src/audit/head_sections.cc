@@ -37,39 +37,34 @@ std::vector<std::pair<std::string, std::string>> get_pairs(ByteReader& in, const
 void put_sections(ByteWriter& out, const VtrHeader& header) {
   const std::vector<int32_t>& num_terms = header.federation.num_terms;
   const bool has_constraint = !header.log.constraint.empty();
+  out.varint((num_terms.empty() ? 0U : 1U) + (has_constraint ? 1U : 0U));
   if (!num_terms.empty()) {
-    out.varint(has_constraint ? 2 : 1);
     out.u8(static_cast<uint8_t>(GroupId::kAttribution));
     out.varint(num_terms.size());
     for (const int32_t count : num_terms) out.varint(static_cast<uint64_t>(count));
   }
-  if (!has_constraint) return;
-  out.u8(static_cast<uint8_t>(GroupId::kConstraint));
-  put_pairs(out, header.log.constraint);
+  if (has_constraint) {
+    out.u8(static_cast<uint8_t>(GroupId::kConstraint));
+    put_pairs(out, header.log.constraint);
+  }
 }
 
-void get_sections(ByteReader& in, uint32_t version, VtrHeader& header,
-                  std::vector<int32_t>& num_terms) {
-  if (version < kSectionsVersion) return;
-  uint64_t left = 1;
-  if (version >= kCountedVersion) {
-    left = in.varint(2, "the number of sections");
-    const uint8_t first = in.u8();
-    if (left == 0 || first != static_cast<uint8_t>(GroupId::kAttribution)) {
-      throw_damaged("has no section " +
-                    std::to_string(int{static_cast<uint8_t>(GroupId::kAttribution)}) +
-                    " of the head in its place");
+void get_sections(ByteReader& in, VtrHeader& header, std::vector<int32_t>& num_terms) {
+  int before = -1;
+  for (uint64_t left = in.varint(2, "the number of sections"); left > 0; --left) {
+    const uint8_t id = in.u8();
+    if (int{id} <= before) throw_damaged("has sections of the head that are not in order");
+    before = id;
+    if (id == static_cast<uint8_t>(GroupId::kAttribution)) {
+      num_terms = get_num_terms(in);
+    } else if (id == static_cast<uint8_t>(GroupId::kConstraint)) {
+      header.log.constraint = get_pairs(in, "the constraint");
+      if (header.log.constraint.empty()) throw_damaged("has a constraint without a word about it");
+    } else {
+      throw_damaged("has a section " + std::to_string(id) +
+                    " of the head, which this version lacks");
     }
-    num_terms = get_num_terms(in);
-    --left;
   }
-  if (left == 0) return;
-  const uint8_t id = in.u8();
-  if (id != static_cast<uint8_t>(GroupId::kConstraint)) {
-    throw_damaged("has a section " + std::to_string(id) + " of the head, which this version lacks");
-  }
-  header.log.constraint = get_pairs(in, "the constraint");
-  if (header.log.constraint.empty()) throw_damaged("has a constraint without a word about it");
 }
 
 }  // namespace vitrine::audit

@@ -1,4 +1,4 @@
-// Parts of a `.vtr`'s head: pairs of texts, and the sections of later versions.
+// Parts of a `.vtr`'s head: pairs of texts, and the sections that only some logs have.
 #pragma once
 
 #include "bytes.h"
@@ -12,10 +12,9 @@ inline constexpr size_t kMaxTerms = 65536;
 void put_pairs(ByteWriter& out, const std::vector<std::pair<std::string, std::string>>& pairs);
 std::vector<std::pair<std::string, std::string>> get_pairs(ByteReader& in, const char* what);
 
-/// What a log of version 2 does not have, each named by the column group that it belongs to.
+/// What only some logs have, each named by the column group that it belongs to.
 void put_sections(ByteWriter& out, const VtrHeader& header);
 /// `num_terms`: of each specialist, for the federation that the head has behind the sections.
-void get_sections(ByteReader& in, uint32_t version, VtrHeader& header,
-                  std::vector<int32_t>& num_terms);
+void get_sections(ByteReader& in, VtrHeader& header, std::vector<int32_t>& num_terms);
 
 }  // namespace vitrine::audit

@@ -26,11 +26,6 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"federation", GroupId::kFederation},
     {"counters", GroupId::kCounters}};
 
-uint32_t version_of(const VtrHeader& header) {
-  if (!header.federation.num_terms.empty()) return kCountedVersion;
-  return header.log.constraint.empty() ? kFormatVersion : kSectionsVersion;
-}
-
 void put_log(ByteWriter& out, const LogHeader& log) {
   for (const std::string* text :
        {&log.model_path, &log.architecture, &log.device, &log.kernels, &log.isa}) {
@@ -192,7 +187,7 @@ void append_frame(Bytes& out, FrameTag tag, ByteSpan head, ByteSpan payload, con
 
 void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups, Bytes& out) {
   ByteWriter writer(out);
-  writer.u32(version_of(header));
+  writer.u32(kFormatVersion);
   writer.raw(header.log_id);
   writer.u64(header.started_unix_ns);
   writer.raw(header.public_key);
@@ -234,10 +229,9 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups) {
   ByteReader in(head);
   const uint32_t version = in.u32();
-  if (version < kFormatVersion || version > kCountedVersion) {
+  if (version != kFormatVersion) {
     throw Error(ErrorKind::kUnsupported, "has format version " + std::to_string(version) +
                                              ", expected " + std::to_string(kFormatVersion) +
-                                             " to " + std::to_string(kCountedVersion) +
                                              "; read it with the Vitrine that wrote it");
   }
   header.log_id = in.array<16>();
@@ -294,7 +288,7 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
   header.sealed_keys = get_sealed_keys(in);
   get_hidden_states(in, header);
   std::vector<int32_t> num_terms;
-  get_sections(in, version, header, num_terms);
+  get_sections(in, header, num_terms);
   get_federation(in, header.federation);
   header.federation.num_terms = std::move(num_terms);
   if (!is_split(header.federation, header.terms.size())) {

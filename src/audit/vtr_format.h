@@ -10,9 +10,7 @@
 namespace vitrine::audit {
 
 inline constexpr std::array<uint8_t, 8> kMagic = {0x89, 'V', 'T', 'R', '\r', '\n', 0x1A, '\n'};
-inline constexpr uint32_t kFormatVersion = 2;
-inline constexpr uint32_t kSectionsVersion = 3;  // of a head with a section behind it
-inline constexpr uint32_t kCountedVersion = 4;   // of one with any number of them
+inline constexpr uint32_t kFormatVersion = 5;
 inline constexpr uint32_t kMaxPageRows = 4096;
 /// A page is closed before its rows (or its events) take more.
 inline constexpr size_t kMaxPageBytes = size_t{4} << 20;

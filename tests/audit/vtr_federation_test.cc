@@ -290,7 +290,7 @@ TEST_F(VtrTest, AHeadOfAFederationIsReadOrRefused) {
     if (has_constraint) header.log.constraint = {{"kind", "regex"}};
     head.clear();
     audit::encode_header(header, audit::RowCodec(header).groups(), head);
-    EXPECT_EQ(head[0], audit::kCountedVersion);
+    EXPECT_EQ(head[0], audit::kFormatVersion);
     audit::parse_header(head, again, groups);
     EXPECT_EQ(again.federation, header.federation);
     EXPECT_EQ(again.terms, header.terms);
@@ -300,7 +300,7 @@ TEST_F(VtrTest, AHeadOfAFederationIsReadOrRefused) {
       EXPECT_THROW(audit::parse_header(shorter, again, groups), Error) << cut;
     }
     bad = head;
-    bad[0] = audit::kCountedVersion + 1;
+    bad[0] = audit::kFormatVersion + 1;
     EXPECT_THROW(audit::parse_header(bad, again, groups), Error);
   }
   // Terms that are nobody's, or of other specialists than there are.
