@@ -111,10 +111,10 @@ TEST(CudaLinearBf16, GateUpIsWhatItsProductsSay) {
   for (const ProductTuning& tuning : all_tunings()) {
     DeviceArray<uint16_t> out(static_cast<size_t>(count * rows));
     const Rows input{.format = kBf16Rows, .activations = activations.data(), .count = count};
-    ASSERT_TRUE(ok(gate_up(
-        packed_gate.matrix, packed_up.matrix, 1, input,
-        {.out = out.data(), .out_stride = rows, .out_format = FloatFormat::kBF16}, tuning,
-        nullptr)));
+    ASSERT_TRUE(
+        ok(gate_up(packed_gate.matrix, packed_up.matrix, 1, input,
+                   {.out = out.data(), .out_stride = rows, .out_format = FloatFormat::kBF16},
+                   tuning, nullptr)));
     for (size_t i = 0; i < out.size(); ++i) {
       const double silu = gates[i] / (1.0 + std::exp(-double{gates[i]}));
       const double value = silu * ups[i];

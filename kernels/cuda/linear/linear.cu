@@ -17,9 +17,10 @@ const char* problem_of(const ProductArguments& a, const ProductTuning& tuning, i
   if (layout.kind == PackedKind::kBF16 && a.rows.format != ActivationFormat::kBF16) {
     return "product: bf16 weights take bf16 activations";
   }
-  if (experts > 1 && a.rows.tiles == nullptr) return "product: several experts need tiles";
-  if ((a.rows.tiles == nullptr) != (a.rows.tile_count == nullptr)) {
-    return "product: tiles and tile_count go together";
+  if (experts > 1 && a.rows.tile_experts == nullptr) return "product: several experts need tiles";
+  if (a.rows.tile_experts != nullptr &&
+      (a.rows.num_tiles == nullptr || a.rows.row_routes == nullptr || a.rows.routes_per_row < 1)) {
+    return "product: tile_experts, num_tiles, row_routes and routes_per_row go together";
   }
   const int tokens = tuning.tokens_per_tile;
   if (tokens != 8 && tokens != 16 && tokens != 32 && tokens != 64) {
@@ -40,13 +41,14 @@ Status run(ProductArguments& a, const PackedMatrix& weight, int32_t experts, con
   a.expert_bytes = weight.layout.bytes();
   a.rows = rows;
   a.epilogue = epilogue;
-  if (tuning.tokens_per_tile == 0) {
+  if (tuning.tokens_per_tile == 0 && rows.tile_experts == nullptr) {
     tuning = choose_tuning(weight.layout, rows.count, experts, a.gated);
   }
   if (const char* problem = problem_of(a, tuning, experts)) return refuse(problem);
-  const int64_t blocks_y = rows.tiles != nullptr
-                               ? most_group_tiles(rows.count, experts, tuning.tokens_per_tile)
-                               : divide_up<int64_t>(rows.count, tuning.tokens_per_tile);
+  const int tokens = tuning.tokens_per_tile;
+  const int64_t blocks_y = rows.tile_experts != nullptr
+                               ? rows.count / tokens + (experts < rows.count ? experts : rows.count)
+                               : divide_up<int64_t>(rows.count, tokens);
   if (blocks_y > 65535) return refuse("product: too many rows of activations for one launch");
   const auto y = static_cast<uint32_t>(blocks_y);
   const bool int8 = rows.format == ActivationFormat::kInt8;
@@ -74,14 +76,14 @@ bool same_layout(const PackedLayout& a, const PackedLayout& b) {
 
 }  // namespace
 
-ProductTuning choose_tuning(const PackedLayout& layout, int64_t places, int64_t groups,
+ProductTuning choose_tuning(const PackedLayout& layout, int64_t count, int64_t experts,
                             bool gated) {
-  const int64_t per_group = divide_up(places, groups);
+  const int64_t per_expert = divide_up(count, experts);
   ProductTuning tuning;
-  tuning.tokens_per_tile = per_group <= 8 ? 8 : per_group <= 16 ? 16 : per_group <= 32 ? 32 : 64;
+  tuning.tokens_per_tile = per_expert <= 8 ? 8 : per_expert <= 16 ? 16 : per_expert <= 32 ? 32 : 64;
   // Blocks of 64 rows (32 of each of gate and up would be as many) must cover the GPU; where they
   // do not, the four warps of a block share K instead.
-  const int64_t active = places < groups ? places : groups;
+  const int64_t active = count < experts ? count : experts;
   const int64_t blocks = divide_up<int64_t>(layout.rows, kRowsPerBlock) * (gated ? 2 : 1) * active;
   tuning.split_k = tuning.tokens_per_tile == 8 && blocks < kSplitBelowBlocks;
   return tuning;

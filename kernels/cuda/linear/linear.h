@@ -34,27 +34,21 @@ enum class ActivationFormat : uint8_t {
   kBF16,  ///< rows of bf16_row_bytes(cols)
 };
 
-/// Some tokens of one expert: places [first, first + count) of the sorted ones.
-struct GroupTile {
-  int32_t expert;
-  int32_t first;
-  int32_t count;
-};
-
-/// Which input rows go where. Place p is input row in_rows[p] and output row out_rows[p] (p where
-/// null).
+/// Which rows go where. Dense: input row i to output row i. Grouped by expert (router/router.h):
+/// tile i is rows [i, i + 1) * tokens_per_tile of `row_routes`, all of expert tile_experts[i]; a
+/// route reads input row route / routes_per_row and goes to output row `route`. Empty tiles and
+/// padding cost nothing but a block that ends at once.
 struct Rows {
   ActivationFormat format = ActivationFormat::kInt8;
   const void* activations = nullptr;  // 16-byte aligned
-  const int32_t* in_rows = nullptr;
-  const int32_t* out_rows = nullptr;
-  /// Dense: places 0 … count - 1, or fewer where *device_count is less. Grouped: the places at
-  /// most.
-  int32_t count = 0;
+  int32_t count = 0;                  // dense: rows; grouped: routes at most
+  /// Dense: fewer than `count` rows where this is less.
   const int32_t* device_count = nullptr;
-  /// Grouped: *tile_count tiles of at most `tokens_per_tile` places, made by list_group_tiles.
-  const GroupTile* tiles = nullptr;
-  const int32_t* tile_count = nullptr;
+  // Grouped, on the device:
+  const int32_t* tile_experts = nullptr;  // -1: none
+  const int32_t* num_tiles = nullptr;     // tiles behind it are not read
+  const int32_t* row_routes = nullptr;    // -1: padding, behind a tile's routes
+  int32_t routes_per_row = 1;  // top_k where the input is a row a token, 1 where it is one a route
 };
 
 /// value = dot + bias; then out = value, or out = out + residual_scale * value.
@@ -70,23 +64,12 @@ struct Epilogue {
 
 /// How a product is cut. Every cut gives the same bits; which one is fastest is another matter.
 struct ProductTuning {
-  int tokens_per_tile = 0;  // 8, 16, 32 or 64; 0: by the number of places
+  int tokens_per_tile = 0;  // 8, 16, 32 or 64; 0: chosen (dense only)
   bool split_k = false;     // blocks of 16 rows whose 4 warps share K; tokens_per_tile 8 only
 };
 
-/// The cut for `places` rows of input over `groups` experts (1: dense).
-ProductTuning choose_tuning(const PackedLayout& layout, int64_t places, int64_t groups, bool gated);
-
-/// Tiles of a grouped product at most.
-constexpr int64_t most_group_tiles(int64_t places, int64_t experts, int tokens_per_tile) {
-  const int64_t full = places / tokens_per_tile + experts;
-  return places < full ? places : full;
-}
-
-/// Cuts each expert's places [begin[e], begin[e + 1]) into tiles: `tiles` holds at least
-/// most_group_tiles(). Experts without places get none. begin: [experts + 1], on the device.
-Status list_group_tiles(const int32_t* begin, int32_t experts, int tokens_per_tile,
-                        GroupTile* tiles, int32_t* tile_count, Stream stream);
+/// The cut for `count` rows, or routes over `experts` experts (1: dense).
+ProductTuning choose_tuning(const PackedLayout& layout, int64_t count, int64_t experts, bool gated);
 
 /// out = weight . x, with the epilogue. `experts` is 1 for a dense product.
 Status linear(const PackedMatrix& weight, int32_t experts, const Rows& rows,

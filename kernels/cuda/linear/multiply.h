@@ -21,7 +21,7 @@ template <typename Shape>
 struct Chains {
   float sum[Shape::kRowTiles][Shape::kTokenTiles][4];
   Term* exchange;  // this warp's [term of the chunk][row tile][row][token]
-  int valid_tokens;
+  bool has_token;  // the first of this thread's two
 };
 
 /// Adds a term to the chains of a thread's four outputs, or leaves it where the block adds them.
@@ -32,7 +32,7 @@ VITRINE_DEVICE void add_terms(Chains<Shape>& chains, int term, int r, int n, con
     for (int i = 0; i < 4; ++i) chains.sum[r][n][i] = fma_rn(x[i], y[i], chains.sum[r][n][i]);
   } else {
     const int g = lane_index() / 4, token = lane_index() % 4 * 2;
-    if (token >= chains.valid_tokens) return;
+    if (!chains.has_token) return;
     Term* terms = chains.exchange + (term * Shape::kRowTiles + r) * 16 * Shape::kTokens + token;
     store16(terms + g * Shape::kTokens,
             {float_bits(x[0]), float_bits(y[0]), float_bits(x[1]), float_bits(y[1])});

@@ -16,24 +16,29 @@
 
 namespace vitrine::kernels::cuda {
 
-/// Which part of the problem a block computes.
-struct BlockWork {
-  int32_t expert, first, count;  // places [first, first + count)
-};
-
+/// Finds the block's expert, and where each of its tokens' input rows begins (-1: no token; those
+/// are behind the others). False: the block has nothing to do.
 template <typename Shape>
-VITRINE_DEVICE bool find_work(const Rows& rows, BlockWork& work) {
-  if (rows.tiles != nullptr) {
-    if (block_y() >= *rows.tile_count) return false;
-    const GroupTile tile = rows.tiles[block_y()];
-    work = {tile.expert, tile.first, tile.count};
-    return true;
+VITRINE_DEVICE bool find_tokens(const Rows& rows, int32_t& expert, int32_t* token_rows) {
+  const int token = thread_index();
+  const int place = block_y() * Shape::kTokens + token;
+  if (rows.tile_experts != nullptr) {
+    if (block_y() >= *rows.num_tiles) return false;
+    expert = rows.tile_experts[block_y()];
+    if (expert < 0) return false;
+    if (token < Shape::kTokens) {
+      const int32_t route = rows.row_routes[place];
+      token_rows[token] = route < 0 ? -1 : route / rows.routes_per_row;
+    }
+  } else {
+    int32_t count = rows.count;
+    if (rows.device_count != nullptr && *rows.device_count < count) count = *rows.device_count;
+    if (block_y() * Shape::kTokens >= count) return false;
+    expert = 0;
+    if (token < Shape::kTokens) token_rows[token] = place < count ? place : -1;
   }
-  int32_t count = rows.count;
-  if (rows.device_count != nullptr && *rows.device_count < count) count = *rows.device_count;
-  work = {0, block_y() * Shape::kTokens, 0};
-  work.count = count - work.first < Shape::kTokens ? count - work.first : Shape::kTokens;
-  return work.count > 0;
+  sync_block();
+  return true;
 }
 
 /// A warp's place in the step, and the addresses that stay the same from step to step.
@@ -104,8 +109,7 @@ VITRINE_DEVICE int chunk_groups(const PackedLayout& layout, int chunk) {
 /// (row i / 8, token i % 8) of each row tile.
 template <typename Shape>
 VITRINE_DEVICE void add_exchanged(const ProductArguments& a, int step, const Term* exchange,
-                                  int valid_tokens, float (&sum)[Shape::kRowTiles]) {
-  if (thread_index() % Shape::kTokens >= valid_tokens) return;
+                                  float (&sum)[Shape::kRowTiles]) {
   const int terms_per_group = a.layout.offset_format > OffsetFormat::kZeroPoint ? 2 : 1;
   const int stride = Shape::kRowTiles * 16 * Shape::kTokens;
   for (int slice = 0; slice < Shape::kSlices; ++slice) {
@@ -123,30 +127,21 @@ VITRINE_DEVICE void add_exchanged(const ProductArguments& a, int step, const Ter
 template <typename Shape>
 VITRINE_KERNEL(Shape::kThreads)
 void product_kernel(const ProductArguments a) {
-  BlockWork work;
-  if (!find_work<Shape>(a.rows, work)) return;
   auto* shared = dynamic_shared<uint8_t>();
   auto* token_rows = reinterpret_cast<int32_t*>(shared);
+  int32_t expert = 0;
+  if (!find_tokens<Shape>(a.rows, expert, token_rows)) return;
   uint8_t* stages = shared + 4 * Shape::kThreads;
   const int stage_bytes = Shape::stage_bytes(a.layout);
   auto* exchange = reinterpret_cast<Term*>(stages + Shape::kStages * stage_bytes);
-  if (thread_index() < Shape::kTokens) {
-    const int place = work.first + thread_index();
-    int32_t row = -1;
-    if (thread_index() < work.count)
-      row = a.rows.in_rows != nullptr ? a.rows.in_rows[place] : place;
-    token_rows[thread_index()] = row;
-  }
-  sync_block();
-
-  const Warp<Shape> warp = make_warp<Shape>(a, work.expert);
+  const Warp<Shape> warp = make_warp<Shape>(a, expert);
   const int steps = divide_up(a.layout.chunks, Shape::kSlices);
   for (int step = 0; step < Shape::kStages - 1; ++step) {
     if (step < steps) fill_stage<Shape>(a, warp, token_rows, step, stages + step * stage_bytes);
     copy_async_commit();
   }
   Chains<Shape> chains;
-  chains.valid_tokens = work.count;
+  chains.has_token = token_rows[lane_index() % 4 * 2] >= 0;
   chains.exchange =
       exchange + warp.slice * Shape::chunk_terms(a.layout) * Shape::kRowTiles * 16 * Shape::kTokens;
   for (auto& tile : chains.sum) {
@@ -176,23 +171,25 @@ void product_kernel(const ProductArguments a) {
     }
     if constexpr (Shape::kSlices > 1) {
       sync_block();
-      add_exchanged<Shape>(a, step, exchange, work.count, sliced_sum);
+      if (token_rows[thread_index() % Shape::kTokens] >= 0) {
+        add_exchanged<Shape>(a, step, exchange, sliced_sum);
+      }
     }
     slot = slot + 1 == Shape::kStages ? 0 : slot + 1;
   }
   copy_async_wait<0>();
 
   const auto out_row = [&](int token) {
-    const int place = work.first + token;
-    return a.rows.out_rows != nullptr ? a.rows.out_rows[place] : place;
+    const int place = block_y() * Shape::kTokens + token;
+    return a.rows.row_routes != nullptr ? a.rows.row_routes[place] : place;
   };
   const auto finish = [&](int r, int row_in_tile, int token, float dot, float up) {
     const int64_t row = int64_t{tile_index<Shape>(a, warp.row_warp, r)} * 16 + row_in_tile;
-    if (token >= work.count || row >= a.layout.rows) return;
+    if (token_rows[token] < 0 || row >= a.layout.rows) return;
     if (a.gated) {
       if (r == 0) finish_gate_up(a.epilogue, out_row(token), row, dot, up);
     } else {
-      finish_linear(a.epilogue, work.expert, out_row(token), row, dot);
+      finish_linear(a.epilogue, expert, out_row(token), row, dot);
     }
   };
   constexpr int kLast = Shape::kRowTiles - 1;
