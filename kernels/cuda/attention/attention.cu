@@ -1,14 +1,12 @@
 // Checks, the merge of ranges, and the choice of a kernel.
-#include "kernels/cuda/attention/attention.h"
-
 #include "kernels/cuda/attention/attention_block.h"
 #include "kernels/cuda/attention/attention_shapes.h"
 
 namespace vitrine::kernels::cuda {
 namespace {
 
-// Grid: (token, head). Bytes: head_dim + 2 floats for each range that the token sees; nothing for a
-// token of one range. All threads carry the same maximum and sum.
+// Grid: (tile, head, token of the tile). Bytes: head_dim + 2 floats for each range that the token
+// sees; nothing for a token of one range. All threads carry the same maximum and sum.
 VITRINE_KERNEL(kAttentionThreads)
 void merge_ranges_kernel(const AttentionArguments a) {
   const int64_t token = a.tiles[block_x()].first_token + block_z();
@@ -62,11 +60,30 @@ Status attention(const AttentionArguments& a, AttentionQueries queries, Stream s
       status = launch_attention<FloatFormat::kBF16>(a, queries, stream);
       break;
   }
-  if (!status.ok() || a.ranges == 1) return status;
-  const auto most_tokens =
-      static_cast<uint32_t>(attention_tile_tokens(a.heads, a.kv.kv_heads, queries));
+  if (!status.ok()) return status;
+  return merge_attention_ranges(a, attention_tile_tokens(a.heads, a.kv.kv_heads, queries), stream);
+}
+
+Status attention_mma(const AttentionArguments& a, MmaRows rows, Stream stream) {
+  if (const char* problem = problem_of(a)) return refuse(problem);
+  if (a.kv.format == FloatFormat::kF32) return refuse("attention_mma: keys in 16 bits");
+  if (a.kv.head_dim != 64 && a.kv.head_dim != 128) {
+    return refuse("attention_mma: head_dim, expected 64 or 128");
+  }
+  if (16 % (a.heads / a.kv.kv_heads) != 0) {
+    return refuse("attention_mma: a group of 1, 2, 4, 8 or 16 query heads");
+  }
+  const Status status = a.kv.format == FloatFormat::kF16
+                            ? launch_attention_mma<FloatFormat::kF16>(a, rows, stream)
+                            : launch_attention_mma<FloatFormat::kBF16>(a, rows, stream);
+  if (!status.ok()) return status;
+  return merge_attention_ranges(a, attention_mma_tile_tokens(a.heads, a.kv.kv_heads, rows), stream);
+}
+
+Status merge_attention_ranges(const AttentionArguments& a, int32_t tile_tokens, Stream stream) {
+  if (a.ranges == 1) return {};
   const Dim3 grid = {static_cast<uint32_t>(a.tile_count), static_cast<uint32_t>(a.heads),
-                     most_tokens};
+                     static_cast<uint32_t>(tile_tokens)};
   return launch(merge_ranges_kernel, grid, kAttentionThreads, 0, stream, a);
 }
 

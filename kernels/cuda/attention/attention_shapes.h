@@ -1,7 +1,7 @@
 // One instantiation for each element format, a translation unit each.
 #pragma once
 
-#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/attention_mma.h"
 
 namespace vitrine::kernels::cuda {
 
@@ -15,5 +15,13 @@ extern template Status launch_attention<FloatFormat::kF16>(const AttentionArgume
                                                            AttentionQueries, Stream);
 extern template Status launch_attention<FloatFormat::kBF16>(const AttentionArguments&,
                                                             AttentionQueries, Stream);
+
+template <FloatFormat kFormat>
+Status launch_attention_mma(const AttentionArguments& arguments, MmaRows rows, Stream stream);
+
+extern template Status launch_attention_mma<FloatFormat::kF16>(const AttentionArguments&, MmaRows,
+                                                               Stream);
+extern template Status launch_attention_mma<FloatFormat::kBF16>(const AttentionArguments&, MmaRows,
+                                                                Stream);
 
 }  // namespace vitrine::kernels::cuda
