@@ -18,6 +18,7 @@
 
 #define VITRINE_KERNEL(...) static
 #define VITRINE_DEVICE static inline
+#define VITRINE_DEVICE_METHOD inline
 /// A trailing parameter of each function at which threads meet: where in the source they do.
 #define VITRINE_SITE \
   ::vitrine::kernels::cuda::host::Site site = {__builtin_FILE(), __builtin_LINE()}
@@ -158,9 +159,38 @@ VITRINE_DEVICE uint32_t ballot(bool predicate, VITRINE_SITE) {
   return bits;
 }
 
+VITRINE_DEVICE uint32_t match(int32_t value, VITRINE_SITE) {
+  const auto own = static_cast<uint32_t>(value);
+  const host::Exchange& all = host::meet_warp("match", &own, 1, site);
+  uint32_t bits = 0;
+  for (int lane = 0; lane < 32; ++lane) bits |= (all[lane][0] == own ? 1u : 0u) << lane;
+  return bits;
+}
+VITRINE_DEVICE uint32_t reduce_max(uint32_t value, VITRINE_SITE) {
+  const host::Exchange& all = host::meet_warp("reduce_max", &value, 1, site);
+  for (int lane = 0; lane < 32; ++lane) value = all[lane][0] > value ? all[lane][0] : value;
+  return value;
+}
+VITRINE_DEVICE uint32_t reduce_min(uint32_t value, VITRINE_SITE) {
+  const host::Exchange& all = host::meet_warp("reduce_min", &value, 1, site);
+  for (int lane = 0; lane < 32; ++lane) value = all[lane][0] < value ? all[lane][0] : value;
+  return value;
+}
+VITRINE_DEVICE uint32_t reduce_add(uint32_t value, VITRINE_SITE) {
+  const host::Exchange& all = host::meet_warp("reduce_add", &value, 1, site);
+  uint32_t sum = 0;
+  for (int lane = 0; lane < 32; ++lane) sum += all[lane][0];
+  return sum;
+}
+
 VITRINE_DEVICE int32_t atomic_add(int32_t* at, int32_t value) {
   const int32_t old = *at;
   *at = static_cast<int32_t>(static_cast<uint32_t>(old) + static_cast<uint32_t>(value));
+  return old;
+}
+VITRINE_DEVICE uint64_t atomic_add(uint64_t* at, uint64_t value) {
+  const uint64_t old = *at;
+  *at = old + value;
   return old;
 }
 VITRINE_DEVICE float atomic_add(float* at, float value) {

@@ -14,6 +14,8 @@
 #define VITRINE_KERNEL(...) static __global__ __launch_bounds__(__VA_ARGS__)
 /// Before a function that kernels call.
 #define VITRINE_DEVICE static __device__ __forceinline__
+/// The same of a member.
+#define VITRINE_DEVICE_METHOD __device__ __forceinline__
 
 namespace vitrine::kernels::cuda {
 
@@ -97,8 +99,19 @@ VITRINE_DEVICE T shuffle_up(T value, int delta) {
 /// Bit i: lane i's predicate.
 VITRINE_DEVICE uint32_t ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
 
+/// Bit i: lane i's value is this lane's.
+VITRINE_DEVICE uint32_t match(int32_t value) { return __match_any_sync(0xffffffffu, value); }
+/// Of all lanes.
+VITRINE_DEVICE uint32_t reduce_max(uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
+VITRINE_DEVICE uint32_t reduce_min(uint32_t value) { return __reduce_min_sync(0xffffffffu, value); }
+VITRINE_DEVICE uint32_t reduce_add(uint32_t value) { return __reduce_add_sync(0xffffffffu, value); }
+
 /// Atomic, relaxed; give the old value. The order of float sums varies: never for results.
 VITRINE_DEVICE int32_t atomic_add(int32_t* at, int32_t value) { return atomicAdd(at, value); }
+VITRINE_DEVICE uint64_t atomic_add(uint64_t* at, uint64_t value) {
+  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+  return atomicAdd(reinterpret_cast<unsigned long long*>(at), value);
+}
 VITRINE_DEVICE float atomic_add(float* at, float value) { return atomicAdd(at, value); }
 VITRINE_DEVICE int32_t atomic_max(int32_t* at, int32_t value) { return atomicMax(at, value); }
 /// Makes this thread's writes before it visible to the device before those after it.

@@ -40,9 +40,6 @@ const char* problem_of(const AttentionArguments& a) {
       a.kv.head_dim * element_bytes(a.kv.format) % 16 != 0) {
     return "attention: head_dim, expected at most 256 and whole vectors of 16 bytes";
   }
-  if (a.kv.block_size <= 0 || a.kv.block_size % 16 != 0) {
-    return "attention: block_size, expected a multiple of 16";
-  }
   if (a.tile_count <= 0 || a.ranges <= 0) return "attention: no tiles";
   if (a.ranges > 1 && a.scratch == nullptr) return "attention: several ranges need scratch";
   return nullptr;

@@ -3,45 +3,29 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/status.h"
+#include "kernels/cuda/kv/kv_cache.h"
 
 namespace vitrine::kernels::cuda {
 
 /// Positions that are walked at once, in order.
-inline constexpr int kAttentionPositions = 64;
+inline constexpr int kAttentionPositions = kKvBlock;
 /// Positions of a range: ranges are computed side by side, and merged in ascending order.
 inline constexpr int kAttentionRange = 1024;
 inline constexpr int kMostHeadDim = 256;
 
-/// The keys and values of one layer. Storage block b holds block_size positions (a multiple of 16);
-/// key and value of position j and kv head h are head_dim elements at
-///   ((b * kv_heads + h) * block_size + j) * head_dim
-/// of `keys` and `values`, which are 16-byte aligned. A row of head_dim elements is a multiple of
-/// 16 bytes.
-struct PagedKv {
-  void* keys = nullptr;
-  void* values = nullptr;
-  int32_t kv_heads = 0;
-  int32_t head_dim = 0;  // at most kMostHeadDim
-  int32_t block_size = 0;
-  FloatFormat format = FloatFormat::kF32;
-};
-
 /// Consecutive tokens of the batch that belong to one sequence.
 struct AttentionTile {
   int32_t first_token;
-  int32_t count;     // at most attention_tile_tokens(); 0: nothing
-  int32_t sequence;  // row of the block tables
+  int32_t count;  // at most attention_tile_tokens(); 0: nothing
 };
 
 struct AttentionArguments {
-  PagedKv kv;
+  KvCache kv = {};    // head_dim at most kMostHeadDim, a multiple of 16 bytes
   int32_t heads = 0;  // query heads, a multiple of kv_heads
   float scale = 0;
-  const float* queries = nullptr;         // [tokens, heads, head_dim] float32
-  const int32_t* positions = nullptr;     // [tokens]; token t sees positions 0 … positions[t]
-  const int32_t* block_tables = nullptr;  // [sequences, table_stride]
-  int64_t table_stride = 0;
+  const float* queries = nullptr;      // [tokens, heads, head_dim] float32
+  const int32_t* positions = nullptr;  // [tokens]; token t sees positions 0 … positions[t]
+  BlockTables blocks = {};
   const AttentionTile* tiles = nullptr;  // on the device
   int32_t tile_count = 0;                // tiles of the launch; the last may have count 0
   int32_t tokens = 0;                    // of the batch at most

@@ -9,6 +9,8 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/device_math.h"
+#include "kernels/cuda/floats.h"
+#include "kernels/cuda/linear/words.h"
 
 namespace vitrine::kernels::cuda {
 
@@ -21,7 +23,7 @@ struct AttentionShape {
   static constexpr int kQueries = kQueriesOf;
   static constexpr int kDims = kDimsOf;
   static constexpr int kBytes = kFormat == FloatFormat::kF32 ? 4 : 2;
-  static constexpr int kVector = 16 / kBytes;  // elements of a 16-byte access
+  static constexpr int kWide = 16 / kBytes;  // elements of a 16-byte access
 
   /// Rows of keys are 16 bytes longer, so that 8 threads that read 16 bytes of one column each
   /// meet no bank twice.
@@ -63,14 +65,15 @@ VITRINE_DEVICE AttentionMemory divide_memory(int head_dim) {
 /// tile.
 struct AttentionWork {
   AttentionTile tile;
+  const int32_t* table;                       // the sequence's blocks
   int32_t kv_head, first_head, heads, begin;  // positions begin … begin + 1,023
   int32_t last;                               // largest position of the tile's tokens
   int32_t first;                              // smallest
 };
 
-/// The first `kVector` elements at `from`, widened.
+/// The first `kWide` elements at `from`, widened.
 template <typename Shape>
-VITRINE_DEVICE void load_elements(const uint8_t* from, float (&x)[Shape::kVector]) {
+VITRINE_DEVICE void load_vector(const uint8_t* from, float (&x)[Shape::kWide]) {
   const Words4 words = load16(from);
   const uint32_t four[4] = {words.x, words.y, words.z, words.w};
   for (int i = 0; i < 4; ++i) {
@@ -86,36 +89,20 @@ VITRINE_DEVICE void load_elements(const uint8_t* from, float (&x)[Shape::kVector
   }
 }
 
-template <typename Shape>
-VITRINE_DEVICE float load_element(const uint8_t* from, int index) {
-  if constexpr (Shape::kElements == FloatFormat::kF32) {
-    return reinterpret_cast<const float*>(from)[index];
-  } else {
-    const uint16_t bits = reinterpret_cast<const uint16_t*>(from)[index];
-    return Shape::kElements == FloatFormat::kF16 ? widen_f16(bits) : widen_bf16(bits);
-  }
-}
-
-/// Starts the copy of the keys or values of positions start … start + 63; behind the tile's last
-/// position nothing is read.
+/// Starts the copy of the keys or values of positions start … start + 63, one storage block; behind
+/// the tile's last position nothing is read.
 template <typename Shape>
 VITRINE_DEVICE void copy_positions(const AttentionArguments& a, const AttentionWork& work,
                                    const void* storage, int32_t start, uint8_t* to, int stride) {
   const int row_bytes = a.kv.head_dim * Shape::kBytes;
   const int pieces = row_bytes / 16;
-  const int32_t* table = a.block_tables + work.tile.sequence * a.table_stride;
-  const auto* from = static_cast<const uint8_t*>(storage);
+  const int64_t block = work.table[start / kKvBlock];
+  const auto* from = static_cast<const uint8_t*>(storage) +
+                     (block * a.kv.kv_heads + work.kv_head) * kKvBlock * row_bytes;
   for (int i = thread_index(); i < kAttentionPositions * pieces; i += kAttentionThreads) {
     const int j = i / pieces, piece = i % pieces;
-    const int32_t position = start + j;
-    const bool valid = position <= work.last;
-    int64_t row = 0;
-    if (valid) {
-      const int64_t block = table[position / a.kv.block_size];
-      row = (block * a.kv.kv_heads + work.kv_head) * a.kv.block_size + position % a.kv.block_size;
-    }
-    copy_async16(to + j * stride + 16 * piece, from + row * row_bytes + (valid ? 16 * piece : 0),
-                 valid);
+    const bool valid = start + j <= work.last;
+    copy_async16(to + j * stride + 16 * piece, from + (valid ? 16 * i : 0), valid);
   }
 }
 
@@ -129,12 +116,12 @@ VITRINE_DEVICE void score_positions(const AttentionArguments& a, const Attention
   const int head_dim = a.kv.head_dim;
   const uint8_t* key = memory.keys + j * Shape::key_stride(head_dim);
   float dot[kOwn] = {};
-  for (int d = 0; d < head_dim; d += Shape::kVector) {
-    float k[Shape::kVector];
-    load_elements<Shape>(key + d * Shape::kBytes, k);
+  for (int d = 0; d < head_dim; d += Shape::kWide) {
+    float k[Shape::kWide];
+    load_vector<Shape>(key + d * Shape::kBytes, k);
     for (int q = 0; q < kOwn; ++q) {
       const float* query = memory.queries + (first + q) * head_dim + d;
-      for (int i = 0; i < Shape::kVector; i += 4) {
+      for (int i = 0; i < Shape::kWide; i += 4) {
         const Words4 words = load16(query + i);
         dot[q] = fma_rn(bits_float(words.x), k[i], dot[q]);
         dot[q] = fma_rn(bits_float(words.y), k[i + 1], dot[q]);
@@ -209,7 +196,7 @@ VITRINE_DEVICE void add_values(const AttentionArguments& a, const AttentionMemor
       const uint8_t* row = memory.values + (j + k) * head_dim * Shape::kBytes;
       for (int i = 0; i < Shape::kDims; ++i) {
         const int d = thread_index() + kAttentionThreads * i;
-        if (d < head_dim) v[k][i] = load_element<Shape>(row, d);
+        if (d < head_dim) v[k][i] = load_element<Shape::kElements>(row, d);
       }
     }
     for (int q = 0; q < Shape::kQueries; ++q) {

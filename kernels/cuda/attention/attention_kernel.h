@@ -52,6 +52,7 @@ void attention_kernel(const AttentionArguments a) {
     work.first = position < work.first ? position : work.first;
   }
   if (work.last < work.begin) return;
+  work.table = a.blocks.tables + a.blocks.sequences[work.tile.first_token] * a.blocks.stride;
   const AttentionMemory memory = divide_memory<Shape>(a.kv.head_dim);
   begin_rows<Shape>(a, work, memory);
 

@@ -51,6 +51,7 @@ VITRINE_DEVICE void multiply_add(float (&sum)[4], const uint32_t (&a)[4], uint32
 /// Where a warp's query rows come from: row i is head i % group of token i / group of the block.
 struct MmaRowMap {
   AttentionTile tile;
+  const int32_t* table;  // the sequence's blocks
   int32_t kv_head, group, begin, last;
 };
 
@@ -58,19 +59,13 @@ template <typename Shape>
 VITRINE_DEVICE void copy_rows(const AttentionArguments& a, const MmaRowMap& map,
                               const void* storage, int32_t start, uint8_t* to) {
   constexpr int kPieces = Shape::kHeadDim / 8;
-  const int32_t* table = a.block_tables + map.tile.sequence * a.table_stride;
-  const auto* from = static_cast<const uint8_t*>(storage);
+  const int64_t block = map.table[start / kKvBlock];
+  const auto* from = static_cast<const uint8_t*>(storage) +
+                     (block * a.kv.kv_heads + map.kv_head) * kKvBlock * 2 * Shape::kHeadDim;
   for (int i = thread_index(); i < kAttentionPositions * kPieces; i += Shape::kThreads) {
     const int j = i / kPieces, piece = i % kPieces;
-    const int32_t position = start + j;
-    const bool valid = position <= map.last;
-    int64_t row = 0;
-    if (valid) {
-      const int64_t block = table[position / a.kv.block_size];
-      row = (block * a.kv.kv_heads + map.kv_head) * a.kv.block_size + position % a.kv.block_size;
-    }
-    copy_async16(to + j * Shape::kStride + 16 * piece,
-                 from + row * 2 * Shape::kHeadDim + (valid ? 16 * piece : 0), valid);
+    const bool valid = start + j <= map.last;
+    copy_async16(to + j * Shape::kStride + 16 * piece, from + (valid ? 16 * i : 0), valid);
   }
 }
 
@@ -237,6 +232,7 @@ void attention_mma_kernel(const AttentionArguments a) {
     map.last = position > map.last ? position : map.last;
   }
   if (map.last < map.begin) return;
+  map.table = a.blocks.tables + a.blocks.sequences[map.tile.first_token] * a.blocks.stride;
   const int32_t end =
       map.last + 1 < map.begin + kAttentionRange ? map.last + 1 : map.begin + kAttentionRange;
   auto* memory = dynamic_shared<MmaMemory<Shape>>();

@@ -1,36 +1,44 @@
 #include "kernels/cuda/combine/combine.h"
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/combine/addend.h"
 
 namespace vitrine::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kVector = 4;  // floats of a 16-byte access
 
-// Bytes: 12 an element (two reads, a write). Four elements a thread, the last few one by one.
+// Bytes: 4 * n * (2 + rows added) a token: the residual is read and written, each row read once.
+template <Addend::Kind kKind>
 VITRINE_KERNEL(kThreads)
-void add_scaled_kernel(const float* x, float multiplier, int64_t count, float* residual) {
-  const int64_t begin = (static_cast<int64_t>(block_x()) * kThreads + thread_index()) * kVector;
-  if (begin + kVector <= count) {
-    const Words4 a = load16(x + begin);
-    Words4 r = load16(residual + begin);
-    r.x = float_bits(bits_float(r.x) + multiplier * bits_float(a.x));
-    r.y = float_bits(bits_float(r.y) + multiplier * bits_float(a.y));
-    r.z = float_bits(bits_float(r.z) + multiplier * bits_float(a.z));
-    r.w = float_bits(bits_float(r.w) + multiplier * bits_float(a.w));
-    store16(residual + begin, r);
-  } else {
-    for (int64_t i = begin; i < count; ++i) residual[i] = residual[i] + multiplier * x[i];
-  }
+void add_to_residual_kernel(Addend addend, int64_t n, bool whole, float* residual) {
+  const int64_t token = block_x();
+  const int64_t i = (static_cast<int64_t>(block_y()) * kThreads + thread_index()) * kVector;
+  if (i >= n) return;
+  float* row = residual + token * n;
+  float values[kVector];
+  load_floats(row, i, n, whole, values);
+  add_addend<kKind>(addend, token, i, n, whole, values);
+  store_floats(row, i, n, whole, values);
 }
 
 }  // namespace
 
-Status add_scaled(const float* x, float multiplier, int64_t count, float* residual, Stream stream) {
-  if (count <= 0) return refuse("add_scaled: count, expected at least 1");
-  const auto blocks = static_cast<uint32_t>(divide_up<int64_t>(count, kThreads * kVector));
-  return launch(add_scaled_kernel, {blocks}, kThreads, 0, stream, x, multiplier, count, residual);
+Status add_to_residual(const Addend& addend, int32_t tokens, int64_t n, float* residual,
+                       Stream stream) {
+  if (tokens < 1 || n < 1) return refuse("add_to_residual: tokens and n, expected at least 1");
+  if (const char* why = why_bad_addend(addend)) return refuse(why);
+  const bool whole = is_whole(n, residual) && is_whole(n, addend);
+  const Dim3 grid{static_cast<uint32_t>(tokens),
+                  static_cast<uint32_t>(divide_up<int64_t>(n, kThreads * kVector))};
+  if (addend.kind == Addend::Kind::kScaled) {
+    return launch(add_to_residual_kernel<Addend::Kind::kScaled>, grid, kThreads, 0, stream, addend,
+                  n, whole, residual);
+  }
+  if (addend.kind == Addend::Kind::kExperts) {
+    return launch(add_to_residual_kernel<Addend::Kind::kExperts>, grid, kThreads, 0, stream, addend,
+                  n, whole, residual);
+  }
+  return refuse("add_to_residual: an addend of kind none");
 }
 
 }  // namespace vitrine::kernels::cuda

@@ -8,6 +8,7 @@
 // With many tokens FMAs are the bound.
 #include "kernels/cuda/linear/linear_float.h"
 
+#include "kernels/cuda/floats.h"
 #include "kernels/cuda/linear/epilogue.h"
 #include "kernels/cuda/linear/words.h"
 
@@ -25,13 +26,6 @@ struct FloatArguments {
   FloatRows rows;
   Epilogue epilogue;
 };
-
-template <FloatFormat kFormat>
-VITRINE_DEVICE float load_weight(const void* row, int64_t i) {
-  if constexpr (kFormat == FloatFormat::kF32) return static_cast<const float*>(row)[i];
-  const uint16_t bits = static_cast<const uint16_t*>(row)[i];
-  return kFormat == FloatFormat::kF16 ? widen_f16(bits) : widen_bf16(bits);
-}
 
 /// The block's expert, and for each of its tokens the input row (that of the first where there is
 /// none) and the output row (-1: none). False: nothing to do.
@@ -86,7 +80,7 @@ void linear_float_kernel(const FloatArguments a) {
     VITRINE_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       const int64_t i = begin + 16 * s;
-      for (int r = 0; r < 2; ++r) w[r][s] = i < cols ? load_weight<kFormat>(weights[r], i) : 0.0f;
+      for (int r = 0; r < 2; ++r) w[r][s] = i < cols ? load_element<kFormat>(weights[r], i) : 0.0f;
     }
     VITRINE_UNROLL
     for (int s = 0; s < kSteps; ++s) {
