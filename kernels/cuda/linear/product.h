@@ -125,7 +125,7 @@ VITRINE_DEVICE void add_exchanged(const ProductArguments& a, int step, const Ter
 }
 
 template <typename Shape>
-VITRINE_KERNEL(Shape::kThreads)
+VITRINE_KERNEL(Shape::kThreads, 2)
 void product_kernel(const ProductArguments a) {
   auto* shared = dynamic_shared<uint8_t>();
   auto* token_rows = reinterpret_cast<int32_t*>(shared);
