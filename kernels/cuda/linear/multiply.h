@@ -41,6 +41,23 @@ VITRINE_DEVICE void add_terms(Chains<Shape>& chains, int term, int r, int n, con
   }
 }
 
+/// The two halves of a block of 32 columns of kQ6K apart (lanes 0 and 1 of four have the first 16
+/// columns), each times its integer scale: x = float(Σ s * Σ q * a), of at most 24 bits.
+VITRINE_DEVICE void multiply_parts(const PackedLayout& layout, const uint8_t* chunk, int group,
+                                   const uint32_t (&a)[4], const uint32_t (&b)[2], float (&x)[4]) {
+  int32_t parts[2][2], sums[2][4] = {};
+  load_part_scales(layout, chunk, group, parts);
+  VITRINE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t mask = lane_index() % 4 / 2 == half ? 0xffffffffu : 0u;
+    const uint32_t own[4] = {a[0] & mask, a[1] & mask, a[2] & mask, a[3] & mask};
+    mma_s8_m16n8k32(sums[half], own, b, sums[half]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    x[i] = static_cast<float>(parts[i / 2][0] * sums[0][i] + parts[i / 2][1] * sums[1][i]);
+  }
+}
+
 /// Integer sums of each group, then its term. `tokens` are the chunk's records in shared memory.
 template <typename Shape>
 VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chunks,
@@ -77,7 +94,11 @@ VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chu
       }
       const Words2 words = load8(own + 32 * block);
       const uint32_t b[2] = {words.x, words.y};
-      for (int r = 0; r < Shape::kRowTiles; ++r) mma_s8_m16n8k32(sums[r], a[r][block], b, sums[r]);
+      if constexpr (Shape::kKind != PackedKind::kQ6K) {
+        for (int r = 0; r < Shape::kRowTiles; ++r) {
+          mma_s8_m16n8k32(sums[r], a[r][block], b, sums[r]);
+        }
+      }
       if ((block + 1) % blocks_per_group != 0) continue;
       for (int r = 0; r < Shape::kRowTiles; ++r) {
         const uint8_t* chunk = chunks + r * layout.chunk_bytes;
@@ -86,6 +107,9 @@ VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chu
         for (int i = 0; i < 4; ++i) {
           x[i] = bits_float(static_cast<uint32_t>(sums[r][i])) - kMagic;
           y[i] = scale[i / 2] * factor[i % 2].scale;
+        }
+        if constexpr (Shape::kKind == PackedKind::kQ6K) {
+          multiply_parts(layout, chunk, group, a[r][block], b, x);
         }
         add_terms(chains, has_minimum ? 2 * group : group, r, n, x, y);
         if (!has_minimum) continue;
