@@ -73,8 +73,8 @@ VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chu
   for (int n = 0; n < Shape::kTokenTiles; ++n) {
     const uint8_t* own = tokens + (8 * n + g) * Shape::kTokenStride + 8 * t;
     const uint8_t* factors = tokens + (8 * n + 2 * t) * Shape::kTokenStride + kRecordCols;
-    GroupFactor factor[2];
-    int32_t sums[Shape::kRowTiles][4];
+    GroupFactor factor[2] = {};
+    int32_t sums[Shape::kRowTiles][4] = {};
     VITRINE_UNROLL
     for (int block = 0; block < 4; ++block) {
       const int group = block / blocks_per_group;
@@ -164,7 +164,7 @@ VITRINE_DEVICE void multiply_bf16(const PackedLayout& layout, const uint8_t* chu
     } else {
       ByteFragments bytes;
       load_fragments<Shape::kKind>(chunk, bytes);
-      uint32_t pairs[2];
+      uint32_t pairs[2] = {};
       for (int i = 0; i < 8; ++i) {
         if (i % (2 * blocks_per_group) == 0) {
           int32_t bias[2];
@@ -179,7 +179,7 @@ VITRINE_DEVICE void multiply_bf16(const PackedLayout& layout, const uint8_t* chu
     VITRINE_UNROLL
     for (int n = 0; n < Shape::kTokenTiles; ++n) {
       const uint8_t* own = tokens + (8 * n + g) * Shape::kTokenStride + 16 * t;
-      float sums[4], ones[4];
+      float sums[4] = {}, ones[4] = {};
       VITRINE_UNROLL
       for (int block = 0; block < 4; ++block) {
         const int group = block / blocks_per_group;
