@@ -25,3 +25,16 @@ if(VITRINE_CUDA STREQUAL "ON" AND NOT VITRINE_WITH_CUDA)
                       "CUDAToolkit_ROOT to a CUDA 13 toolkit, or VITRINE_CUDA to OFF.")
 endif()
 message(STATUS "CUDA backend: ${VITRINE_WITH_CUDA} (${reason})")
+
+# Our own kernels need nvcc besides; without it the backend has the reference path alone.
+set(VITRINE_CUDA_COMPILER OFF)
+if(VITRINE_WITH_CUDA AND CUDAToolkit_FOUND AND EXISTS "${CUDAToolkit_NVCC_EXECUTABLE}")
+  set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}" CACHE FILEPATH "nvcc")
+  set(CMAKE_CUDA_ARCHITECTURES 80)  # of CMake's own checks: its default is one that nvcc 13 lacks
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  endif()
+  set(VITRINE_CUDA_COMPILER ON)
+endif()
+message(STATUS "CUDA kernels: ${VITRINE_CUDA_COMPILER}")

@@ -14,6 +14,7 @@ find_program(VITRINE_CCACHE ccache)
 if(VITRINE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${VITRINE_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${VITRINE_CCACHE})
 endif()
 
 configure_file("${PROJECT_SOURCE_DIR}/cmake/version.h.in"

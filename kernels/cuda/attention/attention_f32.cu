@@ -1,0 +1,8 @@
+#include "kernels/cuda/attention/attention_kernel.h"
+
+namespace vitrine::kernels::cuda {
+
+template Status launch_attention<FloatFormat::kF32>(const AttentionArguments&, AttentionQueries,
+                                                    Stream);
+
+}  // namespace vitrine::kernels::cuda

@@ -1,0 +1,7 @@
+#include "kernels/cuda/attention/attention_mma_kernel.h"
+
+namespace vitrine::kernels::cuda {
+
+template Status launch_attention_mma<FloatFormat::kF16>(const AttentionArguments&, MmaRows, Stream);
+
+}  // namespace vitrine::kernels::cuda

@@ -1,0 +1,290 @@
+// The tensor-core kernel: each warp has 16 query rows, all warps share the block's positions.
+//
+// Bytes: as attention_block.h. Operations: 4 * head_dim multiply-adds a query row and position, of
+// which a group of 8 uses half of the 16 rows in decode. Prefill of 4,096 tokens at 32 heads of 128
+// is 69 GMAC a layer, 0.2 ms at half of an H200's bf16 rate by mma.sync; decode should be bound by
+// memory, 60 % or more of its bandwidth where ranges times kv heads cover the SMs.
+#pragma once
+
+#include "kernels/cuda/attention/attention_mma.h"
+#include "kernels/cuda/device_math.h"
+#include "kernels/cuda/linear/words.h"
+
+namespace vitrine::kernels::cuda {
+
+template <FloatFormat kFormatOf, int kHeadDimOf, int kWarpsOf>
+struct MmaShape {
+  static constexpr FloatFormat kFormat = kFormatOf;
+  static constexpr int kHeadDim = kHeadDimOf;
+  static constexpr int kWarps = kWarpsOf;
+  static constexpr int kThreads = 32 * kWarpsOf;
+  // Rows 16 bytes longer than their elements: ldmatrix meets no bank twice.
+  static constexpr int kStride = 2 * kHeadDimOf + 16;
+};
+
+template <typename Shape>
+struct MmaMemory {
+  uint8_t keys[kAttentionPositions * Shape::kStride];
+  uint8_t values[kAttentionPositions * Shape::kStride];
+};
+
+template <typename Shape>
+VITRINE_DEVICE uint32_t round_pair(float x, float y) {
+  if constexpr (Shape::kFormat == FloatFormat::kBF16) {
+    return narrow_bf16(x) | static_cast<uint32_t>(narrow_bf16(y)) << 16;
+  } else {
+    return narrow_f16(x) | static_cast<uint32_t>(narrow_f16(y)) << 16;
+  }
+}
+
+template <typename Shape>
+VITRINE_DEVICE void multiply_add(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0,
+                                 uint32_t b1) {
+  const uint32_t b[2] = {b0, b1};
+  if constexpr (Shape::kFormat == FloatFormat::kBF16) {
+    mma_bf16_m16n8k16(sum, a, b, sum);
+  } else {
+    mma_f16_m16n8k16(sum, a, b, sum);
+  }
+}
+
+/// Where a warp's query rows come from: row i is head i % group of token i / group of the block.
+struct MmaRowMap {
+  AttentionTile tile;
+  const int32_t* table;  // the sequence's blocks
+  int32_t kv_head, group, begin, last;
+};
+
+template <typename Shape>
+VITRINE_DEVICE void copy_rows(const AttentionArguments& a, const MmaRowMap& map,
+                              const void* storage, int32_t start, uint8_t* to) {
+  constexpr int kPieces = Shape::kHeadDim / 8;
+  const int64_t block = map.table[start / kKvBlock];
+  const auto* from = static_cast<const uint8_t*>(storage) +
+                     (block * a.kv.kv_heads + map.kv_head) * kKvBlock * 2 * Shape::kHeadDim;
+  for (int i = thread_index(); i < kAttentionPositions * kPieces; i += Shape::kThreads) {
+    const int j = i / kPieces, piece = i % kPieces;
+    const bool valid = start + j <= map.last;
+    copy_async16(to + j * Shape::kStride + 16 * piece, from + (valid ? 16 * i : 0), valid);
+  }
+}
+
+/// A lane's part of a warp's state; it has rows g and g + 8, g = lane / 4, of the fragments.
+template <typename Shape>
+struct MmaState {
+  int32_t position[2];  // -1: no such row
+  float max[2];
+  float sum[2];                       // this lane's columns only
+  float out[Shape::kHeadDim / 8][4];  // [8 elements][fragment]
+  uint32_t query[Shape::kHeadDim / 16][4];
+};
+
+template <typename Shape>
+VITRINE_DEVICE void load_queries(const AttentionArguments& a, const MmaRowMap& map,
+                                 MmaState<Shape>& state) {
+  const int t = lane_index() % 4;
+  VITRINE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int row = warp_index() * 16 + lane_index() / 4 + 8 * half;
+    const int token = row / map.group;
+    const bool valid = token < map.tile.count;
+    const int64_t from = (int64_t{map.tile.first_token + (valid ? token : 0)} * a.heads +
+                          map.kv_head * map.group + row % map.group) *
+                         Shape::kHeadDim;
+    state.position[half] = valid ? a.positions[map.tile.first_token + token] : -1;
+    state.max[half] = bits_float(0xff800000u);
+    state.sum[half] = 0.0f;
+    VITRINE_UNROLL
+    for (int k = 0; k < Shape::kHeadDim / 16; ++k) {
+      VITRINE_UNROLL
+      for (int part = 0; part < 2; ++part) {
+        const float* two = a.queries + from + 16 * k + 8 * part + 2 * t;
+        state.query[k][2 * part + half] = valid ? round_pair<Shape>(two[0], two[1]) : 0;
+      }
+    }
+  }
+  VITRINE_UNROLL
+  for (auto& fragment : state.out) {
+    for (float& x : fragment) x = 0.0f;
+  }
+}
+
+/// scores[n] = fragment of positions 8n … 8n + 7, elements in steps of 16, ascending.
+template <typename Shape>
+VITRINE_DEVICE void score_block(const MmaState<Shape>& state, const uint8_t* keys,
+                                float (&scores)[8][4]) {
+  // Lane i names row i % 8 of matrix i / 8: two steps of 8 elements for each of two position tiles.
+  const int row = lane_index() % 8 + lane_index() / 16 * 8, step = lane_index() / 8 % 2;
+  VITRINE_UNROLL
+  for (int n = 0; n < 8; n += 2) {
+    for (int i = 0; i < 4; ++i) scores[n][i] = scores[n + 1][i] = 0.0f;
+    VITRINE_UNROLL
+    for (int k = 0; k < Shape::kHeadDim / 16; ++k) {
+      uint32_t b[4];
+      load_matrix<4>(b, keys + (8 * n + row) * Shape::kStride + 32 * k + 16 * step);
+      multiply_add<Shape>(scores[n], state.query[k], b[0], b[1]);
+      multiply_add<Shape>(scores[n + 1], state.query[k], b[2], b[3]);
+    }
+  }
+}
+
+/// Scores become exponentials (0 where a row does not see the position); the state is corrected.
+template <typename Shape>
+VITRINE_DEVICE void soften(float scale, int32_t start, MmaState<Shape>& state,
+                           float (&scores)[8][4]) {
+  const int t = lane_index() % 4;
+  VITRINE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int32_t valid = state.position[half] + 1 - start;  // may be below 0 or above 64
+    float block_max = bits_float(0xff800000u);
+    VITRINE_UNROLL
+    for (int n = 0; n < 8; ++n) {
+      VITRINE_UNROLL
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        scores[n][i] = scores[n][i] * scale;
+        if (8 * n + 2 * t + i % 2 < valid) {
+          block_max = scores[n][i] > block_max ? scores[n][i] : block_max;
+        }
+      }
+    }
+    for (int width = 1; width < 4; width *= 2) {
+      const float other = shuffle_xor(block_max, width);
+      block_max = other > block_max ? other : block_max;
+    }
+    const float max = block_max > state.max[half] ? block_max : state.max[half];
+    // A block that the row does not see leaves its state as it is.
+    const float correction = valid > 0 ? exp_float(state.max[half] - max) : 1.0f;
+    state.max[half] = max;
+    state.sum[half] = state.sum[half] * correction;
+    VITRINE_UNROLL
+    for (int n = 0; n < 8; ++n) {
+      VITRINE_UNROLL
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        const bool seen = 8 * n + 2 * t + i % 2 < valid;
+        scores[n][i] = seen ? exp_float(scores[n][i] - max) : 0.0f;
+        state.sum[half] = state.sum[half] + scores[n][i];
+      }
+    }
+    VITRINE_UNROLL
+    for (int d = 0; d < Shape::kHeadDim / 8; ++d) {
+      VITRINE_UNROLL
+      for (int i = 2 * half; i < 2 * half + 2; ++i) state.out[d][i] = state.out[d][i] * correction;
+    }
+  }
+}
+
+/// Adds exponentials times values, positions in steps of 16, ascending.
+template <typename Shape>
+VITRINE_DEVICE void add_block(const float (&scores)[8][4], const uint8_t* values,
+                              MmaState<Shape>& state) {
+  const int row = lane_index() % 16, part = lane_index() / 16;
+  VITRINE_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    const uint32_t p[4] = {round_pair<Shape>(scores[2 * k][0], scores[2 * k][1]),
+                           round_pair<Shape>(scores[2 * k][2], scores[2 * k][3]),
+                           round_pair<Shape>(scores[2 * k + 1][0], scores[2 * k + 1][1]),
+                           round_pair<Shape>(scores[2 * k + 1][2], scores[2 * k + 1][3])};
+    VITRINE_UNROLL
+    for (int d = 0; d < Shape::kHeadDim / 8; d += 2) {
+      uint32_t b[4];
+      load_matrix<4, true>(b, values + (16 * k + row) * Shape::kStride + 16 * (d + part));
+      multiply_add<Shape>(state.out[d], p, b[0], b[1]);
+      multiply_add<Shape>(state.out[d + 1], p, b[2], b[3]);
+    }
+  }
+}
+
+template <typename Shape>
+VITRINE_DEVICE void write_fragments(const AttentionArguments& a, const MmaRowMap& map,
+                                    MmaState<Shape>& state) {
+  const int t = lane_index() % 4;
+  VITRINE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    float sum = state.sum[half];
+    for (int width = 1; width < 4; width *= 2) sum = sum + shuffle_xor(sum, width);
+    const int32_t position = state.position[half];
+    if (position < map.begin) continue;  // no such row, or it sees nothing of this range
+    const int row = warp_index() * 16 + lane_index() / 4 + 8 * half;
+    const int64_t at = int64_t{map.tile.first_token + row / map.group} * a.heads +
+                       map.kv_head * map.group + row % map.group;
+    const bool is_all = position < kAttentionRange;
+    float* to =
+        is_all ? a.out + at * Shape::kHeadDim
+               : a.scratch + (at * a.ranges + map.begin / kAttentionRange) * (Shape::kHeadDim + 2);
+    VITRINE_UNROLL
+    for (int d = 0; d < Shape::kHeadDim / 8; ++d) {
+      for (int i = 0; i < 2; ++i) {
+        const float value = state.out[d][2 * half + i];
+        to[8 * d + 2 * t + i] = is_all ? value / sum : value;
+      }
+    }
+    if (!is_all && t == 0) {
+      to[Shape::kHeadDim] = state.max[half];
+      to[Shape::kHeadDim + 1] = sum;
+    }
+  }
+}
+
+// Grid: (tile, kv head, range).
+template <typename Shape>
+VITRINE_KERNEL(Shape::kThreads, Shape::kWarps == 1 ? 6 : 2)
+void attention_mma_kernel(const AttentionArguments a) {
+  MmaRowMap map;
+  map.tile = a.tiles[block_x()];
+  map.kv_head = block_y();
+  map.group = a.heads / a.kv.kv_heads;
+  map.begin = block_z() * kAttentionRange;
+  map.last = -1;
+  for (int i = 0; i < map.tile.count; ++i) {
+    const int32_t position = a.positions[map.tile.first_token + i];
+    map.last = position > map.last ? position : map.last;
+  }
+  if (map.last < map.begin) return;
+  map.table = a.blocks.tables + a.blocks.sequences[map.tile.first_token] * a.blocks.stride;
+  const int32_t end =
+      map.last + 1 < map.begin + kAttentionRange ? map.last + 1 : map.begin + kAttentionRange;
+  auto* memory = dynamic_shared<MmaMemory<Shape>>();
+  copy_rows<Shape>(a, map, a.kv.keys, map.begin, memory->keys);
+  copy_async_commit();
+  copy_rows<Shape>(a, map, a.kv.values, map.begin, memory->values);
+  copy_async_commit();
+  MmaState<Shape> state;
+  load_queries(a, map, state);
+  for (int32_t start = map.begin; start < end; start += kAttentionPositions) {
+    const int32_t next = start + kAttentionPositions;
+    float scores[8][4];
+    copy_async_wait<1>();
+    sync_block();  // the keys are here
+    score_block(state, memory->keys, scores);
+    sync_block();
+    if (next < end) copy_rows<Shape>(a, map, a.kv.keys, next, memory->keys);
+    copy_async_commit();
+    soften(a.scale, start, state, scores);
+    copy_async_wait<1>();
+    sync_block();  // the values are here
+    add_block(scores, memory->values, state);
+    sync_block();
+    if (next < end) copy_rows<Shape>(a, map, a.kv.values, next, memory->values);
+    copy_async_commit();
+  }
+  copy_async_wait<0>();
+  write_fragments(a, map, state);
+}
+
+template <FloatFormat kFormat>
+Status launch_attention_mma(const AttentionArguments& a, MmaRows rows, Stream stream) {
+  const auto start = [&]<int kHeadDim, int kWarps>() {
+    using Shape = MmaShape<kFormat, kHeadDim, kWarps>;
+    const Dim3 grid = {static_cast<uint32_t>(a.tile_count), static_cast<uint32_t>(a.kv.kv_heads),
+                       static_cast<uint32_t>(a.ranges)};
+    return launch(attention_mma_kernel<Shape>, grid, Shape::kThreads, sizeof(MmaMemory<Shape>),
+                  stream, a);
+  };
+  const bool one = rows == MmaRows::k16;
+  if (a.kv.head_dim == 64) {
+    return one ? start.template operator()<64, 1>() : start.template operator()<64, 4>();
+  }
+  return one ? start.template operator()<128, 1>() : start.template operator()<128, 4>();
+}
+
+}  // namespace vitrine::kernels::cuda

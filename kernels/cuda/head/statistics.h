@@ -1,0 +1,53 @@
+// The arithmetic of the head's statistics (docs/numerics.md, "Output head").
+#pragma once
+
+#include "kernels/cuda/device_math.h"
+
+namespace vitrine::kernels::cuda {
+
+/// The head's exponential, of kExpLow <= x <= 0 or NaN.
+VITRINE_DEVICE float exp_statistics(float x) {
+  if (x != x) return x;
+  const float n = fma_rn(x, kLog2E, kRoundMagic) - kRoundMagic;
+  const float f = fma_rn(x, kLog2E, -n);
+  float q = fma_rn(kExp2D5, f, kExp2D4);
+  q = fma_rn(q, f, kExp2D3);
+  q = fma_rn(q, f, kExp2D2);
+  q = fma_rn(q, f, kExp2D1);
+  q = fma_rn(q, f, 1.0f);
+  return scale_by_power(q, static_cast<int32_t>(n));
+}
+
+// The digest: kernels/cpu/logits_hash.h, whose constants these are.
+inline constexpr uint32_t kHashFactor = 0x9E3779B1;
+inline constexpr uint32_t kHashOffset = 0x85EBCA6B;
+
+/// What is added to word i of a block.
+VITRINE_DEVICE uint32_t hash_key(uint32_t i) {
+  const uint32_t t = i * kHashFactor + kHashOffset;
+  return t * (2 * t + 1);
+}
+/// What the hash of block b of a row is multiplied by.
+VITRINE_DEVICE uint64_t hash_block_factor(uint64_t b) {
+  const uint64_t t = (2 * b + 1) * kHashFactor;
+  return t * (2 * t + 1);
+}
+
+/// max, sum of exp(logit - max), sum of exp(logit - max) * (logit - max), in double.
+struct RunningSums {
+  double max, sum, sum_logit;
+};
+/// The sums of both. Where one is of nothing (max -inf), the other's.
+VITRINE_DEVICE RunningSums merge_sums(RunningSums a, RunningSums b) {
+  const double nothing = -static_cast<double>(bits_float(0x7f800000u));
+  if (b.max == nothing) return a;
+  if (a.max == nothing) return b;
+  const bool b_leads = b.max > a.max;
+  const RunningSums high = b_leads ? b : a, low = b_leads ? a : b;
+  const double shift = low.max - high.max;
+  const double factor = exp_double(shift);
+  return {high.max, high.sum + factor * low.sum,
+          high.sum_logit + factor * (low.sum_logit + low.sum * shift)};
+}
+
+}  // namespace vitrine::kernels::cuda

@@ -1,0 +1,112 @@
+#include "kernels/cuda/kv/rope_kv.h"
+
+#include "kernels/cuda/floats.h"
+
+namespace vitrine::kernels::cuda {
+namespace {
+
+constexpr int kWarpsPerBlock = 4;
+constexpr int kMostHeadDim = 256;
+
+struct Shared {
+  float heads[kWarpsPerBlock][kMostHeadDim];
+};
+
+enum class Part : uint8_t { kQuery, kKey, kValue };
+
+VITRINE_DEVICE float clamp(float x, float clip) {
+  if (clip <= 0.0f) return x;
+  x = x < -clip ? -clip : x;
+  return clip < x ? clip : x;
+}
+
+// The head that `x` holds, in place: norm, then clamp, then rotation for queries and keys. A warp.
+VITRINE_DEVICE void prepare_head(const RopeKv& step, Part part, int64_t token, float* x) {
+  const int32_t n = step.cache.head_dim;
+  const float* weight = part == Part::kQuery ? step.query_norm
+                        : part == Part::kKey ? step.key_norm
+                                             : nullptr;
+  float inverse = 1.0f;
+  if (weight != nullptr) {
+    const float mean = sum_of_squares(x, n) / static_cast<float>(n);
+    inverse = 1.0f / square_root(mean + step.eps);
+  }
+  sync_warp();  // all have read what is rewritten now
+  for (int32_t d = lane_index(); d < n; d += kWarp) {
+    float value = x[d];
+    if (weight != nullptr) value = (value * inverse) * weight[d];
+    x[d] = clamp(value, step.clip);
+  }
+  sync_warp();
+  if (part == Part::kValue) return;
+  const int32_t half = n / 2;
+  const int64_t angle = static_cast<int64_t>(step.positions[token]) * half;
+  for (int32_t d = lane_index(); d < half; d += kWarp) {
+    const float cos = step.cos[angle + d], sin = step.sin[angle + d];
+    const float a = x[d], b = x[d + half];
+    x[d] = a * cos - b * sin;
+    x[d + half] = b * cos + a * sin;
+  }
+  sync_warp();
+}
+
+template <FloatFormat kFormat>
+VITRINE_DEVICE void store_head(const float* x, int32_t n, void* to, int64_t at) {
+  for (int32_t d = lane_index(); d < n; d += kWarp) store_element<kFormat>(to, at + d, x[d]);
+}
+
+// A warp a head of a token. Bytes a head: 4 * head_dim to read, and the cosines and sines; its
+// elements to write.
+template <FloatFormat kCache, FloatFormat kQuery>
+VITRINE_KERNEL(kWarpsPerBlock* kWarp)
+void rope_kv_kernel(RopeKv step) {
+  Shared& shared = *dynamic_shared<Shared>();
+  const KvCache& cache = step.cache;
+  const int32_t n = cache.head_dim;
+  const int64_t token = block_x();
+  const int32_t head = block_y() * kWarpsPerBlock + warp_index();
+  if (head >= step.heads + 2 * cache.kv_heads)
+    return;  // whole warps; no barrier of the block follows
+  const Part part = head < step.heads                    ? Part::kQuery
+                    : head < step.heads + cache.kv_heads ? Part::kKey
+                                                         : Part::kValue;
+  float* x = shared.heads[warp_index()];
+  const float* from = step.qkv + token * step.qkv_stride + static_cast<int64_t>(head) * n;
+  for (int32_t d = lane_index(); d < n; d += kWarp) x[d] = from[d];
+  sync_warp();
+  prepare_head(step, part, token, x);
+  if (part == Part::kQuery) {
+    store_head<kQuery>(x, n, step.query, (token * step.heads + head) * n);
+    return;
+  }
+  const int32_t position = step.positions[token];
+  const int64_t block =
+      step.blocks.tables[step.blocks.sequences[token] * step.blocks.stride + position / kKvBlock];
+  const int32_t kv_head = head - step.heads - (part == Part::kValue ? cache.kv_heads : 0);
+  const int64_t at = ((block * cache.kv_heads + kv_head) * kKvBlock + position % kKvBlock) * n;
+  store_head<kCache>(x, n, part == Part::kKey ? cache.keys : cache.values, at);
+}
+
+}  // namespace
+
+Status rope_kv_write(const RopeKv& step, int32_t tokens, Stream stream) {
+  if (tokens < 1) return refuse("rope_kv_write: tokens, expected at least 1");
+  const int32_t n = step.cache.head_dim;
+  if (n < 2 || n > kMostHeadDim || n % 2 != 0) {
+    return refuse("rope_kv_write: head_dim, expected an even number, at most 256");
+  }
+  const int32_t heads = step.heads + 2 * step.cache.kv_heads;
+  if (step.heads < 1 || step.cache.kv_heads < 1) {
+    return refuse("rope_kv_write: heads, expected at least 1");
+  }
+  const Dim3 grid{static_cast<uint32_t>(tokens),
+                  static_cast<uint32_t>(divide_up(heads, kWarpsPerBlock))};
+  return with_format(step.cache.format, [&](auto cache) {
+    return with_format(step.query_format, [&](auto query) {
+      return launch(rope_kv_kernel<decltype(cache)::value, decltype(query)::value>, grid,
+                    kWarpsPerBlock * kWarp, sizeof(Shared), stream, step);
+    });
+  });
+}
+
+}  // namespace vitrine::kernels::cuda

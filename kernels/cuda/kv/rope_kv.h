@@ -1,0 +1,31 @@
+// Between the projections and attention: norm of query and key heads, clamp, rotation, and the
+// write to the KV cache, in one pass.
+#pragma once
+
+#include "kernels/cuda/kv/kv_cache.h"
+
+namespace vitrine::kernels::cuda {
+
+struct RopeKv {
+  int32_t heads = 0;  ///< query heads
+  /// [tokens, qkv_stride] float32: query heads, key heads, value heads, head_dim each.
+  const float* qkv = nullptr;
+  int64_t qkv_stride = 0;
+  const float* query_norm =
+      nullptr;                      ///< [head_dim] weight of each query head's RMSNorm; null: none
+  const float* key_norm = nullptr;  ///< [head_dim]; null: none
+  float eps = 0;
+  float clip = 0;              ///< queries, keys and values to [-clip, clip]; 0: not
+  const float* cos = nullptr;  ///< [positions, head_dim / 2]
+  const float* sin = nullptr;
+  const int32_t* positions = nullptr;  ///< [tokens]
+  BlockTables blocks = {};
+  KvCache cache = {};     ///< head_dim: even, at most 256
+  void* query = nullptr;  ///< [tokens, heads, head_dim] out
+  FloatFormat query_format = FloatFormat::kF32;
+};
+
+/// Each element has the bits of the CPU kernels' rms_norm, clamp, rope and kv_write.
+Status rope_kv_write(const RopeKv& step, int32_t tokens, Stream stream);
+
+}  // namespace vitrine::kernels::cuda

@@ -1,0 +1,114 @@
+// Checks, the choice of a cut, and the choice of a kernel.
+#include "kernels/cuda/linear/linear.h"
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/linear/linear_shapes.h"
+
+namespace vitrine::kernels::cuda {
+namespace {
+
+constexpr int64_t kSplitBelowBlocks = 256;  // two blocks an SM of a GPU with 128 or more
+constexpr int kRowsPerBlock = 64;
+
+const char* problem_of(const ProductArguments& a, const ProductTuning& tuning, int32_t experts) {
+  const PackedLayout& layout = a.layout;
+  if (layout.rows <= 0 || layout.cols <= 0 || experts <= 0) return "product: an empty matrix";
+  if (a.rows.count <= 0) return "product: count of rows, expected at least 1";
+  if (layout.kind == PackedKind::kBF16 && a.rows.format != ActivationFormat::kBF16) {
+    return "product: bf16 weights take bf16 activations";
+  }
+  if (layout.kind == PackedKind::kQ6K && a.rows.format != ActivationFormat::kInt8) {
+    return "product: Q6_K weights take int8 activations";
+  }
+  if (experts > 1 && a.rows.tile_experts == nullptr) return "product: several experts need tiles";
+  if (a.rows.tile_experts != nullptr &&
+      (a.rows.num_tiles == nullptr || a.rows.row_routes == nullptr || a.rows.routes_per_row < 1)) {
+    return "product: tile_experts, num_tiles, row_routes and routes_per_row go together";
+  }
+  const int tokens = tuning.tokens_per_tile;
+  if (tokens != 8 && tokens != 16 && tokens != 32 && tokens != 64) {
+    return "product: tokens_per_tile, expected 8, 16, 32 or 64";
+  }
+  if (tuning.split_k && tokens != 8) return "product: split_k takes 8 tokens a tile";
+  if (a.epilogue.out_format == FloatFormat::kF16) return "product: out_format, float32 or bf16";
+  if (a.epilogue.adds_residual && a.epilogue.out_format != FloatFormat::kF32) {
+    return "product: a residual is float32";
+  }
+  return nullptr;
+}
+
+Status run(ProductArguments& a, const PackedMatrix& weight, int32_t experts, const Rows& rows,
+           const Epilogue& epilogue, ProductTuning tuning, Stream stream) {
+  a.layout = weight.layout;
+  a.matrix[0] = static_cast<const uint8_t*>(weight.data);
+  a.expert_bytes = weight.layout.bytes();
+  a.rows = rows;
+  a.epilogue = epilogue;
+  if (tuning.tokens_per_tile == 0 && rows.tile_experts == nullptr) {
+    tuning = choose_tuning(weight.layout, rows.count, experts, a.gated);
+  }
+  if (const char* problem = problem_of(a, tuning, experts)) return refuse(problem);
+  const int tokens = tuning.tokens_per_tile;
+  const int64_t blocks_y = rows.tile_experts != nullptr
+                               ? rows.count / tokens + (experts < rows.count ? experts : rows.count)
+                               : divide_up<int64_t>(rows.count, tokens);
+  if (blocks_y > 65535) return refuse("product: too many rows of activations for one launch");
+  const auto y = static_cast<uint32_t>(blocks_y);
+  const bool int8 = rows.format == ActivationFormat::kInt8;
+  constexpr auto kA8 = ActivationFormat::kInt8;
+  constexpr auto kA16 = ActivationFormat::kBF16;
+  switch (weight.layout.kind) {
+    case PackedKind::kInt4:
+      return int8 ? launch_shape<PackedKind::kInt4, kA8>(a, tuning, y, stream)
+                  : launch_shape<PackedKind::kInt4, kA16>(a, tuning, y, stream);
+    case PackedKind::kInt8:
+      return int8 ? launch_shape<PackedKind::kInt8, kA8>(a, tuning, y, stream)
+                  : launch_shape<PackedKind::kInt8, kA16>(a, tuning, y, stream);
+    case PackedKind::kMxfp4:
+      return int8 ? launch_shape<PackedKind::kMxfp4, kA8>(a, tuning, y, stream)
+                  : launch_shape<PackedKind::kMxfp4, kA16>(a, tuning, y, stream);
+    case PackedKind::kQ6K: return launch_shape<PackedKind::kQ6K, kA8>(a, tuning, y, stream);
+    default: return launch_shape<PackedKind::kBF16, kA16>(a, tuning, y, stream);
+  }
+}
+
+bool same_layout(const PackedLayout& a, const PackedLayout& b) {
+  return a.kind == b.kind && a.scale_format == b.scale_format &&
+         a.offset_format == b.offset_format && a.group_size == b.group_size && a.rows == b.rows &&
+         a.cols == b.cols;
+}
+
+}  // namespace
+
+ProductTuning choose_tuning(const PackedLayout& layout, int64_t count, int64_t experts,
+                            bool gated) {
+  const int64_t per_expert = divide_up(count, experts);
+  ProductTuning tuning;
+  tuning.tokens_per_tile = per_expert <= 8 ? 8 : per_expert <= 16 ? 16 : per_expert <= 32 ? 32 : 64;
+  // Blocks of 64 rows (32 of each of gate and up would be as many) must cover the GPU; where they
+  // do not, the four warps of a block share K instead.
+  const int64_t active = count < experts ? count : experts;
+  const int64_t blocks = divide_up<int64_t>(layout.rows, kRowsPerBlock) * (gated ? 2 : 1) * active;
+  tuning.split_k = tuning.tokens_per_tile == 8 && blocks < kSplitBelowBlocks;
+  return tuning;
+}
+
+Status linear(const PackedMatrix& weight, int32_t experts, const Rows& rows,
+              const Epilogue& epilogue, const ProductTuning& tuning, Stream stream) {
+  ProductArguments arguments;
+  return run(arguments, weight, experts, rows, epilogue, tuning, stream);
+}
+
+Status gate_up(const PackedMatrix& gate, const PackedMatrix& up, int32_t experts, const Rows& rows,
+               const Epilogue& epilogue, const ProductTuning& tuning, Stream stream) {
+  if (!same_layout(gate.layout, up.layout)) return refuse("gate_up: matrices of two layouts");
+  if (epilogue.bias != nullptr || epilogue.adds_residual) {
+    return refuse("gate_up: takes no bias and no residual");
+  }
+  ProductArguments arguments;
+  arguments.gated = true;
+  arguments.matrix[1] = static_cast<const uint8_t*>(up.data);
+  return run(arguments, gate, experts, rows, epilogue, tuning, stream);
+}
+
+}  // namespace vitrine::kernels::cuda

@@ -1,0 +1,56 @@
+// The router's choice of experts, and the tokens of each expert side by side, without the host.
+#pragma once
+
+#include "kernels/cuda/status.h"
+
+namespace vitrine::kernels::cuda {
+
+/// Arrays on the device. ids, weights and probs of token t go to [t * stride + slot or expert];
+/// each of the copies for the audit goes where its pointer says, t * record_stride words on, where
+/// it is not null.
+struct Router {
+  int32_t num_experts = 0;  ///< 1 to 1,024
+  int32_t top_k = 0;        ///< 1 to num_experts, at most 32
+  bool normalize = false;   ///< weights divided by their sum, which is added in slot order
+  bool softmax_after_topk =
+      false;                      ///< softmax of the chosen logits alone (`normalize` is then idle)
+  const float* logits = nullptr;  ///< [tokens, num_experts] float32
+  int32_t* ids = nullptr;         ///< [tokens, top_k], descending probability, ties by lower id
+  float* weights = nullptr;       ///< [tokens, top_k]
+  float* probs = nullptr;         ///< [tokens, num_experts]; may be null
+  int64_t record_stride = 0;
+  int32_t* record_ids = nullptr;    ///< [top_k] of a token
+  float* record_weights = nullptr;  ///< [top_k] of a token
+  float* record_probs = nullptr;    ///< [num_experts] of a token
+};
+
+/// Has the bits of the CPU kernels' router_top_k (docs/numerics.md, "Router").
+Status router_top_k(const Router& router, int32_t tokens, Stream stream);
+
+/// Routes (token, slot) by expert, each expert's in ascending order of the route's number token *
+/// top_k + slot, padded to whole tiles, for a grouped matrix product that reads a tile's expert and
+/// rows from here. Sizes: total = tokens * top_k; see most_tiles().
+struct Grouping {
+  int32_t num_experts = 0;  ///< 1 to 1,024
+  int32_t top_k = 0;
+  int32_t tile_rows = 0;         ///< rows of a tile, 1 to 256
+  const int32_t* ids = nullptr;  ///< [tokens, top_k], each below num_experts
+  int32_t* counts = nullptr;     ///< [num_experts] routes
+  int32_t* offsets =
+      nullptr;  ///< [num_experts + 1] first row of each expert, multiples of tile_rows
+  int32_t* row_routes = nullptr;  ///< [most tiles * tile_rows] a row's route; -1: padding
+  int32_t* slot_rows = nullptr;   ///< [total] a route's row
+  int32_t* tile_experts =
+      nullptr;                   ///< [most tiles] a tile's expert; -1: none, the product skips it
+  int32_t* num_tiles = nullptr;  ///< [1]
+};
+
+constexpr int64_t most_tiles(int64_t tokens, int32_t top_k, int32_t num_experts,
+                             int32_t tile_rows) {
+  const int64_t total = tokens * top_k;
+  return total / tile_rows + (num_experts < total ? num_experts : total);
+}
+
+Status group_by_expert(const Grouping& grouping, int32_t tokens, Stream stream);
+
+}  // namespace vitrine::kernels::cuda
