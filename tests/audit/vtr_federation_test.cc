@@ -202,18 +202,17 @@ TEST_F(VtrTest, EachSpecialistsTermsComeBackAndAreVerified) {
       EXPECT_TRUE(nlohmann::json::accept(json)) << column;
     }
     // A log that is sealed well and adds up wrongly: by more than its level rounds.
-    for (const double off : {0.0, 0.05}) {
+    for (const float off : {0.0F, detail == LogDetail::kFull ? 1e-4F : 4.0F}) {
       const SealKey key = SealKey::generate();
       VtrHeader own = header;
       own.public_key = key.public_key();
-      audit::PageWriter pages(own, key, {.token_text = piece});
+      audit::PageWriter pages(own, key, {});
       audit::Bytes bytes, page;
       pages.begin(bytes);
       pages.add_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
       for (TokenRecord record : expected) {
         if (record.has_prediction && record.position == 30) {
-          record.prediction.federation.attributions[2].runner_up_rounding +=
-              static_cast<float>(off);
+          record.prediction.federation.attributions[2].runner_up_rounding += off;
         }
         pages.add_record(record);
       }
