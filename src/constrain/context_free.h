@@ -108,6 +108,13 @@ class EarleyParser {
   /// Number of bytes read.
   size_t length() const { return sets_.size() - 1; }
   void drop_to(size_t length);
+  /// Where its memory stands: what is made from here on is taken back by return_to().
+  struct Place {
+    size_t length = 0;
+    std::vector<JsonMachine::Mark> readers;
+  };
+  Place place() const;
+  void return_to(const Place& place);
   bool is_complete() const { return sets_.back().is_complete; }
   /// A text that finishes the answer. `text` may be null.
   uint32_t finish(std::string* text);
@@ -151,7 +158,7 @@ class EarleyParser {
     JsonLimit limit;
   };
   /// A place in JSON. The first ones are the beginnings, one for each reader.
-  struct Place {
+  struct InJson {
     uint32_t reader = 0;
     Configs configs;
   };
@@ -169,7 +176,7 @@ class EarleyParser {
   NodeId step_json(uint32_t place, uint8_t byte);
   bool may_end(NodeId state) const {
     if (state & kJsonPlace) {
-      const Place& place = places_[state & ~kJsonPlace];
+      const InJson& place = places_[state & ~kJsonPlace];
       return readers_[place.reader]->machine.is_complete(place.configs);
     }
     return pool_.nullable(state);
@@ -196,7 +203,7 @@ class EarleyParser {
   std::vector<Set> sets_;
   size_t sets_with_ways_ = 0;  // the first ones
   std::vector<std::unique_ptr<Reader>> readers_;
-  std::vector<Place> places_;
+  std::vector<InJson> places_;
   std::vector<Touched> touched_;
   std::vector<std::pair<uint32_t, NodeId>> stepped_;  // places, and what the present byte made
   Configs next_;

@@ -274,10 +274,21 @@ void EarleyParser::drop_to(size_t length) {
   while (sets_.size() > length + 1) drop_set();
 }
 
+EarleyParser::Place EarleyParser::place() const {
+  Place out{length(), {}};
+  for (const auto& reader : readers_) out.readers.push_back(reader->machine.mark());
+  return out;
+}
+
+void EarleyParser::return_to(const Place& place) {
+  drop_to(place.length);
+  for (size_t i = 0; i < readers_.size(); ++i) readers_[i]->machine.return_to(place.readers[i]);
+}
+
 /// How a terminal that has been begun ends.
 Finish EarleyParser::rest_of_terminal(NodeId state) {
   if ((state & kJsonPlace) == 0) return texts_.of_state(state);
-  const Place& place = places_[state & ~kJsonPlace];
+  const InJson& place = places_[state & ~kJsonPlace];
   return readers_[place.reader]->finish.of(place.configs);
 }
 
@@ -314,7 +325,7 @@ const Finish& EarleyParser::way(uint32_t set, uint32_t rule) {
 void EarleyParser::find_ways(uint32_t set) {
   Set& here = sets_[set];
   if (here.has_ways) return;
-  here.has_ways = true;
+  here.ways.clear();  // of a search that did not end
   if (set == 0) here.ways.push_back({grammar_.root, {"", 0}});
   const size_t end = end_of(set);
   for (bool changed = true; changed;) {
@@ -343,6 +354,7 @@ void EarleyParser::find_ways(uint32_t set) {
       }
     }
   }
+  here.has_ways = true;
 }
 
 /// Origins first: a way leads through those of earlier sets only.
