@@ -102,6 +102,9 @@ class EarleyParser {
   EarleyParser(const EarleyParser& other);
   EarleyParser& operator=(const EarleyParser&) = delete;
 
+  /// What follows is counted as the work for one token, up to the next call. Functions throw
+  /// kUnsupported where it is more than the grammar's limit of items stands for.
+  void begin_work() { work_ = 0; }
   /// Reads a byte; false, and nothing has changed, where no reading goes on so. Throws kUnsupported
   /// for more items than the grammar's limit.
   bool step(uint8_t byte);
@@ -168,7 +171,9 @@ class EarleyParser {
     JsonMachine::Mark mark;
   };
 
+  void count_work(size_t steps);
   void add(Item item);
+  void add_one(const Item& item);
   void close();
   void begin_set();
   void drop_set();
@@ -207,6 +212,9 @@ class EarleyParser {
   std::vector<Touched> touched_;
   std::vector<std::pair<uint32_t, NodeId>> stepped_;  // places, and what the present byte made
   Configs next_;
+  size_t work_ = 0;
+  std::vector<uint64_t> predicted_;  // by rule: the close() that did it last
+  uint64_t last_close_ = 0;
 };
 
 }  // namespace vitrine::constrain

@@ -194,12 +194,16 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
       : ConstraintBase(std::move(grammar)),
         parser_(*grammar_->rules, *grammar_->pool, *grammar_->finish, *grammar_->terminals) {}
 
-  void fill(std::span<uint32_t> mask) { parser_.fill(mask); }
+  void fill(std::span<uint32_t> mask) {
+    parser_.begin_work();
+    parser_.fill(mask);
+  }
   bool complete() const { return parser_.is_complete(); }
   size_t length() const { return past_.size(); }
   void repeat_state() { past_.push_back(parser_.length()); }
 
   bool advance(const std::string& bytes) {
+    parser_.begin_work();
     const size_t before = parser_.length();
     for (const char byte : bytes) {
       if (parser_.step(static_cast<uint8_t>(byte))) continue;
@@ -214,11 +218,15 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
     past_.resize(past_.size() - count);
   }
   constrain::Finish finish() {
+    parser_.begin_work();
     std::string text;
     if (parser_.finish(&text) == constrain::kNoBound) return {};
     return grammar_->finish->spelled(std::move(text));
   }
-  void limit(std::span<uint32_t> mask, uint32_t left) { parser_.limit(mask, left); }
+  void limit(std::span<uint32_t> mask, uint32_t left) {
+    parser_.begin_work();
+    parser_.limit(mask, left);
+  }
   constrain::EarleyParser::Place place() const { return parser_.place(); }
   void return_to(const constrain::EarleyParser::Place& place) { parser_.return_to(place); }
   std::string forced_bytes() override {
@@ -233,6 +241,7 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
 
  private:
   std::string forced(bool is_plain) {
+    parser_.begin_work();
     std::string out;
     const size_t start = parser_.length();
     while (!ended_ && out.size() < kMaxForced && !parser_.is_complete()) {
