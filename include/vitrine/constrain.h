@@ -107,7 +107,8 @@ enum class GrammarNotation : uint8_t { kGbnf, kLark };
 VITRINE_API GrammarNotation grammar_notation(std::string_view text);
 
 /// A compiled grammar. Copies share it; start() may be called from any thread, and the constraints
-/// that it makes may run on different threads (they share what is compiled on demand under a lock).
+/// that it makes may run on different threads: they read side by side what is compiled, and one at
+/// a time adds to it.
 ///
 ///     const auto table = TokenTable::from_bytes(token_bytes, {end_id});
 ///     const auto grammar = Grammar::json_schema(table, R"({"type":"integer"})");

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "grammar_rules.h"
+#include "shared_states.h"
 #include "token_limit.h"
 
 namespace vitrine {
@@ -16,7 +16,7 @@ struct Grammar::Impl {
 
   TokenTable table;
   std::vector<Weakening> weakened;
-  std::mutex mutex;  // guards all below, which grow while constraints are used
+  constrain::SharedStates lock;  // of all below, which grow while constraints are used
   std::unique_ptr<constrain::JsonGrammar> json;
   std::unique_ptr<constrain::RegexPool> pool;  // where there is no `json`
   constrain::NodeId regex = constrain::kEmptyNode;
@@ -67,11 +67,15 @@ class ConstraintBase : public Constraint {
 
   bool allowed_tokens(std::span<uint32_t> mask) override {
     check_mask(mask);
-    const std::lock_guard lock(grammar_->mutex);
     std::fill(mask.begin(), mask.end(), 0);
     if (ended_) return false;
-    self().fill(mask);
-    if (self().complete()) {
+    const bool is_whole = shared(
+        [&] {
+          self().fill(mask);
+          return self().complete();
+        },
+        [&mask] { std::fill(mask.begin(), mask.end(), 0); });
+    if (is_whole) {
       for (int32_t id : grammar_->table.end_ids()) {
         mask[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
       }
@@ -81,20 +85,17 @@ class ConstraintBase : public Constraint {
 
   bool accept(int32_t token) override {
     if (token < 0 || token >= vocab_size() || ended_) return false;
-    const std::lock_guard lock(grammar_->mutex);
     const std::string& bytes = grammar_->table.bytes(token);
     if (bytes.empty()) {
       const auto ends = grammar_->table.end_ids();
-      if (std::find(ends.begin(), ends.end(), token) == ends.end() || !self().complete()) {
-        return false;
-      }
+      if (std::find(ends.begin(), ends.end(), token) == ends.end() || !is_complete()) return false;
       self().repeat_state();
       ended_ = true;
       plan_.reset();
       accepted_.push_back(token);
       return true;
     }
-    if (!self().advance(bytes)) return false;
+    if (!shared([&] { return self().advance(bytes); })) return false;
     if (plan_ && plan_->text.starts_with(bytes)) {
       plan_ = grammar_->finish->spelled(plan_->text.substr(bytes.size()));
     } else if (plan_) {
@@ -107,26 +108,15 @@ class ConstraintBase : public Constraint {
   }
 
   uint32_t tokens_to_finish() override {
-    if (ended_) return 0;
-    const std::lock_guard lock(grammar_->mutex);
-    return plan().tokens;
+    return ended_ ? 0 : shared([this] { return plan().tokens; });
   }
 
   bool keep_within(std::span<uint32_t> mask, uint32_t limit) override {
     check_mask(mask);
-    const std::lock_guard lock(grammar_->mutex);
     if (!ended_) {
-      // The next token of a text that is known to fit stays, whatever is known of the others.
-      const int32_t next = limit > 0 && plan().tokens <= limit ? next_of_plan() : -1;
-      if (next >= 0 && (mask[static_cast<size_t>(next) / 32] >> (next % 32) & 1U) == 0) {
-        throw Error(ErrorKind::kInternal, "a mask lacks a token that finishes the answer");
-      }
-      if (limit > 0) {
-        self().limit(mask, limit - 1);
-      } else {
-        keep_ends(mask);
-      }
-      if (next >= 0) mask[static_cast<size_t>(next) / 32] |= 1U << (next % 32);
+      whole_mask_.assign(mask.begin(), mask.end());
+      shared([&] { keep_fitting_tokens(mask, limit); },
+             [&] { std::copy(whole_mask_.begin(), whole_mask_.end(), mask.begin()); });
     }
     return has_any(mask);
   }
@@ -138,15 +128,31 @@ class ConstraintBase : public Constraint {
                                                    " have been accepted");
     }
     if (count == 0) return;
-    const std::lock_guard lock(grammar_->mutex);
     self().drop(static_cast<size_t>(count));
     ended_ = false;
     take_plan_back(accepted_.size() - static_cast<size_t>(count));
   }
 
-  bool is_complete() const override { return ended_ || self().complete(); }
+  bool is_complete() const override {
+    return ended_ || grammar_->lock.read([this] { return self().complete(); });
+  }
 
  protected:
+  /// Runs `work` on what the constraints of the grammar share. Where it has to be run again, what
+  /// it has done to this constraint's own memory is taken back, and `undo` runs.
+  template <typename Work, typename Undo>
+  auto shared(Work&& work, Undo&& undo) {
+    const auto before = self().place();
+    return grammar_->lock.run(work, [&] {
+      self().return_to(before);
+      undo();
+    });
+  }
+  template <typename Work>
+  auto shared(Work&& work) {
+    return shared(work, [] {});
+  }
+
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
 
@@ -159,6 +165,19 @@ class ConstraintBase : public Constraint {
     throw Error(ErrorKind::kInvalidArgument, "a mask of " + std::to_string(mask.size()) +
                                                  " words, expected " +
                                                  std::to_string(grammar_->table.mask_words()));
+  }
+  void keep_fitting_tokens(std::span<uint32_t> mask, uint32_t limit) {
+    // The next token of a text that is known to fit stays, whatever is known of the others.
+    const int32_t next = limit > 0 && plan().tokens <= limit ? next_of_plan() : -1;
+    if (next >= 0 && (mask[static_cast<size_t>(next) / 32] >> (next % 32) & 1U) == 0) {
+      throw Error(ErrorKind::kInternal, "a mask lacks a token that finishes the answer");
+    }
+    if (limit > 0) {
+      self().limit(mask, limit - 1);
+    } else {
+      keep_ends(mask);
+    }
+    if (next >= 0) mask[static_cast<size_t>(next) / 32] |= 1U << (next % 32);
   }
   static bool has_any(std::span<const uint32_t> mask) {
     return std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });
@@ -201,6 +220,7 @@ class ConstraintBase : public Constraint {
   }
 
   std::vector<int32_t> accepted_;
+  std::vector<uint32_t> whole_mask_;
   std::optional<constrain::Finish> plan_;
   // The last ones that the tokens did not follow, each with how many tokens stood before it.
   std::vector<std::pair<size_t, constrain::Finish>> left_plans_;

@@ -102,12 +102,22 @@ class EarleyParser {
   EarleyParser(const EarleyParser& other);
   EarleyParser& operator=(const EarleyParser&) = delete;
 
+  /// What follows is counted as the work for one token, up to the next call. Functions throw
+  /// kUnsupported where it is more than the grammar's limit of items stands for.
+  void begin_work() { work_ = 0; }
   /// Reads a byte; false, and nothing has changed, where no reading goes on so. Throws kUnsupported
   /// for more items than the grammar's limit.
   bool step(uint8_t byte);
   /// Number of bytes read.
   size_t length() const { return sets_.size() - 1; }
   void drop_to(size_t length);
+  /// Where its memory stands: what is made from here on is taken back by return_to().
+  struct Place {
+    size_t length = 0;
+    std::vector<JsonMachine::Mark> readers;
+  };
+  Place place() const;
+  void return_to(const Place& place);
   bool is_complete() const { return sets_.back().is_complete; }
   /// A text that finishes the answer. `text` may be null.
   uint32_t finish(std::string* text);
@@ -151,7 +161,7 @@ class EarleyParser {
     JsonLimit limit;
   };
   /// A place in JSON. The first ones are the beginnings, one for each reader.
-  struct Place {
+  struct InJson {
     uint32_t reader = 0;
     Configs configs;
   };
@@ -161,7 +171,9 @@ class EarleyParser {
     JsonMachine::Mark mark;
   };
 
+  void count_work(size_t steps);
   void add(Item item);
+  void add_one(const Item& item);
   void close();
   void begin_set();
   void drop_set();
@@ -169,7 +181,7 @@ class EarleyParser {
   NodeId step_json(uint32_t place, uint8_t byte);
   bool may_end(NodeId state) const {
     if (state & kJsonPlace) {
-      const Place& place = places_[state & ~kJsonPlace];
+      const InJson& place = places_[state & ~kJsonPlace];
       return readers_[place.reader]->machine.is_complete(place.configs);
     }
     return pool_.nullable(state);
@@ -196,10 +208,13 @@ class EarleyParser {
   std::vector<Set> sets_;
   size_t sets_with_ways_ = 0;  // the first ones
   std::vector<std::unique_ptr<Reader>> readers_;
-  std::vector<Place> places_;
+  std::vector<InJson> places_;
   std::vector<Touched> touched_;
   std::vector<std::pair<uint32_t, NodeId>> stepped_;  // places, and what the present byte made
   Configs next_;
+  size_t work_ = 0;
+  std::vector<uint64_t> predicted_;  // by rule: the close() that did it last
+  uint64_t last_close_ = 0;
 };
 
 }  // namespace vitrine::constrain

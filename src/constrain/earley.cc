@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 #include "context_free.h"
 
@@ -8,6 +9,8 @@ namespace vitrine::constrain {
 namespace {
 
 constexpr size_t kMaxText = size_t{1} << 16;
+constexpr size_t kMaxTexts = size_t{1} << 28;  // of all rules
+constexpr size_t kWorkPerItem = 1024;
 const Finish kNoFinish;
 
 /// Bytes that a JSON text may end with.
@@ -67,6 +70,7 @@ void complete(ContextFree& grammar, FinishTexts& texts, RegexPool& pool) {
       if (symbol.is_rule) users[symbol.id].push_back(i);
     }
   }
+  size_t total_text = 0;
   while (!open.empty()) {
     const uint32_t at = open.front();
     open.pop_front();
@@ -96,7 +100,15 @@ void complete(ContextFree& grammar, FinishTexts& texts, RegexPool& pool) {
     ContextFree::Rule& rule = grammar.rules[production.rule];
     const bool is_shorter = !known[production.rule] || text.size() < rule.text.size();
     if (!is_shorter && (!is_nullable || rule.is_nullable)) continue;
-    if (is_shorter) rule.text = std::move(text);
+    if (is_shorter) {
+      total_text += text.size();
+      if (total_text > kMaxTexts) {
+        throw Error(ErrorKind::kUnsupported,
+                    "the shortest texts of the grammar's rules are too long together; make it "
+                    "smaller");
+      }
+      rule.text = std::move(text);
+    }
     rule.is_nullable = rule.is_nullable || is_nullable;
     known[production.rule] = true;
     for (const uint32_t user : users[production.rule]) {
@@ -200,14 +212,31 @@ NodeId EarleyParser::step_json(uint32_t place, uint8_t byte) {
   return kJsonPlace | static_cast<uint32_t>(places_.size() - 1);
 }
 
-/// An item before a terminal begins it; one that may be empty is passed, too.
+/// Throws for what makes one mask, or one step, take seconds.
+void EarleyParser::count_work(size_t steps) {
+  work_ += steps;
+  if (work_ / kWorkPerItem <= grammar_.max_items) return;
+  throw Error(ErrorKind::kUnsupported,
+              "the grammar takes more than " + std::to_string(kWorkPerItem * grammar_.max_items) +
+                  " steps for one token; make it smaller or less ambiguous, or raise "
+                  "GrammarOptions::max_items");
+}
+
+/// An item before a terminal begins it; those that may be empty are passed, too.
 void EarleyParser::add(Item item) {
-  const ContextFree::Production& production = grammar_.productions[item.production];
-  if (item.state == kEmptyNode && item.dot < production.symbols.size() &&
-      !production.symbols[item.dot].is_rule) {
-    item.state = production.symbols[item.dot].id;
-    if (may_end(item.state)) advance(item);
+  const std::vector<ContextFree::Symbol>& symbols = grammar_.productions[item.production].symbols;
+  while (true) {
+    const bool begins =
+        item.state == kEmptyNode && item.dot < symbols.size() && !symbols[item.dot].is_rule;
+    if (begins) item.state = symbols[item.dot].id;
+    add_one(item);
+    if (!begins || !may_end(item.state)) return;
+    item = {item.production, item.dot + 1, item.origin, kEmptyNode};
   }
+}
+
+void EarleyParser::add_one(const Item& item) {
+  count_work(1 + (items_.size() - sets_.back().begin) / 4);
   const auto begin = items_.begin() + static_cast<long>(sets_.back().begin);
   if (std::find(begin, items_.end(), item) != items_.end()) return;
   if (items_.size() >= grammar_.max_items) {
@@ -220,7 +249,8 @@ void EarleyParser::add(Item item) {
 
 void EarleyParser::close() {
   const auto set = static_cast<uint32_t>(sets_.size() - 1);
-  std::vector<uint32_t> predicted;
+  predicted_.resize(grammar_.rules.size());
+  ++last_close_;
   for (size_t i = sets_.back().begin; i < items_.size(); ++i) {
     const Item item = items_[i];
     const ContextFree::Production& production = grammar_.productions[item.production];
@@ -228,14 +258,14 @@ void EarleyParser::close() {
     if (item.dot < production.symbols.size()) {
       const uint32_t rule = production.symbols[item.dot].id;
       if (grammar_.rules[rule].is_nullable) advance(item);
-      if (std::find(predicted.begin(), predicted.end(), rule) != predicted.end()) continue;
-      predicted.push_back(rule);
+      if (std::exchange(predicted_[rule], last_close_) == last_close_) continue;
       for (const uint32_t next : grammar_.rules[rule].productions) add({next, 0, set, kEmptyNode});
       continue;
     }
     if (production.rule == grammar_.root && item.origin == 0) sets_.back().is_complete = true;
     if (item.origin == set) continue;  // empty: whoever waits for it has passed it already
     const size_t end = end_of(item.origin);
+    count_work(end - sets_[item.origin].begin);
     for (size_t j = sets_[item.origin].begin; j < end; ++j) {
       const Item waiting = items_[j];
       const auto& symbols = grammar_.productions[waiting.production].symbols;
@@ -274,10 +304,21 @@ void EarleyParser::drop_to(size_t length) {
   while (sets_.size() > length + 1) drop_set();
 }
 
+EarleyParser::Place EarleyParser::place() const {
+  Place out{length(), {}};
+  for (const auto& reader : readers_) out.readers.push_back(reader->machine.mark());
+  return out;
+}
+
+void EarleyParser::return_to(const Place& place) {
+  drop_to(place.length);
+  for (size_t i = 0; i < readers_.size(); ++i) readers_[i]->machine.return_to(place.readers[i]);
+}
+
 /// How a terminal that has been begun ends.
 Finish EarleyParser::rest_of_terminal(NodeId state) {
   if ((state & kJsonPlace) == 0) return texts_.of_state(state);
-  const Place& place = places_[state & ~kJsonPlace];
+  const InJson& place = places_[state & ~kJsonPlace];
   return readers_[place.reader]->finish.of(place.configs);
 }
 
@@ -314,12 +355,13 @@ const Finish& EarleyParser::way(uint32_t set, uint32_t rule) {
 void EarleyParser::find_ways(uint32_t set) {
   Set& here = sets_[set];
   if (here.has_ways) return;
-  here.has_ways = true;
+  here.ways.clear();  // of a search that did not end
   if (set == 0) here.ways.push_back({grammar_.root, {"", 0}});
   const size_t end = end_of(set);
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t i = here.begin; i < end; ++i) {
+      count_work(1 + here.ways.size() / 2);
       const Item item = items_[i];
       const ContextFree::Production& production = grammar_.productions[item.production];
       if (item.state != kEmptyNode || item.dot >= production.symbols.size()) continue;
@@ -343,6 +385,7 @@ void EarleyParser::find_ways(uint32_t set) {
       }
     }
   }
+  here.has_ways = true;
 }
 
 /// Origins first: a way leads through those of earlier sets only.

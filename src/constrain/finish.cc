@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <unordered_set>
 
 namespace vitrine::constrain {
 
@@ -42,6 +43,7 @@ Finish FinishTexts::spelled(std::string text) const {
 const Finish& FinishTexts::of_state(NodeId state) {
   const auto found = states_.find(state);
   if (found != states_.end()) return found->second;
+  must_write();
   std::optional<std::string> text = state_text(state);
   Finish finish = text ? spelled(std::move(*text)) : Finish{};
   if (!finish.is_known() && !table_.has_all_bytes) {  // the tokens may lack a byte of the shortest
@@ -114,20 +116,24 @@ std::optional<std::string> FinishTexts::search(NodeId start, const std::array<bo
   return std::nullopt;
 }
 
-std::optional<std::string> FinishTexts::unused_text(NodeId state,
-                                                    const std::vector<std::string>& used) {
+std::vector<std::string> FinishTexts::unused_texts(NodeId state,
+                                                   const std::vector<std::string>& used,
+                                                   size_t count) {
   struct Path {
     NodeId at;
     std::string text;
   };
+  std::vector<std::string> found;
+  const std::unordered_set<std::string_view> taken(used.begin(), used.end());
   std::deque<Path> open = {{state, ""}};
   for (size_t visits = 0; !open.empty() && visits < kMaxPaths; ++visits) {
     const Path path = std::move(open.front());
     open.pop_front();
     // Zero with a sign is zero, too.
     if (!path.text.empty() && pool_.nullable(path.at) && !path.text.starts_with("-0") &&
-        std::find(used.begin(), used.end(), path.text) == used.end()) {
-      return path.text;
+        !taken.contains(path.text)) {
+      found.push_back(path.text);
+      if (found.size() == count) break;
     }
     const uint32_t* row = pool_.row(path.at);
     for (int byte = 0; byte < 256 && open.size() < kMaxPaths; ++byte) {
@@ -136,16 +142,19 @@ std::optional<std::string> FinishTexts::unused_text(NodeId state,
       }
     }
   }
-  return {};
+  return found;
 }
 
 void FinishTexts::trim() {
-  if (states_.size() >= kMaxMemo) states_.clear();
+  if (states_.size() < kMaxMemo) return;
+  must_write();
+  states_.clear();
 }
 
 FinishTexts::Checked& FinishTexts::of_value(ValueId id) {
   const auto found = values_.find(id);
   if (found != values_.end()) return found->second;
+  must_write();
   visits_ = 0;
   open_values_.clear();
   std::optional<std::string> text = value_text(id, 0);

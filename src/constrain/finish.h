@@ -42,8 +42,10 @@ class FinishTexts {
     bool is_checked = false;
   };
   Checked& of_value(ValueId id);
-  /// A short text of the state's language that is none of `used`; not every number is tried.
-  std::optional<std::string> unused_text(NodeId state, const std::vector<std::string>& used);
+  /// So many short texts of the state's language that are none of `used`; not every number is
+  /// tried. Fewer where no more were found within the work that is allowed.
+  std::vector<std::string> unused_texts(NodeId state, const std::vector<std::string>& used,
+                                        size_t count);
   /// Between questions: bounds the memory.
   void trim();
   Finish spelled(std::string text) const;

@@ -48,6 +48,9 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
   size_t length() const { return steps_.size(); }
   void repeat_state() { push(); }
 
+  JsonMachine::Mark place() const { return machine_.mark(); }
+  void return_to(JsonMachine::Mark mark) { machine_.return_to(mark); }
+
   bool advance(const std::string& bytes) {
     const JsonMachine::Mark mark = machine_.mark();
     Configs at = current_;
@@ -73,11 +76,14 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
     machine_.return_to(step.mark);
   }
 
-  std::string forced_bytes() override { return forced(false); }
-  std::string forced_text() override { return forced(true); }
+  std::string forced_bytes() override {
+    return shared([this] { return forced(false); });
+  }
+  std::string forced_text() override {
+    return shared([this] { return forced(true); });
+  }
 
   std::unique_ptr<Constraint> fork() const override {
-    const std::lock_guard lock(grammar_->mutex);
     return std::make_unique<JsonConstraint>(*this, machine_.fork());
   }
 
@@ -88,7 +94,6 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
     JsonMachine::Mark mark;
   };
   std::string forced(bool is_plain) {
-    const std::lock_guard lock(grammar_->mutex);
     std::string out;
     if (ended_) return out;
     const JsonMachine::Mark mark = machine_.mark();
@@ -153,8 +158,17 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
     state_ = past_[past_.size() - count];
     past_.resize(past_.size() - count);
   }
+  static int place() { return 0; }  // it has no memory of its own that grows
+  static void return_to(int) {}
   std::string forced_bytes() override {
-    const std::lock_guard lock(grammar_->mutex);
+    return shared([this] { return forced(); });
+  }
+  std::unique_ptr<Constraint> fork() const override {
+    return std::make_unique<RegexConstraint>(*this);
+  }
+
+ private:
+  std::string forced() {
     std::string out;
     RegexPool& states = grammar_->states();
     for (NodeId at = state_; !ended_ && !states.nullable(at) && out.size() < kMaxForced;) {
@@ -169,11 +183,7 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
     }
     return out;
   }
-  std::unique_ptr<Constraint> fork() const override {
-    return std::make_unique<RegexConstraint>(*this);
-  }
 
- private:
   NodeId state_;
   std::vector<NodeId> past_;
 };
@@ -184,12 +194,16 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
       : ConstraintBase(std::move(grammar)),
         parser_(*grammar_->rules, *grammar_->pool, *grammar_->finish, *grammar_->terminals) {}
 
-  void fill(std::span<uint32_t> mask) { parser_.fill(mask); }
+  void fill(std::span<uint32_t> mask) {
+    parser_.begin_work();
+    parser_.fill(mask);
+  }
   bool complete() const { return parser_.is_complete(); }
   size_t length() const { return past_.size(); }
   void repeat_state() { past_.push_back(parser_.length()); }
 
   bool advance(const std::string& bytes) {
+    parser_.begin_work();
     const size_t before = parser_.length();
     for (const char byte : bytes) {
       if (parser_.step(static_cast<uint8_t>(byte))) continue;
@@ -204,21 +218,30 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
     past_.resize(past_.size() - count);
   }
   constrain::Finish finish() {
+    parser_.begin_work();
     std::string text;
     if (parser_.finish(&text) == constrain::kNoBound) return {};
     return grammar_->finish->spelled(std::move(text));
   }
-  void limit(std::span<uint32_t> mask, uint32_t left) { parser_.limit(mask, left); }
-  std::string forced_bytes() override { return forced(false); }
-  std::string forced_text() override { return forced(true); }
+  void limit(std::span<uint32_t> mask, uint32_t left) {
+    parser_.begin_work();
+    parser_.limit(mask, left);
+  }
+  constrain::EarleyParser::Place place() const { return parser_.place(); }
+  void return_to(const constrain::EarleyParser::Place& place) { parser_.return_to(place); }
+  std::string forced_bytes() override {
+    return shared([this] { return forced(false); });
+  }
+  std::string forced_text() override {
+    return shared([this] { return forced(true); });
+  }
   std::unique_ptr<Constraint> fork() const override {
-    const std::lock_guard lock(grammar_->mutex);
     return std::make_unique<RulesConstraint>(*this);
   }
 
  private:
   std::string forced(bool is_plain) {
-    const std::lock_guard lock(grammar_->mutex);
+    parser_.begin_work();
     std::string out;
     const size_t start = parser_.length();
     while (!ended_ && out.size() < kMaxForced && !parser_.is_complete()) {
@@ -316,24 +339,27 @@ Grammar Grammar::lark(const TokenTable& table, std::string_view text,
 }
 
 std::unique_ptr<Constraint> Grammar::start() const {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->rules) return std::make_unique<RulesConstraint>(impl_);
-  if (impl_->json) return std::make_unique<JsonConstraint>(impl_);
-  return std::make_unique<RegexConstraint>(impl_);
+  const auto make = [this]() -> std::unique_ptr<Constraint> {
+    if (impl_->rules) return std::make_unique<RulesConstraint>(impl_);
+    if (impl_->json) return std::make_unique<JsonConstraint>(impl_);
+    return std::make_unique<RegexConstraint>(impl_);
+  };
+  return impl_->lock.run(make, [] {});
 }
 
 const std::vector<Weakening>& Grammar::weakened() const { return impl_->weakened; }
 
 Grammar::Statistics Grammar::statistics() const {
-  const std::lock_guard lock(impl_->mutex);
-  Statistics out;
-  out.states = impl_->states().num_nodes();
-  out.rows = impl_->states().num_rows();
-  if (impl_->json) {
-    out.values = impl_->json->num_values();
-    out.shapes = impl_->json->num_shapes();
-  }
-  return out;
+  return impl_->lock.read([this] {
+    Statistics out;
+    out.states = impl_->states().num_nodes();
+    out.rows = impl_->states().num_rows();
+    if (impl_->json) {
+      out.values = impl_->json->num_values();
+      out.shapes = impl_->json->num_shapes();
+    }
+    return out;
+  });
 }
 
 }  // namespace vitrine

@@ -34,19 +34,20 @@ void add_string_states(JsonGrammar& grammar, std::vector<NodeId>& out) {
 }  // namespace
 
 size_t Grammar::num_bytes() const {
-  const std::lock_guard lock(impl_->mutex);
   constexpr size_t kRow = 1024 + 64, kNode = 96, kShape = 512;
   const auto of = [&](RegexPool& pool, const TerminalMasks& masks, const JsonGrammar* json) {
     return pool.num_rows() * kRow + pool.num_nodes() * kNode +
            masks.num_masks() * impl_->table.mask_words() * sizeof(uint32_t) +
            (json == nullptr ? 0 : (json->num_values() + json->num_shapes()) * kShape);
   };
-  size_t bytes = sizeof(Impl) + of(impl_->states(), *impl_->terminals, impl_->json.get());
-  if (impl_->rules == nullptr) return bytes;
-  for (const auto& json : impl_->rules->json) {
-    bytes += of(json->grammar->pool(), *json->masks, json->grammar.get());
-  }
-  return bytes;
+  return impl_->lock.read([&] {
+    size_t bytes = sizeof(Impl) + of(impl_->states(), *impl_->terminals, impl_->json.get());
+    if (impl_->rules == nullptr) return bytes;
+    for (const auto& json : impl_->rules->json) {
+      bytes += of(json->grammar->pool(), *json->masks, json->grammar.get());
+    }
+    return bytes;
+  });
 }
 
 size_t Grammar::prepare(size_t max_masks) const {
@@ -54,17 +55,20 @@ size_t Grammar::prepare(size_t max_masks) const {
   const auto make = [&](TerminalMasks& masks, const std::vector<NodeId>& states) {
     for (const NodeId state : states) {
       if (made >= max_masks) return;
-      const std::lock_guard lock(impl_->mutex);  // others get in between two masks
-      const size_t before = masks.num_masks();
-      masks.at(state);
-      made += masks.num_masks() > before ? 1 : 0;
+      // Others get in between two masks.
+      made += impl_->lock.run_alone([&] {
+        const size_t before = masks.num_masks();
+        masks.at(state);
+        return masks.num_masks() > before ? size_t{1} : 0;
+      });
     }
   };
   const auto strings_of = [&](JsonGrammar& grammar) {
-    const std::lock_guard lock(impl_->mutex);
-    std::vector<NodeId> states;
-    add_string_states(grammar, states);
-    return states;
+    return impl_->lock.run_alone([&grammar] {
+      std::vector<NodeId> states;
+      add_string_states(grammar, states);
+      return states;
+    });
   };
   try {
     if (impl_->json) make(*impl_->terminals, strings_of(*impl_->json));

@@ -19,6 +19,7 @@ Finish JsonFinish::of(const Configs& configs) {
   Finish best;
   if (machine_.is_complete(configs)) return {"", 0};
   texts_.trim();
+  num_others_ = 0;  // of a question that did not end
   const JsonMachine::Mark mark = machine_.mark();
   for (const Config& config : configs) {
     std::string text;
@@ -42,6 +43,7 @@ Finish JsonFinish::of(const Configs& configs) {
 uint32_t JsonFinish::bound(const Configs& configs) {
   if (machine_.is_complete(configs)) return 0;
   texts_.trim();
+  num_others_ = 0;  // of a question that did not end
   const JsonMachine::Mark mark = machine_.mark();
   uint32_t best = kNoBound;
   for (const Config& config : configs) best = std::min(best, visit(config, nullptr));
@@ -52,6 +54,7 @@ uint32_t JsonFinish::bound(const Configs& configs) {
 const Finish& JsonFinish::text_of_value(ValueId id) {
   FinishTexts::Checked& found = texts_.of_value(id);
   if (found.is_checked) return found;
+  must_write();
   found.is_checked = true;  // from here on: a value within itself finds none
   Config config;
   config.kind = Config::kValue;
@@ -274,13 +277,15 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
     used.emplace_back(link->text());
   }
   RegexPool& pool = grammar.pool();
-  const auto add_other = [&](NodeId keys, ValueId also) {
-    // A search for a text, since an automaton without the used ones would be one for each object.
-    const std::optional<std::string> key = texts_.unused_text(keys, used);
-    if (!key) return false;
-    used.push_back(*key);
-    const ValueId value = grammar.conjunction(grammar.rest_value(shape, *key), also);
-    return grammar.is_live(value) && add(*key, text_of_value(value));
+  const auto add_others = [&](NodeId keys, ValueId also, uint32_t wanted) {
+    if (wanted > kMaxText) return false;
+    // A search for texts, since an automaton without the used ones would be one for each object.
+    const std::vector<std::string> found = texts_.unused_texts(keys, used, wanted);
+    used.insert(used.end(), found.begin(), found.end());
+    return found.size() == wanted && std::ranges::all_of(found, [&](const std::string& key) {
+             const ValueId value = grammar.conjunction(grammar.rest_value(shape, key), also);
+             return grammar.is_live(value) && add(key, text_of_value(value));
+           });
   };
   if (shape.order) {
     // Those that need not come stand between those that must: as many as are wanted, the first.
@@ -298,13 +303,14 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
   }
   for (size_t i = 0; i < shape.needs.size(); ++i) {
     if ((frame.needs >> i & 1) == 0) continue;
-    if (!add_other(pool.all_of(shape.rest_keys, shape.needs[i].keys), shape.needs[i].value))
+    if (!add_others(pool.all_of(shape.rest_keys, shape.needs[i].keys), shape.needs[i].value, 1))
       return {};
   }
   if (place == Place::kNext) least = std::max(least, frame.count + 1);  // a key must follow
   if (count < least && !shape.order && !add_named(false, least - count)) return {};
-  while (count < least) {
-    if (shape.rest_keys == kEmptyNode || !add_other(shape.rest_keys, kAnyValue)) return {};
+  if (count < least) {
+    if (shape.rest_keys == kEmptyNode || !add_others(shape.rest_keys, kAnyValue, least - count))
+      return {};
   }
   if (count > shape.max) return {};
   made_size_ = count;
@@ -347,9 +353,9 @@ std::optional<std::string> JsonFinish::array_rest(const Frame& frame) {
     if (text.size() > kMaxText || !grammar.is_live(item)) return {};
     Finish unused;
     if (shape.unique) {
-      if (auto found = texts_.unused_text(grammar.value(item).scalar, used)) {
-        used.push_back(*found);
-        unused = texts_.spelled(std::move(*found));
+      if (auto found = texts_.unused_texts(grammar.value(item).scalar, used, 1); !found.empty()) {
+        used.push_back(found[0]);
+        unused = texts_.spelled(std::move(found[0]));
       } else {
         unused = other_container(frame, item);
         ++num_others_;

@@ -53,17 +53,20 @@ ValueId JsonGrammar::intern(std::vector<Literal> literals) {
   if (literals.empty()) return kAnyValue;
   uint64_t hash = literals.size();
   for (Literal literal : literals) hash = mix_hash(hash, literal);
-  std::vector<ValueId>& same = value_ids_[hash];
-  for (ValueId id : same) {
-    if (values_[id].literals == literals) return id;
+  if (const auto known = value_ids_.find(hash); known != value_ids_.end()) {
+    for (ValueId id : known->second) {
+      if (values_[id].literals == literals) return id;
+    }
   }
+  must_write();
   if (values_.size() >= kMaxValues) {
     throw Error(ErrorKind::kUnsupported, "the schema combines into more than 100000 others");
   }
   values_.push_back({});
   values_.back().literals = std::move(literals);
-  same.push_back(static_cast<ValueId>(values_.size() - 1));
-  return same.back();
+  const auto id = static_cast<ValueId>(values_.size() - 1);
+  value_ids_[hash].push_back(id);
+  return id;
 }
 
 ValueId JsonGrammar::conjunction(ValueId x, ValueId y) {
@@ -94,6 +97,7 @@ void JsonGrammar::too_many(SchemaId id, const char* what) const {
 
 void JsonGrammar::expand(ValueId id) {
   if (values_[id].expanded) return;
+  must_write();
   values_[id].expanded = true;
   values_[id].scalar = scalar_node(scalars_of(values_[id].literals));
   expand_objects(id);
@@ -102,6 +106,7 @@ void JsonGrammar::expand(ValueId id) {
 
 bool JsonGrammar::is_live(ValueId id) {
   if (values_[id].live >= 0) return values_[id].live != 0;
+  must_write();
   const bool outer = live_in_progress_.empty();
   if (outer) cycle_seen_ = false;
   return live_search(id);
@@ -137,6 +142,7 @@ bool JsonGrammar::live_search(ValueId id) {
 
 void JsonGrammar::seal(ValueId id) {
   if (values_[id].sealed) return;
+  must_write();
   expand(id);
   values_[id].sealed = true;
   try {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "regex_pool.h"
 #include "vitrine/core.h"
@@ -52,22 +53,52 @@ NodeId RegexPool::derive_body(const Node& body, uint8_t byte) {
   }
 }
 
+/// Adds what `id` leaves behind the byte, alternative by alternative. Without recursion along a
+/// sequence, and each sequence is looked at once, however many alternatives end with it.
+void RegexPool::add_derivatives(NodeId id, uint8_t byte, uint32_t epoch, std::vector<NodeId>& out) {
+  bool has_all = false;  // what was added holds all that is left of the sequence from here on
+  while (true) {
+    const Node node = nodes_[id];
+    if (node.kind == NodeKind::kOr) {
+      for (const NodeId member : std::vector<NodeId>(lists_[node.a])) {
+        add_derivatives(member, byte, epoch, out);
+      }
+      return;
+    }
+    const bool is_last = node.kind != NodeKind::kCat;
+    if (epochs_.size() < nodes_.size()) epochs_.resize(nodes_.size());
+    if (!is_last && std::exchange(epochs_[id], epoch) == epoch) return;
+    const NodeId part = is_last ? id : node.a;
+    const NodeId left = derive(part, byte);
+    if (left != kEmptyNode && !(has_all && is_part_of(left, part))) {
+      out.push_back(is_last ? left : cat(left, node.b));
+      has_all = has_all || nodes_[left].nullable;
+    }
+    if (is_last || !nodes_[part].nullable) return;
+    id = node.b;
+  }
+}
+
+/// What is left of a part is plainly among what it was: the same, the same with fewer repetitions,
+/// or nothing where it may be empty.
+bool RegexPool::is_part_of(NodeId left, NodeId part) const {
+  if (left == part || (left == kEpsilonNode && nodes_[part].nullable)) return true;
+  const Node &x = nodes_[left], &y = nodes_[part];
+  return x.kind == NodeKind::kRepeat && y.kind == NodeKind::kRepeat && x.a == y.a && x.low == 0 &&
+         y.low == 0 && x.high <= y.high;
+}
+
 NodeId RegexPool::derive(NodeId id, uint8_t byte) {
   const Node node = nodes_[id];
   switch (node.kind) {
     case NodeKind::kBytes: return byte_sets_[node.a].contains(byte) ? kEpsilonNode : kEmptyNode;
-    case NodeKind::kCat: {
-      const NodeId head = cat(derive(node.a, byte), node.b);
-      return nodes_[node.a].nullable ? any_of(head, derive(node.b, byte)) : head;
-    }
+    case NodeKind::kCat:
     case NodeKind::kOr: {
-      const std::vector<NodeId> members = lists_[node.a];
-      std::vector<NodeId> out;
-      out.reserve(members.size());
-      for (NodeId member : members) {
-        const NodeId next = derive(member, byte);
-        if (next != kEmptyNode) out.push_back(next);
+      if (node.kind == NodeKind::kCat && !nodes_[node.a].nullable) {
+        return cat(derive(node.a, byte), node.b);
       }
+      std::vector<NodeId> out;
+      add_derivatives(id, byte, ++epoch_, out);
       return any_of(std::move(out));
     }
     case NodeKind::kAnd: {
@@ -103,10 +134,15 @@ void RegexPool::collect_sets(NodeId id, std::vector<ByteSet>& sets) {
   if (sets.size() > kMaxSets) return;
   switch (node.kind) {
     case NodeKind::kBytes: sets.push_back(byte_sets_[node.a]); break;
-    case NodeKind::kCat:
-      collect_sets(node.a, sets);
-      if (nodes_[node.a].nullable) collect_sets(node.b, sets);
+    case NodeKind::kCat: {  // without recursion along a long sequence
+      NodeId at = id;
+      for (; nodes_[at].kind == NodeKind::kCat; at = nodes_[at].b) {
+        collect_sets(nodes_[at].a, sets);
+        if (!nodes_[nodes_[at].a].nullable || sets.size() > kMaxSets) return;
+      }
+      collect_sets(at, sets);
       break;
+    }
     case NodeKind::kOr:
     case NodeKind::kAnd:
       for (NodeId member : std::vector<NodeId>(lists_[node.a])) collect_sets(member, sets);
@@ -146,6 +182,7 @@ void RegexPool::collect_sets(NodeId id, std::vector<ByteSet>& sets) {
 }
 
 const uint32_t* RegexPool::make_row(NodeId id) {
+  must_write();
   if (rows_.size() >= max_nodes_ / 16) {
     throw Error(ErrorKind::kUnsupported, "the grammar needs more than " +
                                              std::to_string(max_nodes_ / 16) +
@@ -188,6 +225,7 @@ const uint32_t* RegexPool::make_row(NodeId id) {
 
 /// A state that is seldom passed needs no row: it pays from the fifth byte on.
 NodeId RegexPool::step_without_row(NodeId id, uint8_t byte) {
+  must_write();
   if (++visits_[id] > 4) return row(id)[byte];
   const NodeId next = derive(id, byte);
   return next != kEmptyNode && is_live(next) ? next : kEmptyNode;

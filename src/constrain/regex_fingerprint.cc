@@ -56,6 +56,8 @@ class Mixer {
 }  // namespace
 
 Fingerprint RegexPool::fingerprint(NodeId id) {
+  if (id < fingerprints_.size() && is_known(id)) return fingerprints_[id];
+  must_write();
   if (fingerprints_.size() < nodes_.size()) fingerprints_.resize(nodes_.size());
   // Parts first, without recursion: a long text is a deep expression.
   std::vector<NodeId> open = {id};

@@ -64,10 +64,17 @@ class Compiler {
   }
 
   NodeId plain(const std::vector<const Syntax*>& items, size_t at, bool start) {
+    const bool start_matters =
+        start && std::any_of(items.begin() + static_cast<long>(at) + 1, items.end(),
+                             [](const Syntax* item) { return item->has_start; });
+    if (!start_matters) {  // up to the next assertion, without recursion
+      size_t end = at + 1;
+      while (end < items.size() && !items[end]->has_assertion) ++end;
+      NodeId out = sequence(items, end, false);
+      while (end-- > at) out = pool_.cat(language(*items[end]), out);
+      return out;
+    }
     const NodeId head = language(*items[at]);
-    bool start_matters = false;
-    for (size_t i = at + 1; i < items.size(); ++i) start_matters |= items[i]->has_start;
-    if (!start || !start_matters) return pool_.cat(head, sequence(items, at + 1, false));
     if (!pool_.nullable(head)) return pool_.cat(head, sequence(items, at + 1, false));
     const NodeId some = pool_.all_of(head, pool_.repeat(pool_.any_char(), 1, kUnbounded));
     return pool_.any_of(sequence(items, at + 1, true),

@@ -6,6 +6,13 @@
 
 namespace vitrine::constrain {
 
+namespace {
+
+constexpr uint32_t kMostOptional = 1000;  // parts of a sequence: bounds the work for one byte
+constexpr size_t kMembersPerNode = 16;    // of lists, on average
+
+}  // namespace
+
 RegexPool::RegexPool(size_t max_nodes) : max_nodes_(max_nodes) {
   nodes_.push_back({NodeKind::kEmpty, false, 0, 0, 0, 0});
   nodes_.push_back({NodeKind::kEpsilon, true, 0, 0, 0, 0});
@@ -42,8 +49,9 @@ NodeId RegexPool::integer(bool allow_zeros) {
 NodeId RegexPool::intern(Node node) {
   const Key key{static_cast<uint64_t>(node.kind) << 32 | node.a,
                 static_cast<uint64_t>(node.b) << 32 | node.low, node.high};
-  const auto [found, is_new] = ids_.try_emplace(key, static_cast<NodeId>(nodes_.size()));
-  if (!is_new) return found->second;
+  if (const auto known = ids_.find(key); known != ids_.end()) return known->second;
+  must_write();
+  const auto found = ids_.emplace(key, static_cast<NodeId>(nodes_.size())).first;
   if (nodes_.size() >= max_nodes_) {
     ids_.erase(found);
     throw Error(ErrorKind::kUnsupported,
@@ -62,15 +70,20 @@ NodeId RegexPool::intern(Node node) {
 NodeId RegexPool::bytes(const ByteSet& set) {
   if (set.empty()) return kEmptyNode;
   const Key key{mix_hash(set.words[0], set.words[1]), set.words[2], set.words[3] ^ set.words[0]};
-  auto [found, is_new] = byte_set_ids_.try_emplace(key, static_cast<uint32_t>(byte_sets_.size()));
-  if (!is_new && !(byte_sets_[found->second] == set)) {  // the key is a hash
-    const auto same = std::find(byte_sets_.begin(), byte_sets_.end(), set);
-    const auto index = static_cast<uint32_t>(same - byte_sets_.begin());
-    if (same == byte_sets_.end()) byte_sets_.push_back(set);
-    return intern({NodeKind::kBytes, false, index, 0, 0, 0});
+  const auto known = byte_set_ids_.find(key);
+  if (known != byte_set_ids_.end() && byte_sets_[known->second] == set) {
+    return intern({NodeKind::kBytes, false, known->second, 0, 0, 0});
   }
-  if (is_new) byte_sets_.push_back(set);
-  return intern({NodeKind::kBytes, false, found->second, 0, 0, 0});
+  must_write();
+  auto index = static_cast<uint32_t>(byte_sets_.size());
+  if (known == byte_set_ids_.end()) {
+    byte_set_ids_.emplace(key, index);
+  } else {  // the key is a hash
+    const auto same = std::find(byte_sets_.begin(), byte_sets_.end(), set);
+    index = static_cast<uint32_t>(same - byte_sets_.begin());
+  }
+  if (index == byte_sets_.size()) byte_sets_.push_back(set);
+  return intern({NodeKind::kBytes, false, index, 0, 0, 0});
 }
 
 NodeId RegexPool::literal(std::string_view text) {
@@ -91,10 +104,25 @@ NodeId RegexPool::cat(NodeId first, NodeId second) {
     const Node& next = nodes_[second];
     if (second == any_text_ || (next.kind == NodeKind::kCat && next.a == any_text_)) return second;
   }
-  const Node head = nodes_[first];
-  if (head.kind == NodeKind::kCat) return cat(head.a, cat(head.b, second));
-  const bool nullable = head.nullable && nodes_[second].nullable;
-  return intern({NodeKind::kCat, nullable, first, second, 0, 0});
+  if (nodes_[first].kind == NodeKind::kCat) {  // its parts from the last on, without recursion
+    std::vector<NodeId> parts;
+    for (; nodes_[first].kind == NodeKind::kCat; first = nodes_[first].b) {
+      parts.push_back(nodes_[first].a);
+    }
+    for (second = cat(first, second); !parts.empty(); parts.pop_back()) {
+      second = cat(parts.back(), second);
+    }
+    return second;
+  }
+  const Node& next = nodes_[second];
+  const bool is_optional = nodes_[first].nullable;
+  const uint32_t run = !is_optional ? 0 : next.kind == NodeKind::kCat ? next.low + 1 : 1;
+  if (run > kMostOptional) {
+    throw Error(ErrorKind::kUnsupported, "a pattern with more than " +
+                                             std::to_string(kMostOptional) +
+                                             " parts in a row that may be empty; make it simpler");
+  }
+  return intern({NodeKind::kCat, is_optional && next.nullable, first, second, run, 0});
 }
 
 uint32_t RegexPool::intern_list(std::vector<NodeId> members) {
@@ -103,6 +131,14 @@ uint32_t RegexPool::intern_list(std::vector<NodeId> members) {
   const auto [first, last] = list_ids_.equal_range(hash);
   for (auto found = first; found != last; ++found) {
     if (lists_[found->second] == members) return found->second;
+  }
+  must_write();
+  num_members_ += members.size();
+  if (num_members_ > kMembersPerNode * max_nodes_) {
+    throw Error(ErrorKind::kUnsupported,
+                "the grammar's automaton states need more than " +
+                    std::to_string(kMembersPerNode * max_nodes_) +
+                    " parts; shorten its patterns or raise the limit of states");
   }
   lists_.push_back(std::move(members));
   list_ids_.emplace(hash, static_cast<uint32_t>(lists_.size() - 1));
@@ -296,6 +332,7 @@ NodeId RegexPool::literals(std::vector<std::string> strings) {
     if (literal_sets_[found->second] == strings) index = found->second;
   }
   if (index == literal_sets_.size()) {
+    must_write();
     literal_sets_.push_back(std::move(strings));
     literal_set_ids_.emplace(hash, index);
   }
@@ -307,7 +344,10 @@ NodeId RegexPool::literals(std::vector<std::string> strings) {
 NodeId RegexPool::number_bound(const NumberBound& bound) {
   auto found = std::find(bounds_.begin(), bounds_.end(), bound);
   const auto index = static_cast<uint32_t>(found - bounds_.begin());
-  if (found == bounds_.end()) bounds_.push_back(bound);
+  if (found == bounds_.end()) {
+    must_write();
+    bounds_.push_back(bound);
+  }
   return intern({NodeKind::kNumber, false, index, 0, 0, 0});
 }
 

@@ -16,6 +16,7 @@
 #include "byte_set.h"
 #include "number_bound.h"
 #include "shared_masks.h"
+#include "shared_states.h"
 #include "string_escape.h"
 
 namespace vitrine::constrain {
@@ -29,7 +30,7 @@ enum class NodeKind : uint8_t {
   kEmpty,
   kEpsilon,
   kBytes,     // a: index of a byte set
-  kCat,       // a then b
+  kCat,       // a then b; low: so many parts in a row may be empty, from the first on
   kOr,        // a: index of a list
   kAnd,       // a: index of a list
   kNot,       // complement of a among all byte strings
@@ -46,7 +47,7 @@ struct Node {
   uint32_t a = 0, b = 0, low = 0, high = 0;
 };
 
-/// Not thread-safe.
+/// Not thread-safe, but for what SharedStates lets threads do.
 class RegexPool {
  public:
   /// `max_nodes` bounds the memory: beyond it (and for a search that finds no end) every function
@@ -151,6 +152,8 @@ class RegexPool {
   uint32_t intern_list(std::vector<NodeId> members);
   NodeId filter_literals(NodeId literals, std::span<const NodeId> others);
   NodeId derive(NodeId id, uint8_t byte);
+  void add_derivatives(NodeId id, uint8_t byte, uint32_t epoch, std::vector<NodeId>& out);
+  bool is_part_of(NodeId left, NodeId part) const;
   NodeId derive_body(const Node& body, uint8_t byte);
   NodeId derive_literals(const Node& literals, uint8_t byte);
   void collect_sets(NodeId id, std::vector<ByteSet>& sets);
@@ -164,8 +167,10 @@ class RegexPool {
   size_t max_nodes_;
   std::vector<Node> nodes_;
   std::vector<int32_t> row_index_;
-  std::vector<int8_t> live_;               // -1 unknown
-  std::vector<uint8_t> visits_;            // of a state without a row
+  std::vector<int8_t> live_;      // -1 unknown
+  std::vector<uint8_t> visits_;   // of a state without a row
+  std::vector<uint32_t> epochs_;  // of sequences: the derivative that met them last
+  uint32_t epoch_ = 0;
   std::vector<uint32_t> shortest_;         // kUnbounded - 1: not computed
   std::vector<Fingerprint> fingerprints_;  // of the first nodes; zero: not computed
   std::unordered_map<NodeId, bool> takes_any_, infinite_;
@@ -175,6 +180,7 @@ class RegexPool {
   std::vector<ByteSet> byte_sets_;
   std::unordered_map<Key, uint32_t, KeyHash> byte_set_ids_;
   std::vector<std::vector<NodeId>> lists_;
+  size_t num_members_ = 0;  // of all of them
   std::unordered_multimap<uint64_t, uint32_t> list_ids_;
   std::vector<std::vector<std::string>> literal_sets_;
   std::unordered_multimap<uint64_t, uint32_t> literal_set_ids_;

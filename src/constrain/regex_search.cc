@@ -34,6 +34,7 @@ std::vector<NodeId> targets(const uint32_t* row) {
 
 bool RegexPool::is_live(NodeId id) {
   if (live_[id] >= 0) return live_[id] != 0;
+  must_write();
   const Node node = nodes_[id];
   bool live = true;
   switch (node.kind) {
@@ -171,6 +172,7 @@ bool RegexPool::is_infinite(NodeId start) {
   if (nodes_[start].kind == NodeKind::kLiterals) return false;
   const auto known = infinite_.find(start);
   if (known != infinite_.end()) return known->second;
+  must_write();
   const bool infinite = search_infinite(start);
   infinite_.emplace(start, infinite);
   return infinite;
@@ -263,6 +265,7 @@ uint32_t RegexPool::shortest_bound(NodeId id) {
   const Node node = nodes_[id];
   if (node.nullable) return 0;
   if (shortest_[id] != kUnbounded - 1) return shortest_[id];
+  must_write();
   const auto sum = [](uint64_t x, uint64_t y) {
     return static_cast<uint32_t>(std::min<uint64_t>(x + y, kUnbounded));
   };
@@ -350,6 +353,7 @@ bool RegexPool::takes_any_text(NodeId start) {
   if (start == any_text_) return true;
   const auto known = takes_any_.find(start);
   if (known != takes_any_.end()) return known->second;
+  must_write();
   // Every state that texts lead to must take every character.
   constexpr size_t kMaxStates = 64;
   const uint32_t* every = row(any_text_);

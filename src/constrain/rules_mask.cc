@@ -61,6 +61,7 @@ const std::vector<uint32_t>& Crossings::of_json(uint32_t index, const ByteSet& e
 const Crossings::Needed& Crossings::needed(RegexPool& pool, FinishTexts& texts,
                                            const TerminalMask& terminal, NodeId state) {
   if (const auto found = needed_.find(state); found != needed_.end()) return found->second;
+  must_write();
   if (needed_.size() >= kMaxCrossings) needed_.clear();
   Needed out{terminal.needed, terminal.words};
   if (table_.has_all_bytes && out.most != kNoBound) return needed_[state] = std::move(out);
@@ -96,10 +97,11 @@ template <typename Make>
 const std::vector<uint32_t>& Crossings::find(const Key& key, Make&& make) {
   const auto found = lists_.find(key);
   if (found != lists_.end()) return found->second;
+  must_write();
   if (lists_.size() >= kMaxCrossings) lists_.clear();
-  std::vector<uint32_t>& out = lists_[key];
+  std::vector<uint32_t> out;
   make(out);
-  return out;
+  return lists_[key] = std::move(out);
 }
 
 /// The bytes that may come where the item's terminal ends.
@@ -132,7 +134,7 @@ bool EarleyParser::next_bytes(bool is_plain, ByteSet& out) {
       out = out | pool_.row_bytes(state);
       continue;
     }
-    const Place& place = places_[state & ~kJsonPlace];
+    const InJson& place = places_[state & ~kJsonPlace];
     JsonMachine& machine = readers_[place.reader]->machine;
     if (!is_plain) out = out | machine.next_bytes(place.configs);
     if (is_plain && !machine.plain_bytes(place.configs, out)) return false;
@@ -152,7 +154,7 @@ void EarleyParser::fill(std::span<uint32_t> mask) {
     const ByteSet behind = bytes_behind(item);
     const std::vector<uint32_t>* more = nullptr;
     if (item.state & kJsonPlace) {
-      const Place& place = places_[item.state & ~kJsonPlace];
+      const InJson& place = places_[item.state & ~kJsonPlace];
       if (is_first) readers_[place.reader]->mask.add(place.configs, mask);
       if (!behind.empty()) {
         more =
@@ -225,7 +227,7 @@ void EarleyParser::limit(std::span<uint32_t> mask, uint32_t left) {
     if (behind > left) continue;
     const std::vector<uint32_t>* words = nullptr;
     if (item.state & kJsonPlace) {
-      const Place& place = places_[item.state & ~kJsonPlace];
+      const InJson& place = places_[item.state & ~kJsonPlace];
       Reader& reader = *readers_[place.reader];
       proven.assign(mask.size(), 0);
       reader.mask.add(place.configs, proven);

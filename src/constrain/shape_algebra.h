@@ -160,6 +160,7 @@ const Shapes& JsonGrammar::made_once(std::unordered_map<Literal, Shapes>& memo, 
   const Literal key = literal | static_cast<uint32_t>(tracking) << 30;
   const auto found = memo.find(key);
   if (found != memo.end()) return found->second;
+  must_write();
   if (!in_progress_.insert(key).second) {
     malformed((*schemas_)[literal / 2].pointer, "a $ref that leads back to itself without end");
   }

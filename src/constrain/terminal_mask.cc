@@ -16,6 +16,7 @@ void set_bit(std::vector<uint32_t>& words, int32_t id) {
 const TerminalMask& TerminalMasks::at(NodeId state) {
   const auto found = masks_.find(state);
   if (found != masks_.end()) return *found->second;
+  must_write();
   if (masks_.size() >= kMaxMasks) masks_.clear();
   const Fingerprint fingerprint = pool_.fingerprint(state);
   if (auto shared = table_.masks.find(fingerprint)) {

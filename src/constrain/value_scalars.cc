@@ -41,8 +41,9 @@ JsonGrammar::Scalars JsonGrammar::negate(const Scalars& x) {
 }
 
 const JsonGrammar::Scalars& JsonGrammar::scalars(SchemaId id) {
+  if (id < scalars_.size() && scalars_[id]) return *scalars_[id];
+  must_write();
   if (scalars_.size() < schemas_->size()) scalars_.resize(schemas_->size());
-  if (scalars_[id]) return *scalars_[id];
   if (!scalars_in_progress_.insert(id).second) {
     malformed((*schemas_)[id].pointer, "a $ref that leads back to itself without end");
   }
@@ -124,6 +125,7 @@ NodeId JsonGrammar::scalar_node(const Scalars& x) {
 }
 
 uint8_t JsonGrammar::possible_types(Literal literal) {
+  must_write();
   if (types_.size() < schemas_->size() * 2) types_.resize(schemas_->size() * 2, -1);
   if (types_[literal] >= 0) return static_cast<uint8_t>(types_[literal]);
   const Schema& schema = (*schemas_)[literal / 2];
@@ -160,6 +162,7 @@ bool JsonGrammar::is_plainly_dead(ValueId id) {
   if (containers != 0) return false;
   const Scalars x = scalars_of(values_[id].literals);
   if (x.simple != 0 || pool_.is_live(x.text) || pool_.is_live(x.number)) return false;
+  must_write();
   values_[id].live = 0;
   return true;
 }

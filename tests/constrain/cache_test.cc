@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -166,6 +167,88 @@ TEST(Prepare, MakesWhatIsNeededAndChangesNothing) {
     Grammar::json_schema(table, schemas()[0], few).prepare();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+  }
+}
+
+/// Everything that a walk of random allowed tokens near a limit sees, forks and steps back
+/// included.
+uint64_t hash_of_all(const Grammar& grammar, const TokenTable& table, uint64_t seed) {
+  auto constraint = grammar.start();
+  std::vector<uint32_t> mask(table.mask_words());
+  std::mt19937_64 random(seed);
+  uint64_t hash = seed;
+  const auto add = [&hash](uint64_t value) {
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 31;
+  };
+  for (int step = 0; step < 40; ++step) {
+    add(constraint->is_complete() ? 1 : 2);
+    if (!constraint->allowed_tokens(mask)) break;
+    const uint32_t needed = constraint->tokens_to_finish();
+    add(needed);
+    for (const char byte : constraint->forced_text()) add(static_cast<uint8_t>(byte));
+    if (step % 3 == 2) constraint->keep_within(mask, needed + 1);
+    std::vector<int32_t> allowed;
+    for (int32_t id = 0; id < table.vocab_size(); ++id) {
+      if (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) allowed.push_back(id);
+    }
+    for (const uint32_t word : mask) add(word);
+    if (allowed.empty() || !constraint->accept(allowed[random() % allowed.size()])) break;
+    if (step % 7 == 6) {
+      constraint = constraint->fork();
+      constraint->rollback(2);
+    }
+  }
+  return hash;
+}
+
+TEST(Threads, OfOneGrammarSeeWhatOneAloneSees) {
+  const TokenTable table = make_table();
+  const std::vector<std::function<Grammar()>> makers = {
+      [&] { return Grammar::regex(table, "((ab|c)*[0-9]{1,40}|x.*y)+"); },
+      [&] { return Grammar::json(table); },
+      [&] {
+        return Grammar::json_schema(
+            table, R"({"type":"object","additionalProperties":{"type":"array","uniqueItems":true,
+                       "items":{"enum":["ab","abc",1,2]}},"maxProperties":4,
+                       "properties":{"a":{"type":"string","pattern":"^[a-c]+$"},
+                                     "b":{"oneOf":[{"type":"integer"},{"minLength":2}]}}})");
+      },
+      [&] {
+        return Grammar::gbnf(table,
+                             "root ::= root \"+\" term | term\nterm ::= [0-9]+ | \"(\" "
+                             "root \")\" | \"ab\"* \"c\"");
+      },
+      [&] {
+        return Grammar::lark(table,
+                             "start: \"a\" start \"b\" | /[0-9]+/ | json\n"
+                             "json: %json {\"type\": [\"object\", \"number\"]}");
+      },
+      [&] {
+        return Grammar::tags(table, R"({"tags":[{"begin":"<a>","schema":{"type":"object"},
+                                        "end":"</a>"},{"begin":"<b>","regex":"[ab]+",
+                                        "end":"b>"}]})");
+      }};
+  for (const auto& make : makers) {
+    constexpr size_t kThreads = 4, kWalks = 30;
+    std::vector<uint64_t> expected;
+    for (uint64_t seed = 1; seed <= kWalks; ++seed) {
+      expected.push_back(hash_of_all(make(), table, seed));
+    }
+    const Grammar grammar = make();
+    std::atomic<int> wrong = 0;
+    std::vector<std::thread> threads;
+    for (size_t thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (size_t i = 0; i < kWalks; ++i) {
+          const size_t walk = (i + thread * 7) % kWalks;
+          if (hash_of_all(grammar, table, walk + 1) != expected[walk]) ++wrong;
+          if (grammar.statistics().states == 0 || grammar.num_bytes() == 0) ++wrong;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, 0);
   }
 }
 

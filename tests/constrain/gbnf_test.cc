@@ -111,6 +111,52 @@ TEST(Gbnf, WorkIsBounded) {
   EXPECT_THROW(Grammar::gbnf(small_table(), "root ::= \"b\" | \"a\" " + deep), Error);
 }
 
+/// Masks and steps until the answer ends or a limit is met, which counts as an end.
+bool ends_within(const Grammar& grammar, const TokenTable& table, int steps) {
+  std::vector<uint32_t> mask(table.mask_words());
+  try {
+    const auto constraint = grammar.start();
+    for (int i = 0; i < steps && constraint->allowed_tokens(mask); ++i) {
+      constraint->tokens_to_finish();
+      constraint->keep_within(mask, 5);
+      for (const char byte : {'x', 'a', 'b'}) {
+        if (constraint->accept(1 + static_cast<uint8_t>(byte))) break;
+      }
+    }
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::kUnsupported;
+  }
+  return true;
+}
+
+TEST(Gbnf, LongRulesAndChainsOfThemNeedNoStackAndNoEndOfTime) {
+  const TokenTable table = small_table();
+  GrammarOptions options;
+  options.max_items = 50000;
+  std::string chain = "root ::= r0\n";
+  for (int i = 0; i < 20000; ++i) {
+    chain += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"a\"?\n";
+  }
+  EXPECT_TRUE(ends_within(Grammar::gbnf(table, chain + "r20000 ::= \"b\"\n", options), table, 5));
+  for (const char* part : {"\"a\"? ", "(\"a\" root)? "}) {
+    std::string run = "\"b\" | \"x\" root ";
+    for (int i = 0; i < 100000; ++i) run += part;
+    try {
+      EXPECT_TRUE(ends_within(Grammar::gbnf(table, "root ::= " + run, options), table, 5)) << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUnsupported) << part;
+    }
+  }
+  // Shortest texts that are long, many times.
+  std::string texts = "root ::= \"a\" root | r0\n";
+  for (int i = 0; i < 10000; ++i) {
+    texts += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " | \"z\" r" +
+             std::to_string(i) + "\n";
+  }
+  texts += "r10000 ::= \"" + std::string(60000, 'y') + "\"\n";
+  EXPECT_THROW(Grammar::gbnf(table, texts, options), Error);
+}
+
 // ---- random grammars ----------------------------------------------------------------------------
 
 constexpr size_t kLongest = 5;

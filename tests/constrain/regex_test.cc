@@ -143,6 +143,40 @@ TEST(RegexPool, StopsAtItsLimit) {
       Error);
 }
 
+/// `count` letters, each with `behind` behind it.
+std::string letters(int count, const std::string& behind) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += static_cast<char>('a' + i % 26) + behind;
+  return out;
+}
+
+TEST(RegexPool, LongSequencesNeedNoStackAndNoEndOfTime) {
+  RegexPool pool;
+  const auto whole = [&pool](const std::string& pattern) {
+    return compile_pattern(pool, pattern, PatternScope::kWhole);
+  };
+  for (const char* behind : {"?", "*", "{0,3}", "?z?"}) {
+    const NodeId some = whole(letters(400, behind));
+    const size_t before = pool.num_nodes();
+    const std::string text = letters(390, behind == std::string("?z?") ? "z" : "");
+    EXPECT_TRUE(pool.matches(some, text)) << behind;
+    EXPECT_TRUE(pool.matches(some, "acaz")) << behind;
+    EXPECT_FALSE(pool.matches(some, letters(401, "") + "a")) << behind;
+    EXPECT_FALSE(pool.matches(some, "a!")) << behind;
+    EXPECT_LT(pool.num_nodes() - before, 4000u) << behind;
+    EXPECT_THROW(whole(letters(200000, behind)), Error) << behind;
+  }
+  const std::string text = letters(200000, "");
+  EXPECT_TRUE(pool.matches(whole("(" + text + ")*"), text + text));
+  EXPECT_TRUE(pool.matches(whole("(" + text + "){2,3}"), text + text));
+  // Each subset of the parts is a state of its own.
+  RegexPool few(1000);
+  EXPECT_THROW(
+      few.matches(compile_pattern(few, letters(900, "?b?(cd?|ce?)?"), PatternScope::kWhole),
+                  letters(3000, "")),
+      Error);
+}
+
 TEST(CompilePattern, SaysWhereAPatternIsWrong) {
   RegexPool pool;
   for (const char* pattern :
