@@ -10,7 +10,8 @@ namespace {
 
 constexpr size_t kMaxText = size_t{1} << 16;
 constexpr size_t kMaxTexts = size_t{1} << 28;  // of all rules
-constexpr size_t kWorkPerItem = 1024;
+constexpr size_t kWorkPerItem = 256;
+constexpr size_t kWorkPerSpelling = 64;  // of a short text
 const Finish kNoFinish;
 
 /// Bytes that a JSON text may end with.
@@ -361,7 +362,7 @@ void EarleyParser::find_ways(uint32_t set) {
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t i = here.begin; i < end; ++i) {
-      count_work(1 + here.ways.size() / 2);
+      count_work(kWorkPerSpelling + here.ways.size() / 2);
       const Item item = items_[i];
       const ContextFree::Production& production = grammar_.productions[item.production];
       if (item.state != kEmptyNode || item.dot >= production.symbols.size()) continue;

@@ -104,8 +104,33 @@ double exponentials_portable(std::span<const float> logits, float largest, doubl
 }
 
 #if defined(__x86_64__)
+// Written out: one comparison tells of two registers whether one holds a NaN.
 [[gnu::target("avx2")]] bool scan_avx2(std::span<const float> logits, float* lane_maxima) {
-  return scan_body(logits, lane_maxima);
+  const __m256 nothing = _mm256_set1_ps(-kInfinity);
+  const size_t whole = logits.size() / kScanBlock;
+  __m256 is_nan = _mm256_setzero_ps(), top = nothing;
+  for (size_t block = 0; block < whole; ++block) {
+    const float* const begin = logits.data() + block * kScanBlock;
+    __m256 m0 = nothing, m1 = nothing, m2 = nothing, m3 = nothing;
+    for (size_t i = 0; i < kScanBlock; i += 32) {
+      const __m256 a = _mm256_loadu_ps(begin + i), b = _mm256_loadu_ps(begin + i + 8);
+      const __m256 c = _mm256_loadu_ps(begin + i + 16), d = _mm256_loadu_ps(begin + i + 24);
+      is_nan = _mm256_or_ps(is_nan, _mm256_or_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q),
+                                                 _mm256_cmp_ps(c, d, _CMP_UNORD_Q)));
+      m0 = _mm256_max_ps(a, m0);
+      m1 = _mm256_max_ps(b, m1);
+      m2 = _mm256_max_ps(c, m2);
+      m3 = _mm256_max_ps(d, m3);
+    }
+    m0 = _mm256_max_ps(_mm256_max_ps(m0, m1), _mm256_max_ps(m2, m3));
+    top = _mm256_max_ps(m0, top);
+    _mm256_storeu_ps(lane_maxima + block * kScanLanes, m0);
+  }
+  const __m256 is_wrong =
+      _mm256_or_ps(is_nan, _mm256_cmp_ps(top, _mm256_set1_ps(kInfinity), _CMP_EQ_OQ));
+  const bool is_rest_fine =
+      scan_body(logits.subspan(whole * kScanBlock), lane_maxima + whole * kScanLanes);
+  return _mm256_movemask_ps(is_wrong) == 0 && is_rest_fine;
 }
 [[gnu::target("avx2")]] float largest_avx2(std::span<const float> logits) {
   return largest_body(logits);
