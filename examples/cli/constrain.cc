@@ -101,7 +101,13 @@ int run_check(const Arguments& arguments) {
   options.lenient = arguments.lenient;
   options.key_order = key_order_of(arguments.key_order);
   const std::string schema = read_text_file(arguments.schema, kMaxFileBytes);
-  const auto grammar = vitrine::Grammar::json_schema(table_of_bytes(), schema, options);
+  const auto grammar = [&] {
+    try {
+      return vitrine::Grammar::json_schema(table_of_bytes(), schema, options);
+    } catch (const vitrine::Error& error) {
+      throw vitrine::Error(error.kind(), arguments.schema + ": " + error.what());
+    }
+  }();
   std::set<std::string> features;
   collect_features(nlohmann::json::parse(schema, nullptr, false), features);
   nlohmann::ordered_json json;

@@ -15,6 +15,14 @@ constexpr size_t kMostText = 1024;  // of a constraint, in a log's head
 constexpr int kDefaultRetries = 3;
 constexpr int kJumpTokens = 16;  // of a step that computes what a constraint forces
 
+CLI::Validator some_text(const std::string& what) {
+  return CLI::Validator(
+      [what](const std::string& text) {
+        return text.empty() ? "is empty; expected " + what : std::string();
+      },
+      "");
+}
+
 /// The bytes of every id that a model has; special tokens have none.
 vitrine::TokenTable model_token_table(const vitrine::Tokenizer& tokenizer, int32_t vocab_size,
                                       const std::vector<int32_t>& end_ids) {
@@ -45,7 +53,7 @@ void ConstraintOptions::add_to(CLI::App& command) {
       ->check(not_empty());
   command.add_flag("--json-object", json_object, "the answer is a JSON object");
   command.add_option("--regex", regex, "the answer matches this regular expression as a whole")
-      ->check(not_empty());
+      ->check(some_text("a regular expression"));
   command.add_option("--grammar", grammar, "the answer is a text of this grammar (GBNF or Lark)")
       ->check(not_empty());
   command
@@ -53,7 +61,7 @@ void ConstraintOptions::add_to(CLI::App& command) {
                   "the answer is text in which tags hold what this JSON file says of each")
       ->check(not_empty());
   command.add_option("--choice", choices, "the answer is this text; may be given again")
-      ->check(not_empty())
+      ->check(some_text("a text"))
       ->allow_extra_args(false);
   command.add_option("--whitespace", whitespace, "white space between the parts of JSON")
       ->check(CLI::IsMember({"rfc", "one-line", "compact"}))
@@ -81,7 +89,7 @@ void ConstraintOptions::add_to(CLI::App& command) {
       .add_option("--validate-with", validate_with,
                   "a command that gets each whole answer on standard input; where it exits with 1, "
                   "another answer is made under the constraint")
-      ->check(not_empty());
+      ->check(some_text("a command"));
   command
       .add_option("--max-retries", max_retries,
                   fmt::format("how many further answers at most (default: {})", kDefaultRetries))

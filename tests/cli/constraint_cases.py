@@ -134,8 +134,13 @@ class Constraint(CliTest):
         self.fail_with(2, ["--max-retries"], *run, "--regex", "a", "--max-retries", "2")
         self.fail_with(2, ["regular expression"], *run, "--regex", "(a")
         self.fail_with(2, ["none.json"], *run, "--json-schema", "none.json")
+        self.fail_with(2, ["--choice", "empty", "a text"], *run, "--choice", "")
+        self.fail_with(2, ["--regex", "empty", "a regular expression"], *run, "--regex", "")
         (self.folder / "bad.json").write_text('{"type": "objekt"}')
         self.fail_with(2, ["bad.json", "schema at"], *run, "--json-schema", "bad.json")
+        self.fail_with(2, ["bad.json", "schema at"], "constrain", "check", "bad.json")
+        many = "".join(f"[{letter}{i}]?" for i in range(10) for letter in "abcdefghij") * 11
+        self.fail_with(2, ["1000 parts in a row"], *run, "--regex", many)
         (self.folder / "bad.gbnf").write_text('root ::= "a" other\n')
         (self.folder / "bad.lark").write_text('start: "a" other\n')
         self.fail_with(2, ["bad.lark", "line 1, column 12", "other"], *run, "--grammar", "bad.lark")
