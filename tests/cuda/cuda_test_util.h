@@ -1,9 +1,13 @@
-// What the tests of CUDA kernels share: every test runs under several orders of threads.
+// What the tests of CUDA kernels share: memory, orders of threads, comparisons.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#if defined(VITRINE_TESTS_ON_GPU)
+#include "tests/cuda/gpu_memory.h"
+#else
 #include "tests/cuda/emulator/emulator.h"
+#endif
 #include "tests/kernels/kernel_test_util.h"
 
 namespace vitrine::kernels::cuda::testing {
@@ -14,7 +18,11 @@ using kernels::testing::same_bits;
 
 inline constexpr uint64_t kSeeds = 3;
 
-inline ::testing::AssertionResult ok(const Status& status) {
+/// What a launch came to, when it has ended.
+inline ::testing::AssertionResult ok([[maybe_unused]] Status status) {
+#if defined(VITRINE_TESTS_ON_GPU)
+  if (status.ok()) status = emulator::wait();
+#endif
   if (status.ok()) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << "status " << status.code << ": " << status.what;
 }

@@ -1,0 +1,239 @@
+// How long the CUDA kernels of a step take on this GPU, each alone: cuda_kernels_bench. Shapes of
+// Qwen3-30B-A3B. A kernel's launches are captured into one graph, so that the host's launches do
+// not count; the least of several replays is printed beside the bytes that the kernel must move.
+// Inputs are mostly in the cache, as they are in a step; only `read` goes to memory.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/combine/combine.h"
+#include "kernels/cuda/head/head.h"
+#include "kernels/cuda/kv/rope_kv.h"
+#include "kernels/cuda/memory/read.h"
+#include "kernels/cuda/norm/rms_norm.h"
+#include "kernels/cuda/router/router.h"
+#include "kernels/cuda/sample/sample.h"
+
+namespace {
+
+using namespace vitrine::kernels::cuda;
+
+constexpr int64_t kHidden = 2048, kVocab = 151936;
+constexpr int32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
+constexpr int32_t kContext = 4096, kTileRows = 16;
+constexpr int kLaunches = 50, kReplays = 20;
+
+void check(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "cuda_kernels_bench: %s\n", cudaGetErrorString(error));
+  std::exit(1);
+}
+
+void check(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "cuda_kernels_bench: %s\n", status.what);
+  std::exit(1);
+}
+
+/// Device memory with numbers in it; freed when the process ends.
+template <typename T>
+T* device_array(int64_t count, const std::function<T(int64_t)>& value) {
+  std::vector<T> values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(i);
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, values.size() * sizeof(T)));
+  check(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return static_cast<T*>(memory);
+}
+
+float* floats(int64_t count) {
+  // Spread over -3 … 3 without a generator: a multiplicative sequence.
+  return device_array<float>(count, [](int64_t i) {
+    const auto hash = static_cast<uint32_t>(i) * 2654435761u;
+    return static_cast<float>(hash >> 8) * (6.0f / 16777216.0f) - 3.0f;
+  });
+}
+
+/// Microseconds of one launch.
+double time_launch(cudaStream_t stream, const std::function<Status()>& run, int launches) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  check(run());  // what a first launch sets up
+  check(cudaStreamSynchronize(stream));
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < launches; ++i) check(run());
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&executable, graph, 0));
+  cudaEvent_t begin = nullptr, end = nullptr;
+  check(cudaEventCreate(&begin));
+  check(cudaEventCreate(&end));
+  float best = 1e30f;
+  for (int i = 0; i < kReplays; ++i) {
+    float milliseconds = 0;
+    check(cudaEventRecord(begin, stream));
+    check(cudaGraphLaunch(executable, stream));
+    check(cudaEventRecord(end, stream));
+    check(cudaEventSynchronize(end));
+    check(cudaEventElapsedTime(&milliseconds, begin, end));
+    best = std::min(best, milliseconds);
+  }
+  check(cudaEventDestroy(begin));
+  check(cudaEventDestroy(end));
+  check(cudaGraphExecDestroy(executable));
+  check(cudaGraphDestroy(graph));
+  return 1000.0 * best / launches;
+}
+
+void print(const std::string& name, int64_t tokens, double microseconds, double bytes) {
+  std::printf("%-28s %6lld %10.2f us %12.0f bytes %9.1f GB/s\n", name.c_str(),
+              static_cast<long long>(tokens), microseconds, bytes, bytes / microseconds / 1e3);
+}
+
+void bench_read(cudaStream_t stream) {
+  constexpr int64_t kBytes = int64_t{4} << 30;
+  void* data = nullptr;
+  check(cudaMalloc(&data, kBytes));
+  check(cudaMemset(data, 1, kBytes));
+  uint32_t* sums = device_array<uint32_t>(kReadBlocks, [](int64_t) { return 0u; });
+  print("read", 1,
+        time_launch(
+            stream, [&] { return read_words(data, kBytes / 4, sums, stream); }, 2),
+        static_cast<double>(kBytes));
+  check(cudaFree(data));
+}
+
+void bench_norm(cudaStream_t stream, int32_t tokens) {
+  const int64_t row = kHidden * 4;
+  RmsNorm norm{
+      .n = kHidden, .eps = 1e-6f, .weight = floats(kHidden), .residual = floats(tokens * kHidden)};
+  norm.bf16_rows =
+      device_array<uint8_t>(tokens * bf16_row_bytes(kHidden), [](int64_t) { return 0; });
+  print("rms_norm, bf16", tokens,
+        time_launch(
+            stream, [&] { return rms_norm(norm, tokens, stream); }, kLaunches),
+        static_cast<double>(tokens * (row + row / 2)));
+  norm.bf16_rows = nullptr;
+  norm.int8_rows =
+      device_array<uint8_t>(tokens * int8_row_bytes(kHidden), [](int64_t) { return 0; });
+  norm.group_size = 32;
+  norm.addend = {.kind = Addend::Kind::kExperts,
+                 .multiplier = 0.0f,
+                 .slots = floats(tokens * kTopK * kHidden),
+                 .weights = floats(tokens * kTopK),
+                 .top_k = kTopK};
+  print("experts + rms_norm, int8", tokens,
+        time_launch(
+            stream, [&] { return rms_norm(norm, tokens, stream); }, kLaunches),
+        static_cast<double>(tokens * (row * (kTopK + 2) + int8_row_bytes(kHidden))));
+}
+
+void bench_rope(cudaStream_t stream, int32_t tokens) {
+  const int64_t heads = kHeads + 2 * kKvHeads;
+  RopeKv step{.heads = kHeads,
+              .qkv = floats(tokens * heads * kHeadDim),
+              .qkv_stride = heads * kHeadDim,
+              .query_norm = floats(kHeadDim),
+              .key_norm = floats(kHeadDim)};
+  step.eps = 1e-6f;
+  step.cos = floats(kContext * kHeadDim / 2);
+  step.sin = floats(kContext * kHeadDim / 2);
+  step.positions =
+      device_array<int32_t>(tokens, [](int64_t i) { return static_cast<int32_t>(17 * i); });
+  step.blocks.stride = kContext / kKvBlock;
+  step.blocks.tables = device_array<int32_t>(tokens * step.blocks.stride, [&](int64_t i) {
+    return static_cast<int32_t>(i / step.blocks.stride);
+  });
+  step.blocks.sequences =
+      device_array<int32_t>(tokens, [](int64_t i) { return static_cast<int32_t>(i); });
+  const int64_t cache = static_cast<int64_t>(tokens) * kKvHeads * kKvBlock * kHeadDim;
+  step.cache = {floats(cache), floats(cache), FloatFormat::kBF16, kKvHeads, kHeadDim};
+  step.query = floats(static_cast<int64_t>(tokens) * kHeads * kHeadDim);
+  print("rope_kv_write", tokens,
+        time_launch(
+            stream, [&] { return rope_kv_write(step, tokens, stream); }, kLaunches),
+        static_cast<double>(tokens * kHeadDim * (4 * heads + 4 * kHeads + 2 * 2 * kKvHeads + 4)));
+}
+
+void bench_routing(cudaStream_t stream, int32_t tokens) {
+  Router router{.num_experts = kExperts,
+                .top_k = kTopK,
+                .normalize = true,
+                .logits = floats(tokens * kExperts)};
+  router.ids = device_array<int32_t>(tokens * kTopK, [](int64_t) { return 0; });
+  router.weights = floats(tokens * kTopK);
+  print("router_top_k", tokens,
+        time_launch(
+            stream, [&] { return router_top_k(router, tokens, stream); }, kLaunches),
+        static_cast<double>(tokens) * (4 * kExperts + 8 * kTopK));
+  const int64_t tiles = most_tiles(tokens, kTopK, kExperts, kTileRows);
+  const auto words = [](int64_t count) {
+    return device_array<int32_t>(count, [](int64_t) { return 0; });
+  };
+  const Grouping grouping{kExperts,
+                          kTopK,
+                          kTileRows,
+                          router.ids,
+                          words(kExperts),
+                          words(kExperts + 1),
+                          words(tiles * kTileRows),
+                          words(tokens * kTopK),
+                          words(tiles),
+                          words(1)};
+  print("group_by_expert", tokens,
+        time_launch(
+            stream, [&] { return group_by_expert(grouping, tokens, stream); }, kLaunches),
+        static_cast<double>(16 * tokens * kTopK + 4 * tiles * kTileRows));
+}
+
+void bench_head(cudaStream_t stream, int32_t rows) {
+  Head head{.vocab = kVocab, .logits = floats(rows * kVocab)};
+  void* blocks = nullptr;
+  check(cudaMalloc(&blocks, static_cast<size_t>(rows * head_blocks(kVocab)) * sizeof(HeadBlock)));
+  head.blocks = static_cast<HeadBlock*>(blocks);
+  head.chosen_ids = device_array<int32_t>(rows, [](int64_t) { return 0; });
+  const auto bytes = static_cast<double>(rows * kVocab * 4);
+  const auto run = [&] { return head_epilogue(head, rows, stream); };
+  print("head_epilogue", rows, time_launch(stream, run, kLaunches), bytes);
+  head.record = {
+      device_array<int32_t>(rows * 32, [](int64_t) { return 0; }), 32, 0, 1, 2, 3, 13, 23};
+  print("head_epilogue, recorded", rows, time_launch(stream, run, kLaunches), bytes);
+  using Kind = SampleStep::Kind;
+  const SampleStep steps[] = {
+      {Kind::kDivide, 0.8}, {Kind::kTopK, 40}, {Kind::kTopP, 0.95}, {Kind::kDraw, 0.5}};
+  const SampleStep* all = device_array<SampleStep>(rows * kMostSampleSteps, [&](int64_t i) {
+    return i % kMostSampleSteps < 4 ? steps[i % kMostSampleSteps] : SampleStep{};
+  });
+  const Sampling sampling{kVocab, head.logits, all, head.chosen_ids, floats(2 * rows)};
+  print("sample_rows, top-k, top-p", rows,
+        time_launch(
+            stream, [&] { return sample_rows(sampling, rows, stream); }, kLaunches),
+        bytes);
+}
+
+}  // namespace
+
+int main() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::fprintf(stderr, "cuda_kernels_bench: no CUDA device\n");
+    return 1;
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0));
+  std::printf("%s, %d SMs\n", properties.name, properties.multiProcessorCount);
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  bench_read(stream);
+  for (const int32_t tokens : {1, 16, 64, 1024}) {
+    bench_norm(stream, tokens);
+    bench_rope(stream, tokens);
+    bench_routing(stream, tokens);
+    if (tokens <= 64) bench_head(stream, tokens);
+  }
+  return 0;
+}
