@@ -158,10 +158,12 @@ TEST(CudaPack, RowsInPartsAreTheWhole) {
 }
 
 TEST(CudaPack, SaysWhatItCannotPack) {
+  const int blocks = 0;
   for (const WeightFormat format :
        {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kQ2K, WeightFormat::kQ6K}) {
     EXPECT_FALSE(can_pack({.format = format}));
   }
+  EXPECT_FALSE(can_pack({.format = WeightFormat::kInt4, .blocks = &blocks}));
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ template <typename Shape>
 VITRINE_DEVICE void load_queries(const AttentionArguments& a, const MmaRowMap& map,
                                  MmaState<Shape>& state) {
   const int t = lane_index() % 4;
+  VITRINE_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int row = warp_index() * 16 + lane_index() / 4 + 8 * half;
     const int token = row / map.group;
@@ -95,12 +96,14 @@ VITRINE_DEVICE void load_queries(const AttentionArguments& a, const MmaRowMap& m
     state.sum[half] = 0.0f;
     VITRINE_UNROLL
     for (int k = 0; k < Shape::kHeadDim / 16; ++k) {
+      VITRINE_UNROLL
       for (int part = 0; part < 2; ++part) {
         const float* two = a.queries + from + 16 * k + 8 * part + 2 * t;
         state.query[k][2 * part + half] = valid ? round_pair<Shape>(two[0], two[1]) : 0;
       }
     }
   }
+  VITRINE_UNROLL
   for (auto& fragment : state.out) {
     for (float& x : fragment) x = 0.0f;
   }
@@ -130,11 +133,13 @@ template <typename Shape>
 VITRINE_DEVICE void soften(float scale, int32_t start, MmaState<Shape>& state,
                            float (&scores)[8][4]) {
   const int t = lane_index() % 4;
+  VITRINE_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int32_t valid = state.position[half] + 1 - start;  // may be below 0 or above 64
     float block_max = bits_float(0xff800000u);
     VITRINE_UNROLL
     for (int n = 0; n < 8; ++n) {
+      VITRINE_UNROLL
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
         scores[n][i] = scores[n][i] * scale;
         if (8 * n + 2 * t + i % 2 < valid) {
@@ -153,6 +158,7 @@ VITRINE_DEVICE void soften(float scale, int32_t start, MmaState<Shape>& state,
     state.sum[half] = state.sum[half] * correction;
     VITRINE_UNROLL
     for (int n = 0; n < 8; ++n) {
+      VITRINE_UNROLL
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
         const bool seen = 8 * n + 2 * t + i % 2 < valid;
         scores[n][i] = seen ? exp_float(scores[n][i] - max) : 0.0f;
@@ -161,6 +167,7 @@ VITRINE_DEVICE void soften(float scale, int32_t start, MmaState<Shape>& state,
     }
     VITRINE_UNROLL
     for (int d = 0; d < Shape::kHeadDim / 8; ++d) {
+      VITRINE_UNROLL
       for (int i = 2 * half; i < 2 * half + 2; ++i) state.out[d][i] = state.out[d][i] * correction;
     }
   }
@@ -191,6 +198,7 @@ template <typename Shape>
 VITRINE_DEVICE void write_fragments(const AttentionArguments& a, const MmaRowMap& map,
                                     MmaState<Shape>& state) {
   const int t = lane_index() % 4;
+  VITRINE_UNROLL
   for (int half = 0; half < 2; ++half) {
     float sum = state.sum[half];
     for (int width = 1; width < 4; width *= 2) sum = sum + shuffle_xor(sum, width);
@@ -219,7 +227,7 @@ VITRINE_DEVICE void write_fragments(const AttentionArguments& a, const MmaRowMap
 
 // Grid: (tile, kv head, range).
 template <typename Shape>
-VITRINE_KERNEL(Shape::kThreads)
+VITRINE_KERNEL(Shape::kThreads, Shape::kWarps == 1 ? 6 : 2)
 void attention_mma_kernel(const AttentionArguments a) {
   MmaRowMap map;
   map.tile = a.tiles[block_x()];

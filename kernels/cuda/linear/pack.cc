@@ -109,6 +109,7 @@ void pack_group(const Weight& weight, const PackedLayout& layout, int64_t tile, 
 }  // namespace
 
 bool can_pack(const Weight& weight) {
+  if (weight.blocks != nullptr) return false;
   switch (weight.format) {
     case WeightFormat::kInt8:
     case WeightFormat::kInt4:

@@ -60,8 +60,9 @@ struct PackedLayout {
 inline constexpr int kChunkCols = 128;
 inline constexpr int kPackedUnitBytes = 512;
 
-/// True where `weight` has such a form: kInt4, kInt8, kQ4K, kMxfp4 and kBF16. Q2_K and Q6_K have
-/// scales for 16 columns, and other floats more bits than a tensor core takes.
+/// True where `weight` (of packed tiles, not of a file's blocks) has such a form: kInt4, kInt8,
+/// kQ4K, kMxfp4 and kBF16. Q2_K and Q6_K have scales for 16 columns, and other floats more bits
+/// than a tensor core takes.
 bool can_pack(const Weight& weight);
 
 /// The layout for a matrix that can be packed; reads none of its memory.
