@@ -4,13 +4,9 @@
 // Inputs are mostly in the cache, as they are in a step; only `read` goes to memory.
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <vector>
 
+#include "bench/kernels/cuda_timing.h"
 #include "kernels/cuda/combine/combine.h"
 #include "kernels/cuda/head/head.h"
 #include "kernels/cuda/kv/rope_kv.h"
@@ -22,77 +18,12 @@
 namespace {
 
 using namespace vitrine::kernels::cuda;
+using namespace cuda_timing;
 
 constexpr int64_t kHidden = 2048, kVocab = 151936;
 constexpr int32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
 constexpr int32_t kContext = 4096, kTileRows = 16;
-constexpr int kLaunches = 50, kReplays = 20;
-
-void check(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "cuda_kernels_bench: %s\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
-void check(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "cuda_kernels_bench: %s\n", status.what);
-  std::exit(1);
-}
-
-/// Device memory with numbers in it; freed when the process ends.
-template <typename T>
-T* device_array(int64_t count, const std::function<T(int64_t)>& value) {
-  std::vector<T> values(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(i);
-  void* memory = nullptr;
-  check(cudaMalloc(&memory, values.size() * sizeof(T)));
-  check(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return static_cast<T*>(memory);
-}
-
-float* floats(int64_t count) {
-  // Spread over -3 … 3 without a generator: a multiplicative sequence.
-  return device_array<float>(count, [](int64_t i) {
-    const auto hash = static_cast<uint32_t>(i) * 2654435761u;
-    return static_cast<float>(hash >> 8) * (6.0f / 16777216.0f) - 3.0f;
-  });
-}
-
-/// Microseconds of one launch.
-double time_launch(cudaStream_t stream, const std::function<Status()>& run, int launches) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  check(run());  // what a first launch sets up
-  check(cudaStreamSynchronize(stream));
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < launches; ++i) check(run());
-  check(cudaStreamEndCapture(stream, &graph));
-  check(cudaGraphInstantiate(&executable, graph, 0));
-  cudaEvent_t begin = nullptr, end = nullptr;
-  check(cudaEventCreate(&begin));
-  check(cudaEventCreate(&end));
-  float best = 1e30f;
-  for (int i = 0; i < kReplays; ++i) {
-    float milliseconds = 0;
-    check(cudaEventRecord(begin, stream));
-    check(cudaGraphLaunch(executable, stream));
-    check(cudaEventRecord(end, stream));
-    check(cudaEventSynchronize(end));
-    check(cudaEventElapsedTime(&milliseconds, begin, end));
-    best = std::min(best, milliseconds);
-  }
-  check(cudaEventDestroy(begin));
-  check(cudaEventDestroy(end));
-  check(cudaGraphExecDestroy(executable));
-  check(cudaGraphDestroy(graph));
-  return 1000.0 * best / launches;
-}
-
-void print(const std::string& name, int64_t tokens, double microseconds, double bytes) {
-  std::printf("%-28s %6lld %10.2f us %12.0f bytes %9.1f GB/s\n", name.c_str(),
-              static_cast<long long>(tokens), microseconds, bytes, bytes / microseconds / 1e3);
-}
+constexpr int kLaunches = 50;
 
 void bench_read(cudaStream_t stream) {
   constexpr int64_t kBytes = int64_t{4} << 30;
@@ -218,16 +149,7 @@ void bench_head(cudaStream_t stream, int32_t rows) {
 }  // namespace
 
 int main() {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::fprintf(stderr, "cuda_kernels_bench: no CUDA device\n");
-    return 1;
-  }
-  cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, 0));
-  std::printf("%s, %d SMs\n", properties.name, properties.multiProcessorCount);
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  cudaStream_t stream = open_device();
   bench_read(stream);
   for (const int32_t tokens : {1, 16, 64, 1024}) {
     bench_norm(stream, tokens);

@@ -55,7 +55,9 @@ std::vector<float> portable_linear(const Matrix& matrix, const Inputs& inputs, i
 TEST(CudaLinearInt8, HasThePortableBits) {
   Random random(2);
   size_t shape = 0;
-  for (const MatrixKind& kind : quantized_kinds()) {
+  std::vector<MatrixKind> kinds = quantized_kinds();
+  kinds.push_back({WeightFormat::kQ6K});
+  for (const MatrixKind& kind : kinds) {
     const int64_t rows = std::array{5, 16, 37, 83}[shape % 4];
     const int64_t cols =
         possible_cols(kind.format, std::array{31, 70, 195, 257, 640, 1037}[shape % 6]);
@@ -104,6 +106,7 @@ TEST(CudaLinearInt8, GateUpHasThePortableBits) {
                               {WeightFormat::kInt4, ScaleFormat::kBF16, 32},
                               {WeightFormat::kInt8, ScaleFormat::kF32, 64, OffsetFormat::kF32},
                               {WeightFormat::kQ4K},
+                              {WeightFormat::kQ6K},
                               {WeightFormat::kMxfp4}};
   for (const MatrixKind& kind : kinds) {
     const int64_t rows = 45, cols = possible_cols(kind.format, 600), count = 13;

@@ -33,6 +33,7 @@ void each_number(const PackedLayout& layout, const uint8_t* packed, See see) {
             break;
           }
           case PackedKind::kInt8:
+          case PackedKind::kQ6K:
             see(Place{row, first + 32 * unit + 4 * (word / 2) + byte},
                 static_cast<int8_t>(numbers[at]));
             break;
@@ -74,6 +75,9 @@ double meaning(const PackedLayout& layout, const uint8_t* packed, Place place, i
     return std::ldexp(bits & 8 ? -kValues[bits & 7] : kValues[bits & 7], scales[pair] - 127);
   }
   const double scale = entry(layout.scale_format, scales, pair);
+  if (layout.kind == PackedKind::kQ6K) {
+    return scale * static_cast<int8_t>(offsets[2 * pair + place.col % 32 / 16]) * bits;
+  }
   const bool int4 = layout.kind == PackedKind::kInt4;
   switch (layout.offset_format) {
     case OffsetFormat::kNone: return scale * (int4 ? bits - 8 : bits);
@@ -94,6 +98,7 @@ TEST(CudaPack, EveryElementLandsOnceAndMeansTheSame) {
   Random random(1);
   std::vector<MatrixKind> kinds = quantized_kinds();
   kinds.push_back({WeightFormat::kBF16});
+  kinds.push_back({WeightFormat::kQ6K});
   size_t shape = 0;
   for (const MatrixKind& kind : kinds) {
     for (int repeat = 0; repeat < 2; ++repeat, ++shape) {
@@ -159,8 +164,7 @@ TEST(CudaPack, RowsInPartsAreTheWhole) {
 
 TEST(CudaPack, SaysWhatItCannotPack) {
   const int blocks = 0;
-  for (const WeightFormat format :
-       {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kQ2K, WeightFormat::kQ6K}) {
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kQ2K}) {
     EXPECT_FALSE(can_pack({.format = format}));
   }
   EXPECT_FALSE(can_pack({.format = WeightFormat::kInt4, .blocks = &blocks}));

@@ -8,18 +8,19 @@
 namespace vitrine::kernels::cuda {
 
 /// A lane's numbers of 16 rows and 128 columns as bytes: [32 columns][fragment word of m16n8k32].
-/// kInt4: u; kInt8: q; kMxfp4: 12 + 2 * value.
+/// kInt4: u; kInt8 and kQ6K: q; kMxfp4: 12 + 2 * value.
 using ByteFragments = uint32_t[4][4];
 
 template <PackedKind kKind>
 VITRINE_DEVICE void load_fragments(const uint8_t* chunk, ByteFragments& a) {
   const uint8_t* own = chunk + 16 * lane_index();
-  constexpr int kUnits = kKind == PackedKind::kInt8 ? 4 : 2;
+  constexpr bool kBytes = kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K;
+  constexpr int kUnits = kBytes ? 4 : 2;
   for (int i = 0; i < kUnits; ++i) {
     const Words4 words = load16(own + kPackedUnitBytes * i);
     const uint32_t four[4] = {words.x, words.y, words.z, words.w};
     for (int w = 0; w < 4; ++w) {
-      if constexpr (kKind == PackedKind::kInt8) {
+      if constexpr (kBytes) {
         a[i][w] = four[w];
       } else if constexpr (kKind == PackedKind::kInt4) {
         a[2 * i + w / 2][w % 2] = four[w] & kLowNibbles;
@@ -38,7 +39,8 @@ constexpr int stored_bias(bool has_minimum) {
   switch (kKind) {
     case PackedKind::kInt4: return has_minimum ? 0 : 8;
     case PackedKind::kInt8: return has_minimum ? -128 : 0;
-    default: return 12;
+    case PackedKind::kMxfp4: return 12;
+    default: return 0;
   }
 }
 
@@ -68,6 +70,13 @@ VITRINE_DEVICE const uint8_t* group_offsets(const PackedLayout& layout, const ui
                                             int group) {
   return chunk + layout.number_bytes + kChunkCols / layout.group_size * layout.scale_bytes +
          group * layout.offset_bytes;
+}
+
+/// The integer scales of kQ6K, for rows g and g + 8: [row][half of the group].
+VITRINE_DEVICE void load_part_scales(const PackedLayout& layout, const uint8_t* chunk, int group,
+                                     int32_t (&parts)[2][2]) {
+  const uint8_t* own = group_offsets(layout, chunk, group) + lane_index() / 4 * 4;
+  for (int i = 0; i < 4; ++i) parts[i / 2][i % 2] = static_cast<int8_t>(own[i]);
 }
 
 VITRINE_DEVICE void load_minimums(const PackedLayout& layout, const uint8_t* chunk, int group,

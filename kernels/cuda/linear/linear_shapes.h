@@ -16,6 +16,7 @@ Status launch_shape(const ProductArguments& arguments, const ProductTuning& tuni
 VITRINE_PRODUCT_KIND(kInt4, kInt8)
 VITRINE_PRODUCT_KIND(kInt8, kInt8)
 VITRINE_PRODUCT_KIND(kMxfp4, kInt8)
+VITRINE_PRODUCT_KIND(kQ6K, kInt8)
 VITRINE_PRODUCT_KIND(kInt4, kBF16)
 VITRINE_PRODUCT_KIND(kInt8, kBF16)
 VITRINE_PRODUCT_KIND(kMxfp4, kBF16)

@@ -41,6 +41,23 @@ VITRINE_DEVICE void add_terms(Chains<Shape>& chains, int term, int r, int n, con
   }
 }
 
+/// The two halves of a block of 32 columns of kQ6K apart (lanes 0 and 1 of four have the first 16
+/// columns), each times its integer scale: x = float(Σ s * Σ q * a), of at most 24 bits.
+VITRINE_DEVICE void multiply_parts(const PackedLayout& layout, const uint8_t* chunk, int group,
+                                   const uint32_t (&a)[4], const uint32_t (&b)[2], float (&x)[4]) {
+  int32_t parts[2][2], sums[2][4] = {};
+  load_part_scales(layout, chunk, group, parts);
+  VITRINE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t mask = lane_index() % 4 / 2 == half ? 0xffffffffu : 0u;
+    const uint32_t own[4] = {a[0] & mask, a[1] & mask, a[2] & mask, a[3] & mask};
+    mma_s8_m16n8k32(sums[half], own, b, sums[half]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    x[i] = static_cast<float>(parts[i / 2][0] * sums[0][i] + parts[i / 2][1] * sums[1][i]);
+  }
+}
+
 /// Integer sums of each group, then its term. `tokens` are the chunk's records in shared memory.
 template <typename Shape>
 VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chunks,
@@ -56,8 +73,8 @@ VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chu
   for (int n = 0; n < Shape::kTokenTiles; ++n) {
     const uint8_t* own = tokens + (8 * n + g) * Shape::kTokenStride + 8 * t;
     const uint8_t* factors = tokens + (8 * n + 2 * t) * Shape::kTokenStride + kRecordCols;
-    GroupFactor factor[2];
-    int32_t sums[Shape::kRowTiles][4];
+    GroupFactor factor[2] = {};
+    int32_t sums[Shape::kRowTiles][4] = {};
     VITRINE_UNROLL
     for (int block = 0; block < 4; ++block) {
       const int group = block / blocks_per_group;
@@ -77,7 +94,11 @@ VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chu
       }
       const Words2 words = load8(own + 32 * block);
       const uint32_t b[2] = {words.x, words.y};
-      for (int r = 0; r < Shape::kRowTiles; ++r) mma_s8_m16n8k32(sums[r], a[r][block], b, sums[r]);
+      if constexpr (Shape::kKind != PackedKind::kQ6K) {
+        for (int r = 0; r < Shape::kRowTiles; ++r) {
+          mma_s8_m16n8k32(sums[r], a[r][block], b, sums[r]);
+        }
+      }
       if ((block + 1) % blocks_per_group != 0) continue;
       for (int r = 0; r < Shape::kRowTiles; ++r) {
         const uint8_t* chunk = chunks + r * layout.chunk_bytes;
@@ -86,6 +107,9 @@ VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chu
         for (int i = 0; i < 4; ++i) {
           x[i] = bits_float(static_cast<uint32_t>(sums[r][i])) - kMagic;
           y[i] = scale[i / 2] * factor[i % 2].scale;
+        }
+        if constexpr (Shape::kKind == PackedKind::kQ6K) {
+          multiply_parts(layout, chunk, group, a[r][block], b, x);
         }
         add_terms(chains, has_minimum ? 2 * group : group, r, n, x, y);
         if (!has_minimum) continue;
@@ -140,7 +164,7 @@ VITRINE_DEVICE void multiply_bf16(const PackedLayout& layout, const uint8_t* chu
     } else {
       ByteFragments bytes;
       load_fragments<Shape::kKind>(chunk, bytes);
-      uint32_t pairs[2];
+      uint32_t pairs[2] = {};
       for (int i = 0; i < 8; ++i) {
         if (i % (2 * blocks_per_group) == 0) {
           int32_t bias[2];
@@ -155,7 +179,7 @@ VITRINE_DEVICE void multiply_bf16(const PackedLayout& layout, const uint8_t* chu
     VITRINE_UNROLL
     for (int n = 0; n < Shape::kTokenTiles; ++n) {
       const uint8_t* own = tokens + (8 * n + g) * Shape::kTokenStride + 16 * t;
-      float sums[4], ones[4];
+      float sums[4] = {}, ones[4] = {};
       VITRINE_UNROLL
       for (int block = 0; block < 4; ++block) {
         const int group = block / blocks_per_group;

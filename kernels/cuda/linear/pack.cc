@@ -35,8 +35,24 @@ uint32_t in_column_order(uint32_t word) {
   return ordered;
 }
 
+/// Number (row r, column c) of a unit of kQ6K, less its bias.
+uint8_t q6k_number(const uint8_t* unit, int r, int c) {
+  const int low = unit[64 * (c / 8) + 4 * r + c % 4] >> (c % 8 < 4 ? 0 : 4) & 15;
+  const int high = unit[256 + 64 * (c / 16) + 4 * r + c % 4] >> (2 * (c % 16 / 4)) & 3;
+  return static_cast<uint8_t>((low | high << 4) - 32);
+}
+
+void pack_q6k_unit(const uint8_t* unit, uint8_t* to) {
+  for (int r = 0; r < kTileRows; ++r) {
+    for (int c = 0; c < kUnitCols; ++c) {
+      word_at(to, r, c / 8, 2 * (c % 8 / 4))[c % 4] = q6k_number(unit, r, c);
+    }
+  }
+}
+
 /// The 32 columns `block` of a chunk, from one unit of the CPU's tile.
 void pack_unit(PackedKind kind, const uint8_t* unit, int block, uint8_t* numbers) {
+  if (kind == PackedKind::kQ6K) return pack_q6k_unit(unit, numbers + kPackedUnitBytes * block);
   for (int r = 0; r < kTileRows; ++r) {
     for (int t = 0; t < 4; ++t) {
       uint32_t words[2];
@@ -96,7 +112,11 @@ void pack_group(const Weight& weight, const PackedLayout& layout, int64_t tile, 
     }
     const GroupMeaning meaning = group_meaning(weight, tile, group, r);
     store_float(layout.scale_format, meaning.scale, scales, pair_index(r));
-    if (layout.offset_format == OffsetFormat::kZeroPoint) {
+    if (layout.kind == PackedKind::kQ6K) {
+      for (int part = 0; part < 2; ++part) {
+        offsets[2 * pair_index(r) + part] = static_cast<uint8_t>(meaning.part_scale[part]);
+      }
+    } else if (layout.offset_format == OffsetFormat::kZeroPoint) {
       const int own = layout.kind == PackedKind::kInt4 ? 8 : 128;
       const auto zero_point = static_cast<int16_t>(meaning.bias - own);
       memcpy(offsets + 2 * pair_index(r), &zero_point, 2);
@@ -114,6 +134,7 @@ bool can_pack(const Weight& weight) {
     case WeightFormat::kInt8:
     case WeightFormat::kInt4:
     case WeightFormat::kQ4K:
+    case WeightFormat::kQ6K:
     case WeightFormat::kMxfp4:
     case WeightFormat::kBF16: return true;
     default: return false;
@@ -139,6 +160,13 @@ PackedLayout packed_layout(const Weight& weight) {
       layout.offset_format = OffsetFormat::kF32;
       layout.scale_bytes = pair_bytes(ScaleFormat::kF32);
       break;
+    case WeightFormat::kQ6K:
+      layout.kind = PackedKind::kQ6K;
+      layout.scale_format = ScaleFormat::kF16;
+      layout.offset_format = OffsetFormat::kNone;
+      layout.number_bytes = 4 * kPackedUnitBytes;
+      layout.scale_bytes = pair_bytes(ScaleFormat::kF16);
+      break;
     case WeightFormat::kMxfp4:
       layout.kind = PackedKind::kMxfp4;
       layout.offset_format = OffsetFormat::kNone;
@@ -156,7 +184,8 @@ PackedLayout packed_layout(const Weight& weight) {
   layout.groups = static_cast<int32_t>(group_count(weight.cols, layout.group_size));
   layout.tiles = static_cast<int32_t>(tile_count(weight.rows));
   layout.chunks = static_cast<int32_t>((weight.cols + kChunkCols - 1) / kChunkCols);
-  layout.offset_bytes = offset_bytes(layout.offset_format);
+  layout.offset_bytes =
+      layout.kind == PackedKind::kQ6K ? 2 * kTileRows : offset_bytes(layout.offset_format);
   layout.chunk_bytes = layout.number_bytes +
                        kChunkCols / layout.group_size * (layout.scale_bytes + layout.offset_bytes);
   return layout;

@@ -15,6 +15,7 @@ enum class PackedKind : uint8_t {
   kInt8,   ///< q -128 … 127
   kMxfp4,  ///< an E2M1 code
   kBF16,
+  kQ6K,  ///< q -32 … 31, with an integer scale for each 16 columns
 };
 
 /// A packed matrix [rows, cols]: tiles of 16 rows, in each the chunks of 128 columns in order, each
@@ -37,7 +38,8 @@ enum class PackedKind : uint8_t {
 /// Scales and offsets of a group are 8 pairs: of row g and row g + 8.
 ///   weight = scale * (number - zero_point), or scale * u + minimum with u = number (kInt4) or
 ///   number + 128 (kInt8); kInt4 without a minimum: number = u - 8. Zero points are int16, scales
-///   of kMxfp4 E8M0 bytes.
+///   of kMxfp4 E8M0 bytes. kQ6K has in place of offsets pairs of two int8, s0 | s1 << 8:
+///   weight = scale * s * number, with s0 in the first 16 columns of a group and s1 in the others.
 struct PackedLayout {
   PackedKind kind = PackedKind::kInt4;
   ScaleFormat scale_format = ScaleFormat::kF32;

@@ -1,0 +1,256 @@
+// How long products and attention take on this GPU, each alone: cuda_products_bench. Shapes of
+// Qwen3-30B-A3B. Each launch takes other experts or another copy of a matrix, so that weights come
+// from memory and not from the cache; the bytes beside a time are those of the weights that a
+// launch reads (attention: keys and values).
+#include <random>
+
+#include "bench/kernels/cuda_timing.h"
+#include "kernels/cuda/attention/attention_mma.h"
+#include "kernels/cuda/linear/linear_float.h"
+#include "kernels/cuda/router/router.h"
+
+namespace {
+
+using namespace vitrine::kernels;
+using namespace vitrine::kernels::cuda;
+using namespace cuda_timing;
+
+constexpr int64_t kHidden = 2048, kIntermediate = 768, kVocab = 151936;
+constexpr int32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
+constexpr int kSets = 16;  // of routes: their experts are more than the cache holds
+constexpr int kLaunches = 48;
+
+PackedLayout layout_of(WeightFormat format, int32_t group, int64_t rows, int64_t cols) {
+  return packed_layout({.format = format,
+                        .scale_format = ScaleFormat::kF16,
+                        .group_size = group,
+                        .rows = rows,
+                        .cols = cols});
+}
+
+/// `count` matrices of bytes 0x11: finite numbers and scales, of no meaning.
+PackedMatrix make_matrices(const PackedLayout& layout, int64_t count) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, static_cast<size_t>(layout.bytes() * count)));
+  check(cudaMemset(memory, 0x11, static_cast<size_t>(layout.bytes() * count)));
+  return {layout, memory};
+}
+
+uint8_t* zero_bytes(int64_t count) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, static_cast<size_t>(count)));
+  check(cudaMemset(memory, 0, static_cast<size_t>(count)));
+  return static_cast<uint8_t*>(memory);
+}
+
+/// What group_by_expert leaves, for random routes.
+struct RouteSet {
+  int32_t* tile_experts;
+  int32_t* num_tiles;
+  int32_t* row_routes;
+  int64_t active = 0;  // experts
+
+  RouteSet(std::mt19937& random, int32_t tokens, int32_t tile) {
+    std::vector<std::vector<int32_t>> routes(kExperts);
+    std::vector<int32_t> experts(kExperts);
+    for (int32_t e = 0; e < kExperts; ++e) experts[static_cast<size_t>(e)] = e;
+    for (int32_t token = 0; token < tokens; ++token) {
+      std::shuffle(experts.begin(), experts.end(), random);
+      for (int32_t slot = 0; slot < kTopK; ++slot) {
+        routes[static_cast<size_t>(experts[static_cast<size_t>(slot)])].push_back(token * kTopK +
+                                                                                  slot);
+      }
+    }
+    std::vector<int32_t> tiles, rows;
+    for (int32_t e = 0; e < kExperts; ++e) {
+      const auto& own = routes[static_cast<size_t>(e)];
+      active += own.empty() ? 0 : 1;
+      for (size_t i = 0; i < own.size(); ++i) {
+        if (i % static_cast<size_t>(tile) == 0) tiles.push_back(e);
+        rows.push_back(own[i]);
+      }
+      while (rows.size() % static_cast<size_t>(tile) != 0) rows.push_back(-1);
+    }
+    const auto copy = [](const std::vector<int32_t>& values) {
+      return device_array<int32_t>(static_cast<int64_t>(values.size()),
+                                   [&](int64_t i) { return values[static_cast<size_t>(i)]; });
+    };
+    tile_experts = copy(tiles);
+    row_routes = copy(rows);
+    num_tiles = copy({static_cast<int32_t>(tiles.size())});
+  }
+};
+
+const char* name_of(ActivationFormat format) {
+  return format == ActivationFormat::kInt8 ? "A8" : "A16";
+}
+
+void bench_experts(cudaStream_t stream, WeightFormat format, int32_t group,
+                   ActivationFormat activations, int32_t tokens, const ProductTuning& tuning) {
+  const PackedLayout inner = layout_of(format, group, kIntermediate, kHidden);
+  const PackedLayout outer = layout_of(format, group, kHidden, kIntermediate);
+  const PackedMatrix gate = make_matrices(inner, kExperts), up = make_matrices(inner, kExperts),
+                     down = make_matrices(outer, kExperts);
+  std::mt19937 random(1);
+  std::vector<RouteSet> sets;
+  int64_t active = 0;
+  for (int i = 0; i < kSets; ++i) {
+    sets.emplace_back(random, tokens, tuning.tokens_per_tile);
+    active += sets.back().active;
+  }
+  const int64_t routes = int64_t{tokens} * kTopK;
+  Rows rows{.format = activations, .count = static_cast<int32_t>(routes)};
+  const uint8_t* input = zero_bytes(tokens * bf16_row_bytes(kHidden));
+  const uint8_t* hidden = zero_bytes(routes * bf16_row_bytes(kIntermediate));
+  float* out = floats(routes * kHidden);
+  int next = 0;
+  const auto choose = [&](const uint8_t* from, int32_t routes_per_row) {
+    const RouteSet& set = sets[static_cast<size_t>(next++ % kSets)];
+    rows.activations = from;
+    rows.tile_experts = set.tile_experts;
+    rows.num_tiles = set.num_tiles;
+    rows.row_routes = set.row_routes;
+    rows.routes_per_row = routes_per_row;
+  };
+  const std::string kind = std::string(format == WeightFormat::kInt4 ? "W4" : "W8") +
+                           name_of(activations) + "/" + std::to_string(group) + " tile " +
+                           std::to_string(tuning.tokens_per_tile) +
+                           (tuning.split_k ? " split" : "");
+  const double experts = static_cast<double>(active) / kSets;
+  print("gate_up " + kind, tokens,
+        time_launch(
+            stream,
+            [&] {
+              choose(input, kTopK);
+              return gate_up(gate, up, kExperts, rows, {.out = out, .out_stride = kIntermediate},
+                             tuning, stream);
+            },
+            kLaunches),
+        experts * 2.0 * static_cast<double>(inner.bytes()));
+  print("down " + kind, tokens,
+        time_launch(
+            stream,
+            [&] {
+              choose(hidden, 1);
+              return linear(down, kExperts, rows, {.out = out, .out_stride = kHidden}, tuning,
+                            stream);
+            },
+            kLaunches),
+        experts * static_cast<double>(outer.bytes()));
+  for (const PackedMatrix& matrix : {gate, up, down})
+    check(cudaFree(const_cast<void*>(matrix.data)));
+}
+
+void bench_dense(cudaStream_t stream, const char* name, int64_t out_rows, int64_t cols,
+                 int32_t tokens, const ProductTuning& tuning) {
+  const PackedLayout layout = layout_of(WeightFormat::kInt4, 128, out_rows, cols);
+  const int64_t copies = (int64_t{256} << 20) / layout.bytes() + 1;
+  const PackedMatrix matrices = make_matrices(layout, copies);
+  const Rows rows{.activations = zero_bytes(tokens * int8_row_bytes(cols)), .count = tokens};
+  float* out = floats(tokens * out_rows);
+  int64_t next = 0;
+  const std::string kind = std::string(name) + " W4A8/128 tile " +
+                           std::to_string(tuning.tokens_per_tile) +
+                           (tuning.split_k ? " split" : "");
+  print(kind, tokens,
+        time_launch(
+            stream,
+            [&] {
+              const auto* data = static_cast<const uint8_t*>(matrices.data);
+              return linear({layout, data + next++ % copies * layout.bytes()}, 1, rows,
+                            {.out = out, .out_stride = out_rows}, tuning, stream);
+            },
+            kLaunches),
+        static_cast<double>(layout.bytes()));
+  check(cudaFree(const_cast<void*>(matrices.data)));
+}
+
+void bench_router(cudaStream_t stream, int32_t tokens) {
+  const FloatMatrix weight{FloatFormat::kBF16, kExperts, kHidden,
+                           zero_bytes(kExperts * kHidden * 2)};
+  const FloatRows rows{floats(tokens * kHidden), kHidden, {.count = tokens}};
+  float* out = floats(tokens * kExperts);
+  print("linear_float, router", tokens,
+        time_launch(
+            stream,
+            [&] {
+              return linear_float(weight, 1, rows, {.out = out, .out_stride = kExperts}, stream);
+            },
+            kLaunches),
+        static_cast<double>(kExperts * kHidden * 2));
+}
+
+/// `sequences` of `context` positions; each decodes one token, or one of them takes a chunk.
+void bench_attention(cudaStream_t stream, int32_t sequences, int32_t context, int32_t chunk) {
+  const int32_t tokens = sequences * chunk;
+  const int64_t blocks = context / kKvBlock;
+  const int64_t elements = int64_t{sequences} * blocks * kKvHeads * kKvBlock * kHeadDim;
+  AttentionArguments a{.kv = {zero_bytes(2 * elements), zero_bytes(2 * elements),
+                              FloatFormat::kBF16, kKvHeads, kHeadDim},
+                       .heads = kHeads,
+                       .scale = 0.1f,
+                       .queries = floats(int64_t{tokens} * kHeads * kHeadDim),
+                       .tokens = tokens,
+                       .ranges = (context + kAttentionRange - 1) / kAttentionRange,
+                       .out = floats(int64_t{tokens} * kHeads * kHeadDim)};
+  a.positions = device_array<int32_t>(
+      tokens, [&](int64_t i) { return static_cast<int32_t>(context - chunk + i % chunk); });
+  a.blocks.sequences =
+      device_array<int32_t>(tokens, [&](int64_t i) { return static_cast<int32_t>(i / chunk); });
+  a.blocks.tables =
+      device_array<int32_t>(sequences * blocks, [](int64_t i) { return static_cast<int32_t>(i); });
+  a.blocks.stride = blocks;
+  a.scratch = floats(attention_scratch_floats(a));
+  const auto time = [&](const std::string& name, int32_t tile, const auto& run) {
+    const int32_t tiles = (chunk + tile - 1) / tile;
+    std::vector<AttentionTile> list;
+    for (int32_t s = 0; s < sequences; ++s) {
+      for (int32_t t = 0; t < tiles; ++t) {
+        list.push_back({s * chunk + t * tile, std::min(tile, chunk - t * tile)});
+      }
+    }
+    a.tile_count = static_cast<int32_t>(list.size());
+    a.tiles = device_array<AttentionTile>(a.tile_count,
+                                          [&](int64_t i) { return list[static_cast<size_t>(i)]; });
+    print(name + " at " + std::to_string(context), tokens, time_launch(stream, run, 4),
+          4.0 * static_cast<double>(elements));
+  };
+  const bool decode = chunk == 1;
+  const auto exact = decode ? AttentionQueries::k8 : AttentionQueries::k16;
+  const auto mma = decode ? MmaRows::k16 : MmaRows::k64;
+  time("attention", attention_tile_tokens(kHeads, kKvHeads, exact),
+       [&] { return attention(a, exact, stream); });
+  time("attention_mma", attention_mma_tile_tokens(kHeads, kKvHeads, mma),
+       [&] { return attention_mma(a, mma, stream); });
+}
+
+}  // namespace
+
+int main() {
+  cudaStream_t stream = open_device();
+  constexpr auto kA8 = ActivationFormat::kInt8;
+  constexpr auto kA16 = ActivationFormat::kBF16;
+  for (const int32_t tokens : {1, 16, 64}) {
+    for (const ActivationFormat activations : {kA8, kA16}) {
+      for (const ProductTuning& tuning : {ProductTuning{8, false}, {8, true}, {16, false}}) {
+        bench_experts(stream, WeightFormat::kInt4, 128, activations, tokens, tuning);
+      }
+    }
+    bench_experts(stream, WeightFormat::kInt4, 32, kA8, tokens, {8, false});
+    bench_experts(stream, WeightFormat::kInt8, 128, kA8, tokens, {8, false});
+    for (const ProductTuning& tuning : {ProductTuning{8, false}, {8, true}}) {
+      bench_dense(stream, "qkv", (kHeads + 2 * kKvHeads) * kHeadDim, kHidden, tokens, tuning);
+      bench_dense(stream, "o_proj", kHidden, kHeads * kHeadDim, tokens, tuning);
+    }
+    bench_dense(stream, "head", kVocab, kHidden, tokens, {tokens <= 8 ? 8 : 64, false});
+    bench_router(stream, tokens);
+    bench_attention(stream, tokens, 4096, 1);
+  }
+  for (const ActivationFormat activations : {kA8, kA16}) {
+    for (const int tile : {32, 64}) {
+      bench_experts(stream, WeightFormat::kInt4, 128, activations, 4096, {tile, false});
+    }
+  }
+  bench_attention(stream, 1, 4096, 4096);
+  return 0;
+}
