@@ -74,7 +74,6 @@ void router_kernel(Router router, int32_t tokens) {
       router.record_probs[token * router.record_stride + i] = prob;
     }
   }
-  sync_warp();
   int32_t id = lane < k ? lane : 0;               // where every probability is NaN
   if (sum == sum) choose_best(probs, n, k, &id);  // the sum is the same in all lanes
   // The chosen probabilities were marked in shared memory: they are made again, the same way.

@@ -75,7 +75,6 @@ struct Row {
 
   /// All threads: adds a step to those taken.
   VITRINE_DEVICE_METHOD void take(const Taken& step) {
-    sync_block();  // nobody reads the list any more
     if (thread_index() == 0) shared.taken[taken] = step;
     sync_block();
     ++taken;

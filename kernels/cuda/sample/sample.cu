@@ -49,7 +49,6 @@ VITRINE_DEVICE void keep_best(Row& row, double target, Measure measure) {
   SampleShared& shared = row.shared;
   uint64_t prefix = 0, before = 0;
   for (int shift = 24; shift >= 0; shift -= 8) {
-    sync_block();
     for (int i = thread_index(); i < kBins; i += kSampleThreads) shared.bins[i] = 0;
     sync_block();
     for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {

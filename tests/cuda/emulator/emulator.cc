@@ -1,8 +1,10 @@
 #include "tests/cuda/emulator/emulator.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 
 #include "tests/cuda/emulator/fiber.h"
@@ -62,14 +64,15 @@ class Machine {
 
  private:
   bool run_block(Dim3 block);
-  bool run_turn(std::vector<int>& order);
+  bool run_turn(std::vector<int>& warps);
+  bool run_warp(int warp);
   void note_wait(Thread& thread);
   void release_warp(int warp);
   void release_block();
   std::string describe_waiting() const;
   uint32_t random(uint32_t below);
-  template <typename T>
-  void shuffle_order(std::vector<T>& order);
+  template <typename Order>
+  void shuffle_order(Order& order);
 
   Launch launch_;
   const std::function<void()>* body_ = nullptr;
@@ -95,8 +98,8 @@ uint32_t Machine::random(uint32_t below) {
   return static_cast<uint32_t>((z ^ (z >> 31)) >> 32) % below;
 }
 
-template <typename T>
-void Machine::shuffle_order(std::vector<T>& order) {
+template <typename Order>
+void Machine::shuffle_order(Order& order) {
   for (size_t i = order.size(); i > 1; --i) {
     std::swap(order[i - 1], order[random(static_cast<uint32_t>(i))]);
   }
@@ -144,7 +147,8 @@ bool Machine::run_block(Dim3 block) {
   shared_.reset(memory);
   for (Warp& warp : warps_) warp = Warp();
   at_block_ = returned_ = 0;
-  std::vector<int> order;
+  std::vector<int> warps(warps_.size());
+  std::iota(warps.begin(), warps.end(), 0);
   for (int t = 0; t < launch_.threads; ++t) {
     Thread& thread = *threads_[static_cast<size_t>(t)];
     thread.place = {t, launch_.threads, block, launch_.grid};
@@ -152,30 +156,50 @@ bool Machine::run_block(Dim3 block) {
     thread.copies.clear();
     thread.copy_group = 0;
     thread.fiber.prepare([] { machine().run_fiber(); });
-    order.push_back(t);
   }
   while (returned_ < launch_.threads) {
-    if (!run_turn(order)) return false;
+    if (!run_turn(warps)) return false;
   }
   return true;
 }
 
-// Each thread that can run does so once. False: the block failed.
-bool Machine::run_turn(std::vector<int>& order) {
-  shuffle_order(order);
+// Some warps, drawn anew, run ahead of the others: each as far as it gets without them, or by
+// chance less far. False: the block failed.
+bool Machine::run_turn(std::vector<int>& warps) {
+  const auto can_run = [](const auto& thread) { return thread->state == State::kReady; };
+  if (std::none_of(threads_.begin(), threads_.begin() + launch_.threads, can_run)) {
+    failure_ = describe_waiting();
+    return false;
+  }
+  shuffle_order(warps);
+  constexpr std::array<int, 6> kPasses = {0, 0, 1, 2, 8, 64};
+  for (const int warp : warps) {
+    const int passes = kPasses[random(kPasses.size())];
+    for (int pass = 0; pass < passes; ++pass) {
+      const bool moved = run_warp(warp);
+      if (!failure_.empty()) return false;
+      if (!moved) break;
+    }
+  }
+  return true;
+}
+
+// Each lane that can run does so once, in any order. False: none could, or the block failed.
+bool Machine::run_warp(int warp) {
+  std::array<int, kWarp> lanes{};
+  std::iota(lanes.begin(), lanes.end(), warp * kWarp);
+  shuffle_order(lanes);
   bool moved = false;
-  for (const int t : order) {
+  for (const int t : lanes) {
     Thread& thread = *threads_[static_cast<size_t>(t)];
     if (thread.state != State::kReady) continue;
     moved = true;
     current_ = &thread;
     thread.fiber.resume();
     current_ = nullptr;
-    if (!failure_.empty()) return false;
-    note_wait(thread);
+    if (failure_.empty()) note_wait(thread);
     if (!failure_.empty()) return false;
   }
-  if (!moved) failure_ = describe_waiting();
   return moved;
 }
 

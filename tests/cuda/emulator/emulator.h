@@ -1,8 +1,9 @@
 // A GPU's blocks and warps on one host thread, so that kernels are tested where there is no GPU.
 //
 // Every thread of a block is a fiber that runs until it meets others (barrier, shuffle, tensor
-// core) or returns; who runs next is drawn anew at each turn, from a seed, so that a result that
-// hangs on a missing barrier differs from seed to seed. Found and reported as the launch's status:
+// core) or returns; which warps run ahead of the others and in which order lanes run is drawn anew
+// at each turn, from a seed, so that a result that hangs on a missing barrier differs from seed to
+// seed. Found and reported as the launch's status:
 // threads that wait for others that returned or wait elsewhere, a return with copies under way,
 // misaligned vectors, shared memory beyond what was launched. Shared memory and device arrays begin
 // as NaNs (all bits set). Separate heap memory for each array and each block's shared memory lets
