@@ -34,7 +34,7 @@ VITRINE_DEVICE void begin_rows(const AttentionArguments& a, const AttentionWork&
 
 // Grid: (tile, kv head and part of its group, range).
 template <typename Shape>
-VITRINE_KERNEL(kAttentionThreads, 4)
+VITRINE_KERNEL(kAttentionThreads, Shape::kDims == 1 ? 4 : 3)
 void attention_kernel(const AttentionArguments a) {
   const int group = a.heads / a.kv.kv_heads;
   AttentionWork work;

@@ -15,6 +15,23 @@ struct ProductArguments {
   bool gated = false;
 };
 
+/// Shared memory that a block may have on every GPU from sm_80 on.
+inline constexpr int kMostSharedBytes = 163 * 1024;
+
+/// The layout of a kind that takes most of it.
+template <PackedKind kKind>
+constexpr PackedLayout largest_layout() {
+  PackedLayout layout;
+  layout.group_size = kKind == PackedKind::kBF16 ? kChunkCols : 32;
+  layout.offset_format = kKind == PackedKind::kBF16 ? OffsetFormat::kNone : OffsetFormat::kF32;
+  const int units = kKind == PackedKind::kBF16                                ? 8
+                    : kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K ? 4
+                                                                              : 2;
+  layout.chunk_bytes = units * kPackedUnitBytes;
+  if (kKind != PackedKind::kBF16) layout.chunk_bytes += 4 * (64 + 64);  // float32 pairs of both
+  return layout;
+}
+
 /// One shape of a block: 4 warps, kSlices of them along K and the rest along the rows, each with
 /// kRowTiles tiles of 16 rows and kTokens tokens. A step of a block is 128 * kSlices columns.
 template <PackedKind kKindOf, ActivationFormat kActivationsOf, int kTokensOf, int kRowTilesOf,
