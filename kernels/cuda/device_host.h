@@ -67,6 +67,17 @@ inline void check_aligned(const void* address, Site site) {
   if (reinterpret_cast<uintptr_t>(address) % kBytes != 0) fail("misaligned address", site);
 }
 
+/// Bit i: lane i gave this word. (Index and shift stand apart: GCC 12's UBSan loses a variable that
+/// is both in one expression.)
+inline uint32_t bits_where(const Exchange& all, uint32_t word) {
+  uint32_t bits = 0, bit = 1;
+  for (const auto& words : all) {
+    bits |= words[0] == word ? bit : 0;
+    bit <<= 1;
+  }
+  return bits;
+}
+
 /// Lets the warp exchange a value; returns lane `source`'s (own where it is no lane).
 template <typename T>
 T exchange(const char* what, T value, int own, int source, Site site) {
@@ -154,17 +165,13 @@ VITRINE_DEVICE T shuffle_up(T value, int delta, VITRINE_SITE) {
 VITRINE_DEVICE uint32_t ballot(bool predicate, VITRINE_SITE) {
   const uint32_t word = predicate ? 1 : 0;
   const host::Exchange& all = host::meet_warp("ballot", &word, 1, site);
-  uint32_t bits = 0;
-  for (int lane = 0; lane < 32; ++lane) bits |= all[lane][0] << lane;
-  return bits;
+  return host::bits_where(all, 1);
 }
 
 VITRINE_DEVICE uint32_t match(int32_t value, VITRINE_SITE) {
   const auto own = static_cast<uint32_t>(value);
   const host::Exchange& all = host::meet_warp("match", &own, 1, site);
-  uint32_t bits = 0;
-  for (int lane = 0; lane < 32; ++lane) bits |= (all[lane][0] == own ? 1u : 0u) << lane;
-  return bits;
+  return host::bits_where(all, own);
 }
 VITRINE_DEVICE uint32_t reduce_max(uint32_t value, VITRINE_SITE) {
   const host::Exchange& all = host::meet_warp("reduce_max", &value, 1, site);
@@ -274,7 +281,8 @@ VITRINE_DEVICE void load_matrix(uint32_t (&r)[kCount], const void* shared_row, V
       uint32_t pair[2];
       for (int i = 0; i < 2; ++i) {
         const int row = lane % 4 * 2 + i, col = lane / 4;
-        pair[i] = all[8 * m + row][col / 2] >> (16 * (col % 2)) & 0xffffu;
+        const uint32_t word = all[8 * m + row][col / 2];
+        pair[i] = word >> (16 * (col % 2)) & 0xffffu;
       }
       r[m] = pair[0] | pair[1] << 16;
     } else {

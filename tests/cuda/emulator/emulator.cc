@@ -50,7 +50,8 @@ class Machine {
  public:
   Status run(const Launch& launch, const std::function<void()>& thread);
   void wait(State state, const char* what, Site site);
-  [[noreturn]] void fail(const std::string& message);
+  void set_failure(const std::string& message) { failure_ = message; }
+  [[noreturn]] void stop();
   void run_fiber();
 
   Thread& current() { return *current_; }
@@ -207,8 +208,9 @@ void Machine::run_fiber() {
   current_->fiber.begin();
   (*body_)();
   if (!current_->copies.empty()) {
-    fail("thread " + std::to_string(current_->place.thread) +
-         " returned with asynchronous copies under way");
+    set_failure("thread " + std::to_string(current_->place.thread) +
+                " returned with asynchronous copies under way");
+    stop();
   }
   current_->state = State::kReturned;
   ++returned_;
@@ -222,8 +224,8 @@ void Machine::wait(State state, const char* what, Site site) {
   current_->fiber.suspend();
 }
 
-void Machine::fail(const std::string& message) {
-  failure_ = message;
+// The running thread's, for good. Its stack is forgotten: nothing on it may own memory by now.
+void Machine::stop() {
   for (;;) current_->fiber.suspend();
 }
 
@@ -291,8 +293,9 @@ const Place& place() { return machine().current().place; }
 
 void* shared_memory(size_t bytes) {
   if (bytes > machine().launch().shared_bytes) {
-    machine().fail("the kernel uses " + std::to_string(bytes) + " bytes of shared memory, " +
-                   std::to_string(machine().launch().shared_bytes) + " were launched");
+    machine().set_failure("the kernel uses " + std::to_string(bytes) + " bytes of shared memory, " +
+                          std::to_string(machine().launch().shared_bytes) + " were launched");
+    machine().stop();
   }
   return machine().shared();
 }
@@ -335,8 +338,9 @@ void copy_async_wait(int pending) {
 }
 
 void fail(const char* what, Site site) {
-  machine().fail(std::string(what) + " in thread " +
-                 std::to_string(machine().current().place.thread) + " at " + at(site));
+  machine().set_failure(std::string(what) + " in thread " +
+                        std::to_string(machine().current().place.thread) + " at " + at(site));
+  machine().stop();
 }
 
 Status run(const Launch& launch, std::function<void()> thread) {

@@ -68,7 +68,7 @@ class DeviceArray {
     poison();
   }
   explicit DeviceArray(std::span<const T> values) : DeviceArray(values.size()) {
-    std::memcpy(data_, values.data(), values.size_bytes());
+    if (!values.empty()) std::memcpy(data_, values.data(), values.size_bytes());
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(std::span<const T>(values)) {}
   DeviceArray(DeviceArray&& other) noexcept
