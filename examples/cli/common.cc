@@ -25,8 +25,7 @@ void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgumen
 
 void DeviceOptions::add_to(CLI::App& command) {
   command.add_option("--device", device, "cpu, cuda, cuda:N or mps")->capture_default_str();
-  command
-      .add_option("--kernels", kernels, "fused or reference (default: fused where there are any)")
+  command.add_option("--kernels", kernels, "fused or reference (default: fused on the CPU)")
       ->check(CLI::IsMember({"fused", "reference"}));
   command.add_option("-t,--threads", threads, "threads of the CPU kernels (default: all cores)")
       ->check(CLI::Range(1, 256));

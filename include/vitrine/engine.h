@@ -21,13 +21,13 @@ class WorkerPool;
 }
 
 enum class KernelPath : uint8_t {
-  kFused,      ///< Vitrine's own kernels, bitwise invariant (CPU)
+  kFused,      ///< Vitrine's own kernels, bitwise invariant (CPU; CUDA, not yet run on a GPU)
   kReference,  ///< plain ATen, any device, exempt from invariance
 };
 
 struct EngineOptions {
   Device device;
-  KernelPath kernels = KernelPath::kFused;  ///< devices without fused kernels use the reference
+  KernelPath kernels = KernelPath::kFused;  ///< other devices fall back to the reference
   bool kernels_given = false;  ///< true: fail where `kernels` cannot run instead of falling back
   int threads = 0;             ///< 0: the number of cores this process may use
   int max_context = 0;         ///< positions a sequence may have; 0: the model's own limit

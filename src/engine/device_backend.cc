@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/shared_library.h"
+#include "engine/device_model.h"
 
 namespace vitrine::engine {
 
@@ -62,6 +63,22 @@ c10::Device torch_device(const Device& device) {
       return {c10::DeviceType::MPS, 0};
   }
   return {c10::DeviceType::CPU};
+}
+
+std::unique_ptr<DeviceModel> make_device_model(const Device& device,
+                                               const DeviceModelInputs& inputs) {
+  torch_device(device);  // throws where it is not here
+  std::string reason;
+  const auto make =
+      reinterpret_cast<DeviceModel* (*)(const DeviceModelInputs&, int)>(find_library_symbol(
+          "libvitrine_cuda.so", "vitrine_cuda_make_model", RTLD_NOW | RTLD_GLOBAL, reason));
+  if (make == nullptr) {
+    throw Error(ErrorKind::kUnavailable,
+                "device '" + device.name() +
+                    "' has no fused kernels in this build, which was made without nvcc (" + reason +
+                    "); use --kernels reference");
+  }
+  return std::unique_ptr<DeviceModel>(make(inputs, device.index));
 }
 
 Float32Guard::Float32Guard(c10::Device device) {

@@ -5,14 +5,23 @@
 #include <ATen/Context.h>
 #include <c10/core/Device.h>
 
+#include <memory>
 #include <optional>
 
 #include "vitrine/core.h"
 
 namespace vitrine::engine {
 
+class DeviceModel;
+struct DeviceModelInputs;
+
 /// Loads what the device needs. Throws kUnavailable where it is not here.
 c10::Device torch_device(const Device& device);
+
+/// A model on that device, by the fused kernels of its backend. Throws kUnavailable where the
+/// device or its kernels are not here, and what the backend throws.
+std::unique_ptr<DeviceModel> make_device_model(const Device& device,
+                                               const DeviceModelInputs& inputs);
 
 /// Float32 stays float32 while it lives: no TF32 in matrix products on CUDA. cuBLAS handles obey a
 /// setting of this thread; cuBLASLt only reads the process's, so where the host has switched TF32

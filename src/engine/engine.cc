@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/audit_layout.h"
+#include "engine/device_executor.h"
 #include "engine/engine_options.h"
 #include "engine/executor.h"
 #include "engine/forced_routes.h"
@@ -35,8 +36,9 @@ struct Engine::Impl {
     const engine::ExecutorInputs inputs{
         checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,
         weights_read};
-    executor = options.kernels == KernelPath::kFused ? engine::make_fused_executor(inputs)
-                                                     : engine::make_reference_executor(inputs);
+    executor = options.kernels == KernelPath::kReference ? engine::make_reference_executor(inputs)
+               : options.device.kind == DeviceKind::kCpu ? engine::make_fused_executor(inputs)
+                                                         : engine::make_device_executor(inputs);
     describe(path);
     const auto tokens = static_cast<size_t>(options.max_step_tokens);
     const auto rows = static_cast<size_t>(options.max_logit_rows);

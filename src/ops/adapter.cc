@@ -4,10 +4,6 @@
 
 namespace vitrine::ops {
 
-std::string expert_module(const OpNode& node, int64_t expert, const std::string& role) {
-  return node.weight("prefix") + std::to_string(expert) + "." + node.weight(role);
-}
-
 std::vector<AdapterTarget> adapter_targets(const Graph& graph) {
   const auto width = [&](ValueId id) { return graph.values[static_cast<size_t>(id)].width; };
   std::vector<AdapterTarget> targets;

@@ -76,32 +76,6 @@ uint64_t weight_bytes(const Weight& weight) {
                                kernels::block_row_bytes(weight.block_format, weight.cols));
 }
 
-namespace {
-
-std::string packed_kernel_name(const Weight& weight) {
-  switch (weight.format) {
-    case WeightFormat::kF32: return "linear_f32";
-    case WeightFormat::kF16: return "linear_f16";
-    case WeightFormat::kBF16: return "linear_bf16";
-    case WeightFormat::kQ2K: return "linear_q2k";
-    case WeightFormat::kQ4K: return "linear_q4k";
-    case WeightFormat::kQ6K: return "linear_q6k";
-    case WeightFormat::kMxfp4: return "linear_mxfp4";
-    case WeightFormat::kInt8:
-    case WeightFormat::kInt4: break;
-  }
-  std::string name = weight.format == WeightFormat::kInt8 ? "linear_int8g" : "linear_int4g";
-  name += std::to_string(weight.group_size);
-  if (weight.offset_format == kernels::OffsetFormat::kNone) return name;
-  return name + (weight.offset_format == kernels::OffsetFormat::kZeroPoint ? "z" : "m");
-}
-
-}  // namespace
-
-std::string weight_kernel_name(const Weight& weight) {
-  return packed_kernel_name(weight) + (weight.blocks != nullptr ? "_mapped" : "");
-}
-
 int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple) {
   // Four pieces a thread even out a core that is taken away for a moment.
   const int64_t wanted = divide_up(rows, static_cast<int64_t>(threads) * 4);

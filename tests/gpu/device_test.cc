@@ -51,9 +51,11 @@ INSTANTIATE_TEST_SUITE_P(Precisions, HostPrecision,
 
 TEST(AbsentDevice, IsOneLineThatSaysWhatToDo) {
   // The last device that has a name: no machine has it.
-  for (const char* name : {"cuda:63", "mps"}) {
+  for (const auto& [name, asks_for_fused] :
+       {std::pair{"cuda:63", false}, {"cuda:63", true}, {"mps", false}}) {
     vitrine::EngineOptions options;
     options.device = vitrine::Device::parse(name);
+    options.kernels_given = asks_for_fused;
     try {
       vitrine::Engine::load(vitrine::testing_support::test_data("oracles/llama"), options);
       ADD_FAILURE() << name;

@@ -1,0 +1,132 @@
+#include "backend_cuda/cuda_runtime.h"
+
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+#include "backend_cuda/cuda_readback.h"
+
+namespace vitrine::backend_cuda {
+
+namespace {
+
+// The runtime keeps a failed call's error for the next one that asks: it is taken away here, so
+// that no launch is blamed for it.
+Status status_of(cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  static_cast<void>(cudaGetLastError());
+  return {static_cast<int>(error), cudaGetErrorString(error)};
+}
+
+class CudaGraph final : public StepGraph {
+ public:
+  CudaGraph(cudaGraphExec_t executable, int64_t num_kernels)
+      : executable_(executable), num_kernels_(num_kernels) {}
+  ~CudaGraph() override { static_cast<void>(cudaGraphExecDestroy(executable_)); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  int64_t num_kernels() const override { return num_kernels_; }
+  cudaGraphExec_t executable() const { return executable_; }
+
+ private:
+  cudaGraphExec_t executable_;
+  int64_t num_kernels_;
+};
+
+cudaError_t count_kernels(cudaGraph_t graph, int64_t* count) {
+  size_t size = 0;
+  cudaError_t error = cudaGraphGetNodes(graph, nullptr, &size);
+  std::vector<cudaGraphNode_t> nodes(size);
+  if (error == cudaSuccess && size > 0) error = cudaGraphGetNodes(graph, nodes.data(), &size);
+  for (size_t i = 0; error == cudaSuccess && i < size; ++i) {
+    cudaGraphNodeType type{};
+    error = cudaGraphNodeGetType(nodes[i], &type);
+    if (type == cudaGraphNodeTypeKernel) ++*count;
+  }
+  return error;
+}
+
+class CudaRuntime final : public DeviceRuntime {
+ public:
+  explicit CudaRuntime(int device) : device_(device) {
+    check(status_of(cudaSetDevice(device_)), "choosing the device");
+    check(status_of(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)), "making a stream");
+  }
+  ~CudaRuntime() override {
+    use_device();
+    static_cast<void>(cudaStreamDestroy(stream_));
+  }
+  CudaRuntime(const CudaRuntime&) = delete;
+  CudaRuntime& operator=(const CudaRuntime&) = delete;
+
+  Status allocate(size_t bytes, void** memory) override {
+    use_device();
+    return status_of(cudaMalloc(memory, bytes));
+  }
+  void release(void* memory) override {
+    use_device();
+    static_cast<void>(cudaFree(memory));
+  }
+  Status allocate_host(size_t bytes, void** memory) override {
+    use_device();
+    return status_of(cudaHostAlloc(memory, bytes, cudaHostAllocDefault));
+  }
+  void release_host(void* memory) override { static_cast<void>(cudaFreeHost(memory)); }
+  Status memory_info(size_t* free, size_t* total) override {
+    use_device();
+    return status_of(cudaMemGetInfo(free, total));
+  }
+
+  Stream stream() override { return stream_; }
+  Status copy_to_device(void* to, const void* from, size_t bytes) override {
+    use_device();
+    return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
+  }
+  Status read_back(void* to, const void* from, size_t bytes) override {
+    use_device();
+    return status_of(copy_back(to, from, bytes, stream_));
+  }
+  Status copy_on_device(void* to, const void* from, size_t bytes) override {
+    use_device();
+    return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+  }
+  Status clear(void* memory, size_t bytes) override {
+    use_device();
+    return status_of(cudaMemsetAsync(memory, 0, bytes, stream_));
+  }
+
+  Status begin_capture() override {
+    use_device();
+    return status_of(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  }
+  Status end_capture(std::unique_ptr<StepGraph>* graph) override {
+    cudaGraph_t recorded = nullptr;
+    cudaError_t error = cudaStreamEndCapture(stream_, &recorded);
+    cudaGraphExec_t executable = nullptr;
+    int64_t kernels = 0;
+    if (error == cudaSuccess) error = count_kernels(recorded, &kernels);
+    if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, recorded, 0);
+    if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
+    if (error == cudaSuccess) *graph = std::make_unique<CudaGraph>(executable, kernels);
+    return status_of(error);
+  }
+  Status launch(StepGraph& graph) override {
+    use_device();
+    return status_of(cudaGraphLaunch(static_cast<CudaGraph&>(graph).executable(), stream_));
+  }
+
+ private:
+  // The current device is the thread's, and the host may have chosen another since.
+  void use_device() const { static_cast<void>(cudaSetDevice(device_)); }
+
+  int device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceRuntime> make_cuda_runtime(int device) {
+  return std::make_unique<CudaRuntime>(device);
+}
+
+}  // namespace vitrine::backend_cuda

@@ -1,0 +1,86 @@
+// A model's weights on the device: asked for while the plan is made, packed and uploaded once.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "backend_cuda/device_runtime.h"
+#include "kernels/cuda/embed/embed.h"
+#include "kernels/cuda/linear/linear_float.h"
+#include "ops/plan.h"
+
+namespace vitrine::backend_cuda {
+
+/// Matrices that one launch reads, one behind another: experts, or rows of several (qkv).
+struct DeviceMatrix {
+  std::string kernel;      // "linear_int4g32"
+  bool is_packed = false;  // for tensor cores; else `floats`
+  kernels::cuda::PackedMatrix packed;
+  kernels::cuda::FloatMatrix floats;
+  int32_t experts = 1;
+  uint64_t bytes = 0;  // of one expert
+
+  int32_t group_size() const { return packed.layout.group_size; }
+  int64_t rows() const { return is_packed ? packed.layout.rows : floats.rows; }
+};
+
+/// What a launch's matrix is made of.
+struct MatrixPart {
+  std::string module;
+  int64_t rows = 0;
+};
+
+/// Handles keep their address. Memory is given when a matrix is asked for, its content by upload().
+class DeviceWeights {
+ public:
+  DeviceWeights(DeviceRuntime& runtime, const kernels::CpuKernels& kernel, ops::PackedWeights& host,
+                bool weights_read)
+      : runtime_(runtime), kernel_(kernel), host_(host), weights_read_(weights_read) {}
+
+  /// Rows of all parts under each other, as one matrix. Null where they are of several formats, or
+  /// cannot be told apart in tiles of 16 rows. Throws kUnsupported for a format that has no kernel.
+  const DeviceMatrix* stacked(const std::vector<MatrixPart>& parts, int64_t cols);
+  const DeviceMatrix& matrix(const std::string& module, int64_t rows, int64_t cols);
+  /// One matrix an expert; all must have one format (kUnsupported).
+  const DeviceMatrix& experts(const std::vector<std::string>& modules, int64_t rows, int64_t cols);
+  /// float32, rows as the embedding kernel reads them; the table's own format where it is a float.
+  const kernels::cuda::EmbeddingTable& table(const std::string& module, int64_t rows, int64_t cols);
+  /// Vectors of float32, one behind another.
+  const float* vector(const std::vector<std::pair<std::string, int64_t>>& tensors);
+  /// Floats that the caller keeps until upload().
+  const float* constants(const float* values, int64_t count);
+
+  /// Packs and copies everything that was asked for. Nothing of the host's is read afterwards.
+  void upload();
+
+  uint64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  struct Pending {
+    const kernels::Weight* weight = nullptr;
+    bool is_table = false;  // rows of float32, else packed or floats as they are
+    const void* floats = nullptr;
+    size_t bytes = 0;
+    std::byte* to = nullptr;
+  };
+
+  std::byte* reserve(size_t bytes, const std::string& what);
+  void require_format(const kernels::Weight& weight, const std::string& module) const;
+  const DeviceMatrix& place(const std::vector<const kernels::Weight*>& weights,
+                            const std::string& what, bool stacked);
+  void copy(const void* from, size_t bytes, std::byte* to);
+
+  DeviceRuntime& runtime_;
+  const kernels::CpuKernels& kernel_;
+  ops::PackedWeights& host_;
+  bool weights_read_;
+  std::deque<DeviceMatrix> matrices_;
+  std::deque<kernels::cuda::EmbeddingTable> tables_;
+  std::vector<DeviceBuffer> memory_;
+  std::vector<Pending> pending_;
+  uint64_t num_bytes_ = 0;
+};
+
+}  // namespace vitrine::backend_cuda

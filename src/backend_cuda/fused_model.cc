@@ -1,0 +1,70 @@
+#include "backend_cuda/fused_model.h"
+
+#include <algorithm>
+
+namespace vitrine::backend_cuda {
+
+FusedModel::FusedModel(std::unique_ptr<DeviceRuntime> runtime,
+                       const engine::DeviceModelInputs& inputs)
+    : runtime_(std::move(runtime)),
+      heads_(static_cast<int32_t>(inputs.graph.num_heads)),
+      kv_heads_(static_cast<int32_t>(inputs.graph.num_kv_heads)),
+      plan_(*runtime_, inputs),
+      buffers_(*runtime_, inputs.graph, inputs.layout, inputs.options) {}
+
+void FusedModel::load() { plan_.weights().upload(); }
+
+StepGraph& FusedModel::graph_of(const StepShape& shape) {
+  std::unique_ptr<StepGraph>& graph = graphs_[shape];
+  if (graph != nullptr) return *graph;
+  const StepMemory memory = buffers_.on_device(shape);
+  check(runtime_->begin_capture(), "recording a step");
+  try {
+    plan_.launch(memory, runtime_->stream());
+  } catch (...) {
+    std::unique_ptr<StepGraph> unfinished;
+    static_cast<void>(runtime_->end_capture(&unfinished));
+    graphs_.erase(shape);
+    throw;
+  }
+  const Status status = runtime_->end_capture(&graph);
+  if (!status.ok()) {
+    graphs_.erase(shape);
+    check(status, "recording a step");
+  }
+  return *graph;
+}
+
+engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
+  if (!batch.forced_routes.empty()) {
+    throw Error(ErrorKind::kUnsupported,
+                "forced routes have no CUDA kernel in this version; use --kernels reference");
+  }
+  const auto last = std::ranges::max(batch.positions);
+  const StepShape shape = buffers_.shape_of(static_cast<int64_t>(batch.token_ids.size()),
+                                            static_cast<int64_t>(batch.row_tokens.size()), last);
+  StepGraph& graph = graph_of(shape);
+  kernels_per_step_ = graph.num_kernels();
+  buffers_.send(batch, shape, heads_, kv_heads_);
+  check(runtime_->launch(graph), "starting a step");
+  return buffers_.receive(batch, shape);
+}
+
+void FusedModel::copy_block(int32_t from, int32_t to) {
+  const size_t bytes = plan_.kv_block_bytes();
+  for (const kernels::cuda::KvCache& kv : plan_.kv()) {
+    for (void* plane : {kv.keys, kv.values}) {
+      auto* base = static_cast<std::byte*>(plane);
+      check(runtime_->copy_on_device(base + static_cast<size_t>(to) * bytes,
+                                     base + static_cast<size_t>(from) * bytes, bytes),
+            "copying a KV block");
+    }
+  }
+}
+
+engine::DeviceMemoryUse FusedModel::memory_use() const {
+  return {plan_.weights().num_bytes(), plan_.kv_bytes(),
+          plan_.activation_bytes() + buffers_.num_bytes()};
+}
+
+}  // namespace vitrine::backend_cuda

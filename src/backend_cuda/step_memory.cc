@@ -1,0 +1,154 @@
+#include "backend_cuda/step_memory.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace vitrine::backend_cuda {
+
+using kernels::cuda::AttentionQueries;
+using kernels::cuda::AttentionTile;
+
+namespace {
+
+// Sixteen query rows a block need two tokens or more of a sequence to be worth it.
+constexpr int32_t kMostDecodeTokens = 16;
+constexpr int64_t kAlignWords = 64;
+
+int64_t aligned(int64_t words) { return (words + kAlignWords - 1) / kAlignWords * kAlignWords; }
+
+// Powers of two, and above 64 three sizes between two of them: a small step waits for weights,
+// which filling up reads no more of, a large one for arithmetic.
+int32_t next_size(int64_t count, int32_t most) {
+  if (count <= 0) return 0;
+  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
+  const int64_t step = count > 64 ? power / 8 : power;
+  return static_cast<int32_t>(std::min<int64_t>((count + step - 1) / step * step, most));
+}
+
+// Words of the part before the tables, and of what comes back.
+int64_t head_words(const StepShape& shape) {
+  return aligned(int64_t{5} * shape.tokens + int64_t{2} * shape.rows);
+}
+
+}  // namespace
+
+StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const AuditLayout& layout,
+                         const EngineOptions& options)
+    : runtime_(runtime),
+      max_tokens_(options.max_step_tokens),
+      max_rows_(options.max_logit_rows),
+      max_ranges_((options.max_context + kernels::cuda::kAttentionRange - 1) /
+                  kernels::cuda::kAttentionRange),
+      row_words_(layout.row_words),
+      token_words_(layout.token_words),
+      hidden_(graph.values[static_cast<size_t>(graph.nodes[0].outputs[0])].width),
+      vocab_(graph.vocab_size),
+      table_stride_((options.max_context + kernels::cuda::kKvBlock - 1) / kernels::cuda::kKvBlock),
+      device_in_(runtime,
+                 static_cast<size_t>(head_words({max_tokens_, max_rows_, 1}) +
+                                     max_tokens_ * table_stride_) *
+                     sizeof(int32_t),
+                 "a step's inputs"),
+      device_out_(runtime,
+                  static_cast<size_t>(aligned(max_rows_ * (1 + row_words_)) +
+                                      aligned(max_tokens_ * token_words_) +
+                                      aligned(max_rows_ * hidden_) + max_rows_ * vocab_) *
+                      sizeof(int32_t),
+                  "a step's records and logits"),
+      host_in_(runtime, device_in_.size(), "a step's inputs"),
+      host_out_(runtime, device_out_.size(), "a step's records and logits") {}
+
+StepShape StepBuffers::shape_of(int64_t tokens, int64_t rows, int64_t last_position) const {
+  const int64_t ranges = last_position / kernels::cuda::kAttentionRange + 1;
+  return {next_size(tokens, max_tokens_), next_size(rows, max_rows_),
+          next_size(ranges, max_ranges_)};
+}
+
+StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out) const {
+  StepMemory memory;
+  memory.shape = shape;
+  memory.queries = shape.tokens <= kMostDecodeTokens ? AttentionQueries::k8 : AttentionQueries::k16;
+  memory.table_stride = table_stride_;
+  auto* words = reinterpret_cast<int32_t*>(in);
+  memory.tiles = reinterpret_cast<AttentionTile*>(words);
+  memory.token_ids = words + int64_t{2} * shape.tokens;
+  memory.positions = memory.token_ids + shape.tokens;
+  memory.sequences = memory.positions + shape.tokens;
+  memory.row_tokens = memory.sequences + shape.tokens;
+  memory.row_targets = memory.row_tokens + shape.rows;
+  memory.tables = words + head_words(shape);
+  memory.chosen_ids = reinterpret_cast<int32_t*>(out);
+  memory.row_records = memory.chosen_ids + shape.rows;
+  int64_t at = shape.rows * (1 + row_words_);
+  memory.token_records = memory.chosen_ids + at;
+  at = aligned(at + shape.tokens * token_words_);
+  memory.hidden_states = reinterpret_cast<float*>(memory.chosen_ids + at);
+  at = aligned(at + shape.rows * hidden_);
+  memory.logits = reinterpret_cast<float*>(memory.chosen_ids + at);
+  return memory;
+}
+
+StepMemory StepBuffers::on_device(const StepShape& shape) const {
+  return at(shape, device_in_.data(), device_out_.data());
+}
+
+void StepBuffers::send(const engine::StepBatch& batch, const StepShape& shape, int32_t heads,
+                       int32_t kv_heads) {
+  StepMemory memory = at(shape, host_in_.data(), host_out_.data());
+  const int32_t tile_tokens = kernels::cuda::attention_tile_tokens(heads, kv_heads, memory.queries);
+  const auto tokens = static_cast<int32_t>(batch.token_ids.size());
+  const auto rows = static_cast<int32_t>(batch.row_tokens.size());
+  std::copy_n(batch.token_ids.data(), tokens, memory.token_ids);
+  std::copy_n(batch.positions.data(), tokens, memory.positions);
+  AttentionTile* tile = memory.tiles;
+  for (size_t i = 0; i < batch.spans.size(); ++i) {
+    const engine::BatchSpan& span = batch.spans[i];
+    std::fill_n(memory.sequences + span.first_token, span.num_tokens, static_cast<int32_t>(i));
+    for (int32_t token = 0; token < span.num_tokens; token += tile_tokens) {
+      *tile++ = {span.first_token + token, std::min(tile_tokens, span.num_tokens - token)};
+    }
+    const int64_t blocks =
+        (span.past + span.num_tokens + kernels::cuda::kKvBlock - 1) / kernels::cuda::kKvBlock;
+    std::copy_n(span.block_table, blocks, memory.tables + static_cast<int64_t>(i) * table_stride_);
+  }
+  std::fill(memory.token_ids + tokens, memory.token_ids + shape.tokens, memory.token_ids[0]);
+  std::fill(memory.positions + tokens, memory.positions + shape.tokens, memory.positions[0]);
+  std::fill(memory.sequences + tokens, memory.sequences + shape.tokens, memory.sequences[0]);
+  for (int32_t token = tokens; token < shape.tokens; ++token) *tile++ = {token, 1};
+  std::fill(tile, memory.tiles + shape.tokens, AttentionTile{0, 0});
+  std::copy_n(batch.row_tokens.data(), rows, memory.row_tokens);
+  std::copy_n(batch.row_targets.data(), rows, memory.row_targets);
+  if (rows > 0) {
+    std::fill(memory.row_tokens + rows, memory.row_tokens + shape.rows, memory.row_tokens[0]);
+    std::fill(memory.row_targets + rows, memory.row_targets + shape.rows, memory.row_targets[0]);
+  }
+  const int64_t words =
+      head_words(shape) + static_cast<int64_t>(batch.spans.size()) * table_stride_;
+  check(runtime_.copy_to_device(device_in_.data(), host_in_.data(),
+                                static_cast<size_t>(words) * sizeof(int32_t)),
+        "copying a step's inputs");
+}
+
+engine::DevicePass StepBuffers::receive(const engine::StepBatch& batch, const StepShape& shape) {
+  const StepMemory memory = at(shape, host_in_.data(), host_out_.data());
+  const auto rows = static_cast<int64_t>(batch.row_tokens.size());
+  const auto tokens = static_cast<int64_t>(batch.token_ids.size());
+  const bool audit = batch.audit_mode != AuditMode::kNone;
+  const void* end = memory.chosen_ids + rows;
+  if (audit) end = memory.token_records + tokens * token_words_;
+  if (batch.read_hidden_states) end = memory.hidden_states + rows * hidden_;
+  if (batch.read_logits) end = memory.logits + rows * vocab_;
+  const auto bytes = static_cast<size_t>(static_cast<const std::byte*>(end) - host_out_.data());
+  // A step without rows is read back too: the host's inputs must stay until it has ended.
+  check(runtime_.read_back(host_out_.data(), device_out_.data(), std::max(bytes, sizeof(int32_t))),
+        "a step");
+  engine::DevicePass pass;
+  pass.chosen_ids = reinterpret_cast<const std::byte*>(memory.chosen_ids);
+  pass.row_records = reinterpret_cast<const std::byte*>(memory.row_records);
+  pass.token_records = reinterpret_cast<const std::byte*>(memory.token_records);
+  if (batch.read_logits) pass.logits = memory.logits;
+  if (batch.read_hidden_states) pass.hidden_states = memory.hidden_states;
+  return pass;
+}
+
+}  // namespace vitrine::backend_cuda

@@ -1,0 +1,75 @@
+// What changes from step to step, on both sides: one copy brings it to the device, one brings the
+// results back. Where each part lies depends on the step's shape alone, so that a graph can be
+// replayed.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+#include "backend_cuda/device_runtime.h"
+#include "engine/device_model.h"
+#include "kernels/cuda/attention/attention.h"
+
+namespace vitrine::backend_cuda {
+
+/// The sizes that a graph is recorded for. A step has no more tokens, rows and ranges of attention;
+/// what is missing is filled up with copies of its first token and row, which read no other weight,
+/// write the same keys and values to the same place, and are not looked at.
+struct StepShape {
+  int32_t tokens = 0;
+  int32_t rows = 0;  // 0: no logits
+  int32_t ranges = 1;
+  auto operator<=>(const StepShape&) const = default;
+};
+
+/// Addresses of one shape's parts, on the device or, of the same copies, on the host.
+struct StepMemory {
+  StepShape shape;
+  kernels::cuda::AttentionQueries queries = kernels::cuda::AttentionQueries::k8;
+  int64_t table_stride = 0;
+  // To the device.
+  int32_t* token_ids = nullptr;                   // [tokens]
+  int32_t* positions = nullptr;                   // [tokens]
+  int32_t* sequences = nullptr;                   // [tokens] rows of `tables`
+  int32_t* row_tokens = nullptr;                  // [rows]
+  int32_t* row_targets = nullptr;                 // [rows]
+  kernels::cuda::AttentionTile* tiles = nullptr;  // [tokens] count 0 where there are fewer
+  int32_t* tables = nullptr;                      // [sequences, table_stride]
+  // Back.
+  int32_t* chosen_ids = nullptr;     // [rows]
+  int32_t* row_records = nullptr;    // [rows, row_words]
+  int32_t* token_records = nullptr;  // [tokens, token_words]
+  float* hidden_states = nullptr;    // [rows, hidden] what the head reads
+  float* logits = nullptr;           // [rows, vocabulary]
+};
+
+/// The four buffers and where a shape's parts lie in them.
+class StepBuffers {
+ public:
+  StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const AuditLayout& layout,
+              const EngineOptions& options);
+
+  /// The shape that a step of so many tokens and rows, up to that position, runs in: the next
+  /// powers of two (above 64 quarters between them), or the engine's limits.
+  StepShape shape_of(int64_t tokens, int64_t rows, int64_t last_position) const;
+  StepMemory on_device(const StepShape& shape) const;
+
+  /// Writes the host's side and copies it to the device. Throws kInternal.
+  void send(const engine::StepBatch& batch, const StepShape& shape, int32_t heads,
+            int32_t kv_heads);
+  /// Copies what the batch asks for to the host, and waits for it.
+  engine::DevicePass receive(const engine::StepBatch& batch, const StepShape& shape);
+
+  uint64_t num_bytes() const { return device_in_.size() + device_out_.size(); }
+
+ private:
+  StepMemory at(const StepShape& shape, std::byte* in, std::byte* out) const;
+
+  DeviceRuntime& runtime_;
+  int32_t max_tokens_, max_rows_, max_ranges_;
+  int64_t row_words_, token_words_, hidden_, vocab_, table_stride_;
+  DeviceBuffer device_in_, device_out_;
+  HostBuffer host_in_, host_out_;
+};
+
+}  // namespace vitrine::backend_cuda

@@ -1,0 +1,102 @@
+#include "engine/device_executor.h"
+
+#include <cstring>
+
+#include "engine/device_backend.h"
+#include "model/weights.h"
+
+namespace vitrine::engine {
+
+namespace {
+
+void require_absent(bool absent, const std::string& what, const Device& device) {
+  if (absent) return;
+  throw Error(ErrorKind::kUnsupported, what + " has no fused kernels on device '" + device.name() +
+                                           "' in this version; use --kernels reference, or "
+                                           "--device cpu");
+}
+
+void check_options(const ExecutorInputs& inputs) {
+  const EngineOptions& options = inputs.options;
+  require_absent(inputs.adapters == nullptr, "an adapter", options.device);
+  require_absent(options.expert_cache_bytes == 0, "engine option 'expert_cache_bytes'",
+                 options.device);
+  require_absent(!options.mmap_weights, "engine option 'mmap_weights'", options.device);
+  require_absent(!options.attribution, "engine option 'attribution'", options.device);
+  require_absent(options.hidden_state_layers.empty(), "engine option 'hidden_state_layers'",
+                 options.device);
+  require_absent(inputs.layout.mode != AuditMode::kNaive, "audit mode naive", options.device);
+}
+
+class DeviceExecutor final : public Executor {
+ public:
+  DeviceExecutor(const ExecutorInputs& inputs, const DeviceModelFactory& make_model)
+      : layout_(inputs.layout), device_(inputs.options.device) {
+    check_options(inputs);
+    const kernels::CpuKernels& kernel = ops::select_cpu_kernels();
+    model::CheckpointWeights weights(kernel, inputs.checkpoint, inputs.weights_read);
+    std::vector<float> cos, sin;
+    fill_rope_tables(inputs.config, inputs.options, cos, sin);
+    model_ = make_model({inputs.graph, inputs.layout, inputs.options, inputs.num_blocks, kernel,
+                         weights, inputs.weights_read, cos.data(), sin.data()});
+    num_parameters_ = weights.num_parameters();
+    if (!inputs.weights_read) return;
+    weights.load(inputs.options.threads, 0);
+    model_->load();
+  }
+
+  void run(const StepBatch& batch, PassOutput& output) override {
+    const DevicePass pass = model_->run(batch);
+    const size_t rows = batch.row_tokens.size();
+    readback_.copy(output.words, pass.chosen_ids, rows * sizeof(int32_t));
+    if (batch.audit_mode != AuditMode::kNone) {
+      std::byte* to = output.words + rows * sizeof(int32_t);
+      const size_t row_bytes = rows * static_cast<size_t>(layout_.row_words) * sizeof(int32_t);
+      std::memcpy(to, pass.row_records, row_bytes);
+      std::memcpy(
+          to + row_bytes, pass.token_records,
+          batch.token_ids.size() * static_cast<size_t>(layout_.token_words) * sizeof(int32_t));
+    }
+    output.logits = pass.logits;
+    output.hidden_states = pass.hidden_states;
+  }
+
+  void copy_block(int32_t from, int32_t to) override { model_->copy_block(from, to); }
+  const std::vector<PlanEntry>& plan() const override { return model_->plan(); }
+  const ops::Readback& readback() const override { return readback_; }
+
+  void describe(ModelSummary& summary) const override {
+    const DeviceMemoryUse memory = model_->memory_use();
+    summary.kernels = "fused";
+    summary.isa = device_.name();
+    summary.invariant = true;
+    summary.num_parameters = num_parameters_;
+    summary.weight_bytes = memory.weights;
+    summary.kv_bytes = memory.kv;
+    summary.arena_bytes = memory.activations;
+    for (const PlanEntry& entry : plan()) summary.bytes_per_token += entry.weight_bytes;
+  }
+
+ private:
+  AuditLayout layout_;
+  Device device_;
+  std::unique_ptr<DeviceModel> model_;
+  ops::Readback readback_;
+  int64_t num_parameters_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_device_executor(const ExecutorInputs& inputs,
+                                               const DeviceModelFactory& make_model) {
+  return std::make_unique<DeviceExecutor>(inputs, make_model);
+}
+
+std::unique_ptr<Executor> make_device_executor(const ExecutorInputs& inputs) {
+  check_options(inputs);
+  return make_device_executor(inputs, [&](const DeviceModelInputs& model) {
+    return make_device_model(inputs.options.device, model);
+  });
+}
+
+}  // namespace vitrine::engine

@@ -1,0 +1,59 @@
+// A model whose steps run wholly on a device by fused kernels: what the engine asks of a backend
+// that it loads, and what the backend is given. The backend includes this header, the engine links
+// nothing of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/executor.h"
+#include "ops/plan.h"
+
+namespace vitrine::engine {
+
+/// What a pass left on the host; valid until the next one.
+struct DevicePass {
+  const std::byte* chosen_ids = nullptr;     // [rows]
+  const std::byte* row_records = nullptr;    // [rows] of layout row_words, where asked for
+  const std::byte* token_records = nullptr;  // [tokens] of layout token_words, where asked for
+  const float* logits = nullptr;             // [rows, vocabulary], where asked for
+  const float* hidden_states = nullptr;      // [rows, hidden], where asked for
+};
+
+/// Bytes on the device.
+struct DeviceMemoryUse {
+  uint64_t weights = 0;
+  uint64_t kv = 0;
+  uint64_t activations = 0;
+};
+
+/// Not thread-safe. All functions throw vitrine::Error: kOutOfMemory saying what was asked for and
+/// what was free, kUnsupported for what has no kernel here, kInternal for what the device refused.
+class DeviceModel {
+ public:
+  virtual ~DeviceModel() = default;
+  /// Packs and uploads the weights, once, when the host has read them.
+  virtual void load() = 0;
+  /// One pass: one copy to the device, one launch of a graph, one copy back.
+  virtual DevicePass run(const StepBatch& batch) = 0;
+  virtual void copy_block(int32_t from, int32_t to) = 0;
+  virtual const std::vector<PlanEntry>& plan() const = 0;
+  virtual DeviceMemoryUse memory_use() const = 0;
+};
+
+/// What a backend makes a model from. All but `weights` and `rope_*` outlive it; these must live
+/// until load() returns.
+struct DeviceModelInputs {
+  const ops::Graph& graph;
+  const AuditLayout& layout;
+  const EngineOptions& options;  // sizes resolved: no zeros
+  int64_t num_blocks = 0;
+  const kernels::CpuKernels& kernel;  // reads embedding tables
+  ops::PackedWeights& weights;
+  bool weights_read = true;         // false: a plan is made, nothing runs
+  const float* rope_cos = nullptr;  // [max_context, head_dim / 2]
+  const float* rope_sin = nullptr;
+};
+
+}  // namespace vitrine::engine

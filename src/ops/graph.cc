@@ -1,0 +1,62 @@
+// What a graph says of itself: all that a device's backend needs of this room, and so without ATen.
+#include "ops/graph.h"
+
+#include "ops/adapters.h"
+#include "ops/plan.h"
+
+namespace vitrine::ops {
+
+using kernels::Weight;
+using kernels::WeightFormat;
+
+double OpNode::attribute(std::string_view name) const {
+  auto found = attributes.find(std::string(name));
+  if (found == attributes.end()) {
+    throw Error(ErrorKind::kInternal,
+                "op '" + type + "' lacks its attribute '" + std::string(name) + "'");
+  }
+  return found->second;
+}
+
+double OpNode::attribute(std::string_view name, double fallback) const {
+  auto found = attributes.find(std::string(name));
+  return found == attributes.end() ? fallback : found->second;
+}
+
+const std::string& OpNode::weight(std::string_view role) const {
+  static const std::string none;
+  auto found = weights.find(std::string(role));
+  return found == weights.end() ? none : found->second;
+}
+
+std::string expert_module(const OpNode& node, int64_t expert, const std::string& role) {
+  return node.weight("prefix") + std::to_string(expert) + "." + node.weight(role);
+}
+
+namespace {
+
+std::string packed_kernel_name(const Weight& weight) {
+  switch (weight.format) {
+    case WeightFormat::kF32: return "linear_f32";
+    case WeightFormat::kF16: return "linear_f16";
+    case WeightFormat::kBF16: return "linear_bf16";
+    case WeightFormat::kQ2K: return "linear_q2k";
+    case WeightFormat::kQ4K: return "linear_q4k";
+    case WeightFormat::kQ6K: return "linear_q6k";
+    case WeightFormat::kMxfp4: return "linear_mxfp4";
+    case WeightFormat::kInt8:
+    case WeightFormat::kInt4: break;
+  }
+  std::string name = weight.format == WeightFormat::kInt8 ? "linear_int8g" : "linear_int4g";
+  name += std::to_string(weight.group_size);
+  if (weight.offset_format == kernels::OffsetFormat::kNone) return name;
+  return name + (weight.offset_format == kernels::OffsetFormat::kZeroPoint ? "z" : "m");
+}
+
+}  // namespace
+
+std::string weight_kernel_name(const Weight& weight) {
+  return packed_kernel_name(weight) + (weight.blocks != nullptr ? "_mapped" : "");
+}
+
+}  // namespace vitrine::ops

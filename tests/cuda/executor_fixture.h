@@ -1,0 +1,156 @@
+// Whole steps of a model through the executor of the CUDA kernels, emulated, beside the CPU's.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend_cuda/fused_model.h"
+#include "engine/audit_layout.h"
+#include "engine/device_executor.h"
+#include "engine/engine_options.h"
+#include "model/architecture.h"
+#include "tests/cuda/emulator/emulated_runtime.h"
+#include "tests/engine/engine_fixture.h"
+
+namespace vitrine::testing {
+
+inline constexpr size_t kPlentyOfMemory = size_t{2} << 30;
+
+/// A model's inputs to an executor, as the engine makes them.
+struct ModelUnderTest {
+  explicit ModelUnderTest(const std::string& path, EngineOptions given = {})
+      : checkpoint(Checkpoint::open(path)),
+        config(parse_model_config(checkpoint)),
+        graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)) {
+    given.threads = 1;
+    // Rotary angles go on as they began: a longer context is no other model.
+    config.max_position_embeddings =
+        std::max<int64_t>(config.max_position_embeddings, given.max_context);
+    if (given.max_context == 0) given.max_context = 100;
+    given.max_sequences = 4;
+    given.max_step_tokens = 24;
+    given.max_logit_rows = 20;
+    options = engine::resolve_options(given, config, graph);
+    layout = engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
+                                       options.record_rows);
+  }
+  int64_t blocks_per_sequence() const { return (options.max_context + 63) / 64; }
+  engine::ExecutorInputs inputs() const {
+    return {checkpoint, config,  graph,
+            layout,     options, blocks_per_sequence() * options.max_sequences};
+  }
+
+  Checkpoint checkpoint;
+  ModelConfig config;
+  ops::Graph graph;
+  EngineOptions options;
+  AuditLayout layout;
+};
+
+/// The executor over an emulated device; `model` is set to what it is made on.
+inline std::unique_ptr<engine::Executor> make_emulated(const ModelUnderTest& model,
+                                                       kernels::cuda::emulator::Traffic& traffic,
+                                                       backend_cuda::FusedModel** made = nullptr,
+                                                       size_t capacity = kPlentyOfMemory) {
+  return engine::make_device_executor(model.inputs(), [&](const engine::DeviceModelInputs& inputs) {
+    auto fused = std::make_unique<backend_cuda::FusedModel>(
+        std::make_unique<kernels::cuda::emulator::EmulatedRuntime>(capacity, traffic), inputs);
+    if (made != nullptr) *made = fused.get();
+    return fused;
+  });
+}
+
+/// What one sequence brings to a step: all its tokens get logits, or none.
+struct Part {
+  int32_t sequence = 0;
+  std::vector<int32_t> tokens;
+  bool has_rows = true;
+};
+
+/// A pass's results, copied.
+struct StepResult {
+  size_t rows = 0, tokens = 0;
+  std::vector<int32_t> words;  // ids, row records, token records
+  std::vector<float> logits, hidden_states;
+
+  std::vector<float> logits_of(size_t row) const {
+    const size_t vocab = logits.size() / rows;
+    return {logits.begin() + static_cast<ptrdiff_t>(row * vocab),
+            logits.begin() + static_cast<ptrdiff_t>((row + 1) * vocab)};
+  }
+};
+
+/// Feeds sequences to an executor, each in its own blocks, which are not side by side.
+class StepDriver {
+ public:
+  StepDriver(const ModelUnderTest& model, engine::Executor& executor)
+      : model_(model), executor_(executor) {
+    const auto count = static_cast<size_t>(model.options.max_sequences);
+    lengths_.resize(count);
+    tables_.resize(count);
+    for (size_t s = 0; s < count; ++s) {
+      for (int64_t block = 0; block < model.blocks_per_sequence(); ++block) {
+        tables_[s].push_back(static_cast<int32_t>(block * static_cast<int64_t>(count) +
+                                                  static_cast<int64_t>(count - 1 - s)));
+      }
+    }
+  }
+
+  /// The sequence goes on as if it had so many tokens, whose keys and values nobody wrote.
+  void skip(int32_t sequence, int64_t length) { lengths_[static_cast<size_t>(sequence)] = length; }
+
+  StepResult step(const std::vector<Part>& parts, AuditMode audit = AuditMode::kDeferred,
+                  bool reads_logits = true) {
+    engine::StepBatch batch;
+    batch.audit_mode = audit;
+    batch.read_logits = batch.read_hidden_states = reads_logits;
+    for (const Part& part : parts) {
+      const auto s = static_cast<size_t>(part.sequence);
+      const auto count = static_cast<int32_t>(part.tokens.size());
+      batch.spans.push_back(
+          {static_cast<int32_t>(batch.token_ids.size()), count, lengths_[s], tables_[s].data()});
+      batch.span_adapters.push_back(-1);
+      for (int32_t i = 0; i < count; ++i) {
+        if (part.has_rows) {
+          batch.row_tokens.push_back(static_cast<int32_t>(batch.token_ids.size()));
+          batch.row_targets.push_back(i + 1 < count ? part.tokens[static_cast<size_t>(i) + 1] : -1);
+        }
+        batch.token_ids.push_back(part.tokens[static_cast<size_t>(i)]);
+        batch.positions.push_back(static_cast<int32_t>(lengths_[s]) + i);
+        batch.block_tables.push_back(tables_[s].data());
+      }
+      lengths_[s] += count;
+    }
+    StepResult result;
+    result.rows = batch.row_tokens.size();
+    result.tokens = batch.token_ids.size();
+    result.words.resize(audit == AuditMode::kNone
+                            ? result.rows
+                            : model_.layout.pass_words(result.rows, result.tokens));
+    engine::PassOutput output;
+    output.words = reinterpret_cast<std::byte*>(result.words.data());
+    executor_.run(batch, output);
+    if (!reads_logits) return result;
+    const size_t vocab = static_cast<size_t>(model_.config.vocab_size) * result.rows;
+    const size_t hidden = static_cast<size_t>(model_.config.hidden_size) * result.rows;
+    result.logits.assign(output.logits, output.logits + vocab);
+    result.hidden_states.assign(output.hidden_states, output.hidden_states + hidden);
+    return result;
+  }
+
+ private:
+  const ModelUnderTest& model_;
+  engine::Executor& executor_;
+  std::vector<int64_t> lengths_;
+  std::vector<std::vector<int32_t>> tables_;
+};
+
+inline bool same_floats(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace vitrine::testing

@@ -1,0 +1,295 @@
+// The executor of the CUDA kernels, emulated: what a step computes, against the CPU's fused path.
+#include <cmath>
+
+#include "tests/cuda/executor_fixture.h"
+
+namespace vitrine::testing {
+namespace {
+
+using kernels::cuda::emulator::Traffic;
+
+float as_float(int32_t word) {
+  float value = 0;
+  std::memcpy(&value, &word, sizeof(value));
+  return value;
+}
+
+/// Ids and records: equal words, but for the two that are merged in double by another order
+/// (kernels/cuda/head/head.h). What the engine writes into a record itself is left out.
+void expect_same_words(const AuditLayout& layout, const StepResult& expected,
+                       const StepResult& found) {
+  ASSERT_EQ(expected.words.size(), found.words.size());
+  for (size_t i = 0; i < expected.words.size(); ++i) {
+    const size_t first_record = expected.rows;
+    const size_t row_words = static_cast<size_t>(layout.row_words);
+    int32_t field = -1;
+    if (i >= first_record && i < first_record + expected.rows * row_words) {
+      field = static_cast<int32_t>((i - first_record) % row_words);
+    }
+    if (field >= layout.sampler_candidates) continue;
+    if (field >= 0 && (field == layout.log_sum_exp || field == layout.entropy)) {
+      const float a = as_float(expected.words[i]), b = as_float(found.words[i]);
+      EXPECT_NEAR(a, b, 1e-6F * std::max(1.0F, std::abs(a))) << "word " << i;
+      continue;
+    }
+    EXPECT_EQ(expected.words[i], found.words[i]) << "word " << i << ", field " << field;
+  }
+}
+
+void expect_same(const AuditLayout& layout, const StepResult& expected, const StepResult& found) {
+  EXPECT_TRUE(same_floats(expected.logits, found.logits));
+  EXPECT_TRUE(same_floats(expected.hidden_states, found.hidden_states));
+  expect_same_words(layout, expected, found);
+}
+
+std::vector<ModelVariant> variants() {
+  return {{"qwen3_moe", "", 0},
+          {"qwen3_moe", "int4", 32},
+          {"qwen3_moe", "int4-asymmetric", 128},
+          {"granitemoe", "", 0},
+          {"llama", "", 0},
+          {"mixtral", "", 0},
+          {"qwen2_moe", "", 0},
+          {"qwen2_moe", "int8", 64},
+          {"qwen3", "", 0},
+          {"qwen3_moe_sparse2", "", 0},
+          {"blocks", "Q4_K", 32}};
+}
+
+class CudaExecutor : public ::testing::TestWithParam<ModelVariant> {
+ protected:
+  CudaExecutor() : folder_(GetParam()) {}
+  VariantFolder folder_;
+};
+
+TEST_P(CudaExecutor, HasTheBitsOfTheCpu) {
+  EngineOptions options;
+  options.audit_level = AuditLevel::kFull;
+  const ModelUnderTest model(folder_.path(), options);
+  Traffic traffic;
+  const auto cpu = engine::make_fused_executor(model.inputs());
+  const auto device = make_emulated(model, traffic);
+  StepDriver expected(model, *cpu), found(model, *device);
+  // A prompt, then tokens of two sequences beside the prompt of a third.
+  const std::vector<std::vector<Part>> steps = {
+      {{0, {3, 1, 4, 1, 5}}}, {{0, {9}}, {2, {2, 6, 5}}}, {{2, {3}}, {0, {5}}, {1, {8, 9}}}};
+  for (const std::vector<Part>& parts : steps) {
+    expect_same(model.layout, expected.step(parts), found.step(parts));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaExecutor, ::testing::ValuesIn(variants()),
+                         [](const auto& info) { return info.param.label(); });
+
+TEST(CudaExecutorShipped, HasTheBitsOfTheCpu) {
+  const ModelUnderTest model(shipped_model());
+  Traffic traffic;
+  const auto cpu = engine::make_fused_executor(model.inputs());
+  const auto device = make_emulated(model, traffic);
+  StepDriver expected(model, *cpu), found(model, *device);
+  for (const std::vector<Part>& parts :
+       std::vector<std::vector<Part>>{{{1, {17, 230}}}, {{1, {4095}}}}) {
+    expect_same(model.layout, expected.step(parts), found.step(parts));
+  }
+}
+
+// Behind position 1,023 attention adds ranges, in another order than the CPU, and every context has
+// one order of its own: a token in front does not see that another needs two ranges.
+TEST(CudaExecutorLong, RangesAreCloseToTheCpuAndSeenByNobodyElse) {
+  EngineOptions options;
+  options.max_context = 1100;
+  const ModelUnderTest model(oracle_folder("qwen3_moe"), options);
+  Traffic traffic;
+  const auto cpu = engine::make_fused_executor(model.inputs());
+  const auto device = make_emulated(model, traffic);
+  StepDriver expected(model, *cpu), found(model, *device);
+  for (StepDriver* driver : {&expected, &found}) {  // what was never written is 0 on both sides
+    driver->skip(0, 1022);
+    driver->skip(1, 700);
+  }
+  expect_same(model.layout, expected.step({{0, {5, 6}}}), found.step({{0, {5, 6}}}));
+  const std::vector<Part> parts = {{0, {7}}, {1, {8}}};
+  const StepResult cpu_rows = expected.step(parts), device_rows = found.step(parts);
+  EXPECT_TRUE(same_floats(cpu_rows.logits_of(1), device_rows.logits_of(1)));
+  const std::vector<float> a = cpu_rows.logits_of(0), b = device_rows.logits_of(0);
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5F);
+}
+
+TEST(CudaExecutorContract, ChunksWithoutRowsLeaveTheirKeysAndValues) {
+  const ModelUnderTest model(oracle_folder("llama"));
+  Traffic traffic;
+  const auto cpu = engine::make_fused_executor(model.inputs());
+  const auto device = make_emulated(model, traffic);
+  StepDriver expected(model, *cpu), found(model, *device);
+  const std::vector<Part> prompt = {{0, {3, 1, 4}, false}};
+  EXPECT_EQ(expected.step(prompt).rows, 0U);
+  EXPECT_EQ(found.step(prompt).rows, 0U);
+  expect_same(model.layout, expected.step({{0, {1}}}), found.step({{0, {1}}}));
+}
+
+TEST(CudaExecutorContract, OneTokenOneResult) {
+  VariantFolder folder({"qwen3_moe", "int4", 32});
+  const ModelUnderTest model(folder.path());
+  Traffic traffic;
+  const std::vector<int32_t> ids = {7, 1, 12, 30, 2, 5, 9, 11, 4, 6, 3, 8, 10};
+  const auto whole = make_emulated(model, traffic);
+  const StepResult expected = StepDriver(model, *whole).step({{0, ids}});
+
+  // In chunks, with nothing recorded, between tokens of other sequences.
+  const auto chunked = make_emulated(model, traffic);
+  StepDriver driver(model, *chunked);
+  size_t row = 0;
+  for (const size_t count : {4, 1, 7, 1}) {
+    const std::vector<int32_t> chunk(ids.begin() + static_cast<ptrdiff_t>(row),
+                                     ids.begin() + static_cast<ptrdiff_t>(row + count));
+    const StepResult part =
+        driver.step({{3, {static_cast<int32_t>(40 + row)}}, {0, chunk}, {1, {5, 6}}},
+                    row % 2 == 0 ? AuditMode::kNone : AuditMode::kDeferred);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_TRUE(same_floats(expected.logits_of(row + i), part.logits_of(1 + i)))
+          << "token " << row + i;
+    }
+    row += count;
+  }
+}
+
+TEST(CudaExecutorContract, AStepIsOneCopyOneGraphOneCopy) {
+  const ModelUnderTest model(oracle_folder("qwen3_moe"));
+  Traffic traffic;
+  backend_cuda::FusedModel* fused = nullptr;
+  const auto device = make_emulated(model, traffic, &fused);
+  StepDriver driver(model, *device);
+  driver.step({{0, {3, 1, 4}}}, AuditMode::kNone, false);
+  const int64_t kernels = fused->kernels_per_step();
+  const Traffic before = traffic;
+  const int64_t launched = kernels::cuda::emulator::launch_count();
+  const uint64_t readbacks = device->readback().count();
+  driver.step({{0, {3, 1, 4}}}, AuditMode::kDeferred, false);
+  EXPECT_EQ(fused->kernels_per_step(), kernels);
+  EXPECT_EQ(kernels::cuda::emulator::launch_count() - launched, kernels);
+  EXPECT_EQ(traffic.to_device - before.to_device, 1);
+  EXPECT_EQ(traffic.to_host - before.to_host, 1);
+  EXPECT_EQ(traffic.graph_launches - before.graph_launches, 1);
+  EXPECT_EQ(traffic.captures, before.captures) << "the same shape is recorded once";
+  EXPECT_EQ(traffic.allocated, before.allocated);
+  EXPECT_EQ(device->readback().count() - readbacks, 1U);
+  driver.step({{1, {3, 1, 4, 1}}}, AuditMode::kDeferred, false);
+  EXPECT_EQ(fused->num_graphs(), 1U) << "3 tokens are filled up to 4";
+  driver.step({{1, {3, 1, 4, 1, 5}}}, AuditMode::kDeferred, false);
+  EXPECT_EQ(fused->num_graphs(), 2U);
+}
+
+TEST(CudaExecutorContract, ShapesAreFewAndNeverTooSmall) {
+  EngineOptions options;
+  options.max_context = 5000;
+  ModelUnderTest model(oracle_folder("llama"), options);
+  model.options.max_step_tokens = 500;
+  Traffic traffic;
+  kernels::cuda::emulator::EmulatedRuntime runtime(kPlentyOfMemory, traffic);
+  const backend_cuda::StepBuffers buffers(runtime, model.graph, model.layout, model.options);
+  const std::map<int64_t, int32_t> sizes = {{1, 1},   {3, 4},     {33, 64},   {65, 80},
+                                            {80, 80}, {129, 160}, {300, 320}, {500, 500}};
+  for (const auto& [tokens, size] : sizes) {
+    EXPECT_EQ(buffers.shape_of(tokens, 0, 0).tokens, size) << tokens;
+  }
+  EXPECT_EQ(buffers.shape_of(1, 0, 0).rows, 0);
+  EXPECT_EQ(buffers.shape_of(20, 17, 0).rows, 20) << "the engine's limit";
+  EXPECT_EQ(buffers.shape_of(1, 1, 1023).ranges, 1);
+  EXPECT_EQ(buffers.shape_of(1, 1, 1024).ranges, 2);
+  EXPECT_EQ(buffers.shape_of(1, 1, 4999).ranges, 5);
+}
+
+TEST(CudaExecutorContract, ThePlanNamesItsKernels) {
+  VariantFolder folder({"qwen3_moe", "int4", 32});
+  const ModelUnderTest model(folder.path());
+  Traffic traffic;
+  const auto device = make_emulated(model, traffic);
+  ASSERT_EQ(device->plan().size(), model.graph.nodes.size());
+  for (const PlanEntry& entry : device->plan()) EXPECT_EQ(entry.kernel.find("cuda."), 0U);
+  EXPECT_NE(device->plan()[2].kernel.find("linear_int4g32"), std::string::npos)
+      << device->plan()[2].kernel;
+  ModelSummary summary;
+  device->describe(summary);
+  const auto cpu = engine::make_fused_executor(model.inputs());
+  ModelSummary expected;
+  cpu->describe(expected);
+  EXPECT_EQ(summary.num_parameters, expected.num_parameters);
+  EXPECT_EQ(summary.kernels, "fused");
+  EXPECT_TRUE(summary.invariant);
+}
+
+TEST(CudaExecutorErrors, OutOfMemorySaysWhatWasAskedAndFree) {
+  const ModelUnderTest model(oracle_folder("llama"));
+  Traffic traffic;
+  const auto failure = [&](size_t capacity) -> std::string {
+    try {
+      make_emulated(model, traffic, nullptr, capacity);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
+      return error.what();
+    }
+    return "";
+  };
+  for (const size_t capacity : {size_t{1000}, size_t{300000}}) {
+    const std::string message = failure(capacity);
+    EXPECT_NE(message.find("cannot allocate"), std::string::npos) << message;
+    EXPECT_NE(message.find("of the device's " + std::to_string(capacity) + " are free"),
+              std::string::npos)
+        << message;
+    EXPECT_EQ(traffic.allocated, 0U) << "what was given went back";
+  }
+  const auto device = make_emulated(model, traffic);
+  EXPECT_EQ(StepDriver(model, *device).step({{0, {1}}}).rows, 1U);
+}
+
+TEST(CudaExecutorErrors, WhatHasNoKernelIsRefused) {
+  Traffic traffic;
+  const auto refused = [&](const std::string& oracle, EngineOptions options) -> std::string {
+    const ModelUnderTest model(oracle_folder(oracle), options);
+    try {
+      make_emulated(model, traffic);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+      return error.what();
+    }
+    return "";
+  };
+  EngineOptions attribution, naive, blocks, cache;
+  attribution.attribution = true;
+  naive.audit_mode = AuditMode::kNaive;
+  blocks.kv_block_size = 32;
+  cache.expert_cache_bytes = 1 << 20;
+  for (const std::string& message :
+       {refused("olmoe", {}), refused("qwen3_moe", attribution), refused("qwen3_moe", naive),
+        refused("qwen3_moe", blocks), refused("qwen3_moe", cache)}) {
+    EXPECT_NE(message.find("--kernels reference"), std::string::npos) << message;
+  }
+}
+
+TEST(CudaExecutorErrors, ForcedRoutesAreRefusedBeforeAnythingRuns) {
+  const ModelUnderTest model(oracle_folder("qwen3_moe"));
+  Traffic traffic;
+  const auto device = make_emulated(model, traffic);
+  const Traffic before = traffic;
+  engine::StepBatch batch;
+  batch.forced_routes.resize(1);
+  engine::PassOutput output;
+  EXPECT_THROW(device->run(batch, output), Error);
+  EXPECT_EQ(traffic.to_device, before.to_device);
+}
+
+TEST(CudaExecutorContract, CopiedBlocksContinueTheirSequence) {
+  const ModelUnderTest model(oracle_folder("qwen3_moe"));
+  Traffic traffic;
+  const auto device = make_emulated(model, traffic);
+  StepDriver driver(model, *device);
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5};
+  driver.step({{0, ids}});
+  driver.step({{1, {9, 9, 9, 9, 9}}});
+  device->copy_block(3, 2);  // the first blocks of sequences 0 and 1 (StepDriver)
+  const StepResult result = driver.step({{0, {7}}, {1, {7}}});
+  EXPECT_TRUE(same_floats(result.logits_of(0), result.logits_of(1)));
+}
+
+}  // namespace
+}  // namespace vitrine::testing
