@@ -45,7 +45,9 @@ class DeviceExecutor final : public Executor {
     model_->load();
   }
 
-  void run(const StepBatch& batch, PassOutput& output) override {
+  // The graph of a step runs whole: nobody chooses in its middle.
+  void begin(const StepBatch& /*batch*/, PassOutput& /*output*/) override {}
+  void finish(const StepBatch& batch, PassOutput& output) override {
     const DevicePass pass = model_->run(batch);
     const size_t rows = batch.row_tokens.size();
     readback_.copy(output.words, pass.chosen_ids, rows * sizeof(int32_t));

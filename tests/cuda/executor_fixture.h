@@ -133,7 +133,8 @@ class StepDriver {
                             : model_.layout.pass_words(result.rows, result.tokens));
     engine::PassOutput output;
     output.words = reinterpret_cast<std::byte*>(result.words.data());
-    executor_.run(batch, output);
+    executor_.begin(batch, output);
+    executor_.finish(batch, output);
     if (!reads_logits) return result;
     const size_t vocab = static_cast<size_t>(model_.config.vocab_size) * result.rows;
     const size_t hidden = static_cast<size_t>(model_.config.hidden_size) * result.rows;

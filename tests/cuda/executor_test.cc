@@ -274,7 +274,7 @@ TEST(CudaExecutorErrors, ForcedRoutesAreRefusedBeforeAnythingRuns) {
   engine::StepBatch batch;
   batch.forced_routes.resize(1);
   engine::PassOutput output;
-  EXPECT_THROW(device->run(batch, output), Error);
+  EXPECT_THROW(device->finish(batch, output), Error);
   EXPECT_EQ(traffic.to_device, before.to_device);
 }
 
