@@ -1,4 +1,6 @@
 // Products with int8 activations: the portable CPU kernels' bits, whatever the cut and the batch.
+#include <bit>
+
 #include "tests/cuda/linear_test_util.h"
 
 namespace vitrine::kernels::cuda::testing {
@@ -151,7 +153,7 @@ TEST(CudaLinearInt8, CountOnTheDeviceLeavesTheOthersAlone) {
         if (m < count) {
           ASSERT_TRUE(same_bits(value, expected[static_cast<size_t>(m * 21 + r)]));
         } else {
-          ASSERT_EQ(float_bits(value), 0xffffffffu);  // as it was
+          ASSERT_EQ(std::bit_cast<uint32_t>(value), 0xffffffffu);  // as it was
         }
       }
     }
