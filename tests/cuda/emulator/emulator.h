@@ -16,10 +16,8 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <new>
-#include <span>
 #include <vector>
 
 #include "kernels/cuda/device.h"
@@ -54,40 +52,15 @@ class Graph {
   std::vector<Node> nodes_;
 };
 
-/// `count` elements on the heap at an address that is a multiple of 256, as from cudaMalloc, all
-/// bits set, and not a byte more.
-template <typename T>
-class DeviceArray {
- public:
-  explicit DeviceArray(size_t count) : count_(count) {
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 256, count == 0 ? 1 : count * sizeof(T)) != 0) {
-      throw std::bad_alloc();
-    }
-    data_ = static_cast<T*>(memory);
-    poison();
-  }
-  explicit DeviceArray(std::span<const T> values) : DeviceArray(values.size()) {
-    if (!values.empty()) std::memcpy(data_, values.data(), values.size_bytes());
-  }
-  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(std::span<const T>(values)) {}
-  DeviceArray(DeviceArray&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), count_(other.count_) {}
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  ~DeviceArray() { std::free(data_); }
-
-  void poison() { std::memset(static_cast<void*>(data_), 0xff, count_ * sizeof(T)); }
-  T* data() { return data_; }
-  const T* data() const { return data_; }
-  size_t size() const { return count_; }
-  T& operator[](size_t i) { return data_[i]; }
-  const T& operator[](size_t i) const { return data_[i]; }
-  std::vector<T> to_vector() const { return std::vector<T>(data_, data_ + count_); }
-
- private:
-  T* data_ = nullptr;
-  size_t count_ = 0;
-};
+/// `bytes` on the heap at an address that is a multiple of 256, as from cudaMalloc, and not a byte
+/// more.
+inline void* allocate_array(size_t bytes) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 256, bytes) != 0) throw std::bad_alloc();
+  return memory;
+}
+inline void free_array(void* memory) { std::free(memory); }
 
 }  // namespace vitrine::kernels::cuda::emulator
+
+#include "tests/cuda/device_array.h"
