@@ -26,8 +26,8 @@ class SliceRunner {
   /// How long to rest before each run: what an earlier one left to other threads is done then.
   void set_settle_time(std::chrono::milliseconds time) { settle_time_ = time; }
 
-  /// Wall-clock seconds for `tokens` tokens. Switching the mode and going back to the prefix happen
-  /// before the clock starts.
+  /// Wall-clock seconds for `tokens` tokens. Switching the mode, one step in it and going back to
+  /// the prefix happen before the clock starts.
   double run(vitrine::AuditMode mode, int tokens);
 
   /// Runs none, mode, mode, none (ABBA) and adds the two paired overheads, as fractions of the
@@ -36,6 +36,7 @@ class SliceRunner {
 
  private:
   void rewind();
+  void step();
 
   Model& engine_;
   std::vector<int32_t> prefix_;
