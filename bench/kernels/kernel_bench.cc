@@ -262,7 +262,7 @@ void register_table(const CpuKernels* table) {
   } sizes[] = {{"512x512", 512, 512}, {"16384x2048", 16384, 2048}, {"65536x4096", 65536, 4096}};
   for (const Format& f : all_formats()) {
     for (const auto& size : sizes) {
-      for (const int32_t count : {1, 2, 4, 8, 16, 32, 128}) {
+      for (const int32_t count : {1, 2, 3, 4, 8, 16, 32, 128}) {
         if (size.rows > 512 && count > 1) continue;  // from the L3 cache, from memory
         const std::string label =
             std::string(f.name) + "/" + size.name + "/tokens:" + std::to_string(count);

@@ -5,6 +5,11 @@
 namespace vitrine::kernels::avx512 {
 namespace {
 
+/// How far ahead of a single row's loads weights are fetched whose rows are short, an adapter's for
+/// one: processors fetch the streams of long ones on their own, and better.
+constexpr int64_t kPrefetchBytes = 4096;
+constexpr int64_t kShortRowBytes = 1024;
+
 /// Accumulates kRows x kTokens dots into sums[t * kRows + r] (16 lanes each, not yet added up).
 template <WeightFormat kFormat, int kRows, int kTokens>
 VITRINE_INLINE void accumulate(const uint8_t* const* weight_rows, const float* const* x,
@@ -14,7 +19,15 @@ VITRINE_INLINE void accumulate(const uint8_t* const* weight_rows, const float* c
 #pragma GCC unroll 16
   for (int i = 0; i < kTokens * kRows; ++i) acc[i] = _mm512_setzero_ps();
   int64_t i = 0;
+  const bool is_short = kTokens == 1 && cols * kBytes <= kShortRowBytes;
   for (; i + 16 <= cols; i += 16) {
+    if (is_short) {  // the rows follow each other: as many lines as are read here
+      const auto* ahead = reinterpret_cast<const char*>(weight_rows[0] + i * kBytes * kRows);
+#pragma GCC unroll 8
+      for (int line = 0; line < kRows * kBytes / 4; ++line) {
+        _mm_prefetch(ahead + kPrefetchBytes + 64 * line, _MM_HINT_T0);
+      }
+    }
     __m512 input[kTokens];
 #pragma GCC unroll 4
     for (int t = 0; t < kTokens; ++t) input[t] = _mm512_loadu_ps(x[t] + i);

@@ -1,4 +1,6 @@
 // Quantized matrix products of the AVX-512 table: tile by tile, in blocks of up to 8 input rows.
+#include <algorithm>
+
 #include "quantized.h"
 
 namespace vitrine::kernels::avx512 {
@@ -21,12 +23,11 @@ bool same_storage(const Weight& a, const Weight& b) {
          a.offset_format == b.offset_format;
 }
 
-/// One tile for `count` input rows from m on, computed as 2^log_tokens rows (the first is repeated
+/// One tile for `count` input rows from m on, computed as `tokens` rows (the first is repeated
 /// where one is missing).
 void token_block(const Weight& weight, const Weight* up, int64_t row, int64_t row_end,
                  const Activations& input, const RowMap& rows, int32_t m, int32_t count,
-                 int log_tokens, const Target& target) {
-  const int tokens = 1 << log_tokens;
+                 int32_t tokens, const Target& target) {
   TokenRows token_rows;
   for (int t = 0; t < tokens; ++t) {
     const int64_t in_row = mapped(rows.in_rows, t < count ? m + t : m);
@@ -38,13 +39,14 @@ void token_block(const Weight& weight, const Weight* up, int64_t row, int64_t ro
   const Weight* matrices[2] = {&weight, up};
   __m512 dots[16];
   const FormatKernels& format = find_format(weight.format);
+  const int block = block_index(tokens);
   if (up == nullptr) {
-    format.one_matrix[log_tokens](matrices, tile, token_rows, dots);
-  } else if (log_tokens < 3 && same_storage(weight, *up)) {
-    format.two_matrices[log_tokens](matrices, tile, token_rows, dots);
+    format.one_matrix[block](matrices, tile, token_rows, dots);
+  } else if (tokens < 8 && same_storage(weight, *up)) {
+    format.two_matrices[block](matrices, tile, token_rows, dots);
   } else {
-    format.one_matrix[log_tokens](matrices, tile, token_rows, dots);
-    find_format(up->format).one_matrix[log_tokens](matrices + 1, tile, token_rows, dots + tokens);
+    format.one_matrix[block](matrices, tile, token_rows, dots);
+    find_format(up->format).one_matrix[block](matrices + 1, tile, token_rows, dots + tokens);
   }
   const __mmask16 stored = first_lanes(row_end - row);
   for (int t = 0; t < count; ++t) {
@@ -61,10 +63,10 @@ void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin,
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
     for (int32_t m = 0; m < rows.count;) {
       const int32_t left = rows.count - m;
-      // A block of 8 is worth it from 7 rows on, one of 4 from 3.
-      const int log_tokens = left >= 7 ? 3 : left >= 3 ? 2 : left >= 2 ? 1 : 0;
-      const int32_t count = left < 1 << log_tokens ? left : 1 << log_tokens;
-      token_block(weight, up, row, row_end, input, rows, m, count, log_tokens, target);
+      // A block of 8 is worth it from 7 rows on; 5 and 6 are 3 and the rest.
+      const int32_t tokens = left >= 7 ? 8 : left == 5 || left == 6 ? 3 : left;
+      const int32_t count = std::min(left, tokens);
+      token_block(weight, up, row, row_end, input, rows, m, count, tokens, target);
       m += count;
     }
   }

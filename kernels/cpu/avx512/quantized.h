@@ -46,10 +46,13 @@ struct Group {
 /// groups mean; bias_words then hold what the signed numbers still leave.
 using UnpackFunction = void (*)(const Weight& weight, int64_t tile, int8_t* numbers, Group* groups);
 
+/// Which kernel takes a block of 1, 2, 3, 4 or 8 tokens.
+constexpr int block_index(int tokens) { return tokens == 8 ? 4 : tokens - 1; }
+
 struct FormatKernels {
-  // By the number of tokens: 1, 2, 4, 8.
-  DotsFunction one_matrix[4];
-  DotsFunction two_matrices[3];  // of one format; more registers than there are for 8 tokens
+  // By block_index(tokens).
+  DotsFunction one_matrix[5];
+  DotsFunction two_matrices[4];  // of one format; more registers than there are for 8 tokens
   UnpackFunction unpack;
 };
 
@@ -130,9 +133,14 @@ __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t 
       group[m] = Format::group(tiles[m], g);
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) {
-        isum[m][t][0] =
-            kTwoParts ? _mm512_setzero_si512()
-                      : _mm512_madd_epi16(broadcast_word(tokens.sums[t] + g), group[m].bias_words);
+        if constexpr (kTwoParts) {
+          isum[m][t][0] = _mm512_setzero_si512();
+        } else if (tiles[m].offset_format == OffsetFormat::kNone) {
+          isum[m][t][0] = _mm512_set1_epi32(-Format::kBias * tokens.sums[t][g].whole);
+        } else {
+          isum[m][t][0] =
+              _mm512_madd_epi16(broadcast_word(tokens.sums[t] + g), group[m].bias_words);
+        }
         if constexpr (kSums == 2) isum[m][t][1] = _mm512_setzero_si512();
       }
     }
@@ -247,9 +255,10 @@ void unpack_tile(const Weight& weight, int64_t index, int8_t* numbers, Group* gr
 
 template <class Format>
 constexpr FormatKernels format_kernels() {
-  return {{tile_dots<Format, 1, 1>, tile_dots<Format, 1, 2>, tile_dots<Format, 1, 4>,
-           tile_dots<Format, 1, 8>},
-          {tile_dots<Format, 2, 1>, tile_dots<Format, 2, 2>, tile_dots<Format, 2, 4>},
+  return {{tile_dots<Format, 1, 1>, tile_dots<Format, 1, 2>, tile_dots<Format, 1, 3>,
+           tile_dots<Format, 1, 4>, tile_dots<Format, 1, 8>},
+          {tile_dots<Format, 2, 1>, tile_dots<Format, 2, 2>, tile_dots<Format, 2, 3>,
+           tile_dots<Format, 2, 4>},
           unpack_tile<Format>};
 }
 
