@@ -85,16 +85,19 @@ VITRINE_ROW_LOOP bool all_reach(const float* x, size_t count, float least) {
   return below == 0;
 }
 
-// The largest, by lanes: the maximum has no order.
+// The largest, by lanes: the maximum has no order. A choice between two values, not std::max, whose
+// references keep the compiler from making vectors of it.
 VITRINE_ROW_LOOP float largest(std::span<const float> values) {
   constexpr size_t kLanes = 64;
   std::array<float, kLanes> most;
   most.fill(-std::numeric_limits<float>::infinity());
+  const float* row = values.data();
+  const auto take = [&most](const float* from, size_t count) {
+    for (size_t t = 0; t < count; ++t) most[t] = from[t] > most[t] ? from[t] : most[t];
+  };
   size_t first = 0;
-  for (; first + kLanes <= values.size(); first += kLanes) {
-    for (size_t t = 0; t < kLanes; ++t) most[t] = std::max(most[t], values[first + t]);
-  }
-  for (size_t t = 0; first + t < values.size(); ++t) most[t] = std::max(most[t], values[first + t]);
+  for (; first + kLanes <= values.size(); first += kLanes) take(row + first, kLanes);
+  take(row + first, values.size() - first);
   return *std::ranges::max_element(most);
 }
 
