@@ -126,8 +126,8 @@ class VITRINE_API Grammar {
   /// Any JSON text (RFC 8259); keys may repeat.
   static Grammar json(const TokenTable& table, JsonWhitespace whitespace = JsonWhitespace::kRfc);
   /// Texts that a regular expression (ECMA-262's syntax) matches whole. Throws kInvalidArgument
-  /// with the position of a mistake, kUnsupported for back references, lookbehind and word
-  /// boundaries.
+  /// with the position of a mistake and of what cannot be kept (back references, lookaround in long
+  /// repetitions), kUnsupported for what needs too many states.
   static Grammar regex(const TokenTable& table, std::string_view pattern);
   /// Exactly one of these texts. Throws kInvalidArgument where there is none or one is not UTF-8.
   static Grammar choices(const TokenTable& table, std::vector<std::string> texts);

@@ -34,9 +34,10 @@ void add_string_states(JsonGrammar& grammar, std::vector<NodeId>& out) {
 }  // namespace
 
 size_t Grammar::num_bytes() const {
-  constexpr size_t kRow = 1024 + 64, kNode = 96, kShape = 512;
+  constexpr size_t kRow = 1024 + 64, kNode = 96, kShape = 512, kAutomatonState = 520;
   const auto of = [&](RegexPool& pool, const TerminalMasks& masks, const JsonGrammar* json) {
     return pool.num_rows() * kRow + pool.num_nodes() * kNode +
+           pool.num_automaton_states() * kAutomatonState +
            masks.num_masks() * impl_->table.mask_words() * sizeof(uint32_t) +
            (json == nullptr ? 0 : (json->num_values() + json->num_shapes()) * kShape);
   };

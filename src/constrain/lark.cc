@@ -387,7 +387,7 @@ class LarkParser : private NotationReader {
     // Python's and Rust's dot: any character but a line feed.
     pattern = with_dot(pattern, dot_is_all ? "[\\s\\S]" : "[^\\n]");
     try {
-      const NodeId out = compile_pattern(pool_, pattern, PatternScope::kWhole, folds);
+      const NodeId out = compile_pattern(pool_, pattern, PatternScope::kPart, folds);
       if (!pool_.is_live(out)) refuse(from, "a regular expression that matches no text at all");
       return out;
     } catch (const PatternError& error) {

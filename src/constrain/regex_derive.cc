@@ -88,6 +88,34 @@ bool RegexPool::is_part_of(NodeId left, NodeId part) const {
          y.low == 0 && x.high <= y.high;
 }
 
+/// Of a conjunction. Those deep within one another are derived once for one byte, however many of
+/// the expression's parts lead to them.
+NodeId RegexPool::derive_all(NodeId id, uint8_t byte) {
+  constexpr int kDeep = 4;
+  struct Depth {
+    explicit Depth(RegexPool& pool) : pool(pool) { ++pool.depth_; }
+    ~Depth() {
+      if (--pool.depth_ == 0 && !pool.derived_.empty()) pool.derived_.clear();
+    }
+    RegexPool& pool;
+  } const depth(*this);
+  const uint64_t key = uint64_t{id} << 8 | byte;
+  if (depth_ >= kDeep) {
+    if (const auto known = derived_.find(key); known != derived_.end()) return known->second;
+  }
+  const std::vector<NodeId> members = lists_[nodes_[id].a];
+  std::vector<NodeId> out;
+  out.reserve(members.size());
+  for (NodeId member : members) {
+    out.push_back(derive(member, byte));
+    if (out.back() == kEmptyNode) break;
+  }
+  const NodeId left =
+      !out.empty() && out.back() == kEmptyNode ? kEmptyNode : all_of(std::move(out));
+  if (depth_ >= kDeep) derived_[key] = left;
+  return left;
+}
+
 NodeId RegexPool::derive(NodeId id, uint8_t byte) {
   const Node node = nodes_[id];
   switch (node.kind) {
@@ -101,16 +129,7 @@ NodeId RegexPool::derive(NodeId id, uint8_t byte) {
       add_derivatives(id, byte, ++epoch_, out);
       return any_of(std::move(out));
     }
-    case NodeKind::kAnd: {
-      const std::vector<NodeId> members = lists_[node.a];
-      std::vector<NodeId> out;
-      out.reserve(members.size());
-      for (NodeId member : members) {
-        out.push_back(derive(member, byte));
-        if (out.back() == kEmptyNode) return kEmptyNode;
-      }
-      return all_of(std::move(out));
-    }
+    case NodeKind::kAnd: return derive_all(id, byte);
     case NodeKind::kNot: return raw_not(derive(node.a, byte));
     case NodeKind::kRepeat: {
       const uint32_t low = node.low > 0 ? node.low - 1 : 0;
@@ -123,6 +142,10 @@ NodeId RegexPool::derive(NodeId id, uint8_t byte) {
       if (!next) return kEmptyNode;
       return intern({NodeKind::kNumber, number_accepts(bounds_[node.a], *next), node.a,
                      next->pack(), next->residue, 0});
+    }
+    case NodeKind::kWalk: {
+      const uint16_t next = automata_[node.a].rows[node.b][byte];
+      return next == ByteAutomaton::kNoState ? kEmptyNode : walk(node.a, next, node.low);
     }
     case NodeKind::kJsonBody: return derive_body(node, byte);
     default: return kEmptyNode;
@@ -165,6 +188,18 @@ void RegexPool::collect_sets(NodeId id, std::vector<ByteSet>& sets) {
         sets.push_back(ByteSet::range(byte, byte));
       }
       break;
+    case NodeKind::kWalk: {
+      const auto& row = automata_[node.a].rows[node.b];
+      std::vector<std::pair<uint16_t, ByteSet>> targets;
+      for (size_t byte = 0; byte < row.size(); ++byte) {
+        auto found = std::find_if(targets.begin(), targets.end(),
+                                  [&](const auto& target) { return target.first == row[byte]; });
+        if (found == targets.end()) found = targets.insert(found, {row[byte], {}});
+        found->second.add(static_cast<uint8_t>(byte));
+      }
+      for (const auto& target : targets) sets.push_back(target.second);
+      break;
+    }
     case NodeKind::kJsonBody:
       if (EscapeState::unpack(node.b).phase == EscapeState::kNone) {
         collect_sets(node.a, sets);

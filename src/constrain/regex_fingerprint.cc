@@ -122,6 +122,17 @@ Fingerprint RegexPool::fingerprint_of(NodeId id) const {
       mixer.add(node.b).add(node.low);
       break;
     }
+    case NodeKind::kWalk: {
+      for (const auto& row : automata_[node.a].rows) {
+        for (size_t byte = 0; byte < row.size(); byte += 4) {
+          mixer.add(uint64_t{row[byte]} << 48 | uint64_t{row[byte + 1]} << 32 |
+                    uint64_t{row[byte + 2]} << 16 | row[byte + 3]);
+        }
+      }
+      mixer.add(node.b).add(lists_[node.low].size());
+      for (const uint32_t state : lists_[node.low]) mixer.add(state);
+      break;
+    }
     case NodeKind::kJsonBody: mixer.add(fingerprints_[node.a]).add(node.b); break;
     default: break;
   }

@@ -16,6 +16,7 @@ struct PatternError {
 enum class PatternScope {
   kSearch,  // a match anywhere in the text is enough
   kWhole,   // the whole text must match
+  kPart,    // the same, of a text that stands behind another: without lookbehind
 };
 
 /// The texts that a pattern accepts. Character classes are ECMA-262's (\d and \w are ASCII). Throws

@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t kMostOptional = 1000;  // parts of a sequence: bounds the work for one byte
 constexpr size_t kMembersPerNode = 16;    // of lists, on average
+constexpr size_t kNodesPerAutomatonState = 256;
 
 }  // namespace
 
@@ -232,7 +233,7 @@ NodeId RegexPool::filter_literals(NodeId id, std::span<const NodeId> others) {
 
 NodeId RegexPool::all_of(std::vector<NodeId> members) {
   std::vector<NodeId> flat;
-  bool has_positive = false, has_lengths = false;
+  bool has_positive = false, has_lengths = false, no_text = false;
   uint32_t low = 0, high = kUnbounded;
   NodeId literal_member = kEmptyNode;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -248,11 +249,15 @@ NodeId RegexPool::all_of(std::vector<NodeId> members) {
       high = std::min(high, node.high);
       continue;
     }
+    if (node.kind == NodeKind::kNot) {
+      if (node.a == kEmptyNode) continue;  // what a lookahead that has failed leaves: anything
+      no_text |= node.a == any_text_ && any_text_ != 0;
+    }
     if (node.kind == NodeKind::kLiterals) literal_member = members[i];
     has_positive |= node.kind != NodeKind::kNot;
     flat.push_back(members[i]);
   }
-  if (low > high) return kEmptyNode;
+  if (low > high || (no_text && (has_positive || has_lengths))) return kEmptyNode;
   // A text language need not be intersected with all texts; a bare complement must be.
   if (has_lengths && (low > 0 || high != kUnbounded || !has_positive)) {
     flat.push_back(repeat(any_char_, low, high));
@@ -349,6 +354,28 @@ NodeId RegexPool::number_bound(const NumberBound& bound) {
     bounds_.push_back(bound);
   }
   return intern({NodeKind::kNumber, false, index, 0, 0, 0});
+}
+
+uint32_t RegexPool::add_automaton(ByteAutomaton automaton) {
+  must_write();
+  num_automaton_states_ += automaton.size();
+  if (num_automaton_states_ > max_nodes_ / kNodesPerAutomatonState) {
+    throw Error(ErrorKind::kUnsupported, "the grammar's lookbehinds need more than " +
+                                             std::to_string(max_nodes_ / kNodesPerAutomatonState) +
+                                             " states; shorten them or raise the limit of states");
+  }
+  automata_.push_back(std::move(automaton));
+  return static_cast<uint32_t>(automata_.size() - 1);
+}
+
+NodeId RegexPool::walk(uint32_t automaton, uint32_t from, std::vector<uint32_t> to) {
+  sort_unique(to);
+  return walk(automaton, from, intern_list(std::move(to)));
+}
+
+NodeId RegexPool::walk(uint32_t automaton, uint32_t from, uint32_t list) {
+  const bool is_there = std::binary_search(lists_[list].begin(), lists_[list].end(), from);
+  return intern({NodeKind::kWalk, is_there, automaton, from, list, 0});
 }
 
 NodeId RegexPool::json_body(NodeId content, EscapeState escape) {

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "byte_automaton.h"
 #include "byte_set.h"
 #include "number_bound.h"
 #include "shared_masks.h"
@@ -37,6 +38,7 @@ enum class NodeKind : uint8_t {
   kRepeat,    // a, low to high times
   kLiterals,  // a: a sorted list of strings, b: depth, the strings low to high - 1 from there on
   kNumber,    // a: index of a numeric bound, b: packed state
+  kWalk,      // what leads automaton a from state b to one of the states in list `low`
   kJsonBody,  // JSON's spelling of the rest of a string whose content is a, and the closing quote;
               // b: packed EscapeState
 };
@@ -79,6 +81,11 @@ class RegexPool {
     return false;
   }
   NodeId number_bound(const NumberBound& bound);
+  /// The automaton's index, for walk(). Throws kUnsupported where all together are too large.
+  uint32_t add_automaton(ByteAutomaton automaton);
+  const ByteAutomaton& automaton(uint32_t index) const { return automata_[index]; }
+  /// Texts that lead the automaton from one state to one of `to`.
+  NodeId walk(uint32_t automaton, uint32_t from, std::vector<uint32_t> to);
   /// The content's JSON spelling without the opening quote.
   NodeId json_body(NodeId content, EscapeState escape = {});
 
@@ -134,6 +141,7 @@ class RegexPool {
 
   size_t num_nodes() const { return nodes_.size(); }
   size_t num_rows() const { return rows_.size(); }
+  size_t num_automaton_states() const { return num_automaton_states_; }
 
  private:
   struct Key {
@@ -154,7 +162,9 @@ class RegexPool {
   NodeId derive(NodeId id, uint8_t byte);
   void add_derivatives(NodeId id, uint8_t byte, uint32_t epoch, std::vector<NodeId>& out);
   bool is_part_of(NodeId left, NodeId part) const;
+  NodeId derive_all(NodeId id, uint8_t byte);
   NodeId derive_body(const Node& body, uint8_t byte);
+  NodeId walk(uint32_t automaton, uint32_t from, uint32_t list);
   NodeId derive_literals(const Node& literals, uint8_t byte);
   void collect_sets(NodeId id, std::vector<ByteSet>& sets);
   const uint32_t* make_row(NodeId id);
@@ -171,8 +181,10 @@ class RegexPool {
   std::vector<uint8_t> visits_;   // of a state without a row
   std::vector<uint32_t> epochs_;  // of sequences: the derivative that met them last
   uint32_t epoch_ = 0;
-  std::vector<uint32_t> shortest_;         // kUnbounded - 1: not computed
-  std::vector<Fingerprint> fingerprints_;  // of the first nodes; zero: not computed
+  int depth_ = 0;                                 // of conjunctions that are being derived
+  std::unordered_map<uint64_t, NodeId> derived_;  // of these, by id and byte
+  std::vector<uint32_t> shortest_;                // kUnbounded - 1: not computed
+  std::vector<Fingerprint> fingerprints_;         // of the first nodes; zero: not computed
   std::unordered_map<NodeId, bool> takes_any_, infinite_;
   std::vector<std::unique_ptr<uint32_t[]>> rows_;
   std::vector<ByteSet> row_bytes_;  // by row
@@ -185,6 +197,8 @@ class RegexPool {
   std::vector<std::vector<std::string>> literal_sets_;
   std::unordered_multimap<uint64_t, uint32_t> literal_set_ids_;
   std::vector<NumberBound> bounds_;
+  std::vector<ByteAutomaton> automata_;
+  size_t num_automaton_states_ = 0;
   NodeId any_char_ = 0, any_text_ = 0, number_ = 0;
 };
 

@@ -70,7 +70,8 @@ bool RegexPool::is_live(NodeId id) {
     }
     case NodeKind::kAnd:
     case NodeKind::kNot:
-    case NodeKind::kNumber: live = search_live(id); break;
+    case NodeKind::kNumber:
+    case NodeKind::kWalk: live = search_live(id); break;
     default: break;
   }
   live_[id] = live ? 1 : 0;

@@ -56,7 +56,8 @@ class Parser {
 
   static void adopt(Syntax& parent, Syntax child) {
     parent.has_assertion |= child.has_assertion;
-    parent.has_start |= child.has_start;
+    if (parent.kind != Syntax::kLookbehind) parent.has_start |= child.has_start;
+    parent.has_lookbehind |= child.has_lookbehind;
     parent.children.push_back(std::move(child));
   }
 
@@ -76,10 +77,9 @@ class Parser {
       const size_t start = at_;
       Syntax item = atom(depth);
       while (const auto bounds = quantifier()) {
-        if (item.kind == Syntax::kStart || item.kind == Syntax::kEnd ||
-            item.kind == Syntax::kLookahead) {
+        if (item.position == start + 1) {
           at_ = start;
-          fail("an anchor or lookahead is repeated");
+          fail("an assertion that is repeated");
         }
         Syntax repeat;
         repeat.kind = Syntax::kRepeat;
@@ -136,25 +136,49 @@ class Parser {
     return out;
   }
 
-  static Syntax assertion(Syntax::Kind kind) {
+  static Syntax assertion(Syntax::Kind kind, size_t at) {
     Syntax out;
     out.kind = kind;
     out.has_assertion = true;
     out.has_start = kind == Syntax::kStart;
+    out.has_lookbehind = kind == Syntax::kLookbehind;
+    out.position = at + 1;
+    return out;
+  }
+
+  /// A word's character on one side and none on the other, or (`negative`) on both or neither.
+  Syntax word_boundary(bool negative) {
+    const size_t at = at_;
+    at_ += 2;
+    Syntax out;
+    out.kind = Syntax::kAlternatives;
+    for (const bool is_behind_word : {false, true}) {
+      Syntax both;
+      for (const bool is_ahead : {false, true}) {
+        Syntax side = assertion(is_ahead ? Syntax::kLookahead : Syntax::kLookbehind, at);
+        side.negative = is_ahead ? is_behind_word != negative : !is_behind_word;
+        adopt(side, chars(word_chars()));
+        adopt(both, std::move(side));
+      }
+      adopt(out, std::move(both));
+    }
+    out.position = at + 1;
     return out;
   }
 
   Syntax group(int depth) {
+    const size_t start = at_++;
     if (take('?')) {
-      if (peek() == '=' || peek() == '!') {
-        Syntax out = assertion(Syntax::kLookahead);
+      const bool is_behind = peek() == '<' && (peek(1) == '=' || peek(1) == '!');
+      if (is_behind || peek() == '=' || peek() == '!') {
+        if (is_behind) ++at_;
+        Syntax out = assertion(is_behind ? Syntax::kLookbehind : Syntax::kLookahead, start);
         out.negative = take('!');
         if (!out.negative) ++at_;
         adopt(out, alternatives(depth + 1));
         if (!take(')')) fail("a group that does not end");
         return out;
       }
-      if (starts_with("<=") || starts_with("<!")) fail("lookbehind, which is not supported,");
       if (starts_with("P<")) ++at_;
       if (take('<')) {
         while (!at_end() && peek() != '>') ++at_;
@@ -171,16 +195,16 @@ class Parser {
   Syntax atom(int depth) {
     const uint32_t code = text_[at_];
     switch (code) {
-      case '^': ++at_; return assertion(Syntax::kStart);
-      case '$': ++at_; return assertion(Syntax::kEnd);
+      case '^': return assertion(Syntax::kStart, at_++);
+      case '$': return assertion(Syntax::kEnd, at_++);
       case '.': ++at_; return chars(dot_chars());
-      case '(': ++at_; return group(depth);
+      case '(': return group(depth);
       case '[': ++at_; return chars(char_class());
       case '*':
       case '+':
       case '?': fail("a quantifier that repeats nothing");
       case '\\': {
-        if (peek(1) == 'b' || peek(1) == 'B') fail("a word boundary, which is not supported,");
+        if (peek(1) == 'b' || peek(1) == 'B') return word_boundary(peek(1) == 'B');
         if ((peek(1) >= '1' && peek(1) <= '9') || peek(1) == 'k') {
           fail("a back reference, which is not supported,");
         }

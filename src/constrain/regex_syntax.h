@@ -17,13 +17,16 @@ struct Syntax {
     kStart,      // ^
     kEnd,        // $
     kLookahead,  // one child
+    kLookbehind,
   } kind = kSequence;
   CharSet chars;
   std::vector<Syntax> children;
   uint32_t low = 0, high = 0;
   bool negative = false;
-  bool has_assertion = false;  // an anchor or lookahead, here or below
-  bool has_start = false;      // ^, here or below (a lookahead's too)
+  bool has_assertion = false;   // an anchor or lookaround, here or below
+  bool has_start = false;       // ^, here or below (a lookahead's too, a lookbehind's not)
+  bool has_lookbehind = false;  // here or below
+  size_t position = 0;          // of an assertion: of its first character, from 1 on
 };
 
 /// Throws PatternError.

@@ -87,7 +87,7 @@ class Constraint(CliTest):
 
     def test_a_schema_that_is_weakened(self):
         hard = {**SCHEMA, "properties": {**SCHEMA["properties"],
-                                         "name": {"type": "string", "pattern": "(?<=a)b"}}}
+                                         "name": {"type": "string", "pattern": "(?<=a$)b"}}}
         (self.folder / "hard.json").write_text(json.dumps(hard))
         run = ("generate", MODEL, "-p", PROMPT, "-n", "40", "--json", "--json-schema", "hard.json")
         self.fail_with(2, ["hard.json", "#/properties/name/pattern"], *run)

@@ -26,9 +26,9 @@ const std::vector<std::string> kSchemas = {
     R"({"type":"array","uniqueItems":true,"prefixItems":[{"enum":["a","b"]}],"items":{"properties":{"z":{"type":"null"},"a":{"not":{"uniqueItems":true}}},"required":["a"]},"minItems":2})",
     R"({"$id":"http://x/r","$dynamicAnchor":"n","anyOf":[{"$ref":"t"},{"properties":{"b":{"const":1}}}],"unevaluatedProperties":false,"$defs":{"t":{"$id":"t","$dynamicAnchor":"n","properties":{"c":{"prefixItems":[{"$dynamicRef":"#n"}],"contains":{"type":"null"},"unevaluatedItems":false}}}}})"};
 
-const std::vector<std::string> kPatterns = {R"(^([a-z]+|\d{2,4})(-[^x-z\s]*)?$)",
-                                            R"(^(?!foo)\w{1,20}$)", R"((a|b)*c\u{41}\x42[\]\-]$)",
-                                            R"(\p{Lu}\.(?=x).+|^$)"};
+const std::vector<std::string> kPatterns = {
+    R"(^([a-z]+|\d{2,4})(-[^x-z\s]*)?$)", R"(^(?!foo)\w{1,20}$)", R"((a|b)*c\u{41}\x42[\]\-]$)",
+    R"(\p{Lu}\.(?=x).+|^$)", R"(\b(?<!x{1,3}|^)[^-]+(?:(?<=[a-c])\B.){1,2}(?<!-)$)"};
 
 const std::vector<std::string> kGrammars = {
     "root ::= root \"+\" term | term\nterm ::= [0-9]{1,3} | \"(\" root \")\"\n",

@@ -1,4 +1,4 @@
-"""Constraints against PyPI's `jsonschema` and `regex`, and masks against trying each token.
+"""Constraints against PyPI's `jsonschema`, and masks against trying each token.
 
     oracle_test.py CHECK_LINES [SEED [ROUNDS]]
 
@@ -16,7 +16,6 @@ import unittest
 
 try:
     import jsonschema
-    import regex
     from hypothesis import HealthCheck, Phase, given, seed, settings
     from hypothesis_jsonschema import from_schema
     from hypothesis_jsonschema._from_schema import REGEX_PATTERNS  # noqa: F401
@@ -125,7 +124,7 @@ def draw_hard(rng):
     """A schema that is refused, at least in part."""
     return rng.choice([
         {"pattern": r"(a)\1"}, {"properties": {"a": {"pattern": r"\bx"}}}, {"items": {"$ref": "other.json"}},
-        {"not": {"pattern": r"(?<=a)b"}}, {"oneOf": [{"pattern": r"(?<=a)b"}, {"type": "object"}]},
+        {"not": {"pattern": r"(?<=a$)b"}}, {"oneOf": [{"pattern": r"(?<=a)b"}, {"type": "object"}]},
         {"patternProperties": {r"(a)\1": False}, "additionalProperties": {"type": "string"}},
         {"properties": {"foo": {"contains": {"pattern": r"(b)\1"}, "maxContains": 1}}},
         {"not": {"patternProperties": {"^a": {"type": "string"}}, "maxProperties": 1}},
@@ -407,34 +406,6 @@ class OracleTest(LinesTest):
         print(f"hypothesis-jsonschema: {counts[0]} instances ({counts[1]} valid)")
         self.assertGreater(counts[0], ROUNDS // 4)
 
-    def test_regexes(self):
-        rng = random.Random(SEED)
-        texts = ["", "a", "b", "ab", "ba", "aab", "abab", "c", "é", "aé", "0", "a0", "-", "a-b", "aaa", "bbbb",
-                 "ab\n", "\n", "a b", " ", "0-9"]
-        judged = matched = 0
-        for _ in range(ROUNDS * 2):
-            pattern = draw_regex(rng, 4)
-            python = re.sub(r"\$", r"\\Z", pattern)
-            try:
-                compiled = regex.compile(python, regex.ASCII | regex.V0)
-            except regex.error:
-                continue
-            answer = self.lines.ask(texts, schema={"type": "string", "pattern": pattern}, masks=False)
-            answer = self.lines.ask([json.dumps(t) for t in texts],
-                                    schema={"type": "string", "pattern": pattern}, masks=False)
-            expected = [compiled.search(t) is not None for t in texts]
-            if "refused" in answer:
-                self.assertTrue("repetition" in answer["refused"] or
-                                ("nothing is valid" in answer["refused"] and not any(expected)),
-                                f"{pattern}: {answer}")
-                continue
-            for text, verdict, want in zip(texts, answer["verdicts"], expected):
-                self.assertEqual(verdict, want, f"{pattern!r} on {text!r}")
-            judged += len(texts)
-            matched += sum(expected)
-        print(f"regexes: {judged} searches ({matched} found)")
-        self.assertGreater(judged, ROUNDS * 10)
-
 
 def is_text(value):
     try:
@@ -442,24 +413,6 @@ def is_text(value):
         return True
     except UnicodeEncodeError:
         return False
-
-
-def draw_regex(rng, depth):
-    roll = rng.random()
-    if depth == 0 or roll < 0.3:
-        return rng.choice(["a", "b", "0", ".", "[ab]", "[^a]", r"\d", r"\w", r"\s", r"\S", "é", "-", "[a-c]"])
-    sub = lambda: draw_regex(rng, depth - 1)  # noqa: E731
-    if roll < 0.5:
-        return sub() + sub()
-    if roll < 0.6:
-        return f"(?:{sub()}|{sub()})"
-    if roll < 0.8:
-        return f"(?:{sub()}){rng.choice(['*', '+', '?', '{2}', '{1,3}', '{0,2}', '{2,}'])}"
-    if roll < 0.88:
-        return "^" + sub()
-    if roll < 0.96:
-        return sub() + "$"
-    return rng.choice(["(?=", "(?!"]) + sub() + ")" + sub()
 
 
 if __name__ == "__main__":

@@ -180,8 +180,8 @@ TEST(RegexPool, LongSequencesNeedNoStackAndNoEndOfTime) {
 TEST(CompilePattern, SaysWhereAPatternIsWrong) {
   RegexPool pool;
   for (const char* pattern :
-       {"(", "a)", "[a", "*a", "a**", "\\", "\\1", "(?<=a)b", "\\ba", "a{3,1}", "a{99999}", "[b-a]",
-        "\\p{Nope}", "(?<n", "\\u12", "\xff", "(a$)*"}) {
+       {"(", "a)", "[a", "*a", "a**", "\\", "\\1", "(?<=a", "(?<!a)*", "\\b?", "a{3,1}", "a{99999}",
+        "[b-a]", "\\p{Nope}", "(?<n", "\\u12", "\xff", "(a$)*"}) {
     EXPECT_THROW(compile_pattern(pool, pattern, PatternScope::kSearch), PatternError) << pattern;
   }
   EXPECT_THROW(compile_pattern(pool, std::string(500, '('), PatternScope::kSearch), PatternError);
@@ -191,6 +191,100 @@ TEST(CompilePattern, SaysWhereAPatternIsWrong) {
   } catch (const PatternError& error) {
     EXPECT_EQ(std::string(error.message).find('\n'), std::string::npos) << error.message;
   }
+}
+
+TEST(CompilePattern, SaysWhereAnAssertionCannotBeKept) {
+  RegexPool pool;
+  const auto message = [&](const char* pattern, PatternScope scope) -> std::string {
+    try {
+      compile_pattern(pool, pattern, scope);
+    } catch (const PatternError& error) {
+      return error.message;
+    }
+    return "";
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"ab(?:c(?<=bc))*", "in a repetition at character 7"},
+      {"(\\w+\\b)+", "in a repetition at character 5"},
+      {"a(b$)*", "in a repetition at character 4"},
+      {"x(?<=a(?=b))", "within a lookbehind at character 7"},
+      {"(?<=\\ba)b", "within a lookbehind at character 5"},
+      {"(?<=a$)", "within a lookbehind at character 6"}};
+  for (const auto& [pattern, end] : cases) {
+    EXPECT_NE(message(pattern, PatternScope::kSearch).find(end), std::string::npos)
+        << pattern << ": " << message(pattern, PatternScope::kSearch);
+  }
+  EXPECT_NE(message("^a(?<!b)", PatternScope::kPart).find("at character 3"), std::string::npos);
+  EXPECT_EQ(message("a(?!b)", PatternScope::kPart), "");
+}
+
+TEST(CompilePattern, LooksBehind) {
+  struct Case {
+    const char* pattern;
+    std::vector<const char*> whole, not_whole, found, not_found;
+  };
+  const std::vector<Case> cases = {
+      {"(?<=a)b", {}, {"b", "ab"}, {"ab", "xaby", "baab"}, {"b", "bb", "a", ""}},
+      {"(?<!a)b", {"b"}, {"ab"}, {"b", "bb", "xb"}, {"ab", "a", "abab"}},
+      {"(?<!^)b", {}, {"b"}, {"bb", "ab"}, {"b", "ba"}},
+      {"[a-z-]+(?<!-)", {"a", "a-b"}, {"a-", "-", ""}, {"a-", "a"}, {"-", "--", ""}},
+      {"(?!-)[a-z-]+(?<!-)", {"a", "a-b"}, {"a-", "-a", "-"}, {"-a-"}, {"-"}},
+      // A lookahead that sees beyond a lookbehind that sees beyond it.
+      {"(?!.*cc)[abc]+(?<=a|bc)b*", {"abb", "abc", "acab"}, {"acca", "accab"}, {"a"}, {"c"}},
+      {"(?<=(?<!x)a)b", {}, {"b"}, {"ab", "bab"}, {"xab", "b"}},
+      {"(?<=é)😀", {}, {"😀"}, {"é😀"}, {"è😀", "😀"}},
+      {"(?<=a{2,300})b", {}, {"aab"}, {"aab", "aaaab"}, {"ab", "aacb"}},
+      {"(?:a|(?<=b)c)(?<!bc)d", {"ad"}, {"cd"}, {"ad", "bad"}, {"bcd"}},
+      {"\\bfoo\\b", {"foo"}, {"foos"}, {"foo", "a foo!", "-foo"}, {"foos", "_foo", "foo1"}},
+      {"\\Boo\\b", {}, {"oo"}, {"foo", "a foo."}, {"oo", "fool", " oo"}},
+      {"(?i)(?<=AB)c", {}, {"c"}, {"abC", "aBc"}, {"ac"}},
+      {"(a(?<!ba)){0,2}b", {"b", "ab", "aab"}, {"aaab"}, {"bab"}, {"a", ""}}};
+  for (const Case& one : cases) {
+    RegexPool pool;
+    const NodeId whole = compile_pattern(pool, one.pattern, PatternScope::kWhole);
+    const NodeId found = compile_pattern(pool, one.pattern, PatternScope::kSearch);
+    for (const char* text : one.whole)
+      EXPECT_TRUE(pool.matches(whole, text)) << one.pattern << text;
+    for (const char* text : one.not_whole) {
+      EXPECT_FALSE(pool.matches(whole, text)) << one.pattern << text;
+    }
+    for (const char* text : one.found)
+      EXPECT_TRUE(pool.matches(found, text)) << one.pattern << text;
+    for (const char* text : one.not_found) {
+      EXPECT_FALSE(pool.matches(found, text)) << one.pattern << text;
+    }
+  }
+}
+
+TEST(CompilePattern, LookbehindsAreBounded) {
+  RegexPool pool(100000);
+  const auto compile = [&](const std::string& pattern) {
+    return compile_pattern(pool, pattern, PatternScope::kSearch);
+  };
+  EXPECT_THROW(compile("(?<=a.{20})b"), PatternError);  // 2^20 states
+  std::string many, boundaries;
+  for (int i = 0; i < 40; ++i) boundaries += "\\b.*";
+  for (int i = 0; i < 100; ++i) {
+    many += "|(?<=" + std::string(1, static_cast<char>('a' + i / 26)) +
+            static_cast<char>('a' + i % 26) + ")x";
+  }
+  EXPECT_THROW(compile(many), PatternError);
+  EXPECT_FALSE(pool.matches(compile("^" + boundaries + "$"), " ,; "));
+  EXPECT_TRUE(pool.matches(compile("^" + boundaries + "$"), letters(20, " ")));
+  // All automata of a grammar together count against its limit of states.
+  EXPECT_THROW(for (int i = 0; i < 400; ++i) compile("(?<=" + std::to_string(100000 + i) + ")x"),
+               Error);
+}
+
+TEST(CompilePattern, ManyLookaheadsAreReadInTime) {
+  RegexPool pool;
+  std::string pattern = "^";
+  for (int i = 0; i < 24; ++i) {
+    pattern += ".*(?![a-c]{" + std::to_string(i % 3 + 1) + "})(?:(?=\\w)|(?!\\d)).*";
+  }
+  EXPECT_THROW(compile_pattern(pool, "(?:(?=a)){9}", PatternScope::kSearch), PatternError);
+  EXPECT_TRUE(
+      pool.matches(compile_pattern(pool, pattern + "$", PatternScope::kSearch), letters(30, " ")));
 }
 
 TEST(CompilePattern, KnowsUnicode) {
