@@ -97,7 +97,7 @@ struct GrammarOptions {
   /// Places in rules that one constraint may be at, all bytes of the answer together: bounds its
   /// memory and work.
   size_t max_items = size_t{1} << 20;
-  /// Automaton states of the terminals.
+  /// Automaton states of the terminals, of a regular expression, of choices.
   size_t max_states = size_t{1} << 20;
   SchemaOptions schema;  ///< of JSON within the grammar
 };
@@ -123,14 +123,18 @@ class VITRINE_API Grammar {
   /// exactly; the message has a JSON pointer.
   static Grammar json_schema(const TokenTable& table, std::string_view schema,
                              const SchemaOptions& options = {});
-  /// Any JSON text (RFC 8259); keys may repeat.
-  static Grammar json(const TokenTable& table, JsonWhitespace whitespace = JsonWhitespace::kRfc);
+  /// Any JSON text (RFC 8259); keys may repeat. Of the options, `whitespace` and `max_states`
+  /// count.
+  static Grammar json(const TokenTable& table, const SchemaOptions& options = {});
   /// Texts that a regular expression (ECMA-262's syntax) matches whole. Throws kInvalidArgument
   /// with the position of a mistake and of what cannot be kept (back references, lookaround in long
-  /// repetitions), kUnsupported for what needs too many states.
-  static Grammar regex(const TokenTable& table, std::string_view pattern);
-  /// Exactly one of these texts. Throws kInvalidArgument where there is none or one is not UTF-8.
-  static Grammar choices(const TokenTable& table, std::vector<std::string> texts);
+  /// repetitions), kUnsupported for what exceeds GrammarOptions::max_states, while matching too.
+  static Grammar regex(const TokenTable& table, std::string_view pattern,
+                       const GrammarOptions& options = {});
+  /// Exactly one of these texts. Throws kInvalidArgument where there is none or one is not UTF-8,
+  /// kUnsupported for what exceeds GrammarOptions::max_states, while matching too.
+  static Grammar choices(const TokenTable& table, std::vector<std::string> texts,
+                         const GrammarOptions& options = {});
   /// Texts of a context-free grammar in GBNF, llama.cpp's notation, whose first rule is `root`;
   /// left recursion and ambiguity included. Throws kInvalidArgument with line and column for what
   /// does not parse and for rules that are undefined or cannot be reached, and where no text ends;
@@ -197,8 +201,11 @@ class VITRINE_API GrammarCache {
 
   Grammar json_schema(const TokenTable& table, std::string_view schema,
                       const SchemaOptions& options = {});
-  Grammar regex(const TokenTable& table, std::string_view pattern);
-  Grammar choices(const TokenTable& table, std::vector<std::string> texts);
+  Grammar json(const TokenTable& table, const SchemaOptions& options = {});
+  Grammar regex(const TokenTable& table, std::string_view pattern,
+                const GrammarOptions& options = {});
+  Grammar choices(const TokenTable& table, std::vector<std::string> texts,
+                  const GrammarOptions& options = {});
   Grammar gbnf(const TokenTable& table, std::string_view text, const GrammarOptions& options = {});
   Grammar lark(const TokenTable& table, std::string_view text, const GrammarOptions& options = {});
   Grammar tags(const TokenTable& table, std::string_view json, const GrammarOptions& options = {});

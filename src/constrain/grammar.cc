@@ -280,15 +280,16 @@ Grammar Grammar::json_schema(const TokenTable& table, std::string_view schema,
   return Grammar(std::move(impl));
 }
 
-Grammar Grammar::json(const TokenTable& table, JsonWhitespace whitespace) {
+Grammar Grammar::json(const TokenTable& table, const SchemaOptions& options) {
   auto impl = std::make_shared<Impl>(table);
-  impl->json = std::make_unique<JsonGrammar>(whitespace, SchemaOptions{}.max_states);
+  impl->json = std::make_unique<JsonGrammar>(options.whitespace, options.max_states);
   return Grammar(std::move(impl));
 }
 
-Grammar Grammar::regex(const TokenTable& table, std::string_view pattern) {
+Grammar Grammar::regex(const TokenTable& table, std::string_view pattern,
+                       const GrammarOptions& options) {
   auto impl = std::make_shared<Impl>(table);
-  impl->pool = std::make_unique<RegexPool>();
+  impl->pool = std::make_unique<RegexPool>(options.max_states);
   try {
     impl->regex = constrain::compile_pattern(*impl->pool, pattern, constrain::PatternScope::kWhole);
   } catch (const constrain::PatternError& error) {
@@ -300,7 +301,8 @@ Grammar Grammar::regex(const TokenTable& table, std::string_view pattern) {
   return Grammar(std::move(impl));
 }
 
-Grammar Grammar::choices(const TokenTable& table, std::vector<std::string> texts) {
+Grammar Grammar::choices(const TokenTable& table, std::vector<std::string> texts,
+                         const GrammarOptions& options) {
   if (texts.empty()) throw Error(ErrorKind::kInvalidArgument, "a list of choices that is empty");
   for (size_t i = 0; i < texts.size(); ++i) {
     if (!constrain::is_utf8(texts[i])) {
@@ -308,7 +310,7 @@ Grammar Grammar::choices(const TokenTable& table, std::vector<std::string> texts
     }
   }
   auto impl = std::make_shared<Impl>(table);
-  impl->pool = std::make_unique<RegexPool>();
+  impl->pool = std::make_unique<RegexPool>(options.max_states);
   impl->regex = impl->pool->literals(std::move(texts));
   return Grammar(std::move(impl));
 }

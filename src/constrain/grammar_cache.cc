@@ -195,14 +195,20 @@ Grammar GrammarCache::json_schema(const TokenTable& table, std::string_view sche
   return impl_->get(key_of(table, 's', schema, options),
                     [&] { return Grammar::json_schema(table, schema, options); });
 }
-Grammar GrammarCache::regex(const TokenTable& table, std::string_view pattern) {
-  return impl_->get(key_of(table, 'r', pattern), [&] { return Grammar::regex(table, pattern); });
+Grammar GrammarCache::json(const TokenTable& table, const SchemaOptions& options) {
+  return impl_->get(key_of(table, 'j', "", options), [&] { return Grammar::json(table, options); });
 }
-Grammar GrammarCache::choices(const TokenTable& table, std::vector<std::string> texts) {
+Grammar GrammarCache::regex(const TokenTable& table, std::string_view pattern,
+                            const GrammarOptions& options) {
+  return impl_->get(key_of(table, 'r', pattern, options.schema, &options),
+                    [&] { return Grammar::regex(table, pattern, options); });
+}
+Grammar GrammarCache::choices(const TokenTable& table, std::vector<std::string> texts,
+                              const GrammarOptions& options) {
   std::string all;
   for (const std::string& text : texts) all += std::to_string(text.size()) + ':' + text;
-  return impl_->get(key_of(table, 'c', all),
-                    [&] { return Grammar::choices(table, std::move(texts)); });
+  return impl_->get(key_of(table, 'c', all, options.schema, &options),
+                    [&] { return Grammar::choices(table, std::move(texts), options); });
 }
 Grammar GrammarCache::gbnf(const TokenTable& table, std::string_view text,
                            const GrammarOptions& options) {

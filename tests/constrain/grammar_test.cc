@@ -1,6 +1,7 @@
 // Constraints as a host uses them: masks, history, forks, ends, refusals.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -168,7 +169,9 @@ TEST(Json, WhitespaceModes) {
         {JsonWhitespace::kOneLine, "{\"a\":  1}", false},
         {JsonWhitespace::kCompact, "{\"a\":[1,2]}", true},
         {JsonWhitespace::kCompact, "{\"a\": 1}", false}}) {
-    EXPECT_EQ(accepts(Grammar::json(table, mode), text), expected) << text;
+    SchemaOptions options;
+    options.whitespace = mode;
+    EXPECT_EQ(accepts(Grammar::json(table, options), text), expected) << text;
   }
 }
 
@@ -194,6 +197,64 @@ TEST(Choices, OneOfThem) {
   EXPECT_EQ(constraint->forced_bytes(), "reen");
   EXPECT_THROW(Grammar::choices(table, {}), Error);
   EXPECT_THROW(Grammar::choices(table, {"\xff"}), Error);
+}
+
+/// Answers of random tokens, until a limit is met; the message.
+std::string limit_met(const std::function<Grammar()>& make) {
+  try {
+    const Grammar grammar = make();
+    std::mt19937 rng(5);
+    for (int answer = 0; answer < 200; ++answer) {
+      const auto constraint = grammar.start();
+      std::vector<uint32_t> mask((static_cast<size_t>(constraint->vocab_size()) + 31) / 32);
+      for (int step = 0; step < 40 && constraint->allowed_tokens(mask); ++step) {
+        auto id = static_cast<int32_t>(rng() % static_cast<uint32_t>(constraint->vocab_size()));
+        while (!(mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1)) {
+          id = (id + 1) % constraint->vocab_size();
+        }
+        constraint->accept(id);
+      }
+    }
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Grammar, AHostSetsTheLimitsOfEachKind) {
+  const TokenTable table = byte_table();
+  GrammarCache cache;
+  std::mt19937 rng(1);
+  std::vector<std::string> texts(300, std::string(20, ' '));
+  for (std::string& text : texts) {
+    for (char& letter : text) letter = static_cast<char>('a' + rng() % 26);
+  }
+  const std::string pattern = "(a|b)*a(a|b){12}";
+  const std::vector<std::function<Grammar(const GrammarOptions&)>> kinds = {
+      [&](const auto& o) { return Grammar::regex(table, pattern, o); },
+      [&](const auto& o) { return cache.regex(table, pattern, o); },
+      [&](const auto& o) { return Grammar::choices(table, texts, o); },
+      [&](const auto& o) { return cache.choices(table, texts, o); },
+      [&](const auto& o) { return Grammar::json(table, o.schema); },
+      [&](const auto& o) { return cache.json(table, o.schema); },
+      [&](const auto& o) {
+        return Grammar::json_schema(table, R"({"pattern":"^)" + pattern + R"($"})", o.schema);
+      },
+      [&](const auto& o) { return Grammar::gbnf(table, "root ::= ([ab] [ab]){9} \"x\"", o); },
+      [&](const auto& o) { return Grammar::lark(table, "start: /" + pattern + "/", o); },
+      [&](const auto& o) {
+        return Grammar::tags(
+            table, R"({"tags":[{"begin":"x","regex":")" + pattern + R"(","end":"y"}]})", o);
+      }};
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    GrammarOptions small;
+    small.max_states = small.schema.max_states = i == 4 || i == 5 ? 100 : 150;
+    EXPECT_EQ(limit_met([&] { return kinds[i]({}); }), "") << i;
+    const std::string message = limit_met([&] { return kinds[i](small); });
+    EXPECT_NE(message.find("automaton"), std::string::npos) << i << ": " << message;
+    EXPECT_EQ(limit_met([&] { return kinds[i]({}); }), "") << i;
+  }
 }
 
 TEST(Constraint, ForcedBytesOfAnObject) {
