@@ -116,24 +116,26 @@ std::optional<std::string> FinishTexts::search(NodeId start, const std::array<bo
   return std::nullopt;
 }
 
-std::vector<std::string> FinishTexts::unused_texts(NodeId state,
-                                                   const std::vector<std::string>& used,
-                                                   size_t count) {
+/// At least so many of them where there are.
+const FinishTexts::Candidates& FinishTexts::candidates(NodeId state, size_t count) {
+  const auto known = candidates_.find(state);
+  if (known != candidates_.end() && (known->second.all || known->second.texts.size() >= count)) {
+    return known->second;
+  }
+  must_write();
   struct Path {
     NodeId at;
     std::string text;
   };
-  std::vector<std::string> found;
-  const std::unordered_set<std::string_view> taken(used.begin(), used.end());
+  Candidates found;
   std::deque<Path> open = {{state, ""}};
   for (size_t visits = 0; !open.empty() && visits < kMaxPaths; ++visits) {
     const Path path = std::move(open.front());
     open.pop_front();
     // Zero with a sign is zero, too.
-    if (!path.text.empty() && pool_.nullable(path.at) && !path.text.starts_with("-0") &&
-        !taken.contains(path.text)) {
-      found.push_back(path.text);
-      if (found.size() == count) break;
+    if (!path.text.empty() && pool_.nullable(path.at) && !path.text.starts_with("-0")) {
+      if (found.texts.size() == 2 * count) break;
+      found.texts.push_back(path.text);
     }
     const uint32_t* row = pool_.row(path.at);
     for (int byte = 0; byte < 256 && open.size() < kMaxPaths; ++byte) {
@@ -142,13 +144,29 @@ std::vector<std::string> FinishTexts::unused_texts(NodeId state,
       }
     }
   }
+  found.all = found.texts.size() < 2 * count;
+  return candidates_[state] = std::move(found);
+}
+
+std::vector<std::string> FinishTexts::unused_texts(NodeId state,
+                                                   const std::vector<std::string>& used,
+                                                   size_t count) {
+  std::vector<std::string> found;
+  if (count == 0) return found;
+  const std::unordered_set<std::string_view> taken(used.begin(), used.end());
+  for (const std::string& text : candidates(state, count + taken.size()).texts) {
+    if (taken.contains(text)) continue;
+    found.push_back(text);
+    if (found.size() == count) break;
+  }
   return found;
 }
 
 void FinishTexts::trim() {
-  if (states_.size() < kMaxMemo) return;
+  if (states_.size() < kMaxMemo && candidates_.size() < kMaxMemo / 64) return;
   must_write();
   states_.clear();
+  candidates_.clear();
 }
 
 FinishTexts::Checked& FinishTexts::of_value(ValueId id) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -46,6 +47,10 @@ class FinishTexts {
   /// tried. Fewer where no more were found within the work that is allowed.
   std::vector<std::string> unused_texts(NodeId state, const std::vector<std::string>& used,
                                         size_t count);
+  /// What unused_texts() looks through for that many.
+  const std::vector<std::string>& first_texts(NodeId state, size_t count) {
+    return candidates(state, count).texts;
+  }
   /// Between questions: bounds the memory.
   void trim();
   Finish spelled(std::string text) const;
@@ -67,6 +72,12 @@ class FinishTexts {
   std::unordered_map<ValueId, std::string> value_texts_;
   std::vector<ValueId> open_values_;
   size_t visits_ = 0;
+  struct Candidates {
+    std::vector<std::string> texts;  // the language's first ones
+    bool all = false;                // no more are found within the work that is allowed
+  };
+  const Candidates& candidates(NodeId state, size_t count);
+  std::unordered_map<NodeId, Candidates> candidates_;
 };
 
 /// Completions of places in JSON text.
@@ -80,6 +91,19 @@ class JsonFinish {
   uint32_t bound(const Configs& configs);
   /// The value's text, once the machine has read it.
   const Finish& text_of_value(ValueId id);
+  /// Keys that are not named which the object has, and those that completions of it may have.
+  template <typename Visit>
+  void for_known_keys(const Frame& frame, Visit&& visit) {
+    size_t count = 0;
+    for (const SeenLink* link = frame.others; link != nullptr; link = link->before, ++count) {
+      visit(link->text());
+    }
+    const ObjectShape& shape = machine_.grammar().object(frame.shape);
+    if (frame.count + 1 >= shape.min) return;
+    for (const std::string& text : texts_.first_texts(shape.rest_keys, shape.min + count + 1)) {
+      visit(text);
+    }
+  }
 
  private:
   enum class Place : uint8_t { kAfterValue, kFirst, kNext };
@@ -87,7 +111,9 @@ class JsonFinish {
   uint32_t visit(const Config& config, std::string* text);
   /// Reads `text` from here, then finishes.
   uint32_t through(const Config& config, const std::string& text, std::string* out);
+  std::vector<uint64_t> kind_of_key(const Config& config);
   uint32_t visit_key(const Config& config, std::string* text);
+  uint32_t look_at_key(const Config& config, std::string* text);
   /// From behind a value within `frame` to the end.
   uint32_t rest(const Frame* frame, Place place, std::string* text);
   std::optional<std::string> own_rest(const Frame& frame, Place place);
@@ -105,9 +131,10 @@ class JsonFinish {
     uint32_t size = 0;  // members or items in all
   };
   const Rest& rest_of(const Frame& frame, Place place);
-  Rest passing_rest_;                          // one that is not kept
-  std::unordered_map<uint64_t, Rest> frames_;  // by serial and place
-  uint32_t made_size_ = 0;                     // of the container made last
+  Rest passing_rest_;                               // one that is not kept
+  std::unordered_map<uint64_t, Rest> frames_;       // by serial and place
+  std::map<std::vector<uint64_t>, uint32_t> keys_;  // bounds, by kind_of_key()
+  uint32_t made_size_ = 0;                          // of the container made last
   // More than the size of the item before the next one, which has not ended yet; 0: it has.
   uint32_t pending_size_ = 0;
   uint32_t num_others_ = 0;  // containers that a text has so far

@@ -155,7 +155,39 @@ uint32_t JsonFinish::through(const Config& config, const std::string& read, std:
   return add_bounds(tokens, best);
 }
 
+/// What tells how a key goes on that is none of those that the object has or names, whatever its
+/// text: empty where the text itself matters.
+std::vector<uint64_t> JsonFinish::kind_of_key(const Config& config) {
+  JsonGrammar& grammar = machine_.grammar();
+  const Frame& frame = *config.frame;
+  const ObjectShape& shape = grammar.object(frame.shape);
+  if (config.escape != 0 || config.low < config.high || config.state == kEmptyNode ||
+      frame.needs != 0 || frame.inside) {
+    return {};
+  }
+  const std::string key = machine_.text_of(config.text);
+  bool is_other = true;
+  for_known_keys(frame,
+                 [&](std::string_view known) { is_other = is_other && !known.starts_with(key); });
+  if (!is_other) return {};
+  std::vector<uint64_t> kind = {frame.serial, config.state};
+  for (const ObjectShape::Rule& rule : shape.rules) {
+    kind.push_back(grammar.pool().step(rule.keys, key));
+  }
+  return kind;
+}
+
 uint32_t JsonFinish::visit_key(const Config& config, std::string* text) {
+  std::vector<uint64_t> kind;
+  if (text == nullptr) kind = kind_of_key(config);
+  if (kind.empty()) return look_at_key(config, text);
+  if (const auto found = keys_.find(kind); found != keys_.end()) return found->second;
+  const uint32_t bound = look_at_key(config, text);
+  if (keys_.size() >= kMaxMemo) keys_.clear();
+  return keys_.emplace(std::move(kind), bound).first->second;
+}
+
+uint32_t JsonFinish::look_at_key(const Config& config, std::string* text) {
   if (config.escape != 0) {  // only a key that is not named is followed
     if (config.state == kEmptyNode) return kNoBound;
     const Finish& key = texts_.of_state(

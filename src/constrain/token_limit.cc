@@ -1,6 +1,7 @@
 #include "token_limit.h"
 
 #include <algorithm>
+#include <array>
 
 namespace vitrine::constrain {
 
@@ -103,7 +104,7 @@ bool JsonLimit::is_hopeless(const Config& config, uint32_t left) {
     // Else another key may ask less of the rest.
     const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
     if (config.state == kEmptyNode || config.frame->needs != 0 || config.frame->inside ||
-        config.frame->count + 1 < shape.min) {
+        config.frame->count < shape.min) {
       return false;
     }
     least = 2;
@@ -138,9 +139,76 @@ void JsonLimit::skip_hopeless(const Configs& configs, std::span<uint32_t> mask, 
   check_ = std::move(others);
 }
 
+/// Tokens that go on with a key that may become any text, or end it, leave the same to come,
+/// whatever they are: one of them is looked at for all. The others: those that a key begins with
+/// which the object names or has.
+void JsonLimit::decide_open_key(const Configs& configs, std::span<uint32_t> mask, uint32_t left) {
+  if (configs.size() != 1 || configs[0].kind != Config::kKey) return;
+  const Config& config = configs[0];
+  JsonGrammar& grammar = machine_.grammar();
+  const Frame& frame = *config.frame;
+  const ObjectShape& shape = grammar.object(frame.shape);
+  const NodeId any_text = grammar.pool().any_text();
+  if (config.escape != 0 || config.state != any_text || frame.needs != 0 || frame.inside ||
+      grammar.keys_may_repeat()) {
+    return;
+  }
+  const std::string key = machine_.text_of(config.text);
+  for (const ObjectShape::Rule& rule : shape.rules) {  // each must have come to hold, or not to
+    const NodeId rest = grammar.pool().step(rule.keys, key);
+    if (rest != any_text && rest != kEmptyNode) return;
+  }
+  std::vector<std::string> known;  // what is left of keys that begin like this one
+  for (uint32_t i = config.low; i < config.high; ++i) {
+    known.push_back(shape.named[i].name->substr(config.depth));
+  }
+  finish_.for_known_keys(frame, [&](std::string_view text) {
+    if (text.starts_with(key)) known.emplace_back(text.substr(key.size()));
+  });
+  std::array<bool, 256> begins = {};
+  for (const std::string& rest : known) {
+    if (!rest.empty()) begins[static_cast<uint8_t>(rest[0])] = true;
+  }
+  uint8_t letter = 'a';
+  while (letter <= 'z' && begins[letter]) ++letter;
+  if (letter > 'z') return;
+  const JsonMachine::Mark mark = machine_.mark();
+  Configs inside, behind;
+  machine_.step(config, letter, inside);
+  machine_.step(inside, '"', behind);
+  std::vector<uint32_t> ending = table_.plain.open_key;
+  take_out(ending, table_.plain.inside.back());
+  for (const auto& [words, at] : {std::pair(&table_.plain.whole, &inside), {&ending, &behind}}) {
+    std::vector<uint32_t> same = check_;
+    for (size_t i = 0; i < same.size(); ++i) same[i] &= (*words)[i];
+    const auto keep_apart = [&](uint32_t node) {
+      for (uint32_t i = table_.nodes[node].first_id; i < table_.nodes[node + 1].first_id; ++i) {
+        same[static_cast<size_t>(table_.ids[i]) / 32] &= ~(1U << (table_.ids[i] % 32));
+      }
+    };
+    for (const int32_t id : table_.plain.escapes) {
+      same[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
+    }
+    for (const std::string_view rest : known) {
+      uint32_t node = 0;
+      for (size_t i = 0; i <= rest.size(); ++i) {
+        if (const uint32_t end = table_.find(node, "\""); end != 0) keep_apart(end);
+        node = i < rest.size() ? table_.find(node, rest.substr(i, 1)) : 0;
+        if (node == 0) break;
+        keep_apart(node);
+      }
+    }
+    take_out(check_, same);
+    if (finish_.bound(*at) <= left) continue;
+    for (size_t i = 0; i < mask.size(); ++i) mask[i] &= ~same[i];
+  }
+  machine_.return_to(mark);
+}
+
 void JsonLimit::keep(const Configs& configs, std::span<uint32_t> mask, uint32_t left) {
   check_ = without_ends(table_, mask);
   for (const Config& config : configs) skip_proven(config, left);
+  decide_open_key(configs, mask, left);
   skip_hopeless(configs, mask, left);
   keep_checked(configs, mask, left);
 }

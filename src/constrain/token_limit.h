@@ -59,6 +59,7 @@ class JsonLimit {
  private:
   void skip_proven(const Config& config, uint32_t left);
   void skip_open_key(const Config& config, uint32_t left);
+  void decide_open_key(const Configs& configs, std::span<uint32_t> mask, uint32_t left);
   bool is_hopeless(const Config& config, uint32_t left);
   void keep_checked(const Configs& configs, std::span<uint32_t> mask, uint32_t left);
   void skip_hopeless(const Configs& configs, std::span<uint32_t> mask, uint32_t left);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "vitrine/constrain.h"
+#include "constraint_fixture.h"
 
 namespace vitrine {
 namespace {
@@ -180,6 +180,34 @@ TEST(TokenLimit, WhatIsLeftOutWasTriedInVain) {
     }
   }
   EXPECT_LT(more, 20 * masks);
+}
+
+TEST(TokenLimit, KeysThatMayBeAnyAreDecidedTogether) {
+  const TokenTable table = small_table();
+  std::vector<uint32_t> mask(table.mask_words());
+  const auto after = [&](const char* schema, std::string_view text, uint32_t limit) {
+    const auto constraint = Grammar::json_schema(table, schema).start();
+    EXPECT_TRUE(test::feed(*constraint, text));
+    constraint->allowed_tokens(mask);
+    constraint->keep_within(mask, limit);
+    std::string kept;  // of the letters and the quote
+    for (const char letter : std::string_view("\"abcxyz")) {
+      const auto id = 1 + static_cast<size_t>(letter);
+      if (mask[id / 32] >> (id % 32) & 1) kept += letter;
+    }
+    return kept;
+  };
+  // The last key that must come: a letter, the key's quote, ':', '""' and '}'.
+  const char* three =
+      R"({"type":"object","minProperties":3,"additionalProperties":{"type":"string"}})";
+  const std::string two = R"({"a":"","b":"",")";
+  EXPECT_EQ(after(three, two, 6), "\"cxyz");  // "a" and "b" are taken: they must go on
+  EXPECT_EQ(after(three, two, 7), "\"abcxyz");
+  const char* open = R"({"type":"object","properties":{"xy":{"const":"12345678"}}})";
+  EXPECT_EQ(after(open, R"({"ab":1,"a)", 5), "\"acxyz");
+  EXPECT_EQ(after(open, R"({"ab":1,"a)", 6), "\"abcxyz");
+  EXPECT_EQ(after(open, R"({"x)", 5), "\"abcxz");  // what is named has a long value
+  EXPECT_EQ(after(open, R"({"x)", 20), "\"abcxyz");
 }
 
 TEST(TokenLimit, AnEndStaysAndNoRoomLeavesNothingElse) {
