@@ -12,7 +12,7 @@ FusedModel::FusedModel(std::unique_ptr<DeviceRuntime> runtime,
       plan_(*runtime_, inputs),
       buffers_(*runtime_, inputs.graph, inputs.layout, inputs.options) {}
 
-void FusedModel::load() { plan_.weights().upload(); }
+void FusedModel::load() { plan_.upload(); }
 
 StepGraph& FusedModel::graph_of(const StepShape& shape) {
   std::unique_ptr<StepGraph>& graph = graphs_[shape];
@@ -63,8 +63,9 @@ void FusedModel::copy_block(int32_t from, int32_t to) {
 }
 
 engine::DeviceMemoryUse FusedModel::memory_use() const {
-  return {plan_.weights().num_bytes(), plan_.kv_bytes(),
-          plan_.activation_bytes() + buffers_.num_bytes()};
+  engine::DeviceMemoryUse use = plan_.memory_use();
+  use.activations += buffers_.num_bytes();
+  return use;
 }
 
 }  // namespace vitrine::backend_cuda

@@ -1,6 +1,7 @@
 // The executor of the CUDA kernels, emulated: what a step computes, against the CPU's fused path.
 #include <cmath>
 
+#include "backend_cuda/cuda_op.h"
 #include "tests/cuda/executor_fixture.h"
 
 namespace vitrine::testing {
@@ -53,7 +54,12 @@ std::vector<ModelVariant> variants() {
           {"qwen2_moe", "int8", 64},
           {"qwen3", "", 0},
           {"qwen3_moe_sparse2", "", 0},
-          {"blocks", "Q4_K", 32}};
+          {"olmoe", "", 0},
+          {"olmoe", "int4", 32},
+          {"blocks", "Q4_K", 32},
+          {"blocks", "Q3_K", 32},
+          {"blocks", "Q6_K", 32},
+          {"blocks", "MXFP4", 32}};
 }
 
 class CudaExecutor : public ::testing::TestWithParam<ModelVariant> {
@@ -259,10 +265,23 @@ TEST(CudaExecutorErrors, WhatHasNoKernelIsRefused) {
   naive.audit_mode = AuditMode::kNaive;
   blocks.kv_block_size = 32;
   cache.expert_cache_bytes = 1 << 20;
-  for (const std::string& message :
-       {refused("olmoe", {}), refused("qwen3_moe", attribution), refused("qwen3_moe", naive),
-        refused("qwen3_moe", blocks), refused("qwen3_moe", cache)}) {
+  for (const std::string& message : {refused("qwen3_moe", attribution), refused("qwen3_moe", naive),
+                                     refused("qwen3_moe", blocks), refused("qwen3_moe", cache)}) {
     EXPECT_NE(message.find("--kernels reference"), std::string::npos) << message;
+  }
+}
+
+TEST(CudaExecutorErrors, AnOpWithoutAKernelIsRefusedByName) {
+  const ModelUnderTest model(oracle_folder("llama"));
+  for (const ops::OpNode& node : model.graph.nodes) {
+    EXPECT_NE(backend_cuda::find_cuda_op(node.type).plan, nullptr) << node.type;
+  }
+  try {
+    backend_cuda::find_cuda_op("attribution");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("op 'attribution'"), std::string::npos);
   }
 }
 

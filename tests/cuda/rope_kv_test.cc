@@ -11,6 +11,7 @@ struct Shape {
   bool has_norm;
   float clip;
   FloatFormat cache, query;
+  bool whole_row = false;
 };
 
 float read(const DeviceArray<uint8_t>& bytes, FloatFormat format, size_t i) {
@@ -42,8 +43,10 @@ void expect_portable(const Shape& shape, uint64_t seed) {
   const int64_t width = static_cast<int64_t>(shape.heads + 2 * shape.kv_heads) * d;
   const int64_t stride = width + 3;
   const DeviceArray<float> qkv(random.normals(static_cast<size_t>(tokens * stride)));
-  const DeviceArray<float> query_norm(random.normals(static_cast<size_t>(d)));
-  const DeviceArray<float> key_norm(random.normals(static_cast<size_t>(d)));
+  const int32_t query_width = shape.whole_row ? shape.heads * d : d;
+  const int32_t key_width = shape.whole_row ? shape.kv_heads * d : d;
+  const DeviceArray<float> query_norm(random.normals(static_cast<size_t>(query_width)));
+  const DeviceArray<float> key_norm(random.normals(static_cast<size_t>(key_width)));
   const DeviceArray<float> cos(random.normals(static_cast<size_t>(context * d / 2)));
   const DeviceArray<float> sin(random.normals(static_cast<size_t>(context * d / 2)));
   const DeviceArray<int32_t> device_positions(positions), device_sequences(sequences);
@@ -57,6 +60,7 @@ void expect_portable(const Shape& shape, uint64_t seed) {
     step.query_norm = query_norm.data();
     step.key_norm = key_norm.data();
   }
+  step.norm_whole_row = shape.whole_row;
   step.eps = 1e-6f;
   step.clip = shape.clip;
   step.cos = cos.data();
@@ -70,11 +74,19 @@ void expect_portable(const Shape& shape, uint64_t seed) {
   size_t written = 0;
   for (int32_t token = 0; token < tokens; ++token) {
     const int32_t position = positions[static_cast<size_t>(token)];
+    const float* row = qkv.data() + token * stride;
+    std::vector<float> normed(row, row + width);
+    if (shape.has_norm && shape.whole_row) {
+      float* keys_of_row = normed.data() + query_width;
+      portable_kernels().rms_norm(normed.data(), query_norm.data(), 1e-6f, query_width,
+                                  normed.data());
+      portable_kernels().rms_norm(keys_of_row, key_norm.data(), 1e-6f, key_width, keys_of_row);
+    }
     for (int32_t head = 0; head < shape.heads + 2 * shape.kv_heads; ++head) {
-      const float* from = qkv.data() + token * stride + static_cast<int64_t>(head) * d;
+      const float* from = normed.data() + static_cast<int64_t>(head) * d;
       std::vector<float> x(from, from + d);
       const bool is_query = head < shape.heads, is_value = head >= shape.heads + shape.kv_heads;
-      if (shape.has_norm && !is_value) {
+      if (shape.has_norm && !shape.whole_row && !is_value) {
         portable_kernels().rms_norm(x.data(), is_query ? query_norm.data() : key_norm.data(), 1e-6f,
                                     d, x.data());
       }
@@ -122,7 +134,9 @@ TEST(CudaRopeKv, HasThePortableBits) {
   for (const Shape& shape :
        {Shape{4, 2, 64, false, 0, f32, f32}, Shape{3, 1, 128, true, 0, bf16, bf16},
         Shape{5, 5, 18, true, 0.5f, f16, f32}, Shape{1, 1, 2, false, 0.7f, bf16, f16},
-        Shape{8, 2, 96, true, 0, f16, bf16}, Shape{2, 1, 256, true, 1.0f, f32, f16}}) {
+        Shape{8, 2, 96, true, 0, f16, bf16}, Shape{2, 1, 256, true, 1.0f, f32, f16},
+        Shape{6, 3, 16, true, 0.4f, f32, f32, true}, Shape{16, 4, 90, true, 0, bf16, f16, true},
+        Shape{1, 1, 2, true, 0, f16, f32, true}}) {
     expect_portable(shape, ++seed);
   }
 }

@@ -14,6 +14,9 @@ struct RopeKv {
   const float* query_norm =
       nullptr;                      ///< [head_dim] weight of each query head's RMSNorm; null: none
   const float* key_norm = nullptr;  ///< [head_dim]; null: none
+  /// One norm over all query heads of a token and one over its key heads, with weights [heads *
+  /// head_dim] and [kv_heads * head_dim].
+  bool norm_whole_row = false;
   float eps = 0;
   float clip = 0;              ///< queries, keys and values to [-clip, clip]; 0: not
   const float* cos = nullptr;  ///< [positions, head_dim / 2]

@@ -1,20 +1,20 @@
-// The launches of a layer's router and its routed experts.
+// experts: tokens grouped by expert, and the grouped products of the routed experts.
 #include <algorithm>
 
-#include "backend_cuda/fused_plan.h"
+#include "backend_cuda/cuda_op.h"
+#include "backend_cuda/plan_builder.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/router/router.h"
 #include "ops/adapters.h"
 
 namespace vitrine::backend_cuda {
+namespace {
 
 using kernels::cuda::ActivationFormat;
 using kernels::cuda::Epilogue;
 using kernels::cuda::ProductTuning;
 using kernels::cuda::Rows;
 using ops::OpNode;
-
-namespace {
 
 constexpr int32_t kMostTileRows = 64;
 constexpr int32_t kLeastTileRows = 8;
@@ -30,50 +30,10 @@ ProductTuning tuning_of(const DeviceMatrix& matrix, int64_t routes, bool gated) 
   return {rows, false};
 }
 
-}  // namespace
-
-void FusedPlan::plan_router(const OpNode& node) {
-  RowsBuffer& in = value(node.inputs[0]);
-  Routes& routes = routes_[node.layer];
-  routes.top_k = static_cast<int32_t>(node.integer("top_k"));
-  routes.experts = static_cast<int32_t>(node.integer("experts"));
-  routes.ids = static_cast<int32_t*>(scratch("routes", max_tokens_ * routes.top_k * 4));
-  routes.weights = static_cast<float*>(scratch("gate weights", max_tokens_ * routes.top_k * 4));
-  RowsBuffer& logits = shared_rows("router logits", max_tokens_, routes.experts);
-  Epilogue epilogue;
-  epilogue.out = logits.data;
-  epilogue.out_stride = logits.width;
-  add_product(weights_.matrix(node.weight("weight"), routes.experts, in.width), in, epilogue);
-
-  kernels::cuda::Router router;
-  router.num_experts = routes.experts;
-  router.top_k = routes.top_k;
-  router.normalize = node.flag("normalize");
-  router.softmax_after_topk = node.flag("softmax_after_top_k");
-  router.logits = logits.data;
-  router.ids = routes.ids;
-  router.weights = routes.weights;
-  router.record_stride = layout_.token_words;
-  const AuditLayout::Layer* found = record_of(node.layer);
-  const AuditLayout::Layer record = found != nullptr ? *found : AuditLayout::Layer{};
-  add(
-      [router, record](const StepMemory& memory, Stream stream) {
-        kernels::cuda::Router own = router;
-        auto* floats = reinterpret_cast<float*>(memory.token_records);
-        if (record.expert_ids >= 0) {
-          own.record_ids = memory.token_records + record.expert_ids;
-          own.record_weights = floats + record.expert_weights;
-        }
-        if (record.router_probs >= 0) own.record_probs = floats + record.router_probs;
-        return kernels::cuda::router_top_k(own, memory.shape.tokens, stream);
-      },
-      "softmax+top_k");
-}
-
-void FusedPlan::plan_experts(const OpNode& node) {
-  RowsBuffer& in = value(node.inputs[0]);
-  RowsBuffer& slots = value(node.outputs[0]);
-  const Routes routes = routes_.at(node.layer);
+void plan(PlanBuilder& builder, const OpNode& node) {
+  RowsBuffer& in = builder.value(node.inputs[0]);
+  RowsBuffer& slots = builder.value(node.outputs[0]);
+  const Routes routes = builder.routes(node.layer);
   const int64_t intermediate = node.integer("intermediate");
   std::vector<std::string> gates, ups, downs;
   for (int64_t expert = 0; expert < routes.experts; ++expert) {
@@ -81,14 +41,14 @@ void FusedPlan::plan_experts(const OpNode& node) {
     ups.push_back(ops::expert_module(node, expert, "up"));
     downs.push_back(ops::expert_module(node, expert, "down"));
   }
-  const DeviceMatrix& gate = weights_.experts(gates, intermediate, in.width);
-  const DeviceMatrix& up = weights_.experts(ups, intermediate, in.width);
-  const DeviceMatrix& down = weights_.experts(downs, in.width, intermediate);
-  const int64_t most_routes = max_tokens_ * routes.top_k;
-  RowsBuffer& hidden = shared_rows("the experts' hidden layer", most_routes, intermediate);
-  require_pair(gate, up);
-  need(in, gate);
-  need(hidden, down);
+  const DeviceMatrix& gate = builder.weights().experts(gates, intermediate, in.width);
+  const DeviceMatrix& up = builder.weights().experts(ups, intermediate, in.width);
+  const DeviceMatrix& down = builder.weights().experts(downs, in.width, intermediate);
+  const int64_t most_routes = builder.max_tokens() * routes.top_k;
+  RowsBuffer& hidden = builder.shared_rows("the experts' hidden layer", most_routes, intermediate);
+  builder.require_pair(gate, up);
+  builder.need(in, gate);
+  builder.need(hidden, down);
 
   kernels::cuda::Grouping grouping;
   grouping.num_experts = routes.experts;
@@ -97,7 +57,7 @@ void FusedPlan::plan_experts(const OpNode& node) {
   const int64_t active = std::min<int64_t>(routes.experts, most_routes);
   const int64_t tiles = most_routes / kLeastTileRows + active;
   const auto integers = [&](const char* name, int64_t count) {
-    return static_cast<int32_t*>(scratch(name, count * 4));
+    return static_cast<int32_t*>(builder.scratch(name, count * 4));
   };
   grouping.counts = integers("experts' counts", routes.experts);
   grouping.offsets = integers("experts' offsets", routes.experts + 1);
@@ -108,7 +68,7 @@ void FusedPlan::plan_experts(const OpNode& node) {
   const auto tile_rows = [&gate, top_k = routes.top_k](const StepMemory& memory) {
     return tuning_of(gate, int64_t{memory.shape.tokens} * top_k, true).tokens_per_tile;
   };
-  add(
+  builder.add(
       [grouping, tile_rows](const StepMemory& memory, Stream stream) {
         kernels::cuda::Grouping own = grouping;
         own.tile_rows = tile_rows(memory);
@@ -126,7 +86,7 @@ void FusedPlan::plan_experts(const OpNode& node) {
     rows.routes_per_row = routes_per_row;
     return rows;
   };
-  add(
+  builder.add(
       [&gate, &up, &in, &hidden, rows_of, tile_rows](const StepMemory& memory, Stream stream) {
         Rows rows = rows_of(memory, 0);
         rows.routes_per_row = rows.count / memory.shape.tokens;
@@ -143,8 +103,8 @@ void FusedPlan::plan_experts(const OpNode& node) {
                                       tuning_of(gate, rows.count, true), stream);
       },
       "grouped_gate_up_" + gate.kernel);
-  add_forms(hidden, routes.top_k);
-  add(
+  builder.add_forms(hidden, routes.top_k);
+  builder.add(
       [&down, &hidden, &slots, rows_of, tile_rows, width = in.width](const StepMemory& memory,
                                                                      Stream stream) {
         Rows rows = rows_of(memory, 1);
@@ -162,6 +122,11 @@ void FusedPlan::plan_experts(const OpNode& node) {
         return kernels::cuda::linear(down.packed, down.experts, rows, epilogue, tuning, stream);
       },
       "grouped_" + down.kernel);
+  builder.set_weight_bytes(builder.node_weight_bytes() / static_cast<uint64_t>(routes.experts) *
+                           static_cast<uint64_t>(routes.top_k));
 }
 
+VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "experts", .plan = plan}));
+
+}  // namespace
 }  // namespace vitrine::backend_cuda

@@ -1,0 +1,30 @@
+// The CUDA form of one op: how its launches are planned; found by the op's name in a registry.
+#pragma once
+
+#include <string_view>
+
+#include "ops/graph.h"
+
+namespace vitrine::backend_cuda {
+
+class PlanBuilder;
+
+/// To add an op, write one file with its `plan` and a VITRINE_REGISTER_CUDA_OP at its end.
+struct CudaOp {
+  std::string_view type;
+  /// Adds the launches. Throws kUnsupported for what has no kernel.
+  void (*plan)(PlanBuilder& builder, const ops::OpNode& node) = nullptr;
+  /// It adds what a combine left to the residual stream, which is otherwise done before it runs.
+  bool takes_addend = false;
+  /// It says itself where its outputs lie.
+  bool places_outputs = false;
+};
+
+/// Throws kUnsupported for an op that nobody registered.
+const CudaOp& find_cuda_op(std::string_view type);
+bool register_cuda_op(const CudaOp& op);
+
+#define VITRINE_REGISTER_CUDA_OP(op) \
+  [[maybe_unused]] const bool cuda_op_is_registered = register_cuda_op(op)
+
+}  // namespace vitrine::backend_cuda

@@ -1,0 +1,80 @@
+// attention: norm, clamp, rotation and the write to the KV cache, then attention over it.
+#include "kernels/cuda/attention/attention.h"
+#include "backend_cuda/cuda_op.h"
+#include "backend_cuda/plan_builder.h"
+#include "kernels/cuda/kv/rope_kv.h"
+
+namespace vitrine::backend_cuda {
+namespace {
+
+using ops::OpNode;
+
+void plan(PlanBuilder& builder, const OpNode& node) {
+  // Keys and values follow the queries in the same rows (qkv.cc).
+  const RowsBuffer& qkv = builder.value(node.inputs[0]);
+  const RowsBuffer& keys = builder.value(node.inputs[1]);
+  RowsBuffer& out = builder.value(node.outputs[0]);
+  const auto heads = static_cast<int32_t>(builder.graph().num_heads);
+  auto* queries =
+      static_cast<float*>(builder.scratch("rotated queries", out.capacity * out.width * 4));
+  kernels::cuda::RopeKv rope;
+  rope.heads = heads;
+  rope.qkv = qkv.data;
+  rope.qkv_stride = qkv.stride;
+  if (!node.weight("q_norm").empty()) {
+    const bool whole = rope.norm_whole_row = node.flag("norm_whole_row");
+    const int64_t head_dim = builder.graph().head_dim;
+    rope.query_norm =
+        builder.weights().vector({{node.weight("q_norm"), whole ? qkv.width : head_dim}});
+    rope.key_norm =
+        builder.weights().vector({{node.weight("k_norm"), whole ? keys.width : head_dim}});
+  }
+  rope.eps = static_cast<float>(node.attribute("eps", 0.0));
+  rope.clip = static_cast<float>(node.attribute("clip", 0.0));
+  rope.cos = builder.rope_cos();
+  rope.sin = builder.rope_sin();
+  rope.cache = builder.kv()[static_cast<size_t>(node.layer)];
+  rope.query = queries;
+  builder.add(
+      [rope](const StepMemory& memory, Stream stream) {
+        kernels::cuda::RopeKv own = rope;
+        own.positions = memory.positions;
+        own.blocks = {memory.tables, memory.table_stride, memory.sequences};
+        return kernels::cuda::rope_kv_write(own, memory.shape.tokens, stream);
+      },
+      "rope+kv_write");
+
+  kernels::cuda::AttentionArguments attention;
+  attention.kv = rope.cache;
+  attention.heads = heads;
+  attention.scale = static_cast<float>(node.attribute("scale"));
+  attention.queries = queries;
+  attention.out = out.data;
+  attention.tokens = static_cast<int32_t>(builder.max_tokens());
+  attention.ranges = (builder.options().max_context + kernels::cuda::kAttentionRange - 1) /
+                     kernels::cuda::kAttentionRange;
+  if (attention.ranges > 1) {
+    attention.scratch = static_cast<float*>(
+        builder.scratch("ranges of attention", attention_scratch_floats(attention) * 4));
+  }
+  builder.add(
+      [attention](const StepMemory& memory, Stream stream) {
+        kernels::cuda::AttentionArguments own = attention;
+        own.tokens = memory.shape.tokens;
+        own.ranges = memory.shape.ranges;
+        own.positions = memory.positions;
+        own.blocks = {memory.tables, memory.table_stride, memory.sequences};
+        own.tiles = memory.tiles;
+        own.tile_count = memory.shape.tokens;
+        return kernels::cuda::attention(own, memory.queries, stream);
+      },
+      rope.cache.format == kernels::cuda::FloatFormat::kF32   ? "attention_f32"
+      : rope.cache.format == kernels::cuda::FloatFormat::kF16 ? "attention_f16"
+                                                              : "attention_bf16");
+  builder.add_forms(out, 1);
+}
+
+VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "attention", .plan = plan}));
+
+}  // namespace
+}  // namespace vitrine::backend_cuda

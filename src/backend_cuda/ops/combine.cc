@@ -1,0 +1,38 @@
+// combine: the sum over experts, which the norm behind it makes.
+#include "backend_cuda/cuda_op.h"
+#include "backend_cuda/plan_builder.h"
+
+namespace vitrine::backend_cuda {
+namespace {
+
+using kernels::cuda::Addend;
+using kernels::cuda::Epilogue;
+using ops::OpNode;
+
+void plan(PlanBuilder& builder, const OpNode& node) {
+  RowsBuffer& in = builder.value(node.inputs[1]);
+  const Routes& routes = builder.routes(node.layer);
+  Addend addend;
+  addend.kind = Addend::Kind::kExperts;
+  addend.multiplier = static_cast<float>(node.attribute("multiplier", 1.0));
+  addend.slots = builder.value(node.inputs[0]).data;
+  addend.weights = routes.weights;
+  addend.top_k = routes.top_k;
+  if (node.inputs.size() > 2) addend.shared = builder.value(node.inputs[2]).data;
+  if (!node.weight("shared_gate").empty()) {
+    auto* gates =
+        static_cast<float*>(builder.scratch("shared experts' gates", builder.max_tokens() * 4));
+    Epilogue epilogue;
+    epilogue.out = gates;
+    epilogue.out_stride = 1;
+    builder.add_product(builder.weights().matrix(node.weight("shared_gate"), 1, in.width), in,
+                        epilogue);
+    addend.shared_gate = gates;
+  }
+  builder.set_addend(addend);
+}
+
+VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "combine", .plan = plan}));
+
+}  // namespace
+}  // namespace vitrine::backend_cuda

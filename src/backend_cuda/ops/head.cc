@@ -1,0 +1,43 @@
+// head: the logits, and what they come to.
+#include "kernels/cuda/head/head.h"
+#include "backend_cuda/cuda_op.h"
+#include "backend_cuda/plan_builder.h"
+
+namespace vitrine::backend_cuda {
+namespace {
+
+using kernels::cuda::Epilogue;
+using ops::OpNode;
+
+void plan(PlanBuilder& builder, const OpNode& node) {
+  RowsBuffer& in = builder.value(node.inputs[0]);
+  const int64_t vocab = builder.graph().vocab_size;
+  Epilogue epilogue;  // writes to StepMemory::logits
+  epilogue.out_stride = vocab;
+  builder.add_product(builder.weights().matrix(node.weight("weight"), vocab, in.width), in,
+                      epilogue);
+  kernels::cuda::Head head;
+  head.vocab = vocab;
+  head.multiplier = static_cast<float>(node.attribute("multiplier", 1.0));
+  head.blocks = static_cast<kernels::cuda::HeadBlock*>(builder.scratch(
+      "the head's statistics", builder.max_rows() * kernels::cuda::head_blocks(vocab) *
+                                   static_cast<int64_t>(sizeof(kernels::cuda::HeadBlock))));
+  const AuditLayout& layout = builder.layout();
+  head.record = {nullptr,        layout.row_words, layout.chosen_logit, layout.log_sum_exp,
+                 layout.entropy, layout.top_ids,   layout.top_logits,   layout.logits_digest};
+  builder.add(
+      [head](const StepMemory& memory, Stream stream) {
+        kernels::cuda::Head own = head;
+        own.logits = memory.logits;
+        own.targets = memory.row_targets;
+        own.chosen_ids = memory.chosen_ids;
+        if (head.record.stride > 0) own.record.words = memory.row_records;
+        return kernels::cuda::head_epilogue(own, memory.shape.rows, stream);
+      },
+      "log_sum_exp+top_10+digest");
+}
+
+VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "head", .plan = plan}));
+
+}  // namespace
+}  // namespace vitrine::backend_cuda

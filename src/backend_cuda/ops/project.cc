@@ -1,0 +1,29 @@
+// project: the output projection of attention, added to the residual stream.
+#include "backend_cuda/cuda_op.h"
+#include "backend_cuda/plan_builder.h"
+
+namespace vitrine::backend_cuda {
+namespace {
+
+using kernels::cuda::Epilogue;
+using ops::OpNode;
+
+void plan(PlanBuilder& builder, const OpNode& node) {
+  RowsBuffer& in = builder.value(node.inputs[0]);
+  RowsBuffer& residual = builder.value(node.outputs[0]);
+  Epilogue epilogue;
+  if (!node.weight("bias").empty()) {
+    epilogue.bias = builder.weights().vector({{node.weight("bias"), residual.width}});
+  }
+  epilogue.adds_residual = true;
+  epilogue.residual_scale = static_cast<float>(node.attribute("multiplier", 1.0));
+  epilogue.out = residual.data;
+  epilogue.out_stride = residual.width;
+  builder.add_product(builder.weights().matrix(node.weight("weight"), residual.width, in.width), in,
+                      epilogue);
+}
+
+VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "project", .plan = plan}));
+
+}  // namespace
+}  // namespace vitrine::backend_cuda

@@ -1,0 +1,56 @@
+// router: the choice of experts.
+#include "kernels/cuda/router/router.h"
+#include "backend_cuda/cuda_op.h"
+#include "backend_cuda/plan_builder.h"
+
+namespace vitrine::backend_cuda {
+namespace {
+
+using kernels::cuda::Epilogue;
+using ops::OpNode;
+
+void plan(PlanBuilder& builder, const OpNode& node) {
+  RowsBuffer& in = builder.value(node.inputs[0]);
+  Routes& routes = builder.routes(node.layer);
+  routes.top_k = static_cast<int32_t>(node.integer("top_k"));
+  routes.experts = static_cast<int32_t>(node.integer("experts"));
+  routes.ids =
+      static_cast<int32_t*>(builder.scratch("routes", builder.max_tokens() * routes.top_k * 4));
+  routes.weights =
+      static_cast<float*>(builder.scratch("gate weights", builder.max_tokens() * routes.top_k * 4));
+  RowsBuffer& logits = builder.shared_rows("router logits", builder.max_tokens(), routes.experts);
+  Epilogue epilogue;
+  epilogue.out = logits.data;
+  epilogue.out_stride = logits.width;
+  builder.add_product(builder.weights().matrix(node.weight("weight"), routes.experts, in.width), in,
+                      epilogue);
+
+  kernels::cuda::Router router;
+  router.num_experts = routes.experts;
+  router.top_k = routes.top_k;
+  router.normalize = node.flag("normalize");
+  router.softmax_after_topk = node.flag("softmax_after_top_k");
+  router.logits = logits.data;
+  router.ids = routes.ids;
+  router.weights = routes.weights;
+  router.record_stride = builder.layout().token_words;
+  const AuditLayout::Layer* found = builder.record_of(node.layer);
+  const AuditLayout::Layer record = found != nullptr ? *found : AuditLayout::Layer{};
+  builder.add(
+      [router, record](const StepMemory& memory, Stream stream) {
+        kernels::cuda::Router own = router;
+        auto* floats = reinterpret_cast<float*>(memory.token_records);
+        if (record.expert_ids >= 0) {
+          own.record_ids = memory.token_records + record.expert_ids;
+          own.record_weights = floats + record.expert_weights;
+        }
+        if (record.router_probs >= 0) own.record_probs = floats + record.router_probs;
+        return kernels::cuda::router_top_k(own, memory.shape.tokens, stream);
+      },
+      "softmax+top_k");
+}
+
+VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "router", .plan = plan}));
+
+}  // namespace
+}  // namespace vitrine::backend_cuda

@@ -1,0 +1,145 @@
+// What the ops of a plan are planned with: memory for intermediates, weights, launches.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend_cuda/device_weights.h"
+#include "backend_cuda/step_memory.h"
+#include "engine/device_model.h"
+#include "kernels/cuda/combine/combine.h"
+#include "kernels/cuda/kv/kv_cache.h"
+
+namespace vitrine::backend_cuda {
+
+/// One kernel's start, or one launcher's where that is several. What it captures stays as it is;
+/// what depends on the step comes in.
+using Launch = std::function<Status(const StepMemory&, Stream)>;
+
+/// An intermediate on the device, and the int8 forms that products read (linear/activation_rows.h).
+struct RowsBuffer {
+  int64_t width = 0;
+  int64_t stride = 0;  // from row to row
+  int64_t capacity = 0;
+  bool is_head_input = false;  // lies where it is sent back from, StepMemory::hidden_states
+  float* data = nullptr;       // [capacity, stride]
+  std::map<int32_t, std::byte*> int8_rows;  // by group size
+
+  float* values(const StepMemory& memory) const {
+    return is_head_input ? memory.hidden_states : data;
+  }
+};
+
+/// A layer's routed experts, by token and slot.
+struct Routes {
+  int32_t top_k = 0, experts = 0;
+  int32_t* ids = nullptr;    // [tokens, top_k]
+  float* weights = nullptr;  // [tokens, top_k]
+};
+
+struct PlannedLaunch {
+  Launch start;
+  bool for_rows = false;  // left out of shapes without rows
+  std::string what;
+  size_t node = 0;
+  const RowsBuffer* forms = nullptr;  // what it quantizes; null: it does something else
+  size_t forms_before = 0;            // forms that the producer makes itself
+};
+
+/// Keeps all that the launches point to. Everything throws as engine::DeviceModel says.
+class PlanBuilder {
+ public:
+  PlanBuilder(DeviceRuntime& runtime, const engine::DeviceModelInputs& inputs);
+
+  const ops::Graph& graph() const { return graph_; }
+  const AuditLayout& layout() const { return layout_; }
+  const EngineOptions& options() const { return options_; }
+  int64_t max_tokens() const { return options_.max_step_tokens; }
+  int64_t max_rows() const { return options_.max_logit_rows; }
+  const float* rope_cos() const { return rope_cos_; }  // [max_context, head_dim / 2]
+  const float* rope_sin() const { return rope_sin_; }
+  const std::vector<kernels::cuda::KvCache>& kv() const { return kv_; }  // by layer
+  /// Bytes of one storage block of a layer's keys, or values.
+  size_t kv_block_bytes() const { return kv_block_bytes_; }
+  uint64_t kv_bytes() const { return kv_memory_.size(); }
+  uint64_t activation_bytes() const { return activation_bytes_; }
+  DeviceWeights& weights() { return weights_; }
+  const DeviceWeights& weights() const { return weights_; }
+
+  /// Words of a layer's values in a token's record; null where none are recorded.
+  const AuditLayout::Layer* record_of(int layer) const;
+  RowsBuffer& value(ops::ValueId id) { return values_[static_cast<size_t>(id)]; }
+  Routes& routes(int layer) { return routes_[layer]; }
+  /// Scratch of that name and size, the same for every layer that asks: layers run one after the
+  /// other.
+  void* scratch(const std::string& name, int64_t bytes);
+  RowsBuffer& shared_rows(const std::string& name, int64_t capacity, int64_t width);
+
+  /// From here on launches are the node's.
+  void begin_node(const ops::OpNode& node);
+  /// Weight bytes of the node that a decoded token reads, where these are not all of them.
+  void set_weight_bytes(uint64_t bytes) { weight_bytes_ = bytes; }
+  uint64_t node_weight_bytes() const { return weights_.num_bytes() - bytes_before_; }
+  void end_node(const ops::OpNode& node);
+
+  void add(Launch start, const std::string& what);
+  /// Asks the producer of `rows` for the form that the matrix reads.
+  void need(RowsBuffer& rows, const DeviceMatrix& matrix);
+  /// Launches that make all forms of `rows`, `per_token` rows for each token.
+  void add_forms(const RowsBuffer& rows, int32_t per_token);
+  /// The same where the launch before makes the first form itself, of tokens or of rows of logits.
+  void add_further_forms(const RowsBuffer& rows);
+  void add_product(const DeviceMatrix& matrix, RowsBuffer& in, kernels::cuda::Epilogue epilogue);
+  /// Throws kUnsupported where one launch cannot read both.
+  static void require_pair(const DeviceMatrix& gate, const DeviceMatrix& up);
+  /// The hidden layer of a dense block, and its forms.
+  void add_gate_up(const DeviceMatrix& gate, const DeviceMatrix& up, RowsBuffer& in,
+                   RowsBuffer& hidden);
+
+  /// Leaves a sum into the residual stream to the norm behind it.
+  void set_addend(const kernels::cuda::Addend& addend) { addend_ = addend; }
+  /// What was left, once.
+  std::optional<kernels::cuda::Addend> take_addend() { return std::exchange(addend_, {}); }
+  /// Adds what was left by a launch of its own, which counts to the node before this one.
+  void finish_addend();
+
+  /// Drops quantizations that nobody asked for, and names each node's kernels.
+  void finish();
+  const std::vector<PlannedLaunch>& launches() const { return launches_; }
+  const std::vector<PlanEntry>& entries() const { return entries_; }
+
+ private:
+  void plan_kv(int64_t num_blocks);
+  void place_values();
+  void add_quantization(const RowsBuffer& rows, int32_t per_token, size_t first);
+
+  DeviceRuntime& runtime_;
+  const ops::Graph& graph_;
+  const AuditLayout& layout_;
+  const EngineOptions& options_;
+  DeviceWeights weights_;
+  std::vector<DeviceBuffer> memory_;
+  DeviceBuffer kv_memory_;
+  size_t kv_block_bytes_ = 0;
+  uint64_t activation_bytes_ = 0;
+  std::vector<kernels::cuda::KvCache> kv_;
+  std::vector<RowsBuffer> values_;  // by ValueId
+  std::map<std::string, std::unique_ptr<RowsBuffer>> shared_rows_;
+  std::map<std::string, void*> scratch_;
+  std::map<int, Routes> routes_;  // by layer
+  const float* rope_cos_ = nullptr;
+  const float* rope_sin_ = nullptr;
+  std::optional<kernels::cuda::Addend> addend_;
+  std::vector<PlannedLaunch> launches_;
+  std::vector<PlanEntry> entries_;
+  // Of the node that is being planned:
+  bool node_is_for_rows_ = false;
+  uint64_t bytes_before_ = 0;
+  std::optional<uint64_t> weight_bytes_;
+};
+
+}  // namespace vitrine::backend_cuda
