@@ -139,7 +139,12 @@ void bench_head(cudaStream_t stream, int32_t rows) {
   const SampleStep* all = device_array<SampleStep>(rows * kMostSampleSteps, [&](int64_t i) {
     return i % kMostSampleSteps < 4 ? steps[i % kMostSampleSteps] : SampleStep{};
   });
-  const Sampling sampling{kVocab, head.logits, all, head.chosen_ids, floats(2 * rows)};
+  Sampling sampling;
+  sampling.vocab = kVocab;
+  sampling.logits = head.logits;
+  sampling.steps = all;
+  sampling.chosen_ids = head.chosen_ids;
+  sampling.facts = floats(kSampleFacts * rows);
   print("sample_rows, top-k, top-p", rows,
         time_launch(
             stream, [&] { return sample_rows(sampling, rows, stream); }, kLaunches),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend_cuda/sampler_steps.h"
+
 namespace vitrine::backend_cuda {
 
 FusedModel::FusedModel(std::unique_ptr<DeviceRuntime> runtime,
@@ -41,13 +43,20 @@ engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
                 "forced routes have no CUDA kernel in this version; use --kernels reference");
   }
   const auto last = std::ranges::max(batch.positions);
-  const StepShape shape = buffers_.shape_of(static_cast<int64_t>(batch.token_ids.size()),
-                                            static_cast<int64_t>(batch.row_tokens.size()), last);
+  const bool samples =
+      std::ranges::any_of(batch.row_steps, [](const auto* steps) { return steps != nullptr; });
+  const StepShape shape =
+      buffers_.shape_of(static_cast<int64_t>(batch.token_ids.size()),
+                        static_cast<int64_t>(batch.row_tokens.size()), last, samples);
   StepGraph& graph = graph_of(shape);
   kernels_per_step_ = graph.num_kernels();
   buffers_.send(batch, shape, heads_, kv_heads_);
   check(runtime_->launch(graph), "starting a step");
   return buffers_.receive(batch, shape);
+}
+
+bool FusedModel::takes_steps(std::span<const DeviceSamplerStep> steps) const {
+  return kernel_takes(steps);
 }
 
 void FusedModel::copy_block(int32_t from, int32_t to) {

@@ -15,6 +15,7 @@ class FusedModel final : public engine::DeviceModel {
   void load() override;
   engine::DevicePass run(const engine::StepBatch& batch) override;
   void copy_block(int32_t from, int32_t to) override;
+  bool takes_steps(std::span<const DeviceSamplerStep> steps) const override;
   const std::vector<PlanEntry>& plan() const override { return plan_.entries(); }
   engine::DeviceMemoryUse memory_use() const override;
 

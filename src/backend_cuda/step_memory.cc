@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <bit>
 
+#include "backend_cuda/sampler_steps.h"
+
 namespace vitrine::backend_cuda {
 
 using kernels::cuda::AttentionQueries;
 using kernels::cuda::AttentionTile;
+using kernels::cuda::kMostSampleSteps;
+using kernels::cuda::SampleStep;
 
 namespace {
 
@@ -25,9 +29,16 @@ int32_t next_size(int64_t count, int32_t most) {
   return static_cast<int32_t>(std::min<int64_t>((count + step - 1) / step * step, most));
 }
 
-// Words of the part before the tables, and of what comes back.
+// Words of the part before the steps, of these, and of what is chosen for a row.
 int64_t head_words(const StepShape& shape) {
   return aligned(int64_t{5} * shape.tokens + int64_t{2} * shape.rows);
+}
+int64_t step_words(const StepShape& shape) {
+  constexpr int64_t kRowBytes = kMostSampleSteps * int64_t{sizeof(SampleStep)};
+  return shape.samples ? aligned(shape.rows * kRowBytes / int64_t{sizeof(int32_t)}) : 0;
+}
+int64_t choice_words(const StepShape& shape) {
+  return 1 + (shape.samples ? kernels::cuda::kSampleFacts : 0);
 }
 
 }  // namespace
@@ -45,23 +56,27 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       vocab_(graph.vocab_size),
       table_stride_((options.max_context + kernels::cuda::kKvBlock - 1) / kernels::cuda::kKvBlock),
       device_in_(runtime,
-                 static_cast<size_t>(head_words({max_tokens_, max_rows_, 1}) +
-                                     max_tokens_ * table_stride_) *
+                 static_cast<size_t>(
+                     head_words({max_tokens_, max_rows_}) +
+                     step_words({max_tokens_, max_rows_, 1, true}) + max_tokens_ * table_stride_ +
+                     std::min(max_rows_, options.max_sequences) * most_sampler_words(vocab_)) *
                      sizeof(int32_t),
                  "a step's inputs"),
-      device_out_(runtime,
-                  static_cast<size_t>(aligned(max_rows_ * (1 + row_words_)) +
-                                      aligned(max_tokens_ * token_words_) +
-                                      aligned(max_rows_ * hidden_) + max_rows_ * vocab_) *
-                      sizeof(int32_t),
-                  "a step's records and logits"),
+      device_out_(
+          runtime,
+          static_cast<size_t>(aligned(max_rows_ * (choice_words({.samples = true}) + row_words_)) +
+                              aligned(max_tokens_ * token_words_) + aligned(max_rows_ * hidden_) +
+                              max_rows_ * vocab_) *
+              sizeof(int32_t),
+          "a step's records and logits"),
       host_in_(runtime, device_in_.size(), "a step's inputs"),
       host_out_(runtime, device_out_.size(), "a step's records and logits") {}
 
-StepShape StepBuffers::shape_of(int64_t tokens, int64_t rows, int64_t last_position) const {
+StepShape StepBuffers::shape_of(int64_t tokens, int64_t rows, int64_t last_position,
+                                bool samples) const {
   const int64_t ranges = last_position / kernels::cuda::kAttentionRange + 1;
   return {next_size(tokens, max_tokens_), next_size(rows, max_rows_),
-          next_size(ranges, max_ranges_)};
+          next_size(ranges, max_ranges_), samples};
 }
 
 StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out) const {
@@ -76,10 +91,13 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   memory.sequences = memory.positions + shape.tokens;
   memory.row_tokens = memory.sequences + shape.tokens;
   memory.row_targets = memory.row_tokens + shape.rows;
-  memory.tables = words + head_words(shape);
+  memory.words = words;
+  memory.steps = reinterpret_cast<SampleStep*>(words + head_words(shape));
+  memory.tables = words + head_words(shape) + step_words(shape);
   memory.chosen_ids = reinterpret_cast<int32_t*>(out);
-  memory.row_records = memory.chosen_ids + shape.rows;
-  int64_t at = shape.rows * (1 + row_words_);
+  memory.choice_facts = reinterpret_cast<float*>(memory.chosen_ids + shape.rows);
+  memory.row_records = memory.chosen_ids + shape.rows * choice_words(shape);
+  int64_t at = shape.rows * (choice_words(shape) + row_words_);
   memory.token_records = memory.chosen_ids + at;
   at = aligned(at + shape.tokens * token_words_);
   memory.hidden_states = reinterpret_cast<float*>(memory.chosen_ids + at);
@@ -122,11 +140,24 @@ void StepBuffers::send(const engine::StepBatch& batch, const StepShape& shape, i
     std::fill(memory.row_tokens + rows, memory.row_tokens + shape.rows, memory.row_tokens[0]);
     std::fill(memory.row_targets + rows, memory.row_targets + shape.rows, memory.row_targets[0]);
   }
-  const int64_t words =
-      head_words(shape) + static_cast<int64_t>(batch.spans.size()) * table_stride_;
+  int64_t words = memory.tables - memory.words;
+  words += static_cast<int64_t>(batch.spans.size()) * table_stride_;
+  if (shape.samples) words = write_steps(batch, memory, words);
   check(runtime_.copy_to_device(device_in_.data(), host_in_.data(),
                                 static_cast<size_t>(words) * sizeof(int32_t)),
         "copying a step's inputs");
+}
+
+int64_t StepBuffers::write_steps(const engine::StepBatch& batch, const StepMemory& memory,
+                                 int64_t first) {
+  for (size_t row = 0; row < static_cast<size_t>(memory.shape.rows); ++row) {
+    SampleStep* steps = memory.steps + row * kMostSampleSteps;
+    // Rows that the head chooses, and those that fill the shape up.
+    steps->kind = SampleStep::Kind::kKeep;
+    if (row >= batch.row_steps.size() || batch.row_steps[row] == nullptr) continue;
+    first = pack_steps(batch.row_steps[row]->list(), first, steps, memory.words);
+  }
+  return first;
 }
 
 engine::DevicePass StepBuffers::receive(const engine::StepBatch& batch, const StepShape& shape) {
@@ -135,6 +166,7 @@ engine::DevicePass StepBuffers::receive(const engine::StepBatch& batch, const St
   const auto tokens = static_cast<int64_t>(batch.token_ids.size());
   const bool audit = batch.audit_mode != AuditMode::kNone;
   const void* end = memory.chosen_ids + rows;
+  if (shape.samples) end = memory.choice_facts + rows * kernels::cuda::kSampleFacts;
   if (audit) end = memory.token_records + tokens * token_words_;
   if (batch.read_hidden_states) end = memory.hidden_states + rows * hidden_;
   if (batch.read_logits) end = memory.logits + rows * vocab_;
@@ -146,6 +178,7 @@ engine::DevicePass StepBuffers::receive(const engine::StepBatch& batch, const St
   pass.chosen_ids = reinterpret_cast<const std::byte*>(memory.chosen_ids);
   pass.row_records = reinterpret_cast<const std::byte*>(memory.row_records);
   pass.token_records = reinterpret_cast<const std::byte*>(memory.token_records);
+  if (shape.samples) pass.choice_facts = memory.choice_facts;
   if (batch.read_logits) pass.logits = memory.logits;
   if (batch.read_hidden_states) pass.hidden_states = memory.hidden_states;
   return pass;

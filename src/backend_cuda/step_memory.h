@@ -9,6 +9,7 @@
 #include "backend_cuda/device_runtime.h"
 #include "engine/device_model.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/sample/sample.h"
 
 namespace vitrine::backend_cuda {
 
@@ -19,6 +20,7 @@ struct StepShape {
   int32_t tokens = 0;
   int32_t rows = 0;  // 0: no logits
   int32_t ranges = 1;
+  bool samples = false;  // some row is chosen by a sampler's steps
   auto operator<=>(const StepShape&) const = default;
 };
 
@@ -34,9 +36,12 @@ struct StepMemory {
   int32_t* row_tokens = nullptr;                  // [rows]
   int32_t* row_targets = nullptr;                 // [rows]
   kernels::cuda::AttentionTile* tiles = nullptr;  // [tokens] count 0 where there are fewer
+  kernels::cuda::SampleStep* steps = nullptr;     // [rows, kMostSampleSteps] where it samples
   int32_t* tables = nullptr;                      // [sequences, table_stride]
+  int32_t* words = nullptr;  // all of these; behind the tables the edits and masks of steps
   // Back.
   int32_t* chosen_ids = nullptr;     // [rows]
+  float* choice_facts = nullptr;     // [rows, kSampleFacts] where it samples
   int32_t* row_records = nullptr;    // [rows, row_words]
   int32_t* token_records = nullptr;  // [tokens, token_words]
   float* hidden_states = nullptr;    // [rows, hidden] what the head reads
@@ -51,7 +56,7 @@ class StepBuffers {
 
   /// The shape that a step of so many tokens and rows, up to that position, runs in: the next
   /// powers of two (above 64 quarters between them), or the engine's limits.
-  StepShape shape_of(int64_t tokens, int64_t rows, int64_t last_position) const;
+  StepShape shape_of(int64_t tokens, int64_t rows, int64_t last_position, bool samples) const;
   StepMemory on_device(const StepShape& shape) const;
 
   /// Writes the host's side and copies it to the device. Throws kInternal.
@@ -64,6 +69,9 @@ class StepBuffers {
 
  private:
   StepMemory at(const StepShape& shape, std::byte* in, std::byte* out) const;
+  /// Writes the steps of all rows; returns the first word behind what they point to.
+  static int64_t write_steps(const engine::StepBatch& batch, const StepMemory& memory,
+                             int64_t first);
 
   DeviceRuntime& runtime_;
   int32_t max_tokens_, max_rows_, max_ranges_;

@@ -38,22 +38,25 @@ int cuda_device_count(std::string& problem) {
   return devices;
 }
 
+// Throws kUnavailable where it is not here.
+void require_cuda_device(const Device& device) {
+  std::string problem;
+  const int count = cuda_device_count(problem);
+  if (device.index < count) return;
+  throw Error(ErrorKind::kUnavailable,
+              "device '" + device.name() + "' is not here: " + std::to_string(count) +
+                  " CUDA devices were found" + problem + "; use --device cpu");
+}
+
 }  // namespace
 
 c10::Device torch_device(const Device& device) {
   switch (device.kind) {
     case DeviceKind::kCpu: break;
-    case DeviceKind::kCuda: {
-      std::string problem;
-      const int count = cuda_device_count(problem);
-      if (device.index >= count) {
-        throw Error(ErrorKind::kUnavailable,
-                    "device '" + device.name() + "' is not here: " + std::to_string(count) +
-                        " CUDA devices were found" + problem + "; use --device cpu");
-      }
+    case DeviceKind::kCuda:
+      require_cuda_device(device);
       at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
       return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device.index)};
-    }
     case DeviceKind::kMps:
       if (!at::hasMPS()) {
         throw Error(ErrorKind::kUnavailable,
@@ -67,7 +70,7 @@ c10::Device torch_device(const Device& device) {
 
 std::unique_ptr<DeviceModel> make_device_model(const Device& device,
                                                const DeviceModelInputs& inputs) {
-  torch_device(device);  // throws where it is not here
+  require_cuda_device(device);  // ATen's own CUDA is not needed, so it is not started
   std::string reason;
   const auto make =
       reinterpret_cast<DeviceModel* (*)(const DeviceModelInputs&, int)>(find_library_symbol(

@@ -61,8 +61,12 @@ class DeviceExecutor final : public Executor {
     }
     output.logits = pass.logits;
     output.hidden_states = pass.hidden_states;
+    output.choice_facts = pass.choice_facts;
   }
 
+  bool takes_steps(std::span<const DeviceSamplerStep> steps) const override {
+    return model_->takes_steps(steps);
+  }
   void copy_block(int32_t from, int32_t to) override { model_->copy_block(from, to); }
   const std::vector<PlanEntry>& plan() const override { return model_->plan(); }
   const ops::Readback& readback() const override { return readback_; }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/executor.h"
@@ -19,6 +20,7 @@ struct DevicePass {
   const std::byte* token_records = nullptr;  // [tokens] of layout token_words, where asked for
   const float* logits = nullptr;             // [rows, vocabulary], where asked for
   const float* hidden_states = nullptr;      // [rows, hidden], where asked for
+  const float* choice_facts = nullptr;       // [rows, kChoiceFacts], where a row has steps
 };
 
 /// Bytes on the device.
@@ -38,6 +40,8 @@ class DeviceModel {
   /// One pass: one copy to the device, one launch of a graph, one copy back.
   virtual DevicePass run(const StepBatch& batch) = 0;
   virtual void copy_block(int32_t from, int32_t to) = 0;
+  /// Executor::takes_steps.
+  virtual bool takes_steps(std::span<const DeviceSamplerStep> steps) const = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;
   virtual DeviceMemoryUse memory_use() const = 0;
 };

@@ -47,8 +47,9 @@ struct Engine::Impl {
     row_inputs.reserve(rows);
     outputs.reserve(rows);
     own_words.resize(rows);
-    samples_on_device = options.kernels == KernelPath::kReference &&
-                        options.sample_on_device.value_or(options.device.kind != DeviceKind::kCpu);
+    const bool is_device = options.device.kind != DeviceKind::kCpu;
+    samples_on_device = options.sample_on_device.value_or(is_device) &&
+                        (is_device || options.kernels == KernelPath::kReference);
     sampler_steps.resize(samples_on_device ? rows : 0);
     batch.row_steps.reserve(sampler_steps.size());
   }
@@ -284,16 +285,9 @@ void Engine::Impl::choose(std::span<const StepInput> inputs) {
             std::memcpy(words + word * sizeof(int32_t), &logit, sizeof(float));
           }
         }
-      } else if (output.token == engine::kNothingLeft) {
-        throw Error(ErrorKind::kInvalidArgument,
-                    "sampler at position " + std::to_string(output.position + 1) +
-                        ": nothing that has a probability is left to choose from; expected a "
-                        "constraint, a ban or a bias that leaves one token or more");
       } else if (output.token < 0) {
-        throw Error(ErrorKind::kInternal,
-                    "the logits of sequence " + std::to_string(input.sequence) + " at position " +
-                        std::to_string(output.position) +
-                        " are not numbers; the model or its weights are broken" + broken_at(token));
+        engine::refuse_choice(output.token == engine::kNothingLeft, input.sequence, output.position,
+                              broken_at(token));
       }
     }
     if (records() && layout.row_words > 0) {
@@ -338,6 +332,9 @@ void Engine::Impl::describe_choices() {
     if (batch.row_steps[row] == nullptr) continue;
     const StepInput& input = *choosing_input(row);
     row_sampler.describe(input, row, context_of(input, row), sampler_steps[row]);
+    if (executor->takes_steps(sampler_steps[row].list())) continue;
+    batch.row_steps[row] = nullptr;  // the host samples it: a row can be described and sampled
+    batch.read_logits = true;
   }
 }
 

@@ -41,8 +41,8 @@ struct StepBatch {
   // [rows] or empty: what the host chose in the middle of the pass, where attribution needs it, and
   // the runner-up; -1: the head's stands. Fused path only
   std::vector<int32_t> chosen, runners_up;
-  // [rows]: how the device chooses; null: the head's choice stands. Empty: it does in all.
-  // Reference path only
+  // [rows]: how the device chooses; null: the head's choice stands. Empty: it does in all. Only
+  // where the executor takes the steps
   std::vector<const DeviceSamplerSteps*> row_steps;
   bool read_logits = false;         // the one readback carries the logits rows too
   bool read_hidden_states = false;  // and what the head read
@@ -88,6 +88,8 @@ class Executor {
   /// The rest of it, the batch as it was but for `chosen` and `runners_up`, and its one readback
   /// (more in naive mode).
   virtual void finish(const StepBatch& batch, PassOutput& output) = 0;
+  /// Whether a pass can choose by these steps itself.
+  virtual bool takes_steps(std::span<const DeviceSamplerStep> /*steps*/) const { return false; }
   /// Copies one KV block in every layer.
   virtual void copy_block(int32_t from, int32_t to) = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;

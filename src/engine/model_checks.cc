@@ -94,4 +94,18 @@ void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context
   }
 }
 
+void refuse_choice(bool nothing_left, int32_t sequence, int64_t position,
+                   const std::string& where) {
+  if (nothing_left) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sampler at position " + std::to_string(position + 1) +
+                    ": nothing that has a probability is left to choose from; expected a "
+                    "constraint, a ban or a bias that leaves one token or more");
+  }
+  throw Error(ErrorKind::kInternal, "the logits of sequence " + std::to_string(sequence) +
+                                        " at position " + std::to_string(position) +
+                                        " are not numbers; the model or its weights are broken" +
+                                        where);
+}
+
 }  // namespace vitrine::engine

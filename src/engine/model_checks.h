@@ -21,4 +21,9 @@ void describe_config(const ModelConfig& config, ModelSummary& summary);
 void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
                        int64_t vocab_size);
 
+/// Of a row from which a device chose nothing: kInvalidArgument where nothing was left, else
+/// kInternal, with `where` its logits broke.
+[[noreturn]] void refuse_choice(bool nothing_left, int32_t sequence, int64_t position,
+                                const std::string& where);
+
 }  // namespace vitrine::engine

@@ -69,6 +69,7 @@ struct Part {
   int32_t sequence = 0;
   std::vector<int32_t> tokens;
   bool has_rows = true;
+  const DeviceSamplerSteps* steps = nullptr;  // of its last row; null: the head's choice stands
 };
 
 /// A pass's results, copied.
@@ -76,6 +77,7 @@ struct StepResult {
   size_t rows = 0, tokens = 0;
   std::vector<int32_t> words;  // ids, row records, token records
   std::vector<float> logits, hidden_states;
+  std::vector<float> choice_facts;  // [rows, kChoiceFacts] where a part has steps
 
   std::vector<float> logits_of(size_t row) const {
     const size_t vocab = logits.size() / rows;
@@ -119,12 +121,17 @@ class StepDriver {
           batch.row_tokens.push_back(static_cast<int32_t>(batch.token_ids.size()));
           batch.row_targets.push_back(i + 1 < count ? part.tokens[static_cast<size_t>(i) + 1] : -1);
         }
+        if (part.has_rows && part.steps != nullptr && i + 1 == count) {
+          batch.row_steps.resize(batch.row_tokens.size());
+          batch.row_steps.back() = part.steps;
+        }
         batch.token_ids.push_back(part.tokens[static_cast<size_t>(i)]);
         batch.positions.push_back(static_cast<int32_t>(lengths_[s]) + i);
         batch.block_tables.push_back(tables_[s].data());
       }
       lengths_[s] += count;
     }
+    if (!batch.row_steps.empty()) batch.row_steps.resize(batch.row_tokens.size());
     StepResult result;
     result.rows = batch.row_tokens.size();
     result.tokens = batch.token_ids.size();
@@ -135,6 +142,10 @@ class StepDriver {
     output.words = reinterpret_cast<std::byte*>(result.words.data());
     executor_.begin(batch, output);
     executor_.finish(batch, output);
+    if (output.choice_facts != nullptr) {
+      result.choice_facts.assign(output.choice_facts,
+                                 output.choice_facts + result.rows * engine::kChoiceFacts);
+    }
     if (!reads_logits) return result;
     const size_t vocab = static_cast<size_t>(model_.config.vocab_size) * result.rows;
     const size_t hidden = static_cast<size_t>(model_.config.hidden_size) * result.rows;

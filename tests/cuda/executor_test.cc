@@ -196,13 +196,13 @@ TEST(CudaExecutorContract, ShapesAreFewAndNeverTooSmall) {
   const std::map<int64_t, int32_t> sizes = {{1, 1},   {3, 4},     {33, 64},   {65, 80},
                                             {80, 80}, {129, 160}, {300, 320}, {500, 500}};
   for (const auto& [tokens, size] : sizes) {
-    EXPECT_EQ(buffers.shape_of(tokens, 0, 0).tokens, size) << tokens;
+    EXPECT_EQ(buffers.shape_of(tokens, 0, 0, false).tokens, size) << tokens;
   }
-  EXPECT_EQ(buffers.shape_of(1, 0, 0).rows, 0);
-  EXPECT_EQ(buffers.shape_of(20, 17, 0).rows, 20) << "the engine's limit";
-  EXPECT_EQ(buffers.shape_of(1, 1, 1023).ranges, 1);
-  EXPECT_EQ(buffers.shape_of(1, 1, 1024).ranges, 2);
-  EXPECT_EQ(buffers.shape_of(1, 1, 4999).ranges, 5);
+  EXPECT_EQ(buffers.shape_of(1, 0, 0, false).rows, 0);
+  EXPECT_EQ(buffers.shape_of(20, 17, 0, false).rows, 20) << "the engine's limit";
+  EXPECT_EQ(buffers.shape_of(1, 1, 1023, false).ranges, 1);
+  EXPECT_EQ(buffers.shape_of(1, 1, 1024, false).ranges, 2);
+  EXPECT_EQ(buffers.shape_of(1, 1, 4999, false).ranges, 5);
 }
 
 TEST(CudaExecutorContract, ThePlanNamesItsKernels) {

@@ -17,19 +17,33 @@ struct Chosen {
 
 std::vector<Chosen> run(const std::vector<float>& logits, int32_t rows,
                         const std::vector<std::vector<SampleStep>>& steps) {
-  const DeviceArray<float> input(logits);
+  DeviceArray<float> input(logits);
   DeviceArray<SampleStep> all(static_cast<size_t>(rows * kMostSampleSteps));
   for (size_t row = 0; row < steps.size(); ++row) {
     std::ranges::copy(steps[row], all.data() + row * kMostSampleSteps);
   }
   DeviceArray<int32_t> ids(static_cast<size_t>(rows));
-  DeviceArray<float> facts(static_cast<size_t>(2 * rows));
-  const Sampling sampling{static_cast<int64_t>(logits.size()) / rows, input.data(), all.data(),
-                          ids.data(), facts.data()};
+  DeviceArray<float> facts(static_cast<size_t>(kSampleFacts * rows));
+  DeviceArray<float> records(static_cast<size_t>(3 * rows));
+  Sampling sampling;
+  sampling.vocab = static_cast<int64_t>(logits.size()) / rows;
+  sampling.logits = input.data();
+  sampling.steps = all.data();
+  sampling.chosen_ids = ids.data();
+  sampling.facts = facts.data();
+  sampling.records = records.data() + 1;
+  sampling.record_stride = 3;
   EXPECT_TRUE(ok(sample_rows(sampling, rows, nullptr)));
   std::vector<Chosen> chosen;
   for (size_t row = 0; row < static_cast<size_t>(rows); ++row) {
-    chosen.push_back({ids[row], facts[2 * row], facts[2 * row + 1]});
+    const float* of_row = facts.data() + row * kSampleFacts;
+    chosen.push_back({ids[row], of_row[0], of_row[1]});
+    EXPECT_EQ(of_row[2], 0.0f);
+    EXPECT_EQ(of_row[3], 0.0f);
+    if (ids[row] < 0) continue;
+    const size_t at = row * static_cast<size_t>(sampling.vocab) + static_cast<size_t>(ids[row]);
+    EXPECT_EQ(records[3 * row + 1], logits[at]);
+    EXPECT_TRUE(std::isnan(records[3 * row + 2])) << "written beside";
   }
   return chosen;
 }

@@ -13,17 +13,35 @@ inline constexpr int kBins = 256;
 /// A row with no more tokens left than this is kept in shared memory.
 inline constexpr int kShortRow = 2048;
 
+/// What a probability of 1 of the best is summed as.
+inline constexpr float kMassOfOne = 0x1p40f;
+
 /// A step that was taken: what it does to one logit.
 struct Taken {
-  enum class Kind : int32_t { kDivide, kMinimum, kPrefix } kind;
-  float a;       // kDivide: the divisor; kMinimum: the distance
-  float offset;  // kDivide: subtracted first; kMinimum: the best logit
-  Best last;     // kPrefix: the last one, in descending order, that is kept
+  enum class Kind : int32_t { kDivide, kMinimum, kPrefix, kSuffix, kNear, kMask } kind;
+  float a;            // kDivide: the divisor; kMinimum: the distance; kNear: where from the best
+  float offset;       // kDivide: subtracted first; kMinimum, kNear: the best logit
+  Best last;          // the last one, in descending order, that is kept; kSuffix: the first one
+  uint32_t nearness;  // kNear: its key
+  const uint32_t* mask;
 };
+
+/// Keys of nearness: the largest is nearest to `center` below the best logit.
+VITRINE_DEVICE uint32_t near_key(float value, float best, float center) {
+  return ~float_bits(absolute(center - (value - best)));
+}
+VITRINE_DEVICE uint64_t join_keys(uint32_t high, uint32_t low) {
+  return static_cast<uint64_t>(high) << 32 | low;
+}
+
+VITRINE_DEVICE bool is_set(const uint32_t* mask, uint32_t id) {
+  return (mask[id / 32] >> (id % 32) & 1) != 0;
+}
 
 struct SampleShared {
   uint64_t bins[kBins];
   uint64_t warp_sums[kSampleWarps];
+  double warp_doubles[kSampleWarps];
   Best warp_best[kSampleWarps];
   uint64_t found[2];
   Taken taken[kMostSampleSteps];
@@ -41,7 +59,7 @@ struct Entry {
 /// The same in every thread.
 struct Row {
   SampleShared& shared;
-  const float* logits;
+  float* logits;
   int64_t count;  // entries to look at
   bool is_short;  // they are in shared memory
   int taken;
@@ -56,21 +74,30 @@ struct Row {
         entry.value = (entry.value - step.offset) / step.a;
       } else if (step.kind == Taken::Kind::kMinimum) {
         entry.is_left = entry.is_left && entry.value - step.offset >= step.a;
+      } else if (step.kind == Taken::Kind::kMask) {
+        entry.is_left = entry.is_left && is_set(step.mask, entry.id);
       } else {
-        const uint32_t key = order_key(entry.value);
-        const bool is_kept =
-            key > step.last.key || (key == step.last.key && entry.id <= step.last.id);
-        entry.is_left = entry.is_left && is_kept;
+        entry.is_left = entry.is_left && is_kept(step, entry);
       }
     }
     entry.is_left = entry.is_left && entry.value > bits_float(0xff800000u);
     return entry;
   }
 
+  VITRINE_DEVICE_METHOD static bool is_kept(const Taken& step, const Entry& entry) {
+    uint64_t key = order_key(entry.value), last = step.last.key;
+    if (step.kind == Taken::Kind::kNear) {
+      key = join_keys(near_key(entry.value, step.offset, step.a), static_cast<uint32_t>(key));
+      last = join_keys(step.nearness, step.last.key);
+    }
+    if (key == last && entry.id == step.last.id) return true;
+    const bool is_better = key > last || (key == last && entry.id < step.last.id);
+    return is_better == (step.kind != Taken::Kind::kSuffix);
+  }
+
   /// w, but for the sum: e^(value - best) * 2^40 as an integer; 0 where it is not left.
   VITRINE_DEVICE_METHOD uint64_t mass(const Entry& entry) const {
-    constexpr float kOne = 0x1p40f;
-    return entry.is_left ? static_cast<uint64_t>(exp_float(entry.value - best) * kOne) : 0;
+    return entry.is_left ? static_cast<uint64_t>(exp_float(entry.value - best) * kMassOfOne) : 0;
   }
 
   /// All threads: adds a step to those taken.
@@ -111,6 +138,26 @@ VITRINE_DEVICE uint64_t add_up_block(SampleShared& shared, uint64_t value) {
   uint64_t total = 0;
   sum_before(shared, value, &total);
   return total;
+}
+
+/// The same of doubles, which are added in one order.
+VITRINE_DEVICE double add_up_block(SampleShared& shared, double value) {
+  for (int width = kWarp / 2; width > 0; width /= 2) value += shuffle_xor(value, width);
+  sync_block();
+  if (lane_index() == 0) shared.warp_doubles[warp_index()] = value;
+  sync_block();
+  double sum = 0;
+  for (int warp = 0; warp < kSampleWarps; ++warp) sum += shared.warp_doubles[warp];
+  return sum;
+}
+
+/// The best of all threads' entries, in all of them.
+VITRINE_DEVICE Best best_of_block(SampleShared& shared, Best own) {
+  own = best_of_warp(own);
+  sync_block();
+  if (lane_index() == 0) shared.warp_best[warp_index()] = own;
+  sync_block();
+  return best_of_warp(shared.warp_best[lane_index()]);
 }
 
 /// The first entry in ascending id at which the sum of measure(entry) exceeds `target`; kNoId where

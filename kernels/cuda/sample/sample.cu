@@ -42,33 +42,36 @@ VITRINE_DEVICE void find_bin(SampleShared& shared, uint64_t before, double targe
   }
 }
 
-// Keeps, in descending order, entries until the sum of their measures reaches `target`; at least
-// one. Digit by digit of the keys, from the highest: 4 passes and those over equal logits.
-template <typename Measure>
-VITRINE_DEVICE void keep_best(Row& row, double target, Measure measure) {
+// Keeps, in descending order of their keys, entries until the sum of their measures reaches
+// `target`; at least one. Byte by byte of the keys, from the highest: a pass each and those over
+// equal entries. The last 32 bits of a key are the logit's. Returns the last key and id.
+template <typename Key, typename KeyOf, typename Measure>
+VITRINE_DEVICE Key find_last(const Row& row, double target, KeyOf key_of, Measure measure,
+                             uint32_t* last_id) {
+  constexpr int kDigit = 8;
   SampleShared& shared = row.shared;
-  uint64_t prefix = 0, before = 0;
-  for (int shift = 24; shift >= 0; shift -= 8) {
+  Key prefix = 0;
+  uint64_t before = 0;
+  for (int shift = 8 * static_cast<int>(sizeof(Key)) - kDigit; shift >= 0; shift -= kDigit) {
     for (int i = thread_index(); i < kBins; i += kSampleThreads) shared.bins[i] = 0;
     sync_block();
     for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
       const Entry entry = row.entry(i);
-      const uint64_t key = order_key(entry.value);
-      if (!entry.is_left || key >> (shift + 8) != prefix) continue;
-      atomic_add(&shared.bins[key >> shift & (kBins - 1)], measure(entry));
+      const Key digits = key_of(entry) >> shift;
+      if (!entry.is_left || digits >> kDigit != prefix) continue;
+      atomic_add(&shared.bins[digits & (kBins - 1)], measure(entry));
     }
     sync_block();
     if (warp_index() == 0) find_bin(shared, before, target);
     sync_block();
-    prefix = prefix << 8 | shared.found[0];
+    prefix = prefix << kDigit | static_cast<Key>(shared.found[0]);
     before = shared.found[1];
   }
   // Of those equal to the last one, the lowest ids: as many as it takes.
-  const auto key = static_cast<uint32_t>(prefix);
   const auto is_equal = [&](const Entry& entry) {
-    return entry.is_left && order_key(entry.value) == key;
+    return entry.is_left && key_of(entry) == prefix;
   };
-  const uint64_t each = measure({0, key_float(key), true});
+  const uint64_t each = measure({0, key_float(static_cast<uint32_t>(prefix)), true});
   uint64_t wanted = 1;
   if (each != 0 && static_cast<double>(before) < target) {
     wanted =
@@ -78,15 +81,22 @@ VITRINE_DEVICE void keep_best(Row& row, double target, Measure measure) {
     while (wanted < 1 || static_cast<double>(before + wanted * each) < target) ++wanted;
   }
   uint64_t ignored = 0;
-  const uint32_t last = find_in_order(
+  *last_id = find_in_order(
       row, wanted - 1, [&](const Entry& entry) { return uint64_t{is_equal(entry) ? 1u : 0u}; },
       &ignored);
-  row.take({Taken::Kind::kPrefix, 0, 0, {key, last}});
+  return prefix;
+}
+
+template <typename Measure>
+VITRINE_DEVICE void keep_best(Row& row, double target, Measure measure) {
+  uint32_t id = 0;
+  const auto key_of = [](const Entry& entry) { return order_key(entry.value); };
+  const uint32_t key = find_last<uint32_t>(row, target, key_of, measure, &id);
+  row.take({Taken::Kind::kPrefix, 0, 0, {key, id}, 0, nullptr});
 }
 
 // The best entry that is left, and whether every logit is a number below infinity.
 VITRINE_DEVICE Best find_best(const Row& row, bool* is_broken) {
-  SampleShared& shared = row.shared;
   Best own = no_best();
   uint32_t broken = 0;
   for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
@@ -97,11 +107,115 @@ VITRINE_DEVICE Best find_best(const Row& row, bool* is_broken) {
       own = {key, entry.id};
     }
   }
-  *is_broken = add_up_block(shared, broken) != 0;
-  own = best_of_warp(own);
-  if (lane_index() == 0) shared.warp_best[warp_index()] = own;
-  sync_block();
-  return best_of_warp(shared.warp_best[lane_index()]);
+  *is_broken = add_up_block(row.shared, uint64_t{broken}) != 0;
+  return best_of_block(row.shared, own);
+}
+
+VITRINE_DEVICE uint64_t mass_left(const Row& row) {
+  uint64_t mass = 0;
+  for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
+    mass += row.mass(row.entry(i));
+  }
+  return add_up_block(row.shared, mass);
+}
+
+VITRINE_DEVICE uint64_t count_left(const Row& row) {
+  uint64_t left = 0;
+  for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
+    left += row.entry(i).is_left ? 1 : 0;
+  }
+  return add_up_block(row.shared, left);
+}
+
+// How far what is left lies below the best logit, on average by its probability; `mass` is its sum.
+VITRINE_DEVICE double mean_distance(const Row& row, uint64_t mass) {
+  uint64_t sum = 0;
+  for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
+    const Entry entry = row.entry(i);
+    if (!entry.is_left) continue;
+    const float distance = row.best - entry.value;
+    sum += static_cast<uint64_t>(exp_float(-distance) * distance * kMassOfOne);
+  }
+  return static_cast<double>(add_up_block(row.shared, sum)) / static_cast<double>(mass);
+}
+
+VITRINE_DEVICE void divide(Row& row, float divisor) {
+  const bool is_finite = absolute(row.best / divisor) < bits_float(0x7f800000u);
+  const float offset = is_finite ? 0.0f : row.best;
+  row.take({Taken::Kind::kDivide, divisor, offset, no_best(), 0, nullptr});
+  row.best = (row.best - offset) / divisor;
+}
+
+VITRINE_DEVICE void divide_by_entropy(Row& row, const SampleStep& step) {
+  const uint64_t count = count_left(row);
+  if (count < 2) return;
+  const uint64_t mass = mass_left(row);
+  const double entropy = log_double(static_cast<double>(mass) / static_cast<double>(kMassOfOne)) +
+                         mean_distance(row, mass);
+  double share = entropy / log_double(static_cast<double>(count));
+  share = share < 0 ? 0 : share > 1 ? 1 : share;
+  const double raised = share == 0 ? 0 : exp_double(step.c * log_double(share));
+  const auto low = static_cast<float>(step.a), range = static_cast<float>(step.b - step.a);
+  const auto temperature =
+      static_cast<float>(static_cast<double>(low) + static_cast<double>(range) * raised);
+  if (temperature > 0) return divide(row, temperature);
+  // At 0 only the best are left.
+  row.take({Taken::Kind::kMinimum, 0, row.best, no_best(), 0, nullptr});
+}
+
+VITRINE_DEVICE void keep_within_deviations(Row& row, double deviations) {
+  const auto count = static_cast<double>(count_left(row));
+  const auto sum_of = [&](auto&& measure) {
+    double sum = 0;
+    for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
+      const Entry entry = row.entry(i);
+      if (entry.is_left) sum += measure(static_cast<double>(entry.value) - row.best);
+    }
+    return add_up_block(row.shared, sum);
+  };
+  const double mean = sum_of([](double distance) { return distance; }) / count;
+  const double squares =
+      sum_of([&](double distance) { return (distance - mean) * (distance - mean); });
+  const float deviation = square_root(static_cast<float>(squares / count));
+  const auto lowest = static_cast<float>(-deviations * static_cast<double>(deviation));
+  row.take({Taken::Kind::kMinimum, lowest, row.best, no_best(), 0, nullptr});
+}
+
+VITRINE_DEVICE void keep_typical(Row& row, double share) {
+  const uint64_t mass = mass_left(row);
+  const auto center = static_cast<float>(-mean_distance(row, mass));
+  uint32_t id = 0;
+  const auto key_of = [&](const Entry& entry) {
+    return join_keys(near_key(entry.value, row.best, center), order_key(entry.value));
+  };
+  const uint64_t key = find_last<uint64_t>(
+      row, share * static_cast<double>(mass), key_of,
+      [&](const Entry& entry) { return row.mass(entry); }, &id);
+  row.take({Taken::Kind::kNear,
+            center,
+            row.best,
+            {static_cast<uint32_t>(key), id},
+            static_cast<uint32_t>(key >> 32),
+            nullptr});
+}
+
+// Of those that reach the threshold the last one stays, with all behind it.
+VITRINE_DEVICE void drop_top(Row& row, double threshold) {
+  const double limit = threshold * static_cast<double>(mass_left(row));
+  Best own = no_best();  // keys and ids turned round: the worst is the best then
+  uint64_t reach = 0;
+  for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
+    const Entry entry = row.entry(i);
+    const uint64_t mass = row.mass(entry);
+    if (mass == 0 || static_cast<double>(mass) < limit) continue;
+    ++reach;
+    const Best turned = {~order_key(entry.value), ~entry.id};
+    if (turned.key > own.key || (turned.key == own.key && turned.id < own.id)) own = turned;
+  }
+  reach = add_up_block(row.shared, reach);
+  own = best_of_block(row.shared, own);
+  if (reach < 2) return;
+  row.take({Taken::Kind::kSuffix, 0, 0, {~own.key, ~own.id}, 0, nullptr});
 }
 
 struct Choice {
@@ -110,62 +224,139 @@ struct Choice {
 };
 
 VITRINE_DEVICE Choice draw(const Row& row, double uniform) {
-  uint64_t mass = 0, left = 0;
-  for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
-    const Entry entry = row.entry(i);
-    mass += row.mass(entry);
-    left += entry.is_left ? 1 : 0;
-  }
-  mass = add_up_block(row.shared, mass);
-  left = add_up_block(row.shared, left);
+  const uint64_t mass = mass_left(row), left = count_left(row);
   auto target = static_cast<uint64_t>(uniform * static_cast<double>(mass));
   target = target < mass ? target : mass - 1;  // the product may round up to the sum
   uint64_t own = 0;
   const uint32_t id = find_in_order(
       row, target, [&](const Entry& entry) { return row.mass(entry); }, &own);
-  const bool is_certain = own == mass;
-  return {static_cast<int32_t>(id), is_certain ? 1.0f : static_cast<float>(left),
-          static_cast<float>(static_cast<double>(own) / static_cast<double>(mass))};
+  const auto probability = static_cast<float>(static_cast<double>(own) / static_cast<double>(mass));
+  // Certain, to float's precision: a choice of one.
+  return {static_cast<int32_t>(id), probability == 1.0f ? 1.0f : static_cast<float>(left),
+          probability};
 }
 
-// All steps of the row; the last one chooses.
-VITRINE_DEVICE Choice choose(Row& row, const SampleStep* steps) {
-  for (int i = 0; i < kMostSampleSteps; ++i) {
+VITRINE_DEVICE bool is_edit(Kind kind) { return kind == Kind::kAdd || kind == Kind::kPenalise; }
+
+// Edits and masks, in place; what stood there takes the place of the values. Returns their number.
+VITRINE_DEVICE int take_edits(Row& row, const SampleStep* steps, int32_t* words) {
+  int taken = 0;
+  for (; is_edit(steps[taken].kind) || steps[taken].kind == Kind::kMask; ++taken) {
+    const SampleStep step = steps[taken];
+    if (step.kind == Kind::kMask) {
+      const auto* mask = reinterpret_cast<const uint32_t*>(words + step.first);
+      row.take({Taken::Kind::kMask, 0, 0, no_best(), 0, mask});
+      continue;
+    }
+    const int32_t* ids = words + step.first;
+    auto* values = reinterpret_cast<float*>(words + step.first + step.count);
+    const auto factor = static_cast<float>(step.a);
+    for (int32_t i = thread_index(); i < step.count; i += kSampleThreads) {
+      float& logit = row.logits[ids[i]];
+      const float old = logit;
+      if (step.kind == Kind::kAdd) {
+        logit = old + values[i];
+      } else {
+        logit = (old < 0.0f ? old * factor : old / factor) - values[i];
+      }
+      values[i] = old;
+    }
+    sync_block();
+  }
+  return taken;
+}
+
+VITRINE_DEVICE void undo_edits(Row& row, const SampleStep* steps, int taken, int32_t* words) {
+  for (int t = taken - 1; t >= 0; --t) {
+    const SampleStep step = steps[t];
+    if (!is_edit(step.kind)) continue;
+    sync_block();  // all have read what is rewritten now
+    const int32_t* ids = words + step.first;
+    const auto* values = reinterpret_cast<const float*>(words + step.first + step.count);
+    for (int32_t i = thread_index(); i < step.count; i += kSampleThreads) {
+      row.logits[ids[i]] = values[i];
+    }
+  }
+  sync_block();
+}
+
+// What is left has another best; false where nothing is.
+VITRINE_DEVICE bool find_best_again(Row& row) {
+  bool is_broken = false;
+  const Best best = find_best(row, &is_broken);
+  row.best = key_float(best.key);
+  return best.id != kNoId;
+}
+
+VITRINE_DEVICE void narrow(Row& row, const SampleStep& step) {
+  const auto measure = [&](const Entry& entry) { return row.mass(entry); };
+  const auto one = [](const Entry&) { return uint64_t{1}; };
+  switch (step.kind) {
+    case Kind::kTopNSigma: return keep_within_deviations(row, step.a);
+    case Kind::kTopK: return keep_best(row, step.a, one);
+    case Kind::kTypicalP: return keep_typical(row, step.a);
+    case Kind::kTopP: return keep_best(row, step.a * static_cast<double>(mass_left(row)), measure);
+    case Kind::kXtc: return drop_top(row, step.a);
+    default:
+      return row.take(
+          {Taken::Kind::kMinimum, static_cast<float>(step.a), row.best, no_best(), 0, nullptr});
+  }
+}
+
+// The steps from `first` on; the last one chooses. `is_narrowed`: something was ruled out before.
+VITRINE_DEVICE Choice choose(Row& row, const SampleStep* steps, int first, bool is_narrowed) {
+  const Choice none{kEmptyRow, 0.0f, 0.0f};
+  if (is_narrowed) {
+    if (!find_best_again(row)) return none;
+    shorten(row);
+  }
+  for (int i = first; i < kMostSampleSteps; ++i) {
     const SampleStep step = steps[i];
-    const auto a = static_cast<float>(step.a);
     if (step.kind == Kind::kGreedy) break;
     if (step.kind == Kind::kDraw) return draw(row, step.a);
     if (step.kind == Kind::kDivide) {
-      const bool is_finite = absolute(row.best / a) < bits_float(0x7f800000u);
-      const float offset = is_finite ? 0.0f : row.best;
-      row.take({Taken::Kind::kDivide, a, offset, no_best()});
-      row.best = (row.best - offset) / a;
+      divide(row, static_cast<float>(step.a));
       continue;
     }
-    if (step.kind == Kind::kMinP) {
-      row.take({Taken::Kind::kMinimum, a, row.best, no_best()});
-    } else if (step.kind == Kind::kTopK) {
-      keep_best(row, step.a, [](const Entry&) { return uint64_t{1}; });
-    } else {
-      const auto measure = [&](const Entry& entry) { return row.mass(entry); };
-      uint64_t mass = 0;
-      for (int64_t e = thread_index(); e < row.count; e += kSampleThreads) {
-        mass += row.mass(row.entry(e));
-      }
-      mass = add_up_block(row.shared, mass);
-      keep_best(row, step.a * static_cast<double>(mass), measure);
+    if (step.kind == Kind::kDynamicTemperature) {
+      divide_by_entropy(row, step);
+      continue;
     }
+    narrow(row, step);
     shorten(row);
+    const bool keeps_the_best = step.kind != Kind::kTypicalP && step.kind != Kind::kXtc;
+    if (!keeps_the_best && !find_best_again(row)) return none;
   }
   bool is_broken = false;
   return {static_cast<int32_t>(find_best(row, &is_broken).id), 1.0f, 1.0f};
 }
 
-// A block a row. Bytes: 4 * vocab for each pass until few are left: one for the best, then (top-k:
-// 5, top-p: 6, min-p: 0), one or two to move what is left into shared memory, two for a draw.
+// What the first mask among the steps takes away from the row as it was given.
+VITRINE_DEVICE void find_removed(const Row& row, const SampleStep* steps, const int32_t* words,
+                                 uint32_t best, float* removed, float* rules_out_best) {
+  int at = 0;
+  while (is_edit(steps[at].kind)) ++at;
+  if (steps[at].kind != Kind::kMask) return;
+  const auto* mask = reinterpret_cast<const uint32_t*>(words + steps[at].first);
+  uint64_t mass = 0;
+  for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
+    const Entry entry = row.entry(i);
+    mass += is_set(mask, entry.id) ? 0 : row.mass(entry);
+  }
+  mass = add_up_block(row.shared, mass);
+  *removed = static_cast<float>(static_cast<double>(mass) / static_cast<double>(mass_left(row)));
+  *rules_out_best = is_set(mask, best) ? 0.0f : 1.0f;
+}
+
+// A block a row. Bytes: 4 * vocab for each pass until few are left: one for the best, two where
+// there is a mask, one or two where something was edited or masked, then (top-k: 4 and 2, top-p: 5
+// and 2, top-n-sigma: 3, typical-p: 10 and 2, XTC: 2, dynamic temperature: 3, min-p: 0), one or two
+// to move what is left into shared memory, four for a draw.
 VITRINE_KERNEL(kSampleThreads)
 void sample_kernel(Sampling sampling) {
   const int64_t index = block_x();
+  const SampleStep* steps = sampling.steps + index * kMostSampleSteps;
+  if (steps[0].kind == Kind::kKeep) return;  // the whole block
   Row row{*dynamic_shared<SampleShared>(),
           sampling.logits + index * sampling.vocab,
           sampling.vocab,
@@ -175,14 +366,24 @@ void sample_kernel(Sampling sampling) {
   bool is_broken = false;
   const Best best = find_best(row, &is_broken);
   Choice choice{is_broken ? kBrokenRow : kEmptyRow, 0.0f, 0.0f};
+  float removed = 0.0f, rules_out_best = 0.0f;
   if (!is_broken && best.id != kNoId) {
     row.best = row.logits[best.id];
-    choice = choose(row, sampling.steps + index * kMostSampleSteps);
+    find_removed(row, steps, sampling.words, best.id, &removed, &rules_out_best);
+    const int taken = take_edits(row, steps, sampling.words);
+    choice = choose(row, steps, taken, taken > 0);
+    undo_edits(row, steps, taken, sampling.words);
   }
   if (thread_index() != 0) return;
   sampling.chosen_ids[index] = choice.id;
-  sampling.facts[2 * index] = choice.candidates;
-  sampling.facts[2 * index + 1] = choice.probability;
+  float* facts = sampling.facts + index * kSampleFacts;
+  facts[0] = choice.candidates;
+  facts[1] = choice.probability;
+  facts[2] = removed;
+  facts[3] = rules_out_best;
+  if (sampling.records != nullptr && choice.id >= 0) {
+    sampling.records[index * sampling.record_stride] = row.logits[choice.id];
+  }
 }
 
 }  // namespace

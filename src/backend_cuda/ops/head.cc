@@ -2,6 +2,7 @@
 #include "kernels/cuda/head/head.h"
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"
+#include "kernels/cuda/sample/sample.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -35,6 +36,25 @@ void plan(PlanBuilder& builder, const OpNode& node) {
         return kernels::cuda::head_epilogue(own, memory.shape.rows, stream);
       },
       "log_sum_exp+top_10+digest");
+  // In shapes that sample alone: the same kernels with audit on and off.
+  builder.add(
+      [head](const StepMemory& memory, Stream stream) -> Status {
+        if (!memory.shape.samples) return {};
+        kernels::cuda::Sampling sampling;
+        sampling.vocab = head.vocab;
+        sampling.logits = memory.logits;
+        sampling.steps = memory.steps;
+        sampling.words = memory.words;
+        sampling.chosen_ids = memory.chosen_ids;
+        sampling.facts = memory.choice_facts;
+        if (head.record.stride > 0) {
+          sampling.records =
+              reinterpret_cast<float*>(memory.row_records) + head.record.chosen_logit;
+          sampling.record_stride = head.record.stride;
+        }
+        return kernels::cuda::sample_rows(sampling, memory.shape.rows, stream);
+      },
+      "sample");
 }
 
 VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "head", .plan = plan}));

@@ -63,6 +63,7 @@ Status EmulatedRuntime::copy_to_device(void* to, const void* from, size_t bytes)
 
 Status EmulatedRuntime::read_back(void* to, const void* from, size_t bytes) {
   ++traffic_.to_host;
+  traffic_.bytes_to_host += bytes;
   std::memcpy(to, from, bytes);
   return {};
 }

@@ -12,6 +12,7 @@ namespace vitrine::kernels::cuda::emulator {
 /// What went over the bus.
 struct Traffic {
   int64_t to_device = 0, to_host = 0, graph_launches = 0, captures = 0;
+  size_t bytes_to_host = 0;
   size_t allocated = 0;  // bytes that are held
 };
 

@@ -1,0 +1,72 @@
+#include "backend_cuda/sampler_steps.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace vitrine::backend_cuda {
+
+using kernels::cuda::kMostSampleSteps;
+using kernels::cuda::SampleStep;
+using From = DeviceSamplerStep::Kind;
+using To = SampleStep::Kind;
+
+namespace {
+
+To kind_of(From kind) {
+  switch (kind) {
+    case From::kAdd: return To::kAdd;
+    case From::kPenalise: return To::kPenalise;
+    case From::kMask: return To::kMask;
+    case From::kDivide: return To::kDivide;
+    case From::kDynamicTemperature: return To::kDynamicTemperature;
+    case From::kTopNSigma: return To::kTopNSigma;
+    case From::kTopK: return To::kTopK;
+    case From::kTypicalP: return To::kTypicalP;
+    case From::kTopP: return To::kTopP;
+    case From::kMinP: return To::kMinP;
+    case From::kXtc: return To::kXtc;
+    case From::kDraw: return To::kDraw;
+    case From::kGreedy: break;
+  }
+  return To::kGreedy;
+}
+
+bool comes_first(From kind) {
+  return kind == From::kAdd || kind == From::kPenalise || kind == From::kMask;
+}
+
+}  // namespace
+
+bool kernel_takes(std::span<const DeviceSamplerStep> steps) {
+  if (steps.empty() || steps.size() > static_cast<size_t>(kMostSampleSteps)) return false;
+  if (steps.back().kind != From::kDraw && steps.back().kind != From::kGreedy) return false;
+  int64_t ids = 0, masks = 0;
+  bool is_first = true;
+  for (const DeviceSamplerStep& step : steps) {
+    if (!is_first && comes_first(step.kind)) return false;
+    is_first = is_first && comes_first(step.kind);
+    ids += static_cast<int64_t>(step.ids.size());
+    masks += step.kind == From::kMask ? 1 : 0;
+  }
+  return ids <= kMostEditedIds && masks <= 2;
+}
+
+int64_t pack_steps(std::span<const DeviceSamplerStep> steps, int64_t first, SampleStep* out,
+                   int32_t* words) {
+  for (const DeviceSamplerStep& step : steps) {
+    *out++ = {.kind = kind_of(step.kind),
+              .a = step.a,
+              .b = step.b,
+              .c = step.c,
+              .first = first,
+              .count = static_cast<int32_t>(step.ids.size())};
+    int32_t* to = std::ranges::copy(step.ids, words + first).out;
+    std::memcpy(to, step.values.data(), step.values.size() * sizeof(float));
+    to += step.values.size();
+    std::memcpy(to, step.mask.data(), step.mask.size_bytes());
+    first = to + step.mask.size() - words;
+  }
+  return first;
+}
+
+}  // namespace vitrine::backend_cuda

@@ -1,0 +1,35 @@
+// A libvitrine_cuda.so over the emulator: whole engines run on `--device cuda --kernels fused`
+// where there is no GPU.
+#include "backend_cuda/fused_model.h"
+#include "tests/cuda/emulator/emulated_runtime.h"
+
+namespace {
+
+constexpr size_t kMemory = size_t{1} << 30;
+
+vitrine::kernels::cuda::emulator::Traffic& traffic() {
+  static vitrine::kernels::cuda::emulator::Traffic all;
+  return all;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int vitrine_cuda_device_count(
+    const char** problem) noexcept {
+  *problem = "";
+  return 1;
+}
+
+extern "C" __attribute__((visibility("default"))) vitrine::engine::DeviceModel*
+vitrine_cuda_make_model(const vitrine::engine::DeviceModelInputs& inputs, int /*device*/) {
+  return std::make_unique<vitrine::backend_cuda::FusedModel>(
+             std::make_unique<vitrine::kernels::cuda::emulator::EmulatedRuntime>(kMemory,
+                                                                                 traffic()),
+             inputs)
+      .release();
+}
+
+/// Bytes that were read back so far.
+extern "C" __attribute__((visibility("default"))) size_t vitrine_emulated_bytes_to_host() {
+  return traffic().bytes_to_host;
+}

@@ -1,0 +1,172 @@
+// Whole engines on `--device cuda --kernels fused`, emulated, beside engines on the CPU.
+#include <dlfcn.h>
+
+#include "tests/engine/engine_fixture.h"
+#include "vitrine/audit.h"
+#include "vitrine/constrain.h"
+
+namespace vitrine::testing {
+namespace {
+
+/// Bytes that the emulated device sent back so far.
+size_t bytes_to_host() {
+  void* library = dlopen("libvitrine_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+  auto count = reinterpret_cast<size_t (*)()>(dlsym(library, "vitrine_emulated_bytes_to_host"));
+  if (count == nullptr) throw std::runtime_error("no emulated backend is loaded");
+  return count();
+}
+
+EngineOptions options_on(bool is_cuda) {
+  EngineOptions options = test_options(1);
+  options.max_context = 96;
+  options.max_sequences = 4;
+  options.max_step_tokens = 16;
+  options.max_logit_rows = 16;
+  options.keep_logits = false;
+  options.kernels_given = true;
+  options.audit_mode = AuditMode::kDeferred;
+  options.audit_level = AuditLevel::kFull;
+  if (is_cuda) options.device = Device::parse("cuda");
+  return options;
+}
+
+struct Answer {
+  GenerateResult result;
+  std::vector<TokenRecord> records;
+};
+
+Answer answer_of(bool is_cuda, const SamplerOptions& sampler, const char* regex) {
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options_on(is_cuda));
+  std::vector<std::string> bytes(static_cast<size_t>(engine->summary().vocab_size));
+  for (size_t id = 0; id < std::min<size_t>(256, bytes.size()); ++id) {
+    bytes[id] = std::string(1, static_cast<char>(id));
+  }
+  const TokenTable table = TokenTable::from_bytes(bytes, engine->summary().eos_token_ids);
+  VectorSink sink;
+  engine->set_audit_sink(&sink);
+  GenerateOptions generation;
+  generation.max_new_tokens = 20;
+  generation.sampler = sampler;
+  std::unique_ptr<Constraint> constraint;
+  if (regex != nullptr) constraint = Grammar::regex(table, regex).start();
+  generation.constraint = constraint.get();
+  Answer answer;
+  answer.result = generate(*engine, prompt_ids(9, 256), generation);
+  answer.records = sink.take();
+  return answer;
+}
+
+void expect_same(const TokenRecord& cpu, const TokenRecord& cuda) {
+  EXPECT_EQ(cpu.token, cuda.token);
+  ASSERT_EQ(cpu.layers.size(), cuda.layers.size());
+  for (size_t l = 0; l < cpu.layers.size(); ++l) {
+    EXPECT_EQ(cpu.layers[l].residual_norm, cuda.layers[l].residual_norm);
+    EXPECT_EQ(cpu.layers[l].router_probs, cuda.layers[l].router_probs);
+  }
+  ASSERT_EQ(cpu.has_prediction, cuda.has_prediction);
+  if (!cpu.has_prediction) return;
+  const auto &a = cpu.prediction, &b = cuda.prediction;
+  EXPECT_EQ(a.token, b.token);
+  EXPECT_NEAR(a.logprob, b.logprob, 1e-5F);
+  EXPECT_EQ(a.sampled.candidates, b.sampled.candidates);
+  EXPECT_NEAR(a.sampled.probability, b.sampled.probability, 1e-6F);
+  EXPECT_EQ(a.constraint.allowed, b.constraint.allowed);
+  EXPECT_NEAR(a.constraint.removed, b.constraint.removed, 1e-5F);
+  EXPECT_EQ(a.constraint.first_ruled_out, b.constraint.first_ruled_out);
+}
+
+TEST(CudaEngine, GeneratesWhatTheCpuDoesAndRecordsIt) {
+  SamplerOptions sampled{.temperature = 0.9F, .top_k = 30, .top_p = 0.9F, .min_p = 0.01F};
+  sampled.repetition_penalty = 1.2F;
+  sampled.seed = 3;
+  const SamplerOptions greedy{.temperature = 0};
+  for (const SamplerOptions& sampler : {greedy, sampled}) {
+    for (const char* regex : {static_cast<const char*>(nullptr), "(ab|cd|[0-9]){4,30}"}) {
+      const Answer cpu = answer_of(false, sampler, regex), cuda = answer_of(true, sampler, regex);
+      EXPECT_EQ(cpu.result.tokens, cuda.result.tokens);
+      ASSERT_EQ(cpu.records.size(), cuda.records.size());
+      for (size_t i = 0; i < cpu.records.size(); ++i) expect_same(cpu.records[i], cuda.records[i]);
+    }
+  }
+}
+
+/// One choice with those samplers; returns the bytes that came back.
+size_t bytes_of_a_choice(const SamplerOptions& sampler) {
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options_on(true));
+  SamplerPipeline pipeline = SamplerPipeline::from_options(sampler);
+  const std::vector<int32_t> ids = {1, 2};
+  StepInput input{engine->create_sequence(), ids};
+  input.sampler = &pipeline;
+  const size_t before = bytes_to_host();
+  const uint64_t readbacks = engine->readback_count();
+  engine->step({&input, 1});
+  EXPECT_EQ(engine->readback_count() - readbacks, 1U);
+  return bytes_to_host() - before;
+}
+
+TEST(CudaEngine, LogitsComeBackOnlyWhereTheHostHasToSample) {
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options_on(true));
+  const size_t row = static_cast<size_t>(engine->summary().vocab_size) * sizeof(float);
+  EXPECT_LE(bytes_of_a_choice({.temperature = 0.7F, .top_p = 0.9F}), 64U);
+  EXPECT_GE(bytes_of_a_choice({.mirostat = 2}), row) << "no device form";
+  SamplerOptions late{.temperature = 0.7F};
+  late.repetition_penalty = 1.5F;
+  late.samplers = {"temperature", "penalties"};
+  EXPECT_GE(bytes_of_a_choice(late), row) << "an edit behind what divides";
+}
+
+TEST(CudaEngine, ChoicesTheHostTakesOverAreTheHosts) {
+  SamplerOptions late{.temperature = 0.7F, .seed = 5};
+  late.repetition_penalty = 1.5F;
+  late.samplers = {"temperature", "penalties"};
+  const Answer cpu = answer_of(false, late, "(ab|cd|[0-9]){4,30}");
+  const Answer cuda = answer_of(true, late, "(ab|cd|[0-9]){4,30}");
+  EXPECT_EQ(cpu.result.tokens, cuda.result.tokens);
+  ASSERT_EQ(cpu.records.size(), cuda.records.size());
+  for (size_t i = 0; i < cpu.records.size(); ++i) expect_same(cpu.records[i], cuda.records[i]);
+}
+
+TEST(CudaEngine, NothingLeftIsAnErrorThatSaysSo) {
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options_on(true));
+  SamplerOptions sampler{.temperature = 0.5F};
+  for (int32_t id = 0; id < engine->summary().vocab_size; ++id) {
+    sampler.logit_bias.emplace_back(id, -INFINITY);
+  }
+  SamplerPipeline pipeline = SamplerPipeline::from_options(sampler);
+  const std::vector<int32_t> ids = {1, 2};
+  StepInput input{engine->create_sequence(), ids};
+  input.sampler = &pipeline;
+  try {
+    engine->step({&input, 1});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find("nothing that has a probability"), std::string::npos);
+  }
+  EXPECT_EQ(engine->length(input.sequence), 0) << "the step was undone";
+  input.sampler = nullptr;
+  EXPECT_EQ(engine->step({&input, 1}).size(), 1U);
+}
+
+TEST(CudaEngine, ForksAndTruncationsKeepTheirBits) {
+  EngineOptions options = options_on(true);
+  options.keep_logits = true;
+  const auto engine = Engine::load(oracle_folder("olmoe"), options);
+  options.device = Device{};
+  const auto cpu = Engine::load(oracle_folder("olmoe"), options);
+  const std::vector<int32_t> ids = prompt_ids(12, engine->summary().vocab_size);
+  Rows rows[2];
+  for (Engine* each : {engine.get(), cpu.get()}) {
+    Rows& own = rows[each == cpu.get() ? 1 : 0];
+    const SequenceId first = each->create_sequence();
+    feed(*each, first, ids, 0, 8, 3, own);
+    const SequenceId copy = each->fork(first);
+    feed(*each, copy, ids, 8, 12, 0, own);
+    each->truncate(first, 5);
+    feed(*each, first, ids, 5, 8, 1, own);
+  }
+  EXPECT_TRUE(same_bits(rows[0], rows[1], ids.size()));
+}
+
+}  // namespace
+}  // namespace vitrine::testing
