@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "backend_cuda/sampler_steps.h"
-
 namespace vitrine::backend_cuda {
 
 FusedModel::FusedModel(std::unique_ptr<DeviceRuntime> runtime,
@@ -38,25 +36,17 @@ StepGraph& FusedModel::graph_of(const StepShape& shape) {
 }
 
 engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
-  if (!batch.forced_routes.empty()) {
-    throw Error(ErrorKind::kUnsupported,
-                "forced routes have no CUDA kernel in this version; use --kernels reference");
-  }
   const auto last = std::ranges::max(batch.positions);
-  const bool samples =
+  StepShape shape = buffers_.shape_of(static_cast<int64_t>(batch.token_ids.size()),
+                                      static_cast<int64_t>(batch.row_tokens.size()), last);
+  shape.samples =
       std::ranges::any_of(batch.row_steps, [](const auto* steps) { return steps != nullptr; });
-  const StepShape shape =
-      buffers_.shape_of(static_cast<int64_t>(batch.token_ids.size()),
-                        static_cast<int64_t>(batch.row_tokens.size()), last, samples);
+  shape.forces = !batch.forced_routes.empty();
   StepGraph& graph = graph_of(shape);
   kernels_per_step_ = graph.num_kernels();
   buffers_.send(batch, shape, heads_, kv_heads_);
   check(runtime_->launch(graph), "starting a step");
   return buffers_.receive(batch, shape);
-}
-
-bool FusedModel::takes_steps(std::span<const DeviceSamplerStep> steps) const {
-  return kernel_takes(steps);
 }
 
 void FusedModel::copy_block(int32_t from, int32_t to) {

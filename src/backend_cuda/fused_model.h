@@ -15,7 +15,9 @@ class FusedModel final : public engine::DeviceModel {
   void load() override;
   engine::DevicePass run(const engine::StepBatch& batch) override;
   void copy_block(int32_t from, int32_t to) override;
-  bool takes_steps(std::span<const DeviceSamplerStep> steps) const override;
+  bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override {
+    return buffers_.take_steps(row_steps);
+  }
   const std::vector<PlanEntry>& plan() const override { return plan_.entries(); }
   engine::DeviceMemoryUse memory_use() const override;
 

@@ -51,6 +51,12 @@ bool kernel_takes(std::span<const DeviceSamplerStep> steps) {
   return ids <= kMostEditedIds && masks <= 2;
 }
 
+int64_t sampler_words(std::span<const DeviceSamplerStep> steps) {
+  size_t words = 0;
+  for (const DeviceSamplerStep& step : steps) words += 2 * step.ids.size() + step.mask.size();
+  return static_cast<int64_t>(words);
+}
+
 int64_t pack_steps(std::span<const DeviceSamplerStep> steps, int64_t first, SampleStep* out,
                    int32_t* words) {
   for (const DeviceSamplerStep& step : steps) {

@@ -20,6 +20,9 @@ constexpr int64_t most_sampler_words(int64_t vocab) {
 /// most others), no more steps, ids and masks than there is room for.
 bool kernel_takes(std::span<const DeviceSamplerStep> steps);
 
+/// Words of their ids, values and masks.
+int64_t sampler_words(std::span<const DeviceSamplerStep> steps);
+
 /// Writes them to `out` [kMostSampleSteps], and their ids, values and masks to `words` from `first`
 /// on. Returns the first word behind. Expects kernel_takes().
 int64_t pack_steps(std::span<const DeviceSamplerStep> steps, int64_t first,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "backend_cuda/sampler_steps.h"
 
@@ -37,11 +38,22 @@ int64_t step_words(const StepShape& shape) {
   constexpr int64_t kRowBytes = kMostSampleSteps * int64_t{sizeof(SampleStep)};
   return shape.samples ? aligned(shape.rows * kRowBytes / int64_t{sizeof(int32_t)}) : 0;
 }
+// All that stands before the tables.
+int64_t words_before_tables(const StepShape& shape, int64_t forced_words) {
+  return head_words(shape) + step_words(shape) +
+         (shape.forces ? aligned(shape.tokens * forced_words) : 0);
+}
 int64_t choice_words(const StepShape& shape) {
   return 1 + (shape.samples ? kernels::cuda::kSampleFacts : 0);
 }
 
 }  // namespace
+
+int64_t forced_route_words(const AuditLayout& layout, int layer) {
+  int64_t words = 0;
+  for (int i = 0; i < layer; ++i) words += 2 * layout.layers[static_cast<size_t>(i)].top_k;
+  return words;
+}
 
 StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const AuditLayout& layout,
                          const EngineOptions& options)
@@ -50,16 +62,18 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       max_rows_(options.max_logit_rows),
       max_ranges_((options.max_context + kernels::cuda::kAttentionRange - 1) /
                   kernels::cuda::kAttentionRange),
+      layout_(layout),
       row_words_(layout.row_words),
       token_words_(layout.token_words),
+      forced_words_(forced_route_words(layout, graph.num_layers)),
       hidden_(graph.values[static_cast<size_t>(graph.nodes[0].outputs[0])].width),
       vocab_(graph.vocab_size),
+      sampler_words_(std::min(max_rows_, options.max_sequences) * most_sampler_words(vocab_)),
       table_stride_((options.max_context + kernels::cuda::kKvBlock - 1) / kernels::cuda::kKvBlock),
       device_in_(runtime,
                  static_cast<size_t>(
-                     head_words({max_tokens_, max_rows_}) +
-                     step_words({max_tokens_, max_rows_, 1, true}) + max_tokens_ * table_stride_ +
-                     std::min(max_rows_, options.max_sequences) * most_sampler_words(vocab_)) *
+                     words_before_tables({max_tokens_, max_rows_, 1, true, true}, forced_words_) +
+                     max_tokens_ * table_stride_ + sampler_words_) *
                      sizeof(int32_t),
                  "a step's inputs"),
       device_out_(
@@ -72,11 +86,10 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       host_in_(runtime, device_in_.size(), "a step's inputs"),
       host_out_(runtime, device_out_.size(), "a step's records and logits") {}
 
-StepShape StepBuffers::shape_of(int64_t tokens, int64_t rows, int64_t last_position,
-                                bool samples) const {
+StepShape StepBuffers::shape_of(int64_t tokens, int64_t rows, int64_t last_position) const {
   const int64_t ranges = last_position / kernels::cuda::kAttentionRange + 1;
   return {next_size(tokens, max_tokens_), next_size(rows, max_rows_),
-          next_size(ranges, max_ranges_), samples};
+          next_size(ranges, max_ranges_)};
 }
 
 StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out) const {
@@ -93,7 +106,8 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   memory.row_targets = memory.row_tokens + shape.rows;
   memory.words = words;
   memory.steps = reinterpret_cast<SampleStep*>(words + head_words(shape));
-  memory.tables = words + head_words(shape) + step_words(shape);
+  memory.forced_routes = words + head_words(shape) + step_words(shape);
+  memory.tables = words + words_before_tables(shape, forced_words_);
   memory.chosen_ids = reinterpret_cast<int32_t*>(out);
   memory.choice_facts = reinterpret_cast<float*>(memory.chosen_ids + shape.rows);
   memory.row_records = memory.chosen_ids + shape.rows * choice_words(shape);
@@ -140,12 +154,49 @@ void StepBuffers::send(const engine::StepBatch& batch, const StepShape& shape, i
     std::fill(memory.row_tokens + rows, memory.row_tokens + shape.rows, memory.row_tokens[0]);
     std::fill(memory.row_targets + rows, memory.row_targets + shape.rows, memory.row_targets[0]);
   }
+  if (shape.forces) write_forced_routes(batch, memory);
   int64_t words = memory.tables - memory.words;
   words += static_cast<int64_t>(batch.spans.size()) * table_stride_;
   if (shape.samples) words = write_steps(batch, memory, words);
   check(runtime_.copy_to_device(device_in_.data(), host_in_.data(),
                                 static_cast<size_t>(words) * sizeof(int32_t)),
         "copying a step's inputs");
+}
+
+void StepBuffers::write_forced_routes(const engine::StepBatch& batch,
+                                      const StepMemory& memory) const {
+  for (int64_t token = 0; token < memory.shape.tokens; ++token) {
+    int32_t* const words = memory.forced_routes + token * forced_words_;
+    std::fill_n(words, forced_words_, -1);
+    // What fills the shape up is the first token, its routes too.
+    const auto from = static_cast<size_t>(token) < batch.forced_routes.size() ? token : 0;
+    const std::span<const ForcedRoute> routes = batch.forced_routes[static_cast<size_t>(from)];
+    int32_t slot = 0;
+    for (size_t i = 0; i < routes.size(); ++i) {
+      const int layer = routes[i].layer;
+      slot = i > 0 && routes[i - 1].layer == layer ? slot + 1 : 0;
+      int32_t* const of_slot = words + forced_route_words(layout_, layer) + slot;
+      *of_slot = routes[i].expert;
+      std::memcpy(of_slot + layout_.layers[static_cast<size_t>(layer)].top_k, &routes[i].weight,
+                  sizeof(float));
+    }
+  }
+}
+
+bool StepBuffers::take_steps(std::span<const DeviceSamplerSteps*> row_steps) const {
+  bool takes_all = true;
+  int64_t words = 0;
+  for (const DeviceSamplerSteps*& steps : row_steps) {
+    if (steps == nullptr) continue;
+    const int64_t own = sampler_words(steps->list());
+    if (kernel_takes(steps->list()) && words + own <= sampler_words_) {
+      words += own;
+    } else {
+      steps = nullptr;
+      takes_all = false;
+    }
+  }
+  return takes_all;
 }
 
 int64_t StepBuffers::write_steps(const engine::StepBatch& batch, const StepMemory& memory,

@@ -21,8 +21,13 @@ struct StepShape {
   int32_t rows = 0;  // 0: no logits
   int32_t ranges = 1;
   bool samples = false;  // some row is chosen by a sampler's steps
+  bool forces = false;   // some token has forced routes
   auto operator<=>(const StepShape&) const = default;
 };
+
+/// Where a layer's forced routes begin in the words of a token: the ids of its slots, -1 where none
+/// are forced, then their weights. Of the number of layers: a token's words.
+int64_t forced_route_words(const AuditLayout& layout, int layer);
 
 /// Addresses of one shape's parts, on the device or, of the same copies, on the host.
 struct StepMemory {
@@ -37,6 +42,7 @@ struct StepMemory {
   int32_t* row_targets = nullptr;                 // [rows]
   kernels::cuda::AttentionTile* tiles = nullptr;  // [tokens] count 0 where there are fewer
   kernels::cuda::SampleStep* steps = nullptr;     // [rows, kMostSampleSteps] where it samples
+  int32_t* forced_routes = nullptr;               // [tokens, forced_route_words] where it forces
   int32_t* tables = nullptr;                      // [sequences, table_stride]
   int32_t* words = nullptr;  // all of these; behind the tables the edits and masks of steps
   // Back.
@@ -56,7 +62,7 @@ class StepBuffers {
 
   /// The shape that a step of so many tokens and rows, up to that position, runs in: the next
   /// powers of two (above 64 quarters between them), or the engine's limits.
-  StepShape shape_of(int64_t tokens, int64_t rows, int64_t last_position, bool samples) const;
+  StepShape shape_of(int64_t tokens, int64_t rows, int64_t last_position) const;
   StepMemory on_device(const StepShape& shape) const;
 
   /// Writes the host's side and copies it to the device. Throws kInternal.
@@ -65,6 +71,9 @@ class StepBuffers {
   /// Copies what the batch asks for to the host, and waits for it.
   engine::DevicePass receive(const engine::StepBatch& batch, const StepShape& shape);
 
+  /// Executor::take_steps: what the kernel takes, as many rows as there is room for.
+  bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const;
+
   uint64_t num_bytes() const { return device_in_.size() + device_out_.size(); }
 
  private:
@@ -72,10 +81,12 @@ class StepBuffers {
   /// Writes the steps of all rows; returns the first word behind what they point to.
   static int64_t write_steps(const engine::StepBatch& batch, const StepMemory& memory,
                              int64_t first);
+  void write_forced_routes(const engine::StepBatch& batch, const StepMemory& memory) const;
 
   DeviceRuntime& runtime_;
   int32_t max_tokens_, max_rows_, max_ranges_;
-  int64_t row_words_, token_words_, hidden_, vocab_, table_stride_;
+  const AuditLayout& layout_;
+  int64_t row_words_, token_words_, forced_words_, hidden_, vocab_, sampler_words_, table_stride_;
   DeviceBuffer device_in_, device_out_;
   HostBuffer host_in_, host_out_;
 };

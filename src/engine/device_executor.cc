@@ -64,8 +64,8 @@ class DeviceExecutor final : public Executor {
     output.choice_facts = pass.choice_facts;
   }
 
-  bool takes_steps(std::span<const DeviceSamplerStep> steps) const override {
-    return model_->takes_steps(steps);
+  bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override {
+    return model_->take_steps(row_steps);
   }
   void copy_block(int32_t from, int32_t to) override { model_->copy_block(from, to); }
   const std::vector<PlanEntry>& plan() const override { return model_->plan(); }

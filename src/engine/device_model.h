@@ -40,8 +40,8 @@ class DeviceModel {
   /// One pass: one copy to the device, one launch of a graph, one copy back.
   virtual DevicePass run(const StepBatch& batch) = 0;
   virtual void copy_block(int32_t from, int32_t to) = 0;
-  /// Executor::takes_steps.
-  virtual bool takes_steps(std::span<const DeviceSamplerStep> steps) const = 0;
+  /// Executor::take_steps.
+  virtual bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;
   virtual DeviceMemoryUse memory_use() const = 0;
 };

@@ -332,10 +332,9 @@ void Engine::Impl::describe_choices() {
     if (batch.row_steps[row] == nullptr) continue;
     const StepInput& input = *choosing_input(row);
     row_sampler.describe(input, row, context_of(input, row), sampler_steps[row]);
-    if (executor->takes_steps(sampler_steps[row].list())) continue;
-    batch.row_steps[row] = nullptr;  // the host samples it: a row can be described and sampled
-    batch.read_logits = true;
   }
+  // What the executor leaves to the host: a row can be described, and then sampled.
+  if (!executor->take_steps(batch.row_steps)) batch.read_logits = true;
 }
 
 SampleContext Engine::Impl::context_of(const StepInput& input, size_t row) const {

@@ -88,8 +88,9 @@ class Executor {
   /// The rest of it, the batch as it was but for `chosen` and `runners_up`, and its one readback
   /// (more in naive mode).
   virtual void finish(const StepBatch& batch, PassOutput& output) = 0;
-  /// Whether a pass can choose by these steps itself.
-  virtual bool takes_steps(std::span<const DeviceSamplerStep> /*steps*/) const { return false; }
+  /// Of StepBatch::row_steps: sets those to null by which a pass cannot choose itself. Returns
+  /// whether it can by all.
+  virtual bool take_steps(std::span<const DeviceSamplerSteps*> /*row_steps*/) const { return true; }
   /// Copies one KV block in every layer.
   virtual void copy_block(int32_t from, int32_t to) = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;

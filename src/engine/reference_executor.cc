@@ -124,7 +124,6 @@ class ReferenceExecutor final : public Executor {
     if (attributes) write_attribution(batch, attribution, output.words);
   }
 
-  bool takes_steps(std::span<const DeviceSamplerStep>) const override { return true; }
   void copy_block(int32_t from, int32_t to) override {
     const c10::InferenceMode guard;
     for (ops::ReferenceKv& kv : kv_) {

@@ -70,6 +70,7 @@ struct Part {
   std::vector<int32_t> tokens;
   bool has_rows = true;
   const DeviceSamplerSteps* steps = nullptr;  // of its last row; null: the head's choice stands
+  std::vector<std::vector<ForcedRoute>> routes = {};  // [tokens] or empty
 };
 
 /// A pass's results, copied.
@@ -110,6 +111,8 @@ class StepDriver {
     engine::StepBatch batch;
     batch.audit_mode = audit;
     batch.read_logits = batch.read_hidden_states = reads_logits;
+    bool forces = false;
+    for (const Part& part : parts) forces = forces || !part.routes.empty();
     for (const Part& part : parts) {
       const auto s = static_cast<size_t>(part.sequence);
       const auto count = static_cast<int32_t>(part.tokens.size());
@@ -120,6 +123,11 @@ class StepDriver {
         if (part.has_rows) {
           batch.row_tokens.push_back(static_cast<int32_t>(batch.token_ids.size()));
           batch.row_targets.push_back(i + 1 < count ? part.tokens[static_cast<size_t>(i) + 1] : -1);
+        }
+        if (forces) {
+          batch.forced_routes.emplace_back();
+          if (!part.routes.empty())
+            batch.forced_routes.back() = part.routes[static_cast<size_t>(i)];
         }
         if (part.has_rows && part.steps != nullptr && i + 1 == count) {
           batch.row_steps.resize(batch.row_tokens.size());

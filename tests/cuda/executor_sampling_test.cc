@@ -52,7 +52,9 @@ TEST(CudaExecutorSampling, ChoosesAsTheHostDoes) {
       SamplerPipeline pipeline = SamplerPipeline::from_options(options);
       if (is_masked) pipeline.set_allowed_tokens(mask);
       pipeline.device_steps(context, static_cast<int64_t>(vocab), steps);
-      ASSERT_TRUE(device->takes_steps(steps.list()));
+      const DeviceSamplerSteps* row_steps[] = {nullptr, &steps};
+      ASSERT_TRUE(device->take_steps(row_steps));
+      ASSERT_EQ(row_steps[1], &steps);
       // A greedy row and rows with targets beside the sampled one, which is filled up to.
       const std::vector<Part> parts = {{0, {9}}, {1, {3, 1, 4}, true, &steps}, {2, {5}}};
       std::vector<Part> plain = parts;
@@ -108,6 +110,27 @@ TEST(CudaExecutorSampling, AStepReadsNoLogitsBackAndRunsTheSameKernelsWithAuditO
   EXPECT_EQ(traffic.captures, before.captures);
   EXPECT_EQ(traffic.allocated, before.allocated);
   EXPECT_LT(traffic.bytes_to_host - before.bytes_to_host, static_cast<size_t>(vocab) * 4);
+}
+
+TEST(CudaExecutorSampling, RowsWithoutRoomAreLeftToTheHost) {
+  const ModelUnderTest model(oracle_folder("llama"));  // of 4 sequences
+  Traffic traffic;
+  const auto device = make_emulated(model, traffic);
+  DeviceSamplerSteps full, small, late;
+  full.add(DeviceSamplerStep::Kind::kAdd).ids.resize(4096);
+  small.add(DeviceSamplerStep::Kind::kAdd).ids.resize(1);
+  late.add(DeviceSamplerStep::Kind::kDivide, 2);
+  late.add(DeviceSamplerStep::Kind::kPenalise, 2);
+  for (DeviceSamplerSteps* steps : {&full, &small, &late}) {
+    steps->add(DeviceSamplerStep::Kind::kGreedy);
+  }
+  const DeviceSamplerSteps* rows[] = {&full, &full, &late, nullptr, &full, &full, &full, &small};
+  EXPECT_FALSE(device->take_steps(rows));
+  EXPECT_EQ(rows[2], nullptr) << "divided first";
+  EXPECT_EQ(rows[5], &full);
+  EXPECT_EQ(rows[6], nullptr) << "no room";
+  EXPECT_EQ(rows[7], &small);
+  EXPECT_TRUE(device->take_steps(rows));
 }
 
 TEST(CudaExecutorSampling, NothingLeftIsNoToken) {

@@ -196,13 +196,13 @@ TEST(CudaExecutorContract, ShapesAreFewAndNeverTooSmall) {
   const std::map<int64_t, int32_t> sizes = {{1, 1},   {3, 4},     {33, 64},   {65, 80},
                                             {80, 80}, {129, 160}, {300, 320}, {500, 500}};
   for (const auto& [tokens, size] : sizes) {
-    EXPECT_EQ(buffers.shape_of(tokens, 0, 0, false).tokens, size) << tokens;
+    EXPECT_EQ(buffers.shape_of(tokens, 0, 0).tokens, size) << tokens;
   }
-  EXPECT_EQ(buffers.shape_of(1, 0, 0, false).rows, 0);
-  EXPECT_EQ(buffers.shape_of(20, 17, 0, false).rows, 20) << "the engine's limit";
-  EXPECT_EQ(buffers.shape_of(1, 1, 1023, false).ranges, 1);
-  EXPECT_EQ(buffers.shape_of(1, 1, 1024, false).ranges, 2);
-  EXPECT_EQ(buffers.shape_of(1, 1, 4999, false).ranges, 5);
+  EXPECT_EQ(buffers.shape_of(1, 0, 0).rows, 0);
+  EXPECT_EQ(buffers.shape_of(20, 17, 0).rows, 20) << "the engine's limit";
+  EXPECT_EQ(buffers.shape_of(1, 1, 1023).ranges, 1);
+  EXPECT_EQ(buffers.shape_of(1, 1, 1024).ranges, 2);
+  EXPECT_EQ(buffers.shape_of(1, 1, 4999).ranges, 5);
 }
 
 TEST(CudaExecutorContract, ThePlanNamesItsKernels) {
@@ -285,16 +285,41 @@ TEST(CudaExecutorErrors, AnOpWithoutAKernelIsRefusedByName) {
   }
 }
 
-TEST(CudaExecutorErrors, ForcedRoutesAreRefusedBeforeAnythingRuns) {
-  const ModelUnderTest model(oracle_folder("qwen3_moe"));
-  Traffic traffic;
-  const auto device = make_emulated(model, traffic);
-  const Traffic before = traffic;
-  engine::StepBatch batch;
-  batch.forced_routes.resize(1);
-  engine::PassOutput output;
-  EXPECT_THROW(device->finish(batch, output), Error);
-  EXPECT_EQ(traffic.to_device, before.to_device);
+TEST(CudaExecutorForcedRoutes, HaveTheBitsOfTheCpu) {
+  for (const char* name : {"qwen3_moe", "granitemoe", "qwen3_moe_sparse2"}) {
+    EngineOptions options;
+    options.audit_level = AuditLevel::kFull;
+    const ModelUnderTest model(oracle_folder(name), options);
+    Traffic traffic;
+    backend_cuda::FusedModel* fused = nullptr;
+    const auto cpu = engine::make_fused_executor(model.inputs());
+    const auto device = make_emulated(model, traffic, &fused);
+    StepDriver expected(model, *cpu), found(model, *device);
+    // All sparse layers of two tokens, the second of which is the step's first (which fills up)
+    // once, with weights of their own, a weight of 0, and the router's.
+    const auto routes_of = [&](int32_t first) {
+      std::vector<ForcedRoute> routes;
+      for (const AuditLayout::Layer& layer : model.layout.layers) {
+        for (int32_t slot = 0; slot < layer.top_k; ++slot) {
+          const float weight = slot == 0                     ? ForcedRoute::kRouterWeight
+                               : slot == 1 && first % 2 == 0 ? 0.0F
+                                                             : 0.37F;
+          routes.push_back({0, layer.layer, (first + 3 * slot) % layer.num_experts, weight});
+        }
+      }
+      return routes;
+    };
+    const std::vector<ForcedRoute> one = routes_of(1), two = routes_of(2);
+    const std::vector<std::vector<Part>> steps = {{{0, {3, 1, 4}, true, nullptr, {{}, one, {}}}},
+                                                  {{0, {9}, true, nullptr, {two}}, {2, {2, 6}}},
+                                                  {{0, {5}}, {2, {2}}}};
+    for (const std::vector<Part>& parts : steps) {
+      expect_same(model.layout, expected.step(parts), found.step(parts));
+    }
+    const int64_t kernels = fused->kernels_per_step();
+    found.step({{0, {9}, true, nullptr, {two}}}, AuditMode::kNone);
+    EXPECT_EQ(fused->kernels_per_step(), kernels);
+  }
 }
 
 TEST(CudaExecutorContract, CopiedBlocksContinueTheirSequence) {

@@ -86,6 +86,53 @@ TEST(CudaRouter, HasThePortableBits) {
   }
 }
 
+TEST(CudaRouter, ForcedRoutesHaveTheWeightsOfTheCpu) {
+  Random random(8);
+  const int32_t tokens = 5, n = 33, k = 4, stride = 11;
+  for (const bool normalize : {false, true}) {
+    for (const bool after : {false, true}) {
+      const auto logits = random.normals(static_cast<size_t>(tokens * n), 2.0f);
+      const DeviceArray<float> input(logits);
+      // Odd tokens are forced; the last slot has a weight of its own.
+      DeviceArray<int32_t> forced(static_cast<size_t>(tokens * stride));
+      DeviceArray<float> given(static_cast<size_t>(tokens * stride));
+      for (int32_t token = 1; token < tokens; token += 2) {
+        for (int32_t slot = 0; slot < k; ++slot) {
+          const auto at = static_cast<size_t>(token * stride + slot);
+          forced[at] = (token + 9 * slot) % n;
+          given[at] = slot == k - 1 ? 0.25f * static_cast<float>(token - 1) : -1.0f;
+        }
+      }
+      Routes routes(tokens, n, k);
+      Router router = routes.ask(input, n, k);
+      router.normalize = normalize;
+      router.softmax_after_topk = after;
+      router.forced_ids = forced.data();
+      router.forced_weights = given.data();
+      router.forced_stride = stride;
+      ASSERT_TRUE(ok(router_top_k(router, tokens, nullptr)));
+      for (int32_t token = 0; token < tokens; ++token) {
+        const float* row = logits.data() + token * n;
+        std::vector<float> probs(static_cast<size_t>(n)), weights(static_cast<size_t>(k));
+        std::vector<int32_t> ids(static_cast<size_t>(k));
+        portable_kernels().router_top_k(row, n, k, normalize, after, probs.data(), ids.data(),
+                                        weights.data());
+        if (token % 2 != 0) {
+          std::copy_n(forced.data() + token * stride, k, ids.data());
+          portable_kernels().route_weights(row, probs.data(), ids.data(), k, normalize, after,
+                                           weights.data());
+          weights.back() = 0.25f * static_cast<float>(token - 1);
+        }
+        for (int32_t slot = 0; slot < k; ++slot) {
+          const auto at = static_cast<size_t>(token * k + slot), s = static_cast<size_t>(slot);
+          EXPECT_EQ(routes.ids[at], ids[s]);
+          EXPECT_TRUE(same_bits(routes.weights[at], weights[s])) << token << " " << slot;
+        }
+      }
+    }
+  }
+}
+
 TEST(CudaRouter, LogitsThatAreNoNumbers) {
   for (const float odd : {NAN, INFINITY, -INFINITY, 200.0f, -200.0f}) {
     Random random(8);

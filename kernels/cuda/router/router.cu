@@ -76,6 +76,14 @@ void router_kernel(Router router, int32_t tokens) {
   }
   int32_t id = lane < k ? lane : 0;               // where every probability is NaN
   if (sum == sum) choose_best(probs, n, k, &id);  // the sum is the same in all lanes
+  float given = -1.0f;
+  if (router.forced_ids != nullptr && lane < k) {
+    const int32_t forced = router.forced_ids[token * router.forced_stride + lane];
+    if (forced >= 0) {
+      id = forced;
+      given = router.forced_weights[token * router.forced_stride + lane];
+    }
+  }
   // The chosen probabilities were marked in shared memory: they are made again, the same way.
   const float logit = logits[id];
   float weight = exp_float(logit - max) / sum;
@@ -92,6 +100,7 @@ void router_kernel(Router router, int32_t tokens) {
     for (int32_t slot = 1; slot < k; ++slot) total = total + shuffle(weight, slot);
     weight = weight / total;
   }
+  if (given >= 0.0f) weight = given;
   if (lane >= k) return;
   router.ids[token * k + lane] = id;
   router.weights[token * k + lane] = weight;

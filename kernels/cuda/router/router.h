@@ -18,6 +18,12 @@ struct Router {
   int32_t* ids = nullptr;         ///< [tokens, top_k], descending probability, ties by lower id
   float* weights = nullptr;       ///< [tokens, top_k]
   float* probs = nullptr;         ///< [tokens, num_experts]; may be null
+  /// Of token t and slot s at [t * forced_stride + s]: the expert to take in place of the router's,
+  /// all of a token's or none of them (-1), and its weight (below 0: the router's). Null: no
+  /// token's.
+  const int32_t* forced_ids = nullptr;
+  const float* forced_weights = nullptr;
+  int64_t forced_stride = 0;
   int64_t record_stride = 0;
   int32_t* record_ids = nullptr;    ///< [top_k] of a token
   float* record_weights = nullptr;  ///< [top_k] of a token

@@ -36,8 +36,10 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   router.record_stride = builder.layout().token_words;
   const AuditLayout::Layer* found = builder.record_of(node.layer);
   const AuditLayout::Layer record = found != nullptr ? *found : AuditLayout::Layer{};
+  const int64_t forced = forced_route_words(builder.layout(), node.layer);
+  const int64_t forced_stride = forced_route_words(builder.layout(), builder.graph().num_layers);
   builder.add(
-      [router, record](const StepMemory& memory, Stream stream) {
+      [router, record, forced, forced_stride](const StepMemory& memory, Stream stream) {
         kernels::cuda::Router own = router;
         auto* floats = reinterpret_cast<float*>(memory.token_records);
         if (record.expert_ids >= 0) {
@@ -45,6 +47,11 @@ void plan(PlanBuilder& builder, const OpNode& node) {
           own.record_weights = floats + record.expert_weights;
         }
         if (record.router_probs >= 0) own.record_probs = floats + record.router_probs;
+        if (memory.shape.forces) {
+          own.forced_ids = memory.forced_routes + forced;
+          own.forced_weights = reinterpret_cast<const float*>(own.forced_ids + own.top_k);
+          own.forced_stride = forced_stride;
+        }
         return kernels::cuda::router_top_k(own, memory.shape.tokens, stream);
       },
       "softmax+top_k");
