@@ -1,4 +1,5 @@
-// Whole steps of a model through the executor of the CUDA kernels, emulated, beside the CPU's.
+// Whole steps of a model through the executor of the CUDA kernels, emulated or on a GPU, beside the
+// CPU's.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +14,12 @@
 #include "engine/device_executor.h"
 #include "engine/engine_options.h"
 #include "model/architecture.h"
-#include "tests/cuda/emulator/emulated_runtime.h"
 #include "tests/engine/engine_fixture.h"
+#if defined(VITRINE_TESTS_ON_GPU)
+#include "tests/cuda/gpu_runtime.h"
+#else
+#include "tests/cuda/emulator/emulated_runtime.h"
+#endif
 
 namespace vitrine::testing {
 
@@ -51,11 +56,12 @@ struct ModelUnderTest {
   AuditLayout layout;
 };
 
-/// The executor over an emulated device; `model` is set to what it is made on.
-inline std::unique_ptr<engine::Executor> make_emulated(const ModelUnderTest& model,
-                                                       kernels::cuda::emulator::Traffic& traffic,
-                                                       backend_cuda::FusedModel** made = nullptr,
-                                                       size_t capacity = kPlentyOfMemory) {
+/// The executor over the device, emulated but where the tests are on a GPU; `made` is set to what
+/// it is made on.
+inline std::unique_ptr<engine::Executor> make_on_device(const ModelUnderTest& model,
+                                                        kernels::cuda::emulator::Traffic& traffic,
+                                                        backend_cuda::FusedModel** made = nullptr,
+                                                        size_t capacity = kPlentyOfMemory) {
   return engine::make_device_executor(model.inputs(), [&](const engine::DeviceModelInputs& inputs) {
     auto fused = std::make_unique<backend_cuda::FusedModel>(
         std::make_unique<kernels::cuda::emulator::EmulatedRuntime>(capacity, traffic), inputs);

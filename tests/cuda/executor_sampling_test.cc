@@ -38,7 +38,7 @@ TEST(CudaExecutorSampling, ChoosesAsTheHostDoes) {
   const auto vocab = static_cast<size_t>(model.config.vocab_size);
   Traffic traffic;
   const auto cpu = engine::make_fused_executor(model.inputs());
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   StepDriver expected(model, *cpu), found(model, *device);
   const auto row_words = static_cast<size_t>(model.layout.row_words);
   uint64_t seed = 0;
@@ -90,7 +90,7 @@ TEST(CudaExecutorSampling, AStepReadsNoLogitsBackAndRunsTheSameKernelsWithAuditO
   const auto vocab = static_cast<int64_t>(model.config.vocab_size);
   Traffic traffic;
   backend_cuda::FusedModel* fused = nullptr;
-  const auto device = make_emulated(model, traffic, &fused);
+  const auto device = make_on_device(model, traffic, &fused);
   StepDriver driver(model, *device);
   DeviceSamplerSteps steps;
   SamplerPipeline::from_options({.temperature = 0.8F, .top_p = 0.9F})
@@ -115,7 +115,7 @@ TEST(CudaExecutorSampling, AStepReadsNoLogitsBackAndRunsTheSameKernelsWithAuditO
 TEST(CudaExecutorSampling, RowsWithoutRoomAreLeftToTheHost) {
   const ModelUnderTest model(oracle_folder("llama"));  // of 4 sequences
   Traffic traffic;
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   DeviceSamplerSteps full, small, late;
   full.add(DeviceSamplerStep::Kind::kAdd).ids.resize(4096);
   small.add(DeviceSamplerStep::Kind::kAdd).ids.resize(1);
@@ -136,7 +136,7 @@ TEST(CudaExecutorSampling, RowsWithoutRoomAreLeftToTheHost) {
 TEST(CudaExecutorSampling, NothingLeftIsNoToken) {
   const ModelUnderTest model(oracle_folder("llama"));
   Traffic traffic;
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   StepDriver driver(model, *device);
   DeviceSamplerSteps steps;
   const std::vector<uint32_t> none((static_cast<size_t>(model.config.vocab_size) + 31) / 32);

@@ -1,5 +1,6 @@
-// The executor of the CUDA kernels, emulated: what a step computes, against the CPU's fused path.
+// The executor of the CUDA kernels: what a step computes, against the CPU's fused path.
 #include <cmath>
+#include <filesystem>
 
 #include "backend_cuda/cuda_op.h"
 #include "tests/cuda/executor_fixture.h"
@@ -74,7 +75,7 @@ TEST_P(CudaExecutor, HasTheBitsOfTheCpu) {
   const ModelUnderTest model(folder_.path(), options);
   Traffic traffic;
   const auto cpu = engine::make_fused_executor(model.inputs());
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   StepDriver expected(model, *cpu), found(model, *device);
   // A prompt, then tokens of two sequences beside the prompt of a third.
   const std::vector<std::vector<Part>> steps = {
@@ -88,10 +89,11 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaExecutor, ::testing::ValuesIn(variants()),
                          [](const auto& info) { return info.param.label(); });
 
 TEST(CudaExecutorShipped, HasTheBitsOfTheCpu) {
+  if (!std::filesystem::exists(shipped_model())) GTEST_SKIP() << "a bundle without the model";
   const ModelUnderTest model(shipped_model());
   Traffic traffic;
   const auto cpu = engine::make_fused_executor(model.inputs());
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   StepDriver expected(model, *cpu), found(model, *device);
   for (const std::vector<Part>& parts :
        std::vector<std::vector<Part>>{{{1, {17, 230}}}, {{1, {4095}}}}) {
@@ -107,7 +109,7 @@ TEST(CudaExecutorLong, RangesAreCloseToTheCpuAndSeenByNobodyElse) {
   const ModelUnderTest model(oracle_folder("qwen3_moe"), options);
   Traffic traffic;
   const auto cpu = engine::make_fused_executor(model.inputs());
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   StepDriver expected(model, *cpu), found(model, *device);
   for (StepDriver* driver : {&expected, &found}) {  // what was never written is 0 on both sides
     driver->skip(0, 1022);
@@ -125,7 +127,7 @@ TEST(CudaExecutorContract, ChunksWithoutRowsLeaveTheirKeysAndValues) {
   const ModelUnderTest model(oracle_folder("llama"));
   Traffic traffic;
   const auto cpu = engine::make_fused_executor(model.inputs());
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   StepDriver expected(model, *cpu), found(model, *device);
   const std::vector<Part> prompt = {{0, {3, 1, 4}, false}};
   EXPECT_EQ(expected.step(prompt).rows, 0U);
@@ -138,11 +140,11 @@ TEST(CudaExecutorContract, OneTokenOneResult) {
   const ModelUnderTest model(folder.path());
   Traffic traffic;
   const std::vector<int32_t> ids = {7, 1, 12, 30, 2, 5, 9, 11, 4, 6, 3, 8, 10};
-  const auto whole = make_emulated(model, traffic);
+  const auto whole = make_on_device(model, traffic);
   const StepResult expected = StepDriver(model, *whole).step({{0, ids}});
 
   // In chunks, with nothing recorded, between tokens of other sequences.
-  const auto chunked = make_emulated(model, traffic);
+  const auto chunked = make_on_device(model, traffic);
   StepDriver driver(model, *chunked);
   size_t row = 0;
   for (const size_t count : {4, 1, 7, 1}) {
@@ -163,7 +165,7 @@ TEST(CudaExecutorContract, AStepIsOneCopyOneGraphOneCopy) {
   const ModelUnderTest model(oracle_folder("qwen3_moe"));
   Traffic traffic;
   backend_cuda::FusedModel* fused = nullptr;
-  const auto device = make_emulated(model, traffic, &fused);
+  const auto device = make_on_device(model, traffic, &fused);
   StepDriver driver(model, *device);
   driver.step({{0, {3, 1, 4}}}, AuditMode::kNone, false);
   const int64_t kernels = fused->kernels_per_step();
@@ -209,7 +211,7 @@ TEST(CudaExecutorContract, ThePlanNamesItsKernels) {
   VariantFolder folder({"qwen3_moe", "int4", 32});
   const ModelUnderTest model(folder.path());
   Traffic traffic;
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   ASSERT_EQ(device->plan().size(), model.graph.nodes.size());
   for (const PlanEntry& entry : device->plan()) EXPECT_EQ(entry.kernel.find("cuda."), 0U);
   EXPECT_NE(device->plan()[2].kernel.find("linear_int4g32"), std::string::npos)
@@ -229,7 +231,7 @@ TEST(CudaExecutorErrors, OutOfMemorySaysWhatWasAskedAndFree) {
   Traffic traffic;
   const auto failure = [&](size_t capacity) -> std::string {
     try {
-      make_emulated(model, traffic, nullptr, capacity);
+      make_on_device(model, traffic, nullptr, capacity);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
       return error.what();
@@ -244,7 +246,7 @@ TEST(CudaExecutorErrors, OutOfMemorySaysWhatWasAskedAndFree) {
         << message;
     EXPECT_EQ(traffic.allocated, 0U) << "what was given went back";
   }
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   EXPECT_EQ(StepDriver(model, *device).step({{0, {1}}}).rows, 1U);
 }
 
@@ -253,7 +255,7 @@ TEST(CudaExecutorErrors, WhatHasNoKernelIsRefused) {
   const auto refused = [&](const std::string& oracle, EngineOptions options) -> std::string {
     const ModelUnderTest model(oracle_folder(oracle), options);
     try {
-      make_emulated(model, traffic);
+      make_on_device(model, traffic);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
       return error.what();
@@ -293,7 +295,7 @@ TEST(CudaExecutorForcedRoutes, HaveTheBitsOfTheCpu) {
     Traffic traffic;
     backend_cuda::FusedModel* fused = nullptr;
     const auto cpu = engine::make_fused_executor(model.inputs());
-    const auto device = make_emulated(model, traffic, &fused);
+    const auto device = make_on_device(model, traffic, &fused);
     StepDriver expected(model, *cpu), found(model, *device);
     // All sparse layers of two tokens, the second of which is the step's first (which fills up)
     // once, with weights of their own, a weight of 0, and the router's.
@@ -325,7 +327,7 @@ TEST(CudaExecutorForcedRoutes, HaveTheBitsOfTheCpu) {
 TEST(CudaExecutorContract, CopiedBlocksContinueTheirSequence) {
   const ModelUnderTest model(oracle_folder("qwen3_moe"));
   Traffic traffic;
-  const auto device = make_emulated(model, traffic);
+  const auto device = make_on_device(model, traffic);
   StepDriver driver(model, *device);
   const std::vector<int32_t> ids = {3, 1, 4, 1, 5};
   driver.step({{0, ids}});
