@@ -141,6 +141,31 @@ const float* DeviceWeights::constants(const float* values, int64_t count) {
   return reinterpret_cast<const float*>(to);
 }
 
+std::vector<const float*> DeviceWeights::widened(const std::vector<const Weight*>& weights,
+                                                 const std::string& what) {
+  size_t bytes = 0;
+  for (const Weight* weight : weights) {
+    bytes += static_cast<size_t>(weight->rows * weight->cols) * sizeof(float);
+  }
+  std::byte* to = reserve(bytes, what);
+  std::vector<const float*> placed;
+  for (const Weight* weight : weights) {
+    const size_t part = static_cast<size_t>(weight->rows * weight->cols) * sizeof(float);
+    placed.push_back(reinterpret_cast<const float*>(to));
+    pending_.push_back({.weight = weight, .is_table = true, .bytes = part, .to = to});
+    if (to != nullptr) to += part;
+  }
+  return placed;
+}
+
+const std::byte* DeviceWeights::keep(const void* values, size_t bytes, const std::string& what) {
+  const auto* first = static_cast<const std::byte*>(values);
+  const std::vector<std::byte>& copy = kept_.emplace_back(first, first + bytes);
+  std::byte* to = reserve(bytes, what);
+  pending_.push_back({.floats = copy.data(), .bytes = bytes, .to = to});
+  return to;
+}
+
 void DeviceWeights::copy(const void* from, size_t bytes, std::byte* to) {
   check(runtime_.copy_to_device(to, from, bytes), "copying weights");
 }
@@ -175,6 +200,7 @@ void DeviceWeights::upload() {
     }
   }
   pending_.clear();
+  kept_.clear();
 }
 
 }  // namespace vitrine::backend_cuda

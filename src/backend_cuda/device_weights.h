@@ -52,6 +52,15 @@ class DeviceWeights {
   /// Floats that the caller keeps until upload().
   const float* constants(const float* values, int64_t count);
 
+  /// Float matrices as float32; null where weights are not read.
+  std::vector<const float*> widened(const std::vector<const kernels::Weight*>& weights,
+                                    const std::string& what);
+  /// A copy of what the host made.
+  template <typename T>
+  const T* array(const std::vector<T>& values, const std::string& what) {
+    return reinterpret_cast<const T*>(keep(values.data(), values.size() * sizeof(T), what));
+  }
+
   /// Packs and copies everything that was asked for. Nothing of the host's is read afterwards.
   void upload();
 
@@ -66,6 +75,7 @@ class DeviceWeights {
     std::byte* to = nullptr;
   };
 
+  const std::byte* keep(const void* values, size_t bytes, const std::string& what);
   std::byte* reserve(size_t bytes, const std::string& what);
   void require_format(const kernels::Weight& weight, const std::string& module) const;
   const DeviceMatrix& place(const std::vector<const kernels::Weight*>& weights,
@@ -80,6 +90,7 @@ class DeviceWeights {
   std::deque<kernels::cuda::EmbeddingTable> tables_;
   std::vector<DeviceBuffer> memory_;
   std::vector<Pending> pending_;
+  std::deque<std::vector<std::byte>> kept_;  // until upload()
   uint64_t num_bytes_ = 0;
 };
 

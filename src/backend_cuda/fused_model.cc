@@ -42,6 +42,7 @@ engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
   shape.samples =
       std::ranges::any_of(batch.row_steps, [](const auto* steps) { return steps != nullptr; });
   shape.forces = !batch.forced_routes.empty();
+  shape.adapts = std::ranges::any_of(batch.span_adapters, [](int32_t of) { return of >= 0; });
   StepGraph& graph = graph_of(shape);
   kernels_per_step_ = graph.num_kernels();
   buffers_.send(batch, shape, heads_, kv_heads_);

@@ -19,6 +19,7 @@ FusedPlan::FusedPlan(DeviceRuntime& runtime, const engine::DeviceModelInputs& in
 void FusedPlan::launch(const StepMemory& memory, Stream stream) const {
   for (const PlannedLaunch& launch : builder_.launches()) {
     if (launch.for_rows && memory.shape.rows == 0) continue;
+    if (launch.condition != nullptr && !launch.condition(memory.shape)) continue;
     check(launch.start(memory, stream), "starting " + launch.what);
   }
 }

@@ -17,7 +17,8 @@ PlanBuilder::PlanBuilder(DeviceRuntime& runtime, const engine::DeviceModelInputs
       graph_(inputs.graph),
       layout_(inputs.layout),
       options_(inputs.options),
-      weights_(runtime, inputs.kernel, inputs.weights, inputs.weights_read) {
+      weights_(runtime, inputs.kernel, inputs.weights, inputs.weights_read),
+      adapters_(inputs.adapters) {
   plan_kv(inputs.num_blocks);
   const int64_t angles = options_.max_context * (graph_.head_dim / 2);
   rope_cos_ = weights_.constants(inputs.rope_cos, angles);
@@ -129,6 +130,7 @@ void PlanBuilder::need(RowsBuffer& rows, const DeviceMatrix& matrix) {
 void PlanBuilder::add(Launch start, const std::string& what) {
   launches_.push_back({.start = std::move(start),
                        .for_rows = node_is_for_rows_,
+                       .condition = condition_,
                        .what = what,
                        .node = entries_.size()});
 }
@@ -206,7 +208,6 @@ void PlanBuilder::add_gate_up(const DeviceMatrix& gate, const DeviceMatrix& up, 
         return kernels::cuda::gate_up(gate.packed, up.packed, 1, rows, epilogue, {}, stream);
       },
       "gate_up_" + gate.kernel);
-  add_forms(hidden, 1);
 }
 
 void PlanBuilder::finish_addend() {

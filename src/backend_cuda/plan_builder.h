@@ -41,9 +41,16 @@ struct Routes {
   float* weights = nullptr;  // [tokens, top_k]
 };
 
+/// Of which shapes a launch is part.
+using Condition = bool (*)(const StepShape&);
+inline bool has_adapters(const StepShape& shape) { return shape.adapts; }
+inline bool has_no_adapters(const StepShape& shape) { return !shape.adapts; }
+inline bool has_samplers(const StepShape& shape) { return shape.samples; }
+
 struct PlannedLaunch {
   Launch start;
-  bool for_rows = false;  // left out of shapes without rows
+  bool for_rows = false;          // left out of shapes without rows
+  Condition condition = nullptr;  // null: part of all others
   std::string what;
   size_t node = 0;
   const RowsBuffer* forms = nullptr;  // what it quantizes; null: it does something else
@@ -60,6 +67,8 @@ class PlanBuilder {
   const EngineOptions& options() const { return options_; }
   int64_t max_tokens() const { return options_.max_step_tokens; }
   int64_t max_rows() const { return options_.max_logit_rows; }
+  /// Null where the engine has none.
+  const ops::AdapterWeights* adapters() const { return adapters_; }
   const float* rope_cos() const { return rope_cos_; }  // [max_context, head_dim / 2]
   const float* rope_sin() const { return rope_sin_; }
   const std::vector<kernels::cuda::KvCache>& kv() const { return kv_; }  // by layer
@@ -86,6 +95,8 @@ class PlanBuilder {
   uint64_t node_weight_bytes() const { return weights_.num_bytes() - bytes_before_; }
   void end_node(const ops::OpNode& node);
 
+  /// From here on launches are part of such shapes only, until the next call. Null: of all.
+  void set_condition(Condition condition) { condition_ = condition; }
   void add(Launch start, const std::string& what);
   /// Asks the producer of `rows` for the form that the matrix reads.
   void need(RowsBuffer& rows, const DeviceMatrix& matrix);
@@ -96,7 +107,7 @@ class PlanBuilder {
   void add_product(const DeviceMatrix& matrix, RowsBuffer& in, kernels::cuda::Epilogue epilogue);
   /// Throws kUnsupported where one launch cannot read both.
   static void require_pair(const DeviceMatrix& gate, const DeviceMatrix& up);
-  /// The hidden layer of a dense block, and its forms.
+  /// The hidden layer of a dense block.
   void add_gate_up(const DeviceMatrix& gate, const DeviceMatrix& up, RowsBuffer& in,
                    RowsBuffer& hidden);
 
@@ -122,6 +133,7 @@ class PlanBuilder {
   const AuditLayout& layout_;
   const EngineOptions& options_;
   DeviceWeights weights_;
+  const ops::AdapterWeights* adapters_;
   std::vector<DeviceBuffer> memory_;
   DeviceBuffer kv_memory_;
   size_t kv_block_bytes_ = 0;
@@ -138,6 +150,7 @@ class PlanBuilder {
   std::vector<PlanEntry> entries_;
   // Of the node that is being planned:
   bool node_is_for_rows_ = false;
+  Condition condition_ = nullptr;
   uint64_t bytes_before_ = 0;
   std::optional<uint64_t> weight_bytes_;
 };

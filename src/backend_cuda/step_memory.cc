@@ -32,7 +32,7 @@ int32_t next_size(int64_t count, int32_t most) {
 
 // Words of the part before the steps, of these, and of what is chosen for a row.
 int64_t head_words(const StepShape& shape) {
-  return aligned(int64_t{5} * shape.tokens + int64_t{2} * shape.rows);
+  return aligned(int64_t{6} * shape.tokens + int64_t{2} * shape.rows);
 }
 int64_t step_words(const StepShape& shape) {
   constexpr int64_t kRowBytes = kMostSampleSteps * int64_t{sizeof(SampleStep)};
@@ -102,7 +102,8 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   memory.token_ids = words + int64_t{2} * shape.tokens;
   memory.positions = memory.token_ids + shape.tokens;
   memory.sequences = memory.positions + shape.tokens;
-  memory.row_tokens = memory.sequences + shape.tokens;
+  memory.adapters = memory.sequences + shape.tokens;
+  memory.row_tokens = memory.adapters + shape.tokens;
   memory.row_targets = memory.row_tokens + shape.rows;
   memory.words = words;
   memory.steps = reinterpret_cast<SampleStep*>(words + head_words(shape));
@@ -136,6 +137,7 @@ void StepBuffers::send(const engine::StepBatch& batch, const StepShape& shape, i
   for (size_t i = 0; i < batch.spans.size(); ++i) {
     const engine::BatchSpan& span = batch.spans[i];
     std::fill_n(memory.sequences + span.first_token, span.num_tokens, static_cast<int32_t>(i));
+    std::fill_n(memory.adapters + span.first_token, span.num_tokens, batch.span_adapters[i]);
     for (int32_t token = 0; token < span.num_tokens; token += tile_tokens) {
       *tile++ = {span.first_token + token, std::min(tile_tokens, span.num_tokens - token)};
     }
@@ -146,6 +148,7 @@ void StepBuffers::send(const engine::StepBatch& batch, const StepShape& shape, i
   std::fill(memory.token_ids + tokens, memory.token_ids + shape.tokens, memory.token_ids[0]);
   std::fill(memory.positions + tokens, memory.positions + shape.tokens, memory.positions[0]);
   std::fill(memory.sequences + tokens, memory.sequences + shape.tokens, memory.sequences[0]);
+  std::fill(memory.adapters + tokens, memory.adapters + shape.tokens, memory.adapters[0]);
   for (int32_t token = tokens; token < shape.tokens; ++token) *tile++ = {token, 1};
   std::fill(tile, memory.tiles + shape.tokens, AttentionTile{0, 0});
   std::copy_n(batch.row_tokens.data(), rows, memory.row_tokens);

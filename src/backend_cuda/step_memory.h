@@ -22,6 +22,7 @@ struct StepShape {
   int32_t ranges = 1;
   bool samples = false;  // some row is chosen by a sampler's steps
   bool forces = false;   // some token has forced routes
+  bool adapts = false;   // some token has an adapter
   auto operator<=>(const StepShape&) const = default;
 };
 
@@ -38,6 +39,7 @@ struct StepMemory {
   int32_t* token_ids = nullptr;                   // [tokens]
   int32_t* positions = nullptr;                   // [tokens]
   int32_t* sequences = nullptr;                   // [tokens] rows of `tables`
+  int32_t* adapters = nullptr;                    // [tokens] -1: none
   int32_t* row_tokens = nullptr;                  // [rows]
   int32_t* row_targets = nullptr;                 // [rows]
   kernels::cuda::AttentionTile* tiles = nullptr;  // [tokens] count 0 where there are fewer

@@ -18,7 +18,6 @@ void require_absent(bool absent, const std::string& what, const Device& device) 
 
 void check_options(const ExecutorInputs& inputs) {
   const EngineOptions& options = inputs.options;
-  require_absent(inputs.adapters == nullptr, "an adapter", options.device);
   require_absent(options.expert_cache_bytes == 0, "engine option 'expert_cache_bytes'",
                  options.device);
   require_absent(!options.mmap_weights, "engine option 'mmap_weights'", options.device);
@@ -38,8 +37,9 @@ class DeviceExecutor final : public Executor {
     std::vector<float> cos, sin;
     fill_rope_tables(inputs.config, inputs.options, cos, sin);
     model_ = make_model({inputs.graph, inputs.layout, inputs.options, inputs.num_blocks, kernel,
-                         weights, inputs.weights_read, cos.data(), sin.data()});
+                         weights, inputs.weights_read, cos.data(), sin.data(), inputs.adapters});
     num_parameters_ = weights.num_parameters();
+    if (inputs.adapters != nullptr) num_parameters_ += inputs.adapters->num_parameters();
     if (!inputs.weights_read) return;
     weights.load(inputs.options.threads, 0);
     model_->load();

@@ -58,6 +58,7 @@ struct DeviceModelInputs {
   bool weights_read = true;         // false: a plan is made, nothing runs
   const float* rope_cos = nullptr;  // [max_context, head_dim / 2]
   const float* rope_sin = nullptr;
+  const ops::AdapterWeights* adapters = nullptr;  // null where there are none
 };
 
 }  // namespace vitrine::engine

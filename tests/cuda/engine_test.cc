@@ -1,7 +1,7 @@
 // Whole engines on `--device cuda --kernels fused`, emulated, beside engines on the CPU.
 #include <dlfcn.h>
 
-#include "tests/engine/engine_fixture.h"
+#include "tests/engine/adapter_fixture.h"
 #include "vitrine/audit.h"
 #include "vitrine/constrain.h"
 
@@ -147,6 +147,57 @@ TEST(CudaEngine, NothingLeftIsAnErrorThatSaysSo) {
   input.sampler = nullptr;
   EXPECT_EQ(engine->step({&input, 1}).size(), 1U);
 }
+
+class CudaEngineAdapters : public ::testing::TestWithParam<ModelVariant> {};
+
+// Sequences of three adapters and of none in one step, against the CPU.
+TEST_P(CudaEngineAdapters, HaveTheBitsOfTheCpu) {
+  const VariantFolder model(GetParam());
+  const ModelConfig config = parse_model_config(Checkpoint::open(model.path()));
+  const TemporaryFolder folder;
+  const std::vector<AdapterModule> blocks = block_modules(config);
+  write_adapter(folder / "all", adapter_config(5, 8), adapter_tensors(all_modules(config), 5, 1));
+  write_adapter(folder / "attention", adapter_config(18, 4),
+                adapter_tensors(attention_modules(config), 18, 2));
+  write_adapter(folder / "block", adapter_config(3, 4), adapter_tensors({blocks.back()}, 3, 3));
+  Rows rows[2][4];
+  for (const bool is_cuda : {false, true}) {
+    EngineOptions options = options_on(is_cuda);
+    options.keep_logits = true;
+    options.adapters = {folder / "all", folder / "attention", folder / "block"};
+    const auto engine = Engine::load(model.path(), options);
+    std::vector<SequenceId> sequences;
+    for (const int adapter : {0, -1, 2, 1}) sequences.push_back(engine->create_sequence(adapter));
+    const std::vector<int32_t> ids = prompt_ids(12, static_cast<int>(config.vocab_size));
+    size_t fed[4] = {};
+    for (const std::vector<size_t>& counts :
+         std::vector<std::vector<size_t>>{{3, 0, 0, 0}, {1, 4, 2, 3}, {0, 1, 0, 0}, {1, 1, 1, 1}}) {
+      std::vector<StepInput> inputs;
+      for (size_t i = 0; i < 4; ++i) {
+        if (counts[i] == 0) continue;
+        StepInput& input = inputs.emplace_back();
+        input.sequence = sequences[i];
+        input.tokens = std::span<const int32_t>(ids).subspan(fed[i], counts[i]);
+        input.rows = StepInput::Rows::kAll;
+        fed[i] += counts[i];
+      }
+      const auto outputs = engine->step(inputs);
+      for (size_t i = 0; i < 4; ++i) keep_rows(outputs, sequences[i], rows[is_cuda ? 1 : 0][i]);
+    }
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(same_bits(rows[0][i], rows[1][i], rows[0][i].size())) << "sequence " << i;
+  }
+  EXPECT_FALSE(same_bits(rows[0][0], rows[0][1], rows[0][0].size())) << "adapters change nothing";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaEngineAdapters,
+                         ::testing::Values(ModelVariant{"qwen3_moe", "", 0},
+                                           ModelVariant{"qwen3_moe", "int4", 32},
+                                           ModelVariant{"granitemoe", "", 0},
+                                           ModelVariant{"qwen2_moe", "int8", 64},
+                                           ModelVariant{"llama", "", 0}),
+                         variant_name);
 
 TEST(CudaEngine, ForksAndTruncationsKeepTheirBits) {
   EngineOptions options = options_on(true);

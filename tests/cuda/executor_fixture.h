@@ -14,7 +14,7 @@
 #include "engine/device_executor.h"
 #include "engine/engine_options.h"
 #include "model/architecture.h"
-#include "tests/engine/engine_fixture.h"
+#include "tests/engine/adapter_fixture.h"
 #if defined(VITRINE_TESTS_ON_GPU)
 #include "tests/cuda/gpu_runtime.h"
 #else
@@ -40,19 +40,26 @@ struct ModelUnderTest {
     given.max_step_tokens = 24;
     given.max_logit_rows = 20;
     options = engine::resolve_options(given, config, graph);
+    if (!options.adapters.empty()) adapters.emplace(options.adapters, graph);
     layout = engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
                                        options.record_rows);
   }
   int64_t blocks_per_sequence() const { return (options.max_context + 63) / 64; }
   engine::ExecutorInputs inputs() const {
-    return {checkpoint, config,  graph,
-            layout,     options, blocks_per_sequence() * options.max_sequences};
+    return {checkpoint,
+            config,
+            graph,
+            layout,
+            options,
+            blocks_per_sequence() * options.max_sequences,
+            adapters ? &*adapters : nullptr};
   }
 
   Checkpoint checkpoint;
   ModelConfig config;
   ops::Graph graph;
   EngineOptions options;
+  std::optional<model::LoraAdapters> adapters;
   AuditLayout layout;
 };
 
@@ -77,6 +84,7 @@ struct Part {
   bool has_rows = true;
   const DeviceSamplerSteps* steps = nullptr;  // of its last row; null: the head's choice stands
   std::vector<std::vector<ForcedRoute>> routes = {};  // [tokens] or empty
+  int32_t adapter = -1;
 };
 
 /// A pass's results, copied.
@@ -124,7 +132,7 @@ class StepDriver {
       const auto count = static_cast<int32_t>(part.tokens.size());
       batch.spans.push_back(
           {static_cast<int32_t>(batch.token_ids.size()), count, lengths_[s], tables_[s].data()});
-      batch.span_adapters.push_back(-1);
+      batch.span_adapters.push_back(part.adapter);
       for (int32_t i = 0; i < count; ++i) {
         if (part.has_rows) {
           batch.row_tokens.push_back(static_cast<int32_t>(batch.token_ids.size()));

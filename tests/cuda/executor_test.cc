@@ -287,6 +287,36 @@ TEST(CudaExecutorErrors, AnOpWithoutAKernelIsRefusedByName) {
   }
 }
 
+TEST(CudaExecutorAdapters, AStepWithoutThemRunsTheKernelsOfAModelThatHasNone) {
+  const std::string path = oracle_folder("qwen3_moe");
+  const ModelConfig config = parse_model_config(Checkpoint::open(path));
+  const TemporaryFolder folder;
+  write_adapter(folder / "all", adapter_config(5, 8), adapter_tensors(all_modules(config), 5, 1));
+  EngineOptions options;
+  options.adapters = {folder / "all"};
+  const ModelUnderTest plain(path), adapted(path, options);
+  Traffic traffic;
+  backend_cuda::FusedModel *base = nullptr, *fused = nullptr;
+  const auto without = make_on_device(plain, traffic, &base);
+  const auto cpu = engine::make_fused_executor(adapted.inputs());
+  const auto device = make_on_device(adapted, traffic, &fused);
+  StepDriver first(plain, *without), expected(adapted, *cpu), found(adapted, *device);
+  first.step({{0, {3, 1, 4}}});
+  expect_same(adapted.layout, expected.step({{0, {3, 1, 4}}}), found.step({{0, {3, 1, 4}}}));
+  EXPECT_EQ(fused->kernels_per_step(), base->kernels_per_step());
+  // The adapter's token is the first, by which the shape is filled up.
+  const std::vector<Part> parts = {{1, {5, 9}, true, nullptr, {}, 0}, {0, {7}}};
+  expect_same(adapted.layout, expected.step(parts), found.step(parts));
+  const int64_t kernels = fused->kernels_per_step();
+  EXPECT_GT(kernels, base->kernels_per_step());
+  found.step(parts, AuditMode::kNone);
+  EXPECT_EQ(fused->kernels_per_step(), kernels) << "the same with audit on and off";
+  ModelSummary summary, of_cpu;
+  device->describe(summary);
+  cpu->describe(of_cpu);
+  EXPECT_EQ(summary.num_parameters, of_cpu.num_parameters);
+}
+
 TEST(CudaExecutorForcedRoutes, HaveTheBitsOfTheCpu) {
   for (const char* name : {"qwen3_moe", "granitemoe", "qwen3_moe_sparse2"}) {
     EngineOptions options;

@@ -1,5 +1,6 @@
 // dense_ffn: a dense block, or the shared expert of a sparse one.
 #include "backend_cuda/cuda_op.h"
+#include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
 
 namespace vitrine::backend_cuda {
@@ -16,7 +17,29 @@ void plan(PlanBuilder& builder, const OpNode& node) {
       builder.shared_rows("a dense block's hidden layer", builder.max_tokens(), intermediate);
   const DeviceMatrix& gate = builder.weights().matrix(node.weight("gate"), intermediate, in.width);
   const DeviceMatrix& up = builder.weights().matrix(node.weight("up"), intermediate, in.width);
+  const auto half = [&](const char* name) -> RowsBuffer& {
+    return builder.shared_rows(name, builder.max_tokens(), intermediate);
+  };
+  const bool splits = is_adapted(builder, {{{node.weight("gate")}}, {{node.weight("up")}}});
+  if (splits) builder.set_condition(has_no_adapters);
   builder.add_gate_up(gate, up, in, hidden);
+  builder.set_condition(nullptr);
+  if (splits) {
+    RowsBuffer& gate_rows = half("a dense block's gate");
+    RowsBuffer& up_rows = half("a dense block's up");
+    Epilogue to_half;
+    to_half.out_stride = intermediate;
+    builder.set_condition(has_adapters);
+    to_half.out = gate_rows.data;
+    builder.add_product(gate, in, to_half);
+    to_half.out = up_rows.data;
+    builder.add_product(up, in, to_half);
+    add_low_rank(builder, {&in},
+                 {{{node.weight("gate")}, gate_rows.data, intermediate, intermediate},
+                  {{node.weight("up")}, up_rows.data, intermediate, intermediate}});
+    add_activation(builder, gate_rows, up_rows, hidden, 1);
+  }
+  builder.add_forms(hidden, 1);
   Epilogue epilogue;
   epilogue.adds_residual = node.flag("residual");
   if (epilogue.adds_residual) {
@@ -26,6 +49,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   epilogue.out_stride = out.width;
   builder.add_product(builder.weights().matrix(node.weight("down"), out.width, intermediate),
                       hidden, epilogue);
+  add_low_rank(builder, {&hidden}, {{{node.weight("down")}, out.data, out.width, out.width}},
+               node.attribute("multiplier", 1.0));
 }
 
 VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "dense_ffn", .plan = plan}));

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend_cuda/cuda_op.h"
+#include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/router/router.h"
@@ -86,6 +87,32 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     rows.routes_per_row = routes_per_row;
     return rows;
   };
+  // A product of one kind of matrix, whose rows are the routes'.
+  const auto add_grouped = [&](const DeviceMatrix& matrix, RowsBuffer& from, float* to,
+                               int64_t to_stride, bool from_tokens) {
+    builder.add(
+        [&matrix, &from, to, to_stride, from_tokens, rows_of, tile_rows](const StepMemory& memory,
+                                                                         Stream stream) {
+          Rows rows = rows_of(memory, 1);
+          if (from_tokens) rows.routes_per_row = rows.count / memory.shape.tokens;
+          Epilogue epilogue;
+          epilogue.out = to;
+          epilogue.out_stride = to_stride;
+          if (!matrix.is_packed) {
+            return kernels::cuda::linear_float(matrix.floats, matrix.experts,
+                                               {from.data, from.width, rows, tile_rows(memory)},
+                                               epilogue, stream);
+          }
+          ProductTuning tuning = tuning_of(matrix, rows.count, false);
+          tuning.tokens_per_tile = tile_rows(memory);  // as the routes are grouped
+          rows.activations = from.int8_rows.at(matrix.group_size());
+          return kernels::cuda::linear(matrix.packed, matrix.experts, rows, epilogue, tuning,
+                                       stream);
+        },
+        "grouped_" + matrix.kernel);
+  };
+  const bool splits = is_adapted(builder, {{gates}, {ups}});
+  if (splits) builder.set_condition(has_no_adapters);
   builder.add(
       [&gate, &up, &in, &hidden, rows_of, tile_rows](const StepMemory& memory, Stream stream) {
         Rows rows = rows_of(memory, 0);
@@ -103,25 +130,22 @@ void plan(PlanBuilder& builder, const OpNode& node) {
                                       tuning_of(gate, rows.count, true), stream);
       },
       "grouped_gate_up_" + gate.kernel);
+  builder.set_condition(nullptr);
+  const Routes& of_layer = builder.routes(node.layer);
+  if (splits) {
+    RowsBuffer& gate_rows = builder.shared_rows("the experts' gates", most_routes, intermediate);
+    RowsBuffer& up_rows = builder.shared_rows("the experts' ups", most_routes, intermediate);
+    builder.set_condition(has_adapters);
+    add_grouped(gate, in, gate_rows.data, intermediate, true);
+    add_grouped(up, in, up_rows.data, intermediate, true);
+    add_low_rank(builder, {&in, &of_layer},
+                 {{gates, gate_rows.data, intermediate, intermediate},
+                  {ups, up_rows.data, intermediate, intermediate}});
+    add_activation(builder, gate_rows, up_rows, hidden, routes.top_k);
+  }
   builder.add_forms(hidden, routes.top_k);
-  builder.add(
-      [&down, &hidden, &slots, rows_of, tile_rows, width = in.width](const StepMemory& memory,
-                                                                     Stream stream) {
-        Rows rows = rows_of(memory, 1);
-        Epilogue epilogue;
-        epilogue.out = slots.data;
-        epilogue.out_stride = width;
-        if (!down.is_packed) {
-          return kernels::cuda::linear_float(down.floats, down.experts,
-                                             {hidden.data, hidden.width, rows, tile_rows(memory)},
-                                             epilogue, stream);
-        }
-        ProductTuning tuning = tuning_of(down, rows.count, false);
-        tuning.tokens_per_tile = tile_rows(memory);  // the same number by the same rule
-        rows.activations = hidden.int8_rows.at(down.group_size());
-        return kernels::cuda::linear(down.packed, down.experts, rows, epilogue, tuning, stream);
-      },
-      "grouped_" + down.kernel);
+  add_grouped(down, hidden, slots.data, in.width, false);
+  add_low_rank(builder, {&hidden, &of_layer, true}, {{downs, slots.data, in.width, in.width}});
   builder.set_weight_bytes(builder.node_weight_bytes() / static_cast<uint64_t>(routes.experts) *
                            static_cast<uint64_t>(routes.top_k));
 }

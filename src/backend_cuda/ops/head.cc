@@ -36,10 +36,9 @@ void plan(PlanBuilder& builder, const OpNode& node) {
         return kernels::cuda::head_epilogue(own, memory.shape.rows, stream);
       },
       "log_sum_exp+top_10+digest");
-  // In shapes that sample alone: the same kernels with audit on and off.
+  builder.set_condition(has_samplers);
   builder.add(
-      [head](const StepMemory& memory, Stream stream) -> Status {
-        if (!memory.shape.samples) return {};
+      [head](const StepMemory& memory, Stream stream) {
         kernels::cuda::Sampling sampling;
         sampling.vocab = head.vocab;
         sampling.logits = memory.logits;
@@ -55,6 +54,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
         return kernels::cuda::sample_rows(sampling, memory.shape.rows, stream);
       },
       "sample");
+  builder.set_condition(nullptr);
 }
 
 VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "head", .plan = plan}));

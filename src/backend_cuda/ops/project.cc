@@ -1,5 +1,6 @@
 // project: the output projection of attention, added to the residual stream.
 #include "backend_cuda/cuda_op.h"
+#include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
 
 namespace vitrine::backend_cuda {
@@ -19,8 +20,10 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   epilogue.residual_scale = static_cast<float>(node.attribute("multiplier", 1.0));
   epilogue.out = residual.data;
   epilogue.out_stride = residual.width;
-  builder.add_product(builder.weights().matrix(node.weight("weight"), residual.width, in.width), in,
-                      epilogue);
+  const std::string& module = node.weight("weight");
+  builder.add_product(builder.weights().matrix(module, residual.width, in.width), in, epilogue);
+  add_low_rank(builder, {&in}, {{{module}, residual.data, residual.width, residual.width}},
+               node.attribute("multiplier", 1.0));
 }
 
 VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "project", .plan = plan}));

@@ -1,5 +1,6 @@
 // qkv: the query, key and value projections, side by side in one array.
 #include "backend_cuda/cuda_op.h"
+#include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
 
 namespace vitrine::backend_cuda {
@@ -35,17 +36,21 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   epilogue.out = rows_of_all;
   epilogue.out_stride = width;
   epilogue.bias = bias;
-  if (const DeviceMatrix* all = builder.weights().stacked(parts, in.width)) {
-    builder.add_product(*all, in, epilogue);
-    return;
-  }
-  for (size_t i = 0; i < 3; ++i) {
+  const DeviceMatrix* all = builder.weights().stacked(parts, in.width);
+  if (all != nullptr) builder.add_product(*all, in, epilogue);
+  for (size_t i = 0; all == nullptr && i < 3; ++i) {
     float* out = builder.value(node.outputs[i]).data;
     epilogue.out = out;
     epilogue.bias = bias != nullptr ? bias + (out - rows_of_all) : nullptr;
     builder.add_product(builder.weights().matrix(parts[i].module, parts[i].rows, in.width), in,
                         epilogue);
   }
+  std::vector<AdaptedProduct> adapted;
+  for (size_t i = 0; i < 3; ++i) {
+    const RowsBuffer& out = builder.value(node.outputs[i]);
+    adapted.push_back({{parts[i].module}, out.data, out.stride, out.width});
+  }
+  add_low_rank(builder, {&in}, adapted);
 }
 
 VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "qkv", .plan = plan, .places_outputs = true}));

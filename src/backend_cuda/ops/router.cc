@@ -1,6 +1,7 @@
 // router: the choice of experts.
 #include "kernels/cuda/router/router.h"
 #include "backend_cuda/cuda_op.h"
+#include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
 
 namespace vitrine::backend_cuda {
@@ -22,8 +23,9 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   Epilogue epilogue;
   epilogue.out = logits.data;
   epilogue.out_stride = logits.width;
-  builder.add_product(builder.weights().matrix(node.weight("weight"), routes.experts, in.width), in,
-                      epilogue);
+  const std::string& module = node.weight("weight");
+  builder.add_product(builder.weights().matrix(module, routes.experts, in.width), in, epilogue);
+  add_low_rank(builder, {&in}, {{{module}, logits.data, logits.width, logits.width}});
 
   kernels::cuda::Router router;
   router.num_experts = routes.experts;
