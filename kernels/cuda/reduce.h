@@ -26,6 +26,23 @@ VITRINE_DEVICE float sum_of_squares(const float* shared_x, int64_t n) {
   return add_lanes(lane);
 }
 
+/// The same of a row in global memory: kAhead loads of a lane are under way at once.
+VITRINE_DEVICE float sum_of_squares_far(const float* row, int64_t n) {
+  constexpr int kAhead = 32;
+  float lane = 0.0f;
+  for (int64_t first = lane_index() % kLanes; first < n; first += kLanes * kAhead) {
+    float values[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      const int64_t i = first + int64_t{j} * kLanes;
+      values[j] = i < n ? row[i] : 0.0f;  // 0 changes no bit of a sum of squares
+    }
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) lane = fma_rn(values[j], values[j], lane);
+  }
+  return add_lanes(lane);
+}
+
 VITRINE_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + exp_float(-x)); }
 
 /// Elements [i, i + 4) of a row of n (i a multiple of 4), zeros past its end. `whole`: n is a

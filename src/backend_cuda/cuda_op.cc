@@ -20,8 +20,8 @@ const CudaOp& find_cuda_op(std::string_view type) {
   const auto found = registry().find(type);
   if (found == registry().end()) {
     throw Error(ErrorKind::kUnsupported, "op '" + std::string(type) +
-                                             "' (attribution or hidden states) has no CUDA kernel "
-                                             "in this version; use --kernels reference");
+                                             "' has no CUDA kernel in this version; use --kernels "
+                                             "reference");
   }
   return found->second;
 }

@@ -18,6 +18,8 @@ struct CudaOp {
   bool takes_addend = false;
   /// It says itself where its outputs lie.
   bool places_outputs = false;
+  /// Its launches work on rows of logits alone, and are left out of steps without any.
+  bool for_rows = false;
 };
 
 /// Throws kUnsupported for an op that nobody registered.

@@ -111,7 +111,9 @@ const DeviceMatrix& DeviceWeights::experts(const std::vector<std::string>& modul
 const EmbeddingTable& DeviceWeights::table(const std::string& module, int64_t rows, int64_t cols) {
   const Weight& weight = host_.matrix(module, rows, cols);
   const bool is_float = kernels::is_float_format(weight.format);
-  EmbeddingTable& table = tables_.emplace_back();
+  const auto [found, is_new] = tables_.try_emplace(module);
+  EmbeddingTable& table = found->second;
+  if (!is_new) return table;
   table.format = is_float ? float_format(weight.format) : FloatFormat::kF32;
   table.n = cols;
   const size_t bytes = static_cast<size_t>(rows * cols * element_bytes(table.format));

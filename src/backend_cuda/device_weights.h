@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,8 @@ class DeviceWeights {
   const DeviceMatrix& matrix(const std::string& module, int64_t rows, int64_t cols);
   /// One matrix an expert; all must have one format (kUnsupported).
   const DeviceMatrix& experts(const std::vector<std::string>& modules, int64_t rows, int64_t cols);
-  /// float32, rows as the embedding kernel reads them; the table's own format where it is a float.
+  /// The same one for whoever asks: float32, rows as the embedding kernel reads them; the table's
+  /// own format where it is a float.
   const kernels::cuda::EmbeddingTable& table(const std::string& module, int64_t rows, int64_t cols);
   /// Vectors of float32, one behind another.
   const float* vector(const std::vector<std::pair<std::string, int64_t>>& tensors);
@@ -87,7 +89,7 @@ class DeviceWeights {
   ops::PackedWeights& host_;
   bool weights_read_;
   std::deque<DeviceMatrix> matrices_;
-  std::deque<kernels::cuda::EmbeddingTable> tables_;
+  std::map<std::string, kernels::cuda::EmbeddingTable> tables_;  // by module
   std::vector<DeviceBuffer> memory_;
   std::vector<Pending> pending_;
   std::deque<std::vector<std::byte>> kept_;  // until upload()

@@ -8,7 +8,7 @@ FusedPlan::FusedPlan(DeviceRuntime& runtime, const engine::DeviceModelInputs& in
     : builder_(runtime, inputs) {
   for (const ops::OpNode& node : inputs.graph.nodes) {
     const CudaOp& op = find_cuda_op(node.type);
-    builder_.begin_node(node);
+    builder_.begin_node(node, op.for_rows);
     if (!op.takes_addend) builder_.finish_addend();
     op.plan(builder_, node);
     builder_.end_node(node);

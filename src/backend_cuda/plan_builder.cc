@@ -65,10 +65,9 @@ void PlanBuilder::place_values() {
   }
 }
 
-void PlanBuilder::begin_node(const OpNode& node) {
-  node_is_for_rows_ =
-      node.type == "head" ||
-      (!node.outputs.empty() && graph_.values[static_cast<size_t>(node.outputs[0])].per_row);
+void PlanBuilder::begin_node(const OpNode& node, bool for_rows) {
+  node_is_for_rows_ = for_rows || (!node.outputs.empty() &&
+                                   graph_.values[static_cast<size_t>(node.outputs[0])].per_row);
   bytes_before_ = weights_.num_bytes();
   weight_bytes_.reset();
 }

@@ -37,8 +37,9 @@ struct RowsBuffer {
 /// A layer's routed experts, by token and slot.
 struct Routes {
   int32_t top_k = 0, experts = 0;
-  int32_t* ids = nullptr;    // [tokens, top_k]
-  float* weights = nullptr;  // [tokens, top_k]
+  int32_t* ids = nullptr;               // [tokens, top_k]
+  float* weights = nullptr;             // [tokens, top_k]
+  const float* shared_gates = nullptr;  // [tokens] before the sigmoid; null: no shared expert's
 };
 
 /// Of which shapes a launch is part.
@@ -89,7 +90,7 @@ class PlanBuilder {
   RowsBuffer& shared_rows(const std::string& name, int64_t capacity, int64_t width);
 
   /// From here on launches are the node's.
-  void begin_node(const ops::OpNode& node);
+  void begin_node(const ops::OpNode& node, bool for_rows);
   /// Weight bytes of the node that a decoded token reads, where these are not all of them.
   void set_weight_bytes(uint64_t bytes) { weight_bytes_ = bytes; }
   uint64_t node_weight_bytes() const { return weights_.num_bytes() - bytes_before_; }

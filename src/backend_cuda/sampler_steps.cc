@@ -1,7 +1,7 @@
 #include "backend_cuda/sampler_steps.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 namespace vitrine::backend_cuda {
 
@@ -67,10 +67,9 @@ int64_t pack_steps(std::span<const DeviceSamplerStep> steps, int64_t first, Samp
               .first = first,
               .count = static_cast<int32_t>(step.ids.size())};
     int32_t* to = std::ranges::copy(step.ids, words + first).out;
-    std::memcpy(to, step.values.data(), step.values.size() * sizeof(float));
-    to += step.values.size();
-    std::memcpy(to, step.mask.data(), step.mask.size_bytes());
-    first = to + step.mask.size() - words;
+    for (const float value : step.values) *to++ = std::bit_cast<int32_t>(value);
+    for (const uint32_t word : step.mask) *to++ = static_cast<int32_t>(word);
+    first = to - words;
   }
   return first;
 }

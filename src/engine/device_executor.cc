@@ -21,9 +21,6 @@ void check_options(const ExecutorInputs& inputs) {
   require_absent(options.expert_cache_bytes == 0, "engine option 'expert_cache_bytes'",
                  options.device);
   require_absent(!options.mmap_weights, "engine option 'mmap_weights'", options.device);
-  require_absent(!options.attribution, "engine option 'attribution'", options.device);
-  require_absent(options.hidden_state_layers.empty(), "engine option 'hidden_state_layers'",
-                 options.device);
   require_absent(inputs.layout.mode != AuditMode::kNaive, "audit mode naive", options.device);
 }
 

@@ -214,11 +214,8 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   if (!needs_host_choice) return;
   batch.read_logits = true;
   if (!options.attribution || batch.audit_mode == AuditMode::kNone) return;
-  if (options.kernels == KernelPath::kReference) {
-    throw Error(ErrorKind::kUnsupported,
-                "attribution on the reference path needs a choice that is made on the device: the "
-                "greedy sampler without a constraint, or sample_on_device and no mirostat; use "
-                "temperature 0 or the fused kernels");
+  if (options.kernels == KernelPath::kReference || options.device.kind != DeviceKind::kCpu) {
+    engine::refuse_late_choice();
   }
   chooses_in_pass = true;
 }
@@ -334,7 +331,9 @@ void Engine::Impl::describe_choices() {
     row_sampler.describe(input, row, context_of(input, row), sampler_steps[row]);
   }
   // What the executor leaves to the host: a row can be described, and then sampled.
-  if (!executor->take_steps(batch.row_steps)) batch.read_logits = true;
+  if (executor->take_steps(batch.row_steps)) return;
+  if (options.attribution && batch.audit_mode != AuditMode::kNone) engine::refuse_late_choice();
+  batch.read_logits = true;
 }
 
 SampleContext Engine::Impl::context_of(const StepInput& input, size_t row) const {

@@ -108,4 +108,11 @@ void refuse_choice(bool nothing_left, int32_t sequence, int64_t position,
                                         where);
 }
 
+void refuse_late_choice() {
+  throw Error(ErrorKind::kUnsupported,
+              "attribution on the reference path and on devices needs a choice that is made on the "
+              "device: the greedy sampler without a constraint, or sample_on_device, the default "
+              "order of stages and no mirostat; use temperature 0 or the CPU's fused kernels");
+}
+
 }  // namespace vitrine::engine

@@ -26,4 +26,7 @@ void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context
 [[noreturn]] void refuse_choice(bool nothing_left, int32_t sequence, int64_t position,
                                 const std::string& where);
 
+/// Where attribution needs a choice before the pass has ended. Throws kUnsupported.
+[[noreturn]] void refuse_late_choice();
+
 }  // namespace vitrine::engine

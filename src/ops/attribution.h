@@ -8,6 +8,8 @@
 
 namespace vitrine::ops {
 
+inline constexpr const char* kAttributionProbe = "attribution_probe";
+
 /// What of a pass is kept for its rows of logits, in the order of the graph.
 struct AttributionPart {
   AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;

@@ -35,8 +35,11 @@ struct Answer {
   std::vector<TokenRecord> records;
 };
 
-Answer answer_of(bool is_cuda, const SamplerOptions& sampler, const char* regex) {
-  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options_on(is_cuda));
+Answer answer_of(bool is_cuda, const SamplerOptions& sampler, const char* regex,
+                 bool attribution = false) {
+  EngineOptions options = options_on(is_cuda);
+  options.attribution = attribution;
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
   std::vector<std::string> bytes(static_cast<size_t>(engine->summary().vocab_size));
   for (size_t id = 0; id < std::min<size_t>(256, bytes.size()); ++id) {
     bytes[id] = std::string(1, static_cast<char>(id));
@@ -146,6 +149,26 @@ TEST(CudaEngine, NothingLeftIsAnErrorThatSaysSo) {
   EXPECT_EQ(engine->length(input.sequence), 0) << "the step was undone";
   input.sampler = nullptr;
   EXPECT_EQ(engine->step({&input, 1}).size(), 1U);
+}
+
+TEST(CudaEngine, AttributionFollowsTheTokenThatTheDeviceChose) {
+  SamplerOptions sampler{.temperature = 1.5F, .seed = 4};
+  const Answer cpu = answer_of(false, sampler, nullptr, true);
+  const Answer cuda = answer_of(true, sampler, nullptr, true);
+  EXPECT_EQ(cpu.result.tokens, cuda.result.tokens);
+  ASSERT_EQ(cpu.records.size(), cuda.records.size());
+  size_t compared = 0;
+  for (size_t i = 0; i < cpu.records.size(); ++i) {
+    const AttributionRecord &a = cpu.records[i].prediction.attribution,
+                            &b = cuda.records[i].prediction.attribution;
+    ASSERT_EQ(a.terms.size(), b.terms.size());
+    for (size_t t = 0; t < a.terms.size(); ++t) EXPECT_EQ(a.terms[t].value, b.terms[t].value);
+    compared += a.terms.size();
+  }
+  EXPECT_GT(compared, 100U);
+  sampler.repetition_penalty = 1.5F;
+  sampler.samplers = {"temperature", "penalties"};
+  EXPECT_THROW(answer_of(true, sampler, nullptr, true), Error) << "the host would choose too late";
 }
 
 class CudaEngineAdapters : public ::testing::TestWithParam<ModelVariant> {};

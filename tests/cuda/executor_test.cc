@@ -28,7 +28,7 @@ void expect_same_words(const AuditLayout& layout, const StepResult& expected,
     if (i >= first_record && i < first_record + expected.rows * row_words) {
       field = static_cast<int32_t>((i - first_record) % row_words);
     }
-    if (field >= layout.sampler_candidates) continue;
+    if (field >= layout.sampler_candidates && field < layout.attribution) continue;
     if (field >= 0 && (field == layout.log_sum_exp || field == layout.entropy)) {
       const float a = as_float(expected.words[i]), b = as_float(found.words[i]);
       EXPECT_NEAR(a, b, 1e-6F * std::max(1.0F, std::abs(a))) << "word " << i;
@@ -262,13 +262,12 @@ TEST(CudaExecutorErrors, WhatHasNoKernelIsRefused) {
     }
     return "";
   };
-  EngineOptions attribution, naive, blocks, cache;
-  attribution.attribution = true;
+  EngineOptions naive, blocks, cache;
   naive.audit_mode = AuditMode::kNaive;
   blocks.kv_block_size = 32;
   cache.expert_cache_bytes = 1 << 20;
-  for (const std::string& message : {refused("qwen3_moe", attribution), refused("qwen3_moe", naive),
-                                     refused("qwen3_moe", blocks), refused("qwen3_moe", cache)}) {
+  for (const std::string& message :
+       {refused("qwen3_moe", naive), refused("qwen3_moe", blocks), refused("qwen3_moe", cache)}) {
     EXPECT_NE(message.find("--kernels reference"), std::string::npos) << message;
   }
 }
@@ -279,11 +278,11 @@ TEST(CudaExecutorErrors, AnOpWithoutAKernelIsRefusedByName) {
     EXPECT_NE(backend_cuda::find_cuda_op(node.type).plan, nullptr) << node.type;
   }
   try {
-    backend_cuda::find_cuda_op("attribution");
+    backend_cuda::find_cuda_op("mamba");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-    EXPECT_NE(std::string(error.what()).find("op 'attribution'"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("op 'mamba'"), std::string::npos);
   }
 }
 
@@ -315,6 +314,40 @@ TEST(CudaExecutorAdapters, AStepWithoutThemRunsTheKernelsOfAModelThatHasNone) {
   device->describe(summary);
   cpu->describe(of_cpu);
   EXPECT_EQ(summary.num_parameters, of_cpu.num_parameters);
+}
+
+TEST(CudaExecutorAttribution, HasTheTermsAndHiddenStatesOfTheCpu) {
+  for (const ModelVariant& variant : std::vector<ModelVariant>{{"qwen3_moe", "", 0},
+                                                               {"qwen3_moe", "int4", 32},
+                                                               {"qwen2_moe", "", 0},
+                                                               {"granitemoe", "int8", 64},
+                                                               {"llama", "", 0},
+                                                               {"qwen3_moe_sparse2", "", 0}}) {
+    SCOPED_TRACE(variant.label());
+    VariantFolder folder(variant);
+    EngineOptions options;
+    options.attribution = true;
+    options.audit_level = AuditLevel::kFull;
+    options.hidden_state_layers = {0, 1, 2};
+    const ModelUnderTest model(folder.path(), options), plain(folder.path());
+    ASSERT_FALSE(model.layout.terms.empty());
+    Traffic traffic;
+    backend_cuda::FusedModel* fused = nullptr;
+    const auto cpu = engine::make_fused_executor(model.inputs());
+    const auto device = make_on_device(model, traffic, &fused);
+    const auto without = make_on_device(plain, traffic);
+    StepDriver expected(model, *cpu), found(model, *device), bare(plain, *without);
+    for (const std::vector<Part>& parts : std::vector<std::vector<Part>>{
+             {{0, {3, 1, 4, 1, 5}}}, {{0, {9}}, {2, {2, 6, 5}}}, {{1, {8, 9}, false}}}) {
+      const StepResult step = found.step(parts);
+      expect_same(model.layout, expected.step(parts), step);
+      EXPECT_TRUE(same_floats(bare.step(parts).logits, step.logits)) << "attribution changes bits";
+    }
+    found.step({{0, {9}}}, AuditMode::kNone);
+    const int64_t kernels = fused->kernels_per_step();
+    found.step({{0, {9}}});
+    EXPECT_EQ(fused->kernels_per_step(), kernels) << "the same with audit on and off";
+  }
 }
 
 TEST(CudaExecutorForcedRoutes, HaveTheBitsOfTheCpu) {

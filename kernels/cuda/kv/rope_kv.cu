@@ -20,23 +20,6 @@ VITRINE_DEVICE float clamp(float x, float clip) {
   return clip < x ? clip : x;
 }
 
-// sum_of_squares() of a row in global memory: so many loads of a lane are under way at once.
-VITRINE_DEVICE float sum_of_squares_far(const float* row, int64_t n) {
-  constexpr int kAhead = 32;
-  float lane = 0.0f;
-  for (int64_t first = lane_index() % kLanes; first < n; first += kLanes * kAhead) {
-    float values[kAhead];
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const int64_t i = first + int64_t{j} * kLanes;
-      values[j] = i < n ? row[i] : 0.0f;  // 0 changes no bit of a sum of squares
-    }
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) lane = fma_rn(values[j], values[j], lane);
-  }
-  return add_lanes(lane);
-}
-
 // The head that `x` holds, number `head` of its part, in place: norm, then clamp, then rotation for
 // queries and keys. A warp.
 VITRINE_DEVICE void prepare_head(const RopeKv& step, Part part, int32_t head, int64_t token,

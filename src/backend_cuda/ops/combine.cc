@@ -11,7 +11,7 @@ using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
   RowsBuffer& in = builder.value(node.inputs[1]);
-  const Routes& routes = builder.routes(node.layer);
+  Routes& routes = builder.routes(node.layer);
   Addend addend;
   addend.kind = Addend::Kind::kExperts;
   addend.multiplier = static_cast<float>(node.attribute("multiplier", 1.0));
@@ -27,7 +27,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     epilogue.out_stride = 1;
     builder.add_product(builder.weights().matrix(node.weight("shared_gate"), 1, in.width), in,
                         epilogue);
-    addend.shared_gate = gates;
+    addend.shared_gate = routes.shared_gates = gates;
   }
   builder.set_addend(addend);
 }

@@ -57,7 +57,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   builder.set_condition(nullptr);
 }
 
-VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "head", .plan = plan}));
+VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "head", .plan = plan, .for_rows = true}));
 
 }  // namespace
 }  // namespace vitrine::backend_cuda

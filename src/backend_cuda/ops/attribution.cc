@@ -1,0 +1,70 @@
+// attribution: after the head, the terms of the chosen token's logit and of the runner-up's.
+#include "kernels/cuda/attribution/attribution.h"
+#include "backend_cuda/cuda_op.h"
+#include "backend_cuda/plan_builder.h"
+#include "ops/attribution.h"
+
+namespace vitrine::backend_cuda {
+namespace {
+
+using kernels::cuda::Attribution;
+using ops::OpNode;
+
+void plan(PlanBuilder& builder, const OpNode& node) {
+  const RowsBuffer& residual = builder.value(node.inputs[0]);
+  const AuditLayout& layout = builder.layout();
+  std::vector<kernels::cuda::AttributionPart> parts;
+  for (const ops::AttributionPart& part : ops::attribution_parts(builder.graph())) {
+    kernels::cuda::AttributionPart& own = parts.emplace_back();
+    own.first = part.first;
+    if (part.top_k == 0) continue;
+    own.count = part.top_k + (part.has_shared ? 1 : 0);
+    own.multiplier = static_cast<float>(part.multiplier);
+    own.gates_last = part.has_shared;
+    if (part.has_shared && builder.routes(part.layer).shared_gates == nullptr) {
+      throw Error(ErrorKind::kUnsupported,
+                  "attribution of a shared expert without a gate has no CUDA kernel; use --kernels "
+                  "reference");
+    }
+  }
+  Attribution own;
+  own.hidden = residual.width;
+  own.vectors = ops::attribution_vectors(builder.graph());
+  const int64_t rows = builder.max_rows(), vectors = own.vectors;
+  const auto floats = [&](const char* name, int64_t count) {
+    return static_cast<float*>(builder.scratch(name, count * 4));
+  };
+  own.kept = floats("attribution", rows * vectors * own.hidden);
+  own.kept_weights = floats("attribution's weights", rows * vectors);
+  own.parts = builder.weights().array(parts, "attribution's parts");
+  own.num_parts = static_cast<int32_t>(parts.size());
+  own.num_terms = static_cast<int32_t>(layout.terms.size());
+  const kernels::cuda::EmbeddingTable& head =
+      builder.weights().table(node.weight("weight"), builder.graph().vocab_size, own.hidden);
+  own.norm = builder.weights().vector({{node.weight("norm"), own.hidden}});
+  own.eps = static_cast<float>(node.attribute("eps"));
+  own.multiplier = static_cast<float>(node.attribute("multiplier"));
+  own.residual = residual.data;
+  own.ids = static_cast<int32_t*>(builder.scratch("attribution's ids", rows * 2 * 4));
+  own.scales = floats("attribution's scales", rows);
+  own.direction = floats("attribution's directions", rows * 2 * own.hidden);
+  own.dots = floats("attribution's dots", rows * 2 * vectors);
+  own.stride = layout.row_words;
+  own.top_ids = layout.top_ids;
+  own.terms = layout.attribution;
+  builder.add(
+      [own, &head](const StepMemory& memory, Stream stream) {
+        Attribution now = own;
+        now.head = head;
+        now.row_tokens = memory.row_tokens;
+        now.chosen_ids = memory.chosen_ids;
+        now.words = memory.row_records;
+        return kernels::cuda::attribute_rows(now, memory.shape.rows, stream);
+      },
+      "attribution");
+}
+
+VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "attribution", .plan = plan, .for_rows = true}));
+
+}  // namespace
+}  // namespace vitrine::backend_cuda
