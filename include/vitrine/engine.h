@@ -65,9 +65,10 @@ struct EngineOptions {
   /// A weight stored in a type that no fused kernel reads without loss is an error, not a warning
   /// (it is run as float32).
   bool strict = false;
-  /// On the reference path: true makes a sampler's choice with tensor operations on `device`, so
-  /// that ids come back and no logits (SamplerPipeline::has_device_form; not in naive mode). Not
-  /// set: everywhere but on the CPU. The fused path has its logits on the host.
+  /// True makes a sampler's choice on `device`, so that ids come back and no logits
+  /// (SamplerPipeline::has_device_form; not in naive mode): by tensor operations on the reference
+  /// path, by a kernel of the step's graph on CUDA's fused path. Not set: everywhere but on the
+  /// CPU, whose fused path has its logits on the host.
   std::optional<bool> sample_on_device = {};
   bool keep_logits = false;  ///< StepOutput::logits is filled whatever the sampler
   /// StepOutput::hidden_state is filled.

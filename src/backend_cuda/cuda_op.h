@@ -14,7 +14,8 @@ struct CudaOp {
   std::string_view type;
   /// Adds the launches. Throws kUnsupported for what has no kernel.
   void (*plan)(PlanBuilder& builder, const ops::OpNode& node) = nullptr;
-  /// It adds what a combine left to the residual stream, which is otherwise done before it runs.
+  /// It runs before what a combine left is added to the residual stream: it adds that itself, or
+  /// does not read the stream.
   bool takes_addend = false;
   /// It says itself where its outputs lie.
   bool places_outputs = false;

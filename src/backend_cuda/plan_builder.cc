@@ -220,7 +220,7 @@ void PlanBuilder::finish_addend() {
                                               residual.data, stream);
       },
       "combine+residual");
-  launches_.back().node = entries_.size() - 1;  // of the combine, not of what comes next
+  launches_.back().node = addend_node_;  // of the combine, not of what comes next
   node_is_for_rows_ = for_rows;
 }
 

@@ -113,7 +113,10 @@ class PlanBuilder {
                    RowsBuffer& hidden);
 
   /// Leaves a sum into the residual stream to the norm behind it.
-  void set_addend(const kernels::cuda::Addend& addend) { addend_ = addend; }
+  void set_addend(const kernels::cuda::Addend& addend) {
+    addend_ = addend;
+    addend_node_ = entries_.size();
+  }
   /// What was left, once.
   std::optional<kernels::cuda::Addend> take_addend() { return std::exchange(addend_, {}); }
   /// Adds what was left by a launch of its own, which counts to the node before this one.
@@ -147,6 +150,7 @@ class PlanBuilder {
   const float* rope_cos_ = nullptr;
   const float* rope_sin_ = nullptr;
   std::optional<kernels::cuda::Addend> addend_;
+  size_t addend_node_ = 0;  // whose it is
   std::vector<PlannedLaunch> launches_;
   std::vector<PlanEntry> entries_;
   // Of the node that is being planned:

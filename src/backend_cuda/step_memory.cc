@@ -174,11 +174,11 @@ void StepBuffers::write_forced_routes(const engine::StepBatch& batch,
     // What fills the shape up is the first token, its routes too.
     const auto from = static_cast<size_t>(token) < batch.forced_routes.size() ? token : 0;
     const std::span<const ForcedRoute> routes = batch.forced_routes[static_cast<size_t>(from)];
-    int32_t slot = 0;
+    int32_t* of_slot = words;
     for (size_t i = 0; i < routes.size(); ++i) {
       const int layer = routes[i].layer;
-      slot = i > 0 && routes[i - 1].layer == layer ? slot + 1 : 0;
-      int32_t* const of_slot = words + forced_route_words(layout_, layer) + slot;
+      const bool same_layer = i > 0 && routes[i - 1].layer == layer;
+      of_slot = same_layer ? of_slot + 1 : words + forced_route_words(layout_, layer);
       *of_slot = routes[i].expert;
       std::memcpy(of_slot + layout_.layers[static_cast<size_t>(layer)].top_k, &routes[i].weight,
                   sizeof(float));

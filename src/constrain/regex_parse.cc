@@ -125,12 +125,11 @@ class Compiler {
   NodeId sequence(const std::vector<const Syntax*>& items, size_t at, Place place) {
     if (++work_ > kMaxWork) throw PatternError{"its anchors and lookarounds multiply too far"};
     if (at == items.size()) return tail_;
-    const Syntax& item = *items[at];
-    if (!item.has_assertion) return plain(items, at, place);
-    if (items.size() - at > kMaxKnown) return assertion(items, at, place);
-    const Known key = {{items.begin() + static_cast<long>(at), items.end()}, place};
-    if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    return known_[key] = assertion(items, at, place);
+    if (depth_ == kMaxDepth) throw PatternError{"too many anchors and lookarounds in a row"};
+    ++depth_;
+    const NodeId out = next(items, at, place);
+    --depth_;
+    return out;
   }
 
   /// Texts of `head`, then the items, for each place that `head` may lead to.
@@ -151,7 +150,17 @@ class Compiler {
 
  private:
   static constexpr size_t kMaxKnown = 100;  // items: bounds the memory
+  static constexpr int kMaxDepth = 2000;    // bounds the stack, and the copies of items on it
   using Known = std::pair<std::vector<const Syntax*>, Place>;
+
+  NodeId next(const std::vector<const Syntax*>& items, size_t at, Place place) {
+    const Syntax& item = *items[at];
+    if (!item.has_assertion) return plain(items, at, place);
+    if (items.size() - at > kMaxKnown) return assertion(items, at, place);
+    const Known key = {{items.begin() + static_cast<long>(at), items.end()}, place};
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
+    return known_[key] = assertion(items, at, place);
+  }
 
   /// Of an item that is or has an assertion.
   NodeId assertion(const std::vector<const Syntax*>& items, size_t at, Place place) {
@@ -243,6 +252,7 @@ class Compiler {
   const TextBefore* before_;
   NodeId tail_;
   size_t work_ = 0;
+  int depth_ = 0;
   std::map<Known, NodeId> known_;
 };
 

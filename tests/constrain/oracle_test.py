@@ -123,8 +123,8 @@ def draw_schema(rng, depth=3):
 def draw_hard(rng):
     """A schema that is refused, at least in part."""
     return rng.choice([
-        {"pattern": r"(a)\1"}, {"properties": {"a": {"pattern": r"\bx"}}}, {"items": {"$ref": "other.json"}},
-        {"not": {"pattern": r"(?<=a$)b"}}, {"oneOf": [{"pattern": r"(?<=a)b"}, {"type": "object"}]},
+        {"pattern": r"(a)\1"}, {"properties": {"a": {"pattern": r"(?<=a$)x"}}}, {"items": {"$ref": "other.json"}},
+        {"not": {"pattern": r"(?<=a$)b"}}, {"oneOf": [{"pattern": r"(?<=a$)b"}, {"type": "object"}]},
         {"patternProperties": {r"(a)\1": False}, "additionalProperties": {"type": "string"}},
         {"properties": {"foo": {"contains": {"pattern": r"(b)\1"}, "maxContains": 1}}},
         {"not": {"patternProperties": {"^a": {"type": "string"}}, "maxProperties": 1}},

@@ -71,7 +71,7 @@ inline std::unique_ptr<engine::Executor> make_on_device(const ModelUnderTest& mo
                                                         size_t capacity = kPlentyOfMemory) {
   return engine::make_device_executor(model.inputs(), [&](const engine::DeviceModelInputs& inputs) {
     auto fused = std::make_unique<backend_cuda::FusedModel>(
-        std::make_unique<kernels::cuda::emulator::EmulatedRuntime>(capacity, traffic), inputs);
+        std::make_unique<kernels::cuda::emulator::TestRuntime>(capacity, traffic), inputs);
     if (made != nullptr) *made = fused.get();
     return fused;
   });

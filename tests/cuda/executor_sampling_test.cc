@@ -1,4 +1,5 @@
-// Choices in the step's graph, emulated, against the host's sampler over the CPU's logits.
+// Choices in the step's graph, on the emulator or a GPU, against the host's sampler over the CPU's
+// logits.
 #include "tests/cuda/executor_fixture.h"
 
 namespace vitrine::testing {

@@ -193,7 +193,7 @@ TEST(CudaExecutorContract, ShapesAreFewAndNeverTooSmall) {
   ModelUnderTest model(oracle_folder("llama"), options);
   model.options.max_step_tokens = 500;
   Traffic traffic;
-  kernels::cuda::emulator::EmulatedRuntime runtime(kPlentyOfMemory, traffic);
+  kernels::cuda::emulator::TestRuntime runtime(kPlentyOfMemory, traffic);
   const backend_cuda::StepBuffers buffers(runtime, model.graph, model.layout, model.options);
   const std::map<int64_t, int32_t> sizes = {{1, 1},   {3, 4},     {33, 64},   {65, 80},
                                             {80, 80}, {129, 160}, {300, 320}, {500, 500}};

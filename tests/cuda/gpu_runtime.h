@@ -23,9 +23,9 @@ inline int64_t& launch_count() {
 }
 
 /// Device 0, of which no more than `capacity` bytes are given.
-class EmulatedRuntime final : public backend_cuda::DeviceRuntime {
+class TestRuntime final : public backend_cuda::DeviceRuntime {
  public:
-  EmulatedRuntime(size_t capacity, Traffic& traffic)
+  TestRuntime(size_t capacity, Traffic& traffic)
       : gpu_(backend_cuda::make_cuda_runtime(0)), capacity_(capacity), traffic_(traffic) {}
 
   Status allocate(size_t bytes, void** memory) override {

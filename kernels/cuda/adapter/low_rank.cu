@@ -8,7 +8,6 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kHalves = kThreads / kLanes;  // half warps, each at a dot of its own
 constexpr int kRowsOfHalf = 16;
-constexpr int32_t kMostRank = 4096;
 
 // The 16-lane dot of a half warp; n may differ between the halves.
 VITRINE_DEVICE float dot(const float* w, const float* x, int64_t n) {
@@ -74,7 +73,7 @@ Status add_low_rank(const LowRank& low_rank, int32_t tokens, Stream stream) {
   if (low_rank.num_parts < 1 || low_rank.num_parts > kMostLowRankParts) {
     return refuse("add_low_rank: num_parts, expected 1 to 3");
   }
-  if (low_rank.max_rank < 1 || low_rank.max_rank > kMostRank) {
+  if (low_rank.max_rank < 1 || low_rank.max_rank > kMostLowRank) {
     return refuse("add_low_rank: max_rank, expected 1 to 4,096");
   }
   int64_t rows = 0;

@@ -24,6 +24,7 @@ struct LowRankPart {
 };
 
 inline constexpr int kMostLowRankParts = 3;
+inline constexpr int32_t kMostLowRank = 4096;
 
 /// Items are tokens, or routes: token * per_token + slot.
 struct LowRank {

@@ -8,7 +8,6 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kHalves = kThreads / kLanes;
 constexpr int kColumnsOfBlock = 4 * kThreads;
-constexpr int32_t kMostVectors = 8192;
 
 // Bytes: 8 a number. Rows are few, widths up to some top_k * hidden.
 VITRINE_KERNEL(kThreads)
@@ -119,7 +118,7 @@ Status copy_rows(const RowCopies& copies, int32_t rows, Stream stream) {
 
 Status attribute_rows(const Attribution& attribution, int32_t rows, Stream stream) {
   if (rows < 1) return refuse("attribute_rows: rows, expected at least 1");
-  if (attribution.vectors < 1 || attribution.vectors > kMostVectors) {
+  if (attribution.vectors < 1 || attribution.vectors > kMostAttributionVectors) {
     return refuse("attribute_rows: vectors, expected 1 to 8,192");
   }
   const auto count = static_cast<uint32_t>(rows);

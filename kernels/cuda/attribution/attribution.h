@@ -18,6 +18,7 @@ struct CopiedRows {
 };
 
 inline constexpr int kMostCopies = 4;
+inline constexpr int32_t kMostAttributionVectors = 8192;
 
 /// One kernel for up to four copies of the same rows.
 struct RowCopies {

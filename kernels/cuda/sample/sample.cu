@@ -368,7 +368,7 @@ void sample_kernel(Sampling sampling) {
   Choice choice{is_broken ? kBrokenRow : kEmptyRow, 0.0f, 0.0f};
   float removed = 0.0f, rules_out_best = 0.0f;
   if (!is_broken && best.id != kNoId) {
-    row.best = row.logits[best.id];
+    row.best = key_float(best.key);  // not the logit: edits may be under way there
     find_removed(row, steps, sampling.words, best.id, &removed, &rules_out_best);
     const int taken = take_edits(row, steps, sampling.words);
     choice = choose(row, steps, taken, taken > 0);

@@ -21,15 +21,16 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     own.count = part.top_k + (part.has_shared ? 1 : 0);
     own.multiplier = static_cast<float>(part.multiplier);
     own.gates_last = part.has_shared;
-    if (part.has_shared && builder.routes(part.layer).shared_gates == nullptr) {
-      throw Error(ErrorKind::kUnsupported,
-                  "attribution of a shared expert without a gate has no CUDA kernel; use --kernels "
-                  "reference");
-    }
   }
   Attribution own;
   own.hidden = residual.width;
   own.vectors = ops::attribution_vectors(builder.graph());
+  if (own.vectors > kernels::cuda::kMostAttributionVectors) {
+    throw Error(
+        ErrorKind::kUnsupported,
+        "attribution of " + std::to_string(own.vectors) + " parts; CUDA's kernels take at most " +
+            std::to_string(kernels::cuda::kMostAttributionVectors) + ", use --kernels reference");
+  }
   const int64_t rows = builder.max_rows(), vectors = own.vectors;
   const auto floats = [&](const char* name, int64_t count) {
     return static_cast<float*>(builder.scratch(name, count * 4));
@@ -52,6 +53,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   own.stride = layout.row_words;
   own.top_ids = layout.top_ids;
   own.terms = layout.attribution;
+  builder.set_weight_bytes(
+      0);  // two rows of the head, which are no weights of the model's products
   builder.add(
       [own, &head](const StepMemory& memory, Stream stream) {
         Attribution now = own;

@@ -23,8 +23,7 @@ extern "C" __attribute__((visibility("default"))) int vitrine_cuda_device_count(
 extern "C" __attribute__((visibility("default"))) vitrine::engine::DeviceModel*
 vitrine_cuda_make_model(const vitrine::engine::DeviceModelInputs& inputs, int /*device*/) {
   return std::make_unique<vitrine::backend_cuda::FusedModel>(
-             std::make_unique<vitrine::kernels::cuda::emulator::EmulatedRuntime>(kMemory,
-                                                                                 traffic()),
+             std::make_unique<vitrine::kernels::cuda::emulator::TestRuntime>(kMemory, traffic()),
              inputs)
       .release();
 }

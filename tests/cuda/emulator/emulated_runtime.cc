@@ -21,11 +21,11 @@ class RecordedGraph final : public backend_cuda::StepGraph {
 
 }  // namespace
 
-EmulatedRuntime::~EmulatedRuntime() {
+TestRuntime::~TestRuntime() {
   for (const auto& [memory, bytes] : held_) std::free(memory);
 }
 
-Status EmulatedRuntime::allocate(size_t bytes, void** memory) {
+Status TestRuntime::allocate(size_t bytes, void** memory) {
   if (traffic_.allocated + bytes > capacity_ || posix_memalign(memory, 256, bytes) != 0) {
     *memory = nullptr;
     return {kOutOfMemory, "out of memory"};
@@ -36,62 +36,62 @@ Status EmulatedRuntime::allocate(size_t bytes, void** memory) {
   return {};
 }
 
-void EmulatedRuntime::release(void* memory) {
+void TestRuntime::release(void* memory) {
   const auto found = held_.find(memory);
   traffic_.allocated -= found->second;
   held_.erase(found);
   std::free(memory);
 }
 
-Status EmulatedRuntime::allocate_host(size_t bytes, void** memory) {
+Status TestRuntime::allocate_host(size_t bytes, void** memory) {
   return posix_memalign(memory, 256, bytes) == 0 ? Status{} : Status{kOutOfMemory, "out of memory"};
 }
 
-void EmulatedRuntime::release_host(void* memory) { std::free(memory); }
+void TestRuntime::release_host(void* memory) { std::free(memory); }
 
-Status EmulatedRuntime::memory_info(size_t* free, size_t* total) {
+Status TestRuntime::memory_info(size_t* free, size_t* total) {
   *free = capacity_ - traffic_.allocated;
   *total = capacity_;
   return {};
 }
 
-Status EmulatedRuntime::copy_to_device(void* to, const void* from, size_t bytes) {
+Status TestRuntime::copy_to_device(void* to, const void* from, size_t bytes) {
   ++traffic_.to_device;
   std::memcpy(to, from, bytes);
   return {};
 }
 
-Status EmulatedRuntime::read_back(void* to, const void* from, size_t bytes) {
+Status TestRuntime::read_back(void* to, const void* from, size_t bytes) {
   ++traffic_.to_host;
   traffic_.bytes_to_host += bytes;
   std::memcpy(to, from, bytes);
   return {};
 }
 
-Status EmulatedRuntime::copy_on_device(void* to, const void* from, size_t bytes) {
+Status TestRuntime::copy_on_device(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
   return {};
 }
 
-Status EmulatedRuntime::clear(void* memory, size_t bytes) {
+Status TestRuntime::clear(void* memory, size_t bytes) {
   std::memset(memory, 0, bytes);
   return {};
 }
 
-Status EmulatedRuntime::begin_capture() {
+Status TestRuntime::begin_capture() {
   ++traffic_.captures;
   capture_ = std::make_unique<Graph>();
   capture_->begin_capture(stream());
   return {};
 }
 
-Status EmulatedRuntime::end_capture(std::unique_ptr<backend_cuda::StepGraph>* graph) {
+Status TestRuntime::end_capture(std::unique_ptr<backend_cuda::StepGraph>* graph) {
   capture_->end_capture();
   *graph = std::make_unique<RecordedGraph>(std::move(capture_));
   return {};
 }
 
-Status EmulatedRuntime::launch(backend_cuda::StepGraph& graph) {
+Status TestRuntime::launch(backend_cuda::StepGraph& graph) {
   ++traffic_.graph_launches;
   return static_cast<RecordedGraph&>(graph).replay();
 }

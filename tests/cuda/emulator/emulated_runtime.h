@@ -16,11 +16,11 @@ struct Traffic {
   size_t allocated = 0;  // bytes that are held
 };
 
-class EmulatedRuntime final : public backend_cuda::DeviceRuntime {
+class TestRuntime final : public backend_cuda::DeviceRuntime {
  public:
   /// A device of so much memory. `traffic` outlives it.
-  EmulatedRuntime(size_t capacity, Traffic& traffic) : capacity_(capacity), traffic_(traffic) {}
-  ~EmulatedRuntime() override;
+  TestRuntime(size_t capacity, Traffic& traffic) : capacity_(capacity), traffic_(traffic) {}
+  ~TestRuntime() override;
 
   Status allocate(size_t bytes, void** memory) override;
   void release(void* memory) override;
