@@ -180,6 +180,8 @@ class VITRINE_API Engine {
   void truncate(SequenceId sequence, int64_t length);
   void release(SequenceId sequence);
   int64_t length(SequenceId sequence) const;
+  /// All tokens of the sequence, [length]. Valid until the sequence changes.
+  std::span<const int32_t> tokens(SequenceId sequence) const;
   /// Blocks free, and in total.
   std::pair<int64_t, int64_t> kv_blocks() const;
 

@@ -50,6 +50,8 @@ class VITRINE_API Federation {
   void truncate(SequenceId sequence, int64_t length);
   void release(SequenceId sequence);
   int64_t length(SequenceId sequence) const;
+  /// All tokens of the sequence, [length]. Valid until the sequence changes.
+  std::span<const int32_t> tokens(SequenceId sequence) const;
 
   /// As Engine::step. A step's outputs have the joint's log-probabilities in place of logits, for
   /// every row, and the base's hidden state where the combiner reads it. A mask narrows the joint:

@@ -21,6 +21,8 @@ int64_t count_bits(std::span<const uint32_t> mask) {
 
 ConstraintGuide::ConstraintGuide(Constraint& constraint, int32_t vocab_size,
                                  std::vector<int32_t> end_ids, std::vector<int32_t> banned,
+                                 std::span<const std::vector<int32_t>> ban,
+                                 std::span<const int32_t> past, std::span<const int32_t> prompt,
                                  int64_t room)
     : constraint_(constraint),
       end_ids_(std::move(end_ids)),
@@ -41,13 +43,37 @@ ConstraintGuide::ConstraintGuide(Constraint& constraint, int32_t vocab_size,
                     " tokens, but there is room for " + std::to_string(room) +
                     "; raise the limit of new tokens (-n) or the context");
   }
+  size_t longest = 0;
+  for (const std::vector<int32_t>& sequence : ban) longest = std::max(longest, sequence.size());
+  if (longest < 2) return;  // single ids are in `banned`
+  ban_ = ban;
+  const size_t of_prompt = std::min(prompt.size(), longest - 1);
+  const size_t of_past = std::min(past.size(), longest - 1 - of_prompt);
+  before_ = of_past + of_prompt;
+  recent_.reserve(before_ + static_cast<size_t>(std::max<int64_t>(room, 0)) + 1);
+  recent_.assign(past.end() - static_cast<ptrdiff_t>(of_past), past.end());
+  recent_.insert(recent_.end(), prompt.end() - static_cast<ptrdiff_t>(of_prompt), prompt.end());
 }
 
 void ConstraintGuide::take_out_banned() {
-  for (const int32_t id : banned_) {
+  const auto take_out = [this](int32_t id) {
     const size_t word = static_cast<size_t>(id) / 32;
     if (id >= 0 && word < mask_.size()) mask_[word] &= ~(1U << (id % 32));
+  };
+  for (const int32_t id : banned_) take_out(id);
+  const std::span<const int32_t> recent(recent_);
+  for (const std::vector<int32_t>& sequence : ban_) {
+    const size_t before = sequence.size() - 1;
+    if (before > 0 && before <= recent.size() &&
+        std::ranges::equal(recent.last(before), std::span(sequence).first(before))) {
+      take_out(sequence.back());
+    }
   }
+}
+
+void ConstraintGuide::move_on(int32_t token) {
+  ++accepted_;
+  if (!ban_.empty()) recent_.push_back(token);
 }
 
 bool ConstraintGuide::has_only_ends() const {
@@ -94,7 +120,7 @@ void ConstraintGuide::accept(int32_t token, const ConstraintDecision& decided) {
     throw Error(ErrorKind::kInternal, "the constraint refuses token " + std::to_string(token) +
                                           ", which its own mask allows");
   }
-  ++accepted_;
+  move_on(token);
   ++counts_.masks;
   counts_.forced += decided.is_forced() ? 1 : 0;
   counts_.rejections += decided.first_ruled_out ? 1 : 0;
@@ -108,10 +134,9 @@ std::span<const int32_t> ConstraintGuide::jump(JumpForward& jump, std::span<cons
   const JumpForward::Spelling spelling =
       jump.spell(answer, constraint_.forced_text(), banned_, static_cast<size_t>(most));
   size_t count = 0;
-  while (count < spelling.tokens.size() && constraint_.accept(spelling.tokens[count])) ++count;
+  while (count < spelling.tokens.size() && follow(spelling.tokens[count])) ++count;
   size_t kept = std::min(count, spelling.num_words);
   // What nothing can follow is taken to its end.
-  accepted_ += static_cast<int32_t>(count);
   const bool looks = count > kept && constraint_.is_complete();
   if (looks && is_at_its_end()) kept = count;
   roll_back(count - kept);
@@ -129,6 +154,7 @@ void ConstraintGuide::roll_back(size_t count) {
   if (count == 0) return;
   constraint_.rollback(static_cast<int32_t>(count));
   accepted_ -= static_cast<int32_t>(count);
+  if (!ban_.empty()) recent_.resize(recent_.size() - count);
 }
 
 void ConstraintGuide::take_back(size_t count) {
@@ -139,12 +165,13 @@ void ConstraintGuide::take_back(size_t count) {
 void ConstraintGuide::restart() {
   constraint_.rollback(accepted_);
   accepted_ = 0;
+  recent_.resize(before_);
   ++counts_.retries;
 }
 
 bool ConstraintGuide::follow(int32_t token) {
   if (!constraint_.accept(token)) return false;
-  ++accepted_;
+  move_on(token);
   return true;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "engine/jump_forward.h"
@@ -12,11 +13,14 @@ namespace vitrine::engine {
 class ConstraintGuide {
  public:
   /// `end_ids`: ids that end the sequence. `banned`: ids that never come; they leave every mask.
+  /// `ban`: SamplerOptions::ban, which outlives the guide; the last id of a sequence leaves the
+  /// mask where its others stand before it, in the answer or in `past`, then `prompt`.
   /// `room`: how many tokens the answer may have. Throws
   /// kInvalidArgument where the constraint is over another vocabulary, or is not known to be met
   /// within that room.
   ConstraintGuide(Constraint& constraint, int32_t vocab_size, std::vector<int32_t> end_ids,
-                  std::vector<int32_t> banned, int64_t room);
+                  std::vector<int32_t> banned, std::span<const std::vector<int32_t>> ban,
+                  std::span<const int32_t> past, std::span<const int32_t> prompt, int64_t room);
 
   enum class Next : uint8_t {
     kToken,     ///< mask() says which
@@ -48,6 +52,7 @@ class ConstraintGuide {
   const ConstraintCounts& counts() const { return counts_; }
 
  private:
+  void move_on(int32_t token);
   bool has_only_ends() const;
   void roll_back(size_t count);
   int64_t left() const { return std::max<int64_t>(room_ - accepted_, 0); }
@@ -55,6 +60,9 @@ class ConstraintGuide {
 
   Constraint& constraint_;
   std::vector<int32_t> end_ids_, banned_;
+  std::span<const std::vector<int32_t>> ban_;  // empty where no sequence has two ids
+  std::vector<int32_t> recent_;                // what ban_ looks at; kept where there is a ban_
+  size_t before_ = 0;                          // so many of them stand before the answer
   std::vector<uint32_t> mask_;
   int64_t room_;
   int32_t accepted_ = 0;

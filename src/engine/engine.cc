@@ -428,6 +428,9 @@ void Engine::release(SequenceId sequence) {
   impl_->report({AuditEvent::Kind::kReleased, sequence, 0, last_length, 0});
 }
 int64_t Engine::length(SequenceId sequence) const { return impl_->pool.get(sequence).length; }
+std::span<const int32_t> Engine::tokens(SequenceId sequence) const {
+  return impl_->pool.get(sequence).history;
+}
 std::pair<int64_t, int64_t> Engine::kv_blocks() const {
   return {impl_->pool.num_free(), impl_->pool.num_blocks()};
 }

@@ -96,7 +96,8 @@ class Generation {
       std::ranges::sort(ends);
       ends.erase(std::ranges::unique(ends).begin(), ends.end());
       guide_.emplace(*options.constraint, engine.summary().vocab_size, std::move(ends),
-                     banned_ids(options.sampler), room_);
+                     banned_ids(options.sampler), options.sampler.ban, engine.tokens(sequence),
+                     prompt, room_);
       if (options.jump_forward != nullptr)
         jump_.emplace(*options.jump_forward, options.sampler.ban);
     }

@@ -269,6 +269,10 @@ void Federation::release(SequenceId sequence) {
 }
 
 int64_t Federation::length(SequenceId sequence) const { return impl_->find(sequence).length; }
+std::span<const int32_t> Federation::tokens(SequenceId sequence) const {
+  const Impl::Member& member = impl_->find(sequence);
+  return std::span(member.history).first(static_cast<size_t>(member.length));
+}
 
 std::span<const StepOutput> Federation::step(std::span<const StepInput> inputs) {
   impl_->prepare(inputs);

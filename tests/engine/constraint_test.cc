@@ -163,15 +163,16 @@ TEST_F(ConstraintTest, AValidatorHasAnswersMadeAgain) {
   EXPECT_TRUE(is_one_line_with(error, {"validator", "constraint"})) << error.what();
 }
 
-/// Lets one token through with a mask, then none; without a mask it accepts anything.
+/// Lets one token through with a mask, then `then` or none; without a mask it accepts anything.
 class OneThenNothing : public Constraint {
  public:
-  explicit OneThenNothing(int32_t vocab) : vocab_(vocab) {}
+  explicit OneThenNothing(int32_t vocab, int32_t then = -1) : vocab_(vocab), then_(then) {}
   int32_t vocab_size() const override { return vocab_; }
   bool allowed_tokens(std::span<uint32_t> mask) override {
     std::fill(mask.begin(), mask.end(), 0);
-    if (!accepted_.empty()) return false;
-    mask[1] = 1U << 2;
+    const int32_t allowed = accepted_.empty() ? 34 : then_;
+    if (allowed < 0) return false;
+    mask[static_cast<size_t>(allowed) / 32] = 1U << (allowed % 32);
     return true;
   }
   bool accept(int32_t token) override {
@@ -188,7 +189,7 @@ class OneThenNothing : public Constraint {
   }
 
  private:
-  int32_t vocab_;
+  int32_t vocab_, then_;
   std::vector<int32_t> accepted_;
 };
 
@@ -217,6 +218,89 @@ TEST_F(ConstraintTest, AnAttemptThatIsValidStands) {
   for (size_t i = 1; i < decisions.size(); ++i) {
     EXPECT_EQ(decisions[i].attempt, 1);
     EXPECT_EQ(decisions[i].allowed, 0);
+  }
+}
+
+TEST_F(ConstraintTest, ABannedSequenceThatLeavesNothingIsADeadlock) {
+  const Grammar only = Grammar::regex(table(), "a(bc|bd)");
+  for (const float temperature : {0.0F, 1.5F}) {
+    options_.sampler = {.temperature = temperature, .seed = 3, .ban = {{'a', 'b'}, {'d', 'a'}}};
+    options_.deadlock_retries = 0;
+    GenerateResult result = run(only);
+    EXPECT_EQ(result.reason, StopReason::kDeadlock);
+    EXPECT_EQ(text_of(result), "a");
+    EXPECT_FALSE(result.is_complete);
+    EXPECT_EQ(result.constraint.deadlocks, 1);
+    options_.deadlock_retries = 2;
+    result = run(only);
+    EXPECT_EQ(result.constraint.retries, 2);
+    EXPECT_EQ(result.reason, StopReason::kDeadlock);
+    // What the ban leaves one token of is forced; an answer that is whole may end there.
+    result = run(Grammar::regex(table(), "a(bc|ed)(a|e)"));
+    EXPECT_EQ(text_of(result), "aede");
+    EXPECT_EQ(result.constraint.forced, 4);
+    result = run(Grammar::regex(table(), "aed(a{2})?"));
+    EXPECT_EQ(text_of(result), "aed");
+    EXPECT_TRUE(result.is_complete);
+    EXPECT_EQ(result.constraint.deadlocks, 0);
+  }
+  // An attempt without a mask, under the same ban, that the constraint accepts.
+  OneThenNothing constraint(vocab(), 35);
+  options_.constraint = &constraint;
+  options_.max_new_tokens = 5;
+  options_.sampler = {.temperature = 1.0F, .seed = 4, .ban = {{34, 35}}};
+  const GenerateResult result = generate(*engine_, ids_, options_);
+  EXPECT_TRUE(result.is_complete);
+  EXPECT_EQ(result.constraint.retries, 1);
+  EXPECT_EQ(result.constraint.deadlocks, 1);
+}
+
+TEST_F(ConstraintTest, NearTheLimitABannedSequenceLeavesNoInvalidAnswer) {
+  const Grammar grammar = Grammar::regex(table(), "(ab|acd|xy){1,9}z");
+  options_.sampler = {.temperature = 1.5F, .ban = {{'a', 'b'}, {'y', 'x', 'y'}, {'d', 'z'}}};
+  int whole = 0, deadlocks = 0;
+  for (int room = 3; room < 27; ++room) {
+    for (uint64_t seed = 0; seed < 5; ++seed) {
+      options_.max_new_tokens = room;
+      options_.sampler.seed = seed;
+      const GenerateResult result = run(grammar);
+      const std::string text = text_of(result);
+      for (const char* banned : {"ab", "yxy", "dz"}) EXPECT_EQ(text.find(banned), text.npos);
+      EXPECT_EQ(result.constraint.deadlocks, result.is_complete ? 0 : 1);
+      EXPECT_EQ(result.reason, result.is_complete ? StopReason::kComplete : StopReason::kDeadlock);
+      EXPECT_EQ(std::regex_match(text, std::regex("(ab|acd|xy){1,9}z")), result.is_complete);
+      ++(result.is_complete ? whole : deadlocks);
+    }
+  }
+  EXPECT_GT(whole, 5);
+  EXPECT_GT(deadlocks, 5);
+}
+
+TEST_F(ConstraintTest, ABannedSequenceMayBeginBeforeTheAnswer) {
+  const int32_t last = ids_.back(), before = ids_[ids_.size() - 2];
+  options_.sampler.ban = {{before, last, 'a'}};
+  EXPECT_EQ(text_of(run(Grammar::regex(table(), "[ac]"))), "c");
+  const Grammar only = Grammar::regex(table(), "a");
+  GenerateResult result = run(only);
+  EXPECT_EQ(result.reason, StopReason::kDeadlock);
+  EXPECT_EQ(result.tokens.size(), 0u);
+  // In the past of a sequence that stays, too, and nowhere else.
+  options_.sampler.ban = {{last, 'q', 'a'}, {before, 'q', 'a'}};
+  for (const bool is_banned : {true, false}) {
+    const SequenceId sequence = engine_->create_sequence();
+    StepInput input;
+    input.sequence = sequence;
+    input.tokens = ids_;
+    if (!is_banned) input.tokens = std::span(ids_).first(ids_.size() - 3);
+    engine_->step({&input, 1});
+    const std::span<const int32_t> past = engine_->tokens(sequence);
+    EXPECT_TRUE(std::ranges::equal(past, input.tokens));
+    const auto constraint = only.start();
+    options_.constraint = constraint.get();
+    const std::vector<int32_t> prompt = {'q'};
+    result = generate(*engine_, sequence, prompt, options_);
+    EXPECT_EQ(result.reason, is_banned ? StopReason::kDeadlock : StopReason::kComplete);
+    engine_->release(sequence);
   }
 }
 

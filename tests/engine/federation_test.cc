@@ -232,6 +232,7 @@ TEST_F(FederationTest, AFailedStepLeavesEverySpecialistWhereItWas) {
   federation->step({&input, 1});
   federation->truncate(sequence, 10);
   EXPECT_EQ(federation->length(sequence), 10);
+  EXPECT_TRUE(std::ranges::equal(federation->tokens(sequence), std::span(prompt_).first(10)));
   EXPECT_THROW(federation->length(sequence + 1), Error);
   const ForcedRoute route{};
   input.routes = {&route, 1};

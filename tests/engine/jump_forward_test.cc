@@ -261,6 +261,27 @@ TEST(JumpForward, BannedTokensEndIt) {
   }
 }
 
+TEST(JumpForward, ABannedSequenceMayBeginInIt) {
+  const Tokenizer tokenizer = ascii_tokenizer({});
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), recorded());
+  const std::vector<int32_t> prompt = prompt_ids(9, kVocabulary);
+  const Grammar grammar = Grammar::regex(table_of(tokenizer), "(ab|cd) identification (x|y)");
+  GenerateOptions options = drawn(1.0F, 60);
+  for (const char* end : {"x", "y", "xy"}) {
+    options.sampler.ban.clear();
+    for (const char byte : std::string(end)) {
+      options.sampler.ban.push_back(tokenizer.encode(std::string("on ") + byte, false));
+    }
+    const GenerateResult result = answer(*engine, grammar, prompt, options, &tokenizer).result;
+    EXPECT_GT(result.constraint.jumped, 10);
+    const bool may_end = std::string(end).size() == 1;
+    EXPECT_EQ(result.reason, may_end ? StopReason::kComplete : StopReason::kDeadlock);
+    EXPECT_EQ(result.constraint.deadlocks, may_end ? 0 : 1);
+    const std::string text = text_of(tokenizer, result.tokens);
+    EXPECT_EQ(text.back(), !may_end ? ' ' : *end == 'x' ? 'y' : 'x') << text;
+  }
+}
+
 TEST(JumpForward, StopsAndRetriesInTheMiddle) {
   const Tokenizer tokenizer = ascii_tokenizer({});
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), recorded());
