@@ -1,11 +1,12 @@
 """Drives the command line tool: every command, every bad input that it can reach.
 
-usage: cli_test.py VITRINE MODEL [unittest arguments]
+usage: cli_test.py VITRINE MODEL [PART/PARTS | unittest arguments]
 
 A failure must give its exit code (2: a user's mistake, 1: a failure, 130: Ctrl-C), exactly one line
 on standard error, and leave nothing half-written.
 """
 
+import re
 import sys
 import unittest
 
@@ -26,5 +27,16 @@ from replay_cases import Replay  # noqa: F401
 from sampling_cases import Sampling  # noqa: F401
 from stream_cases import Stream  # noqa: F401
 
+
+def part_of_the_classes(part, parts):
+    """Every parts-th class, from the part-th on: parts run side by side."""
+    classes = sorted(name for name, value in globals().items()
+                     if isinstance(value, type) and issubclass(value, unittest.TestCase))
+    return classes[part - 1::parts]
+
+
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    arguments = sys.argv[3:]
+    if len(arguments) == 1 and re.fullmatch(r"[1-9]/[1-9]", arguments[0]):
+        arguments = part_of_the_classes(*map(int, arguments[0].split("/")))
+    unittest.main(argv=[sys.argv[0], *arguments], verbosity=2)
