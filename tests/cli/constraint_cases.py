@@ -175,6 +175,16 @@ class Constraint(CliTest):
         self.assertEqual(run["text"], "no")
         self.assertTrue(run["constraint"]["is_complete"])
         self.assertNotIn(one[0], run["tokens"])
+        # A sequence that never comes, though the choice has no other spelling: a deadlock.
+        limit = ["--choice", "no", "-n", "2", *ban, "--ban", ",".join(map(str, run["tokens"]))]
+        stopped = self.run_tool("generate", MODEL, "-p", PROMPT, "--json", "-s", "3", *limit)
+        self.assertEqual(stopped.returncode, 1, stopped.stderr)
+        counts = json.loads(stopped.stdout)["constraint"]
+        self.assertEqual((counts["deadlocks"], counts["retries"]), (1, 0))
+        again = self.run_tool("generate", MODEL, "-p", PROMPT, "--json", "-s", "3", *limit,
+                              "--temperature", "1", "--on-deadlock", "validate-retry",
+                              "--max-retries", "2")
+        self.assertEqual(json.loads(again.stdout)["constraint"]["retries"], 2, again.stderr)
 
     def test_a_command_judges_answers(self):
         run = self.generate("--regex", "[a-h]{2}", "--temperature", "1.5", "-n", "8",
