@@ -150,7 +150,7 @@ class Compiler {
 
  private:
   static constexpr size_t kMaxKnown = 100;  // items: bounds the memory
-  static constexpr int kMaxDepth = 2000;    // bounds the stack, and the copies of items on it
+  static constexpr int kMaxDepth = 500;     // bounds the stack, and the copies of items on it
   using Known = std::pair<std::vector<const Syntax*>, Place>;
 
   NodeId next(const std::vector<const Syntax*>& items, size_t at, Place place) {
