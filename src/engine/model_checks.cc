@@ -94,7 +94,7 @@ void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context
   }
 }
 
-void refuse_choice(bool nothing_left, int32_t sequence, int64_t position,
+void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,
                    const std::string& where) {
   if (nothing_left) {
     throw Error(ErrorKind::kInvalidArgument,
@@ -113,8 +113,8 @@ void refuse_late_choice() {
               "attribution on the reference path and on devices needs a choice that is made on the "
               "device: the greedy sampler without a constraint, or sample_on_device, the default "
               "order of stages and no mirostat (on CUDA's fused kernels also at most 4,096 tokens "
-              "with a bias "
-              "or a penalty: see penalty_window); use temperature 0 or the CPU's fused kernels");
+              "with a bias or a penalty: see penalty_window); use temperature 0 or the CPU's fused "
+              "kernels");
 }
 
 }  // namespace vitrine::engine

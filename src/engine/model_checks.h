@@ -23,7 +23,7 @@ void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context
 
 /// Of a row from which a device chose nothing: kInvalidArgument where nothing was left, else
 /// kInternal, with `where` its logits broke.
-[[noreturn]] void refuse_choice(bool nothing_left, int32_t sequence, int64_t position,
+[[noreturn]] void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,
                                 const std::string& where);
 
 /// Where attribution needs a choice before the pass has ended. Throws kUnsupported.
