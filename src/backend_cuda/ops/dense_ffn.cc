@@ -13,20 +13,19 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   RowsBuffer& in = builder.value(node.inputs[0]);
   RowsBuffer& out = builder.value(node.outputs[0]);
   const int64_t intermediate = node.integer("intermediate");
-  RowsBuffer& hidden =
-      builder.shared_rows("a dense block's hidden layer", builder.max_tokens(), intermediate);
-  const DeviceMatrix& gate = builder.weights().matrix(node.weight("gate"), intermediate, in.width);
-  const DeviceMatrix& up = builder.weights().matrix(node.weight("up"), intermediate, in.width);
-  const auto half = [&](const char* name) -> RowsBuffer& {
+  const auto rows_of = [&](const char* name) -> RowsBuffer& {
     return builder.shared_rows(name, builder.max_tokens(), intermediate);
   };
+  RowsBuffer& hidden = rows_of("a dense block's hidden layer");
+  const DeviceMatrix& gate = builder.weights().matrix(node.weight("gate"), intermediate, in.width);
+  const DeviceMatrix& up = builder.weights().matrix(node.weight("up"), intermediate, in.width);
   const bool splits = is_adapted(builder, {{{node.weight("gate")}}, {{node.weight("up")}}});
   if (splits) builder.set_condition(has_no_adapters);
   builder.add_gate_up(gate, up, in, hidden);
   builder.set_condition(nullptr);
   if (splits) {
-    RowsBuffer& gate_rows = half("a dense block's gate");
-    RowsBuffer& up_rows = half("a dense block's up");
+    RowsBuffer& gate_rows = rows_of("a dense block's gate");
+    RowsBuffer& up_rows = rows_of("a dense block's up");
     Epilogue to_half;
     to_half.out_stride = intermediate;
     builder.set_condition(has_adapters);
