@@ -14,8 +14,9 @@
 namespace vitrine::engine {
 namespace {
 
-using testing::draw_logits;
-using testing::draw_options;
+using testing::draw_choice;
+using testing::DrawnChoice;
+using testing::expect_facts;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -37,52 +38,20 @@ TEST(TensorSampler, ChoosesAsTheHostDoes) {
   int compared = 0, refused = 0;
   for (int round = 0; round < 3000; ++round) {
     const size_t vocabulary = 1 + rng() % 130;
-    const std::vector<float> logits = draw_logits(rng, vocabulary);
-    const SamplerOptions options = draw_options(rng, vocabulary);
     SCOPED_TRACE("round " + std::to_string(round) + ", " + std::to_string(vocabulary) + " logits");
-    SamplerPipeline host = SamplerPipeline::from_options(options);
-    SamplerPipeline device = host.fork();
-    std::vector<int32_t> history(rng() % 40);
-    for (int32_t& id : history) id = static_cast<int32_t>(rng() % std::min<size_t>(vocabulary, 6));
-    std::vector<uint32_t> mask((vocabulary + 31) / 32);
-    for (uint32_t& word : mask) word = static_cast<uint32_t>(rng() | rng());
-    const bool is_masked = rng() % 2 == 0;
-    const SampleContext context{rng(), static_cast<int64_t>(history.size()), 0, history};
-    if (is_masked) {
-      const bool is_forced = rng() % 8 == 0;
-      host.set_allowed_tokens(mask, is_forced);
-      device.set_allowed_tokens(mask, is_forced);
-    }
-    ASSERT_TRUE(device.has_device_form());
-    device.device_steps(context, static_cast<int64_t>(vocabulary), steps);
-    const Chosen chosen = choose(logits, steps.list());
-    int32_t expected = 0;
-    try {
-      expected = host.sample(logits, context);
-    } catch (const Error&) {
+    DrawnChoice drawn = draw_choice(rng, vocabulary);
+    ASSERT_TRUE(drawn.device.has_device_form());
+    drawn.device.device_steps(drawn.context(), static_cast<int64_t>(vocabulary), steps);
+    const Chosen chosen = choose(drawn.logits, steps.list());
+    const std::optional<int32_t> expected = drawn.host_choice();
+    if (!expected) {
       ++refused;
       EXPECT_EQ(chosen.id, kNothingLeft);
       continue;
     }
     ++compared;
-    ASSERT_EQ(chosen.id, expected);
-    // Where rounding decides whether it was certain, the host calls that a choice of one.
-    if (std::abs(host.decision().probability - 1) > 1e-6F || chosen.facts[0] > 1) {
-      ASSERT_EQ(static_cast<int32_t>(chosen.facts[0]), host.decision().candidates);
-    }
-    ASSERT_NEAR(chosen.facts[1], host.decision().probability, 1e-6F);
-    if (!is_masked) continue;
-    double total = 0, removed = 0;
-    const double largest = *std::max_element(logits.begin(), logits.end());
-    size_t best = 0;
-    for (size_t id = 0; id < vocabulary; ++id) {
-      const double weight = std::exp(logits[id] - largest);
-      total += weight;
-      if ((mask[id / 32] >> (id % 32) & 1) == 0) removed += weight;
-      if (logits[id] > logits[best]) best = id;
-    }
-    ASSERT_NEAR(chosen.facts[2], removed / total, 1e-6);
-    ASSERT_EQ(chosen.facts[3] != 0, (mask[best / 32] >> (best % 32) & 1) == 0);
+    ASSERT_EQ(chosen.id, *expected);
+    ASSERT_NO_FATAL_FAILURE(expect_facts(drawn, chosen.facts));
   }
   EXPECT_GT(compared, 2500);
   EXPECT_GT(refused, 10);
