@@ -2,8 +2,7 @@
 #include <dlfcn.h>
 
 #include "tests/engine/adapter_fixture.h"
-#include "vitrine/audit.h"
-#include "vitrine/constrain.h"
+#include "tests/engine/recorded_answer.h"
 
 namespace vitrine::testing {
 namespace {
@@ -30,33 +29,11 @@ EngineOptions options_on(bool is_cuda) {
   return options;
 }
 
-struct Answer {
-  GenerateResult result;
-  std::vector<TokenRecord> records;
-};
-
-Answer answer_of(bool is_cuda, const SamplerOptions& sampler, const char* regex,
-                 bool attribution = false) {
+RecordedAnswer answer_of(bool is_cuda, const SamplerOptions& sampler, const char* regex,
+                         bool attribution = false) {
   EngineOptions options = options_on(is_cuda);
   options.attribution = attribution;
-  const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
-  std::vector<std::string> bytes(static_cast<size_t>(engine->summary().vocab_size));
-  for (size_t id = 0; id < std::min<size_t>(256, bytes.size()); ++id) {
-    bytes[id] = std::string(1, static_cast<char>(id));
-  }
-  const TokenTable table = TokenTable::from_bytes(bytes, engine->summary().eos_token_ids);
-  VectorSink sink;
-  engine->set_audit_sink(&sink);
-  GenerateOptions generation;
-  generation.max_new_tokens = 20;
-  generation.sampler = sampler;
-  std::unique_ptr<Constraint> constraint;
-  if (regex != nullptr) constraint = Grammar::regex(table, regex).start();
-  generation.constraint = constraint.get();
-  Answer answer;
-  answer.result = generate(*engine, prompt_ids(9, 256), generation);
-  answer.records = sink.take();
-  return answer;
+  return recorded_answer(*Engine::load(oracle_folder("qwen3_moe"), options), sampler, regex, 20);
 }
 
 void expect_same(const TokenRecord& cpu, const TokenRecord& cuda) {
@@ -85,7 +62,8 @@ TEST(CudaEngine, GeneratesWhatTheCpuDoesAndRecordsIt) {
   const SamplerOptions greedy{.temperature = 0};
   for (const SamplerOptions& sampler : {greedy, sampled}) {
     for (const char* regex : {static_cast<const char*>(nullptr), "(ab|cd|[0-9]){4,30}"}) {
-      const Answer cpu = answer_of(false, sampler, regex), cuda = answer_of(true, sampler, regex);
+      const RecordedAnswer cpu = answer_of(false, sampler, regex),
+                           cuda = answer_of(true, sampler, regex);
       EXPECT_EQ(cpu.result.tokens, cuda.result.tokens);
       ASSERT_EQ(cpu.records.size(), cuda.records.size());
       for (size_t i = 0; i < cpu.records.size(); ++i) expect_same(cpu.records[i], cuda.records[i]);
@@ -122,8 +100,8 @@ TEST(CudaEngine, ChoicesTheHostTakesOverAreTheHosts) {
   SamplerOptions late{.temperature = 0.7F, .seed = 5};
   late.repetition_penalty = 1.5F;
   late.samplers = {"temperature", "penalties"};
-  const Answer cpu = answer_of(false, late, "(ab|cd|[0-9]){4,30}");
-  const Answer cuda = answer_of(true, late, "(ab|cd|[0-9]){4,30}");
+  const RecordedAnswer cpu = answer_of(false, late, "(ab|cd|[0-9]){4,30}");
+  const RecordedAnswer cuda = answer_of(true, late, "(ab|cd|[0-9]){4,30}");
   EXPECT_EQ(cpu.result.tokens, cuda.result.tokens);
   ASSERT_EQ(cpu.records.size(), cuda.records.size());
   for (size_t i = 0; i < cpu.records.size(); ++i) expect_same(cpu.records[i], cuda.records[i]);
@@ -153,8 +131,8 @@ TEST(CudaEngine, NothingLeftIsAnErrorThatSaysSo) {
 
 TEST(CudaEngine, AttributionFollowsTheTokenThatTheDeviceChose) {
   SamplerOptions sampler{.temperature = 1.5F, .seed = 4};
-  const Answer cpu = answer_of(false, sampler, nullptr, true);
-  const Answer cuda = answer_of(true, sampler, nullptr, true);
+  const RecordedAnswer cpu = answer_of(false, sampler, nullptr, true);
+  const RecordedAnswer cuda = answer_of(true, sampler, nullptr, true);
   EXPECT_EQ(cpu.result.tokens, cuda.result.tokens);
   ASSERT_EQ(cpu.records.size(), cuda.records.size());
   size_t compared = 0;

@@ -1,14 +1,10 @@
 // Samplers on the reference path: as tensor operations, and on the host.
-#include "tests/engine/engine_fixture.h"
-#include "vitrine/audit.h"
-#include "vitrine/constrain.h"
+#include "tests/engine/recorded_answer.h"
 
 namespace vitrine::testing {
 namespace {
 
-struct Answer {
-  GenerateResult result;
-  std::vector<TokenRecord> records;
+struct Answer : RecordedAnswer {
   bool has_logits = false;
 };
 
@@ -23,22 +19,7 @@ Answer answer_of(bool on_device, const SamplerOptions& sampler, const char* rege
   options.sample_on_device = on_device;
   options.keep_logits = false;
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
-  std::vector<std::string> bytes(static_cast<size_t>(engine->summary().vocab_size));
-  for (size_t id = 0; id < std::min<size_t>(256, bytes.size()); ++id) {
-    bytes[id] = std::string(1, static_cast<char>(id));
-  }
-  const TokenTable table = TokenTable::from_bytes(bytes, engine->summary().eos_token_ids);
-  VectorSink sink;
-  engine->set_audit_sink(&sink);
-  GenerateOptions generation;
-  generation.max_new_tokens = 24;
-  generation.sampler = sampler;
-  std::unique_ptr<Constraint> constraint;
-  if (regex != nullptr) constraint = Grammar::regex(table, regex).start();
-  generation.constraint = constraint.get();
-  Answer answer;
-  answer.result = generate(*engine, prompt_ids(9, 256), generation);
-  answer.records = sink.take();
+  Answer answer{recorded_answer(*engine, sampler, regex, 24)};
   SamplerPipeline pipeline = SamplerPipeline::from_options({.temperature = 0.7F});
   const std::vector<int32_t> ids = {1, 2};
   StepInput input{engine->create_sequence(), ids};
