@@ -191,25 +191,33 @@ void read_memory(benchmark::State& state, size_t megabytes) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes.size()));
 }
 
-void attention(benchmark::State& state, const CpuKernels* table, int32_t positions,
-               int32_t num_queries, int32_t head_dim) {
+void attention(benchmark::State& state, const CpuKernels* table, int32_t positions, int32_t tokens,
+               int32_t heads, int32_t head_dim) {
   constexpr int32_t kBlockSize = 32;
   const int32_t blocks = (positions + kBlockSize - 1) / kBlockSize;
   Aligned<float> keys = normals(static_cast<size_t>(blocks) * kBlockSize * head_dim);
   Aligned<float> values = keys;
-  const Aligned<float> query = normals(num_queries * head_dim);
+  const Aligned<float> query = normals(tokens * heads * head_dim);
   Aligned<int32_t> block_table(blocks);
   for (int32_t i = 0; i < blocks; ++i) block_table[i] = blocks - 1 - i;
   Aligned<float> out(query.size());
   const KvView view{keys.data(), values.data(), 1, head_dim, kBlockSize};
-  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  kernels::AttentionTile tile;
+  tile.block_table = block_table.data();
+  tile.position = positions - tokens;
+  tile.tokens = tokens;
+  tile.heads = heads;
+  tile.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  tile.query = query.data();
+  tile.out = out.data();
+  tile.query_stride = tile.out_stride = head_dim;
+  tile.query_token_stride = tile.out_token_stride = int64_t{heads} * head_dim;
   for (auto _ : state) {
-    table->attention(view, block_table.data(), positions - 1, 0, query.data(), head_dim,
-                     num_queries, scale, out.data(), head_dim);
+    table->attention(view, tile);
     benchmark::ClobberMemory();
   }
-  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * 2 * positions * num_queries *
-                          head_dim);
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * 2 * positions * tokens *
+                          heads * head_dim);
 }
 
 void head(benchmark::State& state, const CpuKernels* table, int64_t vocabulary, bool statistics) {
@@ -275,13 +283,13 @@ void register_table(const CpuKernels* table) {
     }
   }
   for (const int32_t positions : {64, 1024, 16384}) {
-    for (const int32_t queries : {1, 2, 4, 8}) {
+    for (const auto& [tokens, heads] : {std::pair{1, 1}, {1, 3}, {1, 4}, {1, 8}, {8, 4}, {32, 1}}) {
       for (const int32_t head_dim : {64, 128}) {
-        const std::string label = std::to_string(positions) +
-                                  "/queries:" + std::to_string(queries) +
+        const std::string label = std::to_string(positions) + "/tokens:" + std::to_string(tokens) +
+                                  "/heads:" + std::to_string(heads) +
                                   "/dim:" + std::to_string(head_dim);
         benchmark::RegisterBenchmark(name("attention/" + label).c_str(), attention, table,
-                                     positions, queries, head_dim);
+                                     positions, tokens, heads, head_dim);
       }
     }
   }

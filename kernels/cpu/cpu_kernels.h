@@ -177,6 +177,25 @@ struct KvView {
   WeightFormat format = WeightFormat::kF32;  // a float format
 };
 
+/// Queries over one kv head of as many consecutive tokens of one sequence; token t, at `position` +
+/// t, sees the positions 0 … position + t. How many come together changes no result, only how often
+/// keys and values are read: once for kAttentionTile queries, where a table can.
+struct AttentionTile {
+  const int32_t* block_table = nullptr;  // [i]: the storage block of positions i * block_size …
+  int32_t kv_head = 0;
+  int32_t position = 0;
+  int32_t tokens = 1;
+  int32_t heads = 1;  // consecutive query heads: a GQA group, or a part of it
+  float scale = 1.0f;
+  const float* query = nullptr;  // [tokens, heads, head_dim]
+  int64_t query_stride = 0;      // from head to head
+  int64_t query_token_stride = 0;
+  float* out = nullptr;  // as query
+  int64_t out_stride = 0;
+  int64_t out_token_stride = 0;
+};
+inline constexpr int kAttentionTile = 32;
+
 /// Bytes of an element of a float format.
 constexpr int64_t element_bytes(WeightFormat format) {
   return format == WeightFormat::kF32 ? 4 : 2;
@@ -228,14 +247,10 @@ struct CpuKernels {
   void (*kv_write)(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
                    const float* key, const float* value);
 
-  /// Softmax attention of `num_queries` consecutive query heads (a GQA group, or a part of it) of
-  /// ONE token at `position` (it sees positions 0 … position) over one kv head.
-  /// query, out: [num_queries, head_dim] with the given strides. block_table[i] is the storage
-  /// block of positions i*block_size …. Blocks of 64 positions are walked in order. Nothing beyond
-  /// `position` is used, whatever it holds. head_dim: at most 256.
-  void (*attention)(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
-                    const float* query, int64_t query_stride, int32_t num_queries, float scale,
-                    float* out, int64_t out_stride);
+  /// Softmax attention of a tile's queries over one kv head. Blocks of 64 positions are walked in
+  /// order. Nothing beyond a token's position is used for it, whatever it holds. head_dim: at most
+  /// 256.
+  void (*attention)(const KvView& kv, const AttentionTile& tile);
 
   /// Router: probs = softmax(logits) over n experts; the k largest by descending probability, ties
   /// by lower id. weights: the chosen probabilities, divided by their sum (added in slot order)

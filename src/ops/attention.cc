@@ -45,7 +45,7 @@ class PlannedAttention final : public PlannedOp {
     key_norm_ = context.weights.vector(node.weight("k_norm"), whole ? key_.width : head_dim_);
   }
 
-  // 0: positions and cache, per token and kv head. 1: attention, per token and kv head.
+  // 0: positions and cache, per token and kv head. 1: attention, per kv head and tile of tokens.
   // 2: quantization of whole rows, where a head group's span is no multiple of the group size.
   int phases() const override { return 3; }
 
@@ -55,7 +55,7 @@ class PlannedAttention final : public PlannedOp {
       if (norm_ == HeadNorm::kWholeRow) return step.tokens;
       return step.one_token_each ? 0 : divide_up(step.tokens, kTokensPerPiece) * kv_heads_;
     }
-    if (phase == 1) return static_cast<int64_t>(step.tokens) * kv_heads_;
+    if (phase == 1) return divide_up(step.tokens, tile_tokens(step)) * kv_heads_;
     return spans_quantizable() ? 0 : divide_up(step.tokens, kTokensPerPiece);
   }
 
@@ -67,11 +67,19 @@ class PlannedAttention final : public PlannedOp {
       const int64_t end = std::min<int64_t>(step.tokens, first + kTokensPerPiece);
       for (int64_t token = first; token < end; ++token) prepare(step, token, kv_head);
     } else if (phase == 1) {
-      // Consecutive pieces walk the tokens of one head, so that its blocks stay in cache.
-      const int64_t kv_head = piece / step.tokens;
-      const int64_t token = step.tokens - 1 - piece % step.tokens;
-      if (step.one_token_each && norm_ != HeadNorm::kWholeRow) prepare(step, token, kv_head);
-      attend(step, token, kv_head);
+      // Consecutive pieces walk the tokens of one head, so that its blocks stay in cache; the last
+      // tokens, which see most, come first.
+      const int64_t size = tile_tokens(step), tiles = divide_up(step.tokens, size);
+      const int64_t kv_head = piece / tiles;
+      const int64_t first = (tiles - 1 - piece % tiles) * size;
+      if (step.one_token_each && norm_ != HeadNorm::kWholeRow) prepare(step, first, kv_head);
+      const int64_t end = std::min<int64_t>(step.tokens, first + size);
+      attend(step, first, end, kv_head);
+      if (!spans_quantizable()) return;
+      const int64_t span = group_ * head_dim_;
+      for (int64_t token = first; token < end; ++token) {
+        out_.quantize(kernel_, token, kv_head * span, (kv_head + 1) * span);
+      }
     } else {
       const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
       for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
@@ -89,6 +97,11 @@ class PlannedAttention final : public PlannedOp {
 
  private:
   static constexpr int64_t kTokensPerPiece = 8;
+
+  /// Where each token is of another sequence, nothing is read together.
+  int64_t tile_tokens(const StepState& step) const {
+    return step.one_token_each ? 1 : std::max<int64_t>(1, kernels::kAttentionTile / group_);
+  }
 
   bool spans_quantizable() const {
     const int32_t largest = out_.largest_group();
@@ -128,13 +141,29 @@ class PlannedAttention final : public PlannedOp {
                      position % kv_.block_size, static_cast<int32_t>(kv_head), key, value);
   }
 
-  void attend(const StepState& step, int64_t token, int64_t kv_head) {
+  /// Tokens begin … end - 1: those of one sequence together.
+  void attend(const StepState& step, int64_t begin, int64_t end, int64_t kv_head) {
     const int64_t first = kv_head * group_ * head_dim_;
-    kernel_.attention(kv_, step.block_tables[token], step.positions[token],
-                      static_cast<int32_t>(kv_head), query_.row(token) + first, head_dim_,
-                      static_cast<int32_t>(group_), scale_, out_.row(token) + first, head_dim_);
-    if (spans_quantizable()) {
-      out_.quantize(kernel_, token, first, first + group_ * head_dim_);
+    while (begin < end) {
+      int64_t next = begin + 1;
+      while (next < end && step.block_tables[next] == step.block_tables[begin] &&
+             step.positions[next] == step.positions[next - 1] + 1) {
+        ++next;
+      }
+      kernels::AttentionTile tile;
+      tile.block_table = step.block_tables[begin];
+      tile.kv_head = static_cast<int32_t>(kv_head);
+      tile.position = step.positions[begin];
+      tile.tokens = static_cast<int32_t>(next - begin);
+      tile.heads = static_cast<int32_t>(group_);
+      tile.scale = scale_;
+      tile.query = query_.row(begin) + first;
+      tile.query_stride = tile.out_stride = head_dim_;
+      tile.query_token_stride = query_.width;
+      tile.out = out_.row(begin) + first;
+      tile.out_token_stride = out_.width;
+      kernel_.attention(kv_, tile);
+      begin = next;
     }
   }
 

@@ -164,9 +164,16 @@ std::vector<float> portable(Stores& stores, const Shape& shape, const Batch& bat
     for (int32_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
       const size_t at = (t * static_cast<size_t>(shape.kv_heads) + static_cast<size_t>(kv_head)) *
                         static_cast<size_t>(shape.group * n);
-      portable_kernels().attention(stores.cpu(), stores.table(batch.sequences[t]),
-                                   batch.positions[t], kv_head, &queries[at], n, shape.group,
-                                   1.0f / std::sqrt(static_cast<float>(n)), &out[at], n);
+      kernels::AttentionTile tile;
+      tile.block_table = stores.table(batch.sequences[t]);
+      tile.kv_head = kv_head;
+      tile.position = batch.positions[t];
+      tile.heads = shape.group;
+      tile.scale = 1.0f / std::sqrt(static_cast<float>(n));
+      tile.query = &queries[at];
+      tile.out = &out[at];
+      tile.query_stride = tile.out_stride = n;
+      portable_kernels().attention(stores.cpu(), tile);
     }
   }
   return out;

@@ -91,13 +91,30 @@ std::vector<double> reference(const Sequence& sequence, int32_t position, const 
   return out;
 }
 
+/// queries: [tokens, heads, head_dim], of tokens from `position` on.
+std::vector<float> run_tile(const CpuKernels& table, const Store& store, int32_t position,
+                            int32_t kv_head, const std::vector<float>& queries, int32_t tokens) {
+  const int32_t n = store.view.head_dim;
+  std::vector<float> out(queries.size());
+  AttentionTile tile;
+  tile.block_table = store.block_table.data();
+  tile.kv_head = kv_head;
+  tile.position = position;
+  tile.tokens = tokens;
+  tile.heads = static_cast<int32_t>(queries.size()) / (tokens * n);
+  tile.scale = 1.0f / std::sqrt(static_cast<float>(n));
+  tile.query = queries.data();
+  tile.out = out.data();
+  tile.query_stride = tile.out_stride = n;
+  tile.query_token_stride = tile.out_token_stride = static_cast<int64_t>(tile.heads) * n;
+  table.attention(store.view, tile);
+  return out;
+}
+
 std::vector<float> run(const CpuKernels& table, const Store& store, int32_t position,
                        int32_t kv_head, const std::vector<float>& queries, int32_t num_queries) {
-  const int32_t n = store.view.head_dim;
-  std::vector<float> out(static_cast<size_t>(num_queries) * n);
-  table.attention(store.view, store.block_table.data(), position, kv_head, queries.data(), n,
-                  num_queries, 1.0f / std::sqrt(static_cast<float>(n)), out.data(), n);
-  return out;
+  EXPECT_EQ(queries.size(), static_cast<size_t>(num_queries) * store.view.head_dim);
+  return run_tile(table, store, position, kv_head, queries, 1);
 }
 
 TEST(Attention, AgainstDouble) {
@@ -175,6 +192,51 @@ TEST(Attention, SameBitsWhateverTheStorage) {
                              sizeof(float) * head_dim),
                       0);
           }
+        }
+      }
+    }
+  }
+}
+
+/// Tokens in one tile, of any length and from any position, have the bits of each alone, and see
+/// nothing behind themselves.
+TEST(Attention, TilesHaveTheBitsOfTheirTokens) {
+  Random random(11);
+  for (const auto& [head_dim, format] : {std::pair{10, WeightFormat::kF32},
+                                         {72, WeightFormat::kF32},
+                                         {64, WeightFormat::kF16},
+                                         {136, WeightFormat::kBF16}}) {
+    const int32_t positions = 333;
+    const Sequence sequence(random, positions, head_dim);
+    for (const CpuKernels* table : available_tables()) {
+      Store store(random, positions, 2, head_dim, 48, format);
+      int32_t written = 0;
+      for (const auto& [first, tokens, heads] : {std::tuple{0, 1, 5},
+                                                 {0, 7, 3},
+                                                 {1, 33, 1},
+                                                 {34, 40, 3},
+                                                 {74, 2, 4},
+                                                 {100, 29, 1},
+                                                 {127, 3, 2},
+                                                 {130, 5, 40},
+                                                 {190, 13, 8},
+                                                 {255, 66, 5},
+                                                 {321, 12, 3}}) {
+        for (; written < first + tokens; ++written) {  // NaN from here on
+          const size_t at = static_cast<size_t>(written) * head_dim;
+          store.write(*table, written, 1, &sequence.keys[at], &sequence.values[at]);
+        }
+        const size_t row = static_cast<size_t>(heads) * head_dim;
+        const auto queries = random.normals(tokens * row, 2.0f);
+        const std::vector<float> out = run_tile(*table, store, first, 1, queries, tokens);
+        for (int32_t t = 0; t < tokens; ++t) {
+          const std::vector<float> alone(queries.begin() + t * row,
+                                         queries.begin() + (t + 1) * row);
+          const std::vector<float> one = run(portable_kernels(), store, first + t, 1, alone, heads);
+          ASSERT_TRUE(std::isfinite(one[0]));
+          ASSERT_EQ(memcmp(one.data(), &out[t * row], sizeof(float) * row), 0)
+              << table->isa << " head_dim " << head_dim << ", token " << t << " of " << tokens
+              << " from " << first << ", " << heads << " heads";
         }
       }
     }

@@ -151,12 +151,12 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
 }
 
 template <WeightFormat kFormat, int kQueries>
-__attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_table,
-                                      int32_t position, int32_t kv_head, const float* query,
-                                      int64_t query_stride, float scale, float* out,
-                                      int64_t out_stride) {
+__attribute__((noinline)) void attend(const KvView& kv, const AttentionTile& tile, int32_t token,
+                                      int32_t head) {
   constexpr int kVectors = 8 / kQueries;
   const int32_t head_dim = kv.head_dim;
+  const int32_t position = tile.position + token;
+  const float* query = tile.query + token * tile.query_token_stride + head * tile.query_stride;
   State<kQueries> state;
   for (int q = 0; q < kQueries; ++q) {
     state.max[q] = -__builtin_inff();
@@ -165,7 +165,7 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
       _mm256_store_ps(state.out[q] + d, _mm256_setzero_ps());
     }
   }
-  RunCursor cursor{kv, block_table, kv_head, 0, 0};
+  RunCursor cursor{kv, tile.block_table, tile.kv_head, 0, 0};
   for (int32_t start = 0; start <= position; start += kAttentionBlock) {
     const int32_t left = position + 1 - start;
     const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
@@ -173,10 +173,10 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
     Runs runs;
     cursor.take(&runs, count);
     score_runs<kFormat, kQueries>(runs, count, kv.block_size * element_bytes(kFormat), head_dim,
-                                  query, query_stride, &state);
+                                  query, tile.query_stride, &state);
     float correction[kQueries];
     for (int q = 0; q < kQueries; ++q) {
-      correction[q] = softmax_block(valid, scale, state.p[q], &state.max[q], &state.sum[q]);
+      correction[q] = softmax_block(valid, tile.scale, state.p[q], &state.max[q], &state.sum[q]);
     }
     int32_t first = 0;
     for (; first + 8 * kVectors <= head_dim; first += 8 * kVectors) {
@@ -189,49 +189,43 @@ __attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_tab
                                               &state);
     }
   }
+  float* out = tile.out + token * tile.out_token_stride + head * tile.out_stride;
   for (int q = 0; q < kQueries; ++q) {
     const __m256 sum = _mm256_set1_ps(state.sum[q]);
     for (int32_t d = 0; d < head_dim; d += 8) {
       const __m256 v = _mm256_div_ps(_mm256_load_ps(state.out[q] + d), sum);
-      _mm256_maskstore_ps(out + q * out_stride + d, first_lanes_8(head_dim - d), v);
+      _mm256_maskstore_ps(out + q * tile.out_stride + d, first_lanes_8(head_dim - d), v);
     }
   }
 }
 
 template <WeightFormat kFormat>
-void attend_all(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
-                const float* query, int64_t query_stride, int32_t num_queries, float scale,
-                float* out, int64_t out_stride) {
-  while (num_queries > 0) {
-    int done = 1;
-    if (num_queries >= 4) {
-      done = 4;
-      attend<kFormat, 4>(kv, block_table, position, kv_head, query, query_stride, scale, out,
-                         out_stride);
-    } else if (num_queries >= 2) {
-      done = 2;
-      attend<kFormat, 2>(kv, block_table, position, kv_head, query, query_stride, scale, out,
-                         out_stride);
-    } else {
-      attend<kFormat, 1>(kv, block_table, position, kv_head, query, query_stride, scale, out,
-                         out_stride);
+void attend_tile(const KvView& kv, const AttentionTile& tile) {
+  for (int32_t token = 0; token < tile.tokens; ++token) {
+    for (int32_t head = 0; head < tile.heads;) {
+      const int32_t left = tile.heads - head;
+      if (left >= 4) {
+        attend<kFormat, 4>(kv, tile, token, head);
+        head += 4;
+      } else if (left >= 2) {
+        attend<kFormat, 2>(kv, tile, token, head);
+        head += 2;
+      } else {
+        attend<kFormat, 1>(kv, tile, token, head);
+        head += 1;
+      }
     }
-    num_queries -= done;
-    query += done * query_stride;
-    out += done * out_stride;
   }
 }
 
 }  // namespace
 
-void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
-               const float* query, int64_t query_stride, int32_t num_queries, float scale,
-               float* out, int64_t out_stride) {
-  const auto attend_format = kv.format == WeightFormat::kF16    ? attend_all<WeightFormat::kF16>
-                             : kv.format == WeightFormat::kBF16 ? attend_all<WeightFormat::kBF16>
-                                                                : attend_all<WeightFormat::kF32>;
-  attend_format(kv, block_table, position, kv_head, query, query_stride, num_queries, scale, out,
-                out_stride);
+void attention(const KvView& kv, const AttentionTile& tile) {
+  switch (kv.format) {
+    case WeightFormat::kF16: return attend_tile<WeightFormat::kF16>(kv, tile);
+    case WeightFormat::kBF16: return attend_tile<WeightFormat::kBF16>(kv, tile);
+    default: return attend_tile<WeightFormat::kF32>(kv, tile);
+  }
 }
 
 }  // namespace vitrine::kernels::avx2

@@ -8,6 +8,11 @@ namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int kRuns = kAttentionBlock / 16;
 
+template <int kValue>
+struct Count {
+  static constexpr int value = kValue;
+};
+
 /// Where up to 64 consecutive positions of one kv head lie, in runs of 16.
 struct Runs {
   const uint8_t* keys[kRuns];    // [head_dim], stride block_size; position j at + j
@@ -41,21 +46,30 @@ struct RunCursor {
   }
 };
 
-/// The running softmax of kQueries heads. out is padded to whole vectors.
-template <int kQueries>
+/// The running softmax of one query. out is padded to whole vectors.
 struct State {
-  float max[kQueries];
-  float sum[kQueries];
-  alignas(64) float out[kQueries][kMaxHeadDim];
-  alignas(64) float p[kQueries][kAttentionBlock];
+  float max;
+  float sum;
+  alignas(64) float out[kMaxHeadDim];
 };
 
-/// Scores kCount runs of 16 positions, leaves exp(score - max) in state->p, updates max and sum;
-/// correction[q] = exp(old max - max).
+/// Some queries of one kv head, which all see the same positions of a block.
+struct Queries {
+  const float* query[kAttentionTile];
+  State* state[kAttentionTile];
+};
+
+/// What a block leaves for its values, of up to four queries.
+struct Weights {
+  alignas(64) float p[4][kAttentionBlock];
+  alignas(64) float correction[16];  // lane q: exp(old max - max)
+};
+
+/// Scores kCount runs of 16 positions, leaves exp(score - max) in weights->p, updates max and sum.
 template <WeightFormat kFormat, int kQueries, int kCount>
 VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t stride, int32_t head_dim,
-                                 const float* query, int64_t query_stride, float scale,
-                                 State<kQueries>* state, float* correction) {
+                                 const float* const* query, float scale, State* const* state,
+                                 Weights* weights) {
   __m512 score[kQueries][kCount];
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
@@ -72,7 +86,7 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
     key[kCount - 1] = load_lanes<kFormat>(runs.keys[kCount - 1] + d * stride, last);
 #pragma GCC unroll 4
     for (int q = 0; q < kQueries; ++q) {
-      const __m512 element = _mm512_set1_ps(query[q * query_stride + d]);
+      const __m512 element = _mm512_set1_ps(query[q][d]);
 #pragma GCC unroll 4
       for (int i = 0; i < kCount; ++i) score[q][i] = _mm512_fmadd_ps(element, key[i], score[q][i]);
     }
@@ -89,17 +103,17 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
       lanes_max = _mm512_mask_max_ps(lanes_max, mask, score[q][i], lanes_max);
     }
     const float block_max = max_lanes(lanes_max);
-    const float max = block_max > state->max[q] ? block_max : state->max[q];
+    const float max = block_max > state[q]->max ? block_max : state[q]->max;
     const auto lane = static_cast<__mmask16>(1u << q);
-    shift = _mm512_mask_sub_ps(shift, lane, _mm512_set1_ps(state->max[q]), _mm512_set1_ps(max));
-    state->max[q] = max;
+    shift = _mm512_mask_sub_ps(shift, lane, _mm512_set1_ps(state[q]->max), _mm512_set1_ps(max));
+    state[q]->max = max;
     const __m512 subtracted = _mm512_set1_ps(max);
 #pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
-      _mm512_store_ps(state->p[q] + 16 * i, _mm512_sub_ps(score[q][i], subtracted));
+      _mm512_store_ps(weights->p[q] + 16 * i, _mm512_sub_ps(score[q][i], subtracted));
     }
   }
-  _mm512_store_ps(correction, exp_lanes(shift));
+  _mm512_store_ps(weights->correction, exp_lanes(shift));
   // One query at a time: all at once would spill registers (measured).
 #pragma GCC unroll 1
   for (int q = 0; q < kQueries; ++q) {
@@ -107,18 +121,18 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
 #pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
       const __mmask16 mask = i == kCount - 1 ? last : 0xffff;
-      const __m512 p = exp_lanes(_mm512_load_ps(state->p[q] + 16 * i));
-      _mm512_store_ps(state->p[q] + 16 * i, p);
+      const __m512 p = exp_lanes(_mm512_load_ps(weights->p[q] + 16 * i));
+      _mm512_store_ps(weights->p[q] + 16 * i, p);
       sum = _mm512_mask_add_ps(sum, mask, sum, p);
     }
-    state->sum[q] = state->sum[q] * correction[q] + sum_lanes(sum);
+    state[q]->sum = state[q]->sum * weights->correction[q] + sum_lanes(sum);
   }
 }
 
 /// Adds p * value over the block for kVectors vectors of the head, from element `first`.
 template <WeightFormat kFormat, int kQueries, int kVectors>
 VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, int32_t head_dim,
-                               const float* correction, State<kQueries>* state) {
+                               const Weights& weights, State* const* state) {
   const __mmask16 last = first_lanes(head_dim - first - 16 * (kVectors - 1));
   constexpr int64_t kBytes = element_bytes(kFormat);
   __m512 sum[kQueries][kVectors];
@@ -126,8 +140,8 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
   for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      const __m512 old = _mm512_load_ps(state->out[q] + first + 16 * v);
-      sum[q][v] = _mm512_mul_ps(old, _mm512_set1_ps(correction[q]));
+      const __m512 old = _mm512_load_ps(state[q]->out + first + 16 * v);
+      sum[q][v] = _mm512_mul_ps(old, _mm512_set1_ps(weights.correction[q]));
     }
   }
   for (int32_t start = 0; start < valid; start += 16) {
@@ -143,7 +157,7 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
       v[kVectors - 1] = load_lanes<kFormat>(value + 16 * (kVectors - 1) * kBytes, last);
 #pragma GCC unroll 4
       for (int q = 0; q < kQueries; ++q) {
-        const __m512 p = _mm512_set1_ps(state->p[q][j]);
+        const __m512 p = _mm512_set1_ps(weights.p[q][j]);
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) sum[q][i] = _mm512_fmadd_ps(p, v[i], sum[q][i]);
       }
@@ -152,107 +166,132 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) _mm512_store_ps(state->out[q] + first + 16 * v, sum[q][v]);
+    for (int v = 0; v < kVectors; ++v) _mm512_store_ps(state[q]->out + first + 16 * v, sum[q][v]);
   }
 }
 
+/// Up to 64 positions of one kv head.
+struct Block {
+  Runs runs;
+  int64_t stride;  // bytes from one element of the keys to the next
+  int32_t head_dim;
+  float scale;
+};
+
+/// The block's first `valid` positions, for kQueries queries.
 template <WeightFormat kFormat, int kQueries>
-__attribute__((noinline)) void attend(const KvView& kv, const int32_t* block_table,
-                                      int32_t position, int32_t kv_head, const float* query,
-                                      int64_t query_stride, float scale, float* out,
-                                      int64_t out_stride) {
-  const int32_t head_dim = kv.head_dim;
-  State<kQueries> state;
-  for (int q = 0; q < kQueries; ++q) {
-    state.max[q] = -__builtin_inff();
-    state.sum[q] = 0.0f;
-    for (int32_t d = 0; d < head_dim; d += 16) {
-      _mm512_store_ps(state.out[q] + d, _mm512_setzero_ps());
+__attribute__((noinline)) void take_block(const Block& block, int32_t valid,
+                                          const float* const* query, State* const* state) {
+  const Runs& runs = block.runs;
+  const int32_t head_dim = block.head_dim;
+  const int count = (valid + 15) / 16;
+  const __mmask16 last = first_lanes(valid - 16 * (count - 1));
+  Weights weights;
+  const auto softmax = [&](auto runs_of_16) __attribute__((always_inline)) {
+    softmax_runs<kFormat, kQueries, decltype(runs_of_16)::value>(
+        runs, last, block.stride, head_dim, query, block.scale, state, &weights);
+  };
+  switch (count) {
+    case 1: softmax(Count<1>{}); break;
+    case 2: softmax(Count<2>{}); break;
+    case 3: softmax(Count<3>{}); break;
+    default: softmax(Count<4>{});
+  }
+  for (int32_t first = 0; first < head_dim; first += 64) {
+    const int32_t rest = head_dim - first;
+    if (rest > 48) {
+      add_values<kFormat, kQueries, 4>(runs, valid, first, head_dim, weights, state);
+    } else if (rest > 32) {
+      add_values<kFormat, kQueries, 3>(runs, valid, first, head_dim, weights, state);
+    } else if (rest > 16) {
+      add_values<kFormat, kQueries, 2>(runs, valid, first, head_dim, weights, state);
+    } else {
+      add_values<kFormat, kQueries, 1>(runs, valid, first, head_dim, weights, state);
     }
   }
-  RunCursor cursor{kv, block_table, kv_head, 0, 0};
-  for (int32_t start = 0; start <= position; start += kAttentionBlock) {
-    const int32_t left = position + 1 - start;
-    const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
-    const int count = (valid + 15) / 16;
-    const __mmask16 last = first_lanes(valid - 16 * (count - 1));
-    Runs runs;
-    cursor.take(&runs, count);
-    const int64_t stride = kv.block_size * element_bytes(kFormat);
-    alignas(64) float correction[16];
-    switch (count) {
-      case 1:
-        softmax_runs<kFormat, kQueries, 1>(runs, last, stride, head_dim, query, query_stride, scale,
-                                           &state, correction);
-        break;
-      case 2:
-        softmax_runs<kFormat, kQueries, 2>(runs, last, stride, head_dim, query, query_stride, scale,
-                                           &state, correction);
-        break;
-      case 3:
-        softmax_runs<kFormat, kQueries, 3>(runs, last, stride, head_dim, query, query_stride, scale,
-                                           &state, correction);
-        break;
-      default:
-        softmax_runs<kFormat, kQueries, 4>(runs, last, stride, head_dim, query, query_stride, scale,
-                                           &state, correction);
+}
+
+/// The same for queries begin … end - 1, four at a time.
+template <WeightFormat kFormat>
+void take_block(const Block& block, int32_t valid, const Queries& queries, int begin, int end) {
+  while (begin < end) {
+    const float* const* query = queries.query + begin;
+    State* const* state = queries.state + begin;
+    switch (end - begin) {
+      case 1: take_block<kFormat, 1>(block, valid, query, state); break;
+      case 2: take_block<kFormat, 2>(block, valid, query, state); break;
+      case 3: take_block<kFormat, 3>(block, valid, query, state); break;
+      default: take_block<kFormat, 4>(block, valid, query, state);
     }
-    for (int32_t first = 0; first < head_dim; first += 64) {
-      const int32_t rest = head_dim - first;
-      if (rest > 48) {
-        add_values<kFormat, kQueries, 4>(runs, valid, first, head_dim, correction, &state);
-      } else if (rest > 32) {
-        add_values<kFormat, kQueries, 3>(runs, valid, first, head_dim, correction, &state);
-      } else if (rest > 16) {
-        add_values<kFormat, kQueries, 2>(runs, valid, first, head_dim, correction, &state);
-      } else {
-        add_values<kFormat, kQueries, 1>(runs, valid, first, head_dim, correction, &state);
-      }
+    begin += 4;
+  }
+}
+
+/// `tokens` tokens from the tile's token `first` on, heads `head` … head + heads - 1; at most
+/// kAttentionTile queries. Each block of positions is read once for all of them.
+template <WeightFormat kFormat>
+void attend(const KvView& kv, const AttentionTile& tile, int32_t first, int32_t tokens,
+            int32_t head, int32_t heads) {
+  State states[kAttentionTile];
+  Queries queries;
+  const int count = tokens * heads;
+  for (int i = 0; i < count; ++i) {
+    queries.query[i] = tile.query + (first + i / heads) * tile.query_token_stride +
+                       (head + i % heads) * tile.query_stride;
+    queries.state[i] = states + i;
+    states[i].max = -__builtin_inff();
+    states[i].sum = 0.0f;
+    for (int32_t d = 0; d < kv.head_dim; d += 16) {
+      _mm512_store_ps(states[i].out + d, _mm512_setzero_ps());
     }
   }
-  for (int q = 0; q < kQueries; ++q) {
-    const __m512 sum = _mm512_set1_ps(state.sum[q]);
-    for (int32_t d = 0; d < head_dim; d += 16) {
-      const __m512 v = _mm512_div_ps(_mm512_load_ps(state.out[q] + d), sum);
-      _mm512_mask_storeu_ps(out + q * out_stride + d, first_lanes(head_dim - d), v);
+  const int32_t position = tile.position + first;  // of the first of these tokens
+  const int32_t end = position + tokens;
+  RunCursor cursor{kv, tile.block_table, tile.kv_head, 0, 0};
+  Block block{{}, kv.block_size * element_bytes(kFormat), kv.head_dim, tile.scale};
+  for (int32_t start = 0; start < end; start += kAttentionBlock) {
+    const int32_t left = end - start < kAttentionBlock ? end - start : kAttentionBlock;
+    cursor.take(&block.runs, (left + 15) / 16);
+    if (start + kAttentionBlock <= position + 1) {  // all of them see all of it
+      take_block<kFormat>(block, kAttentionBlock, queries, 0, count);
+      continue;
+    }
+    for (int32_t t = start > position ? start - position : 0; t < tokens; ++t) {
+      const int32_t seen = position + t + 1 - start;
+      take_block<kFormat>(block, seen < left ? seen : left, queries, t * heads, (t + 1) * heads);
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    float* out = tile.out + (first + i / heads) * tile.out_token_stride +
+                 (head + i % heads) * tile.out_stride;
+    const __m512 sum = _mm512_set1_ps(states[i].sum);
+    for (int32_t d = 0; d < kv.head_dim; d += 16) {
+      const __m512 v = _mm512_div_ps(_mm512_load_ps(states[i].out + d), sum);
+      _mm512_mask_storeu_ps(out + d, first_lanes(kv.head_dim - d), v);
     }
   }
 }
 
 template <WeightFormat kFormat>
-void attend_all(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
-                const float* query, int64_t query_stride, int32_t num_queries, float scale,
-                float* out, int64_t out_stride) {
-  while (num_queries > 0) {
-    int done = 1;
-    if (num_queries >= 4) {
-      done = 4;
-      attend<kFormat, 4>(kv, block_table, position, kv_head, query, query_stride, scale, out,
-                         out_stride);
-    } else if (num_queries >= 2) {
-      done = 2;
-      attend<kFormat, 2>(kv, block_table, position, kv_head, query, query_stride, scale, out,
-                         out_stride);
-    } else {
-      attend<kFormat, 1>(kv, block_table, position, kv_head, query, query_stride, scale, out,
-                         out_stride);
+void attend_tile(const KvView& kv, const AttentionTile& tile) {
+  for (int32_t head = 0; head < tile.heads; head += kAttentionTile) {
+    const int32_t heads = tile.heads - head < kAttentionTile ? tile.heads - head : kAttentionTile;
+    const int32_t at_once = kAttentionTile / heads;
+    for (int32_t first = 0; first < tile.tokens; first += at_once) {
+      const int32_t left = tile.tokens - first;
+      attend<kFormat>(kv, tile, first, left < at_once ? left : at_once, head, heads);
     }
-    num_queries -= done;
-    query += done * query_stride;
-    out += done * out_stride;
   }
 }
 
 }  // namespace
 
-void attention(const KvView& kv, const int32_t* block_table, int32_t position, int32_t kv_head,
-               const float* query, int64_t query_stride, int32_t num_queries, float scale,
-               float* out, int64_t out_stride) {
-  const auto attend_format = kv.format == WeightFormat::kF16    ? attend_all<WeightFormat::kF16>
-                             : kv.format == WeightFormat::kBF16 ? attend_all<WeightFormat::kBF16>
-                                                                : attend_all<WeightFormat::kF32>;
-  attend_format(kv, block_table, position, kv_head, query, query_stride, num_queries, scale, out,
-                out_stride);
+void attention(const KvView& kv, const AttentionTile& tile) {
+  switch (kv.format) {
+    case WeightFormat::kF16: return attend_tile<WeightFormat::kF16>(kv, tile);
+    case WeightFormat::kBF16: return attend_tile<WeightFormat::kBF16>(kv, tile);
+    default: return attend_tile<WeightFormat::kF32>(kv, tile);
+  }
 }
 
 }  // namespace vitrine::kernels::avx512
