@@ -23,8 +23,9 @@ struct CudaOp {
   bool for_rows = false;
 };
 
-/// Throws kUnsupported for an op that nobody registered.
+/// Throws kUnsupported for an op that nobody registered, kInternal for one that two files did.
 const CudaOp& find_cuda_op(std::string_view type);
+/// False where the name has one already; then none of the two is found.
 bool register_cuda_op(const CudaOp& op);
 
 #define VITRINE_REGISTER_CUDA_OP(op) \

@@ -286,6 +286,20 @@ TEST(CudaExecutorErrors, AnOpWithoutAKernelIsRefusedByName) {
   }
 }
 
+TEST(CudaExecutorErrors, AnOpWithTwoCudaFormsIsAnError) {
+  const backend_cuda::CudaOp op{.type = "registered_twice"};
+  EXPECT_TRUE(backend_cuda::register_cuda_op(op));
+  EXPECT_EQ(backend_cuda::find_cuda_op(op.type).type, op.type);
+  EXPECT_FALSE(backend_cuda::register_cuda_op(op));
+  try {
+    backend_cuda::find_cuda_op(op.type);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInternal);
+    EXPECT_NE(std::string(error.what()).find("op 'registered_twice'"), std::string::npos);
+  }
+}
+
 TEST(CudaExecutorAdapters, AStepWithoutThemRunsTheKernelsOfAModelThatHasNone) {
   const std::string path = oracle_folder("qwen3_moe");
   const ModelConfig config = parse_model_config(Checkpoint::open(path));
