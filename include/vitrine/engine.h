@@ -67,8 +67,9 @@ struct EngineOptions {
   bool strict = false;
   /// True makes a sampler's choice on `device`, so that ids come back and no logits
   /// (SamplerPipeline::has_device_form; not in naive mode): by tensor operations on the reference
-  /// path, by a kernel of the step's graph on CUDA's fused path. Not set: everywhere but on the
-  /// CPU, whose fused path has its logits on the host.
+  /// path, by a kernel of the step's graph on CUDA's fused path. False leaves out the memory that
+  /// this path gives to it when it is loaded (about 70 KB a sequence with 152,000 tokens). Not set:
+  /// everywhere but on the CPU, whose fused path has its logits on the host.
   std::optional<bool> sample_on_device = {};
   bool keep_logits = false;  ///< StepOutput::logits is filled whatever the sampler
   /// StepOutput::hidden_state is filled.

@@ -62,27 +62,31 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       max_rows_(options.max_logit_rows),
       max_ranges_((options.max_context + kernels::cuda::kAttentionRange - 1) /
                   kernels::cuda::kAttentionRange),
+      samples_(samples_on_device(options)),
       layout_(layout),
       row_words_(layout.row_words),
       token_words_(layout.token_words),
       forced_words_(forced_route_words(layout, graph.num_layers)),
       hidden_(graph.values[static_cast<size_t>(graph.nodes[0].outputs[0])].width),
       vocab_(graph.vocab_size),
-      sampler_words_(std::min(max_rows_, options.max_sequences) * most_sampler_words(vocab_)),
+      // Any step may bring a sampler, and its graph's addresses must stay: all of it is given now.
+      sampler_words_(
+          samples_ ? std::min(max_rows_, options.max_sequences) * most_sampler_words(vocab_) : 0),
       table_stride_((options.max_context + kernels::cuda::kKvBlock - 1) / kernels::cuda::kKvBlock),
-      device_in_(runtime,
-                 static_cast<size_t>(
-                     words_before_tables({max_tokens_, max_rows_, 1, true, true}, forced_words_) +
-                     max_tokens_ * table_stride_ + sampler_words_) *
-                     sizeof(int32_t),
-                 "a step's inputs"),
-      device_out_(
+      device_in_(
           runtime,
-          static_cast<size_t>(aligned(max_rows_ * (choice_words({.samples = true}) + row_words_)) +
-                              aligned(max_tokens_ * token_words_) + aligned(max_rows_ * hidden_) +
-                              max_rows_ * vocab_) *
+          static_cast<size_t>(
+              words_before_tables({max_tokens_, max_rows_, 1, samples_, true}, forced_words_) +
+              max_tokens_ * table_stride_ + sampler_words_) *
               sizeof(int32_t),
-          "a step's records and logits"),
+          "a step's inputs"),
+      device_out_(runtime,
+                  static_cast<size_t>(
+                      aligned(max_rows_ * (choice_words({.samples = samples_}) + row_words_)) +
+                      aligned(max_tokens_ * token_words_) + aligned(max_rows_ * hidden_) +
+                      max_rows_ * vocab_) *
+                      sizeof(int32_t),
+                  "a step's records and logits"),
       host_in_(runtime, device_in_.size(), "a step's inputs"),
       host_out_(runtime, device_out_.size(), "a step's records and logits") {}
 
@@ -192,7 +196,7 @@ bool StepBuffers::take_steps(std::span<const DeviceSamplerSteps*> row_steps) con
   for (const DeviceSamplerSteps*& steps : row_steps) {
     if (steps == nullptr) continue;
     const int64_t own = sampler_words(steps->list());
-    if (kernel_takes(steps->list()) && words + own <= sampler_words_) {
+    if (samples_ && kernel_takes(steps->list()) && words + own <= sampler_words_) {
       words += own;
     } else {
       steps = nullptr;

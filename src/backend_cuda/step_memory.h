@@ -26,6 +26,11 @@ struct StepShape {
   auto operator<=>(const StepShape&) const = default;
 };
 
+/// Whether steps may have a choice by a sampler's steps; what that takes is left out where not.
+inline bool samples_on_device(const EngineOptions& options) {
+  return options.sample_on_device.value_or(true);
+}
+
 /// Where a layer's forced routes begin in the words of a token: the ids of its slots, -1 where none
 /// are forced, then their weights. Of the number of layers: a token's words.
 int64_t forced_route_words(const AuditLayout& layout, int layer);
@@ -87,6 +92,7 @@ class StepBuffers {
 
   DeviceRuntime& runtime_;
   int32_t max_tokens_, max_rows_, max_ranges_;
+  bool samples_;
   const AuditLayout& layout_;
   int64_t row_words_, token_words_, forced_words_, hidden_, vocab_, sampler_words_, table_stride_;
   DeviceBuffer device_in_, device_out_;

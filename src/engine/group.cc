@@ -110,6 +110,7 @@ void Federation::Impl::load_engines() {
   own.keep_logits = options.keep_logits = true;
   own.record_rows = options.attribution;  // of rows the joint's are recorded, and terms
   own.keep_hidden_state = combiner->needs_hidden_state();
+  own.sample_on_device = false;  // the joint is sampled, on the host
   for (const SpecialistSpec& specialist : spec.specialists) {
     GroupSource source{has_base ? 0 : sources.size(), -1};
     if (!specialist.adapter.empty()) {

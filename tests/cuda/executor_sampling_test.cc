@@ -1,5 +1,6 @@
 // Choices in the step's graph, on the emulator or a GPU, against the host's sampler over the CPU's
 // logits.
+#include "kernels/cuda/sample/sample.h"
 #include "tests/cuda/executor_fixture.h"
 
 namespace vitrine::testing {
@@ -132,6 +133,34 @@ TEST(CudaExecutorSampling, RowsWithoutRoomAreLeftToTheHost) {
   EXPECT_EQ(rows[6], nullptr) << "no room";
   EXPECT_EQ(rows[7], &small);
   EXPECT_TRUE(device->take_steps(rows));
+}
+
+TEST(CudaExecutorSampling, TakesNoMemoryWhereTheHostSamples) {
+  EngineOptions options;
+  const ModelUnderTest model(oracle_folder("llama"), options);
+  options.sample_on_device = false;
+  const ModelUnderTest without(oracle_folder("llama"), options);
+  Traffic traffic, own;
+  const auto device = make_on_device(model, traffic);
+  const auto other = make_on_device(without, own);
+  // Of each of 4 sequences 4,096 ids with their values, of each of 20 rows 16 steps and 3 facts.
+  EXPECT_GE(traffic.allocated,
+            own.allocated + 4 * 2 * 4096 * 4 + 20 * (16 * sizeof(kernels::cuda::SampleStep) + 12));
+  ModelSummary summary, smaller;
+  device->describe(summary);
+  other->describe(smaller);
+  EXPECT_EQ(summary.arena_bytes - smaller.arena_bytes, traffic.allocated - own.allocated);
+  EXPECT_NE(device->plan().back().kernel.find("sample"), std::string::npos);
+  EXPECT_EQ(other->plan().back().kernel.find("sample"), std::string::npos);
+  DeviceSamplerSteps steps;
+  steps.add(DeviceSamplerStep::Kind::kGreedy);
+  const DeviceSamplerSteps* rows[] = {&steps};
+  EXPECT_FALSE(other->take_steps(rows));
+  EXPECT_EQ(rows[0], nullptr);
+  StepDriver driver(model, *device), host(without, *other);
+  for (const std::vector<int32_t>& tokens : {std::vector{3, 1, 4}, std::vector{1}}) {
+    EXPECT_TRUE(same_floats(driver.step({{0, tokens}}).logits, host.step({{0, tokens}}).logits));
+  }
 }
 
 TEST(CudaExecutorSampling, NothingLeftIsNoToken) {

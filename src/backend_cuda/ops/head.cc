@@ -36,6 +36,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
         return kernels::cuda::head_epilogue(own, memory.shape.rows, stream);
       },
       "log_sum_exp+top_10+digest");
+  if (!samples_on_device(builder.options())) return;
   builder.set_condition(has_samplers);
   builder.add(
       [head](const StepMemory& memory, Stream stream) {
