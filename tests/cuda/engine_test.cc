@@ -1,6 +1,7 @@
 // Whole engines on `--device cuda --kernels fused`, emulated, beside engines on the CPU.
 #include <dlfcn.h>
 
+#include "tests/cuda/engine_options_on.h"
 #include "tests/engine/adapter_fixture.h"
 #include "tests/engine/recorded_answer.h"
 
@@ -13,20 +14,6 @@ size_t bytes_to_host() {
   auto count = reinterpret_cast<size_t (*)()>(dlsym(library, "vitrine_emulated_bytes_to_host"));
   if (count == nullptr) throw std::runtime_error("no emulated backend is loaded");
   return count();
-}
-
-EngineOptions options_on(bool is_cuda) {
-  EngineOptions options = test_options(1);
-  options.max_context = 96;
-  options.max_sequences = 4;
-  options.max_step_tokens = 16;
-  options.max_logit_rows = 16;
-  options.keep_logits = false;
-  options.kernels_given = true;
-  options.audit_mode = AuditMode::kDeferred;
-  options.audit_level = AuditLevel::kFull;
-  if (is_cuda) options.device = Device::parse("cuda");
-  return options;
 }
 
 RecordedAnswer answer_of(bool is_cuda, const SamplerOptions& sampler, const char* regex,

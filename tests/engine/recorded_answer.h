@@ -13,8 +13,9 @@ struct RecordedAnswer {
 };
 
 /// To a fixed prompt; tokens below 256 are the bytes that `regex` (null: none) is over.
-inline RecordedAnswer recorded_answer(Engine& engine, const SamplerOptions& sampler,
-                                      const char* regex, int max_new_tokens) {
+template <typename Model>  // an Engine, or a Federation
+RecordedAnswer recorded_answer(Model& engine, const SamplerOptions& sampler, const char* regex,
+                               int max_new_tokens) {
   std::vector<std::string> bytes(static_cast<size_t>(engine.summary().vocab_size));
   for (size_t id = 0; id < std::min<size_t>(256, bytes.size()); ++id) {
     bytes[id] = std::string(1, static_cast<char>(id));

@@ -1,0 +1,143 @@
+// Federations on `--device cuda --kernels fused`, emulated, beside federations on the CPU: the
+// specialists' rows come from the device, the joint is made of them on the host.
+#include "tests/cuda/engine_options_on.h"
+#include "tests/engine/federation_fixture.h"
+#include "tests/engine/recorded_answer.h"
+#include "vitrine/audit_log.h"
+
+namespace vitrine::testing {
+namespace {
+
+class CudaFederation : public FederationTest {
+ protected:
+  CudaFederation() {
+    const ModelConfig config = parse_model_config(Checkpoint::open(adapted_.base));
+    write_adapter(folder_ / "blocks", adapter_config(4, 8),
+                  adapter_tensors(all_modules(config), 4, 17));
+    adapted_.specialists[1].adapter = folder_ / "blocks";
+    product_ = separate_;
+    product_.combiner.kind = CombinerSpec::Kind::kProduct;
+    product_.combiner.weights = {0.7, 0.5};
+    gate_ = adapted_;
+    gate_.specialists.pop_back();  // the base is a source of its own then, which the gate reads
+    gate_.combiner = {};
+    gate_.combiner.kind = CombinerSpec::Kind::kGate;
+    gate_.combiner.hidden_size = config.hidden_size;
+    gate_.combiner.gate = spread_values(2 * static_cast<size_t>(config.hidden_size), 5, 0.3F);
+    gate_.combiner.bias = {0.0F, 0.1F};
+  }
+
+  std::vector<const FederationSpec*> all() const {
+    return {&separate_, &adapted_, &product_, &gate_};
+  }
+
+  FederationSpec product_, gate_;
+};
+
+void expect_same_shares(std::span<const SpecialistShare> cpu,
+                        std::span<const SpecialistShare> cuda) {
+  ASSERT_EQ(cpu.size(), cuda.size());
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    EXPECT_EQ(cpu[i].logprob, cuda[i].logprob);
+    EXPECT_EQ(cpu[i].weight, cuda[i].weight);
+    EXPECT_EQ(cpu[i].share, cuda[i].share);
+  }
+}
+
+// Two sequences in each step, one of them forked and cut on the way.
+TEST_F(CudaFederation, HasTheJointAndTheSharesOfTheCpu) {
+  for (const FederationSpec* spec : all()) {
+    std::vector<std::vector<float>> joints[2];
+    std::vector<std::vector<SpecialistShare>> shares[2];
+    for (const bool is_cuda : {false, true}) {
+      const auto federation = Federation::load(*spec, options_on(is_cuda));
+      EXPECT_EQ(federation->summary().kernels, "fused");
+      EXPECT_EQ(federation->summary().device, is_cuda ? "cuda:0" : "cpu");
+      EXPECT_TRUE(federation->summary().invariant);
+      std::vector<StepInput> inputs(2);
+      for (StepInput& input : inputs) {
+        input.sequence = federation->create_sequence();
+        input.rows = StepInput::Rows::kAll;
+      }
+      const std::span<const int32_t> ids(prompt_);
+      const auto step = [&](std::span<const int32_t> first, std::span<const int32_t> second) {
+        inputs[0].tokens = first;
+        inputs[1].tokens = second;
+        const auto outputs = federation->step(inputs);
+        ASSERT_EQ(outputs.size(), first.size() + second.size());
+        for (size_t row = 0; row < outputs.size(); ++row) {
+          joints[is_cuda ? 1 : 0].emplace_back(outputs[row].logits.begin(),
+                                               outputs[row].logits.end());
+          const auto of = federation->shares(row);
+          shares[is_cuda ? 1 : 0].emplace_back(of.begin(), of.end());
+        }
+      };
+      step(ids.first(7), ids.subspan(20, 2));
+      step(ids.subspan(7, 1), ids.subspan(22, 5));
+      federation->truncate(inputs[0].sequence, 5);
+      inputs[1].sequence = federation->fork(inputs[1].sequence);
+      step(ids.subspan(30, 3), ids.subspan(40, 1));
+      for (const Engine* engine : federation->engines()) {
+        EXPECT_EQ(engine->readback_count(), 3U) << "once a pass";
+      }
+    }
+    ASSERT_EQ(joints[0].size(), 19U);
+    for (size_t row = 0; row < joints[0].size(); ++row) {
+      EXPECT_EQ(joints[0][row], joints[1][row]);
+      expect_same_shares(shares[0][row], shares[1][row]);
+    }
+  }
+}
+
+/// Sampled, or under a pattern, whose tokens are bytes.
+RecordedAnswer answer_of(const FederationSpec& spec, bool is_cuda, const char* regex) {
+  EngineOptions options = options_on(is_cuda);
+  options.hidden_state_layers = {1};
+  const auto federation = Federation::load(spec, options);
+  SamplerOptions sampler{.temperature = 1.1F, .top_k = 40, .top_p = 0.95F};
+  sampler.repetition_penalty = 1.2F;
+  sampler.seed = 7;
+  return recorded_answer(*federation, sampler, regex, 12);
+}
+
+TEST_F(CudaFederation, AnswersAndRecordsWhatTheCpuDoes) {
+  for (const FederationSpec* spec : all()) {
+    for (const char* regex : {static_cast<const char*>(nullptr), "(ab|cd|[0-9]){4,30}"}) {
+      const RecordedAnswer cpu = answer_of(*spec, false, regex),
+                           cuda = answer_of(*spec, true, regex);
+      EXPECT_EQ(cpu.result.tokens, cuda.result.tokens);
+      ASSERT_EQ(cpu.records.size(), cuda.records.size());
+      ASSERT_GT(cpu.records.size(), 9U);
+      size_t predictions = 0;
+      for (size_t i = 0; i < cpu.records.size(); ++i) {
+        const TokenRecord &a = cpu.records[i], &b = cuda.records[i];
+        EXPECT_EQ(record_digest(a), record_digest(b)) << "record " << i;
+        ASSERT_FALSE(a.hidden_states.empty());
+        ASSERT_EQ(a.hidden_states.size(), b.hidden_states.size());
+        for (size_t h = 0; h < a.hidden_states.size(); ++h) {
+          EXPECT_EQ(a.hidden_states[h].values, b.hidden_states[h].values);
+        }
+        if (!a.has_prediction) continue;
+        ++predictions;
+        expect_same_shares(a.prediction.federation.specialists,
+                           b.prediction.federation.specialists);
+      }
+      EXPECT_GE(predictions, cpu.result.tokens.size());
+    }
+  }
+}
+
+TEST_F(CudaFederation, AttributionIsRefusedInOneLine) {
+  EngineOptions options = options_on(true);
+  options.attribution = true;
+  try {
+    Federation::load(adapted_, options);
+    FAIL() << "it was loaded";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_TRUE(is_one_line_with(error, {"attribution", "on the CPU"})) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace vitrine::testing
