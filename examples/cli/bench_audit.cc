@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 
 #include "bench.h"
@@ -35,6 +34,7 @@ struct Trial {
 };
 
 struct Overhead {
+  AuditMode mode = AuditMode::kDeferred;
   double median = 0;
   Interval interval;
   size_t slices = 0;
@@ -51,36 +51,47 @@ void stop_if_interrupted() {
                        "bench audit: cancelled before the end; nothing was written");
 }
 
-std::vector<Trial> run_trials(SliceRunner<vitrine::Engine>& runner, const Arguments& arguments) {
-  constexpr std::array<AuditMode, 3> kModes = {AuditMode::kNone, AuditMode::kNaive,
-                                               AuditMode::kDeferred};
+/// Those that the engine can record in, but for none.
+std::vector<AuditMode> audited_modes(vitrine::Engine& engine) {
+  try {
+    engine.set_audit_mode(AuditMode::kNaive);
+  } catch (const vitrine::Error& error) {
+    if (error.kind() != vitrine::ErrorKind::kUnsupported) throw;
+    return {AuditMode::kDeferred};
+  }
+  engine.set_audit_mode(AuditMode::kNone);
+  return {AuditMode::kNaive, AuditMode::kDeferred};
+}
+
+std::vector<Trial> run_trials(SliceRunner<vitrine::Engine>& runner, const Arguments& arguments,
+                              std::vector<AuditMode> modes) {
+  modes.insert(modes.begin(), AuditMode::kNone);
   std::vector<Trial> trials;
   for (int trial = 0; trial < arguments.trials; ++trial) {
-    for (size_t place = 0; place < kModes.size(); ++place) {
+    for (size_t place = 0; place < modes.size(); ++place) {
       stop_if_interrupted();
       // Each round begins with another mode, so that none is always the first.
-      const AuditMode mode = kModes[(place + static_cast<size_t>(trial)) % kModes.size()];
+      const AuditMode mode = modes[(place + static_cast<size_t>(trial)) % modes.size()];
       trials.push_back({mode, arguments.tokens, runner.run(mode, arguments.tokens)});
     }
   }
   return trials;
 }
 
-/// [naive, deferred]: ABBA quadruples of the two modes by turns.
-std::array<Overhead, 2> run_slices(SliceRunner<vitrine::Engine>& runner,
-                                   const Arguments& arguments) {
-  constexpr std::array<AuditMode, 2> kModes = {AuditMode::kNaive, AuditMode::kDeferred};
-  std::array<std::vector<double>, 2> overheads;
+/// ABBA quadruples of the modes by turns.
+std::vector<Overhead> run_slices(SliceRunner<vitrine::Engine>& runner, const Arguments& arguments,
+                                 const std::vector<AuditMode>& modes) {
+  std::vector<std::vector<double>> overheads(modes.size());
   while (overheads[0].size() < static_cast<size_t>(arguments.slices)) {
-    for (size_t index = 0; index < kModes.size(); ++index) {
+    for (size_t index = 0; index < modes.size(); ++index) {
       stop_if_interrupted();
-      runner.run_pairs(kModes[index], arguments.slice_tokens, overheads[index]);
+      runner.run_pairs(modes[index], arguments.slice_tokens, overheads[index]);
     }
   }
-  std::array<Overhead, 2> result;
-  for (size_t index = 0; index < kModes.size(); ++index) {
-    result[index] = {median(overheads[index]), bootstrap_median_interval(overheads[index]),
-                     overheads[index].size()};
+  std::vector<Overhead> result;
+  for (size_t index = 0; index < modes.size(); ++index) {
+    result.push_back({modes[index], median(overheads[index]),
+                      bootstrap_median_interval(overheads[index]), overheads[index].size()});
   }
   return result;
 }
@@ -93,7 +104,7 @@ std::vector<double> speeds_of(const std::vector<Trial>& trials, AuditMode mode) 
   return speeds;
 }
 
-std::string table(const std::vector<Trial>& trials, const std::array<Overhead, 2>& overheads) {
+std::string table(const std::vector<Trial>& trials, const std::vector<Overhead>& overheads) {
   std::string text = fmt::format("{:<10}{:>8}{:>10}{:>12}{:>11}\n", "trial", "tokens", "seconds",
                                  "tokens/s", "overhead");
   const double none = median(speeds_of(trials, AuditMode::kNone));
@@ -108,11 +119,9 @@ std::string table(const std::vector<Trial>& trials, const std::array<Overhead, 2
   text += fmt::format("\n{:<10}{:>12}{:>18}{:>22}{:>8}  {}\n", "mode", "tokens/s",
                       "paired overhead", "95 % interval", "slices", "verdict");
   text += fmt::format("{:<10}{:>12.1f}\n", "none", none);
-  for (size_t index = 0; index < overheads.size(); ++index) {
-    const AuditMode mode = index == 0 ? AuditMode::kNaive : AuditMode::kDeferred;
-    const Overhead& overhead = overheads[index];
-    text += fmt::format("{:<10}{:>12.1f}{:>16.3f} %{:>22}{:>8}  {}\n", mode_name(mode),
-                        median(speeds_of(trials, mode)), 100 * overhead.median,
+  for (const Overhead& overhead : overheads) {
+    text += fmt::format("{:<10}{:>12.1f}{:>16.3f} %{:>22}{:>8}  {}\n", mode_name(overhead.mode),
+                        median(speeds_of(trials, overhead.mode)), 100 * overhead.median,
                         fmt::format("[{:+.3f}, {:+.3f}] %", 100 * overhead.interval.low,
                                     100 * overhead.interval.high),
                         overhead.slices, overhead_verdict(overhead.interval));
@@ -122,7 +131,7 @@ std::string table(const std::vector<Trial>& trials, const std::array<Overhead, 2
 
 nlohmann::ordered_json report(const Arguments& arguments, const vitrine::ModelSummary& model,
                               const std::vector<Trial>& trials,
-                              const std::array<Overhead, 2>& overheads) {
+                              const std::vector<Overhead>& overheads) {
   nlohmann::ordered_json json;
   json["model"] = arguments.model;
   json["device"] = model.device;
@@ -136,17 +145,17 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::ModelSu
     entry["seconds"] = trial.seconds;
     json["trials"].push_back(std::move(entry));
   }
-  for (size_t index = 0; index < overheads.size(); ++index) {
-    const std::string name = mode_name(index == 0 ? AuditMode::kNaive : AuditMode::kDeferred);
+  nlohmann::ordered_json verdict;
+  for (const Overhead& overhead : overheads) {
     nlohmann::ordered_json entry;
-    entry["median"] = overheads[index].median;
-    entry["low"] = overheads[index].interval.low;
-    entry["high"] = overheads[index].interval.high;
-    entry["slices"] = overheads[index].slices;
-    json["overhead"][name] = std::move(entry);
+    entry["median"] = overhead.median;
+    entry["low"] = overhead.interval.low;
+    entry["high"] = overhead.interval.high;
+    entry["slices"] = overhead.slices;
+    json["overhead"][mode_name(overhead.mode)] = std::move(entry);
+    verdict[mode_name(overhead.mode)] = std::string(overhead_verdict(overhead.interval));
   }
-  json["verdict"]["naive"] = std::string(overhead_verdict(overheads[0].interval));
-  json["verdict"]["deferred"] = std::string(overhead_verdict(overheads[1].interval));
+  json["verdict"] = std::move(verdict);
   return json;
 }
 
@@ -176,16 +185,16 @@ int run_bench_audit(const Arguments& arguments) {
   }
   engine->set_audit_sink(log ? &log->sink() : &ring);
   std::vector<Trial> trials;
-  std::array<Overhead, 2> overheads;
+  std::vector<Overhead> overheads;
+  const std::vector<AuditMode> modes = audited_modes(*engine);
   {
     const int64_t prefix = std::clamp<int64_t>(context / 2, 1, kPrefixTokens);
     SliceRunner<vitrine::Engine> runner(*engine, spread_ids(config.vocab_size, 0, prefix), context);
     if (log) runner.set_settle_time(kSettleTime);
-    for (AuditMode mode : {AuditMode::kNone, AuditMode::kNaive, AuditMode::kDeferred}) {
-      runner.run(mode, arguments.slice_tokens);  // warm
-    }
-    trials = run_trials(runner, arguments);
-    overheads = run_slices(runner, arguments);
+    runner.run(AuditMode::kNone, arguments.slice_tokens);  // warm
+    for (const AuditMode mode : modes) runner.run(mode, arguments.slice_tokens);
+    trials = run_trials(runner, arguments, modes);
+    overheads = run_slices(runner, arguments, modes);
   }
   engine->set_audit_sink(nullptr);
   if (log) log->finish("bench");

@@ -195,9 +195,9 @@ class VITRINE_API Engine {
   /// Where records go (not owned; null: nowhere). Takes effect with the next step; calls open().
   void set_audit_sink(AuditSink* sink);
   const AuditLayout& audit_layout() const;
-  /// Switches the recorder between steps, so that modes can be compared on one engine. Throws
-  /// kInvalidArgument for a mode the engine was not loaded for: kNone and kNaive are always
-  /// possible, kDeferred too.
+  /// Switches the recorder between steps, so that modes can be compared on one engine, whichever it
+  /// was loaded with. Throws kUnsupported for kNaive where CUDA's fused kernels run, which record
+  /// in the step's graph alone.
   void set_audit_mode(AuditMode mode);
 
   /// Device-to-host readbacks so far (exactly one a pass unless naive).

@@ -16,12 +16,16 @@ void require_absent(bool absent, const std::string& what, const Device& device) 
                                            "--device cpu");
 }
 
+void refuse_naive(AuditMode mode, const Device& device) {
+  require_absent(mode != AuditMode::kNaive, "audit mode naive", device);
+}
+
 void check_options(const ExecutorInputs& inputs) {
   const EngineOptions& options = inputs.options;
   require_absent(options.expert_cache_bytes == 0, "engine option 'expert_cache_bytes'",
                  options.device);
   require_absent(!options.mmap_weights, "engine option 'mmap_weights'", options.device);
-  require_absent(inputs.layout.mode != AuditMode::kNaive, "audit mode naive", options.device);
+  refuse_naive(inputs.layout.mode, options.device);
 }
 
 class DeviceExecutor final : public Executor {
@@ -64,6 +68,7 @@ class DeviceExecutor final : public Executor {
   bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override {
     return model_->take_steps(row_steps);
   }
+  void check_audit_mode(AuditMode mode) const override { refuse_naive(mode, device_); }
   void copy_block(int32_t from, int32_t to) override { model_->copy_block(from, to); }
   const std::vector<PlanEntry>& plan() const override { return model_->plan(); }
   const ops::Readback& readback() const override { return readback_; }

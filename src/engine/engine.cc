@@ -15,7 +15,6 @@
 
 namespace vitrine {
 
-using engine::Executor;
 using engine::StepBatch;
 
 struct Engine::Impl {
@@ -97,7 +96,7 @@ struct Engine::Impl {
   EngineOptions options;
   AuditLayout layout;
   std::optional<model::LoraAdapters> adapters;
-  std::unique_ptr<Executor> executor;
+  std::unique_ptr<engine::Executor> executor;
   kv::BlockPool pool;
   ModelSummary summary;
   AuditSink* sink = nullptr;
@@ -493,6 +492,9 @@ void Engine::set_audit_sink(AuditSink* sink) {
                               impl.layout.pass_words(rows, tokens) * sizeof(int32_t) + 8);
 }
 
-void Engine::set_audit_mode(AuditMode mode) { impl_->layout.mode = mode; }
+void Engine::set_audit_mode(AuditMode mode) {
+  impl_->executor->check_audit_mode(mode);
+  impl_->layout.mode = mode;
+}
 
 }  // namespace vitrine

@@ -91,6 +91,8 @@ class Executor {
   /// Of StepBatch::row_steps: sets those to null by which a pass cannot choose itself. Returns
   /// whether it can by all.
   virtual bool take_steps(std::span<const DeviceSamplerSteps*> /*row_steps*/) const { return true; }
+  /// Throws kUnsupported for a mode in which it cannot record.
+  virtual void check_audit_mode(AuditMode /*mode*/) const {}
   /// Copies one KV block in every layer.
   virtual void copy_block(int32_t from, int32_t to) = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;

@@ -116,6 +116,21 @@ TEST(CudaEngine, NothingLeftIsAnErrorThatSaysSo) {
   EXPECT_EQ(engine->step({&input, 1}).size(), 1U);
 }
 
+// It would have recorded as deferred does, and been measured as naive.
+TEST(CudaEngine, TheRecorderIsNotSwitchedToNaive) {
+  const auto engine = Engine::load(oracle_folder("llama"), options_on(true));
+  engine->set_audit_mode(AuditMode::kNone);
+  try {
+    engine->set_audit_mode(AuditMode::kNaive);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_TRUE(is_one_line_with(error, {"naive", "--kernels reference"})) << error.what();
+  }
+  EXPECT_EQ(engine->audit_layout().mode, AuditMode::kNone) << "as it was";
+  engine->set_audit_mode(AuditMode::kDeferred);
+}
+
 TEST(CudaEngine, AttributionFollowsTheTokenThatTheDeviceChose) {
   SamplerOptions sampler{.temperature = 1.5F, .seed = 4};
   const RecordedAnswer cpu = answer_of(false, sampler, nullptr, true);
