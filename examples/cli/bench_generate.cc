@@ -23,12 +23,14 @@ constexpr double kProbeSeconds = 0.5;
 struct Arguments {
   std::string model, audit = "deferred";
   int prompt = 256, tokens = 64, depth = 0, repeat = 5, step_tokens = 0;
+  std::vector<int> batches;  // sequences that decode side by side, each in turn
   bool json = false;
   DeviceOptions device;
 };
 
 struct Speeds {
-  std::vector<double> prefill, decode;  // tokens a second
+  std::vector<double> prefill, decode;       // tokens a second
+  std::vector<std::vector<double>> batches;  // [batches] the same, of all sequences together
 };
 
 struct Loading {
@@ -49,49 +51,74 @@ void stop_if_interrupted() {
 /// and the experts change from token to token as in a text.
 class Runner {
  public:
-  Runner(vitrine::Engine& engine, const Arguments& arguments)
-      : engine_(engine),
-        arguments_(arguments),
-        sequence_(engine.create_sequence()),
-        ids_(spread_ids(engine.summary().vocab_size, 0,
-                        arguments.depth + std::max(arguments.prompt, arguments.tokens))) {}
-  ~Runner() { engine_.release(sequence_); }
+  Runner(vitrine::Engine& engine, const Arguments& arguments, int step_tokens)
+      : engine_(engine), arguments_(arguments), step_tokens_(step_tokens) {
+    const int64_t count = arguments.depth + std::max(arguments.prompt, arguments.tokens);
+    for (int i = 0; i < engine.options().max_sequences; ++i) {
+      // Each has its own ids, so that a batch meets as many experts as one of so many texts. An odd
+      // distance: vocabularies are often a power of two, which ids repeat after.
+      sequences_.push_back({engine.create_sequence(),
+                            spread_ids(engine.summary().vocab_size, i * (count | 1), count)});
+    }
+  }
+  ~Runner() {
+    for (const Sequence& sequence : sequences_) engine_.release(sequence.id);
+  }
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  void first_token() { feed(1, 1); }
+  void first_token() { feed(sequences_[0], 1, 1); }
 
   /// The context that comes before what is measured, then one round that touches all memory.
   void prepare(Speeds& speeds) {
-    rewind(0);
-    if (arguments_.depth > 0) feed(arguments_.depth, step_tokens());
+    for (const Sequence& sequence : sequences_) {
+      stop_if_interrupted();
+      engine_.truncate(sequence.id, 0);
+      if (arguments_.depth > 0) feed(sequence, arguments_.depth, step_tokens_);
+    }
+    speeds.batches.resize(arguments_.batches.size());
     measure(speeds);
-    speeds = {};
+    speeds.prefill.clear();
+    speeds.decode.clear();
+    for (std::vector<double>& of : speeds.batches) of.clear();
   }
 
   void measure(Speeds& speeds) {
-    stop_if_interrupted();
-    rewind(arguments_.depth);
-    speeds.prefill.push_back(arguments_.prompt / feed(arguments_.prompt, step_tokens()));
-    stop_if_interrupted();
-    rewind(arguments_.depth);
-    speeds.decode.push_back(arguments_.tokens / feed(arguments_.tokens, 1));
+    rewind(1);
+    speeds.prefill.push_back(arguments_.prompt /
+                             feed(sequences_[0], arguments_.prompt, step_tokens_));
+    rewind(1);
+    speeds.decode.push_back(arguments_.tokens / feed(sequences_[0], arguments_.tokens, 1));
+    for (size_t i = 0; i < arguments_.batches.size(); ++i) {
+      const int batch = arguments_.batches[i];
+      rewind(batch);
+      speeds.batches[i].push_back(batch * arguments_.tokens / decode(batch));
+    }
   }
 
  private:
-  int step_tokens() const { return engine_.options().max_step_tokens; }
-  void rewind(int64_t length) { engine_.truncate(sequence_, length); }
+  struct Sequence {
+    vitrine::SequenceId id;
+    std::vector<int32_t> ids;
+  };
+
+  void rewind(int count) {
+    stop_if_interrupted();
+    for (const Sequence& sequence : std::span(sequences_).first(static_cast<size_t>(count))) {
+      engine_.truncate(sequence.id, arguments_.depth);
+    }
+  }
 
   /// Seconds for the next `count` ids, `at_once` in a step; a row of logits for the last of each
   /// step that ends the ids or has one.
-  double feed(int count, int at_once) {
-    const auto first = static_cast<size_t>(engine_.length(sequence_));
+  double feed(const Sequence& sequence, int count, int at_once) {
+    const auto first = static_cast<size_t>(engine_.length(sequence.id));
     std::span<const int32_t> rest =
-        std::span<const int32_t>(ids_).subspan(first, static_cast<size_t>(count));
+        std::span<const int32_t>(sequence.ids).subspan(first, static_cast<size_t>(count));
     const Clock::time_point start = Clock::now();
     while (!rest.empty()) {
       vitrine::StepInput input;
-      input.sequence = sequence_;
+      input.sequence = sequence.id;
       input.tokens = rest.first(std::min(rest.size(), static_cast<size_t>(at_once)));
       rest = rest.subspan(input.tokens.size());
       input.rows = rest.empty() || at_once == 1 ? vitrine::StepInput::Rows::kLast
@@ -101,10 +128,25 @@ class Runner {
     return seconds_since(start);
   }
 
+  /// Seconds in which the first `batch` sequences take their next ids, one each in a step.
+  double decode(int batch) {
+    std::vector<vitrine::StepInput> inputs(static_cast<size_t>(batch));
+    const auto depth = static_cast<size_t>(arguments_.depth);
+    const Clock::time_point start = Clock::now();
+    for (size_t token = depth; token < depth + static_cast<size_t>(arguments_.tokens); ++token) {
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        inputs[i].sequence = sequences_[i].id;
+        inputs[i].tokens = {&sequences_[i].ids[token], 1};
+      }
+      engine_.step(inputs);
+    }
+    return seconds_since(start);
+  }
+
   vitrine::Engine& engine_;
   const Arguments& arguments_;
-  vitrine::SequenceId sequence_;
-  std::vector<int32_t> ids_;
+  int step_tokens_;
+  std::vector<Sequence> sequences_;
 };
 
 /// The largest resident size so far, in bytes; none where the system does not tell. (getrusage()
@@ -127,7 +169,7 @@ std::string table(const Arguments& arguments, const vitrine::ModelSummary& model
   std::string text =
       fmt::format("{} on {} ({} kernels, {}), {} threads, recorder {}\n\n", arguments.model,
                   model.device, model.kernels, model.isa, model.threads, arguments.audit);
-  const auto line = [&](const char* name, int tokens, const std::vector<double>& values) {
+  const auto line = [&](const std::string& name, int tokens, const std::vector<double>& values) {
     text += fmt::format("{:<10}{:>10.1f} tokens/s  ({} tokens{}; median of {}, {:.1f} to {:.1f})\n",
                         name, median(values), tokens,
                         arguments.depth > 0 ? fmt::format(" after {}", arguments.depth) : "",
@@ -135,6 +177,10 @@ std::string table(const Arguments& arguments, const vitrine::ModelSummary& model
   };
   line("prefill", arguments.prompt, speeds.prefill);
   line("decode", arguments.tokens, speeds.decode);
+  for (size_t i = 0; i < arguments.batches.size(); ++i) {
+    const int batch = arguments.batches[i];
+    line(fmt::format("decode {}x", batch), batch * arguments.tokens, speeds.batches[i]);
+  }
   text += fmt::format("{:<10}{:>10} a token", "reads", format_bytes(model.bytes_per_token));
   if (bandwidth) {
     const double used = median(speeds.decode) * static_cast<double>(model.bytes_per_token);
@@ -153,7 +199,7 @@ nlohmann::ordered_json or_null(const std::optional<T>& value) {
 }
 
 nlohmann::ordered_json report(const Arguments& arguments, const vitrine::Engine& engine,
-                              const Speeds& speeds, const Loading& loading,
+                              int step_tokens, const Speeds& speeds, const Loading& loading,
                               std::optional<double> bandwidth, std::optional<uint64_t> peak) {
   const vitrine::ModelSummary& model = engine.summary();
   std::optional<double> share;
@@ -174,7 +220,7 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::Engine&
   json["prompt_tokens"] = arguments.prompt;
   json["generated_tokens"] = arguments.tokens;
   json["depth"] = arguments.depth;
-  json["step_tokens"] = engine.options().max_step_tokens;
+  json["step_tokens"] = step_tokens;
   json["repeat"] = arguments.repeat;
   json["audit"] = arguments.audit;
   json["model"] = arguments.model;
@@ -182,6 +228,12 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::Engine&
   json["kernels"] = model.kernels;
   json["isa"] = model.isa;
   json["threads"] = model.threads;
+  for (size_t i = 0; i < arguments.batches.size(); ++i) {
+    const std::vector<double>& values = speeds.batches[i];
+    json["batches"].push_back({{"batch", arguments.batches[i]},
+                               {"decode_tps", median(values)},
+                               {"decode_tps_range", {lowest(values), highest(values)}}});
+  }
   return json;
 }
 
@@ -201,7 +253,10 @@ int run_bench_generate(const Arguments& arguments) {
   options.max_context = static_cast<int>(context);
   if (arguments.step_tokens > 0) options.max_step_tokens = arguments.step_tokens;
   const int most = std::max(arguments.prompt, arguments.depth);
-  options.max_step_tokens = std::min(options.max_step_tokens, most);
+  const int step_tokens = std::min(options.max_step_tokens, most);
+  const auto widest = std::ranges::max_element(arguments.batches);
+  options.max_sequences = widest == arguments.batches.end() ? 1 : *widest;
+  options.max_step_tokens = std::max(step_tokens, options.max_sequences);
   const bool records = arguments.audit != "none";
   options.audit_mode = records ? vitrine::AuditMode::kDeferred : vitrine::AuditMode::kNone;
   // As `generate` without --audit: records go to a bounded ring.
@@ -213,7 +268,7 @@ int run_bench_generate(const Arguments& arguments) {
   if (records) engine->set_audit_sink(&ring);
   Speeds speeds;
   {
-    Runner runner(*engine, arguments);
+    Runner runner(*engine, arguments, step_tokens);
     runner.first_token();
     loading.first_token_seconds = seconds_since(start);
     runner.prepare(speeds);
@@ -223,7 +278,7 @@ int run_bench_generate(const Arguments& arguments) {
   const std::optional<double> bandwidth = engine->measure_read_bandwidth(kProbeSeconds);
   const std::optional<uint64_t> peak = peak_rss();
   if (arguments.json) {
-    write_json(report(arguments, *engine, speeds, loading, bandwidth, peak));
+    write_json(report(arguments, *engine, step_tokens, speeds, loading, bandwidth, peak));
   } else {
     write_out(table(arguments, engine->summary(), speeds, loading, bandwidth, peak));
   }
@@ -255,6 +310,11 @@ void add_bench_generate(CLI::App& bench, Command& command) {
       ->add_option("--step-tokens", arguments->step_tokens,
                    "tokens of the prompt in one step (default: the engine's)")
       ->check(CLI::Range(1, 16384));
+  generate
+      ->add_option("--batch", arguments->batches,
+                   "numbers of sequences whose decoding side by side is measured too, with commas")
+      ->check(CLI::Range(1, 4096))
+      ->delimiter(',');
   generate->add_option("--audit", arguments->audit, "the recorder: none or deferred")
       ->check(CLI::IsMember({"none", "deferred"}))
       ->capture_default_str();

@@ -284,6 +284,19 @@ class BenchGenerate(CliTest):
                                 "--json")
         self.assertEqual(one["decode_tps_range"], [one["decode_tps"]] * 2)
 
+    def test_batches(self):
+        found = self.succeed_json(*self.SHORT, "--batch", "1,3,40", "--depth", "5", "--json")
+        self.assertEqual([one["batch"] for one in found["batches"]], [1, 3, 40])
+        self.assertEqual(found["step_tokens"], 20)  # of the prompt; 40 sequences step at once
+        for one in found["batches"]:
+            low, high = one["decode_tps_range"]
+            self.assertTrue(0 < low <= one["decode_tps"] <= high, one)
+        self.assertNotIn("batches", self.succeed_json(*self.SHORT, "--json"))
+        text = self.succeed(*self.SHORT, "--batch", "2").stdout.decode()
+        self.assertIn("(16 tokens; median of 3", next(line for line in text.splitlines()
+                                                      if line.startswith("decode 2x ")))
+        self.fail_with(2, ["--batch", "0"], *self.SHORT, "--batch", "2,0")
+
     def test_table(self):
         text = self.succeed(*self.SHORT).stdout.decode()
         for words in ("prefill", "decode", "tokens/s", "a token", "GB/s", "first token", "at most"):
