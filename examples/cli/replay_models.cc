@@ -31,6 +31,9 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   DeviceOptions device = arguments.device;
   if (device.device.empty()) device.device = run.header.device;
   if (device.kernels.empty() && run.header.kernels == "reference") device.kernels = "reference";
+  // CUDA's fused kernels are for who asks for them: whoever made the log did.
+  const bool is_cuda = device.device.starts_with("cuda") && run.header.device.starts_with("cuda");
+  if (device.kernels.empty() && is_cuda && run.header.kernels == "fused") device.kernels = "fused";
   for (const auto& [name, value] : run.header.engine) {
     const bool is_rope = name == "rope_frequencies" && device.rope_frequencies.empty();
     if (is_rope) device.rope_frequencies = value;
@@ -67,7 +70,9 @@ template <typename Load>
 auto load_as_logged(const Run& run, const vitrine::EngineOptions& options, Load load) {
   const char* chosen = std::getenv(kIsaVariable);
   const bool forces = (chosen == nullptr || *chosen == '\0') && run.header.kernels == "fused" &&
-                      options.kernels == vitrine::KernelPath::kFused;
+                      options.kernels == vitrine::KernelPath::kFused &&
+                      options.device.kind == vitrine::DeviceKind::kCpu &&
+                      run.header.device == "cpu";
   if (!forces) return load();
   ::setenv(kIsaVariable, run.header.isa.c_str(), 1);
   try {

@@ -2,11 +2,10 @@
 
 import json
 import os
-import pathlib
 import shutil
 import struct
 
-from tool import MODEL, PROMPT, SMALL, AuditCase
+from tool import MODEL, PROMPT, AuditCase, write_byte_model
 
 
 class Replay(AuditCase):
@@ -96,15 +95,8 @@ class Replay(AuditCase):
 
     def byte_model(self, scheme):
         """The small model with a vocabulary of single bytes, quantized."""
-        folder = self.folder / "small"
-        if not folder.is_dir():
-            shutil.copytree(SMALL, folder)
-            tokenizer = json.loads((pathlib.Path(MODEL) / "tokenizer.json").read_text())
-            single = sorted(piece for piece in tokenizer["model"]["vocab"] if len(piece) == 1)
-            self.assertEqual(len(single), 256)
-            tokenizer["model"].update(vocab={piece: i for i, piece in enumerate(single)}, merges=[])
-            tokenizer.update(added_tokens=[], post_processor=None)
-            (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        if not (self.folder / "small").is_dir():
+            write_byte_model(self.folder / "small")
         self.succeed("quantize", "small", scheme, "--scheme", scheme)
 
     def test_replay_with_another_quantization(self):

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,18 @@ def file_size_limit(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     return {"preexec_fn": limit, "restore_signals": False}
+
+
+def write_byte_model(folder):
+    """The small model with a vocabulary of single bytes."""
+    shutil.copytree(SMALL, folder)
+    tokenizer = json.loads((pathlib.Path(MODEL) / "tokenizer.json").read_text())
+    single = sorted(piece for piece in tokenizer["model"]["vocab"] if len(piece) == 1)
+    if len(single) != 256:
+        raise ValueError(f"{MODEL} has {len(single)} tokens of one byte, not 256")
+    tokenizer["model"].update(vocab={piece: i for i, piece in enumerate(single)}, merges=[])
+    tokenizer.update(added_tokens=[], post_processor=None)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
 class CliTest(unittest.TestCase):

@@ -1,0 +1,158 @@
+"""Drives the command line tool on `--device cuda --kernels fused`, over a libvitrine_cuda.so of the
+emulator that runs CUDA kernels on the CPU: there is no GPU in it.
+
+usage: device_test.py VITRINE MODEL EMULATED_BACKEND [unittest arguments]
+"""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+from tool import MODEL, SMALL, VITRINE, CliTest, write_byte_model
+
+BACKEND = os.path.abspath(sys.argv[3])
+CUDA = ("--device", "cuda", "--kernels", "fused")
+PROMPT = "It was a dark"
+
+
+class DeviceCase(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        # The library looks for its backend where it is itself; so does the loader for the library.
+        cls.libraries = pathlib.Path(folder.name)
+        for library in [*pathlib.Path(VITRINE).parent.glob("libvitrine.so*"), BACKEND]:
+            (cls.libraries / pathlib.Path(library).name).symlink_to(library)
+        cls.model = cls.libraries / "model"
+        write_byte_model(cls.model)
+
+    def run_tool(self, *arguments, **options):
+        options.setdefault("env", {**os.environ, "LD_LIBRARY_PATH": str(self.libraries)})
+        return super().run_tool(*arguments, **options)
+
+    def generate(self, name, *more):
+        return self.succeed("generate", self.model, "-p", PROMPT, "-n", 8, "--seed", 5,
+                            "--ignore-end-of-text", "--audit", name, *more).stdout
+
+    def replay(self, name, *more, code=0):
+        result = self.run_tool("audit", "replay", name, *more)
+        self.assertEqual(result.returncode, code, (result.stdout, result.stderr))
+        return result.stdout.decode()
+
+
+class Commands(DeviceCase):
+    def test_score(self):
+        ids = self.write_ids([3, 1, 4, 1, 5, 9, 2, 6] * 5)  # more than a step
+        outs = []
+        for device in ((), CUDA):
+            self.succeed("score", SMALL, "--tokens", ids, "--out", "out.json", *device)
+            outs.append(json.loads((self.folder / "out.json").read_text()))
+        self.assertEqual(len(outs[0]["greedy"]), 24)
+        self.assertEqual(outs[0], outs[1])
+
+    def test_inspect(self):
+        facts = self.succeed_json("inspect", SMALL, "--plan", "--json", *CUDA)
+        self.assertEqual((facts["device"], facts["kernels"], facts["invariant"]),
+                         ("cuda:0", "fused", True))
+        for key in ("weight_bytes", "kv_bytes", "arena_bytes"):
+            self.assertGreater(facts["memory"][key], 0, key)
+        ops = self.succeed_json("inspect", SMALL, "--plan", "--json")["plan"]
+        self.assertEqual([op["op"] for op in facts["plan"]], [op["op"] for op in ops])
+        for op in facts["plan"]:
+            self.assertTrue(op["kernel"].startswith("cuda."), op)
+        text = self.succeed("inspect", SMALL, "--plan", *CUDA).stdout.decode()
+        self.assertIn("cuda:0, fused kernels", text)
+        for op in facts["plan"]:
+            self.assertIn(op["kernel"], text)
+
+    def test_bench(self):
+        found = self.succeed_json("bench", "generate", SMALL, "-p", 20, "-n", 4, "--repeat", 1,
+                                  "--batch", "1,4", "--json", *CUDA)
+        self.assertEqual([one["batch"] for one in found["batches"]], [1, 4])
+        self.assertEqual((found["device"], found["kernels"]), ("cuda:0", "fused"))
+        self.assertGreater(found["decode_tps"], 0)
+        self.assertGreater(found["bytes_per_token"], 0)
+        self.assertIsNone(found["read_bandwidth"])
+
+    def test_bench_audit(self):
+        """The naive recorder has no fused kernels: it is left out, not measured as another."""
+        text = self.succeed("bench", "audit", SMALL, "--tokens", 4, "--trials", 1, "--slices", 4,
+                            "--slice-tokens", 2, "--out", "out.json", *CUDA).stdout.decode()
+        self.assertNotIn("naive", text)
+        found = json.loads((self.folder / "out.json").read_text())
+        self.assertEqual(found["device"], "cuda:0")
+        self.assertEqual([trial["mode"] for trial in found["trials"]], ["none", "deferred"])
+        self.assertEqual((list(found["overhead"]), list(found["verdict"])), (["deferred"],) * 2)
+        self.fail_with(2, ["naive", "--kernels reference"], "generate", self.model, "-p", PROMPT,
+                       "--audit-mode", "naive", *CUDA)
+
+    def test_what_is_not_here(self):
+        self.fail_with(2, ["cuda:1", "1 CUDA devices"], "inspect", SMALL, "--device", "cuda:1",
+                       "--kernels", "fused")
+
+
+class Replay(DeviceCase):
+    def test_a_log_of_the_device(self):
+        for more in ((), ("--audit-level", "full", "--prompt-logprobs"), ("--attribution",)):
+            for name in ("run.vtr", "log.json"):
+                (self.folder / name).unlink(missing_ok=True)
+                text = self.generate(name, *CUDA, *more)
+                (self.folder / "cpu.vtr").unlink(missing_ok=True)
+                self.assertEqual(text, self.generate("cpu.vtr", *more))
+                report = json.loads(self.replay(name, "--json"))
+                self.assertTrue(report["equal"], report)
+                self.assertIsNone(report["runtime_difference"])
+                self.assertEqual((report["predictions"], report["choices"]["different"]),
+                                 (20 if "--prompt-logprobs" in more else 8, 0))
+        out = self.replay("run.vtr")
+        self.assertTrue(out.startswith("equal: "), out)
+        self.assertIn("choose the same 8 tokens again", out)
+
+    def test_from_one_to_the_other(self):
+        """Equal, or a value is named that another order of a sum may round otherwise."""
+        for model in (self.model, MODEL):  # one block of the head, and eight
+            for name, device in (("cpu.vtr", ()), ("cuda.vtr", CUDA)):
+                (self.folder / name).unlink(missing_ok=True)
+                self.succeed("generate", model, "-p", PROMPT, "-n", 6, "--seed", 5,
+                             "--ignore-end-of-text", "--prompt-logprobs", "--audit", name, *device)
+            for name, device in (("cpu.vtr", CUDA), ("cuda.vtr", ("--device", "cpu"))):
+                result = self.run_tool("audit", "replay", name, "--json", *device)
+                report = json.loads(result.stdout)
+                self.assertEqual(result.returncode, 0 if report["equal"] else 1)
+                self.assertIn("device c", report["runtime_difference"])
+                self.assertEqual(report["choices"], {"equal": 6, "different": 0})
+                self.assertEqual(report["records_not_replayed"], 0)
+                if not report["equal"]:  # log-sum-exp and entropy: of no layer
+                    self.assertIsNone(report["first_difference"]["layer"], report)
+
+    def test_what_differs_is_named(self):
+        self.generate("log.json", "--audit-level", "full", *CUDA)
+        log = json.loads((self.folder / "log.json").read_text())
+        log["records"][5]["layers"][1]["weights"][1] += 0.25
+        (self.folder / "log.json").write_text(json.dumps(log))
+        first = json.loads(self.replay("log.json", "--json", code=1))["first_difference"]
+        self.assertEqual((first["position"], first["layer"]), (5, 1))
+
+    def test_a_federation(self):
+        self.succeed("quantize", self.model, "int4", "--scheme", "int4")
+        path = self.folder / "federation.json"
+        path.write_text(json.dumps({
+            "federation": 1, "combiner": {"kind": "mixture", "weights": [0.6, 0.4]},
+            "specialists": [{"name": "one", "model": str(self.model)},
+                            {"name": "two", "model": str(self.folder / "int4")}]}))
+        texts = [self.succeed("federate", path, "-p", PROMPT, "-n", 8, "--seed", 5,
+                              "--ignore-end-of-text", "--audit", name, *device).stdout
+                 for name, device in (("cpu.vtr", ()), ("cuda.vtr", CUDA))]
+        self.assertEqual(texts[0], texts[1])
+        for name, device in (("cuda.vtr", ()), ("cpu.vtr", CUDA), ("cuda.vtr", ("--device", "cpu"))):
+            report = json.loads(self.replay(name, "--json", *device))
+            self.assertTrue(report["equal"], report)
+            self.assertEqual(report["runtime_difference"] is None, device == ())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)
