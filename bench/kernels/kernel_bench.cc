@@ -202,7 +202,7 @@ void attention(benchmark::State& state, const CpuKernels* table, int32_t positio
   for (int32_t i = 0; i < blocks; ++i) block_table[i] = blocks - 1 - i;
   Aligned<float> out(query.size());
   const KvView view{keys.data(), values.data(), 1, head_dim, kBlockSize};
-  kernels::AttentionTile tile;
+  kernels::AttentionSpan tile;
   tile.block_table = block_table.data();
   tile.position = positions - tokens;
   tile.tokens = tokens;

@@ -179,8 +179,8 @@ struct KvView {
 
 /// Queries over one kv head of as many consecutive tokens of one sequence; token t, at `position` +
 /// t, sees the positions 0 … position + t. How many come together changes no result, only how often
-/// keys and values are read: once for kAttentionTile queries, where a table can.
-struct AttentionTile {
+/// keys and values are read: once for kQueriesAtOnce queries, where a table can.
+struct AttentionSpan {
   const int32_t* block_table = nullptr;  // [i]: the storage block of positions i * block_size …
   int32_t kv_head = 0;
   int32_t position = 0;
@@ -194,7 +194,7 @@ struct AttentionTile {
   int64_t out_stride = 0;
   int64_t out_token_stride = 0;
 };
-inline constexpr int kAttentionTile = 32;
+inline constexpr int kQueriesAtOnce = 32;
 
 /// Bytes of an element of a float format.
 constexpr int64_t element_bytes(WeightFormat format) {
@@ -250,7 +250,7 @@ struct CpuKernels {
   /// Softmax attention of a tile's queries over one kv head. Blocks of 64 positions are walked in
   /// order. Nothing beyond a token's position is used for it, whatever it holds. head_dim: at most
   /// 256.
-  void (*attention)(const KvView& kv, const AttentionTile& tile);
+  void (*attention)(const KvView& kv, const AttentionSpan& tile);
 
   /// Router: probs = softmax(logits) over n experts; the k largest by descending probability, ties
   /// by lower id. weights: the chosen probabilities, divided by their sum (added in slot order)

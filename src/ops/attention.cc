@@ -100,7 +100,7 @@ class PlannedAttention final : public PlannedOp {
 
   /// Where each token is of another sequence, nothing is read together.
   int64_t tile_tokens(const StepState& step) const {
-    return step.one_token_each ? 1 : std::max<int64_t>(1, kernels::kAttentionTile / group_);
+    return step.one_token_each ? 1 : std::max<int64_t>(1, kernels::kQueriesAtOnce / group_);
   }
 
   bool spans_quantizable() const {
@@ -150,7 +150,7 @@ class PlannedAttention final : public PlannedOp {
              step.positions[next] == step.positions[next - 1] + 1) {
         ++next;
       }
-      kernels::AttentionTile tile;
+      kernels::AttentionSpan tile;
       tile.block_table = step.block_tables[begin];
       tile.kv_head = static_cast<int32_t>(kv_head);
       tile.position = step.positions[begin];

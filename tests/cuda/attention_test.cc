@@ -164,7 +164,7 @@ std::vector<float> portable(Stores& stores, const Shape& shape, const Batch& bat
     for (int32_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
       const size_t at = (t * static_cast<size_t>(shape.kv_heads) + static_cast<size_t>(kv_head)) *
                         static_cast<size_t>(shape.group * n);
-      kernels::AttentionTile tile;
+      kernels::AttentionSpan tile;
       tile.block_table = stores.table(batch.sequences[t]);
       tile.kv_head = kv_head;
       tile.position = batch.positions[t];

@@ -96,7 +96,7 @@ std::vector<float> run_tile(const CpuKernels& table, const Store& store, int32_t
                             int32_t kv_head, const std::vector<float>& queries, int32_t tokens) {
   const int32_t n = store.view.head_dim;
   std::vector<float> out(queries.size());
-  AttentionTile tile;
+  AttentionSpan tile;
   tile.block_table = store.block_table.data();
   tile.kv_head = kv_head;
   tile.position = position;

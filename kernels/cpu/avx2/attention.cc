@@ -151,7 +151,7 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
 }
 
 template <WeightFormat kFormat, int kQueries>
-__attribute__((noinline)) void attend(const KvView& kv, const AttentionTile& tile, int32_t token,
+__attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& tile, int32_t token,
                                       int32_t head) {
   constexpr int kVectors = 8 / kQueries;
   const int32_t head_dim = kv.head_dim;
@@ -200,7 +200,7 @@ __attribute__((noinline)) void attend(const KvView& kv, const AttentionTile& til
 }
 
 template <WeightFormat kFormat>
-void attend_tile(const KvView& kv, const AttentionTile& tile) {
+void attend_tile(const KvView& kv, const AttentionSpan& tile) {
   for (int32_t token = 0; token < tile.tokens; ++token) {
     for (int32_t head = 0; head < tile.heads;) {
       const int32_t left = tile.heads - head;
@@ -220,7 +220,7 @@ void attend_tile(const KvView& kv, const AttentionTile& tile) {
 
 }  // namespace
 
-void attention(const KvView& kv, const AttentionTile& tile) {
+void attention(const KvView& kv, const AttentionSpan& tile) {
   switch (kv.format) {
     case WeightFormat::kF16: return attend_tile<WeightFormat::kF16>(kv, tile);
     case WeightFormat::kBF16: return attend_tile<WeightFormat::kBF16>(kv, tile);

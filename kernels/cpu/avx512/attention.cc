@@ -55,8 +55,8 @@ struct State {
 
 /// Some queries of one kv head, which all see the same positions of a block.
 struct Queries {
-  const float* query[kAttentionTile];
-  State* state[kAttentionTile];
+  const float* query[kQueriesAtOnce];
+  State* state[kQueriesAtOnce];
 };
 
 /// What a block leaves for its values, of up to four queries.
@@ -228,11 +228,11 @@ void take_block(const Block& block, int32_t valid, const Queries& queries, int b
 }
 
 /// `tokens` tokens from the tile's token `first` on, heads `head` … head + heads - 1; at most
-/// kAttentionTile queries. Each block of positions is read once for all of them.
+/// kQueriesAtOnce queries. Each block of positions is read once for all of them.
 template <WeightFormat kFormat>
-void attend(const KvView& kv, const AttentionTile& tile, int32_t first, int32_t tokens,
+void attend(const KvView& kv, const AttentionSpan& tile, int32_t first, int32_t tokens,
             int32_t head, int32_t heads) {
-  State states[kAttentionTile];
+  State states[kQueriesAtOnce];
   Queries queries;
   const int count = tokens * heads;
   for (int i = 0; i < count; ++i) {
@@ -273,10 +273,10 @@ void attend(const KvView& kv, const AttentionTile& tile, int32_t first, int32_t 
 }
 
 template <WeightFormat kFormat>
-void attend_tile(const KvView& kv, const AttentionTile& tile) {
-  for (int32_t head = 0; head < tile.heads; head += kAttentionTile) {
-    const int32_t heads = tile.heads - head < kAttentionTile ? tile.heads - head : kAttentionTile;
-    const int32_t at_once = kAttentionTile / heads;
+void attend_tile(const KvView& kv, const AttentionSpan& tile) {
+  for (int32_t head = 0; head < tile.heads; head += kQueriesAtOnce) {
+    const int32_t heads = tile.heads - head < kQueriesAtOnce ? tile.heads - head : kQueriesAtOnce;
+    const int32_t at_once = kQueriesAtOnce / heads;
     for (int32_t first = 0; first < tile.tokens; first += at_once) {
       const int32_t left = tile.tokens - first;
       attend<kFormat>(kv, tile, first, left < at_once ? left : at_once, head, heads);
@@ -286,7 +286,7 @@ void attend_tile(const KvView& kv, const AttentionTile& tile) {
 
 }  // namespace
 
-void attention(const KvView& kv, const AttentionTile& tile) {
+void attention(const KvView& kv, const AttentionSpan& tile) {
   switch (kv.format) {
     case WeightFormat::kF16: return attend_tile<WeightFormat::kF16>(kv, tile);
     case WeightFormat::kBF16: return attend_tile<WeightFormat::kBF16>(kv, tile);

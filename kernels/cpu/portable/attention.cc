@@ -65,7 +65,7 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
 
 }  // namespace
 
-void attention(const KvView& kv, const AttentionTile& tile) {
+void attention(const KvView& kv, const AttentionSpan& tile) {
   for (int32_t i = 0; i < tile.tokens * tile.heads; ++i) {
     const int32_t token = i / tile.heads, head = i % tile.heads;
     const int32_t position = tile.position + token;
