@@ -12,7 +12,7 @@ namespace vitrine::constrain {
 namespace {
 
 /// Beyond this many, each byte is derived by itself.
-constexpr size_t kMaxSets = 4096;
+constexpr size_t kMaxSets = size_t{1} << 20;
 
 }  // namespace
 
@@ -132,9 +132,11 @@ NodeId RegexPool::derive(NodeId id, uint8_t byte) {
     case NodeKind::kAnd: return derive_all(id, byte);
     case NodeKind::kNot: return raw_not(derive(node.a, byte));
     case NodeKind::kRepeat: {
+      const NodeId left = derive(node.a, byte);
+      if (left == kEmptyNode) return kEmptyNode;  // most often, and what is below is a look-up
       const uint32_t low = node.low > 0 ? node.low - 1 : 0;
       const uint32_t high = node.high == kUnbounded ? kUnbounded : node.high - 1;
-      return cat(derive(node.a, byte), repeat(node.a, low, high));
+      return cat(left, repeat(node.a, low, high));
     }
     case NodeKind::kLiterals: return derive_literals(node, byte);
     case NodeKind::kNumber: {

@@ -134,6 +134,12 @@ uint32_t RegexPool::intern_list(std::vector<NodeId> members) {
     if (lists_[found->second] == members) return found->second;
   }
   must_write();
+  if (members.size() > max_nodes_ / 4) {  // each state and each byte of it costs as much
+    throw Error(ErrorKind::kUnsupported, "the grammar has more than " +
+                                             std::to_string(max_nodes_ / 4) +
+                                             " alternatives at one place; have fewer or raise the "
+                                             "limit of states");
+  }
   num_members_ += members.size();
   if (num_members_ > kMembersPerNode * max_nodes_) {
     throw Error(ErrorKind::kUnsupported,

@@ -109,6 +109,20 @@ TEST(Gbnf, WorkIsBounded) {
   std::string deep = "root \"a\"";
   for (int i = 0; i < 12; ++i) deep = "(" + deep + "){0,9999}";
   EXPECT_THROW(Grammar::gbnf(small_table(), "root ::= \"b\" | \"a\" " + deep), Error);
+  // Alternatives that all stay open: each byte looks at each.
+  std::string wide = "root ::= [ab]+";
+  for (char x = 'a'; x <= 'z'; ++x) {
+    for (char y = 'A'; y <= 'Z'; ++y) wide += std::string(" | [") + x + y + "]+";
+  }
+  EXPECT_NO_THROW(Grammar::gbnf(small_table(), wide).start());
+  options.max_states = 2400;
+  try {
+    Grammar::gbnf(small_table(), wide, options);
+    ADD_FAILURE() << "no limit was met";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("alternatives at one place"), std::string::npos)
+        << error.what();
+  }
 }
 
 /// Masks and steps until the answer ends or a limit is met, which counts as an end.
