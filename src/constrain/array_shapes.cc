@@ -239,7 +239,7 @@ bool JsonGrammar::seal_array(ArrayShape& shape, ValueId id) {
     unsupported(pointer, "the negation of uniqueItems where the number of items is bounded");
   }
   if (shape.unique) {
-    if (!shape.contains.empty()) unsupported(pointer, "uniqueItems with a condition on some item");
+    check_condition(shape, id);
     if (!items_are_enough(shape)) return false;
   }
   return shape.min <= shape.max;

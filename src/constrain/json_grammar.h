@@ -213,6 +213,8 @@ class JsonGrammar {
   bool items_are_enough(const ArrayShape& shape);
   bool has_live_container(ValueId id);
   bool has_many_scalars(ValueId id);
+  bool is_endless(ValueId id);
+  void check_condition(const ArrayShape& shape, ValueId id);
   void check_items(const ArrayShape& shape, ValueId id);
   bool may_grow(const ObjectShape& shape);
   bool may_grow(const ArrayShape& shape);

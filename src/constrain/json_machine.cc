@@ -316,16 +316,10 @@ void JsonMachine::begin_items(const Frame& before, Configs& out) {
   Config next;
   next.kind = Config::kValue;
   next.may_space = index > 0;
+  std::vector<std::string> used;
   if (shape.unique) {
-    std::vector<std::string> used;
     for (const SeenLink* link = before.others; link; link = link->before)
       used.emplace_back(link->text());
-    next.state = grammar_.unused_scalar(shape.item(index), used);
-    if (next.state == kEmptyNode) {
-      const Value& value = grammar_.value(shape.item(index));
-      if (value.objects.empty() && value.arrays.empty()) return;
-      next.low = 1;
-    }
   }
   const auto num = static_cast<uint32_t>(shape.contains.size());
   for (uint32_t choice = 0; choice < 1U << num; ++choice) {
@@ -352,6 +346,12 @@ void JsonMachine::begin_items(const Frame& before, Configs& out) {
     }
     const uint64_t room = shape.max == kUnbounded ? ~uint64_t{0} : shape.max - frame.count;
     if (!possible || left > room || !grammar_.is_live(value)) continue;
+    if (shape.unique) {
+      next.state = grammar_.unused_scalar(value, used);
+      next.low = next.state == kEmptyNode ? 1 : 0;
+      const Value& item = grammar_.value(value);
+      if (next.low == 1 && item.objects.empty() && item.arrays.empty()) continue;
+    }
     next.id = value;
     next.frame = make_frame(frame);
     add(out, next);

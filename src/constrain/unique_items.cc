@@ -29,6 +29,24 @@ bool JsonGrammar::has_many_scalars(ValueId id) {
   return count_scalars(id, kManyScalars) == kManyScalars;
 }
 
+/// No number of items uses them up.
+bool JsonGrammar::is_endless(ValueId id) { return has_live_container(id) || has_many_scalars(id); }
+
+/// A condition on some item beside uniqueItems: items that count, and those that must not where
+/// their number is bounded, are never used up, so each array that has room for them can be ended.
+void JsonGrammar::check_condition(const ArrayShape& shape, ValueId id) {
+  if (shape.contains.size() > 1) {
+    unsupported(place(id), "uniqueItems with several conditions on some item");
+  }
+  for (const auto& contains : shape.contains) {
+    if ((contains.min == 0 || is_endless(conjunction(shape.rest, contains.match))) &&
+        (contains.max == kUnbounded || is_endless(conjunction(shape.rest, contains.mismatch)))) {
+      continue;
+    }
+    unsupported(place(id), "uniqueItems with a condition on some item that few values meet");
+  }
+}
+
 /// Whatever the items before it are, each that must come has a value left. Containers that are
 /// compared have no end of values (check_items). False where some item has none; throws where that
 /// depends on the others.
@@ -62,7 +80,12 @@ void JsonGrammar::check_items(const ArrayShape& shape, ValueId id) {
   if (!shape.unique || shape.max < 2) return;
   std::vector<ValueId> items = shape.prefix;
   if (shape.max > items.size()) items.push_back(shape.rest);
+  for (const auto& contains : shape.contains) {
+    items.push_back(conjunction(shape.rest, contains.match));
+    if (contains.max != kUnbounded) items.push_back(conjunction(shape.rest, contains.mismatch));
+  }
   for (ValueId item : items) {
+    if (!is_live(item)) continue;
     seal(item);
     for (ShapeId object : values_[item].objects) {
       if (may_grow(objects_[object])) continue;

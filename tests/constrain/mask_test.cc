@@ -137,6 +137,7 @@ TEST(Mask, OfSchemasIsWhatTryingEachTokenSays) {
           R"({"type":"array","items":{"enum":["a\"b","a\nb","a","b","\\"]},"uniqueItems":true})",
           R"({"type":"array","items":{"type":"string","pattern":"^[ab]{1,2}$"},"uniqueItems":true})",
           R"({"type":"array","items":{"type":"string"},"uniqueItems":true})",
+          R"({"type":"array","uniqueItems":true,"contains":{"type":"string"},"minContains":2})",
           R"({"type":"string","pattern":"^[a-z]+$"})",
           R"({"type":"string","pattern":"^[A-Za-z0-9_-]{3,12}$"})",
           R"({"type":"string","pattern":"^[ -~]*$","maxLength":9})",

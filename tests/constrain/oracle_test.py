@@ -110,6 +110,9 @@ def draw_schema(rng, depth=3):
             if rng.random() < 0.4:
                 schema["prefixItems"] = [sub() for _ in range(rng.randint(1, 2))]
             if rng.random() < 0.3:
+                schema["contains"] = rng.choice([{"type": "string"}, {"type": ["object", "number"]}, sub()])
+                schema[rng.choice(["minContains", "maxContains"])] = rng.randint(1, 2)
+            if rng.random() < 0.3:
                 schema = {"not": schema}
         elif keyword == "unevaluated":
             schema[rng.choice(["unevaluatedProperties", "unevaluatedItems"])] = rng.choice([False, False, True, sub()])

@@ -174,6 +174,22 @@ TEST(UniqueItems, OfAnyKind) {
           {"[1,2]", R"([{},1])"}}});
 }
 
+TEST(UniqueItems, BesideAConditionOnSomeItem) {
+  check({{R"({"type":"array","uniqueItems":true,"contains":{"type":"string"},"minContains":2})",
+          {R"(["a","b"])", R"([1,"a",2,"b"])", R"(["a","b","c",{}])"},
+          {R"(["a","a"])", R"(["a",1])", R"(["a","b",1,1.0])", R"([1,"a",1,"b"])"}},
+         {R"({"type":"array","uniqueItems":true,"items":{"type":["string","number"]},
+              "contains":{"type":"string","maxLength":9},"maxContains":1,"maxItems":3})",
+          {R"(["a",1,2])", R"([1,2,"a"])", R"(["0123456789","a"])"},
+          {R"([1,2,3])", R"(["a","b"])", R"([1,1,"a"])", R"(["a","a"])", R"([1,2,3,"a"])"}},
+         {R"({"type":"array","uniqueItems":true,"contains":{"type":"object","required":["k"]}})",
+          {R"([{"k":1}])", R"([{},{"k":1},{"k":2}])"},
+          {"[{}]", R"([{"k":1},{"k":1.0}])", "[]"}}});
+  EXPECT_NE(refusal(R"({"type":"array","uniqueItems":true,"contains":{"enum":["a","b"]}})")
+                .find("few values"),
+            std::string::npos);
+}
+
 TEST(UniqueItems, WhatCannotBeKeptIsRefused) {
   EXPECT_NE(refusal(R"({"properties":{"a":{"type":"array","uniqueItems":true,
                         "items":{"type":"object","additionalProperties":false}}}})")

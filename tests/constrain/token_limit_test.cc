@@ -49,6 +49,8 @@ const char* const kSchemas[] = {
     R"({"type":"array","items":{"type":"object","properties":{"id":{"enum":[1,2]}},
         "required":["id"]},"uniqueItems":true,"minItems":2})",
     R"({"type":"array","items":{"type":["array","boolean"]},"uniqueItems":true})",
+    R"({"type":"array","items":{"type":["string","integer"]},"uniqueItems":true,
+        "contains":{"type":"string"},"minContains":2})",
     R"({"type":"array","contains":{"const":"abc"},"minItems":2,"maxItems":4})",
     R"({"type":"array","prefixItems":[{"type":"string"},{"type":"boolean"}],"minItems":2})",
     R"({"oneOf":[{"type":"object","required":["a"],"properties":{"a":{"type":"string"}}},
