@@ -44,6 +44,13 @@ constexpr std::array kHard = {"not",
                               "pattern",
                               "anyOf"};
 
+/// What tells which properties and items are evaluated: without one, unevaluatedProperties and
+/// unevaluatedItems would let in less.
+constexpr std::array kEvaluate = {
+    "if",         "contains", "dependentSchemas", "dependencies",  "patternProperties",
+    "properties", "items",    "prefixItems",      "allOf",         "anyOf",
+    "$ref",       "then",     "$dynamicRef",      "$recursiveRef", "else"};
+
 template <typename List>
 bool is_in(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
@@ -127,7 +134,9 @@ class Weakener {
                               "items", "prefixItems", "enum", "const"}) {
         if (schema->find(key) == nullptr) continue;
         auto taken = take(*schema, place, key);
-        if (key == std::string_view("properties")) remove(*schema, "additionalProperties");
+        if (key == std::string_view("properties") && taken.ends_with("/properties")) {
+          remove(*schema, "additionalProperties");
+        }
         return taken;
       }
     }
@@ -173,17 +182,45 @@ class Weakener {
     const size_t index = std::stoul(token);
     return index < value.items.size() ? &value.items[index] : nullptr;
   }
-  static std::string take(JsonValue& schema, const std::string& place, const std::string& key) {
+  /// The first of these keywords in what is no negation; it goes before what it counts on.
+  static std::optional<std::string> take_unevaluated(JsonValue& schema, const std::string& place) {
+    for (const char* key : {"unevaluatedProperties", "unevaluatedItems"}) {
+      if (schema.find(key) == nullptr) continue;
+      remove(schema, key);
+      return place + escaped_token(key);
+    }
+    for (size_t i = 0; i < schema.keys.size(); ++i) {
+      const std::string& key = schema.keys[i];
+      if (key == "not" || key == "if" || key == "oneOf") continue;
+      JsonValue& value = schema.items[i];
+      const std::string inside = place + escaped_token(key);
+      if (is_in(kSchemas, key) && value.is_object()) {
+        if (auto taken = take_unevaluated(value, inside)) return taken;
+      }
+      const bool is_map = is_in(kMaps, key) && value.is_object();
+      if (!is_map && !(value.is_array() && (is_in(kLists, key) || key == "items"))) continue;
+      for (size_t k = 0; k < value.items.size(); ++k) {
+        const std::string token = is_map ? value.keys[k] : std::to_string(k);
+        if (!value.items[k].is_object()) continue;
+        if (auto taken = take_unevaluated(value.items[k], inside + escaped_token(token))) {
+          return taken;
+        }
+      }
+    }
+    return {};
+  }
+  std::string take(JsonValue& schema, const std::string& place, const std::string& key) {
     const std::string pointer = place + escaped_token(key);
+    if (is_in(kEvaluate, key) || (key == "oneOf" && schema.find("anyOf") != nullptr)) {
+      if (auto first = take_unevaluated(document_, "")) return *first;
+    }
     if (key == "oneOf" && schema.find("anyOf") == nullptr) {  // at least one is what is left of it
       std::replace(schema.keys.begin(), schema.keys.end(), key, std::string("anyOf"));
       return pointer;
     }
     remove(schema, key);
     if (key == "patternProperties") {  // they counted as the other keys then
-      for (const char* rest : {"additionalProperties", "unevaluatedProperties"}) {
-        remove(schema, rest);
-      }
+      remove(schema, "additionalProperties");
     }
     return pointer;
   }

@@ -54,6 +54,11 @@ TEST(Lenient, LeavesOutAndTells) {
        {"/oneOf", "/anyOf/0/pattern"},
        {"\"x\"", "null"},
        {"1"}},
+      // What would be left unevaluated without a keyword is no longer held to anything.
+      {R"({"type":"array","maxItems":2,"unevaluatedItems":false,"if":{"contains":{"pattern":"(a)\\1"}},"then":{"contains":{"type":"number"}}})",
+       {"/unevaluatedItems", "/if"},
+       {R"(["aa",1])", "[1]"},
+       {"[1,2,3]"}},
       {R"({"type":"integer","multipleOf":3})", {}, {"3"}, {"4"}},
   };
   for (const Case& one : cases) {
