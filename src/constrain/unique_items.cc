@@ -39,10 +39,15 @@ void JsonGrammar::check_condition(const ArrayShape& shape, ValueId id) {
     unsupported(place(id), "uniqueItems with several conditions on some item");
   }
   for (const auto& contains : shape.contains) {
-    if ((contains.min == 0 || is_endless(conjunction(shape.rest, contains.match))) &&
-        (contains.max == kUnbounded || is_endless(conjunction(shape.rest, contains.mismatch)))) {
-      continue;
+    const bool counts = contains.min > 0, is_bounded = contains.max != kUnbounded;
+    bool is_enough = (!counts || is_endless(conjunction(shape.rest, contains.match))) &&
+                     (!is_bounded || is_endless(conjunction(shape.rest, contains.mismatch)));
+    const auto is_scarce = [&](ValueId value) { return is_live(value) && !is_endless(value); };
+    for (const ValueId item : shape.prefix) {
+      if (counts && is_scarce(conjunction(item, contains.match))) is_enough = false;
+      if (is_bounded && is_scarce(conjunction(item, contains.mismatch))) is_enough = false;
     }
+    if (is_enough) continue;
     unsupported(place(id), "uniqueItems with a condition on some item that few values meet");
   }
 }
