@@ -113,7 +113,7 @@ def bring_memory(model):
     touch of what was given back to the host can cost more than all else of a load, and whoever
     comes first would pay it."""
     available = os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE
-    size = min(pathlib.Path(model).stat().st_size * 3 // 2, available // 2)
+    size = max(mmap.PAGESIZE, min(pathlib.Path(model).stat().st_size * 3 // 2, available // 2))
     with mmap.mmap(-1, size) as memory:
         memory[::mmap.PAGESIZE] = bytes(-(-size // mmap.PAGESIZE))
 
