@@ -202,18 +202,18 @@ void attention(benchmark::State& state, const CpuKernels* table, int32_t positio
   for (int32_t i = 0; i < blocks; ++i) block_table[i] = blocks - 1 - i;
   Aligned<float> out(query.size());
   const KvView view{keys.data(), values.data(), 1, head_dim, kBlockSize};
-  kernels::AttentionSpan tile;
-  tile.block_table = block_table.data();
-  tile.position = positions - tokens;
-  tile.tokens = tokens;
-  tile.heads = heads;
-  tile.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  tile.query = query.data();
-  tile.out = out.data();
-  tile.query_stride = tile.out_stride = head_dim;
-  tile.query_token_stride = tile.out_token_stride = int64_t{heads} * head_dim;
+  kernels::AttentionSpan span;
+  span.block_table = block_table.data();
+  span.position = positions - tokens;
+  span.tokens = tokens;
+  span.heads = heads;
+  span.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  span.query = query.data();
+  span.out = out.data();
+  span.query_stride = span.out_stride = head_dim;
+  span.query_token_stride = span.out_token_stride = int64_t{heads} * head_dim;
   for (auto _ : state) {
-    table->attention(view, tile);
+    table->attention(view, span);
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * 2 * positions * tokens *

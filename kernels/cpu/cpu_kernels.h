@@ -247,10 +247,10 @@ struct CpuKernels {
   void (*kv_write)(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
                    const float* key, const float* value);
 
-  /// Softmax attention of a tile's queries over one kv head. Blocks of 64 positions are walked in
+  /// Softmax attention of a span's queries over one kv head. Blocks of 64 positions are walked in
   /// order. Nothing beyond a token's position is used for it, whatever it holds. head_dim: at most
   /// 256.
-  void (*attention)(const KvView& kv, const AttentionSpan& tile);
+  void (*attention)(const KvView& kv, const AttentionSpan& span);
 
   /// Router: probs = softmax(logits) over n experts; the k largest by descending probability, ties
   /// by lower id. weights: the chosen probabilities, divided by their sum (added in slot order)

@@ -150,19 +150,19 @@ class PlannedAttention final : public PlannedOp {
              step.positions[next] == step.positions[next - 1] + 1) {
         ++next;
       }
-      kernels::AttentionSpan tile;
-      tile.block_table = step.block_tables[begin];
-      tile.kv_head = static_cast<int32_t>(kv_head);
-      tile.position = step.positions[begin];
-      tile.tokens = static_cast<int32_t>(next - begin);
-      tile.heads = static_cast<int32_t>(group_);
-      tile.scale = scale_;
-      tile.query = query_.row(begin) + first;
-      tile.query_stride = tile.out_stride = head_dim_;
-      tile.query_token_stride = query_.width;
-      tile.out = out_.row(begin) + first;
-      tile.out_token_stride = out_.width;
-      kernel_.attention(kv_, tile);
+      kernels::AttentionSpan span;
+      span.block_table = step.block_tables[begin];
+      span.kv_head = static_cast<int32_t>(kv_head);
+      span.position = step.positions[begin];
+      span.tokens = static_cast<int32_t>(next - begin);
+      span.heads = static_cast<int32_t>(group_);
+      span.scale = scale_;
+      span.query = query_.row(begin) + first;
+      span.query_stride = span.out_stride = head_dim_;
+      span.query_token_stride = query_.width;
+      span.out = out_.row(begin) + first;
+      span.out_token_stride = out_.width;
+      kernel_.attention(kv_, span);
       begin = next;
     }
   }

@@ -151,12 +151,12 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
 }
 
 template <WeightFormat kFormat, int kQueries>
-__attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& tile, int32_t token,
+__attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& span, int32_t token,
                                       int32_t head) {
   constexpr int kVectors = 8 / kQueries;
   const int32_t head_dim = kv.head_dim;
-  const int32_t position = tile.position + token;
-  const float* query = tile.query + token * tile.query_token_stride + head * tile.query_stride;
+  const int32_t position = span.position + token;
+  const float* query = span.query + token * span.query_token_stride + head * span.query_stride;
   State<kQueries> state;
   for (int q = 0; q < kQueries; ++q) {
     state.max[q] = -__builtin_inff();
@@ -165,7 +165,7 @@ __attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& til
       _mm256_store_ps(state.out[q] + d, _mm256_setzero_ps());
     }
   }
-  RunCursor cursor{kv, tile.block_table, tile.kv_head, 0, 0};
+  RunCursor cursor{kv, span.block_table, span.kv_head, 0, 0};
   for (int32_t start = 0; start <= position; start += kAttentionBlock) {
     const int32_t left = position + 1 - start;
     const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
@@ -173,10 +173,10 @@ __attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& til
     Runs runs;
     cursor.take(&runs, count);
     score_runs<kFormat, kQueries>(runs, count, kv.block_size * element_bytes(kFormat), head_dim,
-                                  query, tile.query_stride, &state);
+                                  query, span.query_stride, &state);
     float correction[kQueries];
     for (int q = 0; q < kQueries; ++q) {
-      correction[q] = softmax_block(valid, tile.scale, state.p[q], &state.max[q], &state.sum[q]);
+      correction[q] = softmax_block(valid, span.scale, state.p[q], &state.max[q], &state.sum[q]);
     }
     int32_t first = 0;
     for (; first + 8 * kVectors <= head_dim; first += 8 * kVectors) {
@@ -189,29 +189,29 @@ __attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& til
                                               &state);
     }
   }
-  float* out = tile.out + token * tile.out_token_stride + head * tile.out_stride;
+  float* out = span.out + token * span.out_token_stride + head * span.out_stride;
   for (int q = 0; q < kQueries; ++q) {
     const __m256 sum = _mm256_set1_ps(state.sum[q]);
     for (int32_t d = 0; d < head_dim; d += 8) {
       const __m256 v = _mm256_div_ps(_mm256_load_ps(state.out[q] + d), sum);
-      _mm256_maskstore_ps(out + q * tile.out_stride + d, first_lanes_8(head_dim - d), v);
+      _mm256_maskstore_ps(out + q * span.out_stride + d, first_lanes_8(head_dim - d), v);
     }
   }
 }
 
 template <WeightFormat kFormat>
-void attend_tile(const KvView& kv, const AttentionSpan& tile) {
-  for (int32_t token = 0; token < tile.tokens; ++token) {
-    for (int32_t head = 0; head < tile.heads;) {
-      const int32_t left = tile.heads - head;
+void attend_span(const KvView& kv, const AttentionSpan& span) {
+  for (int32_t token = 0; token < span.tokens; ++token) {
+    for (int32_t head = 0; head < span.heads;) {
+      const int32_t left = span.heads - head;
       if (left >= 4) {
-        attend<kFormat, 4>(kv, tile, token, head);
+        attend<kFormat, 4>(kv, span, token, head);
         head += 4;
       } else if (left >= 2) {
-        attend<kFormat, 2>(kv, tile, token, head);
+        attend<kFormat, 2>(kv, span, token, head);
         head += 2;
       } else {
-        attend<kFormat, 1>(kv, tile, token, head);
+        attend<kFormat, 1>(kv, span, token, head);
         head += 1;
       }
     }
@@ -220,11 +220,11 @@ void attend_tile(const KvView& kv, const AttentionSpan& tile) {
 
 }  // namespace
 
-void attention(const KvView& kv, const AttentionSpan& tile) {
+void attention(const KvView& kv, const AttentionSpan& span) {
   switch (kv.format) {
-    case WeightFormat::kF16: return attend_tile<WeightFormat::kF16>(kv, tile);
-    case WeightFormat::kBF16: return attend_tile<WeightFormat::kBF16>(kv, tile);
-    default: return attend_tile<WeightFormat::kF32>(kv, tile);
+    case WeightFormat::kF16: return attend_span<WeightFormat::kF16>(kv, span);
+    case WeightFormat::kBF16: return attend_span<WeightFormat::kBF16>(kv, span);
+    default: return attend_span<WeightFormat::kF32>(kv, span);
   }
 }
 

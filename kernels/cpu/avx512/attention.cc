@@ -53,12 +53,6 @@ struct State {
   alignas(64) float out[kMaxHeadDim];
 };
 
-/// Some queries of one kv head, which all see the same positions of a block.
-struct Queries {
-  const float* query[kQueriesAtOnce];
-  State* state[kQueriesAtOnce];
-};
-
 /// What a block leaves for its values, of up to four queries.
 struct Weights {
   alignas(64) float p[4][kAttentionBlock];
@@ -68,7 +62,7 @@ struct Weights {
 /// Scores kCount runs of 16 positions, leaves exp(score - max) in weights->p, updates max and sum.
 template <WeightFormat kFormat, int kQueries, int kCount>
 VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t stride, int32_t head_dim,
-                                 const float* const* query, float scale, State* const* state,
+                                 const float* const* query, float scale, State* state,
                                  Weights* weights) {
   __m512 score[kQueries][kCount];
 #pragma GCC unroll 4
@@ -103,10 +97,10 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
       lanes_max = _mm512_mask_max_ps(lanes_max, mask, score[q][i], lanes_max);
     }
     const float block_max = max_lanes(lanes_max);
-    const float max = block_max > state[q]->max ? block_max : state[q]->max;
+    const float max = block_max > state[q].max ? block_max : state[q].max;
     const auto lane = static_cast<__mmask16>(1u << q);
-    shift = _mm512_mask_sub_ps(shift, lane, _mm512_set1_ps(state[q]->max), _mm512_set1_ps(max));
-    state[q]->max = max;
+    shift = _mm512_mask_sub_ps(shift, lane, _mm512_set1_ps(state[q].max), _mm512_set1_ps(max));
+    state[q].max = max;
     const __m512 subtracted = _mm512_set1_ps(max);
 #pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
@@ -125,14 +119,14 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
       _mm512_store_ps(weights->p[q] + 16 * i, p);
       sum = _mm512_mask_add_ps(sum, mask, sum, p);
     }
-    state[q]->sum = state[q]->sum * weights->correction[q] + sum_lanes(sum);
+    state[q].sum = state[q].sum * weights->correction[q] + sum_lanes(sum);
   }
 }
 
 /// Adds p * value over the block for kVectors vectors of the head, from element `first`.
 template <WeightFormat kFormat, int kQueries, int kVectors>
 VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, int32_t head_dim,
-                               const Weights& weights, State* const* state) {
+                               const Weights& weights, State* state) {
   const __mmask16 last = first_lanes(head_dim - first - 16 * (kVectors - 1));
   constexpr int64_t kBytes = element_bytes(kFormat);
   __m512 sum[kQueries][kVectors];
@@ -140,7 +134,7 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
   for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      const __m512 old = _mm512_load_ps(state[q]->out + first + 16 * v);
+      const __m512 old = _mm512_load_ps(state[q].out + first + 16 * v);
       sum[q][v] = _mm512_mul_ps(old, _mm512_set1_ps(weights.correction[q]));
     }
   }
@@ -166,7 +160,7 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) _mm512_store_ps(state[q]->out + first + 16 * v, sum[q][v]);
+    for (int v = 0; v < kVectors; ++v) _mm512_store_ps(state[q].out + first + 16 * v, sum[q][v]);
   }
 }
 
@@ -181,7 +175,7 @@ struct Block {
 /// The block's first `valid` positions, for kQueries queries.
 template <WeightFormat kFormat, int kQueries>
 __attribute__((noinline)) void take_block(const Block& block, int32_t valid,
-                                          const float* const* query, State* const* state) {
+                                          const float* const* query, State* state) {
   const Runs& runs = block.runs;
   const int32_t head_dim = block.head_dim;
   const int count = (valid + 15) / 16;
@@ -211,59 +205,57 @@ __attribute__((noinline)) void take_block(const Block& block, int32_t valid,
   }
 }
 
-/// The same for queries begin … end - 1, four at a time.
+/// The same for `count` queries, four at a time.
 template <WeightFormat kFormat>
-void take_block(const Block& block, int32_t valid, const Queries& queries, int begin, int end) {
-  while (begin < end) {
-    const float* const* query = queries.query + begin;
-    State* const* state = queries.state + begin;
-    switch (end - begin) {
+void take_block(const Block& block, int32_t valid, int count, const float* const* query,
+                State* state) {
+  for (; count > 0; count -= 4, query += 4, state += 4) {
+    switch (count) {
       case 1: take_block<kFormat, 1>(block, valid, query, state); break;
       case 2: take_block<kFormat, 2>(block, valid, query, state); break;
       case 3: take_block<kFormat, 3>(block, valid, query, state); break;
       default: take_block<kFormat, 4>(block, valid, query, state);
     }
-    begin += 4;
   }
 }
 
-/// `tokens` tokens from the tile's token `first` on, heads `head` … head + heads - 1; at most
+/// `tokens` tokens from the span's token `first` on, heads `head` … head + heads - 1; at most
 /// kQueriesAtOnce queries. Each block of positions is read once for all of them.
 template <WeightFormat kFormat>
-void attend(const KvView& kv, const AttentionSpan& tile, int32_t first, int32_t tokens,
+void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t tokens,
             int32_t head, int32_t heads) {
   State states[kQueriesAtOnce];
-  Queries queries;
+  const float* queries[kQueriesAtOnce];
   const int count = tokens * heads;
   for (int i = 0; i < count; ++i) {
-    queries.query[i] = tile.query + (first + i / heads) * tile.query_token_stride +
-                       (head + i % heads) * tile.query_stride;
-    queries.state[i] = states + i;
+    queries[i] = span.query + (first + i / heads) * span.query_token_stride +
+                 (head + i % heads) * span.query_stride;
     states[i].max = -__builtin_inff();
     states[i].sum = 0.0f;
     for (int32_t d = 0; d < kv.head_dim; d += 16) {
       _mm512_store_ps(states[i].out + d, _mm512_setzero_ps());
     }
   }
-  const int32_t position = tile.position + first;  // of the first of these tokens
+  const int32_t position = span.position + first;  // of the first of these tokens
   const int32_t end = position + tokens;
-  RunCursor cursor{kv, tile.block_table, tile.kv_head, 0, 0};
-  Block block{{}, kv.block_size * element_bytes(kFormat), kv.head_dim, tile.scale};
+  RunCursor cursor{kv, span.block_table, span.kv_head, 0, 0};
+  Block block{{}, kv.block_size * element_bytes(kFormat), kv.head_dim, span.scale};
   for (int32_t start = 0; start < end; start += kAttentionBlock) {
     const int32_t left = end - start < kAttentionBlock ? end - start : kAttentionBlock;
     cursor.take(&block.runs, (left + 15) / 16);
     if (start + kAttentionBlock <= position + 1) {  // all of them see all of it
-      take_block<kFormat>(block, kAttentionBlock, queries, 0, count);
+      take_block<kFormat>(block, kAttentionBlock, count, queries, states);
       continue;
     }
     for (int32_t t = start > position ? start - position : 0; t < tokens; ++t) {
       const int32_t seen = position + t + 1 - start;
-      take_block<kFormat>(block, seen < left ? seen : left, queries, t * heads, (t + 1) * heads);
+      take_block<kFormat>(block, seen < left ? seen : left, heads, queries + t * heads,
+                          states + t * heads);
     }
   }
   for (int i = 0; i < count; ++i) {
-    float* out = tile.out + (first + i / heads) * tile.out_token_stride +
-                 (head + i % heads) * tile.out_stride;
+    float* out = span.out + (first + i / heads) * span.out_token_stride +
+                 (head + i % heads) * span.out_stride;
     const __m512 sum = _mm512_set1_ps(states[i].sum);
     for (int32_t d = 0; d < kv.head_dim; d += 16) {
       const __m512 v = _mm512_div_ps(_mm512_load_ps(states[i].out + d), sum);
@@ -273,24 +265,24 @@ void attend(const KvView& kv, const AttentionSpan& tile, int32_t first, int32_t 
 }
 
 template <WeightFormat kFormat>
-void attend_tile(const KvView& kv, const AttentionSpan& tile) {
-  for (int32_t head = 0; head < tile.heads; head += kQueriesAtOnce) {
-    const int32_t heads = tile.heads - head < kQueriesAtOnce ? tile.heads - head : kQueriesAtOnce;
+void attend_span(const KvView& kv, const AttentionSpan& span) {
+  for (int32_t head = 0; head < span.heads; head += kQueriesAtOnce) {
+    const int32_t heads = span.heads - head < kQueriesAtOnce ? span.heads - head : kQueriesAtOnce;
     const int32_t at_once = kQueriesAtOnce / heads;
-    for (int32_t first = 0; first < tile.tokens; first += at_once) {
-      const int32_t left = tile.tokens - first;
-      attend<kFormat>(kv, tile, first, left < at_once ? left : at_once, head, heads);
+    for (int32_t first = 0; first < span.tokens; first += at_once) {
+      const int32_t left = span.tokens - first;
+      attend<kFormat>(kv, span, first, left < at_once ? left : at_once, head, heads);
     }
   }
 }
 
 }  // namespace
 
-void attention(const KvView& kv, const AttentionSpan& tile) {
+void attention(const KvView& kv, const AttentionSpan& span) {
   switch (kv.format) {
-    case WeightFormat::kF16: return attend_tile<WeightFormat::kF16>(kv, tile);
-    case WeightFormat::kBF16: return attend_tile<WeightFormat::kBF16>(kv, tile);
-    default: return attend_tile<WeightFormat::kF32>(kv, tile);
+    case WeightFormat::kF16: return attend_span<WeightFormat::kF16>(kv, span);
+    case WeightFormat::kBF16: return attend_span<WeightFormat::kBF16>(kv, span);
+    default: return attend_span<WeightFormat::kF32>(kv, span);
   }
 }
 

@@ -23,7 +23,7 @@ void gate_up_amx(const Weight& gate, const Weight& up, int64_t row_begin, int64_
                  const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out);
 void rope(float* x, const float* cos, const float* sin, int32_t n);
-void attention(const KvView& kv, const AttentionSpan& tile);
+void attention(const KvView& kv, const AttentionSpan& span);
 void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
                   bool softmax_after_topk, float* probs, int32_t* ids, float* weights);
 void route_weights(const float* logits, const float* probs, const int32_t* ids, int32_t k,

@@ -65,22 +65,22 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
 
 }  // namespace
 
-void attention(const KvView& kv, const AttentionSpan& tile) {
-  for (int32_t i = 0; i < tile.tokens * tile.heads; ++i) {
-    const int32_t token = i / tile.heads, head = i % tile.heads;
-    const int32_t position = tile.position + token;
-    const float* query = tile.query + token * tile.query_token_stride + head * tile.query_stride;
+void attention(const KvView& kv, const AttentionSpan& span) {
+  for (int32_t i = 0; i < span.tokens * span.heads; ++i) {
+    const int32_t token = i / span.heads, head = i % span.heads;
+    const int32_t position = span.position + token;
+    const float* query = span.query + token * span.query_token_stride + head * span.query_stride;
     Running state;
     for (int32_t start = 0; start <= position; start += kAttentionBlock) {
       const int32_t left = position + 1 - start;
       const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
       Run runs[kAttentionBlock / 16];
       for (int32_t j = 0; j < valid; j += 16) {
-        runs[j / 16] = find_run(kv, tile.block_table, tile.kv_head, start + j);
+        runs[j / 16] = find_run(kv, span.block_table, span.kv_head, start + j);
       }
-      attend_block(kv, runs, valid, query, tile.scale, &state);
+      attend_block(kv, runs, valid, query, span.scale, &state);
     }
-    float* target = tile.out + token * tile.out_token_stride + head * tile.out_stride;
+    float* target = span.out + token * span.out_token_stride + head * span.out_stride;
     for (int32_t d = 0; d < kv.head_dim; ++d) target[d] = state.out[d] / state.sum;
   }
 }
