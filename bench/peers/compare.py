@@ -118,13 +118,16 @@ def bring_memory(model):
         memory[::mmap.PAGESIZE] = bytes(-(-size // mmap.PAGESIZE))
 
 
-def run_pairs(runners, pairs, report):
+def run_pairs(runners, pairs, model, report):
     """[{name: figures}] of `pairs` pairs; each begins with another than the one before."""
     names = list(runners)
     results = []
     for index in range(pairs):
         order = names if index % 2 == 0 else names[::-1]
-        results.append({name: runners[name]() for name in order})
+        results.append({})
+        for name in order:
+            bring_memory(model)
+            results[-1][name] = runners[name]()
         report(index + 1, order[0], results[-1])
     return results
 
@@ -222,16 +225,12 @@ def main():
     everything, rows = {}, []
     for threads in arguments.threads:
         print(f"\n{arguments.model}, threads {threads}: vitrine / llama.cpp, tokens/s")
-
-        def after_memory(runner, program):
-            bring_memory(arguments.model)
-            return runner(program, arguments.model, threads, arguments)
-
-        runners = {"vitrine": lambda: after_memory(run_vitrine, arguments.vitrine),
-                   "llama.cpp": lambda: after_memory(run_llama, llama)}
+        runners = {
+            "vitrine": lambda: run_vitrine(arguments.vitrine, arguments.model, threads, arguments),
+            "llama.cpp": lambda: run_llama(llama, arguments.model, threads, arguments)}
         if not rows:
-            run_pairs(runners, 1, lambda *_: None)  # brings the file into the page cache
-        results = run_pairs(runners, arguments.pairs, print_pair)
+            run_pairs(runners, 1, arguments.model, lambda *_: None)  # brings the file into the page cache
+        results = run_pairs(runners, arguments.pairs, arguments.model, print_pair)
         for figure in FIGURES:
             found = compare(results, figure, inverted=figure.endswith("seconds"))
             print(f"{figure:<20} {found['vitrine']:10.2f} / {found['llama.cpp']:10.2f}   ratio "
