@@ -35,21 +35,23 @@ bool JsonGrammar::is_endless(ValueId id) { return has_live_container(id) || has_
 /// A condition on some item beside uniqueItems: items that count, and those that must not where
 /// their number is bounded, are never used up, so each array that has room for them can be ended.
 void JsonGrammar::check_condition(const ArrayShape& shape, ValueId id) {
+  if (shape.contains.empty()) return;
   if (shape.contains.size() > 1) {
     unsupported(place(id), "uniqueItems with several conditions on some item");
   }
-  for (const auto& contains : shape.contains) {
-    const bool counts = contains.min > 0, is_bounded = contains.max != kUnbounded;
-    bool is_enough = (!counts || is_endless(conjunction(shape.rest, contains.match))) &&
-                     (!is_bounded || is_endless(conjunction(shape.rest, contains.mismatch)));
-    const auto is_scarce = [&](ValueId value) { return is_live(value) && !is_endless(value); };
-    for (const ValueId item : shape.prefix) {
-      if (counts && is_scarce(conjunction(item, contains.match))) is_enough = false;
-      if (is_bounded && is_scarce(conjunction(item, contains.mismatch))) is_enough = false;
-    }
-    if (is_enough) continue;
-    unsupported(place(id), "uniqueItems with a condition on some item that few values meet");
+  const auto never_ends = [&](ValueId condition) {
+    return is_endless(conjunction(shape.rest, condition)) &&
+           std::ranges::none_of(shape.prefix, [&](ValueId item) {
+             const ValueId value = conjunction(item, condition);
+             return is_live(value) && !is_endless(value);
+           });
+  };
+  const auto& contains = shape.contains[0];
+  if ((contains.min == 0 || never_ends(contains.match)) &&
+      (contains.max == kUnbounded || never_ends(contains.mismatch))) {
+    return;
   }
+  unsupported(place(id), "uniqueItems with a condition on some item that few values meet");
 }
 
 /// Whatever the items before it are, each that must come has a value left. Containers that are
@@ -77,8 +79,7 @@ bool JsonGrammar::may_grow(const ObjectShape& shape) {
   return shape.max == kUnbounded && pool_.is_infinite(shape.rest_keys);
 }
 bool JsonGrammar::may_grow(const ArrayShape& shape) {
-  return shape.max == kUnbounded &&
-         (!shape.unique || has_live_container(shape.rest) || has_many_scalars(shape.rest));
+  return shape.max == kUnbounded && (!shape.unique || is_endless(shape.rest));
 }
 
 void JsonGrammar::check_items(const ArrayShape& shape, ValueId id) {
