@@ -133,11 +133,7 @@ class Weakener {
       for (const char* key : {"allOf", "$ref", "$dynamicRef", "$recursiveRef", "properties",
                               "items", "prefixItems", "enum", "const"}) {
         if (schema->find(key) == nullptr) continue;
-        auto taken = take(*schema, place, key);
-        if (key == std::string_view("properties") && taken.ends_with("/properties")) {
-          remove(*schema, "additionalProperties");
-        }
-        return taken;
+        return take(*schema, place, key);
       }
     }
     return {};
@@ -219,7 +215,7 @@ class Weakener {
       return pointer;
     }
     remove(schema, key);
-    if (key == "patternProperties") {  // they counted as the other keys then
+    if (key == "properties" || key == "patternProperties") {  // its keys count as others then
       remove(schema, "additionalProperties");
     }
     return pointer;
