@@ -53,8 +53,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   own.stride = layout.row_words;
   own.top_ids = layout.top_ids;
   own.terms = layout.attribution;
-  builder.set_weight_bytes(
-      0);  // two rows of the head, which are no weights of the model's products
+  // It reads two rows of the head, which are no weights of the model's products.
+  builder.set_weight_bytes(0);
   builder.add(
       [own, &head](const StepMemory& memory, Stream stream) {
         Attribution now = own;
