@@ -120,13 +120,9 @@ TEST(CudaEngine, NothingLeftIsAnErrorThatSaysSo) {
 TEST(CudaEngine, TheRecorderIsNotSwitchedToNaive) {
   const auto engine = Engine::load(oracle_folder("llama"), options_on(true));
   engine->set_audit_mode(AuditMode::kNone);
-  try {
-    engine->set_audit_mode(AuditMode::kNaive);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-    EXPECT_TRUE(is_one_line_with(error, {"naive", "--kernels reference"})) << error.what();
-  }
+  const Error error = error_of([&] { engine->set_audit_mode(AuditMode::kNaive); });
+  EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+  EXPECT_TRUE(is_one_line_with(error, {"naive", "--kernels reference"})) << error.what();
   EXPECT_EQ(engine->audit_layout().mode, AuditMode::kNone) << "as it was";
   engine->set_audit_mode(AuditMode::kDeferred);
 }

@@ -130,13 +130,9 @@ TEST_F(CudaFederation, AnswersAndRecordsWhatTheCpuDoes) {
 TEST_F(CudaFederation, AttributionIsRefusedInOneLine) {
   EngineOptions options = options_on(true);
   options.attribution = true;
-  try {
-    Federation::load(adapted_, options);
-    FAIL() << "it was loaded";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-    EXPECT_TRUE(is_one_line_with(error, {"attribution", "on the CPU"})) << error.what();
-  }
+  const Error error = error_of([&] { Federation::load(adapted_, options); });
+  EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+  EXPECT_TRUE(is_one_line_with(error, {"attribution", "on the CPU"})) << error.what();
 }
 
 }  // namespace

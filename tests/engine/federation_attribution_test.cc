@@ -396,13 +396,9 @@ TEST_F(FederationAttribution, NeedsTheFusedKernels) {
   EngineOptions options = attributed();
   options.kernels = KernelPath::kReference;
   options.kernels_given = true;
-  try {
-    Federation::load(separate_, options);
-    FAIL() << "it was loaded";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-    EXPECT_TRUE(is_one_line_with(error, {"attribution", "fused"})) << error.what();
-  }
+  const Error error = error_of([&] { Federation::load(separate_, options); });
+  EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+  EXPECT_TRUE(is_one_line_with(error, {"attribution", "fused"})) << error.what();
 }
 
 }  // namespace
