@@ -60,6 +60,17 @@ ordered_json statistics(std::vector<double> values) {
   return out;
 }
 
+/// {name: microseconds} of the slowest.
+ordered_json slowest_of(std::vector<std::pair<double, std::string>> schemas) {
+  constexpr size_t kListed = 10;
+  std::sort(schemas.rbegin(), schemas.rend());
+  ordered_json out = ordered_json::object();
+  for (size_t i = 0; i < std::min(kListed, schemas.size()); ++i) {
+    out[schemas[i].second] = schemas[i].first;
+  }
+  return out;
+}
+
 }  // namespace
 
 vitrine::TokenTable token_table(const vitrine::Tokenizer& tokenizer) {
@@ -104,7 +115,13 @@ void MaskBench::add_to_hash() {
 }
 
 MaskBenchResult MaskBench::run(const std::string& name, const std::string& text) {
+  const size_t masks_before = mask_us_.size(), firsts_before = first_us_.size();
   const MaskBenchResult result = measure(name, text);
+  if (mask_us_.size() > masks_before) {
+    const auto begin = mask_us_.begin() + static_cast<std::ptrdiff_t>(masks_before);
+    slowest_.emplace_back(*std::max_element(begin, mask_us_.end()), name);
+  }
+  if (first_us_.size() > firsts_before) slowest_first_.emplace_back(first_us_.back(), name);
   ++num_schemas_;
   ++counts_[result.outcome];
   if (result.outcome != MaskBenchResult::kPassing) failures_[name] = result;
@@ -204,6 +221,7 @@ nlohmann::ordered_json MaskBench::report() const {
   for (const auto& [name, result] : failures_) {
     failures[name] = std::string(kNames[result.outcome]) + ": " + result.reason;
   }
+  out["slowest"] = {{"tbm_us", slowest_of(slowest_)}, {"ttfm_us", slowest_of(slowest_first_)}};
   if (options_.schema.lenient) out["weakened"] = weakened_;
   return out;
 }

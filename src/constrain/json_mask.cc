@@ -183,27 +183,7 @@ void JsonMask::add_string(const Config& config, std::span<uint32_t> words) {
   if (body.b == 0 && content.kind == NodeKind::kRepeat && content.a == pool.any_char()) {
     return add_plain_string(config, content.low, content.high, words);
   }
-  NodeId state = config.state;
-  if (body.b == 0 && content.kind == NodeKind::kAnd) {
-    // A length that is far from its limit changes nothing: the mask without it serves every length.
-    uint32_t low = 0, high = kUnbounded;
-    std::vector<NodeId> others;
-    for (NodeId member : pool.list(content)) {
-      const Node& part = pool.node(member);
-      if (part.kind == NodeKind::kRepeat && part.a == pool.any_char()) {
-        low = part.low;
-        high = part.high;
-      } else {
-        others.push_back(member);
-      }
-    }
-    if (low == 0 && high != kUnbounded && high > table_.max_depth) {
-      const NodeId rest =
-          pool.json_body(pool.all_of(pool.all_of(std::move(others)), pool.any_text()));
-      const uint32_t needed = terminals_.at(rest).needed;
-      if (needed < high - table_.max_depth) state = rest;
-    }
-  }
+  const NodeId state = terminals_.stand_in(config.state);
   const TerminalMask& terminal = terminals_.at(state);
   unite(words, terminal.words);
   add_after_string(config, terminal.branches, state, words);

@@ -94,6 +94,11 @@ class RegexPool {
   NodeId any_char() const { return any_char_; }
   /// Any valid UTF-8 text.
   NodeId any_text() const { return any_text_; }
+  /// The same language without bounds on the length that its patterns keep anyway.
+  NodeId without_idle_lengths(NodeId id);
+  /// As good as this language for a text's next `reach` bytes, that is whether they lead on and
+  /// whether the text may end with them: repetitions whose upper bound they cannot meet have none.
+  NodeId without_far_limits(NodeId id, uint32_t reach);
   /// Texts (valid UTF-8) that are not in `member`.
   NodeId text_complement(NodeId member);
   /// JSON numbers; those without a fraction (or with one of zeros, where `allow_zeros`).
@@ -154,6 +159,14 @@ class RegexPool {
     }
   };
 
+  struct LengthRange {
+    uint32_t least = 0, most = kUnbounded;  // characters
+  };
+  using LengthRanges = std::unordered_map<NodeId, LengthRange>;
+
+  LengthRange length_range(NodeId id, LengthRanges& known) const;
+  uint32_t all_lengths_from(NodeId id);
+  bool has_text_of_length(NodeId id);
   Fingerprint fingerprint_of(NodeId id) const;
   bool is_known(NodeId id) const { return !(fingerprints_[id] == Fingerprint{}); }
   NodeId intern(Node node);
@@ -186,6 +199,7 @@ class RegexPool {
   std::vector<uint32_t> shortest_;                // kUnbounded - 1: not computed
   std::vector<Fingerprint> fingerprints_;         // of the first nodes; zero: not computed
   std::unordered_map<NodeId, bool> takes_any_, infinite_;
+  std::unordered_map<NodeId, uint32_t> all_lengths_;
   std::vector<std::unique_ptr<uint32_t[]>> rows_;
   std::vector<ByteSet> row_bytes_;  // by row
   std::unordered_map<Key, NodeId, KeyHash> ids_;

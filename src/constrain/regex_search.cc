@@ -68,7 +68,7 @@ bool RegexPool::is_live(NodeId id) {
       }
       break;
     }
-    case NodeKind::kAnd:
+    case NodeKind::kAnd: live = has_text_of_length(id) || search_live(id); break;
     case NodeKind::kNot:
     case NodeKind::kNumber:
     case NodeKind::kWalk: live = search_live(id); break;
@@ -112,6 +112,7 @@ bool RegexPool::search_live(NodeId start) {
       const NodeId next = derive(id, byte);
       if (next == kEmptyNode || live_[next] == 0 || !seen.try_emplace(next, true).second) continue;
       visits.push_back({next, at});
+      if (nodes_[next].kind == NodeKind::kAnd && has_text_of_length(next)) live_[next] = 1;
       // What accepts, or is known to lead there, ends the search at once.
       if (nodes_[next].nullable || live_[next] == 1) {
         open.push_front(visits.size() - 1);

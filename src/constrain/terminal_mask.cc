@@ -7,13 +7,48 @@ namespace vitrine::constrain {
 
 namespace {
 
+constexpr size_t kMaxStandIns = size_t{1} << 16;
+
 void set_bit(std::vector<uint32_t>& words, int32_t id) {
   words[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
 }
 
 }  // namespace
 
-const TerminalMask& TerminalMasks::at(NodeId state) {
+NodeId TerminalMasks::stand_in(NodeId state) {
+  if (const auto found = stand_ins_.find(state); found != stand_ins_.end()) return found->second;
+  must_write();
+  if (stand_ins_.size() >= kMaxStandIns) stand_ins_.clear();
+  const NodeId out = without_far_length(pool_.without_far_limits(state, table_.max_depth));
+  return stand_ins_[state] = out;
+}
+
+/// Of a string's content that is a pattern and a length at once: a length that is far from its
+/// limit changes nothing either, where what the pattern needs to end fits.
+NodeId TerminalMasks::without_far_length(NodeId state) {
+  const Node body = pool_.node(state);
+  if (body.kind != NodeKind::kJsonBody || body.b != 0) return state;
+  const Node content = pool_.node(body.a);
+  if (content.kind != NodeKind::kAnd) return state;
+  uint32_t low = 0, high = kUnbounded;
+  std::vector<NodeId> others;
+  for (const NodeId member : pool_.list(content)) {
+    const Node& part = pool_.node(member);
+    if (part.kind == NodeKind::kRepeat && part.a == pool_.any_char()) {
+      low = part.low;
+      high = part.high;
+    } else {
+      others.push_back(member);
+    }
+  }
+  if (low > 0 || high == kUnbounded || high <= table_.max_depth) return state;
+  const NodeId rest =
+      stand_in(pool_.json_body(pool_.all_of(pool_.all_of(std::move(others)), pool_.any_text())));
+  return at(rest).needed < high - table_.max_depth ? rest : state;
+}
+
+const TerminalMask& TerminalMasks::at(NodeId any) {
+  const NodeId state = stand_in(any);
   const auto found = masks_.find(state);
   if (found != masks_.end()) return *found->second;
   must_write();

@@ -18,8 +18,12 @@ class TerminalMasks {
   /// From a state within a terminal that ends exactly where nothing can follow (a JSON string,
   /// whose quote ends it).
   const TerminalMask& at(NodeId state);
+  /// The state whose mask serves for this one: bounds of repetitions and lengths that no token can
+  /// meet from here on change nothing, so that one mask is for many counts.
+  NodeId stand_in(NodeId state);
 
  private:
+  NodeId without_far_length(NodeId state);
   TerminalMask make(NodeId state);
   TerminalMask make_universal(NodeId content);
   struct Slice {
@@ -33,6 +37,7 @@ class TerminalMasks {
   RegexPool& pool_;
   const TokenTable::Impl& table_;
   std::unordered_map<NodeId, std::shared_ptr<const TerminalMask>> masks_;
+  std::unordered_map<NodeId, NodeId> stand_ins_;
 };
 
 }  // namespace vitrine::constrain

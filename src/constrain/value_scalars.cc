@@ -119,7 +119,8 @@ NodeId JsonGrammar::scalar_node(const Scalars& x) {
   std::vector<NodeId> parts = {pool_.literals(std::move(words))};
   if (pool_.is_live(x.number)) parts.push_back(x.number);
   if (pool_.is_live(x.text)) {
-    parts.push_back(pool_.cat(pool_.bytes(ByteSet::range('"', '"')), pool_.json_body(x.text)));
+    const NodeId content = pool_.without_idle_lengths(x.text);
+    parts.push_back(pool_.cat(pool_.bytes(ByteSet::range('"', '"')), pool_.json_body(content)));
   }
   return pool_.any_of(std::move(parts));
 }

@@ -145,6 +145,14 @@ TEST(Mask, OfSchemasIsWhatTryingEachTokenSays) {
           R"({"type":"string","pattern":"a.*b","maxLength":60})",
           R"({"type":"string","pattern":"^a{2,30}b?$"})",
           R"({"type":"string","minLength":5,"maxLength":30})",
+          // Bounds that no token meets at first, and some do later.
+          R"({"type":"string","pattern":"^[a-z ]{1,100}$"})",
+          R"({"type":"string","pattern":"^[a-z ]{2,50}[A-Z0-9]{0,70}$"})",
+          R"({"type":"string","pattern":"^$|^[a-z]+(-[a-z]+)*$","minLength":1,"maxLength":70})",
+          R"({"type":"string","pattern":"^[a-z ]+x{20}$","minLength":40,"maxLength":80})",
+          R"({"type":"string","pattern":"^([a-z]{1,60} ){1,50}end$","maxLength":90})",
+          R"({"type":"string","pattern":"^[a-z ]{0,200}$","maxLength":60,"not":{"pattern":"^z"}})",
+          R"({"type":"string","pattern":"^([a-z ]{0,60}[0-9]){1,50}$"})",
           R"({"type":["number","null"],"minimum":-3,"maximum":120})",
       }) {
     for (const JsonWhitespace whitespace : {JsonWhitespace::kRfc, JsonWhitespace::kOneLine}) {

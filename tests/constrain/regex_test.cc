@@ -1,6 +1,7 @@
 // The algebra of regular languages, against sets of short strings.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 #include <string>
@@ -307,6 +308,59 @@ TEST(CompilePattern, KnowsUnicode) {
   EXPECT_TRUE(search("^\\s$", "\xc2\xa0"));
   EXPECT_FALSE(search("^.$", "\xe2\x80\xa8"));
   EXPECT_TRUE(search("(?i)ABC", "xabcx"));
+}
+
+/// Which lengths in characters, up to `most`, the language's texts have: by walking all its states.
+std::vector<bool> lengths_of(RegexPool& pool, NodeId language, size_t most) {
+  std::vector<bool> out;
+  std::set<NodeId> states = {language};
+  for (size_t length = 0; length <= most; ++length) {
+    out.push_back(std::any_of(states.begin(), states.end(),
+                              [&](NodeId state) { return pool.nullable(state); }));
+    std::set<NodeId> next;
+    std::set<std::pair<NodeId, int>> within;  // and how many bytes the character still has
+    for (const NodeId state : states) within.emplace(state, -1);
+    while (!within.empty()) {
+      const auto [state, left] = within.extract(within.begin()).value();
+      for (int byte = 0; byte < 256; ++byte) {
+        const NodeId to = pool.row(state)[byte];
+        if (to == kEmptyNode) continue;
+        const int more = left >= 0     ? left - 1
+                         : byte < 0x80 ? 0
+                         : byte < 0xE0 ? 1
+                                       : 3 - (byte < 0xF0);
+        if (more == 0) next.insert(to);
+        if (more > 0) within.emplace(to, more);
+      }
+    }
+    states = std::move(next);
+  }
+  return out;
+}
+
+TEST(RegexPool, KnowsWhetherATextHasALength) {
+  constexpr uint32_t kMost = 12;
+  for (const char* pattern :
+       {"a{3,}", "(ab){2,}", "(ab){2,4}", "(a|bcd)*e", "é{2,5}(ab)*", "(é|ab|😀){3}", "a?b?c?", "",
+        "(a{3}){2,}|b", "([a-f]{2}-)*x", "a{2}(bc)*(def)*", "(a*b){3,5}", "\\S+( \\S+){0,3}"}) {
+    RegexPool counting;
+    const std::vector<bool> lengths =
+        lengths_of(counting, compile_pattern(counting, pattern, PatternScope::kWhole), kMost);
+    for (uint32_t low = 0; low <= kMost; ++low) {
+      for (uint32_t high = low; high <= kMost; ++high) {
+        RegexPool pool;
+        const NodeId text = compile_pattern(pool, pattern, PatternScope::kWhole);
+        const NodeId both = pool.all_of(text, pool.repeat(pool.any_char(), low, high));
+        const bool is_there = std::find(lengths.begin() + low, lengths.begin() + high + 1, true) !=
+                              lengths.begin() + high + 1;
+        EXPECT_EQ(pool.is_live(both), is_there) << pattern << " " << low << " to " << high;
+        // Lengths that say nothing new may go: the same texts are left.
+        const NodeId plain = pool.without_idle_lengths(both);
+        const std::vector<bool> same = lengths_of(pool, both, kMost + 3);
+        EXPECT_EQ(lengths_of(pool, plain, kMost + 3), same) << pattern << " " << low << " " << high;
+      }
+    }
+  }
 }
 
 TEST(RegexPool, JsonSpellings) {
