@@ -1,4 +1,4 @@
-// Norms, activation quantization, rotary embedding and sums of the AVX-512 table.
+// Norms, rotary embedding and sums of the AVX-512 table.
 #include "avx512.h"
 #include "math.h"
 
@@ -30,53 +30,6 @@ float rms_norm(const float* x, const float* weight, float eps, int64_t n, float*
     _mm512_mask_storeu_ps(out + i, mask, v);
   }
   return mean;
-}
-
-void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
-                  GroupSum* sums) {
-  const float infinity = __builtin_inff();
-  const __m512i limit = _mm512_set1_epi32(127);
-  const __m512i low_limit = _mm512_set1_epi32(-127);
-  for (int64_t i = n; i < padded_cols(n); ++i) values[i] = 0;
-  for (int64_t g = 0; g < group_count(n, group_size); ++g) {
-    const float* group = x + g * group_size;
-    int8_t* q = values + g * group_size;
-    const int64_t left = n - g * group_size;
-    const int32_t count = left < group_size ? static_cast<int32_t>(left) : group_size;
-    __m512 max = _mm512_setzero_ps();
-    __mmask16 nan = 0;
-    for (int32_t i = 0; i < count; i += 16) {
-      const __m512 v = _mm512_abs_ps(_mm512_maskz_loadu_ps(first_lanes(count - i), group + i));
-      nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-      max = _mm512_max_ps(v, max);
-    }
-    const float largest = max_lanes(max);
-    const float factor = 127.0f / largest;
-    if (nan != 0 || factor == 0.0f || factor == infinity) {
-      for (int32_t i = 0; i < count; i += 16) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(q + i), _mm_setzero_si128());
-      }
-      scales[g] = nan != 0 ? __builtin_nanf("") : (factor == 0.0f ? infinity : 0.0f);
-      sums[g] = {0, 0, 0.0f * scales[g]};
-      continue;
-    }
-    scales[g] = largest / 127.0f;
-    const __m512 multiplier = _mm512_set1_ps(factor);
-    __m512i sum[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};  // of the group's halves
-    for (int32_t i = 0; i < count; i += 16) {
-      const __m512 v = _mm512_maskz_loadu_ps(first_lanes(count - i), group + i);
-      __m512i rounded = _mm512_cvt_roundps_epi32(_mm512_mul_ps(v, multiplier),
-                                                 _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-      rounded = _mm512_min_epi32(_mm512_max_epi32(rounded, low_limit), limit);
-      __m512i& half = sum[2 * i >= group_size ? 1 : 0];
-      half = _mm512_add_epi32(half, rounded);
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(q + i), _mm512_cvtepi32_epi8(rounded));
-    }
-    const int32_t first_half = _mm512_reduce_add_epi32(sum[0]);
-    const int32_t whole = first_half + _mm512_reduce_add_epi32(sum[1]);
-    sums[g] = {static_cast<int16_t>(whole), static_cast<int16_t>(first_half),
-               static_cast<float>(whole) * scales[g]};
-  }
 }
 
 void rope(float* x, const float* cos, const float* sin, int32_t n) {

@@ -1,0 +1,143 @@
+// Activation quantization of the AVX-512 table: sixteen groups at a time, whose divisions, tests
+// and sums are then one vector's.
+#include "avx512.h"
+#include "math.h"
+
+namespace vitrine::kernels::avx512 {
+namespace {
+
+constexpr int kGroups = 16;
+
+/// Of up to 16 groups: their largest magnitudes, and whose hold NaN.
+struct Largest {
+  alignas(64) float values[kGroups];
+  uint32_t nan = 0;
+};
+
+VITRINE_INLINE void find_largest(const float* x, int64_t count, int group, Largest* out) {
+  __m512 max = _mm512_setzero_ps();
+  __mmask16 nan = 0;
+  for (int64_t i = 0; i < count; i += 16) {
+    const __m512 v = _mm512_abs_ps(_mm512_maskz_loadu_ps(first_lanes(count - i), x + i));
+    nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    max = _mm512_max_ps(v, max);
+  }
+  out->values[group] = max_lanes(max);
+  out->nan |= (nan != 0 ? 1u : 0u) << group;
+}
+
+/// 16 numbers as bytes, stored; the sums of the first and of the last eight, each plus 8 * 128.
+VITRINE_INLINE __m128i quantize_16(const float* x, __mmask16 lanes, __m512 factor, int8_t* values) {
+  const __m512 v = _mm512_maskz_loadu_ps(lanes, x);
+  // The factor is rounded by less than what would lead above 127.5.
+  const __m512i rounded = _mm512_cvt_roundps_epi32(_mm512_mul_ps(v, factor),
+                                                   _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m128i bytes = _mm512_cvtsepi32_epi8(rounded);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(values), bytes);
+  return _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+}
+
+/// Of one group of `count` numbers: {its first half's sum, its last half's}, each plus 128 for
+/// every number of a whole group.
+VITRINE_INLINE __m128i quantize_group(const float* x, int64_t count, int32_t group_size,
+                                      __m512 factor, int8_t* values) {
+  const int32_t half = group_size / 2;
+  __m128i sums[2] = {_mm_setzero_si128(), _mm_setzero_si128()};
+#pragma GCC unroll 2
+  for (int part = 0; part < 2; ++part) {
+    for (int32_t i = part * half; i < part * half + half; i += 16) {
+      const bool is_there = i < count;
+      const __m128i sum = is_there ? quantize_16(x + i, first_lanes(count - i), factor, values + i)
+                                   : _mm_set1_epi64x(8 * 128);
+      sums[part] = _mm_add_epi64(sums[part], sum);
+    }
+  }
+  return _mm_add_epi64(_mm_unpacklo_epi64(sums[0], sums[1]), _mm_unpackhi_epi64(sums[0], sums[1]));
+}
+
+/// `count` groups, at most 16, of n numbers in all.
+VITRINE_INLINE void quantize_groups(const float* x, int64_t n, int count, int32_t group_size,
+                                    int8_t* values, float* scales, GroupSum* sums) {
+  const __mmask16 groups = first_lanes(count);
+  const auto length = [n, group_size](int group) {
+    const int64_t left = n - static_cast<int64_t>(group) * group_size;
+    return left < group_size ? left : group_size;
+  };
+  Largest largest;
+  for (int g = 0; g < count; ++g) find_largest(x + g * group_size, length(g), g, &largest);
+  const __m512 infinity = _mm512_set1_ps(__builtin_inff());
+  const __m512 most = _mm512_maskz_loadu_ps(groups, largest.values);
+  const __m512 factors = _mm512_div_ps(_mm512_set1_ps(127.0f), most);
+  // Factor 0: the largest is infinite. Factor infinite: it is 0, or so small that 127 / it
+  // overflows.
+  const __mmask16 is_infinite = _mm512_cmp_ps_mask(factors, _mm512_setzero_ps(), _CMP_EQ_OQ);
+  const __mmask16 is_zero = _mm512_cmp_ps_mask(factors, infinity, _CMP_EQ_OQ);
+  const auto has_nan = static_cast<__mmask16>(largest.nan);
+  const auto is_special = static_cast<__mmask16>(is_infinite | is_zero | has_nan);
+  __m512 scale = _mm512_div_ps(most, _mm512_set1_ps(127.0f));
+  scale = _mm512_mask_mov_ps(scale, is_zero, _mm512_setzero_ps());
+  scale = _mm512_mask_mov_ps(scale, is_infinite, infinity);
+  scale = _mm512_mask_mov_ps(scale, has_nan, _mm512_set1_ps(__builtin_nanf("")));
+  _mm512_mask_storeu_ps(scales, groups, scale);
+
+  alignas(64) float factor[kGroups];
+  alignas(64) int64_t halves[2 * kGroups];
+  _mm512_store_ps(factor, factors);
+  for (int g = 0; g < count; ++g) {
+    int8_t* to = values + g * group_size;
+    __m128i sum = _mm_set1_epi64x(group_size * 64);
+    if ((is_special >> g & 1) == 0) {
+      sum =
+          quantize_group(x + g * group_size, length(g), group_size, _mm512_set1_ps(factor[g]), to);
+    } else {
+      for (int64_t i = 0; i < length(g); i += 16) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm_setzero_si128());
+      }
+    }
+    _mm_store_si128(reinterpret_cast<__m128i*>(halves + 2 * g), sum);
+  }
+  // What the bytes were raised by goes: 128 each, as many as a whole group has.
+  const __m512i raised = _mm512_set1_epi32(group_size * 64);
+  const __m512i low = _mm512_load_si512(halves), high = _mm512_load_si512(halves + 8);
+  const __m512i low2 = _mm512_load_si512(halves + 16), high2 = _mm512_load_si512(halves + 24);
+  const __m512i evens = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(2));
+  const auto of = [&](__m512i places) {
+    const __m512i first = _mm512_permutex2var_epi32(low, places, high);
+    const __m512i second = _mm512_permutex2var_epi32(low2, places, high2);
+    return _mm512_sub_epi32(_mm512_mask_blend_epi32(0xff00, first, second), raised);
+  };
+  const __m512i first_half = of(evens);
+  const __m512i whole = _mm512_add_epi32(first_half, of(odds));
+  const __m512i words =
+      _mm512_mask_blend_epi16(0xaaaaaaaa, whole, _mm512_slli_epi32(first_half, 16));
+  const __m512i weighted = _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(whole), scale));
+  const __m512i turns = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i later = _mm512_add_epi32(turns, _mm512_set1_epi32(8));
+  auto* out = reinterpret_cast<int64_t*>(sums);
+  _mm512_mask_storeu_epi64(out, static_cast<__mmask8>(groups),
+                           _mm512_permutex2var_epi32(words, turns, weighted));
+  _mm512_mask_storeu_epi64(out + 8, static_cast<__mmask8>(groups >> 8),
+                           _mm512_permutex2var_epi32(words, later, weighted));
+}
+
+}  // namespace
+
+void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
+                  GroupSum* sums) {
+  static_assert(sizeof(GroupSum) == 8 && offsetof(GroupSum, first_half) == 2);
+  for (int64_t i = n; i < padded_cols(n); ++i) values[i] = 0;
+  const int64_t groups = group_count(n, group_size);
+  for (int64_t g = 0; g < groups; g += kGroups) {
+    const int64_t begin = g * group_size;
+    const auto count = static_cast<int>(groups - g < kGroups ? groups - g : kGroups);
+    if (group_size == 32) {  // known to the compiler, it needs no loops over a group
+      quantize_groups(x + begin, n - begin, count, 32, values + begin, scales + g, sums + g);
+    } else {
+      quantize_groups(x + begin, n - begin, count, group_size, values + begin, scales + g,
+                      sums + g);
+    }
+  }
+}
+
+}  // namespace vitrine::kernels::avx512
