@@ -133,8 +133,8 @@ __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t 
       group[m] = Format::group(tiles[m], g);
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) {
-        // Numbers with a minimum have no bias: a product with zeros for every token would be as many
-        // as the minimums' own.
+        // Numbers with a minimum have no bias: a product with zeros for every token would be as
+        // many as the minimums' own.
         if (kTwoParts || Format::has_minimum(tiles[m])) {
           isum[m][t][0] = _mm512_setzero_si512();
         } else if (tiles[m].offset_format == OffsetFormat::kNone) {
