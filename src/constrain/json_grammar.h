@@ -266,6 +266,7 @@ class JsonGrammar {
   std::set<SchemaId> scalars_in_progress_;
   bool cycle_seen_ = false;
   std::set<ValueId> live_in_progress_;
+  std::set<ValueId> containers_in_progress_;  // within has_live_container
   NodeId plain_number_ = 0;
 };
 

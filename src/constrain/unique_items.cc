@@ -9,10 +9,24 @@ namespace vitrine::constrain {
 namespace {
 
 constexpr uint64_t kManyScalars = uint64_t{1} << 20;  // more than an answer has
+constexpr size_t kMaxNested = 200;
 
 }  // namespace
 
 bool JsonGrammar::has_live_container(ValueId id) {
+  struct Visit {
+    Visit(std::set<ValueId>& visits, ValueId id)
+        : visits(visits), id(id), is_new(visits.insert(id).second) {}
+    ~Visit() {
+      if (is_new) visits.erase(id);
+    }
+    std::set<ValueId>& visits;
+    ValueId id;
+    bool is_new;
+  } const visit(containers_in_progress_, id);
+  if (!visit.is_new || containers_in_progress_.size() > kMaxNested) {
+    unsupported(place(id), "uniqueItems over arrays whose items depend on how many there are");
+  }
   expand(id);
   for (ShapeId shape : std::vector<ShapeId>(values_[id].objects)) {
     if (object_is_live(objects_[shape])) return true;

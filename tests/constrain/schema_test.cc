@@ -203,6 +203,20 @@ TEST(UniqueItems, WhatCannotBeKeptIsRefused) {
             std::string::npos);
 }
 
+TEST(UniqueItems, ArraysThatDependOnThemselvesAreRefused) {
+  for (const char* schema :
+       {R"({"items":{"oneOf":[{"uniqueItems":true,"$ref":"#"},{"maxItems":1}]}})",
+        R"({"$defs":{"set":{"type":"array","uniqueItems":true,"items":
+            {"oneOf":[{"$ref":"#/$defs/set"},{"type":"array","maxItems":1}]}}},"$ref":"#/$defs/set"})",
+        R"({"type":"array","items":{"oneOf":[{"$ref":"#","uniqueItems":true},
+            {"type":"array","items":{"type":"string"}}]}})",
+        R"({"contains":{"$ref":"#","uniqueItems":true,"propertyNames":{"enum":["b"]}},
+            "required":["a"]})"}) {
+    EXPECT_NE(refusal(schema).find("uniqueItems over arrays whose items depend"), std::string::npos)
+        << schema;
+  }
+}
+
 TEST(UniqueItems, AnItemCanBeFinishedEverywhere) {
   const TokenTable table = table_of_bytes();
   SchemaOptions options;
