@@ -199,6 +199,9 @@ class VITRINE_API Constraint {
   /// At most so many tokens finish the answer from here (the one that ends the sequence does not
   /// count): as many as some completion has that is known. kNoTokenBound where none is known.
   virtual uint32_t tokens_to_finish() { return kNoTokenBound; }
+  /// True of a constraint that looks for such a completion, in tokens that it allows: where it
+  /// knows none and tokens are banned, a request is refused before it starts.
+  virtual bool looks_for_an_end() const { return false; }
   /// Takes out of a mask that allowed_tokens() has filled at this place every token behind which
   /// the answer is not known to be finished within `limit` tokens, the token itself counted.
   /// Returns false where none is left. As it stands here it tries each token.

@@ -111,6 +111,8 @@ class ConstraintBase : public Constraint {
     return ended_ ? 0 : shared([this] { return plan().tokens; });
   }
 
+  bool looks_for_an_end() const override { return true; }
+
   bool keep_within(std::span<uint32_t> mask, uint32_t limit) override {
     check_mask(mask);
     if (!ended_) {

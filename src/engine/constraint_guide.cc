@@ -43,6 +43,11 @@ ConstraintGuide::ConstraintGuide(Constraint& constraint, int32_t vocab_size,
                     " tokens, but there is room for " + std::to_string(room) +
                     "; raise the limit of new tokens (-n) or the context");
   }
+  if (!has_bound_ && !banned_.empty() && constraint.looks_for_an_end()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "no answer under this constraint is known that tokens can spell which are not "
+                "banned; ban fewer tokens");
+  }
   size_t longest = 0;
   for (const std::vector<int32_t>& sequence : ban) longest = std::max(longest, sequence.size());
   if (longest < 2) return;  // single ids are in `banned`
