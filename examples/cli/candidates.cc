@@ -41,10 +41,38 @@ nlohmann::ordered_json pair_json(int32_t token, double logprob,
 
 }  // namespace
 
-std::string AnswerText::add(int32_t token, bool may_stop) {
-  if (token >= tokenizer_.vocab_size()) return "";
-  const std::string piece = decoder_.add(token);
-  return may_stop ? stop_.add(piece) : stop_.finish() + piece;
+std::string AnswerText::add(const vitrine::TokenEvent& event) {
+  if (event.token >= tokenizer_.vocab_size()) return "";
+  const std::string piece = decoder_.add(event.token);
+  if (follower_ != nullptr && follower_->accept(event.token)) {
+    begins_.push_back(bytes_.size());
+    bytes_ += tokenizer_.token_bytes(event.token);
+  } else {
+    follower_ = nullptr;  // an attempt without the constraint
+  }
+  const size_t decoded = std::exchange(num_decoded_, num_decoded_ + piece.size());
+  if (follower_ == nullptr) return stop_.add(piece, [&](size_t) { return event.is_complete; });
+  // A decoder that leaves out the first space does so for good.
+  const size_t left_out = bytes_.starts_with(' ') && decoded == 0 && !piece.starts_with(' ');
+  num_decoded_ += left_out;
+  return stop_.add(piece,
+                   [&](size_t offset) { return is_answer_before(decoded + left_out + offset); });
+}
+
+/// The tokens before the one that the byte is in, and what of that comes before the byte.
+bool AnswerText::is_answer_before(size_t byte) const {
+  const auto behind = std::upper_bound(begins_.begin(), begins_.end(), byte);
+  if (behind == begins_.begin()) return false;
+  const size_t begin = *std::prev(behind);
+  const std::unique_ptr<vitrine::Constraint> there = follower_->fork();
+  there->rollback(static_cast<int32_t>(begins_.end() - behind) + 1);
+  const std::string part = bytes_.substr(begin, byte - begin);
+  std::string spelled;
+  for (const int32_t id : tokenizer_.encode(part, false)) {
+    spelled += tokenizer_.token_bytes(id);
+    if (!part.starts_with(spelled) || !there->accept(id)) return false;
+  }
+  return spelled == part && there->is_complete();
 }
 
 std::string AnswerText::finish() { return stop_.add(decoder_.finish()) + stop_.finish(); }
@@ -77,19 +105,20 @@ std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_
     const OwnedSequence fork(engine, engine.fork(base.id()));
     Candidate candidate;
     candidate.branch = options.branch = static_cast<uint32_t>(branch);
-    std::optional<AnswerText> answer(std::in_place, tokenizer, stop);
+    std::optional<AnswerText> answer(std::in_place, tokenizer, stop, constraint);
     int32_t attempt = 0;
-    candidate.result = vitrine::generate(
-        engine, fork.id(), prompt.last(1), options, [&](const vitrine::TokenEvent& event) {
-          if (event.attempt != attempt) {
-            attempt = event.attempt;
-            candidate.text.clear();
-            answer.emplace(tokenizer, stop);
-          }
-          candidate.text += answer->add(event.token, event.is_complete);
-          return !answer->stopped() && interrupt_signal() == 0;
-        });
+    candidate.result = vitrine::generate(engine, fork.id(), prompt.last(1), options,
+                                         [&](const vitrine::TokenEvent& event) {
+                                           if (event.attempt != attempt) {
+                                             attempt = event.attempt;
+                                             candidate.text.clear();
+                                             answer.emplace(tokenizer, stop, constraint);
+                                           }
+                                           candidate.text += answer->add(event);
+                                           return !answer->stopped() && interrupt_signal() == 0;
+                                         });
     candidate.text += answer->finish();
+    if (answer->is_cut_whole()) candidate.result.is_complete = true;
     candidate.reason = answer->reason(candidate.result.reason);
     for (const TokenLogprobs& token : candidate.result.logprobs) {
       candidate.total_logprob += token.logprob;

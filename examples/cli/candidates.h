@@ -1,6 +1,7 @@
 // Several answers to one prompt, and what the model thought of their tokens.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,20 +15,33 @@ namespace cli {
 /// One answer as it is made: text behind the decoder and the stop strings.
 class AnswerText {
  public:
-  AnswerText(const vitrine::Tokenizer& tokenizer, const std::vector<std::string>& stop)
-      : tokenizer_(tokenizer), decoder_(tokenizer), stop_(stop) {}
-  /// The text that became certain with a token. Where it may not stop (an answer that its
-  /// constraint does not accept yet) the token's text is part of no stop string.
-  std::string add(int32_t token, bool may_stop);
+  /// `beginning`: what constrains the answer, standing at its beginning; null: nothing does. A stop
+  /// string then acts only where the text before it is an answer.
+  AnswerText(const vitrine::Tokenizer& tokenizer, const std::vector<std::string>& stop,
+             const vitrine::Constraint* beginning)
+      : tokenizer_(tokenizer),
+        decoder_(tokenizer),
+        stop_(stop),
+        follower_(beginning != nullptr && !stop.empty() ? beginning->fork() : nullptr) {}
+  /// The text that became certain with a token.
+  std::string add(const vitrine::TokenEvent& event);
   std::string finish();
   bool stopped() const { return stop_.stopped(); }
+  /// Of a constrained answer that a stop string cut: it is one all the same.
+  bool is_cut_whole() const { return stopped() && follower_ != nullptr; }
   /// The reason that the caller of generate() knows better: a stop string.
   std::string reason(vitrine::StopReason reason) const;
 
  private:
+  bool is_answer_before(size_t byte) const;
+
   const vitrine::Tokenizer& tokenizer_;
   vitrine::StreamDecoder decoder_;
   vitrine::StopStrings stop_;
+  std::unique_ptr<vitrine::Constraint> follower_;  // null, too, once the answer leaves it
+  std::string bytes_;                              // of all tokens, where there is a follower
+  std::vector<size_t> begins_;                     // of the tokens in it
+  size_t num_decoded_ = 0;
 };
 
 /// An answer of several to one prompt.

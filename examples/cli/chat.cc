@@ -207,9 +207,11 @@ class Conversation {
       ring_->drain([](std::span<const std::byte>) {});
       overwritten_ = ring_->overwritten();
     }
-    std::optional<AnswerText> answer(std::in_place, tokenizer_, arguments_.sampling.stop);
     std::unique_ptr<vitrine::Constraint> constraint;
     arguments_.constraint.apply(grammar_, tokenizer_, constraint, generation_);
+    const auto beginning = constraint ? constraint->fork() : nullptr;
+    std::optional<AnswerText> answer(std::in_place, tokenizer_, arguments_.sampling.stop,
+                                     beginning.get());
     std::string text;
     int32_t attempt = 0;
     // A text that may begin anew is not shown before it is known to stand.
@@ -224,9 +226,9 @@ class Conversation {
                             if (event.attempt != attempt) {
                               attempt = event.attempt;
                               text.clear();
-                              answer.emplace(tokenizer_, arguments_.sampling.stop);
+                              answer.emplace(tokenizer_, arguments_.sampling.stop, beginning.get());
                             }
-                            emit(answer->add(event.token, event.is_complete));
+                            emit(answer->add(event));
                             return !answer->stopped() && interrupt_signal() == 0;
                           });
     emit(answer->finish());

@@ -200,9 +200,9 @@ void ConstraintOptions::apply(const std::optional<vitrine::Grammar>& grammar,
   if (validate_with.empty()) return;
   generation.validator_retries = retries;
   generation.validator = [command = validate_with, &tokenizer](std::span<const int32_t> tokens) {
-    AnswerText answer(tokenizer, {});
+    AnswerText answer(tokenizer, {}, nullptr);
     std::string text;
-    for (const int32_t token : tokens) text += answer.add(token, true);
+    for (const int32_t token : tokens) text += answer.add({.token = token});
     return is_accepted_by(command, text + answer.finish());
   };
 }

@@ -191,7 +191,9 @@ int run_generate(Arguments arguments) {
   generation.ignore_end_of_text = arguments.ignore_end_of_text;
   generation.prompt_logprobs = arguments.prompt_logprobs;
   if (options.keep_logits) generation.logprobs = arguments.logprobs;
-  std::optional<AnswerText> answer(std::in_place, tokenizer, arguments.sampling.stop);
+  const auto beginning = constraint ? constraint->fork() : nullptr;
+  std::optional<AnswerText> answer(std::in_place, tokenizer, arguments.sampling.stop,
+                                   beginning.get());
   std::string text;
   // A text that may begin anew is not shown before it is known to stand.
   const bool is_held_back = arguments.json || arguments.constraint.may_begin_anew();
@@ -207,9 +209,9 @@ int run_generate(Arguments arguments) {
     if (event.attempt != attempt) {
       attempt = event.attempt;
       text.clear();
-      answer.emplace(tokenizer, arguments.sampling.stop);
+      answer.emplace(tokenizer, arguments.sampling.stop, beginning.get());
     }
-    emit(answer->add(event.token, event.is_complete));
+    emit(answer->add(event));
     return !answer->stopped() && interrupt_signal() == 0;
   };
   std::vector<Candidate> candidates;
@@ -227,6 +229,7 @@ int run_generate(Arguments arguments) {
   } else {
     result = vitrine::generate(*engine, prompt, generation, on_token);
     emit(answer->finish());
+    if (answer->is_cut_whole()) result.is_complete = true;
     if (!arguments.json) write_out((is_held_back ? text : "") + "\n");
     reason = answer->reason(result.reason);
   }

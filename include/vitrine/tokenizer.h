@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -87,8 +88,12 @@ class VITRINE_API StopStrings {
   /// Throws kInvalidArgument for an empty string.
   explicit StopStrings(std::vector<std::string> strings);
 
-  /// The text that became certain with this piece (may be empty); nothing once stopped.
-  std::string add(std::string_view piece);
+  /// Says whether the text may stop before this byte of the piece at hand.
+  using MayBegin = std::function<bool(size_t offset)>;
+  /// The text that became certain with this piece (may be empty); nothing once stopped. With
+  /// `may_begin` a string counts only where it begins at a byte of which that is true: so a text
+  /// that has to be whole is cut only where it is.
+  std::string add(std::string_view piece, const MayBegin& may_begin = {});
   bool stopped() const { return is_stopped_; }
   /// What was held back; empty where the text was stopped.
   std::string finish();
@@ -96,6 +101,7 @@ class VITRINE_API StopStrings {
  private:
   std::vector<std::string> strings_;
   std::string held_;
+  std::string begins_;  // of each byte held: 1 where a string may begin
   bool is_stopped_ = false;
 };
 

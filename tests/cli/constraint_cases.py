@@ -165,6 +165,22 @@ class Constraint(CliTest):
                             "--temperature", "1.5")
         self.assertRegex(run["text"], r"\A[a-z]{4}(-[0-9]{4})*\Z")
 
+        # Nor does it act where what comes before it is no answer.
+        run = self.generate("--json-object", "--stop", "}", "-n", "30", "--temperature", "1")
+        self.assertIsInstance(json.loads(run["text"]), dict)
+        run = self.generate("--regex", "[0-9]{3,10}", "--stop", "0", "-n", "12")
+        self.assertRegex(run["text"], r"\A[0-9]{3,10}\Z")
+        run = self.generate("--regex", r"yes(\. yes){1,3}", "--stop", ". y", "-n", "16")
+        self.assertEqual((run["text"], run["reason"]), ("yes. yes", "stop string"))
+        self.assertTrue(run["constraint"]["is_complete"])
+
+    def test_a_request_of_which_no_end_can_be_spelt_is_refused(self):
+        for constraint, text in ((["--regex", "b*a"], "a"), (["--json-object"], "}"),
+                                 (["--json-object"], "{")):
+            banned = self.succeed_json("tokenize", MODEL, "-p", text, "--json")["ids"]
+            self.fail_with(2, ["banned"], "generate", MODEL, "-p", PROMPT, *constraint, "-n", "20",
+                           "--ban", *map(str, banned))
+
     def test_banned_tokens_are_not_counted_on(self):
         one = self.generate("--choice", "no", "-n", "1")["tokens"]
         self.assertEqual(len(one), 1)

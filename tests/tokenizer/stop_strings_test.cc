@@ -64,6 +64,26 @@ TEST(StopStrings, SameTextHoweverItIsCut) {
   }
 }
 
+TEST(StopStrings, BeginOnlyWhereTheTextMayEnd) {
+  const auto shown_of = [](const std::vector<std::string>& pieces, std::string_view may_begin) {
+    StopStrings stop({"}", "ab"});
+    std::string text;
+    size_t place = 0;
+    for (const std::string& piece : pieces) {
+      text += stop.add(piece, [&](size_t offset) { return may_begin[place + offset] == '+'; });
+      place += piece.size();
+    }
+    return text + (stop.stopped() ? "|" : "") + stop.finish();
+  };
+  EXPECT_EQ(shown_of({"{}", "}"}, "--+"), "{}|");
+  EXPECT_EQ(shown_of({"{}", "}"}, "---"), "{}}");
+  EXPECT_EQ(shown_of({"xa", "bab"}, "---+-"), "xab|");
+  EXPECT_EQ(shown_of({"xa", "b"}, "-+-"), "x|");   // it ends where none may begin
+  EXPECT_EQ(shown_of({"xa", "b"}, "+-+"), "xab");  // and begins where none may
+  EXPECT_EQ(shown_of({"xa", "c"}, "+++"), "xac");  // held back in between
+  EXPECT_EQ(shown_of({"a", "a", "b"}, "++-"), "a|");
+}
+
 TEST(StopStrings, RefuseAnEmptyOne) { EXPECT_THROW(StopStrings({"a", ""}), Error); }
 
 }  // namespace
