@@ -53,7 +53,8 @@ std::string AnswerText::add(const vitrine::TokenEvent& event) {
   const size_t decoded = std::exchange(num_decoded_, num_decoded_ + piece.size());
   if (follower_ == nullptr) return stop_.add(piece, [&](size_t) { return event.is_complete; });
   // A decoder that leaves out the first space does so for good.
-  const size_t left_out = bytes_.starts_with(' ') && decoded == 0 && !piece.starts_with(' ');
+  const size_t left_out =
+      !piece.empty() && decoded == 0 && bytes_.starts_with(' ') && piece[0] != ' ';
   num_decoded_ += left_out;
   return stop_.add(piece,
                    [&](size_t offset) { return is_answer_before(decoded + left_out + offset); });
