@@ -40,6 +40,13 @@ std::string count(std::string head, size_t times, const std::function<std::strin
   return head;
 }
 
+/// r0 leads to r1, that to r2 and so on, each with `more` behind.
+std::string chain_of_rules(size_t times, const std::string& more) {
+  const auto rule = [](size_t i) { return "r" + std::to_string(i); };
+  const auto line = [&](size_t i) { return rule(i) + " ::= \"a\" " + rule(i + 1) + more + "\n"; };
+  return count("root ::= r0\n", times, line) + rule(times) + " ::= \"b\"\n";
+}
+
 std::string repeat(std::string_view text, size_t limit = kBytes) {
   return fill(
       "", [&](size_t) { return std::string(text); }, "", limit);
@@ -64,14 +71,7 @@ std::vector<Text> texts() {
        [=] {
          return fill(R"(root ::= "a")", [=](size_t i) { return " | \"" + name("b", i) + "\""; });
        }},
-      {"gbnf", "240,000 rules in a chain",
-       [=] {
-         return count("root ::= r0\n", 240'000,
-                      [=](size_t i) {
-                        return name("r", i) + " ::= \"a\" " + name("r", i + 1) + "\n";
-                      }) +
-                "r240000 ::= \"b\"\n";
-       }},
+      {"gbnf", "240,000 rules in a chain", [] { return chain_of_rules(240'000, ""); }},
       {"gbnf", "280,000 rules beside each other",
        [=] {
          return count(
@@ -79,13 +79,7 @@ std::vector<Text> texts() {
              280'000, [=](size_t i) { return name("r", i) + "::=\"" + name("b", i) + "\"\n"; });
        }},
       {"gbnf", "220,000 rules that lead back to the root",
-       [=] {
-         return count("root ::= r0\n", 220'000,
-                      [=](size_t i) {
-                        return name("r", i) + " ::= \"a\" " + name("r", i + 1) + " | root\n";
-                      }) +
-                "r220000 ::= \"b\"\n";
-       }},
+       [] { return chain_of_rules(220'000, " | root"); }},
       {"gbnf", "literals in a row",
        [=] { return fill("root ::=", [=](size_t i) { return " \"" + name("a", i) + "\""; }); }},
       {"gbnf", "classes in a row", [] { return "root ::= " + repeat("[a-z0-9]"); }},

@@ -15,10 +15,7 @@
 namespace vitrine::constrain {
 
 inline constexpr uint32_t kNoBound = Constraint::kNoTokenBound;
-
-inline uint32_t add_bounds(uint32_t x, uint32_t y) {
-  return x == kNoBound || y == kNoBound || x + y < x ? kNoBound : x + y;
-}
+static_assert(kNoBound == kUnbounded, "add_bounds() keeps both");
 
 /// A text and the fewest tokens that spell it; kNoBound where there is none.
 struct Finish {

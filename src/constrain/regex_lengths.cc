@@ -1,6 +1,5 @@
 // How long a language's texts are, told from its expression: what a bound on their length changes.
 #include <algorithm>
-#include <bit>
 #include <unordered_map>
 
 #include "regex_pool.h"
@@ -8,14 +7,6 @@
 namespace vitrine::constrain {
 
 namespace {
-
-uint32_t sum(uint64_t x, uint64_t y) {
-  return static_cast<uint32_t>(std::min<uint64_t>(x + y, kUnbounded));
-}
-uint32_t times(uint64_t x, uint64_t y) {
-  if (x == 0 || y == 0) return 0;
-  return static_cast<uint32_t>(std::min<uint64_t>(x * y, kUnbounded));
-}
 
 /// Bytes that do not begin a character.
 ByteSet continuation_bytes() { return ByteSet::range(0x80, 0xBF); }
@@ -40,10 +31,10 @@ RegexPool::LengthRange RegexPool::length_range(NodeId id, LengthRanges& known) c
       NodeId at = id;
       for (; nodes_[at].kind == NodeKind::kCat; at = nodes_[at].b) {
         const LengthRange part = length_range(nodes_[at].a, known);
-        out = {sum(out.least, part.least), sum(out.most, part.most)};
+        out = {add_bounds(out.least, part.least), add_bounds(out.most, part.most)};
       }
       const LengthRange part = length_range(at, known);
-      out = {sum(out.least, part.least), sum(out.most, part.most)};
+      out = {add_bounds(out.least, part.least), add_bounds(out.most, part.most)};
       break;
     }
     case NodeKind::kOr:
@@ -61,7 +52,7 @@ RegexPool::LengthRange RegexPool::length_range(NodeId id, LengthRanges& known) c
       break;
     case NodeKind::kRepeat: {
       const LengthRange part = length_range(node.a, known);
-      out = {times(part.least, node.low), times(part.most, node.high)};
+      out = {multiply_bounds(part.least, node.low), multiply_bounds(part.most, node.high)};
       break;
     }
     case NodeKind::kLiterals:
@@ -150,7 +141,7 @@ uint32_t RegexPool::all_lengths_from(NodeId id) {
       if (node.high == kUnbounded && one.least == 1 && one.most == 1 && is_live(node.a)) {
         from = node.low;
       } else {
-        from = times(std::max(node.low, 1U), all_lengths_from(node.a));
+        from = multiply_bounds(std::max(node.low, 1U), all_lengths_from(node.a));
       }
       break;
     }
@@ -164,11 +155,12 @@ uint32_t RegexPool::all_lengths_from(NodeId id) {
       NodeId at = id;
       for (; nodes_[at].kind == NodeKind::kCat; at = nodes_[at].b) {
         const NodeId part = nodes_[at].a;
-        const uint32_t here = sum(before, all_lengths_from(part));
-        if (here != kUnbounded) from = std::min(from, sum(here, shortest_bound(nodes_[at].b)));
-        before = sum(before, shortest_bound(part));
+        const uint32_t here = add_bounds(before, all_lengths_from(part));
+        if (here != kUnbounded)
+          from = std::min(from, add_bounds(here, shortest_bound(nodes_[at].b)));
+        before = add_bounds(before, shortest_bound(part));
       }
-      from = std::min(from, sum(before, all_lengths_from(at)));
+      from = std::min(from, add_bounds(before, all_lengths_from(at)));
       break;
     }
     default: break;

@@ -27,6 +27,14 @@ inline constexpr NodeId kEmptyNode = 0;    // no string at all
 inline constexpr NodeId kEpsilonNode = 1;  // the empty string only
 inline constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
 
+/// Of bounds: what does not fit is unbounded.
+inline uint32_t add_bounds(uint32_t x, uint32_t y) {
+  return x > kUnbounded - y ? kUnbounded : x + y;
+}
+inline uint32_t multiply_bounds(uint32_t x, uint32_t y) {
+  return x != 0 && y > kUnbounded / x ? kUnbounded : x * y;
+}
+
 enum class NodeKind : uint8_t {
   kEmpty,
   kEpsilon,

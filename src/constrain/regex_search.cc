@@ -268,9 +268,6 @@ uint32_t RegexPool::shortest_bound(NodeId id) {
   if (node.nullable) return 0;
   if (shortest_[id] != kUnbounded - 1) return shortest_[id];
   must_write();
-  const auto sum = [](uint64_t x, uint64_t y) {
-    return static_cast<uint32_t>(std::min<uint64_t>(x + y, kUnbounded));
-  };
   uint32_t bound = kUnbounded;
   switch (node.kind) {
     case NodeKind::kBytes: bound = 1; break;
@@ -284,7 +281,7 @@ uint32_t RegexPool::shortest_bound(NodeId id) {
       }
       bound = shortest_bound(at);
       for (; !ahead.empty(); ahead.pop_back()) {
-        bound = sum(shortest_bound(nodes_[ahead.back()].a), bound);
+        bound = add_bounds(shortest_bound(nodes_[ahead.back()].a), bound);
         shortest_[ahead.back()] = bound;
       }
       return bound;
@@ -294,17 +291,13 @@ uint32_t RegexPool::shortest_bound(NodeId id) {
         bound = std::min(bound, shortest_bound(member));
       }
       break;
-    case NodeKind::kRepeat: {
-      const uint64_t one = shortest_bound(node.a);
-      bound = static_cast<uint32_t>(std::min<uint64_t>(one * node.low, kUnbounded));
-      break;
-    }
+    case NodeKind::kRepeat: bound = multiply_bounds(shortest_bound(node.a), node.low); break;
     case NodeKind::kLiterals:
       bound = static_cast<uint32_t>(literal_sets_[node.a][node.low].size() - node.b);
       break;
     case NodeKind::kJsonBody:
       if (node.b == 0) {
-        bound = sum(shortest_bound(node.a), 1);
+        bound = add_bounds(shortest_bound(node.a), 1);
       } else {
         bound = bound_after_escape(node);
       }

@@ -20,6 +20,7 @@ NodeId TerminalMasks::stand_in(NodeId state) {
   must_write();
   if (stand_ins_.size() >= kMaxStandIns) stand_ins_.clear();
   const NodeId out = without_far_length(pool_.without_far_limits(state, table_.max_depth));
+  stand_ins_[out] = out;
   return stand_ins_[state] = out;
 }
 

@@ -56,6 +56,12 @@ VITRINE_INLINE __m128i quantize_group(const float* x, int64_t count, int32_t gro
   return _mm_add_epi64(_mm_unpacklo_epi64(sums[0], sums[1]), _mm_unpackhi_epi64(sums[0], sums[1]));
 }
 
+VITRINE_INLINE void store_zeros(int8_t* values, int64_t count) {
+  for (int64_t i = 0; i < count; i += 16) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(values + i), _mm_setzero_si128());
+  }
+}
+
 /// One group of n numbers by itself, which is faster than a few side by side.
 VITRINE_INLINE void quantize_one(const float* x, int64_t n, int32_t group_size, int8_t* values,
                                  float* scale, GroupSum* sum) {
@@ -64,9 +70,7 @@ VITRINE_INLINE void quantize_one(const float* x, int64_t n, int32_t group_size, 
   const float largest = found.values[0];
   const float factor = 127.0f / largest;
   if (found.nan != 0 || factor == 0.0f || factor == __builtin_inff()) {
-    for (int64_t i = 0; i < n; i += 16) {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(values + i), _mm_setzero_si128());
-    }
+    store_zeros(values, n);
     *scale = found.nan != 0 ? __builtin_nanf("") : (factor == 0.0f ? __builtin_inff() : 0.0f);
     *sum = {0, 0, 0.0f * *scale};
     return;
@@ -114,9 +118,7 @@ VITRINE_INLINE void quantize_groups(const float* x, int64_t n, int count, int32_
       sum =
           quantize_group(x + g * group_size, length(g), group_size, _mm512_set1_ps(factor[g]), to);
     } else {
-      for (int64_t i = 0; i < length(g); i += 16) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm_setzero_si128());
-      }
+      store_zeros(to, length(g));
     }
     _mm_store_si128(reinterpret_cast<__m128i*>(halves + 2 * g), sum);
   }
