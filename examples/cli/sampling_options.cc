@@ -63,6 +63,15 @@ bool takes_softmax(std::string_view stage) {
   return std::ranges::find(kStages, stage) != std::end(kStages);
 }
 
+/// Whether the stage does something with these options, where it has its place.
+bool runs(const std::string& stage, vitrine::SamplerOptions options) {
+  options.mirostat = 0;
+  options.samplers = {stage};
+  const vitrine::SamplerPipeline pipeline = vitrine::SamplerPipeline::from_options(options);
+  return std::ranges::any_of(pipeline.stages(),
+                             [&](const auto& one) { return one->name() == stage; });
+}
+
 }  // namespace
 
 void SamplingOptions::add_to(CLI::App& command, const char* seed_help) {
@@ -110,6 +119,7 @@ void SamplingOptions::resolve() {
         std::ranges::find(vitrine::sampler_option_list(), name, &vitrine::SamplerOptionInfo::name);
     const std::string stage(info->stage);
     if (stage == "mirostat" || std::ranges::find(order, stage) != order.end()) continue;
+    if (!is_given && !runs(stage, sampler)) continue;  // it is off by its own value
     refuse(fmt::format(
         "{} does nothing: {}; expected {} in --samplers", flag_of(name),
         is_given ? "--samplers leaves its stage out" : "with --mirostat 2 its stage is off",

@@ -132,6 +132,9 @@ class Sampling(AuditCase):
                                stdin=b"Once upon a time\n").stdout.decode()
         self.assertEqual(stopped, text[:text.index(text[5:9])] + "\n")
 
+    def test_what_is_off_by_its_value_needs_no_stage(self):
+        self.succeed(*BASE, "-n", 2, "--mirostat", 2, "--top-k", 0, "--top-p", 1, "--min-p", 0)
+
     def test_mistakes(self):
         for options, words in (
                 (("--typical-p", 0), ["typical_p is 0"]),
