@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "audit.h"
+#include "failure_text.h"
 #include "federation_text.h"
 #include "run_page.h"
 
@@ -159,6 +160,11 @@ std::string run_page(const Run& run) {
       run.header.vocab_size, plain(run.header.device), plain(run.header.kernels),
       plain(run.header.isa), run.header.threads, run.mode, run.level, run.header.seed,
       run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));
+  std::string failures;
+  for (const vitrine::ConstraintFailure& failure : run.failures) {
+    failures += failure_text(failure, [&run](int32_t token) { return run.quoted(token); });
+  }
+  page["failures"] = failures;
   page["experts"] = ordered_json::array();
   for (size_t i = 0; i < run.uses.size(); ++i) {
     page["experts"].push_back({run.layer_numbers[i], run.uses[i]});

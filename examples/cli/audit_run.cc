@@ -157,6 +157,29 @@ vitrine::TokenRecord json_record(const json& from) {
   return record;
 }
 
+vitrine::ConstraintFailure json_failure(const json& from) {
+  using Failure = vitrine::ConstraintFailure;
+  Failure failure;
+  const std::string kind = from.at("kind").get<std::string>();
+  for (int i = 0; i <= static_cast<int>(Failure::Kind::kError); ++i) {
+    const auto one = static_cast<Failure::Kind>(i);
+    if (kind == vitrine::constraint_failure_name(one)) failure.kind = one;
+  }
+  failure.attempt = from.at("attempt").get<int32_t>();
+  failure.sequence = from.at("sequence").get<uint64_t>();
+  failure.position = from.at("position").get<int64_t>();
+  failure.token = from.value("token", -1);
+  failure.allowed = from.value("allowed", 0);
+  failure.in_time = from.value("in_time", 0);
+  failure.message = from.value("message", "");
+  failure.state.num_bytes = from.at("bytes").get<int64_t>();
+  failure.state.num_readings = from.at("num_readings").get<int64_t>();
+  failure.state.readings = from.at("readings").get<std::vector<std::string>>();
+  failure.state.next_bytes = from.at("next_bytes").get<std::string>();
+  failure.state.completion = from.at("completion").get<std::string>();
+  return failure;
+}
+
 void read_json(Run& run) {
   const json log = parse_shallow_json(run.path, kMaxJsonBytes, 16, "a log of vitrine");
   const auto bad = [&](const std::string& what) {
@@ -196,6 +219,9 @@ void read_json(Run& run) {
     run.level = log.at("audit").at("level").get<std::string>();
     run.mode = log.at("audit").at("mode").get<std::string>();
     run.stop_reason = log.at("stop_reason").get<std::string>();
+    for (const json& failure : log.value("constraint_failures", json::array())) {
+      run.failures.push_back(json_failure(failure));
+    }
     if (log.at("audit").contains("hidden_state_layers")) {
       run.hidden_state_layers = log.at("audit").at("hidden_state_layers").get<std::vector<int>>();
     }
@@ -250,6 +276,7 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
       run.is_redacted.insert(run.is_redacted.end(), page.is_redacted.begin(),
                              page.is_redacted.end());
       run.records.insert(run.records.end(), page.records.begin(), page.records.end());
+      run.failures.insert(run.failures.end(), page.failures.begin(), page.failures.end());
       run.digests.insert(run.digests.end(), page.digests.begin(), page.digests.end());
       run.text.insert(run.text.end(), page.text.begin(), page.text.end());
       for (size_t layer = 0; layer < page.expert_uses.size(); ++layer) {

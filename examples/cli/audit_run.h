@@ -25,6 +25,7 @@ struct Run {
   std::vector<int> hidden_state_layers;         // that the recorder kept
   vitrine::AuditLayout::Federation federation;  // no names: a single model
   std::vector<bool> is_redacted;                // [records] of a .vtr: something was left out
+  std::vector<vitrine::ConstraintFailure> failures;
   /// Of a .vtr, in order; `first`: how many records stand before the event.
   std::vector<std::pair<size_t, vitrine::VtrEvent>> events;
   /// Of a .vtr: verify_vtr()'s answer (without a key).

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "audit.h"
+#include "failure_text.h"
 #include "federation_text.h"
 
 namespace cli {
@@ -286,17 +287,25 @@ int run_audit_show(const AuditArguments& arguments) {
           : "tokens    position, token, probability, entropy (nats), each specialist's share; "
             "coloured by the leading one\n";
   int shown = 0;
+  int32_t attempt = 0;
   size_t generated = 0;
   for (const TokenRecord& record : run.records) {
     if (!record.has_prediction || !record.prediction.generated) continue;
     ++generated;
     if (arguments.limit > 0 && shown >= arguments.limit) continue;
     ++shown;
+    if (const int32_t now = record.prediction.constraint.attempt; now != attempt) {
+      attempt = now;
+      text += fmt::format("attempt {}\n", attempt);
+    }
     text += token_line(run, record, colours);
   }
   if (generated > static_cast<size_t>(shown)) {
     text += fmt::format("{}       … {} more; -n 0 shows all{}\n", colours.dim,
                         generated - static_cast<size_t>(shown), colours.off);
+  }
+  for (const vitrine::ConstraintFailure& failure : run.failures) {
+    text += failure_text(failure, [&run](int32_t token) { return run.quoted(token); });
   }
   text += fmt::format("{} records, {} of them chose a token; stop: {}\n", run.records.size(),
                       generated, run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));

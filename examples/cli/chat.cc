@@ -12,6 +12,7 @@
 #include "candidates.h"
 #include "chat_prompt.h"
 #include "constraint_options.h"
+#include "failure_text.h"
 #include "log_options.h"
 #include "sampling_options.h"
 #include "vitrine/audit_stream.h"
@@ -233,7 +234,10 @@ class Conversation {
                           });
     emit(answer->finish());
     write_out((is_held_back ? text : "") + "\n");
-    if (const std::string why = unfinished(result); !why.empty()) write_note(why);
+    if (const std::string why = unfinished(result); !why.empty()) {
+      write_note(why);
+      write_failures(result.failures, tokenizer_);
+    }
     ids_ = prompt;
     ids_.insert(ids_.end(), result.tokens.begin(), result.tokens.end());
     ids_.resize(static_cast<size_t>(engine_->length(*sequence_)));

@@ -6,6 +6,7 @@
 
 #include "common.h"
 #include "constraint_options.h"
+#include "failure_text.h"
 #include "text_file.h"
 #include "vitrine/constrain.h"
 
@@ -25,28 +26,6 @@ vitrine::TokenTable table_of_bytes() {
   std::vector<std::string> bytes;
   for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
   return vitrine::TokenTable::from_bytes(std::move(bytes), {});
-}
-
-/// The bytes that a mask allows, as text: "'a'-'z' '\"'".
-std::string describe(const std::vector<uint32_t>& mask) {
-  const auto name = [](int byte) {
-    if (byte > 0x20 && byte < 0x7F) return fmt::format("'{}'", static_cast<char>(byte));
-    return byte == 0x20 ? std::string("space") : fmt::format("0x{:02X}", byte);
-  };
-  std::string out;
-  for (int byte = 0; byte < 256; ++byte) {
-    const auto in = [&](int at) {
-      return at < 256 && (mask[static_cast<size_t>(at) / 32] >> (at % 32) & 1);
-    };
-    if (!in(byte)) continue;
-    int last = byte;
-    while (in(last + 1)) ++last;
-    if (!out.empty()) out += ' ';
-    out += name(byte);
-    if (last > byte) out += (last > byte + 1 ? "-" : " ") + name(last);
-    byte = last;
-  }
-  return out;
 }
 
 /// The keywords of a schema and its subschemas; what stands in values and names is none.
@@ -76,21 +55,15 @@ void collect_features(const nlohmann::json& schema, std::set<std::string>& featu
 
 struct Verdict {
   bool accepted = false;
-  size_t byte = 0;  // where it was refused
-  std::string allowed;
+  vitrine::ConstraintState state;  // where it was refused
 };
 
 Verdict judge(const vitrine::Grammar& grammar, const std::string& text) {
   const auto constraint = grammar.start();
-  std::vector<uint32_t> mask(256 / 32);
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (constraint->accept(static_cast<uint8_t>(text[at]))) continue;
-    constraint->allowed_tokens(mask);
-    return {false, at, describe(mask)};
-  }
-  if (constraint->is_complete()) return {true, text.size(), ""};
-  constraint->allowed_tokens(mask);
-  return {false, text.size(), describe(mask)};
+  const bool goes_through = std::ranges::all_of(
+      text, [&](char byte) { return constraint->accept(static_cast<uint8_t>(byte)); });
+  if (goes_through && constraint->is_complete()) return {true, {}};
+  return {false, constraint->state()};
 }
 
 int run_check(const Arguments& arguments) {
@@ -132,10 +105,12 @@ int run_check(const Arguments& arguments) {
       plain += fmt::format("{}: accepted\n", path);
       continue;
     }
-    entry["byte"] = verdict.byte;
-    entry["allowed"] = verdict.allowed;
-    plain += fmt::format("{}: refused at byte {}; allowed there: {}\n", path, verdict.byte,
-                         verdict.allowed);
+    entry["byte"] = verdict.state.num_bytes;
+    entry["allowed"] = verdict.state.next_bytes;
+    entry["readings"] = verdict.state.readings;
+    entry["completion"] = verdict.state.completion;
+    plain += fmt::format("{}: refused at byte {}\n", path, verdict.state.num_bytes) +
+             state_text(verdict.state, "  ");
   }
   const vitrine::Grammar::Statistics statistics = grammar.statistics();
   json["states"] = statistics.states;

@@ -4,6 +4,7 @@
 
 #include "answer_command.h"
 #include "candidates.h"
+#include "failure_text.h"
 #include "text_file.h"
 
 namespace cli {
@@ -291,6 +292,9 @@ nlohmann::ordered_json weakened_json(const vitrine::Grammar& grammar) {
 
 nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result) {
   const vitrine::ConstraintCounts& counts = result.constraint;
+  nlohmann::ordered_json failures = nlohmann::ordered_json::array();
+  for (const vitrine::ConstraintFailure& one : result.failures)
+    failures.push_back(failure_json(one));
   return {{"is_complete", result.is_complete},
           {"masks", counts.masks},
           {"forced", counts.forced},
@@ -300,7 +304,8 @@ nlohmann::ordered_json constraint_json(const vitrine::GenerateResult& result) {
           {"deadlocks", counts.deadlocks},
           {"retries", counts.retries},
           {"rejected_answers", counts.rejected_answers},
-          {"mask_seconds", counts.mask_seconds}};
+          {"mask_seconds", counts.mask_seconds},
+          {"failures", failures}};
 }
 
 std::string unfinished(const vitrine::GenerateResult& result) {

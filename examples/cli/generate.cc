@@ -9,6 +9,7 @@
 #include "candidates.h"
 #include "chat_prompt.h"
 #include "constraint_options.h"
+#include "failure_text.h"
 #include "federate.h"
 #include "hidden_states.h"
 #include "log_options.h"
@@ -289,6 +290,7 @@ int run_generate(Arguments arguments) {
   if (is_cancelled) return 128 + interrupt_signal();
   if (const std::string why = unfinished(result); !why.empty()) {
     write_note(why);
+    write_failures(result.failures, tokenizer);
     return 1;
   }
   return 0;

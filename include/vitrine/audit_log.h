@@ -146,7 +146,7 @@ struct VtrRedaction {
   std::vector<std::string> groups = {};  ///< "tokens", "text", "prediction", "routing", "norms",
                                          ///< "digests", "router_probs", "attribution",
                                          ///< "sampler", "constraint", "hidden_states",
-                                         ///< "federation", "counters"
+                                         ///< "federation", "failures", "counters"
   /// Empty: every row. Else only rows for which this says true (called with sequence and position).
   std::function<bool(uint64_t, int64_t)> rows = {};
 };
@@ -247,6 +247,7 @@ struct VtrPage {
   std::vector<std::string> text;  ///< [records], or empty
   std::vector<bool> is_redacted;  ///< [records]: some column of it was left out or is encrypted
   std::vector<VtrEvent> events;
+  std::vector<ConstraintFailure> failures;         ///< that the log heard of since the page before
   std::vector<std::vector<uint64_t>> expert_uses;  ///< [layer][expert]; level counters only
 };
 

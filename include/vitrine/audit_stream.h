@@ -74,6 +74,7 @@ class VITRINE_API TeeSink : public AuditSink {
   std::byte* reserve(size_t num_bytes) override;
   void commit() override;
   void on_event(const AuditEvent& event) override;
+  void on_failure(const ConstraintFailure& failure) override;
 
  private:
   AuditSink &first_, &second_;

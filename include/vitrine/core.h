@@ -170,6 +170,42 @@ class VITRINE_API SamplerStage {
   virtual std::string parameters() const { return {}; }
 };
 
+/// Where a constraint stands, in words. Of the answer's own text it holds keys that the schema
+/// names, and no other.
+struct ConstraintState {
+  int64_t num_bytes = 0;  ///< of the answer so far
+  /// The readings of the answer so far that are open, the first eight: the place in the schema or
+  /// in the grammar, and what is left there.
+  std::vector<std::string> readings;
+  int64_t num_readings = 0;
+  std::string next_bytes;  ///< that may follow, as "'a'-'z' '\"'"
+  /// A text that finishes the answer from here: its first 256 bytes, what is no printable ASCII as
+  /// \xNN. Empty where none is known or the answer is whole.
+  std::string completion;
+};
+
+/// An answer that could not be had under a constraint, or could not stand.
+struct ConstraintFailure {
+  enum class Kind : uint8_t {
+    kDeadlock,    ///< no token was left to choose from
+    kRefused,     ///< an attempt without a mask came to `token`, which the constraint refuses
+    kUnfinished,  ///< the answer ended before it was whole: by the limit, or the context
+    kRejected,    ///< the host's validator refused a whole answer
+    kError,       ///< the constraint threw `message`: it needs too much work or memory
+  };
+  Kind kind = Kind::kDeadlock;
+  int32_t attempt = 0;  ///< as ConstraintDecision::attempt
+  uint64_t sequence = 0;
+  int64_t position = 0;  ///< of the token that was refused, or that would have come next
+  int32_t token = -1;    ///< kRefused
+  int32_t allowed = 0;   ///< kDeadlock: tokens that the constraint allowed
+  int32_t in_time = 0;   ///< kDeadlock: of these, those within the token limit; all of them banned
+  std::string message = {};
+  ConstraintState state = {};
+};
+/// "deadlock", "refused", "unfinished", "rejected", "error".
+VITRINE_API std::string_view constraint_failure_name(ConstraintFailure::Kind kind);
+
 /// Says which token may come next: a grammar, a schema, a host's own rule.
 ///
 /// A constraint follows one sequence. accept() moves it one token on, rollback() any number of
@@ -206,6 +242,9 @@ class VITRINE_API Constraint {
   /// the answer is not known to be finished within `limit` tokens, the token itself counted.
   /// Returns false where none is left. As it stands here it tries each token.
   virtual bool keep_within(std::span<uint32_t> mask, uint32_t limit);
+  /// Where it stands, for people to read: of failures and of refused texts (vitrine constrain
+  /// check). Not for the hot path. What it throws is taken for nothing known.
+  virtual ConstraintState state() { return {}; }
   /// An independent copy that stands at the same place and can be rolled back as far.
   virtual std::unique_ptr<Constraint> fork() const = 0;
 };
@@ -401,6 +440,8 @@ class VITRINE_API AuditSink {
   /// A sequence was created, forked, truncated or released. Between passes, after open(); also
   /// while the recorder is off. Must not throw.
   virtual void on_event(const AuditEvent& event) { (void)event; }
+  /// generate() had to give up an answer, or an attempt at one. As on_event().
+  virtual void on_failure(const ConstraintFailure& failure) { (void)failure; }
 };
 
 }  // namespace vitrine

@@ -194,6 +194,7 @@ class VITRINE_API Engine {
 
   /// Where records go (not owned; null: nowhere). Takes effect with the next step; calls open().
   void set_audit_sink(AuditSink* sink);
+  AuditSink* audit_sink() const;
   const AuditLayout& audit_layout() const;
   /// Switches the recorder between steps, so that modes can be compared on one engine, whichever it
   /// was loaded with. Throws kUnsupported for kNaive where CUDA's fused kernels run, which record
@@ -299,6 +300,9 @@ struct GenerateResult {
   StopReason reason = StopReason::kLength;
   ConstraintCounts constraint;
   bool is_complete = true;  ///< false: a constraint accepts no answer that ends here
+  /// Where the constraint stood when an answer or an attempt at one was given up, in that order;
+  /// the first 64.
+  std::vector<ConstraintFailure> failures;
   int64_t prompt_tokens = 0;
   double prefill_seconds = 0, decode_seconds = 0;
   std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for

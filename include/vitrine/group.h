@@ -62,6 +62,7 @@ class VITRINE_API Federation {
   std::span<const SpecialistShare> shares(size_t output) const;
 
   void set_audit_sink(AuditSink* sink);
+  AuditSink* audit_sink() const;
   const AuditLayout& audit_layout() const;
   void set_audit_mode(AuditMode mode);
 

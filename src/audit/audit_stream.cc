@@ -93,6 +93,12 @@ struct AuditStream::Impl : audit::LogThread {
     }
   }
 
+  void take_in_failures() {
+    for (const ConstraintFailure& failure : take_failures()) send(encoder->failure(failure));
+  }
+
+  void look_around() override { take_in_failures(); }
+
   void skip(std::span<const std::byte> record) override {
     AuditPassHeader pass;
     std::memcpy(&pass, record.data(), sizeof pass);
@@ -113,6 +119,7 @@ struct AuditStream::Impl : audit::LogThread {
 
   void close(const std::optional<std::string>& reason) override {
     for (const audit::EventFrame& frame : sink.pending()) take_event(frame);
+    take_in_failures();
     if (reason) send(encoder->end(counts, *reason, unix_ns()));
   }
 
@@ -171,6 +178,11 @@ void TeeSink::commit() {
   std::memcpy(second_slab_, first_slab_, num_bytes_);
   first_.commit();
   second_.commit();
+}
+
+void TeeSink::on_failure(const ConstraintFailure& failure) {
+  first_.on_failure(failure);
+  second_.on_failure(failure);
 }
 
 void TeeSink::on_event(const AuditEvent& event) {

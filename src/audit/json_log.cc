@@ -40,6 +40,7 @@ struct JsonLog::Impl : audit::LogThread {
       return log_.ring_.SlabRing::reserve(num_bytes);
     }
     void commit() override { log_.ring_.SlabRing::commit(); }
+    void on_failure(const ConstraintFailure& failure) override { log_.add_failure(failure); }
 
    private:
     Impl& log_;
@@ -66,7 +67,7 @@ struct JsonLog::Impl : audit::LogThread {
 
   void close(const std::optional<std::string>& reason) override {
     if (!reason) return;
-    audit::append_closing(buffer, *reason, counts);
+    audit::append_closing(buffer, *reason, counts, take_failures());
     file.write(buffer.view());
     file.sync_and_close();
   }

@@ -1,5 +1,7 @@
 #include "json_schema.h"
 
+#include "failure_list.h"
+
 namespace vitrine::audit {
 namespace {
 
@@ -304,8 +306,11 @@ void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& piece
   out.raw('}');
 }
 
-void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts) {
-  string_field(out, "\n],\n\"stop_reason\":", stop_reason);
+void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts,
+                    const std::vector<ConstraintFailure>& failures) {
+  out.raw("\n],\n");
+  append_failures(out, failures);
+  string_field(out, "\"stop_reason\":", stop_reason);
   integer_field(out, ",\n\"counts\":{\"passes\":", counts.passes);
   integer_field(out, ",\"tokens\":", counts.tokens);
   integer_field(out, ",\"generated\":", counts.generated);

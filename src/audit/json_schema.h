@@ -36,6 +36,7 @@ struct LogCounts {
 void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout);
 /// One record on a line of its own. `is_first` leaves out the comma before it.
 void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first);
-void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts);
+void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts,
+                    const std::vector<ConstraintFailure>& failures);
 
 }  // namespace vitrine::audit

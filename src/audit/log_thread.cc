@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <system_error>
+#include <utility>
 
 #include "blocked_signals.h"
 #include "decode.h"
@@ -77,6 +78,22 @@ void LogThread::stop(std::optional<std::string> reason) {
     wake_.notify_one();
   }
   thread_.join();
+}
+
+void LogThread::add_failure(const ConstraintFailure& failure) {
+  if (has_ended_.load(std::memory_order_acquire)) return;
+  try {
+    const std::lock_guard lock(mutex_);
+    failures_.push_back(failure);
+  } catch (const std::bad_alloc&) {
+    log_message(LogLevel::kWarning,
+                options_.name + ": no memory for the trace of a constraint's failure");
+  }
+}
+
+std::vector<ConstraintFailure> LogThread::take_failures() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(failures_, {});
 }
 
 void LogThread::run() {

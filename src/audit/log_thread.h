@@ -38,6 +38,8 @@ class LogThread {
   void open(const AuditLayout& layout, size_t max_record_bytes);
   /// Drains, then close(reason). Once.
   void stop(std::optional<std::string> reason);
+  /// AuditSink::on_failure(): beside the ring, in no order with it.
+  void add_failure(const ConstraintFailure& failure);
   bool is_running() const { return thread_.joinable(); }
   bool was_opened() const { return is_open_; }
   /// Where a record comes after the end.
@@ -58,6 +60,8 @@ class LogThread {
   virtual void take(std::span<const std::byte> record) = 0;
   /// A record that was not taken whole, because of this failure or an earlier one.
   virtual void skip(std::span<const std::byte> record) { (void)record; }
+  /// What on_failure() was told since the last call.
+  std::vector<ConstraintFailure> take_failures();
   /// After each look into the ring.
   virtual void look_around() {}
   /// No reason: the log was destroyed without finish().
@@ -92,6 +96,7 @@ class LogThread {
   std::exception_ptr failure_;  // the log's thread writes it before has_ended_ or has_begun_
 
   std::mutex mutex_;
+  std::vector<ConstraintFailure> failures_;
   std::condition_variable wake_, begun_;
   bool is_open_ = false, has_begun_ = false;
   bool is_ring_full_ = false;  // the step's thread waits
@@ -110,6 +115,8 @@ class LogThreadSink : public PolicySink {
   void open(const AuditLayout& layout, size_t max_record_bytes) override {
     log_.open(layout, std::max(max_record_bytes, sizeof(EventFrame)));
   }
+
+  void on_failure(const ConstraintFailure& failure) override { log_.add_failure(failure); }
 
  private:
   [[noreturn]] void throw_ended() override { log_.throw_ended(); }

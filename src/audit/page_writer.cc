@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "failure_list.h"
+
 namespace vitrine::audit {
 namespace {
 
@@ -125,6 +127,13 @@ void PageWriter::add_event(const AuditEvent& event) {
   }
 }
 
+void PageWriter::add_failure(ConstraintFailure failure) {
+  const bool has_column = std::any_of(specs_.begin(), specs_.end(), [](const GroupSpec& spec) {
+    return spec.id == GroupId::kFailures;
+  });
+  if (has_column) failures_.push_back(std::move(failure));
+}
+
 void PageWriter::add_lost(uint64_t sequence, int64_t first, int64_t count, LostReason reason) {
   sync(sequence, first);
   apply({.kind = VtrEvent::Kind::kLost,
@@ -197,7 +206,7 @@ bool PageWriter::is_full() const {
   return num_tokens_ >= static_cast<size_t>(options_.page_tokens) ||
          (header_.has_text && columns_[text_column_].size() > kMaxPageBytes / 2) ||
          (num_rows_ + size_t{1}) * codec_.record_bytes() > kMaxPageBytes ||
-         hidden_bytes > kMaxPageBytes ||
+         hidden_bytes > kMaxPageBytes || failures_.size() >= kMaxPageFailures ||
          events_.size() + counted_.size() + kEventsOfOneRecord > kMaxPageEvents;
 }
 
@@ -243,6 +252,7 @@ void PageWriter::encode_page(Bytes& out) {
       case GroupId::kIndex: encode_index(runs_, rows.bytes); break;
       case GroupId::kEvents: encode_events(events_, rows.bytes); break;
       case GroupId::kCounters: encode_counters(uses_, rows.bytes); break;
+      case GroupId::kFailures: encode_failures(page_failures(), rows.bytes); break;
       case GroupId::kText: rows.lengths.swap(text_lengths_); break;
       case GroupId::kHiddenStates: rows.lengths.swap(hidden_lengths_); break;
       default: break;
@@ -260,12 +270,18 @@ void PageWriter::encode_page(Bytes& out) {
   append_frame(out, FrameTag::kPage, head_, payload_, key_, chain_);
 }
 
+std::span<const ConstraintFailure> PageWriter::page_failures() const {
+  return std::span(failures_).first(std::min(failures_.size(), kMaxPageFailures));
+}
+
 void PageWriter::clear_page() {
   num_tokens_ = 0;
   passes_ = 0;
   num_rows_ = 0;
   runs_.clear();
   events_.clear();
+  failures_.erase(failures_.begin(),
+                  failures_.begin() + static_cast<ptrdiff_t>(page_failures().size()));
   counted_.clear();
   text_lengths_.clear();
   hidden_lengths_.clear();
@@ -292,7 +308,10 @@ void PageWriter::page_failed() {
   chain_ = chain_before_;
   const std::vector<IndexRun> runs = std::move(runs_);
   std::vector<VtrEvent> events = std::move(events_);
+  std::vector<ConstraintFailure> failures = std::move(failures_);
+  failures_.clear();
   clear_page();
+  failures_ = std::move(failures);  // the next page tells them
   account_ = account_before_;
   size_t next = 0;
   uint32_t row = 0;

@@ -31,10 +31,14 @@ class PageWriter {
   void add_pass() { ++passes_; }
   void add_record(const TokenRecord& record);
   void add_event(const AuditEvent& event);
+  /// Of a log without a constraint, which has no column for it: does nothing.
+  void add_failure(ConstraintFailure failure);
   void add_lost(uint64_t sequence, int64_t first, int64_t count, LostReason reason);
   /// The page takes no further record: close it.
   bool is_full() const;
-  bool is_empty() const { return num_tokens_ == 0 && events_.empty() && passes_ == 0; }
+  bool is_empty() const {
+    return num_tokens_ == 0 && events_.empty() && passes_ == 0 && failures_.empty();
+  }
 
   /// Appends the page's frame. Then one of the next two.
   void encode_page(Bytes& out);
@@ -51,6 +55,7 @@ class PageWriter {
   void flush_counted();
   void count_experts(const TokenRecord& record);
   void add_hidden_states(const TokenRecord& record);
+  std::span<const ConstraintFailure> page_failures() const;  // that the next page has room for
   void clear_page();
   Treatment treat(const GroupSpec& spec);
 
@@ -73,6 +78,7 @@ class PageWriter {
   std::vector<IndexRun> runs_;
   uint32_t num_rows_ = 0;
   std::vector<VtrEvent> events_;
+  std::vector<ConstraintFailure> failures_;
   std::map<uint64_t, VtrEvent> counted_;     // not yet in events_, by sequence
   std::vector<std::vector<uint64_t>> uses_;  // [layer][expert]
   std::vector<Bytes> columns_;               // [groups]

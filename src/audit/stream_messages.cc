@@ -324,6 +324,25 @@ ByteSpan StreamEncoder::event(const AuditEvent& event) {
   return finish(3);
 }
 
+ByteSpan StreamEncoder::failure(const ConstraintFailure& failure) {
+  const ConstraintState& state = failure.state;
+  body_.clear();
+  put_integer(body_, 1, static_cast<uint32_t>(failure.kind));
+  put_integer(body_, 2, static_cast<uint32_t>(failure.attempt));
+  put_integer(body_, 3, failure.sequence);
+  put_integer(body_, 4, static_cast<uint64_t>(failure.position));
+  if (failure.token >= 0) put_integer(body_, 5, static_cast<uint32_t>(failure.token));
+  put_integer(body_, 6, static_cast<uint32_t>(failure.allowed));
+  put_integer(body_, 7, static_cast<uint32_t>(failure.in_time));
+  put_string(body_, 8, utf8(failure.message));
+  put_integer(body_, 9, static_cast<uint64_t>(state.num_bytes));
+  for (const std::string& reading : state.readings) put_string(body_, 10, utf8(reading));
+  put_integer(body_, 11, static_cast<uint64_t>(state.num_readings));
+  put_string(body_, 12, utf8(state.next_bytes));
+  put_string(body_, 13, utf8(state.completion));
+  return finish(6);
+}
+
 ByteSpan StreamEncoder::lost(uint64_t sequence, int64_t first, int64_t count) {
   body_.clear();
   put_integer(body_, 1, sequence);

@@ -17,6 +17,7 @@ class StreamEncoder {
   ByteSpan head(const LogHeader& header, const std::string& trace_id, uint64_t started_unix_ns);
   ByteSpan step(std::span<const TokenRecord> records);
   ByteSpan event(const AuditEvent& event);
+  ByteSpan failure(const ConstraintFailure& failure);
   ByteSpan lost(uint64_t sequence, int64_t first, int64_t count);
   ByteSpan end(const StreamCounts& counts, const std::string& stop_reason, uint64_t closed_unix_ns);
 

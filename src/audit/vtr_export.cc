@@ -23,9 +23,11 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
   audit::PieceCache pieces(std::move(token_text));
   audit::append_head(out, header.log, layout);
   audit::LogCounts counts;
+  std::vector<ConstraintFailure> failures;
   VtrPage page;
   while (reader.next(page)) {
     counts.passes += page.passes;
+    failures.insert(failures.end(), page.failures.begin(), page.failures.end());
     for (const TokenRecord& record : page.records) {
       audit::append_record(out, record, pieces, counts.tokens == 0);
       counts.tokens += 1;
@@ -36,7 +38,7 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
     write(out.view());
     out.clear();
   }
-  audit::append_closing(out, reader.end() ? reader.end()->stop_reason : "open", counts);
+  audit::append_closing(out, reader.end() ? reader.end()->stop_reason : "open", counts, failures);
   write(out.view());
 }
 

@@ -24,6 +24,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"hidden_states", GroupId::kHiddenStates},
     {"constraint", GroupId::kConstraint},
     {"federation", GroupId::kFederation},
+    {"failures", GroupId::kFailures},
     {"counters", GroupId::kCounters}};
 
 void put_log(ByteWriter& out, const LogHeader& log) {

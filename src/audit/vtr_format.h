@@ -20,9 +20,10 @@ inline constexpr size_t kMaxPageEvents = 65536;
 
 enum class GroupId : uint8_t {
   // One value a page.
-  kIndex = 0,     // sequences and positions of the rows, as runs
-  kEvents = 1,    // where positions came from and went
-  kCounters = 2,  // uses of each expert
+  kIndex = 0,      // sequences and positions of the rows, as runs
+  kEvents = 1,     // where positions came from and went
+  kCounters = 2,   // uses of each expert
+  kFailures = 28,  // of a constraint; logs from before there were any lack it
   // One row a record.
   kTokens = 16,
   kText = 17,

@@ -175,6 +175,14 @@ struct VtrLog::Impl : audit::LogThread {
     }
   }
 
+  void take_in_failures() {
+    for (ConstraintFailure& failure : take_failures()) {
+      if (pages->is_empty()) page_began = Clock::now();
+      pages->add_failure(std::move(failure));
+      if (pages->is_full()) close_page();
+    }
+  }
+
   void close_page() {
     frame_bytes.clear();
     pages->encode_page(frame_bytes);
@@ -207,11 +215,13 @@ struct VtrLog::Impl : audit::LogThread {
   }
 
   void look_around() override {
+    take_in_failures();
     if (!pages->is_empty() && Clock::now() - page_began >= page_age) close_page();
   }
 
   void close(const std::optional<std::string>& reason) override {
     for (const audit::EventFrame& frame : sink.pending()) take_event(frame);
+    take_in_failures();
     if (!pages->is_empty()) close_page();
     if (reason) end(*reason);
   }

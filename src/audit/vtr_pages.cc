@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "failure_list.h"
+
 namespace vitrine::audit {
 namespace {
 
@@ -126,7 +128,8 @@ PageOpener::PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& gr
     : header_(header), groups_(groups), keys_(std::move(keys)), codec_(header) {
   // Every group that this version writes is there, as it would be written; others are carried.
   for (const GroupSpec& expected : codec_.groups()) {
-    if (std::find(groups.begin(), groups.end(), expected) == groups.end()) {
+    const bool is_new = expected.id == GroupId::kFailures;  // older logs lack it
+    if (!is_new && std::find(groups.begin(), groups.end(), expected) == groups.end()) {
       throw_damaged("column group " + std::to_string(static_cast<int>(expected.id)) +
                     " is missing or has another width than the layers ask for");
     }
@@ -158,13 +161,15 @@ void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {
     } else if (!group.is_readable() || !group.visible.empty()) {
       ++page.redacted_groups;
     }
-    if (id != GroupId::kIndex && id != GroupId::kEvents && id != GroupId::kCounters) continue;
+    const bool is_account = id == GroupId::kIndex || id == GroupId::kEvents;
+    if (!is_account && id != GroupId::kCounters && id != GroupId::kFailures) continue;
     if (!group.is_readable()) {
-      if (id == GroupId::kCounters) continue;
+      if (!is_account) continue;
       throw_damaged("lacks the column that says which positions it holds");
     }
     if (id == GroupId::kIndex) page.runs = parse_index(group.rows.bytes, num_rows);
     if (id == GroupId::kEvents) page.page.events = parse_events(group.rows.bytes, num_rows);
+    if (id == GroupId::kFailures) page.page.failures = parse_failures(group.rows.bytes);
     if (id == GroupId::kCounters) {
       page.page.expert_uses = parse_counters(group.rows.bytes, header_.layers);
     }
@@ -243,6 +248,8 @@ void PageOpener::check_canonical(const Frame& frame, const OpenPage& page) const
       encode_events(page.page.events, again);
     } else if (spec.id == GroupId::kCounters) {
       encode_counters(page.page.expert_uses, again);
+    } else if (spec.id == GroupId::kFailures) {
+      encode_failures(page.page.failures, again);
     } else if (std::find(codec_.groups().begin(), codec_.groups().end(), spec) !=
                    codec_.groups().end() &&
                spec.id != GroupId::kText) {

@@ -113,6 +113,7 @@ RowCodec::RowCodec(const VtrHeader& header)
   // Flags, the count, the probability taken away, the time.
   if (!header.log.constraint.empty()) add(GroupId::kConstraint, 1 + count_bytes_ + 2 * value);
   add(GroupId::kFederation, federation_bytes(header.federation));
+  if (!header.log.constraint.empty()) groups_.push_back({GroupId::kFailures, GroupKind::kWhole, 0});
 }
 
 void RowCodec::check_ids(const TokenRecord& record) const {

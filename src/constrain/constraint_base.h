@@ -7,6 +7,7 @@
 
 #include "grammar_rules.h"
 #include "shared_states.h"
+#include "state_text.h"
 #include "token_limit.h"
 
 namespace vitrine {
@@ -42,6 +43,8 @@ namespace constrain {
 
 inline constexpr size_t kMaxForced = 1024;  // bytes
 inline constexpr size_t kMostLeftPlans = 64;
+// Of a state in words.
+inline constexpr size_t kMostReadings = 8, kMostCompletion = 256, kMostExpression = 240;
 
 /// The one byte of these that leads on; -1 where none or several do. `leads_on` is asked for the
 /// one that is returned, and for none after the second that does.
@@ -135,20 +138,49 @@ class ConstraintBase : public Constraint {
     take_plan_back(accepted_.size() - static_cast<size_t>(count));
   }
 
+  ConstraintState state() override {
+    std::string text;
+    for (const int32_t id : accepted_) text += grammar_->table.bytes(id);
+    ConstraintState out;
+    out.num_bytes = static_cast<int64_t>(text.size());
+    if (ended_) return out;
+    // What is beyond the grammar's limits is not known.
+    const auto look = [this](auto&& work) {
+      try {
+        shared(work);
+      } catch (const Error&) {
+      }
+    };
+    look([&] { self().describe(text, out); });
+    look([&] { out.next_bytes = constrain::byte_set_text(next_bytes()); });
+    look([&] {
+      if (!self().complete() && plan().is_known()) {
+        out.completion = constrain::printable(plan().text, kMostCompletion);
+      }
+    });
+    return out;
+  }
+
   bool is_complete() const override {
     return ended_ || grammar_->lock.read([this] { return self().complete(); });
   }
 
  protected:
   /// Runs `work` on what the constraints of the grammar share. Where it has to be run again, what
-  /// it has done to this constraint's own memory is taken back, and `undo` runs.
+  /// it has done to this constraint's own memory is taken back, and `undo` runs. Where it meets a
+  /// limit the constraint stands where it stood.
   template <typename Work, typename Undo>
   auto shared(Work&& work, Undo&& undo) {
     const auto before = self().place();
-    return grammar_->lock.run(work, [&] {
+    try {
+      return grammar_->lock.run(work, [&] {
+        self().return_to(before);
+        undo();
+      });
+    } catch (const Error&) {
       self().return_to(before);
-      undo();
-    });
+      throw;
+    }
   }
   template <typename Work>
   auto shared(Work&& work) {
@@ -162,6 +194,15 @@ class ConstraintBase : public Constraint {
   bool ended_ = false;
 
  private:
+  ByteSet next_bytes() {
+    ByteSet out;
+    for (int byte = 0; byte < 256; ++byte) {
+      if (!self().advance(std::string(1, static_cast<char>(byte)))) continue;
+      self().drop(1);
+      out.add(static_cast<uint8_t>(byte));
+    }
+    return out;
+  }
   void check_mask(std::span<uint32_t> mask) const {
     if (mask.size() == grammar_->table.mask_words()) return;
     throw Error(ErrorKind::kInvalidArgument, "a mask of " + std::to_string(mask.size()) +

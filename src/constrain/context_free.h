@@ -71,7 +71,8 @@ struct ContextFree {
   struct Rule {
     std::vector<uint32_t> productions;
     bool is_nullable = false;
-    std::string text;  // a short text of it
+    std::string text;    // a short text of it
+    uint32_t named = 0;  // in `names`: itself, or the rule that it is a part of
   };
   /// JSON text under a schema; what constraints share of it.
   struct Json {
@@ -83,11 +84,13 @@ struct ContextFree {
   };
   std::vector<Production> productions;
   std::vector<Rule> rules;
+  std::vector<std::string> names;
   std::vector<std::unique_ptr<Json>> json;
   std::unique_ptr<Crossings> crossings;
   uint32_t root = 0;
   std::vector<std::pair<uint32_t, std::string>> roots;  // rules that must end, as errors name them
   size_t max_items = 0;
+  const std::string& name_of(uint32_t rule) const { return names[rules[rule].named]; }
 };
 
 /// Sets is_nullable and text, and what `json` needs. Throws kInvalidArgument where one of `roots`
@@ -121,6 +124,9 @@ class EarleyParser {
   bool is_complete() const { return sets_.back().is_complete; }
   /// A text that finishes the answer. `text` may be null.
   uint32_t finish(std::string* text);
+
+  /// In words, the first `most` of `count`; `text` is what has been read.
+  std::vector<std::string> readings(std::string_view text, size_t most, size_t& count) const;
 
   /// Adds a superset of the bytes that step() takes; with `is_plain` as JsonMachine::plain_bytes.
   bool next_bytes(bool is_plain, ByteSet& out);
@@ -194,6 +200,9 @@ class EarleyParser {
   size_t end_of(size_t set) const {
     return set + 1 < sets_.size() ? sets_[set + 1].begin : items_.size();
   }
+  std::string symbol_text(const ContextFree::Symbol& symbol) const;
+  std::string rules_around(const Item& item) const;
+  size_t begin_of_json(const Item& item) const;
   uint32_t rest_of(const Item& item, std::string* text);
   uint32_t tokens_behind(const Item& item);
   void find_all_ways();

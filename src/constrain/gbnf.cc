@@ -203,6 +203,7 @@ GrammarRules parse_gbnf(std::string_view text, RegexPool& pool) {
   GrammarRules out;
   out.rules = parser.parse();
   out.root = parser.root();
+  out.roots.emplace_back(out.root, place_in(text, out.rules[out.root].used_at) + "rule 'root'");
   return out;
 }
 

@@ -16,6 +16,8 @@ using constrain::JsonGrammar;
 using constrain::JsonMachine;
 using constrain::kEmptyNode;
 using constrain::kMaxForced;
+using constrain::kMostExpression;
+using constrain::kMostReadings;
 using constrain::NodeId;
 using constrain::RegexPool;
 
@@ -45,6 +47,10 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
   constrain::Finish finish() { return finish_.of(current_); }
   void limit(std::span<uint32_t> mask, uint32_t left) { limit_.keep(current_, mask, left); }
   bool complete() const { return machine_.is_complete(current_); }
+  void describe(std::string_view text, ConstraintState& out) const {
+    out.readings = machine_.readings(current_, text, kMostReadings);
+    out.num_readings = static_cast<int64_t>(current_.size());
+  }
   size_t length() const { return steps_.size(); }
   void repeat_state() { push(); }
 
@@ -140,6 +146,10 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
     std::copy(words.begin(), words.end(), mask.begin());
   }
   bool complete() const { return grammar_->states().nullable(state_); }
+  void describe(std::string_view, ConstraintState& out) const {
+    out.readings = {"`" + constrain::regex_text(grammar_->states(), state_, kMostExpression) + "`"};
+    out.num_readings = 1;
+  }
   constrain::Finish finish() { return grammar_->finish->of_state(state_); }
   void limit(std::span<uint32_t> mask, uint32_t left) {
     constrain::keep_fitting(grammar_->table.impl(), *grammar_->terminals, *grammar_->finish,
@@ -199,6 +209,11 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
     parser_.fill(mask);
   }
   bool complete() const { return parser_.is_complete(); }
+  void describe(std::string_view text, ConstraintState& out) const {
+    size_t count = 0;
+    out.readings = parser_.readings(text, kMostReadings, count);
+    out.num_readings = static_cast<int64_t>(count);
+  }
   size_t length() const { return past_.size(); }
   void repeat_state() { past_.push_back(parser_.length()); }
 

@@ -71,7 +71,7 @@ struct GrammarRules {
   uint32_t root = 0;
   std::vector<std::unique_ptr<JsonGrammar>> json;
   std::vector<Weakening> weakened;  // of the schemas in `json`
-  /// Rules that must have a text that ends, as an error names them; none: the root.
+  /// Rules that must have a text that ends, as an error names them.
   std::vector<std::pair<uint32_t, std::string>> roots;
 };
 

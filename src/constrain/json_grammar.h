@@ -121,6 +121,8 @@ class JsonGrammar {
 
   RegexPool& pool() { return pool_; }
   JsonWhitespace whitespace() const { return options_.whitespace; }
+  /// A key that the schema names, in whichever object.
+  bool is_named(std::string_view key) const { return names_.contains(key); }
   bool keys_may_repeat() const { return keys_may_repeat_; }
   ValueId root() const { return root_; }
   /// Expanded and sealed.

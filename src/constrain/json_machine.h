@@ -164,10 +164,15 @@ class JsonMachine {
   /// A key that is not named may follow.
   bool rest_allowed(const Frame& frame) const;
   std::string text_of(const TextLink* text) const;
+  /// In words, the first `most`; `text` is what has been read.
+  std::vector<std::string> readings(const Configs& configs, std::string_view text,
+                                    size_t most) const;
   /// The characters of a string item that `text` spells, with its opening quote.
   std::string item_text(const TextLink* text) const;
 
  private:
+  std::string reading(const Config& config) const;
+  std::string container_reading(const Frame& frame) const;
   void add_next_bytes(const Config& config, ByteSet& out);
   bool add_plain_bytes(const Config& config, ByteSet& out);
   void add(Configs& out, const Config& config);

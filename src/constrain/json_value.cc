@@ -225,4 +225,18 @@ std::string json_quote(std::string_view text) {
   return out + "\"";
 }
 
+std::string pointer_token(std::string_view key) {
+  std::string out = "/";
+  for (const char byte : key) {
+    if (byte == '~') {
+      out += "~0";
+    } else if (byte == '/') {
+      out += "~1";
+    } else {
+      out += byte;
+    }
+  }
+  return out;
+}
+
 }  // namespace vitrine::constrain

@@ -32,4 +32,7 @@ std::string write_json(const JsonValue& value);
 /// `text` as a JSON string, quotes included: only what must be escaped is.
 std::string json_quote(std::string_view text);
 
+/// A key as a JSON pointer's part (RFC 6901), its slash included.
+std::string pointer_token(std::string_view key);
+
 }  // namespace vitrine::constrain

@@ -55,6 +55,7 @@ class LarkParser : private NotationReader {
       refuse(out_.rules[id].used_at,
              kind_of(out_.rules[id].name) + " cannot be reached from 'start'");
     }
+    out_.roots.emplace_back(out_.root, place_in(text_, rule(out_.root).used_at) + "rule 'start'");
     return std::move(out_);
   }
 

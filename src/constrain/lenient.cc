@@ -70,21 +70,6 @@ std::vector<std::string> tokens_of(std::string_view pointer) {
   return out;
 }
 
-/// A token as a pointer has it.
-std::string escaped_token(std::string_view token) {
-  std::string out = "/";
-  for (const char character : token) {
-    if (character == '~') {
-      out += "~0";
-    } else if (character == '/') {
-      out += "~1";
-    } else {
-      out += character;
-    }
-  }
-  return out;
-}
-
 void remove(JsonValue& schema, std::string_view key) {
   for (size_t i = schema.keys.size(); i-- > 0;) {
     if (schema.keys[i] != key) continue;
@@ -115,7 +100,7 @@ class Weakener {
         if (i + 1 == tokens.size()) return take(*schema, place, key);
         JsonValue* inner = member(*value, tokens[i + 1]);
         if (inner == nullptr) break;
-        above.emplace_back(inner, place + "/" + key + escaped_token(tokens[i + 1]));
+        above.emplace_back(inner, place + "/" + key + pointer_token(tokens[i + 1]));
         i += 2;
       } else if (is_in(kSchemas, key)) {
         above.emplace_back(value, place + "/" + key);
@@ -183,13 +168,13 @@ class Weakener {
     for (const char* key : {"unevaluatedProperties", "unevaluatedItems"}) {
       if (schema.find(key) == nullptr) continue;
       remove(schema, key);
-      return place + escaped_token(key);
+      return place + pointer_token(key);
     }
     for (size_t i = 0; i < schema.keys.size(); ++i) {
       const std::string& key = schema.keys[i];
       if (key == "not" || key == "if" || key == "oneOf") continue;
       JsonValue& value = schema.items[i];
-      const std::string inside = place + escaped_token(key);
+      const std::string inside = place + pointer_token(key);
       if (is_in(kSchemas, key) && value.is_object()) {
         if (auto taken = take_unevaluated(value, inside)) return taken;
       }
@@ -198,7 +183,7 @@ class Weakener {
       for (size_t k = 0; k < value.items.size(); ++k) {
         const std::string token = is_map ? value.keys[k] : std::to_string(k);
         if (!value.items[k].is_object()) continue;
-        if (auto taken = take_unevaluated(value.items[k], inside + escaped_token(token))) {
+        if (auto taken = take_unevaluated(value.items[k], inside + pointer_token(token))) {
           return taken;
         }
       }
@@ -206,7 +191,7 @@ class Weakener {
     return {};
   }
   std::string take(JsonValue& schema, const std::string& place, const std::string& key) {
-    const std::string pointer = place + escaped_token(key);
+    const std::string pointer = place + pointer_token(key);
     if (is_in(kEvaluate, key) || (key == "oneOf" && schema.find("anyOf") != nullptr)) {
       if (auto first = take_unevaluated(document_, "")) return *first;
     }

@@ -19,6 +19,7 @@ class Lowering {
 
   void run() {
     for (uint32_t rule = 0; rule < named_.size(); ++rule) {
+      out_.rules[rule].named = within_ = rule;
       const std::optional<NodeId> terminal = terminal_of(rule);
       if (terminal) {
         produce(rule, {{false, *terminal}});
@@ -40,7 +41,7 @@ class Lowering {
     out_.productions.push_back({rule, std::move(symbols)});
   }
   uint32_t fresh() {
-    out_.rules.emplace_back();
+    out_.rules.emplace_back().named = within_;
     return static_cast<uint32_t>(out_.rules.size() - 1);
   }
 
@@ -146,6 +147,7 @@ class Lowering {
   ContextFree& out_;
   std::vector<std::optional<NodeId>> terminals_;
   std::vector<uint8_t> states_;  // 1: being looked at, 2: known
+  uint32_t within_ = 0;          // the rule whose body is lowered
   int depth_ = 0;
 };
 
@@ -156,14 +158,12 @@ ContextFree lower(GrammarRules grammar, RegexPool& pool, size_t max_items) {
   out.max_items = max_items;
   out.root = grammar.root;
   out.roots = std::move(grammar.roots);
-  if (out.roots.empty()) {
-    out.roots.emplace_back(out.root, "the grammar's rule '" + grammar.rules[out.root].name + "'");
-  }
   for (std::unique_ptr<JsonGrammar>& json : grammar.json) {
     out.json.push_back(std::make_unique<ContextFree::Json>());
     out.json.back()->grammar = std::move(json);
   }
   Lowering(grammar.rules, pool, out).run();
+  for (NamedRule& rule : grammar.rules) out.names.push_back(std::move(rule.name));
   return out;
 }
 

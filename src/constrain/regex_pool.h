@@ -65,6 +65,7 @@ class RegexPool {
   explicit RegexPool(size_t max_nodes = size_t{1} << 20);
 
   const Node& node(NodeId id) const { return nodes_[id]; }
+  const ByteSet& byte_set(const Node& node) const { return byte_sets_[node.a]; }
   std::span<const NodeId> list(const Node& node) const { return lists_[node.a]; }
   bool nullable(NodeId id) const { return nodes_[id].nullable; }
 

@@ -24,19 +24,6 @@ std::optional<SchemaDialect> dialect_of(std::string_view uri) {
   return std::nullopt;
 }
 
-std::string pointer_token(std::string_view key) {
-  std::string out = "/";
-  for (char byte : key) {
-    if (byte == '~')
-      out += "~0";
-    else if (byte == '/')
-      out += "~1";
-    else
-      out += byte;
-  }
-  return out;
-}
-
 }  // namespace
 
 void malformed(const std::string& pointer, const std::string& what) {

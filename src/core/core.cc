@@ -20,6 +20,17 @@ std::string_view error_kind_name(ErrorKind kind) {
   return "unknown";
 }
 
+std::string_view constraint_failure_name(ConstraintFailure::Kind kind) {
+  switch (kind) {
+    case ConstraintFailure::Kind::kDeadlock: return "deadlock";
+    case ConstraintFailure::Kind::kRefused: return "refused";
+    case ConstraintFailure::Kind::kUnfinished: return "unfinished";
+    case ConstraintFailure::Kind::kRejected: return "rejected";
+    case ConstraintFailure::Kind::kError: return "error";
+  }
+  return "?";
+}
+
 Error::Error(ErrorKind kind, const std::string& message)
     : std::runtime_error(message), kind_(kind) {}
 

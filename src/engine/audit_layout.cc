@@ -62,6 +62,13 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   return layout;
 }
 
+size_t largest_record(const AuditLayout& layout, const EngineOptions& options) {
+  const auto tokens = static_cast<size_t>(options.max_step_tokens);
+  const auto rows = static_cast<size_t>(options.max_logit_rows);
+  return sizeof(AuditPassHeader) + tokens * sizeof(AuditToken) +
+         layout.pass_words(rows, tokens) * sizeof(int32_t) + 8;
+}
+
 std::string broken_layer(const AuditLayout& layout, size_t token, size_t rows,
                          const std::byte* words) {
   if (words == nullptr) return "";

@@ -6,11 +6,15 @@
 
 #include "ops/graph.h"
 #include "vitrine/core.h"
+#include "vitrine/engine.h"
 
 namespace vitrine::engine {
 
 AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLevel level,
                               bool record_rows);
+
+/// Bytes of the largest record that a step may make.
+size_t largest_record(const AuditLayout& layout, const EngineOptions& options);
 
 /// For an error about logits that are no numbers: the first layer that a token's residual stream
 /// entered with a norm that is not finite, from the words of its pass (null: nothing was recorded).

@@ -96,15 +96,20 @@ bool ConstraintGuide::is_at_its_end() {
   return has_only_ends();
 }
 
+void ConstraintGuide::make_mask() {
+  constraint_.allowed_tokens(mask_);
+  allowed_ = in_time_ = count_bits(mask_);
+  if (has_bound_ && allowed_ > 0 && !(constraint_.is_complete() && has_only_ends())) {
+    constraint_.keep_within(mask_, static_cast<uint32_t>(std::min<int64_t>(left(), INT32_MAX)));
+    in_time_ = count_bits(mask_);
+  }
+}
+
 ConstraintGuide::Next ConstraintGuide::prepare() {
   const Clock::time_point start = Clock::now();
   decision_ = {};
-  constraint_.allowed_tokens(mask_);
-  if (has_bound_ && count_bits(mask_) > 0 && !(constraint_.is_complete() && has_only_ends())) {
-    const int64_t before = count_bits(mask_);
-    constraint_.keep_within(mask_, static_cast<uint32_t>(std::min<int64_t>(left(), INT32_MAX)));
-    decision_.is_limited = count_bits(mask_) < before;
-  }
+  asking([this] { make_mask(); });
+  decision_.is_limited = in_time_ < allowed_;
   // Behind the limit: what finishes in time is known of the constraint's own tokens.
   take_out_banned();
   Next next = Next::kToken;
@@ -121,7 +126,7 @@ ConstraintGuide::Next ConstraintGuide::prepare() {
 }
 
 void ConstraintGuide::accept(int32_t token, const ConstraintDecision& decided) {
-  if (!constraint_.accept(token)) {
+  if (!asking([&] { return constraint_.accept(token); })) {
     throw Error(ErrorKind::kInternal, "the constraint refuses token " + std::to_string(token) +
                                           ", which its own mask allows");
   }
@@ -136,8 +141,9 @@ std::span<const int32_t> ConstraintGuide::jump(JumpForward& jump, std::span<cons
                                                int64_t most) {
   if (most <= 0 || !jump.may_jump(mask_)) return {};
   const Clock::time_point start = Clock::now();
+  const std::string forced = asking([this] { return constraint_.forced_text(); });
   const JumpForward::Spelling spelling =
-      jump.spell(answer, constraint_.forced_text(), banned_, static_cast<size_t>(most));
+      jump.spell(answer, forced, banned_, static_cast<size_t>(most));
   size_t count = 0;
   while (count < spelling.tokens.size() && follow(spelling.tokens[count])) ++count;
   size_t kept = std::min(count, spelling.num_words);
@@ -175,9 +181,25 @@ void ConstraintGuide::restart() {
 }
 
 bool ConstraintGuide::follow(int32_t token) {
-  if (!constraint_.accept(token)) return false;
+  if (!asking([&] { return constraint_.accept(token); })) return false;
   move_on(token);
   return true;
+}
+
+ConstraintFailure ConstraintGuide::failure(ConstraintFailure::Kind kind) {
+  ConstraintFailure failure;
+  failure.kind = kind;
+  if (kind == ConstraintFailure::Kind::kDeadlock) {
+    failure.allowed = static_cast<int32_t>(allowed_);
+    failure.in_time = static_cast<int32_t>(in_time_);
+  }
+  if (kind == ConstraintFailure::Kind::kError) failure.message = problem_;
+  try {
+    failure.state = constraint_.state();
+  } catch (const std::exception&) {
+    failure.state = {};
+  }
+  return failure;
 }
 
 }  // namespace vitrine::engine

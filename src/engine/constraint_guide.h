@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/jump_forward.h"
@@ -49,9 +50,24 @@ class ConstraintGuide {
   /// The answer is whole and nothing can follow.
   bool is_at_its_end();
   bool is_complete() const { return constraint_.is_complete(); }
+  /// Where the constraint stands; of kDeadlock what was left of the mask, too.
+  ConstraintFailure failure(ConstraintFailure::Kind kind);
+  /// What the constraint threw; empty where what was thrown last was not its own.
+  const std::string& problem() const { return problem_; }
   const ConstraintCounts& counts() const { return counts_; }
 
  private:
+  /// Runs what asks the constraint, and remembers what that throws.
+  template <typename Work>
+  auto asking(Work&& work) {
+    try {
+      return work();
+    } catch (const Error& error) {
+      problem_ = error.what();
+      throw;
+    }
+  }
+  void make_mask();
   void move_on(int32_t token);
   bool has_only_ends() const;
   void roll_back(size_t count);
@@ -67,6 +83,8 @@ class ConstraintGuide {
   int64_t room_;
   int32_t accepted_ = 0;
   bool has_bound_;
+  int64_t allowed_ = 0, in_time_ = 0;  // tokens of the mask, before and behind the limit
+  std::string problem_;
   ConstraintDecision decision_;
   ConstraintCounts counts_;
 };

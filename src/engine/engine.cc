@@ -483,15 +483,13 @@ void Engine::finish_step(std::span<const int32_t> chosen, std::span<const int32_
 }
 
 void Engine::set_audit_sink(AuditSink* sink) {
-  Impl& impl = *impl_;
-  impl.sink = sink;
-  if (sink == nullptr) return;
-  const auto tokens = static_cast<size_t>(impl.options.max_step_tokens);
-  const auto rows = static_cast<size_t>(impl.options.max_logit_rows);
-  sink->open(impl.layout, sizeof(AuditPassHeader) + tokens * sizeof(AuditToken) +
-                              impl.layout.pass_words(rows, tokens) * sizeof(int32_t) + 8);
+  impl_->sink = sink;
+  if (sink != nullptr) {
+    sink->open(impl_->layout, engine::largest_record(impl_->layout, impl_->options));
+  }
 }
 
+AuditSink* Engine::audit_sink() const { return impl_->sink; }
 void Engine::set_audit_mode(AuditMode mode) {
   impl_->executor->check_audit_mode(mode);
   impl_->layout.mode = mode;

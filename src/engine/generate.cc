@@ -32,6 +32,8 @@ class OwnedSequence {
   SequenceId id_;
 };
 
+constexpr size_t kMostFailures = 64;  // of a result
+
 using engine::ConstraintGuide;
 using engine::JumpForward;
 
@@ -105,6 +107,16 @@ class Generation {
   }
 
   GenerateResult run() {
+    try {
+      return answer();
+    } catch (const Error&) {
+      if (guide_ && !guide_->problem().empty()) tell(ConstraintFailure::Kind::kError);
+      throw;
+    }
+  }
+
+ private:
+  GenerateResult answer() {
     const Clock::time_point start = Clock::now();
     const bool goes_on = options_.max_new_tokens > 0 && is_led_on() && begin_jump();
     prefill(goes_on);
@@ -121,7 +133,18 @@ class Generation {
     return std::move(result_);
   }
 
- private:
+  /// Records where the constraint stood when an attempt ended.
+  void tell(ConstraintFailure::Kind kind, int32_t refused = -1) {
+    ConstraintFailure failure = guide_->failure(kind);
+    failure.attempt = attempt_;
+    failure.sequence = input_.sequence;
+    failure.token = refused;
+    failure.position = held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size()) -
+                       (refused >= 0 ? 1 : 0);
+    if (AuditSink* sink = engine_.audit_sink()) sink->on_failure(failure);
+    if (result_.failures.size() < kMostFailures) result_.failures.push_back(std::move(failure));
+  }
+
   /// In chunks; with log-probabilities of the prompt every token needs a row. `wants_token`: the
   /// prompt's last token is followed by what the constraint forces, if anything, and by a choice.
   void prefill(bool wants_token) {
@@ -151,7 +174,10 @@ class Generation {
     if (!guide_ || !is_masked_) return true;
     const ConstraintGuide::Next next = guide_->prepare();
     if (next == ConstraintGuide::Next::kComplete) result_.reason = StopReason::kComplete;
-    if (next == ConstraintGuide::Next::kDeadlock) result_.reason = StopReason::kDeadlock;
+    if (next == ConstraintGuide::Next::kDeadlock) {
+      result_.reason = StopReason::kDeadlock;
+      tell(ConstraintFailure::Kind::kDeadlock);
+    }
     input_.allowed_tokens = guide_->mask();
     input_.constraint = guide_->decision();
     input_.constraint.attempt = attempt_;
@@ -256,14 +282,20 @@ class Generation {
     if (on_token_ && !on_token_({token, position, attempt_, is_complete})) {
       return ends(StopReason::kCancelled);
     }
-    if (is_refused) return ends(StopReason::kDeadlock);  // the attempt is over
+    if (is_refused) {  // the attempt is over
+      tell(ConstraintFailure::Kind::kRefused, token);
+      return ends(StopReason::kDeadlock);
+    }
     // Under a constraint nothing can follow an end.
     if ((guide_ || !options_.ignore_end_of_text) && is_end(token)) {
       return ends(StopReason::kEndOfText);
     }
     const bool is_long = static_cast<int64_t>(result_.tokens.size()) >= options_.max_new_tokens;
     if (!is_long && position < engine_.options().max_context) return true;
-    if (!is_masked_ && !guide_->is_complete()) return ends(StopReason::kDeadlock);
+    if (guide_ && !guide_->is_complete()) {
+      tell(ConstraintFailure::Kind::kUnfinished);
+      if (!is_masked_) return ends(StopReason::kDeadlock);
+    }
     if (!is_long) return ends(StopReason::kContextFull);
     return ends(guide_ && is_masked_ && guide_->is_at_its_end() ? StopReason::kComplete
                                                                 : StopReason::kLength);
@@ -280,6 +312,7 @@ class Generation {
       return false;
     }
     result_.reason = StopReason::kRejected;
+    tell(ConstraintFailure::Kind::kRejected);
     return guide_->reject_answer() <= options_.validator_retries;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/audit_layout.h"
 #include "engine/group_impl.h"
 #include "vitrine/checkpoint.h"
 
@@ -286,6 +287,8 @@ std::span<const SpecialistShare> Federation::shares(size_t output) const {
   return std::span<const SpecialistShare>(impl_->shares).subspan(output * count, count);
 }
 
+AuditSink* Federation::audit_sink() const { return impl_->sink; }
+
 void Federation::set_audit_sink(AuditSink* sink) {
   Impl& impl = *impl_;
   impl.sink = sink;
@@ -293,10 +296,7 @@ void Federation::set_audit_sink(AuditSink* sink) {
     impl.engines[i]->set_audit_sink(sink == nullptr ? nullptr : &impl.taps[i]);
   }
   if (sink == nullptr) return;
-  const auto tokens = static_cast<size_t>(impl.options.max_step_tokens);
-  const auto rows = static_cast<size_t>(impl.options.max_logit_rows);
-  sink->open(impl.layout, sizeof(AuditPassHeader) + tokens * sizeof(AuditToken) +
-                              impl.layout.pass_words(rows, tokens) * sizeof(int32_t) + 8);
+  sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
 }
 
 const AuditLayout& Federation::audit_layout() const { return impl_->layout; }

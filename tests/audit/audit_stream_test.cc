@@ -43,7 +43,7 @@ Message parse(ByteSpan text) {
   return message;
 }
 
-enum Content : uint64_t { kHead = 1, kStep, kEvent, kLost, kEnd };
+enum Content : uint64_t { kHead = 1, kStep, kEvent, kLost, kEnd, kFailure };
 
 /// A receiver that keeps what it gets.
 struct Receiver {
@@ -80,6 +80,39 @@ std::vector<uint64_t> varints(const Message& message, uint64_t field) {
   if (!message.bytes.contains(field)) return values;
   for (ByteReader in(message.bytes.at(field).at(0)); in.left() > 0;) values.push_back(in.varint());
   return values;
+}
+
+TEST(AuditStreamTest, FailuresOfAConstraintAreMessages) {
+  Rng rng(3);
+  const AuditLayout layout = make_layout({{2, 8}}, AuditLevel::kStandard, rng);
+  Receiver receiver;
+  AuditStream stream(some_header(), receiver.send(), {});
+  stream.sink().open(layout, audit_record_bytes(layout, 7, 7));
+  send(stream.sink(), build_step(layout, 0, 1, 0, 3, rng).bytes);
+  ConstraintFailure failure;
+  failure.kind = ConstraintFailure::Kind::kRefused;
+  failure.attempt = 2;
+  failure.sequence = 7;
+  failure.position = 9;
+  failure.token = 0;
+  failure.state.num_bytes = 5;
+  failure.state.num_readings = 12;
+  failure.state.readings = {"at '/a'", "not UTF-8: \xFF"};
+  failure.state.next_bytes = "'a'";
+  stream.sink().on_failure(failure);
+  stream.finish("deadlock");
+  const auto messages = receiver.read();
+  ASSERT_EQ(messages.size(), 4u);
+  ASSERT_EQ(messages[2].first, kFailure);
+  const Message& found = messages[2].second;
+  EXPECT_EQ(count_of(found, 1), 1u);
+  EXPECT_EQ(count_of(found, 2), 2u);
+  EXPECT_EQ(count_of(found, 3), 7u);
+  EXPECT_EQ(count_of(found, 4), 9u);
+  EXPECT_EQ(count_of(found, 9), 5u);
+  EXPECT_EQ(count_of(found, 11), 12u);
+  EXPECT_EQ(found.bytes.at(10).size(), 2u);
+  EXPECT_EQ(found.bytes.at(10)[1].size(), std::string("not UTF-8: \uFFFD").size());
 }
 
 TEST(AuditStreamTest, OneMessageAStep) {

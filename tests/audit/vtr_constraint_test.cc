@@ -1,8 +1,40 @@
 // Decisions of constraints in sealed logs, and logs of runs without any.
+#include "src/audit/failure_list.h"
+#include "src/audit/vtr_pages.h"
 #include "vtr_fixture.h"
 
 namespace vitrine::audit_test {
 namespace {
+
+ConstraintFailure some_failure(int i) {
+  using Kind = ConstraintFailure::Kind;
+  ConstraintFailure failure;
+  failure.kind = static_cast<Kind>(i % 5);
+  failure.attempt = i;
+  failure.sequence = 1;
+  failure.position = 100 + i;
+  failure.token = failure.kind == Kind::kRefused ? i : -1;
+  failure.allowed = 3 * i;
+  failure.in_time = 2 * i;
+  if (failure.kind == Kind::kError) failure.message = "too much \xF0\x9F work";
+  failure.state.num_bytes = 7 * i;
+  failure.state.num_readings = i;
+  for (int j = 0; j < std::min(i, 8); ++j)
+    failure.state.readings.push_back("at '/a\"': " + std::to_string(j));
+  failure.state.next_bytes = "'a'-'z'";
+  failure.state.completion = std::string(static_cast<size_t>(i) % 300, '}');
+  return failure;
+}
+
+std::vector<ConstraintFailure> read_failures(const std::string& path,
+                                             const std::optional<SealKey>& key = {}) {
+  VtrReader reader(path, key);
+  std::vector<ConstraintFailure> failures;
+  for (VtrPage page; reader.next(page);) {
+    failures.insert(failures.end(), page.failures.begin(), page.failures.end());
+  }
+  return failures;
+}
 
 class VtrConstraint : public VtrTest {
  protected:
@@ -12,7 +44,7 @@ class VtrConstraint : public VtrTest {
     return header;
   }
   std::vector<TokenRecord> write(const std::string& name, const LogHeader& header,
-                                 VtrOptions options = {}) {
+                                 VtrOptions options = {}, int num_failures = 0) {
     Rng rng(7);
     const bool is_full = options.detail == LogDetail::kFull;
     const AuditLayout layout =
@@ -21,6 +53,7 @@ class VtrConstraint : public VtrTest {
     log.sink().open(layout, audit_record_bytes(layout, 7, 7));
     log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
     std::vector<TokenRecord> expected = send_run(log.sink(), layout, 500, rng);
+    for (int i = 0; i < num_failures; ++i) log.sink().on_failure(some_failure(i));
     log.sink().on_event({AuditEvent::Kind::kReleased, 1, 0, 500, 0});
     log.finish("complete");
     return expected;
@@ -54,6 +87,93 @@ TEST_F(VtrConstraint, DecisionsComeBackAtBothLevels) {
     }
     EXPECT_GT(given, 50u);
   }
+}
+
+void expect_failure(const ConstraintFailure& got, const ConstraintFailure& want) {
+  EXPECT_EQ(got.kind, want.kind);
+  EXPECT_EQ(got.attempt, want.attempt);
+  EXPECT_EQ(got.sequence, want.sequence);
+  EXPECT_EQ(got.position, want.position);
+  EXPECT_EQ(got.token, want.token);
+  EXPECT_EQ(got.allowed, want.allowed);
+  EXPECT_EQ(got.in_time, want.in_time);
+  EXPECT_EQ(got.message, want.message);
+  EXPECT_EQ(got.state.num_bytes, want.state.num_bytes);
+  EXPECT_EQ(got.state.num_readings, want.state.num_readings);
+  EXPECT_EQ(got.state.readings, want.state.readings);
+  EXPECT_EQ(got.state.next_bytes, want.state.next_bytes);
+  EXPECT_EQ(got.state.completion, want.state.completion);
+}
+
+TEST_F(VtrConstraint, FailuresComeBackHoweverMany) {
+  for (const int count : {1, 255, 256, 257, 700}) {
+    write("run.vtr", header_with_constraint(), {}, count);
+    const VtrReport report = verify_vtr(at("run.vtr"));
+    EXPECT_EQ(report.seal, VtrReport::Seal::kComplete) << report.problem;
+    const std::vector<ConstraintFailure> found = read_failures(at("run.vtr"));
+    ASSERT_EQ(found.size(), static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) expect_failure(found[static_cast<size_t>(i)], some_failure(i));
+  }
+}
+
+TEST_F(VtrConstraint, FailuresAreAColumnOfTheirOwn) {
+  const SealKey reader = SealKey::generate();
+  VtrOptions options;
+  options.recipients = {{.key = reader.public_key()}};
+  write("closed.vtr", header_with_constraint(), options, 5);
+  EXPECT_TRUE(read_failures(at("closed.vtr")).empty());
+  EXPECT_EQ(read_failures(at("closed.vtr"), reader).size(), 5u);
+  write("run.vtr", header_with_constraint(), {}, 5);
+  redact_vtr(at("run.vtr"), at("less.vtr"), {.groups = {"failures"}});
+  const VtrReport report = verify_vtr(at("less.vtr"));
+  EXPECT_EQ(report.seal, VtrReport::Seal::kComplete) << report.problem;
+  EXPECT_GT(report.redacted_groups, 0u);
+  EXPECT_TRUE(read_failures(at("less.vtr")).empty());
+  // Without a constraint in its head a log has no place for them; at level counters neither.
+  write("none.vtr", some_header(), {}, 5);
+  EXPECT_EQ(verify_vtr(at("none.vtr")).seal, VtrReport::Seal::kComplete);
+  EXPECT_TRUE(read_failures(at("none.vtr")).empty());
+  VtrOptions counters;
+  counters.detail = LogDetail::kCounters;
+  write("counters.vtr", header_with_constraint(), counters, 5);
+  EXPECT_EQ(verify_vtr(at("counters.vtr")).seal, VtrReport::Seal::kComplete);
+}
+
+TEST_F(VtrConstraint, LongTextsAreCut) {
+  ConstraintFailure failure = some_failure(4);
+  failure.message = std::string(5000, 'm');
+  failure.state.readings.assign(20, std::string(2000, 'r'));
+  audit::Bytes bytes;
+  audit::encode_failures({&failure, 1}, bytes);
+  const std::vector<ConstraintFailure> found = audit::parse_failures(bytes);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].message, std::string(1024, 'm'));
+  EXPECT_EQ(found[0].state.readings, std::vector<std::string>(8, std::string(1024, 'r')));
+}
+
+TEST_F(VtrConstraint, DamagedFailuresAreRefused) {
+  std::vector<ConstraintFailure> failures;
+  for (int i = 0; i < 9; ++i) failures.push_back(some_failure(i));
+  audit::Bytes bytes;
+  audit::encode_failures(failures, bytes);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_THROW(audit::parse_failures(audit::ByteSpan(bytes).first(size)), Error);
+  }
+  bytes.push_back(0);
+  EXPECT_THROW(audit::parse_failures(bytes), Error);
+  EXPECT_THROW(audit::parse_failures(audit::Bytes{0x81, 0x02}), Error);  // 257 of them
+  EXPECT_THROW(audit::parse_failures(audit::Bytes{1, 5}), Error);        // no kind
+}
+
+TEST_F(VtrConstraint, ALogFromBeforeThereWereFailuresIsRead) {
+  write("run.vtr", header_with_constraint());
+  audit::FrameReader frames(at("run.vtr"));
+  std::vector<audit::GroupSpec> groups = frames.groups();
+  ASSERT_EQ(groups.back().id, audit::GroupId::kFailures);
+  groups.pop_back();
+  EXPECT_NO_THROW(audit::PageOpener(frames.header(), groups, {}));
+  groups.pop_back();
+  EXPECT_THROW(audit::PageOpener(frames.header(), groups, {}), Error);
 }
 
 TEST_F(VtrConstraint, ALogWithoutOneHasNone) {

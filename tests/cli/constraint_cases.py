@@ -197,10 +197,43 @@ class Constraint(CliTest):
         self.assertEqual(stopped.returncode, 1, stopped.stderr)
         counts = json.loads(stopped.stdout)["constraint"]
         self.assertEqual((counts["deadlocks"], counts["retries"]), (1, 0))
+        self.check_failures(limit, counts["failures"])
         again = self.run_tool("generate", MODEL, "-p", PROMPT, "--json", "-s", "3", *limit,
                               "--temperature", "1", "--on-deadlock", "validate-retry",
                               "--max-retries", "2")
         self.assertEqual(json.loads(again.stdout)["constraint"]["retries"], 2, again.stderr)
+
+    def check_failures(self, limit, expected):
+        """A deadlock tells where the grammar stood: on the spot, in --json and in either log."""
+        self.assertEqual(len(expected), 1)
+        self.assertEqual(expected[0]["kind"], "deadlock")
+        self.assertEqual(expected[0]["readings"], ["`o`"])
+        self.assertEqual(expected[0]["next_bytes"], "'o'")
+        self.assertEqual(expected[0]["completion"], "o")
+        self.assertGreater(expected[0]["in_time"], 0)
+        shown = (f"deadlock at position {expected[0]['position']}, attempt 0, behind 1 bytes of the "
+                 f"answer: of {expected[0]['in_time']} tokens that lead on in time, all are banned",
+                 "  `o`", "  allowed there: 'o'", "  would finish it: o")
+        run = self.run_tool("generate", MODEL, "-p", PROMPT, "-s", "3", *limit,
+                            "--audit", "stuck.vtr", "--audit-level", "full")
+        self.assertEqual(run.returncode, 1)
+        for line in shown:
+            self.assertIn(f"vitrine: {line}\n", run.stderr.decode())
+        plain = self.run_tool("generate", MODEL, "-p", PROMPT, "-s", "3", *limit,
+                              "--audit", "stuck.json", "--audit-level", "full")
+        self.assertEqual(plain.returncode, 1)
+        self.succeed("audit", "verify", "stuck.vtr")
+        exported = json.loads(self.succeed("audit", "export", "stuck.vtr", "--json").stdout)
+        for log in (exported, json.loads((self.folder / "stuck.json").read_text())):
+            self.assertEqual(log["constraint_failures"], expected)
+            self.assertEqual(log["stop_reason"], "deadlock")
+        for log in ("stuck.vtr", "stuck.json"):
+            text = self.succeed("audit", "show", log).stdout.decode()
+            self.assertIn("\n".join(shown) + "\n", text)
+        page = self.succeed("audit", "export", "stuck.vtr", "--html").stdout.decode()
+        self.assertIn(f"deadlock at position {expected[0]['position']}", page)
+        self.succeed("audit", "redact", "stuck.vtr", "less.vtr", "--columns", "failures")
+        self.assertNotIn("would finish", self.succeed("audit", "show", "less.vtr").stdout.decode())
 
     def test_a_command_judges_answers(self):
         run = self.generate("--regex", "[a-h]{2}", "--temperature", "1.5", "-n", "8",
@@ -211,6 +244,11 @@ class Constraint(CliTest):
         answers = (self.folder / "answers").read_text()
         self.assertEqual(len(answers), 2 * (1 + run["constraint"]["rejected_answers"]))
         self.assertTrue(answers.endswith(run["text"]))
+        kinds = [one["kind"] for one in run["constraint"]["failures"]]
+        self.assertEqual(kinds, ["rejected"] * min(64, run["constraint"]["rejected_answers"]))
+        shown = self.succeed("audit", "show", "judged.json", "-n", "0").stdout.decode()
+        for attempt in range(1, 1 + run["constraint"]["rejected_answers"]):
+            self.assertIn(f"\nattempt {attempt}\n", shown)
         failed = self.run_tool("generate", MODEL, "-p", PROMPT, "--choice", "no", "--max-retries",
                                "2", "--validate-with", "exit 1")
         self.assertEqual(failed.returncode, 1)

@@ -63,6 +63,9 @@ void walk(const Grammar& grammar, const TokenTable& table, testing::Mutator& ran
     const bool accepted = constraint->accept(any);
     if (accepted != in_mask) throw std::runtime_error("the mask and accept() disagree");
     if (accepted) constraint->rollback(1);
+    if (random.below(8) == 0 && constraint->state().num_bytes < step) {
+      throw std::runtime_error("a state that has read too little");
+    }
     const int32_t id = allowed[random.below(allowed.size())];
     if (!constraint->accept(id)) throw std::runtime_error("an allowed token is refused");
     if (id == 0) return;

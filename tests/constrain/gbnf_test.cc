@@ -74,7 +74,9 @@ TEST(Gbnf, MistakesHaveAPlace) {
       {"root ::= \"a\"{3,2}", {"line 1, column 13", "least number"}},
       {"root ::= \"a\"{99999}", {"more than 10000"}},
       {"root ::= \"a\"\nroot ::= \"b\"", {"line 2, column 1", "defined twice"}},
-      {"root ::= \"a\" root", {"no text that ends"}},
+      {"root ::= \"a\" root", {"line 1, column 1", "'root' has no text that ends"}},
+      {"x ::= \"a\"\nroot ::= x root", {"line 2, column 1", "'root' has no text that ends"}},
+      {"# none\nroot ::= root", {"line 2, column 1", "'root' has no text that ends"}},
       {"root ::= \"a\" \xff", {"UTF-8"}},
       {"", {"no rule 'root'"}},
   };

@@ -152,7 +152,7 @@ TEST(Lark, MistakesHaveAPlace) {
       {"start: \"a\"~3..2", {"line 1, column 11", "least number"}},
       {"start: \"a\"~99999", {"more than 10000"}},
       {"start: \"a\"\nstart: \"b\"", {"line 2, column 1", "defined twice"}},
-      {"start: \"a\" start", {"no text that ends"}},
+      {"start: \"a\" start", {"line 1, column 1", "'start' has no text that ends"}},
       {"start: A\nA: \"x\" B\nB: A", {"leads back to itself"}},
       {"start: A\nA: b\nb: \"x\"", {"line 2, column 4", "'b' is a rule"}},
       {"%import common.INTEGER\nstart: \"a\"", {"line 1, column 16", "INTEGER"}},

@@ -276,6 +276,98 @@ TEST_F(ConstraintTest, NearTheLimitABannedSequenceLeavesNoInvalidAnswer) {
   EXPECT_GT(deadlocks, 5);
 }
 
+/// A sink that keeps what it is told of failures.
+class FailureSink : public SlabRing {
+ public:
+  FailureSink() : SlabRing(1 << 22, WhenFull::kOverwrite) {}
+  void on_failure(const ConstraintFailure& failure) override { failures.push_back(failure); }
+  std::vector<ConstraintFailure> failures;
+};
+
+TEST_F(ConstraintTest, EachFailureTellsWhereTheConstraintStood) {
+  using Kind = ConstraintFailure::Kind;
+  FailureSink sink;
+  engine_->set_audit_sink(&sink);
+  const auto prompt = static_cast<int64_t>(ids_.size());
+  // Nothing leads on; an attempt without a mask meets a token that the expression refuses.
+  options_.sampler = {.temperature = 1.0F, .seed = 4};
+  options_.deadlock_retries = 1;
+  GenerateResult result = run(Grammar::regex(table("e"), "[ab]{2}e"));
+  ASSERT_EQ(result.failures.size(), 2u);
+  const ConstraintFailure& deadlock = result.failures[0];
+  EXPECT_EQ(deadlock.kind, Kind::kDeadlock);
+  EXPECT_EQ(deadlock.position, prompt + 2);
+  EXPECT_EQ(deadlock.attempt, 0);
+  EXPECT_EQ(deadlock.allowed, 0);
+  EXPECT_EQ(deadlock.state.num_bytes, 2);
+  EXPECT_EQ(deadlock.state.readings, std::vector<std::string>{"`e`"});
+  EXPECT_EQ(deadlock.state.next_bytes, "'e'");
+  const ConstraintFailure& refused = result.failures[1];
+  EXPECT_EQ(refused.kind, Kind::kRefused);
+  EXPECT_EQ(refused.attempt, 1);
+  EXPECT_EQ(refused.token, result.tokens.back());
+  EXPECT_EQ(refused.position, prompt + static_cast<int64_t>(result.tokens.size()) - 1);
+  EXPECT_EQ(refused.state.num_bytes, static_cast<int64_t>(result.tokens.size()) - 1);
+  ASSERT_EQ(sink.failures.size(), 2u);
+  EXPECT_EQ(sink.failures[1].token, refused.token);
+  EXPECT_EQ(sink.failures[0].state.next_bytes, "'e'");
+  EXPECT_EQ(sink.failures[0].sequence, refused.sequence);
+
+  // All that leads on is banned.
+  options_.deadlock_retries = 0;
+  options_.sampler.ban = {{'a', 'b'}, {'a', 'c'}};
+  result = run(Grammar::regex(table(), "a[bc]"));
+  ASSERT_EQ(result.failures.size(), 1u);
+  EXPECT_EQ(result.failures[0].kind, Kind::kDeadlock);
+  EXPECT_EQ(result.failures[0].allowed, 2);
+  EXPECT_EQ(result.failures[0].in_time, 2);
+  EXPECT_TRUE(result.failures[0].message.empty());
+
+  // The validator refuses each; at the end, two attempts.
+  options_.sampler.ban = {};
+  options_.validator = [](std::span<const int32_t>) { return false; };
+  options_.validator_retries = 1;
+  result = run(Grammar::regex(table(), "a[bc]"));
+  ASSERT_EQ(result.failures.size(), 2u);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_EQ(result.failures[static_cast<size_t>(attempt)].kind, Kind::kRejected);
+    EXPECT_EQ(result.failures[static_cast<size_t>(attempt)].attempt, attempt);
+    EXPECT_EQ(result.failures[static_cast<size_t>(attempt)].position, prompt + 2);
+  }
+  options_.validator = {};
+  options_.validator_retries = 0;
+
+  // A constraint of a host's that knows no bound is cut, and says nothing of its state.
+  OneThenNothing cut(vocab());
+  options_.constraint = &cut;
+  options_.max_new_tokens = 1;
+  result = generate(*engine_, ids_, options_);
+  ASSERT_EQ(result.failures.size(), 1u);
+  EXPECT_EQ(result.failures[0].kind, Kind::kUnfinished);
+  EXPECT_EQ(result.failures[0].position, prompt + 1);
+  EXPECT_TRUE(result.failures[0].state.readings.empty());
+
+  // One that needs too much work: what it threw, and where.
+  options_.max_new_tokens = 20;
+  sink.failures.clear();
+  GrammarOptions small;
+  small.max_items = 300;
+  const Grammar ambiguous =
+      Grammar::gbnf(table(), "root ::= x \"!\"\nx ::= x x | \"a\" | x x x", small);
+  options_.sampler.logit_bias = {{'!', -50.0F}};
+  EXPECT_THROW(run(ambiguous), Error);
+  ASSERT_EQ(sink.failures.size(), 1u);
+  EXPECT_EQ(sink.failures[0].kind, Kind::kError);
+  EXPECT_NE(sink.failures[0].message.find("max_items"), std::string::npos);
+  EXPECT_GT(sink.failures[0].state.num_readings, 0);
+
+  // What stands fails nowhere.
+  sink.failures.clear();
+  EXPECT_TRUE(run(Grammar::regex(table(), "a[bc]")).failures.empty());
+  EXPECT_TRUE(sink.failures.empty());
+  engine_->set_audit_sink(nullptr);
+}
+
 TEST_F(ConstraintTest, ABannedSequenceMayBeginBeforeTheAnswer) {
   const int32_t last = ids_.back(), before = ids_[ids_.size() - 2];
   options_.sampler.ban = {{before, last, 'a'}};

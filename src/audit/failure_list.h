@@ -1,0 +1,18 @@
+// Answers that were given up under a constraint, as a page's column and as JSON.
+#pragma once
+
+#include "bytes.h"
+#include "json_buffer.h"
+
+namespace vitrine::audit {
+
+inline constexpr size_t kMaxPageFailures = 256;
+
+/// Texts are cut at 1,024 bytes, readings at eight.
+void encode_failures(std::span<const ConstraintFailure> failures, Bytes& out);
+std::vector<ConstraintFailure> parse_failures(ByteSpan bytes);
+
+/// `"constraint_failures":[…],` and a line feed; nothing where there is none.
+void append_failures(JsonBuffer& out, const std::vector<ConstraintFailure>& failures);
+
+}  // namespace vitrine::audit
