@@ -93,8 +93,8 @@ void add_audit(CLI::App& app, Command& command) {
         add_decrypt(to, arguments);
         to.add_option("--columns", arguments.columns,
                       "what to leave out, with commas: tokens, text, prediction, routing, norms, "
-                      "digests, router_probs, attribution, sampler, constraint, hidden_states, "
-                      "federation, counters")
+                      "digests, router_probs, attribution, sampler, constraint, failures, "
+                      "hidden_states, federation, counters")
             ->delimiter(',')
             ->required();
         to.add_option("--positions", arguments.positions,

@@ -157,23 +157,45 @@ vitrine::TokenRecord json_record(const json& from) {
   return record;
 }
 
+/// A whole number that fits; nlohmann::json converts any other in silence.
+template <typename Integer>
+Integer whole(const json& from) {
+  const double value = from.is_number() ? from.get<double>() : -2.0;
+  constexpr double kLimit = 0x1p53;
+  const bool fits = from.is_number_integer() && value >= -1 && value < kLimit &&
+                    value <= static_cast<double>(std::numeric_limits<Integer>::max());
+  if (!fits) {
+    throw vitrine::Error(vitrine::ErrorKind::kBadFile,
+                         "a failure of a constraint has " + from.dump() +
+                             " where a number of tokens, bytes or the like is expected");
+  }
+  return static_cast<Integer>(from.get<int64_t>());
+}
+
 vitrine::ConstraintFailure json_failure(const json& from) {
   using Failure = vitrine::ConstraintFailure;
   Failure failure;
   const std::string kind = from.at("kind").get<std::string>();
-  for (int i = 0; i <= static_cast<int>(Failure::Kind::kError); ++i) {
-    const auto one = static_cast<Failure::Kind>(i);
-    if (kind == vitrine::constraint_failure_name(one)) failure.kind = one;
+  int found = 0;
+  while (found <= static_cast<int>(Failure::Kind::kError) &&
+         kind != vitrine::constraint_failure_name(static_cast<Failure::Kind>(found))) {
+    ++found;
   }
-  failure.attempt = from.at("attempt").get<int32_t>();
-  failure.sequence = from.at("sequence").get<uint64_t>();
-  failure.position = from.at("position").get<int64_t>();
-  failure.token = from.value("token", -1);
-  failure.allowed = from.value("allowed", 0);
-  failure.in_time = from.value("in_time", 0);
+  if (found > static_cast<int>(Failure::Kind::kError)) {
+    throw vitrine::Error(vitrine::ErrorKind::kBadFile,
+                         "a failure of a constraint is of kind " + json(kind).dump() +
+                             "; expected deadlock, refused, unfinished, rejected or error");
+  }
+  failure.kind = static_cast<Failure::Kind>(found);
+  failure.attempt = whole<int32_t>(from.at("attempt"));
+  failure.sequence = whole<uint64_t>(from.at("sequence"));
+  failure.position = whole<int64_t>(from.at("position"));
+  failure.token = whole<int32_t>(from.value("token", json(-1)));
+  failure.allowed = whole<int32_t>(from.value("allowed", json(0)));
+  failure.in_time = whole<int32_t>(from.value("in_time", json(0)));
   failure.message = from.value("message", "");
-  failure.state.num_bytes = from.at("bytes").get<int64_t>();
-  failure.state.num_readings = from.at("num_readings").get<int64_t>();
+  failure.state.num_bytes = whole<int64_t>(from.at("bytes"));
+  failure.state.num_readings = whole<int64_t>(from.at("num_readings"));
   failure.state.readings = from.at("readings").get<std::vector<std::string>>();
   failure.state.next_bytes = from.at("next_bytes").get<std::string>();
   failure.state.completion = from.at("completion").get<std::string>();
@@ -250,6 +272,9 @@ void read_json(Run& run) {
                       log.at("counts").at("tokens").dump(), run.records.size()));
     }
   } catch (const json::exception& error) {
+    bad(error.what());
+  } catch (const vitrine::Error& error) {
+    if (std::string_view(error.what()).starts_with(run.path)) throw;
     bad(error.what());
   }
 }

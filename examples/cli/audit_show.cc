@@ -304,8 +304,14 @@ int run_audit_show(const AuditArguments& arguments) {
     text += fmt::format("{}       … {} more; -n 0 shows all{}\n", colours.dim,
                         generated - static_cast<size_t>(shown), colours.off);
   }
-  for (const vitrine::ConstraintFailure& failure : run.failures) {
-    text += failure_text(failure, [&run](int32_t token) { return run.quoted(token); });
+  const size_t most_failures =
+      arguments.limit > 0 ? static_cast<size_t>(arguments.limit) : run.failures.size();
+  for (size_t i = 0; i < std::min(run.failures.size(), most_failures); ++i) {
+    text += failure_text(run.failures[i], [&run](int32_t token) { return run.quoted(token); });
+  }
+  if (run.failures.size() > most_failures) {
+    text += fmt::format("{}… {} more failures; -n 0 shows all{}\n", colours.dim,
+                        run.failures.size() - most_failures, colours.off);
   }
   text += fmt::format("{} records, {} of them chose a token; stop: {}\n", run.records.size(),
                       generated, run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));

@@ -1,5 +1,7 @@
 #include "candidates.h"
 
+#include "failure_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -126,7 +128,12 @@ std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_
     }
     candidates.push_back(std::move(candidate));
   }
-  std::ranges::stable_sort(candidates, std::ranges::greater(), &Candidate::total_logprob);
+  // What a constraint or a validator does not accept comes behind all that stands.
+  std::ranges::stable_sort(candidates, std::ranges::greater(), [](const Candidate& candidate) {
+    const bool stands =
+        candidate.result.is_complete && candidate.result.reason != vitrine::StopReason::kRejected;
+    return std::pair(stands, candidate.total_logprob);
+  });
   return candidates;
 }
 
@@ -190,6 +197,9 @@ nlohmann::ordered_json candidates_json(const std::vector<Candidate>& candidates,
     const auto& logprobs = candidate.result.logprobs;
     if (!logprobs.empty() && !logprobs.front().best.empty()) {
       entry["logprobs"] = logprobs_json(logprobs, tokenizer);
+    }
+    for (const vitrine::ConstraintFailure& failure : candidate.result.failures) {
+      entry["failures"].push_back(failure_json(failure));
     }
     json.push_back(entry);
   }

@@ -233,7 +233,8 @@ class Conversation {
                             return !answer->stopped() && interrupt_signal() == 0;
                           });
     emit(answer->finish());
-    write_out((is_held_back ? text : "") + "\n");
+    const bool is_shown = is_held_back && unfinished(result).empty();
+    write_out((is_shown ? text : "") + "\n");
     if (const std::string why = unfinished(result); !why.empty()) {
       write_note(why);
       write_failures(result.failures, tokenizer_);

@@ -317,10 +317,14 @@ std::string unfinished(const vitrine::GenerateResult& result) {
   }
   if (result.is_complete || result.reason == vitrine::StopReason::kCancelled) return "";
   if (result.reason == vitrine::StopReason::kDeadlock) {
+    const std::string others =
+        result.constraint.retries == 0
+            ? std::string()
+            : fmt::format(", and {} answers without it were not valid", result.constraint.retries);
     return fmt::format(
-        "deadlock: after {} tokens no token of the model leads on under the constraint, and {} "
-        "answers without it were not valid; loosen the constraint, or see --on-deadlock",
-        result.constraint.masks, result.constraint.retries);
+        "deadlock: after {} tokens no token of the model leads on under the constraint{}; loosen "
+        "the constraint, or see --on-deadlock",
+        result.constraint.masks, others);
   }
   return fmt::format("the answer ended ({}) before it was what the constraint asks for; raise -n",
                      vitrine::stop_reason_name(result.reason));

@@ -55,9 +55,10 @@ std::string state_text(const vitrine::ConstraintState& state, const std::string&
 
 std::string failure_text(const Failure& failure,
                          const std::function<std::string(int32_t)>& quoted) {
-  return fmt::format("{} at position {}, attempt {}, behind {} bytes of the answer: {}\n",
-                     vitrine::constraint_failure_name(failure.kind), failure.position,
-                     failure.attempt, failure.state.num_bytes, reason_text(failure, quoted)) +
+  return fmt::format(
+             "{} in sequence {} at position {}, attempt {}, behind {} bytes of the answer: {}\n",
+             vitrine::constraint_failure_name(failure.kind), failure.sequence, failure.position,
+             failure.attempt, failure.state.num_bytes, reason_text(failure, quoted)) +
          state_text(failure.state, "  ");
 }
 

@@ -223,6 +223,9 @@ int run_generate(Arguments arguments) {
                                      arguments.sampling.stop);
     if (!candidates.empty()) {
       result = candidates.front().result;
+      result.constraint = {};
+      for (const Candidate& candidate : candidates)
+        result.constraint += candidate.result.constraint;
       reason = candidates.front().reason;
       text = candidates.front().text;
     }
@@ -231,7 +234,8 @@ int run_generate(Arguments arguments) {
     result = vitrine::generate(*engine, prompt, generation, on_token);
     emit(answer->finish());
     if (answer->is_cut_whole()) result.is_complete = true;
-    if (!arguments.json) write_out((is_held_back ? text : "") + "\n");
+    const bool is_shown = is_held_back && unfinished(result).empty();
+    if (!arguments.json) write_out((is_shown ? text : "") + "\n");
     reason = answer->reason(result.reason);
   }
   engine->set_audit_sink(nullptr);

@@ -77,8 +77,8 @@ void LogOptions::add_to(CLI::App& command) {
       .add_option("--redact", redact,
                   "never write these, with commas: prompt (what its tokens were), or whole columns "
                   "of the .vtr log: tokens, text, prediction, routing, norms, digests, "
-                  "router_probs, attribution, sampler, constraint, hidden_states, federation, "
-                  "counters")
+                  "router_probs, attribution, sampler, constraint, failures, hidden_states, "
+                  "federation, counters")
       ->delimiter(',');
   command
       .add_option("--hidden-states", hidden_states,

@@ -119,7 +119,7 @@ void SamplingOptions::resolve() {
         std::ranges::find(vitrine::sampler_option_list(), name, &vitrine::SamplerOptionInfo::name);
     const std::string stage(info->stage);
     if (stage == "mirostat" || std::ranges::find(order, stage) != order.end()) continue;
-    if (!is_given && !runs(stage, sampler)) continue;  // it is off by its own value
+    if (!runs(stage, sampler)) continue;  // it is off by its own value
     refuse(fmt::format(
         "{} does nothing: {}; expected {} in --samplers", flag_of(name),
         is_given ? "--samplers leaves its stage out" : "with --mirostat 2 its stage is off",

@@ -214,7 +214,8 @@ class VITRINE_API VtrLog {
          std::function<std::string(int32_t)> token_text = {});
   /// Without finish() the log stays open: whole pages without an end record.
   ~VtrLog();
-  /// The sink for Engine::set_audit_sink; take it away from there before the log ends. A log has
+  /// The sink for Engine::set_audit_sink; take it away from there before the log ends. Failures of
+  /// a constraint are kept where the head names one (LogHeader::constraint). A log has
   /// one layout: open() throws kInvalidArgument for a second one and for a column group without a
   /// recipient, and kUnsupported where `detail` is full and the layout has no router probabilities
   /// though it has experts, or hidden states of more than 1 MiB a token.

@@ -171,7 +171,8 @@ class VITRINE_API SamplerStage {
 };
 
 /// Where a constraint stands, in words. Of the answer's own text it holds keys that the schema
-/// names, and no other.
+/// names, and no other; what may follow tells what came before where that rules something out
+/// (uniqueItems, keys that are there already).
 struct ConstraintState {
   int64_t num_bytes = 0;  ///< of the answer so far
   /// The readings of the answer so far that are open, the first eight: the place in the schema or
@@ -191,7 +192,7 @@ struct ConstraintFailure {
     kRefused,     ///< an attempt without a mask came to `token`, which the constraint refuses
     kUnfinished,  ///< the answer ended before it was whole: by the limit, or the context
     kRejected,    ///< the host's validator refused a whole answer
-    kError,       ///< the constraint threw `message`: it needs too much work or memory
+    kError,       ///< the constraint threw `message`: it needs too much work or memory, say
   };
   Kind kind = Kind::kDeadlock;
   int32_t attempt = 0;  ///< as ConstraintDecision::attempt

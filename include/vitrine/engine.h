@@ -293,6 +293,14 @@ struct ConstraintCounts {
   int64_t deadlocks = 0, retries = 0;
   int64_t rejected_answers = 0;  ///< by GenerateOptions::validator
   double mask_seconds = 0;
+  ConstraintCounts& operator+=(const ConstraintCounts& other) {
+    masks += other.masks, forced += other.forced, jumped += other.jumped;
+    rejections += other.rejections, limited += other.limited;
+    deadlocks += other.deadlocks, retries += other.retries;
+    rejected_answers += other.rejected_answers;
+    mask_seconds += other.mask_seconds;
+    return *this;
+  }
 };
 
 struct GenerateResult {

@@ -93,11 +93,7 @@ struct AuditStream::Impl : audit::LogThread {
     }
   }
 
-  void take_in_failures() {
-    for (const ConstraintFailure& failure : take_failures()) send(encoder->failure(failure));
-  }
-
-  void look_around() override { take_in_failures(); }
+  void take_failure(ConstraintFailure failure) override { send(encoder->failure(failure)); }
 
   void skip(std::span<const std::byte> record) override {
     AuditPassHeader pass;
@@ -119,7 +115,6 @@ struct AuditStream::Impl : audit::LogThread {
 
   void close(const std::optional<std::string>& reason) override {
     for (const audit::EventFrame& frame : sink.pending()) take_event(frame);
-    take_in_failures();
     if (reason) send(encoder->end(counts, *reason, unix_ns()));
   }
 

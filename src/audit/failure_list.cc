@@ -15,9 +15,15 @@ constexpr uint64_t kMaxCount = std::numeric_limits<int64_t>::max();
 
 uint64_t count_of(int64_t value) { return static_cast<uint64_t>(std::max<int64_t>(value, 0)); }
 
-void put_text(ByteWriter& out, const std::string& text) {
-  out.string(std::string_view(text).substr(0, kMaxFailureText));
+/// As much as a log keeps, up to a whole character.
+std::string_view kept(std::string_view text) {
+  if (text.size() <= kMaxFailureText) return text;
+  size_t end = kMaxFailureText;
+  while (end > kMaxFailureText - 4 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
 }
+
+void put_text(ByteWriter& out, const std::string& text) { out.string(kept(text)); }
 
 std::string get_text(ByteReader& in) { return in.string(kMaxFailureText, "a failure's text"); }
 
@@ -76,12 +82,19 @@ std::vector<ConstraintFailure> parse_failures(ByteSpan bytes) {
   return failures;
 }
 
+bool touches(std::span<const ConstraintFailure> failures,
+             const std::function<bool(uint64_t, int64_t)>& hides) {
+  return std::any_of(failures.begin(), failures.end(), [&](const ConstraintFailure& failure) {
+    return hides(failure.sequence, failure.position);
+  });
+}
+
 void append_failures(JsonBuffer& out, const std::vector<ConstraintFailure>& failures) {
   if (failures.empty()) return;
   out.raw("\"constraint_failures\":[");
   const auto text = [&out](std::string_view key, std::string_view value) {
     out.raw(key);
-    out.string(value);
+    out.string(kept(value));
   };
   const auto number = [&out](std::string_view key, auto value) {
     out.raw(key);
@@ -103,7 +116,8 @@ void append_failures(JsonBuffer& out, const std::vector<ConstraintFailure>& fail
     number(",\"bytes\":", state.num_bytes);
     number(",\"num_readings\":", state.num_readings);
     out.raw(",\"readings\":[");
-    for (size_t j = 0; j < state.readings.size(); ++j) text(j > 0 ? "," : "", state.readings[j]);
+    for (size_t j = 0; j < std::min(state.readings.size(), kMaxReadings); ++j)
+      text(j > 0 ? "," : "", state.readings[j]);
     text("],\"next_bytes\":", state.next_bytes);
     text(",\"completion\":", state.completion);
     out.raw('}');

@@ -1,6 +1,8 @@
 // Answers that were given up under a constraint, as a page's column and as JSON.
 #pragma once
 
+#include <functional>
+
 #include "bytes.h"
 #include "json_buffer.h"
 
@@ -11,6 +13,10 @@ inline constexpr size_t kMaxPageFailures = 256;
 /// Texts are cut at 1,024 bytes, readings at eight.
 void encode_failures(std::span<const ConstraintFailure> failures, Bytes& out);
 std::vector<ConstraintFailure> parse_failures(ByteSpan bytes);
+
+/// Whether one of them belongs to a row that is hidden.
+bool touches(std::span<const ConstraintFailure> failures,
+             const std::function<bool(uint64_t, int64_t)>& hides);
 
 /// `"constraint_failures":[…],` and a line feed; nothing where there is none.
 void append_failures(JsonBuffer& out, const std::vector<ConstraintFailure>& failures);

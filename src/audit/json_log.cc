@@ -67,12 +67,14 @@ struct JsonLog::Impl : audit::LogThread {
 
   void close(const std::optional<std::string>& reason) override {
     if (!reason) return;
-    audit::append_closing(buffer, *reason, counts, take_failures());
+    audit::append_closing(buffer, *reason, counts, failures);
     file.write(buffer.view());
     file.sync_and_close();
   }
 
   void fail() override { file.discard(); }
+
+  void take_failure(ConstraintFailure failure) override { failures.push_back(std::move(failure)); }
 
   void take(std::span<const std::byte> record) override {
     const size_t num_tokens = audit::decode_pass_into(ring_.layout(), record, pool);
@@ -96,6 +98,7 @@ struct JsonLog::Impl : audit::LogThread {
   audit::LogFile file;
   audit::JsonBuffer buffer;
   audit::LogCounts counts;
+  std::vector<ConstraintFailure> failures;
   std::vector<TokenRecord> pool;
   std::function<void(const TokenRecord&)> callback;
   Sink sink{*this};

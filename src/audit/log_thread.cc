@@ -91,7 +91,7 @@ void LogThread::add_failure(const ConstraintFailure& failure) {
   }
 }
 
-std::vector<ConstraintFailure> LogThread::take_failures() {
+std::vector<ConstraintFailure> LogThread::new_failures() {
   const std::lock_guard lock(mutex_);
   return std::exchange(failures_, {});
 }
@@ -117,6 +117,7 @@ void LogThread::run() {
     // Read before draining: what was committed before the stop is then seen by this drain.
     const bool is_last_round = is_stopping_.load(std::memory_order_acquire);
     drained_bytes = 0;
+    std::vector<ConstraintFailure> failures = new_failures();  // before their records are drained
     // After a failure records are released unread, so that the step's thread never waits for a log
     // that is lost.
     size_t drained = ring_.drain(consume);
@@ -124,6 +125,9 @@ void LogThread::run() {
       // Nothing enters the ring any more; what entered it before the first spilt record is older.
       drained += ring_.drain(consume);
       spill_->drain(consume);
+    }
+    for (ConstraintFailure& failure : failures) {
+      guarded([&] { take_failure(std::move(failure)); });
     }
     if (is_last_round) break;
     guarded([this] { look_around(); });

@@ -60,8 +60,8 @@ class LogThread {
   virtual void take(std::span<const std::byte> record) = 0;
   /// A record that was not taken whole, because of this failure or an earlier one.
   virtual void skip(std::span<const std::byte> record) { (void)record; }
-  /// What on_failure() was told since the last call.
-  std::vector<ConstraintFailure> take_failures();
+  /// What on_failure() was told, behind the records that were there by then.
+  virtual void take_failure(ConstraintFailure failure) = 0;
   /// After each look into the ring.
   virtual void look_around() {}
   /// No reason: the log was destroyed without finish().
@@ -90,6 +90,7 @@ class LogThread {
 
  private:
   void run();
+  std::vector<ConstraintFailure> new_failures();
 
   SpillFile* const spill_;
   size_t largest_record_ = 0;

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "failure_list.h"
-
 namespace vitrine::audit {
 namespace {
 
@@ -15,6 +13,8 @@ uint64_t unix_nanoseconds() {
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count());
 }
+
+constexpr size_t kMostWaitingFailures = 4096;  // while no page can be written
 
 }  // namespace
 
@@ -131,7 +131,9 @@ void PageWriter::add_failure(ConstraintFailure failure) {
   const bool has_column = std::any_of(specs_.begin(), specs_.end(), [](const GroupSpec& spec) {
     return spec.id == GroupId::kFailures;
   });
-  if (has_column) failures_.push_back(std::move(failure));
+  if (has_column && failures_.size() < kMostWaitingFailures) {
+    failures_.push_back(std::move(failure));
+  }
 }
 
 void PageWriter::add_lost(uint64_t sequence, int64_t first, int64_t count, LostReason reason) {
@@ -206,7 +208,7 @@ bool PageWriter::is_full() const {
   return num_tokens_ >= static_cast<size_t>(options_.page_tokens) ||
          (header_.has_text && columns_[text_column_].size() > kMaxPageBytes / 2) ||
          (num_rows_ + size_t{1}) * codec_.record_bytes() > kMaxPageBytes ||
-         hidden_bytes > kMaxPageBytes || failures_.size() >= kMaxPageFailures ||
+         hidden_bytes > kMaxPageBytes ||
          events_.size() + counted_.size() + kEventsOfOneRecord > kMaxPageEvents;
 }
 
@@ -223,7 +225,7 @@ Treatment PageWriter::treat(const GroupSpec& spec) {
     const auto& hides = options_.redact[i].rows;
     if (std::find(redacted_[i].begin(), redacted_[i].end(), spec.id) == redacted_[i].end())
       continue;
-    if (!hides) {
+    if (!hides || (spec.id == GroupId::kFailures && touches(page_failures(), hides))) {
       visible_.assign(visible_.size(), false);
     } else if (spec.kind != GroupKind::kWhole) {
       size_t row = 0;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "account.h"
+#include "failure_list.h"
 #include "page_columns.h"
 #include "vtr_rows.h"
 
@@ -31,11 +32,13 @@ class PageWriter {
   void add_pass() { ++passes_; }
   void add_record(const TokenRecord& record);
   void add_event(const AuditEvent& event);
-  /// Of a log without a constraint, which has no column for it: does nothing.
+  /// Of a log without a constraint, which has no column for it: does nothing. Where pages cannot be
+  /// written, no more than 4,096 wait.
   void add_failure(ConstraintFailure failure);
   void add_lost(uint64_t sequence, int64_t first, int64_t count, LostReason reason);
   /// The page takes no further record: close it.
   bool is_full() const;
+  bool has_many_failures() const { return failures_.size() >= kMaxPageFailures; }
   bool is_empty() const {
     return num_tokens_ == 0 && events_.empty() && passes_ == 0 && failures_.empty();
   }

@@ -175,29 +175,36 @@ struct VtrLog::Impl : audit::LogThread {
     }
   }
 
-  void take_in_failures() {
-    for (ConstraintFailure& failure : take_failures()) {
-      if (pages->is_empty()) page_began = Clock::now();
-      pages->add_failure(std::move(failure));
-      if (pages->is_full()) close_page();
-    }
+  void take_failure(ConstraintFailure failure) override {
+    if (pages->is_empty()) page_began = Clock::now();
+    pages->add_failure(std::move(failure));
+    if (pages->has_many_failures()) close_page();
   }
 
-  void close_page() {
+  /// False where it could not be written.
+  bool close_page() {
     frame_bytes.clear();
     pages->encode_page(frame_bytes);
     std::string problem;
     if (file.append(text_of(frame_bytes), problem) && (!options.durable || file.sync(problem))) {
       num_bytes += frame_bytes.size();
-      return pages->page_written();
+      pages->page_written();
+      return true;
     }
     if (options.on_error == OnError::kFail) throw Error(ErrorKind::kIo, problem);
     warn(problem);
     pages->page_failed();
+    return false;
+  }
+
+  /// What a failed page left to say, too.
+  void close_pages() {
+    while (!pages->is_empty() && close_page()) {
+    }
   }
 
   void end(const std::string& reason) {
-    if (!pages->is_empty()) close_page();  // what a failed page left to say
+    close_pages();
     frame_bytes.clear();
     pages->encode_end(reason, frame_bytes);
     std::string problem;
@@ -215,14 +222,12 @@ struct VtrLog::Impl : audit::LogThread {
   }
 
   void look_around() override {
-    take_in_failures();
     if (!pages->is_empty() && Clock::now() - page_began >= page_age) close_page();
   }
 
   void close(const std::optional<std::string>& reason) override {
     for (const audit::EventFrame& frame : sink.pending()) take_event(frame);
-    take_in_failures();
-    if (!pages->is_empty()) close_page();
+    close_pages();
     if (reason) end(*reason);
   }
 

@@ -152,7 +152,7 @@ class ConstraintBase : public Constraint {
       }
     };
     look([&] { self().describe(text, out); });
-    look([&] { out.next_bytes = constrain::byte_set_text(next_bytes()); });
+    look([&] { out.next_bytes = constrain::byte_set_text(self().next_bytes()); });
     look([&] {
       if (!self().complete() && plan().is_known()) {
         out.completion = constrain::printable(plan().text, kMostCompletion);
@@ -177,7 +177,7 @@ class ConstraintBase : public Constraint {
         self().return_to(before);
         undo();
       });
-    } catch (const Error&) {
+    } catch (...) {
       self().return_to(before);
       throw;
     }
@@ -194,15 +194,6 @@ class ConstraintBase : public Constraint {
   bool ended_ = false;
 
  private:
-  ByteSet next_bytes() {
-    ByteSet out;
-    for (int byte = 0; byte < 256; ++byte) {
-      if (!self().advance(std::string(1, static_cast<char>(byte)))) continue;
-      self().drop(1);
-      out.add(static_cast<uint8_t>(byte));
-    }
-    return out;
-  }
   void check_mask(std::span<uint32_t> mask) const {
     if (mask.size() == grammar_->table.mask_words()) return;
     throw Error(ErrorKind::kInvalidArgument, "a mask of " + std::to_string(mask.size()) +

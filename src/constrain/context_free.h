@@ -125,6 +125,8 @@ class EarleyParser {
   /// A text that finishes the answer. `text` may be null.
   uint32_t finish(std::string* text);
 
+  /// The bytes that step() takes.
+  ByteSet taken_bytes();
   /// In words, the first `most` of `count`; `text` is what has been read.
   std::vector<std::string> readings(std::string_view text, size_t most, size_t& count) const;
 
@@ -170,6 +172,7 @@ class EarleyParser {
   struct InJson {
     uint32_t reader = 0;
     Configs configs;
+    size_t begin = 0;  // the byte that the JSON text begins at; not of the first ones
   };
   struct Touched {  // where a reader's memory stood before a set
     size_t set = 0;
@@ -202,7 +205,6 @@ class EarleyParser {
   }
   std::string symbol_text(const ContextFree::Symbol& symbol) const;
   std::string rules_around(const Item& item) const;
-  size_t begin_of_json(const Item& item) const;
   uint32_t rest_of(const Item& item, std::string* text);
   uint32_t tokens_behind(const Item& item);
   void find_all_ways();

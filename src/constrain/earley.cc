@@ -146,7 +146,7 @@ EarleyParser::EarleyParser(const ContextFree& grammar, RegexPool& pool, FinishTe
   for (uint32_t i = 0; i < grammar.json.size(); ++i) {
     ContextFree::Json& json = *grammar.json[i];
     readers_.push_back(std::make_unique<Reader>(json, texts.table(), JsonMachine(*json.grammar)));
-    places_.push_back({i, {}});
+    places_.push_back({i, {}, 0});
     readers_[i]->machine.start(places_[i].configs);
   }
   begin_set();
@@ -209,7 +209,8 @@ NodeId EarleyParser::step_json(uint32_t place, uint8_t byte) {
   if (!is_touched) touched_.push_back({set, reader, machine.mark()});
   machine.step(places_[place].configs, byte, next_);
   if (next_.empty()) return kEmptyNode;
-  places_.push_back({reader, next_});
+  const size_t begin = place < readers_.size() ? length() - 1 : places_[place].begin;
+  places_.push_back({reader, next_, begin});
   return kJsonPlace | static_cast<uint32_t>(places_.size() - 1);
 }
 

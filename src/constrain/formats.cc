@@ -11,8 +11,32 @@ namespace {
 // RFC 3339, sections 5.6 and 5.7: months have their lengths, 29 February its years.
 const std::string kDate =
     R"((?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))|(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29))";
+
+/// 23:59:60 in UTC, written at each offset of whole half hours.
+std::string leap_seconds() {
+  constexpr int kDay = 24 * 60;
+  const auto clock = [](int minute) {
+    const auto two = [](int value) {
+      return std::string(value < 10 ? "0" : "") + std::to_string(value);
+    };
+    return two(minute / 60) + ":" + two(minute % 60);
+  };
+  std::string out;
+  for (int hour = 0; hour < 24; ++hour) {
+    out += (hour > 0 ? "|" : "") + clock(hour * 60).substr(0, 2) + ":(?:";
+    for (int half = 29; half < 60; half += 30) {
+      const int minute = 60 * hour + half, ahead = (minute + 1) % kDay;
+      out += (half > 29 ? "|" : "") + std::to_string(half) + R"(:60(?:\.\d+)?(?:\+)" +
+             clock(ahead) + "|-" + clock((kDay - ahead) % kDay) + (ahead == 0 ? "|[Zz])" : ")");
+    }
+    out += ")";
+  }
+  return out;
+}
+
 const std::string kTime =
-    R"((?:(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:[Zz]|[+\-](?:[01]\d|2[0-3]):[0-5]\d)|23:59:60(?:\.\d+)?(?:[Zz]|[+\-]00:00)))";
+    R"((?:(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:[Zz]|[+\-](?:[01]\d|2[0-3]):[0-5]\d)|)" +
+    leap_seconds() + ")";
 const std::string kByte = R"((?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
 const std::string kIpv4 = "(?:" + kByte + R"((?:\.)" + kByte + "){3})";
 

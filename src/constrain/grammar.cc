@@ -51,6 +51,7 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
     out.readings = machine_.readings(current_, text, kMostReadings);
     out.num_readings = static_cast<int64_t>(current_.size());
   }
+  ByteSet next_bytes() { return machine_.taken_bytes(current_); }
   size_t length() const { return steps_.size(); }
   void repeat_state() { push(); }
 
@@ -147,9 +148,11 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
   }
   bool complete() const { return grammar_->states().nullable(state_); }
   void describe(std::string_view, ConstraintState& out) const {
+    if (state_ == constrain::kEpsilonNode) return;  // nothing is left
     out.readings = {"`" + constrain::regex_text(grammar_->states(), state_, kMostExpression) + "`"};
     out.num_readings = 1;
   }
+  ByteSet next_bytes() const { return grammar_->states().row_bytes(state_); }
   constrain::Finish finish() { return grammar_->finish->of_state(state_); }
   void limit(std::span<uint32_t> mask, uint32_t left) {
     constrain::keep_fitting(grammar_->table.impl(), *grammar_->terminals, *grammar_->finish,
@@ -214,6 +217,7 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
     out.readings = parser_.readings(text, kMostReadings, count);
     out.num_readings = static_cast<int64_t>(count);
   }
+  ByteSet next_bytes() { return parser_.taken_bytes(); }
   size_t length() const { return past_.size(); }
   void repeat_state() { past_.push_back(parser_.length()); }
 

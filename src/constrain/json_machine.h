@@ -118,8 +118,10 @@ class JsonMachine {
   void step(const Configs& configs, uint8_t byte, Configs& out);
   /// A superset of the bytes that step() takes.
   ByteSet next_bytes(const Configs& configs);
-  /// The same but for the backslash of an escape that only spells what is there without it. False
-  /// where an escape is all that is left, or has begun.
+  /// Those bytes.
+  ByteSet taken_bytes(const Configs& configs);
+  /// The first again, but for the backslash of an escape that only spells what is there without it.
+  /// False where an escape is all that is left, or has begun.
   bool plain_bytes(const Configs& configs, ByteSet& out);
   bool is_complete(const Config& config) const;
   bool is_complete(const Configs& configs) const;

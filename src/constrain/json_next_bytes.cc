@@ -26,6 +26,20 @@ ByteSet JsonMachine::next_bytes(const Configs& configs) {
   return out;
 }
 
+ByteSet JsonMachine::taken_bytes(const Configs& configs) {
+  const ByteSet possible = next_bytes(configs);
+  const Mark before = mark();
+  ByteSet out;
+  Configs next;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (!possible.contains(static_cast<uint8_t>(byte))) continue;
+    step(configs, static_cast<uint8_t>(byte), next);
+    if (!next.empty()) out.add(static_cast<uint8_t>(byte));
+    return_to(before);
+  }
+  return out;
+}
+
 bool JsonMachine::plain_bytes(const Configs& configs, ByteSet& out) {
   return std::all_of(configs.begin(), configs.end(),
                      [&](const Config& config) { return add_plain_bytes(config, out); });

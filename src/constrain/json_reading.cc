@@ -13,7 +13,7 @@ constexpr size_t kMostKeys = 6;
 class KeyList {
  public:
   void add(std::string_view name) {
-    if (count_ < kMostKeys) out_ += (count_ > 0 ? ", '" : "'") + printable(name, 64) + "'";
+    if (count_ < kMostKeys) out_ += (count_ > 0 ? ", '" : "'") + printable_utf8(name, 64) + "'";
     if (count_++ == kMostKeys) out_ += ", …";
   }
   bool is_empty() const { return count_ == 0; }
@@ -73,7 +73,7 @@ std::vector<std::string> JsonMachine::readings(const Configs& configs, std::stri
       json_place(text, [this](std::string_view key) { return grammar_.is_named(key); });
   std::vector<std::string> out;
   for (size_t i = 0; i < configs.size() && i < most; ++i) {
-    out.push_back("at '" + place + "': " + reading(configs[i]));
+    out.push_back(bounded("at '" + place + "': " + reading(configs[i])));
   }
   return out;
 }

@@ -89,8 +89,11 @@ class Parser {
         item = std::move(repeat);
         // One quantifier, and one mark for lazy, which changes no language.
         take('?');
-        if (peek() == '*' || peek() == '+' || peek() == '?')
+        const size_t behind = at_;
+        if (quantifier()) {
+          at_ = behind;
           fail("a quantifier after a quantifier");
+        }
         break;
       }
       adopt(out, std::move(item));
@@ -181,7 +184,13 @@ class Parser {
       }
       if (starts_with("P<")) ++at_;
       if (take('<')) {
-        while (!at_end() && peek() != '>') ++at_;
+        const auto is_name = [this] {
+          const uint32_t letter = peek() | 0x20;
+          return peek() == '_' || peek() == '$' || peek() >= 0x80 ||
+                 (letter >= 'a' && letter <= 'z');
+        };
+        if (at_end() || !is_name()) fail("a group whose name does not begin with a letter");
+        while (!at_end() && (is_name() || (peek() >= '0' && peek() <= '9'))) ++at_;
         if (!take('>')) fail("a group name that does not end");
       } else if (!take(':')) {
         fail("a kind of group that is not supported");
@@ -193,6 +202,7 @@ class Parser {
   }
 
   Syntax atom(int depth) {
+    const size_t start = at_;
     const uint32_t code = text_[at_];
     switch (code) {
       case '^': return assertion(Syntax::kStart, at_++);
@@ -203,6 +213,13 @@ class Parser {
       case '*':
       case '+':
       case '?': fail("a quantifier that repeats nothing");
+      case '{':  // else it stands for itself
+        if (quantifier()) {
+          at_ = start;
+          fail("a quantifier that repeats nothing");
+        }
+        ++at_;
+        return chars({{code, code}});
       case '\\': {
         if (peek(1) == 'b' || peek(1) == 'B') return word_boundary(peek(1) == 'B');
         if ((peek(1) >= '1' && peek(1) <= '9') || peek(1) == 'k') {

@@ -9,6 +9,8 @@ namespace vitrine::constrain {
 namespace {
 
 constexpr size_t kMostText = 120;   // of an expression
+constexpr size_t kMostName = 64;    // of a rule
+constexpr size_t kMostLooks = 64;   // at readings, of which some may say the same
 constexpr size_t kMostRules = 64;   // that are followed towards the root
 constexpr size_t kMostNames = 8;    // of these that are told
 constexpr size_t kMostSymbols = 3;  // behind the one that is read
@@ -16,7 +18,7 @@ constexpr size_t kMostSymbols = 3;  // behind the one that is read
 }  // namespace
 
 std::string EarleyParser::symbol_text(const ContextFree::Symbol& symbol) const {
-  if (symbol.is_rule) return grammar_.name_of(symbol.id);
+  if (symbol.is_rule) return printable(grammar_.name_of(symbol.id), kMostName);
   if ((symbol.id & kJsonPlace) != 0) return "JSON";
   return "`" + regex_text(pool_, symbol.id, kMostText) + "`";
 }
@@ -27,7 +29,9 @@ std::string EarleyParser::rules_around(const Item& item) const {
   uint32_t rule = grammar_.productions[item.production].rule, origin = item.origin;
   for (size_t i = 0; i < kMostRules; ++i) {
     if (grammar_.rules[rule].named == rule) {  // else a part of the next one
-      names.push_back(grammar_.name_of(rule) + " (from byte " + std::to_string(origin) + ")");
+      std::string name = printable(grammar_.name_of(rule), kMostName) + " (from byte " +
+                         std::to_string(origin) + ")";
+      if (names.empty() || names.back() != name) names.push_back(std::move(name));
     }
     if (rule == grammar_.root && origin == 0) break;
     const auto begin = items_.begin() + static_cast<long>(sets_[origin].begin);
@@ -49,45 +53,55 @@ std::string EarleyParser::rules_around(const Item& item) const {
   return out;
 }
 
-/// Where the JSON that an item reads begins.
-size_t EarleyParser::begin_of_json(const Item& item) const {
-  const uint32_t reader = places_[item.state & ~kJsonPlace].reader;
-  const Item start{item.production, item.dot, item.origin, kJsonPlace | reader};
-  for (size_t set = sets_.size(); set-- > item.origin;) {
-    const auto begin = items_.begin() + static_cast<long>(sets_[set].begin);
-    const auto end = items_.begin() + static_cast<long>(end_of(set));
-    if (std::find(begin, end, start) != end) return set;
+ByteSet EarleyParser::taken_bytes() {
+  ByteSet out;
+  std::vector<uint32_t> seen;  // places in JSON
+  for (size_t i = sets_.back().begin; i < items_.size(); ++i) {
+    const NodeId state = items_[i].state;
+    if (state == kEmptyNode) continue;
+    if ((state & kJsonPlace) == 0) {
+      out = out | pool_.row_bytes(state);
+      continue;
+    }
+    const uint32_t place = state & ~kJsonPlace;
+    if (std::find(seen.begin(), seen.end(), place) != seen.end()) continue;
+    seen.push_back(place);
+    out = out | readers_[places_[place].reader]->machine.taken_bytes(places_[place].configs);
   }
-  return item.origin;
+  return out;
 }
 
 std::vector<std::string> EarleyParser::readings(std::string_view text, size_t most,
                                                 size_t& count) const {
   std::vector<std::string> out;
   count = 0;
+  size_t looks = 0;
   for (size_t i = sets_.back().begin; i < items_.size(); ++i) {
     const Item item = items_[i];
     if (item.state == kEmptyNode) continue;
+    const bool is_json = (item.state & kJsonPlace) != 0;
+    const uint32_t place = item.state & ~kJsonPlace;
+    count += is_json ? places_[place].configs.size() : 1;
+    if (out.size() == most || ++looks > kMostLooks) continue;
     const ContextFree::Production& production = grammar_.productions[item.production];
     std::string behind;
     for (size_t dot = item.dot + 1; dot < production.symbols.size(); ++dot) {
       behind += " " + (dot > item.dot + kMostSymbols ? "…" : symbol_text(production.symbols[dot]));
       if (dot > item.dot + kMostSymbols) break;
     }
-    std::vector<std::string> lefts;
-    if ((item.state & kJsonPlace) != 0) {
-      const InJson& place = places_[item.state & ~kJsonPlace];
-      lefts = readers_[place.reader]->machine.readings(
-          place.configs, text.substr(std::min(text.size(), begin_of_json(item))),
-          most - std::min(most, out.size()));
+    std::vector<std::string> lefts = {};
+    if (is_json) {
+      const size_t begin = place < readers_.size() ? length() : places_[place].begin;
+      lefts = readers_[places_[place].reader]->machine.readings(places_[place].configs,
+                                                                text.substr(begin), most);
       for (std::string& left : lefts) left = "JSON " + left;
-      count += place.configs.size();
     } else {
       lefts = {"`" + regex_text(pool_, item.state, kMostText) + "`"};
-      ++count;
     }
     for (const std::string& left : lefts) {
-      if (out.size() < most) out.push_back(rules_around(item) + ": " + left + behind);
+      std::string reading = bounded(rules_around(item) + ": " + left + behind);
+      const bool is_new = std::find(out.begin(), out.end(), reading) == out.end();
+      if (is_new && out.size() < most) out.push_back(std::move(reading));
     }
   }
   return out;

@@ -119,6 +119,14 @@ void SchemaSet::load_keywords(SchemaId id, const Context& outer) {
     schema.exact_integers = at.dialect == SchemaDialect::kDraft4;
   }
   const bool old = at.dialect < SchemaDialect::kDraft2019;
+  for (const char* key : {"$schema", "$id", "$anchor", "$dynamicAnchor"}) {
+    const JsonValue* value = json.find(key);
+    if (value && !value->is_string()) malformed(schema.pointer + "/" + key, "expected a string");
+  }
+  for (const char* key : {"$defs", "definitions"}) {
+    const JsonValue* value = json.find(key);
+    if (value && !value->is_object()) malformed(schema.pointer + "/" + key, "expected an object");
+  }
   const JsonValue* reference = json.find("$ref");
   const JsonValue* own_id = json.find(at.dialect == SchemaDialect::kDraft4 ? "id" : "$id");
   if (own_id && own_id->is_string() && !(old && reference) && !own_id->text.starts_with('#')) {
@@ -255,7 +263,8 @@ void SchemaSet::load_text(Schema& schema, const JsonValue& json) {
     parts.push_back(pattern(value->text, pointer));
   }
   const JsonValue* format = json.find("format");
-  if (format && format->is_string() && options_.format == JsonFormat::kAssert) {
+  if (format && !format->is_string()) malformed(schema.pointer + "/format", "expected a string");
+  if (format && options_.format == JsonFormat::kAssert) {
     const NodeId node = format_language(pool_, format->text);
     if (node != kEmptyNode) parts.push_back(node);
   }

@@ -77,7 +77,8 @@ void SchemaSet::load_object(Schema& schema, const JsonValue& json, const Context
       const std::string where = pointer + "/" + key;
       if (item.is_array()) {
         schema.dependent_required.emplace_back(value->keys[i], names(item, where));
-      } else if (item.is_string()) {  // draft 3's spelling of a list of one
+      } else if (item.is_string() && value == json.find("dependencies")) {
+        // Draft 3's spelling of a list of one.
         schema.dependent_required.emplace_back(value->keys[i], std::vector{item.text});
       } else {
         schema.dependent_schemas.emplace_back(value->keys[i], member_of(key, value->keys[i], item));
@@ -104,6 +105,7 @@ void SchemaSet::load_array(Schema& schema, const JsonValue& json, const Context&
   schema.min_items = read_count(json, "minItems", pointer, 0);
   schema.max_items = read_count(json, "maxItems", pointer, kUnbounded);
   const JsonValue* unique = json.find("uniqueItems");
+  if (unique && !unique->is_bool()) malformed(pointer + "/uniqueItems", "expected true or false");
   schema.unique = unique && unique->type == JsonValue::kTrue;
   if (const JsonValue* value = json.find("contains")) {
     schema.contains = load_member(schema, *value, "contains", at);
@@ -116,6 +118,12 @@ void SchemaSet::load_array(Schema& schema, const JsonValue& json, const Context&
 }
 
 void SchemaSet::load_applicators(Schema& schema, const JsonValue& json, const Context& at) {
+  for (const char* key : {"allOf", "anyOf", "oneOf"}) {
+    const JsonValue* list = json.find(key);
+    if (list && list->is_array() && list->items.empty()) {
+      malformed(schema.pointer + "/" + key, "expected a list that is not empty");
+    }
+  }
   if (const JsonValue* list = json.find("allOf")) {
     const auto more = load_list(schema, *list, "allOf", at);
     schema.all_of.insert(schema.all_of.end(), more.begin(), more.end());

@@ -13,7 +13,8 @@ namespace {
 constexpr int kMaxDepth = 32;       // of expressions
 constexpr size_t kMostMembers = 8;  // of a list of alternatives
 constexpr size_t kMostLevels = 16;  // of a place in JSON
-constexpr size_t kMostKey = 64;     // bytes
+constexpr size_t kMostReading = 1000;
+constexpr size_t kMostKey = 64;  // bytes
 
 std::string hex(uint8_t byte) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
@@ -89,7 +90,7 @@ class ExpressionText {
     } else if (!is_printable(byte)) {
       out_ += "\\x" + hex(byte);
     } else {
-      if (std::string_view("\\[](){}|&*+?.!<>^-").find(static_cast<char>(byte)) !=
+      if (std::string_view("\\[](){}|&*+?.!<>^$-").find(static_cast<char>(byte)) !=
           std::string_view::npos) {
         out_ += '\\';
       }
@@ -186,11 +187,34 @@ std::string byte_set_text(const ByteSet& bytes) {
 
 std::string printable(std::string_view text, size_t limit) {
   std::string out;
-  for (const char at : text.substr(0, limit)) {
+  for (const char at : text) {
     const auto byte = static_cast<uint8_t>(at);
-    out += is_printable(byte) || byte == ' ' ? std::string(1, at) : "\\x" + hex(byte);
+    const std::string one =
+        is_printable(byte) || byte == ' ' ? std::string(1, at) : "\\x" + hex(byte);
+    if (out.size() + one.size() > limit) return out + "…";
+    out += one;
   }
-  return text.size() > limit ? out + "…" : out;
+  return out;
+}
+
+std::string printable_utf8(std::string_view text, size_t limit) {
+  std::string out;
+  for (size_t at = 0, size = 0; at < text.size(); at += size) {
+    const auto byte = static_cast<uint8_t>(text[at]);
+    size = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+    const std::string one =
+        byte < 0x80 ? printable(text.substr(at, 1), 4) : std::string(text.substr(at, size));
+    if (out.size() + one.size() > limit) return out + "…";
+    out += one;
+  }
+  return out;
+}
+
+std::string bounded(std::string reading) {
+  if (reading.size() <= kMostReading) return reading;
+  size_t end = kMostReading;
+  while ((static_cast<uint8_t>(reading[end]) & 0xC0) == 0x80) --end;  // a whole character
+  return reading.substr(0, end) + "…";
 }
 
 std::string regex_text(const RegexPool& pool, NodeId id, size_t limit) {
@@ -237,7 +261,7 @@ std::string json_place(std::string_view text,
       out += '/' + std::to_string(level.index);
     } else if (!level.key.empty()) {
       const std::string key = parse_json(level.key).text;
-      out += is_named(key) ? printable(pointer_token(key), kMostKey) : "/*";
+      out += is_named(key) ? printable_utf8(pointer_token(key), kMostKey) : "/*";
     }
   }
   return out;

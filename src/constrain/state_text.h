@@ -12,8 +12,14 @@ namespace vitrine::constrain {
 /// Bytes as "'a'-'z' '\"' space 0x80-0xBF".
 std::string byte_set_text(const ByteSet& bytes);
 
-/// Printable ASCII as it is, all other bytes as \xNN; no more than `limit` bytes of `text`.
+/// Printable ASCII as it is, all other bytes as \xNN, up to `limit` bytes; what is cut ends with
+/// "…".
 std::string printable(std::string_view text, size_t limit);
+/// The same of valid UTF-8, of which all but control characters stay.
+std::string printable_utf8(std::string_view text, size_t limit);
+
+/// A reading, cut to what a log keeps of it.
+std::string bounded(std::string reading);
 
 /// A regular language in the spelling of regular expressions, and further: x&y is both, !(…) a
 /// complement, of which no more is told, and <number>, <format> what is no expression. It is cut

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <string>
+#include <utility>
 
 namespace vitrine::engine {
 
@@ -90,10 +91,12 @@ bool ConstraintGuide::has_only_ends() const {
 }
 
 bool ConstraintGuide::is_at_its_end() {
-  if (!constraint_.is_complete()) return false;
-  constraint_.allowed_tokens(mask_);
-  take_out_banned();
-  return has_only_ends();
+  return asking([this] {
+    if (!constraint_.is_complete()) return false;
+    constraint_.allowed_tokens(mask_);
+    take_out_banned();
+    return has_only_ends();
+  });
 }
 
 void ConstraintGuide::make_mask() {
@@ -144,18 +147,23 @@ std::span<const int32_t> ConstraintGuide::jump(JumpForward& jump, std::span<cons
   const std::string forced = asking([this] { return constraint_.forced_text(); });
   const JumpForward::Spelling spelling =
       jump.spell(answer, forced, banned_, static_cast<size_t>(most));
-  size_t count = 0;
-  while (count < spelling.tokens.size() && follow(spelling.tokens[count])) ++count;
-  size_t kept = std::min(count, spelling.num_words);
-  // What nothing can follow is taken to its end.
-  const bool looks = count > kept && constraint_.is_complete();
-  if (looks && is_at_its_end()) kept = count;
-  roll_back(count - kept);
-  if (has_bound_ && constraint_.tokens_to_finish() > left()) {
-    roll_back(kept);
-    kept = 0;
+  size_t count = 0, kept = 0;
+  try {
+    while (count < spelling.tokens.size() && follow(spelling.tokens[count])) ++count;
+    kept = std::min(count, spelling.num_words);
+    // What nothing can follow is taken to its end.
+    const bool looks = count > kept && constraint_.is_complete();
+    if (looks && is_at_its_end()) kept = count;
+    roll_back(std::exchange(count, kept) - kept);
+    if (has_bound_ && asking([this] { return constraint_.tokens_to_finish(); }) > left()) {
+      roll_back(std::exchange(count, 0));
+      kept = 0;
+    }
+    if (looks && kept == 0) prepare();  // the mask was lent to that look
+  } catch (...) {
+    roll_back(count);
+    throw;
   }
-  if (looks && kept == 0) prepare();  // the mask was lent to that look
   counts_.jumped += static_cast<int64_t>(kept);
   counts_.mask_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   return spelling.tokens.first(kept);

@@ -52,7 +52,7 @@ class ConstraintGuide {
   bool is_complete() const { return constraint_.is_complete(); }
   /// Where the constraint stands; of kDeadlock what was left of the mask, too.
   ConstraintFailure failure(ConstraintFailure::Kind kind);
-  /// What the constraint threw; empty where what was thrown last was not its own.
+  /// What the constraint threw, behind the tokens that it had taken by then; empty where it didn't.
   const std::string& problem() const { return problem_; }
   const ConstraintCounts& counts() const { return counts_; }
 
@@ -62,7 +62,7 @@ class ConstraintGuide {
   auto asking(Work&& work) {
     try {
       return work();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       problem_ = error.what();
       throw;
     }

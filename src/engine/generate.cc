@@ -109,8 +109,11 @@ class Generation {
   GenerateResult run() {
     try {
       return answer();
-    } catch (const Error&) {
-      if (guide_ && !guide_->problem().empty()) tell(ConstraintFailure::Kind::kError);
+    } catch (const Error& error) {
+      if (!guide_ || guide_->problem().empty()) throw;
+      throw Error(error.kind(), error.what() + tell_error());
+    } catch (...) {
+      if (guide_ && !guide_->problem().empty()) tell_error();
       throw;
     }
   }
@@ -143,6 +146,15 @@ class Generation {
                        (refused >= 0 ? 1 : 0);
     if (AuditSink* sink = engine_.audit_sink()) sink->on_failure(failure);
     if (result_.failures.size() < kMostFailures) result_.failures.push_back(std::move(failure));
+  }
+
+  /// The same of what the constraint threw; returns where that was, to stand behind a message.
+  std::string tell_error() {
+    tell(ConstraintFailure::Kind::kError);
+    if (result_.failures.empty()) return "";
+    const ConstraintState& state = result_.failures.back().state;
+    return "; it stood behind " + std::to_string(state.num_bytes) + " bytes of the answer" +
+           (state.readings.empty() ? "" : ", " + state.readings.front());
   }
 
   /// In chunks; with log-probabilities of the prompt every token needs a row. `wants_token`: the

@@ -1,5 +1,6 @@
 // Decisions of constraints in sealed logs, and logs of runs without any.
 #include "src/audit/failure_list.h"
+#include "src/audit/page_writer.h"
 #include "src/audit/vtr_pages.h"
 #include "vtr_fixture.h"
 
@@ -137,6 +138,52 @@ TEST_F(VtrConstraint, FailuresAreAColumnOfTheirOwn) {
   counters.detail = LogDetail::kCounters;
   write("counters.vtr", header_with_constraint(), counters, 5);
   EXPECT_EQ(verify_vtr(at("counters.vtr")).seal, VtrReport::Seal::kComplete);
+}
+
+TEST_F(VtrConstraint, ALeftOutPositionTakesThePagesFailuresAlong) {
+  write("run.vtr", header_with_constraint(), {}, 5);  // positions 100 to 104
+  const auto left_after = [&](int64_t first, int64_t last) {
+    VtrRedaction redaction{.groups = {"prediction", "failures"}};
+    redaction.rows = [=](uint64_t, int64_t position) {
+      return position >= first && position <= last;
+    };
+    redact_vtr(at("run.vtr"), at("less.vtr"), redaction);
+    EXPECT_EQ(verify_vtr(at("less.vtr")).seal, VtrReport::Seal::kComplete);
+    VtrOptions options;
+    options.redact = {redaction};
+    write("never.vtr", header_with_constraint(), options, 5);
+    EXPECT_EQ(verify_vtr(at("never.vtr")).seal, VtrReport::Seal::kComplete);
+    const size_t left = read_failures(at("less.vtr")).size();
+    EXPECT_EQ(read_failures(at("never.vtr")).size(), left);
+    return left;
+  };
+  EXPECT_EQ(left_after(0, 99), 5u);
+  EXPECT_EQ(left_after(104, 104), 0u);
+}
+
+TEST_F(VtrConstraint, PagesThatFailKeepTheirFailures) {
+  VtrHeader header;
+  header.log = header_with_constraint();
+  header.layers = four_layers(AuditLevel::kStandard).layers;
+  const SealKey key = SealKey::generate();
+  audit::PageWriterOptions options;
+  options.can_fail = true;
+  audit::PageWriter pages(header, key, options);
+  audit::Bytes bytes;
+  pages.begin(bytes);
+  for (int i = 0; i < 700; ++i) {
+    pages.add_failure(some_failure(i));
+    if (i % 100 != 0) continue;
+    pages.encode_page(bytes);
+    pages.page_failed();
+  }
+  EXPECT_TRUE(pages.has_many_failures());
+  int written = 0;
+  for (; !pages.is_empty(); ++written) {
+    pages.encode_page(bytes);
+    pages.page_written();
+  }
+  EXPECT_EQ(written, 3);
 }
 
 TEST_F(VtrConstraint, LongTextsAreCut) {

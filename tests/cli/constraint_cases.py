@@ -211,7 +211,7 @@ class Constraint(CliTest):
         self.assertEqual(expected[0]["next_bytes"], "'o'")
         self.assertEqual(expected[0]["completion"], "o")
         self.assertGreater(expected[0]["in_time"], 0)
-        shown = (f"deadlock at position {expected[0]['position']}, attempt 0, behind 1 bytes of the "
+        shown = (f"deadlock in sequence {expected[0]['sequence']} at position {expected[0]['position']}, attempt 0, behind 1 bytes of the "
                  f"answer: of {expected[0]['in_time']} tokens that lead on in time, all are banned",
                  "  `o`", "  allowed there: 'o'", "  would finish it: o")
         run = self.run_tool("generate", MODEL, "-p", PROMPT, "-s", "3", *limit,
@@ -231,9 +231,15 @@ class Constraint(CliTest):
             text = self.succeed("audit", "show", log).stdout.decode()
             self.assertIn("\n".join(shown) + "\n", text)
         page = self.succeed("audit", "export", "stuck.vtr", "--html").stdout.decode()
-        self.assertIn(f"deadlock at position {expected[0]['position']}", page)
+        self.assertIn(shown[0].split(",")[0], page)
         self.succeed("audit", "redact", "stuck.vtr", "less.vtr", "--columns", "failures")
         self.assertNotIn("would finish", self.succeed("audit", "show", "less.vtr").stdout.decode())
+        log = json.loads((self.folder / "stuck.json").read_text())
+        for key, value, word in (("kind", "stuck", "'stuck'"), ("position", 1e300, "1e+300"),
+                                 ("allowed", -2, "-2"), ("readings", [1], "type must be string")):
+            damaged = dict(log, constraint_failures=[dict(expected[0], **{key: value})])
+            (self.folder / "damaged.json").write_text(json.dumps(damaged))
+            self.fail_with(2, ["damaged.json", word.strip("'")], "audit", "show", "damaged.json")
 
     def test_a_command_judges_answers(self):
         run = self.generate("--regex", "[a-h]{2}", "--temperature", "1.5", "-n", "8",
@@ -252,6 +258,16 @@ class Constraint(CliTest):
         failed = self.run_tool("generate", MODEL, "-p", PROMPT, "--choice", "no", "--max-retries",
                                "2", "--validate-with", "exit 1")
         self.assertEqual(failed.returncode, 1)
+        self.assertEqual(failed.stdout.strip(), b"")  # what does not stand is not shown
+        several = self.generate("--regex", "[ab]{3}", "--temperature", "1.5", "-n", "10",
+                                "--max-retries", "1", "--validate-with", "grep -q ^b", "--n-best",
+                                "6")
+        reasons = [one["reason"] for one in several["candidates"]]
+        rejected = reasons.count("rejected")
+        self.assertGreater(rejected, 0)
+        self.assertEqual(reasons[6 - rejected:], ["rejected"] * rejected)
+        self.assertTrue(several["text"].startswith("b"))
+        self.assertGreaterEqual(several["constraint"]["rejected_answers"], 2 * rejected)
         self.assertIn(b"accepted none of 3 answers", failed.stderr)
         for words, command in ((b"cannot be run (exit code 127)", "no-such-x"),
                                (b"was ended by a signal", "kill -9 $$")):

@@ -178,11 +178,26 @@ TEST(RegexPool, LongSequencesNeedNoStackAndNoEndOfTime) {
       Error);
 }
 
+TEST(CompilePattern, ABraceThatIsNoQuantifierStandsForItself) {
+  RegexPool pool;
+  for (const auto& [pattern, text] : {std::pair{"a{,2}", "a{,2}"},
+                                      {"{a}", "{a}"},
+                                      {"x{2}{a", "xx{a"},
+                                      {"{2", "{2"},
+                                      {"a{2}?{", "aa{"},
+                                      {"(?<n1>a)", "a"}}) {
+    EXPECT_TRUE(pool.matches(compile_pattern(pool, pattern, PatternScope::kWhole), text))
+        << pattern;
+  }
+}
+
 TEST(CompilePattern, SaysWhereAPatternIsWrong) {
   RegexPool pool;
   for (const char* pattern :
-       {"(", "a)", "[a", "*a", "a**", "\\", "\\1", "(?<=a", "(?<!a)*", "\\b?", "a{3,1}", "a{99999}",
-        "[b-a]", "\\p{Nope}", "(?<n", "\\u12", "\xff", "(a$)*"}) {
+       {"(",        "a)",    "[a",      "*a",       "a**",      "\\",        "\\1",   "(?<=a",
+        "(?<!a)*",  "\\b?",  "a{3,1}",  "a{99999}", "[b-a]",    "\\p{Nope}", "(?<n",  "\\u12",
+        "\xff",     "(a$)*", "{2}a",    "({2})",    "a|{2,}",   "x{2}{3}",   "a*{2}", "a+{2,3}b",
+        "a{2}?{3}", "a{2}+", "(?<1>a)", "(?<>a)",   "(?<a b>a)"}) {
     EXPECT_THROW(compile_pattern(pool, pattern, PatternScope::kSearch), PatternError) << pattern;
   }
   EXPECT_THROW(compile_pattern(pool, std::string(500, '('), PatternScope::kSearch), PatternError);

@@ -155,6 +155,51 @@ TEST(DynamicReference, LeadsToTheOutermostAnchor) {
             std::string::npos);
 }
 
+TEST(Malformed, AKeywordOfAnotherTypeIsRefusedWithItsPlace) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"({"uniqueItems": "true"})", "'#/uniqueItems'"},
+      {R"({"items": {"uniqueItems": 1}})", "'#/items/uniqueItems'"},
+      {R"({"$schema": 5})", "'#/$schema'"},
+      {R"({"$id": 5})", "'#/$id'"},
+      {R"({"$anchor": []})", "'#/$anchor'"},
+      {R"({"$defs": 5})", "'#/$defs'"},
+      {R"({"format": 5})", "'#/format'"},
+      {R"({"allOf": []})", "'#/allOf'"},
+      {R"({"anyOf": []})", "'#/anyOf'"},
+      {R"({"not": {"oneOf": []}})", "'#/not/oneOf'"},
+      {R"({"dependentRequired": {"a": "b"}})", "'#/dependentRequired/a'"}};
+  for (const auto& [schema, place] : cases) {
+    try {
+      Grammar::json_schema(table_of_bytes(), schema);
+      ADD_FAILURE() << schema;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadFile) << error.what();
+      EXPECT_NE(std::string(error.what()).find(place), std::string::npos) << error.what();
+    }
+  }
+  // Properties of these names are no keywords; draft 3's spelling of a dependency counts.
+  const Grammar grammar = Grammar::json_schema(
+      table_of_bytes(), R"({"properties": {"$id": {}, "format": {}}, "dependencies": {"a": "b"}})");
+  EXPECT_TRUE(accepts(grammar, R"({"$id": 5, "format": 1, "a": 1, "b": 2})"));
+  EXPECT_FALSE(accepts(grammar, R"({"a": 1})"));
+}
+
+TEST(Formats, LeapSecondsAreTheLastOfAUtcDay) {
+  const Grammar grammar = Grammar::json_schema(table_of_bytes(), R"({"format": "date-time"})");
+  const auto accepts_time = [&](const char* time) {
+    return accepts(grammar, std::string("\"1990-12-31T") + time + "\"");
+  };
+  for (const char* time :
+       {"23:59:60Z", "23:59:60.5z", "15:59:60-08:00", "15:59:60.123-08:00", "23:29:60+23:30",
+        "00:29:60-23:30", "01:29:60+01:30", "23:59:60+00:00", "23:59:60-00:00"}) {
+    EXPECT_TRUE(accepts_time(time)) << time;
+  }
+  for (const char* time : {"15:59:60Z", "23:59:60-08:00", "15:59:60+08:00", "22:59:60Z",
+                           "23:58:60Z", "15:59:61-08:00", "01:29:60-01:30", "24:59:60+01:00"}) {
+    EXPECT_FALSE(accepts_time(time)) << time;
+  }
+}
+
 TEST(UniqueItems, OfAnyKind) {
   check({{R"({"type":"array","uniqueItems":true})",
           {R"([{"a":1,"b":[2]},{"a":1,"b":[3]}])", R"([1,"1",[1],{"a":1},[[1]],null])",

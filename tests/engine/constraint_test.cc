@@ -355,11 +355,27 @@ TEST_F(ConstraintTest, EachFailureTellsWhereTheConstraintStood) {
   const Grammar ambiguous =
       Grammar::gbnf(table(), "root ::= x \"!\"\nx ::= x x | \"a\" | x x x", small);
   options_.sampler.logit_bias = {{'!', -50.0F}};
-  EXPECT_THROW(run(ambiguous), Error);
+  const Error limit = error_of([&] { run(ambiguous); });
+  EXPECT_EQ(limit.kind(), ErrorKind::kUnsupported);
+  EXPECT_TRUE(is_one_line_with(limit, {"max_items", "bytes of the answer, root (from byte 0)"}))
+      << limit.what();
   ASSERT_EQ(sink.failures.size(), 1u);
   EXPECT_EQ(sink.failures[0].kind, Kind::kError);
   EXPECT_NE(sink.failures[0].message.find("max_items"), std::string::npos);
   EXPECT_GT(sink.failures[0].state.num_readings, 0);
+
+  // A host's constraint that throws what it likes.
+  class Thrower : public OneThenNothing {
+   public:
+    using OneThenNothing::OneThenNothing;
+    bool accept(int32_t) override { throw std::runtime_error("no such luck"); }
+  } thrower(vocab());
+  sink.failures.clear();
+  options_.constraint = &thrower;
+  EXPECT_THROW(generate(*engine_, ids_, options_), std::runtime_error);
+  ASSERT_EQ(sink.failures.size(), 1u);
+  EXPECT_EQ(sink.failures[0].kind, Kind::kError);
+  EXPECT_EQ(sink.failures[0].message, "no such luck");
 
   // What stands fails nowhere.
   sink.failures.clear();
