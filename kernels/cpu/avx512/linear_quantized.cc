@@ -23,36 +23,56 @@ bool same_storage(const Weight& a, const Weight& b) {
          a.offset_format == b.offset_format;
 }
 
-/// One tile for `count` input rows from m on, computed as `tokens` rows (the first is repeated
-/// where one is missing).
-void token_block(const Weight& weight, const Weight* up, int64_t row, int64_t row_end,
-                 const Activations& input, const RowMap& rows, int32_t m, int32_t count,
-                 int32_t tokens, const Target& target) {
+/// A block of input rows: `count` from m on, computed as `tokens` rows (the first is repeated where
+/// one is missing).
+struct TokenBlock {
+  int32_t m = 0, count = 0, tokens = 0;
+};
+
+TokenRows rows_of(const TokenBlock& block, const Activations& input, const RowMap& rows) {
   TokenRows token_rows;
-  for (int t = 0; t < tokens; ++t) {
-    const int64_t in_row = mapped(rows.in_rows, t < count ? m + t : m);
+  for (int t = 0; t < block.tokens; ++t) {
+    const int64_t in_row = mapped(rows.in_rows, t < block.count ? block.m + t : block.m);
     token_rows.values[t] = input.quantized + in_row * input.quantized_stride;
     token_rows.scales[t] = input.scales + in_row * input.group_stride;
     token_rows.sums[t] = input.sums + in_row * input.group_stride;
   }
-  const int64_t tile = row / kTileRows;
+  return token_rows;
+}
+
+void one_tile(const Weight& weight, const Weight* up, int64_t row, int64_t row_end,
+              const TokenBlock& block, const TokenRows& tokens, const Target& target) {
   const Weight* matrices[2] = {&weight, up};
+  const int64_t tiles[2] = {row / kTileRows, row / kTileRows};
   __m512 dots[16];
   const FormatKernels& format = find_format(weight.format);
-  const int block = block_index(tokens);
+  const int index = block_index(block.tokens);
   if (up == nullptr) {
-    format.one_matrix[block](matrices, tile, token_rows, dots);
-  } else if (tokens < 8 && same_storage(weight, *up)) {
-    format.two_matrices[block](matrices, tile, token_rows, dots);
+    format.one_tile[index](matrices, tiles, tokens, dots);
+  } else if (format.two_tiles[index] != nullptr && same_storage(weight, *up)) {
+    format.two_tiles[index](matrices, tiles, tokens, dots);
   } else {
-    format.one_matrix[block](matrices, tile, token_rows, dots);
-    find_format(up->format).one_matrix[block](matrices + 1, tile, token_rows, dots + tokens);
+    format.one_tile[index](matrices, tiles, tokens, dots);
+    find_format(up->format).one_tile[index](matrices + 1, tiles, tokens, dots + block.tokens);
   }
   const __mmask16 stored = first_lanes(row_end - row);
-  for (int t = 0; t < count; ++t) {
+  for (int t = 0; t < block.count; ++t) {
     __m512 v = dots[t];
-    if (up != nullptr) v = _mm512_mul_ps(silu_lanes(v), dots[tokens + t]);
-    store_dots(target, m + t, row, stored, v);
+    if (up != nullptr) v = _mm512_mul_ps(silu_lanes(v), dots[block.tokens + t]);
+    store_dots(target, block.m + t, row, stored, v);
+  }
+}
+
+void two_tiles(DotsFunction make_dots, const Weight& weight, int64_t row, int64_t row_end,
+               const TokenBlock& block, const TokenRows& tokens, const Target& target) {
+  const Weight* matrices[2] = {&weight, &weight};
+  const int64_t tiles[2] = {row / kTileRows, row / kTileRows + 1};
+  __m512 dots[16];
+  make_dots(matrices, tiles, tokens, dots);
+  const __mmask16 stored = first_lanes(row_end - row - kTileRows);
+  for (int t = 0; t < block.count; ++t) {
+    store_dots(target, block.m + t, row, first_lanes(kTileRows), dots[t]);
+    store_dots(target, block.m + t, row + kTileRows, stored, dots[block.tokens + t]);
   }
 }
 
@@ -60,15 +80,28 @@ void token_block(const Weight& weight, const Weight* up, int64_t row, int64_t ro
 
 void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
                       const Activations& input, const RowMap& rows, const Target& target) {
-  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+  constexpr int32_t kFewRows =
+      7;  // from here on a block of 8 is worth it; 5 and 6 are 3 and the rest
+  const DotsFunction side_by_side = find_format(weight.format).two_tiles[block_index(8)];
+  const bool may_pair = up == nullptr && side_by_side != nullptr && rows.count >= kFewRows;
+  for (int64_t row = row_begin; row < row_end;) {
+    const bool is_pair = may_pair && row_end - row > kTileRows;
     for (int32_t m = 0; m < rows.count;) {
       const int32_t left = rows.count - m;
-      // A block of 8 is worth it from 7 rows on; 5 and 6 are 3 and the rest.
-      const int32_t tokens = left >= 7 ? 8 : left == 5 || left == 6 ? 3 : left;
-      const int32_t count = std::min(left, tokens);
-      token_block(weight, up, row, row_end, input, rows, m, count, tokens, target);
-      m += count;
+      const int32_t tokens = left >= kFewRows ? 8 : left == 5 || left == 6 ? 3 : left;
+      const TokenBlock block{m, std::min(left, tokens), tokens};
+      const TokenRows token_rows = rows_of(block, input, rows);
+      if (is_pair && tokens == 8) {
+        two_tiles(side_by_side, weight, row, row_end, block, token_rows, target);
+      } else {
+        one_tile(weight, up, row, row_end, block, token_rows, target);
+        if (is_pair) {
+          one_tile(weight, up, row + kTileRows, row_end, block, token_rows, target);
+        }
+      }
+      m += block.count;
     }
+    row += is_pair ? 2 * kTileRows : kTileRows;
   }
 }
 

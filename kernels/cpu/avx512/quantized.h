@@ -28,9 +28,9 @@ struct TokenRows {
   const GroupSum* sums[8];
 };
 
-/// Makes dots[t] (and with a second matrix dots[kTokens + t]) of one tile.
-using DotsFunction = void (*)(const Weight* const* matrices, int64_t tile, const TokenRows& tokens,
-                              __m512* dots);
+/// Makes dots[t] of one matrix's tile, and dots[kTokens + t] of the other's.
+using DotsFunction = void (*)(const Weight* const* matrices, const int64_t* tiles,
+                              const TokenRows& tokens, __m512* dots);
 
 /// What a group's numbers mean: scale * (number - bias) + minimum. Where its halves have minimums
 /// of their own, `minimum` is the scale of these, and bias_words make the sum of their products.
@@ -51,8 +51,10 @@ constexpr int block_index(int tokens) { return tokens == 8 ? 4 : tokens - 1; }
 
 struct FormatKernels {
   // By block_index(tokens).
-  DotsFunction one_matrix[5];
-  DotsFunction two_matrices[4];  // of one format; more registers than there are for 8 tokens
+  DotsFunction one_tile[5];
+  // Of two matrices, or of one: what is loaded of a token serves both. Null for 8 tokens where that
+  // takes many more registers than there are.
+  DotsFunction two_tiles[5];
   UnpackFunction unpack;
 };
 
@@ -106,7 +108,7 @@ VITRINE_INLINE __m512i bias_words(int bias) { return _mm512_set1_epi32(-bias & 0
 /// kSplit: the two halves of a step have sums of their own, which shortens the chains of dependent
 /// additions where few tokens are multiplied.
 template <class Format, int kMatrices, int kTokens>
-__attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t tile,
+__attribute__((noinline)) void tile_dots(const Weight* const* matrices, const int64_t* tile_numbers,
                                          const TokenRows& tokens, __m512* dots) {
   constexpr bool kTwoParts = Format::kTwoParts;
   constexpr bool kPartMinimums = Format::kPartMinimums;
@@ -120,7 +122,7 @@ __attribute__((noinline)) void tile_dots(const Weight* const* matrices, int64_t 
   __m512 acc[kMatrices][kTokens];
 #pragma GCC unroll 2
   for (int m = 0; m < kMatrices; ++m) {
-    tiles[m] = Format::tile(*matrices[m], tile);
+    tiles[m] = Format::tile(*matrices[m], tile_numbers[m]);
     data[m] = tiles[m].data;
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) acc[m][t] = _mm512_setzero_ps();
@@ -260,7 +262,7 @@ constexpr FormatKernels format_kernels() {
   return {{tile_dots<Format, 1, 1>, tile_dots<Format, 1, 2>, tile_dots<Format, 1, 3>,
            tile_dots<Format, 1, 4>, tile_dots<Format, 1, 8>},
           {tile_dots<Format, 2, 1>, tile_dots<Format, 2, 2>, tile_dots<Format, 2, 3>,
-           tile_dots<Format, 2, 4>},
+           tile_dots<Format, 2, 4>, Format::kTwoParts ? nullptr : tile_dots<Format, 2, 8>},
           unpack_tile<Format>};
 }
 
