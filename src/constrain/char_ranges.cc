@@ -94,8 +94,31 @@ const Category kCategories[] = {
     {"S",
      "Symbol",
      {UTF8PROC_CATEGORY_SM, UTF8PROC_CATEGORY_SC, UTF8PROC_CATEGORY_SK, UTF8PROC_CATEGORY_SO}},
+    {"LC", "Cased_Letter", {UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LT}},
+    {"Pc", "Connector_Punctuation", {UTF8PROC_CATEGORY_PC}},
+    {"Pd", "Dash_Punctuation", {UTF8PROC_CATEGORY_PD}},
+    {"Ps", "Open_Punctuation", {UTF8PROC_CATEGORY_PS}},
+    {"Pe", "Close_Punctuation", {UTF8PROC_CATEGORY_PE}},
+    {"Pi", "Initial_Punctuation", {UTF8PROC_CATEGORY_PI}},
+    {"Pf", "Final_Punctuation", {UTF8PROC_CATEGORY_PF}},
+    {"Po", "Other_Punctuation", {UTF8PROC_CATEGORY_PO}},
+    {"Sm", "Math_Symbol", {UTF8PROC_CATEGORY_SM}},
     {"Sc", "Currency_Symbol", {UTF8PROC_CATEGORY_SC}},
+    {"Sk", "Modifier_Symbol", {UTF8PROC_CATEGORY_SK}},
+    {"So", "Other_Symbol", {UTF8PROC_CATEGORY_SO}},
     {"Zs", "Space_Separator", {UTF8PROC_CATEGORY_ZS}},
+    {"Zl", "Line_Separator", {UTF8PROC_CATEGORY_ZL}},
+    {"Zp", "Paragraph_Separator", {UTF8PROC_CATEGORY_ZP}},
+    {"Cf", "Format", {UTF8PROC_CATEGORY_CF}},
+    {"Co", "Private_Use", {UTF8PROC_CATEGORY_CO}},
+    {"Cn", "Unassigned", {UTF8PROC_CATEGORY_CN}},
+    {"C",
+     "Other",
+     {UTF8PROC_CATEGORY_CC, UTF8PROC_CATEGORY_CF, UTF8PROC_CATEGORY_CO, UTF8PROC_CATEGORY_CN}},
+    {"punct",
+     "punct",
+     {UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PD, UTF8PROC_CATEGORY_PS, UTF8PROC_CATEGORY_PE,
+      UTF8PROC_CATEGORY_PI, UTF8PROC_CATEGORY_PF, UTF8PROC_CATEGORY_PO}},
     {"Z", "Separator", {UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZL, UTF8PROC_CATEGORY_ZP}},
     {"Cc", "Control", {UTF8PROC_CATEGORY_CC}},
     {"cntrl", "Cc", {UTF8PROC_CATEGORY_CC}},
@@ -123,6 +146,7 @@ const std::array<CharSet, 32>& category_ranges() {
 CharSet property_chars(std::string_view name) {
   if (name == "Any") return complement({});
   if (name == "ASCII") return {{0, 127}};
+  if (name == "Assigned") return complement(property_chars("Cn"));
   for (std::string_view prefix : {"gc=", "General_Category="}) {
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
   }
@@ -135,7 +159,7 @@ CharSet property_chars(std::string_view name) {
     }
     return normalize(std::move(out));
   }
-  return {};
+  return unicode_property(name);
 }
 
 uint32_t decode_utf8(std::string_view text, size_t& at) {

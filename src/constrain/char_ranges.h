@@ -23,9 +23,13 @@ CharSet digit_chars();
 CharSet word_chars();
 CharSet space_chars();
 CharSet dot_chars();
-/// A general category by its short or long name ("L", "Lu", "Letter", "Uppercase_Letter") or "Any",
-/// "ASCII"; empty for another name.
+/// A property as ECMA-262 names it: a general category by its short or long name ("L", "Lu",
+/// "Letter", "gc=Lu"), "Any", "ASCII", "Script=Greek", "scx=Grek", "Alphabetic"; empty for another
+/// name.
 CharSet property_chars(std::string_view name);
+/// Of these a script or a binary property. Takes some 30 ms for one that was not asked for before.
+/// Thread-safe.
+CharSet unicode_property(std::string_view name);
 
 /// Reads one character of UTF-8 at `at` and moves behind it; 0xFFFFFFFF where there is none.
 uint32_t decode_utf8(std::string_view text, size_t& at);

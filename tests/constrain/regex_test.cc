@@ -191,6 +191,41 @@ TEST(CompilePattern, ABraceThatIsNoQuantifierStandsForItself) {
   }
 }
 
+TEST(CompilePattern, KnowsPropertiesOfUnicode) {
+  RegexPool pool;
+  struct Case {
+    const char *pattern, *inside, *outside;
+  };
+  for (const Case& one :
+       std::initializer_list<Case>{{"\\p{Script=Greek}", "\u03B1", "a"},
+                                   {"\\p{sc=Grek}", "\u1F00", "\u0431"},
+                                   {"\\p{Script=Han}", "\u6F22", "\u3042"},
+                                   {"\\p{scx=Hira}", "\u30FC", "\u30AB"},
+                                   {"\\p{Script_Extensions=Hiragana}", "\u3042", "\u6F22"},
+                                   {"[\\p{sc=Cyrillic}\\p{Nd}]", "\u0436", "z"},
+                                   {"\\P{Script=Latin}", "1", "z"},
+                                   {"\\p{Alphabetic}", "\u10D0", "1"},
+                                   {"\\p{White_Space}", "\u00A0", "_"},
+                                   {"\\p{Uppercase}", "\u00C9", "\u00E9"},
+                                   {"\\p{ID_Start}", "\u00E9", "5"},
+                                   {"\\p{Emoji}", "\U0001F600", "a"},
+                                   {"\\p{Pd}", "-", "_"},
+                                   {"\\p{gc=Sm}", "+", "$"},
+                                   {"\\p{Format}", "\u200D", " "},
+                                   {"\\p{Cn}", "\u0378", "a"},
+                                   {"\\p{Assigned}", "a", "\u0378"},
+                                   {"\\p{LC}", "x", "\u6F22"}}) {
+    const NodeId node = compile_pattern(pool, one.pattern, PatternScope::kWhole);
+    EXPECT_TRUE(pool.matches(node, one.inside)) << one.pattern;
+    EXPECT_FALSE(pool.matches(node, one.outside)) << one.pattern;
+  }
+  for (const char* pattern :
+       {"\\p{Greek}", "\\p{Script=Nope}", "\\p{Script=}", "\\p{Xan}", "\\p{alphabetic}",
+        "\\p{sc:Greek}", "\\p{Scrip=Greek}", "\\p{Alphabetic=Yes}"}) {
+    EXPECT_THROW(compile_pattern(pool, pattern, PatternScope::kWhole), PatternError) << pattern;
+  }
+}
+
 TEST(CompilePattern, SaysWhereAPatternIsWrong) {
   RegexPool pool;
   for (const char* pattern :
