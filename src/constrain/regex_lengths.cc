@@ -14,6 +14,12 @@ ByteSet continuation_bytes() { return ByteSet::range(0x80, 0xBF); }
 }  // namespace
 
 /// Counts the bytes that begin a character.
+std::optional<uint32_t> RegexPool::one_length(NodeId id) const {
+  LengthRanges known;
+  const LengthRange range = length_range(id, known);
+  return range.least == range.most ? std::optional(range.least) : std::nullopt;
+}
+
 RegexPool::LengthRange RegexPool::length_range(NodeId id, LengthRanges& known) const {
   constexpr LengthRange kAny{0, kUnbounded};
   if (const auto found = known.find(id); found != known.end()) return found->second;

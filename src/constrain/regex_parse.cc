@@ -190,6 +190,7 @@ class Compiler {
       }
       default: break;
     }
+    if (const auto out = guarded_characters(items, at, place)) return *out;
     if (item.high > 8) refuse(item, "an anchor, lookaround or word boundary in a repetition");
     std::vector<NodeId> out;
     for (uint32_t count = item.low; count <= item.high; ++count) {
@@ -197,6 +198,45 @@ class Compiler {
           spliced(std::vector<const Syntax*>(count, &item.children[0]), items, at + 1, place));
     }
     return pool_.any_of(std::move(out));
+  }
+
+  static const Syntax& unwrapped(const Syntax& item) {
+    const Syntax* at = &item;
+    while ((at->kind == Syntax::kSequence || at->kind == Syntax::kAlternatives) &&
+           at->children.size() == 1) {
+      at = &at->children[0];
+    }
+    return *at;
+  }
+
+  /// (?:(?!X)C)* for one character C, where a text has one way at most to be such characters and
+  /// then the rest: no part that begins within them is one that X forbids.
+  std::optional<NodeId> guarded_characters(const std::vector<const Syntax*>& items, size_t at,
+                                           Place place) {
+    const Syntax& item = *items[at];
+    const Syntax& body = unwrapped(item.children[0]);
+    if (item.high != kUnbounded || before_ != nullptr || item.has_start ||
+        body.kind != Syntax::kSequence || body.children.size() != 2) {
+      return std::nullopt;
+    }
+    const Syntax &look = body.children[0], &character = body.children[1];
+    const bool start_matters =
+        place.start && std::any_of(items.begin() + static_cast<long>(at), items.end(),
+                                   [](const Syntax* one) { return one->has_start; });
+    if (look.kind != Syntax::kLookahead || character.has_assertion || start_matters) {
+      return std::nullopt;
+    }
+    const NodeId rest = sequence(items, at + 1, place);
+    const NodeId one = language(character);
+    if (pool_.one_length(one) != 1U) return std::nullopt;
+    const bool is_apart = !pool_.is_live(pool_.all_of(rest, pool_.cat(one, pool_.any_text())));
+    if (!is_apart && !pool_.one_length(rest)) return std::nullopt;
+    const NodeId seen =
+        Compiler(pool_, before_, pool_.any_text()).sequence({&look.children[0]}, 0, place);
+    const NodeId some = pool_.cat(pool_.repeat(one, 1, kUnbounded), rest);
+    const NodeId broken = pool_.all_of(some, look.negative ? seen : pool_.text_complement(seen));
+    return pool_.all_of(pool_.cat(pool_.repeat(one, item.low, kUnbounded), rest),
+                        pool_.text_complement(pool_.cat(pool_.repeat(one, 0, kUnbounded), broken)));
   }
 
   NodeId spliced(std::vector<const Syntax*> head, const std::vector<const Syntax*>& items,

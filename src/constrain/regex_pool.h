@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -105,6 +106,8 @@ class RegexPool {
   NodeId any_text() const { return any_text_; }
   /// The same language without bounds on the length that its patterns keep anyway.
   NodeId without_idle_lengths(NodeId id);
+  /// The number of characters of all texts of the language, where it is seen to be one.
+  std::optional<uint32_t> one_length(NodeId id) const;
   /// As good as this language for a text's next `reach` bytes, that is whether they lead on and
   /// whether the text may end with them: repetitions whose upper bound they cannot meet have none.
   NodeId without_far_limits(NodeId id, uint32_t reach);

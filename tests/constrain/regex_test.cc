@@ -1,6 +1,9 @@
 // The algebra of regular languages, against sets of short strings.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <regex>
+
 #include <algorithm>
 #include <random>
 #include <set>
@@ -189,6 +192,42 @@ TEST(CompilePattern, ABraceThatIsNoQuantifierStandsForItself) {
     EXPECT_TRUE(pool.matches(compile_pattern(pool, pattern, PatternScope::kWhole), text))
         << pattern;
   }
+}
+
+/// Every text of three letters, up to a length, against the standard library.
+TEST(CompilePattern, LooksAheadBeforeEachOfManyCharacters) {
+  RegexPool pool;
+  for (const char* pattern :
+       {"(?:(?!ab).)*", "(?:(?!ab).)+", "((?!ab)[abc]){3,}", "c(?:(?!ab).)*ab",
+        "(?:(?!ca|b)[^c])*c+", "(?:(?=ab|b|c).)*", "(?:(?!a$).)*", "(?:(?!)[ab])*", "(?:(?!)a)*b",
+        "a(?:(?!cc)[bc])*a?", "(?:(?!ab).)*(?:ab|ba|cc)", "(?:(?!aa)(?:a|b))*",
+        "(?:(?:(?!b.b).))*"}) {
+    const NodeId node = [&]() -> NodeId {
+      try {
+        return compile_pattern(pool, pattern, PatternScope::kWhole);
+      } catch (const PatternError& error) {
+        ADD_FAILURE() << pattern << " " << error.message;
+        return kEmptyNode;
+      }
+    }();
+    const std::regex expected(pattern);
+    for (int length = 0; length <= 7; ++length) {
+      for (int number = 0; number < std::pow(3, length); ++number) {
+        std::string text;
+        for (int i = 0, left = number; i < length; ++i, left /= 3) text += "abc"[left % 3];
+        ASSERT_EQ(pool.matches(node, text), std::regex_match(text, expected))
+            << pattern << " " << text;
+      }
+    }
+  }
+  // Where a text may be split in several ways, and where the text before matters, it is refused.
+  for (const char* pattern :
+       {"(?:(?!ab).)*a*", "(?:(?!^a).)*", "(?:(?!ab)(?<!c).)*", "(?:(?!ab)..)*"}) {
+    EXPECT_THROW(compile_pattern(pool, pattern, PatternScope::kWhole), PatternError) << pattern;
+  }
+  EXPECT_TRUE(
+      pool.matches(compile_pattern(pool, "^(?:(?!ab).)*$", PatternScope::kSearch), "a\u00E9b"));
+  EXPECT_FALSE(pool.matches(compile_pattern(pool, "^(?:(?!ab).)*$", PatternScope::kSearch), "xab"));
 }
 
 TEST(CompilePattern, KnowsPropertiesOfUnicode) {
