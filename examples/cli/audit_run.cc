@@ -158,21 +158,22 @@ vitrine::TokenRecord json_record(const json& from) {
 }
 
 /// A whole number that fits; nlohmann::json converts any other in silence.
-template <typename Integer>
-Integer whole(const json& from) {
+template <typename Integer, typename Bad>
+Integer whole(const json& from, const Bad& bad) {
   const double value = from.is_number() ? from.get<double>() : -2.0;
   constexpr double kLimit = 0x1p53;
   const bool fits = from.is_number_integer() && value >= -1 && value < kLimit &&
                     value <= static_cast<double>(std::numeric_limits<Integer>::max());
   if (!fits) {
-    throw vitrine::Error(vitrine::ErrorKind::kBadFile,
-                         "a failure of a constraint has " + from.dump() +
-                             " where a number of tokens, bytes or the like is expected");
+    bad("a failure of a constraint has " + from.dump() +
+        " where a number of tokens, bytes or the like is expected");
   }
   return static_cast<Integer>(from.get<int64_t>());
 }
 
-vitrine::ConstraintFailure json_failure(const json& from) {
+/// `bad` throws what it is told.
+template <typename Bad>
+vitrine::ConstraintFailure json_failure(const json& from, const Bad& bad) {
   using Failure = vitrine::ConstraintFailure;
   Failure failure;
   const std::string kind = from.at("kind").get<std::string>();
@@ -182,20 +183,19 @@ vitrine::ConstraintFailure json_failure(const json& from) {
     ++found;
   }
   if (found > static_cast<int>(Failure::Kind::kError)) {
-    throw vitrine::Error(vitrine::ErrorKind::kBadFile,
-                         "a failure of a constraint is of kind " + json(kind).dump() +
-                             "; expected deadlock, refused, unfinished, rejected or error");
+    bad("a failure of a constraint is of kind " + json(kind).dump() +
+        "; expected deadlock, refused, unfinished, rejected or error");
   }
   failure.kind = static_cast<Failure::Kind>(found);
-  failure.attempt = whole<int32_t>(from.at("attempt"));
-  failure.sequence = whole<uint64_t>(from.at("sequence"));
-  failure.position = whole<int64_t>(from.at("position"));
-  failure.token = whole<int32_t>(from.value("token", json(-1)));
-  failure.allowed = whole<int32_t>(from.value("allowed", json(0)));
-  failure.in_time = whole<int32_t>(from.value("in_time", json(0)));
+  failure.attempt = whole<int32_t>(from.at("attempt"), bad);
+  failure.sequence = whole<uint64_t>(from.at("sequence"), bad);
+  failure.position = whole<int64_t>(from.at("position"), bad);
+  failure.token = whole<int32_t>(from.value("token", json(-1)), bad);
+  failure.allowed = whole<int32_t>(from.value("allowed", json(0)), bad);
+  failure.in_time = whole<int32_t>(from.value("in_time", json(0)), bad);
   failure.message = from.value("message", "");
-  failure.state.num_bytes = whole<int64_t>(from.at("bytes"));
-  failure.state.num_readings = whole<int64_t>(from.at("num_readings"));
+  failure.state.num_bytes = whole<int64_t>(from.at("bytes"), bad);
+  failure.state.num_readings = whole<int64_t>(from.at("num_readings"), bad);
   failure.state.readings = from.at("readings").get<std::vector<std::string>>();
   failure.state.next_bytes = from.at("next_bytes").get<std::string>();
   failure.state.completion = from.at("completion").get<std::string>();
@@ -242,7 +242,7 @@ void read_json(Run& run) {
     run.mode = log.at("audit").at("mode").get<std::string>();
     run.stop_reason = log.at("stop_reason").get<std::string>();
     for (const json& failure : log.value("constraint_failures", json::array())) {
-      run.failures.push_back(json_failure(failure));
+      run.failures.push_back(json_failure(failure, bad));
     }
     if (log.at("audit").contains("hidden_state_layers")) {
       run.hidden_state_layers = log.at("audit").at("hidden_state_layers").get<std::vector<int>>();
@@ -272,9 +272,6 @@ void read_json(Run& run) {
                       log.at("counts").at("tokens").dump(), run.records.size()));
     }
   } catch (const json::exception& error) {
-    bad(error.what());
-  } catch (const vitrine::Error& error) {
-    if (std::string_view(error.what()).starts_with(run.path)) throw;
     bad(error.what());
   }
 }

@@ -1,11 +1,11 @@
 #include "candidates.h"
 
-#include "failure_text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
+
+#include "failure_text.h"
 
 namespace cli {
 

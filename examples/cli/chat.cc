@@ -233,9 +233,9 @@ class Conversation {
                             return !answer->stopped() && interrupt_signal() == 0;
                           });
     emit(answer->finish());
-    const bool is_shown = is_held_back && unfinished(result).empty();
-    write_out((is_shown ? text : "") + "\n");
-    if (const std::string why = unfinished(result); !why.empty()) {
+    const std::string why = unfinished(result);
+    write_out((is_held_back && why.empty() ? text : "") + "\n");
+    if (!why.empty()) {
       write_note(why);
       write_failures(result.failures, tokenizer_);
     }

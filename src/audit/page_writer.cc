@@ -282,8 +282,6 @@ void PageWriter::clear_page() {
   num_rows_ = 0;
   runs_.clear();
   events_.clear();
-  failures_.erase(failures_.begin(),
-                  failures_.begin() + static_cast<ptrdiff_t>(page_failures().size()));
   counted_.clear();
   text_lengths_.clear();
   hidden_lengths_.clear();
@@ -302,6 +300,8 @@ void PageWriter::page_written() {
   counts_.events += events_.size();
   counts_.sequences = account_.num_sequences();
   counts_.positions = account_.totals();
+  failures_.erase(failures_.begin(),
+                  failures_.begin() + static_cast<ptrdiff_t>(page_failures().size()));
   clear_page();
   if (options_.can_fail) account_before_ = account_;
 }
@@ -310,10 +310,7 @@ void PageWriter::page_failed() {
   chain_ = chain_before_;
   const std::vector<IndexRun> runs = std::move(runs_);
   std::vector<VtrEvent> events = std::move(events_);
-  std::vector<ConstraintFailure> failures = std::move(failures_);
-  failures_.clear();
-  clear_page();
-  failures_ = std::move(failures);  // the next page tells them
+  clear_page();  // but for failures, which the next page tells
   account_ = account_before_;
   size_t next = 0;
   uint32_t row = 0;

@@ -139,6 +139,10 @@ class EarleyParser {
   void limit(std::span<uint32_t> mask, uint32_t left);
 
  private:
+  /// Adds the bytes that go on from each terminal; `of_json` adds those of a place in JSON, once
+  /// for each, and may say false to end it.
+  template <typename OfJson>
+  bool add_bytes(ByteSet& out, OfJson&& of_json);
   struct Item {
     uint32_t production = 0, dot = 0, origin = 0;
     NodeId state = kEmptyNode;  // within a terminal; for JSON, kJsonPlace and an index in places_

@@ -126,7 +126,9 @@ ByteSet EarleyParser::bytes_behind(const Item& item) {
   return out;
 }
 
-bool EarleyParser::next_bytes(bool is_plain, ByteSet& out) {
+template <typename OfJson>
+bool EarleyParser::add_bytes(ByteSet& out, OfJson&& of_json) {
+  std::vector<uint32_t> seen;  // places in JSON
   for (size_t i = sets_.back().begin; i < items_.size(); ++i) {
     const NodeId state = items_[i].state;
     if (state == kEmptyNode) continue;
@@ -134,12 +136,29 @@ bool EarleyParser::next_bytes(bool is_plain, ByteSet& out) {
       out = out | pool_.row_bytes(state);
       continue;
     }
-    const InJson& place = places_[state & ~kJsonPlace];
-    JsonMachine& machine = readers_[place.reader]->machine;
-    if (!is_plain) out = out | machine.next_bytes(place.configs);
-    if (is_plain && !machine.plain_bytes(place.configs, out)) return false;
+    const uint32_t place = state & ~kJsonPlace;
+    if (std::find(seen.begin(), seen.end(), place) != seen.end()) continue;
+    seen.push_back(place);
+    const InJson& json = places_[place];
+    if (!of_json(readers_[json.reader]->machine, json.configs)) return false;
   }
   return true;
+}
+
+bool EarleyParser::next_bytes(bool is_plain, ByteSet& out) {
+  return add_bytes(out, [&](JsonMachine& machine, const Configs& configs) {
+    if (!is_plain) out = out | machine.next_bytes(configs);
+    return !is_plain || machine.plain_bytes(configs, out);
+  });
+}
+
+ByteSet EarleyParser::taken_bytes() {
+  ByteSet out;
+  add_bytes(out, [&out](JsonMachine& machine, const Configs& configs) {
+    out = out | machine.taken_bytes(configs);
+    return true;
+  });
+  return out;
 }
 
 void EarleyParser::fill(std::span<uint32_t> mask) {

@@ -53,24 +53,6 @@ std::string EarleyParser::rules_around(const Item& item) const {
   return out;
 }
 
-ByteSet EarleyParser::taken_bytes() {
-  ByteSet out;
-  std::vector<uint32_t> seen;  // places in JSON
-  for (size_t i = sets_.back().begin; i < items_.size(); ++i) {
-    const NodeId state = items_[i].state;
-    if (state == kEmptyNode) continue;
-    if ((state & kJsonPlace) == 0) {
-      out = out | pool_.row_bytes(state);
-      continue;
-    }
-    const uint32_t place = state & ~kJsonPlace;
-    if (std::find(seen.begin(), seen.end(), place) != seen.end()) continue;
-    seen.push_back(place);
-    out = out | readers_[places_[place].reader]->machine.taken_bytes(places_[place].configs);
-  }
-  return out;
-}
-
 std::vector<std::string> EarleyParser::readings(std::string_view text, size_t most,
                                                 size_t& count) const {
   std::vector<std::string> out;

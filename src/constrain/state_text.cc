@@ -1,7 +1,6 @@
 #include "state_text.h"
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "json_value.h"
