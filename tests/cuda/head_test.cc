@@ -123,7 +123,7 @@ TEST(CudaHead, HasThePortableBits) {
 TEST(CudaHead, MasksAndNumbersThatAreNone) {
   Random random(12);
   const size_t n = 2100;
-  for (int kind = 0; kind < 5; ++kind) {
+  for (int kind = 0; kind < 6; ++kind) {
     auto logits = random.normals(n, 2.0f);
     if (kind == 0) logits[1500] = NAN;
     if (kind == 1) std::fill_n(logits.begin(), 1024, -INFINITY);
@@ -133,6 +133,10 @@ TEST(CudaHead, MasksAndNumbersThatAreNone) {
       std::ranges::fill(logits, -INFINITY);
       logits[2] = -3;
       logits[2050] = 1;
+    }
+    if (kind == 5) {  // about the distance from which on an exponential counts as nothing
+      for (size_t i = 0; i < n; ++i) logits[i] = -86.5f - static_cast<float>(i % 64) / 64;
+      for (size_t i = 0; i < n; i += 700) logits[i] = 0;
     }
     HeadRun run(logits, 1);
     ASSERT_TRUE(ok(head_epilogue(run.head, 1, nullptr)));

@@ -157,6 +157,26 @@ TEST(Head, MaskedLogits) {
   }
 }
 
+TEST(Head, FarBelowTheLargestCountsAsNothing) {
+  const float edge = -87.0f;  // kExpStatisticsLow, written here so that moving it is noticed
+  for (const CpuKernels* table : available_tables()) {
+    for (const int64_t n : {40, 1024}) {
+      for (const float far : {edge, std::nextafter(edge, 0.0f), std::nextafter(edge, -90.0f),
+                              -88.0f, -1e7f, -1e30f, -INFINITY}) {
+        std::vector<float> logits(n, -INFINITY);
+        logits[0] = 0.0f;
+        logits[n - 5] = far;  // in a lane of its own, or the sum would not show it
+        const HeadBlockStats stats = all_blocks(*table, &logits, 1.0f)[0];
+        EXPECT_EQ(stats.sum_exp, 1.0f);
+        const double expected = far < edge ? 0.0 : far * std::exp(static_cast<double>(far));
+        EXPECT_NEAR(stats.sum_exp_logit, expected, 1e-5 * std::fabs(expected))
+            << table->isa << " " << far;
+        EXPECT_EQ(stats.sum_exp_logit == 0.0f, far < edge) << table->isa << " " << far;
+      }
+    }
+  }
+}
+
 TEST(Head, WithoutStatisticsOnlyTheSumsAreMissing) {
   Random random(6);
   std::vector<float> logits = random.normals(700);

@@ -16,6 +16,14 @@ VITRINE_INLINE uint32_t compare_bits(Lanes a, Lanes b, bool or_equal) {
                  _mm256_cmp_ps(a.high, b.high, _CMP_GT_OQ));
 }
 
+VITRINE_INLINE Mask not_below(Lanes a, Lanes b) {
+  return {_mm256_castps_si256(_mm256_cmp_ps(a.low, b.low, _CMP_NLT_UQ)),
+          _mm256_castps_si256(_mm256_cmp_ps(a.high, b.high, _CMP_NLT_UQ))};
+}
+VITRINE_INLINE Mask both(Mask a, Mask b) {
+  return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
+}
+
 /// A value that at least kTopTokens of the entries reach: the kTopTokens-th largest of the 16 lane
 /// maxima. -inf where fewer lanes than that hold an entry.
 float top_threshold(Lanes lanes_max) {
@@ -51,18 +59,19 @@ uint64_t hash_block(const float* logits) {
   return sums[0] + sums[1] + sums[2] + sums[3];
 }
 
-/// The head's exponential, of kExpLow <= x <= 0 or NaN.
+/// The head's exponential, of kExpStatisticsLow <= x <= 0.
 VITRINE_INLINE __m256 exp_statistics(__m256 x) {
-  const __m256 magic = _mm256_set1_ps(kRoundMagic);
+  const __m256 magic = _mm256_set1_ps(kRoundMagic32);
   const __m256 log2e = _mm256_set1_ps(kLog2E);
-  const __m256 n = _mm256_sub_ps(_mm256_fmadd_ps(x, log2e, magic), magic);
-  const __m256 f = _mm256_fmsub_ps(x, log2e, n);
-  __m256 q = _mm256_fmadd_ps(_mm256_set1_ps(kExp2D5), f, _mm256_set1_ps(kExp2D4));
-  q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(kExp2D3));
-  q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(kExp2D2));
-  q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(kExp2D1));
-  q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(1.0f));
-  return scale_by_power(q, n);
+  const __m256 rounded = _mm256_fmadd_ps(x, log2e, magic);
+  const __m256 f = _mm256_fmsub_ps(x, log2e, _mm256_sub_ps(rounded, magic));
+  const __m256i bits = _mm256_castps_si256(rounded);
+  const __m256i words =
+      _mm256_i32gather_epi32(reinterpret_cast<const int*>(kExp2Words.at),
+                             _mm256_and_si256(bits, _mm256_set1_epi32(31)), sizeof(int));
+  const __m256 power = _mm256_castsi256_ps(_mm256_add_epi32(words, _mm256_slli_epi32(bits, 18)));
+  const __m256 q = _mm256_fmadd_ps(_mm256_set1_ps(kExp2D2), f, _mm256_set1_ps(kExp2D1));
+  return _mm256_fmadd_ps(_mm256_mul_ps(q, f), power, power);
 }
 
 }  // namespace
@@ -113,9 +122,8 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   Lanes sum_exp = set_lanes(0.0f);
   Lanes sum_exp_logit = set_lanes(0.0f);
   for (int64_t i = begin; i < end; i += 16) {
-    const Mask mask = first_lanes(end - i);
-    // exp is 0 at the lower limit; it keeps 0 * inf away.
-    const Lanes distance = max(set_lanes(kExpLow), sub(load(logits + i, mask), shift));
+    const Lanes distance = sub(load(logits + i, first_lanes(end - i)), shift);
+    const Mask mask = both(first_lanes(end - i), not_below(distance, set_lanes(kExpStatisticsLow)));
     const Lanes e{exp_statistics(distance.low), exp_statistics(distance.high)};
     sum_exp = blend(sum_exp, add(sum_exp, e), mask);
     sum_exp_logit = blend(sum_exp_logit, fma(e, distance, sum_exp_logit), mask);

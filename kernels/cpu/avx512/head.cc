@@ -21,116 +21,179 @@ float top_threshold(__m512 lanes_max) {
   return -__builtin_inff();
 }
 
-/// hash_whole_block, of whose loop g++ 12 makes 64-bit products: twice the time.
-uint64_t hash_block(const float* logits) {
+uint64_t sum_words(__m512i words) {
+  // The intrinsic that reduces adds signed numbers, which must not overflow.
+  alignas(64) uint64_t lanes[8];
+  _mm512_store_si512(lanes, words);
+  uint64_t sum = 0;
+  for (const uint64_t lane : lanes) sum += lane;
+  return sum;
+}
+
+struct FirstPass {
+  __m512 largest;  // per lane; NaN entries are left out
+  __mmask16 nan = 0;
+  uint64_t hash = 0;
+};
+
+/// Multiplies the logits and finds the largest.
+FirstPass find_largest(float* logits, int64_t count, float multiplier) {
+  FirstPass found{minus_infinity()};
+  const bool scale = multiplier != 1.0f;
+  const __m512 factor = _mm512_set1_ps(multiplier);
+  for (int64_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    __m512 v = _mm512_mask_loadu_ps(minus_infinity(), mask, logits + i);
+    if (scale) {
+      v = _mm512_mask_mul_ps(v, mask, v, factor);
+      _mm512_mask_storeu_ps(logits + i, mask, v);
+    }
+    found.nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    found.largest = _mm512_max_ps(v, found.largest);
+  }
+  return found;
+}
+
+/// The same of a whole block, with hash_whole_block on the way. (Of the latter's loop g++ 12 makes
+/// 64-bit products, which take twice the time.)
+template <bool kScale>
+FirstPass find_largest_and_hash(float* logits, float multiplier) {
+  FirstPass found{minus_infinity()};
+  __m512 other_largest = minus_infinity();
   __m512i even = _mm512_setzero_si512();
   __m512i odd = _mm512_setzero_si512();
-  const auto words = [&](size_t i) {
-    return _mm512_add_epi32(_mm512_loadu_si512(logits + i),
-                            _mm512_load_si512(kHashKeys.data() + i));
+  const __m512 factor = _mm512_set1_ps(multiplier);
+  const auto load = [&](float* at) __attribute__((always_inline)) {
+    __m512 v = _mm512_loadu_ps(at);
+    if constexpr (kScale) {
+      v = _mm512_mul_ps(v, factor);
+      _mm512_storeu_ps(at, v);
+    }
+    return v;
+  };
+  const auto word = [&](__m512 v, size_t i) __attribute__((always_inline)) {
+    return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_load_si512(kHashKeys.data() + i));
   };
   for (size_t j = 0; j < kHashPairs; j += 16) {
-    const __m512i first = words(j);
-    const __m512i second = words(j + kHashPairs);
+    const __m512 a = load(logits + j);
+    const __m512 b = load(logits + j + kHashPairs);
+    found.nan |= _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
+    found.largest = _mm512_max_ps(a, found.largest);
+    other_largest = _mm512_max_ps(b, other_largest);
+    const __m512i first = word(a, j);
+    const __m512i second = word(b, j + kHashPairs);
     even = _mm512_add_epi64(even, _mm512_mul_epu32(first, second));
     odd = _mm512_add_epi64(
         odd, _mm512_mul_epu32(_mm512_srli_epi64(first, 32), _mm512_srli_epi64(second, 32)));
   }
-  // The intrinsic that reduces adds signed numbers, which must not overflow.
-  alignas(64) uint64_t sums[8];
-  _mm512_store_si512(sums, _mm512_add_epi64(even, odd));
-  uint64_t sum = 0;
-  for (const uint64_t lane : sums) sum += lane;
-  return sum;
+  found.largest = _mm512_max_ps(found.largest, other_largest);
+  found.hash = sum_words(_mm512_add_epi64(even, odd));
+  return found;
 }
 
-/// The head's exponential of lanes that are not above 0.
-VITRINE_INLINE __m512 exp_statistics(__m512 x) {
-  const __m512 magic = _mm512_set1_ps(kRoundMagic);
+/// The kTopTokens best so far, and what another entry has to reach.
+struct BestEntries {
+  HeadBlockStats* stats;
+  const float* logits;
+  int64_t first_id;
+  float threshold;
+
+  VITRINE_INLINE void take(BestEntries& best, __m512 v, __mmask16 mask, int64_t i) {
+    uint32_t better = _mm512_mask_cmp_ps_mask(mask, v, _mm512_set1_ps(best.threshold), _CMP_GE_OQ);
+    if (better == 0) [[likely]]
+      return;
+    HeadBlockStats* stats = best.stats;
+    for (; better != 0; better &= better - 1) {
+      const int64_t at = i + __builtin_ctz(better);
+      stats->count = insert_top(best.logits[at], static_cast<int32_t>(best.first_id + at),
+                                kTopTokens, stats->count, stats->top_logits, stats->top_ids);
+    }
+    if (stats->count == kTopTokens) best.threshold = stats->top_logits[kTopTokens - 1];
+  }
+};
+
+struct Exp2Vectors {
+  __m512i low, high;  // kExp2Words
+};
+
+/// The head's exponential of lanes from kExpStatisticsLow to 0.
+VITRINE_INLINE __m512 exp_statistics(__m512 x, const Exp2Vectors& words) {
+  const __m512 magic = _mm512_set1_ps(kRoundMagic32);
   const __m512 log2e = _mm512_set1_ps(kLog2E);
-  const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, log2e, magic), magic);
-  const __m512 f = _mm512_fmsub_ps(x, log2e, n);
-  __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(kExp2D5), f, _mm512_set1_ps(kExp2D4));
-  q = _mm512_fmadd_ps(q, f, _mm512_set1_ps(kExp2D3));
-  q = _mm512_fmadd_ps(q, f, _mm512_set1_ps(kExp2D2));
-  q = _mm512_fmadd_ps(q, f, _mm512_set1_ps(kExp2D1));
-  q = _mm512_fmadd_ps(q, f, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(q, n);
+  const __m512 rounded = _mm512_fmadd_ps(x, log2e, magic);
+  const __m512 f = _mm512_fmsub_ps(x, log2e, _mm512_sub_ps(rounded, magic));
+  const __m512i bits = _mm512_castps_si512(rounded);
+  const __m512 power = _mm512_castsi512_ps(_mm512_add_epi32(
+      _mm512_permutex2var_epi32(words.low, bits, words.high), _mm512_slli_epi32(bits, 18)));
+  const __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(kExp2D2), f, _mm512_set1_ps(kExp2D1));
+  return _mm512_fmadd_ps(_mm512_mul_ps(q, f), power, power);
 }
 
-/// Sums of exp(logit - max) and exp(logit - max) * (logit - max). Without the clamp to kExpLow, an
-/// instruction more for each vector, a distance beyond some -10^7 may make a sum infinite or NaN.
-template <bool kClamped>
-void add_exponentials(const float* logits, int64_t count, float max, HeadBlockStats* stats) {
+/// Sums of exp(logit - max) and exp(logit - max) * (logit - max), and the best entries where there
+/// are some to find. False where a distance is below kExpStatisticsLow and kAnyDistance did not
+/// provide for it, a few instructions more.
+template <bool kAnyDistance>
+bool add_exponentials(const float* logits, int64_t count, float max, BestEntries* best,
+                      HeadBlockStats* stats) {
+  const Exp2Vectors words{_mm512_load_si512(kExp2Words.at), _mm512_load_si512(kExp2Words.at + 16)};
+  const __m512 low = _mm512_set1_ps(kExpStatisticsLow);
   const __m512 largest = _mm512_set1_ps(max);
   __m512 sum_exp = _mm512_setzero_ps();
   __m512 sum_exp_logit = _mm512_setzero_ps();
-  const auto take = [&](__m512 logit, __mmask16 mask) __attribute__((always_inline)) {
-    __m512 distance = _mm512_sub_ps(logit, largest);
-    if constexpr (kClamped) distance = _mm512_max_ps(_mm512_set1_ps(kExpLow), distance);
-    const __m512 e = exp_statistics(distance);
+  __m512i farthest = _mm512_setzero_si512();  // of numbers below zero, the bits grow with them
+  const auto take = [&](int64_t i, __m512 logit, __mmask16 mask) __attribute__((always_inline)) {
+    const __m512 distance = _mm512_sub_ps(logit, largest);
+    if constexpr (kAnyDistance) {
+      mask = _mm512_mask_cmp_ps_mask(mask, distance, low, _CMP_NLT_UQ);
+    } else {
+      BestEntries::take(*best, logit, mask, i);
+      farthest = _mm512_mask_max_epu32(farthest, mask, farthest, _mm512_castps_si512(distance));
+    }
+    const __m512 e = exp_statistics(distance, words);
     sum_exp = _mm512_mask_add_ps(sum_exp, mask, sum_exp, e);
     sum_exp_logit = _mm512_mask3_fmadd_ps(e, distance, sum_exp_logit, mask);
   };
   int64_t i = 0;
-  for (; i + 16 <= count; i += 16) take(_mm512_loadu_ps(logits + i), 0xffff);
+  for (; i + 16 <= count; i += 16) take(i, _mm512_loadu_ps(logits + i), 0xffff);
   if (i < count) {
     const __mmask16 mask = first_lanes(count - i);
-    take(_mm512_maskz_loadu_ps(mask, logits + i), mask);
+    take(i, _mm512_maskz_loadu_ps(mask, logits + i), mask);
   }
   stats->sum_exp = sum_lanes(sum_exp);
   stats->sum_exp_logit = sum_lanes(sum_exp_logit);
+  return _mm512_cmpgt_epu32_mask(farthest, _mm512_castps_si512(low)) == 0;
 }
 
 }  // namespace
 
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
                 HeadBlockStats* stats) {
-  const bool scale = multiplier != 1.0f;
-  const __m512 factor = _mm512_set1_ps(multiplier);
-  __m512 lanes_max = minus_infinity();
-  __mmask16 nan = 0;
-  for (int64_t i = begin; i < end; i += 16) {
-    const __mmask16 mask = first_lanes(end - i);
-    __m512 v = _mm512_mask_loadu_ps(minus_infinity(), mask, logits + i);
-    if (scale) {
-      v = _mm512_mask_mul_ps(v, mask, v, factor);
-      _mm512_mask_storeu_ps(logits + i, mask, v);
-    }
-    nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    lanes_max = _mm512_max_ps(v, lanes_max);
+  const int64_t count = end - begin;
+  logits += begin;
+  FirstPass found;
+  if (!statistics || count < kHeadBlock) {
+    found = find_largest(logits, count, multiplier);
+    if (statistics) found.hash = hash_logits(logits, count);
+  } else if (multiplier != 1.0f) {
+    found = find_largest_and_hash<true>(logits, multiplier);
+  } else {
+    found = find_largest_and_hash<false>(logits, multiplier);
   }
-
-  int32_t count = 0;
-  float threshold = top_threshold(lanes_max);
-  for (int64_t i = begin; i < end; i += 16) {
-    const __mmask16 mask = first_lanes(end - i);
-    const __m512 v = _mm512_maskz_loadu_ps(mask, logits + i);
-    uint32_t better = _mm512_mask_cmp_ps_mask(mask, v, _mm512_set1_ps(threshold), _CMP_GE_OQ);
-    if (better == 0) continue;
-    for (; better != 0; better &= better - 1) {
-      const int64_t id = i + __builtin_ctz(better);
-      count = insert_top(logits[id], static_cast<int32_t>(id), kTopTokens, count, stats->top_logits,
-                         stats->top_ids);
+  const float max = max_lanes(found.largest);
+  *stats = {.max = found.nan != 0 ? __builtin_nanf("") : max, .hash = found.hash};
+  BestEntries best{stats, logits, begin, top_threshold(found.largest)};
+  // -inf: nothing but masked logits.
+  if (statistics && found.nan == 0 && max != -__builtin_inff()) {
+    if (!add_exponentials<false>(logits, count, max, &best, stats)) {
+      add_exponentials<true>(logits, count, max, nullptr, stats);
     }
-    if (count == kTopTokens) threshold = stats->top_logits[kTopTokens - 1];
-  }
-  stats->count = count;
-  stats->hash = statistics ? hash_logits<hash_block>(logits + begin, end - begin) : 0;
-
-  const float max = max_lanes(lanes_max);
-  if (nan != 0) {
-    stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
     return;
   }
-  stats->max = max;
-  stats->sum_exp = stats->sum_exp_logit = 0.0f;
-  if (!statistics || max == -__builtin_inff()) return;  // -inf: nothing but masked logits
-  add_exponentials<false>(logits + begin, end - begin, max, stats);
-  // A masked logit of -inf, or one that is far below any other.
-  if (!__builtin_isfinite(stats->sum_exp) || !__builtin_isfinite(stats->sum_exp_logit)) {
-    add_exponentials<true>(logits + begin, end - begin, max, stats);
+  for (int64_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    BestEntries::take(best, _mm512_maskz_loadu_ps(mask, logits + i), mask, i);
   }
+  if (found.nan != 0) stats->sum_exp = stats->sum_exp_logit = stats->max;
 }
 
 }  // namespace vitrine::kernels::avx512

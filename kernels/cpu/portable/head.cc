@@ -36,8 +36,8 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   Lanes sum_exp;
   Lanes sum_exp_logit;
   for (int64_t i = begin; i < end; ++i) {
-    float distance = logits[i] - max;
-    distance = kExpLow > distance ? kExpLow : distance;  // exp is 0 there; keeps 0 * inf away
+    const float distance = logits[i] - max;
+    if (distance < kExpStatisticsLow) continue;  // nothing; 0 * inf would be NaN
     const float e = exp_statistics(distance);
     sum_exp.add_at(i - begin, e);
     sum_exp_logit.fma_at(i - begin, e, distance);

@@ -69,17 +69,14 @@ static inline float exp_float(float x) {
   return scale_by_power(p, static_cast<int32_t>(n));
 }
 
-/// The head's exponential, of kExpLow <= x <= 0 or NaN.
+/// The head's exponential, of x <= 0 or NaN.
 static inline float exp_statistics(float x) {
-  if (x != x) return x;
-  const float n = std::fma(x, kLog2E, kRoundMagic) - kRoundMagic;
-  const float f = std::fma(x, kLog2E, -n);
-  float q = std::fma(kExp2D5, f, kExp2D4);
-  q = std::fma(q, f, kExp2D3);
-  q = std::fma(q, f, kExp2D2);
-  q = std::fma(q, f, kExp2D1);
-  q = std::fma(q, f, 1.0f);
-  return scale_by_power(q, static_cast<int32_t>(n));
+  if (x < kExpStatisticsLow) return 0.0f;
+  const float rounded = std::fma(x, kLog2E, kRoundMagic32);
+  const float f = std::fma(x, kLog2E, -(rounded - kRoundMagic32));
+  const uint32_t bits = bits_from_float(rounded);
+  const float power = float_from_bits(kExp2Words.at[bits % 32] + (bits << 18));
+  return std::fma(std::fma(kExp2D2, f, kExp2D1) * f, power, power);
 }
 
 static inline float silu(float x) { return x / (1.0f + exp_float(-x)); }

@@ -165,9 +165,8 @@ void head_block_kernel(Head head, bool statistics, bool whole) {
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
       const float distance = values[j] - max;
-      const float d = kExpLow > distance ? kExpLow : distance;
-      shared.distance[i + j] = d;
-      shared.exponential[i + j] = exp_statistics(d);
+      shared.distance[i + j] = distance < kExpStatisticsLow ? 0.0f : distance;  // no 0 * inf
+      shared.exponential[i + j] = exp_statistics(distance);
     }
   }
   sync_block();

@@ -5,17 +5,15 @@
 
 namespace vitrine::kernels::cuda {
 
-/// The head's exponential, of kExpLow <= x <= 0 or NaN.
+/// The head's exponential, of x <= 0 or NaN.
 VITRINE_DEVICE float exp_statistics(float x) {
-  if (x != x) return x;
-  const float n = fma_rn(x, kLog2E, kRoundMagic) - kRoundMagic;
-  const float f = fma_rn(x, kLog2E, -n);
-  float q = fma_rn(kExp2D5, f, kExp2D4);
-  q = fma_rn(q, f, kExp2D3);
-  q = fma_rn(q, f, kExp2D2);
-  q = fma_rn(q, f, kExp2D1);
-  q = fma_rn(q, f, 1.0f);
-  return scale_by_power(q, static_cast<int32_t>(n));
+  if (x < kExpStatisticsLow) return 0.0f;
+  constexpr Exp2Words words = make_exp2_words();
+  const float rounded = fma_rn(x, kLog2E, kRoundMagic32);
+  const float f = fma_rn(x, kLog2E, -(rounded - kRoundMagic32));
+  const uint32_t bits = float_bits(rounded);
+  const float power = bits_float(words.at[bits % 32] + (bits << 18));
+  return fma_rn(fma_rn(kExp2D2, f, kExp2D1) * f, power, power);
 }
 
 // The digest: kernels/cpu/logits_hash.h, whose constants these are.
