@@ -123,8 +123,8 @@ static inline GroupMeaning q6k_meaning(const Weight& weight, int64_t tile, int64
   return {widen_f16(d), 32, {parts[0], parts[16]}};
 }
 
-static inline GroupMeaning group_meaning(const Weight& weight, int64_t tile, int64_t group, int r) {
-  const int64_t groups = group_count(weight.cols, weight.group_size);
+static inline GroupMeaning group_meaning(const Weight& weight, int64_t tile, int64_t group,
+                                         int64_t groups, int r) {
   const int64_t index = (tile * groups + group) * kTileRows + r;
   switch (weight.format) {
     case WeightFormat::kQ2K: return q2k_meaning(weight, tile, group, r);

@@ -7,34 +7,34 @@
 namespace vitrine::kernels {
 
 using UnitBytes = uint8_t __attribute__((vector_size(16)));
+using UnitWords = uint32_t __attribute__((vector_size(16)));
 using UnitInts = int32_t __attribute__((vector_size(64)));
 using UnitFloats = float __attribute__((vector_size(64)));
 
 /// Columns 16 * half … 16 * half + 15 of row r of a unit.
 template <WeightFormat kFormat>
 static inline void load_half_unit(const uint8_t* unit, int r, int half, UnitInts* numbers) {
-  uint32_t words[4];
+  // Not by way of memory: a load waits for several smaller stores.
+  const auto word = [unit, r](int i) {
+    uint32_t value;
+    memcpy(&value, unit + 64 * i + 4 * r, 4);
+    return value;
+  };
+  UnitWords words;
   if constexpr (kFormat == WeightFormat::kInt8) {
-    for (int i = 0; i < 4; ++i) memcpy(&words[i], unit + 64 * (4 * half + i) + 4 * r, 4);
+    words = UnitWords{word(4 * half), word(4 * half + 1), word(4 * half + 2), word(4 * half + 3)};
   } else if constexpr (kFormat == WeightFormat::kQ2K) {
-    uint32_t word;
-    memcpy(&word, unit + 64 * half + 4 * r, 4);
-    for (int i = 0; i < 4; ++i) words[i] = word >> (2 * i) & 0x03030303u;
+    const uint32_t all = word(half);
+    words = UnitWords{all, all >> 2, all >> 4, all >> 6} & 0x03030303u;
   } else {
-    for (int i = 0; i < 2; ++i) {
-      uint32_t word;
-      memcpy(&word, unit + 64 * (2 * half + i) + 4 * r, 4);
-      words[2 * i] = word & 0x0f0f0f0fu;
-      words[2 * i + 1] = word >> 4 & 0x0f0f0f0fu;
-    }
+    const uint32_t first = word(2 * half), second = word(2 * half + 1);
+    words = UnitWords{first, first >> 4, second, second >> 4} & 0x0f0f0f0fu;
   }
   if constexpr (kFormat == WeightFormat::kQ6K) {
-    uint32_t high;
-    memcpy(&high, unit + 256 + 64 * half + 4 * r, 4);
-    for (int i = 0; i < 4; ++i) words[i] |= (high >> (2 * i) & 0x03030303u) << 4;
+    const uint32_t high = word(4 + half);
+    words |= (UnitWords{high, high >> 2, high >> 4, high >> 6} & 0x03030303u) << 4;
   }
-  UnitBytes stored;
-  memcpy(&stored, words, sizeof(stored));
+  const auto stored = reinterpret_cast<UnitBytes>(words);
   if constexpr (kFormat == WeightFormat::kMxfp4) {
     for (int i = 0; i < 16; ++i) (*numbers)[i] = kMxfp4Values[stored[i]];
   } else {
@@ -48,26 +48,28 @@ static void widen_packed_row_of(const Weight& weight, int64_t row, float multipl
   const int r = static_cast<int>(row % kTileRows);
   const auto* unit = static_cast<const uint8_t*>(weight.data) +
                      tile * (padded_cols(weight.cols) / kUnitCols) * unit_bytes(kFormat);
-  GroupMeaning meaning;
-  for (int64_t col = 0; col < weight.cols; col += 16) {
-    const int half = static_cast<int>(col % kUnitCols / 16);
-    if (col % weight.group_size == 0) {
-      meaning = group_meaning(weight, tile, col / weight.group_size, r);
+  const int64_t groups = group_count(weight.cols, weight.group_size);
+  for (int64_t group = 0, col = 0; group < groups; ++group) {
+    const GroupMeaning meaning = group_meaning(weight, tile, group, groups, r);
+    const int64_t left = weight.cols - col;
+    const int64_t end = col + (left < weight.group_size ? left : weight.group_size);
+    for (int half = 0; col < end; col += 16, half ^= 1) {
+      // Only 32 columns have halves with scales of their own.
+      const float scale = meaning.scale * static_cast<float>(meaning.part_scale[half]);
+      const float minimum = meaning.minimum * static_cast<float>(meaning.part_minimum[half]);
+      UnitInts numbers;
+      load_half_unit<kFormat>(unit, r, half, &numbers);
+      UnitFloats values = scale * __builtin_convertvector(numbers - meaning.bias, UnitFloats);
+      if (meaning.has_minimum) values += minimum;
+      values *= multiplier;
+      const int64_t count = end - col < 16 ? end - col : 16;
+      if (count == 16) {
+        memcpy(out + col, &values, sizeof(values));
+      } else {
+        memcpy(out + col, &values, static_cast<size_t>(count) * sizeof(float));
+      }
+      if (half == 1) unit += unit_bytes(kFormat);
     }
-    // Only 32 columns have halves with scales of their own.
-    const float scale = meaning.scale * static_cast<float>(meaning.part_scale[half]);
-    const float minimum = meaning.minimum * static_cast<float>(meaning.part_minimum[half]);
-    UnitInts numbers;
-    load_half_unit<kFormat>(unit, r, half, &numbers);
-    UnitFloats values = scale * __builtin_convertvector(numbers - meaning.bias, UnitFloats);
-    if (meaning.has_minimum) values += minimum;
-    values *= multiplier;
-    if (weight.cols - col >= 16) {
-      memcpy(out + col, &values, sizeof(values));
-    } else {
-      memcpy(out + col, &values, static_cast<size_t>(weight.cols - col) * sizeof(float));
-    }
-    if (half == 1) unit += unit_bytes(kFormat);
   }
 }
 

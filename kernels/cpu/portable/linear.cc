@@ -99,11 +99,12 @@ void quantized_tile(const Weight& weight, int64_t tile, const QuantizedRow* rows
   const int64_t bytes = unit_bytes(weight.format);
   const int64_t units = padded_cols(weight.cols) / kUnitCols;
   const int64_t group_units = weight.group_size / kUnitCols;
+  const int64_t groups = group_count(weight.cols, weight.group_size);
   const auto* packed = static_cast<const uint8_t*>(weight.data) + tile * units * bytes;
   for (int t = 0; t < count; ++t) {
     for (int r = 0; r < kTileRows; ++r) dots[t][r] = 0.0f;
   }
-  for (int64_t g = 0; g * group_units < units; ++g) {
+  for (int64_t g = 0; g < groups; ++g) {
     int32_t parts[kMaxTokens][2][kTileRows] = {};  // of the units' halves
     const int64_t end = (g + 1) * group_units < units ? (g + 1) * group_units : units;
     for (int64_t u = g * group_units; u < end; ++u) {
@@ -120,7 +121,7 @@ void quantized_tile(const Weight& weight, int64_t tile, const QuantizedRow* rows
       }
     }
     for (int r = 0; r < kTileRows; ++r) {
-      const GroupMeaning meaning = group_meaning(weight, tile, g, r);
+      const GroupMeaning meaning = group_meaning(weight, tile, g, groups, r);
       for (int t = 0; t < count; ++t) {
         const GroupSum& sum = rows[t].sums[g];
         // Only a group of one unit has scales for its halves.

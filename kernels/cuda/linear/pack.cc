@@ -110,7 +110,7 @@ void pack_group(const Weight& weight, const PackedLayout& layout, int64_t tile, 
       scales[pair_index(r)] = static_cast<const uint8_t*>(weight.scales)[from];
       continue;
     }
-    const GroupMeaning meaning = group_meaning(weight, tile, group, r);
+    const GroupMeaning meaning = group_meaning(weight, tile, group, layout.groups, r);
     store_float(layout.scale_format, meaning.scale, scales, pair_index(r));
     if (layout.kind == PackedKind::kQ6K) {
       for (int part = 0; part < 2; ++part) {
