@@ -11,6 +11,12 @@
 namespace vitrine::ops {
 namespace {
 
+float* kept_vectors(PlanContext& context) {
+  const int64_t hidden = context.value(context.graph.nodes[0].outputs[0]).width;
+  return context.shared_array<float>(
+      "attribution", context.max_rows * attribution_vectors(context.graph) * hidden);
+}
+
 // Keeps vectors of the tokens whose logits are asked for.
 class PlannedProbe final : public PlannedOp {
  public:
@@ -20,7 +26,7 @@ class PlannedProbe final : public PlannedOp {
         first_(node.integer("first")),
         vectors_(attribution_vectors(context.graph)) {
     if (node.inputs.size() > 1) shared_ = &context.value(node.inputs[1]);
-    kept_ = context.shared_array<float>("attribution", context.max_rows * vectors_ * hidden_);
+    kept_ = kept_vectors(context);
     weights_ = context.shared_array<float>("attribution_weights", context.max_rows * vectors_);
     if (node.flag("experts")) routes_ = context.routes[static_cast<size_t>(node.layer)].get();
   }
@@ -32,7 +38,8 @@ class PlannedProbe final : public PlannedOp {
     for (int32_t row = 0; row < step.rows; ++row) {
       const int64_t token = step.row_tokens[row];
       float* to = kept_ + (row * vectors_ + first_) * hidden_;
-      to = std::copy_n(in_.row(token), in_.width, to);
+      if (to != in_.row(token)) std::copy_n(in_.row(token), in_.width, to);
+      to += in_.width;
       if (shared_ != nullptr) std::copy_n(shared_->row(token), hidden_, to);
       if (routes_ == nullptr) continue;
       // The next layer's routes will stand where this layer's do.
@@ -65,5 +72,14 @@ void reference_probe(ReferenceStep& step, const OpNode& node) {
 VITRINE_REGISTER_OP((OpDefinition{kAttributionProbe, plan_probe, reference_probe}));
 
 }  // namespace
+
+float* kept_experts(PlanContext& context, int layer) {
+  for (const AttributionPart& part : attribution_parts(context.graph)) {
+    if (part.kind != AuditLayout::Term::Kind::kExpert || part.layer != layer) continue;
+    return kept_vectors(context) +
+           part.first * context.value(context.graph.nodes[0].outputs[0]).width;
+  }
+  return nullptr;
+}
 
 }  // namespace vitrine::ops

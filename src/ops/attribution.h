@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/graph.h"
+#include "ops/plan.h"
 
 namespace vitrine::ops {
 
@@ -26,6 +27,9 @@ void add_attribution(Graph& graph);
 /// The probes of a graph, and how many vectors a row of logits keeps. Empty where there are none.
 std::vector<AttributionPart> attribution_parts(const Graph& graph);
 int32_t attribution_vectors(const Graph& graph);
+/// Where the outputs of a layer's experts are kept for the first row of logits; null where no probe
+/// keeps them. An op that has one token to compute writes them there, which spares the copy.
+float* kept_experts(PlanContext& context, int layer);
 /// The terms that come of the parts, in the order in which a row record holds them.
 std::vector<AuditLayout::Term> attribution_terms(const Graph& graph);
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "ops/attribution.h"
 #include "ops/expert_adapters.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
@@ -25,7 +26,8 @@ class PlannedExperts final : public PlannedOp {
                                     node.integer("intermediate"))) {
     const int64_t intermediate = node.integer("intermediate");
     const int64_t num_slots = context.max_tokens * routes_.top_k;
-    slot_rows_.data = slots_.data;
+    shared_slots_ = slots_.data;
+    kept_slots_ = kept_experts(context, node.layer);
     slot_rows_.width = hidden_size_;
     slot_rows_.capacity = num_slots;
     experts_.resize(static_cast<size_t>(routes_.num_experts));
@@ -83,6 +85,9 @@ class PlannedExperts final : public PlannedOp {
   void run(const StepState& step, int phase, int64_t piece) override {
     switch (phase) {
       case 0:
+        slots_.data =
+            step.audit && step.tokens == 1 && kept_slots_ != nullptr ? kept_slots_ : shared_slots_;
+        slot_rows_.data = slots_.data;
         group(step);
         adapters_->group(step, begin_, slot_of_);
         if (cache_ != nullptr) select();
@@ -183,7 +188,9 @@ class PlannedExperts final : public PlannedOp {
   RowBuffer& slots_;
   RouteBuffer& routes_;
   int64_t hidden_size_;
-  RowBuffer& hidden_;    // [tokens * top_k, intermediate]
+  RowBuffer& hidden_;              // [tokens * top_k, intermediate]
+  float* shared_slots_ = nullptr;  // of all layers
+  float* kept_slots_ = nullptr;
   RowBuffer slot_rows_;  // [tokens * top_k, hidden]
   std::vector<FeedForwardWeights> experts_;
   std::optional<ExpertAdapters> adapters_;

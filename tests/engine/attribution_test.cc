@@ -123,6 +123,36 @@ TEST_P(Attribution, ChangesNoResult) {
   EXPECT_TRUE(same_bits(score(*without, ids), score(*with, ids, 7), ids.size()));
 }
 
+// A step of one token keeps its experts' outputs where they are made; a longer one copies them.
+TEST_P(Attribution, TokenByTokenTheSameTerms) {
+  auto engine = load(folder_.path(), KernelPath::kFused);
+  const std::vector<int32_t> ids = prompt_ids(14, engine->summary().vocab_size, 6);
+  const SequenceId sequence = engine->create_sequence();
+  const size_t cuts[] = {0, 1, 2, 6, 7, 12, 13, 14};  // one token between longer steps
+  for (size_t i = 0; i + 1 < std::size(cuts); ++i) {
+    const auto whole = records_of(*engine, std::span(ids).first(cuts[i + 1]));
+    VectorSink sink;
+    engine->set_audit_sink(&sink);
+    StepInput input;
+    input.sequence = sequence;
+    input.tokens = std::span(ids).subspan(cuts[i], cuts[i + 1] - cuts[i]);
+    input.rows = StepInput::Rows::kAll;
+    engine->step({&input, 1});
+    engine->set_audit_sink(nullptr);
+    const auto part = sink.take();
+    ASSERT_EQ(part.size(), input.tokens.size());
+    for (size_t row = 0; row < part.size(); ++row) {
+      const auto& a = part[row].prediction.attribution.terms;
+      const auto& b = whole[cuts[i] + row].prediction.attribution.terms;
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t t = 0; t < a.size(); ++t) {
+        EXPECT_EQ(a[t].value, b[t].value) << "token " << cuts[i] + row << " term " << t;
+        EXPECT_EQ(a[t].runner_up, b[t].runner_up) << "token " << cuts[i] + row << " term " << t;
+      }
+    }
+  }
+}
+
 // The host's sampler chooses in the middle of the pass: the same token as without attribution.
 TEST_P(Attribution, OfASampledToken) {
   auto with = load(folder_.path(), KernelPath::kFused);
