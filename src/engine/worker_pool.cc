@@ -47,9 +47,13 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
     return;
   }
   publish(work, static_cast<uint64_t>(pieces));
-  take_pieces(0);
+  // The first piece is the leader's without a claim: an atomic addition would wait until all that
+  // the phase before wrote has left the store buffer.
+  const bool has_first = first_of(1, pieces) > 0;
+  if (has_first) work.run_piece(0);
+  const int64_t others = pieces - (has_first ? 1 : 0) - take_pieces(0);
   int spins = 0;
-  while (completed_.load(std::memory_order_acquire) != pieces) {
+  while (completed_.load(std::memory_order_acquire) != others) {
     // A holder of a piece may have lost its core: give ours away once spinning has not helped.
     if (++spins < kSpins) {
       pause();
@@ -59,40 +63,49 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
   }
 }
 
+uint64_t WorkerPool::first_of(uint64_t share, uint64_t pieces) const {
+  return pieces * share / shares_.size();
+}
+
 void WorkerPool::publish(PieceWork& work, uint64_t pieces) {
   work_ = &work;
   completed_.store(0, std::memory_order_relaxed);
   ++generation_;
-  const uint64_t count = shares_.size();
-  for (uint64_t i = count; i-- > 0;) {
-    const uint64_t begin = pieces * i / count, end = pieces * (i + 1) / count;
+  for (uint64_t i = shares_.size(); i-- > 0;) {
+    const uint64_t end = first_of(i + 1, pieces);
+    const uint64_t begin = i == 0 && end > 0 ? 1 : first_of(i, pieces);
     shares_[i].state.store(generation_ << (2 * kPieceBits) | end << kPieceBits | begin,
                            std::memory_order_release);
   }
-  published_.store(generation_ & kGenerationMask);
-  if (sleepers_.load() > 0) {
+  // A thread that goes to sleep at this moment may miss it; its share is then done by the others,
+  // and the next call wakes it.
+  published_.store(generation_ & kGenerationMask, std::memory_order_release);
+  if (sleepers_.load(std::memory_order_relaxed) > 0) {
     wake_.fetch_add(1);
     wake_.notify_all();
   }
 }
 
-void WorkerPool::take_pieces(size_t own) {
+int64_t WorkerPool::take_pieces(size_t own) {
   int64_t taken = take_share(shares_[own]);
   for (size_t i = 1; i < shares_.size(); ++i) {
     Share& share = shares_[(own + i) % shares_.size()];
     // Looks before it writes: the line stays with its owner where nothing is left.
     if (is_left(share.state.load(std::memory_order_relaxed))) taken += take_share(share);
   }
-  if (taken > 0) completed_.fetch_add(taken, std::memory_order_acq_rel);
+  return taken;
 }
 
 int64_t WorkerPool::take_share(Share& share) {
-  for (int64_t taken = 0;; ++taken) {
+  int64_t taken = 0;
+  while (is_left(share.state.load(std::memory_order_relaxed))) {
     const uint64_t claim = share.state.fetch_add(1, std::memory_order_acq_rel);
-    if (!is_left(claim)) return taken;
+    if (!is_left(claim)) break;
     // A claimed piece keeps the leader waiting, so work_ cannot change under it.
     work_->run_piece(static_cast<int64_t>(claim & kPieceMask));
+    ++taken;
   }
+  return taken;
 }
 
 void WorkerPool::worker_main(size_t own) {
@@ -103,7 +116,8 @@ void WorkerPool::worker_main(size_t own) {
     const uint64_t generation = generation_of(state.load(std::memory_order_acquire));
     if (generation != seen) {
       seen = generation;
-      take_pieces(own);
+      const int64_t taken = take_pieces(own);
+      if (taken > 0) completed_.fetch_add(taken, std::memory_order_release);
       idle = 0;
       continue;
     }

@@ -42,11 +42,12 @@ class WorkerPool {
 
   void publish(PieceWork& work, uint64_t pieces);
   void worker_main(size_t own);
-  void take_pieces(size_t own);
-  int64_t take_share(Share& share);  // how many it took
+  uint64_t first_of(uint64_t share, uint64_t pieces) const;
+  int64_t take_pieces(size_t own);  // how many it took
+  int64_t take_share(Share& share);
 
-  std::vector<Share> shares_;  // [threads]
-  alignas(64) std::atomic<int64_t> completed_{0};
+  std::vector<Share> shares_;                       // [threads]
+  alignas(64) std::atomic<int64_t> completed_{0};   // by others than the leader
   alignas(64) std::atomic<uint64_t> published_{0};  // the generation whose shares are all there
   alignas(64) std::atomic<uint32_t> wake_{0};
   std::atomic<int32_t> sleepers_{0};
