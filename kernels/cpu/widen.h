@@ -6,39 +6,29 @@
 
 namespace vitrine::kernels {
 
-using UnitBytes = uint8_t __attribute__((vector_size(16)));
-using UnitWords = uint32_t __attribute__((vector_size(16)));
-using UnitInts = int32_t __attribute__((vector_size(64)));
-using UnitFloats = float __attribute__((vector_size(64)));
-
-/// Columns 16 * half … 16 * half + 15 of row r of a unit.
+/// The numbers of row r of a unit in the order of their columns.
 template <WeightFormat kFormat>
-static inline void load_half_unit(const uint8_t* unit, int r, int half, UnitInts* numbers) {
-  // Not by way of memory: a load waits for several smaller stores.
-  const auto word = [unit, r](int i) {
-    uint32_t value;
-    memcpy(&value, unit + 64 * i + 4 * r, 4);
-    return value;
+static inline void load_unit_row(const uint8_t* unit, int r, uint8_t* numbers) {
+  const auto load = [unit, r](int i) {
+    uint32_t word;
+    memcpy(&word, unit + 64 * i + 4 * r, sizeof word);
+    return word;
   };
-  UnitWords words;
+  const auto store = [numbers](int i, uint32_t word) {
+    memcpy(numbers + 4 * i, &word, sizeof word);
+  };
   if constexpr (kFormat == WeightFormat::kInt8) {
-    words = UnitWords{word(4 * half), word(4 * half + 1), word(4 * half + 2), word(4 * half + 3)};
+    for (int i = 0; i < 8; ++i) store(i, load(i));
   } else if constexpr (kFormat == WeightFormat::kQ2K) {
-    const uint32_t all = word(half);
-    words = UnitWords{all, all >> 2, all >> 4, all >> 6} & 0x03030303u;
+    for (int i = 0; i < 8; ++i) store(i, load(i / 4) >> (2 * (i % 4)) & 0x03030303u);
   } else {
-    const uint32_t first = word(2 * half), second = word(2 * half + 1);
-    words = UnitWords{first, first >> 4, second, second >> 4} & 0x0f0f0f0fu;
-  }
-  if constexpr (kFormat == WeightFormat::kQ6K) {
-    const uint32_t high = word(4 + half);
-    words |= (UnitWords{high, high >> 2, high >> 4, high >> 6} & 0x03030303u) << 4;
-  }
-  const auto stored = reinterpret_cast<UnitBytes>(words);
-  if constexpr (kFormat == WeightFormat::kMxfp4) {
-    for (int i = 0; i < 16; ++i) (*numbers)[i] = kMxfp4Values[stored[i]];
-  } else {
-    *numbers = __builtin_convertvector(stored, UnitInts);
+    for (int i = 0; i < 8; ++i) {
+      uint32_t word = load(i / 2) >> (4 * (i % 2)) & 0x0f0f0f0fu;
+      if constexpr (kFormat == WeightFormat::kQ6K) {
+        word |= (load(4 + i / 4) >> (2 * (i % 4)) & 0x03030303u) << 4;
+      }
+      store(i, word);
+    }
   }
 }
 
@@ -46,29 +36,52 @@ template <WeightFormat kFormat>
 static void widen_packed_row_of(const Weight& weight, int64_t row, float multiplier, float* out) {
   const int64_t tile = row / kTileRows;
   const int r = static_cast<int>(row % kTileRows);
-  const auto* unit = static_cast<const uint8_t*>(weight.data) +
-                     tile * (padded_cols(weight.cols) / kUnitCols) * unit_bytes(kFormat);
+  const int64_t units = padded_cols(weight.cols) / kUnitCols;
   const int64_t groups = group_count(weight.cols, weight.group_size);
-  for (int64_t group = 0, col = 0; group < groups; ++group) {
-    const GroupMeaning meaning = group_meaning(weight, tile, group, groups, r);
-    const int64_t left = weight.cols - col;
-    const int64_t end = col + (left < weight.group_size ? left : weight.group_size);
-    for (int half = 0; col < end; col += 16, half ^= 1) {
-      // Only 32 columns have halves with scales of their own.
-      const float scale = meaning.scale * static_cast<float>(meaning.part_scale[half]);
-      const float minimum = meaning.minimum * static_cast<float>(meaning.part_minimum[half]);
-      UnitInts numbers;
-      load_half_unit<kFormat>(unit, r, half, &numbers);
-      UnitFloats values = scale * __builtin_convertvector(numbers - meaning.bias, UnitFloats);
-      if (meaning.has_minimum) values += minimum;
-      values *= multiplier;
-      const int64_t count = end - col < 16 ? end - col : 16;
-      if (count == 16) {
-        memcpy(out + col, &values, sizeof(values));
-      } else {
-        memcpy(out + col, &values, static_cast<size_t>(count) * sizeof(float));
+  const int64_t group_units = weight.group_size / kUnitCols;
+  const auto* unit = static_cast<const uint8_t*>(weight.data) + tile * units * unit_bytes(kFormat);
+  constexpr int kHalf = kUnitCols / 2;
+  // Halves of a unit with scales of their own.
+  constexpr bool kHasParts = kFormat == WeightFormat::kQ2K || kFormat == WeightFormat::kQ6K;
+  constexpr int kUnitsAtOnce = kSuperCols / kUnitCols;
+  GroupMeaning meaning;
+  int64_t group = 0;
+  int64_t of_group = 0;  // units that follow
+  for (int64_t u = 0; u < units; u += kUnitsAtOnce) {
+    // All are stored before the first is loaded: a load waits for smaller stores just before it.
+    uint8_t numbers[kSuperCols];
+    const int64_t count = units - u < kUnitsAtOnce ? units - u : kUnitsAtOnce;
+    for (int64_t i = 0; i < count; ++i, unit += unit_bytes(kFormat)) {
+      load_unit_row<kFormat>(unit, r, numbers + i * kUnitCols);
+    }
+    for (int64_t i = 0; i < 2 * count; ++i) {
+      const int64_t col = (u * 2 + i) * kHalf;
+      const int half = static_cast<int>(i % 2);
+      if (half == 0 && of_group-- == 0) {
+        meaning = group_meaning(weight, tile, group++, groups, r);
+        of_group = group_units - 1;
       }
-      if (half == 1) unit += unit_bytes(kFormat);
+      float scale = meaning.scale;
+      float minimum = meaning.minimum;
+      if constexpr (kHasParts) {
+        scale *= static_cast<float>(meaning.part_scale[half]);
+        minimum *= static_cast<float>(meaning.part_minimum[half]);
+      }
+      float values[kHalf];
+      for (int j = 0; j < kHalf; ++j) {
+        const int number = decode_number(kFormat, numbers[i * kHalf + j]);
+        values[j] = scale * static_cast<float>(number - meaning.bias);
+      }
+      if (meaning.has_minimum) {
+        for (float& value : values) value += minimum;
+      }
+      for (float& value : values) value *= multiplier;
+      const int64_t left = weight.cols - col;
+      if (left >= kHalf) {
+        memcpy(out + col, values, sizeof values);
+      } else if (left > 0) {
+        memcpy(out + col, values, static_cast<size_t>(left) * sizeof(float));
+      }
     }
   }
 }
