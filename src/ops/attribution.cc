@@ -82,4 +82,9 @@ float* kept_experts(PlanContext& context, int layer) {
   return nullptr;
 }
 
+float* final_mean_squares(PlanContext& context) {
+  if (attribution_vectors(context.graph) == 0) return nullptr;
+  return context.shared_array<float>("final_mean_squares", context.max_rows);
+}
+
 }  // namespace vitrine::ops

@@ -30,6 +30,9 @@ int32_t attribution_vectors(const Graph& graph);
 /// Where the outputs of a layer's experts are kept for the first row of logits; null where no probe
 /// keeps them. An op that has one token to compute writes them there, which spares the copy.
 float* kept_experts(PlanContext& context, int layer);
+/// [rows]: the mean squares of the residual stream, as the final norm found them; null where
+/// nothing attributes.
+float* final_mean_squares(PlanContext& context);
 /// The terms that come of the parts, in the order in which a row record holds them.
 std::vector<AuditLayout::Term> attribution_terms(const Graph& graph);
 

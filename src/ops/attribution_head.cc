@@ -1,7 +1,7 @@
 // attribution: after the head, the dot of every kept vector with the direction of the chosen token
-// (its unembedding row times the norm's weight and scale), and with that of the runner-up.
+// (its unembedding row times the norm's weight), times the norm's scale, and with that of the
+// runner-up.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "ops/attribution.h"
@@ -19,14 +19,14 @@ class PlannedAttribution final : public PlannedOp {
       : kernel_(context.kernel),
         products_(context.products),
         layout_(context.audit),
-        residual_(context.value(node.inputs[0])),
-        hidden_(residual_.width),
+        hidden_(context.value(node.inputs[0]).width),
         head_(context.weights.matrix(node.weight("weight"), context.graph.vocab_size, hidden_)),
         norm_(context.weights.vector(node.weight("norm"), hidden_)),
         eps_(static_cast<float>(node.attribute("eps"))),
         multiplier_(static_cast<float>(node.attribute("multiplier"))),
         parts_(attribution_parts(context.graph)),
-        vectors_(attribution_vectors(context.graph)) {
+        vectors_(attribution_vectors(context.graph)),
+        mean_squares_(final_mean_squares(context)) {
     kept_ = context.shared_array<float>("attribution", context.max_rows * vectors_ * hidden_);
     direction_ = context.array<float>(context.max_rows * 2 * hidden_);
     dots_ = context.array<float>(context.max_rows * 2 * vectors_);
@@ -36,17 +36,21 @@ class PlannedAttribution final : public PlannedOp {
   int64_t pieces(const StepState& step, int) const override { return step.audit ? step.rows : 0; }
 
   void run(const StepState& step, int, int64_t row) override {
-    const size_t row_bytes = static_cast<size_t>(layout_.row_words) * 4;
-    std::byte* record = step.row_records + static_cast<size_t>(row) * row_bytes;
-    const auto* ids = reinterpret_cast<const int32_t*>(record) + layout_.top_ids;
-    const int32_t token = step.row_tokens[row];
-    const int32_t chosen = std::max(0, step.chosen_ids[row]);
-    const int32_t given = step.runners_up == nullptr ? -1 : step.runners_up[row];
-    const int32_t runner_up = given >= 0 ? given : ids[0] != chosen ? ids[0] : ids[1];
-    auto* terms = reinterpret_cast<float*>(record) + layout_.attribution;
-    float* direction = direction_ + row * 2 * hidden_;
+    for (int64_t side = 0; side < 2; ++side) find_direction(step, row, side);
     float* dots = dots_ + row * 2 * vectors_;
-    find_dots(row, token, {chosen, std::max(0, runner_up)}, direction, dots);
+    kernels::Weight kept;
+    kept.rows = vectors_;
+    kept.cols = hidden_;
+    kept.data = kept_ + row * vectors_ * hidden_;
+    kernels::Activations input;
+    input.values = direction_ + row * 2 * hidden_;
+    input.value_stride = hidden_;
+    kernels::RowMap both;
+    both.count = 2;
+    kernel_.linear(kept, 0, vectors_, input, both, nullptr, nullptr, dots, vectors_);
+    const float scale = multiplier_ / std::sqrt(mean_squares_[row] + eps_);
+    for (int64_t i = 0; i < 2 * vectors_; ++i) dots[i] *= scale;
+    auto* terms = reinterpret_cast<float*>(record_of(step, row)) + layout_.attribution;
     write_terms(row, dots, terms);
     write_terms(row, dots + vectors_, terms + layout_.terms.size());
   }
@@ -55,26 +59,21 @@ class PlannedAttribution final : public PlannedOp {
   }
 
  private:
-  /// direction: [2, hidden], dots: [2, vectors], for two tokens.
-  void find_dots(int64_t row, int32_t token, std::array<int32_t, 2> ids, float* direction,
-                 float* dots) const {
-    const float mean_square = kernel_.mean_square(residual_.row(token), hidden_);
-    const float scale = multiplier_ / std::sqrt(mean_square + eps_);
-    for (int64_t side = 0; side < 2; ++side) {
-      float* to = direction + side * hidden_;
-      products_.embed_row(head_, ids[static_cast<size_t>(side)], 1.0F, to);
-      for (int64_t i = 0; i < hidden_; ++i) to[i] = to[i] * norm_[i] * scale;
+  std::byte* record_of(const StepState& step, int64_t row) const {
+    return step.row_records + static_cast<size_t>(row) * static_cast<size_t>(layout_.row_words) * 4;
+  }
+
+  /// Of the chosen token (side 0), or of the runner-up.
+  void find_direction(const StepState& step, int64_t row, int64_t side) const {
+    int32_t id = std::max(0, step.chosen_ids[row]);
+    if (side == 1) {
+      const auto* ids = reinterpret_cast<const int32_t*>(record_of(step, row)) + layout_.top_ids;
+      const int32_t given = step.runners_up == nullptr ? -1 : step.runners_up[row];
+      id = std::max(0, given >= 0 ? given : ids[0] != id ? ids[0] : ids[1]);
     }
-    kernels::Weight kept;
-    kept.rows = vectors_;
-    kept.cols = hidden_;
-    kept.data = kept_ + row * vectors_ * hidden_;
-    kernels::Activations input;
-    input.values = direction;
-    input.value_stride = hidden_;
-    kernels::RowMap both;
-    both.count = 2;
-    kernel_.linear(kept, 0, vectors_, input, both, nullptr, nullptr, dots, vectors_);
+    float* to = direction_ + (row * 2 + side) * hidden_;
+    products_.embed_row(head_, id, 1.0F, to);
+    for (int64_t i = 0; i < hidden_; ++i) to[i] = to[i] * norm_[i];
   }
 
   void write_terms(int64_t row, const float* dots, float* out) const {
@@ -99,13 +98,13 @@ class PlannedAttribution final : public PlannedOp {
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   AuditLayout layout_;
-  RowBuffer& residual_;
   int64_t hidden_;
   const kernels::Weight& head_;
   const float* norm_;
   float eps_, multiplier_;
   std::vector<AttributionPart> parts_;
   int64_t vectors_;
+  const float* mean_squares_;   // [rows]
   float* kept_ = nullptr;       // [rows, vectors, hidden]
   float* weights_ = nullptr;    // [rows, vectors]
   float* direction_ = nullptr;  // [rows, 2, hidden]

@@ -2,6 +2,7 @@
 // the linear ops that read it, and leaves the residual's norm in its audit slot.
 #include <cmath>
 
+#include "ops/attribution.h"
 #include "ops/op.h"
 #include "ops/reference.h"
 
@@ -23,6 +24,7 @@ class PlannedRmsNorm final : public PlannedOp {
       }
       token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
     }
+    if (node.layer < 0 && per_row_) mean_squares_ = final_mean_squares(context);
   }
 
   int64_t pieces(const StepState& step, int) const override {
@@ -36,6 +38,7 @@ class PlannedRmsNorm final : public PlannedOp {
       const float mean_square =
           kernel_.rms_norm(in_.row(source), weight_, eps_, in_.width, out_.row(row));
       out_.quantize(kernel_, row);
+      if (mean_squares_ != nullptr) mean_squares_[row] = mean_square;
       if (step.audit && slot_ >= 0) {
         auto* record =
             reinterpret_cast<float*>(step.token_records + static_cast<size_t>(row) * token_bytes_);
@@ -57,6 +60,7 @@ class PlannedRmsNorm final : public PlannedOp {
   const float* weight_;
   float eps_;
   bool per_row_;
+  float* mean_squares_ = nullptr;  // [rows], of the final norm where attribution asks
   int32_t slot_ = -1;
   size_t token_bytes_ = 0;
 };

@@ -52,7 +52,7 @@ void dots_kernel(Attribution of) {
   for (int64_t i = lane_index() % kLanes; i < n; i += kLanes) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
-      const float towards = direction[side * of.hidden + i] * of.norm[i] * scale;
+      const float towards = direction[side * of.hidden + i] * of.norm[i];
       lanes[side] = fma_rn(kept[i], towards, lanes[side]);
     }
   }
@@ -60,7 +60,7 @@ void dots_kernel(Attribution of) {
   for (int side = 0; side < 2; ++side) {
     const float sum = add_lanes(lanes[side]);
     if (is_there && lane_index() % kLanes == 0) {
-      of.dots[(row * 2 + side) * of.vectors + vector] = sum;
+      of.dots[(row * 2 + side) * of.vectors + vector] = sum * scale;
     }
   }
 }

@@ -45,7 +45,7 @@ struct Attribution {
   const AttributionPart* parts = nullptr;
   int32_t num_parts = 0;
   int32_t num_terms = 0;
-  // The direction: unembedding row * norm * multiplier / sqrt(mean square of the stream + eps).
+  // The direction: unembedding row * norm; its dots * multiplier / sqrt(mean square + eps).
   EmbeddingTable head = {};
   const float* norm = nullptr;
   float eps = 0, multiplier = 1;
