@@ -275,6 +275,9 @@ struct CpuKernels {
   /// residual[i] += multiplier * x[i].
   void (*add_scaled)(const float* x, float multiplier, int64_t n, float* residual);
 
+  /// values[i] *= factors[i].
+  void (*multiply)(const float* factors, int64_t n, float* values);
+
   /// 1 / (1 + exp(-x)), with the exp of this table.
   float (*sigmoid)(float x);
 

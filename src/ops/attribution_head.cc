@@ -73,7 +73,7 @@ class PlannedAttribution final : public PlannedOp {
     }
     float* to = direction_ + (row * 2 + side) * hidden_;
     products_.embed_row(head_, id, 1.0F, to);
-    for (int64_t i = 0; i < hidden_; ++i) to[i] = to[i] * norm_[i];
+    kernel_.multiply(norm_, hidden_, to);
   }
 
   void write_terms(int64_t row, const float* dots, float* out) const {

@@ -239,6 +239,11 @@ TEST(AddScaled, RoundsProductAndSum) {
       std::vector<float> out = residual;
       table->add_scaled(x.data(), 0.22f, n, out.data());
       for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out[i], residual[i] + 0.22f * x[i]);
+      out = residual;
+      out.push_back(3.0f);
+      table->multiply(x.data(), n, out.data());
+      for (int64_t i = 0; i < n; ++i) EXPECT_EQ(out[i], residual[i] * x[i]);
+      EXPECT_EQ(out[n], 3.0f) << "written behind the end";
     }
   }
 }

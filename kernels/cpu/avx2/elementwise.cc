@@ -149,6 +149,14 @@ void add_scaled(const float* x, float multiplier, int64_t n, float* residual) {
   }
 }
 
+void multiply(const float* factors, int64_t n, float* values) {
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m256i mask = first_lanes_8(n - i);
+    const __m256 v = _mm256_maskload_ps(values + i, mask);
+    _mm256_maskstore_ps(values + i, mask, _mm256_mul_ps(v, _mm256_maskload_ps(factors + i, mask)));
+  }
+}
+
 float sigmoid(float x) {
   const float e = _mm256_cvtss_f32(exp_8(_mm256_set1_ps(-x)));
   return 1.0f / (1.0f + e);

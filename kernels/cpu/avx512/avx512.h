@@ -32,6 +32,7 @@ void combine(const float* slots, int64_t slot_stride, const float* weights, int3
              const float* shared, float shared_weight, float multiplier, int64_t n,
              float* residual);
 void add_scaled(const float* x, float multiplier, int64_t n, float* residual);
+void multiply(const float* factors, int64_t n, float* values);
 float sigmoid(float x);
 uint64_t read_lines(const void* data, int64_t lines);
 int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,

@@ -79,6 +79,15 @@ void add_scaled(const float* x, float multiplier, int64_t n, float* residual) {
   }
 }
 
+void multiply(const float* factors, int64_t n, float* values) {
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = first_lanes(n - i);
+    const __m512 v = _mm512_maskz_loadu_ps(mask, values + i);
+    _mm512_mask_storeu_ps(values + i, mask,
+                          _mm512_mul_ps(v, _mm512_maskz_loadu_ps(mask, factors + i)));
+  }
+}
+
 float sigmoid(float x) {
   const float e = _mm512_cvtss_f32(exp_lanes(_mm512_set1_ps(-x)));
   return 1.0f / (1.0f + e);

@@ -97,6 +97,10 @@ void add_scaled(const float* x, float multiplier, int64_t n, float* residual) {
   for (int64_t i = 0; i < n; ++i) residual[i] = residual[i] + multiplier * x[i];
 }
 
+void multiply(const float* factors, int64_t n, float* values) {
+  for (int64_t i = 0; i < n; ++i) values[i] = values[i] * factors[i];
+}
+
 float sigmoid(float x) { return 1.0f / (1.0f + exp_float(-x)); }
 
 uint64_t read_lines(const void* data, int64_t lines) {
