@@ -47,11 +47,8 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
     return;
   }
   publish(work, static_cast<uint64_t>(pieces));
-  // The first piece is the leader's without a claim: an atomic addition would wait until all that
-  // the phase before wrote has left the store buffer.
-  const bool has_first = first_of(1, pieces) > 0;
-  if (has_first) work.run_piece(0);
-  const int64_t others = pieces - (has_first ? 1 : 0) - take_pieces(0);
+  work.run_piece(0);
+  const int64_t others = pieces - 1 - take_pieces(0);
   int spins = 0;
   while (completed_.load(std::memory_order_acquire) != others) {
     // A holder of a piece may have lost its core: give ours away once spinning has not helped.
@@ -63,17 +60,15 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
   }
 }
 
-uint64_t WorkerPool::first_of(uint64_t share, uint64_t pieces) const {
-  return pieces * share / shares_.size();
-}
-
 void WorkerPool::publish(PieceWork& work, uint64_t pieces) {
   work_ = &work;
   completed_.store(0, std::memory_order_relaxed);
   ++generation_;
-  for (uint64_t i = shares_.size(); i-- > 0;) {
-    const uint64_t end = first_of(i + 1, pieces);
-    const uint64_t begin = i == 0 && end > 0 ? 1 : first_of(i, pieces);
+  // Piece 0 is in no share but the leader's without a claim: an atomic addition would wait until
+  // all that the phase before wrote has left the store buffer.
+  const uint64_t count = shares_.size(), shared = pieces - 1;
+  for (uint64_t i = count; i-- > 0;) {
+    const uint64_t begin = 1 + shared * i / count, end = 1 + shared * (i + 1) / count;
     shares_[i].state.store(generation_ << (2 * kPieceBits) | end << kPieceBits | begin,
                            std::memory_order_release);
   }
@@ -87,17 +82,16 @@ void WorkerPool::publish(PieceWork& work, uint64_t pieces) {
 }
 
 int64_t WorkerPool::take_pieces(size_t own) {
-  int64_t taken = take_share(shares_[own]);
-  for (size_t i = 1; i < shares_.size(); ++i) {
-    Share& share = shares_[(own + i) % shares_.size()];
-    // Looks before it writes: the line stays with its owner where nothing is left.
-    if (is_left(share.state.load(std::memory_order_relaxed))) taken += take_share(share);
+  int64_t taken = 0;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    taken += take_share(shares_[(own + i) % shares_.size()]);
   }
   return taken;
 }
 
 int64_t WorkerPool::take_share(Share& share) {
   int64_t taken = 0;
+  // Looks before it writes: the line stays with its owner where nothing is left.
   while (is_left(share.state.load(std::memory_order_relaxed))) {
     const uint64_t claim = share.state.fetch_add(1, std::memory_order_acq_rel);
     if (!is_left(claim)) break;

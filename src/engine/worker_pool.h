@@ -42,7 +42,6 @@ class WorkerPool {
 
   void publish(PieceWork& work, uint64_t pieces);
   void worker_main(size_t own);
-  uint64_t first_of(uint64_t share, uint64_t pieces) const;
   int64_t take_pieces(size_t own);  // how many it took
   int64_t take_share(Share& share);
 
