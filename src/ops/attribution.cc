@@ -11,10 +11,8 @@
 namespace vitrine::ops {
 namespace {
 
-float* kept_vectors(PlanContext& context) {
-  const int64_t hidden = context.value(context.graph.nodes[0].outputs[0]).width;
-  return context.shared_array<float>(
-      "attribution", context.max_rows * attribution_vectors(context.graph) * hidden);
+int64_t hidden_size(PlanContext& context) {
+  return context.value(context.graph.nodes[0].outputs[0]).width;
 }
 
 // Keeps vectors of the tokens whose logits are asked for.
@@ -22,12 +20,12 @@ class PlannedProbe final : public PlannedOp {
  public:
   PlannedProbe(PlanContext& context, const OpNode& node)
       : in_(context.value(node.inputs[0])),
-        hidden_(context.value(context.graph.nodes[0].outputs[0]).width),
+        hidden_(hidden_size(context)),
         first_(node.integer("first")),
         vectors_(attribution_vectors(context.graph)) {
     if (node.inputs.size() > 1) shared_ = &context.value(node.inputs[1]);
     kept_ = kept_vectors(context);
-    weights_ = context.shared_array<float>("attribution_weights", context.max_rows * vectors_);
+    weights_ = kept_weights(context);
     if (node.flag("experts")) routes_ = context.routes[static_cast<size_t>(node.layer)].get();
   }
 
@@ -73,11 +71,20 @@ VITRINE_REGISTER_OP((OpDefinition{kAttributionProbe, plan_probe, reference_probe
 
 }  // namespace
 
+float* kept_vectors(PlanContext& context) {
+  return context.shared_array<float>(
+      "attribution", context.max_rows * attribution_vectors(context.graph) * hidden_size(context));
+}
+
+float* kept_weights(PlanContext& context) {
+  return context.shared_array<float>("attribution_weights",
+                                     context.max_rows * attribution_vectors(context.graph));
+}
+
 float* kept_experts(PlanContext& context, int layer) {
   for (const AttributionPart& part : attribution_parts(context.graph)) {
     if (part.kind != AuditLayout::Term::Kind::kExpert || part.layer != layer) continue;
-    return kept_vectors(context) +
-           part.first * context.value(context.graph.nodes[0].outputs[0]).width;
+    return kept_vectors(context) + part.first * hidden_size(context);
   }
   return nullptr;
 }

@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "ops/graph.h"
-#include "ops/plan.h"
 
 namespace vitrine::ops {
+
+struct PlanContext;
 
 inline constexpr const char* kAttributionProbe = "attribution_probe";
 
@@ -27,6 +28,10 @@ void add_attribution(Graph& graph);
 /// The probes of a graph, and how many vectors a row of logits keeps. Empty where there are none.
 std::vector<AttributionPart> attribution_parts(const Graph& graph);
 int32_t attribution_vectors(const Graph& graph);
+/// What the probes of a plan keep: the vectors [rows, vectors, hidden], and of those that are
+/// experts' the gate weights [rows, vectors].
+float* kept_vectors(PlanContext& context);
+float* kept_weights(PlanContext& context);
 /// Where the outputs of a layer's experts are kept for the first row of logits; null where no probe
 /// keeps them. An op that has one token to compute writes them there, which spares the copy.
 float* kept_experts(PlanContext& context, int layer);

@@ -27,10 +27,10 @@ class PlannedAttribution final : public PlannedOp {
         parts_(attribution_parts(context.graph)),
         vectors_(attribution_vectors(context.graph)),
         mean_squares_(final_mean_squares(context)) {
-    kept_ = context.shared_array<float>("attribution", context.max_rows * vectors_ * hidden_);
+    kept_ = kept_vectors(context);
     direction_ = context.array<float>(context.max_rows * 2 * hidden_);
     dots_ = context.array<float>(context.max_rows * 2 * vectors_);
-    weights_ = context.shared_array<float>("attribution_weights", context.max_rows * vectors_);
+    weights_ = kept_weights(context);
   }
 
   int64_t pieces(const StepState& step, int) const override { return step.audit ? step.rows : 0; }
