@@ -56,16 +56,16 @@ FirstPass find_largest(float* logits, int64_t count, float multiplier) {
 
 /// The same of a whole block, with hash_whole_block on the way. (Of the latter's loop g++ 12 makes
 /// 64-bit products, which take twice the time.)
-template <bool kScale>
 FirstPass find_largest_and_hash(float* logits, float multiplier) {
   FirstPass found{minus_infinity()};
   __m512 other_largest = minus_infinity();
   __m512i even = _mm512_setzero_si512();
   __m512i odd = _mm512_setzero_si512();
+  const bool scale = multiplier != 1.0f;
   const __m512 factor = _mm512_set1_ps(multiplier);
   const auto load = [&](float* at) __attribute__((always_inline)) {
     __m512 v = _mm512_loadu_ps(at);
-    if constexpr (kScale) {
+    if (scale) {
       v = _mm512_mul_ps(v, factor);
       _mm512_storeu_ps(at, v);
     }
@@ -174,10 +174,8 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   if (!statistics || count < kHeadBlock) {
     found = find_largest(logits, count, multiplier);
     if (statistics) found.hash = hash_logits(logits, count);
-  } else if (multiplier != 1.0f) {
-    found = find_largest_and_hash<true>(logits, multiplier);
   } else {
-    found = find_largest_and_hash<false>(logits, multiplier);
+    found = find_largest_and_hash(logits, multiplier);
   }
   const float max = max_lanes(found.largest);
   *stats = {.max = found.nan != 0 ? __builtin_nanf("") : max, .hash = found.hash};
