@@ -8,7 +8,7 @@ namespace vitrine::kernels::cuda {
 /// The head's exponential, of x <= 0 or NaN.
 VITRINE_DEVICE float exp_statistics(float x) {
   if (x < kExpStatisticsLow) return 0.0f;
-  constexpr Exp2Words words = make_exp2_words();
+  static constexpr Exp2Words words = make_exp2_words();
   const float rounded = fma_rn(x, kLog2E, kRoundMagic32);
   const float f = fma_rn(x, kLog2E, -(rounded - kRoundMagic32));
   const uint32_t bits = float_bits(rounded);
