@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import time
 
 from tool import MODEL, PROMPT, SMALL, TIMEOUT, VITRINE, AuditCase, file_size_limit
 
@@ -409,25 +410,35 @@ class Audit(AuditCase):
         self.fail_with(2, ["no.vtr"], "audit", "show", "no.vtr")
         self.assertTrue(self.verify("no.vtr", code=1).startswith("BROKEN: "))
 
-    def test_a_killed_run_is_open(self):
+    def start_a_run(self):
+        """Begins a run that cannot end by itself: its text fills the pipe before its context."""
         process = subprocess.Popen(
             [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
-             "--audit", "run.vtr"], cwd=self.folder, stdout=subprocess.PIPE)
+             "--audit", "run.vtr"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            pipesize=4096)
         process.stdout.read(1)
-        while (self.folder / "run.vtr").stat().st_size < 20000:  # a page is there
+        return process
+
+    def records_so_far(self):
+        if not (self.folder / "run.vtr").exists():
+            return 0
+        return len(json.loads(
+            self.succeed("audit", "export", "run.vtr", "--json").stdout)["records"])
+
+    def test_a_killed_run_is_open(self):
+        process = self.start_a_run()
+        deadline = time.monotonic() + TIMEOUT
+        while self.records_so_far() < 100:  # the page is closed after a second
             self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), deadline)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=TIMEOUT)
         out = self.verify(code=1)
         self.assertTrue(out.startswith("OPEN: "), out)
-        self.assertGreater(len(json.loads(
-            self.succeed("audit", "export", "run.vtr", "--json").stdout)["records"]), 100)
+        self.assertGreater(self.records_so_far(), 100)
 
     def test_cancelled_is_complete(self):
-        process = subprocess.Popen(
-            [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
-             "--audit", "run.vtr"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        process.stdout.read(1)
+        process = self.start_a_run()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=TIMEOUT)
         self.assertEqual(process.returncode, 130)

@@ -215,7 +215,7 @@ class Chat(ChatCase):
     def test_interrupt(self):
         process = subprocess.Popen([VITRINE, "chat", self.model, "-n", "100000", "--audit", "run.vtr",
                                     "--temperature", "0"], cwd=self.folder, stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
         process.stdin.write(b"Hi\n")
         process.stdin.flush()
         process.stdout.read(1)

@@ -217,10 +217,11 @@ class Generate(CliTest):
         self.assertEqual((self.folder / "log.json").read_text(), "an older log")
 
     def interrupt(self, *more, sent=signal.SIGINT):
+        """Of a run that cannot end by itself: its text fills the pipe before its context."""
         process = subprocess.Popen(
             [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
              *more],
-            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
         process.stdout.read(1)
         process.send_signal(sent)
         out, err = process.communicate(timeout=TIMEOUT)
