@@ -28,7 +28,9 @@ class PlannedAttribution final : public PlannedOp {
         vectors_(attribution_vectors(context.graph)),
         mean_squares_(final_mean_squares(context)) {
     kept_ = kept_vectors(context);
-    direction_ = context.array<float>(context.max_rows * 2 * hidden_);
+    directions_ = context.array<float>(context.max_rows * 2 * hidden_);
+    recent_ = context.array<float>((kRecentDirections + 1) * hidden_);
+    recent_ids_ = context.array<int32_t>(kRecentDirections);
     dots_ = context.array<float>(context.max_rows * 2 * vectors_);
     weights_ = kept_weights(context);
   }
@@ -36,17 +38,27 @@ class PlannedAttribution final : public PlannedOp {
   int64_t pieces(const StepState& step, int) const override { return step.audit ? step.rows : 0; }
 
   void run(const StepState& step, int, int64_t row) override {
-    for (int64_t side = 0; side < 2; ++side) find_direction(step, row, side);
     float* dots = dots_ + row * 2 * vectors_;
     kernels::Weight kept;
     kept.rows = vectors_;
     kept.cols = hidden_;
     kept.data = kept_ + row * vectors_ * hidden_;
     kernels::Activations input;
-    input.values = direction_ + row * 2 * hidden_;
     input.value_stride = hidden_;
     kernels::RowMap both;
     both.count = 2;
+    const int32_t chosen = std::max(0, step.chosen_ids[row]);
+    const int32_t ids[2] = {chosen, runner_up(step, row, chosen)};
+    int32_t places[2];
+    if (step.rows == 1) {
+      recall_directions(ids, places);
+      input.values = recent_;
+      both.in_rows = places;
+    } else {
+      float* directions = directions_ + row * 2 * hidden_;
+      for (int side = 0; side < 2; ++side) find_direction(ids[side], directions + side * hidden_);
+      input.values = directions;
+    }
     kernel_.linear(kept, 0, vectors_, input, both, nullptr, nullptr, dots, vectors_);
     const float scale = multiplier_ / std::sqrt(mean_squares_[row] + eps_);
     for (int64_t i = 0; i < 2 * vectors_; ++i) dots[i] *= scale;
@@ -63,17 +75,31 @@ class PlannedAttribution final : public PlannedOp {
     return step.row_records + static_cast<size_t>(row) * static_cast<size_t>(layout_.row_words) * 4;
   }
 
-  /// Of the chosen token (side 0), or of the runner-up.
-  void find_direction(const StepState& step, int64_t row, int64_t side) const {
-    int32_t id = std::max(0, step.chosen_ids[row]);
-    if (side == 1) {
-      const auto* ids = reinterpret_cast<const int32_t*>(record_of(step, row)) + layout_.top_ids;
-      const int32_t given = step.runners_up == nullptr ? -1 : step.runners_up[row];
-      id = std::max(0, given >= 0 ? given : ids[0] != id ? ids[0] : ids[1]);
-    }
-    float* to = direction_ + (row * 2 + side) * hidden_;
+  int32_t runner_up(const StepState& step, int64_t row, int32_t chosen) const {
+    const auto* ids = reinterpret_cast<const int32_t*>(record_of(step, row)) + layout_.top_ids;
+    const int32_t given = step.runners_up == nullptr ? -1 : step.runners_up[row];
+    return std::max(0, given >= 0 ? given : ids[0] != chosen ? ids[0] : ids[1]);
+  }
+
+  void find_direction(int32_t id, float* to) const {
     products_.embed_row(head_, id, 1.0F, to);
     kernel_.multiply(norm_, hidden_, to);
+  }
+
+  /// Where in recent_ both directions stand. Only for a step of one row, which one thread has.
+  void recall_directions(const int32_t (&ids)[2], int32_t (&places)[2]) {
+    for (int side = 0; side < 2; ++side) {
+      const int32_t place = ids[side] % kRecentDirections;
+      if (side == 1 && place == places[0] && ids[1] != ids[0]) {
+        places[1] = kRecentDirections;  // the chosen token's is still needed
+        find_direction(ids[1], recent_ + kRecentDirections * hidden_);
+        return;
+      }
+      places[side] = place;
+      if (recent_ids_[place] == ids[side] + 1) continue;
+      find_direction(ids[side], recent_ + place * hidden_);
+      recent_ids_[place] = ids[side] + 1;
+    }
   }
 
   void write_terms(int64_t row, const float* dots, float* out) const {
@@ -95,6 +121,10 @@ class PlannedAttribution final : public PlannedOp {
     }
   }
 
+  /// A row of a packed head is a cache line for each four columns, and text repeats its tokens:
+  /// seven of eight directions are among the last so many (docs/performance.md).
+  static constexpr int32_t kRecentDirections = 512;
+
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   AuditLayout layout_;
@@ -104,11 +134,13 @@ class PlannedAttribution final : public PlannedOp {
   float eps_, multiplier_;
   std::vector<AttributionPart> parts_;
   int64_t vectors_;
-  const float* mean_squares_;   // [rows]
-  float* kept_ = nullptr;       // [rows, vectors, hidden]
-  float* weights_ = nullptr;    // [rows, vectors]
-  float* direction_ = nullptr;  // [rows, 2, hidden]
-  float* dots_ = nullptr;       // [rows, 2, vectors]
+  const float* mean_squares_;      // [rows]
+  float* kept_ = nullptr;          // [rows, vectors, hidden]
+  float* weights_ = nullptr;       // [rows, vectors]
+  float* directions_ = nullptr;    // [rows, 2, hidden]
+  float* recent_ = nullptr;        // [kRecentDirections, hidden], and one that is not kept
+  int32_t* recent_ids_ = nullptr;  // [kRecentDirections]: the token, plus one; 0: none yet
+  float* dots_ = nullptr;          // [rows, 2, vectors]
 };
 
 std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {

@@ -200,6 +200,39 @@ std::vector<ModelVariant> float_models() {
 
 INSTANTIATE_TEST_SUITE_P(Models, Attribution, ::testing::ValuesIn(float_models()), variant_name);
 
+// Steps of one row keep the newest directions, 512 tokens apart in the same place: here a token and
+// its runner-up often share one, and take it from each other again and again.
+TEST(QuantizedAttribution, ADirectionThatIsKeptIsItsTokens) {
+  auto engine = load(shipped_model(), KernelPath::kFused);
+  std::vector<int32_t> ids = {7};
+  for (int32_t i = 0; i < 40; ++i) {
+    const int32_t best = records_of(*engine, ids).back().prediction.token;
+    ids.push_back((best + i % 3 * 512) % engine->summary().vocab_size);
+  }
+  const std::vector<TokenRecord> whole = records_of(*engine, ids);
+  const SequenceId sequence = engine->create_sequence();
+  int share_a_place = 0;
+  for (size_t i = 0; i + 1 < ids.size(); ++i) {
+    VectorSink sink;
+    engine->set_audit_sink(&sink);
+    StepInput input;
+    input.sequence = sequence;
+    input.tokens = std::span(ids).subspan(i, 1);
+    input.next_token = ids[i + 1];
+    engine->step({&input, 1});
+    engine->set_audit_sink(nullptr);
+    const AttributionRecord a = sink.take().back().prediction.attribution;
+    const AttributionRecord& b = whole[i].prediction.attribution;
+    ASSERT_EQ(a.runner_up, b.runner_up);
+    share_a_place += a.runner_up != ids[i + 1] && (a.runner_up - ids[i + 1]) % 512 == 0 ? 1 : 0;
+    for (size_t t = 0; t < a.terms.size(); ++t) {
+      EXPECT_EQ(a.terms[t].value, b.terms[t].value) << "token " << i << " term " << t;
+      EXPECT_EQ(a.terms[t].runner_up, b.terms[t].runner_up) << "token " << i << " term " << t;
+    }
+  }
+  EXPECT_GT(share_a_place, 20);
+}
+
 // With a quantized head the logit is an integer dot: what it differs by is the rounding term, and
 // small beside the terms.
 TEST(QuantizedAttribution, RoundingIsTheQuantizationOfTheHead) {
