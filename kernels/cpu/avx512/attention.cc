@@ -46,6 +46,12 @@ struct RunCursor {
   }
 };
 
+/// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
+/// block, and its values, are a few pages each.
+VITRINE_INLINE void fetch(const uint8_t* line) {
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
+}
+
 /// The running softmax of one query. out is padded to whole vectors.
 struct State {
   float max;
@@ -62,8 +68,8 @@ struct Weights {
 /// Scores kCount runs of 16 positions, leaves exp(score - max) in weights->p, updates max and sum.
 template <WeightFormat kFormat, int kQueries, int kCount>
 VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t stride, int32_t head_dim,
-                                 const float* const* query, float scale, State* state,
-                                 Weights* weights) {
+                                 bool fetches_values, const float* const* query, float scale,
+                                 State* state, Weights* weights) {
   __m512 score[kQueries][kCount];
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
@@ -71,6 +77,10 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
     for (int i = 0; i < kCount; ++i) score[q][i] = _mm512_setzero_ps();
   }
   for (int32_t d = 0; d < head_dim; ++d) {
+    if (fetches_values) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kCount; ++i) fetch(runs.values[i] + d * 16 * element_bytes(kFormat));
+    }
     __m512 key[kCount];
 #pragma GCC unroll 4
     for (int i = 0; i < kCount - 1; ++i) {
@@ -126,6 +136,7 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
 /// Adds p * value over the block for kVectors vectors of the head, from element `first`.
 template <WeightFormat kFormat, int kQueries, int kVectors>
 VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, int32_t head_dim,
+                               const uint8_t* const* next_keys, int64_t stride,
                                const Weights& weights, State* state) {
   const __mmask16 last = first_lanes(head_dim - first - 16 * (kVectors - 1));
   constexpr int64_t kBytes = element_bytes(kFormat);
@@ -141,7 +152,13 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
   for (int32_t start = 0; start < valid; start += 16) {
     const uint8_t* value = runs.values[start / 16] + first * kBytes;
     const int32_t end = valid - start < 16 ? valid : start + 16;
+    const uint8_t* next = next_keys[start / 16];
+    if (next != nullptr) next += first * stride;
     for (int32_t j = start; j < end; ++j, value += head_dim * kBytes) {
+      if (next != nullptr) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i, next += stride) fetch(next);
+      }
       __m512 v[kVectors];
 #pragma GCC unroll 4
       for (int i = 0; i < kVectors - 1; ++i) {
@@ -167,6 +184,8 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
 /// Up to 64 positions of one kv head.
 struct Block {
   Runs runs;
+  bool fetches;  // values ahead of their use, and the next block's keys
+  const uint8_t* next_keys[kRuns];
   int64_t stride;  // bytes from one element of the keys to the next
   int32_t head_dim;
   float scale;
@@ -183,7 +202,7 @@ __attribute__((noinline)) void take_block(const Block& block, int32_t valid,
   Weights weights;
   const auto softmax = [&](auto runs_of_16) __attribute__((always_inline)) {
     softmax_runs<kFormat, kQueries, decltype(runs_of_16)::value>(
-        runs, last, block.stride, head_dim, query, block.scale, state, &weights);
+        runs, last, block.stride, head_dim, block.fetches, query, block.scale, state, &weights);
   };
   switch (count) {
     case 1: softmax(Count<1>{}); break;
@@ -194,13 +213,17 @@ __attribute__((noinline)) void take_block(const Block& block, int32_t valid,
   for (int32_t first = 0; first < head_dim; first += 64) {
     const int32_t rest = head_dim - first;
     if (rest > 48) {
-      add_values<kFormat, kQueries, 4>(runs, valid, first, head_dim, weights, state);
+      add_values<kFormat, kQueries, 4>(runs, valid, first, head_dim, block.next_keys, block.stride,
+                                       weights, state);
     } else if (rest > 32) {
-      add_values<kFormat, kQueries, 3>(runs, valid, first, head_dim, weights, state);
+      add_values<kFormat, kQueries, 3>(runs, valid, first, head_dim, block.next_keys, block.stride,
+                                       weights, state);
     } else if (rest > 16) {
-      add_values<kFormat, kQueries, 2>(runs, valid, first, head_dim, weights, state);
+      add_values<kFormat, kQueries, 2>(runs, valid, first, head_dim, block.next_keys, block.stride,
+                                       weights, state);
     } else {
-      add_values<kFormat, kQueries, 1>(runs, valid, first, head_dim, weights, state);
+      add_values<kFormat, kQueries, 1>(runs, valid, first, head_dim, block.next_keys, block.stride,
+                                       weights, state);
     }
   }
 }
@@ -217,6 +240,14 @@ void take_block(const Block& block, int32_t valid, int count, const float* const
       default: take_block<kFormat, 4>(block, valid, query, state);
     }
   }
+}
+
+/// Of the next block, of which `left` positions are to be seen; null where there is none.
+void find_next_keys(RunCursor cursor, int32_t left, const uint8_t** keys) {
+  Runs next{};
+  const int32_t positions = left < kAttentionBlock ? left : kAttentionBlock;
+  if (left > 0) cursor.take(&next, (positions + 15) / 16);
+  for (int i = 0; i < kRuns; ++i) keys[i] = next.keys[i];
 }
 
 /// `tokens` tokens from the span's token `first` on, heads `head` … head + heads - 1; at most
@@ -239,10 +270,12 @@ void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t 
   const int32_t position = span.position + first;  // of the first of these tokens
   const int32_t end = position + tokens;
   RunCursor cursor{kv, span.block_table, span.kv_head, 0, 0};
-  Block block{{}, kv.block_size * element_bytes(kFormat), kv.head_dim, span.scale};
+  // More queries have enough to compute until the lines come.
+  Block block{{}, count <= 4, {}, kv.block_size * element_bytes(kFormat), kv.head_dim, span.scale};
   for (int32_t start = 0; start < end; start += kAttentionBlock) {
     const int32_t left = end - start < kAttentionBlock ? end - start : kAttentionBlock;
     cursor.take(&block.runs, (left + 15) / 16);
+    if (block.fetches) find_next_keys(cursor, end - start - kAttentionBlock, block.next_keys);
     if (start + kAttentionBlock <= position + 1) {  // all of them see all of it
       take_block<kFormat>(block, kAttentionBlock, count, queries, states);
       continue;
