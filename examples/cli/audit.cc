@@ -102,6 +102,12 @@ nlohmann::ordered_json report_json(const VtrReport& report) {
             {"lost", lost}}}};
 }
 
+/// "lost (sink_slow)", without its number.
+std::string lost_part(const vitrine::VtrAccount& positions) {
+  const std::string text = lost_text(positions);
+  return text.substr(text.find("lost"));
+}
+
 /// What verify and show say first.
 std::string seal_line(const VtrReport& report) {
   const vitrine::VtrAccount& positions = report.counts.positions;
@@ -119,8 +125,7 @@ std::string seal_line(const VtrReport& report) {
   }
   if (positions.num_lost() > 0) {
     return fmt::format("INCOMPLETE: the seal is whole, but {} of {} positions were {}",
-                       positions.num_lost(), positions.total(),
-                       lost_text(positions).substr(lost_text(positions).find("lost")));
+                       positions.num_lost(), positions.total(), lost_part(positions));
   }
   return fmt::format("complete: {} positions, every one accounted for: {}", positions.total(),
                      states_text(positions));
@@ -137,7 +142,14 @@ bool is_whole(const VtrReport& report) {
   return report.seal == VtrReport::Seal::kComplete && report.counts.positions.num_lost() == 0;
 }
 
+/// Of an export, which goes elsewhere.
+void warn(const Run& run) {
+  if (!is_complete(run)) write_note(fmt::format("{}: {}", run.path, account_line(run)));
+}
+
 }  // namespace
+
+bool is_complete(const Run& run) { return !run.report || is_whole(*run.report); }
 
 std::string account_line(const Run& run) {
   if (run.report) return seal_line(*run.report);
@@ -234,6 +246,11 @@ int export_tables(const AuditArguments& arguments) {
   const vitrine::ParquetKeys keys{read_aes_key("--parquet-key", arguments.parquet_key),
                                   read_aes_key("--parquet-text-key", arguments.parquet_text_key)};
   const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
+  // Tables go where no one sees an account, so what is broken stays out of them.
+  if (run.report && run.report->seal == VtrReport::Seal::kBroken) {
+    refuse(
+        fmt::format("{}: {}; expected a log whose pages are whole", run.path, account_line(run)));
+  }
   const auto is_attributed = [](const vitrine::TokenRecord& record) {
     return !attributions_of(record.prediction).empty();
   };
@@ -243,11 +260,12 @@ int export_tables(const AuditArguments& arguments) {
       return id < run.tokenizer->vocab_size() ? run.tokenizer->token_bytes(id) : std::string();
     };
   }
-  vitrine::ParquetExport tables(arguments.out, run.header,
-                                std::any_of(run.records.begin(), run.records.end(), is_attributed),
-                                token_bytes, keys, run.federation.specialists);
+  vitrine::ParquetExport tables(
+      arguments.out, run.header, std::any_of(run.records.begin(), run.records.end(), is_attributed),
+      token_bytes, keys, run.federation.specialists, run.report ? account_line(run) : "");
   for (const vitrine::TokenRecord& record : run.records) tables.add(record);
   tables.finish();
+  warn(run);
   return 0;
 }
 
@@ -260,12 +278,14 @@ int run_audit_export(const AuditArguments& arguments) {
     refuse("--parquet-key is for Parquet; expected --parquet");
   }
   if (arguments.html) {
-    const std::string page = run_page(load_run(arguments.run, arguments.model, arguments.decrypt));
+    const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
+    const std::string page = run_page(run);
     if (arguments.out.empty()) {
       write_out(page);
     } else {
       vitrine::write_file_atomically(arguments.out, page);
     }
+    warn(run);
     return 0;
   }
   std::string text;
@@ -290,6 +310,10 @@ int run_audit_export(const AuditArguments& arguments) {
     vitrine::export_json(reader, write, token_text);
     if (!reader.end()) {
       write_note(fmt::format("{}: an open log; what it has was exported", arguments.run));
+    } else if (const vitrine::VtrAccount& positions = reader.end()->counts.positions;
+               positions.num_lost() > 0) {
+      write_note(fmt::format("{}: INCOMPLETE: {} of {} positions were {}", arguments.run,
+                             positions.num_lost(), positions.total(), lost_part(positions)));
     }
   }
   if (!arguments.out.empty()) vitrine::write_file_atomically(arguments.out, text);

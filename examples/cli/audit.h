@@ -62,5 +62,7 @@ std::string run_page(const Run& run);
 
 /// What a run is worth as an account, in one line: seal, and states of positions.
 std::string account_line(const Run& run);
+/// False where account_line() must be said first: a broken or open log, and lost positions.
+bool is_complete(const Run& run);
 
 }  // namespace cli

@@ -183,8 +183,13 @@ int run_audit_diff(const AuditArguments& arguments) {
   const double tolerance = is_rounded ? 0.005 : 0;
   const bool has_digests = !a.digests.empty() && !b.digests.empty();
   const auto sequences_a = by_sequence(a), sequences_b = by_sequence(b);
+  std::string warnings;
+  for (const Run* run : {&a, &b}) {
+    if (!is_complete(*run)) warnings += fmt::format("{}: {}\n", run->path, account_line(*run));
+  }
   if (sequences_a.size() != sequences_b.size()) {
-    write_out(fmt::format("{} sequences and {}\n", sequences_a.size(), sequences_b.size()));
+    write_out(warnings + fmt::format("{} sequences with records and {}\n", sequences_a.size(),
+                                     sequences_b.size()));
     return 1;
   }
   size_t num_equal = 0, num_different = 0;
@@ -214,7 +219,7 @@ int run_audit_diff(const AuditArguments& arguments) {
   const char* how = has_digests  ? "to the last bit (digests)"
                     : is_rounded ? "up to the rounding of level standard"
                                  : "in every value";
-  write_out(first +
+  write_out(warnings + first +
             fmt::format("{} records equal {}, {} different\n", num_equal, how, num_different));
   return num_different == 0 ? 0 : 1;
 }

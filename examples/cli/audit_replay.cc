@@ -308,8 +308,9 @@ int replay(const Run& run, const AuditArguments& arguments, const std::string& p
     json["choices"] = {{"equal", choices.equal}, {"different", choices.different}};
   }
   std::string text;
-  if (run.report && run.report->seal == vitrine::VtrReport::Seal::kOpen) {
-    text += account_line(run) + "\n";
+  if (!is_complete(run)) {
+    text = account_line(run) + "\n";
+    json["log"] = account_line(run);
   }
   if (run.header.hashes.empty()) {
     text += "the log names no hashes: which model made it cannot be checked\n";

@@ -135,6 +135,10 @@ std::string attribution_text(const Run& run, const vitrine::PredictionRecord& pr
     line(name, term.value, term.runner_up);
   }
   line("rounding", attribution.rounding, attribution.runner_up_rounding);
+  text += fmt::format(
+      "    direct logit attribution, the final norm's scale frozen at its value{}: recorded "
+      "arithmetic, not a reason\n",
+      run.report && run.level == "standard" ? ", terms kept to 11 bits" : "");
   return text;
 }
 

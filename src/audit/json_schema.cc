@@ -315,6 +315,7 @@ void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCoun
   integer_field(out, ",\"tokens\":", counts.tokens);
   integer_field(out, ",\"generated\":", counts.generated);
   integer_field(out, ",\"scored\":", counts.scored);
+  if (counts.lost > 0) integer_field(out, ",\"lost\":", counts.lost);
   out.raw("}\n}\n");
 }
 

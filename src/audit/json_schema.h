@@ -31,6 +31,7 @@ struct LogCounts {
   uint64_t tokens = 0;     ///< records
   uint64_t generated = 0;  ///< records whose prediction chose the next token
   uint64_t scored = 0;     ///< records whose prediction only scores the prompt
+  uint64_t lost = 0;       ///< positions without a record; written where there are any
 };
 
 void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout);

@@ -94,7 +94,8 @@ struct ParquetExport::Impl {
 
 ParquetExport::ParquetExport(const std::string& folder, const LogHeader& header,
                              bool has_attribution, std::function<std::string(int32_t)> token_bytes,
-                             const ParquetKeys& keys, const std::vector<std::string>& specialists)
+                             const ParquetKeys& keys, const std::vector<std::string>& specialists,
+                             const std::string& account)
     : impl_(std::make_unique<Impl>()) {
   check_keys(keys);
   const audit::MakeParquetBackend make = find_backend();
@@ -110,6 +111,7 @@ ParquetExport::ParquetExport(const std::string& folder, const LogHeader& header,
                      {"vitrine.architecture", header.architecture},
                      {"vitrine.isa", header.isa},
                      {"vitrine.seed", std::to_string(header.seed)}};
+  if (!account.empty()) tables.metadata.emplace_back("vitrine.account", as_utf8(account));
   for (const auto& [file, hash] : header.hashes) {
     tables.metadata.emplace_back("vitrine.sha256." + file, hash);
   }

@@ -38,6 +38,7 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
     write(out.view());
     out.clear();
   }
+  if (reader.end()) counts.lost = reader.end()->counts.positions.num_lost();
   audit::append_closing(out, reader.end() ? reader.end()->stop_reason : "open", counts, failures);
   write(out.view());
 }

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
+#include <thread>
 
 #include "src/audit/account.h"
 #include "vtr_fixture.h"
@@ -158,6 +159,34 @@ TEST_F(VtrTest, ASinkThatIsTooSlow) {
       EXPECT_EQ(report.counts.tokens, 2000u + 1999 + 500);
     }
     EXPECT_EQ(names(), std::vector<std::string>{"run.vtr"}) << "the spilt records have no name";
+  }
+}
+
+// Nothing is lost where the step may wait, and a ring is never smaller than two records.
+TEST_F(VtrTest, AStepThatWaitsForItsLog) {
+  for (const size_t ring_bytes : {size_t{1}, size_t{1} << 14}) {
+    VtrOptions options;
+    options.when_behind = WhenBehind::kWait;
+    options.ring_bytes = ring_bytes;
+    VtrLog log(at("run.vtr"), some_header(), options);
+    Gate gate;
+    log.on_record([&](const TokenRecord&) { gate.pass(); });
+    Sender sender(log);
+    sender.event(Kind::kCreated, 1);
+    sender.tokens(1, 0, 1);
+    gate.wait_for_arrival();
+    std::atomic<int32_t> sent{1};
+    std::thread step([&] {
+      for (; sent < 3000; ++sent) sender.tokens(1, sent, 1);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_LT(sent, 1000) << "the ring is full, and nothing was dropped";
+    gate.open();
+    step.join();
+    log.finish("length");
+    const VtrReport report = complete(at("run.vtr"));
+    EXPECT_EQ(report.counts.positions.captured, 3000u);
+    EXPECT_EQ(report.counts.positions.num_lost(), 0u);
   }
 }
 

@@ -127,6 +127,7 @@ class Audit(AuditCase):
                 for name in ("tokens", "routing", "attribution", "logprobs", "hidden")}
         for table in read.values():
             self.assertEqual(table.schema.metadata[b"vitrine.schema"], b"vitrine.parquet/2")
+            self.assertTrue(table.schema.metadata[b"vitrine.account"].startswith(b"complete: "))
             self.assertIn(b"vitrine.sha256.model.safetensors", table.schema.metadata)
         tokens, routing, terms, logprobs, hidden = (read[name].to_pylist() for name in read)
         predicted = {(row["sequence"], row["position"]): row for row in logprobs}
@@ -406,6 +407,17 @@ class Audit(AuditCase):
         report = json.loads(self.verify("bad.vtr", "--json", code=1))
         self.assertEqual((report["seal"], report["record"]), ("broken", 1))
         self.fail_with(2, ["bad.vtr", "byte"], "audit", "export", "bad.vtr", "--json", "--out", "x")
+        self.fail_with(2, ["bad.vtr", "BROKEN"], "audit", "export", "bad.vtr", "--parquet", "--out",
+                       "x")
+        self.assertFalse((self.folder / "x").exists())
+        result = self.run_tool("audit", "diff", "run.vtr", "cut.vtr")
+        self.assertTrue(result.stdout.startswith(b"cut.vtr: OPEN: "), result.stdout)
+        result = self.run_tool("audit", "diff", "bad.vtr", "cut.vtr")
+        self.assertRegex(result.stdout.decode(), "^bad.vtr: BROKEN: .*\ncut.vtr: OPEN: ")
+        for form in ("--html", "--parquet"):
+            result = self.run_tool("audit", "export", "cut.vtr", form, "--out", "out" + form)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assert_one_line(result.stderr, "cut.vtr: OPEN: ")
         (self.folder / "no.vtr").write_bytes(b"no log")
         self.fail_with(2, ["no.vtr"], "audit", "show", "no.vtr")
         self.assertTrue(self.verify("no.vtr", code=1).startswith("BROKEN: "))

@@ -6,8 +6,9 @@ import pathlib
 import re
 import signal
 import subprocess
+import time
 
-from tool import MODEL, SMALL, TIMEOUT, VITRINE, CliTest
+from tool import MODEL, SMALL, TIMEOUT, VITRINE, CliTest, file_size_limit
 
 TEMPLATE = ("{% if messages[0].role == 'system' and messages[0].content == 'refuse' %}"
             "{{ raise_exception('no such\\nsystem') }}{% endif %}"
@@ -193,6 +194,39 @@ class Chat(ChatCase):
         self.succeed("audit", "replay", "run.vtr")
         _, err = self.chat("Hi there\n", "--audit", "run.json")
         self.assertIn("log run.json", err)
+
+    def test_a_log_with_losses_says_so_first(self):
+        """The disk has room for the first answer's page, not for that of the second one."""
+        process = subprocess.Popen([VITRINE, "chat", self.model, "-n", "20", "--temperature", "0",
+                                    "--audit", "run.vtr", "--audit-on-error", "degrade"],
+                                   cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, **file_size_limit(10000))
+        process.stdin.write(b"Hi\n")
+        process.stdin.flush()
+        log = self.folder / "run.vtr"
+        deadline = time.monotonic() + TIMEOUT
+        while not log.exists() or not json.loads(
+                self.succeed("audit", "export", "run.vtr", "--json").stdout)["records"]:
+            self.assertLess(time.monotonic(), deadline)  # a page is closed after a second
+        _, err = process.communicate(b"word " * 700 + b"\n", timeout=TIMEOUT)
+        self.assertIn(b"INCOMPLETE", err)
+        out = self.run_tool("audit", "verify", "run.vtr").stdout
+        self.assertTrue(out.startswith(b"INCOMPLETE: "), out)
+        out = self.run_tool("audit", "replay", "run.vtr").stdout
+        self.assertTrue(out.startswith(b"INCOMPLETE: "), out)
+        self.assertTrue(self.succeed_json("audit", "replay", "run.vtr",
+                                          "--json")["log"].startswith("INCOMPLETE: "))
+        out = self.succeed("audit", "diff", "run.vtr", "run.vtr").stdout
+        self.assertEqual(out.count(b"run.vtr: INCOMPLETE: "), 2, out)
+        result = self.run_tool("audit", "export", "run.vtr", "--json")
+        self.assert_one_line(result.stderr, "INCOMPLETE")
+        counts = json.loads(result.stdout)["counts"]
+        self.assertGreater(counts["lost"], 700)
+        self.assertGreater(counts["tokens"], 20)
+        for form in ("--html", "--parquet"):
+            result = self.run_tool("audit", "export", "run.vtr", form, "--out", "out" + form)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assert_one_line(result.stderr, "INCOMPLETE")
 
     def test_does_not_fit(self):
         """A conversation that outgrew its context goes on after /reset."""

@@ -1,5 +1,9 @@
 // The account of an engine's sequences in a sealed log: forked, truncated, released, a step that
 // failed, a recorder that was off.
+#include <array>
+#include <utility>
+#include <vector>
+
 #include "tests/engine/engine_fixture.h"
 #include "vitrine/audit_log.h"
 
@@ -65,6 +69,37 @@ TEST_F(AuditAccount, EveryPositionOfEverySequence) {
   EXPECT_EQ(positions.num_lost(), 0u);
   EXPECT_EQ(report.counts.sequences, 2u);
   EXPECT_EQ(report.counts.passes, 4u);
+}
+
+// As a scheduler does that needs a sequence's memory for another: all of it is undone, or the
+// sequence is released, and what it had is computed once more.
+TEST_F(AuditAccount, DroppedAndRecomputed) {
+  VtrLog log(path_, header());
+  std::vector<std::pair<int64_t, std::array<float, 2>>> chosen;
+  log.on_record([&](const TokenRecord& record) {
+    if (!record.has_prediction) return;
+    chosen.push_back({record.position, {record.prediction.logprob, record.prediction.entropy}});
+  });
+  engine_->set_audit_sink(&log.sink());
+  const SequenceId one = engine_->create_sequence(), two = engine_->create_sequence();
+  step(one, 0, 20);
+  step(two, 0, 11);
+  engine_->truncate(one, 0);  // dropped in place
+  step(two, 11, 1);
+  step(one, 0, 20);  // and recomputed
+  engine_->release(two);
+  const SequenceId again = engine_->create_sequence();
+  step(again, 0, 12);
+  const VtrReport report = finish(log);
+  const VtrAccount& positions = report.counts.positions;
+  EXPECT_EQ(positions.captured, 20u + 12 + 12);
+  EXPECT_EQ(positions.discarded, 20u);
+  EXPECT_EQ(positions.num_lost(), 0u);
+  EXPECT_EQ(positions.total(), 64u);
+  EXPECT_EQ(report.counts.sequences, 3u);
+  ASSERT_EQ(chosen.size(), 5u);
+  EXPECT_EQ(chosen[0], chosen[3]) << "the same token of the same sequence, computed twice";
+  EXPECT_EQ(chosen[2], chosen[4]);
 }
 
 TEST_F(AuditAccount, WhatHappensWithoutTheRecorderIsLost) {

@@ -119,7 +119,7 @@ class AttributionTest(unittest.TestCase):
 
     def test_other_shapes(self):
         with tempfile.TemporaryDirectory() as scratch:
-            for seed, name in enumerate(("qwen2_moe_sharded", "granitemoe_tied", "olmoe_clipped",
+            for seed, name in enumerate(("qwen2_dense", "qwen2_moe_sharded", "granitemoe_tied", "olmoe_clipped",
                                          "qwen3_moe_tied_dense_layer", "mixtral_wide_heads")):
                 folder = pathlib.Path(scratch, name)
                 write_model(folder, seed=seed, **MODELS[name])

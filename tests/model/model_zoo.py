@@ -24,6 +24,9 @@ MODELS = {
         config="Qwen3MoeConfig", dtype=torch.float32, fused=True, vocab_size=300, hidden_size=64,
         num_attention_heads=4, num_key_value_heads=4, head_dim=80, moe_intermediate_size=72,
         num_experts=7, num_experts_per_tok=7, norm_topk_prob=True, rope_theta=1e6),
+    "qwen2_dense": dict(
+        config="Qwen2Config", vocab_size=250, hidden_size=72, num_attention_heads=4,
+        num_key_value_heads=2, intermediate_size=100),
     "qwen2_moe_sharded": dict(
         config="Qwen2MoeConfig", shards="100KB", vocab_size=251, hidden_size=60,
         num_attention_heads=3, num_key_value_heads=3, intermediate_size=100,
