@@ -149,6 +149,11 @@ void warn(const Run& run) {
 
 }  // namespace
 
+void require_records(const Run& run) {
+  if (run.level != "counters") return;
+  refuse(fmt::format("{}: level counters has no records; see vitrine audit stats", run.path));
+}
+
 bool is_complete(const Run& run) { return !run.report || is_whole(*run.report); }
 
 std::string account_line(const Run& run) {
@@ -246,6 +251,7 @@ int export_tables(const AuditArguments& arguments) {
   const vitrine::ParquetKeys keys{read_aes_key("--parquet-key", arguments.parquet_key),
                                   read_aes_key("--parquet-text-key", arguments.parquet_text_key)};
   const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
+  require_records(run);
   // Tables go where no one sees an account, so what is broken stays out of them.
   if (run.report && run.report->seal == VtrReport::Seal::kBroken) {
     refuse(

@@ -177,6 +177,8 @@ int run_audit_stats(const AuditArguments& arguments) {
 int run_audit_diff(const AuditArguments& arguments) {
   const Run a = load_run(arguments.run, arguments.model, arguments.decrypt);
   const Run b = load_run(arguments.other, arguments.model, arguments.decrypt);
+  require_records(a);
+  require_records(b);
   // Rounded values differ by up to one half in the last of 8 bits (norms), or 11.
   const bool is_rounded =
       (a.report && a.level == "standard") != (b.report && b.level == "standard");

@@ -379,7 +379,7 @@ int run_audit_top(const AuditArguments& arguments) {
                         run.quoted(one.record->prediction.token), colours.off,
                         probability(one.record->prediction.logprob));
   }
-  if (found.empty()) text += "no generated token has a route to it\n";
+  if (found.empty()) text += hidden_line(run) + "no generated token has a route to it\n";
   write_out(text);
   return 0;
 }

@@ -11,6 +11,7 @@ import sys
 import unittest
 
 from audit_cases import Audit  # noqa: F401
+from audit_export_cases import AuditExport  # noqa: F401
 from chat_cases import Chat, GenerateChat  # noqa: F401
 from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score,  # noqa: F401
                            Tokenize, Tool)
