@@ -154,14 +154,21 @@ void require_records(const Run& run) {
   refuse(fmt::format("{}: level counters has no records; see vitrine audit stats", run.path));
 }
 
-bool is_complete(const Run& run) { return !run.report || is_whole(*run.report); }
+bool is_complete(const Run& run) {
+  if (run.report) return is_whole(*run.report);
+  return run.lost == 0 && run.stop_reason != "open";
+}
 
 std::string account_line(const Run& run) {
   if (run.report) return seal_line(*run.report);
-  return fmt::format(
-      "not sealed: a JSON log has no proof of its content; {} records, as many as it "
-      "says",
-      run.records.size());
+  const std::string what =
+      run.lost > 0        ? fmt::format("INCOMPLETE: {} positions were lost; ", run.lost)
+      : !is_complete(run) ? "OPEN: exported from a log that ended without an end record; "
+                          : "";
+  return what + fmt::format(
+                    "not sealed: a JSON log has no proof of its content; {} records, as many as it "
+                    "says",
+                    run.records.size());
 }
 
 int run_audit_keygen(const AuditArguments& arguments) {
@@ -180,7 +187,7 @@ int run_audit_verify(const AuditArguments& arguments) {
     const std::string problem =
         arguments.model.empty() ? "" : model_problem(run.header, arguments.model);
     write_out(account_line(run) + "\n" + model_line(arguments.model, problem));
-    return problem.empty() ? 0 : 1;
+    return problem.empty() && is_complete(run) ? 0 : 1;
   }
   const VtrReport report = vitrine::verify_vtr(arguments.run, key, reader_key(arguments.decrypt));
   const ManifestFinding manifest = check_manifest(arguments.run, report);

@@ -271,6 +271,10 @@ void read_json(Run& run) {
       bad(fmt::format("counts.tokens is {} and there are {} records",
                       log.at("counts").at("tokens").dump(), run.records.size()));
     }
+    if (const auto lost = log.at("counts").find("lost"); lost != log.at("counts").end()) {
+      if (!lost->is_number_unsigned()) bad("counts.lost is " + lost->dump() + ", no count");
+      run.lost = lost->get<uint64_t>();
+    }
   } catch (const json::exception& error) {
     bad(error.what());
   }

@@ -28,6 +28,7 @@ struct Run {
   std::vector<vitrine::ConstraintFailure> failures;
   /// Of a .vtr, in order; `first`: how many records stand before the event.
   std::vector<std::pair<size_t, vitrine::VtrEvent>> events;
+  uint64_t lost = 0;  // positions without a record, as a JSON log says
   /// Of a .vtr: verify_vtr()'s answer (without a key).
   std::optional<vitrine::VtrReport> report;
   std::shared_ptr<vitrine::Tokenizer> tokenizer;    // may be null

@@ -97,6 +97,7 @@ class PlannedAttribution final : public PlannedOp {
       }
       places[side] = place;
       if (recent_ids_[place] == ids[side] + 1) continue;
+      recent_ids_[place] = 0;  // until it is there: a mapped head may refuse its row
       find_direction(ids[side], recent_ + place * hidden_);
       recent_ids_[place] = ids[side] + 1;
     }

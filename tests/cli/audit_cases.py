@@ -283,6 +283,9 @@ class Audit(AuditCase):
             result = self.run_tool("audit", "export", "cut.vtr", form, "--out", "out" + form)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assert_one_line(result.stderr, "cut.vtr: OPEN: ")
+        (self.folder / "cut.json").write_bytes(
+            self.succeed("audit", "export", "cut.vtr", "--json").stdout)
+        self.assertTrue(self.succeed("audit", "show", "cut.json").stdout.startswith(b"OPEN: "))
         (self.folder / "no.vtr").write_bytes(b"no log")
         self.fail_with(2, ["no.vtr"], "audit", "show", "no.vtr")
         self.assertTrue(self.verify("no.vtr", code=1).startswith("BROKEN: "))

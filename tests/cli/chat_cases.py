@@ -223,6 +223,13 @@ class Chat(ChatCase):
         counts = json.loads(result.stdout)["counts"]
         self.assertGreater(counts["lost"], 700)
         self.assertGreater(counts["tokens"], 20)
+        (self.folder / "run.json").write_bytes(result.stdout)
+        self.assertTrue(self.succeed("audit", "show", "run.json").stdout.startswith(b"INCOMPLETE: "))
+        self.assertEqual(self.run_tool("audit", "verify", "run.json").returncode, 1)
+        for lost in (b"-1", b'"1"', b"1.5"):
+            (self.folder / "bad.json").write_bytes(
+                result.stdout.replace(b'"lost":%d' % counts["lost"], b'"lost":' + lost))
+            self.fail_with(2, ["bad.json", "counts.lost"], "audit", "show", "bad.json")
         for form in ("--html", "--parquet"):
             result = self.run_tool("audit", "export", "run.vtr", form, "--out", "out" + form)
             self.assertEqual(result.returncode, 0, result.stderr)
