@@ -273,9 +273,10 @@ int export_tables(const AuditArguments& arguments) {
       return id < run.tokenizer->vocab_size() ? run.tokenizer->token_bytes(id) : std::string();
     };
   }
-  vitrine::ParquetExport tables(
-      arguments.out, run.header, std::any_of(run.records.begin(), run.records.end(), is_attributed),
-      token_bytes, keys, run.federation.specialists, run.report ? account_line(run) : "");
+  vitrine::ParquetExport tables(arguments.out, run.header,
+                                std::any_of(run.records.begin(), run.records.end(), is_attributed),
+                                token_bytes, keys, run.federation.specialists,
+                                run.report || !is_complete(run) ? account_line(run) : "");
   for (const vitrine::TokenRecord& record : run.records) tables.add(record);
   tables.finish();
   warn(run);
@@ -309,7 +310,7 @@ int run_audit_export(const AuditArguments& arguments) {
     text.clear();
   };
   if (std::filesystem::path(arguments.run).extension() == ".json") {
-    load_run(arguments.run, "", "");  // refuses what is no log
+    warn(load_run(arguments.run, "", ""));  // refuses what is no log
     write(vitrine::read_text_file(arguments.run, uint64_t{1} << 30));
   } else {
     vitrine::VtrReader reader(arguments.run, reader_key(arguments.decrypt));
@@ -322,7 +323,8 @@ int run_audit_export(const AuditArguments& arguments) {
     }
     vitrine::export_json(reader, write, token_text);
     if (!reader.end()) {
-      write_note(fmt::format("{}: an open log; what it has was exported", arguments.run));
+      write_note(fmt::format("{}: OPEN: it ends without an end record; what it has was exported",
+                             arguments.run));
     } else if (const vitrine::VtrAccount& positions = reader.end()->counts.positions;
                positions.num_lost() > 0) {
       write_note(fmt::format("{}: INCOMPLETE: {} of {} positions were {}", arguments.run,

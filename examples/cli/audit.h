@@ -62,7 +62,7 @@ std::string run_page(const Run& run);
 
 /// What a run is worth as an account, in one line: seal, and states of positions.
 std::string account_line(const Run& run);
-/// Refuses a log of level counters, which has none.
+/// Refuses a log of level counters, which has no records.
 void require_records(const Run& run);
 /// False where account_line() must be said first: a broken or open log, and lost positions.
 bool is_complete(const Run& run);

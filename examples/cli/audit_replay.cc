@@ -310,7 +310,7 @@ int replay(const Run& run, const AuditArguments& arguments, const std::string& p
   std::string text;
   if (!is_complete(run)) {
     text = account_line(run) + "\n";
-    json["log"] = account_line(run);
+    json["account"] = account_line(run);
   }
   if (run.header.hashes.empty()) {
     text += "the log names no hashes: which model made it cannot be checked\n";

@@ -16,6 +16,7 @@ namespace {
 using vitrine::AuditMode;
 
 constexpr int kPrefixTokens = 32;
+constexpr int kTextTokens = 96;  // that short runs walk through before they start over
 // A log's thread looks for work every 16 ms at least; what is left of a long run must not slow the
 // next. Beside short runs it works all the time, as much in one mode's as in another's.
 constexpr auto kSettleTime = std::chrono::milliseconds(25);
@@ -168,7 +169,8 @@ int run_bench_audit(const Arguments& arguments) {
     const vitrine::Checkpoint checkpoint = open_model(arguments.model);
     config = vitrine::parse_model_config(checkpoint);
   }
-  const int64_t wanted = kPrefixTokens + std::max(arguments.tokens, arguments.slice_tokens);
+  const int64_t wanted =
+      kPrefixTokens + std::max({arguments.tokens, arguments.slice_tokens, kTextTokens}) + 1;
   const int64_t context = std::min(config.max_position_embeddings, wanted);
   if (context < 2) refuse(arguments.model + ": a context of 1 position; expected at least 2");
   options.max_context = static_cast<int>(context);

@@ -12,7 +12,8 @@ SliceRunner<Model>::SliceRunner(Model& engine, std::vector<int32_t> prefix, int6
     : engine_(engine),
       prefix_(std::move(prefix)),
       context_(context),
-      sequence_(engine.create_sequence()) {
+      sequence_(engine.create_sequence()),
+      next_(prefix_.back()) {
   // All but the last id of the prefix: each run begins by feeding that one.
   const size_t chunk = static_cast<size_t>(engine.options().max_step_tokens);
   std::span<const int32_t> rest = std::span<const int32_t>(prefix_).first(prefix_.size() - 1);
@@ -38,19 +39,21 @@ void SliceRunner<Model>::rewind() {
 }
 
 template <typename Model>
-void SliceRunner<Model>::step() {
+void SliceRunner<Model>::step(vitrine::SamplerPipeline* sampler) {
   vitrine::StepInput input;
   input.sequence = sequence_;
   input.tokens = {&next_, 1};
+  input.sampler = sampler;
+  if (sampler != nullptr) input.seed = ++seed_;
   next_ = engine_.step({&input, 1}).front().token;
 }
 
 template <typename Model>
 double SliceRunner<Model>::run(vitrine::AuditMode mode, int tokens) {
   engine_.set_audit_mode(mode);
-  rewind();
-  step();  // what the other mode left in the caches is not this one's cost
-  rewind();
+  const int64_t length = engine_.length(sequence_);
+  if (length == 0 || length + 1 + tokens > context_) rewind();
+  step(&sampler_);  // what the other mode left in the caches is not this one's cost
   if (settle_time_.count() > 0) std::this_thread::sleep_for(settle_time_);
   const auto start = std::chrono::steady_clock::now();
   for (int count = 0; count < tokens; ++count) {

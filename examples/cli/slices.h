@@ -9,8 +9,10 @@
 
 namespace cli {
 
-/// Decodes the same tokens from the same context again and again, with the recorder in one mode or
-/// another. End of text is ignored. Where the context is full, a run starts over from the prefix.
+/// Decodes on and on, with the recorder in one mode or another. Before each run one token is
+/// sampled, so that runs, short ones too, walk through a text: what was computed for a token just
+/// before would make the next run of the same token cheaper. End of text is ignored. Where the
+/// context is full, the sequence starts over from the prefix.
 ///
 /// Of an Engine, or of a Federation in its place.
 template <typename Model>
@@ -26,8 +28,8 @@ class SliceRunner {
   /// How long to rest before each run: what an earlier one left to other threads is done then.
   void set_settle_time(std::chrono::milliseconds time) { settle_time_ = time; }
 
-  /// Wall-clock seconds for `tokens` tokens. Switching the mode, one step in it and going back to
-  /// the prefix happen before the clock starts.
+  /// Wall-clock seconds for `tokens` greedy tokens. Switching the mode, one sampled step in it and
+  /// making room for the run happen before the clock starts.
   double run(vitrine::AuditMode mode, int tokens);
 
   /// Runs none, mode, mode, none (ABBA) and adds the two paired overheads, as fractions of the
@@ -36,13 +38,15 @@ class SliceRunner {
 
  private:
   void rewind();
-  void step();
+  void step(vitrine::SamplerPipeline* sampler = nullptr);
 
   Model& engine_;
   std::vector<int32_t> prefix_;
   int64_t context_;
   vitrine::SequenceId sequence_;
   int32_t next_ = 0;
+  vitrine::SamplerPipeline sampler_ = vitrine::SamplerPipeline::from_options({.temperature = 1.0F});
+  uint64_t seed_ = 0;  // of the sampled steps, one after the other
   std::chrono::milliseconds settle_time_{0};
 };
 

@@ -131,7 +131,7 @@ void LogThread::run() {
     }
     if (is_last_round) break;
     guarded([this] { look_around(); });
-    if (drained_bytes >= options_.ring_bytes / kBusyShare) {
+    if (drained_bytes > 0 && drained_bytes >= options_.ring_bytes / kBusyShare) {
       sleep = kShortestSleep;
       continue;
     }

@@ -50,7 +50,7 @@ class PlannedAttribution final : public PlannedOp {
     const int32_t chosen = std::max(0, step.chosen_ids[row]);
     const int32_t ids[2] = {chosen, runner_up(step, row, chosen)};
     int32_t places[2];
-    if (step.rows == 1) {
+    if (step.rows == 1 && head_.blocks == nullptr) {
       recall_directions(ids, places);
       input.values = recent_;
       both.in_rows = places;
@@ -86,7 +86,8 @@ class PlannedAttribution final : public PlannedOp {
     kernel_.multiply(norm_, hidden_, to);
   }
 
-  /// Where in recent_ both directions stand. Only for a step of one row, which one thread has.
+  /// Where in recent_ both directions stand: a token's place is that of its id. Only for a step of
+  /// one row, which one thread has, and a head that is packed: a mapped one may change its rows.
   void recall_directions(const int32_t (&ids)[2], int32_t (&places)[2]) {
     for (int side = 0; side < 2; ++side) {
       const int32_t place = ids[side] % kRecentDirections;
@@ -97,7 +98,6 @@ class PlannedAttribution final : public PlannedOp {
       }
       places[side] = place;
       if (recent_ids_[place] == ids[side] + 1) continue;
-      recent_ids_[place] = 0;  // until it is there: a mapped head may refuse its row
       find_direction(ids[side], recent_ + place * hidden_);
       recent_ids_[place] = ids[side] + 1;
     }
@@ -123,7 +123,7 @@ class PlannedAttribution final : public PlannedOp {
   }
 
   /// A row of a packed head is a cache line for each four columns, and text repeats its tokens:
-  /// seven of eight directions are among the last so many (docs/performance.md).
+  /// seven of eight directions are still in their place, of so many (docs/performance.md).
   static constexpr int32_t kRecentDirections = 512;
 
   const kernels::CpuKernels& kernel_;

@@ -179,7 +179,10 @@ TEST_F(VtrTest, AStepThatWaitsForItsLog) {
     std::thread step([&] {
       for (; sent < 3000; ++sent) sender.tokens(1, sent, 1);
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (int32_t before = 0; before != sent || before == 1;) {  // until it stands
+      before = sent;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
     EXPECT_LT(sent, 1000) << "the ring is full, and nothing was dropped";
     gate.open();
     step.join();

@@ -295,7 +295,7 @@ class Audit(AuditCase):
         process = subprocess.Popen(
             [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
              "--audit", "run.vtr"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            pipesize=4096)
+            pipesize=4096, bufsize=0)
         process.stdout.read(1)
         return process
 
@@ -308,7 +308,7 @@ class Audit(AuditCase):
     def test_a_killed_run_is_open(self):
         process = self.start_a_run()
         deadline = time.monotonic() + TIMEOUT
-        while self.records_so_far() < 100:  # the page is closed after a second
+        while self.records_so_far() <= 100:  # the page is closed after a second
             self.assertIsNone(process.poll())
             self.assertLess(time.monotonic(), deadline)
         process.send_signal(signal.SIGKILL)

@@ -207,7 +207,9 @@ class Chat(ChatCase):
         deadline = time.monotonic() + TIMEOUT
         while not log.exists() or not json.loads(
                 self.succeed("audit", "export", "run.vtr", "--json").stdout)["records"]:
+            self.assertIsNone(process.poll())
             self.assertLess(time.monotonic(), deadline)  # a page is closed after a second
+            time.sleep(0.2)
         _, err = process.communicate(b"word " * 700 + b"\n", timeout=TIMEOUT)
         self.assertIn(b"INCOMPLETE", err)
         out = self.run_tool("audit", "verify", "run.vtr").stdout
@@ -215,13 +217,13 @@ class Chat(ChatCase):
         out = self.run_tool("audit", "replay", "run.vtr").stdout
         self.assertTrue(out.startswith(b"INCOMPLETE: "), out)
         self.assertTrue(self.succeed_json("audit", "replay", "run.vtr",
-                                          "--json")["log"].startswith("INCOMPLETE: "))
+                                          "--json")["account"].startswith("INCOMPLETE: "))
         out = self.succeed("audit", "diff", "run.vtr", "run.vtr").stdout
         self.assertEqual(out.count(b"run.vtr: INCOMPLETE: "), 2, out)
         result = self.run_tool("audit", "export", "run.vtr", "--json")
         self.assert_one_line(result.stderr, "INCOMPLETE")
         counts = json.loads(result.stdout)["counts"]
-        self.assertGreater(counts["lost"], 700)
+        self.assertGreater(counts["lost"], 0)
         self.assertGreater(counts["tokens"], 20)
         (self.folder / "run.json").write_bytes(result.stdout)
         self.assertTrue(self.succeed("audit", "show", "run.json").stdout.startswith(b"INCOMPLETE: "))
@@ -234,6 +236,8 @@ class Chat(ChatCase):
             result = self.run_tool("audit", "export", "run.vtr", form, "--out", "out" + form)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assert_one_line(result.stderr, "INCOMPLETE")
+        result = self.run_tool("audit", "export", "run.json", "--json")
+        self.assert_one_line(result.stderr, "INCOMPLETE")
 
     def test_does_not_fit(self):
         """A conversation that outgrew its context goes on after /reset."""
@@ -256,7 +260,8 @@ class Chat(ChatCase):
     def test_interrupt(self):
         process = subprocess.Popen([VITRINE, "chat", self.model, "-n", "100000", "--audit", "run.vtr",
                                     "--temperature", "0"], cwd=self.folder, stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096,
+                                   bufsize=0)
         process.stdin.write(b"Hi\n")
         process.stdin.flush()
         process.stdout.read(1)

@@ -221,7 +221,8 @@ class Generate(CliTest):
         process = subprocess.Popen(
             [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
              *more],
-            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096,
+            bufsize=0)
         process.stdout.read(1)
         process.send_signal(sent)
         out, err = process.communicate(timeout=TIMEOUT)

@@ -119,8 +119,9 @@ class AttributionTest(unittest.TestCase):
 
     def test_other_shapes(self):
         with tempfile.TemporaryDirectory() as scratch:
-            for seed, name in enumerate(("qwen2_dense", "qwen2_moe_sharded", "granitemoe_tied", "olmoe_clipped",
-                                         "qwen3_moe_tied_dense_layer", "mixtral_wide_heads")):
+            for seed, name in enumerate(("qwen2_moe_sharded", "granitemoe_tied", "olmoe_clipped",
+                                         "qwen3_moe_tied_dense_layer", "mixtral_wide_heads",
+                                         "qwen2_dense")):
                 folder = pathlib.Path(scratch, name)
                 write_model(folder, seed=seed, **MODELS[name])
                 vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
