@@ -15,7 +15,7 @@ namespace {
 
 using vitrine::VtrReport;
 
-/// "12 lost (sink too slow 10, not reported 2)", or empty.
+/// "lost (sink too slow 10, not reported 2)".
 std::string lost_text(const vitrine::VtrAccount& positions) {
   std::string reasons;
   for (size_t i = 0; i < vitrine::kLostReasons; ++i) {
@@ -24,20 +24,19 @@ std::string lost_text(const vitrine::VtrAccount& positions) {
         fmt::format("{}{} {}", reasons.empty() ? "" : ", ",
                     lost_reason_name(static_cast<vitrine::LostReason>(i)), positions.lost[i]);
   }
-  return reasons.empty() ? "" : fmt::format("{} lost ({})", positions.num_lost(), reasons);
+  return fmt::format("lost ({})", reasons);
 }
 
 std::string states_text(const vitrine::VtrAccount& positions) {
   std::string text;
-  const auto add = [&text](uint64_t count, const char* state) {
+  const auto add = [&text](uint64_t count, const std::string& state) {
     if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, state);
   };
   add(positions.captured, "captured");
   add(positions.counted, "counted");
   add(positions.replayed, "replayed");
   add(positions.discarded, "discarded");
-  const std::string lost = lost_text(positions);
-  if (!lost.empty()) text += (text.empty() ? "" : ", ") + lost;
+  add(positions.num_lost(), lost_text(positions));
   return text.empty() ? "none" : text;
 }
 
@@ -102,12 +101,6 @@ nlohmann::ordered_json report_json(const VtrReport& report) {
             {"lost", lost}}}};
 }
 
-/// "lost (sink_slow)", without its number.
-std::string lost_part(const vitrine::VtrAccount& positions) {
-  const std::string text = lost_text(positions);
-  return text.substr(text.find("lost"));
-}
-
 /// What verify and show say first.
 std::string seal_line(const VtrReport& report) {
   const vitrine::VtrAccount& positions = report.counts.positions;
@@ -125,7 +118,7 @@ std::string seal_line(const VtrReport& report) {
   }
   if (positions.num_lost() > 0) {
     return fmt::format("INCOMPLETE: the seal is whole, but {} of {} positions were {}",
-                       positions.num_lost(), positions.total(), lost_part(positions));
+                       positions.num_lost(), positions.total(), lost_text(positions));
   }
   return fmt::format("complete: {} positions, every one accounted for: {}", positions.total(),
                      states_text(positions));
@@ -162,9 +155,9 @@ bool is_complete(const Run& run) {
 std::string account_line(const Run& run) {
   if (run.report) return seal_line(*run.report);
   const std::string what =
-      run.lost > 0        ? fmt::format("INCOMPLETE: {} positions were lost; ", run.lost)
-      : !is_complete(run) ? "OPEN: exported from a log that ended without an end record; "
-                          : "";
+      run.lost > 0                ? fmt::format("INCOMPLETE: {} positions were lost; ", run.lost)
+      : run.stop_reason == "open" ? "OPEN: exported from a log that ended without an end record; "
+                                  : "";
   return what + fmt::format(
                     "not sealed: a JSON log has no proof of its content; {} records, as many as it "
                     "says",
@@ -328,7 +321,7 @@ int run_audit_export(const AuditArguments& arguments) {
     } else if (const vitrine::VtrAccount& positions = reader.end()->counts.positions;
                positions.num_lost() > 0) {
       write_note(fmt::format("{}: INCOMPLETE: {} of {} positions were {}", arguments.run,
-                             positions.num_lost(), positions.total(), lost_part(positions)));
+                             positions.num_lost(), positions.total(), lost_text(positions)));
     }
   }
   if (!arguments.out.empty()) vitrine::write_file_atomically(arguments.out, text);

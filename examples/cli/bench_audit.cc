@@ -16,7 +16,6 @@ namespace {
 using vitrine::AuditMode;
 
 constexpr int kPrefixTokens = 32;
-constexpr int kTextTokens = 96;  // that short runs walk through before they start over
 // A log's thread looks for work every 16 ms at least; what is left of a long run must not slow the
 // next. Beside short runs it works all the time, as much in one mode's as in another's.
 constexpr auto kSettleTime = std::chrono::milliseconds(25);

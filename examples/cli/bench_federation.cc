@@ -13,8 +13,6 @@ namespace cli {
 
 namespace {
 
-constexpr int kTextTokens = 96;  // that short slices walk through before they start over
-
 struct Arguments {
   std::string federation;
   int tokens = 25, prefix = 64, pairs = 40;

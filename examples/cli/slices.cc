@@ -51,8 +51,7 @@ void SliceRunner<Model>::step(vitrine::SamplerPipeline* sampler) {
 template <typename Model>
 double SliceRunner<Model>::run(vitrine::AuditMode mode, int tokens) {
   engine_.set_audit_mode(mode);
-  const int64_t length = engine_.length(sequence_);
-  if (length == 0 || length + 1 + tokens > context_) rewind();
+  if (engine_.length(sequence_) + 1 + tokens > context_) rewind();
   step(&sampler_);  // what the other mode left in the caches is not this one's cost
   if (settle_time_.count() > 0) std::this_thread::sleep_for(settle_time_);
   const auto start = std::chrono::steady_clock::now();

@@ -9,6 +9,9 @@
 
 namespace cli {
 
+/// Positions behind the prefix that a context should have, for short runs to walk through.
+inline constexpr int kTextTokens = 96;
+
 /// Decodes on and on, with the recorder in one mode or another. Before each run one token is
 /// sampled, so that runs, short ones too, walk through a text: what was computed for a token just
 /// before would make the next run of the same token cheaper. End of text is ignored. Where the

@@ -290,15 +290,6 @@ class Audit(AuditCase):
         self.fail_with(2, ["no.vtr"], "audit", "show", "no.vtr")
         self.assertTrue(self.verify("no.vtr", code=1).startswith("BROKEN: "))
 
-    def start_a_run(self):
-        """Begins a run that cannot end by itself: its text fills the pipe before its context."""
-        process = subprocess.Popen(
-            [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
-             "--audit", "run.vtr"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            pipesize=4096, bufsize=0)
-        process.stdout.read(1)
-        return process
-
     def records_so_far(self):
         if not (self.folder / "run.vtr").exists():
             return 0
@@ -306,7 +297,7 @@ class Audit(AuditCase):
             self.succeed("audit", "export", "run.vtr", "--json").stdout)["records"])
 
     def test_a_killed_run_is_open(self):
-        process = self.start_a_run()
+        process = self.start_endless("--audit", "run.vtr")
         deadline = time.monotonic() + TIMEOUT
         while self.records_so_far() <= 100:  # the page is closed after a second
             self.assertIsNone(process.poll())
@@ -318,7 +309,7 @@ class Audit(AuditCase):
         self.assertGreater(self.records_so_far(), 100)
 
     def test_cancelled_is_complete(self):
-        process = self.start_a_run()
+        process = self.start_endless("--audit", "run.vtr")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=TIMEOUT)
         self.assertEqual(process.returncode, 130)

@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import unittest
 
@@ -217,13 +216,7 @@ class Generate(CliTest):
         self.assertEqual((self.folder / "log.json").read_text(), "an older log")
 
     def interrupt(self, *more, sent=signal.SIGINT):
-        """Of a run that cannot end by itself: its text fills the pipe before its context."""
-        process = subprocess.Popen(
-            [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
-             *more],
-            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096,
-            bufsize=0)
-        process.stdout.read(1)
+        process = self.start_endless(*more)
         process.send_signal(sent)
         out, err = process.communicate(timeout=TIMEOUT)
         self.assertEqual(process.returncode, 128 + sent, err)

@@ -53,6 +53,15 @@ class CliTest(unittest.TestCase):
         return subprocess.run([VITRINE, *map(str, arguments)], input=stdin, stderr=subprocess.PIPE,
                               cwd=self.folder, timeout=TIMEOUT, check=False, **options)
 
+    def start_endless(self, *more):
+        """A run that cannot end by itself: its text fills the pipe before its context."""
+        process = subprocess.Popen(
+            [VITRINE, "generate", MODEL, "-p", PROMPT, "-n", "100000", "--ignore-end-of-text",
+             *more], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            pipesize=4096, bufsize=0)
+        process.stdout.read(1)
+        return process
+
     def succeed(self, *arguments, **options):
         result = self.run_tool(*arguments, **options)
         self.assertEqual(result.returncode, 0, result.stderr.decode(errors="replace"))
