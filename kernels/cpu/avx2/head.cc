@@ -38,26 +38,107 @@ float top_threshold(Lanes lanes_max) {
   return -__builtin_inff();
 }
 
-/// hash_whole_block in vectors: even and odd words apart, their products in 64 bits.
-uint64_t hash_block(const float* logits) {
+struct FirstPass {
+  Lanes largest;  // per lane; NaN entries are left out
+  bool has_nan = false;
+  uint64_t hash = 0;
+};
+
+/// Multiplies the logits and finds the largest.
+FirstPass find_largest(float* logits, int64_t count, float multiplier) {
+  FirstPass found{minus_infinity()};
+  const bool scale = multiplier != 1.0f;
+  const Lanes factor = set_lanes(multiplier);
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    Lanes v = load(logits + i);
+    if (scale) {
+      v = mul(v, factor);
+      store(logits + i, v);
+    }
+    found.has_nan |= nan_bits(v) != 0;
+    found.largest = max(v, found.largest);
+  }
+  if (i < count) {
+    const Mask mask = first_lanes(count - i);
+    Lanes v = load(logits + i, mask);
+    if (scale) {
+      v = mul(v, factor);
+      store(logits + i, v, mask);
+    }
+    v = blend(minus_infinity(), v, mask);
+    found.has_nan |= nan_bits(v) != 0;
+    found.largest = max(v, found.largest);
+  }
+  return found;
+}
+
+/// The same of a whole block, with hash_whole_block on the way: even and odd words apart, their
+/// products in 64 bits.
+FirstPass find_largest_and_hash(float* logits, float multiplier) {
+  const bool scale = multiplier != 1.0f;
+  const __m256 factor = _mm256_set1_ps(multiplier);
+  Lanes first_largest = minus_infinity();
+  Lanes second_largest = first_largest;
+  __m256 unordered = _mm256_setzero_ps();
   __m256i even = _mm256_setzero_si256();
   __m256i odd = _mm256_setzero_si256();
-  const auto words = [&](size_t i) {
-    const auto* keys = reinterpret_cast<const __m256i*>(kHashKeys.data() + i);
-    return _mm256_add_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(logits + i)),
-                            _mm256_load_si256(keys));
+  const auto load_8 = [&](float* at) __attribute__((always_inline)) {
+    __m256 v = _mm256_loadu_ps(at);
+    if (scale) {
+      v = _mm256_mul_ps(v, factor);
+      _mm256_storeu_ps(at, v);
+    }
+    return v;
   };
-  for (size_t j = 0; j < kHashPairs; j += 8) {
-    const __m256i first = words(j);
-    const __m256i second = words(j + kHashPairs);
+  const auto word = [](__m256 v, size_t i) __attribute__((always_inline)) {
+    const auto* keys = reinterpret_cast<const __m256i*>(kHashKeys.data() + i);
+    return _mm256_add_epi32(_mm256_castps_si256(v), _mm256_load_si256(keys));
+  };
+  const auto take = [&](size_t j, __m256& first_max, __m256& second_max)
+                        __attribute__((always_inline)) {
+    const __m256 a = load_8(logits + j);
+    const __m256 b = load_8(logits + j + kHashPairs);
+    unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+    first_max = _mm256_max_ps(a, first_max);
+    second_max = _mm256_max_ps(b, second_max);
+    const __m256i first = word(a, j);
+    const __m256i second = word(b, j + kHashPairs);
     even = _mm256_add_epi64(even, _mm256_mul_epu32(first, second));
     odd = _mm256_add_epi64(
         odd, _mm256_mul_epu32(_mm256_srli_epi64(first, 32), _mm256_srli_epi64(second, 32)));
+  };
+  for (size_t j = 0; j < kHashPairs; j += 16) {
+    take(j, first_largest.low, second_largest.low);
+    take(j + 8, first_largest.high, second_largest.high);
   }
   alignas(32) uint64_t sums[4];
   _mm256_store_si256(reinterpret_cast<__m256i*>(sums), _mm256_add_epi64(even, odd));
-  return sums[0] + sums[1] + sums[2] + sums[3];
+  return {max(first_largest, second_largest), _mm256_movemask_ps(unordered) != 0,
+          sums[0] + sums[1] + sums[2] + sums[3]};
 }
+
+/// The kTopTokens best so far, and what another entry has to reach.
+struct BestEntries {
+  HeadBlockStats* stats;
+  const float* logits;
+  int64_t first_id;
+  float threshold;
+
+  /// Of the lanes that `valid` has.
+  VITRINE_INLINE void take(BestEntries& best, Lanes v, uint32_t valid, int64_t i) {
+    uint32_t better = compare_bits(v, set_lanes(best.threshold), true) & valid;
+    if (better == 0) [[likely]]
+      return;
+    HeadBlockStats* stats = best.stats;
+    for (; better != 0; better &= better - 1) {
+      const int64_t at = i + __builtin_ctz(better);
+      stats->count = insert_top(best.logits[at], static_cast<int32_t>(best.first_id + at),
+                                kTopTokens, stats->count, stats->top_logits, stats->top_ids);
+    }
+    if (stats->count == kTopTokens) best.threshold = stats->top_logits[kTopTokens - 1];
+  }
+};
 
 /// The head's exponential, of kExpStatisticsLow <= x <= 0.
 VITRINE_INLINE __m256 exp_statistics(__m256 x) {
@@ -81,62 +162,93 @@ VITRINE_INLINE __m256 exp_statistics(__m256 x) {
   return _mm256_fmadd_ps(_mm256_mul_ps(q, f), power, power);
 }
 
+/// Sums of exp(logit - max) and exp(logit - max) * (logit - max), and the best entries where there
+/// are some to find. False where a distance is below kExpStatisticsLow and kAnyDistance did not
+/// provide for it, a few instructions more.
+template <bool kAnyDistance>
+bool add_exponentials(const float* logits, int64_t count, float max, BestEntries* best,
+                      HeadBlockStats* stats) {
+  const Lanes low = set_lanes(kExpStatisticsLow);
+  const Lanes largest = set_lanes(max);
+  Lanes sum_exp = set_lanes(0.0f);
+  Lanes sum_exp_logit = set_lanes(0.0f);
+  __m256i farthest = _mm256_setzero_si256();  // of numbers below zero, the bits grow with them
+  const auto add_all = [&](Lanes distance) __attribute__((always_inline)) {
+    const Lanes e{exp_statistics(distance.low), exp_statistics(distance.high)};
+    sum_exp = add(sum_exp, e);
+    sum_exp_logit = fma(e, distance, sum_exp_logit);
+  };
+  const auto add_some = [&](Lanes distance, Mask mask) __attribute__((always_inline)) {
+    const Lanes exp_before = sum_exp;
+    const Lanes exp_logit_before = sum_exp_logit;
+    add_all(distance);
+    sum_exp = blend(exp_before, sum_exp, mask);
+    sum_exp_logit = blend(exp_logit_before, sum_exp_logit, mask);
+  };
+  const auto note_farthest = [&](Lanes distance) __attribute__((always_inline)) {
+    farthest = _mm256_max_epu32(farthest, _mm256_castps_si256(distance.low));
+    farthest = _mm256_max_epu32(farthest, _mm256_castps_si256(distance.high));
+  };
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const Lanes logit = load(logits + i);
+    const Lanes distance = sub(logit, largest);
+    if constexpr (kAnyDistance) {
+      add_some(distance, not_below(distance, low));
+    } else {
+      BestEntries::take(*best, logit, 0xffff, i);
+      note_farthest(distance);
+      add_all(distance);
+    }
+  }
+  if (i < count) {
+    Mask mask = first_lanes(count - i);
+    const Lanes logit = load(logits + i, mask);
+    const Lanes distance = blend(set_lanes(0.0f), sub(logit, largest), mask);
+    if constexpr (kAnyDistance) {
+      mask = both(mask, not_below(distance, low));
+    } else {
+      BestEntries::take(*best, logit, first_bits(count - i), i);
+      note_farthest(distance);
+    }
+    add_some(distance, mask);
+  }
+  stats->sum_exp = sum_lanes(sum_exp);
+  stats->sum_exp_logit = sum_lanes(sum_exp_logit);
+  const __m256i lowest = _mm256_castps_si256(low.low);
+  const __m256i within = _mm256_cmpeq_epi32(_mm256_max_epu32(farthest, lowest), lowest);
+  return _mm256_movemask_epi8(within) == -1;
+}
+
 }  // namespace
 
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
                 HeadBlockStats* stats) {
-  const bool scale = multiplier != 1.0f;
-  const Lanes factor = set_lanes(multiplier);
-  Lanes lanes_max = minus_infinity();
-  uint32_t nan = 0;
-  for (int64_t i = begin; i < end; i += 16) {
-    const Mask mask = first_lanes(end - i);
-    Lanes v = load(logits + i, mask);
-    if (scale) {
-      v = mul(v, factor);
-      store(logits + i, v, mask);
-    }
-    v = blend(minus_infinity(), v, mask);
-    nan |= nan_bits(v);
-    lanes_max = max(v, lanes_max);
+  const int64_t count = end - begin;
+  logits += begin;
+  FirstPass found;
+  if (!statistics || count < kHeadBlock) {
+    found = find_largest(logits, count, multiplier);
+    if (statistics) found.hash = hash_logits(logits, count);
+  } else {
+    found = find_largest_and_hash(logits, multiplier);
   }
-
-  int32_t count = 0;
-  float threshold = top_threshold(lanes_max);
-  for (int64_t i = begin; i < end; i += 16) {
-    const Lanes v = load(logits + i, first_lanes(end - i));
-    uint32_t better = compare_bits(v, set_lanes(threshold), true) & first_bits(end - i);
-    if (better == 0) continue;
-    for (; better != 0; better &= better - 1) {
-      const int64_t id = i + __builtin_ctz(better);
-      count = insert_top(logits[id], static_cast<int32_t>(id), kTopTokens, count, stats->top_logits,
-                         stats->top_ids);
+  const float max = max_lanes(found.largest);
+  *stats = {.max = found.has_nan ? __builtin_nanf("") : max, .hash = found.hash};
+  BestEntries best{stats, logits, begin, top_threshold(found.largest)};
+  // -inf: nothing but masked logits.
+  if (statistics && !found.has_nan && max != -__builtin_inff()) {
+    if (!add_exponentials<false>(logits, count, max, &best, stats)) {
+      add_exponentials<true>(logits, count, max, nullptr, stats);
     }
-    if (count == kTopTokens) threshold = stats->top_logits[kTopTokens - 1];
-  }
-  stats->count = count;
-  stats->hash = statistics ? hash_logits<hash_block>(logits + begin, end - begin) : 0;
-
-  const float largest = max_lanes(lanes_max);
-  if (nan != 0) {
-    stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
     return;
   }
-  stats->max = largest;
-  stats->sum_exp = stats->sum_exp_logit = 0.0f;
-  if (!statistics || largest == -__builtin_inff()) return;  // -inf: nothing but masked logits
-  const Lanes shift = set_lanes(largest);
-  Lanes sum_exp = set_lanes(0.0f);
-  Lanes sum_exp_logit = set_lanes(0.0f);
-  for (int64_t i = begin; i < end; i += 16) {
-    const Lanes distance = sub(load(logits + i, first_lanes(end - i)), shift);
-    const Mask mask = both(first_lanes(end - i), not_below(distance, set_lanes(kExpStatisticsLow)));
-    const Lanes e{exp_statistics(distance.low), exp_statistics(distance.high)};
-    sum_exp = blend(sum_exp, add(sum_exp, e), mask);
-    sum_exp_logit = blend(sum_exp_logit, fma(e, distance, sum_exp_logit), mask);
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) BestEntries::take(best, load(logits + i), 0xffff, i);
+  if (i < count) {
+    BestEntries::take(best, load(logits + i, first_lanes(count - i)), first_bits(count - i), i);
   }
-  stats->sum_exp = sum_lanes(sum_exp);
-  stats->sum_exp_logit = sum_lanes(sum_exp_logit);
+  if (found.has_nan) stats->sum_exp = stats->sum_exp_logit = stats->max;
 }
 
 }  // namespace vitrine::kernels::avx2
