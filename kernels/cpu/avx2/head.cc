@@ -75,8 +75,8 @@ FirstPass find_largest(float* logits, int64_t count, float multiplier) {
 
 /// The same of a whole block, with hash_whole_block on the way: even and odd words apart, their
 /// products in 64 bits.
+template <bool kScale>
 FirstPass find_largest_and_hash(float* logits, float multiplier) {
-  const bool scale = multiplier != 1.0f;
   const __m256 factor = _mm256_set1_ps(multiplier);
   Lanes first_largest = minus_infinity();
   Lanes second_largest = first_largest;
@@ -85,7 +85,7 @@ FirstPass find_largest_and_hash(float* logits, float multiplier) {
   __m256i odd = _mm256_setzero_si256();
   const auto load_8 = [&](float* at) __attribute__((always_inline)) {
     __m256 v = _mm256_loadu_ps(at);
-    if (scale) {
+    if constexpr (kScale) {
       v = _mm256_mul_ps(v, factor);
       _mm256_storeu_ps(at, v);
     }
@@ -95,8 +95,8 @@ FirstPass find_largest_and_hash(float* logits, float multiplier) {
     const auto* keys = reinterpret_cast<const __m256i*>(kHashKeys.data() + i);
     return _mm256_add_epi32(_mm256_castps_si256(v), _mm256_load_si256(keys));
   };
-  const auto take = [&](size_t j, __m256& first_max, __m256& second_max)
-                        __attribute__((always_inline)) {
+  const auto take = [&](size_t j, __m256 & first_max, __m256 & second_max)
+      __attribute__((always_inline)) {
     const __m256 a = load_8(logits + j);
     const __m256 b = load_8(logits + j + kHashPairs);
     unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
@@ -231,7 +231,8 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
     found = find_largest(logits, count, multiplier);
     if (statistics) found.hash = hash_logits(logits, count);
   } else {
-    found = find_largest_and_hash(logits, multiplier);
+    found = multiplier != 1.0f ? find_largest_and_hash<true>(logits, multiplier)
+                               : find_largest_and_hash<false>(logits, multiplier);
   }
   const float max = max_lanes(found.largest);
   *stats = {.max = found.has_nan ? __builtin_nanf("") : max, .hash = found.hash};
