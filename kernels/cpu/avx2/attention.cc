@@ -39,9 +39,26 @@ struct RunCursor {
       }
     }
     // Runs are scored several at a time: what is missing is scored twice and not looked at.
-    for (int i = count; i < kRuns; ++i) runs->keys[i] = runs->keys[count - 1];
+    for (int i = count; i < kRuns; ++i) {
+      runs->keys[i] = runs->keys[count - 1];
+      runs->values[i] = runs->values[count - 1];
+    }
   }
 };
+
+/// The keys of the block behind `cursor`, of `left` positions at most. Null where it has none.
+void find_next_keys(RunCursor cursor, int32_t left, const uint8_t** keys) {
+  Runs next{};
+  const int32_t positions = left < kAttentionBlock ? left : kAttentionBlock;
+  if (left > 0) cursor.take(&next, (positions + 15) / 16);
+  for (int i = 0; i < kRuns; ++i) keys[i] = next.keys[i];
+}
+
+/// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
+/// next block lie in another one.
+VITRINE_INLINE void fetch(const uint8_t* line) {
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
+}
 
 /// The running softmax of kQueries heads. out is padded to whole vectors.
 template <int kQueries>
@@ -52,8 +69,9 @@ struct State {
   alignas(32) float p[kQueries][kAttentionBlock];
 };
 
-/// state->p: the dots of the queries with the keys of `count` runs of 16 positions.
-template <WeightFormat kFormat, int kQueries>
+/// state->p: the dots of the queries with the keys of `count` runs of 16 positions. kFetch: their
+/// values are fetched on the way.
+template <WeightFormat kFormat, int kQueries, bool kFetch>
 VITRINE_INLINE void score_runs(const Runs& runs, int count, int64_t stride, int32_t head_dim,
                                const float* query, int64_t query_stride, State<kQueries>* state) {
   constexpr int kAtOnce = kRuns / kQueries;  // eight running sums in either case
@@ -69,6 +87,12 @@ VITRINE_INLINE void score_runs(const Runs& runs, int count, int64_t stride, int3
 #pragma GCC unroll 4
       for (int i = 0; i < kAtOnce; ++i)
         key[i] = load_lanes<kFormat>(runs.keys[first + i] + d * stride);
+      if constexpr (kFetch) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kAtOnce; ++i) {
+          fetch(runs.values[first + i] + d * 16 * element_bytes(kFormat));
+        }
+      }
 #pragma GCC unroll 4
       for (int q = 0; q < kQueries; ++q) {
         const Lanes element = set_lanes(query[q * query_stride + d]);
@@ -112,10 +136,13 @@ VITRINE_INLINE float softmax_block(int32_t valid, float scale, float* p, float* 
 }
 
 /// Adds p * value over the block for kVectors vectors of the head, from element `first`. kWhole:
-/// all of their elements exist; otherwise kVectors is 1 and `left` says how many.
-template <WeightFormat kFormat, int kQueries, int kVectors, bool kWhole>
+/// all of their elements exist; otherwise kVectors is 1 and `left` says how many. kFetch: the next
+/// block's keys, in rows of `stride` bytes, are fetched on the way.
+template <WeightFormat kFormat, int kQueries, int kVectors, bool kWhole, bool kFetch>
 VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, int32_t left,
-                               int32_t head_dim, const float* correction, State<kQueries>* state) {
+                               int32_t head_dim, const float* correction,
+                               const uint8_t* const* next_keys, int64_t stride,
+                               State<kQueries>* state) {
   constexpr int64_t kBytes = element_bytes(kFormat);
   __m256 sum[kQueries][kVectors];
 #pragma GCC unroll 4
@@ -128,8 +155,13 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
   }
   for (int32_t start = 0; start < valid; start += 16) {
     const uint8_t* value = runs.values[start / 16] + first * kBytes;
+    const uint8_t* next = next_keys[start / 16] + first * stride;
     const int32_t end = valid - start < 16 ? valid : start + 16;
     for (int32_t j = start; j < end; ++j, value += head_dim * kBytes) {
+      if constexpr (kFetch) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors / 2; ++i, next += stride) fetch(next);
+      }
       __m256 v[kVectors];
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) {
@@ -150,7 +182,7 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
   }
 }
 
-template <WeightFormat kFormat, int kQueries>
+template <WeightFormat kFormat, int kQueries, bool kFetch>
 __attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& span, int32_t token,
                                       int32_t head) {
   constexpr int kVectors = 8 / kQueries;
@@ -172,21 +204,24 @@ __attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& spa
     const int count = (valid + 15) / 16;
     Runs runs;
     cursor.take(&runs, count);
-    score_runs<kFormat, kQueries>(runs, count, kv.block_size * element_bytes(kFormat), head_dim,
-                                  query, span.query_stride, &state);
+    const int64_t stride = kv.block_size * element_bytes(kFormat);
+    const uint8_t* next_keys[kRuns] = {};
+    if constexpr (kFetch) find_next_keys(cursor, left - kAttentionBlock, next_keys);
+    score_runs<kFormat, kQueries, kFetch>(runs, count, stride, head_dim, query, span.query_stride,
+                                          &state);
     float correction[kQueries];
     for (int q = 0; q < kQueries; ++q) {
       correction[q] = softmax_block(valid, span.scale, state.p[q], &state.max[q], &state.sum[q]);
     }
     int32_t first = 0;
     for (; first + 8 * kVectors <= head_dim; first += 8 * kVectors) {
-      add_values<kFormat, kQueries, kVectors, true>(runs, valid, first, 8, head_dim, correction,
-                                                    &state);
+      add_values<kFormat, kQueries, kVectors, true, kFetch>(runs, valid, first, 8, head_dim,
+                                                            correction, next_keys, stride, &state);
     }
     for (; first < head_dim; first += 8) {
-      const int32_t left = head_dim - first < 8 ? head_dim - first : 8;
-      add_values<kFormat, kQueries, 1, false>(runs, valid, first, left, head_dim, correction,
-                                              &state);
+      const int32_t elements = head_dim - first < 8 ? head_dim - first : 8;
+      add_values<kFormat, kQueries, 1, false, false>(runs, valid, first, elements, head_dim,
+                                                     correction, next_keys, stride, &state);
     }
   }
   float* out = span.out + token * span.out_token_stride + head * span.out_stride;
@@ -199,22 +234,34 @@ __attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& spa
   }
 }
 
-template <WeightFormat kFormat>
+/// kFetch: memory is fetched ahead; of more tokens than this, all but the first find it at hand.
+constexpr int32_t kFetchTokens = 4;
+
+template <WeightFormat kFormat, bool kFetch>
 void attend_span(const KvView& kv, const AttentionSpan& span) {
   for (int32_t token = 0; token < span.tokens; ++token) {
     for (int32_t head = 0; head < span.heads;) {
       const int32_t left = span.heads - head;
       if (left >= 4) {
-        attend<kFormat, 4>(kv, span, token, head);
+        attend<kFormat, 4, kFetch>(kv, span, token, head);
         head += 4;
       } else if (left >= 2) {
-        attend<kFormat, 2>(kv, span, token, head);
+        attend<kFormat, 2, kFetch>(kv, span, token, head);
         head += 2;
       } else {
-        attend<kFormat, 1>(kv, span, token, head);
+        attend<kFormat, 1, kFetch>(kv, span, token, head);
         head += 1;
       }
     }
+  }
+}
+
+template <WeightFormat kFormat>
+void attend_format(const KvView& kv, const AttentionSpan& span) {
+  if (span.tokens <= kFetchTokens) {
+    attend_span<kFormat, true>(kv, span);
+  } else {
+    attend_span<kFormat, false>(kv, span);
   }
 }
 
@@ -222,9 +269,9 @@ void attend_span(const KvView& kv, const AttentionSpan& span) {
 
 void attention(const KvView& kv, const AttentionSpan& span) {
   switch (kv.format) {
-    case WeightFormat::kF16: return attend_span<WeightFormat::kF16>(kv, span);
-    case WeightFormat::kBF16: return attend_span<WeightFormat::kBF16>(kv, span);
-    default: return attend_span<WeightFormat::kF32>(kv, span);
+    case WeightFormat::kF16: return attend_format<WeightFormat::kF16>(kv, span);
+    case WeightFormat::kBF16: return attend_format<WeightFormat::kBF16>(kv, span);
+    default: return attend_format<WeightFormat::kF32>(kv, span);
   }
 }
 
