@@ -114,6 +114,44 @@ TEST(Linear, AgainstDouble) {
   }
 }
 
+/// More rows and tokens than a kernel takes at once, in pieces that begin and end anywhere.
+TEST(Linear, PiecesOfManyRows) {
+  Random random(14);
+  constexpr int64_t kRows = 293;
+  constexpr int32_t kCount = 35;
+  for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
+    for (const int32_t group_size : {32, 64, 128}) {
+      for (const OffsetFormat offsets :
+           {OffsetFormat::kNone, OffsetFormat::kZeroPoint, OffsetFormat::kBF16}) {
+        const Shape shape{format, ScaleFormat::kBF16, group_size, kRows, 167, offsets};
+        const Matrix gate = make_matrix(random, shape);
+        const Matrix up = make_matrix(random, shape);
+        const Inputs inputs(random, kCount, shape.cols, group_size);
+        for (const int32_t count : {1, 3, kCount}) {
+          const RowMap rows{nullptr, nullptr, count};
+          std::vector<float> expected(count * kRows), expected_gated(count * kRows);
+          portable_kernels().linear(gate.weight, 0, kRows, inputs.view, rows, nullptr, nullptr,
+                                    expected.data(), kRows);
+          portable_kernels().gate_up(gate.weight, up.weight, 0, kRows, inputs.view, rows,
+                                     expected_gated.data(), kRows);
+          for (const CpuKernels* table : vector_tables()) {
+            std::vector<float> product(count * kRows, 0.5f), gated(count * kRows, 0.5f);
+            for (const auto& [begin, end] :
+                 {std::pair<int64_t, int64_t>{160, kRows}, {0, 144}, {144, 160}}) {
+              table->linear(gate.weight, begin, end, inputs.view, rows, nullptr, nullptr,
+                            product.data(), kRows);
+              table->gate_up(gate.weight, up.weight, begin, end, inputs.view, rows, gated.data(),
+                             kRows);
+            }
+            ASSERT_TRUE(same_bits(expected, product)) << table->isa << " group " << group_size;
+            ASSERT_TRUE(same_bits(expected_gated, gated)) << table->isa << " group " << group_size;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Linear, SameBitsInEveryTable) {
   if (vector_tables().empty()) GTEST_SKIP() << "no vector table runs on this machine";
   Random random(2);

@@ -73,6 +73,7 @@ struct IntegerFormat {
   static constexpr int kBias = kUnsignedBias;
   static constexpr int kUnitBytes = kBytes;
   static constexpr int kChain = kChainLength;
+  static constexpr bool kShortGroups = false;  // every group is one unit
   static constexpr bool kTwoParts = false;
   static constexpr bool kPartMinimums = false;
 
@@ -134,6 +135,7 @@ template <int kBytes, int kChainLength, bool kParts, bool kMinimums = false>
 struct BlockFormat {
   static constexpr int kUnitBytes = kBytes;
   static constexpr int kChain = kChainLength;
+  static constexpr bool kShortGroups = true;
   static constexpr bool kTwoParts = kParts;
   static constexpr bool kPartMinimums = kMinimums;
 

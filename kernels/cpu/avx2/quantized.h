@@ -1,225 +1,245 @@
-// Packed quantized matrix products, one template over how four-byte dots are made (a Dot) and how
-// weights are unpacked (formats.h). Every sum of products is exact, whatever the instructions.
+// Packed quantized matrix products, one template over how four-byte dots are made (dots.h) and how
+// weights are unpacked (formats.h).
 #pragma once
 
-#include "formats.h"
+#include "dots.h"
 
 namespace vitrine::kernels::avx2 {
 namespace {
 
-VITRINE_INLINE __m256i broadcast_word(const void* four) {
-  int32_t word;
-  __builtin_memcpy(&word, four, sizeof(word));
-  return _mm256_set1_epi32(word);
-}
+/// A strip of tiles with a block of tokens: what of a token is broadcast serves all of a strip's
+/// rows, and what of a tile is unpacked all of a block's tokens.
+constexpr int32_t kStripTiles = 8;
+constexpr int32_t kBlockTokens = 16;
 
-/// Dots in 16-bit pieces (vpmaddubsw), widened before they could overflow.
-struct MaddubsDot {
-  template <class Format>
-  static constexpr bool kSignedProducts = Format::kChain == 1;
-
-  /// Adds the products of 32 columns to isum.
-  template <class Format, int kTokens>
-  VITRINE_INLINE void add_unit(const uint8_t* unit, int half, const Group& group,
-                               const int8_t* const* x, __m256i* isum) {
-    if constexpr (kSignedProducts<Format>) {
-      add_signed<Format, kTokens>(unit, half, x, isum);
-      return;
-    }
-    __m256i chain[kTokens];
-#pragma GCC unroll 4
-    for (int s = 0; s < kUnit / 8; ++s) {
-      const Step step = Format::step(unit, half, s);
-      // Of 16-bit pairs: both with the scale of their part of the group, where it has one.
-      const __m256i factor =
-          Format::kTwoParts ? words_of(group.part_scale[s / 2]) : _mm256_set1_epi16(1);
-#pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) {
-        const __m256i low = _mm256_maddubs_epi16(step.low, broadcast_word(x[t] + 8 * s));
-        const __m256i high = _mm256_maddubs_epi16(step.high, broadcast_word(x[t] + 8 * s + 4));
-        const __m256i both = _mm256_add_epi16(low, high);
-        chain[t] = 2 * s % Format::kChain == 0 ? both : _mm256_add_epi16(chain[t], both);
-        if ((2 * s + 2) % Format::kChain == 0) {
-          isum[t] = _mm256_add_epi32(isum[t], _mm256_madd_epi16(chain[t], factor));
-        }
-      }
-    }
-  }
-
-  /// The low word of each lane in both of its words.
-  VITRINE_INLINE __m256i words_of(__m256i lanes) {
-    return _mm256_blend_epi16(lanes, _mm256_slli_epi32(lanes, 16), 0xaa);
-  }
-
-  /// The unsigned factor is |value|, 0 … 128; the activation takes the value's sign.
-  template <class Format, int kTokens>
-  VITRINE_INLINE void add_signed(const uint8_t* unit, int half, const int8_t* const* x,
-                                 __m256i* isum) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    const __m256i flip = _mm256_set1_epi8(-128);
-#pragma GCC unroll 4
-    for (int s = 0; s < kUnit / 8; ++s) {
-      Step step = Format::step(unit, half, s);
-      step = {_mm256_xor_si256(step.low, flip), _mm256_xor_si256(step.high, flip)};
-      const Step magnitude = {_mm256_abs_epi8(step.low), _mm256_abs_epi8(step.high)};
-#pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) {
-        const __m256i a = _mm256_sign_epi8(broadcast_word(x[t] + 8 * s), step.low);
-        const __m256i b = _mm256_sign_epi8(broadcast_word(x[t] + 8 * s + 4), step.high);
-        const __m256i low = _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude.low, a), ones);
-        const __m256i high = _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude.high, b), ones);
-        isum[t] = _mm256_add_epi32(isum[t], _mm256_add_epi32(low, high));
-      }
-    }
-  }
-};
-
-#if defined(__AVXVNNI__)
-/// Dots with AVX-VNNI: four products are added in 32 bits.
-struct VnniDot {
-  template <class Format>
-  static constexpr bool kSignedProducts = false;
-
-  template <class Format, int kTokens>
-  VITRINE_INLINE void add_unit(const uint8_t* unit, int half, const Group& group,
-                               const int8_t* const* x, __m256i* isum) {
-    // Two chains of sums: few tokens would leave the multipliers waiting, and halves of a group
-    // may have scales of their own.
-    constexpr bool kTwoChains = kTokens <= 2 || Format::kTwoParts;
-    __m256i first[kTokens];
-    __m256i second[kTokens];
-#pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) {
-      first[t] = Format::kTwoParts ? _mm256_setzero_si256() : isum[t];
-      second[t] = _mm256_setzero_si256();
-    }
-#pragma GCC unroll 4
-    for (int s = 0; s < kUnit / 8; ++s) {
-      const Step step = Format::step(unit, half, s);
-#pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) {
-        __m256i& low = kTwoChains && s >= 2 ? second[t] : first[t];
-        low = _mm256_dpbusd_avx_epi32(low, step.low, broadcast_word(x[t] + 8 * s));
-        low = _mm256_dpbusd_avx_epi32(low, step.high, broadcast_word(x[t] + 8 * s + 4));
-      }
-    }
-#pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) {
-      if constexpr (Format::kTwoParts) {
-        first[t] = _mm256_mullo_epi32(first[t], group.part_scale[0]);
-        second[t] = _mm256_mullo_epi32(second[t], group.part_scale[1]);
-        first[t] = _mm256_add_epi32(isum[t], first[t]);
-      }
-      isum[t] = kTwoChains ? _mm256_add_epi32(first[t], second[t]) : first[t];
-    }
-  }
-};
-#endif
+/// How far ahead of a decode step's loads the weights are fetched.
+constexpr int64_t kPrefetchBytes = 2048;
 
 /// The quantized input rows of a block of tokens.
-template <int kTokens>
 struct TokenRows {
-  const int8_t* values[kTokens];
-  const float* scales[kTokens];
-  const GroupSum* sums[kTokens];
+  int32_t count = 0;
+  const int8_t* values[kBlockTokens];
+  const float* scales[kBlockTokens];
+  const GroupSum* sums[kBlockTokens];
 };
 
-/// dots[2 * t + half]: the dots of rows 8 * half … of one tile with token t.
-template <class Dot, class Format, int kTokens>
-__attribute__((noinline)) void tile_dots(const Weight& weight, int64_t index,
-                                         const TokenRows<kTokens>& tokens, __m256* dots) {
-  const Tile tile = Format::tile(weight, index);
+/// [half tile of a strip][token]: dots of eight rows.
+struct StripDots {
+  __m256 at[2 * kStripTiles][kBlockTokens];
+};
+
+/// What a token brings to a unit of columns, each in all lanes.
+struct TokenUnit {
+  __m256i words[kWords];
+  // Of the unit's group:
+  __m256i sums;
+  __m256 scale;
+  __m256 weighted;
+
+  VITRINE_INLINE void load_values(TokenUnit& unit, const int8_t* x) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kWords; ++i) unit.words[i] = broadcast_word(x + 4 * i);
+  }
+  VITRINE_INLINE void load_group(TokenUnit& unit, const float* scale, const GroupSum* sums) {
+    unit.sums = broadcast_word(sums);
+    unit.scale = _mm256_set1_ps(*scale);
+    unit.weighted = _mm256_set1_ps(sums->weighted);
+  }
+};
+
+/// What the rows of half a tile have in one group, and what becomes of a token's products there.
+template <class Format>
+struct GroupRows {
+  Group group;
+  bool has_minimum;
+
+  /// What the products of a token are added to.
+  VITRINE_INLINE __m256i begin(const GroupRows& rows, const TokenUnit& token) {
+    if constexpr (Format::kPartMinimums) return _mm256_setzero_si256();
+    return _mm256_madd_epi16(token.sums, rows.group.bias_words);
+  }
+
+  VITRINE_INLINE __m256 end(const GroupRows& rows, __m256i isum, const TokenUnit& token,
+                            __m256 dot) {
+    const __m256 scale = _mm256_mul_ps(rows.group.scale, token.scale);
+    dot = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum), scale, dot);
+    if constexpr (Format::kPartMinimums) {
+      const __m256i sum = _mm256_madd_epi16(token.sums, rows.group.bias_words);
+      const __m256 minimum = _mm256_mul_ps(rows.group.minimum, token.scale);
+      dot = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), minimum, dot);
+    } else if (rows.has_minimum) {
+      dot = _mm256_fmadd_ps(rows.group.minimum, token.weighted, dot);
+    }
+    return dot;
+  }
+};
+
+template <class Format>
+VITRINE_INLINE void fetch_ahead(const uint8_t* unit, int half) {
+  constexpr int kHalf = Format::kUnitBytes / 2;
+#pragma GCC unroll 4
+  for (int line = 0; line < kHalf; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(unit + half * kHalf + line + kPrefetchBytes),
+                 _MM_HINT_T0);
+  }
+}
+
+/// `count` tiles with one token, whose sums stay in registers. kPlain: groups of 32 columns without
+/// offsets, with scales of format kScales, which is then not asked for in every group.
+template <class Dot, class Format, bool kPlain, ScaleFormat kScales>
+__attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t first_tile,
+                                              int32_t count, const TokenRows& tokens,
+                                              StripDots& dots) {
+  constexpr bool kSigned = Dot::template kSignedProducts<Format>;
+  constexpr bool kOneUnit = kPlain || Format::kShortGroups;
   const int64_t cols = padded_cols(weight.cols);
-  const uint8_t* data = tile.data;
-  __m256 acc[2 * kTokens];
-#pragma GCC unroll 16
-  for (int i = 0; i < 2 * kTokens; ++i) acc[i] = _mm256_setzero_ps();
-  for (int64_t k = 0, g = 0; k < cols; k += weight.group_size, ++g) {
-    const int64_t end = k + weight.group_size < cols ? k + weight.group_size : cols;
-    for (int half = 0; half < 2; ++half) {
-      const Group group =
-          Format::template group<Dot::template kSignedProducts<Format>>(tile, g, half);
-      const int8_t* x[kTokens];
-      __m256i isum[kTokens];
-#pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) {
-        x[t] = tokens.values[t] + k;
-        isum[t] = Format::kPartMinimums
-                      ? _mm256_setzero_si256()
-                      : _mm256_madd_epi16(broadcast_word(tokens.sums[t] + g), group.bias_words);
+  for (int32_t i = 0; i < count; ++i) {
+    Tile tile = Format::tile(weight, first_tile + i);
+    if constexpr (kPlain) {
+      tile.scale_format = kScales;
+      tile.offset_format = OffsetFormat::kNone;
+    }
+    const uint8_t* unit = tile.data;
+    const int8_t* x = tokens.values[0];
+    __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (int64_t k = 0, g = 0; k < cols; ++g) {
+      const int64_t end = kOneUnit                       ? k + kUnit
+                          : k + weight.group_size < cols ? k + weight.group_size
+                                                         : cols;
+      TokenUnit token;
+      TokenUnit::load_group(token, tokens.scales[0] + g, tokens.sums[0] + g);
+      GroupRows<Format> rows[2];
+      __m256i isum[2];
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        rows[half] = {Format::template group<kSigned>(tile, g, half), Format::has_minimum(tile)};
+        isum[half] = GroupRows<Format>::begin(rows[half], token);
       }
-      const uint8_t* unit = data;
-      for (int64_t u = k; u < end; u += kUnit, unit += Format::kUnitBytes) {
-        Dot::template add_unit<Format, kTokens>(unit, half, group, x, isum);
-#pragma GCC unroll 8
-        for (int t = 0; t < kTokens; ++t) x[t] += kUnit;
-      }
-#pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) {
-        const __m256 scale = _mm256_mul_ps(group.scale, _mm256_set1_ps(tokens.scales[t][g]));
-        __m256& sum = acc[2 * t + half];
-        sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[t]), scale, sum);
-      }
-      if constexpr (Format::kPartMinimums) {
-#pragma GCC unroll 8
-        for (int t = 0; t < kTokens; ++t) {
-          const __m256i sum =
-              _mm256_madd_epi16(broadcast_word(tokens.sums[t] + g), group.bias_words);
-          const __m256 scale = _mm256_mul_ps(group.minimum, _mm256_set1_ps(tokens.scales[t][g]));
-          __m256& dot = acc[2 * t + half];
-          dot = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, dot);
+      do {
+        TokenUnit::load_values(token, x);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          const auto weights = Dot::template unpack<Format>(unit, half, rows[half].group);
+          fetch_ahead<Format>(unit, half);
+          isum[half] = Dot::template add<Format>(weights, token.words, isum[half]);
         }
-      } else if (Format::has_minimum(tile)) {
-#pragma GCC unroll 8
-        for (int t = 0; t < kTokens; ++t) {
-          const __m256 sum = _mm256_set1_ps(tokens.sums[t][g].weighted);
-          __m256& dot = acc[2 * t + half];
-          dot = _mm256_fmadd_ps(group.minimum, sum, dot);
+        k += kUnit;
+        x += kUnit;
+        unit += Format::kUnitBytes;
+      } while (!kOneUnit && k < end);
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        acc[half] = GroupRows<Format>::end(rows[half], isum[half], token, acc[half]);
+      }
+    }
+    dots.at[2 * i][0] = acc[0];
+    dots.at[2 * i + 1][0] = acc[1];
+  }
+}
+
+/// `count` tiles, at most kStripTiles, with a block of tokens.
+template <class Dot, class Format>
+__attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_tile, int32_t count,
+                                          const TokenRows& tokens, StripDots& dots) {
+  const int64_t cols = padded_cols(weight.cols);
+  TokenUnit panel[kBlockTokens];
+  __m256i isum[2 * kStripTiles][kBlockTokens];
+  Tile tiles[kStripTiles];
+  for (int32_t i = 0; i < count; ++i) tiles[i] = Format::tile(weight, first_tile + i);
+  for (int32_t h = 0; h < 2 * count; ++h) {
+    for (int32_t t = 0; t < tokens.count; ++t) dots.at[h][t] = _mm256_setzero_ps();
+  }
+  int64_t unit = 0;
+  for (int64_t k = 0, g = 0; k < cols; ++g) {
+    const int64_t begin = k;
+    const int64_t end = k + weight.group_size < cols ? k + weight.group_size : cols;
+    for (int32_t t = 0; t < tokens.count; ++t) {
+      TokenUnit::load_group(panel[t], tokens.scales[t] + g, tokens.sums[t] + g);
+    }
+    for (; k < end; k += kUnit, unit += Format::kUnitBytes) {
+      for (int32_t t = 0; t < tokens.count; ++t) {
+        TokenUnit::load_values(panel[t], tokens.values[t] + k);
+      }
+      for (int32_t h = 0; h < 2 * count; ++h) {
+        const Tile& tile = tiles[h / 2];
+        constexpr bool kSigned = Dot::template kSignedProducts<Format>;
+        const GroupRows<Format> rows{Format::template group<kSigned>(tile, g, h % 2),
+                                     Format::has_minimum(tile)};
+        const auto weights = Dot::template unpack<Format>(tile.data + unit, h % 2, rows.group);
+        const auto take = [&](bool is_first, bool is_last) __attribute__((always_inline)) {
+          for (int32_t t = 0; t < tokens.count; ++t) {
+            const __m256i before = is_first ? GroupRows<Format>::begin(rows, panel[t]) : isum[h][t];
+            const __m256i sum = Dot::template add<Format>(weights, panel[t].words, before);
+            if (is_last) {
+              dots.at[h][t] = GroupRows<Format>::end(rows, sum, panel[t], dots.at[h][t]);
+            } else {
+              isum[h][t] = sum;
+            }
+          }
+        };
+        if (end - begin == kUnit) {
+          take(true, true);
+        } else if (k == begin) {
+          take(true, false);
+        } else {
+          take(false, k + kUnit == end);
         }
       }
     }
-    data += (end - k) / kUnit * Format::kUnitBytes;
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < 2 * kTokens; ++i) dots[i] = acc[i];
 }
 
-template <class Dot, int kTokens>
-VITRINE_INLINE void dots_of(const Weight& weight, int64_t tile, const TokenRows<kTokens>& tokens,
-                            __m256* dots) {
+using DotsFunction = void (*)(const Weight& weight, int64_t first_tile, int32_t count,
+                              const TokenRows& tokens, StripDots& dots);
+
+template <class Dot, class Format>
+DotsFunction dots_of(const Weight& weight, int32_t tokens) {
+  constexpr ScaleFormat kAny = ScaleFormat::kF32;
+  if (tokens > 1) return block_dots<Dot, Format>;
+  if constexpr (!Format::kShortGroups) {
+    const bool is_plain = weight.group_size == kUnit && weight.offset_format == OffsetFormat::kNone;
+    if (is_plain && weight.scale_format == ScaleFormat::kF16) {
+      return one_token_dots<Dot, Format, true, ScaleFormat::kF16>;
+    }
+    if (is_plain && weight.scale_format == ScaleFormat::kBF16) {
+      return one_token_dots<Dot, Format, true, ScaleFormat::kBF16>;
+    }
+  }
+  return one_token_dots<Dot, Format, false, kAny>;
+}
+
+template <class Dot>
+DotsFunction find_dots(const Weight& weight, int32_t tokens) {
   switch (weight.format) {
-    case WeightFormat::kInt8: return tile_dots<Dot, Int8, kTokens>(weight, tile, tokens, dots);
-    case WeightFormat::kQ2K: return tile_dots<Dot, Q2K, kTokens>(weight, tile, tokens, dots);
-    case WeightFormat::kQ4K: return tile_dots<Dot, Q4K, kTokens>(weight, tile, tokens, dots);
-    case WeightFormat::kQ6K: return tile_dots<Dot, Q6K, kTokens>(weight, tile, tokens, dots);
-    case WeightFormat::kMxfp4: return tile_dots<Dot, Mxfp4, kTokens>(weight, tile, tokens, dots);
-    default: return tile_dots<Dot, Int4, kTokens>(weight, tile, tokens, dots);
+    case WeightFormat::kInt8: return dots_of<Dot, Int8>(weight, tokens);
+    case WeightFormat::kQ2K: return dots_of<Dot, Q2K>(weight, tokens);
+    case WeightFormat::kQ4K: return dots_of<Dot, Q4K>(weight, tokens);
+    case WeightFormat::kQ6K: return dots_of<Dot, Q6K>(weight, tokens);
+    case WeightFormat::kMxfp4: return dots_of<Dot, Mxfp4>(weight, tokens);
+    default: return dots_of<Dot, Int4>(weight, tokens);
   }
 }
 
-/// One tile for the kTokens input rows from m on.
-template <class Dot, int kTokens>
-__attribute__((noinline)) void token_block(const Weight& weight, const Weight* up, int64_t row,
-                                           int64_t row_end, const Activations& input,
-                                           const RowMap& rows, int32_t m, const Target& target) {
-  TokenRows<kTokens> tokens;
-  for (int t = 0; t < kTokens; ++t) {
-    const int64_t in_row = mapped(rows.in_rows, m + t);
-    tokens.values[t] = input.quantized + in_row * input.quantized_stride;
-    tokens.scales[t] = input.scales + in_row * input.group_stride;
-    tokens.sums[t] = input.sums + in_row * input.group_stride;
+/// A strip's rows row … row_end for a block of tokens, the first of which is row m of the input.
+template <class Dot>
+void strip_product(const Weight& weight, const Weight* up, int64_t row, int64_t row_end,
+                   const TokenRows& tokens, int32_t m, const Target& target) {
+  const int64_t first_tile = row / kTileRows;
+  const auto tiles = static_cast<int32_t>((row_end - row + kTileRows - 1) / kTileRows);
+  StripDots dots;
+  find_dots<Dot>(weight, tokens.count)(weight, first_tile, tiles, tokens, dots);
+  if (up != nullptr) {
+    StripDots up_dots;
+    find_dots<Dot>(*up, tokens.count)(*up, first_tile, tiles, tokens, up_dots);
+    for (int32_t h = 0; h < 2 * tiles; ++h) {
+      for (int32_t t = 0; t < tokens.count; ++t) {
+        dots.at[h][t] = _mm256_mul_ps(silu_8(dots.at[h][t]), up_dots.at[h][t]);
+      }
+    }
   }
-  __m256 dots[2 * kTokens];
-  __m256 up_dots[2 * kTokens];
-  dots_of<Dot, kTokens>(weight, row / kTileRows, tokens, dots);
-  if (up != nullptr) dots_of<Dot, kTokens>(*up, row / kTileRows, tokens, up_dots);
-  for (int t = 0; t < kTokens; ++t) {
-    for (int half = 0; half < 2; ++half) {
-      const int64_t first = row + 8 * half;
-      if (first >= row_end) break;
-      __m256 v = dots[2 * t + half];
-      if (up != nullptr) v = _mm256_mul_ps(silu_8(v), up_dots[2 * t + half]);
-      store_dots(target, m + t, first, row_end - first, v);
+  for (int32_t t = 0; t < tokens.count; ++t) {
+    for (int64_t first = row; first < row_end; first += 8) {
+      store_dots(target, m + t, first, row_end - first, dots.at[(first - row) / 8][t]);
     }
   }
 }
@@ -227,15 +247,20 @@ __attribute__((noinline)) void token_block(const Weight& weight, const Weight* u
 template <class Dot>
 void quantized_product(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
                        const Activations& input, const RowMap& rows, const Target& target) {
-  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
-    int32_t m = 0;
-    for (; m + 4 <= rows.count; m += 4) {
-      token_block<Dot, 4>(weight, up, row, row_end, input, rows, m, target);
+  constexpr int64_t kStripRows = kStripTiles * kTileRows;
+  for (int64_t row = row_begin; row < row_end; row += kStripRows) {
+    const int64_t end = row + kStripRows < row_end ? row + kStripRows : row_end;
+    for (int32_t m = 0; m < rows.count; m += kBlockTokens) {
+      TokenRows tokens;
+      tokens.count = rows.count - m < kBlockTokens ? rows.count - m : kBlockTokens;
+      for (int32_t t = 0; t < tokens.count; ++t) {
+        const int64_t in_row = mapped(rows.in_rows, m + t);
+        tokens.values[t] = input.quantized + in_row * input.quantized_stride;
+        tokens.scales[t] = input.scales + in_row * input.group_stride;
+        tokens.sums[t] = input.sums + in_row * input.group_stride;
+      }
+      strip_product<Dot>(weight, up, row, end, tokens, m, target);
     }
-    for (; m + 2 <= rows.count; m += 2) {
-      token_block<Dot, 2>(weight, up, row, row_end, input, rows, m, target);
-    }
-    if (m < rows.count) token_block<Dot, 1>(weight, up, row, row_end, input, rows, m, target);
   }
 }
 
