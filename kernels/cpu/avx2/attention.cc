@@ -182,86 +182,97 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
   }
 }
 
+/// Where a block's keys and values lie, and the next block's keys.
+struct Block {
+  Runs runs;
+  int64_t stride;  // of a row of keys, in bytes
+  const uint8_t* next_keys[kRuns] = {};
+};
+
+/// One token's queries meet the first `valid` positions of a block.
 template <WeightFormat kFormat, int kQueries, bool kFetch>
-__attribute__((noinline)) void attend(const KvView& kv, const AttentionSpan& span, int32_t token,
-                                      int32_t head) {
+__attribute__((noinline)) void take_block(const Block& block, int32_t valid, int32_t head_dim,
+                                          const float* query, int64_t query_stride, float scale,
+                                          State<kQueries>* state) {
   constexpr int kVectors = 8 / kQueries;
-  const int32_t head_dim = kv.head_dim;
-  const int32_t position = span.position + token;
-  const float* query = span.query + token * span.query_token_stride + head * span.query_stride;
-  State<kQueries> state;
+  score_runs<kFormat, kQueries, kFetch>(block.runs, (valid + 15) / 16, block.stride, head_dim,
+                                        query, query_stride, state);
+  float correction[kQueries];
   for (int q = 0; q < kQueries; ++q) {
-    state.max[q] = -__builtin_inff();
-    state.sum[q] = 0.0f;
-    for (int32_t d = 0; d < head_dim; d += 8) {
-      _mm256_store_ps(state.out[q] + d, _mm256_setzero_ps());
-    }
+    correction[q] = softmax_block(valid, scale, state->p[q], &state->max[q], &state->sum[q]);
   }
-  RunCursor cursor{kv, span.block_table, span.kv_head, 0, 0};
-  for (int32_t start = 0; start <= position; start += kAttentionBlock) {
-    const int32_t left = position + 1 - start;
-    const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
-    const int count = (valid + 15) / 16;
-    Runs runs;
-    cursor.take(&runs, count);
-    const int64_t stride = kv.block_size * element_bytes(kFormat);
-    const uint8_t* next_keys[kRuns] = {};
-    if constexpr (kFetch) find_next_keys(cursor, left - kAttentionBlock, next_keys);
-    score_runs<kFormat, kQueries, kFetch>(runs, count, stride, head_dim, query, span.query_stride,
-                                          &state);
-    float correction[kQueries];
-    for (int q = 0; q < kQueries; ++q) {
-      correction[q] = softmax_block(valid, span.scale, state.p[q], &state.max[q], &state.sum[q]);
-    }
-    int32_t first = 0;
-    for (; first + 8 * kVectors <= head_dim; first += 8 * kVectors) {
-      add_values<kFormat, kQueries, kVectors, true, kFetch>(runs, valid, first, 8, head_dim,
-                                                            correction, next_keys, stride, &state);
-    }
-    for (; first < head_dim; first += 8) {
-      const int32_t elements = head_dim - first < 8 ? head_dim - first : 8;
-      add_values<kFormat, kQueries, 1, false, false>(runs, valid, first, elements, head_dim,
-                                                     correction, next_keys, stride, &state);
-    }
+  int32_t first = 0;
+  for (; first + 8 * kVectors <= head_dim; first += 8 * kVectors) {
+    add_values<kFormat, kQueries, kVectors, true, kFetch>(
+        block.runs, valid, first, 8, head_dim, correction, block.next_keys, block.stride, state);
   }
-  float* out = span.out + token * span.out_token_stride + head * span.out_stride;
-  for (int q = 0; q < kQueries; ++q) {
-    const __m256 sum = _mm256_set1_ps(state.sum[q]);
-    for (int32_t d = 0; d < head_dim; d += 8) {
-      const __m256 v = _mm256_div_ps(_mm256_load_ps(state.out[q] + d), sum);
-      _mm256_maskstore_ps(out + q * span.out_stride + d, first_lanes_8(head_dim - d), v);
-    }
+  for (; first < head_dim; first += 8) {
+    const int32_t left = head_dim - first < 8 ? head_dim - first : 8;
+    add_values<kFormat, kQueries, 1, false, false>(
+        block.runs, valid, first, left, head_dim, correction, block.next_keys, block.stride, state);
   }
 }
 
-/// kFetch: memory is fetched ahead; of more tokens than this, all but the first find it at hand.
-constexpr int32_t kFetchTokens = 4;
+/// Tokens that walk the blocks together, so that keys and values come from memory once for them.
+constexpr int32_t kTileTokens = 8;
 
-template <WeightFormat kFormat, bool kFetch>
-void attend_span(const KvView& kv, const AttentionSpan& span) {
-  for (int32_t token = 0; token < span.tokens; ++token) {
-    for (int32_t head = 0; head < span.heads;) {
-      const int32_t left = span.heads - head;
-      if (left >= 4) {
-        attend<kFormat, 4, kFetch>(kv, span, token, head);
-        head += 4;
-      } else if (left >= 2) {
-        attend<kFormat, 2, kFetch>(kv, span, token, head);
-        head += 2;
-      } else {
-        attend<kFormat, 1, kFetch>(kv, span, token, head);
-        head += 1;
+/// Heads head … head + kQueries - 1 of `tokens` tokens, at most kTileTokens, from `first` on.
+template <WeightFormat kFormat, int kQueries>
+void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t tokens,
+            int32_t head) {
+  const int32_t head_dim = kv.head_dim;
+  const int32_t position = span.position + first;
+  const float* query = span.query + first * span.query_token_stride + head * span.query_stride;
+  State<kQueries> states[kTileTokens];
+  for (int32_t t = 0; t < tokens; ++t) {
+    for (int q = 0; q < kQueries; ++q) {
+      states[t].max[q] = -__builtin_inff();
+      states[t].sum[q] = 0.0f;
+      for (int32_t d = 0; d < head_dim; d += 8) {
+        _mm256_store_ps(states[t].out[q] + d, _mm256_setzero_ps());
+      }
+    }
+  }
+  const int32_t end = position + tokens;
+  RunCursor cursor{kv, span.block_table, span.kv_head, 0, 0};
+  for (int32_t start = 0; start < end; start += kAttentionBlock) {
+    const int32_t left = end - start;
+    Block block;
+    block.stride = kv.block_size * element_bytes(kv.format);
+    cursor.take(&block.runs, ((left < kAttentionBlock ? left : kAttentionBlock) + 15) / 16);
+    find_next_keys(cursor, left - kAttentionBlock, block.next_keys);
+    // The first token that sees the block fetches it.
+    const int32_t begin = start > position ? start - position : 0;
+    for (int32_t t = begin; t < tokens; ++t) {
+      const int32_t seen = position + t + 1 - start;
+      const int32_t valid = seen < kAttentionBlock ? seen : kAttentionBlock;
+      const auto take =
+          t == begin ? take_block<kFormat, kQueries, true> : take_block<kFormat, kQueries, false>;
+      take(block, valid, head_dim, query + t * span.query_token_stride, span.query_stride,
+           span.scale, &states[t]);
+    }
+  }
+  for (int32_t t = 0; t < tokens; ++t) {
+    float* out = span.out + (first + t) * span.out_token_stride + head * span.out_stride;
+    for (int q = 0; q < kQueries; ++q) {
+      const __m256 sum = _mm256_set1_ps(states[t].sum[q]);
+      for (int32_t d = 0; d < head_dim; d += 8) {
+        const __m256 v = _mm256_div_ps(_mm256_load_ps(states[t].out[q] + d), sum);
+        _mm256_maskstore_ps(out + q * span.out_stride + d, first_lanes_8(head_dim - d), v);
       }
     }
   }
 }
 
 template <WeightFormat kFormat>
-void attend_format(const KvView& kv, const AttentionSpan& span) {
-  if (span.tokens <= kFetchTokens) {
-    attend_span<kFormat, true>(kv, span);
-  } else {
-    attend_span<kFormat, false>(kv, span);
+void attend_span(const KvView& kv, const AttentionSpan& span) {
+  for (int32_t first = 0; first < span.tokens; first += kTileTokens) {
+    const int32_t left = span.tokens - first;
+    const int32_t tokens = left < kTileTokens ? left : kTileTokens;
+    int32_t head = 0;
+    for (; head + 4 <= span.heads; head += 4) attend<kFormat, 4>(kv, span, first, tokens, head);
+    for (; head + 2 <= span.heads; head += 2) attend<kFormat, 2>(kv, span, first, tokens, head);
+    for (; head < span.heads; ++head) attend<kFormat, 1>(kv, span, first, tokens, head);
   }
 }
 
@@ -269,9 +280,9 @@ void attend_format(const KvView& kv, const AttentionSpan& span) {
 
 void attention(const KvView& kv, const AttentionSpan& span) {
   switch (kv.format) {
-    case WeightFormat::kF16: return attend_format<WeightFormat::kF16>(kv, span);
-    case WeightFormat::kBF16: return attend_format<WeightFormat::kBF16>(kv, span);
-    default: return attend_format<WeightFormat::kF32>(kv, span);
+    case WeightFormat::kF16: return attend_span<WeightFormat::kF16>(kv, span);
+    case WeightFormat::kBF16: return attend_span<WeightFormat::kBF16>(kv, span);
+    default: return attend_span<WeightFormat::kF32>(kv, span);
   }
 }
 
