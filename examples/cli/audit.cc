@@ -266,10 +266,14 @@ int export_tables(const AuditArguments& arguments) {
       return id < run.tokenizer->vocab_size() ? run.tokenizer->token_bytes(id) : std::string();
     };
   }
+  std::vector<std::pair<std::string, std::string>> notes;
+  if (run.report || !is_complete(run)) notes.emplace_back("account", account_line(run));
+  if (run.report && !run.report->header.trace_id.empty()) {
+    notes.emplace_back("trace_id", run.report->header.trace_id);
+  }
   vitrine::ParquetExport tables(arguments.out, run.header,
                                 std::any_of(run.records.begin(), run.records.end(), is_attributed),
-                                token_bytes, keys, run.federation.specialists,
-                                run.report || !is_complete(run) ? account_line(run) : "");
+                                token_bytes, keys, run.federation.specialists, notes);
   for (const vitrine::TokenRecord& record : run.records) tables.add(record);
   tables.finish();
   warn(run);

@@ -71,6 +71,11 @@ int run_generate(Arguments arguments) {
   arguments.sampling.resolve();
   const uint64_t seed = arguments.sampling.sampler.seed;
   arguments.log.check();
+  if (arguments.attribution && arguments.log.level == "counters") {
+    refuse(
+        "--attribution: --audit-level counters keeps nothing of a single token; expected standard "
+        "or full");
+  }
   arguments.constraint.check();
   if (arguments.chat_prompt.is_given() && !arguments.chat) {
     refuse(

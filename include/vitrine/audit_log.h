@@ -344,12 +344,13 @@ struct ParquetKeys {
 class VITRINE_API ParquetExport {
  public:
   /// `folder` appears whole in finish(), or not at all. `token_bytes`: what an id adds to the
-  /// output (may be empty: then there is no text). `account`: whether the log is complete, for the
-  /// footers; empty: nothing is said. Throws kUnavailable where the library is not
+  /// output (may be empty: then there is no text). `notes`: what else the footers are to say, as
+  /// names (`vitrine.` is put before them) and values. Throws kUnavailable where the library is not
   /// there, kInvalidArgument where `folder` holds something or a key has another length, kIo.
   ParquetExport(const std::string& folder, const LogHeader& header, bool has_attribution,
                 std::function<std::string(int32_t)> token_bytes = {}, const ParquetKeys& keys = {},
-                const std::vector<std::string>& specialists = {}, const std::string& account = "");
+                const std::vector<std::string>& specialists = {},
+                const std::vector<std::pair<std::string, std::string>>& notes = {});
   ~ParquetExport();
   /// Throws kIo, kOutOfMemory.
   void add(const TokenRecord& record);

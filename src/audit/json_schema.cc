@@ -226,7 +226,8 @@ std::string_view PieceCache::quoted(int32_t token) {
   return pieces_[index];
 }
 
-void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout) {
+void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout,
+                 const std::string& trace_id) {
   string_field(out, "{\n\"schema\":", "vitrine.audit/1");
   string_field(out, ",\n\"model\":{\"path\":", header.model_path);
   string_field(out, ",\"architecture\":", header.architecture);
@@ -241,6 +242,7 @@ void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& la
   out.raw(",\"options\":");
   append_pairs(out, header.engine);
   integer_field(out, "},\n\"seed\":", header.seed);
+  if (!trace_id.empty()) string_field(out, ",\n\"trace_id\":", trace_id);
   out.raw(",\n\"sampler\":{");
   for (size_t i = 0; i < header.sampler.size(); ++i) {
     if (i > 0) out.raw(',');

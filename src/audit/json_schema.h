@@ -34,7 +34,8 @@ struct LogCounts {
   uint64_t lost = 0;       ///< positions without a record; written where there are any
 };
 
-void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout);
+void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout,
+                 const std::string& trace_id);
 /// One record on a line of its own. `is_first` leaves out the comma before it.
 void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first);
 void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts,

@@ -95,7 +95,7 @@ struct ParquetExport::Impl {
 ParquetExport::ParquetExport(const std::string& folder, const LogHeader& header,
                              bool has_attribution, std::function<std::string(int32_t)> token_bytes,
                              const ParquetKeys& keys, const std::vector<std::string>& specialists,
-                             const std::string& account)
+                             const std::vector<std::pair<std::string, std::string>>& notes)
     : impl_(std::make_unique<Impl>()) {
   check_keys(keys);
   const audit::MakeParquetBackend make = find_backend();
@@ -111,7 +111,9 @@ ParquetExport::ParquetExport(const std::string& folder, const LogHeader& header,
                      {"vitrine.architecture", header.architecture},
                      {"vitrine.isa", header.isa},
                      {"vitrine.seed", std::to_string(header.seed)}};
-  if (!account.empty()) tables.metadata.emplace_back("vitrine.account", as_utf8(account));
+  for (const auto& [name, value] : notes) {
+    tables.metadata.emplace_back("vitrine." + name, as_utf8(value));
+  }
   for (const auto& [file, hash] : header.hashes) {
     tables.metadata.emplace_back("vitrine.sha256." + file, hash);
   }

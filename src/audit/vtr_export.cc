@@ -21,7 +21,7 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
   layout.federation = header.federation;
   audit::JsonBuffer out;
   audit::PieceCache pieces(std::move(token_text));
-  audit::append_head(out, header.log, layout);
+  audit::append_head(out, header.log, layout, header.trace_id);
   audit::LogCounts counts;
   std::vector<ConstraintFailure> failures;
   VtrPage page;

@@ -17,6 +17,7 @@ void check(const arrow::Status& status, const std::string& path) {
   if (status.ok()) return;
   std::string reason = status.message();
   reason = reason.substr(0, reason.find('\n'));
+  if (status.detail()) reason += " (" + status.detail()->ToString() + ")";
   throw Error(status.IsOutOfMemory() ? ErrorKind::kOutOfMemory : ErrorKind::kIo,
               path + ": cannot be written: " + reason);
 }

@@ -13,6 +13,9 @@ def float32(values):
     return array.array("f", values).tolist()
 
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
 class AuditExport(AuditCase):
     def test_parquet(self):
         try:
@@ -20,8 +23,9 @@ class AuditExport(AuditCase):
         except ImportError:
             self.skipTest("no pyarrow")
         self.generate("run.vtr", "--attribution", "--audit-level", "full", "--prompt-logprobs",
-                      "--hidden-states", "1,4", "--hidden-positions", "3-4,20-22")
+                      "--hidden-states", "1,4", "--hidden-positions", "3-4,20-22", "--trace-id", TRACE)
         log = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
+        self.assertEqual(log["trace_id"], TRACE)
         self.succeed("audit", "export", "run.vtr", "--parquet", "--out", "tables")
         self.assertEqual(sorted(os.listdir(self.folder / "tables")),
                          ["attribution.parquet", "hidden.parquet", "logprobs.parquet",
@@ -31,6 +35,7 @@ class AuditExport(AuditCase):
         for table in read.values():
             self.assertEqual(table.schema.metadata[b"vitrine.schema"], b"vitrine.parquet/2")
             self.assertTrue(table.schema.metadata[b"vitrine.account"].startswith(b"complete: "))
+            self.assertEqual(table.schema.metadata[b"vitrine.trace_id"].decode(), TRACE)
             self.assertIn(b"vitrine.sha256.model.safetensors", table.schema.metadata)
         tokens, routing, terms, logprobs, hidden = (read[name].to_pylist() for name in read)
         predicted = {(row["sequence"], row["position"]): row for row in logprobs}
@@ -97,7 +102,7 @@ class AuditExport(AuditCase):
         self.fail_with(2, ["tables", "empty"], "audit", "export", "run.vtr", "--parquet",
                        "--out", "tables")
         self.fail_with(1, ["gone"], "audit", "export", "run.vtr", "--parquet", "--out", "gone/t")
-        self.fail_with(1, ["t/tokens.parquet"], "audit", "export", "run.vtr", "--parquet", "--out", "t",
+        self.fail_with(1, ["t/tokens.parquet", "File too large"], "audit", "export", "run.vtr", "--parquet", "--out", "t",
                        **file_size_limit(1000))
 
     def test_parquet_without_its_library(self):

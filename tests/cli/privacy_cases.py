@@ -96,6 +96,8 @@ class Privacy(AuditCase):
         self.fail_with(2, ["owner", "other half"], *run, "run.vtr", "--encrypt-for", "owner")
         self.fail_with(2, ["nobody", "'tokens'"], *run, "run.vtr", "--encrypt-for",
                        "auditor.pub:routing")
+        self.fail_with(2, ["--attribution", "counters", "standard"], *run, "run.vtr", "--attribution",
+                       "--audit-level", "counters")
         for trace in ("0" * 32, "12", "G" * 32):
             self.fail_with(2, ["--trace-id", "32"], *run, "run.vtr", "--trace-id", trace)
         trace = "4bf92f3577b34da6a3ce929d0e0e4736"
