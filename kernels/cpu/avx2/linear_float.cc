@@ -62,25 +62,42 @@ __attribute__((noinline)) __m128 dots(const Weight& weight, int64_t row, int64_t
   }
 }
 
-/// Rows [row, row_end) for the kTokens input rows from m on.
+constexpr int kRowsAtOnce = 16;
+
+/// sums[t]: the dots of rows [row, row_end), at most kRowsAtOnce, with token t.
+template <int kTokens>
+VITRINE_INLINE void dots_of_rows(const Weight& weight, int64_t row, int64_t row_end,
+                                 const float* const* x, float (*sums)[kRowsAtOnce]) {
+  constexpr int kRows = 4 / kTokens;
+  for (int64_t r = row; r < row_end; r += kRows) {
+    const __m128 v = dots<kTokens>(weight, r, row_end, x);
+    if constexpr (kTokens == 1) {
+      _mm_storeu_ps(sums[0] + (r - row), v);
+    } else {
+      _mm_storel_pi(reinterpret_cast<__m64*>(sums[0] + (r - row)), v);
+      _mm_storeh_pi(reinterpret_cast<__m64*>(sums[1] + (r - row)), v);
+    }
+  }
+}
+
+/// Rows [row, row_end), at most kRowsAtOnce, for the kTokens input rows from m on. Their dots are
+/// put together first: what is stored eight at a time needs no mask.
 template <int kTokens>
 void token_block(const Weight& weight, const Weight* up, int64_t row, int64_t row_end,
                  const Activations& input, const RowMap& rows, int32_t m, const Target& target) {
-  constexpr int kRows = 4 / kTokens;
   const float* x[kTokens];
   for (int t = 0; t < kTokens; ++t) {
     x[t] = input.values + mapped(rows.in_rows, m + t) * input.value_stride;
   }
-  for (; row < row_end; row += kRows) {
-    __m128 v = dots<kTokens>(weight, row, row_end, x);
-    if (up != nullptr) {
-      const __m128 gate = _mm256_castps256_ps128(silu_8(_mm256_castps128_ps256(v)));
-      v = _mm_mul_ps(gate, dots<kTokens>(*up, row, row_end, x));
-    }
-    const int64_t count = row_end - row < kRows ? row_end - row : kRows;
-    for (int t = 0; t < kTokens; ++t) {
-      const __m128 part = t == 0 ? v : _mm_movehl_ps(v, v);
-      store_dots(target, m + t, row, count, _mm256_castps128_ps256(part));
+  float sums[kTokens][kRowsAtOnce] = {};
+  dots_of_rows<kTokens>(weight, row, row_end, x, sums);
+  float up_sums[kTokens][kRowsAtOnce] = {};
+  if (up != nullptr) dots_of_rows<kTokens>(*up, row, row_end, x, up_sums);
+  for (int t = 0; t < kTokens; ++t) {
+    for (int64_t i = 0; i < row_end - row; i += 8) {
+      __m256 v = _mm256_loadu_ps(sums[t] + i);
+      if (up != nullptr) v = _mm256_mul_ps(silu_8(v), _mm256_loadu_ps(up_sums[t] + i));
+      store_dots(target, m + t, row + i, row_end - row - i, v);
     }
   }
 }
@@ -89,8 +106,8 @@ void token_block(const Weight& weight, const Weight* up, int64_t row, int64_t ro
 
 void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
                   const Activations& input, const RowMap& rows, const Target& target) {
-  for (int64_t row = row_begin; row < row_end; row += 16) {
-    const int64_t end = row + 16 < row_end ? row + 16 : row_end;
+  for (int64_t row = row_begin; row < row_end; row += kRowsAtOnce) {
+    const int64_t end = row + kRowsAtOnce < row_end ? row + kRowsAtOnce : row_end;
     int32_t m = 0;
     for (; m + 2 <= rows.count; m += 2) {
       token_block<2>(weight, up, row, end, input, rows, m, target);
