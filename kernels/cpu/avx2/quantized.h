@@ -84,21 +84,36 @@ VITRINE_INLINE void fetch_ahead(const uint8_t* unit, int half) {
   }
 }
 
-/// `count` tiles with one token, whose sums stay in registers. kPlain: groups of 32 columns without
-/// offsets, with scales of format kScales, which is then not asked for in every group.
-template <class Dot, class Format, bool kPlain, ScaleFormat kScales>
-__attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t first_tile,
-                                              int32_t count, const TokenRows& tokens,
-                                              StripDots& dots) {
-  constexpr bool kSigned = Dot::template kSignedProducts<Format>;
-  constexpr bool kOneUnit = kPlain || Format::kShortGroups;
-  const int64_t cols = padded_cols(weight.cols);
-  for (int32_t i = 0; i < count; ++i) {
-    Tile tile = Format::tile(weight, first_tile + i);
+/// What is known of a matrix when a kernel is made. kPlain: groups of 32 columns without offsets,
+/// with scales of format kScales, which is then not asked for in every group.
+template <class MatrixFormat, bool kPlain, ScaleFormat kScales>
+struct Kind {
+  using Format = MatrixFormat;
+  static constexpr bool kOneUnit = kPlain || Format::kShortGroups;
+
+  VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
+    return known(Format::tile(weight, index));
+  }
+  VITRINE_INLINE Tile known(Tile tile) {
     if constexpr (kPlain) {
       tile.scale_format = kScales;
       tile.offset_format = OffsetFormat::kNone;
     }
+    return tile;
+  }
+};
+
+/// `count` tiles with one token, whose sums stay in registers.
+template <class Dot, class MatrixKind>
+__attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t first_tile,
+                                              int32_t count, const TokenRows& tokens,
+                                              StripDots& dots) {
+  using Format = typename MatrixKind::Format;
+  constexpr bool kSigned = Dot::template kSignedProducts<Format>;
+  constexpr bool kOneUnit = MatrixKind::kOneUnit;
+  const int64_t cols = padded_cols(weight.cols);
+  for (int32_t i = 0; i < count; ++i) {
+    const Tile tile = MatrixKind::tile(weight, first_tile + i);
     const uint8_t* unit = tile.data;
     const int8_t* x = tokens.values[0];
     __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
@@ -137,37 +152,43 @@ __attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t firs
   }
 }
 
-/// `count` tiles, at most kStripTiles, with a block of tokens.
-template <class Dot, class Format>
+/// `count` tiles, at most kStripTiles, with a block of tokens: kTokens of them, or, where that is
+/// 0, as many as there are.
+template <class Dot, class MatrixKind, int32_t kTokens>
 __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_tile, int32_t count,
                                           const TokenRows& tokens, StripDots& dots) {
+  using Format = typename MatrixKind::Format;
+  constexpr bool kSigned = Dot::template kSignedProducts<Format>;
+  const int32_t num_tokens = kTokens > 0 ? kTokens : tokens.count;
   const int64_t cols = padded_cols(weight.cols);
-  TokenUnit panel[kBlockTokens];
+  TokenUnit panel[kTokens > 0 ? kTokens : kBlockTokens];
   __m256i isum[2 * kStripTiles][kBlockTokens];
   Tile tiles[kStripTiles];
   for (int32_t i = 0; i < count; ++i) tiles[i] = Format::tile(weight, first_tile + i);
   for (int32_t h = 0; h < 2 * count; ++h) {
-    for (int32_t t = 0; t < tokens.count; ++t) dots.at[h][t] = _mm256_setzero_ps();
+    for (int32_t t = 0; t < num_tokens; ++t) dots.at[h][t] = _mm256_setzero_ps();
   }
   int64_t unit = 0;
   for (int64_t k = 0, g = 0; k < cols; ++g) {
     const int64_t begin = k;
-    const int64_t end = k + weight.group_size < cols ? k + weight.group_size : cols;
-    for (int32_t t = 0; t < tokens.count; ++t) {
+    const int64_t end = MatrixKind::kOneUnit           ? k + kUnit
+                        : k + weight.group_size < cols ? k + weight.group_size
+                                                       : cols;
+    for (int32_t t = 0; t < num_tokens; ++t) {
       TokenUnit::load_group(panel[t], tokens.scales[t] + g, tokens.sums[t] + g);
     }
-    for (; k < end; k += kUnit, unit += Format::kUnitBytes) {
-      for (int32_t t = 0; t < tokens.count; ++t) {
+    do {
+      for (int32_t t = 0; t < num_tokens; ++t) {
         TokenUnit::load_values(panel[t], tokens.values[t] + k);
       }
       for (int32_t h = 0; h < 2 * count; ++h) {
-        const Tile& tile = tiles[h / 2];
-        constexpr bool kSigned = Dot::template kSignedProducts<Format>;
+        const Tile tile = MatrixKind::known(tiles[h / 2]);
         const GroupRows<Format> rows{Format::template group<kSigned>(tile, g, h % 2),
                                      Format::has_minimum(tile)};
         const auto weights = Dot::template unpack<Format>(tile.data + unit, h % 2, rows.group);
         const auto take = [&](bool is_first, bool is_last) __attribute__((always_inline)) {
-          for (int32_t t = 0; t < tokens.count; ++t) {
+#pragma GCC unroll 4
+          for (int32_t t = 0; t < num_tokens; ++t) {
             const __m256i before = is_first ? GroupRows<Format>::begin(rows, panel[t]) : isum[h][t];
             const __m256i sum = Dot::template add<Format>(weights, panel[t].words, before);
             if (is_last) {
@@ -177,7 +198,7 @@ __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_ti
             }
           }
         };
-        if (end - begin == kUnit) {
+        if (MatrixKind::kOneUnit || end - begin == kUnit) {
           take(true, true);
         } else if (k == begin) {
           take(true, false);
@@ -185,27 +206,41 @@ __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_ti
           take(false, k + kUnit == end);
         }
       }
-    }
+      k += kUnit;
+      unit += Format::kUnitBytes;
+    } while (!MatrixKind::kOneUnit && k < end);
   }
 }
 
 using DotsFunction = void (*)(const Weight& weight, int64_t first_tile, int32_t count,
                               const TokenRows& tokens, StripDots& dots);
 
+template <class Dot, class MatrixKind>
+DotsFunction dots_of_kind(int32_t tokens) {
+  switch (tokens) {
+    case 1: return one_token_dots<Dot, MatrixKind>;
+    case 2: return block_dots<Dot, MatrixKind, 2>;
+    case 3: return block_dots<Dot, MatrixKind, 3>;
+    case 4: return block_dots<Dot, MatrixKind, 4>;
+    default: return block_dots<Dot, MatrixKind, 0>;
+  }
+}
+
 template <class Dot, class Format>
 DotsFunction dots_of(const Weight& weight, int32_t tokens) {
-  constexpr ScaleFormat kAny = ScaleFormat::kF32;
-  if (tokens > 1) return block_dots<Dot, Format>;
-  if constexpr (!Format::kShortGroups) {
+  using General = Kind<Format, false, ScaleFormat::kF32>;
+  if constexpr (Format::kShortGroups) {
+    return dots_of_kind<Dot, General>(tokens);
+  } else {
     const bool is_plain = weight.group_size == kUnit && weight.offset_format == OffsetFormat::kNone;
     if (is_plain && weight.scale_format == ScaleFormat::kF16) {
-      return one_token_dots<Dot, Format, true, ScaleFormat::kF16>;
+      return dots_of_kind<Dot, Kind<Format, true, ScaleFormat::kF16>>(tokens);
     }
     if (is_plain && weight.scale_format == ScaleFormat::kBF16) {
-      return one_token_dots<Dot, Format, true, ScaleFormat::kBF16>;
+      return dots_of_kind<Dot, Kind<Format, true, ScaleFormat::kBF16>>(tokens);
     }
+    return tokens == 1 ? one_token_dots<Dot, General> : block_dots<Dot, General, 0>;
   }
-  return one_token_dots<Dot, Format, false, kAny>;
 }
 
 template <class Dot>
