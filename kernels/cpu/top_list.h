@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "cpu_kernels.h"
+
 namespace vitrine::kernels {
 
 /// Puts (value, id) where it belongs among `count` entries in descending order, at most `capacity`
@@ -23,6 +25,28 @@ static inline int32_t insert_top(float value, int32_t id, int32_t capacity, int3
   values[slot] = value;
   ids[slot] = id;
   return count + 1;
+}
+
+/// The kTopTokens best of a block of logits so far, and what another entry has to reach.
+struct BestEntries {
+  HeadBlockStats* stats;
+  const float* logits;
+  int64_t first_id;
+  float threshold;
+};
+
+/// Takes the entries at i + j, for every bit j of `reaching`: those that reach the threshold.
+static inline __attribute__((always_inline)) void take_reaching(BestEntries& best,
+                                                                uint32_t reaching, int64_t i) {
+  if (reaching == 0) [[likely]]
+    return;
+  HeadBlockStats* stats = best.stats;
+  for (; reaching != 0; reaching &= reaching - 1) {
+    const int64_t at = i + __builtin_ctz(reaching);
+    stats->count = insert_top(best.logits[at], static_cast<int32_t>(best.first_id + at), kTopTokens,
+                              stats->count, stats->top_logits, stats->top_ids);
+  }
+  if (stats->count == kTopTokens) best.threshold = stats->top_logits[kTopTokens - 1];
 }
 
 }  // namespace vitrine::kernels

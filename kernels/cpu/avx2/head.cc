@@ -118,27 +118,10 @@ FirstPass find_largest_and_hash(float* logits, float multiplier) {
           sums[0] + sums[1] + sums[2] + sums[3]};
 }
 
-/// The kTopTokens best so far, and what another entry has to reach.
-struct BestEntries {
-  HeadBlockStats* stats;
-  const float* logits;
-  int64_t first_id;
-  float threshold;
-
-  /// Of the lanes that `valid` has.
-  VITRINE_INLINE void take(BestEntries& best, Lanes v, uint32_t valid, int64_t i) {
-    uint32_t better = compare_bits(v, set_lanes(best.threshold), true) & valid;
-    if (better == 0) [[likely]]
-      return;
-    HeadBlockStats* stats = best.stats;
-    for (; better != 0; better &= better - 1) {
-      const int64_t at = i + __builtin_ctz(better);
-      stats->count = insert_top(best.logits[at], static_cast<int32_t>(best.first_id + at),
-                                kTopTokens, stats->count, stats->top_logits, stats->top_ids);
-    }
-    if (stats->count == kTopTokens) best.threshold = stats->top_logits[kTopTokens - 1];
-  }
-};
+/// Of the lanes that `valid` has.
+VITRINE_INLINE void take_best(BestEntries& best, Lanes v, uint32_t valid, int64_t i) {
+  take_reaching(best, compare_bits(v, set_lanes(best.threshold), true) & valid, i);
+}
 
 /// The head's exponential, of kExpStatisticsLow <= x <= 0.
 VITRINE_INLINE __m256 exp_statistics(__m256 x) {
@@ -196,7 +179,7 @@ bool add_exponentials(const float* logits, int64_t count, float max, BestEntries
     if constexpr (kAnyDistance) {
       add_some(distance, not_below(distance, low));
     } else {
-      BestEntries::take(*best, logit, 0xffff, i);
+      take_best(*best, logit, 0xffff, i);
       note_farthest(distance);
       add_all(distance);
     }
@@ -208,7 +191,7 @@ bool add_exponentials(const float* logits, int64_t count, float max, BestEntries
     if constexpr (kAnyDistance) {
       mask = both(mask, not_below(distance, low));
     } else {
-      BestEntries::take(*best, logit, first_bits(count - i), i);
+      take_best(*best, logit, first_bits(count - i), i);
       note_farthest(distance);
     }
     add_some(distance, mask);
@@ -245,9 +228,9 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
     return;
   }
   int64_t i = 0;
-  for (; i + 16 <= count; i += 16) BestEntries::take(best, load(logits + i), 0xffff, i);
+  for (; i + 16 <= count; i += 16) take_best(best, load(logits + i), 0xffff, i);
   if (i < count) {
-    BestEntries::take(best, load(logits + i, first_lanes(count - i)), first_bits(count - i), i);
+    take_best(best, load(logits + i, first_lanes(count - i)), first_bits(count - i), i);
   }
   if (found.has_nan) stats->sum_exp = stats->sum_exp_logit = stats->max;
 }

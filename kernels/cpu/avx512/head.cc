@@ -91,26 +91,10 @@ FirstPass find_largest_and_hash(float* logits, float multiplier) {
   return found;
 }
 
-/// The kTopTokens best so far, and what another entry has to reach.
-struct BestEntries {
-  HeadBlockStats* stats;
-  const float* logits;
-  int64_t first_id;
-  float threshold;
-
-  VITRINE_INLINE void take(BestEntries& best, __m512 v, __mmask16 mask, int64_t i) {
-    uint32_t better = _mm512_mask_cmp_ps_mask(mask, v, _mm512_set1_ps(best.threshold), _CMP_GE_OQ);
-    if (better == 0) [[likely]]
-      return;
-    HeadBlockStats* stats = best.stats;
-    for (; better != 0; better &= better - 1) {
-      const int64_t at = i + __builtin_ctz(better);
-      stats->count = insert_top(best.logits[at], static_cast<int32_t>(best.first_id + at),
-                                kTopTokens, stats->count, stats->top_logits, stats->top_ids);
-    }
-    if (stats->count == kTopTokens) best.threshold = stats->top_logits[kTopTokens - 1];
-  }
-};
+VITRINE_INLINE void take_best(BestEntries& best, __m512 v, __mmask16 mask, int64_t i) {
+  const __m512 threshold = _mm512_set1_ps(best.threshold);
+  take_reaching(best, _mm512_mask_cmp_ps_mask(mask, v, threshold, _CMP_GE_OQ), i);
+}
 
 struct Exp2Vectors {
   __m512i low, high;  // kExp2Words
@@ -146,7 +130,7 @@ bool add_exponentials(const float* logits, int64_t count, float max, BestEntries
     if constexpr (kAnyDistance) {
       mask = _mm512_mask_cmp_ps_mask(mask, distance, low, _CMP_NLT_UQ);
     } else {
-      BestEntries::take(*best, logit, mask, i);
+      take_best(*best, logit, mask, i);
       farthest = _mm512_mask_max_epu32(farthest, mask, farthest, _mm512_castps_si512(distance));
     }
     const __m512 e = exp_statistics(distance, words);
@@ -189,7 +173,7 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   }
   for (int64_t i = 0; i < count; i += 16) {
     const __mmask16 mask = first_lanes(count - i);
-    BestEntries::take(best, _mm512_maskz_loadu_ps(mask, logits + i), mask, i);
+    take_best(best, _mm512_maskz_loadu_ps(mask, logits + i), mask, i);
   }
   if (found.nan != 0) stats->sum_exp = stats->sum_exp_logit = stats->max;
 }
