@@ -50,15 +50,13 @@ static inline uint64_t hash_whole_block(const float* logits) {
   return sum;
 }
 
-/// Of the bits of `count` logits, at most kHeadBlock; what is missing counts as words of zeros. A
-/// table may bring its own form of hash_whole_block.
-template <uint64_t (*kWholeBlock)(const float*) = hash_whole_block>
+/// Of the bits of `count` logits, at most kHeadBlock; what is missing counts as words of zeros.
 static inline uint64_t hash_logits(const float* logits, int64_t count) {
-  if (count == kHeadBlock) return kWholeBlock(logits);
+  if (count == kHeadBlock) return hash_whole_block(logits);
   alignas(64) float filled[kHeadBlock];
   std::memcpy(filled, logits, static_cast<size_t>(count) * sizeof(float));
   std::memset(filled + count, 0, static_cast<size_t>(kHeadBlock - count) * sizeof(float));
-  return kWholeBlock(filled);
+  return hash_whole_block(filled);
 }
 
 }  // namespace vitrine::kernels

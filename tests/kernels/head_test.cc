@@ -106,6 +106,24 @@ TEST(Head, SameBitsInEveryTable) {
   }
 }
 
+/// Of zeros that are the largest of their lane the first one's sign is kept, in every table.
+TEST(Head, EqualZeros) {
+  for (const auto& [positive, negative] : {std::pair{0, 512}, {512, 0}, {16, 32}, {1000, 40}}) {
+    std::vector<float> logits(kHeadBlock, -1.0f);
+    logits[positive] = 0.0f;
+    logits[negative] = -0.0f;
+    for (const bool statistics : {false, true}) {
+      HeadBlockStats expected;
+      portable_kernels().head_block(logits.data(), 0, kHeadBlock, 1.0f, statistics, &expected);
+      for (const CpuKernels* table : vector_tables()) {
+        HeadBlockStats stats;
+        table->head_block(logits.data(), 0, kHeadBlock, 1.0f, statistics, &stats);
+        ASSERT_TRUE(same_bits(expected.max, stats.max)) << table->isa << " +0 at " << positive;
+      }
+    }
+  }
+}
+
 TEST(Head, MultiplierIsAppliedToTheLogits) {
   Random random(3);
   const std::vector<float> logits = random.normals(1500);

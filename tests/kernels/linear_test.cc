@@ -114,7 +114,8 @@ TEST(Linear, AgainstDouble) {
   }
 }
 
-/// More rows and tokens than a kernel takes at once, in pieces that begin and end anywhere.
+/// More rows and tokens than a kernel takes at once, in pieces that begin and end between its
+/// strips.
 TEST(Linear, PiecesOfManyRows) {
   Random random(14);
   constexpr int64_t kRows = 293;
@@ -123,11 +124,12 @@ TEST(Linear, PiecesOfManyRows) {
     for (const int32_t group_size : {32, 64, 128}) {
       for (const OffsetFormat offsets :
            {OffsetFormat::kNone, OffsetFormat::kZeroPoint, OffsetFormat::kBF16}) {
-        const Shape shape{format, ScaleFormat::kBF16, group_size, kRows, 167, offsets};
+        const ScaleFormat scales = group_size == 32 ? ScaleFormat::kF16 : ScaleFormat::kBF16;
+        const Shape shape{format, scales, group_size, kRows, 167, offsets};
         const Matrix gate = make_matrix(random, shape);
         const Matrix up = make_matrix(random, shape);
         const Inputs inputs(random, kCount, shape.cols, group_size);
-        for (const int32_t count : {1, 3, kCount}) {
+        for (const int32_t count : {1, 2, 3, 4, kCount}) {
           const RowMap rows{nullptr, nullptr, count};
           std::vector<float> expected(count * kRows), expected_gated(count * kRows);
           portable_kernels().linear(gate.weight, 0, kRows, inputs.view, rows, nullptr, nullptr,

@@ -155,10 +155,11 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
   }
   for (int32_t start = 0; start < valid; start += 16) {
     const uint8_t* value = runs.values[start / 16] + first * kBytes;
-    const uint8_t* next = next_keys[start / 16] + first * stride;
+    const uint8_t* next = kFetch ? next_keys[start / 16] : nullptr;
+    if (next != nullptr) next += first * stride;
     const int32_t end = valid - start < 16 ? valid : start + 16;
     for (int32_t j = start; j < end; ++j, value += head_dim * kBytes) {
-      if constexpr (kFetch) {
+      if (next != nullptr) {
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors / 2; ++i, next += stride) fetch(next);
       }

@@ -114,11 +114,12 @@ FirstPass find_largest_and_hash(float* logits, float multiplier) {
   }
   alignas(32) uint64_t sums[4];
   _mm256_store_si256(reinterpret_cast<__m256i*>(sums), _mm256_add_epi64(even, odd));
-  return {max(first_largest, second_largest), _mm256_movemask_ps(unordered) != 0,
+  // The earlier of equal zeros stays.
+  return {max(second_largest, first_largest), _mm256_movemask_ps(unordered) != 0,
           sums[0] + sums[1] + sums[2] + sums[3]};
 }
 
-/// Of the lanes that `valid` has.
+/// Takes the entries of v that reach the threshold, of the lanes that `valid` has.
 VITRINE_INLINE void take_best(BestEntries& best, Lanes v, uint32_t valid, int64_t i) {
   take_reaching(best, compare_bits(v, set_lanes(best.threshold), true) & valid, i);
 }

@@ -17,7 +17,8 @@ struct Target {
 
 VITRINE_INLINE int64_t mapped(const int32_t* map, int64_t m) { return map != nullptr ? map[m] : m; }
 
-/// Stores the first `count` (at most 8) of the dots of weight rows row …, for input row m.
+/// Stores the first `count` of the dots of weight rows row …, all eight where it is more, for input
+/// row m.
 VITRINE_INLINE void store_dots(const Target& target, int64_t m, int64_t row, int64_t count,
                                __m256 v) {
   float* out = target.out + mapped(target.out_rows, m) * target.out_stride + row;

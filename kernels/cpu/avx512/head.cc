@@ -86,7 +86,7 @@ FirstPass find_largest_and_hash(float* logits, float multiplier) {
     odd = _mm512_add_epi64(
         odd, _mm512_mul_epu32(_mm512_srli_epi64(first, 32), _mm512_srli_epi64(second, 32)));
   }
-  found.largest = _mm512_max_ps(found.largest, other_largest);
+  found.largest = _mm512_max_ps(other_largest, found.largest);  // the earlier of equal zeros
   found.hash = sum_words(_mm512_add_epi64(even, odd));
   return found;
 }
