@@ -5,15 +5,12 @@ import json
 import os
 import shutil
 
-from tool import MODEL, VITRINE, AuditCase, file_size_limit
+from tool import MODEL, TRACE, VITRINE, AuditCase, file_size_limit
 
 
 def float32(values):
     """What a reader of doubles makes of the shortest digits, rounded to float32."""
     return array.array("f", values).tolist()
-
-
-TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 class AuditExport(AuditCase):

@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 
-from tool import MODEL, PROMPT, AuditCase
+from tool import MODEL, PROMPT, TRACE, AuditCase
 
 
 class Privacy(AuditCase):
@@ -100,9 +100,8 @@ class Privacy(AuditCase):
                        "--audit-level", "counters")
         for trace in ("0" * 32, "12", "G" * 32):
             self.fail_with(2, ["--trace-id", "32"], *run, "run.vtr", "--trace-id", trace)
-        trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-        self.generate("run.vtr", "--trace-id", trace)
-        self.assertIn(trace, self.succeed("audit", "show", "run.vtr").stdout.decode())
+        self.generate("run.vtr", "--trace-id", TRACE)
+        self.assertIn(TRACE, self.succeed("audit", "show", "run.vtr").stdout.decode())
 
     def test_replay_takes_the_engines_options(self):
         for frequencies in ("f32", "bf16"):

@@ -16,6 +16,7 @@ MODEL = os.path.abspath(sys.argv[2])
 ORACLES = pathlib.Path(VITRINE).parent / "tests" / "data" / "oracles"
 SMALL = str(ORACLES / "qwen3_moe")
 PROMPT = "Once upon a time there was"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"  # an OpenTelemetry trace id
 TIMEOUT = 300
 
 

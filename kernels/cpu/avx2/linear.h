@@ -22,22 +22,21 @@ VITRINE_INLINE int64_t mapped(const int32_t* map, int64_t m) { return map != nul
 VITRINE_INLINE void store_dots(const Target& target, int64_t m, int64_t row, int64_t count,
                                __m256 v) {
   float* out = target.out + mapped(target.out_rows, m) * target.out_stride + row;
-  if (count >= 8) {  // a masked store takes many times the time of a whole one
-    if (target.bias != nullptr) v = _mm256_add_ps(v, _mm256_loadu_ps(target.bias + row));
+  const auto finish = [&](auto load) __attribute__((always_inline)) {
+    if (target.bias != nullptr) v = _mm256_add_ps(v, load(target.bias + row));
     if (target.residual_scale != nullptr) {
       const __m256 scaled = _mm256_mul_ps(_mm256_set1_ps(*target.residual_scale), v);
-      v = _mm256_add_ps(_mm256_loadu_ps(out), scaled);
+      v = _mm256_add_ps(load(out), scaled);
     }
-    _mm256_storeu_ps(out, v);
-    return;
+    return v;
+  };
+  if (count >= 8) {  // a masked store takes many times the time of a whole one
+    _mm256_storeu_ps(out, finish([](const float* x) { return _mm256_loadu_ps(x); }));
+  } else {
+    const __m256i mask = first_lanes_8(count);
+    const __m256 finished = finish([&](const float* x) { return _mm256_maskload_ps(x, mask); });
+    _mm256_maskstore_ps(out, mask, finished);
   }
-  const __m256i mask = first_lanes_8(count);
-  if (target.bias != nullptr) v = _mm256_add_ps(v, _mm256_maskload_ps(target.bias + row, mask));
-  if (target.residual_scale != nullptr) {
-    const __m256 scaled = _mm256_mul_ps(_mm256_set1_ps(*target.residual_scale), v);
-    v = _mm256_add_ps(_mm256_maskload_ps(out, mask), scaled);
-  }
-  _mm256_maskstore_ps(out, mask, v);
 }
 
 /// up is null for a plain product; otherwise the result is silu(weight . x) * (up . x).

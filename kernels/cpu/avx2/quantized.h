@@ -94,6 +94,11 @@ struct Kind {
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
     return known(Format::tile(weight, index));
   }
+  /// Where the group that begins at column k ends.
+  VITRINE_INLINE int64_t group_end(const Weight& weight, int64_t k, int64_t cols) {
+    if constexpr (kOneUnit) return k + kUnit;
+    return k + weight.group_size < cols ? k + weight.group_size : cols;
+  }
   VITRINE_INLINE Tile known(Tile tile) {
     if constexpr (kPlain) {
       tile.scale_format = kScales;
@@ -118,9 +123,7 @@ __attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t firs
     const int8_t* x = tokens.values[0];
     __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
     for (int64_t k = 0, g = 0; k < cols; ++g) {
-      const int64_t end = kOneUnit                       ? k + kUnit
-                          : k + weight.group_size < cols ? k + weight.group_size
-                                                         : cols;
+      const int64_t end = MatrixKind::group_end(weight, k, cols);
       TokenUnit token;
       TokenUnit::load_group(token, tokens.scales[0] + g, tokens.sums[0] + g);
       GroupRows<Format> rows[2];
@@ -171,9 +174,7 @@ __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_ti
   int64_t unit = 0;
   for (int64_t k = 0, g = 0; k < cols; ++g) {
     const int64_t begin = k;
-    const int64_t end = MatrixKind::kOneUnit           ? k + kUnit
-                        : k + weight.group_size < cols ? k + weight.group_size
-                                                       : cols;
+    const int64_t end = MatrixKind::group_end(weight, k, cols);
     for (int32_t t = 0; t < num_tokens; ++t) {
       TokenUnit::load_group(panel[t], tokens.scales[t] + g, tokens.sums[t] + g);
     }
