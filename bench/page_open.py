@@ -1,8 +1,9 @@
 """How fast Chromium opens a run's page, and whether it works there.
 
     bench/page_open.py RUN.html [--tabs N] [--screenshots FOLDER]
-    bench/page_open.py --make VITRINE MODEL [--tokens N] ...       makes a page of N (2,000) tokens
+    bench/page_open.py --make VITRINE MODEL [--tokens N] [--tabs N] [--screenshots FOLDER]
 
+`--make` makes the page of a run of N (2,000) tokens first.
 Needs Debian's `chromium`. Prints the time from the request to the load event and to the frame
 painted after it, as medians over N (9) fresh tabs, and fails where the page asks the network for
 anything, where an arrow key does not move the selection, or where its colours are the same in
@@ -40,7 +41,9 @@ class Browser:
             os.dup2(first, 3)
             os.dup2(second, 4)
 
-        program = shutil.which("chromium") or sys.exit("chromium is not here: apt-get install chromium")
+        program = shutil.which("chromium")
+        if program is None:
+            sys.exit("chromium is not here: apt-get install chromium")
         self.process = subprocess.Popen(
             [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
              "--disable-dev-shm-usage", "--remote-debugging-pipe", "--window-size=1280,900",
@@ -87,7 +90,7 @@ class Browser:
         return answer["result"]["value"]
 
     def open(self, address):
-        """A fresh tab that has loaded the page: its session."""
+        """A fresh tab that has loaded the page: its target and session."""
         self.events.clear()
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -159,10 +162,10 @@ def main():
         for _ in range(options.tabs):
             target, session = browser.open(address)
             times.append(browser.value(session, AFTER_LOAD))
-            if len(times) == options.tabs:
-                count = browser.value(session, "document.querySelectorAll('#text [role]').length")
-                check(browser, session, options.screenshots)
             browser.call("Target.closeTarget", targetId=target)
+        session = browser.open(address)[1]
+        count = browser.value(session, "document.querySelectorAll('#text [role]').length")
+        check(browser, session, options.screenshots)
         browser.close()
         loaded, painted = (sorted(t[i] / 1000 for t in times) for i in (0, 1))
         print(f"{count:,} tokens, {page.stat().st_size:,} bytes, {len(times)} tabs: loaded in "
