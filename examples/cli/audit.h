@@ -43,12 +43,17 @@ struct Difference {
   std::string text() const;
 };
 
+/// What two logs of rounded values keep of unrounded ones, for each layer; or empty.
+struct MarkPair {
+  std::vector<vitrine::LayerMark> left, right;
+};
+
 /// The first value, in the order of the pass, in which two records differ by more than `tolerance`
-/// (relative). `run` turns ids into text. `is_redacted`: what was left out on the left (NaN, -1) is
-/// equal to anything.
+/// (relative), or whose marks differ. `run` turns ids into text. `is_redacted`: what was left out
+/// on the left (NaN, -1) is equal to anything.
 std::optional<Difference> find_difference(const Run& run, const vitrine::TokenRecord& left,
                                           const vitrine::TokenRecord& right, double tolerance,
-                                          bool is_redacted = false);
+                                          bool is_redacted = false, const MarkPair& marks = {});
 
 /// The same of what digests do not cover, where both records have it: each specialist's shares, and
 /// terms of logits.

@@ -96,6 +96,18 @@ std::vector<std::vector<size_t>> by_sequence(const Run& run) {
   return sequences;
 }
 
+/// The marks of two records whose digests differ; none where a column of either was left out.
+MarkPair marks_of(const Run& a, size_t left, const Run& b, size_t right) {
+  const auto is_known = [](const Run& run, size_t index) {
+    return !run.digests.empty() && !run.is_redacted[index];
+  };
+  if (!is_known(a, left) || !is_known(b, right) || a.digests[left] == b.digests[right]) return {};
+  const auto marks = [](const Run& run, size_t index) {
+    return run.level == "full" ? vitrine::layer_marks(run.records[index]) : run.layer_marks[index];
+  };
+  return {marks(a, left), marks(b, right)};
+}
+
 }  // namespace
 
 int run_audit_stats(const AuditArguments& arguments) {
@@ -200,7 +212,8 @@ int run_audit_diff(const AuditArguments& arguments) {
     const std::vector<size_t>&x = sequences_a[sequence], &y = sequences_b[sequence];
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
       const TokenRecord &left = a.records[x[i]], &right = b.records[y[i]];
-      const auto difference = find_difference(a, left, right, tolerance);
+      const auto difference =
+          find_difference(a, left, right, tolerance, false, marks_of(a, x[i], b, y[i]));
       std::string what = difference ? difference->text() : "";
       if (what.empty() && has_digests && a.digests[x[i]] != b.digests[y[i]]) {
         what = "unrounded values (their digests)";

@@ -10,6 +10,7 @@ namespace cli {
 
 namespace {
 
+using vitrine::LayerMark;
 using vitrine::LayerRecord;
 using vitrine::TokenRecord;
 
@@ -41,10 +42,18 @@ class Comparison {
     found_ = Difference{layer_, "digest of the logits", fmt::format("{:016x}", left),
                         fmt::format("{:016x}", right)};
   }
-  void layers(const LayerRecord& left, const LayerRecord& right) {
+  /// Of unrounded values, where the log has only rounded ones.
+  void marks(const std::string& value, uint8_t left, uint8_t right) {
+    if (found_ || left == right) return;
+    found_ = Difference{layer_, "unrounded " + value + " (rounded alike), mark",
+                        fmt::format("{:02x}", left), fmt::format("{:02x}", right)};
+  }
+  void layers(const LayerRecord& left, const LayerRecord& right, const LayerMark& left_mark,
+              const LayerMark& right_mark) {
     counts("layer's number", left.layer, right.layer);
     layer_ = left.layer;
     values("residual norm", left.residual_norm, right.residual_norm);
+    marks("residual norm", left_mark.residual_norm, right_mark.residual_norm);
     counts("number of experts", static_cast<int64_t>(left.routes.size()),
            static_cast<int64_t>(right.routes.size()));
     for (size_t slot = 0; slot < std::min(left.routes.size(), right.routes.size()); ++slot) {
@@ -55,6 +64,7 @@ class Comparison {
       values(fmt::format("weight of expert {}", expert), left.routes[slot].weight,
              right.routes[slot].weight);
     }
+    marks("weights of its experts", left_mark.routes, right_mark.routes);
     // Only level full has them.
     const size_t count = std::min(left.router_probs.size(), right.router_probs.size());
     for (size_t expert = 0; expert < count; ++expert) {
@@ -163,12 +173,14 @@ std::string Difference::text() const {
 
 std::optional<Difference> find_difference(const Run& run, const TokenRecord& left,
                                           const TokenRecord& right, double tolerance,
-                                          bool is_redacted) {
+                                          bool is_redacted, const MarkPair& marks) {
   Comparison comparison(run, tolerance, is_redacted);
   comparison.counts("position", left.position, right.position);
   comparison.tokens("token", left.token, right.token);
   for (size_t i = 0; i < std::min(left.layers.size(), right.layers.size()); ++i) {
-    comparison.layers(left.layers[i], right.layers[i]);
+    const bool has_marks = i < std::min(marks.left.size(), marks.right.size());
+    comparison.layers(left.layers[i], right.layers[i], has_marks ? marks.left[i] : LayerMark{},
+                      has_marks ? marks.right[i] : LayerMark{});
   }
   comparison.counts("number of layers", static_cast<int64_t>(left.layers.size()),
                     static_cast<int64_t>(right.layers.size()));

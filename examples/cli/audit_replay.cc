@@ -67,6 +67,13 @@ TokenRecord as_logged(const Run& run, TokenRecord record) {
                                                              : vitrine::LogDetail::kStandard);
 }
 
+/// Where only the digests differ.
+std::string unrounded_part(const Run& run, size_t index) {
+  const bool has_marks = !run.layer_marks[index].empty() && run.records[index].has_prediction;
+  return std::string("unrounded ") + (has_marks ? "log-probabilities or logits" : "values") +
+         " (rounded alike), digest";
+}
+
 std::optional<Difference> compare_record(const Run& run, size_t index, const TokenRecord& again) {
   const TokenRecord& logged = run.records[index];
   TokenRecord record = again;
@@ -83,12 +90,15 @@ std::optional<Difference> compare_record(const Run& run, size_t index, const Tok
     // The digests do not cover what each specialist said, and no terms.
     return find_undigested_difference(run, logged, as_logged(run, record), 0);
   }
-  auto difference = find_difference(run, logged, as_logged(run, record), 0, is_redacted);
+  MarkPair marks;
+  if (!is_exact && vitrine::record_digest(record) != run.digests[index]) {
+    marks = {run.layer_marks[index], vitrine::layer_marks(record)};
+  }
+  auto difference = find_difference(run, logged, as_logged(run, record), 0, is_redacted, marks);
   if (difference || is_exact || vitrine::record_digest(record) == run.digests[index]) {
     return difference;
   }
-  return Difference{-1, "unrounded values (the rounded ones agree), digest",
-                    fmt::format("{:016x}", run.digests[index]),
+  return Difference{-1, unrounded_part(run, index), fmt::format("{:016x}", run.digests[index]),
                     fmt::format("{:016x}", vitrine::record_digest(record))};
 }
 

@@ -304,6 +304,9 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
       run.records.insert(run.records.end(), page.records.begin(), page.records.end());
       run.failures.insert(run.failures.end(), page.failures.begin(), page.failures.end());
       run.digests.insert(run.digests.end(), page.digests.begin(), page.digests.end());
+      page.layer_marks.resize(page.records.size());
+      run.layer_marks.insert(run.layer_marks.end(), page.layer_marks.begin(),
+                             page.layer_marks.end());
       run.text.insert(run.text.end(), page.text.begin(), page.text.end());
       for (size_t layer = 0; layer < page.expert_uses.size(); ++layer) {
         for (size_t expert = 0; expert < run.uses[layer].size(); ++expert) {

@@ -16,9 +16,11 @@ namespace cli {
 struct Run {
   std::string path;
   vitrine::LogHeader header;
-  std::string level, mode, stop_reason;         // stop_reason "": none was written
-  std::vector<vitrine::TokenRecord> records;    // in the order they were processed
-  std::vector<uint64_t> digests;                // [records], or empty
+  std::string level, mode, stop_reason;       // stop_reason "": none was written
+  std::vector<vitrine::TokenRecord> records;  // in the order they were processed
+  std::vector<uint64_t> digests;              // [records], or empty
+  /// [records][layers]; or empty, also where a record's were left out.
+  std::vector<std::vector<vitrine::LayerMark>> layer_marks;
   std::vector<std::string> text;                // [records]: pieces, or empty
   std::vector<std::vector<uint64_t>> uses;      // [layer][expert]: how often it was routed to
   std::vector<uint32_t> layer_numbers;          // [layer]

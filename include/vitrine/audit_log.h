@@ -236,6 +236,12 @@ class VITRINE_API VtrLog {
   std::unique_ptr<Impl> impl_;
 };
 
+/// A byte over a layer's unrounded residual norm, and one over its experts and their weights: where
+/// two records differ, the first mark that differs says where (one difference of 256 is missed).
+struct LayerMark {
+  uint8_t residual_norm = 0, routes = 0;
+};
+
 /// A page, decoded. Fields of columns that the log does not have (or that were left out) are empty
 /// or NaN.
 struct VtrPage {
@@ -244,8 +250,9 @@ struct VtrPage {
   uint64_t closed_unix_ns = 0;
   uint64_t passes = 0;  ///< that began in it
   std::vector<TokenRecord> records;
-  std::vector<uint64_t> digests;  ///< [records]: over the unrounded values
-  std::vector<std::string> text;  ///< [records], or empty
+  std::vector<uint64_t> digests;                    ///< [records]: over the unrounded values
+  std::vector<std::vector<LayerMark>> layer_marks;  ///< [records][layers], level standard; or empty
+  std::vector<std::string> text;                    ///< [records], or empty
   std::vector<bool> is_redacted;  ///< [records]: some column of it was left out or is encrypted
   std::vector<VtrEvent> events;
   std::vector<ConstraintFailure> failures;         ///< that the log heard of since the page before
@@ -287,6 +294,8 @@ class VITRINE_API VtrReader {
 /// SipHash-2-4 of a record's unrounded words (docs/vtr-format.md has the order): what a log keeps
 /// of it at every level, so that a rerun can be compared to the last bit. Thread-safe.
 VITRINE_API uint64_t record_digest(const TokenRecord& record);
+/// The marks of a record's layers, what a log of level standard keeps of them. Thread-safe.
+VITRINE_API std::vector<LayerMark> layer_marks(const TokenRecord& record);
 /// The record with its values as a log of this detail gives them back. Thread-safe.
 VITRINE_API TokenRecord round_record(TokenRecord record, LogDetail detail);
 /// The library's version, and the BLAKE2b-256 of its file: what stands in a log's head.

@@ -193,7 +193,7 @@ void PageWriter::add_hidden_states(const TokenRecord& record) {
   Bytes& column = columns_[hidden_column_];
   const size_t before = column.size();
   if (!options_.hidden_states_at || options_.hidden_states_at(record)) {
-    codec_.write(GroupId::kHiddenStates, record, 0, column);
+    codec_.write(GroupId::kHiddenStates, record, column);
   }
   hidden_lengths_.push_back(static_cast<uint32_t>(column.size() - before));
 }

@@ -1,9 +1,12 @@
-// What a rerun is compared with: a record's digest, its rounding, and the build that made it.
+// What a rerun is compared with: a record's digest, its layers' marks, its rounding, and the build
+// that made it.
 #include <dlfcn.h>
 #include <sodium.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 
 #include "half_float.h"
@@ -12,10 +15,63 @@
 #include "vtr_rows.h"
 
 namespace vitrine {
+namespace audit {
+
+uint64_t record_digest(const TokenRecord& record, std::vector<uint32_t>& scratch) {
+  scratch.clear();
+  const auto add = [&scratch](float value) { scratch.push_back(std::bit_cast<uint32_t>(value)); };
+  scratch.push_back(static_cast<uint32_t>(record.token));
+  for (const LayerRecord& layer : record.layers) {
+    add(layer.residual_norm);
+    for (const RouteRecord& route : layer.routes) {
+      scratch.push_back(static_cast<uint32_t>(route.expert));
+      add(route.weight);
+    }
+  }
+  if (record.has_prediction) {
+    scratch.push_back(static_cast<uint32_t>(record.prediction.token));
+    add(record.prediction.logprob);
+    add(record.prediction.entropy);
+    scratch.push_back(static_cast<uint32_t>(record.prediction.logits_digest));
+    scratch.push_back(static_cast<uint32_t>(record.prediction.logits_digest >> 32));
+    for (const AlternativeRecord& other : record.prediction.alternatives) {
+      scratch.push_back(static_cast<uint32_t>(other.token));
+      add(other.logprob);
+    }
+  }
+  static constexpr uint8_t kKey[crypto_shorthash_KEYBYTES] = {};
+  uint8_t digest[8];
+  crypto_shorthash(digest, reinterpret_cast<const uint8_t*>(scratch.data()), 4 * scratch.size(),
+                   kKey);
+  uint64_t value;
+  std::memcpy(&value, digest, sizeof value);
+  return value;
+}
+
+LayerMark layer_mark(const LayerRecord& layer) {
+  const auto mixed = [](uint64_t mark, uint32_t word) {
+    return (mark ^ word) * 0x9E3779B97F4A7C15;
+  };
+  const auto top_byte = [](uint64_t mark) { return static_cast<uint8_t>(mark >> 56); };
+  uint64_t routes = 0;
+  for (const RouteRecord& route : layer.routes) {
+    routes = mixed(routes, static_cast<uint32_t>(route.expert));
+    routes = mixed(routes, std::bit_cast<uint32_t>(route.weight));
+  }
+  return {top_byte(mixed(0, std::bit_cast<uint32_t>(layer.residual_norm))), top_byte(routes)};
+}
+
+}  // namespace audit
 
 uint64_t record_digest(const TokenRecord& record) {
   std::vector<uint32_t> scratch;
   return audit::record_digest(record, scratch);
+}
+
+std::vector<LayerMark> layer_marks(const TokenRecord& record) {
+  std::vector<LayerMark> marks;
+  for (const LayerRecord& layer : record.layers) marks.push_back(audit::layer_mark(layer));
+  return marks;
 }
 
 TokenRecord round_record(TokenRecord record, LogDetail detail) {

@@ -18,6 +18,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"routing", GroupId::kRouting},
     {"norms", GroupId::kNorms},
     {"digests", GroupId::kDigests},
+    {"digests", GroupId::kLayerMarks},  // of the same values: whoever hides one hides both
     {"router_probs", GroupId::kRouterProbs},
     {"attribution", GroupId::kAttribution},
     {"sampler", GroupId::kSampler},
@@ -128,7 +129,7 @@ std::vector<GroupId> find_groups(const std::vector<std::string>& names) {
     const size_t before = ids.size();
     for (const auto& [text, id] : kGroupNames) {
       if (text == name) ids.push_back(id);
-      known += (known.empty() ? "" : ", ") + std::string(text);
+      if (!known.ends_with(text)) known += (known.empty() ? "" : ", ") + std::string(text);
     }
     if (ids.size() == before) {
       throw Error(ErrorKind::kInvalidArgument,

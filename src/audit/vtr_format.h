@@ -37,6 +37,7 @@ enum class GroupId : uint8_t {
   kHiddenStates = 25,
   kConstraint = 26,
   kFederation = 27,
+  kLayerMarks = 29,  // older logs lack it
 };
 enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };
 /// The groups with these names (VtrRedaction has them). Throws kInvalidArgument for another name.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <system_error>
 
 #include "failure_list.h"
@@ -18,6 +19,11 @@ namespace {
 }
 
 bool is_row_group(const GroupSpec& spec) { return spec.kind != GroupKind::kWhole; }
+
+// Bytes of any value, or not of what the page's records hold.
+bool is_opaque(GroupId id) {
+  return id == GroupId::kText || id == GroupId::kDigests || id == GroupId::kLayerMarks;
+}
 
 }  // namespace
 
@@ -128,8 +134,10 @@ PageOpener::PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& gr
     : header_(header), groups_(groups), keys_(std::move(keys)), codec_(header) {
   // Every group that this version writes is there, as it would be written; others are carried.
   for (const GroupSpec& expected : codec_.groups()) {
-    const bool is_new = expected.id == GroupId::kFailures;  // older logs lack it
-    if (!is_new && std::find(groups.begin(), groups.end(), expected) == groups.end()) {
+    const bool is_new = expected.id == GroupId::kFailures || expected.id == GroupId::kLayerMarks;
+    const auto has_id = [&](const GroupSpec& spec) { return spec.id == expected.id; };
+    if (is_new && std::none_of(groups.begin(), groups.end(), has_id)) continue;  // an older log
+    if (std::find(groups.begin(), groups.end(), expected) == groups.end()) {
       throw_damaged("column group " + std::to_string(static_cast<int>(expected.id)) +
                     " is missing or has another width than the layers ask for");
     }
@@ -217,8 +225,14 @@ void PageOpener::read_rows(size_t group, OpenPage& page) const {
       page.page.is_redacted[row] = true;
     } else if (spec.id == GroupId::kText) {
       page.page.text[row].assign(reinterpret_cast<const char*>(left.data()), length);
+    } else if (spec.id == GroupId::kDigests) {
+      std::memcpy(&page.page.digests[row], left.data(), sizeof page.page.digests[row]);
+    } else if (spec.id == GroupId::kLayerMarks) {
+      page.page.layer_marks.resize(num_rows);
+      page.page.layer_marks[row].resize(length / sizeof(LayerMark));
+      std::memcpy(page.page.layer_marks[row].data(), left.data(), length);
     } else {
-      codec_.read(spec.id, left.first(length), page.page.records[row], page.page.digests[row]);
+      codec_.read(spec.id, left.first(length), page.page.records[row]);
     }
     left = left.subspan(length);
   }
@@ -252,10 +266,10 @@ void PageOpener::check_canonical(const Frame& frame, const OpenPage& page) const
       encode_failures(page.page.failures, again);
     } else if (std::find(codec_.groups().begin(), codec_.groups().end(), spec) !=
                    codec_.groups().end() &&
-               spec.id != GroupId::kText) {
+               !is_opaque(spec.id)) {
       for (size_t row = 0; row < page.page.records.size(); ++row) {
         if (group.visible.empty() || group.visible[row]) {
-          codec_.write(spec.id, page.page.records[row], page.page.digests[row], again);
+          codec_.write(spec.id, page.page.records[row], again);
         } else {
           again.resize(again.size() + spec.row_bytes);
         }

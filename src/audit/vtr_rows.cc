@@ -103,7 +103,7 @@ RowCodec::RowCodec(const VtrHeader& header)
   add(GroupId::kPrediction, prediction_bytes_);
   add(GroupId::kRouting, routing_bytes_);
   add(GroupId::kNorms, value * layers_.size());
-  add(GroupId::kDigests, 8);
+  add(GroupId::kDigests, sizeof(uint64_t));
   if (is_full_) add(GroupId::kRouterProbs, 4 * experts);
   add(GroupId::kAttribution, attribution_.row_bytes());
   // Any number up to that of the ids.
@@ -114,6 +114,8 @@ RowCodec::RowCodec(const VtrHeader& header)
   if (!header.log.constraint.empty()) add(GroupId::kConstraint, 1 + count_bytes_ + 2 * value);
   add(GroupId::kFederation, federation_bytes(header.federation));
   if (!header.log.constraint.empty()) groups_.push_back({GroupId::kFailures, GroupKind::kWhole, 0});
+  // At full the values themselves say which layer differs.
+  if (!is_full_) add(GroupId::kLayerMarks, sizeof(LayerMark) * layers_.size());
 }
 
 void RowCodec::check_ids(const TokenRecord& record) const {
@@ -135,12 +137,12 @@ void RowCodec::append(const TokenRecord& record, std::vector<Bytes>& columns) co
   for (size_t i = 0; i < groups_.size(); ++i) {
     const GroupId id = groups_[i].id;
     if (groups_[i].kind == GroupKind::kRows && id != GroupId::kDigests) {
-      write(id, record, 0, columns[i]);
+      write(id, record, columns[i]);
     }
   }
 }
 
-void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, Bytes& out) const {
+void RowCodec::write(GroupId group, const TokenRecord& record, Bytes& out) const {
   const auto found = std::find_if(groups_.begin(), groups_.end(),
                                   [group](const GroupSpec& spec) { return spec.id == group; });
   const size_t at = out.size();
@@ -191,7 +193,9 @@ void RowCodec::write(GroupId group, const TokenRecord& record, uint64_t digest, 
                       : put(to, to_bfloat16(layer.residual_norm));
       }
       break;
-    case GroupId::kDigests: put(to, digest); break;
+    case GroupId::kLayerMarks:
+      for (const LayerRecord& layer : record.layers) to = put(to, layer_mark(layer));
+      break;
     case GroupId::kRouterProbs:
       for (const LayerRecord& layer : record.layers) {
         for (const float probability : layer.router_probs) to = put_value(to, probability, true);
@@ -260,7 +264,7 @@ void RowCodec::read_hidden_states(ByteSpan row, TokenRecord& record) const {
   }
 }
 
-void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& digest) const {
+void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record) const {
   const uint8_t* from = row.data();
   const auto check_token = [this](uint32_t id) {
     if (vocabulary_ > 0 && id >= vocabulary_) bad_id("a token's id", id, vocabulary_);
@@ -326,7 +330,6 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& 
         layer.residual_norm = is_full_ ? take<float>(from) : from_bfloat16(take<uint16_t>(from));
       }
       break;
-    case GroupId::kDigests: digest = take<uint64_t>(from); break;
     case GroupId::kRouterProbs:
       for (size_t i = 0; i < layers_.size(); ++i) {
         record.layers[i].router_probs.resize(static_cast<size_t>(layers_[i].num_experts));
@@ -361,37 +364,6 @@ TokenRecord RowCodec::blank() const {
     record.layers.push_back(layer);
   }
   return record;
-}
-
-uint64_t record_digest(const TokenRecord& record, std::vector<uint32_t>& scratch) {
-  scratch.clear();
-  const auto add = [&scratch](float value) { scratch.push_back(std::bit_cast<uint32_t>(value)); };
-  scratch.push_back(static_cast<uint32_t>(record.token));
-  for (const LayerRecord& layer : record.layers) {
-    add(layer.residual_norm);
-    for (const RouteRecord& route : layer.routes) {
-      scratch.push_back(static_cast<uint32_t>(route.expert));
-      add(route.weight);
-    }
-  }
-  if (record.has_prediction) {
-    scratch.push_back(static_cast<uint32_t>(record.prediction.token));
-    add(record.prediction.logprob);
-    add(record.prediction.entropy);
-    scratch.push_back(static_cast<uint32_t>(record.prediction.logits_digest));
-    scratch.push_back(static_cast<uint32_t>(record.prediction.logits_digest >> 32));
-    for (const AlternativeRecord& other : record.prediction.alternatives) {
-      scratch.push_back(static_cast<uint32_t>(other.token));
-      add(other.logprob);
-    }
-  }
-  static constexpr uint8_t kKey[crypto_shorthash_KEYBYTES] = {};
-  uint8_t digest[8];
-  crypto_shorthash(digest, reinterpret_cast<const uint8_t*>(scratch.data()), 4 * scratch.size(),
-                   kKey);
-  uint64_t value;
-  std::memcpy(&value, digest, sizeof value);
-  return value;
 }
 
 }  // namespace vitrine::audit

@@ -25,10 +25,10 @@ class RowCodec {
   /// not fit; then nothing has been appended.
   void append(const TokenRecord& record, std::vector<Bytes>& columns) const;
 
-  /// Reads row `row` of group `group` into `record`.
-  void read(GroupId group, ByteSpan row, TokenRecord& record, uint64_t& digest) const;
-  /// `record` and `digest` as row of one group, appended: what append() would have written.
-  void write(GroupId group, const TokenRecord& record, uint64_t digest, Bytes& out) const;
+  /// Reads row `row` of group `group` into `record`. Digests are no part of a record.
+  void read(GroupId group, ByteSpan row, TokenRecord& record) const;
+  /// `record` as row of one group, appended: what append() would have written.
+  void write(GroupId group, const TokenRecord& record, Bytes& out) const;
   /// A record with the layers of the log, its values NaN: for what has been left out.
   TokenRecord blank() const;
 
@@ -57,5 +57,8 @@ class RowCodec {
 /// SipHash-2-4 with the key 0 of a record's 32-bit words, unrounded (docs/vtr-format.md has the
 /// order). Equal values give an equal digest at every level.
 uint64_t record_digest(const TokenRecord& record, std::vector<uint32_t>& scratch);
+
+/// Two bytes for each layer, of its unrounded words (docs/vtr-format.md).
+LayerMark layer_mark(const LayerRecord& layer);
 
 }  // namespace vitrine::audit

@@ -216,6 +216,11 @@ TEST_F(VtrConstraint, ALogFromBeforeThereWereFailuresIsRead) {
   write("run.vtr", header_with_constraint());
   audit::FrameReader frames(at("run.vtr"));
   std::vector<audit::GroupSpec> groups = frames.groups();
+  ASSERT_EQ(groups.back().id, audit::GroupId::kLayerMarks);
+  ++groups.back().row_bytes;
+  EXPECT_THROW(audit::PageOpener(frames.header(), groups, {}), Error) << "another width";
+  groups.pop_back();
+  EXPECT_NO_THROW(audit::PageOpener(frames.header(), groups, {}));
   ASSERT_EQ(groups.back().id, audit::GroupId::kFailures);
   groups.pop_back();
   EXPECT_NO_THROW(audit::PageOpener(frames.header(), groups, {}));

@@ -268,7 +268,7 @@ TEST_F(VtrTest, AHeadOfAFederationIsReadOrRefused) {
   std::vector<audit::GroupSpec> groups;
   audit::parse_header(head, again, groups);
   EXPECT_EQ(again.federation, header.federation);
-  EXPECT_EQ(groups.back().id, audit::GroupId::kFederation);
+  EXPECT_EQ(groups.at(groups.size() - 2).id, audit::GroupId::kFederation);
   audit::parse_header(plain, again, groups);
   EXPECT_TRUE(again.federation.specialists.empty());
   // Cut anywhere in the part behind what every head has, or with numbers that say too much.

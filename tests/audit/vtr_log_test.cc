@@ -79,6 +79,7 @@ TEST_F(VtrTest, DigestsAreOfUnroundedValues) {
   const AuditLayout layout = four_layers();
   BuiltPass one = build_step(layout, 0, 1, 0, 1, rng);
   std::vector<uint64_t> digests;
+  std::vector<std::vector<LayerMark>> marks;
   for (const float norm : {1.0f, std::nextafter(1.0f, 2.0f)}) {
     const size_t words = one.bytes.size() - 4 * static_cast<size_t>(layout.token_words) -
                          (one.bytes.size() - 24 - 24 -
@@ -91,8 +92,63 @@ TEST_F(VtrTest, DigestsAreOfUnroundedValues) {
     const auto pages = read_pages(at("n.vtr"));
     EXPECT_EQ(pages[0].records[0].layers[0].residual_norm, 1.0f);
     digests.push_back(pages[0].digests[0]);
+    marks.push_back(pages[0].layer_marks.at(0));
   }
   EXPECT_NE(digests[0], digests[1]);
+  ASSERT_EQ(marks[0].size(), 4u);
+  EXPECT_NE(marks[0][0].residual_norm, marks[1][0].residual_norm);
+  EXPECT_EQ(marks[0][0].routes, marks[1][0].routes);
+  for (size_t layer = 1; layer < 4; ++layer) {
+    EXPECT_EQ(marks[0][layer].residual_norm, marks[1][layer].residual_norm);
+    EXPECT_EQ(marks[0][layer].routes, marks[1][layer].routes);
+  }
+}
+
+/// The numbers are those of docs/vtr-format.md's rule, in Python.
+TEST_F(VtrTest, MarksAreOfUnroundedValues) {
+  TokenRecord record;
+  record.layers.resize(2);
+  record.layers[0].residual_norm = 1.0f;
+  record.layers[0].routes = {{3, 0.75f}, {7, 0.25f}};
+  record.layers[1].residual_norm = 2.5f;
+  const std::vector<LayerMark> marks = layer_marks(record);
+  ASSERT_EQ(marks.size(), 2u);
+  EXPECT_EQ(marks[0].residual_norm, 131);
+  EXPECT_EQ(marks[0].routes, 135);
+  EXPECT_EQ(marks[1].residual_norm, 151);
+  EXPECT_EQ(marks[1].routes, 0) << "a dense layer";
+  // Of all changes of one bit one in 256 goes unseen, more or less.
+  Rng rng(11);
+  size_t changes = 0, unseen = 0;
+  for (const TokenRecord& built : build_pass(four_layers(), 0, 40, rng).expected) {
+    const std::vector<LayerMark> before = layer_marks(built);
+    for (size_t layer = 0; layer < 4; ++layer) {
+      for (int bit = 0; bit < 32; ++bit) {
+        TokenRecord other = built;
+        float& value =
+            bit % 2 == 0 ? other.layers[layer].residual_norm : other.layers[layer].routes[1].weight;
+        value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ uint32_t{1} << bit);
+        const std::vector<LayerMark> after = layer_marks(other);
+        const bool is_norm_seen = after[layer].residual_norm != before[layer].residual_norm;
+        const bool is_route_seen = after[layer].routes != before[layer].routes;
+        EXPECT_FALSE(bit % 2 == 0 ? is_route_seen : is_norm_seen);
+        ++changes;
+        unseen += is_norm_seen || is_route_seen ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_LT(unseen, changes / 64);
+  // A log of level standard keeps them; one of level full has the values.
+  const auto expected = write_log(at("standard.vtr"), four_layers(), 50);
+  const auto pages = read_pages(at("standard.vtr"));
+  ASSERT_EQ(pages.at(0).layer_marks.size(), 50u);
+  for (size_t i = 0; i < 50; ++i) {
+    const std::vector<LayerMark> want = layer_marks(expected[i]);
+    ASSERT_EQ(pages[0].layer_marks[i].size(), want.size());
+    EXPECT_EQ(std::memcmp(pages[0].layer_marks[i].data(), want.data(), 2 * want.size()), 0);
+  }
+  write_log(at("full.vtr"), four_layers(AuditLevel::kFull), 5, {.detail = LogDetail::kFull});
+  EXPECT_TRUE(read_pages(at("full.vtr")).at(0).layer_marks.empty());
 }
 
 TEST_F(VtrTest, TheLogitsDigestIsInTheRecordsDigest) {

@@ -92,8 +92,8 @@ TEST_F(VtrPrivacyTest, AnAuditorReadsRoutesWithoutText) {
   }
   const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key(), auditor_);
   EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
-  EXPECT_EQ(report.closed_groups, 5 * 5u)
-      << "tokens, text, prediction, digests, sampler in five pages";
+  EXPECT_EQ(report.closed_groups, 6 * 5u)
+      << "tokens, text, prediction, digests, layers' marks, sampler in five pages";
 }
 
 TEST_F(VtrPrivacyTest, WithoutAKeyTheSealStandsAndNothingIsRead) {
@@ -101,7 +101,7 @@ TEST_F(VtrPrivacyTest, WithoutAKeyTheSealStandsAndNothingIsRead) {
   const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key());
   EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
   EXPECT_EQ(report.counts.positions.captured, 100u);
-  EXPECT_EQ(report.closed_groups, 5 * 7u);
+  EXPECT_EQ(report.closed_groups, 5 * 8u);
   EXPECT_EQ(report.header.sealed_keys.size(), 2u);
   for (const TokenRecord& record : read_with(at("run.vtr"), {})) {
     EXPECT_EQ(record.token, -1);
@@ -157,7 +157,7 @@ TEST_F(VtrPrivacyTest, RedactionAtCapture) {
     const auto expected = write_log(at("run.vtr"), some_layout(), 90, options);
     const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key(), all_);
     EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
-    EXPECT_EQ(report.redacted_groups, 2 * 3u + 5u);
+    EXPECT_EQ(report.redacted_groups, 2 * 4u + 5u) << "with the digests the layers' marks";
     std::vector<std::string> text;
     const auto records = read_with(at("run.vtr"), all_, &text);
     ASSERT_EQ(records.size(), 90u);

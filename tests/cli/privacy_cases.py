@@ -34,7 +34,7 @@ class Privacy(AuditCase):
             self.assertTrue(out.startswith("complete: "), out)
             self.assertIn(words, out)
         report = json.loads(self.verify("run.vtr", "--json"))
-        self.assertEqual((report["recipients"], report["closed_groups"]), (2, 8))
+        self.assertEqual((report["recipients"], report["closed_groups"]), (2, 9))
         for command in ("show", "stats"):
             self.assertIn("encrypted", self.succeed("audit", command, "run.vtr").stdout.decode())
             self.assertNotIn("encrypted", self.succeed("audit", command, "run.vtr", "--decrypt",

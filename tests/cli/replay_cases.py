@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import struct
 
@@ -49,6 +50,22 @@ class Replay(AuditCase):
         self.assertIsInstance(report["first_difference"]["layer"], int)
         out = self.replay("run.vtr", "--kernels", "reference", code=1)
         self.assertRegex(out, r"\nDIFFERENT: sequence 1, position 0, ")
+        # Also where its rounded values agree, the layer is the one that unrounded ones differ in.
+        for kernels in ("fused", "reference"):
+            for level in ("standard", "full"):
+                self.generate(f"{kernels}-{level}.vtr", "--kernels", kernels, "--audit-level", level,
+                              tokens=3)
+        place = r"sequence 1, position \d+: layer \d+, "
+        exact = self.run_tool("audit", "diff", "fused-full.vtr", "reference-full.vtr")
+        where = re.search(place, exact.stdout.decode())[0]
+        for one, other in (("fused-standard", "reference-standard"),
+                           ("fused-full", "reference-standard")):
+            result = self.run_tool("audit", "diff", f"{one}.vtr", f"{other}.vtr")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(where, result.stdout.decode())
+        out = self.replay("fused-standard.vtr", "--kernels", "reference", code=1)
+        self.assertIn("DIFFERENT: " + where.replace(": ", ", "), out)
+        self.assertIn("0 records equal", out)
         # One value of a JSON log changed.
         self.generate("log.json")
         log = json.loads((self.folder / "log.json").read_text())
