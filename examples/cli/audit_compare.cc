@@ -96,14 +96,14 @@ std::vector<std::vector<size_t>> by_sequence(const Run& run) {
   return sequences;
 }
 
-/// The marks of two records whose digests differ; none where a column of either was left out.
+/// The marks of two records whose digests differ, where a log has rounded values.
 MarkPair marks_of(const Run& a, size_t left, const Run& b, size_t right) {
-  const auto is_known = [](const Run& run, size_t index) {
-    return !run.digests.empty() && !run.is_redacted[index];
-  };
-  if (!is_known(a, left) || !is_known(b, right) || a.digests[left] == b.digests[right]) return {};
+  if (a.digests.empty() || b.digests.empty() || a.digests[left] == b.digests[right]) return {};
+  if (a.level == "full" && b.level == "full") return {};
   const auto marks = [](const Run& run, size_t index) {
-    return run.level == "full" ? vitrine::layer_marks(run.records[index]) : run.layer_marks[index];
+    if (run.level != "full") return run.layer_marks[index];
+    return run.is_redacted[index] ? std::vector<vitrine::LayerMark>()
+                                  : vitrine::layer_marks(run.records[index]);
   };
   return {marks(a, left), marks(b, right)};
 }

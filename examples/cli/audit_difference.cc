@@ -45,8 +45,8 @@ class Comparison {
   /// Of unrounded values, where the log has only rounded ones.
   void marks(const std::string& value, uint8_t left, uint8_t right) {
     if (found_ || left == right) return;
-    found_ = Difference{layer_, "unrounded " + value + " (rounded alike), mark",
-                        fmt::format("{:02x}", left), fmt::format("{:02x}", right)};
+    found_ = Difference{layer_, value + " (unrounded), mark", fmt::format("{:02x}", left),
+                        fmt::format("{:02x}", right)};
   }
   void layers(const LayerRecord& left, const LayerRecord& right, const LayerMark& left_mark,
               const LayerMark& right_mark) {
@@ -64,7 +64,7 @@ class Comparison {
       values(fmt::format("weight of expert {}", expert), left.routes[slot].weight,
              right.routes[slot].weight);
     }
-    marks("weights of its experts", left_mark.routes, right_mark.routes);
+    marks("experts or their weights", left_mark.routes, right_mark.routes);
     // Only level full has them.
     const size_t count = std::min(left.router_probs.size(), right.router_probs.size());
     for (size_t expert = 0; expert < count; ++expert) {

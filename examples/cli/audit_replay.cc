@@ -67,11 +67,12 @@ TokenRecord as_logged(const Run& run, TokenRecord record) {
                                                              : vitrine::LogDetail::kStandard);
 }
 
-/// Where only the digests differ.
-std::string unrounded_part(const Run& run, size_t index) {
+/// Where only the digests differ: what does, as far as the log tells.
+const char* undetermined_part(const Run& run, size_t index) {
+  if (run.level == "full") return "bits of values that are equal as numbers, digest";
   const bool has_marks = !run.layer_marks[index].empty() && run.records[index].has_prediction;
-  return std::string("unrounded ") + (has_marks ? "log-probabilities or logits" : "values") +
-         " (rounded alike), digest";
+  return has_marks ? "log-probabilities or logits (unrounded; no layer's mark differs), digest"
+                   : "unrounded values, digest";
 }
 
 std::optional<Difference> compare_record(const Run& run, size_t index, const TokenRecord& again) {
@@ -98,7 +99,7 @@ std::optional<Difference> compare_record(const Run& run, size_t index, const Tok
   if (difference || is_exact || vitrine::record_digest(record) == run.digests[index]) {
     return difference;
   }
-  return Difference{-1, unrounded_part(run, index), fmt::format("{:016x}", run.digests[index]),
+  return Difference{-1, undetermined_part(run, index), fmt::format("{:016x}", run.digests[index]),
                     fmt::format("{:016x}", vitrine::record_digest(record))};
 }
 

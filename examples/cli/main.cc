@@ -84,8 +84,8 @@ int main(int argc, char** argv) {
     if (level == vitrine::LogLevel::kWarning) cli::write_note("warning: " + std::string(message));
   });
   const int code = run_guarded(argc, argv);
-#ifdef __SANITIZE_ADDRESS__
-  return code;  // leaks are looked for behind main()
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return code;  // they look for leaks, and set their own code, behind main()
 #else
   // Everything of ours is closed; libtorch would take its operators apart one by one for 0.1 s.
   std::fflush(nullptr);

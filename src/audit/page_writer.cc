@@ -32,7 +32,7 @@ PageWriter::PageWriter(const VtrHeader& header, const SealKey& key, PageWriterOp
     header_.sealed_keys = seal_data_keys(data_keys_, options_.recipients);
   }
   for (const VtrRedaction& redaction : options_.redact) {
-    redacted_.push_back(find_groups(redaction.groups));
+    redacted_.push_back(find_hidden_groups(redaction.groups));
   }
   columns_.resize(specs_.size());
   for (size_t i = 0; i < specs_.size(); ++i) {

@@ -52,13 +52,17 @@ LayerMark layer_mark(const LayerRecord& layer) {
   const auto mixed = [](uint64_t mark, uint32_t word) {
     return (mark ^ word) * 0x9E3779B97F4A7C15;
   };
+  const auto word = [](float value) {  // one NaN, as at level full
+    return std::bit_cast<uint32_t>(std::isnan(value) ? std::numeric_limits<float>::quiet_NaN()
+                                                     : value);
+  };
   const auto top_byte = [](uint64_t mark) { return static_cast<uint8_t>(mark >> 56); };
   uint64_t routes = 0;
   for (const RouteRecord& route : layer.routes) {
     routes = mixed(routes, static_cast<uint32_t>(route.expert));
-    routes = mixed(routes, std::bit_cast<uint32_t>(route.weight));
+    routes = mixed(routes, word(route.weight));
   }
-  return {top_byte(mixed(0, std::bit_cast<uint32_t>(layer.residual_norm))), top_byte(routes)};
+  return {top_byte(mixed(0, word(layer.residual_norm))), top_byte(routes)};
 }
 
 }  // namespace audit

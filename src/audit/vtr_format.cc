@@ -18,7 +18,7 @@ constexpr std::pair<std::string_view, GroupId> kGroupNames[] = {
     {"routing", GroupId::kRouting},
     {"norms", GroupId::kNorms},
     {"digests", GroupId::kDigests},
-    {"digests", GroupId::kLayerMarks},  // of the same values: whoever hides one hides both
+    {"digests", GroupId::kLayerMarks},
     {"router_probs", GroupId::kRouterProbs},
     {"attribution", GroupId::kAttribution},
     {"sampler", GroupId::kSampler},
@@ -137,6 +137,23 @@ std::vector<GroupId> find_groups(const std::vector<std::string>& names) {
     }
   }
   return ids;
+}
+
+std::vector<GroupId> find_hidden_groups(const std::vector<std::string>& names) {
+  std::vector<GroupId> ids = find_groups(names);
+  const auto has = [&ids](GroupId id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  if ((has(GroupId::kRouting) || has(GroupId::kNorms)) && !has(GroupId::kLayerMarks)) {
+    ids.push_back(GroupId::kLayerMarks);
+  }
+  return ids;
+}
+
+bool is_known_group(GroupId id) {
+  const bool is_named = std::any_of(std::begin(kGroupNames), std::end(kGroupNames),
+                                    [id](const auto& name) { return name.second == id; });
+  return is_named || id == GroupId::kIndex || id == GroupId::kEvents;
 }
 
 std::string group_name(GroupId id) {

@@ -40,8 +40,12 @@ enum class GroupId : uint8_t {
   kLayerMarks = 29,  // older logs lack it
 };
 enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };
+/// True for those above; others are of later versions or of hosts.
+bool is_known_group(GroupId id);
 /// The groups with these names (VtrRedaction has them). Throws kInvalidArgument for another name.
 std::vector<GroupId> find_groups(const std::vector<std::string>& names);
+/// The same for a redaction: with routing or norms it hides the layers' marks, which are of them.
+std::vector<GroupId> find_hidden_groups(const std::vector<std::string>& names);
 /// Its name, or its number where it has none.
 std::string group_name(GroupId id);
 

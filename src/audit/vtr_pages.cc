@@ -142,7 +142,16 @@ PageOpener::PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& gr
                     " is missing or has another width than the layers ask for");
     }
   }
-  for (const GroupSpec& spec : groups_) record_bytes_ += spec.row_bytes;
+  for (const GroupSpec& spec : groups_) {
+    // Its rows would be read by widths that the layers do not give.
+    const bool is_asked_for =
+        std::find(codec_.groups().begin(), codec_.groups().end(), spec) != codec_.groups().end();
+    if (is_known_group(spec.id) && !is_asked_for) {
+      throw_damaged("column group " + std::to_string(static_cast<int>(spec.id)) +
+                    " is there, which the rest of the head does not ask for");
+    }
+    record_bytes_ += spec.row_bytes;
+  }
 }
 
 void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {

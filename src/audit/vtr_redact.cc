@@ -66,7 +66,7 @@ audit::Bytes redact_payload(const std::vector<audit::GroupSpec>& specs, const au
 
 void redact_vtr(const std::string& path, const std::string& target, const VtrRedaction& redaction,
                 const std::optional<SealKey>& reader) {
-  const std::vector<audit::GroupId> ids = audit::find_groups(redaction.groups);
+  const std::vector<audit::GroupId> ids = audit::find_hidden_groups(redaction.groups);
   audit::FrameReader frames(path);
   audit::LogFile file(target);
   file.write(text_of(audit::kMagic));

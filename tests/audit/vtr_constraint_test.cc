@@ -228,6 +228,35 @@ TEST_F(VtrConstraint, ALogFromBeforeThereWereFailuresIsRead) {
   EXPECT_THROW(audit::PageOpener(frames.header(), groups, {}), Error);
 }
 
+/// Their rows would be read by widths that nothing gives: beyond the row, or beyond the record.
+TEST_F(VtrConstraint, GroupsThatTheHeadDoesNotAskForAreRefused) {
+  using audit::GroupId, audit::GroupKind;
+  for (const LogDetail detail : {LogDetail::kStandard, LogDetail::kFull}) {
+    write_log(at("run.vtr"), four_layers(AuditLevel::kFull), 5, {.detail = detail});
+    audit::FrameReader frames(at("run.vtr"));
+    const auto with = [&](GroupId id, GroupKind kind, uint32_t row_bytes) {
+      std::vector<audit::GroupSpec> groups;
+      for (const audit::GroupSpec& spec : frames.groups()) {
+        if (spec.id != id) groups.push_back(spec);
+      }
+      groups.push_back({id, kind, row_bytes});
+      audit::PageOpener(frames.header(), groups, {});
+    };
+    const bool is_full = detail == LogDetail::kFull;
+    EXPECT_THROW(with(GroupId::kLayerMarks, GroupKind::kRows, 25), Error);
+    EXPECT_THROW(with(GroupId::kLayerMarks, GroupKind::kVariableRows, 0), Error);
+    EXPECT_THROW(with(GroupId::kRouterProbs, GroupKind::kRows, 1), Error);
+    for (const GroupId id : {GroupId::kConstraint, GroupId::kAttribution, GroupId::kFederation}) {
+      EXPECT_THROW(with(id, GroupKind::kRows, 1), Error);
+    }
+    EXPECT_THROW(with(GroupId::kFailures, GroupKind::kWhole, 0), Error);
+    EXPECT_THROW(with(GroupId::kCounters, GroupKind::kWhole, 0), Error);
+    EXPECT_EQ(is_full, audit::RowCodec(frames.header()).groups().back().id != GroupId::kLayerMarks);
+    EXPECT_NO_THROW(with(static_cast<GroupId>(30), GroupKind::kRows, 3)) << "a later version's";
+    EXPECT_NO_THROW(with(static_cast<GroupId>(200), GroupKind::kWhole, 0)) << "a host's";
+  }
+}
+
 TEST_F(VtrConstraint, ALogWithoutOneHasNone) {
   write("run.vtr", some_header());
   const VtrReport report = verify_vtr(at("run.vtr"));

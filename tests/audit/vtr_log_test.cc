@@ -117,6 +117,10 @@ TEST_F(VtrTest, MarksAreOfUnroundedValues) {
   EXPECT_EQ(marks[0].routes, 135);
   EXPECT_EQ(marks[1].residual_norm, 151);
   EXPECT_EQ(marks[1].routes, 0) << "a dense layer";
+  record.layers[1].residual_norm = std::numeric_limits<float>::quiet_NaN();
+  const uint8_t of_nan = layer_marks(record)[1].residual_norm;
+  record.layers[1].residual_norm = -record.layers[1].residual_norm;
+  EXPECT_EQ(layer_marks(record)[1].residual_norm, of_nan) << "one NaN";
   // Of all changes of one bit one in 256 goes unseen, more or less.
   Rng rng(11);
   size_t changes = 0, unseen = 0;

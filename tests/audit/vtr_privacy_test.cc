@@ -157,7 +157,7 @@ TEST_F(VtrPrivacyTest, RedactionAtCapture) {
     const auto expected = write_log(at("run.vtr"), some_layout(), 90, options);
     const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key(), all_);
     EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
-    EXPECT_EQ(report.redacted_groups, 2 * 4u + 5u) << "with the digests the layers' marks";
+    EXPECT_EQ(report.redacted_groups, 2 * 3u + 2 * 5u) << "with the routing the layers' marks";
     std::vector<std::string> text;
     const auto records = read_with(at("run.vtr"), all_, &text);
     ASSERT_EQ(records.size(), 90u);
