@@ -86,21 +86,19 @@ std::optional<Difference> compare_record(const Run& run, size_t index, const Tok
     record.has_prediction = false;
     record.prediction = {};
   }
-  const bool is_exact = run.digests.empty();
-  if (!is_exact && vitrine::record_digest(record) == run.digests[index] && run.level != "full") {
+  const bool has_digests = !run.digests.empty();
+  const uint64_t digest = has_digests ? vitrine::record_digest(record) : 0;
+  const bool digests_differ = has_digests && digest != run.digests[index];
+  if (has_digests && !digests_differ && run.level != "full") {
     // The digests do not cover what each specialist said, and no terms.
     return find_undigested_difference(run, logged, as_logged(run, record), 0);
   }
   MarkPair marks;
-  if (!is_exact && vitrine::record_digest(record) != run.digests[index]) {
-    marks = {run.layer_marks[index], vitrine::layer_marks(record)};
-  }
+  if (digests_differ) marks = {run.layer_marks[index], vitrine::layer_marks(record)};
   auto difference = find_difference(run, logged, as_logged(run, record), 0, is_redacted, marks);
-  if (difference || is_exact || vitrine::record_digest(record) == run.digests[index]) {
-    return difference;
-  }
+  if (difference || !digests_differ) return difference;
   return Difference{-1, undetermined_part(run, index), fmt::format("{:016x}", run.digests[index]),
-                    fmt::format("{:016x}", vitrine::record_digest(record))};
+                    fmt::format("{:016x}", digest)};
 }
 
 /// True where the log left out which token followed, and no later record tells.

@@ -144,9 +144,7 @@ std::vector<GroupId> find_hidden_groups(const std::vector<std::string>& names) {
   const auto has = [&ids](GroupId id) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   };
-  if ((has(GroupId::kRouting) || has(GroupId::kNorms)) && !has(GroupId::kLayerMarks)) {
-    ids.push_back(GroupId::kLayerMarks);
-  }
+  if (has(GroupId::kRouting) || has(GroupId::kNorms)) ids.push_back(GroupId::kLayerMarks);
   return ids;
 }
 

@@ -132,23 +132,23 @@ bool FrameReader::next(Frame& frame) {
 
 PageOpener::PageOpener(const VtrHeader& header, const std::vector<GroupSpec>& groups, DataKeys keys)
     : header_(header), groups_(groups), keys_(std::move(keys)), codec_(header) {
-  // Every group that this version writes is there, as it would be written; others are carried.
+  // Every group that this version writes is there, and none of them otherwise than it would be
+  // written, since rows are read by the layers' widths; others are carried, and older logs lack new
+  // ones.
   for (const GroupSpec& expected : codec_.groups()) {
     const bool is_new = expected.id == GroupId::kFailures || expected.id == GroupId::kLayerMarks;
     const auto has_id = [&](const GroupSpec& spec) { return spec.id == expected.id; };
-    if (is_new && std::none_of(groups.begin(), groups.end(), has_id)) continue;  // an older log
-    if (std::find(groups.begin(), groups.end(), expected) == groups.end()) {
+    if (!is_new && std::none_of(groups.begin(), groups.end(), has_id)) {
       throw_damaged("column group " + std::to_string(static_cast<int>(expected.id)) +
-                    " is missing or has another width than the layers ask for");
+                    " is missing, which the rest of the head asks for");
     }
   }
+  const std::vector<GroupSpec>& asked_for = codec_.groups();
   for (const GroupSpec& spec : groups_) {
-    // Its rows would be read by widths that the layers do not give.
-    const bool is_asked_for =
-        std::find(codec_.groups().begin(), codec_.groups().end(), spec) != codec_.groups().end();
-    if (is_known_group(spec.id) && !is_asked_for) {
+    if (is_known_group(spec.id) &&
+        std::find(asked_for.begin(), asked_for.end(), spec) == asked_for.end()) {
       throw_damaged("column group " + std::to_string(static_cast<int>(spec.id)) +
-                    " is there, which the rest of the head does not ask for");
+                    " has another width than the layers ask for, or nothing asks for it");
     }
     record_bytes_ += spec.row_bytes;
   }
@@ -223,6 +223,7 @@ void PageOpener::read_rows(size_t group, OpenPage& page) const {
   const OpenGroup& rows = page.groups[group];
   const size_t num_rows = page.page.records.size();
   if (spec.id == GroupId::kText && rows.is_readable()) page.page.text.resize(num_rows);
+  if (spec.id == GroupId::kLayerMarks && rows.is_readable()) page.page.layer_marks.resize(num_rows);
   ByteSpan left(rows.rows.bytes);
   for (size_t row = 0; row < num_rows; ++row) {
     const bool is_visible = rows.is_readable() && (rows.visible.empty() || rows.visible[row]);
@@ -237,7 +238,6 @@ void PageOpener::read_rows(size_t group, OpenPage& page) const {
     } else if (spec.id == GroupId::kDigests) {
       std::memcpy(&page.page.digests[row], left.data(), sizeof page.page.digests[row]);
     } else if (spec.id == GroupId::kLayerMarks) {
-      page.page.layer_marks.resize(num_rows);
       page.page.layer_marks[row].resize(length / sizeof(LayerMark));
       std::memcpy(page.page.layer_marks[row].data(), left.data(), length);
     } else {
@@ -273,9 +273,7 @@ void PageOpener::check_canonical(const Frame& frame, const OpenPage& page) const
       encode_counters(page.page.expert_uses, again);
     } else if (spec.id == GroupId::kFailures) {
       encode_failures(page.page.failures, again);
-    } else if (std::find(codec_.groups().begin(), codec_.groups().end(), spec) !=
-                   codec_.groups().end() &&
-               !is_opaque(spec.id)) {
+    } else if (is_known_group(spec.id) && !is_opaque(spec.id)) {
       for (size_t row = 0; row < page.page.records.size(); ++row) {
         if (group.visible.empty() || group.visible[row]) {
           codec_.write(spec.id, page.page.records[row], again);
