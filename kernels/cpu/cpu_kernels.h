@@ -119,6 +119,16 @@ struct GroupSum {
   float weighted = 0;      // whole * scale, rounded
 };
 
+/// The rows of a quantized matrix, each in one piece, for whoever reads single ones: in a tile a
+/// row is a cache line for each four columns. A row is padded_cols(cols) signed numbers, then a
+/// float32 scale for every group_size of them. Does not own.
+struct RowMajor {
+  int64_t cols = 0;
+  int64_t stride = 0;  // bytes of a row, a multiple of 64; 0: a format that cannot stand like this
+  int32_t group_size = 0;
+  const std::byte* data = nullptr;
+};
+
 /// Input rows of a linear op. Float weights read `values`; quantized weights read the int8 rows,
 /// quantized with the same group size as the weight.
 struct Activations {
@@ -239,6 +249,10 @@ struct CpuKernels {
   /// stored numbers mean (the product with the scale rounded, then the sum with a minimum).
   void (*embed_row)(const Weight& table, int64_t row, float multiplier, float* out);
 
+  /// The same of rows in one piece: out[i] = (scale * number) * factors[i], each product rounded,
+  /// so the bits of embed_row and multiply. out and factors: [cols].
+  void (*widen_row)(const RowMajor& matrix, int64_t row, const float* factors, float* out);
+
   /// Rotary embedding of one head vector, halves layout (x[i], x[i + n/2]); in place.
   /// cos, sin: [n / 2]. out[i] = x[i]*cos - x[i+n/2]*sin; out[i+n/2] = x[i+n/2]*cos + x[i]*sin.
   void (*rope)(float* x, const float* cos, const float* sin, int32_t n);
@@ -352,6 +366,12 @@ int64_t block_row_bytes(BlockFormat format, int64_t cols);
 /// first row with a scale or minimum that is not finite, -1 where there is none.
 int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
                     const void* blocks, void* data, void* scales, void* offsets);
+
+/// How the rows of a packed matrix stand in one piece (its pointer null). No zero points and no
+/// minimums: its stride is 0 where the matrix has them, or floats.
+RowMajor row_major(const Weight& weight);
+/// Writes all rows of it to `to`, of weight.rows * stride bytes.
+void make_row_major(const Weight& weight, void* to);
 
 /// The same as pack_quantized for offsets [rows, group_count], which `format` must hold exactly.
 void pack_offsets(OffsetFormat format, int32_t group_size, int64_t rows, int64_t cols,

@@ -37,6 +37,32 @@ static inline void store_number(WeightFormat format, uint8_t* unit, int r, int c
   unit[64 * (c / 8) + 4 * r + c % 4] |= static_cast<uint8_t>((number & 15) << (c % 8 < 4 ? 0 : 4));
 }
 
+/// The numbers of row r of a unit in the order of their columns.
+template <WeightFormat kFormat>
+static inline void load_unit_row(const uint8_t* unit, int r, uint8_t* numbers) {
+  const auto load = [unit, r](int i) {
+    uint32_t word;
+    memcpy(&word, unit + 64 * i + 4 * r, sizeof word);
+    return word;
+  };
+  const auto store = [numbers](int i, uint32_t word) {
+    memcpy(numbers + 4 * i, &word, sizeof word);
+  };
+  if constexpr (kFormat == WeightFormat::kInt8) {
+    for (int i = 0; i < 8; ++i) store(i, load(i));
+  } else if constexpr (kFormat == WeightFormat::kQ2K) {
+    for (int i = 0; i < 8; ++i) store(i, load(i / 4) >> (2 * (i % 4)) & 0x03030303u);
+  } else {
+    for (int i = 0; i < 8; ++i) {
+      uint32_t word = load(i / 2) >> (4 * (i % 2)) & 0x0f0f0f0fu;
+      if constexpr (kFormat == WeightFormat::kQ6K) {
+        word |= (load(4 + i / 4) >> (2 * (i % 4)) & 0x03030303u) << 4;
+      }
+      store(i, word);
+    }
+  }
+}
+
 /// Widens element i of a float-format array.
 static inline float load_element(WeightFormat format, const void* data, int64_t i) {
   switch (format) {

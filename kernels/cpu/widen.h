@@ -6,30 +6,15 @@
 
 namespace vitrine::kernels {
 
-/// The numbers of row r of a unit in the order of their columns.
-template <WeightFormat kFormat>
-static inline void load_unit_row(const uint8_t* unit, int r, uint8_t* numbers) {
-  const auto load = [unit, r](int i) {
-    uint32_t word;
-    memcpy(&word, unit + 64 * i + 4 * r, sizeof word);
-    return word;
-  };
-  const auto store = [numbers](int i, uint32_t word) {
-    memcpy(numbers + 4 * i, &word, sizeof word);
-  };
-  if constexpr (kFormat == WeightFormat::kInt8) {
-    for (int i = 0; i < 8; ++i) store(i, load(i));
-  } else if constexpr (kFormat == WeightFormat::kQ2K) {
-    for (int i = 0; i < 8; ++i) store(i, load(i / 4) >> (2 * (i % 4)) & 0x03030303u);
-  } else {
-    for (int i = 0; i < 8; ++i) {
-      uint32_t word = load(i / 2) >> (4 * (i % 2)) & 0x0f0f0f0fu;
-      if constexpr (kFormat == WeightFormat::kQ6K) {
-        word |= (load(4 + i / 4) >> (2 * (i % 4)) & 0x03030303u) << 4;
-      }
-      store(i, word);
-    }
-  }
+/// Row r of a row-major matrix: its numbers, and its scales behind them.
+struct RowMajorRow {
+  const int8_t* numbers;
+  const float* scales;
+};
+static inline RowMajorRow row_of(const RowMajor& matrix, int64_t row) {
+  const std::byte* data = matrix.data + row * matrix.stride;
+  return {reinterpret_cast<const int8_t*>(data),
+          reinterpret_cast<const float*>(data + padded_cols(matrix.cols))};
 }
 
 template <WeightFormat kFormat>

@@ -29,8 +29,7 @@ class PlannedAttribution final : public PlannedOp {
         mean_squares_(final_mean_squares(context)) {
     kept_ = kept_vectors(context);
     directions_ = context.array<float>(context.max_rows * 2 * hidden_);
-    recent_ = context.array<float>((kRecentDirections + 1) * hidden_);
-    recent_ids_ = context.array<int32_t>(kRecentDirections);
+    plan_head_rows(context);
     dots_ = context.array<float>(context.max_rows * 2 * vectors_);
     weights_ = kept_weights(context);
   }
@@ -49,16 +48,9 @@ class PlannedAttribution final : public PlannedOp {
     both.count = 2;
     const int32_t chosen = std::max(0, step.chosen_ids[row]);
     const int32_t ids[2] = {chosen, runner_up(step, row, chosen)};
-    int32_t places[2];
-    if (step.rows == 1 && head_.blocks == nullptr) {
-      recall_directions(ids, places);
-      input.values = recent_;
-      both.in_rows = places;
-    } else {
-      float* directions = directions_ + row * 2 * hidden_;
-      for (int side = 0; side < 2; ++side) find_direction(ids[side], directions + side * hidden_);
-      input.values = directions;
-    }
+    float* directions = directions_ + row * 2 * hidden_;
+    for (int side = 0; side < 2; ++side) find_direction(ids[side], directions + side * hidden_);
+    input.values = directions;
     kernel_.linear(kept, 0, vectors_, input, both, nullptr, nullptr, dots, vectors_);
     const float scale = multiplier_ / std::sqrt(mean_squares_[row] + eps_);
     for (int64_t i = 0; i < 2 * vectors_; ++i) dots[i] *= scale;
@@ -81,26 +73,24 @@ class PlannedAttribution final : public PlannedOp {
     return std::max(0, given >= 0 ? given : ids[0] != chosen ? ids[0] : ids[1]);
   }
 
-  void find_direction(int32_t id, float* to) const {
-    products_.embed_row(head_, id, 1.0F, to);
-    kernel_.multiply(norm_, hidden_, to);
+  /// A packed row is a cache line for each four columns, two of them 1.3 % of a step of the shipped
+  /// model. A head that is larger than this has steps too long to notice.
+  void plan_head_rows(PlanContext& context) {
+    constexpr int64_t kMostBytes = int64_t{16} << 20;
+    if (head_.blocks != nullptr) return;  // a mapped one may change its rows
+    kernels::RowMajor rows = kernels::row_major(head_);
+    const int64_t bytes = head_.rows * rows.stride;
+    if (bytes == 0 || bytes > kMostBytes) return;
+    auto* memory = context.array<std::byte>(bytes);
+    kernels::make_row_major(head_, memory);
+    rows.data = memory;
+    head_rows_ = rows;
   }
 
-  /// Where in recent_ both directions stand: a token's place is that of its id. Only for a step of
-  /// one row, which one thread has, and a head that is packed: a mapped one may change its rows.
-  void recall_directions(const int32_t (&ids)[2], int32_t (&places)[2]) {
-    for (int side = 0; side < 2; ++side) {
-      const int32_t place = ids[side] % kRecentDirections;
-      if (side == 1 && place == places[0] && ids[1] != ids[0]) {
-        places[1] = kRecentDirections;  // the chosen token's is still needed
-        find_direction(ids[1], recent_ + kRecentDirections * hidden_);
-        return;
-      }
-      places[side] = place;
-      if (recent_ids_[place] == ids[side] + 1) continue;
-      find_direction(ids[side], recent_ + place * hidden_);
-      recent_ids_[place] = ids[side] + 1;
-    }
+  void find_direction(int32_t id, float* to) const {
+    if (head_rows_.data != nullptr) return kernel_.widen_row(head_rows_, id, norm_, to);
+    products_.embed_row(head_, id, 1.0F, to);
+    kernel_.multiply(norm_, hidden_, to);
   }
 
   void write_terms(int64_t row, const float* dots, float* out) const {
@@ -122,26 +112,21 @@ class PlannedAttribution final : public PlannedOp {
     }
   }
 
-  /// A row of a packed head is a cache line for each four columns, and text repeats its tokens:
-  /// seven of eight directions are still in their place, of so many (docs/performance.md).
-  static constexpr int32_t kRecentDirections = 512;
-
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   AuditLayout layout_;
   int64_t hidden_;
   const kernels::Weight& head_;
+  kernels::RowMajor head_rows_;  // the same, where it is kept
   const float* norm_;
   float eps_, multiplier_;
   std::vector<AttributionPart> parts_;
   int64_t vectors_;
-  const float* mean_squares_;      // [rows]
-  float* kept_ = nullptr;          // [rows, vectors, hidden]
-  float* weights_ = nullptr;       // [rows, vectors]
-  float* directions_ = nullptr;    // [rows, 2, hidden]
-  float* recent_ = nullptr;        // [kRecentDirections, hidden], and one that is not kept
-  int32_t* recent_ids_ = nullptr;  // [kRecentDirections]: the token, plus one; 0: none yet
-  float* dots_ = nullptr;          // [rows, 2, vectors]
+  const float* mean_squares_;    // [rows]
+  float* kept_ = nullptr;        // [rows, vectors, hidden]
+  float* weights_ = nullptr;     // [rows, vectors]
+  float* directions_ = nullptr;  // [rows, 2, hidden]
+  float* dots_ = nullptr;        // [rows, 2, vectors]
 };
 
 std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {

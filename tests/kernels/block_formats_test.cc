@@ -112,6 +112,19 @@ TEST(BlockFormats, WidenAsGgufDequantizes) {
   }
 }
 
+TEST(BlockFormats, RowsInOnePiece) {
+  Random random(9);
+  for (const Format& format : kFormats) {
+    SCOPED_TRACE(format.file);
+    const Matrix matrix = random_blocks(random, format.format, 19, 512);
+    const bool has_minimums = matrix.weight.format == WeightFormat::kQ2K ||
+                              matrix.weight.format == WeightFormat::kQ4K ||
+                              matrix.weight.offset_format != OffsetFormat::kNone;
+    EXPECT_EQ(row_major(matrix.weight).stride == 0, has_minimums);
+    if (!has_minimums) expect_row_major(random, matrix);
+  }
+}
+
 /// Packing adds nothing to those that people use most: the bytes are those of the file (and the
 /// rows that fill the last tile).
 TEST(BlockFormats, PackedSize) {

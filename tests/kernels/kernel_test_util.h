@@ -203,4 +203,29 @@ struct Inputs {
   }
 };
 
+/// Every row in one piece means what it means in its tile, and nothing beyond it is written.
+inline void expect_row_major(Random& random, const Matrix& matrix) {
+  const Weight& weight = matrix.weight;
+  RowMajor rows = row_major(weight);
+  ASSERT_GT(rows.stride, 0);
+  const auto bytes = static_cast<size_t>(weight.rows * rows.stride);
+  std::vector<std::byte> memory(bytes + 64, std::byte{0xcd});
+  make_row_major(weight, memory.data());
+  for (size_t i = bytes; i < memory.size(); ++i) ASSERT_EQ(memory[i], std::byte{0xcd});
+  rows.data = memory.data();
+  const auto cols = static_cast<size_t>(weight.cols);
+  const std::vector<float> factors = random.normals(cols);
+  for (const CpuKernels* table : available_tables()) {
+    for (int64_t r = 0; r < weight.rows; ++r) {
+      std::vector<float> expected(cols), out(cols + 1, 7.0f);
+      table->embed_row(weight, r, 1.0f, expected.data());
+      table->multiply(factors.data(), weight.cols, expected.data());
+      table->widen_row(rows, r, factors.data(), out.data());
+      EXPECT_EQ(out.back(), 7.0f);
+      out.pop_back();
+      ASSERT_TRUE(same_bits(out, expected)) << table->isa << " row " << r;
+    }
+  }
+}
+
 }  // namespace vitrine::kernels::testing

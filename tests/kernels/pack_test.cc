@@ -112,6 +112,20 @@ TEST(Pack, ARowWidensToWhatItsNumbersMean) {
   }
 }
 
+TEST(Pack, RowsInOnePiece) {
+  Random random(5);
+  for (const Case& c : all_cases()) {
+    const Matrix matrix =
+        quantized_matrix(random, c.format, c.scales, c.group_size, 19, c.cols, c.offsets);
+    if (c.offsets == OffsetFormat::kNone) {
+      expect_row_major(random, matrix);
+    } else {
+      EXPECT_EQ(row_major(matrix.weight).stride, 0);
+    }
+  }
+  EXPECT_EQ(row_major(float_matrix(random, WeightFormat::kBF16, 3, 40).weight).stride, 0);
+}
+
 TEST(Pack, RowRangesGiveTheSameBytes) {
   Random random(2);
   for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {

@@ -116,20 +116,59 @@ void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int
   }
 }
 
-void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
-  if (!is_float_format(table.format)) return widen_packed_row(table, row, multiplier, out);
+namespace {
+
+template <WeightFormat kFormat>
+void embed_float_row(const Weight& table, int64_t row, float multiplier, float* out) {
+  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
   const Lanes factor = set_lanes(multiplier);
-  const int64_t bytes = table.format == WeightFormat::kF32 ? 4 : 2;
-  const uint8_t* data = static_cast<const uint8_t*>(table.data) + row * table.cols * bytes;
-  for (int64_t i = 0; i < table.cols; i += 16) {
-    const int64_t left = table.cols - i < 16 ? table.cols - i : 16;
-    Lanes v;
-    switch (table.format) {
-      case WeightFormat::kF16: v = load_lanes<WeightFormat::kF16>(data + i * bytes, left); break;
-      case WeightFormat::kBF16: v = load_lanes<WeightFormat::kBF16>(data + i * bytes, left); break;
-      default: v = load_lanes<WeightFormat::kF32>(data + i * bytes, left);
+  const uint8_t* data = static_cast<const uint8_t*>(table.data) + row * table.cols * kBytes;
+  int64_t i = 0;
+  for (; i + 16 <= table.cols; i += 16) {
+    store(out + i, mul(load_lanes<kFormat>(data + i * kBytes), factor));
+  }
+  const int64_t left = table.cols - i;
+  if (left == 0) return;
+  store(out + i, mul(load_lanes<kFormat>(data + i * kBytes, left), factor), first_lanes(left));
+}
+
+/// 16 numbers, each times the scale.
+VITRINE_INLINE Lanes scaled_numbers(const int8_t* numbers, __m256 scale) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers));
+  const __m256i low = _mm256_cvtepi8_epi32(bytes);
+  const __m256i high = _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8));
+  return {_mm256_mul_ps(scale, _mm256_cvtepi32_ps(low)),
+          _mm256_mul_ps(scale, _mm256_cvtepi32_ps(high))};
+}
+
+}  // namespace
+
+void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
+  switch (table.format) {
+    case WeightFormat::kF32:
+      return embed_float_row<WeightFormat::kF32>(table, row, multiplier, out);
+    case WeightFormat::kF16:
+      return embed_float_row<WeightFormat::kF16>(table, row, multiplier, out);
+    case WeightFormat::kBF16:
+      return embed_float_row<WeightFormat::kBF16>(table, row, multiplier, out);
+    default: return widen_packed_row(table, row, multiplier, out);
+  }
+}
+
+void widen_row(const RowMajor& matrix, int64_t row, const float* factors, float* out) {
+  const RowMajorRow of = row_of(matrix, row);
+  const float* scales = of.scales;
+  for (int64_t begin = 0; begin < matrix.cols; begin += matrix.group_size, ++scales) {
+    const __m256 scale = _mm256_set1_ps(*scales);
+    const int64_t left = matrix.cols - begin;
+    const int64_t end = begin + (left < matrix.group_size ? left : matrix.group_size);
+    int64_t i = begin;
+    for (; i + 16 <= end; i += 16) {
+      store(out + i, mul(scaled_numbers(of.numbers + i, scale), load(factors + i)));
     }
-    store(out + i, mul(v, factor), first_lanes(left));
+    if (i == end) continue;
+    const Mask mask = first_lanes(end - i);
+    store(out + i, mul(scaled_numbers(of.numbers + i, scale), load(factors + i, mask)), mask);
   }
 }
 

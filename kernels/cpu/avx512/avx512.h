@@ -22,6 +22,7 @@ void linear_amx(const Weight& weight, int64_t row_begin, int64_t row_end, const 
 void gate_up_amx(const Weight& gate, const Weight& up, int64_t row_begin, int64_t row_end,
                  const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out);
+void widen_row(const RowMajor& matrix, int64_t row, const float* factors, float* out);
 void rope(float* x, const float* cos, const float* sin, int32_t n);
 void attention(const KvView& kv, const AttentionSpan& span);
 void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,

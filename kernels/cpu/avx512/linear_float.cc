@@ -149,4 +149,21 @@ void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
   }
 }
 
+void widen_row(const RowMajor& matrix, int64_t row, const float* factors, float* out) {
+  const RowMajorRow of = row_of(matrix, row);
+  const float* scale = of.scales;
+  for (int64_t begin = 0; begin < matrix.cols; begin += matrix.group_size, ++scale) {
+    const __m512 factor = _mm512_set1_ps(*scale);
+    const int64_t left = matrix.cols - begin;
+    const int64_t end = begin + (left < matrix.group_size ? left : matrix.group_size);
+    for (int64_t i = begin; i < end; i += 16) {
+      const __mmask16 mask = first_lanes(end - i);
+      const __m128i numbers = _mm_loadu_si128(reinterpret_cast<const __m128i*>(of.numbers + i));
+      const __m512 value = _mm512_mul_ps(factor, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(numbers)));
+      _mm512_mask_storeu_ps(out + i, mask,
+                            _mm512_mul_ps(value, _mm512_maskz_loadu_ps(mask, factors + i)));
+    }
+  }
+}
+
 }  // namespace vitrine::kernels::avx512

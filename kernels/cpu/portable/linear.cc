@@ -216,4 +216,11 @@ void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
   }
 }
 
+void widen_row(const RowMajor& matrix, int64_t row, const float* factors, float* out) {
+  const RowMajorRow of = row_of(matrix, row);
+  for (int64_t i = 0; i < matrix.cols; ++i) {
+    out[i] = of.scales[i / matrix.group_size] * static_cast<float>(of.numbers[i]) * factors[i];
+  }
+}
+
 }  // namespace vitrine::kernels::portable

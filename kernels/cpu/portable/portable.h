@@ -15,6 +15,7 @@ void linear(const Weight& weight, int64_t row_begin, int64_t row_end, const Acti
 void gate_up(const Weight& gate, const Weight& up, int64_t row_begin, int64_t row_end,
              const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out);
+void widen_row(const RowMajor& matrix, int64_t row, const float* factors, float* out);
 void rope(float* x, const float* cos, const float* sin, int32_t n);
 void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, const float* key,
               const float* value);
