@@ -113,6 +113,7 @@ void add_audit(CLI::App& app, Command& command) {
         arguments.device.device.clear();  // empty: as the log says
         arguments.device.rope_frequencies.clear();
         arguments.device.kv_type.clear();
+        arguments.device.activation_type.clear();
         arguments.device.add_to(to);
         to.add_flag("--json", arguments.json, "one JSON object instead of text");
       });

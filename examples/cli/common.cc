@@ -40,6 +40,12 @@ void DeviceOptions::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str();
   command
+      .add_option("--activation-type", activation_type,
+                  "what quantized weights are multiplied with: int8, or bf16 (--device cuda "
+                  "--kernels fused)")
+      ->check(CLI::IsMember({"int8", "bf16"}))
+      ->capture_default_str();
+  command
       .add_option("--expert-cache", expert_cache,
                   "keep only the experts used last in so much memory (8GiB) and read others from "
                   "the file when a step needs them")
@@ -66,6 +72,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
   if (kv_type == "f16") options.kv_dtype = vitrine::DType::kF16;
   if (kv_type == "bf16") options.kv_dtype = vitrine::DType::kBF16;
+  if (activation_type == "bf16") options.activation_dtype = vitrine::DType::kBF16;
   return options;
 }
 

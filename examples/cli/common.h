@@ -35,12 +35,14 @@ void add_federate(CLI::App& app, Command& command);
 /// Throws an Error of kind kInvalidArgument: exit code 2.
 [[noreturn]] void refuse(const std::string& message);
 
-/// --device, --kernels, --threads, --kv-type, --expert-cache, --rope-frequencies and --strict.
+/// --device, --kernels, --threads, --kv-type, --activation-type, --expert-cache, --rope-frequencies
+/// and --strict.
 struct DeviceOptions {
   std::string device = "cpu";
   std::string kernels;
   std::string rope_frequencies = "f32";
   std::string kv_type = "f32";
+  std::string activation_type = "int8";
   int threads = 0;
   bool strict = false;
   uint64_t expert_cache = 0;

@@ -38,6 +38,8 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
     const bool is_rope = name == "rope_frequencies" && device.rope_frequencies.empty();
     if (is_rope) device.rope_frequencies = value;
     if (name == "kv_type" && device.kv_type.empty()) device.kv_type = value;
+    const bool is_activation = name == "activation_type" && device.activation_type.empty();
+    if (is_activation) device.activation_type = value;
   }
   if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
   vitrine::EngineOptions options = device.engine_options();

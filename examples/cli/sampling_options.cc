@@ -178,7 +178,9 @@ vitrine::LogHeader log_header(const std::string& model_path, const SamplingOptio
   header.vocab_size = model.vocab_size;
   header.seed = sampler.seed;
   header.sampler = vitrine::sampler_option_values(sampler);
-  header.engine = {{"rope_frequencies", device.rope_frequencies}, {"kv_type", device.kv_type}};
+  header.engine = {{"rope_frequencies", device.rope_frequencies},
+                   {"kv_type", device.kv_type},
+                   {"activation_type", device.activation_type}};
   header.hashes = file_hashes(checkpoint);
   return header;
 }

@@ -8,6 +8,7 @@ using kernels::Weight;
 using kernels::WeightFormat;
 using kernels::cuda::EmbeddingTable;
 using kernels::cuda::FloatFormat;
+using kernels::cuda::PackedKind;
 
 namespace {
 
@@ -25,11 +26,10 @@ bool same_format(const Weight& a, const Weight& b) {
          a.offset_format == b.offset_format && a.group_size == b.group_size && a.cols == b.cols;
 }
 
-size_t device_bytes(const Weight& weight) {
-  return kernels::is_float_format(weight.format)
-             ? static_cast<size_t>(weight.rows * weight.cols *
-                                   kernels::element_bytes(weight.format))
-             : static_cast<size_t>(kernels::cuda::packed_layout(weight).bytes());
+size_t device_bytes(const Weight& weight, bool is_packed) {
+  return is_packed ? static_cast<size_t>(kernels::cuda::packed_layout(weight).bytes())
+                   : static_cast<size_t>(weight.rows * weight.cols *
+                                         kernels::element_bytes(weight.format));
 }
 
 }  // namespace
@@ -47,15 +47,23 @@ void DeviceWeights::require_format(const Weight& weight, const std::string& modu
                   ", which has no CUDA kernel; use --kernels reference, or another quantization");
 }
 
+bool DeviceWeights::packs(const Weight& weight, Precision precision) const {
+  if (!kernels::is_float_format(weight.format)) return true;
+  return bf16_activations_ && precision == Precision::kAsAsked &&
+         weight.format == WeightFormat::kBF16;
+}
+
 const DeviceMatrix& DeviceWeights::place(const std::vector<const Weight*>& weights,
-                                         const std::string& what, bool stacked) {
+                                         const std::string& what, bool stacked,
+                                         Precision precision) {
   Weight first = *weights[0];
+  const bool is_packed = packs(first, precision);
   size_t bytes = 0;
-  for (const Weight* weight : weights) bytes += device_bytes(*weight);
+  for (const Weight* weight : weights) bytes += device_bytes(*weight, is_packed);
   std::byte* to = reserve(bytes, what);
   for (const Weight* weight : weights) {
-    const size_t part = device_bytes(*weight);
-    pending_.push_back({.weight = weight, .bytes = part, .to = to});
+    const size_t part = device_bytes(*weight, is_packed);
+    pending_.push_back({.weight = weight, .is_packed = is_packed, .bytes = part, .to = to});
     if (to != nullptr) to += part;
   }
   if (to != nullptr) to -= bytes;
@@ -64,32 +72,40 @@ const DeviceMatrix& DeviceWeights::place(const std::vector<const Weight*>& weigh
   }
   DeviceMatrix& matrix = matrices_.emplace_back();
   matrix.kernel = ops::weight_kernel_name(first);
-  matrix.is_packed = !kernels::is_float_format(first.format);
+  matrix.is_packed = is_packed;
   matrix.experts = stacked ? 1 : static_cast<int32_t>(weights.size());
   matrix.bytes = bytes / static_cast<size_t>(matrix.experts);
   if (matrix.is_packed) {
     matrix.packed = {kernels::cuda::packed_layout(first), to};
+    // Q6_K has scales for 16 columns, which no product of bf16 takes.
+    if (bf16_activations_ && precision == Precision::kAsAsked &&
+        matrix.packed.layout.kind != PackedKind::kQ6K) {
+      matrix.activations = kernels::cuda::ActivationFormat::kBF16;
+      matrix.kernel += "_a16";
+    }
   } else {
     matrix.floats = {float_format(first.format), first.rows, first.cols, to};
   }
   return matrix;
 }
 
-const DeviceMatrix* DeviceWeights::stacked(const std::vector<MatrixPart>& parts, int64_t cols) {
+const DeviceMatrix* DeviceWeights::stacked(const std::vector<MatrixPart>& parts, int64_t cols,
+                                           Precision precision) {
   std::vector<const Weight*> weights;
   for (const MatrixPart& part : parts) {
     const Weight& weight = host_.matrix(part.module, part.rows, cols);
     require_format(weight, part.module);
-    const bool splits_tile = !weights.empty() && !kernels::is_float_format(weight.format) &&
+    const bool splits_tile = !weights.empty() && packs(weight, precision) &&
                              weights.back()->rows % kernels::kTileRows != 0;
     if (splits_tile || (!weights.empty() && !same_format(*weights[0], weight))) return nullptr;
     weights.push_back(&weight);
   }
-  return &place(weights, "tensor '" + parts[0].module + "'", true);
+  return &place(weights, "tensor '" + parts[0].module + "'", true, precision);
 }
 
-const DeviceMatrix& DeviceWeights::matrix(const std::string& module, int64_t rows, int64_t cols) {
-  return *stacked({{module, rows}}, cols);
+const DeviceMatrix& DeviceWeights::matrix(const std::string& module, int64_t rows, int64_t cols,
+                                          Precision precision) {
+  return *stacked({{module, rows}}, cols, precision);
 }
 
 const DeviceMatrix& DeviceWeights::experts(const std::vector<std::string>& modules, int64_t rows,
@@ -105,7 +121,8 @@ const DeviceMatrix& DeviceWeights::experts(const std::vector<std::string>& modul
     }
     weights.push_back(&weight);
   }
-  return place(weights, "tensor '" + modules[0] + "' and the other experts'", false);
+  return place(weights, "tensor '" + modules[0] + "' and the other experts'", false,
+               Precision::kAsAsked);
 }
 
 const EmbeddingTable& DeviceWeights::table(const std::string& module, int64_t rows, int64_t cols) {
@@ -193,12 +210,12 @@ void DeviceWeights::upload() {
         }
         copy(piece.data(), piece.size(), part.to + row * row_bytes);
       }
-    } else if (kernels::is_float_format(weight.format)) {
-      copy(weight.data, part.bytes, part.to);
-    } else {
+    } else if (part.is_packed) {
       piece.resize(part.bytes);
       kernels::cuda::pack_matrix(weight, 0, weight.rows, piece.data());
       copy(piece.data(), piece.size(), part.to);
+    } else {
+      copy(weight.data, part.bytes, part.to);
     }
   }
   pending_.clear();

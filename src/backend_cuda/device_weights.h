@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "backend_cuda/device_runtime.h"
+#include "engine/device_model.h"
 #include "kernels/cuda/embed/embed.h"
+#include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/linear_float.h"
 #include "ops/plan.h"
 
@@ -18,14 +20,22 @@ namespace vitrine::backend_cuda {
 struct DeviceMatrix {
   std::string kernel;      // "linear_int4g32"
   bool is_packed = false;  // for tensor cores; else `floats`
+  kernels::cuda::ActivationFormat activations = kernels::cuda::ActivationFormat::kInt8;
   kernels::cuda::PackedMatrix packed;
   kernels::cuda::FloatMatrix floats;
   int32_t experts = 1;
   uint64_t bytes = 0;  // of one expert
 
-  int32_t group_size() const { return packed.layout.group_size; }
+  /// Of RowsBuffer::forms the one that its products read.
+  int32_t form() const {
+    return activations == kernels::cuda::ActivationFormat::kBF16 ? 0 : packed.layout.group_size;
+  }
   int64_t rows() const { return is_packed ? packed.layout.rows : floats.rows; }
 };
+
+/// Whether a product may round its input, and read bf16 weights on tensor cores, where the engine
+/// was asked to (EngineOptions::activation_dtype).
+enum class Precision : uint8_t { kAsAsked, kAsCpu };
 
 /// What a launch's matrix is made of.
 struct MatrixPart {
@@ -36,14 +46,19 @@ struct MatrixPart {
 /// Handles keep their address. Memory is given when a matrix is asked for, its content by upload().
 class DeviceWeights {
  public:
-  DeviceWeights(DeviceRuntime& runtime, const kernels::CpuKernels& kernel, ops::PackedWeights& host,
-                bool weights_read)
-      : runtime_(runtime), kernel_(kernel), host_(host), weights_read_(weights_read) {}
+  DeviceWeights(DeviceRuntime& runtime, const engine::DeviceModelInputs& inputs)
+      : runtime_(runtime),
+        kernel_(inputs.kernel),
+        host_(inputs.weights),
+        weights_read_(inputs.weights_read),
+        bf16_activations_(inputs.options.activation_dtype == DType::kBF16) {}
 
   /// Rows of all parts under each other, as one matrix. Null where they are of several formats, or
   /// cannot be told apart in tiles of 16 rows. Throws kUnsupported for a format that has no kernel.
-  const DeviceMatrix* stacked(const std::vector<MatrixPart>& parts, int64_t cols);
-  const DeviceMatrix& matrix(const std::string& module, int64_t rows, int64_t cols);
+  const DeviceMatrix* stacked(const std::vector<MatrixPart>& parts, int64_t cols,
+                              Precision precision = Precision::kAsAsked);
+  const DeviceMatrix& matrix(const std::string& module, int64_t rows, int64_t cols,
+                             Precision precision = Precision::kAsAsked);
   /// One matrix an expert; all must have one format (kUnsupported).
   const DeviceMatrix& experts(const std::vector<std::string>& modules, int64_t rows, int64_t cols);
   /// The same one for whoever asks: float32, rows as the embedding kernel reads them; the table's
@@ -71,7 +86,8 @@ class DeviceWeights {
  private:
   struct Pending {
     const kernels::Weight* weight = nullptr;
-    bool is_table = false;  // rows of float32, else packed or floats as they are
+    bool is_table = false;   // rows of float32
+    bool is_packed = false;  // else floats as they are
     const void* floats = nullptr;
     size_t bytes = 0;
     std::byte* to = nullptr;
@@ -81,13 +97,16 @@ class DeviceWeights {
   std::byte* reserve(size_t bytes, const std::string& what);
   void require_format(const kernels::Weight& weight, const std::string& module) const;
   const DeviceMatrix& place(const std::vector<const kernels::Weight*>& weights,
-                            const std::string& what, bool stacked);
+                            const std::string& what, bool stacked, Precision precision);
+  /// For tensor cores.
+  bool packs(const kernels::Weight& weight, Precision precision) const;
   void copy(const void* from, size_t bytes, std::byte* to);
 
   DeviceRuntime& runtime_;
   const kernels::CpuKernels& kernel_;
   ops::PackedWeights& host_;
   bool weights_read_;
+  bool bf16_activations_;
   std::deque<DeviceMatrix> matrices_;
   std::map<std::string, kernels::cuda::EmbeddingTable> tables_;  // by module
   std::vector<DeviceBuffer> memory_;

@@ -1,23 +1,54 @@
 #include "backend_cuda/plan_builder.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "backend_cuda/cuda_op.h"
-#include "kernels/cuda/linear/activation_rows.h"
-#include "kernels/cuda/linear/linear.h"
 
 namespace vitrine::backend_cuda {
 
-using kernels::cuda::ActivationFormat;
 using kernels::cuda::Epilogue;
 using kernels::cuda::FloatFormat;
 using kernels::cuda::Rows;
 using ops::OpNode;
+
+namespace {
+
+/// How many of a buffer's forms, in their order, the norm before makes.
+size_t forms_of_norm(const RowsBuffer& rows) {
+  return std::min<size_t>(rows.forms.size(), rows.forms.contains(kBf16Form) ? 2 : 1);
+}
+
+}  // namespace
+
+Epilogue RowsBuffer::target() const {
+  Epilogue epilogue;
+  epilogue.out_stride = width;
+  if (is_made_as_bf16()) {
+    epilogue.out = forms.begin()->second;
+    epilogue.out_format = FloatFormat::kBF16;
+  } else {
+    epilogue.out = data;
+  }
+  return epilogue;
+}
+
+Rows rows_for(const DeviceMatrix& matrix, const RowsBuffer& in, int32_t count) {
+  Rows rows;
+  rows.count = count;
+  if (matrix.is_packed) {
+    rows.format = matrix.activations;
+    rows.activations = in.forms.at(matrix.form());
+  }
+  return rows;
+}
 
 PlanBuilder::PlanBuilder(DeviceRuntime& runtime, const engine::DeviceModelInputs& inputs)
     : runtime_(runtime),
       graph_(inputs.graph),
       layout_(inputs.layout),
       options_(inputs.options),
-      weights_(runtime, inputs.kernel, inputs.weights, inputs.weights_read),
+      weights_(runtime, inputs),
       adapters_(inputs.adapters) {
   plan_kv(inputs.num_blocks);
   const int64_t angles = options_.max_context * (graph_.head_dim / 2);
@@ -79,9 +110,14 @@ void PlanBuilder::end_node(const OpNode& node) {
 void PlanBuilder::finish() {
   finish_addend();
   std::erase_if(launches_, [](const PlannedLaunch& launch) {
-    return launch.forms != nullptr && launch.forms->int8_rows.size() <= launch.forms_before;
+    if (launch.forms == nullptr) return false;
+    const size_t made = launch.follows_norm ? forms_of_norm(*launch.forms) : 0;
+    return launch.forms->forms.size() <= made || launch.forms->is_made_as_bf16();
   });
-  for (const PlannedLaunch& launch : launches_) {
+  for (PlannedLaunch& launch : launches_) {
+    const bool rounds = launch.forms != nullptr && launch.forms->forms.size() == 1 &&
+                        launch.forms->forms.contains(kBf16Form);
+    if (rounds) launch.what = "round_bf16";
     std::string& kernel = entries_[launch.node].kernel;
     kernel += (kernel.empty() ? "cuda." : "+") + launch.what;
   }
@@ -119,10 +155,12 @@ const AuditLayout::Layer* PlanBuilder::record_of(int layer) const {
 
 void PlanBuilder::need(RowsBuffer& rows, const DeviceMatrix& matrix) {
   if (!matrix.is_packed) return;
-  std::byte*& form = rows.int8_rows[matrix.group_size()];
+  std::byte*& form = rows.forms[matrix.form()];
   if (form != nullptr) return;
-  const int64_t bytes = rows.capacity * kernels::cuda::int8_row_bytes(rows.width);
-  form = memory_.emplace_back(runtime_, static_cast<size_t>(bytes), "int8 activations").data();
+  const bool is_bf16 = matrix.form() == kBf16Form;
+  const int64_t bytes = rows.capacity * (is_bf16 ? kernels::cuda::bf16_row_bytes(rows.width)
+                                                 : kernels::cuda::int8_row_bytes(rows.width));
+  form = memory_.emplace_back(runtime_, static_cast<size_t>(bytes), "activations").data();
   activation_bytes_ += static_cast<uint64_t>(bytes);
 }
 
@@ -134,30 +172,35 @@ void PlanBuilder::add(Launch start, const std::string& what) {
                        .node = entries_.size()});
 }
 
-void PlanBuilder::add_quantization(const RowsBuffer& rows, int32_t per_token, size_t first) {
+void PlanBuilder::add_forms(const RowsBuffer& rows, int32_t per_token, bool follows_norm) {
   // Which forms there are is known when all nodes are planned: those behind this one ask for them.
   add(
-      [&rows, per_token, first](const StepMemory& memory, Stream stream) -> Status {
+      [&rows, per_token, follows_norm](const StepMemory& memory, Stream stream) -> Status {
         const int64_t count =
             rows.is_head_input ? memory.shape.rows : int64_t{memory.shape.tokens} * per_token;
-        for (auto form = std::next(rows.int8_rows.begin(), static_cast<ptrdiff_t>(first));
-             form != rows.int8_rows.end(); ++form) {
+        const size_t made = follows_norm ? forms_of_norm(rows) : 0;
+        for (auto form = std::next(rows.forms.begin(), static_cast<ptrdiff_t>(made));
+             form != rows.forms.end(); ++form) {
+          const float* x = rows.values(memory);
           const Status status =
-              kernels::cuda::quantize_rows(rows.values(memory), rows.stride, count, rows.width,
-                                           form->first, form->second, stream);
+              form->first == kBf16Form
+                  ? kernels::cuda::round_rows(x, rows.stride, count, rows.width, form->second,
+                                              stream)
+                  : kernels::cuda::quantize_rows(x, rows.stride, count, rows.width, form->first,
+                                                 form->second, stream);
           if (!status.ok()) return status;
         }
         return {};
       },
       "quantize");
   launches_.back().forms = &rows;
-  launches_.back().forms_before = first;
+  launches_.back().follows_norm = follows_norm;
 }
 
 void PlanBuilder::add_forms(const RowsBuffer& rows, int32_t per_token) {
-  add_quantization(rows, per_token, 0);
+  add_forms(rows, per_token, false);
 }
-void PlanBuilder::add_further_forms(const RowsBuffer& rows) { add_quantization(rows, 1, 1); }
+void PlanBuilder::add_further_forms(const RowsBuffer& rows) { add_forms(rows, 1, true); }
 
 void PlanBuilder::add_product(const DeviceMatrix& matrix, RowsBuffer& in, Epilogue epilogue) {
   need(in, matrix);
@@ -166,14 +209,12 @@ void PlanBuilder::add_product(const DeviceMatrix& matrix, RowsBuffer& in, Epilog
       [&matrix, &in, epilogue, writes_logits](const StepMemory& memory, Stream stream) {
         Epilogue own = epilogue;
         if (writes_logits) own.out = memory.logits;
-        Rows rows;
-        rows.count = in.is_head_input ? memory.shape.rows : memory.shape.tokens;
+        const Rows rows =
+            rows_for(matrix, in, in.is_head_input ? memory.shape.rows : memory.shape.tokens);
         if (!matrix.is_packed) {
           return kernels::cuda::linear_float(matrix.floats, 1,
                                              {in.values(memory), in.stride, rows, 0}, own, stream);
         }
-        rows.format = ActivationFormat::kInt8;
-        rows.activations = in.int8_rows.at(matrix.group_size());
         return kernels::cuda::linear(matrix.packed, 1, rows, own, {}, stream);
       },
       matrix.kernel + (epilogue.adds_residual ? "+residual" : ""));
@@ -193,17 +234,12 @@ void PlanBuilder::add_gate_up(const DeviceMatrix& gate, const DeviceMatrix& up, 
   need(in, gate);
   add(
       [&gate, &up, &in, &hidden](const StepMemory& memory, Stream stream) {
-        Epilogue epilogue;
-        epilogue.out = hidden.data;
-        epilogue.out_stride = hidden.width;
-        Rows rows;
-        rows.count = memory.shape.tokens;
+        const Epilogue epilogue = hidden.target();
+        const Rows rows = rows_for(gate, in, memory.shape.tokens);
         if (!gate.is_packed) {
           return kernels::cuda::gate_up_float(
               gate.floats, up.floats, 1, {in.values(memory), in.width, rows, 0}, epilogue, stream);
         }
-        rows.format = ActivationFormat::kInt8;
-        rows.activations = in.int8_rows.at(gate.group_size());
         return kernels::cuda::gate_up(gate.packed, up.packed, 1, rows, epilogue, {}, stream);
       },
       "gate_up_" + gate.kernel);

@@ -13,6 +13,8 @@
 #include "engine/device_model.h"
 #include "kernels/cuda/combine/combine.h"
 #include "kernels/cuda/kv/kv_cache.h"
+#include "kernels/cuda/linear/activation_rows.h"
+#include "kernels/cuda/linear/linear.h"
 
 namespace vitrine::backend_cuda {
 
@@ -20,19 +22,33 @@ namespace vitrine::backend_cuda {
 /// what depends on the step comes in.
 using Launch = std::function<Status(const StepMemory&, Stream)>;
 
-/// An intermediate on the device, and the int8 forms that products read (linear/activation_rows.h).
+/// Of RowsBuffer::forms the one that is bf16.
+inline constexpr int32_t kBf16Form = 0;
+
+/// An intermediate on the device, and the forms that products read (linear/activation_rows.h).
 struct RowsBuffer {
   int64_t width = 0;
   int64_t stride = 0;  // from row to row
   int64_t capacity = 0;
-  bool is_head_input = false;  // lies where it is sent back from, StepMemory::hidden_states
-  float* data = nullptr;       // [capacity, stride]
-  std::map<int32_t, std::byte*> int8_rows;  // by group size
+  bool is_head_input = false;   // lies where it is sent back from, StepMemory::hidden_states
+  bool floats_are_read = true;  // not by products alone
+  float* data = nullptr;        // [capacity, stride]
+  std::map<int32_t, std::byte*> forms;  // of int8 by group size; kBf16Form
 
   float* values(const StepMemory& memory) const {
     return is_head_input ? memory.hidden_states : data;
   }
+  /// Whoever computes these rows writes them as bf16, and no launch rounds them.
+  bool is_made_as_bf16() const {
+    return !floats_are_read && forms.size() == 1 && forms.begin()->first == kBf16Form &&
+           width % kernels::cuda::kRecordCols == 0;
+  }
+  /// Where a product writes them.
+  kernels::cuda::Epilogue target() const;
 };
+
+/// The rows that a product of this matrix reads, as it reads them.
+kernels::cuda::Rows rows_for(const DeviceMatrix& matrix, const RowsBuffer& in, int32_t count);
 
 /// A layer's routed experts, by token and slot.
 struct Routes {
@@ -54,8 +70,8 @@ struct PlannedLaunch {
   Condition condition = nullptr;  // null: part of all others
   std::string what;
   size_t node = 0;
-  const RowsBuffer* forms = nullptr;  // what it quantizes; null: it does something else
-  size_t forms_before = 0;            // forms that the producer makes itself
+  const RowsBuffer* forms = nullptr;  // whose forms it makes; null: it does something else
+  bool follows_norm = false;          // which makes some itself
 };
 
 /// Keeps all that the launches point to. Everything throws as engine::DeviceModel says.
@@ -103,7 +119,8 @@ class PlanBuilder {
   void need(RowsBuffer& rows, const DeviceMatrix& matrix);
   /// Launches that make all forms of `rows`, `per_token` rows for each token.
   void add_forms(const RowsBuffer& rows, int32_t per_token);
-  /// The same where the launch before makes the first form itself, of tokens or of rows of logits.
+  /// The same where the norm before makes bf16 and the first of int8 itself, of tokens or of rows
+  /// of logits.
   void add_further_forms(const RowsBuffer& rows);
   void add_product(const DeviceMatrix& matrix, RowsBuffer& in, kernels::cuda::Epilogue epilogue);
   /// Throws kUnsupported where one launch cannot read both.
@@ -130,7 +147,7 @@ class PlanBuilder {
  private:
   void plan_kv(int64_t num_blocks);
   void place_values();
-  void add_quantization(const RowsBuffer& rows, int32_t per_token, size_t first);
+  void add_forms(const RowsBuffer& rows, int32_t per_token, bool follows_norm);
 
   DeviceRuntime& runtime_;
   const ops::Graph& graph_;

@@ -11,6 +11,7 @@ namespace vitrine::backend_cuda {
 using kernels::cuda::AttentionQueries;
 using kernels::cuda::AttentionTile;
 using kernels::cuda::kMostSampleSteps;
+using kernels::cuda::MmaRows;
 using kernels::cuda::SampleStep;
 
 namespace {
@@ -49,6 +50,13 @@ int64_t choice_words(const StepShape& shape) {
 
 }  // namespace
 
+bool attends_on_tensor_cores(const EngineOptions& options, const ops::Graph& graph) {
+  return options.activation_dtype == DType::kBF16 && options.kv_dtype != DType::kF32 &&
+         kernels::cuda::takes_attention_mma(static_cast<int32_t>(graph.num_heads),
+                                            static_cast<int32_t>(graph.num_kv_heads),
+                                            static_cast<int32_t>(graph.head_dim));
+}
+
 int64_t forced_route_words(const AuditLayout& layout, int layer) {
   int64_t words = 0;
   for (int i = 0; i < layer; ++i) words += 2 * layout.layers[static_cast<size_t>(i)].top_k;
@@ -63,6 +71,7 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       max_ranges_((options.max_context + kernels::cuda::kAttentionRange - 1) /
                   kernels::cuda::kAttentionRange),
       samples_(samples_on_device(options)),
+      tensor_core_attention_(attends_on_tensor_cores(options, graph)),
       layout_(layout),
       row_words_(layout.row_words),
       token_words_(layout.token_words),
@@ -99,7 +108,9 @@ StepShape StepBuffers::shape_of(int64_t tokens, int64_t rows, int64_t last_posit
 StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out) const {
   StepMemory memory;
   memory.shape = shape;
-  memory.queries = shape.tokens <= kMostDecodeTokens ? AttentionQueries::k8 : AttentionQueries::k16;
+  const bool is_small = shape.tokens <= kMostDecodeTokens;
+  memory.queries = is_small ? AttentionQueries::k8 : AttentionQueries::k16;
+  memory.mma_rows = is_small ? MmaRows::k16 : MmaRows::k64;
   memory.table_stride = table_stride_;
   auto* words = reinterpret_cast<int32_t*>(in);
   memory.tiles = reinterpret_cast<AttentionTile*>(words);
@@ -132,7 +143,10 @@ StepMemory StepBuffers::on_device(const StepShape& shape) const {
 void StepBuffers::send(const engine::StepBatch& batch, const StepShape& shape, int32_t heads,
                        int32_t kv_heads) {
   StepMemory memory = at(shape, host_in_.data(), host_out_.data());
-  const int32_t tile_tokens = kernels::cuda::attention_tile_tokens(heads, kv_heads, memory.queries);
+  const int32_t tile_tokens =
+      tensor_core_attention_
+          ? kernels::cuda::attention_mma_tile_tokens(heads, kv_heads, memory.mma_rows)
+          : kernels::cuda::attention_tile_tokens(heads, kv_heads, memory.queries);
   const auto tokens = static_cast<int32_t>(batch.token_ids.size());
   const auto rows = static_cast<int32_t>(batch.row_tokens.size());
   std::copy_n(batch.token_ids.data(), tokens, memory.token_ids);

@@ -8,7 +8,7 @@
 
 #include "backend_cuda/device_runtime.h"
 #include "engine/device_model.h"
-#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/attention_mma.h"
 #include "kernels/cuda/sample/sample.h"
 
 namespace vitrine::backend_cuda {
@@ -26,6 +26,10 @@ struct StepShape {
   auto operator<=>(const StepShape&) const = default;
 };
 
+/// Whether attention runs on tensor cores, which round queries and exponentials to 16 bits: where
+/// activations are bf16, and keys, values and heads are such as the kernel takes.
+bool attends_on_tensor_cores(const EngineOptions& options, const ops::Graph& graph);
+
 /// Whether steps may have a choice by a sampler's steps; what that takes is left out where not.
 inline bool samples_on_device(const EngineOptions& options) {
   return options.sample_on_device.value_or(true);
@@ -39,6 +43,7 @@ int64_t forced_route_words(const AuditLayout& layout, int layer);
 struct StepMemory {
   StepShape shape;
   kernels::cuda::AttentionQueries queries = kernels::cuda::AttentionQueries::k8;
+  kernels::cuda::MmaRows mma_rows = kernels::cuda::MmaRows::k16;  // on tensor cores in its place
   int64_t table_stride = 0;
   // To the device.
   int32_t* token_ids = nullptr;                   // [tokens]
@@ -92,7 +97,7 @@ class StepBuffers {
 
   DeviceRuntime& runtime_;
   int32_t max_tokens_, max_rows_, max_ranges_;
-  bool samples_;
+  bool samples_, tensor_core_attention_;
   const AuditLayout& layout_;
   int64_t row_words_, token_words_, forced_words_, hidden_, vocab_, sampler_words_, table_stride_;
   DeviceBuffer device_in_, device_out_;

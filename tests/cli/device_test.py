@@ -129,6 +129,22 @@ class Replay(DeviceCase):
                 if not report["equal"]:  # log-sum-exp and entropy: of no layer
                     self.assertIsNone(report["first_difference"]["layer"], report)
 
+    def test_bf16_activations(self):
+        self.succeed("quantize", self.model, "int4", "--scheme", "int4")
+        model, bf16 = self.folder / "int4", ("--activation-type", "bf16", "--kv-type", "bf16")
+        plan = self.succeed("inspect", model, "--plan", *CUDA, *bf16).stdout.decode()
+        self.assertIn("linear_int4g32_a16", plan)
+        self.succeed("generate", model, "-p", PROMPT, "-n", 8, "--seed", 5, "--prompt-logprobs",
+                     "--ignore-end-of-text", "--audit", "run.vtr", *CUDA, *bf16)
+        self.assertTrue(json.loads(self.replay("run.vtr", "--json"))["equal"])
+        out = self.replay("run.vtr", "--activation-type", "int8", code=1)
+        self.assertTrue(out.startswith("DIFFERENT: "), out)
+        # On the CPU only who says so gets another kind of products.
+        self.fail_with(2, ["'activation_dtype' is BF16", "--activation-type int8"], "audit",
+                       "replay", "run.vtr", "--device", "cpu")
+        self.replay("run.vtr", "--device", "cpu", "--activation-type", "int8", code=1)
+        self.fail_with(2, ["'activation_dtype' is BF16"], "generate", model, "-p", PROMPT, *bf16)
+
     def test_what_differs_is_named(self):
         self.generate("log.json", "--audit-level", "full", *CUDA)
         log = json.loads((self.folder / "log.json").read_text())

@@ -64,11 +64,10 @@ Status attention(const AttentionArguments& a, AttentionQueries queries, Stream s
 Status attention_mma(const AttentionArguments& a, MmaRows rows, Stream stream) {
   if (const char* problem = problem_of(a)) return refuse(problem);
   if (a.kv.format == FloatFormat::kF32) return refuse("attention_mma: keys in 16 bits");
-  if (a.kv.head_dim != 64 && a.kv.head_dim != 128) {
-    return refuse("attention_mma: head_dim, expected 64 or 128");
-  }
-  if (16 % (a.heads / a.kv.kv_heads) != 0) {
-    return refuse("attention_mma: a group of 1, 2, 4, 8 or 16 query heads");
+  if (!takes_attention_mma(a.heads, a.kv.kv_heads, a.kv.head_dim)) {
+    return refuse(
+        "attention_mma: heads, expected a head_dim of 64 or 128 and a group of 1, 2, 4, 8 or 16 "
+        "query heads");
   }
   const Status status = a.kv.format == FloatFormat::kF16
                             ? launch_attention_mma<FloatFormat::kF16>(a, rows, stream)

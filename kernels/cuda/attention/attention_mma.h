@@ -19,6 +19,11 @@ enum class MmaRows : int { k16 = 16, k64 = 64 };
 /// attention_mma_tile_tokens().
 Status attention_mma(const AttentionArguments& arguments, MmaRows rows, Stream stream);
 
+/// Whether it takes such heads.
+constexpr bool takes_attention_mma(int32_t heads, int32_t kv_heads, int32_t head_dim) {
+  return (head_dim == 64 || head_dim == 128) && 16 % (heads / kv_heads) == 0;
+}
+
 constexpr int32_t attention_mma_tile_tokens(int32_t heads, int32_t kv_heads, MmaRows rows) {
   return static_cast<int32_t>(rows) / (heads / kv_heads);
 }

@@ -1,7 +1,7 @@
 // attention: norm, clamp, rotation and the write to the KV cache, then attention over it.
-#include "kernels/cuda/attention/attention.h"
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"
+#include "kernels/cuda/attention/attention_mma.h"
 #include "kernels/cuda/kv/rope_kv.h"
 
 namespace vitrine::backend_cuda {
@@ -57,8 +57,9 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     attention.scratch = static_cast<float*>(
         builder.scratch("ranges of attention", attention_scratch_floats(attention) * 4));
   }
+  const bool on_tensor_cores = attends_on_tensor_cores(builder.options(), builder.graph());
   builder.add(
-      [attention](const StepMemory& memory, Stream stream) {
+      [attention, on_tensor_cores](const StepMemory& memory, Stream stream) {
         kernels::cuda::AttentionArguments own = attention;
         own.tokens = memory.shape.tokens;
         own.ranges = memory.shape.ranges;
@@ -66,11 +67,13 @@ void plan(PlanBuilder& builder, const OpNode& node) {
         own.blocks = {memory.tables, memory.table_stride, memory.sequences};
         own.tiles = memory.tiles;
         own.tile_count = memory.shape.tokens;
-        return kernels::cuda::attention(own, memory.queries, stream);
+        return on_tensor_cores ? kernels::cuda::attention_mma(own, memory.mma_rows, stream)
+                               : kernels::cuda::attention(own, memory.queries, stream);
       },
-      rope.cache.format == kernels::cuda::FloatFormat::kF32   ? "attention_f32"
-      : rope.cache.format == kernels::cuda::FloatFormat::kF16 ? "attention_f16"
-                                                              : "attention_bf16");
+      std::string(on_tensor_cores ? "attention_mma_" : "attention_") +
+          (rope.cache.format == kernels::cuda::FloatFormat::kF32   ? "f32"
+           : rope.cache.format == kernels::cuda::FloatFormat::kF16 ? "f16"
+                                                                   : "bf16"));
   builder.add_forms(out, 1);
 }
 

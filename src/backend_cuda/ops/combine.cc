@@ -25,8 +25,9 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     Epilogue epilogue;
     epilogue.out = gates;
     epilogue.out_stride = 1;
-    builder.add_product(builder.weights().matrix(node.weight("shared_gate"), 1, in.width), in,
-                        epilogue);
+    builder.add_product(
+        builder.weights().matrix(node.weight("shared_gate"), 1, in.width, Precision::kAsCpu), in,
+        epilogue);
     addend.shared_gate = routes.shared_gates = gates;
   }
   builder.set_addend(addend);

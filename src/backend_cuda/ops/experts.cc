@@ -11,7 +11,6 @@
 namespace vitrine::backend_cuda {
 namespace {
 
-using kernels::cuda::ActivationFormat;
 using kernels::cuda::Epilogue;
 using kernels::cuda::ProductTuning;
 using kernels::cuda::Rows;
@@ -47,6 +46,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const DeviceMatrix& down = builder.weights().experts(downs, in.width, intermediate);
   const int64_t most_routes = builder.max_tokens() * routes.top_k;
   RowsBuffer& hidden = builder.shared_rows("the experts' hidden layer", most_routes, intermediate);
+  hidden.floats_are_read = builder.adapters() != nullptr;
   builder.require_pair(gate, up);
   builder.need(in, gate);
   builder.need(hidden, down);
@@ -77,14 +77,14 @@ void plan(PlanBuilder& builder, const OpNode& node) {
       },
       "group_by_expert");
 
-  const auto rows_of = [grouping](const StepMemory& memory, int32_t routes_per_row) {
-    Rows rows;
-    rows.format = ActivationFormat::kInt8;
-    rows.count = memory.shape.tokens * grouping.top_k;
+  // Of a matrix that reads rows of tokens, or of routes.
+  const auto rows_of = [grouping](const StepMemory& memory, const DeviceMatrix& matrix,
+                                  const RowsBuffer& from, bool from_tokens) {
+    Rows rows = rows_for(matrix, from, memory.shape.tokens * grouping.top_k);
     rows.tile_experts = grouping.tile_experts;
     rows.num_tiles = grouping.num_tiles;
     rows.row_routes = grouping.row_routes;
-    rows.routes_per_row = routes_per_row;
+    rows.routes_per_row = from_tokens ? grouping.top_k : 1;
     return rows;
   };
   // A product of one kind of matrix, whose rows are the routes'.
@@ -93,8 +93,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     builder.add(
         [&matrix, &from, to, to_stride, from_tokens, rows_of, tile_rows](const StepMemory& memory,
                                                                          Stream stream) {
-          Rows rows = rows_of(memory, 1);
-          if (from_tokens) rows.routes_per_row = rows.count / memory.shape.tokens;
+          const Rows rows = rows_of(memory, matrix, from, from_tokens);
           Epilogue epilogue;
           epilogue.out = to;
           epilogue.out_stride = to_stride;
@@ -105,7 +104,6 @@ void plan(PlanBuilder& builder, const OpNode& node) {
           }
           ProductTuning tuning = tuning_of(matrix, rows.count, false);
           tuning.tokens_per_tile = tile_rows(memory);  // as the routes are grouped
-          rows.activations = from.int8_rows.at(matrix.group_size());
           return kernels::cuda::linear(matrix.packed, matrix.experts, rows, epilogue, tuning,
                                        stream);
         },
@@ -115,17 +113,13 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   if (splits) builder.set_condition(has_no_adapters);
   builder.add(
       [&gate, &up, &in, &hidden, rows_of, tile_rows](const StepMemory& memory, Stream stream) {
-        Rows rows = rows_of(memory, 0);
-        rows.routes_per_row = rows.count / memory.shape.tokens;
-        Epilogue epilogue;
-        epilogue.out = hidden.data;
-        epilogue.out_stride = hidden.width;
+        const Rows rows = rows_of(memory, gate, in, true);
+        const Epilogue epilogue = hidden.target();
         if (!gate.is_packed) {
           return kernels::cuda::gate_up_float(gate.floats, up.floats, gate.experts,
                                               {in.data, in.width, rows, tile_rows(memory)},
                                               epilogue, stream);
         }
-        rows.activations = in.int8_rows.at(gate.group_size());
         return kernels::cuda::gate_up(gate.packed, up.packed, gate.experts, rows, epilogue,
                                       tuning_of(gate, rows.count, true), stream);
       },

@@ -1,4 +1,5 @@
-// rms_norm: with the sum into the residual stream before it, and the first int8 form behind it.
+// rms_norm: with the sum into the residual stream before it, and bf16 and the first int8 form
+// behind it.
 #include "kernels/cuda/norm/rms_norm.h"
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"
@@ -27,9 +28,11 @@ void plan(PlanBuilder& builder, const OpNode& node) {
         kernels::cuda::RmsNorm own = norm;
         own.out = out.values(memory);
         if (out.is_head_input) own.input_rows = memory.row_tokens;
-        if (!out.int8_rows.empty()) {
-          own.group_size = out.int8_rows.begin()->first;
-          own.int8_rows = out.int8_rows.begin()->second;
+        auto form = out.forms.begin();
+        if (form != out.forms.end() && form->first == kBf16Form) own.bf16_rows = form++->second;
+        if (form != out.forms.end()) {
+          own.group_size = form->first;
+          own.int8_rows = form->second;
         }
         if (slot >= 0) {
           own.norms = reinterpret_cast<float*>(memory.token_records) + slot;

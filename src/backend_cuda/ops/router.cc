@@ -24,7 +24,9 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   epilogue.out = logits.data;
   epilogue.out_stride = logits.width;
   const std::string& module = node.weight("weight");
-  builder.add_product(builder.weights().matrix(module, routes.experts, in.width), in, epilogue);
+  // A rounded input would choose other experts than the CPU, for a matrix that is small.
+  builder.add_product(builder.weights().matrix(module, routes.experts, in.width, Precision::kAsCpu),
+                      in, epilogue);
   add_low_rank(builder, {&in}, {{{module}, logits.data, logits.width, logits.width}});
 
   kernels::cuda::Router router;

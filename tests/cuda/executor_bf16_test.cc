@@ -1,0 +1,227 @@
+// Steps with bf16 activations on the emulated device: another result than the CPU's, near the
+// float32 reference, and the same whatever else is in a step.
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/cuda/executor_fixture.h"
+
+namespace vitrine::testing {
+namespace {
+
+using kernels::cuda::emulator::Traffic;
+
+EngineOptions bf16_options(DType kv = DType::kF32) {
+  EngineOptions options;
+  options.device = Device::parse("cuda");
+  options.kernels_given = true;
+  options.activation_dtype = DType::kBF16;
+  options.kv_dtype = kv;
+  return options;
+}
+
+EngineOptions reference_options() {
+  EngineOptions options;
+  options.kernels = KernelPath::kReference;
+  return options;
+}
+
+double norm_of(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - b[i];
+    sum += difference * difference;
+  }
+  return std::sqrt(sum);
+}
+double norm_of(const std::vector<float>& a) { return norm_of(a, std::vector<float>(a.size())); }
+
+/// The same model with every weight as float32: what neither way of multiplying has rounded.
+void write_widened(const std::string& from, const std::string& folder) {
+  const Checkpoint checkpoint = Checkpoint::open(from);
+  nlohmann::json config = nlohmann::json::parse(checkpoint.config_json());
+  config.erase("quantization_config");
+  std::filesystem::create_directories(folder);
+  write_bytes(folder + "/config.json", config.dump());
+  SafetensorsWriter writer(folder + "/model.safetensors");
+  const std::string packed = ".weight_packed";
+  std::vector<std::pair<std::string, std::vector<float>>> tensors;
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    if (info.name.ends_with(packed)) {
+      const std::string base = info.name.substr(0, info.name.size() - packed.size());
+      const QuantizedMatrix matrix = checkpoint.read_quantized(base).value();
+      writer.declare(base + ".weight", DType::kF32, {matrix.rows, matrix.cols});
+      tensors.emplace_back(base + ".weight", dequantize_matrix(matrix));
+    } else if (info.name.find(".weight_") == std::string::npos) {
+      writer.declare(info.name, DType::kF32, info.shape);
+      tensors.emplace_back(info.name, checkpoint.read_f32(info));
+    }
+  }
+  writer.begin();
+  for (const auto& [name, values] : tensors) writer.write(name, std::as_bytes(std::span(values)));
+  writer.finish();
+}
+
+bool runs(const std::vector<PlanEntry>& plan, const std::string& op, const std::string& kernel) {
+  bool found = false, all = true;
+  for (const PlanEntry& entry : plan) {
+    if (entry.op != op) continue;
+    found = true;
+    all = all && entry.kernel.find(kernel) != std::string::npos;
+  }
+  return found && all;
+}
+
+class CudaExecutorBf16 : public ::testing::TestWithParam<ModelVariant> {
+ protected:
+  CudaExecutorBf16() : folder_(GetParam()) {}
+  VariantFolder folder_;
+};
+
+// Half a percent of the logits' norm, where int8 rows err by one to two. The tokens are such as no
+// model routes by a near tie: one other expert makes all the difference.
+TEST_P(CudaExecutorBf16, IsNearerToFloatsThanInt8) {
+  const ModelUnderTest model(folder_.path(), bf16_options());
+  const ModelUnderTest plain(folder_.path());
+  const TemporaryFolder widened;
+  write_widened(folder_.path(), widened.path());
+  const ModelUnderTest exact(widened.path(), reference_options());
+  Traffic traffic;
+  const auto device = make_on_device(model, traffic);
+  const auto cpu = engine::make_fused_executor(plain.inputs());
+  const auto reference = engine::make_reference_executor(exact.inputs());
+  StepDriver found(model, *device), quantized(plain, *cpu), expected(exact, *reference);
+  for (const std::vector<Part>& parts :
+       std::vector<std::vector<Part>>{{{0, {3, 1, 4, 1, 5}}},
+                                      {{0, {9}}, {2, {2, 6, 5}}},
+                                      {{2, {3}}, {0, {5}}, {1, {11, 9}}}}) {
+    const StepResult ours = found.step(parts), theirs = quantized.step(parts),
+                     truth = expected.step(parts);
+    const double error = norm_of(ours.logits, truth.logits) / norm_of(truth.logits);
+    EXPECT_LT(error, 0.01);
+    EXPECT_LT(norm_of(ours.hidden_states, truth.hidden_states),
+              0.01 * norm_of(truth.hidden_states));
+    if (!GetParam().scheme.empty()) {
+      EXPECT_LT(error, norm_of(theirs.logits, truth.logits) / norm_of(truth.logits));
+    }
+    EXPECT_GT(norm_of(ours.logits, theirs.logits), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaExecutorBf16,
+                         ::testing::ValuesIn(std::vector<ModelVariant>{
+                             {"qwen3_moe", "int4", 32},
+                             {"qwen3_moe", "int4-asymmetric", 128},
+                             {"qwen2_moe", "int8", 64},
+                             {"olmoe", "", 0},
+                             {"llama", "int8", 32},
+                             {"blocks", "Q4_K", 32},
+                             {"blocks", "MXFP4", 32}}),
+                         [](const auto& info) { return info.param.label(); });
+
+TEST(CudaExecutorBf16Plan, NamesItsKernels) {
+  const VariantFolder folder({"qwen3_moe", "int4", 32});
+  Traffic traffic;
+  const auto plan_of = [&](const std::string& path) {
+    return make_on_device(ModelUnderTest(path, bf16_options()), traffic)->plan();
+  };
+  const std::vector<PlanEntry> plan = plan_of(folder.path());
+  EXPECT_TRUE(runs(plan, "qkv", "linear_int4g32_a16"));
+  EXPECT_TRUE(runs(plan, "experts", "grouped_gate_up_linear_int4g32_a16"));
+  // The hidden layer is written as it is read.
+  EXPECT_FALSE(runs(plan, "experts", "quantize"));
+  EXPECT_FALSE(runs(plan, "router", "_a16")) << "experts are chosen as on the CPU";
+  const VariantFolder q6k({"blocks", "Q6_K", 32});
+  EXPECT_FALSE(runs(plan_of(q6k.path()), "qkv", "_a16")) << "has scales for 16 columns";
+}
+
+TEST(CudaExecutorBf16Plan, LeavesQ6KWithTheBitsOfTheCpu) {
+  const VariantFolder folder({"blocks", "Q6_K", 32});
+  const ModelUnderTest model(folder.path(), bf16_options());
+  const ModelUnderTest plain(folder.path());
+  Traffic traffic;
+  const auto device = make_on_device(model, traffic);
+  const auto cpu = engine::make_fused_executor(plain.inputs());
+  StepDriver found(model, *device), expected(plain, *cpu);
+  const std::vector<Part> parts = {{0, {3, 1, 4, 1, 5}}};
+  EXPECT_TRUE(same_floats(expected.step(parts).logits, found.step(parts).logits));
+}
+
+TEST(CudaExecutorBf16Contract, OneTokenOneResult) {
+  // The blocks' heads are of 64: their prefill takes other tiles on tensor cores than their decode.
+  for (const ModelVariant& variant :
+       {ModelVariant{"qwen3_moe", "int4", 32}, {"olmoe", "", 0}, {"blocks", "Q4_K", 32}}) {
+    SCOPED_TRACE(variant.label());
+    const VariantFolder folder(variant);
+    const ModelUnderTest model(folder.path(), bf16_options(DType::kF16));
+    Traffic traffic;
+    const std::vector<int32_t> ids = {7, 1, 12, 30, 2,  5,  9,  11, 4,
+                                      6, 3, 8,  10, 13, 14, 15, 16, 17};
+    const auto whole = make_on_device(model, traffic);
+    const StepResult expected = StepDriver(model, *whole).step({{0, ids}});
+    const auto chunked = make_on_device(model, traffic);
+    StepDriver driver(model, *chunked);
+    size_t row = 0;
+    for (const size_t count : {4, 1, 12, 1}) {
+      const std::vector<int32_t> chunk(ids.begin() + static_cast<ptrdiff_t>(row),
+                                       ids.begin() + static_cast<ptrdiff_t>(row + count));
+      const StepResult part =
+          driver.step({{3, {static_cast<int32_t>(40 + row)}}, {0, chunk}, {1, {5, 6}}},
+                      row % 2 == 0 ? AuditMode::kNone : AuditMode::kDeferred);
+      for (size_t i = 0; i < count; ++i) {
+        EXPECT_TRUE(same_floats(expected.logits_of(row + i), part.logits_of(1 + i)))
+            << "token " << row + i;
+      }
+      row += count;
+    }
+  }
+}
+
+// Heads of 64 with keys and values in 16 bits: attention on tensor cores too.
+TEST(CudaExecutorBf16Shipped, AttendsOnTensorCores) {
+  if (!std::filesystem::exists(shipped_model())) GTEST_SKIP() << "a bundle without the model";
+  Traffic traffic;
+  EngineOptions exact_options = reference_options();
+  exact_options.kv_dtype = DType::kBF16;
+  const ModelUnderTest model(shipped_model(), bf16_options(DType::kBF16));
+  const ModelUnderTest exact(shipped_model(), exact_options);
+  const auto whole = make_on_device(model, traffic), chunked = make_on_device(model, traffic);
+  const auto reference = engine::make_reference_executor(exact.inputs());
+  EXPECT_TRUE(runs(whole->plan(), "attention", "attention_mma_bf16"));
+  const std::vector<int32_t> ids = {17, 230, 4095};
+  const StepResult expected = StepDriver(model, *whole).step({{1, ids}});
+  const StepResult truth = StepDriver(exact, *reference).step({{1, ids}});
+  EXPECT_LT(norm_of(expected.logits, truth.logits), 0.03 * norm_of(truth.logits));
+  StepDriver driver(model, *chunked);
+  driver.step({{1, {17}}, {0, {5}}});
+  const StepResult rest = driver.step({{0, {6}}, {1, {230, 4095}}});
+  for (size_t row = 1; row < 3; ++row) {
+    EXPECT_TRUE(same_floats(expected.logits_of(row), rest.logits_of(row))) << row;
+  }
+}
+
+TEST(CudaExecutorBf16Options, AreForFusedKernelsOnCuda) {
+  EngineOptions options = bf16_options();
+  for (const char* device : {"cpu", "cuda"}) {
+    options.device = Device::parse(device);
+    options.kernels =
+        options.device.kind == DeviceKind::kCuda ? KernelPath::kReference : KernelPath::kFused;
+    EXPECT_THROW(
+        {
+          try {
+            ModelUnderTest(oracle_folder("llama"), options);
+          } catch (const Error& error) {
+            EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+            EXPECT_NE(std::string(error.what()).find("'activation_dtype' is BF16"),
+                      std::string::npos);
+            throw;
+          }
+        },
+        Error);
+  }
+  options.activation_dtype = DType::kF64;
+  EXPECT_THROW(ModelUnderTest(oracle_folder("llama"), options), Error);
+}
+
+}  // namespace
+}  // namespace vitrine::testing
