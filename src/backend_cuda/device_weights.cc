@@ -8,7 +8,6 @@ using kernels::Weight;
 using kernels::WeightFormat;
 using kernels::cuda::EmbeddingTable;
 using kernels::cuda::FloatFormat;
-using kernels::cuda::PackedKind;
 
 namespace {
 
@@ -38,13 +37,6 @@ std::byte* DeviceWeights::reserve(size_t bytes, const std::string& what) {
   num_bytes_ += bytes;
   if (!weights_read_) return nullptr;
   return memory_.emplace_back(runtime_, bytes, what).data();
-}
-
-void DeviceWeights::require_format(const Weight& weight, const std::string& module) const {
-  if (kernels::is_float_format(weight.format) || kernels::cuda::can_pack(weight)) return;
-  throw Error(ErrorKind::kUnsupported,
-              "tensor '" + module + "' is stored as " + ops::weight_kernel_name(weight).substr(7) +
-                  ", which has no CUDA kernel; use --kernels reference, or another quantization");
 }
 
 bool DeviceWeights::packs(const Weight& weight, Precision precision) const {
@@ -77,9 +69,8 @@ const DeviceMatrix& DeviceWeights::place(const std::vector<const Weight*>& weigh
   matrix.bytes = bytes / static_cast<size_t>(matrix.experts);
   if (matrix.is_packed) {
     matrix.packed = {kernels::cuda::packed_layout(first), to};
-    // Q6_K has scales for 16 columns, which no product of bf16 takes.
     if (bf16_activations_ && precision == Precision::kAsAsked &&
-        matrix.packed.layout.kind != PackedKind::kQ6K) {
+        !kernels::cuda::has_parts(matrix.packed.layout.kind)) {
       matrix.activations = kernels::cuda::ActivationFormat::kBF16;
       matrix.kernel += "_a16";
     }
@@ -94,7 +85,6 @@ const DeviceMatrix* DeviceWeights::stacked(const std::vector<MatrixPart>& parts,
   std::vector<const Weight*> weights;
   for (const MatrixPart& part : parts) {
     const Weight& weight = host_.matrix(part.module, part.rows, cols);
-    require_format(weight, part.module);
     const bool splits_tile = !weights.empty() && packs(weight, precision) &&
                              weights.back()->rows % kernels::kTileRows != 0;
     if (splits_tile || (!weights.empty() && !same_format(*weights[0], weight))) return nullptr;
@@ -113,7 +103,6 @@ const DeviceMatrix& DeviceWeights::experts(const std::vector<std::string>& modul
   std::vector<const Weight*> weights;
   for (const std::string& module : modules) {
     const Weight& weight = host_.matrix(module, rows, cols);
-    require_format(weight, module);
     if (!weights.empty() && !same_format(*weights[0], weight)) {
       throw Error(ErrorKind::kUnsupported,
                   "tensor '" + module + "' is stored in another format than '" + modules[0] +

@@ -54,7 +54,7 @@ class DeviceWeights {
         bf16_activations_(inputs.options.activation_dtype == DType::kBF16) {}
 
   /// Rows of all parts under each other, as one matrix. Null where they are of several formats, or
-  /// cannot be told apart in tiles of 16 rows. Throws kUnsupported for a format that has no kernel.
+  /// cannot be told apart in tiles of 16 rows.
   const DeviceMatrix* stacked(const std::vector<MatrixPart>& parts, int64_t cols,
                               Precision precision = Precision::kAsAsked);
   const DeviceMatrix& matrix(const std::string& module, int64_t rows, int64_t cols,
@@ -95,7 +95,6 @@ class DeviceWeights {
 
   const std::byte* keep(const void* values, size_t bytes, const std::string& what);
   std::byte* reserve(size_t bytes, const std::string& what);
-  void require_format(const kernels::Weight& weight, const std::string& module) const;
   const DeviceMatrix& place(const std::vector<const kernels::Weight*>& weights,
                             const std::string& what, bool stacked, Precision precision);
   /// For tensor cores.

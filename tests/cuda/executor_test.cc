@@ -57,6 +57,7 @@ std::vector<ModelVariant> variants() {
           {"qwen3_moe_sparse2", "", 0},
           {"olmoe", "", 0},
           {"olmoe", "int4", 32},
+          {"blocks", "Q2_K", 32},
           {"blocks", "Q4_K", 32},
           {"blocks", "Q3_K", 32},
           {"blocks", "Q6_K", 32},

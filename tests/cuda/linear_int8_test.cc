@@ -59,6 +59,7 @@ TEST(CudaLinearInt8, HasThePortableBits) {
   size_t shape = 0;
   std::vector<MatrixKind> kinds = quantized_kinds();
   kinds.push_back({WeightFormat::kQ6K});
+  kinds.push_back({WeightFormat::kQ2K});
   for (const MatrixKind& kind : kinds) {
     const int64_t rows = std::array{5, 16, 37, 83}[shape % 4];
     const int64_t cols =
@@ -109,6 +110,7 @@ TEST(CudaLinearInt8, GateUpHasThePortableBits) {
                               {WeightFormat::kInt8, ScaleFormat::kF32, 64, OffsetFormat::kF32},
                               {WeightFormat::kQ4K},
                               {WeightFormat::kQ6K},
+                              {WeightFormat::kQ2K},
                               {WeightFormat::kMxfp4}};
   for (const MatrixKind& kind : kinds) {
     const int64_t rows = 45, cols = possible_cols(kind.format, 600), count = 13;

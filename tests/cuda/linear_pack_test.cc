@@ -37,6 +37,11 @@ void each_number(const PackedLayout& layout, const uint8_t* packed, See see) {
             see(Place{row, first + 32 * unit + 4 * (word / 2) + byte},
                 static_cast<int8_t>(numbers[at]));
             break;
+          case PackedKind::kQ2K:
+            for (int i = 0; i < 4; ++i) {
+              see(Place{row, first + 32 * i + 4 * (word / 2) + byte}, numbers[at] >> (2 * i) & 3);
+            }
+            break;
           case PackedKind::kBF16: {
             if (byte % 2 == 1) break;
             const int64_t col = first + 32 * (unit / 2) + 4 * (unit % 2) + 2 * (word / 2);
@@ -74,6 +79,12 @@ double meaning(const PackedLayout& layout, const uint8_t* packed, Place place, i
     constexpr double kValues[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     return std::ldexp(bits & 8 ? -kValues[bits & 7] : kValues[bits & 7], scales[pair] - 127);
   }
+  if (layout.kind == PackedKind::kQ2K) {
+    const uint8_t both = scales[2 * pair + place.col % 32 / 16];
+    const uint8_t* shared = chunk + layout.number_bytes + groups * layout.scale_bytes;
+    return double{entry(ScaleFormat::kF16, shared, pair)} * (both & 15) * bits -
+           double{entry(ScaleFormat::kF16, shared + 32, pair)} * (both >> 4);
+  }
   const double scale = entry(layout.scale_format, scales, pair);
   if (layout.kind == PackedKind::kQ6K) {
     return scale * static_cast<int8_t>(offsets[2 * pair + place.col % 32 / 16]) * bits;
@@ -99,6 +110,7 @@ TEST(CudaPack, EveryElementLandsOnceAndMeansTheSame) {
   std::vector<MatrixKind> kinds = quantized_kinds();
   kinds.push_back({WeightFormat::kBF16});
   kinds.push_back({WeightFormat::kQ6K});
+  kinds.push_back({WeightFormat::kQ2K});
   size_t shape = 0;
   for (const MatrixKind& kind : kinds) {
     for (int repeat = 0; repeat < 2; ++repeat, ++shape) {
@@ -164,7 +176,7 @@ TEST(CudaPack, RowsInPartsAreTheWhole) {
 
 TEST(CudaPack, SaysWhatItCannotPack) {
   const int blocks = 0;
-  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kQ2K}) {
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16}) {
     EXPECT_FALSE(can_pack({.format = format}));
   }
   EXPECT_FALSE(can_pack({.format = WeightFormat::kInt4, .blocks = &blocks}));

@@ -47,7 +47,8 @@ inline std::vector<MatrixKind> quantized_kinds() {
 
 /// The columns nearest to `cols` that a matrix of this format can have.
 inline int64_t possible_cols(WeightFormat format, int64_t cols) {
-  const bool super = format == WeightFormat::kQ4K || format == WeightFormat::kQ6K;
+  const bool super =
+      format == WeightFormat::kQ4K || format == WeightFormat::kQ6K || format == WeightFormat::kQ2K;
   const int64_t step = super ? 256 : format == WeightFormat::kMxfp4 ? 32 : 1;
   return (cols + step - 1) / step * step;
 }
@@ -66,9 +67,10 @@ inline Matrix block_matrix(Random& random, BlockFormat format, int64_t rows, int
       continue;
     }
     const bool q6k = format == BlockFormat::kQ6_K;
-    for (size_t half = 0; half < (q6k ? 1 : 2); ++half) {  // d; of Q4_K dmin too
+    const size_t first = q6k ? 208 : format == BlockFormat::kQ2_K ? 80 : 0;
+    for (size_t half = 0; half < (q6k ? 1 : 2); ++half) {  // d; of Q4_K and Q2_K dmin too
       const uint16_t bits = narrow_f16(0.0005f * static_cast<float>(random.integer(1, 40)));
-      memcpy(&blocks[i + (q6k ? 208 : 2 * half)], &bits, 2);
+      memcpy(&blocks[i + first + 2 * half], &bits, 2);
     }
   }
   const WeightBytes bytes = kernels::packed_bytes(matrix.weight);
@@ -92,6 +94,7 @@ inline Matrix block_matrix(Random& random, BlockFormat format, int64_t rows, int
 inline Matrix make_matrix(Random& random, const MatrixKind& kind, int64_t rows, int64_t cols) {
   switch (kind.format) {
     case WeightFormat::kQ4K: return block_matrix(random, BlockFormat::kQ4_K, rows, cols);
+    case WeightFormat::kQ2K: return block_matrix(random, BlockFormat::kQ2_K, rows, cols);
     case WeightFormat::kQ6K: return block_matrix(random, BlockFormat::kQ6_K, rows, cols);
     case WeightFormat::kMxfp4: return block_matrix(random, BlockFormat::kMxfp4, rows, cols);
     case WeightFormat::kBF16: return float_matrix(random, kind.format, rows, cols);

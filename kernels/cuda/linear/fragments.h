@@ -8,13 +8,21 @@
 namespace vitrine::kernels::cuda {
 
 /// A lane's numbers of 16 rows and 128 columns as bytes: [32 columns][fragment word of m16n8k32].
-/// kInt4: u; kInt8 and kQ6K: q; kMxfp4: 12 + 2 * value.
+/// kInt4 and kQ2K: u; kInt8 and kQ6K: q; kMxfp4: 12 + 2 * value.
 using ByteFragments = uint32_t[4][4];
 
 template <PackedKind kKind>
 VITRINE_DEVICE void load_fragments(const uint8_t* chunk, ByteFragments& a) {
   const uint8_t* own = chunk + 16 * lane_index();
   constexpr bool kBytes = kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K;
+  if constexpr (kKind == PackedKind::kQ2K) {
+    const Words4 words = load16(own);
+    const uint32_t four[4] = {words.x, words.y, words.z, words.w};
+    for (int i = 0; i < 4; ++i) {
+      for (int w = 0; w < 4; ++w) a[i][w] = four[w] >> (2 * i) & 0x03030303u;
+    }
+    return;
+  }
   constexpr int kUnits = kBytes ? 4 : 2;
   for (int i = 0; i < kUnits; ++i) {
     const Words4 words = load16(own + kPackedUnitBytes * i);
@@ -72,11 +80,34 @@ VITRINE_DEVICE const uint8_t* group_offsets(const PackedLayout& layout, const ui
          group * layout.offset_bytes;
 }
 
-/// The integer scales of kQ6K, for rows g and g + 8: [row][half of the group].
+/// The integer scales of kQ6K and kQ2K, for rows g and g + 8: [row][half of the group].
+template <PackedKind kKind>
 VITRINE_DEVICE void load_part_scales(const PackedLayout& layout, const uint8_t* chunk, int group,
                                      int32_t (&parts)[2][2]) {
-  const uint8_t* own = group_offsets(layout, chunk, group) + lane_index() / 4 * 4;
-  for (int i = 0; i < 4; ++i) parts[i / 2][i % 2] = static_cast<int8_t>(own[i]);
+  constexpr bool kIsQ2K = kKind == PackedKind::kQ2K;
+  const uint8_t* own = (kIsQ2K ? chunk + layout.number_bytes + group * layout.scale_bytes
+                               : group_offsets(layout, chunk, group)) +
+                       lane_index() / 4 * 4;
+  for (int i = 0; i < 4; ++i) {
+    parts[i / 2][i % 2] = kIsQ2K ? own[i] & 15 : static_cast<int8_t>(own[i]);
+  }
+}
+/// The minimums of kQ2K that they stand beside.
+VITRINE_DEVICE void load_part_minimums(const PackedLayout& layout, const uint8_t* chunk, int group,
+                                       int32_t (&parts)[2][2]) {
+  const uint8_t* own =
+      chunk + layout.number_bytes + group * layout.scale_bytes + lane_index() / 4 * 4;
+  for (int i = 0; i < 4; ++i) parts[i / 2][i % 2] = own[i] >> 4;
+}
+/// d and dmin of kQ2K.
+VITRINE_DEVICE void load_q2k_scales(const PackedLayout& layout, const uint8_t* chunk,
+                                    float (&scale)[2], float (&minimum)[2]) {
+  const uint8_t* pairs = group_offsets(layout, chunk, 0);
+  for (int i = 0; i < 2; ++i) {
+    const int index = lane_index() / 4 * 2 + i;
+    scale[i] = load_entry(ScaleFormat::kF16, pairs, index);
+    minimum[i] = load_entry(ScaleFormat::kF16, pairs, 16 + index);
+  }
 }
 
 VITRINE_DEVICE void load_minimums(const PackedLayout& layout, const uint8_t* chunk, int group,

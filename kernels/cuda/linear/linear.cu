@@ -17,8 +17,8 @@ const char* problem_of(const ProductArguments& a, const ProductTuning& tuning, i
   if (layout.kind == PackedKind::kBF16 && a.rows.format != ActivationFormat::kBF16) {
     return "product: bf16 weights take bf16 activations";
   }
-  if (layout.kind == PackedKind::kQ6K && a.rows.format != ActivationFormat::kInt8) {
-    return "product: Q6_K weights take int8 activations";
+  if (has_parts(layout.kind) && a.rows.format != ActivationFormat::kInt8) {
+    return "product: Q2_K and Q6_K weights take int8 activations";
   }
   if (experts > 1 && a.rows.tile_experts == nullptr) return "product: several experts need tiles";
   if (a.rows.tile_experts != nullptr &&
@@ -67,6 +67,7 @@ Status run(ProductArguments& a, const PackedMatrix& weight, int32_t experts, con
     case PackedKind::kMxfp4:
       return int8 ? launch_shape<PackedKind::kMxfp4, kA8>(a, tuning, y, stream)
                   : launch_shape<PackedKind::kMxfp4, kA16>(a, tuning, y, stream);
+    case PackedKind::kQ2K: return launch_shape<PackedKind::kQ2K, kA8>(a, tuning, y, stream);
     case PackedKind::kQ6K: return launch_shape<PackedKind::kQ6K, kA8>(a, tuning, y, stream);
     default: return launch_shape<PackedKind::kBF16, kA16>(a, tuning, y, stream);
   }

@@ -41,20 +41,42 @@ VITRINE_DEVICE void add_terms(Chains<Shape>& chains, int term, int r, int n, con
   }
 }
 
-/// The two halves of a block of 32 columns of kQ6K apart (lanes 0 and 1 of four have the first 16
-/// columns), each times its integer scale: x = float(Σ s * Σ q * a), of at most 24 bits.
+/// A fragment's numbers in one half of its 32 columns: lanes 0 and 1 of four have the first 16.
+VITRINE_DEVICE uint32_t half_mask(int half) {
+  return lane_index() % 4 / 2 == half ? 0xffffffffu : 0u;
+}
+
+/// The two halves of a block of 32 columns apart, each times its integer scale:
+/// x = float(Σ s * Σ q * a), of at most 24 bits.
+template <PackedKind kKind>
 VITRINE_DEVICE void multiply_parts(const PackedLayout& layout, const uint8_t* chunk, int group,
                                    const uint32_t (&a)[4], const uint32_t (&b)[2], float (&x)[4]) {
   int32_t parts[2][2], sums[2][4] = {};
-  load_part_scales(layout, chunk, group, parts);
+  load_part_scales<kKind>(layout, chunk, group, parts);
   VITRINE_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const uint32_t mask = lane_index() % 4 / 2 == half ? 0xffffffffu : 0u;
+    const uint32_t mask = half_mask(half);
     const uint32_t own[4] = {a[0] & mask, a[1] & mask, a[2] & mask, a[3] & mask};
     mma_s8_m16n8k32(sums[half], own, b, sums[half]);
   }
   for (int i = 0; i < 4; ++i) {
     x[i] = static_cast<float>(parts[i / 2][0] * sums[0][i] + parts[i / 2][1] * sums[1][i]);
+  }
+}
+
+/// The minimums of the two halves, each times the sum of its activations: x = float(-Σ m * Σ a).
+/// That of the first half is a product with ones.
+VITRINE_DEVICE void multiply_part_minimums(const PackedLayout& layout, const uint8_t* chunk,
+                                           int group, const GroupFactor (&factor)[2],
+                                           const uint32_t (&b)[2], float (&x)[4]) {
+  int32_t parts[2][2], first[4] = {};
+  load_part_minimums(layout, chunk, group, parts);
+  const uint32_t one = 0x01010101u & half_mask(0);
+  const uint32_t ones[4] = {one, one, one, one};
+  mma_s8_m16n8k32(first, ones, b, first);
+  for (int i = 0; i < 4; ++i) {
+    const int32_t second = factor[i % 2].sum - first[i];
+    x[i] = static_cast<float>(-(parts[i / 2][0] * first[i] + parts[i / 2][1] * second));
   }
 }
 
@@ -94,7 +116,7 @@ VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chu
       }
       const Words2 words = load8(own + 32 * block);
       const uint32_t b[2] = {words.x, words.y};
-      if constexpr (Shape::kKind != PackedKind::kQ6K) {
+      if constexpr (!has_parts(Shape::kKind)) {
         for (int r = 0; r < Shape::kRowTiles; ++r) {
           mma_s8_m16n8k32(sums[r], a[r][block], b, sums[r]);
         }
@@ -102,22 +124,30 @@ VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chu
       if ((block + 1) % blocks_per_group != 0) continue;
       for (int r = 0; r < Shape::kRowTiles; ++r) {
         const uint8_t* chunk = chunks + r * layout.chunk_bytes;
-        float scale[2], x[4], y[4];
-        load_scales<Shape::kKind>(layout, chunk, group, scale);
+        float scale[2], minimum[2], x[4], y[4];
+        if constexpr (Shape::kKind == PackedKind::kQ2K) {
+          load_q2k_scales(layout, chunk, scale, minimum);
+        } else {
+          load_scales<Shape::kKind>(layout, chunk, group, scale);
+        }
         for (int i = 0; i < 4; ++i) {
           x[i] = bits_float(static_cast<uint32_t>(sums[r][i])) - kMagic;
           y[i] = scale[i / 2] * factor[i % 2].scale;
         }
-        if constexpr (Shape::kKind == PackedKind::kQ6K) {
-          multiply_parts(layout, chunk, group, a[r][block], b, x);
+        if constexpr (has_parts(Shape::kKind)) {
+          multiply_parts<Shape::kKind>(layout, chunk, group, a[r][block], b, x);
         }
         add_terms(chains, has_minimum ? 2 * group : group, r, n, x, y);
         if (!has_minimum) continue;
-        float minimum[2];
-        load_minimums(layout, chunk, group, minimum);
-        for (int i = 0; i < 4; ++i) {
-          x[i] = minimum[i / 2];
-          y[i] = static_cast<float>(factor[i % 2].sum) * factor[i % 2].scale;
+        if constexpr (Shape::kKind == PackedKind::kQ2K) {
+          multiply_part_minimums(layout, chunk, group, factor, b, x);
+          for (int i = 0; i < 4; ++i) y[i] = minimum[i / 2] * factor[i % 2].scale;
+        } else {
+          load_minimums(layout, chunk, group, minimum);
+          for (int i = 0; i < 4; ++i) {
+            x[i] = minimum[i / 2];
+            y[i] = static_cast<float>(factor[i % 2].sum) * factor[i % 2].scale;
+          }
         }
         add_terms(chains, 2 * group + 1, r, n, x, y);
       }

@@ -50,8 +50,18 @@ void pack_q6k_unit(const uint8_t* unit, uint8_t* to) {
   }
 }
 
+void pack_q2k_unit(const uint8_t* unit, int block, uint8_t* to) {
+  for (int r = 0; r < kTileRows; ++r) {
+    for (int c = 0; c < kUnitCols; ++c) {
+      const int u = unit[64 * (c / 16) + 4 * r + c % 4] >> (2 * (c % 16 / 4)) & 3;
+      word_at(to, r, c / 8, 2 * (c % 8 / 4))[c % 4] |= static_cast<uint8_t>(u << (2 * block));
+    }
+  }
+}
+
 /// The 32 columns `block` of a chunk, from one unit of the CPU's tile.
 void pack_unit(PackedKind kind, const uint8_t* unit, int block, uint8_t* numbers) {
+  if (kind == PackedKind::kQ2K) return pack_q2k_unit(unit, block, numbers);
   if (kind == PackedKind::kQ6K) return pack_q6k_unit(unit, numbers + kPackedUnitBytes * block);
   for (int r = 0; r < kTileRows; ++r) {
     for (int t = 0; t < 4; ++t) {
@@ -111,6 +121,13 @@ void pack_group(const Weight& weight, const PackedLayout& layout, int64_t tile, 
       continue;
     }
     const GroupMeaning meaning = group_meaning(weight, tile, group, layout.groups, r);
+    if (layout.kind == PackedKind::kQ2K) {
+      for (int part = 0; part < 2; ++part) {
+        const int both = meaning.part_scale[part] | -meaning.part_minimum[part] << 4;
+        scales[2 * pair_index(r) + part] = static_cast<uint8_t>(both);
+      }
+      continue;
+    }
     store_float(layout.scale_format, meaning.scale, scales, pair_index(r));
     if (layout.kind == PackedKind::kQ6K) {
       for (int part = 0; part < 2; ++part) {
@@ -126,19 +143,21 @@ void pack_group(const Weight& weight, const PackedLayout& layout, int64_t tile, 
   }
 }
 
+/// What the groups of a kQ2K chunk share.
+void pack_q2k_shared(const Weight& weight, const PackedLayout& layout, int64_t tile, int64_t group,
+                     uint8_t* to) {
+  for (int r = 0; r < kTileRows && tile * kTileRows + r < weight.rows; ++r) {
+    const GroupMeaning meaning = group_meaning(weight, tile, group, layout.groups, r);
+    store_float(ScaleFormat::kF16, meaning.scale, to, pair_index(r));
+    store_float(ScaleFormat::kF16, meaning.minimum, to, kTileRows + pair_index(r));
+  }
+}
+
 }  // namespace
 
 bool can_pack(const Weight& weight) {
   if (weight.blocks != nullptr) return false;
-  switch (weight.format) {
-    case WeightFormat::kInt8:
-    case WeightFormat::kInt4:
-    case WeightFormat::kQ4K:
-    case WeightFormat::kQ6K:
-    case WeightFormat::kMxfp4:
-    case WeightFormat::kBF16: return true;
-    default: return false;
-  }
+  return weight.format != WeightFormat::kF32 && weight.format != WeightFormat::kF16;
 }
 
 PackedLayout packed_layout(const Weight& weight) {
@@ -167,6 +186,13 @@ PackedLayout packed_layout(const Weight& weight) {
       layout.number_bytes = 4 * kPackedUnitBytes;
       layout.scale_bytes = pair_bytes(ScaleFormat::kF16);
       break;
+    case WeightFormat::kQ2K:
+      layout.kind = PackedKind::kQ2K;
+      layout.scale_format = ScaleFormat::kF16;
+      layout.offset_format = OffsetFormat::kF16;
+      layout.number_bytes = kPackedUnitBytes;
+      layout.scale_bytes = 2 * kTileRows;
+      break;
     case WeightFormat::kMxfp4:
       layout.kind = PackedKind::kMxfp4;
       layout.offset_format = OffsetFormat::kNone;
@@ -184,8 +210,9 @@ PackedLayout packed_layout(const Weight& weight) {
   layout.groups = static_cast<int32_t>(group_count(weight.cols, layout.group_size));
   layout.tiles = static_cast<int32_t>(tile_count(weight.rows));
   layout.chunks = static_cast<int32_t>((weight.cols + kChunkCols - 1) / kChunkCols);
-  layout.offset_bytes =
-      layout.kind == PackedKind::kQ6K ? 2 * kTileRows : offset_bytes(layout.offset_format);
+  layout.offset_bytes = layout.kind == PackedKind::kQ6K   ? 2 * kTileRows
+                        : layout.kind == PackedKind::kQ2K ? kTileRows  // a quarter of the chunk's
+                                                          : offset_bytes(layout.offset_format);
   layout.chunk_bytes = layout.number_bytes +
                        kChunkCols / layout.group_size * (layout.scale_bytes + layout.offset_bytes);
   return layout;
@@ -210,6 +237,9 @@ void pack_matrix(const Weight& weight, int64_t row_begin, int64_t row_end, void*
       }
       uint8_t* scales = run + layout.number_bytes;
       uint8_t* offsets = scales + groups_per_chunk * layout.scale_bytes;
+      if (layout.kind == PackedKind::kQ2K) {
+        pack_q2k_shared(weight, layout, tile, chunk * groups_per_chunk, offsets);
+      }
       for (int g = 0; g < groups_per_chunk && chunk * groups_per_chunk + g < layout.groups; ++g) {
         pack_group(weight, layout, tile, chunk * groups_per_chunk + g,
                    scales + g * layout.scale_bytes, offsets + g * layout.offset_bytes);

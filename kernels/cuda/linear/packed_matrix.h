@@ -16,7 +16,13 @@ enum class PackedKind : uint8_t {
   kMxfp4,  ///< an E2M1 code
   kBF16,
   kQ6K,  ///< q -32 … 31, with an integer scale for each 16 columns
+  kQ2K,  ///< u 0 … 3, with an integer scale and an integer minimum for each 16 columns
 };
+
+/// Whether its numbers have integer scales for 16 columns, which int8 activations alone take.
+constexpr bool has_parts(PackedKind kind) {
+  return kind == PackedKind::kQ6K || kind == PackedKind::kQ2K;
+}
 
 /// A packed matrix [rows, cols]: tiles of 16 rows, in each the chunks of 128 columns in order, each
 /// one run of chunk_bytes: the numbers, the scales of its groups, their offsets. What is past the
@@ -35,11 +41,16 @@ enum class PackedKind : uint8_t {
 ///   both. kBF16:  a unit is half of 32 columns, s = 0 or 1. Columns 8t + 4s, 8t + 4s + 1 of row g,
 ///   of row
 ///           g + 8, then 8t + 4s + 2, 8t + 4s + 3 of both.
+///   kQ2K:   one unit is all 128 columns. Bits 2i and 2i + 1 of byte j are, in the i-th 32 columns,
+///           column 8t + j of row g, of row g + 8, then column 8t + 4 + j of both.
 /// Scales and offsets of a group are 8 pairs: of row g and row g + 8.
 ///   weight = scale * (number - zero_point), or scale * u + minimum with u = number (kInt4) or
 ///   number + 128 (kInt8); kInt4 without a minimum: number = u - 8. Zero points are int16, scales
 ///   of kMxfp4 E8M0 bytes. kQ6K has in place of offsets pairs of two int8, s0 | s1 << 8:
 ///   weight = scale * s * number, with s0 in the first 16 columns of a group and s1 in the others.
+///   kQ2K has pairs of bytes in place of scales, s0 | m0 << 4 and s1 | m1 << 4, and behind those of
+///   all four groups float16 pairs d and then dmin, once for the chunk:
+///   weight = d * s * u - dmin * m.
 struct PackedLayout {
   PackedKind kind = PackedKind::kInt4;
   ScaleFormat scale_format = ScaleFormat::kF32;
@@ -62,9 +73,8 @@ struct PackedLayout {
 inline constexpr int kChunkCols = 128;
 inline constexpr int kPackedUnitBytes = 512;
 
-/// True where `weight` (of packed tiles, not of a file's blocks) has such a form: kInt4, kInt8,
-/// kQ4K, kMxfp4 and kBF16. Q2_K and Q6_K have scales for 16 columns, and other floats more bits
-/// than a tensor core takes.
+/// True where `weight` (of packed tiles, not of a file's blocks) has such a form: all but float32
+/// and float16, which have more bits than a tensor core takes.
 bool can_pack(const Weight& weight);
 
 /// The layout for a matrix that can be packed; reads none of its memory.

@@ -1,0 +1,9 @@
+#include "kernels/cuda/linear/launch_shape.h"
+
+namespace vitrine::kernels::cuda {
+
+template Status launch_shape<PackedKind::kQ2K, ActivationFormat::kInt8>(const ProductArguments&,
+                                                                        const ProductTuning&,
+                                                                        uint32_t, Stream);
+
+}  // namespace vitrine::kernels::cuda
