@@ -1,13 +1,14 @@
 """Writes a GGUF file of a mixture-of-experts model with random weights, to measure speed on.
 
     make_moe_gguf.py OUT.gguf [--shape qwen3moe|olmoe|30b-a3b] [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4]
-                     [--head TYPE] [--seed N] [--layers N] [--hidden N] ...
+                     [--head TYPE] [--seed N] [--header] [--layers N] [--hidden N] ...
 
 Needs PyPI's `gguf` and `numpy`. Shapes: `qwen3moe` (3.4 billion parameters), `olmoe` (OLMoE-1B-7B's)
 and `30b-a3b` (Qwen3-30B-A3B's); any of their sizes can be given anew, as --layers 2. What stands in
 quantized blocks is drawn as random bits under scales that give each weight a mean of 0 and a standard
 deviation of 1 / sqrt(columns), so activations stay finite and the logits are no two alike. The
 tokenizer is byte-level BPE: any text is encoded and comes back. At most one tensor is in memory.
+--header writes what stands before the weights, which fill_gguf.py draws on another machine.
 """
 
 import argparse
@@ -241,14 +242,14 @@ def add_metadata(writer, shape, name, mix):
         writer.add_expert_feed_forward_length(shape.expert_width)
 
 
-def write_model(path, shape, mix, head, seed):
+def write_model(path, shape, mix, head, seed, header_alone=False):
     """Writes beside `path` and takes its place at the end: a failure leaves an old file whole."""
     path = pathlib.Path(path)
     temporary = path.with_name(path.name + ".tmp")
     tensors = list(tensor_list(shape, mix, head))
     total = sum(stored_bytes(extents, kind) for _, extents, kind in tensors)
     free = shutil.disk_usage(path.parent if path.parent.name else ".").free
-    if total + (64 << 20) > free:
+    if not header_alone and total + (64 << 20) > free:
         sys.exit(f"make_moe_gguf: {path} needs {total / 1e9:.1f} GB and its disk has "
                  f"{free / 1e9:.1f} GB free; expected more, or a smaller shape")
     try:
@@ -262,7 +263,7 @@ def write_model(path, shape, mix, head, seed):
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for index, (name, extents, kind) in enumerate(tensors):
+        for index, (name, extents, kind) in enumerate([] if header_alone else tensors):
             # A stream of its own: what is drawn for one tensor changes no other.
             random = np.random.Generator(Generator((seed, index)))
             writer.write_tensor_data(make_tensor(random, name, extents, kind))
@@ -299,6 +300,8 @@ def main():
     parser.add_argument("--head", choices=HEADS,
                         help="type of the output head (default: as the other matrices)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--header", action="store_true",
+                        help="without the weights, which fill_gguf.py draws elsewhere")
     for size in SIZES:
         parser.add_argument("--" + size.replace("_", "-"), type=int, dest=size)
     arguments = parser.parse_args()
@@ -309,8 +312,8 @@ def main():
     mix = MIXES[arguments.type]
     head = HEADS[arguments.head] if arguments.head else mix.finer or mix.body
     check(shape, mix, head)
-    total = write_model(arguments.out, shape, mix, head, arguments.seed)
-    print(f"{arguments.out}: {total / 1e9:.2f} GB of tensors, {shape.architecture}, "
+    total = write_model(arguments.out, shape, mix, head, arguments.seed, arguments.header)
+    print(f"{arguments.out}: {'a header for ' if arguments.header else ''}{total / 1e9:.2f} GB of tensors, {shape.architecture}, "
           f"{arguments.type}")
 
 

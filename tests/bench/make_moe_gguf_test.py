@@ -1,4 +1,4 @@
-"""bench/make_moe_gguf.py: its files load, mean what PyPI's `gguf` says, and behave like a model.
+"""bench/make_moe_gguf.py and fill_gguf.py: their files load, mean what PyPI's `gguf` says, and behave like a model.
 
     make_moe_gguf_test.py VITRINE DEQUANTIZE_BYTES [unittest arguments]
 
@@ -56,29 +56,66 @@ class Generator(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.path = self.folder / "model.gguf"
 
-    def test_weights(self):
+    def check_tensors(self, name):
         """The same bits as gguf's, a mean of 0 and a deviation of 1 / sqrt(columns)."""
+        kinds = set()
+        for tensor in gguf.GGUFReader(self.path).tensors:
+            with self.subTest(type=name, tensor=tensor.name):
+                values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                self.assertTrue(np.isfinite(values).all())
+                if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
+                    mean, deviation = ((1, 0.1) if values.ndim == 1
+                                       else (0, 2 / values.shape[-1]**0.5))
+                    self.assertLess(abs(values.mean() - mean), 5 * deviation / values.size**0.5)
+                    self.assertAlmostEqual(values.std() / deviation, 1, delta=0.35)
+                    continue
+                kinds.add(tensor.tensor_type.name)
+                ours = dequantize(tensor.data, tensor.tensor_type)
+                self.assertEqual(ours.tobytes(), values.astype(np.float32).tobytes())
+                unit = 1.0 if tensor.name.startswith("token_embd") else (
+                    2 / values.shape[-1]**0.5 if tensor.name.startswith("output.")
+                    else 1 / values.shape[-1]**0.5)
+                self.assertAlmostEqual(values.std() / unit, 1, delta=0.1)
+                # The scale is shared by a block: as many independent signs as there are blocks.
+                blocks = values.size / gguf.GGML_QUANT_SIZES[tensor.tensor_type][0]
+                self.assertLess(abs(values.mean() / unit), 4 / blocks**0.5)
+        expected = {"q4_k_m": {"Q4_K", "Q6_K"}, "mxfp4": {"MXFP4", "Q8_0"}}
+        self.assertEqual(kinds, expected.get(name, {name.upper()}))
+
+    def test_weights(self):
         for name in TYPES:
             make(self.path, "--type", name)
-            kinds = set()
-            for tensor in gguf.GGUFReader(self.path).tensors:
-                with self.subTest(type=name, tensor=tensor.name):
-                    values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-                    self.assertTrue(np.isfinite(values).all())
-                    if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
-                        continue
-                    kinds.add(tensor.tensor_type.name)
-                    ours = dequantize(tensor.data, tensor.tensor_type)
-                    self.assertEqual(ours.tobytes(), values.astype(np.float32).tobytes())
-                    unit = 1.0 if tensor.name.startswith("token_embd") else (
-                        2 / values.shape[-1]**0.5 if tensor.name.startswith("output.")
-                        else 1 / values.shape[-1]**0.5)
-                    self.assertAlmostEqual(values.std() / unit, 1, delta=0.1)
-                    # The scale is shared by a block: as many independent signs as there are blocks.
-                    blocks = values.size / gguf.GGML_QUANT_SIZES[tensor.tensor_type][0]
-                    self.assertLess(abs(values.mean() / unit), 4 / blocks**0.5)
-            expected = {"q4_k_m": {"Q4_K", "Q6_K"}, "mxfp4": {"MXFP4", "Q8_0"}}
-            self.assertEqual(kinds, expected.get(name, {name.upper()}))
+            self.check_tensors(name)
+
+    def test_filled_elsewhere(self):
+        header = self.folder / "header"
+        fill = [sys.executable, str(SCRIPT.with_name("fill_gguf.py"))]
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("no torch")
+        for name in ("q4_0", "q8_0"):
+            make(header, "--type", name, "--header")
+            self.assertLess(header.stat().st_size, 100_000)
+            subprocess.run([*fill, header, self.path, "--seed", "3"], check=True,
+                           capture_output=True, timeout=300)
+            self.check_tensors(name)
+            text = vitrine("generate", self.path, "-p", "the thing", "-n", "8",
+                           "--ignore-end-of-text")
+            self.assertGreater(len(text.strip()), 8)
+            make(self.folder / "whole.gguf", "--type", name)
+            self.assertEqual(self.path.stat().st_size,
+                             (self.folder / "whole.gguf").stat().st_size)
+        data = header.read_bytes()
+        whole = self.path.read_bytes()
+        make(header, "--type", "mxfp4", "--header")
+        for bad in (data[:2000], b"GGML" + data[4:], header.read_bytes()):
+            header.write_bytes(bad)
+            result = subprocess.run([*fill, header, self.path], capture_output=True, text=True,
+                                    timeout=300, check=False)
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+            self.assertIn("fill_gguf: ", result.stderr)
+        self.assertEqual(self.path.read_bytes(), whole, "a failure leaves the old file whole")
 
     def test_runs(self):
         """Finite logits that tell tokens apart; several experts; the reference path agrees."""
