@@ -154,6 +154,7 @@ const AuditLayout::Layer* PlanBuilder::record_of(int layer) const {
 }
 
 void PlanBuilder::need(RowsBuffer& rows, const DeviceMatrix& matrix) {
+  if (!matrix.is_packed || adapters_ != nullptr) rows.floats_are_read = true;
   if (!matrix.is_packed) return;
   std::byte*& form = rows.forms[matrix.form()];
   if (form != nullptr) return;

@@ -30,9 +30,10 @@ struct RowsBuffer {
   int64_t width = 0;
   int64_t stride = 0;  // from row to row
   int64_t capacity = 0;
-  bool is_head_input = false;   // lies where it is sent back from, StepMemory::hidden_states
-  bool floats_are_read = true;  // not by products alone
-  float* data = nullptr;        // [capacity, stride]
+  bool is_head_input = false;    // lies where it is sent back from, StepMemory::hidden_states
+  bool is_hidden_layer = false;  // products and adapters alone read it
+  bool floats_are_read = false;  // by one of these
+  float* data = nullptr;         // [capacity, stride]
   std::map<int32_t, std::byte*> forms;  // of int8 by group size; kBf16Form
 
   float* values(const StepMemory& memory) const {
@@ -40,8 +41,8 @@ struct RowsBuffer {
   }
   /// Whoever computes these rows writes them as bf16, and no launch rounds them.
   bool is_made_as_bf16() const {
-    return !floats_are_read && forms.size() == 1 && forms.begin()->first == kBf16Form &&
-           width % kernels::cuda::kRecordCols == 0;
+    return is_hidden_layer && !floats_are_read && forms.size() == 1 &&
+           forms.begin()->first == kBf16Form && width % kernels::cuda::kRecordCols == 0;
   }
   /// Where a product writes them.
   kernels::cuda::Epilogue target() const;

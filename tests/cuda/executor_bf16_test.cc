@@ -36,29 +36,40 @@ double norm_of(const std::vector<float>& a, const std::vector<float>& b) {
 }
 double norm_of(const std::vector<float>& a) { return norm_of(a, std::vector<float>(a.size())); }
 
-/// The same model with every weight as float32: what neither way of multiplying has rounded.
-void write_widened(const std::string& from, const std::string& folder) {
+/// The same model with weights as float32: what neither way of multiplying has rounded. `only`: of
+/// modules of that name alone; the others stay as they are.
+void write_widened(const std::string& from, const std::string& folder,
+                   const std::string& only = "") {
   const Checkpoint checkpoint = Checkpoint::open(from);
   nlohmann::json config = nlohmann::json::parse(checkpoint.config_json());
-  config.erase("quantization_config");
-  std::filesystem::create_directories(folder);
-  write_bytes(folder + "/config.json", config.dump());
+  if (only.empty()) config.erase("quantization_config");
   SafetensorsWriter writer(folder + "/model.safetensors");
-  const std::string packed = ".weight_packed";
-  std::vector<std::pair<std::string, std::vector<float>>> tensors;
+  std::vector<std::pair<std::string, std::vector<std::byte>>> tensors;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape,
+                       const std::vector<float>& values) {
+    writer.declare(name, DType::kF32, std::move(shape));
+    const auto bytes = std::as_bytes(std::span(values));
+    tensors.emplace_back(name, std::vector<std::byte>(bytes.begin(), bytes.end()));
+  };
   for (const TensorInfo& info : checkpoint.tensors()) {
-    if (info.name.ends_with(packed)) {
-      const std::string base = info.name.substr(0, info.name.size() - packed.size());
+    const size_t suffix = info.name.find(".weight_");
+    const std::string base = info.name.substr(0, suffix);
+    const bool widens = base.find(only) != std::string::npos;
+    if (widens && suffix == std::string::npos) {
+      add(info.name, info.shape, checkpoint.read_f32(info));
+    } else if (widens && info.name.ends_with(".weight_packed")) {
       const QuantizedMatrix matrix = checkpoint.read_quantized(base).value();
-      writer.declare(base + ".weight", DType::kF32, {matrix.rows, matrix.cols});
-      tensors.emplace_back(base + ".weight", dequantize_matrix(matrix));
-    } else if (info.name.find(".weight_") == std::string::npos) {
-      writer.declare(info.name, DType::kF32, info.shape);
-      tensors.emplace_back(info.name, checkpoint.read_f32(info));
+      add(base + ".weight", {matrix.rows, matrix.cols}, dequantize_matrix(matrix));
+      if (!only.empty()) config["quantization_config"]["ignore"].push_back(base);
+    } else if (!widens) {
+      writer.declare(info.name, info.dtype, info.shape);
+      tensors.emplace_back(info.name, std::vector<std::byte>(info.num_bytes));
+      checkpoint.read(info, tensors.back().second);
     }
   }
+  write_bytes(folder + "/config.json", config.dump());
   writer.begin();
-  for (const auto& [name, values] : tensors) writer.write(name, std::as_bytes(std::span(values)));
+  for (const auto& [name, bytes] : tensors) writer.write(name, bytes);
   writer.finish();
 }
 
@@ -128,8 +139,10 @@ TEST(CudaExecutorBf16Plan, NamesItsKernels) {
   const std::vector<PlanEntry> plan = plan_of(folder.path());
   EXPECT_TRUE(runs(plan, "qkv", "linear_int4g32_a16"));
   EXPECT_TRUE(runs(plan, "experts", "grouped_gate_up_linear_int4g32_a16"));
-  // The hidden layer is written as it is read.
-  EXPECT_FALSE(runs(plan, "experts", "quantize"));
+  EXPECT_TRUE(runs(plan, "experts", "round_bf16"));
+  const VariantFolder wide({"blocks", "Q4_K", 32});
+  EXPECT_FALSE(runs(plan_of(wide.path()), "experts", "round_bf16"))
+      << "a hidden layer of 256 columns is written as it is read";
   EXPECT_FALSE(runs(plan, "router", "_a16")) << "experts are chosen as on the CPU";
   const VariantFolder q6k({"blocks", "Q6_K", 32});
   EXPECT_FALSE(runs(plan_of(q6k.path()), "qkv", "_a16")) << "has scales for 16 columns";
@@ -198,6 +211,22 @@ TEST(CudaExecutorBf16Shipped, AttendsOnTensorCores) {
   for (size_t row = 1; row < 3; ++row) {
     EXPECT_TRUE(same_floats(expected.logits_of(row), rest.logits_of(row))) << row;
   }
+}
+
+// One layer's downward matrices are floats, and read the hidden layer that others read as bf16.
+TEST(CudaExecutorBf16Shipped, KeepsFloatsForWhoReadsThem) {
+  if (!std::filesystem::exists(shipped_model())) GTEST_SKIP() << "a bundle without the model";
+  const TemporaryFolder mixed;
+  write_widened(shipped_model(), mixed.path(), "layers.1.mlp.experts.");
+  Traffic traffic;
+  const ModelUnderTest model(mixed.path(), bf16_options());
+  const ModelUnderTest exact(mixed.path(), reference_options());
+  const auto device = make_on_device(model, traffic);
+  const auto reference = engine::make_reference_executor(exact.inputs());
+  const std::vector<Part> parts = {{0, {17, 230}}};
+  const StepResult found = StepDriver(model, *device).step(parts);
+  const StepResult truth = StepDriver(exact, *reference).step(parts);
+  EXPECT_LT(norm_of(found.logits, truth.logits), 0.03 * norm_of(truth.logits));
 }
 
 TEST(CudaExecutorBf16Options, AreForFusedKernelsOnCuda) {

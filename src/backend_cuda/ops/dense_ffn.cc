@@ -17,7 +17,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     return builder.shared_rows(name, builder.max_tokens(), intermediate);
   };
   RowsBuffer& hidden = rows_of("a dense block's hidden layer");
-  hidden.floats_are_read = builder.adapters() != nullptr;
+  hidden.is_hidden_layer = true;
   const DeviceMatrix& gate = builder.weights().matrix(node.weight("gate"), intermediate, in.width);
   const DeviceMatrix& up = builder.weights().matrix(node.weight("up"), intermediate, in.width);
   const bool splits = is_adapted(builder, {{{node.weight("gate")}}, {{node.weight("up")}}});

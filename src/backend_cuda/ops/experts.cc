@@ -46,7 +46,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const DeviceMatrix& down = builder.weights().experts(downs, in.width, intermediate);
   const int64_t most_routes = builder.max_tokens() * routes.top_k;
   RowsBuffer& hidden = builder.shared_rows("the experts' hidden layer", most_routes, intermediate);
-  hidden.floats_are_read = builder.adapters() != nullptr;
+  hidden.is_hidden_layer = true;
   builder.require_pair(gate, up);
   builder.need(in, gate);
   builder.need(hidden, down);
