@@ -16,6 +16,9 @@
 
 namespace vitrine::backend_cuda {
 
+/// Of a row's forms the one that is bf16; those of int8 go by their group size.
+inline constexpr int32_t kBf16Form = 0;
+
 /// Matrices that one launch reads, one behind another: experts, or rows of several (qkv).
 struct DeviceMatrix {
   std::string kernel;      // "linear_int4g32"
@@ -28,7 +31,8 @@ struct DeviceMatrix {
 
   /// Of RowsBuffer::forms the one that its products read.
   int32_t form() const {
-    return activations == kernels::cuda::ActivationFormat::kBF16 ? 0 : packed.layout.group_size;
+    const bool is_bf16 = activations == kernels::cuda::ActivationFormat::kBF16;
+    return is_bf16 ? kBf16Form : packed.layout.group_size;
   }
   int64_t rows() const { return is_packed ? packed.layout.rows : floats.rows; }
 };

@@ -22,9 +22,6 @@ namespace vitrine::backend_cuda {
 /// what depends on the step comes in.
 using Launch = std::function<Status(const StepMemory&, Stream)>;
 
-/// Of RowsBuffer::forms the one that is bf16.
-inline constexpr int32_t kBf16Form = 0;
-
 /// An intermediate on the device, and the forms that products read (linear/activation_rows.h).
 struct RowsBuffer {
   int64_t width = 0;

@@ -73,8 +73,8 @@ class PlannedAttribution final : public PlannedOp {
     return std::max(0, given >= 0 ? given : ids[0] != chosen ? ids[0] : ids[1]);
   }
 
-  /// A packed row is a cache line for each four columns, two of them 1.3 % of a step of the shipped
-  /// model. A head that is larger than this has steps too long to notice.
+  /// A packed row is a cache line for each four columns, which a short step notices
+  /// (docs/performance.md). A head that is larger than this has steps too long for that.
   void plan_head_rows(PlanContext& context) {
     constexpr int64_t kMostBytes = int64_t{16} << 20;
     if (head_.blocks != nullptr) return;  // a mapped one may change its rows
