@@ -75,7 +75,12 @@ const char* undetermined_part(const Run& run, size_t index) {
                    : "unrounded values, digest";
 }
 
-std::optional<Difference> compare_record(const Run& run, size_t index, const TokenRecord& again) {
+struct RecordComparison {
+  std::optional<Difference> difference;
+  bool is_in_digest_alone = false;  // the values and marks that the log has are equal
+};
+
+RecordComparison compare_record(const Run& run, size_t index, const TokenRecord& again) {
   const TokenRecord& logged = run.records[index];
   TokenRecord record = again;
   const bool is_redacted = index < run.is_redacted.size() && run.is_redacted[index];
@@ -91,14 +96,15 @@ std::optional<Difference> compare_record(const Run& run, size_t index, const Tok
   const bool digests_differ = has_digests && digest != run.digests[index];
   if (has_digests && !digests_differ && run.level != "full") {
     // The digests do not cover what each specialist said, and no terms.
-    return find_undigested_difference(run, logged, as_logged(run, record), 0);
+    return {find_undigested_difference(run, logged, as_logged(run, record), 0)};
   }
   MarkPair marks;
   if (digests_differ) marks = {run.layer_marks[index], vitrine::layer_marks(record)};
   auto difference = find_difference(run, logged, as_logged(run, record), 0, is_redacted, marks);
-  if (difference || !digests_differ) return difference;
-  return Difference{-1, undetermined_part(run, index), fmt::format("{:016x}", run.digests[index]),
-                    fmt::format("{:016x}", digest)};
+  if (difference || !digests_differ) return {std::move(difference)};
+  return {Difference{-1, undetermined_part(run, index), fmt::format("{:016x}", run.digests[index]),
+                     fmt::format("{:016x}", digest)},
+          true};
 }
 
 /// True where the log left out which token followed, and no later record tells.
@@ -123,8 +129,8 @@ Comparison compare(const Run& run, const std::vector<std::optional<TokenRecord>>
       continue;
     }
     if (run.records[i].has_prediction) ++result.predictions;
-    auto difference = compare_record(run, i, *again[i]);
-    if (difference && is_prediction_unknown(run, i)) {
+    auto [difference, is_in_digest_alone] = compare_record(run, i, *again[i]);
+    if (is_in_digest_alone && is_prediction_unknown(run, i)) {
       ++result.not_checked;
       continue;
     }

@@ -185,6 +185,10 @@ class Replay(AuditCase):
             unknown = 1 if block == 3 and not is_best else 0
             self.assertEqual((report["equal"], report["records_equal"],
                               report["records_not_checked"]), (True, 43 - unknown, unknown))
+        # Layers that differ do so whatever token followed.
+        self.redact("run.vtr", "less.vtr", 3)
+        report = json.loads(self.replay("less.vtr", "--kernels", "reference", "--json", code=1))
+        self.assertEqual((report["records_different"], report["records_not_checked"]), (43, 0))
         self.redact("run.vtr", "less.vtr", 4)
         self.fail_with(2, ["routes", "left out"], "audit", "replay", "less.vtr", "--force-routes")
         self.generate("counters.vtr", "--audit-level", "counters")
