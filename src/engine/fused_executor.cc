@@ -37,6 +37,9 @@ class FusedExecutor final : public Executor {
     weights_.load(pool_.threads(), std::min<int64_t>(inputs.config.num_experts,
                                                      inputs.options.max_step_tokens *
                                                          inputs.config.num_experts_per_token));
+    if (inputs.weights_read) {
+      for (const auto& op : ops_) op->use_loaded_weights();
+    }
     const auto rows = static_cast<size_t>(inputs.options.max_logit_rows);
     const auto tokens = static_cast<size_t>(inputs.options.max_step_tokens);
     audit_arena_ = static_cast<std::byte*>(

@@ -34,6 +34,10 @@ class PlannedAttribution final : public PlannedOp {
     weights_ = kept_weights(context);
   }
 
+  void use_loaded_weights() override {
+    if (head_row_memory_ != nullptr) kernels::make_row_major(head_, head_row_memory_);
+  }
+
   int64_t pieces(const StepState& step, int) const override { return step.audit ? step.rows : 0; }
 
   void run(const StepState& step, int, int64_t row) override {
@@ -81,9 +85,8 @@ class PlannedAttribution final : public PlannedOp {
     kernels::RowMajor rows = kernels::row_major(head_);
     const int64_t bytes = head_.rows * rows.stride;
     if (bytes == 0 || bytes > kMostBytes) return;
-    auto* memory = context.array<std::byte>(bytes);
-    kernels::make_row_major(head_, memory);
-    rows.data = memory;
+    head_row_memory_ = context.array<std::byte>(bytes);
+    rows.data = head_row_memory_;
     head_rows_ = rows;
   }
 
@@ -117,7 +120,8 @@ class PlannedAttribution final : public PlannedOp {
   AuditLayout layout_;
   int64_t hidden_;
   const kernels::Weight& head_;
-  kernels::RowMajor head_rows_;  // the same, where it is kept
+  kernels::RowMajor head_rows_;           // the same, where it is kept, in the memory below
+  std::byte* head_row_memory_ = nullptr;  // filled once the head is read
   const float* norm_;
   float eps_, multiplier_;
   std::vector<AttributionPart> parts_;

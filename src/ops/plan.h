@@ -81,6 +81,9 @@ struct RouteBuffer {
 class PlannedOp {
  public:
   virtual ~PlannedOp() = default;
+  /// Once, before the first step: the matrices hold what they hold (they are read when the plan
+  /// stands, PackedWeights::matrix), so that what is derived from them can be made.
+  virtual void use_loaded_weights() {}
   virtual int phases() const { return 1; }
   /// How many pieces of work a phase has in this step; 0: the phase is skipped, barrier and all.
   virtual int64_t pieces(const StepState& step, int phase) const = 0;

@@ -90,6 +90,35 @@ TEST_P(Attribution, BothPathsAgree) {
   }
 }
 
+// A head that is read from the file once the plan stands has its rows by then.
+TEST(AttributionOfBlocks, TermsAreThoseOfTheMappedFile) {
+  const TemporaryFolder folder;
+  for (const char* type : {"Q8_0", "Q4_0", "Q4_1", "Q6_K", "IQ4_XS", "MXFP4"}) {
+    const std::string path = folder.path() + "/" + type + ".gguf";
+    write_bytes(path, BlockModel(type).bytes());
+    EngineOptions options = test_options(2, 16);
+    options.audit_mode = AuditMode::kDeferred;
+    options.attribution = true;
+    auto engine = Engine::load(path, options);
+    options.mmap_weights = true;
+    auto mapped = Engine::load(path, options);
+    const std::vector<int32_t> ids = prompt_ids(9, engine->summary().vocab_size);
+    const auto one = records_of(*engine, ids), other = records_of(*mapped, ids);
+    ASSERT_EQ(one.size(), ids.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      const AttributionRecord& a = one[i].prediction.attribution;
+      const AttributionRecord& b = other[i].prediction.attribution;
+      const double largest = largest_term(a);
+      EXPECT_GT(largest, 0) << type;
+      EXPECT_LE(std::abs(a.rounding), 0.1 * largest) << type;
+      ASSERT_EQ(a.terms.size(), b.terms.size());
+      for (size_t t = 0; t < a.terms.size(); ++t) {
+        EXPECT_NEAR(a.terms[t].value, b.terms[t].value, 1e-5 * largest) << type << ", term " << t;
+      }
+    }
+  }
+}
+
 // One embedding, one attention a layer, then a dense block or top_k experts and a shared one.
 TEST_P(Attribution, EveryPartHasItsTerm) {
   auto engine = load(folder_.path(), KernelPath::kFused);
