@@ -26,6 +26,14 @@ bool is_reference(const vitrine::EngineOptions& options) {
          options.device.kind != vitrine::DeviceKind::kCpu;
 }
 
+/// A value of the log's head that this version has another of, or none.
+std::string logged_choice(const Run& run, const std::string& name, const std::string& value,
+                          std::initializer_list<const char*> known) {
+  if (std::ranges::find(known, value) != known.end()) return value;
+  refuse(fmt::format("{}: {} '{}'; this version knows {}", run.path, name, plain(value),
+                     fmt::join(known, ", ")));
+}
+
 vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& arguments,
                                       const vitrine::ModelConfig& config, bool is_other_model) {
   DeviceOptions device = arguments.device;
@@ -35,11 +43,13 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   const bool is_cuda = device.device.starts_with("cuda") && run.header.device.starts_with("cuda");
   if (device.kernels.empty() && is_cuda && run.header.kernels == "fused") device.kernels = "fused";
   for (const auto& [name, value] : run.header.engine) {
-    const bool is_rope = name == "rope_frequencies" && device.rope_frequencies.empty();
-    if (is_rope) device.rope_frequencies = value;
-    if (name == "kv_type" && device.kv_type.empty()) device.kv_type = value;
-    const bool is_activation = name == "activation_type" && device.activation_type.empty();
-    if (is_activation) device.activation_type = value;
+    const auto take = [&](const char* what, std::string& given,
+                          std::initializer_list<const char*> known) {
+      if (name == what && given.empty()) given = logged_choice(run, name, value, known);
+    };
+    take("rope_frequencies", device.rope_frequencies, {"f32", "bf16"});
+    take("kv_type", device.kv_type, {"f32", "f16", "bf16"});
+    take("activation_type", device.activation_type, {"int8", "bf16"});
   }
   if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
   vitrine::EngineOptions options = device.engine_options();

@@ -116,6 +116,15 @@ class Privacy(AuditCase):
                 self.succeed("audit", "replay", "run.vtr")
         replay = self.run_tool("audit", "replay", "run.vtr", "--kv-type", "f32")
         self.assertEqual(replay.returncode, 1, "another cache, other bits")
+        # Of a later version: it is not taken for the default.
+        self.generate("run.json")
+        for name, known in (("kv_type", "f32, f16, bf16"), ("activation_type", "int8, bf16"),
+                            ("rope_frequencies", "f32, bf16")):
+            log = json.loads((self.folder / "run.json").read_text())
+            log["runtime"]["options"][name] = "f8"
+            (self.folder / "later.json").write_text(json.dumps(log))
+            self.fail_with(2, ["later.json", f"{name} 'f8'", known], "audit", "replay",
+                           "later.json")
 
     def test_encrypted_tables(self):
         try:

@@ -73,14 +73,21 @@ void write_widened(const std::string& from, const std::string& folder,
   writer.finish();
 }
 
-bool runs(const std::vector<PlanEntry>& plan, const std::string& op, const std::string& kernel) {
-  bool found = false, all = true;
+enum class Share { kNoSuchOp, kNone, kSome, kAll };
+
+/// Of the plan's launches for an op, how many run a kernel of that name.
+Share share_of(const std::vector<PlanEntry>& plan, const std::string& op,
+               const std::string& kernel) {
+  size_t ops = 0, found = 0;
   for (const PlanEntry& entry : plan) {
     if (entry.op != op) continue;
-    found = true;
-    all = all && entry.kernel.find(kernel) != std::string::npos;
+    ++ops;
+    found += entry.kernel.find(kernel) != std::string::npos ? 1 : 0;
   }
-  return found && all;
+  return ops == 0      ? Share::kNoSuchOp
+         : found == 0  ? Share::kNone
+         : found < ops ? Share::kSome
+                       : Share::kAll;
 }
 
 class CudaExecutorBf16 : public ::testing::TestWithParam<ModelVariant> {
@@ -137,15 +144,16 @@ TEST(CudaExecutorBf16Plan, NamesItsKernels) {
     return make_on_device(ModelUnderTest(path, bf16_options()), traffic)->plan();
   };
   const std::vector<PlanEntry> plan = plan_of(folder.path());
-  EXPECT_TRUE(runs(plan, "qkv", "linear_int4g32_a16"));
-  EXPECT_TRUE(runs(plan, "experts", "grouped_gate_up_linear_int4g32_a16"));
-  EXPECT_TRUE(runs(plan, "experts", "round_bf16"));
+  EXPECT_EQ(share_of(plan, "qkv", "linear_int4g32_a16"), Share::kAll);
+  EXPECT_EQ(share_of(plan, "experts", "grouped_gate_up_linear_int4g32_a16"), Share::kAll);
+  EXPECT_EQ(share_of(plan, "experts", "round_bf16"), Share::kAll);
   const VariantFolder wide({"blocks", "Q4_K", 32});
-  EXPECT_FALSE(runs(plan_of(wide.path()), "experts", "round_bf16"))
+  EXPECT_EQ(share_of(plan_of(wide.path()), "experts", "round_bf16"), Share::kNone)
       << "a hidden layer of 256 columns is written as it is read";
-  EXPECT_FALSE(runs(plan, "router", "_a16")) << "experts are chosen as on the CPU";
+  EXPECT_EQ(share_of(plan, "router", "_a16"), Share::kNone) << "experts are chosen as on the CPU";
   const VariantFolder q6k({"blocks", "Q6_K", 32});
-  EXPECT_FALSE(runs(plan_of(q6k.path()), "qkv", "_a16")) << "has scales for 16 columns";
+  EXPECT_EQ(share_of(plan_of(q6k.path()), "qkv", "_a16"), Share::kNone)
+      << "has scales for 16 columns";
 }
 
 TEST(CudaExecutorBf16Plan, LeavesQ6KWithTheBitsOfTheCpu) {
@@ -171,6 +179,8 @@ TEST(CudaExecutorBf16Contract, OneTokenOneResult) {
     const std::vector<int32_t> ids = {7, 1, 12, 30, 2,  5,  9,  11, 4,
                                       6, 3, 8,  10, 13, 14, 15, 16, 17};
     const auto whole = make_on_device(model, traffic);
+    EXPECT_EQ(share_of(whole->plan(), "attention", "attention_mma_f16"),
+              variant.name == "blocks" ? Share::kAll : Share::kNone);
     const StepResult expected = StepDriver(model, *whole).step({{0, ids}});
     const auto chunked = make_on_device(model, traffic);
     StepDriver driver(model, *chunked);
@@ -200,7 +210,7 @@ TEST(CudaExecutorBf16Shipped, AttendsOnTensorCores) {
   const ModelUnderTest exact(shipped_model(), exact_options);
   const auto whole = make_on_device(model, traffic), chunked = make_on_device(model, traffic);
   const auto reference = engine::make_reference_executor(exact.inputs());
-  EXPECT_TRUE(runs(whole->plan(), "attention", "attention_mma_bf16"));
+  EXPECT_EQ(share_of(whole->plan(), "attention", "attention_mma_bf16"), Share::kAll);
   const std::vector<int32_t> ids = {17, 230, 4095};
   const StepResult expected = StepDriver(model, *whole).step({{1, ids}});
   const StepResult truth = StepDriver(exact, *reference).step({{1, ids}});

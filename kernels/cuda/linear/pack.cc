@@ -155,11 +155,6 @@ void pack_q2k_shared(const Weight& weight, const PackedLayout& layout, int64_t t
 
 }  // namespace
 
-bool can_pack(const Weight& weight) {
-  if (weight.blocks != nullptr) return false;
-  return weight.format != WeightFormat::kF32 && weight.format != WeightFormat::kF16;
-}
-
 PackedLayout packed_layout(const Weight& weight) {
   PackedLayout layout;
   layout.rows = weight.rows;
@@ -205,7 +200,9 @@ PackedLayout packed_layout(const Weight& weight) {
       layout.number_bytes = 8 * kPackedUnitBytes;
       layout.scale_bytes = 0;
       break;
-    default: break;
+    case WeightFormat::kInt4:
+    case WeightFormat::kF32:  // not packed
+    case WeightFormat::kF16: break;
   }
   layout.groups = static_cast<int32_t>(group_count(weight.cols, layout.group_size));
   layout.tiles = static_cast<int32_t>(tile_count(weight.rows));

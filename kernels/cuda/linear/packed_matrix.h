@@ -73,11 +73,8 @@ struct PackedLayout {
 inline constexpr int kChunkCols = 128;
 inline constexpr int kPackedUnitBytes = 512;
 
-/// True where `weight` (of packed tiles, not of a file's blocks) has such a form: all but float32
-/// and float16, which have more bits than a tensor core takes.
-bool can_pack(const Weight& weight);
-
-/// The layout for a matrix that can be packed; reads none of its memory.
+/// The layout for a matrix of packed tiles (not of a file's blocks), or of bf16: float32 and
+/// float16 have more bits than a tensor core takes. Reads none of its memory.
 PackedLayout packed_layout(const Weight& weight);
 
 /// Packs rows [row_begin, row_end) (row_begin a multiple of 16; row_end too, unless it is the last)
