@@ -37,6 +37,7 @@ class Tap final : public ops::PlannedOp {
     kept_ = context.shared_array<float>("attribution", count * stream_.width);
     weights_ = context.shared_array<float>("attribution_weights", count);
   }
+  void use_loaded_weights() override { inner_->use_loaded_weights(); }
   int phases() const override { return inner_->phases(); }
   int64_t pieces(const ops::StepState& step, int phase) const override {
     return inner_->pieces(step, phase);
