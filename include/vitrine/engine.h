@@ -110,6 +110,11 @@ struct StepInput {
   /// needs all its top-k slots, in slot order; others route freely. A weight given for one slot
   /// leaves the others as they are. What is recorded is what ran.
   std::span<const ForcedRoute> routes = {};
+  /// The token that is chosen will most likely be the sequence's only one in the next step, in
+  /// which the same inputs stand in the same order. Where all inputs of a step say so, a device may
+  /// start that step before this one's results are on the host. It changes no result: where another
+  /// step comes, that one is run, and what was computed in vain is recorded nowhere.
+  bool goes_on = false;
 };
 
 /// One row of logits. Spans are valid until the next step.

@@ -200,6 +200,9 @@ class VITRINE_API SamplerPipeline {
   /// at the edge of two tokens may fall to the other one. Throws kUnsupported without a device
   /// form, and what stages throw for ids beyond the vocabulary.
   void device_steps(const SampleContext& context, int64_t vocab_size, DeviceSamplerSteps& steps);
+  /// True where device_steps() hangs on the tokens before the position (penalties, DRY, banned
+  /// sequences), or where there is none: a choice cannot be described before they are known.
+  bool looks_back() const;
   /// How the last sample() was decided.
   const SampleDecision& decision() const;
 

@@ -2,9 +2,18 @@
 
 namespace vitrine::backend_cuda {
 
-cudaError_t copy_back(void* to, const void* from, size_t bytes, cudaStream_t stream) {
-  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream);
-  return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
+cudaError_t start_copy_back(const ReadbackLane& lane, void* to, const void* from, size_t bytes,
+                            cudaStream_t stream, cudaStream_t copies) {
+  cudaError_t error = cudaEventRecord(lane.ran, stream);
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(copies, lane.ran, 0);
+  if (error == cudaSuccess) {
+    error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, copies);
+  }
+  return error == cudaSuccess ? cudaEventRecord(lane.arrived, copies) : error;
+}
+
+cudaError_t finish_copy_back(const ReadbackLane& lane) {
+  return cudaEventSynchronize(lane.arrived);
 }
 
 }  // namespace vitrine::backend_cuda

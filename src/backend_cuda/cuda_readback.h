@@ -7,7 +7,17 @@
 
 namespace vitrine::backend_cuda {
 
-/// Copies to the host and waits for everything on the stream.
-cudaError_t copy_back(void* to, const void* from, size_t bytes, cudaStream_t stream);
+/// One of the readbacks that may be under way.
+struct ReadbackLane {
+  cudaEvent_t ran = nullptr;      // what is read back has been computed
+  cudaEvent_t arrived = nullptr;  // and is on the host
+};
+
+/// Begins to copy to the host, on `copies`, what `stream` will have written; `stream` goes on.
+cudaError_t start_copy_back(const ReadbackLane& lane, void* to, const void* from, size_t bytes,
+                            cudaStream_t stream, cudaStream_t copies);
+
+/// Waits until the lane's copy is there.
+cudaError_t finish_copy_back(const ReadbackLane& lane);
 
 }  // namespace vitrine::backend_cuda

@@ -50,11 +50,25 @@ class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(int device) : device_(device) {
     check(status_of(cudaSetDevice(device_)), "choosing the device");
-    check(status_of(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)), "making a stream");
+    try {
+      for (cudaStream_t* stream : {&stream_, &copies_}) {
+        check(status_of(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking)),
+              "making a stream");
+      }
+      for (ReadbackLane& lane : lanes_) {
+        for (cudaEvent_t* event : {&lane.ran, &lane.arrived}) {
+          check(status_of(cudaEventCreateWithFlags(event, cudaEventDisableTiming)),
+                "making an event");
+        }
+      }
+    } catch (...) {
+      destroy();
+      throw;
+    }
   }
   ~CudaRuntime() override {
     use_device();
-    static_cast<void>(cudaStreamDestroy(stream_));
+    destroy();
   }
   CudaRuntime(const CudaRuntime&) = delete;
   CudaRuntime& operator=(const CudaRuntime&) = delete;
@@ -82,9 +96,13 @@ class CudaRuntime final : public DeviceRuntime {
     use_device();
     return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
   }
-  Status read_back(void* to, const void* from, size_t bytes) override {
+  Status start_read_back(int lane, void* to, const void* from, size_t bytes) override {
     use_device();
-    return status_of(copy_back(to, from, bytes, stream_));
+    return status_of(start_copy_back(lanes_[lane], to, from, bytes, stream_, copies_));
+  }
+  Status finish_read_back(int lane) override {
+    use_device();
+    return status_of(finish_copy_back(lanes_[lane]));
   }
   Status copy_on_device(void* to, const void* from, size_t bytes) override {
     use_device();
@@ -119,8 +137,20 @@ class CudaRuntime final : public DeviceRuntime {
   // The current device is the thread's, and the host may have chosen another since.
   void use_device() const { static_cast<void>(cudaSetDevice(device_)); }
 
+  void destroy() {
+    for (const ReadbackLane& lane : lanes_) {
+      for (cudaEvent_t event : {lane.ran, lane.arrived}) {
+        if (event != nullptr) static_cast<void>(cudaEventDestroy(event));
+      }
+    }
+    for (cudaStream_t stream : {copies_, stream_}) {
+      if (stream != nullptr) static_cast<void>(cudaStreamDestroy(stream));
+    }
+  }
+
   int device_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, copies_ = nullptr;
+  ReadbackLane lanes_[2];
 };
 
 }  // namespace

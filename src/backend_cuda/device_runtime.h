@@ -22,8 +22,8 @@ class StepGraph {
   virtual int64_t num_kernels() const = 0;
 };
 
-/// One device and one stream. Every function returns what the runtime said; copies and launches are
-/// asynchronous, in the stream's order, but for read_back. One thread at a time.
+/// One device, a stream, and another for what is read back. Every function returns what the runtime
+/// said; copies and launches are asynchronous, in the stream's order. One thread at a time.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -38,9 +38,12 @@ class DeviceRuntime {
   virtual Stream stream() = 0;
   /// `from` may go at once, unless it came from allocate_host.
   virtual Status copy_to_device(void* to, const void* from, size_t bytes) = 0;
-  /// Copies to memory of allocate_host, and waits for it and all before it: a fault of a kernel
-  /// shows here. The one readback of a pass.
-  virtual Status read_back(void* to, const void* from, size_t bytes) = 0;
+  /// Begins to copy to memory of allocate_host, once all before it on the stream has run. What
+  /// follows on the stream does not wait for it, and may not write to `from` until it has arrived.
+  /// The one readback of a pass; `lane`, 0 or 1, has one under way.
+  virtual Status start_read_back(int lane, void* to, const void* from, size_t bytes) = 0;
+  /// Waits for it and all before it: a fault of a kernel shows here.
+  virtual Status finish_read_back(int lane) = 0;
   virtual Status copy_on_device(void* to, const void* from, size_t bytes) = 0;
   virtual Status clear(void* memory, size_t bytes) = 0;
 

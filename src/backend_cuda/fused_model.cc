@@ -1,6 +1,7 @@
 #include "backend_cuda/fused_model.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace vitrine::backend_cuda {
 
@@ -35,7 +36,7 @@ StepGraph& FusedModel::graph_of(const StepShape& shape) {
   return *graph;
 }
 
-engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
+PackedStep FusedModel::pack(const engine::StepBatch& batch, int32_t lane) {
   const auto last = std::ranges::max(batch.positions);
   StepShape shape = buffers_.shape_of(static_cast<int64_t>(batch.token_ids.size()),
                                       static_cast<int64_t>(batch.row_tokens.size()), last);
@@ -43,11 +44,42 @@ engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
       std::ranges::any_of(batch.row_steps, [](const auto* steps) { return steps != nullptr; });
   shape.forces = !batch.forced_routes.empty();
   shape.adapts = std::ranges::any_of(batch.span_adapters, [](int32_t of) { return of >= 0; });
-  StepGraph& graph = graph_of(shape);
+  shape.lane = lane;
+  return buffers_.pack(batch, shape, heads_, kv_heads_);
+}
+
+void FusedModel::start(const engine::StepBatch& batch, const PackedStep& step) {
+  StepGraph& graph = graph_of(step.shape);
   kernels_per_step_ = graph.num_kernels();
-  buffers_.send(batch, shape, heads_, kv_heads_);
+  buffers_.send(step);
   check(runtime_->launch(graph), "starting a step");
-  return buffers_.receive(batch, shape);
+  buffers_.start_read_back(batch, step);
+}
+
+engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
+  const std::optional<PackedStep> ahead = std::exchange(ahead_, std::nullopt);
+  PackedStep step = pack(batch, lane_);  // the last step's inputs are not read any more
+  const auto tokens = static_cast<int64_t>(batch.token_ids.size());
+  if (ahead && buffers_.is_same(step, *ahead, tokens)) {
+    step = *ahead;
+    ++steps_ahead_;
+  } else {
+    if (lane_ != 0) step = pack(batch, 0);
+    start(batch, step);
+  }
+  lane_ = step.shape.lane;
+  std::optional<PackedStep> next;
+  if (batch.next != nullptr && buffers_.takes_ahead(*batch.next)) {
+    try {
+      next = pack(*batch.next, 1 - lane_);
+      start(*batch.next, *next);
+    } catch (const Error&) {
+      next.reset();  // where it is asked for, it is started again, and says what is wrong
+    }
+  }
+  const engine::DevicePass pass = buffers_.receive(step);
+  ahead_ = next;
+  return pass;
 }
 
 void FusedModel::copy_block(int32_t from, int32_t to) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "backend_cuda/fused_plan.h"
 
@@ -21,20 +22,26 @@ class FusedModel final : public engine::DeviceModel {
   const std::vector<PlanEntry>& plan() const override { return plan_.entries(); }
   engine::DeviceMemoryUse memory_use() const override;
 
-  /// Kernels of the last step's graph; 0 before the first.
+  /// Kernels of the last started step's graph; 0 before the first.
   int64_t kernels_per_step() const { return kernels_per_step_; }
+  /// Steps that had been started ahead when they were asked for, so far.
+  int64_t steps_ahead() const { return steps_ahead_; }
   /// Graphs that were recorded so far, one a shape.
   size_t num_graphs() const { return graphs_.size(); }
 
  private:
   StepGraph& graph_of(const StepShape& shape);
+  PackedStep pack(const engine::StepBatch& batch, int32_t lane);
+  void start(const engine::StepBatch& batch, const PackedStep& step);
 
   std::unique_ptr<DeviceRuntime> runtime_;  // first: it outlives all memory
   int32_t heads_, kv_heads_;
   FusedPlan plan_;
-  StepBuffers buffers_;
   std::map<StepShape, std::unique_ptr<StepGraph>> graphs_;
-  int64_t kernels_per_step_ = 0;
+  StepBuffers buffers_;              // behind the graphs: it waits for what still runs
+  int32_t lane_ = 0;                 // of the last step whose results were asked for
+  std::optional<PackedStep> ahead_;  // started in the other lane
+  int64_t kernels_per_step_ = 0, steps_ahead_ = 0;
 };
 
 }  // namespace vitrine::backend_cuda

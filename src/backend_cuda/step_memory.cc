@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "backend_cuda/sampler_steps.h"
 
@@ -70,6 +72,7 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       max_rows_(options.max_logit_rows),
       max_ranges_((options.max_context + kernels::cuda::kAttentionRange - 1) /
                   kernels::cuda::kAttentionRange),
+      most_ahead_(std::min({options.max_sequences, max_tokens_, max_rows_})),
       samples_(samples_on_device(options)),
       tensor_core_attention_(attends_on_tensor_cores(options, graph)),
       layout_(layout),
@@ -89,15 +92,37 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
               max_tokens_ * table_stride_ + sampler_words_) *
               sizeof(int32_t),
           "a step's inputs"),
-      device_out_(runtime,
-                  static_cast<size_t>(
-                      aligned(max_rows_ * (choice_words({.samples = samples_}) + row_words_)) +
-                      aligned(max_tokens_ * token_words_) + aligned(max_rows_ * hidden_) +
-                      max_rows_ * vocab_) *
-                      sizeof(int32_t),
-                  "a step's records and logits"),
-      host_in_(runtime, device_in_.size(), "a step's inputs"),
-      host_out_(runtime, device_out_.size(), "a step's records and logits") {}
+      device_out_{
+          DeviceBuffer(runtime,
+                       static_cast<size_t>(record_words(max_tokens_, max_rows_) +
+                                           aligned(max_rows_ * hidden_) + max_rows_ * vocab_) *
+                           sizeof(int32_t),
+                       "a step's records and logits"),
+          DeviceBuffer(runtime,
+                       static_cast<size_t>(record_words(next_size(most_ahead_, max_tokens_),
+                                                        next_size(most_ahead_, max_rows_))) *
+                           sizeof(int32_t),
+                       "a step's records")},
+      host_in_{HostBuffer(runtime, device_in_.size(), "a step's inputs"),
+               HostBuffer(runtime, device_in_.size(), "a step's inputs")},
+      host_out_{HostBuffer(runtime, device_out_[0].size(), "a step's records and logits"),
+                HostBuffer(runtime, device_out_[1].size(), "a step's records")} {}
+
+StepBuffers::~StepBuffers() {
+  for (const int32_t lane : {0, 1}) static_cast<void>(settle(lane));
+}
+
+int64_t StepBuffers::record_words(int32_t tokens, int32_t rows) const {
+  return aligned(rows * (choice_words({.samples = samples_}) + row_words_)) +
+         aligned(tokens * token_words_);
+}
+
+Status StepBuffers::settle(int32_t lane) {
+  bool& is_under_way = is_under_way_[static_cast<size_t>(lane)];
+  if (!is_under_way) return {};
+  is_under_way = false;
+  return runtime_.finish_read_back(lane);
+}
 
 StepShape StepBuffers::shape_of(int64_t tokens, int64_t rows, int64_t last_position) const {
   const int64_t ranges = last_position / kernels::cuda::kAttentionRange + 1;
@@ -137,18 +162,30 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
 }
 
 StepMemory StepBuffers::on_device(const StepShape& shape) const {
-  return at(shape, device_in_.data(), device_out_.data());
+  const auto lane = static_cast<size_t>(shape.lane);
+  StepMemory memory = at(shape, device_in_.data(), device_out_[lane].data());
+  memory.last_chosen_ids = reinterpret_cast<const int32_t*>(device_out_[1 - lane].data());
+  if (lane == 0) return memory;
+  // Nobody reads these back: behind the records of lane 0, whatever step's they are.
+  auto* words = reinterpret_cast<float*>(device_out_[0].data());
+  memory.hidden_states = words + record_words(max_tokens_, max_rows_);
+  memory.logits = memory.hidden_states + aligned(shape.rows * hidden_);
+  return memory;
 }
 
-void StepBuffers::send(const engine::StepBatch& batch, const StepShape& shape, int32_t heads,
-                       int32_t kv_heads) {
-  StepMemory memory = at(shape, host_in_.data(), host_out_.data());
+PackedStep StepBuffers::pack(const engine::StepBatch& batch, const StepShape& shape, int32_t heads,
+                             int32_t kv_heads) {
+  // A fault of a step that nobody waits for shows in the next one that somebody does.
+  static_cast<void>(settle(shape.lane));
+  const StepMemory memory = on_host(shape);
   const int32_t tile_tokens =
       tensor_core_attention_
           ? kernels::cuda::attention_mma_tile_tokens(heads, kv_heads, memory.mma_rows)
           : kernels::cuda::attention_tile_tokens(heads, kv_heads, memory.queries);
   const auto tokens = static_cast<int32_t>(batch.token_ids.size());
   const auto rows = static_cast<int32_t>(batch.row_tokens.size());
+  // What is left over from other steps would make equal steps look unlike each other.
+  std::fill(memory.words, memory.tables + std::ssize(batch.spans) * table_stride_, 0);
   std::copy_n(batch.token_ids.data(), tokens, memory.token_ids);
   std::copy_n(batch.positions.data(), tokens, memory.positions);
   AttentionTile* tile = memory.tiles;
@@ -161,7 +198,10 @@ void StepBuffers::send(const engine::StepBatch& batch, const StepShape& shape, i
     }
     const int64_t blocks =
         (span.past + span.num_tokens + kernels::cuda::kKvBlock - 1) / kernels::cuda::kKvBlock;
-    std::copy_n(span.block_table, blocks, memory.tables + static_cast<int64_t>(i) * table_stride_);
+    const int64_t held = blocks - (span.next_block < 0 ? 0 : 1);
+    int32_t* table = memory.tables + static_cast<int64_t>(i) * table_stride_;
+    table = std::copy_n(span.block_table, held, table);
+    if (held < blocks) *table = span.next_block;
   }
   std::fill(memory.token_ids + tokens, memory.token_ids + shape.tokens, memory.token_ids[0]);
   std::fill(memory.positions + tokens, memory.positions + shape.tokens, memory.positions[0]);
@@ -179,8 +219,32 @@ void StepBuffers::send(const engine::StepBatch& batch, const StepShape& shape, i
   int64_t words = memory.tables - memory.words;
   words += static_cast<int64_t>(batch.spans.size()) * table_stride_;
   if (shape.samples) words = write_steps(batch, memory, words);
-  check(runtime_.copy_to_device(device_in_.data(), host_in_.data(),
-                                static_cast<size_t>(words) * sizeof(int32_t)),
+  return {shape, words, batch.audit_mode != AuditMode::kNone, batch.read_logits,
+          batch.read_hidden_states};
+}
+
+bool StepBuffers::is_same(const PackedStep& step, const PackedStep& ahead, int64_t tokens) const {
+  StepShape shape = step.shape;
+  shape.lane = ahead.shape.lane;
+  if (shape != ahead.shape || step.words != ahead.words || step.audit != ahead.audit ||
+      step.read_logits || step.read_hidden_states) {
+    return false;
+  }
+  const StepMemory asked = on_host(step.shape), started = on_host(ahead.shape);
+  const int32_t *ids = asked.token_ids, *ids_end = ids + shape.tokens;
+  const int32_t* const other_ids = started.token_ids;
+  for (int64_t i = 0; i < tokens; ++i) {
+    if (ids[i] < 0 || ids[i] != asked.chosen_ids[-1 - other_ids[i]]) return false;
+  }
+  const int32_t* const words = asked.words;
+  return std::equal(words, ids, std::as_const(started.words)) &&
+         std::equal(ids_end, words + step.words, other_ids + shape.tokens);
+}
+
+void StepBuffers::send(const PackedStep& step) {
+  check(runtime_.copy_to_device(device_in_.data(),
+                                host_in_[static_cast<size_t>(step.shape.lane)].data(),
+                                static_cast<size_t>(step.words) * sizeof(int32_t)),
         "copying a step's inputs");
 }
 
@@ -232,27 +296,35 @@ int64_t StepBuffers::write_steps(const engine::StepBatch& batch, const StepMemor
   return first;
 }
 
-engine::DevicePass StepBuffers::receive(const engine::StepBatch& batch, const StepShape& shape) {
-  const StepMemory memory = at(shape, host_in_.data(), host_out_.data());
+void StepBuffers::start_read_back(const engine::StepBatch& batch, const PackedStep& step) {
+  const auto lane = static_cast<size_t>(step.shape.lane);
+  const StepMemory memory = on_host(step.shape);
   const auto rows = static_cast<int64_t>(batch.row_tokens.size());
   const auto tokens = static_cast<int64_t>(batch.token_ids.size());
-  const bool audit = batch.audit_mode != AuditMode::kNone;
   const void* end = memory.chosen_ids + rows;
-  if (shape.samples) end = memory.choice_facts + rows * kernels::cuda::kSampleFacts;
-  if (audit) end = memory.token_records + tokens * token_words_;
-  if (batch.read_hidden_states) end = memory.hidden_states + rows * hidden_;
-  if (batch.read_logits) end = memory.logits + rows * vocab_;
-  const auto bytes = static_cast<size_t>(static_cast<const std::byte*>(end) - host_out_.data());
+  if (step.shape.samples) end = memory.choice_facts + rows * kernels::cuda::kSampleFacts;
+  if (step.audit) end = memory.token_records + tokens * token_words_;
+  if (step.read_hidden_states) end = memory.hidden_states + rows * hidden_;
+  if (step.read_logits) end = memory.logits + rows * vocab_;
+  std::byte* const out = host_out_[lane].data();
+  const auto bytes = static_cast<size_t>(static_cast<const std::byte*>(end) - out);
   // A step without rows is read back too: the host's inputs must stay until it has ended.
-  check(runtime_.read_back(host_out_.data(), device_out_.data(), std::max(bytes, sizeof(int32_t))),
+  check(runtime_.start_read_back(step.shape.lane, out, device_out_[lane].data(),
+                                 std::max(bytes, sizeof(int32_t))),
         "a step");
+  is_under_way_[lane] = true;
+}
+
+engine::DevicePass StepBuffers::receive(const PackedStep& step) {
+  const StepMemory memory = on_host(step.shape);
+  check(settle(step.shape.lane), "a step");
   engine::DevicePass pass;
   pass.chosen_ids = reinterpret_cast<const std::byte*>(memory.chosen_ids);
   pass.row_records = reinterpret_cast<const std::byte*>(memory.row_records);
   pass.token_records = reinterpret_cast<const std::byte*>(memory.token_records);
-  if (shape.samples) pass.choice_facts = memory.choice_facts;
-  if (batch.read_logits) pass.logits = memory.logits;
-  if (batch.read_hidden_states) pass.hidden_states = memory.hidden_states;
+  if (step.shape.samples) pass.choice_facts = memory.choice_facts;
+  if (step.read_logits) pass.logits = memory.logits;
+  if (step.read_hidden_states) pass.hidden_states = memory.hidden_states;
   return pass;
 }
 

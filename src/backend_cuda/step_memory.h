@@ -3,8 +3,10 @@
 // replayed.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
+#include <iterator>
 
 #include "backend_cuda/device_runtime.h"
 #include "engine/device_model.h"
@@ -23,6 +25,7 @@ struct StepShape {
   bool samples = false;  // some row is chosen by a sampler's steps
   bool forces = false;   // some token has forced routes
   bool adapts = false;   // some token has an adapter
+  int32_t lane = 0;      // which of the two places its results go to
   auto operator<=>(const StepShape&) const = default;
 };
 
@@ -57,6 +60,7 @@ struct StepMemory {
   int32_t* forced_routes = nullptr;               // [tokens, forced_route_words] where it forces
   int32_t* tables = nullptr;                      // [sequences, table_stride]
   int32_t* words = nullptr;  // all of these; behind the tables the edits and masks of steps
+  const int32_t* last_chosen_ids = nullptr;  // in the other lane: what the step before this chose
   // Back.
   int32_t* chosen_ids = nullptr;     // [rows]
   float* choice_facts = nullptr;     // [rows, kSampleFacts] where it samples
@@ -66,42 +70,76 @@ struct StepMemory {
   float* logits = nullptr;           // [rows, vocabulary]
 };
 
-/// The four buffers and where a shape's parts lie in them.
+/// A step as it was packed: what decides its results, but for keys and values.
+struct PackedStep {
+  StepShape shape;
+  int64_t words = 0;  // of its inputs
+  bool audit = false, read_logits = false, read_hidden_states = false;
+};
+
+/// The buffers of both sides and where a shape's parts lie in them. A step's results go to one of
+/// two lanes, so that the next one can run while they are read back; only lane 0 has room for large
+/// steps, hidden states and logits on the host.
 class StepBuffers {
  public:
   StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const AuditLayout& layout,
               const EngineOptions& options);
+  ~StepBuffers();
 
   /// The shape that a step of so many tokens and rows, up to that position, runs in: the next
   /// powers of two (above 64 quarters between them), or the engine's limits.
   StepShape shape_of(int64_t tokens, int64_t rows, int64_t last_position) const;
   StepMemory on_device(const StepShape& shape) const;
 
-  /// Writes the host's side and copies it to the device. Throws kInternal.
-  void send(const engine::StepBatch& batch, const StepShape& shape, int32_t heads,
-            int32_t kv_heads);
-  /// Copies what the batch asks for to the host, and waits for it.
-  engine::DevicePass receive(const engine::StepBatch& batch, const StepShape& shape);
+  /// Writes the host's inputs of the shape's lane; waits for what is under way there. A token id of
+  /// -1 - i stands for what row i of the other lane's step chooses.
+  PackedStep pack(const engine::StepBatch& batch, const StepShape& shape, int32_t heads,
+                  int32_t kv_heads);
+  /// Whether lane 1 has room for it.
+  bool takes_ahead(const engine::StepBatch& next) const {
+    return std::ssize(next.token_ids) <= most_ahead_;
+  }
+  /// Whether `ahead`, packed and started before its tokens were known, is what `step` asks for,
+  /// packed in the other lane, whose results stand on the host.
+  bool is_same(const PackedStep& step, const PackedStep& ahead, int64_t tokens) const;
+  /// Copies the packed inputs to the device. Throws kInternal.
+  void send(const PackedStep& step);
+  /// Begins to copy what the step was asked for to the host.
+  void start_read_back(const engine::StepBatch& batch, const PackedStep& step);
+  /// Waits for it.
+  engine::DevicePass receive(const PackedStep& step);
 
   /// Executor::take_steps: what the kernel takes, as many rows as there is room for.
   bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const;
 
-  uint64_t num_bytes() const { return device_in_.size() + device_out_.size(); }
+  uint64_t num_bytes() const {
+    return device_in_.size() + device_out_[0].size() + device_out_[1].size();
+  }
 
  private:
+  // Records of a step of so many tokens and rows, in words.
+  int64_t record_words(int32_t tokens, int32_t rows) const;
   StepMemory at(const StepShape& shape, std::byte* in, std::byte* out) const;
+  StepMemory on_host(const StepShape& shape) const {
+    const auto lane = static_cast<size_t>(shape.lane);
+    return at(shape, host_in_[lane].data(), host_out_[lane].data());
+  }
+  // Waits for the lane's readback where one is under way.
+  Status settle(int32_t lane);
   /// Writes the steps of all rows; returns the first word behind what they point to.
   static int64_t write_steps(const engine::StepBatch& batch, const StepMemory& memory,
                              int64_t first);
   void write_forced_routes(const engine::StepBatch& batch, const StepMemory& memory) const;
 
   DeviceRuntime& runtime_;
-  int32_t max_tokens_, max_rows_, max_ranges_;
+  int32_t max_tokens_, max_rows_, max_ranges_, most_ahead_;
   bool samples_, tensor_core_attention_;
   const AuditLayout& layout_;
   int64_t row_words_, token_words_, forced_words_, hidden_, vocab_, sampler_words_, table_stride_;
-  DeviceBuffer device_in_, device_out_;
-  HostBuffer host_in_, host_out_;
+  DeviceBuffer device_in_;
+  std::array<DeviceBuffer, 2> device_out_;  // [lanes]
+  std::array<HostBuffer, 2> host_in_, host_out_;
+  std::array<bool, 2> is_under_way_ = {};
 };
 
 }  // namespace vitrine::backend_cuda

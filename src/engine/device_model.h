@@ -37,7 +37,8 @@ class DeviceModel {
   virtual ~DeviceModel() = default;
   /// Packs and uploads the weights, once, when the host has read them.
   virtual void load() = 0;
-  /// One pass: one copy to the device, one launch of a graph, one copy back.
+  /// One pass: one copy to the device, one launch of a graph, one copy back. Starts what
+  /// StepBatch::next says before it waits.
   virtual DevicePass run(const StepBatch& batch) = 0;
   virtual void copy_block(int32_t from, int32_t to) = 0;
   /// Executor::take_steps.

@@ -9,6 +9,7 @@
 #include "engine/executor.h"
 #include "engine/forced_routes.h"
 #include "engine/model_checks.h"
+#include "engine/next_step.h"
 #include "engine/row_sampler.h"
 #include "kv/block_pool.h"
 #include "model/architecture.h"
@@ -28,7 +29,8 @@ struct Engine::Impl {
         pool(num_blocks(), options.kv_block_size, options.max_context,
              [this](int32_t from, int32_t to) { executor->copy_block(from, to); }),
         row_sampler(static_cast<size_t>(config.vocab_size),
-                    static_cast<size_t>(options.max_logit_rows)) {
+                    static_cast<size_t>(options.max_logit_rows)),
+        next_step(config.vocab_size, options.max_context) {
     engine::require_no_further_layer(checkpoint, config);
     if (!options.adapters.empty()) adapters.emplace(options.adapters, graph);
     if (weights_read) engine::report_float_blocks(checkpoint, options.strict);
@@ -51,6 +53,7 @@ struct Engine::Impl {
                         (is_device || options.kernels == KernelPath::kReference);
     sampler_steps.resize(samples_on_device ? rows : 0);
     batch.row_steps.reserve(sampler_steps.size());
+    if (executor->runs_ahead()) next_step.reserve(rows);
   }
 
   int64_t num_blocks() const {
@@ -71,7 +74,9 @@ struct Engine::Impl {
     if (sink != nullptr) sink->on_event(event);
   }
 
-  void check(std::span<const StepInput> inputs) const;
+  void check(std::span<const StepInput> inputs) const {
+    engine::check_step(inputs, pool, options, config.vocab_size, layout, row_sampler);
+  }
   void prepare(std::span<const StepInput> inputs);
   void begin(std::span<const StepInput> inputs);
   void choose_in_pass();
@@ -113,51 +118,10 @@ struct Engine::Impl {
   std::vector<StepOutput> outputs;  // [rows]
   std::vector<int32_t> own_words;   // chosen ids where nobody records
   engine::RowSampler row_sampler;
+  engine::NextStep next_step;
   bool samples_on_device = false;                 // where the sampler's stages can
   std::vector<DeviceSamplerSteps> sampler_steps;  // [rows]
 };
-
-void Engine::Impl::check(std::span<const StepInput> inputs) const {
-  int64_t tokens = 0, rows = 0, blocks = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const StepInput& input = inputs[i];
-    engine::check_step_tokens(input, pool.get(input.sequence).length, options.max_context,
-                              config.vocab_size);
-    row_sampler.check(input);
-    engine::check_forced_routes(layout, input);
-    int32_t sharers = 0;  // earlier inputs that leave a shared last block to copy it
-    for (size_t j = 0; j < i; ++j) {
-      if (inputs[j].sequence == input.sequence) {
-        throw Error(ErrorKind::kInvalidArgument,
-                    "sequence " + std::to_string(input.sequence) + " stands twice in one step");
-      }
-      if (pool.share_last_block(inputs[j].sequence, input.sequence)) ++sharers;
-    }
-    const auto count = static_cast<int64_t>(input.tokens.size());
-    tokens += count;
-    rows += input.rows == StepInput::Rows::kAll    ? count
-            : input.rows == StepInput::Rows::kLast ? 1
-                                                   : 0;
-    blocks += pool.blocks_needed(input.sequence, count, sharers);
-  }
-  if (tokens == 0) throw Error(ErrorKind::kInvalidArgument, "a step needs at least one token");
-  if (tokens > options.max_step_tokens) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a step of " + std::to_string(tokens) + " tokens is over max_step_tokens, " +
-                    std::to_string(options.max_step_tokens) + "; split it");
-  }
-  if (rows > options.max_logit_rows) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a step with " + std::to_string(rows) + " rows of logits is over max_logit_rows, " +
-                    std::to_string(options.max_logit_rows) + "; split it");
-  }
-  if (blocks > pool.num_free()) {
-    throw Error(ErrorKind::kOutOfMemory,
-                "the step needs " + std::to_string(blocks) + " KV blocks and " +
-                    std::to_string(pool.num_free()) +
-                    " are free; release a sequence or raise max_sequences");
-  }
-}
 
 void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   batch.clear();
@@ -353,6 +317,7 @@ void Engine::Impl::begin(std::span<const StepInput> inputs) {
     pool.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
   }
   describe_choices();
+  if (executor->runs_ahead()) batch.next = next_step.make(inputs, batch, pool, *executor);
   executor->begin(batch, pass);
 }
 

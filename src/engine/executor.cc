@@ -18,6 +18,7 @@ void StepBatch::clear() {
   row_steps.clear();
   chosen.clear();
   runners_up.clear();
+  next = nullptr;
 }
 
 void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {

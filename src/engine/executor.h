@@ -24,6 +24,7 @@ struct BatchSpan {
   int32_t num_tokens = 0;
   int64_t past = 0;
   const int32_t* block_table = nullptr;
+  int32_t next_block = -1;  // behind those of the table, where the span needs one more
 };
 
 /// A pass as the host prepared it. Vectors are preallocated for the largest step.
@@ -46,6 +47,10 @@ struct StepBatch {
   std::vector<const DeviceSamplerSteps*> row_steps;
   bool read_logits = false;         // the one readback carries the logits rows too
   bool read_hidden_states = false;  // and what the head read
+  // What will most likely be asked for next, or null. An id of -1 - i in it is what row i of this
+  // batch chooses. An executor may start it before this batch's results are on the host; it must
+  // see for itself that what is asked for then is the same.
+  const StepBatch* next = nullptr;
 
   void clear();
   void reserve(size_t tokens, size_t rows, size_t sequences);
@@ -91,6 +96,8 @@ class Executor {
   /// Of StepBatch::row_steps: sets those to null by which a pass cannot choose itself. Returns
   /// whether it can by all.
   virtual bool take_steps(std::span<const DeviceSamplerSteps*> /*row_steps*/) const { return true; }
+  /// Whether it looks at StepBatch::next.
+  virtual bool runs_ahead() const { return false; }
   /// Throws kUnsupported for a mode in which it cannot record.
   virtual void check_audit_mode(AuditMode /*mode*/) const {}
   /// Copies one KV block in every layer.

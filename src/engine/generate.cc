@@ -197,6 +197,7 @@ class Generation {
   }
 
   void step(bool chooses) {
+    input_.goes_on = chooses && !guide_ && std::ssize(result_.tokens) + 1 < room_;
     const std::span<const StepOutput> outputs = engine_.step({&input_, 1});
     if (chooses) next_ = outputs.back().token;
     if (options_.logprobs >= 0) {

@@ -1,6 +1,10 @@
 // What is looked at once when a model is loaded, before its weights, and what of a step's input.
 #pragma once
 
+#include <span>
+
+#include "engine/row_sampler.h"
+#include "kv/block_pool.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
@@ -20,6 +24,12 @@ void describe_config(const ModelConfig& config, ModelSummary& summary);
 /// The tokens that a sequence with `past` others brings. Throws kInvalidArgument.
 void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,
                        int64_t vocab_size);
+
+/// All of a step's inputs, and whether there is room for them. Throws kInvalidArgument and
+/// kOutOfMemory.
+void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
+                const EngineOptions& options, int64_t vocab_size, const AuditLayout& layout,
+                const RowSampler& row_sampler);
 
 /// Of a row from which a device chose nothing: kInvalidArgument where nothing was left, else
 /// kInternal, with `where` its logits broke.

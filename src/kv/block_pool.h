@@ -47,6 +47,10 @@ class BlockPool {
   /// The tokens have been written.
   void append(uint64_t sequence, const int32_t* tokens, int64_t count);
 
+  /// The block that is given out when `index` others have been, as things stand; -1: there is none.
+  int32_t next_free(size_t index) const {
+    return index < free_.size() ? free_[free_.size() - 1 - index] : -1;
+  }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
   int64_t num_blocks() const { return static_cast<int64_t>(references_.size()); }
   int64_t block_size() const { return block_size_; }

@@ -27,6 +27,9 @@ class BanStage : public RoomStage {
       if (follows(sequence, context)) rule_out(candidates, sequence.back());
     }
   }
+  bool looks_back() const override {
+    return std::ranges::any_of(banned_, [](const auto& sequence) { return sequence.size() > 1; });
+  }
   void describe(const SampleContext& context, int64_t vocab_size,
                 DeviceSamplerSteps& steps) override {
     check_ids(static_cast<size_t>(vocab_size));

@@ -45,6 +45,8 @@ class RoomStage : public SamplerStage {
   virtual size_t keeps_best() const { return 0; }
   /// True where describe() says what apply() does.
   virtual bool has_device_form() const { return true; }
+  /// True where what describe() says hangs on the tokens before the position.
+  virtual bool looks_back() const { return false; }
   /// Adds its steps at this place, where it is not idle.
   virtual void describe(const SampleContext& context, int64_t vocab_size,
                         DeviceSamplerSteps& steps) = 0;

@@ -58,6 +58,7 @@ class DryStage : public RoomStage {
     }
     longest_.clear();
   }
+  bool looks_back() const override { return true; }
   void describe(const SampleContext& context, int64_t vocab_size,
                 DeviceSamplerSteps& steps) override {
     find_repetitions(context, static_cast<size_t>(vocab_size));

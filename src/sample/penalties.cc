@@ -50,6 +50,7 @@ class PenaltiesStage : public RoomStage {
     }
     counts_.clear();
   }
+  bool looks_back() const override { return true; }
   void describe(const SampleContext& context, int64_t vocab_size,
                 DeviceSamplerSteps& steps) override {
     count_history(context, static_cast<size_t>(vocab_size));

@@ -153,6 +153,12 @@ bool SamplerPipeline::has_device_form() const {
   });
 }
 
+bool SamplerPipeline::looks_back() const {
+  return std::ranges::any_of(impl_->room_stages, [](const RoomStage* stage) {
+    return stage == nullptr || !stage->has_device_form() || stage->looks_back();
+  });
+}
+
 void SamplerPipeline::device_steps(const SampleContext& given_context, int64_t vocab_size,
                                    DeviceSamplerSteps& steps) {
   steps.clear();

@@ -29,8 +29,8 @@ std::vector<uint8_t> stored(FloatFormat format, std::vector<float>& values) {
 std::vector<float> run(EmbeddingTable table, float multiplier) {
   const DeviceArray<int32_t> ids(kIds);
   DeviceArray<float> out(kIds.size() * static_cast<size_t>(table.n));
-  EXPECT_TRUE(ok(embed_rows(table, ids.data(), static_cast<int32_t>(kIds.size()), multiplier,
-                            out.data(), nullptr)));
+  EXPECT_TRUE(ok(embed_rows(table, ids.data(), nullptr, static_cast<int32_t>(kIds.size()),
+                            multiplier, out.data(), nullptr)));
   return out.to_vector();
 }
 
@@ -47,6 +47,23 @@ TEST(CudaEmbed, FloatRowsAreWidened) {
         ASSERT_TRUE(same_bits(out[i], value * 1.7f)) << "n " << n << " element " << i;
       }
     }
+  }
+}
+
+TEST(CudaEmbed, NegativeIdsNameWhatAnEarlierStepChose) {
+  constexpr int64_t kWidth = 37;
+  Random random(18);
+  auto values = random.normals(kVocab * kWidth);
+  const DeviceArray<uint8_t> data(stored(FloatFormat::kF32, values));
+  const DeviceArray<int32_t> ids({5, -2, -1, -3, 1}), chosen({6, 2, -1});
+  DeviceArray<float> out(5 * kWidth);
+  EXPECT_TRUE(ok(embed_rows({.data = data.data(), .n = kWidth}, ids.data(), chosen.data(), 5, 1,
+                            out.data(), nullptr)));
+  const std::vector<float> found = out.to_vector();
+  const int64_t rows[] = {5, 2, 6, 0, 1};  // nothing was chosen: row 0
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto row = static_cast<size_t>(rows[i / kWidth]);
+    ASSERT_TRUE(same_bits(found[i], values[row * kWidth + i % kWidth])) << "element " << i;
   }
 }
 
@@ -107,11 +124,11 @@ TEST(CudaEmbed, QuantizedRowsHaveThePortableBits) {
 }
 
 TEST(CudaEmbed, RefusesWhatItCannotDo) {
-  EXPECT_EQ(embed_rows({.n = 0}, nullptr, 1, 1, nullptr, nullptr).code, kInvalidArguments);
-  EXPECT_EQ(
-      embed_rows({.kind = Kind::kInt8, .group_size = 6, .n = 8}, nullptr, 1, 1, nullptr, nullptr)
-          .code,
-      kInvalidArguments);
+  EXPECT_EQ(embed_rows({.n = 0}, nullptr, nullptr, 1, 1, nullptr, nullptr).code, kInvalidArguments);
+  EXPECT_EQ(embed_rows({.kind = Kind::kInt8, .group_size = 6, .n = 8}, nullptr, nullptr, 1, 1,
+                       nullptr, nullptr)
+                .code,
+            kInvalidArguments);
 }
 
 }  // namespace

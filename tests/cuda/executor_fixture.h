@@ -120,8 +120,9 @@ class StepDriver {
   /// The sequence goes on as if it had so many tokens, whose keys and values nobody wrote.
   void skip(int32_t sequence, int64_t length) { lengths_[static_cast<size_t>(sequence)] = length; }
 
-  StepResult step(const std::vector<Part>& parts, AuditMode audit = AuditMode::kDeferred,
-                  bool reads_logits = true) {
+  /// What the sequences bring, behind what they have.
+  engine::StepBatch batch_of(const std::vector<Part>& parts, AuditMode audit = AuditMode::kDeferred,
+                             bool reads_logits = true) const {
     engine::StepBatch batch;
     batch.audit_mode = audit;
     batch.read_logits = batch.read_hidden_states = reads_logits;
@@ -151,9 +152,22 @@ class StepDriver {
         batch.positions.push_back(static_cast<int32_t>(lengths_[s]) + i);
         batch.block_tables.push_back(tables_[s].data());
       }
-      lengths_[s] += count;
     }
     if (!batch.row_steps.empty()) batch.row_steps.resize(batch.row_tokens.size());
+    return batch;
+  }
+
+  /// `next`: parts that most likely follow, whose ids may name rows of these (StepBatch::next).
+  StepResult step(const std::vector<Part>& parts, AuditMode audit = AuditMode::kDeferred,
+                  bool reads_logits = true, const std::vector<Part>& next = {}) {
+    engine::StepBatch batch = batch_of(parts, audit, reads_logits), following;
+    for (const Part& part : parts) {
+      lengths_[static_cast<size_t>(part.sequence)] += static_cast<int64_t>(part.tokens.size());
+    }
+    if (!next.empty()) {
+      following = batch_of(next, audit, false);
+      batch.next = &following;
+    }
     StepResult result;
     result.rows = batch.row_tokens.size();
     result.tokens = batch.token_ids.size();

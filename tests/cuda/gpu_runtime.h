@@ -55,11 +55,12 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
     ++traffic_.to_device;
     return gpu_->copy_to_device(to, from, bytes);
   }
-  Status read_back(void* to, const void* from, size_t bytes) override {
+  Status start_read_back(int lane, void* to, const void* from, size_t bytes) override {
     ++traffic_.to_host;
     traffic_.bytes_to_host += bytes;
-    return gpu_->read_back(to, from, bytes);
+    return gpu_->start_read_back(lane, to, from, bytes);
   }
+  Status finish_read_back(int lane) override { return gpu_->finish_read_back(lane); }
   Status copy_on_device(void* to, const void* from, size_t bytes) override {
     return gpu_->copy_on_device(to, from, bytes);
   }

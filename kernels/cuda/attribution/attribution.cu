@@ -124,8 +124,8 @@ Status attribute_rows(const Attribution& attribution, int32_t rows, Stream strea
   const auto count = static_cast<uint32_t>(rows);
   Status status = launch(prepare_kernel, {count}, kWarp, 0, stream, attribution);
   if (!status.ok()) return status;
-  status =
-      embed_rows(attribution.head, attribution.ids, 2 * rows, 1.0f, attribution.direction, stream);
+  status = embed_rows(attribution.head, attribution.ids, nullptr, 2 * rows, 1.0f,
+                      attribution.direction, stream);
   if (!status.ok()) return status;
   const auto blocks = static_cast<uint32_t>(divide_up(attribution.vectors, kHalves));
   status = launch(dots_kernel, {count, blocks}, kThreads, 0, stream, attribution);

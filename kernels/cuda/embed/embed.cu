@@ -30,12 +30,16 @@ VITRINE_DEVICE void load_numbers(const EmbeddingTable& table, int64_t row, int64
 // Four elements a thread. Bytes: a row's as stored to read, 4n to write.
 template <Kind kKind, FloatFormat kFormat>
 VITRINE_KERNEL(kThreads)
-void embed_kernel(EmbeddingTable table, const int32_t* ids, float multiplier, bool whole,
-                  bool whole_out, float* out) {
+void embed_kernel(EmbeddingTable table, const int32_t* ids, const int32_t* chosen_ids,
+                  float multiplier, bool whole, bool whole_out, float* out) {
   const int64_t i = (static_cast<int64_t>(block_y()) * kThreads + thread_index()) * kVector;
   if (i >= table.n) return;
   const int64_t token = block_x();
-  const int64_t row = ids[token];
+  int64_t row = ids[token];
+  if (row < 0) {
+    row = chosen_ids[-1 - row];
+    if (row < 0) row = 0;  // nothing was chosen: a row that is there, which nobody will look at
+  }
   float values[kVector];
   if constexpr (kKind == Kind::kFloat) {
     if (i + kVector <= table.n) {
@@ -67,29 +71,34 @@ void embed_kernel(EmbeddingTable table, const int32_t* ids, float multiplier, bo
 }
 
 template <Kind kKind>
-Status launch_kind(const EmbeddingTable& table, const int32_t* ids, int32_t tokens,
-                   float multiplier, float* out, Stream stream) {
+Status launch_kind(const EmbeddingTable& table, const int32_t* ids, const int32_t* chosen_ids,
+                   int32_t tokens, float multiplier, float* out, Stream stream) {
   const Dim3 grid{static_cast<uint32_t>(tokens),
                   static_cast<uint32_t>(divide_up<int64_t>(table.n, kThreads * kVector))};
   return with_format(table.format, [&](auto format) {
     return launch(embed_kernel<kKind, decltype(format)::value>, grid, kThreads, 0, stream, table,
-                  ids, multiplier, is_whole(table.n, table.data), is_whole(table.n, out), out);
+                  ids, chosen_ids, multiplier, is_whole(table.n, table.data),
+                  is_whole(table.n, out), out);
   });
 }
 
 }  // namespace
 
-Status embed_rows(const EmbeddingTable& table, const int32_t* ids, int32_t tokens, float multiplier,
-                  float* out, Stream stream) {
+Status embed_rows(const EmbeddingTable& table, const int32_t* ids, const int32_t* chosen_ids,
+                  int32_t tokens, float multiplier, float* out, Stream stream) {
   if (tokens < 1 || table.n < 1) return refuse("embed_rows: tokens and n, expected at least 1");
   if (table.kind != Kind::kFloat &&
       (table.group_size < kVector || table.group_size % kVector != 0)) {
     return refuse("embed_rows: group_size, expected a multiple of 4");
   }
+  const auto start = [&](auto kind) {
+    return launch_kind<decltype(kind)::value>(table, ids, chosen_ids, tokens, multiplier, out,
+                                              stream);
+  };
   switch (table.kind) {
-    case Kind::kInt8: return launch_kind<Kind::kInt8>(table, ids, tokens, multiplier, out, stream);
-    case Kind::kInt4: return launch_kind<Kind::kInt4>(table, ids, tokens, multiplier, out, stream);
-    default: return launch_kind<Kind::kFloat>(table, ids, tokens, multiplier, out, stream);
+    case Kind::kInt8: return start(std::integral_constant<Kind, Kind::kInt8>());
+    case Kind::kInt4: return start(std::integral_constant<Kind, Kind::kInt4>());
+    default: return start(std::integral_constant<Kind, Kind::kFloat>());
   }
 }
 

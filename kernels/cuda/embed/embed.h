@@ -23,8 +23,10 @@ struct EmbeddingTable {
 };
 
 /// out[t] = table[ids[t]] * multiplier, [tokens, n] float32; each product and sum rounded, as the
-/// CPU's embed_row. ids: [tokens], each a row of the table.
-Status embed_rows(const EmbeddingTable& table, const int32_t* ids, int32_t tokens, float multiplier,
-                  float* out, Stream stream);
+/// CPU's embed_row. ids: [tokens], each a row of the table, or -1 - i for chosen_ids[i], what an
+/// earlier step chose (row 0 where that is negative). `chosen_ids` may be null where no id is
+/// negative.
+Status embed_rows(const EmbeddingTable& table, const int32_t* ids, const int32_t* chosen_ids,
+                  int32_t tokens, float multiplier, float* out, Stream stream);
 
 }  // namespace vitrine::kernels::cuda

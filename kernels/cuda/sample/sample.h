@@ -8,8 +8,8 @@ namespace vitrine::kernels::cuda {
 
 /// One step over a row of logits; w is the softmax of what is left, ties count by lower id.
 struct SampleStep {
-  enum class Kind : int32_t {
-    kKeep,      ///< alone: what was chosen before stands
+  enum class Kind : int64_t {  // of 64 bits, as all fields: nothing between them is left unset
+    kKeep,                     ///< alone: what was chosen before stands
     kAdd,       ///< logits[ids[i]] += values[i]; edits and masks come before all others
     kPenalise,  ///< logits[ids[i]]: / a where 0 or more, * a below; then - values[i]
     kMask,      ///< rules out ids whose bit is not set
@@ -27,7 +27,7 @@ struct SampleStep {
   Kind kind = Kind::kGreedy;
   double a = 0, b = 0, c = 0;
   int64_t first = 0;  ///< word at which an edit's ids begin, or a mask; behind ids their values
-  int32_t count = 0;  ///< of the ids, each below the vocabulary, none twice
+  int64_t count = 0;  ///< of the ids, each below the vocabulary, none twice
 };
 
 inline constexpr int kMostSampleSteps = 16;

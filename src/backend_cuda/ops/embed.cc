@@ -15,8 +15,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const auto multiplier = static_cast<float>(node.attribute("multiplier", 1.0));
   builder.add(
       [&table, &out, multiplier](const StepMemory& memory, Stream stream) {
-        return kernels::cuda::embed_rows(table, memory.token_ids, memory.shape.tokens, multiplier,
-                                         out.data, stream);
+        return kernels::cuda::embed_rows(table, memory.token_ids, memory.last_chosen_ids,
+                                         memory.shape.tokens, multiplier, out.data, stream);
       },
       "embed");
   builder.set_weight_bytes(builder.node_weight_bytes() /

@@ -28,6 +28,11 @@ vitrine_cuda_make_model(const vitrine::engine::DeviceModelInputs& inputs, int /*
       .release();
 }
 
+/// Steps that were started so far.
+extern "C" __attribute__((visibility("default"))) int64_t vitrine_emulated_steps() {
+  return traffic().graph_launches;
+}
+
 /// Bytes that were read back so far.
 extern "C" __attribute__((visibility("default"))) size_t vitrine_emulated_bytes_to_host() {
   return traffic().bytes_to_host;

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace vitrine::kernels::cuda::emulator {
 
@@ -37,6 +38,7 @@ Status TestRuntime::allocate(size_t bytes, void** memory) {
 }
 
 void TestRuntime::release(void* memory) {
+  static_cast<void>(catch_up());  // as cudaFree does
   const auto found = held_.find(memory);
   traffic_.allocated -= found->second;
   held_.erase(found);
@@ -44,10 +46,24 @@ void TestRuntime::release(void* memory) {
 }
 
 Status TestRuntime::allocate_host(size_t bytes, void** memory) {
-  return posix_memalign(memory, 256, bytes) == 0 ? Status{} : Status{kOutOfMemory, "out of memory"};
+  if (posix_memalign(memory, 256, bytes) != 0) return {kOutOfMemory, "out of memory"};
+  host_held_[*memory] = bytes;
+  return {};
 }
 
-void TestRuntime::release_host(void* memory) { std::free(memory); }
+void TestRuntime::release_host(void* memory) {
+  host_held_.erase(memory);
+  std::free(memory);
+}
+
+Status TestRuntime::catch_up() {
+  Status first;
+  for (const std::function<Status()>& start : std::exchange(started_, {})) {
+    const Status status = start();
+    if (first.ok()) first = status;
+  }
+  return first;
+}
 
 Status TestRuntime::memory_info(size_t* free, size_t* total) {
   *free = capacity_ - traffic_.allocated;
@@ -57,24 +73,46 @@ Status TestRuntime::memory_info(size_t* free, size_t* total) {
 
 Status TestRuntime::copy_to_device(void* to, const void* from, size_t bytes) {
   ++traffic_.to_device;
-  std::memcpy(to, from, bytes);
+  const auto copy = [=] {
+    std::memcpy(to, from, bytes);
+    return Status{};
+  };
+  if (host_held_.contains(from)) {
+    started_.emplace_back(copy);
+    return {};
+  }
+  const Status status = catch_up();
+  copy();
+  return status;
+}
+
+Status TestRuntime::start_read_back(int lane, void* to, const void* from, size_t bytes) {
+  ++traffic_.to_host;
+  traffic_.bytes_to_host += bytes;
+  lanes_[lane] = {to, from, bytes};
   return {};
 }
 
-Status TestRuntime::read_back(void* to, const void* from, size_t bytes) {
-  ++traffic_.to_host;
-  traffic_.bytes_to_host += bytes;
-  std::memcpy(to, from, bytes);
-  return {};
+Status TestRuntime::finish_read_back(int lane) {
+  const Status status = catch_up();
+  const ReadBack copy = std::exchange(lanes_[lane], {});
+  if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
+  return status;
 }
 
 Status TestRuntime::copy_on_device(void* to, const void* from, size_t bytes) {
-  std::memcpy(to, from, bytes);
+  started_.emplace_back([=] {
+    std::memcpy(to, from, bytes);
+    return Status{};
+  });
   return {};
 }
 
 Status TestRuntime::clear(void* memory, size_t bytes) {
-  std::memset(memory, 0, bytes);
+  started_.emplace_back([=] {
+    std::memset(memory, 0, bytes);
+    return Status{};
+  });
   return {};
 }
 
@@ -93,7 +131,9 @@ Status TestRuntime::end_capture(std::unique_ptr<backend_cuda::StepGraph>* graph)
 
 Status TestRuntime::launch(backend_cuda::StepGraph& graph) {
   ++traffic_.graph_launches;
-  return static_cast<RecordedGraph&>(graph).replay();
+  started_.emplace_back(
+      [recorded = &static_cast<RecordedGraph&>(graph)] { return recorded->replay(); });
+  return {};
 }
 
 }  // namespace vitrine::kernels::cuda::emulator

@@ -1,8 +1,13 @@
 // The executor's runtime where there is no GPU: memory of the host, launches by the emulator.
+// Copies and launches happen as late as a device may let them: the host's inputs are read, and
+// results copied back, when somebody waits, after all that was started until then. Memory that is
+// written to too early shows.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "backend_cuda/device_runtime.h"
 #include "tests/cuda/emulator/emulator.h"
@@ -29,7 +34,8 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
   Status memory_info(size_t* free, size_t* total) override;
   Stream stream() override { return reinterpret_cast<Stream>(this); }
   Status copy_to_device(void* to, const void* from, size_t bytes) override;
-  Status read_back(void* to, const void* from, size_t bytes) override;
+  Status start_read_back(int lane, void* to, const void* from, size_t bytes) override;
+  Status finish_read_back(int lane) override;
   Status copy_on_device(void* to, const void* from, size_t bytes) override;
   Status clear(void* memory, size_t bytes) override;
   Status begin_capture() override;
@@ -37,10 +43,21 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
   Status launch(backend_cuda::StepGraph& graph) override;
 
  private:
+  struct ReadBack {
+    void* to = nullptr;
+    const void* from = nullptr;
+    size_t bytes = 0;
+  };
+  /// Runs what was started so far; returns the first status that is not ok.
+  Status catch_up();
+
   size_t capacity_;
   Traffic& traffic_;
   std::map<void*, size_t> held_;
+  std::map<const void*, size_t> host_held_;
   std::unique_ptr<Graph> capture_;
+  std::vector<std::function<Status()>> started_;
+  ReadBack lanes_[2];
 };
 
 }  // namespace vitrine::kernels::cuda::emulator

@@ -1,0 +1,60 @@
+#include "engine/next_step.h"
+
+#include "engine/row_sampler.h"
+
+namespace vitrine::engine {
+
+void NextStep::reserve(size_t rows) {
+  batch_.reserve(rows, rows, rows);
+  batch_.row_steps.reserve(rows);
+  steps_.resize(rows);
+}
+
+bool NextStep::add(const StepInput& input, int32_t row, int32_t adapter,
+                   const kv::BlockPool& pool) {
+  const bool chooses = input.rows != StepInput::Rows::kNone && input.next_token < 0;
+  if (!input.goes_on || !chooses || !input.allowed_tokens.empty()) return false;
+  if (input.sampler != nullptr && input.sampler->looks_back()) return false;
+  const kv::SequenceBlocks& blocks = pool.get(input.sequence);
+  if (blocks.length >= max_context_) return false;
+  const auto token = static_cast<int32_t>(batch_.token_ids.size());
+  BatchSpan span{token, 1, blocks.length, blocks.blocks.data()};
+  if (std::ssize(blocks.blocks) * pool.block_size() == blocks.length) {
+    span.next_block = pool.next_free(new_blocks_++);
+    if (span.next_block < 0) return false;
+  }
+  batch_.spans.push_back(span);
+  batch_.span_adapters.push_back(adapter);
+  batch_.token_ids.push_back(-1 - row);
+  batch_.positions.push_back(static_cast<int32_t>(blocks.length));
+  batch_.block_tables.push_back(span.block_table);
+  batch_.row_tokens.push_back(token);
+  batch_.row_targets.push_back(-1);
+  if (RowSampler::is_needed(input)) {
+    DeviceSamplerSteps& steps = steps_[static_cast<size_t>(token)];
+    const SampleContext context{input.seed, blocks.length + 1, input.branch, blocks.history};
+    input.sampler->device_steps(context, vocab_size_, steps);
+    batch_.row_steps.resize(static_cast<size_t>(token));
+    batch_.row_steps.push_back(&steps);
+  }
+  return true;
+}
+
+const StepBatch* NextStep::make(std::span<const StepInput> inputs, const StepBatch& batch,
+                                const kv::BlockPool& pool, const Executor& executor) {
+  // What the host chooses is not known before it has read the logits.
+  if (batch.read_logits || batch.read_hidden_states || !batch.forced_routes.empty()) return nullptr;
+  batch_.clear();
+  batch_.audit_mode = batch.audit_mode;
+  new_blocks_ = 0;
+  int32_t row = -1;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool has_all = inputs[i].rows == StepInput::Rows::kAll;
+    row += has_all ? static_cast<int32_t>(inputs[i].tokens.size()) : 1;
+    if (!add(inputs[i], row, batch.span_adapters[i], pool)) return nullptr;
+  }
+  if (!batch_.row_steps.empty()) batch_.row_steps.resize(batch_.row_tokens.size());
+  return executor.take_steps(batch_.row_steps) ? &batch_ : nullptr;
+}
+
+}  // namespace vitrine::engine
