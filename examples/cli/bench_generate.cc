@@ -24,13 +24,16 @@ struct Arguments {
   std::string model, audit = "deferred";
   int prompt = 256, tokens = 64, depth = 0, repeat = 5, step_tokens = 0;
   std::vector<int> batches;  // sequences that decode side by side, each in turn
-  bool json = false;
+  bool goes_on = false, json = false;
   DeviceOptions device;
 };
 
 struct Speeds {
   std::vector<double> prefill, decode;       // tokens a second
   std::vector<std::vector<double>> batches;  // [batches] the same, of all sequences together
+  // The same where each sequence takes what is chosen for it, without StepInput::goes_on and with
+  // it
+  std::vector<std::vector<double>> chosen, going_on;
 };
 
 struct Loading {
@@ -47,8 +50,11 @@ void stop_if_interrupted() {
   throw vitrine::Error(vitrine::ErrorKind::kCancelled, "bench generate: cancelled before the end");
 }
 
-/// Feeds the same ids whatever the model chooses, which it does all the same: runs are comparable,
-/// and the experts change from token to token as in a text.
+/// What a sequence takes next: the same ids whatever the model chooses, which it does all the same
+/// (runs are comparable, and the experts change from token to token as in a text); what was chosen;
+/// or that, and each step says so before.
+enum class Next { kGiven, kChosen, kGoesOn };
+
 class Runner {
  public:
   Runner(vitrine::Engine& engine, const Arguments& arguments, int step_tokens)
@@ -76,11 +82,15 @@ class Runner {
       engine_.truncate(sequence.id, 0);
       if (arguments_.depth > 0) feed(sequence, arguments_.depth, step_tokens_);
     }
-    speeds.batches.resize(arguments_.batches.size());
+    for (auto* of : {&speeds.batches, &speeds.chosen, &speeds.going_on}) {
+      of->resize(arguments_.batches.size());
+    }
     measure(speeds);
     speeds.prefill.clear();
     speeds.decode.clear();
-    for (std::vector<double>& of : speeds.batches) of.clear();
+    for (auto* of : {&speeds.batches, &speeds.chosen, &speeds.going_on}) {
+      for (std::vector<double>& values : *of) values.clear();
+    }
   }
 
   void measure(Speeds& speeds) {
@@ -91,8 +101,10 @@ class Runner {
     speeds.decode.push_back(arguments_.tokens / feed(sequences_[0], arguments_.tokens, 1));
     for (size_t i = 0; i < arguments_.batches.size(); ++i) {
       const int batch = arguments_.batches[i];
-      rewind(batch);
-      speeds.batches[i].push_back(batch * arguments_.tokens / decode(batch));
+      speeds.batches[i].push_back(decode(batch, Next::kGiven));
+      if (!arguments_.goes_on) continue;
+      speeds.chosen[i].push_back(decode(batch, Next::kChosen));
+      speeds.going_on[i].push_back(decode(batch, Next::kGoesOn));
     }
   }
 
@@ -128,19 +140,25 @@ class Runner {
     return seconds_since(start);
   }
 
-  /// Seconds in which the first `batch` sequences take their next ids, one each in a step.
-  double decode(int batch) {
+  /// Tokens a second of the first `batch` sequences, one each in a step.
+  double decode(int batch, Next next) {
+    rewind(batch);
     std::vector<vitrine::StepInput> inputs(static_cast<size_t>(batch));
-    const auto depth = static_cast<size_t>(arguments_.depth);
+    std::vector<int32_t> ids(inputs.size());
+    const auto first = static_cast<size_t>(arguments_.depth);
+    const size_t end = first + static_cast<size_t>(arguments_.tokens);
     const Clock::time_point start = Clock::now();
-    for (size_t token = depth; token < depth + static_cast<size_t>(arguments_.tokens); ++token) {
+    for (size_t token = first; token < end; ++token) {
       for (size_t i = 0; i < inputs.size(); ++i) {
+        if (next == Next::kGiven || token == first) ids[i] = sequences_[i].ids[token];
         inputs[i].sequence = sequences_[i].id;
-        inputs[i].tokens = {&sequences_[i].ids[token], 1};
+        inputs[i].tokens = {&ids[i], 1};
+        inputs[i].goes_on = next == Next::kGoesOn && token + 1 < end;
       }
-      engine_.step(inputs);
+      const auto outputs = engine_.step(inputs);
+      for (size_t i = 0; i < inputs.size(); ++i) ids[i] = outputs[i].token;
     }
-    return seconds_since(start);
+    return batch * arguments_.tokens / seconds_since(start);
   }
 
   vitrine::Engine& engine_;
@@ -158,6 +176,13 @@ std::optional<uint64_t> peak_rss() {
     if (std::sscanf(line.c_str(), "VmHWM: %llu", &kilobytes) == 1) return kilobytes * 1024;
   }
   return std::nullopt;
+}
+
+/// Of pairs.
+std::vector<double> ratios(const std::vector<double>& of, const std::vector<double>& to) {
+  std::vector<double> all;
+  for (size_t i = 0; i < of.size(); ++i) all.push_back(of[i] / to[i]);
+  return all;
 }
 
 double lowest(const std::vector<double>& values) { return *std::ranges::min_element(values); }
@@ -179,7 +204,13 @@ std::string table(const Arguments& arguments, const vitrine::ModelSummary& model
   line("decode", arguments.tokens, speeds.decode);
   for (size_t i = 0; i < arguments.batches.size(); ++i) {
     const int batch = arguments.batches[i];
-    line(fmt::format("decode {}x", batch), batch * arguments.tokens, speeds.batches[i]);
+    const int tokens = batch * arguments.tokens;
+    line(fmt::format("decode {}x", batch), tokens, speeds.batches[i]);
+    if (!arguments.goes_on) continue;
+    line(fmt::format("chosen {}x", batch), tokens, speeds.chosen[i]);
+    line(fmt::format("ahead {}x", batch), tokens, speeds.going_on[i]);
+    text += fmt::format("{:<10}{:>10.3f} of the tokens/s without a step ahead, median of pairs\n",
+                        "", median(ratios(speeds.going_on[i], speeds.chosen[i])));
   }
   text += fmt::format("{:<10}{:>10} a token", "reads", format_bytes(model.bytes_per_token));
   if (bandwidth) {
@@ -233,6 +264,11 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::Engine&
     json["batches"].push_back({{"batch", arguments.batches[i]},
                                {"decode_tps", median(values)},
                                {"decode_tps_range", {lowest(values), highest(values)}}});
+    if (!arguments.goes_on) continue;
+    nlohmann::ordered_json& batch = json["batches"].back();
+    batch["chosen_tps"] = median(speeds.chosen[i]);
+    batch["ahead_tps"] = median(speeds.going_on[i]);
+    batch["ahead_ratio"] = median(ratios(speeds.going_on[i], speeds.chosen[i]));
   }
   return json;
 }
@@ -315,6 +351,9 @@ void add_bench_generate(CLI::App& bench, Command& command) {
                    "numbers of sequences whose decoding side by side is measured too, with commas")
       ->check(CLI::Range(1, 4096))
       ->delimiter(',');
+  generate->add_flag("--goes-on", arguments->goes_on,
+                     "for each --batch also decodes what is chosen, with and without telling the "
+                     "engine that it will: a device may start the next step early then");
   generate->add_option("--audit", arguments->audit, "the recorder: none or deferred")
       ->check(CLI::IsMember({"none", "deferred"}))
       ->capture_default_str();

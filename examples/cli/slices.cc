@@ -39,11 +39,12 @@ void SliceRunner<Model>::rewind() {
 }
 
 template <typename Model>
-void SliceRunner<Model>::step(vitrine::SamplerPipeline* sampler) {
+void SliceRunner<Model>::step(vitrine::SamplerPipeline* sampler, bool goes_on) {
   vitrine::StepInput input;
   input.sequence = sequence_;
   input.tokens = {&next_, 1};
   input.sampler = sampler;
+  input.goes_on = goes_on;
   if (sampler != nullptr) input.seed = ++seed_;
   next_ = engine_.step({&input, 1}).front().token;
 }
@@ -57,7 +58,7 @@ double SliceRunner<Model>::run(vitrine::AuditMode mode, int tokens) {
   const auto start = std::chrono::steady_clock::now();
   for (int count = 0; count < tokens; ++count) {
     if (engine_.length(sequence_) == context_) rewind();
-    step();
+    step(nullptr, count + 1 < tokens && engine_.length(sequence_) + 1 < context_);
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

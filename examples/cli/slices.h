@@ -41,7 +41,7 @@ class SliceRunner {
 
  private:
   void rewind();
-  void step(vitrine::SamplerPipeline* sampler = nullptr);
+  void step(vitrine::SamplerPipeline* sampler = nullptr, bool goes_on = false);
 
   Model& engine_;
   std::vector<int32_t> prefix_;

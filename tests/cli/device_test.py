@@ -71,11 +71,13 @@ class Commands(DeviceCase):
 
     def test_bench(self):
         found = self.succeed_json("bench", "generate", SMALL, "-p", 20, "-n", 4, "--repeat", 1,
-                                  "--batch", "1,4", "--json", *CUDA)
+                                  "--batch", "1,4", "--goes-on", "--json", *CUDA)
         self.assertEqual([one["batch"] for one in found["batches"]], [1, 4])
         self.assertEqual((found["device"], found["kernels"]), ("cuda:0", "fused"))
         self.assertGreater(found["decode_tps"], 0)
         self.assertGreater(found["bytes_per_token"], 0)
+        for batch in found["batches"]:  # of one measurement each
+            self.assertAlmostEqual(batch["ahead_ratio"], batch["ahead_tps"] / batch["chosen_tps"])
         self.assertIsNone(found["read_bandwidth"])
 
     def test_bench_audit(self):
