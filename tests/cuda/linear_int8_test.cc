@@ -162,6 +162,29 @@ TEST(CudaLinearInt8, CountOnTheDeviceLeavesTheOthersAlone) {
   }
 }
 
+// As a step of 8,192 tokens and more has, with eight experts each.
+TEST(CudaLinearInt8, RowsAreMoreThanAGridsSecondDimension) {
+  constexpr int64_t kRows = 65539, kCols = 5, kDifferent = 7;
+  Random random(6);
+  const auto few = random.normals(kDifferent * kCols);
+  std::vector<float> values(kRows * kCols);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = few[i % few.size()];
+  const DeviceArray<float> x(values);
+  const auto check = [](const std::vector<uint8_t>& rows, int64_t bytes) {
+    for (int64_t row = kDifferent; row < kRows; ++row) {
+      const auto* at = rows.data() + row * bytes;
+      const auto* same = rows.data() + row % kDifferent * bytes;
+      ASSERT_EQ(std::memcmp(at, same, static_cast<size_t>(bytes)), 0) << "row " << row;
+    }
+  };
+  DeviceArray<uint8_t> int8(static_cast<size_t>(kRows * int8_row_bytes(kCols)));
+  EXPECT_TRUE(ok(quantize_rows(x.data(), kCols, kRows, kCols, 32, int8.data(), nullptr)));
+  check(int8.to_vector(), int8_row_bytes(kCols));
+  DeviceArray<uint8_t> bf16(static_cast<size_t>(kRows * bf16_row_bytes(kCols)));
+  EXPECT_TRUE(ok(round_rows(x.data(), kCols, kRows, kCols, bf16.data(), nullptr)));
+  check(bf16.to_vector(), bf16_row_bytes(kCols));
+}
+
 TEST(CudaLinearInt8, RefusesWhatItCannotDo) {
   Random random(5);
   const Packed packed(make_matrix(random, {WeightFormat::kInt4}, 16, 32));
