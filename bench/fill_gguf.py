@@ -10,8 +10,10 @@ on a GPU where there is one.
 
 import argparse
 import ctypes
+import math
 import os
 import pathlib
+import shutil
 import struct
 import sys
 
@@ -46,6 +48,8 @@ class Header:
 
     def string(self):
         length, = self.take("<Q")
+        if length > len(self.data) - self.at:
+            raise struct.error("a string ends behind the file")
         self.at += length
         return self.data[self.at - length:self.at]
 
@@ -54,6 +58,8 @@ class Header:
             self.string()
         elif kind == ARRAY:
             of, count = self.take("<IQ")
+            if count > len(self.data):
+                raise struct.error("an array ends behind the file")
             for _ in range(count):
                 self.skip_value(of)
         else:
@@ -86,7 +92,7 @@ def random_blocks(count, block_bytes, scale, **where):
 
 def fill(file, tensor, start, **where):
     name, extents, kind, offset = tensor
-    count = torch.Size(extents).numel()
+    count = math.prod(extents)
     file.seek(start + offset)
     deviation = (1.0 if name.startswith("token_embd") else
                  2 / extents[0]**0.5 if "ffn_gate_inp" in name or name.startswith("output.") else
@@ -95,13 +101,19 @@ def fill(file, tensor, start, **where):
         is_norm = len(extents) == 1
         write_tensor(file, random_floats(count, 0.1 if is_norm else deviation, is_norm, **where))
         return
-    if kind not in BLOCKS:
-        sys.exit(f"fill_gguf: {name} has ggml's type {kind}; expected F32, Q4_0 or Q8_0")
     values, block_bytes, spread = BLOCKS[kind]
     left, most = count // values, PIECE_BYTES // block_bytes
     while left > 0:
         write_tensor(file, random_blocks(min(left, most), block_bytes, deviation / spread, **where))
         left -= most
+
+
+def stored_bytes(tensor):
+    name, extents, kind, _ = tensor
+    if kind != F32 and kind not in BLOCKS:
+        sys.exit(f"fill_gguf: {name} has ggml's type {kind}; expected F32, Q4_0 or Q8_0")
+    values, block_bytes, _ = (1, 4, 1) if kind == F32 else BLOCKS[kind]
+    return math.prod(extents) // values * block_bytes
 
 
 def main():
@@ -112,12 +124,19 @@ def main():
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     where = {"device": device, "generator": torch.Generator(device).manual_seed(arguments.seed)}
-    data = pathlib.Path(arguments.header).read_bytes()
     try:
+        data = pathlib.Path(arguments.header).read_bytes()
         header = Header(data)
+    except OSError as error:
+        sys.exit(f"fill_gguf: {arguments.header}: {error.strerror}; expected a header")
     except (struct.error, KeyError, UnicodeDecodeError):
         sys.exit(f"fill_gguf: {arguments.header} ends early or is no header; make it again")
     start = -(-header.at // ALIGNMENT) * ALIGNMENT
+    needed = max((start + tensor[3] + stored_bytes(tensor) for tensor in header.tensors), default=0)
+    free = shutil.disk_usage(arguments.out.parent).free
+    if needed + (64 << 20) > free:
+        sys.exit(f"fill_gguf: {arguments.out} needs {needed / 1e9:.1f} GB and its disk has "
+                 f"{free / 1e9:.1f} GB free; expected more, or a smaller shape")
     temporary = arguments.out.with_name(arguments.out.name + ".tmp")
     try:
         with open(temporary, "wb") as file:

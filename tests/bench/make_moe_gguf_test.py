@@ -10,6 +10,7 @@ import os
 import pathlib
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -109,8 +110,20 @@ class Generator(unittest.TestCase):
         data = header.read_bytes()
         whole = self.path.read_bytes()
         make(header, "--type", "mxfp4", "--header")
-        for bad in (data[:2000], b"GGML" + data[4:], header.read_bytes()):
-            header.write_bytes(bad)
+        first_name = data.index(b"general.architecture") - 8  # its length
+        endless = data[:first_name] + b"\xff" * 8 + data[first_name + 8:]
+        # The tokens: an array of strings, whose number stands behind their type.
+        count = data.index(b"tokenizer.ggml.tokens") + len(b"tokenizer.ggml.tokens") + 8
+        many = data[:count] + b"\xff" * 8 + data[count + 8:]
+        # The first tensor's columns: more bytes than any disk has.
+        columns = data.index(b"token_embd.weight") + len(b"token_embd.weight") + 4
+        large = data[:columns] + struct.pack("<Q", 1 << 50) + data[columns + 8:]
+        for bad in (data[:2000], b"GGML" + data[4:], header.read_bytes(), endless, many, large,
+                    None):
+            if bad is None:
+                header.unlink()
+            else:
+                header.write_bytes(bad)
             result = subprocess.run([*fill, header, self.path], capture_output=True, text=True,
                                     timeout=300, check=False)
             self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
