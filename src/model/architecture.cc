@@ -1,29 +1,30 @@
 #include "model/architecture.h"
 
-#include <map>
+#include "core/registry.h"
 
 namespace vitrine::model {
 
 namespace {
-std::map<std::string, Architecture, std::less<>>& registry() {
-  static std::map<std::string, Architecture, std::less<>> architectures;
+core::Registry<std::string, Architecture>& registry() {
+  static core::Registry<std::string, Architecture> architectures("architecture");
   return architectures;
 }
 }  // namespace
 
 bool register_architecture(const Architecture& architecture) {
-  return registry().emplace(std::string(architecture.model_type), architecture).second;
+  return registry().add(std::string(architecture.model_type), architecture);
 }
 
 std::vector<std::string> architecture_names() {
   std::vector<std::string> names;
-  for (const auto& [name, architecture] : registry()) names.push_back(name);
+  for (const Architecture& architecture : registry().entries()) {
+    names.emplace_back(architecture.model_type);
+  }
   return names;
 }
 
 const Architecture& find_architecture(const std::string& model_type, const std::string& file) {
-  auto found = registry().find(model_type);
-  if (found != registry().end()) return found->second;
+  if (const Architecture* found = registry().find(model_type)) return *found;
   std::string known;
   for (const std::string& name : architecture_names()) known += (known.empty() ? "" : ", ") + name;
   throw Error(ErrorKind::kUnsupported,

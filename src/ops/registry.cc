@@ -1,27 +1,23 @@
-#include <map>
-#include <string>
+#include "core/registry.h"
 
 #include "ops/op.h"
 
 namespace vitrine::ops {
 
 namespace {
-std::map<std::string, OpDefinition, std::less<>>& registry() {
-  static std::map<std::string, OpDefinition, std::less<>> definitions;
+core::Registry<std::string, OpDefinition>& registry() {
+  static core::Registry<std::string, OpDefinition> definitions("op");
   return definitions;
 }
 }  // namespace
 
 bool register_op(const OpDefinition& definition) {
-  return registry().emplace(std::string(definition.type), definition).second;
+  return registry().add(std::string(definition.type), definition);
 }
 
 const OpDefinition& find_op(std::string_view type) {
-  auto found = registry().find(type);
-  if (found == registry().end()) {
-    throw Error(ErrorKind::kInternal, "op '" + std::string(type) + "' is not registered");
-  }
-  return found->second;
+  if (const OpDefinition* found = registry().find(type)) return *found;
+  throw Error(ErrorKind::kInternal, "op '" + std::string(type) + "' is not registered");
 }
 
 }  // namespace vitrine::ops

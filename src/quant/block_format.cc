@@ -1,35 +1,28 @@
 #include "block_format.h"
 
-#include <map>
+#include "core/registry.h"
 
 namespace vitrine {
 namespace quant {
 namespace {
 
-// Filled by static initialisers before main, only read afterwards: no lock.
-std::map<uint32_t, BlockFormat>& registered_formats() {
-  static std::map<uint32_t, BlockFormat> formats;
+core::Registry<uint32_t, BlockFormat>& registered_formats() {
+  static core::Registry<uint32_t, BlockFormat> formats("block format");
   return formats;
 }
 
 }  // namespace
 
 BlockFormatRegistration::BlockFormatRegistration(const BlockFormat& format) {
-  registered_formats().emplace(format.ggml_type, format);
+  registered_formats().add(format.ggml_type, format);
 }
 
 }  // namespace quant
 
 const BlockFormat* find_block_format(uint32_t ggml_type) {
-  const auto& formats = quant::registered_formats();
-  const auto found = formats.find(ggml_type);
-  return found == formats.end() ? nullptr : &found->second;
+  return quant::registered_formats().find(ggml_type);
 }
 
-std::vector<BlockFormat> block_formats() {
-  std::vector<BlockFormat> formats;
-  for (const auto& [number, format] : quant::registered_formats()) formats.push_back(format);
-  return formats;
-}
+std::vector<BlockFormat> block_formats() { return quant::registered_formats().entries(); }
 
 }  // namespace vitrine

@@ -1,4 +1,4 @@
-#include <map>
+#include "core/registry.h"
 
 #include "round_to_nearest.h"
 
@@ -6,35 +6,29 @@ namespace vitrine {
 namespace quant {
 namespace {
 
-// Filled by static initialisers before main, only read afterwards: no lock.
-std::map<std::string, QuantMethod, std::less<>>& registered_methods() {
-  static std::map<std::string, QuantMethod, std::less<>> methods;
+core::Registry<std::string, QuantMethod>& registered_methods() {
+  static core::Registry<std::string, QuantMethod> methods("scheme");
   return methods;
 }
 
 }  // namespace
 
-QuantMethodRegistration::QuantMethodRegistration(QuantMethod method) {
-  std::string name = method.name;
-  registered_methods().emplace(std::move(name), std::move(method));
+QuantMethodRegistration::QuantMethodRegistration(const QuantMethod& method) {
+  registered_methods().add(method.name, method);
 }
 
 }  // namespace quant
 
 const QuantMethod& find_quant_method(std::string_view name) {
-  const auto& methods = quant::registered_methods();
-  if (auto found = methods.find(name); found != methods.end()) return found->second;
+  if (const QuantMethod* found = quant::registered_methods().find(name)) return *found;
   std::string known;
-  for (const auto& [known_name, method] : methods)
-    known += (known.empty() ? "" : ", ") + known_name;
+  for (const QuantMethod& method : quant_methods()) {
+    known += (known.empty() ? "" : ", ") + method.name;
+  }
   throw Error(ErrorKind::kInvalidArgument,
               "scheme '" + std::string(name) + "' is unknown; expected one of: " + known);
 }
 
-std::vector<QuantMethod> quant_methods() {
-  std::vector<QuantMethod> methods;
-  for (const auto& [name, method] : quant::registered_methods()) methods.push_back(method);
-  return methods;
-}
+std::vector<QuantMethod> quant_methods() { return quant::registered_methods().entries(); }
 
 }  // namespace vitrine

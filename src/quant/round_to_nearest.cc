@@ -5,9 +5,7 @@
 
 namespace vitrine {
 namespace quant {
-namespace {
 
-/// float32 rounded to what `dtype` can hold.
 float round_to_dtype(float value, DType dtype) {
   switch (dtype) {
     case DType::kBF16: return bf16_to_float(float_to_bf16(value));
@@ -16,7 +14,6 @@ float round_to_dtype(float value, DType dtype) {
   }
 }
 
-/// torch.finfo(dtype).eps: compressed-tensors' scale of a group of zeros.
 float dtype_epsilon(DType dtype) {
   switch (dtype) {
     case DType::kBF16: return 0x1p-7f;
@@ -24,6 +21,28 @@ float dtype_epsilon(DType dtype) {
     default: return 0x1p-23f;
   }
 }
+
+void check_weights(std::span<const float> weights, int64_t rows, int64_t cols, DType dtype) {
+  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
+    throw Error(ErrorKind::kInvalidArgument, "weights of dtype " + std::string(dtype_name(dtype)) +
+                                                 " can't be quantized; expected F32, F16 or BF16");
+  }
+  int64_t count = 0;
+  if (rows < 0 || cols < 0 || __builtin_mul_overflow(rows, cols, &count) ||
+      weights.size() != static_cast<uint64_t>(count)) {
+    throw Error(ErrorKind::kInvalidArgument, "matrix has " + std::to_string(weights.size()) +
+                                                 " weights; expected " + std::to_string(rows) +
+                                                 " rows of " + std::to_string(cols));
+  }
+}
+
+Error not_finite(int64_t row, int64_t col) {
+  return {ErrorKind::kInvalidArgument, "weight in row " + std::to_string(row) + ", column " +
+                                           std::to_string(col) +
+                                           " is not finite; expected a number"};
+}
+
+namespace {
 
 /// nearbyint for |value| < 2^22 in the default rounding mode, without depending on that mode.
 float round_half_even(float value) {
@@ -44,17 +63,7 @@ void check_arguments(std::span<const float> weights, int64_t rows, int64_t cols,
     throw Error(ErrorKind::kInvalidArgument,
                 "group size " + std::to_string(group_size) + " is unknown; expected 32, 64 or 128");
   }
-  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
-    throw Error(ErrorKind::kInvalidArgument, "weights of dtype " + std::string(dtype_name(dtype)) +
-                                                 " can't be quantized; expected F32, F16 or BF16");
-  }
-  int64_t count = 0;
-  if (rows < 0 || cols < 0 || __builtin_mul_overflow(rows, cols, &count) ||
-      weights.size() != static_cast<uint64_t>(count)) {
-    throw Error(ErrorKind::kInvalidArgument, "matrix has " + std::to_string(weights.size()) +
-                                                 " weights; expected " + std::to_string(rows) +
-                                                 " rows of " + std::to_string(cols));
-  }
+  check_weights(weights, rows, cols, dtype);
   if (cols % group_size != 0) {
     throw Error(ErrorKind::kInvalidArgument,
                 "matrix has " + std::to_string(cols) +
@@ -114,10 +123,7 @@ QuantizedMatrix round_to_nearest(std::span<const float> weights, int64_t rows, i
     for (int i = 0; i < group_size; ++i) {
       if (!std::isfinite(group_weights[i])) {
         const size_t index = group * static_cast<size_t>(group_size) + static_cast<size_t>(i);
-        throw Error(ErrorKind::kInvalidArgument,
-                    "weight in row " + std::to_string(index / static_cast<size_t>(cols)) +
-                        ", column " + std::to_string(index % static_cast<size_t>(cols)) +
-                        " is not finite; expected a number");
+        throw not_finite(static_cast<int64_t>(index) / cols, static_cast<int64_t>(index) % cols);
       }
       smallest = std::min(smallest, group_weights[i]);
       largest = std::max(largest, group_weights[i]);
