@@ -84,6 +84,7 @@ std::vector<Format> all_formats() {
   integers("int4z_g32", WeightFormat::kInt4, 32, OffsetFormat::kZeroPoint);
   integers("int8z_g32", WeightFormat::kInt8, 32, OffsetFormat::kZeroPoint);
   formats.push_back({"bf16", {.format = WeightFormat::kBF16}});
+  formats.push_back({"e4m3", {.format = WeightFormat::kE4M3, .group_size = kE4M3Group}});
   formats.push_back({"f32", {.format = WeightFormat::kF32}});
   formats.push_back({"q4_0", block_weight(BlockFormat::kQ4_0, 0, 0)});
   formats.push_back({"q4_1", block_weight(BlockFormat::kQ4_1, 0, 0)});
@@ -108,7 +109,7 @@ struct Packed {
     const WeightBytes bytes = packed_bytes(weight);
     data = noise(bytes.data);
     if (is_float_format(weight.format)) {  // exponents near 0: no denormals and NaNs
-      const size_t step = weight.format == WeightFormat::kF32 ? 4 : 2;
+      const auto step = static_cast<size_t>(element_bytes(weight.format));
       for (size_t i = step - 1; i < data.size(); i += step) data[i] = (data[i] & 0x80) | 0x3d;
     }
     scales.resize(bytes.scales, 0x2c);  // a small number in each of the scale formats

@@ -40,10 +40,11 @@ void DeviceOptions::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->capture_default_str();
   command
-      .add_option("--activation-type", activation_type,
-                  "what quantized weights are multiplied with: int8, or bf16 (--device cuda "
-                  "--kernels fused)")
-      ->check(CLI::IsMember({"int8", "bf16"}))
+      .add_option(
+          "--activation-type", activation_type,
+          "what quantized weights are multiplied with: int8, or bf16 or, where they are fp8 "
+          "themselves, fp8 (--device cuda --kernels fused)")
+      ->check(CLI::IsMember({"int8", "bf16", "fp8"}))
       ->capture_default_str();
   command
       .add_option("--expert-cache", expert_cache,
@@ -73,6 +74,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   if (kv_type == "f16") options.kv_dtype = vitrine::DType::kF16;
   if (kv_type == "bf16") options.kv_dtype = vitrine::DType::kBF16;
   if (activation_type == "bf16") options.activation_dtype = vitrine::DType::kBF16;
+  if (activation_type == "fp8") options.activation_dtype = vitrine::DType::kF8E4M3;
   return options;
 }
 

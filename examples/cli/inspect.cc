@@ -24,6 +24,12 @@ struct Totals {
 /// Name of the module that a tensor belongs to: what stands before the last dot.
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
+/// Which weights share a scale.
+std::string float_blocks(const vitrine::QuantizedModule& module) {
+  if (module.group_size == 0) return module.block_rows == 0 ? "one scale" : "a scale a row";
+  return fmt::format("blocks of {} x {}", module.block_rows, module.group_size);
+}
+
 /// "int4, groups of 32" or "Q4_0" -> how many modules.
 std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& checkpoint) {
   std::map<std::string, int64_t> modules;
@@ -31,8 +37,12 @@ std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& chec
     if (tensor.block_format != nullptr) {
       ++modules[std::string(tensor.block_format->name)];
     }
-    if (!tensor.name.ends_with(".weight_packed")) continue;
-    if (const auto module = checkpoint.quantized_module(module_of(tensor.name))) {
+    const std::string name = module_of(tensor.name);
+    if (checkpoint.find_quantized(name) != &tensor) continue;
+    const auto module = checkpoint.quantized_module(name);
+    if (module && module->number_format == vitrine::NumberFormat::kE4M3) {
+      ++modules[fmt::format("fp8, {}", float_blocks(*module))];
+    } else if (module) {
       ++modules[fmt::format("int{}, groups of {}{}", module->bits, module->group_size,
                             module->symmetric ? "" : ", with zero points")];
     }

@@ -74,10 +74,12 @@ std::string describe(const Arguments& arguments, const vitrine::QuantizeReport& 
     worst = tensor.worst_absolute_error;
     worst_name = tensor.name;
   }
+  const int group_size = report.quantized.empty() ? 0 : report.quantized.front().group_size;
   std::string text = fmt::format(
-      "{}: {} to {}; {} matrices quantized ({}, groups of {}), {} tensors left as they are\n",
-      arguments.out, format_bytes(report.source_bytes), format_bytes(report.result_bytes),
-      report.quantized.size(), arguments.scheme, arguments.group_size, report.unquantized.size());
+      "{}: {} to {}; {} matrices quantized ({}, {}), {} tensors left as they are\n", arguments.out,
+      format_bytes(report.source_bytes), format_bytes(report.result_bytes), report.quantized.size(),
+      arguments.scheme, group_size == 0 ? "a scale a row" : fmt::format("groups of {}", group_size),
+      report.unquantized.size());
   if (!worst_name.empty()) text += fmt::format("worst error {:.5f} in {}\n", worst, worst_name);
   for (const vitrine::UnquantizedTensorReport& tensor : report.unquantized) {
     if (tensor.reason.starts_with("the group")) {
@@ -151,11 +153,12 @@ void add_quantize(CLI::App& app, Command& command) {
   add_model(*quantize, arguments->model);
   quantize->add_option("out", arguments->out, "folder to make")->check(not_empty())->required();
   quantize
-      ->add_option("--scheme", arguments->scheme, "int8, int4, int8-asymmetric or int4-asymmetric")
+      ->add_option("--scheme", arguments->scheme,
+                   "int8, int4, int8-asymmetric, int4-asymmetric or fp8")
       ->required();
   quantize
       ->add_option("--group-size", arguments->group_size,
-                   "columns that share a scale: 32, 64 or 128")
+                   "columns that share a scale: 32, 64 or 128 (not of fp8)")
       ->capture_default_str();
   quantize->add_flag("--keep-head", arguments->keep_head, "leave the output head as it is");
   quantize->add_option("--eval", arguments->text,

@@ -58,8 +58,10 @@ struct TensorInfo {
 
 /// What `quantization_config` says of one module.
 struct QuantizedModule {
+  NumberFormat number_format = NumberFormat::kInteger;
   int bits = 0;
-  int group_size = 0;
+  int group_size = 0;     ///< columns that share a scale; 0: all of a row
+  int block_rows = 1;     ///< rows that share a scale (kE4M3); 0: all
   bool symmetric = true;  ///< false: the module has a tensor of zero points
 };
 
@@ -150,9 +152,13 @@ class VITRINE_API Checkpoint {
   /// What the folder's `quantization_config` says of a module ("model.layers.0.self_attn.q_proj");
   /// nothing where it is ignored, not targeted, or the folder isn't quantized.
   std::optional<QuantizedModule> quantized_module(std::string_view base_name) const;
-  /// Reads `{base}.weight_packed`, `.weight_scale` and `.weight_shape`; nothing where the folder
-  /// holds no `{base}.weight_packed`. Throws kBadFile where the three disagree with each other or
-  /// with `quantization_config`.
+  /// The tensor that holds the quantized numbers of a module: `{base}.weight_packed`, or a
+  /// `{base}.weight` of dtype F8_E4M3; null where there is neither.
+  const TensorInfo* find_quantized(std::string_view base_name) const;
+  /// Reads it with what stands beside it: `.weight_scale` and `.weight_shape`, or the scales of
+  /// 8-bit floats (`.weight_scale`, or `.weight_scale_inv` of the layout "fp8"); nothing where
+  /// find_quantized finds none. Throws kBadFile where they disagree with each other or with
+  /// `quantization_config`, or hold what is no number.
   std::optional<QuantizedMatrix> read_quantized(std::string_view base_name) const;
 
   struct Impl;

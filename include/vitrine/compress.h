@@ -25,8 +25,9 @@ struct QuantizeEvaluation {
 
 struct QuantizeOptions {
   std::string scheme = "int4";  ///< a name of the quant room's registry
-  int group_size = 32;          ///< 32, 64 or 128
-  bool quantize_head = true;    ///< the output head in int8, same group size; false: left as is
+  int group_size = 32;          ///< 32, 64 or 128; of no effect on "fp8", a scale for each row
+  bool quantize_head = true;    ///< the output head in int8, same group size, with "fp8" in fp8;
+                                ///< false: left as is
   std::string tool_version;     ///< recorded in the manifest
   std::string instruction_set;  ///< recorded in the manifest: what this machine ran
   std::string source_name;      ///< recorded in the manifest; empty: last part of the path
@@ -41,7 +42,7 @@ struct QuantizeOptions {
 struct QuantizedTensorReport {
   std::string name;  ///< of the module: "model.layers.0.self_attn.q_proj"
   int bits = 0;
-  int group_size = 0;
+  int group_size = 0;  ///< columns that share a scale; 0: all of a row
   double mean_absolute_error = 0.0;
   double worst_absolute_error = 0.0;
 };
@@ -62,7 +63,7 @@ struct QuantizeReport {
 
 /// Quantizes the attention, expert, shared-expert and dense feed-forward projections of the
 /// checkpoint folder `in` into the new folder `out`, in compressed-tensors' `pack-quantized`
-/// layout.
+/// layout, or with "fp8" in its `float-quantized`.
 ///
 /// Router, norms, biases, embedding and shared_expert_gate stay as they are; the output head
 /// becomes int8 (tied embeddings: a separate `lm_head`, and `tie_word_embeddings` false in the new

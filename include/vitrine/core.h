@@ -55,7 +55,7 @@ class VITRINE_API Error : public std::runtime_error {
 };
 
 /// Element types of tensors in files and in memory.
-enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kI16, kI32, kI64, kBool, kF64 };
+enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kU8, kI16, kI32, kI64, kBool, kF64, kF8E4M3 };
 
 /// Bytes of one element.
 VITRINE_API size_t dtype_size(DType dtype);

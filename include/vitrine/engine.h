@@ -41,7 +41,9 @@ struct EngineOptions {
   /// What quantized weights are multiplied with: kI8, rows quantized by group (docs/numerics.md),
   /// as every path has it, with the CPU's bits; or kBF16 (CUDA's fused kernels alone), rows rounded
   /// to it, bf16 weights on tensor cores too, and attention where kv_dtype is 16 bits wide and its
-  /// heads allow: another result, as invariant where keys and values are finite.
+  /// heads allow: another result, as invariant where keys and values are finite. kF8E4M3 (the same
+  /// kernels, a GPU of compute capability 8.9 or above): as kBF16, but rows that meet E4M3 weights
+  /// are rounded to E4M3, with a scale for each 128 columns.
   DType activation_dtype = DType::kI8;
   /// Above 0: routed experts are read from the file when a step needs them, and the ones used last
   /// stay in so many bytes. At least what one layer of a step may need. Fused path; GGUF files and

@@ -15,6 +15,13 @@
 
 namespace vitrine {
 
+/// What a quantized matrix stores for a weight.
+enum class NumberFormat : uint8_t {
+  kInteger,  ///< a signed integer
+  kE4M3,     ///< an 8-bit float's bits: sign, 4 of the exponent (bias 7), 3 of the mantissa; no
+             ///< infinities, 448 the largest (OCP 8-bit Floating Point Specification 1.0)
+};
+
 /// How a weight matrix is quantized: one scale, and where asymmetric one zero point, per row and
 /// group of columns.
 struct QuantScheme {
@@ -26,8 +33,9 @@ struct QuantScheme {
 
 /// A quantized weight matrix, one scale per row and group of columns, the last group of a row may
 /// be shorter: weight[r][c] ~ (values[r][c] - zero_points[r][g]) * scales[r][g], g = c /
-/// group_size.
+/// group_size. Of kE4M3 the values are the floats that their bits stand for, without zero points.
 struct QuantizedMatrix {
+  NumberFormat number_format = NumberFormat::kInteger;
   int bits = 8;
   int group_size = 32;
   int64_t rows = 0;
@@ -68,8 +76,8 @@ struct QuantError {
 VITRINE_API QuantizedMatrix quantize_matrix(std::span<const float> weights, int64_t rows,
                                             int64_t cols, DType dtype, const QuantScheme& scheme);
 
-/// (values - zero_points) * scales in float32, [rows, cols] row-major. Throws kInvalidArgument for
-/// sizes that disagree.
+/// (values - zero_points) * scales in float32, each product rounded once, [rows, cols] row-major.
+/// Throws kInvalidArgument for sizes that disagree.
 VITRINE_API std::vector<float> dequantize_matrix(const QuantizedMatrix& matrix);
 
 /// Error of `matrix` against the weights that it was made from ([rows, cols]).
@@ -99,8 +107,9 @@ VITRINE_API std::vector<int8_t> unpack_int32(std::span<const int32_t> packed, in
 struct QuantMethod {
   std::string name;         ///< what the user writes: "int8", "int4-asymmetric"
   std::string description;  ///< one line
-  int bits = 0;             ///< bits of a stored value
-  bool symmetric = true;    ///< false: groups have zero points
+  NumberFormat number_format = NumberFormat::kInteger;
+  int bits = 0;           ///< bits of a stored value
+  bool symmetric = true;  ///< false: groups have zero points
   /// Same contract as quantize_matrix, `group_size` in place of the scheme.
   QuantizedMatrix (*quantize)(std::span<const float> weights, int64_t rows, int64_t cols,
                               DType dtype, int group_size) = nullptr;
@@ -139,6 +148,10 @@ VITRINE_API float bf16_to_float(uint16_t bits);
 VITRINE_API uint16_t float_to_f16(float value);
 /// IEEE half bits to float32 (exact).
 VITRINE_API float f16_to_float(uint16_t bits);
+/// E4M3 bits to float32 (exact; 0x7f and 0xff are NaN).
+VITRINE_API float e4m3_to_float(uint8_t bits);
+/// float32 to E4M3 bits, nearest with ties to even; what is beyond 448 becomes 448, NaN stays NaN.
+VITRINE_API uint8_t float_to_e4m3(float value);
 /// Widens `count` elements of F32, F16 or BF16 (little-endian, no alignment needed) to float32.
 /// Throws kUnsupported for another dtype.
 VITRINE_API void widen_to_f32(const void* data, DType dtype, int64_t count, float* out);

@@ -29,6 +29,7 @@ inline at::ScalarType to_torch(DType dtype) {
     case DType::kI64: return at::kLong;
     case DType::kBool: return at::kBool;
     case DType::kF64: return at::kDouble;
+    case DType::kF8E4M3: return at::kFloat8_e4m3fn;
   }
   throw Error(ErrorKind::kInvalidArgument, "DType " + std::to_string(static_cast<int>(dtype)) +
                                                " is none that vitrine/core.h names");

@@ -17,6 +17,7 @@ enum class WeightFormat : uint8_t {
   kF32,    ///< row-major
   kF16,    ///< row-major
   kBF16,   ///< row-major
+  kE4M3,   ///< row-major bytes; per row and 128 columns a float32 scale
   kInt8,   ///< packed in tiles (see packed layout below)
   kInt4,   ///< packed in tiles
   kQ2K,    ///< 2 bits; per 16 columns a 4-bit scale and minimum, per 256 a float16 pair for both
@@ -25,7 +26,7 @@ enum class WeightFormat : uint8_t {
   kMxfp4,  ///< E2M1 values; per 32 columns an E8M0 scale
 };
 
-constexpr bool is_float_format(WeightFormat format) { return format <= WeightFormat::kBF16; }
+constexpr bool is_float_format(WeightFormat format) { return format <= WeightFormat::kE4M3; }
 
 enum class ScaleFormat : uint8_t { kF32, kF16, kBF16 };
 
@@ -69,7 +70,8 @@ enum class BlockFormat : uint32_t {
 
 /// A handle to a weight matrix [rows, cols]; does not own. Logical rows are output features.
 ///
-/// Float formats: row-major with `cols` elements a row.
+/// Float formats: row-major with `cols` elements a row. kE4M3 has scales [rows][groups] in float32,
+/// and none of its bytes is a NaN (0x7f, 0xff).
 /// Quantized formats: tiles of 16 rows (rows past the end are zero), in each the units of 32
 /// columns in order (columns past the end are zero). With r the row in the tile and c the column in
 /// the unit, a unit holds the unsigned number u[r][c] in
@@ -93,7 +95,8 @@ struct Weight {
   WeightFormat format = WeightFormat::kF32;
   ScaleFormat scale_format = ScaleFormat::kF32;
   OffsetFormat offset_format = OffsetFormat::kNone;
-  int32_t group_size = 0;  // quantized formats: 32, 64 or 128; 32 where not kInt8 or kInt4
+  // Quantized formats: 32, 64 or 128; 32 where not kInt8 or kInt4. kE4M3: 128.
+  int32_t group_size = 0;
   int64_t rows = 0;
   int64_t cols = 0;
   const void* data = nullptr;
@@ -208,8 +211,10 @@ inline constexpr int kQueriesAtOnce = 32;
 
 /// Bytes of an element of a float format.
 constexpr int64_t element_bytes(WeightFormat format) {
-  return format == WeightFormat::kF32 ? 4 : 2;
+  return format == WeightFormat::kF32 ? 4 : format == WeightFormat::kE4M3 ? 1 : 2;
 }
+/// Columns of kE4M3 that share a scale.
+inline constexpr int kE4M3Group = 128;
 
 /// One instruction set's kernels.
 struct CpuKernels {

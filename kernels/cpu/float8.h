@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 
-namespace vitrine::kernels::cuda {
+#include "half.h"
+
+namespace vitrine::kernels {
 
 /// Exact.
 static inline float e4m3_to_float(uint8_t bits) {
@@ -16,6 +18,13 @@ static inline float e4m3_to_float(uint8_t bits) {
   if (exponent == 15 && mantissa == 7) return NAN;
   if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -9);
   return sign * std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+}
+
+/// The same of what is no NaN, by moving its exponent and mantissa to where float32 has its own.
+static inline float widen_e4m3(uint8_t bits) {
+  const uint32_t moved = static_cast<uint32_t>(bits & 0x80) << 24 |
+                         static_cast<uint32_t>(bits & 0x7f) << 20;
+  return float_from_bits(moved) * 0x1p120f;
 }
 
 /// To nearest, ties to even; what is beyond 448 becomes 448, NaN stays NaN.
@@ -33,4 +42,4 @@ static inline uint8_t float_to_e4m3(float x) {
   return static_cast<uint8_t>(sign | (steps + ((exponent + 5) << 3)));
 }
 
-}  // namespace vitrine::kernels::cuda
+}  // namespace vitrine::kernels

@@ -2,6 +2,7 @@
 // file is compiled for. Internal linkage: each file has its own copy.
 #pragma once
 
+#include "float8.h"
 #include "packed.h"
 
 namespace vitrine::kernels {
@@ -86,6 +87,16 @@ static void widen_packed_row(const Weight& weight, int64_t row, float multiplier
     case WeightFormat::kMxfp4:
       return widen_packed_row_of<WeightFormat::kMxfp4>(weight, row, multiplier, out);
     default: return widen_packed_row_of<WeightFormat::kInt4>(weight, row, multiplier, out);
+  }
+}
+
+/// A row of kE4M3: (number * scale) * multiplier, each product rounded.
+static inline void widen_e4m3_row(const Weight& table, int64_t row, float multiplier, float* out) {
+  const auto* bytes = static_cast<const uint8_t*>(table.data) + row * table.cols;
+  const float* scales =
+      static_cast<const float*>(table.scales) + row * group_count(table.cols, kE4M3Group);
+  for (int64_t i = 0; i < table.cols; ++i) {
+    out[i] = widen_e4m3(bytes[i]) * scales[i / kE4M3Group] * multiplier;
   }
 }
 

@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/cpu/float8.h"
 #include "kernels/cpu/half.h"
-#include "kernels/cuda/float8.h"
 #include "kernels/cuda/status.h"
 
 #define VITRINE_KERNEL(...) static
@@ -267,6 +267,26 @@ VITRINE_DEVICE void mma_s8_m16n8k32(int32_t (&d)[4], const uint32_t (&a)[4], con
     d[i] = static_cast<int32_t>(sum);  // without .satfinite the GPU wraps too
   }
 }
+/// Summed in double: the last bits are not a GPU's.
+VITRINE_DEVICE void mma_e4m3_m16n8k32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                      const float (&c)[4], VITRINE_SITE) {
+  const uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  const host::Exchange& all = host::meet_warp("mma_e4m3_m16n8k32", words, 6, site);
+  const int lane = thread_index() % 32;
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + 8 * (i / 2);
+    const int col = lane % 4 * 2 + i % 2;
+    double sum = c[i];
+    for (int k = 0; k < 32; ++k) {
+      const uint32_t four_a = all[row % 8 * 4 + k % 16 / 4][row / 8 + 2 * (k / 16)];
+      const uint32_t four_b = all[col * 4 + k % 16 / 4][4 + k / 16];
+      const int shift = 8 * (k % 4);
+      sum += double{kernels::e4m3_to_float(static_cast<uint8_t>(four_a >> shift))} *
+             double{kernels::e4m3_to_float(static_cast<uint8_t>(four_b >> shift))};
+    }
+    d[i] = static_cast<float>(sum);
+  }
+}
 
 template <int kCount, bool kTranspose = false>
 VITRINE_DEVICE void load_matrix(uint32_t (&r)[kCount], const void* shared_row, VITRINE_SITE) {
@@ -306,8 +326,8 @@ using kernels::narrow_bf16;
 using kernels::narrow_f16;
 using kernels::widen_bf16;
 using kernels::widen_f16;
-VITRINE_DEVICE float widen_e4m3(uint8_t bits) { return e4m3_to_float(bits); }
-VITRINE_DEVICE uint8_t narrow_e4m3(float x) { return float_to_e4m3(x); }
+VITRINE_DEVICE float widen_e4m3(uint8_t bits) { return kernels::e4m3_to_float(bits); }
+VITRINE_DEVICE uint8_t narrow_e4m3(float x) { return kernels::float_to_e4m3(x); }
 
 // ---- launching
 

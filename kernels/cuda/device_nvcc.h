@@ -149,6 +149,17 @@ VITRINE_DEVICE void mma_s8_m16n8k32(int32_t (&d)[4], const uint32_t (&a)[4], con
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),
         "r"(c[2]), "r"(c[3]));
 }
+/// a [16, 32], b [32, 8], four E4M3 a register; in the float32 that the tensor core keeps. From
+/// compute capability 8.9 on: only files that are compiled for nothing below may use it.
+VITRINE_DEVICE void mma_e4m3_m16n8k32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                      const float (&c)[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%10,%11,%12,%13};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),
+        "f"(c[2]), "f"(c[3]));
+}
 
 /// ldmatrix: kCount (1, 2, 4) matrices of 8 rows of 8 16-bit elements. Lane i gives the address of
 /// row i % 8 of matrix i / 8, 16-byte aligned, in shared memory (lanes past the last matrix: any

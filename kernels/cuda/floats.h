@@ -8,6 +8,9 @@ namespace vitrine::kernels::cuda {
 template <FloatFormat kFormat>
 VITRINE_DEVICE float load_element(const void* data, int64_t i) {
   if constexpr (kFormat == FloatFormat::kF32) return static_cast<const float*>(data)[i];
+  if constexpr (kFormat == FloatFormat::kE4M3) {
+    return widen_e4m3(static_cast<const uint8_t*>(data)[i]);
+  }
   const uint16_t bits = static_cast<const uint16_t*>(data)[i];
   return kFormat == FloatFormat::kF16 ? widen_f16(bits) : widen_bf16(bits);
 }
@@ -45,7 +48,7 @@ VITRINE_DEVICE void load_elements(const void* data, int64_t i, bool whole, float
   }
 }
 
-/// Calls `with` with the format as a constant: FormatConstant<format>.
+/// Calls `with` with the format (not kE4M3) as a constant: FormatConstant<format>.
 template <FloatFormat kFormat>
 struct FormatConstant {
   static constexpr FloatFormat value = kFormat;

@@ -27,8 +27,11 @@ struct Dim3 {
 };
 
 /// Bits of a float format's elements on the device.
-enum class FloatFormat : uint8_t { kF32, kF16, kBF16 };
+/// kE4M3: of weights alone, with a float32 scale for each row and 128 columns beside them.
+enum class FloatFormat : uint8_t { kF32, kF16, kBF16, kE4M3 };
 
-constexpr int64_t element_bytes(FloatFormat format) { return format == FloatFormat::kF32 ? 4 : 2; }
+constexpr int64_t element_bytes(FloatFormat format) {
+  return format == FloatFormat::kF32 ? 4 : format == FloatFormat::kE4M3 ? 1 : 2;
+}
 
 }  // namespace vitrine::kernels::cuda

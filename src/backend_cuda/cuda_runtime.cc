@@ -90,6 +90,15 @@ class CudaRuntime final : public DeviceRuntime {
     use_device();
     return status_of(cudaMemGetInfo(free, total));
   }
+  Status compute_capability(int* capability) override {
+    int major = 0, minor = 0;
+    cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_);
+    if (error == cudaSuccess) {
+      error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_);
+    }
+    *capability = 10 * major + minor;
+    return status_of(error);
+  }
 
   Stream stream() override { return stream_; }
   Status copy_to_device(void* to, const void* from, size_t bytes) override {

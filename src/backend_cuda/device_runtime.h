@@ -34,6 +34,8 @@ class DeviceRuntime {
   virtual Status allocate_host(size_t bytes, void** memory) = 0;
   virtual void release_host(void* memory) = 0;
   virtual Status memory_info(size_t* free, size_t* total) = 0;
+  /// Ten times the major number and the minor one: 90.
+  virtual Status compute_capability(int* capability) = 0;
 
   virtual Stream stream() = 0;
   /// `from` may go at once, unless it came from allocate_host.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,8 @@
 
 namespace vitrine::backend_cuda {
 
-/// Of a row's forms the one that is bf16; those of int8 go by their group size.
-inline constexpr int32_t kBf16Form = 0;
+/// Of a row's forms the ones that are bf16 and E4M3; those of int8 go by their group size.
+inline constexpr int32_t kBf16Form = 0, kE4M3Form = 1;
 
 /// Matrices that one launch reads, one behind another: experts, or rows of several (qkv).
 struct DeviceMatrix {
@@ -31,14 +32,17 @@ struct DeviceMatrix {
 
   /// Of RowsBuffer::forms the one that its products read.
   int32_t form() const {
-    const bool is_bf16 = activations == kernels::cuda::ActivationFormat::kBF16;
-    return is_bf16 ? kBf16Form : packed.layout.group_size;
+    switch (activations) {
+      case kernels::cuda::ActivationFormat::kBF16: return kBf16Form;
+      case kernels::cuda::ActivationFormat::kE4M3: return kE4M3Form;
+      default: return packed.layout.group_size;
+    }
   }
   int64_t rows() const { return is_packed ? packed.layout.rows : floats.rows; }
 };
 
-/// Whether a product may round its input, and read bf16 weights on tensor cores, where the engine
-/// was asked to (EngineOptions::activation_dtype).
+/// Whether a product may round its input, and read bf16 and E4M3 weights on tensor cores, where the
+/// engine was asked to (EngineOptions::activation_dtype).
 enum class Precision : uint8_t { kAsAsked, kAsCpu };
 
 /// What a launch's matrix is made of.
@@ -50,12 +54,8 @@ struct MatrixPart {
 /// Handles keep their address. Memory is given when a matrix is asked for, its content by upload().
 class DeviceWeights {
  public:
-  DeviceWeights(DeviceRuntime& runtime, const engine::DeviceModelInputs& inputs)
-      : runtime_(runtime),
-        kernel_(inputs.kernel),
-        host_(inputs.weights),
-        weights_read_(inputs.weights_read),
-        bf16_activations_(inputs.options.activation_dtype == DType::kBF16) {}
+  /// Throws kUnsupported for activations that this device has no kernel for.
+  DeviceWeights(DeviceRuntime& runtime, const engine::DeviceModelInputs& inputs);
 
   /// Rows of all parts under each other, as one matrix. Null where they are of several formats, or
   /// cannot be told apart in tiles of 16 rows.
@@ -92,9 +92,13 @@ class DeviceWeights {
     const kernels::Weight* weight = nullptr;
     bool is_table = false;   // rows of float32
     bool is_packed = false;  // else floats as they are
+    bool is_scales = false;  // of E4M3, as they are
     const void* floats = nullptr;
     size_t bytes = 0;
     std::byte* to = nullptr;
+    size_t memory = 0;  // which buffer that is in: one copy stays in one
+    /// Else it is copied as it stands.
+    bool is_made() const { return is_table || is_packed; }
   };
 
   const std::byte* keep(const void* values, size_t bytes, const std::string& what);
@@ -103,13 +107,25 @@ class DeviceWeights {
                             const std::string& what, bool stacked, Precision precision);
   /// For tensor cores.
   bool packs(const kernels::Weight& weight, Precision precision) const;
+  /// What tensor cores multiply a packed matrix with.
+  kernels::cuda::ActivationFormat activations(const kernels::Weight& weight,
+                                              Precision precision) const;
+  /// Rows of a part that is made; of a table, `first` is the one at the memory's beginning.
+  struct RowRange {
+    int64_t begin = 0, end = INT64_MAX, first = 0;
+  };
+  void make_rows(const Pending& part, const RowRange& rows, std::byte* to) const;
+  /// Those rows of all parts, one part behind another, by all threads.
+  void make_parts(std::span<const Pending> parts, RowRange of_each, std::byte* staging) const;
+  void upload_large_table(const Pending& table, std::vector<std::byte>& staging);
   void copy(const void* from, size_t bytes, std::byte* to);
 
   DeviceRuntime& runtime_;
   const kernels::CpuKernels& kernel_;
   ops::PackedWeights& host_;
   bool weights_read_;
-  bool bf16_activations_;
+  int threads_;
+  DType activation_dtype_;
   std::deque<DeviceMatrix> matrices_;
   std::map<std::string, kernels::cuda::EmbeddingTable> tables_;  // by module
   std::vector<DeviceBuffer> memory_;

@@ -16,7 +16,17 @@ namespace {
 
 /// How many of a buffer's forms, in their order, the norm before makes.
 size_t forms_of_norm(const RowsBuffer& rows) {
-  return std::min<size_t>(rows.forms.size(), rows.forms.contains(kBf16Form) ? 2 : 1);
+  const size_t floats = rows.forms.count(kBf16Form) + rows.forms.count(kE4M3Form);
+  return std::min(rows.forms.size(), floats + 1);
+}
+
+/// Makes one form of `count` float rows.
+Status make_form(int32_t form, const float* x, const RowsBuffer& rows, int64_t count, void* to,
+                 Stream stream) {
+  using namespace kernels::cuda;
+  if (form == kBf16Form) return round_rows(x, rows.stride, count, rows.width, to, stream);
+  if (form == kE4M3Form) return quantize_rows_e4m3(x, rows.stride, count, rows.width, to, stream);
+  return quantize_rows(x, rows.stride, count, rows.width, form, to, stream);
 }
 
 }  // namespace
@@ -183,12 +193,7 @@ void PlanBuilder::add_forms(const RowsBuffer& rows, int32_t per_token, bool foll
         for (auto form = std::next(rows.forms.begin(), static_cast<ptrdiff_t>(made));
              form != rows.forms.end(); ++form) {
           const float* x = rows.values(memory);
-          const Status status =
-              form->first == kBf16Form
-                  ? kernels::cuda::round_rows(x, rows.stride, count, rows.width, form->second,
-                                              stream)
-                  : kernels::cuda::quantize_rows(x, rows.stride, count, rows.width, form->first,
-                                                 form->second, stream);
+          const Status status = make_form(form->first, x, rows, count, form->second, stream);
           if (!status.ok()) return status;
         }
         return {};

@@ -31,7 +31,7 @@ struct RowsBuffer {
   bool is_hidden_layer = false;  // products and adapters alone read it
   bool floats_are_read = false;  // by one of these
   float* data = nullptr;         // [capacity, stride]
-  std::map<int32_t, std::byte*> forms;  // of int8 by group size; kBf16Form
+  std::map<int32_t, std::byte*> forms;  // of int8 by group size; kBf16Form, kE4M3Form
 
   float* values(const StepMemory& memory) const {
     return is_head_input ? memory.hidden_states : data;
@@ -117,8 +117,8 @@ class PlanBuilder {
   void need(RowsBuffer& rows, const DeviceMatrix& matrix);
   /// Launches that make all forms of `rows`, `per_token` rows for each token.
   void add_forms(const RowsBuffer& rows, int32_t per_token);
-  /// The same where the norm before makes bf16 and the first of int8 itself, of tokens or of rows
-  /// of logits.
+  /// The same where the norm before makes bf16, E4M3 and the first of int8 itself, of tokens or of
+  /// rows of logits.
   void add_further_forms(const RowsBuffer& rows);
   void add_product(const DeviceMatrix& matrix, RowsBuffer& in, kernels::cuda::Epilogue epilogue);
   /// Throws kUnsupported where one launch cannot read both.

@@ -53,7 +53,7 @@ int64_t choice_words(const StepShape& shape) {
 }  // namespace
 
 bool attends_on_tensor_cores(const EngineOptions& options, const ops::Graph& graph) {
-  return options.activation_dtype == DType::kBF16 && options.kv_dtype != DType::kF32 &&
+  return options.activation_dtype != DType::kI8 && options.kv_dtype != DType::kF32 &&
          kernels::cuda::takes_attention_mma(static_cast<int32_t>(graph.num_heads),
                                             static_cast<int32_t>(graph.num_kv_heads),
                                             static_cast<int32_t>(graph.head_dim));

@@ -24,6 +24,54 @@ void expect_string(const Fields& fields, std::string_view name, std::string_view
   if (fields.string(name) != expected) fields.unsupported(name, quote_text(expected));
 }
 
+constexpr const char* kPacked = "pack-quantized";
+constexpr const char* kFloat = "float-quantized";
+constexpr const char* kFormats = "'pack-quantized' or 'float-quantized'";
+
+/// Blocks of [rows, columns] that share a scale.
+void read_block(const Fields& fields, std::string_view name, const std::vector<int64_t>& block,
+                QuantizedModule& scheme) {
+  if (block.size() != 2) fields.bad(name, "a list of two sizes");
+  if (block[1] % 128 != 0) fields.unsupported(name, "blocks of a multiple of 128 columns");
+  scheme.block_rows = static_cast<int>(block[0]);
+  scheme.group_size = static_cast<int>(block[1]);
+}
+
+QuantizedModule read_float_weights(const Fields& weights) {
+  QuantizedModule scheme = {NumberFormat::kE4M3, 8, 0, 0};
+  if (weights.required_integer("num_bits", 1, 64) != 8) weights.unsupported("num_bits", "8");
+  expect_string(weights, "type", "float");
+  if (!weights.boolean("symmetric").value_or(true)) weights.unsupported("symmetric", "true");
+  const std::string strategy = weights.string("strategy").value_or("");
+  if (strategy == "channel") {
+    scheme.block_rows = 1;
+  } else if (strategy == "group") {
+    read_block(weights, "group_size", {1, weights.required_integer("group_size", 1, 1 << 20)},
+               scheme);
+  } else if (strategy == "block") {
+    read_block(weights, "block_structure", weights.integers("block_structure", 1, 1 << 20, 2),
+               scheme);
+  } else if (strategy != "tensor") {
+    weights.unsupported("strategy", "'tensor', 'channel', 'group' or 'block'");
+  }
+  return scheme;
+}
+
+QuantizedModule read_integer_weights(const Fields& weights) {
+  QuantizedModule scheme;
+  scheme.bits = static_cast<int>(weights.required_integer("num_bits", 1, 64));
+  if (scheme.bits != 4 && scheme.bits != 8) weights.unsupported("num_bits", "4 or 8");
+  expect_string(weights, "type", "int");
+  scheme.symmetric = weights.boolean("symmetric").value_or(true);
+  if (weights.find("strategy") != nullptr) expect_string(weights, "strategy", "group");
+  scheme.group_size = static_cast<int>(weights.required_integer("group_size", -1, 1 << 30));
+  if (scheme.group_size != 32 && scheme.group_size != 64 && scheme.group_size != 128) {
+    weights.unsupported("group_size", "32, 64 or 128");
+  }
+  refuse_unless_empty(weights, "block_structure");
+  return scheme;
+}
+
 }  // namespace
 
 NamePattern::NamePattern(const std::string& text, const std::string& place)
@@ -63,8 +111,15 @@ bool NamePattern::matches(std::string_view name) const {
 }
 
 QuantizationConfig::QuantizationConfig(const Fields& fields) {
-  expect_string(fields, "quant_method", "compressed-tensors");
-  expect_string(fields, "format", "pack-quantized");
+  if (fields.string("quant_method") == "fp8") {
+    read_fp8(fields);
+    return;
+  }
+  if (fields.string("quant_method") != "compressed-tensors") {
+    fields.unsupported("quant_method", "'compressed-tensors' or 'fp8'");
+  }
+  const std::string format = fields.string("format").value_or("");
+  if (format != kPacked && format != kFloat) fields.unsupported("format", kFormats);
   if (const auto status = fields.string("quantization_status");
       status && *status != "compressed" && *status != "frozen") {
     fields.unsupported("quantization_status", "'compressed'");
@@ -86,25 +141,35 @@ QuantizationConfig::QuantizationConfig(const Fields& fields) {
       throw_unsupported(place + ": is a preset; expected targets and weights written out");
     }
     if (!group.is_object()) throw_bad_file(place + ": is not an object; expected one");
-    read_group(Fields(group, place));
+    read_group(Fields(group, place), format);
   }
 }
 
-void QuantizationConfig::read_group(const Fields& group) {
-  refuse_unless_empty(group, "input_activations");
-  refuse_unless_empty(group, "output_activations");
-  if (group.find("format") != nullptr) expect_string(group, "format", "pack-quantized");
+void QuantizationConfig::read_fp8(const Fields& fields) {
+  if (fields.find("fmt") != nullptr) expect_string(fields, "fmt", "e4m3");
+  QuantizedModule scheme = {NumberFormat::kE4M3, 8, 0, 0};  // one scale for a matrix
+  if (fields.find("weight_block_size") != nullptr) {
+    const std::vector<int64_t> block = fields.integers("weight_block_size", 1, 1 << 20, 2);
+    read_block(fields, "weight_block_size", block, scheme);
+    float_scale_suffix_ = ".weight_scale_inv";
+  }
+  // Which modules are of another type shows in their tensors.
+  targets_.push_back({NamePattern("Linear", fields.place()), scheme});
+}
+
+void QuantizationConfig::read_group(const Fields& group, const std::string& format) {
+  const std::string own = group.string("format").value_or(format);
+  if (own != kPacked && own != kFloat) group.unsupported("format", kFormats);
   const std::optional<Fields> weights = group.object("weights");
   if (!weights) group.bad("weights", "an object");
+  refuse_unless_empty(group, "output_activations");
   QuantizedModule scheme;
-  scheme.bits = static_cast<int>(weights->required_integer("num_bits", 1, 64));
-  if (scheme.bits != 4 && scheme.bits != 8) weights->unsupported("num_bits", "4 or 8");
-  expect_string(*weights, "type", "int");
-  scheme.symmetric = weights->boolean("symmetric").value_or(true);
-  if (weights->find("strategy") != nullptr) expect_string(*weights, "strategy", "group");
-  scheme.group_size = static_cast<int>(weights->required_integer("group_size", -1, 1 << 30));
-  if (scheme.group_size != 32 && scheme.group_size != 64 && scheme.group_size != 128) {
-    weights->unsupported("group_size", "32, 64 or 128");
+  if (own == kFloat) {
+    // Weights alone are read as 8-bit floats; activations keep more bits than the file asks for.
+    scheme = read_float_weights(*weights);
+  } else {
+    refuse_unless_empty(group, "input_activations");
+    scheme = read_integer_weights(*weights);
   }
   if (weights->boolean("dynamic").value_or(false)) weights->unsupported("dynamic", "false");
   // With any other order of the columns their groups would not be contiguous.
@@ -112,7 +177,6 @@ void QuantizationConfig::read_group(const Fields& group) {
       order != nullptr && *order != false && *order != "weight" && *order != "static") {
     weights->unsupported("actorder", "null, 'weight' or 'static'");
   }
-  refuse_unless_empty(*weights, "block_structure");
   const std::vector<std::string> targets = group.strings("targets");
   if (targets.empty()) group.bad("targets", "a list of module names");
   for (const std::string& target : targets) {

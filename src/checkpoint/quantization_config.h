@@ -1,4 +1,5 @@
-// Private to the room: `quantization_config` of config.json, as compressed-tensors writes it.
+// Private to the room: `quantization_config` of config.json, as compressed-tensors writes it, and
+// as the layout "fp8" of published 8-bit checkpoints has it.
 #pragma once
 
 #include <memory>
@@ -29,7 +30,7 @@ class NamePattern {
   std::shared_ptr<const void> code_;  ///< pcre2_code
 };
 
-/// The groups of a `pack-quantized` folder.
+/// The groups of a `pack-quantized` or `float-quantized` folder, or the one way of an "fp8" folder.
 class QuantizationConfig {
  public:
   /// Throws kBadFile for a broken one, kUnsupported for a valid one that Vitrine can't read.
@@ -38,16 +39,20 @@ class QuantizationConfig {
   /// What applies to a linear module of that name. As compressed-tensors decides: ignored modules
   /// first, then exact names, then expressions, then the class "Linear".
   std::optional<QuantizedModule> find(std::string_view module_name) const;
+  /// How the name of a tensor of 8-bit floats' scales ends.
+  std::string_view float_scale_suffix() const { return float_scale_suffix_; }
 
  private:
   struct Target {
     NamePattern pattern;
     QuantizedModule scheme;
   };
-  void read_group(const Fields& group);
+  void read_fp8(const Fields& fields);
+  void read_group(const Fields& group, const std::string& format);
 
   std::vector<NamePattern> ignore_;
   std::vector<Target> targets_;
+  std::string_view float_scale_suffix_ = ".weight_scale";
 };
 
 }  // namespace vitrine::checkpoint

@@ -1,5 +1,6 @@
-// Reading `pack-quantized` modules: {base}.weight_packed, {base}.weight_scale, {base}.weight_shape,
-// and of asymmetric ones {base}.weight_zero_point.
+// Reading quantized modules. `pack-quantized`: {base}.weight_packed, {base}.weight_scale,
+// {base}.weight_shape, and of asymmetric ones {base}.weight_zero_point. 8-bit floats: {base}.weight
+// and {base}.weight_scale or {base}.weight_scale_inv.
 #include <cmath>
 
 #include "checkpoint_impl.h"
@@ -70,7 +71,84 @@ std::vector<int8_t> read_zero_points(const Checkpoint& checkpoint, const TensorI
   return unpack_int32_rows(packed, rows, groups, bits);
 }
 
+void check_finite(const std::vector<float>& scales, const TensorInfo& info,
+                  const std::string& file) {
+  for (size_t i = 0; i < scales.size(); ++i) {
+    if (std::isfinite(scales[i])) continue;
+    throw_bad_file(file + ": element " + std::to_string(i) + " of tensor " + quote_text(info.name) +
+                   " is not finite; expected a number");
+  }
+}
+
+bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+constexpr int64_t kFloatGroup = 128;  // columns that share a scale in memory
+
+/// Columns of the scale tensor, or its rows: of so many elements, `block` sharing one (0: all).
+int64_t num_blocks(int64_t elements, int64_t block) {
+  return block == 0 ? 1 : (elements + block - 1) / block;
+}
+
+/// A scale for each row and kFloatGroup columns, from one for each block.
+std::vector<float> spread_scales(const std::vector<float>& scales, const QuantizedModule& scheme,
+                                 int64_t rows, int64_t groups, int64_t block_cols) {
+  std::vector<float> spread;
+  spread.reserve(static_cast<size_t>(rows * groups));
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t first = scheme.block_rows == 0 ? 0 : row / scheme.block_rows * block_cols;
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t block = scheme.group_size == 0 ? 0 : group * kFloatGroup / scheme.group_size;
+      spread.push_back(scales[static_cast<size_t>(first + block)]);
+    }
+  }
+  return spread;
+}
+
+/// A matrix of 8-bit floats.
+QuantizedMatrix read_floats(const Checkpoint& checkpoint, const TensorInfo& info,
+                            const TensorInfo& scale, const QuantizedModule& scheme,
+                            const std::string& file) {
+  if (info.shape.size() != 2 || info.shape[0] < 1 || info.shape[1] < 1) {
+    throw_bad_file(file + ": tensor " + quote_text(info.name) + " has shape " +
+                   shape_text(info.shape) + "; expected a matrix");
+  }
+  QuantizedMatrix matrix;
+  matrix.number_format = NumberFormat::kE4M3;
+  matrix.group_size = kFloatGroup;
+  matrix.rows = info.shape[0];
+  matrix.cols = info.shape[1];
+  const int64_t block_rows = num_blocks(matrix.rows, scheme.block_rows);
+  const int64_t block_cols = num_blocks(matrix.cols, scheme.group_size);
+  // One scale, or one a row, may stand without the extents of 1.
+  std::vector<int64_t> shape = {block_rows, block_cols};
+  const bool is_whole = scheme.block_rows == 0 && (scale.shape.empty() || scale.shape.size() == 1);
+  if (is_whole && scale.shape.empty()) shape = {};
+  if ((is_whole || scheme.group_size == 0) && scale.shape.size() == 1) shape = {block_rows};
+  check_shape(scale, is_float(scale.dtype), "F32, F16 or BF16", shape, file);
+  matrix.scale_dtype = scale.dtype;
+  const std::vector<float> scales = checkpoint.read_f32(scale);
+  check_finite(scales, scale, file);
+  matrix.scales = spread_scales(scales, scheme, matrix.rows, matrix.groups(), block_cols);
+  matrix.values.resize(static_cast<size_t>(info.num_bytes));
+  checkpoint.read(info, std::as_writable_bytes(std::span(matrix.values)));
+  for (size_t i = 0; i < matrix.values.size(); ++i) {
+    if ((matrix.values[i] & 0x7f) != 0x7f) continue;
+    throw_bad_file(file + ": element " + std::to_string(i) + " of tensor " + quote_text(info.name) +
+                   " is NaN; expected a number");
+  }
+  return matrix;
+}
+
 }  // namespace
+
+const TensorInfo* Checkpoint::find_quantized(std::string_view base_name) const {
+  const std::string base(base_name);
+  if (const TensorInfo* packed = find(base + ".weight_packed")) return packed;
+  const TensorInfo* weight = find(base + ".weight");
+  return weight != nullptr && weight->dtype == DType::kF8E4M3 ? weight : nullptr;
+}
 
 bool Checkpoint::is_quantized() const { return impl_->quantization.has_value(); }
 
@@ -81,14 +159,25 @@ std::optional<QuantizedModule> Checkpoint::quantized_module(std::string_view bas
 
 std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_name) const {
   const std::string base(base_name);
-  const TensorInfo* packed = find(base + ".weight_packed");
+  const TensorInfo* packed = find_quantized(base_name);
   if (packed == nullptr) return std::nullopt;
+  const bool is_float8 = packed->dtype == DType::kF8E4M3;
   const std::string& file = impl_->weight_paths[static_cast<size_t>(packed->file_index)];
   const std::optional<QuantizedModule> scheme = quantized_module(base_name);
   if (!scheme) {
-    throw_bad_file(file + ": tensor " + quote_text(packed->name) +
-                   " is packed, but quantization_config of " + impl_->config_path +
-                   " leaves the module out; expected a group that targets it");
+    throw_bad_file(file + ": tensor " + quote_text(packed->name) + " is " +
+                   (is_float8 ? "F8_E4M3" : "packed") + ", but quantization_config of " +
+                   impl_->config_path + " leaves the module out; expected a group that targets it");
+  }
+  if (is_float8 != (scheme->number_format == NumberFormat::kE4M3)) {
+    throw_bad_file(file + ": tensor " + quote_text(packed->name) + " is " +
+                   (is_float8 ? "F8_E4M3" : "packed") + ", but quantization_config of " +
+                   impl_->config_path + " says otherwise; expected what its format says");
+  }
+  if (is_float8) {
+    const TensorInfo& scale =
+        require(base + std::string(impl_->quantization->float_scale_suffix()));
+    return read_floats(*this, *packed, scale, *scheme, file);
   }
   for (const char* suffix : {".weight_zero_point", ".weight_g_idx", ".weight_global_scale"}) {
     if (!scheme->symmetric && std::string_view(suffix) == ".weight_zero_point") continue;
@@ -111,18 +200,10 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
   matrix.group_size = scheme->group_size;
   matrix.rows = rows;
   matrix.cols = cols;
-  check_shape(
-      scale,
-      scale.dtype == DType::kF32 || scale.dtype == DType::kF16 || scale.dtype == DType::kBF16,
-      "F32, F16 or BF16", {rows, matrix.groups()}, file);
+  check_shape(scale, is_float(scale.dtype), "F32, F16 or BF16", {rows, matrix.groups()}, file);
   matrix.scale_dtype = scale.dtype;
   matrix.scales = read_f32(scale);
-  for (size_t i = 0; i < matrix.scales.size(); ++i) {
-    if (!std::isfinite(matrix.scales[i])) {
-      throw_bad_file(file + ": element " + std::to_string(i) + " of tensor " +
-                     quote_text(scale.name) + " is not finite; expected a number");
-    }
-  }
+  check_finite(matrix.scales, scale, file);
   std::vector<int32_t> words(static_cast<size_t>(packed->num_bytes) / sizeof(int32_t));
   read(*packed, std::as_writable_bytes(std::span(words)));
   matrix.values = unpack_int32(words, rows, cols, scheme->bits);

@@ -13,8 +13,9 @@ namespace {
 using Json = nlohmann::json;
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  constexpr std::array kAll = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,   DType::kU8,
-                               DType::kI16, DType::kI32, DType::kI64,  DType::kBool, DType::kF64};
+  constexpr std::array kAll = {DType::kF32,  DType::kF16, DType::kBF16,  DType::kI8,
+                               DType::kU8,   DType::kI16, DType::kI32,   DType::kI64,
+                               DType::kBool, DType::kF64, DType::kF8E4M3};
   for (DType dtype : kAll) {
     if (dtype_name(dtype) == name) return dtype;
   }
@@ -60,12 +61,12 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (depth_ != 2 || in_list_ || field_ != "dtype") return unexpected(quote_text(value));
     const std::optional<DType> dtype = dtype_from_name(value);
     if (!dtype) {
-      constexpr std::array<std::string_view, 13> kOther = {
-          "U16",         "U32", "U64", "F8_E5M2", "F8_E4M3", "F8_E8M0",  "F8_E4M3FNUZ",
+      constexpr std::array<std::string_view, 12> kOther = {
+          "U16",         "U32", "U64", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ",
           "F8_E5M2FNUZ", "C64", "F4",  "F6_E2M3", "F6_E3M2", "F16_E5M10"};
       const std::string message = tensor_field() + " is " + quote_text(value) +
                                   "; expected one of F32, F16, BF16, F64, I8, U8, I16, I32, I64, "
-                                  "BOOL";
+                                  "BOOL, F8_E4M3";
       if (std::ranges::find(kOther, value) != kOther.end()) throw_unsupported(message);
       throw_bad_file(message);
     }

@@ -3,23 +3,27 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "stored_form.h"
+
 namespace vitrine::compress {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 Json config_group(const std::string& target, const QuantMethod& method, int group_size) {
+  const bool is_float = method.number_format == NumberFormat::kE4M3;
+  const int columns = stored_group_size(method, group_size);
   return {{"targets", {target}},
           {"weights",
            {{"num_bits", method.bits},
-            {"type", "int"},
+            {"type", is_float ? "float" : "int"},
             {"symmetric", method.symmetric},
-            {"group_size", group_size},
-            {"strategy", "group"},
+            {"group_size", columns == 0 ? Json(nullptr) : Json(columns)},
+            {"strategy", columns == 0 ? "channel" : "group"},
             {"dynamic", false}}},
           {"input_activations", nullptr},
           {"output_activations", nullptr},
-          {"format", "pack-quantized"}};
+          {"format", stored_format(method)}};
 }
 
 Json file_records(const std::vector<FileRecord>& files) {
@@ -48,7 +52,7 @@ std::string quantized_config_json(const Checkpoint& checkpoint, const QuantizePl
     groups["group_1"] = config_group("lm_head", *plan.head_method, options.group_size);
   }
   config["quantization_config"] = {
-      {"quant_method", "compressed-tensors"}, {"format", "pack-quantized"},
+      {"quant_method", "compressed-tensors"}, {"format", stored_format(method)},
       {"quantization_status", "compressed"},  {"config_groups", groups},
       {"ignore", plan.ignored_modules},       {"kv_cache_scheme", nullptr},
       {"global_compression_ratio", nullptr},  {"sparsity_config", Json::object()},
@@ -69,6 +73,7 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
                           const QuantizeReport& report, const std::string& source_name,
                           const std::vector<FileRecord>& source_files,
                           const std::vector<FileRecord>& result_files) {
+  const QuantMethod& method = find_quant_method(options.scheme);
   Json manifest;
   manifest["schema"] = "vitrine-manifest";
   manifest["schema_version"] = 1;
@@ -78,9 +83,9 @@ std::string manifest_json(const QuantizePlan& plan, const QuantizeOptions& optio
   manifest["result"] = {{"files", file_records(result_files)}};
   manifest["scheme"] = {
       {"name", options.scheme},
-      {"bits", find_quant_method(options.scheme).bits},
-      {"group_size", options.group_size},
-      {"symmetric", true},
+      {"bits", method.bits},
+      {"group_size", stored_group_size(method, options.group_size)},
+      {"symmetric", method.symmetric},
       {"rounding", "nearest"},
       {"head_bits", plan.head_method != nullptr ? Json(plan.head_method->bits) : Json(nullptr)}};
   manifest["tensor_bytes"] = {{"source", report.source_bytes}, {"result", report.result_bytes}};

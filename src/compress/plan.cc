@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "stored_form.h"
+
 namespace vitrine::compress {
 namespace {
 
@@ -40,12 +42,12 @@ std::string reason_to_copy(const TensorInfo& info) {
 }
 
 /// Why a matrix can't be quantized; empty where it can.
-std::string obstacle(const TensorInfo& info, int group_size) {
+std::string obstacle(const TensorInfo& info, const QuantMethod& method, int group_size) {
   if (info.shape.size() != 2) return "not a matrix";
   if (info.dtype != DType::kF32 && info.dtype != DType::kF16 && info.dtype != DType::kBF16) {
     return "dtype " + std::string(dtype_name(info.dtype));
   }
-  if (info.shape[1] % group_size != 0) {
+  if (stored_group_size(method, group_size) != 0 && info.shape[1] % group_size != 0) {
     return "the group of " + std::to_string(group_size) + " does not divide its " +
            std::to_string(info.shape[1]) + " columns";
   }
@@ -66,7 +68,9 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
                     "is quantized already; expected a float model");
   }
   const QuantMethod& method = find_quant_method(options.scheme);
-  const QuantMethod& head_method = find_quant_method("int8");
+  // Of two layouts in one folder not all engines read both.
+  const bool is_float = method.number_format != NumberFormat::kInteger;
+  const QuantMethod& head_method = is_float ? method : find_quant_method("int8");
   const std::array kGroupSizes = {32, 64, 128};
   if (std::ranges::find(kGroupSizes, options.group_size) == kGroupSizes.end()) {
     throw Error(ErrorKind::kInvalidArgument, "group size " + std::to_string(options.group_size) +
@@ -82,8 +86,9 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
     if (is_head && is_tied) continue;
     PlannedTensor planned{&info, "", nullptr, ""};
     if (is_projection(info.name) || is_head) {
-      planned.reason = is_head && !options.quantize_head ? "output head kept on request"
-                                                         : obstacle(info, options.group_size);
+      planned.reason = is_head && !options.quantize_head
+                           ? "output head kept on request"
+                           : obstacle(info, method, options.group_size);
       planned.module = module_of(info.name);
       if (planned.reason.empty()) {
         planned.method = is_head ? &head_method : &method;
@@ -101,7 +106,7 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
   if (is_tied) {
     const TensorInfo& embedding = checkpoint.require(kEmbeddingTensor);
     const bool can_quantize =
-        options.quantize_head && obstacle(embedding, options.group_size).empty();
+        options.quantize_head && obstacle(embedding, head_method, options.group_size).empty();
     if (can_quantize) {
       plan.head_method = &head_method;
       plan.unties_head = true;

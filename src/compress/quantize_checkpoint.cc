@@ -1,11 +1,10 @@
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <filesystem>
 #include <random>
 
 #include "documents.h"
 #include "plan.h"
+#include "stored_form.h"
 #include "vitrine/compress.h"
 
 namespace vitrine {
@@ -67,37 +66,6 @@ class ReplacementFolder {
   fs::path temporary_;
 };
 
-/// Scales in the bytes of their dtype.
-std::vector<std::byte> scale_bytes(const QuantizedMatrix& matrix) {
-  const size_t size = dtype_size(matrix.scale_dtype);
-  std::vector<std::byte> bytes(matrix.scales.size() * size);
-  for (size_t i = 0; i < matrix.scales.size(); ++i) {
-    const float scale = matrix.scales[i];
-    if (matrix.scale_dtype == DType::kF32) {
-      std::memcpy(bytes.data() + i * size, &scale, size);
-    } else {
-      const uint16_t bits =
-          matrix.scale_dtype == DType::kF16 ? float_to_f16(scale) : float_to_bf16(scale);
-      std::memcpy(bytes.data() + i * size, &bits, size);
-    }
-  }
-  return bytes;
-}
-
-void declare_quantized(SafetensorsWriter& writer, const compress::PlannedTensor& planned,
-                       int group_size) {
-  const TensorInfo& source = *planned.source;
-  const int64_t rows = source.shape[0];
-  const int64_t cols = source.shape[1];
-  writer.declare(planned.module + ".weight_packed", DType::kI32,
-                 {rows, packed_words(cols, planned.method->bits)});
-  writer.declare(planned.module + ".weight_scale", source.dtype, {rows, cols / group_size});
-  writer.declare(planned.module + ".weight_shape", DType::kI64, {2});
-  if (planned.method->symmetric) return;
-  writer.declare(planned.module + ".weight_zero_point", DType::kI32,
-                 {packed_words(rows, planned.method->bits), cols / group_size});
-}
-
 /// Quantizes one matrix in blocks of rows (a row's groups are its own, so blocks change nothing).
 QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsWriter& writer,
                                       const compress::PlannedTensor& planned, int group_size) {
@@ -108,7 +76,8 @@ QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsW
   // A multiple of the zero points that a word holds.
   const int64_t block_rows = std::max<int64_t>(
       8, static_cast<int64_t>(kBlockBytes / sizeof(float)) / std::max<int64_t>(1, cols) / 8 * 8);
-  QuantizedTensorReport report{planned.module, planned.method->bits, group_size, 0.0, 0.0};
+  QuantizedTensorReport report{planned.module, planned.method->bits,
+                               compress::stored_group_size(*planned.method, group_size), 0.0, 0.0};
   double error_sum = 0.0;
   std::vector<std::byte> raw;
   std::vector<float> weights;
@@ -129,16 +98,9 @@ QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsW
     const QuantError error = quantization_error(weights, matrix);
     error_sum += error.mean_absolute * static_cast<double>(weights.size());
     report.worst_absolute_error = std::max(report.worst_absolute_error, error.worst_absolute);
-    const std::vector<int32_t> packed = pack_int32(matrix.values, count, cols, matrix.bits);
-    writer.write(planned.module + ".weight_packed", std::as_bytes(std::span(packed)));
-    writer.write(planned.module + ".weight_scale", scale_bytes(matrix));
-    if (planned.method->symmetric) continue;
-    const std::vector<int32_t> zero_points =
-        pack_int32_rows(matrix.zero_points, count, matrix.groups(), matrix.bits);
-    writer.write(planned.module + ".weight_zero_point", std::as_bytes(std::span(zero_points)));
+    compress::write_rows(writer, planned, matrix);
   }
-  const int64_t shape[2] = {rows, cols};
-  writer.write(planned.module + ".weight_shape", std::as_bytes(std::span(shape)));
+  compress::write_shape(writer, planned);
   if (rows > 0 && cols > 0) {
     report.mean_absolute_error =
         error_sum / (static_cast<double>(rows) * static_cast<double>(cols));
@@ -155,25 +117,14 @@ void copy_tensor(const Checkpoint& checkpoint, SafetensorsWriter& writer, const 
   }
 }
 
-uint64_t quantized_bytes(const compress::PlannedTensor& planned, int group_size) {
-  const auto rows = static_cast<uint64_t>(planned.source->shape[0]);
-  const auto cols = static_cast<uint64_t>(planned.source->shape[1]);
-  const uint64_t groups = cols / static_cast<uint64_t>(group_size);
-  const int bits = planned.method->bits;
-  const auto zero_point_words = static_cast<uint64_t>(
-      planned.method->symmetric ? 0 : packed_words(planned.source->shape[0], bits));
-  return rows * static_cast<uint64_t>(packed_words(planned.source->shape[1], bits)) * 4 +
-         rows * groups * dtype_size(planned.source->dtype) + zero_point_words * groups * 4 + 16;
-}
-
 QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::QuantizePlan& plan,
                              const QuantizeOptions& options, const std::string& path) {
   SafetensorsWriter writer(path);
   QuantizeReport report;
   for (const compress::PlannedTensor& planned : plan.tensors) {
     if (planned.method != nullptr) {
-      declare_quantized(writer, planned, options.group_size);
-      report.result_bytes += quantized_bytes(planned, options.group_size);
+      compress::declare_matrix(writer, planned, options.group_size);
+      report.result_bytes += compress::matrix_bytes(planned, options.group_size);
     } else {
       writer.declare(planned.source->name, planned.source->dtype, planned.source->shape);
       report.result_bytes += planned.source->num_bytes;

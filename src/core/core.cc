@@ -48,7 +48,8 @@ size_t dtype_size(DType dtype) {
     case DType::kI16: return 2;
     case DType::kI8:
     case DType::kU8:
-    case DType::kBool: return 1;
+    case DType::kBool:
+    case DType::kF8E4M3: return 1;
     case DType::kI64:
     case DType::kF64: return 8;
   }
@@ -67,6 +68,7 @@ std::string_view dtype_name(DType dtype) {
     case DType::kI64: return "I64";
     case DType::kBool: return "BOOL";
     case DType::kF64: return "F64";
+    case DType::kF8E4M3: return "F8_E4M3";
   }
   return "?";
 }

@@ -65,10 +65,11 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
                                                  std::string(dtype_name(options.kv_dtype)) +
                                                  "; expected F32, F16 or BF16");
   }
-  if (options.activation_dtype != DType::kI8 && options.activation_dtype != DType::kBF16) {
+  if (options.activation_dtype != DType::kI8 && options.activation_dtype != DType::kBF16 &&
+      options.activation_dtype != DType::kF8E4M3) {
     throw Error(ErrorKind::kInvalidArgument, "engine option 'activation_dtype' is " +
                                                  std::string(dtype_name(options.activation_dtype)) +
-                                                 "; expected I8 or BF16");
+                                                 "; expected I8, BF16 or F8_E4M3");
   }
   if (options.threads == 0) options.threads = usable_cores();
   require_option(options.threads > 0 && options.threads <= 256, "threads", options.threads,
@@ -86,10 +87,12 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
   }
   const bool is_fused_cuda =
       options.device.kind == DeviceKind::kCuda && options.kernels == KernelPath::kFused;
-  if (options.activation_dtype == DType::kBF16 && !is_fused_cuda) {
+  if (options.activation_dtype != DType::kI8 && !is_fused_cuda) {
     throw Error(ErrorKind::kUnsupported,
-                "engine option 'activation_dtype' is BF16, which CUDA's fused kernels alone have; "
-                "use I8 (--activation-type int8), or --device cuda --kernels fused");
+                "engine option 'activation_dtype' is " +
+                    std::string(dtype_name(options.activation_dtype)) +
+                    ", which CUDA's fused kernels alone have; use I8 (--activation-type int8), or "
+                    "--device cuda --kernels fused");
   }
   if (options.expert_cache_bytes > 0 && options.kernels == KernelPath::kReference) {
     throw Error(

@@ -16,10 +16,10 @@ int32_t FileExpertCache::add(const ops::ExpertModules& modules) {
   auto expert = std::make_unique<Expert>();
   const std::string* names[] = {&modules.gate, &modules.up, &modules.down};
   for (int i = 0; i < 3; ++i) {
-    if (checkpoint_.find(*names[i] + ".weight_packed") != nullptr) {
+    if (const TensorInfo* quantized = checkpoint_.find_quantized(*names[i])) {
       throw Error(ErrorKind::kUnsupported,
-                  checkpoint_.path() + ": tensor '" + *names[i] +
-                      ".weight_packed' cannot be read expert by expert; expected a GGUF file or "
+                  checkpoint_.path() + ": tensor '" + quantized->name +
+                      "' cannot be read expert by expert; expected a GGUF file or "
                       "float weights, or no expert cache");
     }
     const bool is_down = i == 2;

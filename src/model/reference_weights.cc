@@ -20,7 +20,8 @@ const at::Tensor& TensorWeights::matrix(const std::string& module, int64_t rows,
   std::vector<float> values;
   if (std::optional<QuantizedMatrix> quantized = checkpoint_.read_quantized(module)) {
     check_matrix_shape(checkpoint_, module, *quantized, rows, cols);
-    entry.group_size = quantized->group_size;
+    const bool is_float = quantized->number_format == NumberFormat::kE4M3;
+    entry.group_size = is_float ? 0 : quantized->group_size;
     values = dequantize_matrix(*quantized);
   } else {
     if (find_packed_blocks(checkpoint_, module) != nullptr) entry.group_size = 32;

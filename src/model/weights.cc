@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -54,8 +55,8 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
     if (std::optional<QuantizedMatrix> quantized = checkpoint_.read_quantized(module)) {
       if (mapped_) {
         throw Error(ErrorKind::kUnsupported,
-                    checkpoint_.path() + ": tensor '" + module +
-                        ".weight_packed' cannot be used where it stands; expected a GGUF file or "
+                    checkpoint_.path() + ": tensor '" + checkpoint_.find_quantized(module)->name +
+                        "' cannot be used where it stands; expected a GGUF file or "
                         "float weights, or weights that are not mapped");
       }
       check_matrix_shape(checkpoint_, module, *quantized, rows, cols);
@@ -126,6 +127,7 @@ void CheckpointWeights::load(int threads, int64_t most_active_experts) {
 
 void CheckpointWeights::load_quantized(kernels::Weight& weight, const QuantizedMatrix& matrix,
                                        const std::string& module) {
+  if (matrix.number_format == NumberFormat::kE4M3) return load_floats(weight, matrix, module);
   weight.format = matrix.bits == 4 ? kernels::WeightFormat::kInt4 : kernels::WeightFormat::kInt8;
   weight.scale_format = matrix.scale_dtype == DType::kBF16  ? kernels::ScaleFormat::kBF16
                         : matrix.scale_dtype == DType::kF16 ? kernels::ScaleFormat::kF16
@@ -148,6 +150,21 @@ void CheckpointWeights::load_quantized(kernels::Weight& weight, const QuantizedM
   kernels::pack_offsets(weight.offset_format, weight.group_size, weight.rows, weight.cols, 0,
                         weight.rows, zero_points.data(), offsets);
   weight.offsets = offsets;
+}
+
+void CheckpointWeights::load_floats(kernels::Weight& weight, const QuantizedMatrix& matrix,
+                                    const std::string& module) {
+  weight.format = kernels::WeightFormat::kE4M3;
+  weight.group_size = matrix.group_size;
+  weight.rows = matrix.rows;
+  weight.cols = matrix.cols;
+  const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
+  std::byte* data = allocate(bytes.data, module);
+  std::byte* scales = allocate(bytes.scales, module);
+  std::memcpy(data, matrix.values.data(), bytes.data);
+  std::memcpy(scales, matrix.scales.data(), bytes.scales);
+  weight.data = data;
+  weight.scales = scales;
 }
 
 const float* CheckpointWeights::vector(const std::string& tensor, int64_t length) {

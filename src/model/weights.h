@@ -76,6 +76,8 @@ class CheckpointWeights : public ops::PackedWeights {
  private:
   void load_quantized(kernels::Weight& weight, const QuantizedMatrix& matrix,
                       const std::string& module);
+  void load_floats(kernels::Weight& weight, const QuantizedMatrix& matrix,
+                   const std::string& module);
   std::byte* allocate(size_t size, const std::string& module);
 
   const kernels::CpuKernels& kernel_;

@@ -40,6 +40,7 @@ std::string packed_kernel_name(const Weight& weight) {
     case WeightFormat::kF32: return "linear_f32";
     case WeightFormat::kF16: return "linear_f16";
     case WeightFormat::kBF16: return "linear_bf16";
+    case WeightFormat::kE4M3: return "linear_e4m3";
     case WeightFormat::kQ2K: return "linear_q2k";
     case WeightFormat::kQ4K: return "linear_q4k";
     case WeightFormat::kQ6K: return "linear_q6k";

@@ -13,7 +13,8 @@ void check_matrix(const QuantizedMatrix& matrix) {
       !__builtin_mul_overflow(matrix.rows, matrix.cols, &count) &&
       matrix.values.size() == static_cast<uint64_t>(count) &&
       matrix.scales.size() == static_cast<uint64_t>(matrix.rows * matrix.groups()) &&
-      (matrix.zero_points.empty() || matrix.zero_points.size() == matrix.scales.size());
+      (matrix.zero_points.empty() || (matrix.number_format == NumberFormat::kInteger &&
+                                      matrix.zero_points.size() == matrix.scales.size()));
   if (!sane) {
     throw Error(ErrorKind::kInvalidArgument,
                 "quantized matrix has " + std::to_string(matrix.values.size()) + " values and " +
@@ -26,7 +27,11 @@ void check_matrix(const QuantizedMatrix& matrix) {
 /// The weight that is stored at [row][col].
 float restore(const QuantizedMatrix& matrix, int64_t row, int64_t col) {
   const auto group = static_cast<size_t>(row * matrix.groups() + col / matrix.group_size);
-  int value = matrix.values[static_cast<size_t>(row * matrix.cols + col)];
+  const int8_t stored = matrix.values[static_cast<size_t>(row * matrix.cols + col)];
+  if (matrix.number_format == NumberFormat::kE4M3) {
+    return e4m3_to_float(static_cast<uint8_t>(stored)) * matrix.scales[group];
+  }
+  int value = stored;
   if (!matrix.zero_points.empty()) value -= matrix.zero_points[group];
   return static_cast<float>(value) * matrix.scales[group];
 }

@@ -51,6 +51,28 @@ float f16_to_float(uint16_t bits) {
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
 }
 
+float e4m3_to_float(uint8_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
+  const uint32_t magnitude = bits & 0x7fu;
+  if (magnitude == 0x7fu) return std::bit_cast<float>(sign | 0x7fc00000u);
+  // Exponent and mantissa where float32 has its own, 2^120 too small (subnormal ones too).
+  return std::bit_cast<float>(sign | magnitude << 20) * 0x1p120f;
+}
+
+uint8_t float_to_e4m3(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 24 & 0x80u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  if (magnitude >= 0x43e80000u) return static_cast<uint8_t>(sign | 0x7eu);  // 464: a tie with 480
+  if (magnitude < 0x3c800000u) {  // below 2^-6: a multiple of 2^-9, rounded by the adder
+    const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
+    return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) & 0xfu));
+  }
+  const uint32_t rounded = magnitude + 0x7ffffu + (magnitude >> 20 & 1u);
+  return static_cast<uint8_t>(sign | ((rounded - 0x3c000000u) >> 20));
+}
+
 void widen_to_f32(const void* data, DType dtype, int64_t count, float* out) {
   const auto* bytes = static_cast<const unsigned char*>(data);
   switch (dtype) {

@@ -160,8 +160,8 @@ TEST_F(HeaderTest, RefusesANameGivenTwice) {
 }
 
 TEST_F(HeaderTest, NamesADtypeThatItLacks) {
-  expect_header_error(R"({"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})", 1,
-                      {"'dtype' of 'a' is 'F8_E4M3'"}, ErrorKind::kUnsupported);
+  expect_header_error(R"({"a":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[0,1]}})", 1,
+                      {"'dtype' of 'a' is 'F8_E5M2'"}, ErrorKind::kUnsupported);
   expect_header_error(R"({"a":{"dtype":"Q4","shape":[1],"data_offsets":[0,1]}})", 1,
                       {"'dtype' of 'a' is 'Q4'"});
 }

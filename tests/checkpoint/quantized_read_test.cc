@@ -245,7 +245,8 @@ TEST_F(QuantizedTest, RefusesSchemesThatItCannotRead) {
   const auto bad = ErrorKind::kBadFile;
   expect("/quant_method", "gptq", unsupported, {"'quant_method' is 'gptq'"});
   expect("/quant_method", nullptr, unsupported, {"'quant_method' is missing"});
-  expect("/format", "float-quantized", unsupported, {"'format' is 'float-quantized'"});
+  expect("/format", "nvfp4-pack-quantized", unsupported, {"'format' is 'nvfp4-pack-quantized'"});
+  expect("/format", "float-quantized", unsupported, {"'num_bits' is 4"});
   expect("/format", 3, bad, {"'format' is 3"});
   expect("/quantization_status", "calibration", unsupported, {"'calibration'"});
   expect("/kv_cache_scheme", {{"num_bits", 8}}, unsupported, {"'kv_cache_scheme'"});

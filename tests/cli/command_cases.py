@@ -161,8 +161,9 @@ class Inspect(CliTest):
 
 class Quantize(CliTest):
     def test_result_runs(self):
-        for scheme in ("int8", "int4"):
-            self.succeed("quantize", SMALL, scheme, "--scheme", scheme, "--group-size", 32)
+        for scheme in ("int8", "int4", "fp8"):
+            out = self.succeed("quantize", SMALL, scheme, "--scheme", scheme, "--group-size", 32)
+            self.assertIn("a scale a row" if scheme == "fp8" else "groups of 32", out.stdout.decode())
             manifest = json.loads((self.folder / scheme / "vitrine_manifest.json").read_text())
             self.assertIn(scheme, json.dumps(manifest))
             inspected = self.succeed_json("inspect", scheme, "--json")

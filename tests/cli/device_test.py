@@ -147,6 +147,20 @@ class Replay(DeviceCase):
         self.replay("run.vtr", "--device", "cpu", "--activation-type", "int8", code=1)
         self.fail_with(2, ["'activation_dtype' is BF16"], "generate", model, "-p", PROMPT, *bf16)
 
+    def test_fp8(self):
+        self.succeed("quantize", self.model, "fp8", "--scheme", "fp8")
+        model = self.folder / "fp8"
+        for activations, kernel in (("int8", "linear_e4m3"), ("bf16", "linear_e4m3_a16"),
+                                    ("fp8", "linear_e4m3_a8")):
+            more = ("--activation-type", activations)
+            plan = self.succeed("inspect", model, "--plan", *CUDA, *more).stdout.decode()
+            self.assertRegex(plan, rf"{kernel}\b")
+            self.succeed("generate", model, "-p", PROMPT, "-n", 4, "--seed", 5,
+                         "--ignore-end-of-text", "--audit", f"{activations}.vtr", *CUDA, *more)
+            self.assertTrue(json.loads(self.replay(f"{activations}.vtr", "--json"))["equal"])
+        self.fail_with(2, ["'activation_dtype' is F8_E4M3"], "audit", "replay", "fp8.vtr",
+                       "--device", "cpu")
+
     def test_what_differs_is_named(self):
         self.generate("log.json", "--audit-level", "full", *CUDA)
         log = json.loads((self.folder / "log.json").read_text())

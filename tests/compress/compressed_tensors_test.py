@@ -15,14 +15,17 @@ import tempfile
 
 try:
     import torch
-    from compressed_tensors.compressors import PackedQuantizationCompressor
+    from compressed_tensors.compressors import (
+        NaiveQuantizationCompressor,
+        PackedQuantizationCompressor,
+    )
     from compressed_tensors.quantization import (
         QuantizationArgs,
         QuantizationConfig,
         QuantizationScheme,
     )
     from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-    from compressed_tensors.quantization.utils import compute_dynamic_scales_and_zp
+    from compressed_tensors.quantization.utils import calculate_qparams, compute_dynamic_scales_and_zp
     from compressed_tensors.utils.match import match_name
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
@@ -246,6 +249,51 @@ def test_asymmetric(tool, work):
             run_tool(tool, source, result, f"int{bits}-asymmetric", group_size)
             compare_folder(result, weights, others, bits, group_size,
                            others["model.embed_tokens.weight"], symmetric=False)
+            manifest = json.loads((result / "vitrine_manifest.json").read_text())
+            check(manifest["scheme"]["symmetric"] is False, "the manifest says how it was made")
+
+
+def float_in_float(answer):
+    return answer["weight"].float() * answer["weight_scale"].float()
+
+
+def float_answer(weight):
+    """E4M3 with a scale for each row."""
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(
+        num_bits=8, type="float", symmetric=True, strategy="channel"))
+    scale, zero_point = calculate_qparams(weight.amin(dim=1, keepdim=True),
+                                          weight.amax(dim=1, keepdim=True), scheme.weights)
+    compressed = NaiveQuantizationCompressor.compress(
+        {"weight": weight, "weight_scale": scale, "weight_zero_point": zero_point}, scheme)
+    return compressed, scheme
+
+
+def test_float8(tool, work):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        weights, others = linear_weights(dtype, 11)
+        source = work / f"float8-{dtype}"
+        write_source(source, {name + ".weight": weight for name, weight in weights.items()} | others,
+                     CONFIG)
+        result = work / f"float8-{dtype}-result"
+        run_tool(tool, source, result, "fp8", 32)
+        config_json = json.loads((result / "config.json").read_text())
+        config = QuantizationConfig.model_validate(config_json["quantization_config"])
+        check(config.format == "float-quantized", "format of fp8")
+        with safe_open(result / "model.safetensors", framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+        weights["lm_head"] = others["model.embed_tokens.weight"]
+        expected = set(others)
+        for module, weight in weights.items():
+            answer, scheme = float_answer(weight)
+            check(scheme_of(config, module).weights == scheme.weights, f"fp8 scheme of {module}")
+            for part in ("weight", "weight_scale"):
+                expected.add(f"{module}.{part}")
+                check(same_bits(tensors[f"{module}.{part}"], answer[part]),
+                      f"fp8 {part} of {module}, {dtype}, differs")
+        check(set(tensors) == expected, f"fp8 tensors {sorted(set(tensors) ^ expected)}")
+        manifest = json.loads((result / "vitrine_manifest.json").read_text())
+        check(manifest["scheme"]["group_size"] == 0 and manifest["scheme"]["head_bits"] == 8,
+              "fp8 manifest")
 
 
 def test_fused(tool, work):
@@ -270,24 +318,30 @@ def test_fused(tool, work):
 def test_transformers(tool, work, data):
     """transformers loads our dense folders and computes what values times scales give."""
     from transformers import AutoModelForCausalLM
-    for name in ("llama", "qwen3"):
+    for name, method in (("llama", "int4"), ("qwen3", "int4"), ("llama", "fp8")):
         source = data / "oracles" / name
-        result = work / f"transformers-{name}"
-        run_tool(tool, source, result, "int4", 32)
+        result = work / f"transformers-{name}-{method}"
+        run_tool(tool, source, result, method, 32)
         tokens = torch.tensor([json.loads((source / "oracle.json").read_text())["tokens"]])
         plain = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
         weights = load_file(source / "model.safetensors")
         for module_name, module in plain.named_modules():
             if isinstance(module, torch.nn.Linear):
+                weight = weights[module_name + ".weight"]
+                if method == "fp8":
+                    module.weight.data = float_in_float(float_answer(weight)[0])
+                    continue
                 bits = 8 if module_name == "lm_head" else 4
-                answer, _, scheme = library_answer(weights[module_name + ".weight"], bits, 32)
+                answer, _, scheme = library_answer(weight, bits, 32)
                 module.weight.data = answer_in_float(answer, scheme).float()
         model = AutoModelForCausalLM.from_pretrained(result, dtype=torch.float32)
         with torch.no_grad():
             expected = plain(tokens).logits
             found = model(tokens).logits  # decompresses first
         worst = (found - expected).abs().max().item()
-        check(worst < 1e-5 * expected.abs().max().item(), f"{name}: logits differ by {worst}")
+        # Float scales are rounded once more where weights are made from them in bfloat16.
+        bound = 1e-5 if method == "int4" else 0.02
+        check(worst < bound * expected.abs().max().item(), f"{name}: logits differ by {worst}")
 
 
 def main():
@@ -296,6 +350,7 @@ def main():
         work = pathlib.Path(folder)
         test_schemes(tool, work)
         test_asymmetric(tool, work)
+        test_float8(tool, work)
         test_fused(tool, work)
         if len(sys.argv) > 2:
             test_transformers(tool, work, pathlib.Path(sys.argv[2]))

@@ -142,12 +142,14 @@ VITRINE_KERNEL(32) void mma_kernel(const uint32_t* a, const uint32_t* b, int kin
   float d[4];
   if (kind == 0) mma_bf16_m16n8k16(d, own_a, own_b, c);
   if (kind == 1) mma_f16_m16n8k16(d, own_a, own_b, c);
+  if (kind == 3) mma_e4m3_m16n8k32(d, own_a, own_b, c);
   for (int i = 0; i < 4; ++i) out[4 * lane_index() + i] = d[i];
 }
 
 TEST(CudaEmulator, TensorCoresMultiplyTheFragmentsOfThePtxManual) {
-  for (const int kind : {0, 1, 2}) {
-    const int depth = kind == 2 ? 32 : 16, bits = kind == 2 ? 8 : 16, per_word = 32 / bits;
+  for (const int kind : {0, 1, 2, 3}) {
+    const bool is_bytes = kind >= 2;
+    const int depth = is_bytes ? 32 : 16, bits = is_bytes ? 8 : 16, per_word = 32 / bits;
     Random random(21);
     std::vector<int> a(static_cast<size_t>(16 * depth)), b(static_cast<size_t>(depth * 8));
     for (int& value : a) value = random.integer(-9, 9);
@@ -156,18 +158,19 @@ TEST(CudaEmulator, TensorCoresMultiplyTheFragmentsOfThePtxManual) {
       const auto number = static_cast<float>(value);
       return kind == 0   ? narrow_bf16(number)
              : kind == 1 ? narrow_f16(number)
+             : kind == 3 ? narrow_e4m3(number)
                          : static_cast<uint8_t>(static_cast<int8_t>(value));
     };
     DeviceArray<uint32_t> words_a(128), words_b(64);
     for (int lane = 0; lane < 32; ++lane) {
       for (int i = 0; i < 4 * per_word; ++i) {
-        const Element at = kind == 2 ? element_a8(lane, i) : element_a16(lane, i);
+        const Element at = is_bytes ? element_a8(lane, i) : element_a16(lane, i);
         uint32_t& word = words_a[static_cast<size_t>(4 * lane + i / per_word)];
         if (i % per_word == 0) word = 0;
         word |= encode(a[static_cast<size_t>(at.row * depth + at.col)]) << (bits * (i % per_word));
       }
       for (int i = 0; i < 2 * per_word; ++i) {
-        const Element at = kind == 2 ? element_b8(lane, i) : element_b16(lane, i);
+        const Element at = is_bytes ? element_b8(lane, i) : element_b16(lane, i);
         uint32_t& word = words_b[static_cast<size_t>(2 * lane + i / per_word)];
         if (i % per_word == 0) word = 0;
         word |= encode(b[static_cast<size_t>(at.row * 8 + at.col)]) << (bits * (i % per_word));

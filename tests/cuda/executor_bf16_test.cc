@@ -1,5 +1,5 @@
-// Steps with bf16 activations on the emulated device: another result than the CPU's, near the
-// float32 reference, and the same whatever else is in a step.
+// Steps with bf16 and E4M3 activations on the emulated device: another result than the CPU's, near
+// the float32 reference, and the same whatever else is in a step.
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -52,12 +52,13 @@ void write_widened(const std::string& from, const std::string& folder,
     tensors.emplace_back(name, std::vector<std::byte>(bytes.begin(), bytes.end()));
   };
   for (const TensorInfo& info : checkpoint.tensors()) {
-    const size_t suffix = info.name.find(".weight_");
-    const std::string base = info.name.substr(0, suffix);
+    const std::string base = info.name.substr(0, info.name.rfind('.'));
     const bool widens = base.find(only) != std::string::npos;
-    if (widens && suffix == std::string::npos) {
+    const bool is_beside = info.name.find(".weight_") != std::string::npos;
+    const bool has_numbers = checkpoint.find_quantized(base) == &info;
+    if (widens && !is_beside && !has_numbers) {
       add(info.name, info.shape, checkpoint.read_f32(info));
-    } else if (widens && info.name.ends_with(".weight_packed")) {
+    } else if (widens && has_numbers) {
       const QuantizedMatrix matrix = checkpoint.read_quantized(base).value();
       add(base + ".weight", {matrix.rows, matrix.cols}, dequantize_matrix(matrix));
       if (!only.empty()) config["quantization_config"]["ignore"].push_back(base);
@@ -119,7 +120,8 @@ TEST_P(CudaExecutorBf16, IsNearerToFloatsThanInt8) {
     EXPECT_LT(error, 0.01);
     EXPECT_LT(norm_of(ours.hidden_states, truth.hidden_states),
               0.01 * norm_of(truth.hidden_states));
-    if (!GetParam().scheme.empty()) {
+    // The CPU multiplies 8-bit floats with float32.
+    if (!GetParam().scheme.empty() && GetParam().scheme != "fp8") {
       EXPECT_LT(error, norm_of(theirs.logits, truth.logits) / norm_of(truth.logits));
     }
     EXPECT_GT(norm_of(ours.logits, theirs.logits), 0);
@@ -133,6 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaExecutorBf16,
                              {"qwen2_moe", "int8", 64},
                              {"olmoe", "", 0},
                              {"llama", "int8", 32},
+                             {"qwen3_moe", "fp8", 32},
                              {"blocks", "Q4_K", 32},
                              {"blocks", "MXFP4", 32}}),
                          [](const auto& info) { return info.param.label(); });
@@ -170,11 +173,15 @@ TEST(CudaExecutorBf16Plan, LeavesQ6KWithTheBitsOfTheCpu) {
 
 TEST(CudaExecutorBf16Contract, OneTokenOneResult) {
   // The blocks' heads are of 64: their prefill takes other tiles on tensor cores than their decode.
-  for (const ModelVariant& variant :
-       {ModelVariant{"qwen3_moe", "int4", 32}, {"olmoe", "", 0}, {"blocks", "Q4_K", 32}}) {
+  for (const ModelVariant& variant : {ModelVariant{"qwen3_moe", "int4", 32},
+                                      {"olmoe", "", 0},
+                                      {"blocks", "Q4_K", 32},
+                                      {"qwen3_moe", "fp8", 32}}) {
     SCOPED_TRACE(variant.label());
     const VariantFolder folder(variant);
-    const ModelUnderTest model(folder.path(), bf16_options(DType::kF16));
+    EngineOptions options = bf16_options(DType::kF16);
+    if (variant.scheme == "fp8") options.activation_dtype = DType::kF8E4M3;
+    const ModelUnderTest model(folder.path(), options);
     Traffic traffic;
     const std::vector<int32_t> ids = {7, 1, 12, 30, 2,  5,  9,  11, 4,
                                       6, 3, 8,  10, 13, 14, 15, 16, 17};
@@ -197,6 +204,57 @@ TEST(CudaExecutorBf16Contract, OneTokenOneResult) {
       }
       row += count;
     }
+  }
+}
+
+// Three bits of mantissa: each element errs by up to a sixteenth, the logits of this small model by
+// about a tenth.
+TEST(CudaExecutorE4M3, IsNearTheFloats) {
+  const VariantFolder folder({"qwen3_moe", "fp8", 32});
+  EngineOptions options = bf16_options();
+  options.activation_dtype = DType::kF8E4M3;
+  const ModelUnderTest model(folder.path(), options), plain(folder.path());
+  Traffic traffic;
+  const auto device = make_on_device(model, traffic);
+  const auto cpu = engine::make_fused_executor(plain.inputs());
+  EXPECT_EQ(share_of(device->plan(), "qkv", "linear_e4m3_a8"), Share::kAll);
+  EXPECT_EQ(share_of(device->plan(), "experts", "grouped_gate_up_linear_e4m3_a8"), Share::kAll);
+  EXPECT_EQ(share_of(device->plan(), "router", "_a8"), Share::kNone);
+  StepDriver found(model, *device), exact(plain, *cpu);
+  const std::vector<Part> parts = {{0, {3, 1, 4, 1, 5}}, {2, {2, 6, 5}}};
+  const StepResult ours = found.step(parts), truth = exact.step(parts);
+  const double error = norm_of(ours.logits, truth.logits) / norm_of(truth.logits);
+  EXPECT_LT(error, 0.2);
+  EXPECT_GT(error, 0.001);
+}
+
+// What is not stored as E4M3 is multiplied with bf16, as by --activation-type bf16.
+TEST(CudaExecutorE4M3, LeavesOtherWeightsToBf16) {
+  const VariantFolder folder({"qwen3_moe", "int4", 32});
+  EngineOptions options = bf16_options();
+  const ModelUnderTest bf16(folder.path(), options);
+  options.activation_dtype = DType::kF8E4M3;
+  const ModelUnderTest e4m3(folder.path(), options);
+  Traffic traffic;
+  const auto device = make_on_device(e4m3, traffic), other = make_on_device(bf16, traffic);
+  const std::vector<Part> parts = {{0, {3, 1, 4}}};
+  EXPECT_TRUE(same_floats(StepDriver(bf16, *other).step(parts).logits,
+                          StepDriver(e4m3, *device).step(parts).logits));
+}
+
+TEST(CudaExecutorE4M3, NeedsADeviceThatHasIt) {
+  const VariantFolder folder({"qwen3_moe", "fp8", 32});
+  EngineOptions options = bf16_options();
+  options.activation_dtype = DType::kF8E4M3;
+  Traffic traffic;
+  traffic.compute_capability = 80;
+  try {
+    make_on_device(ModelUnderTest(folder.path(), options), traffic);
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("this one has 8.0; use bf16"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -31,7 +31,7 @@ struct ModelUnderTest {
       : checkpoint(Checkpoint::open(path)),
         config(parse_model_config(checkpoint)),
         graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)) {
-    given.threads = 1;
+    if (given.threads == 0) given.threads = 1;
     // Rotary angles go on as they began: a longer context is no other model.
     config.max_position_embeddings =
         std::max<int64_t>(config.max_position_embeddings, given.max_context);

@@ -45,23 +45,13 @@ void expect_same(const AuditLayout& layout, const StepResult& expected, const St
 }
 
 std::vector<ModelVariant> variants() {
-  return {{"qwen3_moe", "", 0},
-          {"qwen3_moe", "int4", 32},
-          {"qwen3_moe", "int4-asymmetric", 128},
-          {"granitemoe", "", 0},
-          {"llama", "", 0},
-          {"mixtral", "", 0},
-          {"qwen2_moe", "", 0},
-          {"qwen2_moe", "int8", 64},
-          {"qwen3", "", 0},
-          {"qwen3_moe_sparse2", "", 0},
-          {"olmoe", "", 0},
-          {"olmoe", "int4", 32},
-          {"blocks", "Q2_K", 32},
-          {"blocks", "Q4_K", 32},
-          {"blocks", "Q3_K", 32},
-          {"blocks", "Q6_K", 32},
-          {"blocks", "MXFP4", 32}};
+  return {
+      {"qwen3_moe", "", 0},     {"qwen3_moe", "int4", 32},    {"qwen3_moe", "int4-asymmetric", 128},
+      {"qwen3_moe", "fp8", 32}, {"granitemoe", "", 0},        {"llama", "", 0},
+      {"mixtral", "", 0},       {"qwen2_moe", "", 0},         {"qwen2_moe", "int8", 64},
+      {"qwen3", "", 0},         {"qwen3_moe_sparse2", "", 0}, {"olmoe", "", 0},
+      {"olmoe", "int4", 32},    {"blocks", "Q2_K", 32},       {"blocks", "Q4_K", 32},
+      {"blocks", "Q3_K", 32},   {"blocks", "Q6_K", 32},       {"blocks", "MXFP4", 32}};
 }
 
 class CudaExecutor : public ::testing::TestWithParam<ModelVariant> {
@@ -99,6 +89,23 @@ TEST(CudaExecutorShipped, HasTheBitsOfTheCpu) {
   for (const std::vector<Part>& parts :
        std::vector<std::vector<Part>>{{{1, {17, 230}}}, {{1, {4095}}}}) {
     expect_same(model.layout, expected.step(parts), found.step(parts));
+  }
+}
+
+// Weights are packed by all threads: which of them takes which rows changes nothing.
+TEST(CudaExecutorUpload, ThreadsPackTheSameWeights) {
+  for (const ModelVariant& variant :
+       {ModelVariant{"qwen3_moe", "int4", 32}, {"qwen3_moe", "fp8", 32}, {"blocks", "Q6_K", 32}}) {
+    const VariantFolder folder(variant);
+    EngineOptions options;
+    const ModelUnderTest one(folder.path(), options);
+    options.threads = 3;
+    const ModelUnderTest three(folder.path(), options);
+    Traffic traffic;
+    const auto alone = make_on_device(one, traffic), together = make_on_device(three, traffic);
+    const std::vector<Part> parts = {{0, {3, 1, 4, 1, 5}}};
+    EXPECT_TRUE(same_floats(StepDriver(one, *alone).step(parts).logits,
+                            StepDriver(three, *together).step(parts).logits));
   }
 }
 

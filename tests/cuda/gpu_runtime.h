@@ -13,7 +13,8 @@ namespace vitrine::kernels::cuda::emulator {
 struct Traffic {
   int64_t to_device = 0, to_host = 0, graph_launches = 0, captures = 0;
   size_t bytes_to_host = 0;
-  size_t allocated = 0;  // bytes that are held
+  size_t allocated = 0;         // bytes that are held
+  int compute_capability = 90;  // at most
 };
 
 /// Kernels of the graphs that were launched since the process began.
@@ -49,6 +50,11 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
     *free = capacity_ - traffic_.allocated;
     *total = capacity_;
     return {};
+  }
+  Status compute_capability(int* capability) override {
+    const Status status = gpu_->compute_capability(capability);
+    if (*capability > traffic_.compute_capability) *capability = traffic_.compute_capability;
+    return status;
   }
   Stream stream() override { return gpu_->stream(); }
   Status copy_to_device(void* to, const void* from, size_t bytes) override {

@@ -25,6 +25,7 @@ std::vector<double> reference(const Matrix& matrix, const Inputs& inputs, int64_
 std::vector<MatrixKind> all_kinds() {
   std::vector<MatrixKind> kinds = quantized_kinds();
   kinds.push_back({WeightFormat::kBF16});
+  kinds.push_back({WeightFormat::kE4M3});
   return kinds;
 }
 
@@ -79,6 +80,7 @@ TEST(CudaLinearBf16, AloneAndInABatch) {
                               {WeightFormat::kInt8, ScaleFormat::kBF16, 64},
                               {WeightFormat::kMxfp4},
                               {WeightFormat::kQ4K},
+                              {WeightFormat::kE4M3},
                               {WeightFormat::kBF16}};
   for (const MatrixKind& kind : kinds) {
     const int64_t rows = 35, cols = possible_cols(kind.format, 400);

@@ -7,15 +7,19 @@ namespace vitrine::kernels::cuda::testing {
 namespace {
 
 FloatFormat device_format(WeightFormat format) {
-  return format == WeightFormat::kF32   ? FloatFormat::kF32
-         : format == WeightFormat::kF16 ? FloatFormat::kF16
-                                        : FloatFormat::kBF16;
+  switch (format) {
+    case WeightFormat::kF32: return FloatFormat::kF32;
+    case WeightFormat::kF16: return FloatFormat::kF16;
+    case WeightFormat::kE4M3: return FloatFormat::kE4M3;
+    default: return FloatFormat::kBF16;
+  }
 }
 
 TEST(CudaLinearFloat, HasThePortableBits) {
   Random random(1);
   size_t shape = 0;
-  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16}) {
+  for (const WeightFormat format :
+       {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kE4M3}) {
     for (const int64_t cols : {1, 15, 17, 130, 511, 512, 1037}) {
       const int64_t rows = std::array{1, 17, 33}[shape % 3];
       const int32_t count = std::array{1, 4, 7, 2}[shape++ % 4];
@@ -33,8 +37,11 @@ TEST(CudaLinearFloat, HasThePortableBits) {
                                  rows);
       const DeviceArray<uint8_t> gate_data(gate.data), up_data(up.data);
       const DeviceArray<float> values(inputs.values), device_bias(bias);
-      const FloatMatrix device_gate{device_format(format), rows, cols, gate_data.data()};
-      const FloatMatrix device_up{device_format(format), rows, cols, up_data.data()};
+      const DeviceArray<float> gate_scales(gate.scales), up_scales(up.scales);  // of E4M3
+      const FloatMatrix device_gate{device_format(format), rows, cols, gate_data.data(),
+                                    gate_scales.data()};
+      const FloatMatrix device_up{device_format(format), rows, cols, up_data.data(),
+                                  up_scales.data()};
       const FloatRows input{values.data(), inputs.view.value_stride, {.count = count}};
       DeviceArray<float> residual(before), out(before.size());
       emulator::set_seed(shape);
@@ -53,18 +60,21 @@ TEST(CudaLinearFloat, HasThePortableBits) {
   }
 }
 
-TEST(CudaLinearFloat, GroupedHasThePortableBits) {
+void expect_grouped_bits(WeightFormat format, int64_t cols) {
   Random random(2);
-  const int64_t rows = 19, cols = 75;
+  const int64_t rows = 19;
   const int32_t tile_rows = 8, experts = 3;
   // Tiles of experts 2 and 0; routes of two a token; what is behind two tiles is not read.
   const std::vector<int32_t> tile_experts = {2, 0, -1};
   const std::vector<int32_t> routes = {0, 3, 4, 7, 9, -1, -1, -1, 1, 5, -1, -1, -1, -1, -1, -1};
   std::vector<Matrix> matrices;
   std::vector<uint8_t> bytes;
+  std::vector<float> scales;
   for (int32_t e = 0; e < experts; ++e) {
-    matrices.push_back(float_matrix(random, WeightFormat::kBF16, rows, cols));
-    bytes.insert(bytes.end(), matrices.back().data.begin(), matrices.back().data.end());
+    matrices.push_back(float_matrix(random, format, rows, cols));
+    const Matrix& matrix = matrices.back();
+    bytes.insert(bytes.end(), matrix.data.begin(), matrix.data.end());
+    scales.insert(scales.end(), matrix.scales.begin(), matrix.scales.end());
   }
   const Inputs inputs(random, 5, cols, 0);
   std::vector<float> expected(10 * static_cast<size_t>(rows), 7.0f);
@@ -76,7 +86,8 @@ TEST(CudaLinearFloat, GroupedHasThePortableBits) {
                               expected.data(), rows);
   }
   const DeviceArray<uint8_t> data(bytes);
-  const DeviceArray<float> values(inputs.values);
+  const DeviceArray<float> values(inputs.values), device_scales(scales);
+  const FloatMatrix all{device_format(format), rows, cols, data.data(), device_scales.data()};
   const DeviceArray<int32_t> device_experts(tile_experts), device_routes(routes),
       num_tiles(std::vector{2});
   FloatRows input{values.data(), inputs.view.value_stride, {.count = 10}, tile_rows};
@@ -85,13 +96,26 @@ TEST(CudaLinearFloat, GroupedHasThePortableBits) {
   input.map.row_routes = device_routes.data();
   input.map.routes_per_row = 2;
   DeviceArray<float> out(std::vector<float>(expected.size(), 7.0f));
-  ASSERT_TRUE(ok(linear_float({FloatFormat::kBF16, rows, cols, data.data()}, experts, input,
-                              {.out = out.data(), .out_stride = rows}, nullptr)));
+  ASSERT_TRUE(
+      ok(linear_float(all, experts, input, {.out = out.data(), .out_stride = rows}, nullptr)));
   EXPECT_TRUE(same_bits(out.to_vector(), expected));
   input.tile_rows = 6;
-  EXPECT_EQ(
-      linear_float({FloatFormat::kBF16, rows, cols, data.data()}, experts, input, {}, nullptr).code,
-      kInvalidArguments);
+  EXPECT_EQ(linear_float(all, experts, input, {}, nullptr).code, kInvalidArguments);
+}
+
+TEST(CudaLinearFloat, GroupedHasThePortableBits) {
+  expect_grouped_bits(WeightFormat::kBF16, 75);
+  expect_grouped_bits(WeightFormat::kE4M3, 150);
+}
+
+TEST(CudaLinearFloat, E4M3NeedsScales) {
+  const DeviceArray<uint8_t> data(16);
+  const DeviceArray<float> values(16);
+  DeviceArray<float> out(1);
+  const FloatMatrix matrix{FloatFormat::kE4M3, 1, 16, data.data()};
+  const FloatRows input{values.data(), 16, {.count = 1}};
+  EXPECT_EQ(linear_float(matrix, 1, input, {.out = out.data(), .out_stride = 1}, nullptr).code,
+            kInvalidArguments);
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ void each_number(const PackedLayout& layout, const uint8_t* packed, See see) {
             break;
           }
           case PackedKind::kInt8:
+          case PackedKind::kE4M3:
           case PackedKind::kQ6K:
             see(Place{row, first + 32 * unit + 4 * (word / 2) + byte},
                 static_cast<int8_t>(numbers[at]));
@@ -86,6 +87,7 @@ double meaning(const PackedLayout& layout, const uint8_t* packed, Place place, i
            double{entry(ScaleFormat::kF16, shared + 32, pair)} * (both >> 4);
   }
   const double scale = entry(layout.scale_format, scales, pair);
+  if (layout.kind == PackedKind::kE4M3) return scale * e4m3_to_float(static_cast<uint8_t>(bits));
   if (layout.kind == PackedKind::kQ6K) {
     return scale * static_cast<int8_t>(offsets[2 * pair + place.col % 32 / 16]) * bits;
   }
@@ -109,6 +111,7 @@ TEST(CudaPack, EveryElementLandsOnceAndMeansTheSame) {
   Random random(1);
   std::vector<MatrixKind> kinds = quantized_kinds();
   kinds.push_back({WeightFormat::kBF16});
+  kinds.push_back({WeightFormat::kE4M3});
   kinds.push_back({WeightFormat::kQ6K});
   kinds.push_back({WeightFormat::kQ2K});
   size_t shape = 0;

@@ -97,6 +97,7 @@ inline Matrix make_matrix(Random& random, const MatrixKind& kind, int64_t rows, 
     case WeightFormat::kQ2K: return block_matrix(random, BlockFormat::kQ2_K, rows, cols);
     case WeightFormat::kQ6K: return block_matrix(random, BlockFormat::kQ6_K, rows, cols);
     case WeightFormat::kMxfp4: return block_matrix(random, BlockFormat::kMxfp4, rows, cols);
+    case WeightFormat::kE4M3:
     case WeightFormat::kBF16: return float_matrix(random, kind.format, rows, cols);
     default:
       return quantized_matrix(random, kind.format, kind.scale_format, kind.group_size, rows, cols,
@@ -124,14 +125,19 @@ struct Packed {
 /// The rows of `inputs` as the device's rows.
 inline DeviceArray<uint8_t> device_rows(const Inputs& inputs, int64_t count, int64_t cols,
                                         int32_t group_size, ActivationFormat format) {
-  const bool int8 = format == ActivationFormat::kInt8;
+  const bool bf16 = format == ActivationFormat::kBF16;
   const DeviceArray<float> values(inputs.values);
   DeviceArray<uint8_t> rows(
-      static_cast<size_t>(count * (int8 ? int8_row_bytes(cols) : bf16_row_bytes(cols))));
+      static_cast<size_t>(count * (bf16 ? bf16_row_bytes(cols) : int8_row_bytes(cols))));
   const int64_t stride = inputs.view.value_stride;
-  EXPECT_TRUE(
-      ok(int8 ? quantize_rows(values.data(), stride, count, cols, group_size, rows.data(), nullptr)
-              : round_rows(values.data(), stride, count, cols, rows.data(), nullptr)));
+  const auto make = [&] {
+    if (bf16) return round_rows(values.data(), stride, count, cols, rows.data(), nullptr);
+    if (format == ActivationFormat::kE4M3) {
+      return quantize_rows_e4m3(values.data(), stride, count, cols, rows.data(), nullptr);
+    }
+    return quantize_rows(values.data(), stride, count, cols, group_size, rows.data(), nullptr);
+  };
+  EXPECT_TRUE(ok(make()));
   return rows;
 }
 

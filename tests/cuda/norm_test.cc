@@ -11,18 +11,20 @@ struct Outputs {
       : out(static_cast<size_t>(rows * n)),
         bf16(static_cast<size_t>(rows * bf16_row_bytes(n)) / 2),
         int8(static_cast<size_t>(rows * int8_row_bytes(n))),
+        e4m3(static_cast<size_t>(rows * int8_row_bytes(n))),
         norms(static_cast<size_t>(rows * 3)) {}
   void ask(RmsNorm& norm, int32_t group) {
     norm.out = out.data();
     norm.bf16_rows = bf16.data();
     norm.int8_rows = int8.data();
     norm.group_size = group;
+    norm.e4m3_rows = e4m3.data();
     norm.norms = norms.data() + 1;
     norm.norm_stride = 3;
   }
   DeviceArray<float> out;
   DeviceArray<uint16_t> bf16;
-  DeviceArray<uint8_t> int8;
+  DeviceArray<uint8_t> int8, e4m3;
   DeviceArray<float> norms;
 };
 
@@ -61,6 +63,11 @@ void expect_row(const Outputs& got, size_t row, const float* x, const float* wei
     ASSERT_TRUE(same_bits(factor.scale, scales[g])) << factor.scale << " and " << scales[g];
     ASSERT_EQ(factor.sum, sums[g].whole);
   }
+  // What the launch of its own makes of the same row (linear_e4m3_test.cc says of what it makes).
+  const DeviceArray<float> norm_row(out);
+  DeviceArray<uint8_t> record(static_cast<size_t>(int8_row_bytes(n)));
+  ASSERT_TRUE(ok(quantize_rows_e4m3(norm_row.data(), n, 1, n, record.data(), nullptr)));
+  ASSERT_EQ(std::memcmp(record.data(), got.e4m3.data() + row * record.size(), record.size()), 0);
   EXPECT_TRUE(same_bits(got.norms[row * 3 + 1], std::sqrt(mean * static_cast<float>(n))));
   EXPECT_TRUE(std::isnan(got.norms[row * 3]));  // nothing beside the slot
 }

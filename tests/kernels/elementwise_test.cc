@@ -202,6 +202,29 @@ TEST(EmbedRow, WidensAndScales) {
   }
 }
 
+/// Every E4M3 number, subnormal ones too, and more than one group.
+TEST(EmbedRow, EveryE4M3Number) {
+  std::vector<uint8_t> codes;
+  for (int i = 0; i < 256; ++i) {
+    if ((i & 0x7f) != 0x7f) codes.push_back(static_cast<uint8_t>(i));
+  }
+  const std::vector<float> scales = {0.37f, -2.5f};
+  const Weight weight{.format = WeightFormat::kE4M3,
+                      .group_size = kE4M3Group,
+                      .rows = 1,
+                      .cols = static_cast<int64_t>(codes.size()),
+                      .data = codes.data(),
+                      .scales = scales.data()};
+  for (const CpuKernels* kernels : available_tables()) {
+    std::vector<float> out(codes.size()), expected;
+    kernels->embed_row(weight, 0, 1.7f, out.data());
+    for (size_t i = 0; i < codes.size(); ++i) {
+      expected.push_back(e4m3_to_float(codes[i]) * scales[i / 128] * 1.7f);
+    }
+    EXPECT_TRUE(same_bits(out, expected)) << kernels->isa;
+  }
+}
+
 TEST(Combine, AddsInSlotOrder) {
   Random random(7);
   for (const int64_t n : kLengths) {

@@ -99,6 +99,13 @@ VITRINE_EMULATED __m256i load_shorts(uint16_t mask, const void* from) {
   const Lanes<uint16_t> all = load_some<uint16_t>(mask, from, same(0));
   return load<__m256i>(all.lane);
 }
+VITRINE_EMULATED __m128i load_bytes(uint16_t mask, const void* from) {
+  uint8_t bytes[16] = {};
+  for (int i = 0; i < 16; ++i) {
+    if (mask >> i & 1) bytes[i] = static_cast<const uint8_t*>(from)[i];
+  }
+  return load<__m128i>(bytes);
+}
 template <class To, class From>
 VITRINE_EMULATED Lanes<To> widen(const void* from) {
   From x[Lanes<To>::kCount];
@@ -306,6 +313,7 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 #define _mm512_maskz_loadu_ps(k, p) VE_PS(VE::load_some<float>(k, p, _mm512_setzero_ps()))
 #define _mm512_mask_loadu_ps(a, k, p) VE_PS(VE::load_some<float>(k, p, a))
 #define _mm256_maskz_loadu_epi16(k, p) VE::load_shorts(k, p)
+#define _mm_maskz_loadu_epi8(k, p) VE::load_bytes(k, p)
 #define _mm512_storeu_ps(p, v) VE::store(p, v)
 #define _mm512_store_ps(p, v) VE::store(p, v)
 #define _mm512_storeu_si512(p, v) VE::store(p, v)

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/float8.h"
 #include "kernels/cpu/half.h"
 
 namespace vitrine::kernels::testing {
@@ -83,9 +84,11 @@ struct Matrix {
   std::vector<int8_t> quantized;  // [rows, cols]
   std::vector<float> offsets;     // [rows, group_count], zero points or minimums
   std::vector<uint8_t> packed_offsets;
-  std::vector<double> exact;  // [rows, cols], block formats: the elements
+  std::vector<double> exact;  // [rows, cols], block formats and E4M3: the elements
 
-  bool is_quantized() const { return weight.group_size != 0; }
+  bool is_quantized() const { return !is_float_format(weight.format); }
+  /// Group size of the int8 input rows that it meets; 0: float rows.
+  int32_t input_group() const { return is_quantized() ? weight.group_size : 0; }
   bool has_minimum() const { return weight.offset_format > OffsetFormat::kZeroPoint; }
   /// The matrix element that is stored at [row][col].
   double at(int64_t row, int64_t col) const {
@@ -106,7 +109,30 @@ inline float round_to(ScaleFormat format, float value) {
   return value;
 }
 
+/// Bytes of every kind but NaN, and scales of about one size.
+inline Matrix e4m3_matrix(Random& random, int64_t rows, int64_t cols) {
+  Matrix matrix;
+  const int64_t groups = group_count(cols, kE4M3Group);
+  matrix.scales = random.normals(rows * groups, 0.01f);
+  matrix.packed_scales.resize(matrix.scales.size() * sizeof(float));
+  memcpy(matrix.packed_scales.data(), matrix.scales.data(), matrix.packed_scales.size());
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    const int code = random.integer(0, 0x7e) | (random.integer(0, 1) << 7);
+    matrix.data.push_back(static_cast<uint8_t>(code));
+    const float scale = matrix.scales[i / cols * groups + i % cols / kE4M3Group];
+    matrix.exact.push_back(double{e4m3_to_float(matrix.data.back())} * scale);
+  }
+  matrix.weight = {.format = WeightFormat::kE4M3,
+                   .group_size = kE4M3Group,
+                   .rows = rows,
+                   .cols = cols,
+                   .data = matrix.data.data(),
+                   .scales = matrix.packed_scales.data()};
+  return matrix;
+}
+
 inline Matrix float_matrix(Random& random, WeightFormat format, int64_t rows, int64_t cols) {
+  if (format == WeightFormat::kE4M3) return e4m3_matrix(random, rows, cols);
   Matrix matrix;
   matrix.values = random.normals(rows * cols);
   matrix.data.resize(rows * cols * (format == WeightFormat::kF32 ? 4 : 2));

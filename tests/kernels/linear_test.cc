@@ -34,6 +34,11 @@ std::vector<Shape> all_shapes() {
       }
     }
   }
+  for (const int64_t cols : {1, 15, 17, 127, 128, 129, 256, 259, 400}) {
+    for (const int64_t rows : {1, 5, 19}) {
+      shapes.push_back({WeightFormat::kE4M3, ScaleFormat::kF32, 0, rows, cols});
+    }
+  }
   for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
     for (const ScaleFormat scales : {ScaleFormat::kF32, ScaleFormat::kF16, ScaleFormat::kBF16}) {
       for (const int32_t group_size : {32, 64, 128}) {
@@ -67,7 +72,7 @@ Dot reference_dot(const Matrix& matrix, int64_t row, const Inputs& inputs, int64
   double input_square = 0;
   for (int64_t i = 0; i < matrix.weight.cols; ++i) {
     double w = matrix.at(row, i);
-    const double x = inputs.at(in_row, i, matrix.weight.group_size);
+    const double x = inputs.at(in_row, i, matrix.input_group());
     dot.value += w * x;
     if (matrix.has_minimum()) {  // its product is added on its own
       const int64_t groups = group_count(matrix.weight.cols, matrix.weight.group_size);
@@ -76,7 +81,8 @@ Dot reference_dot(const Matrix& matrix, int64_t row, const Inputs& inputs, int64
     weight_square += w * w;
     input_square += x * x;
   }
-  // A lane adds cols / 16 terms, the tree four more; a group costs two roundings, or four.
+  // A lane adds cols / 16 terms (and one for each group of E4M3), the tree four more; a quantized
+  // group costs two roundings, or four.
   const double per_group = matrix.has_minimum() ? 2 : 1;
   const double roundings = per_group * static_cast<double>(matrix.weight.cols) / 16 + 6;
   dot.bound = roundings * kEpsilon * std::sqrt(weight_square * input_square) + 1e-37;
@@ -218,6 +224,8 @@ TEST(GateUp, MixedFormats) {
       {quantized_matrix(random, WeightFormat::kInt4, ScaleFormat::kF16, 32, 33, 64),
        quantized_matrix(random, WeightFormat::kInt4, ScaleFormat::kBF16, 32, 33, 64)},
       {float_matrix(random, WeightFormat::kF32, 33, 64),
+       float_matrix(random, WeightFormat::kBF16, 33, 64)},
+      {float_matrix(random, WeightFormat::kE4M3, 33, 64),
        float_matrix(random, WeightFormat::kBF16, 33, 64)}};
   for (const auto& pair : mixed) {
     for (const int32_t count : {1, 2, 4, 8}) {
@@ -248,6 +256,7 @@ TEST(Linear, RowsAreIndependent) {
       {WeightFormat::kF32, ScaleFormat::kF32, 0, 50, 83},
       {WeightFormat::kBF16, ScaleFormat::kF32, 0, 33, 64},
       {WeightFormat::kF16, ScaleFormat::kF32, 0, 18, 40},
+      {WeightFormat::kE4M3, ScaleFormat::kF32, 0, 35, 300},
       {WeightFormat::kInt8, ScaleFormat::kF16, 64, 50, 128},
       {WeightFormat::kInt4, ScaleFormat::kBF16, 32, 50, 96},
       {WeightFormat::kInt4, ScaleFormat::kF32, 128, 20, 256},

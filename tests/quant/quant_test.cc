@@ -39,6 +39,30 @@ TEST(FloatFormats, EveryHalfAndBfloatSurvivesTheRoundTrip) {
   }
 }
 
+TEST(FloatFormats, E4M3IsTheNearest) {
+  for (int code = 0; code < 0x7e; ++code) {
+    const float value = e4m3_to_float(static_cast<uint8_t>(code));
+    const float next = e4m3_to_float(static_cast<uint8_t>(code + 1));
+    const int exponent = code >> 3, mantissa = code & 7;
+    EXPECT_EQ(value,
+              std::ldexp(exponent == 0 ? mantissa : 8 + mantissa, std::max(exponent, 1) - 10));
+    EXPECT_EQ(float_to_e4m3(value), code);
+    EXPECT_EQ(float_to_e4m3(-value), code | 0x80);
+    const float middle = (value + next) / 2;  // exact
+    EXPECT_EQ(float_to_e4m3(middle), code % 2 == 0 ? code : code + 1);
+    EXPECT_EQ(float_to_e4m3(std::nextafter(middle, value)), code);
+    EXPECT_EQ(float_to_e4m3(std::nextafter(middle, next)), code + 1);
+  }
+  EXPECT_EQ(e4m3_to_float(0x7e), 448.0f);
+  EXPECT_EQ(float_to_e4m3(448.0f), 0x7e);
+  EXPECT_EQ(float_to_e4m3(1e30f), 0x7e);
+  EXPECT_EQ(float_to_e4m3(-std::numeric_limits<float>::infinity()), 0xfe);
+  EXPECT_EQ(float_to_e4m3(1e-40f), 0);
+  EXPECT_TRUE(std::isnan(e4m3_to_float(0x7f)));
+  EXPECT_TRUE(std::isnan(e4m3_to_float(0xff)));
+  EXPECT_EQ(float_to_e4m3(std::numeric_limits<float>::quiet_NaN()) & 0x7f, 0x7f);
+}
+
 TEST(FloatFormats, HalvesBetweenTwoNeighboursGoToTheEvenOne) {
   for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
     const float low = f16_to_float(bits);
@@ -208,14 +232,37 @@ TEST(RoundToNearest, RefusesWhatItCannotDo) {
   EXPECT_THROW(quantize_matrix(broken, 1, 64, DType::kF32, {4, 32}), Error);
 }
 
+TEST(Float8, ARowHasOneScaleAndZerosHaveNone) {
+  auto weights = random_weights(3 * 200, DType::kBF16, 9);
+  std::fill_n(weights.begin() + 200, 200, 0.0f);
+  const auto matrix = find_quant_method("fp8").quantize(weights, 3, 200, DType::kBF16, 32);
+  EXPECT_EQ(matrix.number_format, NumberFormat::kE4M3);
+  ASSERT_EQ(matrix.groups(), 2);
+  ASSERT_EQ(matrix.scales.size(), 6u);
+  for (size_t row = 0; row < 3; ++row)
+    EXPECT_EQ(matrix.scales[2 * row], matrix.scales[2 * row + 1]);
+  const std::vector<float> restored = dequantize_matrix(matrix);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const float scale = matrix.scales[i / 200 * 2];
+    // Half a step of three mantissa bits, a little more for two roundings to bfloat16.
+    EXPECT_NEAR(restored[i], weights[i], std::max(std::fabs(weights[i]) / 14, scale * 0x1p-9f));
+  }
+  const QuantError error = quantization_error(weights, matrix);
+  EXPECT_GT(error.worst_absolute, 0.0);
+  weights[401] = INFINITY;
+  EXPECT_THROW(find_quant_method("fp8").quantize(weights, 3, 200, DType::kBF16, 32), Error);
+  EXPECT_THROW(find_quant_method("fp8").quantize(weights, 3, 201, DType::kBF16, 32), Error);
+}
+
 TEST(Registry, FindsSchemesByNameAndNamesThemWhereItFails) {
   const auto methods = quant_methods();
-  ASSERT_EQ(methods.size(), 4u);
-  EXPECT_EQ(methods[0].name, "int4");
-  EXPECT_EQ(methods[1].name, "int4-asymmetric");
-  EXPECT_EQ(methods[2].name, "int8");
-  EXPECT_EQ(methods[3].name, "int8-asymmetric");
-  EXPECT_FALSE(methods[1].symmetric || methods[3].symmetric);
+  ASSERT_EQ(methods.size(), 5u);
+  EXPECT_EQ(methods[0].name, "fp8");
+  EXPECT_EQ(methods[1].name, "int4");
+  EXPECT_EQ(methods[2].name, "int4-asymmetric");
+  EXPECT_EQ(methods[3].name, "int8");
+  EXPECT_EQ(methods[4].name, "int8-asymmetric");
+  EXPECT_FALSE(methods[2].symmetric || methods[4].symmetric);
   const auto weights = random_weights(128, DType::kF32, 5);
   const auto by_name = find_quant_method("int4").quantize(weights, 2, 64, DType::kF32, 64);
   const auto by_scheme = quantize_matrix(weights, 2, 64, DType::kF32, {4, 64});
@@ -227,7 +274,7 @@ TEST(Registry, FindsSchemesByNameAndNamesThemWhereItFails) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
     EXPECT_STREQ(error.what(),
-                 "scheme 'int3' is unknown; expected one of: int4, int4-asymmetric, int8, "
+                 "scheme 'int3' is unknown; expected one of: fp8, int4, int4-asymmetric, int8, "
                  "int8-asymmetric");
   }
 }

@@ -1,17 +1,17 @@
-// Float32, float16 and bfloat16 matrix products: four dots at once, rows x tokens = 4x1 or 2x2.
+// Float32, float16, bfloat16 and E4M3 matrix products: four dots at once, rows x tokens = 4x1 or
+// 2x2.
 #include "../widen.h"
 #include "linear.h"
 
 namespace vitrine::kernels::avx2 {
 namespace {
 
-/// Element t * kRows + r: the dot of weight row r and token t.
+/// Lanes t * kRows + r of `acc`: of the dot of weight row r and token t.
 template <WeightFormat kFormat, int kRows, int kTokens>
-VITRINE_INLINE __m128 dots_4(const uint8_t* const* weight_rows, const float* const* x,
-                             int64_t cols) {
-  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
+VITRINE_INLINE void accumulate(const uint8_t* const* weight_rows, const float* const* x,
+                               int64_t cols, Lanes (&acc)[4]) {
+  constexpr int kBytes = element_bytes(kFormat);
   static_assert(kRows * kTokens == 4);
-  Lanes acc[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) acc[i] = set_lanes(0.0f);
   int64_t i = 0;
@@ -40,6 +40,32 @@ VITRINE_INLINE __m128 dots_4(const uint8_t* const* weight_rows, const float* con
       }
     }
   }
+}
+
+/// Element t * kRows + r: the dot of weight row r and token t. Of E4M3 the lanes of each group by
+/// themselves, then times its scale.
+template <WeightFormat kFormat, int kRows, int kTokens>
+VITRINE_INLINE __m128 dots_4(const uint8_t* const* weight_rows, const float* const* scales,
+                             const float* const* x, int64_t cols) {
+  Lanes acc[4];
+  if constexpr (kFormat != WeightFormat::kE4M3) {
+    accumulate<kFormat, kRows, kTokens>(weight_rows, x, cols, acc);
+    return sum_lanes_4(acc);
+  }
+  for (int i = 0; i < 4; ++i) acc[i] = set_lanes(0.0f);
+  for (int64_t begin = 0, group = 0; begin < cols; begin += kE4M3Group, ++group) {
+    const uint8_t* rows[kRows];
+    const float* tokens[kTokens];
+    for (int r = 0; r < kRows; ++r) rows[r] = weight_rows[r] + begin;
+    for (int t = 0; t < kTokens; ++t) tokens[t] = x[t] + begin;
+    const int64_t left = cols - begin;
+    Lanes parts[4];
+    accumulate<kFormat, kRows, kTokens>(rows, tokens, left < kE4M3Group ? left : kE4M3Group, parts);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      acc[i] = fma(parts[i], set_lanes(scales[i % kRows][group]), acc[i]);
+    }
+  }
   return sum_lanes_4(acc);
 }
 
@@ -47,18 +73,24 @@ template <int kTokens>
 __attribute__((noinline)) __m128 dots(const Weight& weight, int64_t row, int64_t row_end,
                                       const float* const* x) {
   constexpr int kRows = 4 / kTokens;
-  const int64_t row_bytes = weight.cols * (weight.format == WeightFormat::kF32 ? 4 : 2);
+  const int64_t row_bytes = weight.cols * element_bytes(weight.format);
+  const bool is_scaled = weight.format == WeightFormat::kE4M3;
+  const int64_t groups = is_scaled ? group_count(weight.cols, kE4M3Group) : 0;
   const uint8_t* pointers[kRows];
+  const float* scales[kRows];
   for (int r = 0; r < kRows; ++r) {  // rows from row_end on repeat the last one
     const int64_t index = row + r < row_end ? row + r : row_end - 1;
     pointers[r] = static_cast<const uint8_t*>(weight.data) + index * row_bytes;
+    scales[r] = static_cast<const float*>(weight.scales) + index * groups;
   }
   switch (weight.format) {
     case WeightFormat::kF16:
-      return dots_4<WeightFormat::kF16, kRows, kTokens>(pointers, x, weight.cols);
+      return dots_4<WeightFormat::kF16, kRows, kTokens>(pointers, scales, x, weight.cols);
     case WeightFormat::kBF16:
-      return dots_4<WeightFormat::kBF16, kRows, kTokens>(pointers, x, weight.cols);
-    default: return dots_4<WeightFormat::kF32, kRows, kTokens>(pointers, x, weight.cols);
+      return dots_4<WeightFormat::kBF16, kRows, kTokens>(pointers, scales, x, weight.cols);
+    case WeightFormat::kE4M3:
+      return dots_4<WeightFormat::kE4M3, kRows, kTokens>(pointers, scales, x, weight.cols);
+    default: return dots_4<WeightFormat::kF32, kRows, kTokens>(pointers, scales, x, weight.cols);
   }
 }
 
@@ -120,7 +152,7 @@ namespace {
 
 template <WeightFormat kFormat>
 void embed_float_row(const Weight& table, int64_t row, float multiplier, float* out) {
-  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
+  constexpr int kBytes = element_bytes(kFormat);
   const Lanes factor = set_lanes(multiplier);
   const uint8_t* data = static_cast<const uint8_t*>(table.data) + row * table.cols * kBytes;
   int64_t i = 0;
@@ -151,6 +183,7 @@ void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
       return embed_float_row<WeightFormat::kF16>(table, row, multiplier, out);
     case WeightFormat::kBF16:
       return embed_float_row<WeightFormat::kBF16>(table, row, multiplier, out);
+    case WeightFormat::kE4M3: return widen_e4m3_row(table, row, multiplier, out);
     default: return widen_packed_row(table, row, multiplier, out);
   }
 }

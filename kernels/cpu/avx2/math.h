@@ -163,6 +163,14 @@ VITRINE_INLINE __m256 widen_bf16_8(__m128i bits) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
+/// E4M3 as float16 with its exponent 2^8 too small, which the conversion widens at full speed
+/// (subnormal ones too); none is a NaN.
+VITRINE_INLINE __m256 widen_e4m3_8(__m128i bytes) {
+  const __m128i moved = _mm_slli_epi16(_mm_cvtepi8_epi16(bytes), 7);
+  const __m128i halves = _mm_and_si128(moved, _mm_set1_epi16(static_cast<int16_t>(0xbfff)));
+  return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(256.0f));
+}
+
 /// Loads 8 consecutive elements, widened.
 template <WeightFormat kFormat>
 VITRINE_INLINE __m256 load_8(const uint8_t* data) {
@@ -170,6 +178,8 @@ VITRINE_INLINE __m256 load_8(const uint8_t* data) {
     return _mm256_loadu_ps(reinterpret_cast<const float*>(data));
   } else if constexpr (kFormat == WeightFormat::kF16) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(data)));
+  } else if constexpr (kFormat == WeightFormat::kE4M3) {
+    return widen_e4m3_8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(data)));
   } else {
     return widen_bf16_8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(data)));
   }
@@ -178,7 +188,7 @@ VITRINE_INLINE __m256 load_8(const uint8_t* data) {
 /// Loads the first n (1 … 8) of 8 elements, widened; the other lanes are zero.
 template <WeightFormat kFormat>
 VITRINE_INLINE __m256 load_8(const uint8_t* data, int64_t n) {
-  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
+  constexpr int kBytes = element_bytes(kFormat);
   alignas(32) uint8_t copy[8 * kBytes] = {};
   __builtin_memcpy(copy, data, static_cast<size_t>(n) * kBytes);
   return load_8<kFormat>(copy);
@@ -187,14 +197,14 @@ VITRINE_INLINE __m256 load_8(const uint8_t* data, int64_t n) {
 /// Loads 16 consecutive elements, widened.
 template <WeightFormat kFormat>
 VITRINE_INLINE Lanes load_lanes(const uint8_t* data) {
-  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
+  constexpr int kBytes = element_bytes(kFormat);
   return {load_8<kFormat>(data), load_8<kFormat>(data + 8 * kBytes)};
 }
 
 /// Loads the first n (1 … 16) of 16 elements, widened; the other lanes are zero.
 template <WeightFormat kFormat>
 VITRINE_INLINE Lanes load_lanes(const uint8_t* data, int64_t n) {
-  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
+  constexpr int kBytes = element_bytes(kFormat);
   alignas(32) uint8_t copy[16 * kBytes] = {};
   __builtin_memcpy(copy, data, static_cast<size_t>(n) * kBytes);
   return load_lanes<kFormat>(copy);

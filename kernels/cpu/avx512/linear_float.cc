@@ -1,4 +1,5 @@
-// Float32, float16 and bfloat16 matrix products: 16 dots at once, rows x tokens = 16x1, 8x2 or 4x4.
+// Float32, float16, bfloat16 and E4M3 matrix products: 16 dots at once, rows x tokens = 16x1, 8x2
+// or 4x4.
 #include "../widen.h"
 #include "linear.h"
 
@@ -14,12 +15,13 @@ constexpr int64_t kShortRowBytes = 1024;
 template <WeightFormat kFormat, int kRows, int kTokens>
 VITRINE_INLINE void accumulate(const uint8_t* const* weight_rows, const float* const* x,
                                int64_t cols, __m512* sums) {
-  constexpr int kBytes = kFormat == WeightFormat::kF32 ? 4 : 2;
+  constexpr int kBytes = element_bytes(kFormat);
   __m512 acc[kTokens * kRows];
 #pragma GCC unroll 16
   for (int i = 0; i < kTokens * kRows; ++i) acc[i] = _mm512_setzero_ps();
   int64_t i = 0;
-  const bool is_short = kTokens == 1 && cols * kBytes <= kShortRowBytes;
+  const bool is_short =
+      kFormat != WeightFormat::kE4M3 && kTokens == 1 && cols * kBytes <= kShortRowBytes;
   for (; i + 16 <= cols; i += 16) {
     if (is_short) {  // the rows follow each other: as many lines as are read here
       const auto* ahead = reinterpret_cast<const char*>(weight_rows[0] + i * kBytes * kRows);
@@ -56,25 +58,66 @@ VITRINE_INLINE void accumulate(const uint8_t* const* weight_rows, const float* c
   for (int j = 0; j < kTokens * kRows; ++j) sums[j] = acc[j];
 }
 
+/// The same of E4M3: the lanes of each group by themselves, then times its scale.
+template <int kRows, int kTokens>
+VITRINE_INLINE void accumulate_e4m3(const uint8_t* const* weight_rows, const float* const* scales,
+                                    const float* const* x, int64_t cols, __m512* sums) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kTokens * kRows; ++i) sums[i] = _mm512_setzero_ps();
+  for (int64_t begin = 0, group = 0; begin < cols; begin += kE4M3Group, ++group) {
+    const uint8_t* rows[kRows];
+    const float* tokens[kTokens];
+    for (int r = 0; r < kRows; ++r) rows[r] = weight_rows[r] + begin;
+    for (int t = 0; t < kTokens; ++t) tokens[t] = x[t] + begin;
+    const int64_t left = cols - begin;
+    __m512 parts[kTokens * kRows];
+    accumulate<WeightFormat::kE4M3, kRows, kTokens>(rows, tokens,
+                                                    left < kE4M3Group ? left : kE4M3Group, parts);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const __m512 scale = _mm512_set1_ps(scales[r][group]);
+#pragma GCC unroll 4
+      for (int t = 0; t < kTokens; ++t) {
+        __m512& sum = sums[t * kRows + r];
+        sum = _mm512_fmadd_ps(parts[t * kRows + r], scale, sum);
+      }
+    }
+  }
+}
+
+/// Accumulates rows of any format; `scales` are those of E4M3.
+template <WeightFormat kFormat, int kRows, int kTokens>
+VITRINE_INLINE void accumulate_rows(const uint8_t* const* weight_rows, const float* const* scales,
+                                    const float* const* x, int64_t cols, __m512* sums) {
+  if constexpr (kFormat == WeightFormat::kE4M3) {
+    accumulate_e4m3<kRows, kTokens>(weight_rows, scales, x, cols, sums);
+  } else {
+    accumulate<kFormat, kRows, kTokens>(weight_rows, x, cols, sums);
+  }
+}
+
 /// Lane t * (16 / kTokens) + r: the dot of weight row `row + r` and token t. Rows from row_end on
 /// repeat the last one.
 template <WeightFormat kFormat, int kTokens>
 VITRINE_INLINE __m512 dots_16(const Weight& weight, int64_t row, int64_t row_end,
                               const float* const* x) {
   constexpr int kRows = 16 / kTokens;
-  const int64_t row_bytes = weight.cols * (kFormat == WeightFormat::kF32 ? 4 : 2);
+  const int64_t row_bytes = weight.cols * element_bytes(kFormat);
+  const int64_t groups = kFormat == WeightFormat::kE4M3 ? group_count(weight.cols, kE4M3Group) : 0;
   const uint8_t* pointers[kRows];
+  const float* scales[kRows];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     const int64_t index = row + r < row_end ? row + r : row_end - 1;
     pointers[r] = static_cast<const uint8_t*>(weight.data) + index * row_bytes;
+    scales[r] = static_cast<const float*>(weight.scales) + index * groups;
   }
   __m512 sums[16];
   if constexpr (kTokens == 1) {  // twice eight rows: sixteen pointers exceed the registers
-    accumulate<kFormat, 8, 1>(pointers, x, weight.cols, sums);
-    accumulate<kFormat, 8, 1>(pointers + 8, x, weight.cols, sums + 8);
+    accumulate_rows<kFormat, 8, 1>(pointers, scales, x, weight.cols, sums);
+    accumulate_rows<kFormat, 8, 1>(pointers + 8, scales + 8, x, weight.cols, sums + 8);
   } else {
-    accumulate<kFormat, kRows, kTokens>(pointers, x, weight.cols, sums);
+    accumulate_rows<kFormat, kRows, kTokens>(pointers, scales, x, weight.cols, sums);
   }
   return sum_lanes_16(sums);
 }
@@ -85,6 +128,7 @@ __attribute__((noinline)) __m512 dots(const Weight& weight, int64_t row, int64_t
   switch (weight.format) {
     case WeightFormat::kF16: return dots_16<WeightFormat::kF16, kTokens>(weight, row, row_end, x);
     case WeightFormat::kBF16: return dots_16<WeightFormat::kBF16, kTokens>(weight, row, row_end, x);
+    case WeightFormat::kE4M3: return dots_16<WeightFormat::kE4M3, kTokens>(weight, row, row_end, x);
     default: return dots_16<WeightFormat::kF32, kTokens>(weight, row, row_end, x);
   }
 }
@@ -134,8 +178,9 @@ void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int
 
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
   if (!is_float_format(table.format)) return widen_packed_row(table, row, multiplier, out);
+  if (table.format == WeightFormat::kE4M3) return widen_e4m3_row(table, row, multiplier, out);
   const __m512 factor = _mm512_set1_ps(multiplier);
-  const int64_t bytes = table.format == WeightFormat::kF32 ? 4 : 2;
+  const int64_t bytes = element_bytes(table.format);
   const uint8_t* data = static_cast<const uint8_t*>(table.data) + row * table.cols * bytes;
   for (int64_t i = 0; i < table.cols; i += 16) {
     const __mmask16 mask = first_lanes(table.cols - i);

@@ -23,6 +23,24 @@ void float_tile(const Weight& weight, int64_t row, int count, const float* x, fl
   }
 }
 
+/// The same of E4M3: each group's lanes by themselves, then all of them times its scale.
+void e4m3_tile(const Weight& weight, int64_t row, int count, const float* x, float* dots) {
+  const int64_t groups = group_count(weight.cols, kE4M3Group);
+  for (int r = 0; r < count; ++r) {
+    const auto* bytes = static_cast<const uint8_t*>(weight.data) + (row + r) * weight.cols;
+    const float* scales = static_cast<const float*>(weight.scales) + (row + r) * groups;
+    Lanes lanes;
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t begin = g * kE4M3Group;
+      const int64_t end = begin + kE4M3Group < weight.cols ? begin + kE4M3Group : weight.cols;
+      Lanes part;
+      for (int64_t i = begin; i < end; ++i) part.fma_at(i, widen_e4m3(bytes[i]), x[i]);
+      for (int j = 0; j < 16; ++j) lanes.fma_at(j, part.lane[j], scales[g]);
+    }
+    dots[r] = lanes.sum();
+  }
+}
+
 constexpr int kMaxTokens = 8;         // input rows that share an unpacked unit
 constexpr int kFour = 4 * kTileRows;  // numbers of four columns, as they lie: [16 rows][4]
 
@@ -150,7 +168,9 @@ void tile_dots(const Weight& weight, int64_t row, int row_count, const Activatio
   QuantizedRow quantized[kMaxTokens];
   for (int t = 0; t < count; ++t) {
     const int64_t in_row = mapped(rows.in_rows, m + t);
-    if (is_float_format(weight.format)) {
+    if (weight.format == WeightFormat::kE4M3) {
+      e4m3_tile(weight, row, row_count, input.values + in_row * input.value_stride, dots[t]);
+    } else if (is_float_format(weight.format)) {
       float_tile(weight, row, row_count, input.values + in_row * input.value_stride, dots[t]);
     } else {
       quantized[t] = {input.quantized + in_row * input.quantized_stride,
@@ -210,6 +230,7 @@ void gate_up(const Weight& gate, const Weight& up, int64_t row_begin, int64_t ro
 
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out) {
   if (!is_float_format(table.format)) return widen_packed_row(table, row, multiplier, out);
+  if (table.format == WeightFormat::kE4M3) return widen_e4m3_row(table, row, multiplier, out);
   const int64_t base = row * table.cols;
   for (int64_t i = 0; i < table.cols; ++i) {
     out[i] = load_element(table.format, table.data, base + i) * multiplier;

@@ -56,6 +56,7 @@ Status attention(const AttentionArguments& a, AttentionQueries queries, Stream s
     case FloatFormat::kBF16:
       status = launch_attention<FloatFormat::kBF16>(a, queries, stream);
       break;
+    case FloatFormat::kE4M3: return refuse("attention: keys in float32, float16 or bf16");
   }
   if (!status.ok()) return status;
   return merge_attention_ranges(a, attention_tile_tokens(a.heads, a.kv.kv_heads, queries), stream);

@@ -34,6 +34,11 @@ constexpr int64_t bf16_row_bytes(int64_t cols) {
 Status quantize_rows(const float* x, int64_t x_stride, int64_t count, int64_t cols,
                      int32_t group_size, void* out, Stream stream);
 
+/// The same rows as E4M3 rows `out` of int8_row_bytes(cols) each: records as above, groups of 128,
+/// with bytes that are E4M3 floats, scale = max|x| / 448 and sum 0 (docs/numerics.md).
+Status quantize_rows_e4m3(const float* x, int64_t x_stride, int64_t count, int64_t cols, void* out,
+                          Stream stream);
+
 /// The same rows as bf16 rows of bf16_row_bytes(cols), rounded to nearest even.
 Status round_rows(const float* x, int64_t x_stride, int64_t count, int64_t cols, void* out,
                   Stream stream);

@@ -8,13 +8,14 @@
 namespace vitrine::kernels::cuda {
 
 /// A lane's numbers of 16 rows and 128 columns as bytes: [32 columns][fragment word of m16n8k32].
-/// kInt4 and kQ2K: u; kInt8 and kQ6K: q; kMxfp4: 12 + 2 * value.
+/// kInt4 and kQ2K: u; kInt8 and kQ6K: q; kMxfp4: 12 + 2 * value; kE4M3: as stored.
 using ByteFragments = uint32_t[4][4];
 
 template <PackedKind kKind>
 VITRINE_DEVICE void load_fragments(const uint8_t* chunk, ByteFragments& a) {
   const uint8_t* own = chunk + 16 * lane_index();
-  constexpr bool kBytes = kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K;
+  constexpr bool kBytes =
+      kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K || kKind == PackedKind::kE4M3;
   if constexpr (kKind == PackedKind::kQ2K) {
     const Words4 words = load16(own);
     const uint32_t four[4] = {words.x, words.y, words.z, words.w};

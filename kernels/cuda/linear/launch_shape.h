@@ -12,9 +12,8 @@ template <PackedKind kKind, ActivationFormat kActivations>
 Status launch_shape(const ProductArguments& arguments, const ProductTuning& tuning,
                     uint32_t blocks_y, Stream stream) {
   // Fewer stages where a chunk has more bytes: as many are under way.
-  constexpr int kLess = kKind == PackedKind::kBF16                                ? 4
-                        : kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K ? 2
-                                                                                  : 0;
+  constexpr int kUnits = largest_layout<kKind>().chunk_bytes / kPackedUnitBytes;
+  constexpr int kLess = kUnits >= 8 ? 4 : kUnits >= 4 ? 2 : 0;
   const auto start = [&]<int kTokens, int kRowTiles, int kSlices, int kMostStages>() {
     constexpr int kStages = kMostStages - kLess > 3 ? kMostStages - kLess : 3;
     return launch_product<ProductShape<kKind, kActivations, kTokens, kRowTiles, kSlices, kStages>>(

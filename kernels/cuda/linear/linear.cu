@@ -17,6 +17,11 @@ const char* problem_of(const ProductArguments& a, const ProductTuning& tuning, i
   if (layout.kind == PackedKind::kBF16 && a.rows.format != ActivationFormat::kBF16) {
     return "product: bf16 weights take bf16 activations";
   }
+  const bool is_e4m3 = layout.kind == PackedKind::kE4M3;
+  if (is_e4m3 ? a.rows.format == ActivationFormat::kInt8
+              : a.rows.format == ActivationFormat::kE4M3) {
+    return "product: E4M3 weights take bf16 or E4M3 activations, and they alone the latter";
+  }
   if (has_parts(layout.kind) && a.rows.format != ActivationFormat::kInt8) {
     return "product: Q2_K and Q6_K weights take int8 activations";
   }
@@ -67,6 +72,10 @@ Status run(ProductArguments& a, const PackedMatrix& weight, int32_t experts, con
     case PackedKind::kMxfp4:
       return int8 ? launch_shape<PackedKind::kMxfp4, kA8>(a, tuning, y, stream)
                   : launch_shape<PackedKind::kMxfp4, kA16>(a, tuning, y, stream);
+    case PackedKind::kE4M3:
+      return rows.format == ActivationFormat::kE4M3
+                 ? launch_shape<PackedKind::kE4M3, ActivationFormat::kE4M3>(a, tuning, y, stream)
+                 : launch_shape<PackedKind::kE4M3, kA16>(a, tuning, y, stream);
     case PackedKind::kQ2K: return launch_shape<PackedKind::kQ2K, kA8>(a, tuning, y, stream);
     case PackedKind::kQ6K: return launch_shape<PackedKind::kQ6K, kA8>(a, tuning, y, stream);
     default: return launch_shape<PackedKind::kBF16, kA16>(a, tuning, y, stream);

@@ -32,6 +32,7 @@ struct PackedMatrix {
 enum class ActivationFormat : uint8_t {
   kInt8,  ///< rows of int8_row_bytes(cols)
   kBF16,  ///< rows of bf16_row_bytes(cols)
+  kE4M3,  ///< rows of int8_row_bytes(cols), groups of 128; from compute capability 8.9 on
 };
 
 /// Which rows go where. Dense: input row i to output row i. Grouped by expert (router/router.h):

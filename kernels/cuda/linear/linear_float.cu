@@ -23,6 +23,7 @@ constexpr int kMostTokens = 4;
 struct FloatArguments {
   FloatMatrix matrix;
   const void* up = nullptr;
+  const float* up_scales = nullptr;
   FloatRows rows;
   Epilogue epilogue;
 };
@@ -57,6 +58,41 @@ VITRINE_DEVICE bool find_rows(const FloatRows& rows, int32_t& expert, int32_t (&
   return out[0] >= 0;
 }
 
+/// Adds the products of kSteps loads to a lane's sums; with scales, those of each group of 128
+/// columns first by themselves (docs/numerics.md).
+template <FloatFormat kFormat, int kTokens>
+VITRINE_DEVICE void add_products(const FloatArguments& a, int64_t begin,
+                                 const float (&w)[2][kSteps], const float* const (&scales)[2],
+                                 const int32_t (&in)[kTokens], float (&sum)[2][kTokens]) {
+  const int64_t cols = a.matrix.cols;
+  constexpr bool kScaled = kFormat == FloatFormat::kE4M3;
+  constexpr int kGroupSteps = kScaled ? kE4M3Group / 16 : kSteps;
+  VITRINE_UNROLL
+  for (int first = 0; first < kSteps; first += kGroupSteps) {
+    const int64_t group_begin = begin / 16 * 16 + 16 * first;
+    if (group_begin >= cols) break;
+    float part[2][kTokens] = {};
+    VITRINE_UNROLL
+    for (int s = first; s < first + kGroupSteps; ++s) {
+      const int64_t i = begin + 16 * s;
+      if (i >= cols) break;
+      for (int t = 0; t < kTokens; ++t) {
+        const float x = a.rows.values[in[t] * a.rows.stride + i];
+        for (int r = 0; r < 2; ++r) {
+          float& to = kScaled ? part[r][t] : sum[r][t];
+          to = fma_rn(w[r][s], x, to);
+        }
+      }
+    }
+    if constexpr (kScaled) {
+      for (int r = 0; r < 2; ++r) {
+        const float scale = scales[r][group_begin / kE4M3Group];
+        for (int t = 0; t < kTokens; ++t) sum[r][t] = fma_rn(part[r][t], scale, sum[r][t]);
+      }
+    }
+  }
+}
+
 template <FloatFormat kFormat, int kTokens>
 VITRINE_KERNEL(kThreads)
 void linear_float_kernel(const FloatArguments a) {
@@ -68,29 +104,27 @@ void linear_float_kernel(const FloatArguments a) {
   const int lane = thread_index() % 16;
   int64_t row[2];
   const uint8_t* weights[2];
+  const float* scales[2] = {};
   for (int r = 0; r < 2; ++r) {
     row[r] = gated ? unit : 2 * unit + r;
     const void* matrix = gated && r == 1 ? a.up : a.matrix.data;
     const int64_t from = expert * a.matrix.rows + (row[r] < a.matrix.rows ? row[r] : 0);
     weights[r] = static_cast<const uint8_t*>(matrix) + from * cols * element_bytes(kFormat);
+    if constexpr (kFormat == FloatFormat::kE4M3) {
+      const float* first = gated && r == 1 ? a.up_scales : a.matrix.scales;
+      scales[r] = first + from * group_count(cols, kE4M3Group);
+    }
   }
   float sum[2][kTokens] = {};
-  for (int64_t begin = lane; begin < cols; begin += 16 * kSteps) {
+  for (int64_t first = 0; first < cols; first += 16 * kSteps) {
+    const int64_t begin = first + lane;
     float w[2][kSteps];
     VITRINE_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       const int64_t i = begin + 16 * s;
       for (int r = 0; r < 2; ++r) w[r][s] = i < cols ? load_element<kFormat>(weights[r], i) : 0.0f;
     }
-    VITRINE_UNROLL
-    for (int s = 0; s < kSteps; ++s) {
-      const int64_t i = begin + 16 * s;
-      if (i >= cols) break;
-      for (int t = 0; t < kTokens; ++t) {
-        const float x = a.rows.values[in[t] * a.rows.stride + i];
-        for (int r = 0; r < 2; ++r) sum[r][t] = fma_rn(w[r][s], x, sum[r][t]);
-      }
-    }
+    add_products<kFormat>(a, begin, w, scales, in, sum);
   }
   VITRINE_UNROLL
   for (int t = 0; t < kTokens; ++t) {
@@ -134,6 +168,10 @@ Status run(const FloatArguments& a, int32_t experts, Stream stream) {
   if (a.matrix.rows <= 0 || a.matrix.cols <= 0 || experts <= 0) {
     return refuse("linear_float: an empty matrix");
   }
+  if (a.matrix.format == FloatFormat::kE4M3 &&
+      (a.matrix.scales == nullptr || (a.up != nullptr && a.up_scales == nullptr))) {
+    return refuse("linear_float: E4M3 weights need scales");
+  }
   const Rows& map = a.rows.map;
   if (map.count <= 0) return refuse("linear_float: count of rows, expected at least 1");
   if (map.tile_experts == nullptr) {
@@ -145,6 +183,7 @@ Status run(const FloatArguments& a, int32_t experts, Stream stream) {
   switch (a.matrix.format) {
     case FloatFormat::kF32: return start<FloatFormat::kF32>(a, experts, stream);
     case FloatFormat::kF16: return start<FloatFormat::kF16>(a, experts, stream);
+    case FloatFormat::kE4M3: return start<FloatFormat::kE4M3>(a, experts, stream);
     default: return start<FloatFormat::kBF16>(a, experts, stream);
   }
 }
@@ -153,7 +192,7 @@ Status run(const FloatArguments& a, int32_t experts, Stream stream) {
 
 Status linear_float(const FloatMatrix& weight, int32_t experts, const FloatRows& rows,
                     const Epilogue& epilogue, Stream stream) {
-  return run({weight, nullptr, rows, epilogue}, experts, stream);
+  return run({weight, nullptr, nullptr, rows, epilogue}, experts, stream);
 }
 
 Status gate_up_float(const FloatMatrix& gate, const FloatMatrix& up, int32_t experts,
@@ -164,7 +203,7 @@ Status gate_up_float(const FloatMatrix& gate, const FloatMatrix& up, int32_t exp
   if (epilogue.bias != nullptr || epilogue.adds_residual) {
     return refuse("gate_up_float: takes no bias and no residual");
   }
-  return run({gate, up.data, rows, epilogue}, experts, stream);
+  return run({gate, up.data, up.scales, rows, epilogue}, experts, stream);
 }
 
 }  // namespace vitrine::kernels::cuda

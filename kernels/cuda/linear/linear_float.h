@@ -13,6 +13,8 @@ struct FloatMatrix {
   int64_t rows = 0;
   int64_t cols = 0;
   const void* data = nullptr;
+  const float* scales =
+      nullptr;  // kE4M3: [rows, groups of 128 columns], of experts one behind another
 };
 
 /// Float32 rows, by the same map as `Rows` (whose activations and format are not used).

@@ -155,13 +155,52 @@ VITRINE_DEVICE void multiply_int8(const PackedLayout& layout, const uint8_t* chu
   }
 }
 
+/// Float sums of each group (a chunk) by the tensor core, from +0, of E4M3 weights and activations,
+/// then its term.
+template <typename Shape>
+VITRINE_DEVICE void multiply_e4m3(const PackedLayout& layout, const uint8_t* chunks,
+                                  const uint8_t* tokens, int groups, Chains<Shape>& chains) {
+  if (groups == 0) return;
+  const int g = lane_index() / 4, t = lane_index() % 4;
+  ByteFragments a[Shape::kRowTiles];
+  float scale[Shape::kRowTiles][2];
+  for (int r = 0; r < Shape::kRowTiles; ++r) {
+    load_fragments<Shape::kKind>(chunks + r * layout.chunk_bytes, a[r]);
+    load_scales<Shape::kKind>(layout, chunks + r * layout.chunk_bytes, 0, scale[r]);
+  }
+  VITRINE_UNROLL
+  for (int n = 0; n < Shape::kTokenTiles; ++n) {
+    const uint8_t* own = tokens + (8 * n + g) * Shape::kTokenStride + 8 * t;
+    const uint8_t* factors = tokens + (8 * n + 2 * t) * Shape::kTokenStride + kRecordCols;
+    float token_scale[2], sums[Shape::kRowTiles][4] = {};
+    for (int i = 0; i < 2; ++i) {
+      token_scale[i] = bits_float(load8(factors + i * Shape::kTokenStride).x);
+    }
+    VITRINE_UNROLL
+    for (int block = 0; block < 4; ++block) {
+      const Words2 words = load8(own + 32 * block);
+      const uint32_t b[2] = {words.x, words.y};
+      for (int r = 0; r < Shape::kRowTiles; ++r) {
+        mma_e4m3_m16n8k32(sums[r], a[r][block], b, sums[r]);
+      }
+    }
+    for (int r = 0; r < Shape::kRowTiles; ++r) {
+      float y[4];
+      for (int i = 0; i < 4; ++i) y[i] = scale[r][i / 2] * token_scale[i % 2];
+      add_terms(chains, 0, r, n, sums[r], y);
+    }
+  }
+}
+
 /// The fragments of half of 32 columns as bf16 numbers (kBF16: as stored).
 template <PackedKind kKind>
 VITRINE_DEVICE void widen_fragments(const uint32_t (&bytes)[4], int half, const uint32_t (&bias)[2],
                                     bool has_bias, uint32_t (&a)[4]) {
   for (int i = 0; i < 4; ++i) {  // rows g, g + 8 of the first two columns, then of the last two
     const uint32_t four = bytes[2 * half + i % 2];
-    if constexpr (kKind == PackedKind::kInt8) {
+    if constexpr (kKind == PackedKind::kE4M3) {
+      a[i] = bf16_of_e4m3(four, i / 2);
+    } else if constexpr (kKind == PackedKind::kInt8) {
       a[i] = bf16_of_signed(four, i / 2);
       if (has_bias) a[i] = subtract_bf16_pairs(a[i], bias[i % 2]);
     } else {

@@ -112,6 +112,23 @@ ScaleFormat minimum_format(OffsetFormat format) {
                                          : ScaleFormat::kF32;
 }
 
+/// A group of kE4M3 is a chunk.
+void pack_e4m3_chunk(const Weight& weight, int64_t tile, int64_t chunk, uint8_t* numbers,
+                     uint8_t* scales) {
+  const auto* values = static_cast<const uint8_t*>(weight.data);
+  const auto* factors = static_cast<const float*>(weight.scales);
+  const int64_t groups = group_count(weight.cols, kE4M3Group);
+  for (int r = 0; r < kTileRows && tile * kTileRows + r < weight.rows; ++r) {
+    const int64_t row = tile * kTileRows + r;
+    for (int c = 0; c < kChunkCols && chunk * kChunkCols + c < weight.cols; ++c) {
+      uint8_t* unit = numbers + kPackedUnitBytes * (c / 32);
+      word_at(unit, r, c % 32 / 8, 2 * (c % 8 / 4))[c % 4] =
+          values[row * weight.cols + chunk * kChunkCols + c];
+    }
+    store_float(ScaleFormat::kF32, factors[row * groups + chunk], scales, pair_index(r));
+  }
+}
+
 void pack_group(const Weight& weight, const PackedLayout& layout, int64_t tile, int64_t group,
                 uint8_t* scales, uint8_t* offsets) {
   for (int r = 0; r < kTileRows && tile * kTileRows + r < weight.rows; ++r) {
@@ -200,6 +217,14 @@ PackedLayout packed_layout(const Weight& weight) {
       layout.number_bytes = 8 * kPackedUnitBytes;
       layout.scale_bytes = 0;
       break;
+    case WeightFormat::kE4M3:
+      layout.kind = PackedKind::kE4M3;
+      layout.scale_format = ScaleFormat::kF32;
+      layout.offset_format = OffsetFormat::kNone;
+      layout.group_size = kE4M3Group;
+      layout.number_bytes = 4 * kPackedUnitBytes;
+      layout.scale_bytes = pair_bytes(ScaleFormat::kF32);
+      break;
     case WeightFormat::kInt4:
     case WeightFormat::kF32:  // not packed
     case WeightFormat::kF16: break;
@@ -219,7 +244,7 @@ void pack_matrix(const Weight& weight, int64_t row_begin, int64_t row_end, void*
   const PackedLayout layout = packed_layout(weight);
   const int groups_per_chunk = kChunkCols / layout.group_size;
   const int64_t units = padded_cols(weight.cols) / kUnitCols;
-  const int64_t unit_size = layout.kind == PackedKind::kBF16 ? 0 : unit_bytes(weight.format);
+  const int64_t unit_size = is_float_format(weight.format) ? 0 : unit_bytes(weight.format);
   for (int64_t tile = row_begin / kTileRows; tile < tile_count(row_end); ++tile) {
     auto* run = static_cast<uint8_t*>(packed) + tile * layout.tile_bytes();
     memset(run, 0, static_cast<size_t>(layout.tile_bytes()));
@@ -227,6 +252,10 @@ void pack_matrix(const Weight& weight, int64_t row_begin, int64_t row_end, void*
     for (int64_t chunk = 0; chunk < layout.chunks; ++chunk, run += layout.chunk_bytes) {
       if (layout.kind == PackedKind::kBF16) {
         pack_bf16_chunk(weight, tile, chunk, run);
+        continue;
+      }
+      if (layout.kind == PackedKind::kE4M3) {
+        pack_e4m3_chunk(weight, tile, chunk, run, run + layout.number_bytes);
         continue;
       }
       for (int block = 0; block < 4 && chunk * 4 + block < units; ++block) {

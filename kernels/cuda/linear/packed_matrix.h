@@ -15,8 +15,9 @@ enum class PackedKind : uint8_t {
   kInt8,   ///< q -128 … 127
   kMxfp4,  ///< an E2M1 code
   kBF16,
-  kQ6K,  ///< q -32 … 31, with an integer scale for each 16 columns
-  kQ2K,  ///< u 0 … 3, with an integer scale and an integer minimum for each 16 columns
+  kQ6K,   ///< q -32 … 31, with an integer scale for each 16 columns
+  kQ2K,   ///< u 0 … 3, with an integer scale and an integer minimum for each 16 columns
+  kE4M3,  ///< an E4M3 float's bits
 };
 
 /// Whether its numbers have integer scales for 16 columns, which int8 activations alone take.
@@ -38,8 +39,8 @@ constexpr bool has_parts(PackedKind kind) {
 ///           word holds column 8t + j in its low nibble, 8t + 4 + j in its high one.
 ///   kMxfp4: the same; nibble j of a word holds column 8t + j.
 ///   kInt8:  a unit is 32 columns. Columns 8t … 8t + 3 of row g, of row g + 8, then 8t + 4 … of
-///   both. kBF16:  a unit is half of 32 columns, s = 0 or 1. Columns 8t + 4s, 8t + 4s + 1 of row g,
-///   of row
+///   both. kE4M3: the same. kBF16:  a unit is half of 32 columns, s = 0 or 1. Columns 8t + 4s, 8t +
+///   4s + 1 of row g, of row
 ///           g + 8, then 8t + 4s + 2, 8t + 4s + 3 of both.
 ///   kQ2K:   one unit is all 128 columns. Bits 2i and 2i + 1 of byte j are, in the i-th 32 columns,
 ///           column 8t + j of row g, of row g + 8, then column 8t + 4 + j of both.
@@ -55,7 +56,7 @@ struct PackedLayout {
   PackedKind kind = PackedKind::kInt4;
   ScaleFormat scale_format = ScaleFormat::kF32;
   OffsetFormat offset_format = OffsetFormat::kNone;
-  int32_t group_size = 0;  // 32, 64 or 128; kBF16: 128
+  int32_t group_size = 0;  // 32, 64 or 128; kBF16, kE4M3: 128
   int64_t rows = 0;
   int64_t cols = 0;
   int32_t groups = 0;        // of a row
@@ -73,7 +74,7 @@ struct PackedLayout {
 inline constexpr int kChunkCols = 128;
 inline constexpr int kPackedUnitBytes = 512;
 
-/// The layout for a matrix of packed tiles (not of a file's blocks), or of bf16: float32 and
+/// The layout for a matrix of packed tiles (not of a file's blocks), of bf16 or E4M3: float32 and
 /// float16 have more bits than a tensor core takes. Reads none of its memory.
 PackedLayout packed_layout(const Weight& weight);
 

@@ -164,8 +164,10 @@ void product_kernel(const ProductArguments a) {
                             warp.slice * Shape::kRecord;
     const uint8_t* chunks = stage + warp_index() * Shape::kRowTiles * a.layout.chunk_bytes;
     const int groups = chunk_groups(a.layout, step * Shape::kSlices + warp.slice);
-    if constexpr (Shape::kInt8) {
+    if constexpr (Shape::kActivations == ActivationFormat::kInt8) {
       multiply_int8<Shape>(a.layout, chunks, tokens, groups, chains);
+    } else if constexpr (Shape::kActivations == ActivationFormat::kE4M3) {
+      multiply_e4m3<Shape>(a.layout, chunks, tokens, groups, chains);
     } else {
       multiply_bf16<Shape>(a.layout, chunks, tokens, groups, chains);
     }

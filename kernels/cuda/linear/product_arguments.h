@@ -24,9 +24,10 @@ constexpr PackedLayout largest_layout() {
   PackedLayout layout;
   layout.group_size = kKind == PackedKind::kBF16 ? kChunkCols : 32;
   layout.offset_format = kKind == PackedKind::kBF16 ? OffsetFormat::kNone : OffsetFormat::kF32;
-  const int units = kKind == PackedKind::kBF16                                ? 8
-                    : kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K ? 4
-                                                                              : 2;
+  const int units =
+      kKind == PackedKind::kBF16                                                              ? 8
+      : kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K || kKind == PackedKind::kE4M3 ? 4
+                                                                                              : 2;
   layout.chunk_bytes = units * kPackedUnitBytes;
   if (kKind != PackedKind::kBF16) layout.chunk_bytes += 4 * (64 + 64);  // float32 pairs of both
   return layout;
@@ -38,7 +39,8 @@ template <PackedKind kKindOf, ActivationFormat kActivationsOf, int kTokensOf, in
           int kSlicesOf, int kStagesOf>
 struct ProductShape {
   static constexpr PackedKind kKind = kKindOf;
-  static constexpr bool kInt8 = kActivationsOf == ActivationFormat::kInt8;
+  static constexpr ActivationFormat kActivations = kActivationsOf;
+  static constexpr bool kHasRecords = kActivations != ActivationFormat::kBF16;  // of bytes
   static constexpr int kTokens = kTokensOf;
   static constexpr int kTokenTiles = kTokensOf / 8;
   static constexpr int kRowTiles = kRowTilesOf;
@@ -47,11 +49,13 @@ struct ProductShape {
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kRowWarps = kWarps / kSlices;
-  static constexpr int kRecord = kInt8 ? kRecordBytes : 2 * kChunkCols;  // a token's 128 columns
-  // A token's step in shared memory: its rows begin 32 (int8) or 64 (bf16) bytes apart modulo 128,
-  // so that the 8- or 16-byte loads of eight tokens meet no bank twice.
-  static constexpr int kTokenStride = kSlices * kRecord + (kInt8 ? (kSlices == 1 ? 0 : 32) : 64);
-  static_assert(kTokenStride % 128 == (kInt8 ? 32 : 64));
+  static constexpr int kRecord =
+      kHasRecords ? kRecordBytes : 2 * kChunkCols;  // a token's 128 columns
+  // A token's step in shared memory: its rows begin 32 (records) or 64 (bf16) bytes apart modulo
+  // 128, so that the 8- or 16-byte loads of eight tokens meet no bank twice.
+  static constexpr int kTokenStride =
+      kSlices * kRecord + (kHasRecords ? (kSlices == 1 ? 0 : 32) : 64);
+  static_assert(kTokenStride % 128 == (kHasRecords ? 32 : 64));
   static_assert(kSlices == 1 || (kSlices == kWarps && kTokens == 8));
   static_assert(kTokens <= kThreads);
 

@@ -22,6 +22,16 @@ void quantize_kernel(const float* x, int64_t x_stride, int64_t cols, int32_t gro
                   out + block_x() * int8_row_bytes(cols) + record * kRecordBytes);
 }
 
+// Bytes as above.
+VITRINE_KERNEL(kWarps* kWarp)
+void quantize_e4m3_kernel(const float* x, int64_t x_stride, int64_t cols, uint8_t* out) {
+  const int64_t record = static_cast<int64_t>(block_y()) * kWarps + warp_index();
+  if (record * kRecordCols >= cols) return;
+  float values[4];
+  load_columns(x + block_x() * x_stride, record * kRecordCols + 4 * lane_index(), cols, values);
+  quantize_record_e4m3(values, out + block_x() * int8_row_bytes(cols) + record * kRecordBytes);
+}
+
 // Bytes: 4 read and 2 written an element.
 VITRINE_KERNEL(kWarps* kWarp)
 void round_kernel(const float* x, int64_t x_stride, int64_t cols, uint8_t* out) {
@@ -55,6 +65,15 @@ Status quantize_rows(const float* x, int64_t x_stride, int64_t count, int64_t co
   }
   return launch(quantize_kernel, record_grid(count, cols), kWarps * kWarp, 0, stream, x, x_stride,
                 cols, group_size, static_cast<uint8_t*>(out));
+}
+
+Status quantize_rows_e4m3(const float* x, int64_t x_stride, int64_t count, int64_t cols, void* out,
+                          Stream stream) {
+  if (count <= 0 || count > INT32_MAX || cols <= 0) {
+    return refuse("quantize_rows_e4m3: expected 1 to 2^31 - 1 rows of at least one column");
+  }
+  return launch(quantize_e4m3_kernel, record_grid(count, cols), kWarps * kWarp, 0, stream, x,
+                x_stride, cols, static_cast<uint8_t*>(out));
 }
 
 Status round_rows(const float* x, int64_t x_stride, int64_t count, int64_t cols, void* out,

@@ -7,33 +7,50 @@
 
 namespace vitrine::kernels::cuda {
 
+/// What a group's lanes agree on.
+struct GroupRange {
+  float max = 0.0f;  // of the magnitudes
+  uint32_t has_nan = 0;
+};
+VITRINE_DEVICE GroupRange find_range(const float (&x)[4], int group_lanes) {
+  GroupRange range;
+  for (int i = 0; i < 4; ++i) {
+    const float magnitude = absolute(x[i]);
+    range.has_nan |= magnitude != magnitude ? 1u : 0u;
+    range.max = magnitude > range.max ? magnitude : range.max;
+  }
+  for (int step = 1; step < 32; step *= 2) {
+    const float other_max = shuffle_xor(range.max, step);
+    const uint32_t other_nan = shuffle_xor(range.has_nan, step);
+    if (step < group_lanes) {
+      range.max = other_max > range.max ? other_max : range.max;
+      range.has_nan |= other_nan;
+    }
+  }
+  return range;
+}
+
+/// Factor 0: max is infinite. Factor infinite: max is 0, or so small that `largest` / max
+/// overflows.
+VITRINE_DEVICE bool is_plain_range(const GroupRange& range, float factor) {
+  return range.has_nan == 0 && factor != 0.0f && factor != bits_float(0x7f800000u);
+}
+
+VITRINE_DEVICE float range_scale(const GroupRange& range, float factor, float largest) {
+  if (range.has_nan != 0) return bits_float(0x7fc00000u);
+  if (factor == 0.0f) return bits_float(0x7f800000u);
+  return is_plain_range(range, factor) ? range.max / largest : 0.0f;
+}
+
 /// One record from 128 columns that a warp holds, four a lane (0 where there is none); lanes of one
 /// group meet by shuffles. `record` is 16-byte aligned.
 VITRINE_DEVICE void quantize_record(const float (&x)[4], int32_t group_size, uint8_t* record) {
   const int lane = lane_index();
   const int group_lanes = group_size / 4;
-  float max = 0.0f;
-  uint32_t has_nan = 0;
-  for (int i = 0; i < 4; ++i) {
-    const float magnitude = absolute(x[i]);
-    has_nan |= magnitude != magnitude ? 1u : 0u;
-    max = magnitude > max ? magnitude : max;
-  }
-  for (int step = 1; step < 32; step *= 2) {
-    const float other_max = shuffle_xor(max, step);
-    const uint32_t other_nan = shuffle_xor(has_nan, step);
-    if (step < group_lanes) {
-      max = other_max > max ? other_max : max;
-      has_nan |= other_nan;
-    }
-  }
-  const float infinity = bits_float(0x7f800000u);
-  const float factor = 127.0f / max;
-  // Factor 0: max is infinite. Factor infinite: max is 0, or so small that 127 / max overflows.
-  const bool is_plain = has_nan == 0 && factor != 0.0f && factor != infinity;
-  GroupFactor beside = {is_plain ? max / 127.0f : 0.0f, 0};
-  if (factor == 0.0f) beside.scale = infinity;
-  if (has_nan != 0) beside.scale = bits_float(0x7fc00000u);
+  const GroupRange range = find_range(x, group_lanes);
+  const float factor = 127.0f / range.max;
+  const bool is_plain = is_plain_range(range, factor);
+  GroupFactor beside = {range_scale(range, factor, 127.0f), 0};
   uint32_t word = 0;
   for (int i = 0; i < 4; ++i) {
     const float rounded = (x[i] * factor + kRoundMagic) - kRoundMagic;
@@ -51,6 +68,22 @@ VITRINE_DEVICE void quantize_record(const float (&x)[4], int32_t group_size, uin
   auto* factors = reinterpret_cast<GroupFactor*>(record + kRecordCols);
   if (lane % group_lanes == 0) factors[lane / group_lanes] = beside;
   if (lane >= kRecordCols / group_size && lane < 4) factors[lane] = {0.0f, 0};
+}
+
+/// The same as E4M3 floats, all 128 columns one group.
+VITRINE_DEVICE void quantize_record_e4m3(const float (&x)[4], uint8_t* record) {
+  const int lane = lane_index();
+  const GroupRange range = find_range(x, kWarp);
+  const float factor = 448.0f / range.max;
+  const bool is_plain = is_plain_range(range, factor);
+  uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t bits = is_plain ? narrow_e4m3(x[i] * factor) : 0;
+    word |= bits << (8 * i);
+  }
+  reinterpret_cast<uint32_t*>(record)[lane] = word;
+  auto* factors = reinterpret_cast<GroupFactor*>(record + kRecordCols);
+  if (lane < 4) factors[lane] = {lane == 0 ? range_scale(range, factor, 448.0f) : 0.0f, 0};
 }
 
 }  // namespace vitrine::kernels::cuda

@@ -52,6 +52,26 @@ VITRINE_DEVICE uint32_t subtract_bf16_pairs(uint32_t a, uint32_t b) {
 #endif
 }
 
+/// a * b of two bf16 each, rounded to nearest even.
+VITRINE_DEVICE uint32_t multiply_bf16_pairs(uint32_t a, uint32_t b) {
+#if defined(__CUDACC__)
+  uint32_t result;
+  asm("{.reg .b32 minus_zero; mov.b32 minus_zero, 0x80008000;"
+      " fma.rn.bf16x2 %0, %1, %2, minus_zero;}"
+      : "=r"(result)
+      : "r"(a), "r"(b));
+  return result;
+#else
+  uint32_t result = 0;
+  for (int shift = 0; shift < 32; shift += 16) {
+    const float product = widen_bf16(static_cast<uint16_t>(a >> shift)) *
+                          widen_bf16(static_cast<uint16_t>(b >> shift));
+    result |= static_cast<uint32_t>(narrow_bf16(product)) << shift;
+  }
+  return result;
+#endif
+}
+
 struct alignas(8) Words2 {
   uint32_t x, y;
 };
@@ -91,6 +111,13 @@ VITRINE_DEVICE uint32_t bf16_above_128(uint32_t bytes, int pair) {
 VITRINE_DEVICE uint32_t bf16_of_signed(uint32_t bytes, int pair) {
   const uint32_t both = bf16_above_128(bytes, pair);
   return subtract_bf16_pairs(both & 0xff7fff7fu, both & 0xff80ff80u);
+}
+/// Two E4M3 floats, exact: their exponents and mantissas stand where bf16 has its own, 2^120 too
+/// small (subnormal ones too).
+VITRINE_DEVICE uint32_t bf16_of_e4m3(uint32_t bytes, int pair) {
+  const uint32_t high = permute_bytes(bytes, 0, pair == 0 ? 0x1404u : 0x3424u);
+  const uint32_t small = (high & 0x80008000u) | (high & 0x7f007f00u) >> 4;
+  return multiply_bf16_pairs(small, 0x7b807b80u);
 }
 /// An integer of at most 8 bits and a sign as a pair of bf16, exact.
 VITRINE_DEVICE uint32_t bf16_pair(int32_t integer) {

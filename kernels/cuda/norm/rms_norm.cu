@@ -80,6 +80,10 @@ void rms_norm_kernel(RmsNorm norm, bool whole) {
       auto* out = static_cast<uint8_t*>(norm.int8_rows) + row * int8_row_bytes(n);
       quantize_record(values, norm.group_size, out + i / kRecordCols * kRecordBytes);
     }
+    if (norm.e4m3_rows != nullptr) {
+      auto* out = static_cast<uint8_t*>(norm.e4m3_rows) + row * int8_row_bytes(n);
+      quantize_record_e4m3(values, out + i / kRecordCols * kRecordBytes);
+    }
   }
 }
 

@@ -23,6 +23,7 @@ struct RmsNorm {
   void* bf16_rows = nullptr;
   void* int8_rows = nullptr;
   int32_t group_size = 0;
+  void* e4m3_rows = nullptr;  ///< as E4M3 records of 128 columns
   /// Where the L2 norm of token row r's residual goes, sqrt(mean_square * n): norms[r *
   /// norm_stride].
   float* norms = nullptr;

@@ -1,4 +1,4 @@
-// rms_norm: with the sum into the residual stream before it, and bf16 and the first int8 form
+// rms_norm: with the sum into the residual stream before it, and bf16, E4M3 and the first int8 form
 // behind it.
 #include "kernels/cuda/norm/rms_norm.h"
 #include "backend_cuda/cuda_op.h"
@@ -30,6 +30,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
         if (out.is_head_input) own.input_rows = memory.row_tokens;
         auto form = out.forms.begin();
         if (form != out.forms.end() && form->first == kBf16Form) own.bf16_rows = form++->second;
+        if (form != out.forms.end() && form->first == kE4M3Form) own.e4m3_rows = form++->second;
         if (form != out.forms.end()) {
           own.group_size = form->first;
           own.int8_rows = form->second;

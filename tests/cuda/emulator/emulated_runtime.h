@@ -18,7 +18,8 @@ namespace vitrine::kernels::cuda::emulator {
 struct Traffic {
   int64_t to_device = 0, to_host = 0, graph_launches = 0, captures = 0;
   size_t bytes_to_host = 0;
-  size_t allocated = 0;  // bytes that are held
+  size_t allocated = 0;         // bytes that are held
+  int compute_capability = 90;  // what the device says of itself
 };
 
 class TestRuntime final : public backend_cuda::DeviceRuntime {
@@ -32,6 +33,10 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
   Status allocate_host(size_t bytes, void** memory) override;
   void release_host(void* memory) override;
   Status memory_info(size_t* free, size_t* total) override;
+  Status compute_capability(int* capability) override {
+    *capability = traffic_.compute_capability;
+    return {};
+  }
   Stream stream() override { return reinterpret_cast<Stream>(this); }
   Status copy_to_device(void* to, const void* from, size_t bytes) override;
   Status start_read_back(int lane, void* to, const void* from, size_t bytes) override;
