@@ -10,12 +10,33 @@ target_include_directories(vitrine_flags INTERFACE
   "${PROJECT_SOURCE_DIR}/include" "${PROJECT_BINARY_DIR}/include" "${PROJECT_SOURCE_DIR}"
   "${PROJECT_SOURCE_DIR}/src")
 
+# Paths are hashed as relative ones, so that a second clone finds what the first one compiled.
 find_program(VITRINE_CCACHE ccache)
 if(VITRINE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${VITRINE_CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${VITRINE_CCACHE})
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+      "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1 ${VITRINE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
+
+# What a target consists of that is there for its precompiled headers.
+set(VITRINE_EMPTY_SOURCE "${PROJECT_BINARY_DIR}/empty.cc")
+if(NOT EXISTS "${VITRINE_EMPTY_SOURCE}")
+  file(WRITE "${VITRINE_EMPTY_SOURCE}" "namespace vitrine {}\n")
+endif()
+
+# vitrine_precompile(TARGET VERSIONS HEADER...): headers that TARGET, and who reuses them, parses once.
+# GCC writes them differently each time, so ccache goes by what they were made of: VERSIONS, the
+# compiler and its flags.
+function(vitrine_precompile target versions)
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  string(SHA256 sum "${ARGN} ${versions} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_CXX_FLAGS} \
+${CMAKE_CXX_FLAGS_${type}} ${target}")
+  file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.gch.sum" "${sum}")
+  # Hundreds of megabytes, and nothing that a cache would find again.
+  set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "")
+endfunction()
 
 configure_file("${PROJECT_SOURCE_DIR}/cmake/version.h.in"
                "${PROJECT_BINARY_DIR}/include/vitrine/version.h" @ONLY)
@@ -23,15 +44,10 @@ configure_file("${PROJECT_SOURCE_DIR}/cmake/version.h.in"
 # One precompiled ATen serves every translation unit that includes it.
 function(vitrine_use_aten target)
   if(NOT TARGET vitrine_aten_pch)
-    file(WRITE "${PROJECT_BINARY_DIR}/aten_pch.cc.new" "namespace vitrine {}\n")
-    file(COPY_FILE "${PROJECT_BINARY_DIR}/aten_pch.cc.new" "${PROJECT_BINARY_DIR}/aten_pch.cc"
-         ONLY_IF_DIFFERENT)
-    add_library(vitrine_aten_pch OBJECT "${PROJECT_BINARY_DIR}/aten_pch.cc")
+    add_library(vitrine_aten_pch OBJECT "${VITRINE_EMPTY_SOURCE}")
     target_compile_options(vitrine_aten_pch PRIVATE -fPIC)
     target_link_libraries(vitrine_aten_pch PRIVATE vitrine_flags vitrine_torch_cpu)
-    target_precompile_headers(vitrine_aten_pch PRIVATE <ATen/ATen.h>)
-    # 400 MB, and different each time: nothing for a cache.
-    set_target_properties(vitrine_aten_pch PROPERTIES CXX_COMPILER_LAUNCHER "")
+    vitrine_precompile(vitrine_aten_pch "${VITRINE_TORCH_VERSION}" <ATen/ATen.h>)
   endif()
   # ccache can see through a precompiled header only with -fpch-preprocess.
   target_compile_options(${target} PRIVATE -fPIC -fpch-preprocess)
