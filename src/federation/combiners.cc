@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "federation/account.h"
 #include "federation/row_math.h"
 #include "vitrine/federation.h"
 
@@ -120,6 +121,13 @@ void mix_block(const CombinerInput& input, std::span<const float> offsets, size_
   std::copy_n(most.begin(), count, joint);
 }
 
+void take_logprobs(const CombinerInput& input, int32_t token, std::span<SpecialistShare> shares) {
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const SpecialistRow& row = input.specialists[i];
+    shares[i].logprob = double{row.logits[static_cast<size_t>(token)]} - row.log_sum_exp;
+  }
+}
+
 class Mixture : public BlockCombiner {
  public:
   explicit Mixture(std::vector<double> weights)
@@ -159,19 +167,8 @@ class Mixture : public BlockCombiner {
 
   JointScore explain(const CombinerInput& input, int32_t token,
                      std::span<SpecialistShare> shares) override {
-    double most = -std::numeric_limits<double>::infinity();
-    for (size_t i = 0; i < weights_.size(); ++i) {
-      const SpecialistRow& row = input.specialists[i];
-      shares[i].logprob = double{row.logits[static_cast<size_t>(token)]} - row.log_sum_exp;
-      shares[i].weight = weights_[i];
-      shares[i].share = std::log(weights_[i]) + shares[i].logprob;
-      most = std::max(most, shares[i].share);
-    }
-    double sum = 0;
-    for (const SpecialistShare& share : shares) sum += std::exp(share.share - most);
-    const double joint = most + std::log(sum);
-    for (SpecialistShare& share : shares) share.share = std::exp(share.share - joint);
-    return {joint, 0.0};
+    take_logprobs(input, token, shares);
+    return federation::account_of_mixture(weights_, shares);
   }
 
  protected:
@@ -243,15 +240,8 @@ class Product final : public BlockCombiner {
 
   JointScore explain(const CombinerInput& input, int32_t token,
                      std::span<SpecialistShare> shares) override {
-    double joint = -log_normaliser_;
-    for (size_t i = 0; i < weights_.size(); ++i) {
-      const SpecialistRow& row = input.specialists[i];
-      shares[i].logprob = double{row.logits[static_cast<size_t>(token)]} - row.log_sum_exp;
-      shares[i].weight = weights_[i];
-      shares[i].share = weights_[i] * shares[i].logprob;
-      joint += shares[i].share;
-    }
-    return {joint, log_normaliser_};
+    take_logprobs(input, token, shares);
+    return federation::account_of_product(weights_, log_normaliser_, shares);
   }
 
  private:
