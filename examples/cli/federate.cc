@@ -147,6 +147,7 @@ vitrine::EngineOptions scoring_options(const DeviceOptions& device, int window) 
   options.max_context = window;
   options.max_step_tokens = std::min(window, kScoredTogether);
   options.max_logit_rows = options.max_step_tokens;
+  options.keep_logits = options.keep_hidden_state = true;  // the joint of each token, gates' input
   return options;
 }
 

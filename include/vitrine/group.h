@@ -54,9 +54,11 @@ class VITRINE_API Federation {
   std::span<const int32_t> tokens(SequenceId sequence) const;
 
   /// As Engine::step. A step's outputs have the joint's log-probabilities in place of logits, for
-  /// every row, and the base's hidden state where the combiner reads it. A mask narrows the joint:
-  /// what is recorded of a token is its probability before the mask. Forced routes name layers by
-  /// their numbers in the log, so each specialist has its own.
+  /// every row, and the base's hidden state where the combiner reads it; on CUDA's fused path,
+  /// which makes the joint of the file's combiners on the device, only where
+  /// EngineOptions::keep_logits and keep_hidden_state ask for them. A mask narrows the joint: what
+  /// is recorded of a token is its probability before the mask. Forced routes name layers by their
+  /// numbers in the log, so each specialist has its own.
   std::span<const StepOutput> step(std::span<const StepInput> inputs);
   /// [specialists] what each had to do with the token of an output of the last step.
   std::span<const SpecialistShare> shares(size_t output) const;

@@ -11,7 +11,7 @@ FusedModel::FusedModel(std::unique_ptr<DeviceRuntime> runtime,
       heads_(static_cast<int32_t>(inputs.graph.num_heads)),
       kv_heads_(static_cast<int32_t>(inputs.graph.num_kv_heads)),
       plan_(*runtime_, inputs),
-      buffers_(*runtime_, inputs.graph, inputs.layout, inputs.options) {}
+      buffers_(*runtime_, inputs.graph, inputs.layout, inputs.options, inputs.joint) {}
 
 void FusedModel::load() { plan_.upload(); }
 
@@ -37,13 +37,7 @@ StepGraph& FusedModel::graph_of(const StepShape& shape) {
 }
 
 PackedStep FusedModel::pack(const engine::StepBatch& batch, int32_t lane) {
-  const auto last = std::ranges::max(batch.positions);
-  StepShape shape = buffers_.shape_of(static_cast<int64_t>(batch.token_ids.size()),
-                                      static_cast<int64_t>(batch.row_tokens.size()), last);
-  shape.samples =
-      std::ranges::any_of(batch.row_steps, [](const auto* steps) { return steps != nullptr; });
-  shape.forces = !batch.forced_routes.empty();
-  shape.adapts = std::ranges::any_of(batch.span_adapters, [](int32_t of) { return of >= 0; });
+  StepShape shape = buffers_.shape_of(batch);
   shape.lane = lane;
   return buffers_.pack(batch, shape, heads_, kv_heads_);
 }

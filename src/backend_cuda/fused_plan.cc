@@ -1,6 +1,7 @@
 #include "backend_cuda/fused_plan.h"
 
 #include "backend_cuda/cuda_op.h"
+#include "backend_cuda/joint_plan.h"
 
 namespace vitrine::backend_cuda {
 
@@ -13,6 +14,7 @@ FusedPlan::FusedPlan(DeviceRuntime& runtime, const engine::DeviceModelInputs& in
     op.plan(builder_, node);
     builder_.end_node(node);
   }
+  if (inputs.joint != nullptr) plan_joint(builder_, *inputs.joint);
   builder_.finish();
 }
 

@@ -61,6 +61,9 @@ using Condition = bool (*)(const StepShape&);
 inline bool has_adapters(const StepShape& shape) { return shape.adapts; }
 inline bool has_no_adapters(const StepShape& shape) { return !shape.adapts; }
 inline bool has_samplers(const StepShape& shape) { return shape.samples; }
+inline bool has_joint(const StepShape& shape) { return shape.joints > 0; }
+inline bool has_no_joint(const StepShape& shape) { return shape.joints == 0; }
+inline bool has_sampled_joint(const StepShape& shape) { return shape.joints > 0 && shape.samples; }
 
 struct PlannedLaunch {
   Launch start;

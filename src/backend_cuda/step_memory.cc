@@ -39,18 +39,17 @@ int64_t head_words(const StepShape& shape) {
 }
 int64_t step_words(const StepShape& shape) {
   constexpr int64_t kRowBytes = kMostSampleSteps * int64_t{sizeof(SampleStep)};
-  return shape.samples ? aligned(shape.rows * kRowBytes / int64_t{sizeof(int32_t)}) : 0;
-}
-// All that stands before the tables.
-int64_t words_before_tables(const StepShape& shape, int64_t forced_words) {
-  return head_words(shape) + step_words(shape) +
-         (shape.forces ? aligned(shape.tokens * forced_words) : 0);
+  return shape.samples ? aligned(shape.choices() * kRowBytes / int64_t{sizeof(int32_t)}) : 0;
 }
 int64_t choice_words(const StepShape& shape) {
   return 1 + (shape.samples ? kernels::cuda::kSampleFacts : 0);
 }
 
 }  // namespace
+
+std::span<const DeviceSamplerSteps* const> steps_of(const engine::StepBatch& batch) {
+  return batch.joint != nullptr ? batch.joint->steps : batch.row_steps;
+}
 
 bool attends_on_tensor_cores(const EngineOptions& options, const ops::Graph& graph) {
   return options.activation_dtype != DType::kI8 && options.kv_dtype != DType::kF32 &&
@@ -66,35 +65,41 @@ int64_t forced_route_words(const AuditLayout& layout, int layer) {
 }
 
 StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const AuditLayout& layout,
-                         const EngineOptions& options)
+                         const EngineOptions& options, const engine::DeviceJointSpec* joint)
     : runtime_(runtime),
       max_tokens_(options.max_step_tokens),
       max_rows_(options.max_logit_rows),
       max_ranges_((options.max_context + kernels::cuda::kAttentionRange - 1) /
                   kernels::cuda::kAttentionRange),
       most_ahead_(std::min({options.max_sequences, max_tokens_, max_rows_})),
-      samples_(samples_on_device(options)),
+      samples_(joint != nullptr ? joint->max_sampled > 0 : samples_on_device(options)),
       tensor_core_attention_(attends_on_tensor_cores(options, graph)),
       layout_(layout),
+      max_joints_(joint != nullptr ? joint->max_rows : 0),
+      joint_width_(joint != nullptr ? joint->row_width() : 0),
+      joint_values_(joint != nullptr ? joint->num_values() : 0),
       row_words_(layout.row_words),
       token_words_(layout.token_words),
       forced_words_(forced_route_words(layout, graph.num_layers)),
       hidden_(graph.values[static_cast<size_t>(graph.nodes[0].outputs[0])].width),
       vocab_(graph.vocab_size),
       // Any step may bring a sampler, and its graph's addresses must stay: all of it is given now.
-      sampler_words_(
-          samples_ ? std::min(max_rows_, options.max_sequences) * most_sampler_words(vocab_) : 0),
+      sampler_words_((joint != nullptr ? joint->max_sampled
+                      : samples_       ? std::min(max_rows_, options.max_sequences)
+                                       : 0) *
+                     most_sampler_words(vocab_)),
       table_stride_((options.max_context + kernels::cuda::kKvBlock - 1) / kernels::cuda::kKvBlock),
       device_in_(
           runtime,
-          static_cast<size_t>(
-              words_before_tables({max_tokens_, max_rows_, 1, samples_, true}, forced_words_) +
-              max_tokens_ * table_stride_ + sampler_words_) *
+          static_cast<size_t>(words_before_tables({max_tokens_, max_rows_, 1, samples_, true}) +
+                              joint_input_words(max_joints_) + max_tokens_ * table_stride_ +
+                              sampler_words_) *
               sizeof(int32_t),
           "a step's inputs"),
       device_out_{
           DeviceBuffer(runtime,
                        static_cast<size_t>(record_words(max_tokens_, max_rows_) +
+                                           joint_result_words(max_joints_) +
                                            aligned(max_rows_ * hidden_) + max_rows_ * vocab_) *
                            sizeof(int32_t),
                        "a step's records and logits"),
@@ -117,6 +122,24 @@ int64_t StepBuffers::record_words(int32_t tokens, int32_t rows) const {
          aligned(tokens * token_words_);
 }
 
+int64_t StepBuffers::joint_input_words(int64_t joints) const {
+  constexpr int64_t kPointerWords = sizeof(const float*) / sizeof(int32_t);
+  return joints > 0 ? aligned(kPointerWords * joint_width_ + joints * (joint_width_ + 1)) : 0;
+}
+
+int64_t StepBuffers::joint_result_words(int64_t joints) const {
+  constexpr int64_t kDoubleWords = sizeof(double) / sizeof(int32_t);
+  if (joints == 0) return 0;
+  return aligned(joints * choice_words({.samples = samples_})) +
+         aligned(joints * engine::kJointRecordWords) +
+         aligned(kDoubleWords * joints * joint_values_) + aligned(joints * vocab_);
+}
+
+int64_t StepBuffers::words_before_tables(const StepShape& shape) const {
+  return head_words(shape) + step_words(shape) + joint_input_words(shape.joints) +
+         (shape.forces ? aligned(shape.tokens * forced_words_) : 0);
+}
+
 Status StepBuffers::settle(int32_t lane) {
   bool& is_under_way = is_under_way_[static_cast<size_t>(lane)];
   if (!is_under_way) return {};
@@ -128,6 +151,19 @@ StepShape StepBuffers::shape_of(int64_t tokens, int64_t rows, int64_t last_posit
   const int64_t ranges = last_position / kernels::cuda::kAttentionRange + 1;
   return {next_size(tokens, max_tokens_), next_size(rows, max_rows_),
           next_size(ranges, max_ranges_)};
+}
+
+StepShape StepBuffers::shape_of(const engine::StepBatch& batch) const {
+  StepShape shape = shape_of(std::ssize(batch.token_ids), std::ssize(batch.row_tokens),
+                             std::ranges::max(batch.positions));
+  if (batch.joint != nullptr) {
+    shape.joints = next_size(std::ssize(batch.joint->targets), static_cast<int32_t>(max_joints_));
+  }
+  shape.samples =
+      std::ranges::any_of(steps_of(batch), [](const auto* steps) { return steps != nullptr; });
+  shape.forces = !batch.forced_routes.empty();
+  shape.adapts = std::ranges::any_of(batch.span_adapters, [](int32_t of) { return of >= 0; });
+  return shape;
 }
 
 StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out) const {
@@ -147,16 +183,30 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   memory.row_targets = memory.row_tokens + shape.rows;
   memory.words = words;
   memory.steps = reinterpret_cast<SampleStep*>(words + head_words(shape));
-  memory.forced_routes = words + head_words(shape) + step_words(shape);
-  memory.tables = words + words_before_tables(shape, forced_words_);
+  int32_t* const joint = words + head_words(shape) + step_words(shape);
+  memory.joint_sources = reinterpret_cast<const float**>(joint);
+  memory.joint_rows = reinterpret_cast<int32_t*>(memory.joint_sources + joint_width_);
+  memory.joint_targets = memory.joint_rows + shape.joints * joint_width_;
+  memory.forced_routes = joint + joint_input_words(shape.joints);
+  memory.tables = words + words_before_tables(shape);
   memory.chosen_ids = reinterpret_cast<int32_t*>(out);
-  memory.choice_facts = reinterpret_cast<float*>(memory.chosen_ids + shape.rows);
-  memory.row_records = memory.chosen_ids + shape.rows * choice_words(shape);
-  int64_t at = shape.rows * (choice_words(shape) + row_words_);
+  memory.choice_facts = reinterpret_cast<float*>(memory.chosen_ids + shape.choices());
+  int64_t at = shape.choices() * choice_words(shape);
+  if (shape.joints > 0) {
+    at = aligned(at);
+    memory.joint_records = memory.chosen_ids + at;
+    at = aligned(at + shape.joints * engine::kJointRecordWords);
+    memory.joint_values = reinterpret_cast<double*>(memory.chosen_ids + at);
+    at = aligned(at + 2 * shape.joints * joint_values_);
+  }
+  memory.row_records = memory.chosen_ids + at;
+  at += shape.rows * row_words_;
   memory.token_records = memory.chosen_ids + at;
   at = aligned(at + shape.tokens * token_words_);
   memory.hidden_states = reinterpret_cast<float*>(memory.chosen_ids + at);
   at = aligned(at + shape.rows * hidden_);
+  memory.joint_logits = reinterpret_cast<float*>(memory.chosen_ids + at);
+  at += aligned(shape.joints * vocab_);
   memory.logits = reinterpret_cast<float*>(memory.chosen_ids + at);
   return memory;
 }
@@ -215,6 +265,7 @@ PackedStep StepBuffers::pack(const engine::StepBatch& batch, const StepShape& sh
     std::fill(memory.row_tokens + rows, memory.row_tokens + shape.rows, memory.row_tokens[0]);
     std::fill(memory.row_targets + rows, memory.row_targets + shape.rows, memory.row_targets[0]);
   }
+  if (shape.joints > 0) write_joint(*batch.joint, memory);
   if (shape.forces) write_forced_routes(batch, memory);
   int64_t words = memory.tables - memory.words;
   words += static_cast<int64_t>(batch.spans.size()) * table_stride_;
@@ -246,6 +297,19 @@ void StepBuffers::send(const PackedStep& step) {
                                 host_in_[static_cast<size_t>(step.shape.lane)].data(),
                                 static_cast<size_t>(step.words) * sizeof(int32_t)),
         "copying a step's inputs");
+}
+
+void StepBuffers::write_joint(const engine::DeviceJointStep& joint,
+                              const StepMemory& memory) const {
+  const StepMemory device = on_device(memory.shape);
+  std::fill_n(memory.joint_sources, joint_width_ - 1, device.logits);
+  memory.joint_sources[joint_width_ - 1] = device.hidden_states;
+  int32_t* rows = std::ranges::copy(joint.rows, memory.joint_rows).out;
+  int32_t* targets = std::ranges::copy(joint.targets, memory.joint_targets).out;
+  for (auto row = std::ssize(joint.targets); row < memory.shape.joints; ++row) {
+    rows = std::copy_n(memory.joint_rows, joint_width_, rows);  // copies of the first
+    *targets++ = memory.joint_targets[0];
+  }
 }
 
 void StepBuffers::write_forced_routes(const engine::StepBatch& batch,
@@ -286,12 +350,13 @@ bool StepBuffers::take_steps(std::span<const DeviceSamplerSteps*> row_steps) con
 
 int64_t StepBuffers::write_steps(const engine::StepBatch& batch, const StepMemory& memory,
                                  int64_t first) {
-  for (size_t row = 0; row < static_cast<size_t>(memory.shape.rows); ++row) {
+  const std::span<const DeviceSamplerSteps* const> row_steps = steps_of(batch);
+  for (size_t row = 0; row < static_cast<size_t>(memory.shape.choices()); ++row) {
     SampleStep* steps = memory.steps + row * kMostSampleSteps;
     // Rows that the head chooses, and those that fill the shape up.
     steps->kind = SampleStep::Kind::kKeep;
-    if (row >= batch.row_steps.size() || batch.row_steps[row] == nullptr) continue;
-    first = pack_steps(batch.row_steps[row]->list(), first, steps, memory.words);
+    if (row >= row_steps.size() || row_steps[row] == nullptr) continue;
+    first = pack_steps(row_steps[row]->list(), first, steps, memory.words);
   }
   return first;
 }
@@ -301,11 +366,16 @@ void StepBuffers::start_read_back(const engine::StepBatch& batch, const PackedSt
   const StepMemory memory = on_host(step.shape);
   const auto rows = static_cast<int64_t>(batch.row_tokens.size());
   const auto tokens = static_cast<int64_t>(batch.token_ids.size());
-  const void* end = memory.chosen_ids + rows;
-  if (step.shape.samples) end = memory.choice_facts + rows * kernels::cuda::kSampleFacts;
+  const int64_t joints = batch.joint != nullptr ? std::ssize(batch.joint->targets) : 0;
+  const int64_t choices = joints > 0 ? joints : rows;
+  const void* end = memory.chosen_ids + choices;
+  if (step.shape.samples) end = memory.choice_facts + choices * kernels::cuda::kSampleFacts;
+  if (joints > 0) end = memory.joint_values + joints * joint_values_;
   if (step.audit) end = memory.token_records + tokens * token_words_;
   if (step.read_hidden_states) end = memory.hidden_states + rows * hidden_;
-  if (step.read_logits) end = memory.logits + rows * vocab_;
+  if (step.read_logits) {
+    end = joints > 0 ? memory.joint_logits + joints * vocab_ : memory.logits + rows * vocab_;
+  }
   std::byte* const out = host_out_[lane].data();
   const auto bytes = static_cast<size_t>(static_cast<const std::byte*>(end) - out);
   // A step without rows is read back too: the host's inputs must stay until it has ended.
@@ -322,9 +392,15 @@ engine::DevicePass StepBuffers::receive(const PackedStep& step) {
   pass.chosen_ids = reinterpret_cast<const std::byte*>(memory.chosen_ids);
   pass.row_records = reinterpret_cast<const std::byte*>(memory.row_records);
   pass.token_records = reinterpret_cast<const std::byte*>(memory.token_records);
+  if (step.read_hidden_states) pass.hidden_states = memory.hidden_states;
+  if (step.shape.joints > 0) {
+    pass.joint = {memory.chosen_ids, nullptr, memory.joint_records, memory.joint_values, nullptr};
+    if (step.shape.samples) pass.joint.choice_facts = memory.choice_facts;
+    if (step.read_logits) pass.joint.logits = memory.joint_logits;
+    return pass;
+  }
   if (step.shape.samples) pass.choice_facts = memory.choice_facts;
   if (step.read_logits) pass.logits = memory.logits;
-  if (step.read_hidden_states) pass.hidden_states = memory.hidden_states;
   return pass;
 }
 

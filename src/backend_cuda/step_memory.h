@@ -7,6 +7,7 @@
 #include <compare>
 #include <cstdint>
 #include <iterator>
+#include <span>
 
 #include "backend_cuda/device_runtime.h"
 #include "engine/device_model.h"
@@ -26,6 +27,9 @@ struct StepShape {
   bool forces = false;   // some token has forced routes
   bool adapts = false;   // some token has an adapter
   int32_t lane = 0;      // which of the two places its results go to
+  int32_t joints = 0;    // rows of a federation's joint; 0: none is made
+  /// For so many a token is chosen.
+  int32_t choices() const { return joints > 0 ? joints : rows; }
   auto operator<=>(const StepShape&) const = default;
 };
 
@@ -37,6 +41,9 @@ bool attends_on_tensor_cores(const EngineOptions& options, const ops::Graph& gra
 inline bool samples_on_device(const EngineOptions& options) {
   return options.sample_on_device.value_or(true);
 }
+
+/// How the step's tokens are chosen: those of its rows, or of a joint's.
+std::span<const DeviceSamplerSteps* const> steps_of(const engine::StepBatch& batch);
 
 /// Where a layer's forced routes begin in the words of a token: the ids of its slots, -1 where none
 /// are forced, then their weights. Of the number of layers: a token's words.
@@ -56,17 +63,23 @@ struct StepMemory {
   int32_t* row_tokens = nullptr;                  // [rows]
   int32_t* row_targets = nullptr;                 // [rows]
   kernels::cuda::AttentionTile* tiles = nullptr;  // [tokens] count 0 where there are fewer
-  kernels::cuda::SampleStep* steps = nullptr;     // [rows, kMostSampleSteps] where it samples
+  kernels::cuda::SampleStep* steps = nullptr;     // [choices, kMostSampleSteps] where it samples
   int32_t* forced_routes = nullptr;               // [tokens, forced_route_words] where it forces
+  const float** joint_sources = nullptr;          // [row_width] where each specialist's rows begin
+  int32_t* joint_rows = nullptr;                  // [joints, row_width] which of them
+  int32_t* joint_targets = nullptr;               // [joints]
   int32_t* tables = nullptr;                      // [sequences, table_stride]
   int32_t* words = nullptr;  // all of these; behind the tables the edits and masks of steps
   const int32_t* last_chosen_ids = nullptr;  // in the other lane: what the step before this chose
   // Back.
-  int32_t* chosen_ids = nullptr;     // [rows]
-  float* choice_facts = nullptr;     // [rows, kSampleFacts] where it samples
+  int32_t* chosen_ids = nullptr;     // [choices]
+  float* choice_facts = nullptr;     // [choices, kSampleFacts] where it samples
+  int32_t* joint_records = nullptr;  // [joints, kJointRecordWords]
+  double* joint_values = nullptr;    // [joints, DeviceJointSpec::num_values]
   int32_t* row_records = nullptr;    // [rows, row_words]
   int32_t* token_records = nullptr;  // [tokens, token_words]
   float* hidden_states = nullptr;    // [rows, hidden] what the head reads
+  float* joint_logits = nullptr;     // [joints, vocabulary] log-probabilities
   float* logits = nullptr;           // [rows, vocabulary]
 };
 
@@ -83,12 +96,13 @@ struct PackedStep {
 class StepBuffers {
  public:
   StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const AuditLayout& layout,
-              const EngineOptions& options);
+              const EngineOptions& options, const engine::DeviceJointSpec* joint = nullptr);
   ~StepBuffers();
 
   /// The shape that a step of so many tokens and rows, up to that position, runs in: the next
   /// powers of two (above 64 quarters between them), or the engine's limits.
   StepShape shape_of(int64_t tokens, int64_t rows, int64_t last_position) const;
+  StepShape shape_of(const engine::StepBatch& batch) const;
   StepMemory on_device(const StepShape& shape) const;
 
   /// Writes the host's inputs of the shape's lane; waits for what is under way there. A token id of
@@ -97,7 +111,7 @@ class StepBuffers {
                   int32_t kv_heads);
   /// Whether lane 1 has room for it.
   bool takes_ahead(const engine::StepBatch& next) const {
-    return std::ssize(next.token_ids) <= most_ahead_;
+    return next.joint == nullptr && std::ssize(next.token_ids) <= most_ahead_;
   }
   /// Whether `ahead`, packed and started before its tokens were known, is what `step` asks for,
   /// packed in the other lane, whose results stand on the host.
@@ -130,11 +144,17 @@ class StepBuffers {
   static int64_t write_steps(const engine::StepBatch& batch, const StepMemory& memory,
                              int64_t first);
   void write_forced_routes(const engine::StepBatch& batch, const StepMemory& memory) const;
+  void write_joint(const engine::DeviceJointStep& joint, const StepMemory& memory) const;
+  // A joint's inputs and results of so many rows, in words; 0 where none is made.
+  int64_t joint_input_words(int64_t joints) const;
+  int64_t joint_result_words(int64_t joints) const;
+  int64_t words_before_tables(const StepShape& shape) const;
 
   DeviceRuntime& runtime_;
   int32_t max_tokens_, max_rows_, max_ranges_, most_ahead_;
   bool samples_, tensor_core_attention_;
   const AuditLayout& layout_;
+  int64_t max_joints_, joint_width_, joint_values_;  // 0 where none is made
   int64_t row_words_, token_words_, forced_words_, hidden_, vocab_, sampler_words_, table_stride_;
   DeviceBuffer device_in_;
   std::array<DeviceBuffer, 2> device_out_;  // [lanes]

@@ -37,8 +37,9 @@ class DeviceExecutor final : public Executor {
     model::CheckpointWeights weights(kernel, inputs.checkpoint, inputs.weights_read);
     std::vector<float> cos, sin;
     fill_rope_tables(inputs.config, inputs.options, cos, sin);
-    model_ = make_model({inputs.graph, inputs.layout, inputs.options, inputs.num_blocks, kernel,
-                         weights, inputs.weights_read, cos.data(), sin.data(), inputs.adapters});
+    model_ =
+        make_model({inputs.graph, inputs.layout, inputs.options, inputs.num_blocks, kernel, weights,
+                    inputs.weights_read, cos.data(), sin.data(), inputs.adapters, inputs.joint});
     num_parameters_ = weights.num_parameters();
     if (inputs.adapters != nullptr) num_parameters_ += inputs.adapters->num_parameters();
     if (!inputs.weights_read) return;
@@ -51,7 +52,12 @@ class DeviceExecutor final : public Executor {
   void finish(const StepBatch& batch, PassOutput& output) override {
     const DevicePass pass = model_->run(batch);
     const size_t rows = batch.row_tokens.size();
-    readback_.copy(output.words, pass.chosen_ids, rows * sizeof(int32_t));
+    if (batch.joint == nullptr) {
+      readback_.copy(output.words, pass.chosen_ids, rows * sizeof(int32_t));
+    } else {  // nothing is chosen for the rows themselves
+      std::memset(output.words, 0xff, rows * sizeof(int32_t));
+      readback_.copy(output.words, pass.joint.chosen_ids, batch.joint->count() * sizeof(int32_t));
+    }
     if (batch.audit_mode != AuditMode::kNone) {
       std::byte* to = output.words + rows * sizeof(int32_t);
       const size_t row_bytes = rows * static_cast<size_t>(layout_.row_words) * sizeof(int32_t);
@@ -63,6 +69,7 @@ class DeviceExecutor final : public Executor {
     output.logits = pass.logits;
     output.hidden_states = pass.hidden_states;
     output.choice_facts = pass.choice_facts;
+    output.joint = pass.joint;
   }
 
   bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override {

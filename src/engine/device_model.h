@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/device_joint.h"
 #include "engine/executor.h"
 #include "ops/plan.h"
 
@@ -21,6 +22,7 @@ struct DevicePass {
   const float* logits = nullptr;             // [rows, vocabulary], where asked for
   const float* hidden_states = nullptr;      // [rows, hidden], where asked for
   const float* choice_facts = nullptr;       // [rows, kChoiceFacts], where a row has steps
+  DeviceJointResult joint = {};              // of StepBatch::joint, in place of ids and facts
 };
 
 /// Bytes on the device.
@@ -41,14 +43,14 @@ class DeviceModel {
   /// StepBatch::next says before it waits.
   virtual DevicePass run(const StepBatch& batch) = 0;
   virtual void copy_block(int32_t from, int32_t to) = 0;
-  /// Executor::take_steps.
+  /// Executor::take_steps, and of a joint's rows where the model makes one.
   virtual bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;
   virtual DeviceMemoryUse memory_use() const = 0;
 };
 
-/// What a backend makes a model from. All but `weights` and `rope_*` outlive it; these must live
-/// until load() returns.
+/// What a backend makes a model from. All but `weights`, `rope_*` and `joint` outlive it; these
+/// must live until load() returns.
 struct DeviceModelInputs {
   const ops::Graph& graph;
   const AuditLayout& layout;
@@ -60,6 +62,7 @@ struct DeviceModelInputs {
   const float* rope_cos = nullptr;  // [max_context, head_dim / 2]
   const float* rope_sin = nullptr;
   const ops::AdapterWeights* adapters = nullptr;  // null where there are none
+  const DeviceJointSpec* joint = nullptr;         // of a federation's steps; null: none is made
 };
 
 }  // namespace vitrine::engine

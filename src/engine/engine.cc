@@ -19,7 +19,8 @@ namespace vitrine {
 using engine::StepBatch;
 
 struct Engine::Impl {
-  Impl(const std::string& path, const EngineOptions& given, bool weights_read = true)
+  Impl(const std::string& path, const EngineOptions& given, bool weights_read = true,
+       const engine::DeviceJointSpec* joint = nullptr)
       : checkpoint(Checkpoint::open(path)),
         config(parse_model_config(checkpoint)),
         graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)),
@@ -34,9 +35,10 @@ struct Engine::Impl {
     engine::require_no_further_layer(checkpoint, config);
     if (!options.adapters.empty()) adapters.emplace(options.adapters, graph);
     if (weights_read) engine::report_float_blocks(checkpoint, options.strict);
-    const engine::ExecutorInputs inputs{
+    engine::ExecutorInputs inputs{
         checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,
         weights_read};
+    inputs.joint = joint;
     executor = options.kernels == KernelPath::kReference ? engine::make_reference_executor(inputs)
                : options.device.kind == DeviceKind::kCpu ? engine::make_fused_executor(inputs)
                                                          : engine::make_device_executor(inputs);
@@ -78,13 +80,14 @@ struct Engine::Impl {
     engine::check_step(inputs, pool, options, config.vocab_size, layout, row_sampler);
   }
   void prepare(std::span<const StepInput> inputs);
-  void begin(std::span<const StepInput> inputs);
+  void begin(std::span<const StepInput> inputs, const engine::DeviceJointStep* joint = nullptr);
   void choose_in_pass();
   void finish();
   void undo(std::span<const StepInput> inputs);
   std::byte* reserve_record();
   StepOutput output_of(size_t row) const;
   void choose(std::span<const StepInput> inputs);
+  void collect_without_tokens();
   /// The input whose next token this row chooses, or null.
   const StepInput* choosing_input(size_t row) const;
   /// The same where the host chooses it.
@@ -308,9 +311,14 @@ int32_t Engine::Impl::sample(const StepInput& input, size_t row, const float* lo
   return row_sampler.sample(input, row, logits, context_of(input, row));
 }
 
-void Engine::Impl::begin(std::span<const StepInput> inputs) {
+void Engine::Impl::begin(std::span<const StepInput> inputs, const engine::DeviceJointStep* joint) {
   step_inputs = inputs;
   prepare(inputs);
+  if (joint != nullptr) {
+    batch.joint = joint;
+    batch.read_logits = joint->reads_logits;
+    batch.read_hidden_states = joint->reads_hidden_states;
+  }
   pass = {};
   pass.words = records() ? reserve_record() : reinterpret_cast<std::byte*>(own_words.data());
   for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
@@ -331,9 +339,18 @@ void Engine::Impl::choose_in_pass() {
 
 void Engine::Impl::finish() {
   executor->finish(batch, pass);
-  choose(step_inputs);
+  if (batch.joint == nullptr) {
+    choose(step_inputs);
+  } else {
+    collect_without_tokens();
+  }
   if (records()) sink->commit();
   ++passes;
+}
+
+void Engine::Impl::collect_without_tokens() {
+  outputs.clear();
+  for (size_t row = 0; row < batch.row_tokens.size(); ++row) outputs.push_back(output_of(row));
 }
 
 // Gives back what a pass that failed had taken, wherever it failed.
@@ -349,7 +366,13 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 std::unique_ptr<Engine> Engine::load(const std::string& path, const EngineOptions& options) {
-  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(path, options)));
+  return load_joint(path, options, nullptr);
+}
+
+std::unique_ptr<Engine> Engine::load_joint(const std::string& path, const EngineOptions& options,
+                                           const engine::DeviceJointSpec* joint) {
+  return std::unique_ptr<Engine>(
+      new Engine(std::make_unique<Impl>(path, options, /*weights_read=*/true, joint)));
 }
 
 void Engine::check(const std::string& path) {
@@ -407,9 +430,14 @@ std::optional<double> Engine::measure_read_bandwidth(double seconds) {
 engine::WorkerPool* Engine::workers() { return impl_->executor->workers(); }
 
 std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
+  return step_joint(inputs, nullptr);
+}
+
+std::span<const StepOutput> Engine::step_joint(std::span<const StepInput> inputs,
+                                               const engine::DeviceJointStep* joint) {
   impl_->check(inputs);
   try {
-    impl_->begin(inputs);
+    impl_->begin(inputs, joint);
     if (impl_->chooses_in_pass) impl_->choose_in_pass();
     impl_->finish();
   } catch (...) {
@@ -428,11 +456,14 @@ std::span<const StepOutput> Engine::begin_step(std::span<const StepInput> inputs
     impl.undo(inputs);
     throw;
   }
-  impl.outputs.clear();
-  for (size_t row = 0; row < impl.batch.row_tokens.size(); ++row) {
-    impl.outputs.push_back(impl.output_of(row));
-  }
+  impl.collect_without_tokens();
   return impl.outputs;
+}
+
+const engine::DeviceJointResult& Engine::joint_result() const { return impl_->pass.joint; }
+
+bool Engine::take_steps(std::span<const DeviceSamplerSteps*> row_steps) const {
+  return impl_->executor->take_steps(row_steps);
 }
 
 void Engine::finish_step(std::span<const int32_t> chosen, std::span<const int32_t> runners_up) {

@@ -44,6 +44,11 @@ void resolve_hidden_states(EngineOptions& options, int num_layers) {
 
 }  // namespace
 
+bool runs_fused_on_cuda(const EngineOptions& options) {
+  return options.device.kind == DeviceKind::kCuda && options.kernels == KernelPath::kFused &&
+         options.kernels_given;
+}
+
 EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, ops::Graph& graph) {
   const int64_t limit = config.max_position_embeddings;
   if (options.max_context == 0) options.max_context = static_cast<int>(limit);
@@ -85,9 +90,7 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
     }
     options.kernels = KernelPath::kReference;
   }
-  const bool is_fused_cuda =
-      options.device.kind == DeviceKind::kCuda && options.kernels == KernelPath::kFused;
-  if (options.activation_dtype != DType::kI8 && !is_fused_cuda) {
+  if (options.activation_dtype != DType::kI8 && !runs_fused_on_cuda(options)) {
     throw Error(ErrorKind::kUnsupported,
                 "engine option 'activation_dtype' is " +
                     std::string(dtype_name(options.activation_dtype)) +

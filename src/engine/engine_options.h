@@ -12,4 +12,7 @@ namespace vitrine::engine {
 /// kUnsupported.
 EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, ops::Graph& graph);
 
+/// CUDA's fused kernels run: whoever wants them asks for them.
+bool runs_fused_on_cuda(const EngineOptions& options);
+
 }  // namespace vitrine::engine

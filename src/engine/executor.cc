@@ -19,6 +19,7 @@ void StepBatch::clear() {
   chosen.clear();
   runners_up.clear();
   next = nullptr;
+  joint = nullptr;
 }
 
 void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {

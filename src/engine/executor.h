@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/device_joint.h"
 #include "model/adapter.h"
 #include "ops/adapters.h"
 #include "ops/graph.h"
@@ -51,6 +52,9 @@ struct StepBatch {
   // batch chooses. An executor may start it before this batch's results are on the host; it must
   // see for itself that what is asked for then is the same.
   const StepBatch* next = nullptr;
+  // What a device makes of the rows, or null; then ids and facts are the joint's
+  // (PassOutput::joint), and no row of logits comes back. Only where it was loaded for that.
+  const DeviceJointStep* joint = nullptr;
 
   void clear();
   void reserve(size_t tokens, size_t rows, size_t sequences);
@@ -82,6 +86,7 @@ struct PassOutput {
   const float* logits = nullptr;         // [rows, vocabulary]
   const float* hidden_states = nullptr;  // [rows, hidden]
   const float* choice_facts = nullptr;   // [rows, kChoiceFacts], where a row has steps
+  DeviceJointResult joint = {};          // of StepBatch::joint; the ids in `words` are none then
 };
 
 class Executor {
@@ -123,6 +128,7 @@ struct ExecutorInputs {
   int64_t num_blocks = 0;
   const model::LoraAdapters* adapters = nullptr;  // null where there are none
   bool weights_read = true;  // false: only that they are there and have the config's shapes
+  const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
 };
 
 std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs);

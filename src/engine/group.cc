@@ -76,9 +76,10 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   spec.check_members();
   check_models(spec, options);
   const size_t count = spec.specialists.size();
-  if (combiner == nullptr) combiner = make_combiner(spec.combiner, count);
+  const bool has_own_combiner = combiner != nullptr;
+  if (!has_own_combiner) combiner = make_combiner(spec.combiner, count);
   if (options.max_logit_rows == 0) options.max_logit_rows = options.max_sequences;
-  load_engines();
+  load_engines(has_own_combiner);
   const AuditLayout::Federation names{specialist_names(), std::string(combiner->name()),
                                       combiner->shares(), -1};
   std::vector<const AuditLayout*> layouts;
@@ -100,18 +101,24 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
     choices[i].reserve(static_cast<size_t>(engines[i]->options().max_logit_rows));
   }
   outputs.reserve(rows);
+  if (device_joint) {
+    joint_step.rows.reserve(rows * static_cast<size_t>(device_joint->row_width()));
+    joint_step.targets.reserve(rows);
+    joint_step.steps.reserve(rows);
+    sampler_steps.resize(rows);
+  }
   row_sampler.emplace(static_cast<size_t>(summary.vocab_size), rows);
   hidden.resize(rows);
   summary.arena_bytes += (joint.size() + exponentials.size()) * sizeof(float);
 }
 
-void Federation::Impl::load_engines() {
+void Federation::Impl::load_engines(bool has_own_combiner) {
   const bool has_base = !spec.base.empty();
   EngineOptions own = options;
-  own.keep_logits = options.keep_logits = true;
+  own.keep_logits = true;
   own.record_rows = options.attribution;  // of rows the joint's are recorded, and terms
   own.keep_hidden_state = combiner->needs_hidden_state();
-  own.sample_on_device = false;  // the joint is sampled, on the host
+  own.sample_on_device = false;  // the joint is sampled, not a specialist's row
   for (const SpecialistSpec& specialist : spec.specialists) {
     GroupSource source{has_base ? 0 : sources.size(), -1};
     if (!specialist.adapter.empty()) {
@@ -134,8 +141,10 @@ void Federation::Impl::load_engines() {
   own.max_logit_rows = options.max_logit_rows * width;
   own.max_sequences = options.max_sequences * width;
   own.max_context = options.max_context;
+  plan_device_joint(has_own_combiner);
+  if (!device_joint) options.keep_logits = true;  // the joint's rows are on the host anyway
   if (has_base) {
-    engines.push_back(Engine::load(spec.base, own));
+    engines.push_back(Engine::load_joint(spec.base, own, device_joint ? &*device_joint : nullptr));
   } else {
     for (const SpecialistSpec& specialist : spec.specialists) {
       engines.push_back(Engine::load(specialist.model, own));

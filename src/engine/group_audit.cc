@@ -112,7 +112,7 @@ void write_group_row(const AuditLayout& layout, const GroupRow& row, std::byte* 
     std::memcpy(words + static_cast<size_t>(word) * sizeof(int32_t), &value, sizeof(value));
   };
   const kernels::HeadStats& stats = *row.stats;
-  put(layout.chosen_logit, row.joint[row.chosen]);
+  put(layout.chosen_logit, row.logprob);
   put(layout.log_sum_exp, 0.0F);
   put(layout.entropy, stats.entropy);
   put(layout.logits_digest, stats.digest);

@@ -43,7 +43,7 @@ AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
 /// What is recorded of one row beside how its token was chosen (RowSampler::record).
 struct GroupRow {
   int32_t chosen = -1;
-  const float* joint = nullptr;  // [vocabulary] log-probabilities
+  float logprob = 0;  // of the chosen token, as the joint's row has it
   const kernels::HeadStats* stats = nullptr;
   JointScore score;
   double residual = 0;

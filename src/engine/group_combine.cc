@@ -131,6 +131,13 @@ void Federation::Impl::make_joint(size_t row) {
   kernel.head_merge(block_stats.data(), static_cast<int32_t>(blocks), &stats[row]);
 }
 
+void Federation::Impl::refuse_joint(const StepOutput& output) {
+  throw Error(ErrorKind::kInternal,
+              "the joint of sequence " + std::to_string(output.sequence) + " at position " +
+                  std::to_string(output.position) +
+                  " is no number; a specialist, its weights or the combiner is broken");
+}
+
 void Federation::Impl::combine_row(size_t row, const StepInput& input, int64_t position,
                                    int32_t next) {
   const size_t count = spec.specialists.size();
@@ -144,13 +151,9 @@ void Federation::Impl::combine_row(size_t row, const StepInput& input, int64_t p
   output.logits = to;
   RowAccount& account = accounts[row];
   account.input = next < 0 ? &input : nullptr;
+  account.joint = to.data();
   if (next < 0) {
-    if (stats[row].count == 0) {
-      throw Error(ErrorKind::kInternal,
-                  "the joint of sequence " + std::to_string(input.sequence) + " at position " +
-                      std::to_string(position) +
-                      " is no number; a specialist, its weights or the combiner is broken");
-    }
+    if (stats[row].count == 0) refuse_joint(output);
     output.token = stats[row].top_ids[0];
     if (engine::RowSampler::is_needed(input)) {
       output.token = row_sampler->sample(
@@ -161,6 +164,7 @@ void Federation::Impl::combine_row(size_t row, const StepInput& input, int64_t p
   output.hidden_state = hidden[row];
   const CombinerInput seen{{parts.data() + row * count, count}, hidden[row]};
   const std::span<SpecialistShare> own(shares.data() + row * count, count);
+  account.logprob = to[static_cast<size_t>(output.token)];
   account.score = combiner->explain(seen, output.token, own);
   account.residual = engine::reconcile(layout.federation.shares, account.score, own);
   outputs.push_back(output);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device_joint.h"
 #include "engine/group_audit.h"
 #include "engine/row_sampler.h"
 #include "ops/plan.h"
@@ -26,6 +27,8 @@ struct Federation::Impl {
   struct RowAccount {
     const StepInput* input = nullptr;   // of the step under way, where it chose the row's token
     const StepInput* forced = nullptr;  // the same, where that token was forced
+    const float* joint = nullptr;       // the row, where the host chose by it
+    float logprob = 0;                  // of the token in it
     JointScore score;
     double residual = 0;
   };
@@ -33,7 +36,9 @@ struct Federation::Impl {
   Impl(const FederationSpec& given, const EngineOptions& asked, std::unique_ptr<Combiner> own);
   // One engine for adapters of one base, else one a specialist; a base that a gate reads and that
   // is no specialist is a source more.
-  void load_engines();
+  void load_engines(bool has_own_combiner);
+  // Whether these specialists' device can make the joint and choose by it.
+  void plan_device_joint(bool has_own_combiner);
   // What the log can keep of every source, else an error.
   void check_hidden_states(std::span<const AuditLayout* const> layouts) const;
   void describe();
@@ -63,6 +68,15 @@ struct Federation::Impl {
   std::span<const ForcedRoute> own_routes(std::span<const ForcedRoute> all, int32_t first_layer,
                                           int32_t layers);
   void run(std::span<const StepInput> step_inputs);
+  static size_t rows_of(const StepInput& input) {
+    return input.rows == StepInput::Rows::kAll    ? input.tokens.size()
+           : input.rows == StepInput::Rows::kLast ? 1
+                                                  : 0;
+  }
+  // False, and nothing has happened, where the host has to choose.
+  bool run_on_device(std::span<const StepInput> step_inputs);
+  bool describe_joint(std::span<const StepInput> step_inputs);
+  void take_device_row(size_t row, const StepInput& input, int64_t position, int32_t next);
   void undo(std::span<const StepInput> step_inputs);
   void collect(std::span<const StepInput> step_inputs);
   // Attribution is recorded: every pass stops behind its head until the joint's tokens are known.
@@ -71,6 +85,7 @@ struct Federation::Impl {
   class RowWork;
   void reserve_rows(size_t rows);
   void make_joint(size_t row);
+  [[noreturn]] static void refuse_joint(const StepOutput& output);
   void combine_row(size_t row, const StepInput& input, int64_t position, int32_t next);
   void record(std::span<const StepInput> step_inputs);
   void record_terms(size_t row, std::byte* words);
@@ -119,6 +134,9 @@ struct Federation::Impl {
     }
   };
   std::vector<Choices> choices;  // [engines]
+  std::optional<engine::DeviceJointSpec> device_joint;
+  engine::DeviceJointStep joint_step;
+  std::vector<DeviceSamplerSteps> sampler_steps;  // [rows] where the device chooses
 };
 
 }  // namespace vitrine

@@ -29,9 +29,7 @@ void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
       first_layer += layers;
       inputs[sources[source].engine].push_back(own);
     }
-    rows += input.rows == StepInput::Rows::kAll    ? input.tokens.size()
-            : input.rows == StepInput::Rows::kLast ? 1
-                                                   : 0;
+    rows += rows_of(input);
   }
   if (rows > static_cast<size_t>(options.max_logit_rows)) {
     throw Error(ErrorKind::kInvalidArgument,
@@ -54,12 +52,18 @@ std::span<const ForcedRoute> Federation::Impl::own_routes(std::span<const Forced
 
 void Federation::Impl::run(std::span<const StepInput> step_inputs) {
   try {
-    const bool stops = attributes();
-    for (size_t i = 0; i < engines.size(); ++i) {
-      engine_outputs[i] = stops ? engines[i]->begin_step(inputs[i]) : engines[i]->step(inputs[i]);
+    for (const StepInput& input : step_inputs) {  // before the pass: a sampler in it sees them
+      std::vector<int32_t>& history = find(input.sequence).history;
+      history.insert(history.end(), input.tokens.begin(), input.tokens.end());
     }
-    collect(step_inputs);
-    if (stops) tell_choices();
+    if (!run_on_device(step_inputs)) {
+      const bool stops = attributes();
+      for (size_t i = 0; i < engines.size(); ++i) {
+        engine_outputs[i] = stops ? engines[i]->begin_step(inputs[i]) : engines[i]->step(inputs[i]);
+      }
+      collect(step_inputs);
+      if (stops) tell_choices();
+    }
   } catch (...) {
     undo(step_inputs);
     throw;
@@ -119,13 +123,8 @@ void Federation::Impl::collect(std::span<const StepInput> step_inputs) {
   size_t row = 0;
   const size_t count = spec.specialists.size();
   for (const StepInput& input : step_inputs) {
-    Member& member = find(input.sequence);
-    const auto past = static_cast<int64_t>(member.history.size());
-    member.history.insert(member.history.end(), input.tokens.begin(), input.tokens.end());
-    const size_t tokens = input.tokens.size();
-    const size_t rows = input.rows == StepInput::Rows::kAll    ? tokens
-                        : input.rows == StepInput::Rows::kLast ? 1
-                                                               : 0;
+    const int64_t past = find(input.sequence).length;
+    const size_t tokens = input.tokens.size(), rows = rows_of(input);
     for (size_t source = 0; source < sources.size(); ++source) {
       const size_t engine = sources[source].engine;
       for (size_t i = 0; i < rows; ++i) {
@@ -226,7 +225,7 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
     std::memcpy(chosen + i * sizeof(int32_t), &id, sizeof(id));
     engine::GroupRow of;
     of.chosen = id;
-    of.joint = outputs[i].logits.data();
+    of.logprob = accounts[i].logprob;
     of.stats = &stats[i];
     of.score = accounts[i].score;
     of.residual = accounts[i].residual;
@@ -234,7 +233,7 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
     std::byte* words = row_words + i * static_cast<size_t>(layout.row_words) * sizeof(int32_t);
     engine::write_group_row(layout, of, words);
     if (!layout.terms.empty()) record_terms(i, words);
-    row_sampler->record(layout, accounts[i].input, i, of.joint, words);
+    row_sampler->record(layout, accounts[i].input, i, accounts[i].joint, words);
     if (accounts[i].forced != nullptr) {
       row_sampler->record_forced(layout, *accounts[i].forced, id, words);
     }

@@ -1,20 +1,11 @@
 // Whole engines on `--device cuda --kernels fused`, emulated, beside engines on the CPU.
-#include <dlfcn.h>
-
+#include "tests/cuda/bytes_to_host.h"
 #include "tests/cuda/engine_options_on.h"
 #include "tests/engine/adapter_fixture.h"
 #include "tests/engine/recorded_answer.h"
 
 namespace vitrine::testing {
 namespace {
-
-/// Bytes that the emulated device sent back so far.
-size_t bytes_to_host() {
-  void* library = dlopen("libvitrine_cuda.so", RTLD_NOW | RTLD_NOLOAD);
-  auto count = reinterpret_cast<size_t (*)()>(dlsym(library, "vitrine_emulated_bytes_to_host"));
-  if (count == nullptr) throw std::runtime_error("no emulated backend is loaded");
-  return count();
-}
 
 RecordedAnswer answer_of(bool is_cuda, const SamplerOptions& sampler, const char* regex,
                          bool attribution = false) {

@@ -1,56 +1,20 @@
-// Federations on `--device cuda --kernels fused`, emulated, beside federations on the CPU: the
-// specialists' rows come from the device, the joint is made of them on the host.
-#include "tests/cuda/engine_options_on.h"
-#include "tests/engine/federation_fixture.h"
-#include "tests/engine/recorded_answer.h"
-#include "vitrine/audit_log.h"
+// Federations on `--device cuda --kernels fused`, emulated, beside federations on the CPU: of a
+// base with adapters the device makes the joint, of separate checkpoints the host does, of rows
+// that come from the device.
+#include "tests/cuda/cuda_federation_fixture.h"
 
 namespace vitrine::testing {
 namespace {
 
-class CudaFederation : public FederationTest {
- protected:
-  CudaFederation() {
-    const ModelConfig config = parse_model_config(Checkpoint::open(adapted_.base));
-    write_adapter(folder_ / "blocks", adapter_config(4, 8),
-                  adapter_tensors(all_modules(config), 4, 17));
-    adapted_.specialists[1].adapter = folder_ / "blocks";
-    product_ = separate_;
-    product_.combiner.kind = CombinerSpec::Kind::kProduct;
-    product_.combiner.weights = {0.7, 0.5};
-    gate_ = adapted_;
-    gate_.specialists.pop_back();  // the base is a source of its own then, which the gate reads
-    gate_.combiner = {};
-    gate_.combiner.kind = CombinerSpec::Kind::kGate;
-    gate_.combiner.hidden_size = config.hidden_size;
-    gate_.combiner.gate = spread_values(2 * static_cast<size_t>(config.hidden_size), 5, 0.3F);
-    gate_.combiner.bias = {0.0F, 0.1F};
-  }
-
-  std::vector<const FederationSpec*> all() const {
-    return {&separate_, &adapted_, &product_, &gate_};
-  }
-
-  FederationSpec product_, gate_;
-};
-
-void expect_same_shares(std::span<const SpecialistShare> cpu,
-                        std::span<const SpecialistShare> cuda) {
-  ASSERT_EQ(cpu.size(), cuda.size());
-  for (size_t i = 0; i < cpu.size(); ++i) {
-    EXPECT_EQ(cpu[i].logprob, cuda[i].logprob);
-    EXPECT_EQ(cpu[i].weight, cuda[i].weight);
-    EXPECT_EQ(cpu[i].share, cuda[i].share);
-  }
-}
-
 // Two sequences in each step, one of them forked and cut on the way.
 TEST_F(CudaFederation, HasTheJointAndTheSharesOfTheCpu) {
   for (const FederationSpec* spec : all()) {
-    std::vector<std::vector<float>> joints[2];
+    std::vector<std::vector<float>> joints[2], states[2];
     std::vector<std::vector<SpecialistShare>> shares[2];
     for (const bool is_cuda : {false, true}) {
-      const auto federation = Federation::load(*spec, options_on(is_cuda));
+      EngineOptions options = options_on(is_cuda);
+      options.keep_logits = options.keep_hidden_state = true;
+      const auto federation = Federation::load(*spec, options);
       EXPECT_EQ(federation->summary().kernels, "fused");
       EXPECT_EQ(federation->summary().device, is_cuda ? "cuda:0" : "cpu");
       EXPECT_TRUE(federation->summary().invariant);
@@ -68,6 +32,8 @@ TEST_F(CudaFederation, HasTheJointAndTheSharesOfTheCpu) {
         for (size_t row = 0; row < outputs.size(); ++row) {
           joints[is_cuda ? 1 : 0].emplace_back(outputs[row].logits.begin(),
                                                outputs[row].logits.end());
+          states[is_cuda ? 1 : 0].emplace_back(outputs[row].hidden_state.begin(),
+                                               outputs[row].hidden_state.end());
           const auto of = federation->shares(row);
           shares[is_cuda ? 1 : 0].emplace_back(of.begin(), of.end());
         }
@@ -84,6 +50,9 @@ TEST_F(CudaFederation, HasTheJointAndTheSharesOfTheCpu) {
     ASSERT_EQ(joints[0].size(), 19U);
     for (size_t row = 0; row < joints[0].size(); ++row) {
       EXPECT_EQ(joints[0][row], joints[1][row]);
+      EXPECT_EQ(joints[0][row].empty(), false);
+      EXPECT_EQ(states[0][row], states[1][row]);
+      EXPECT_EQ(states[0][row].empty(), spec != &gate_) << "the base's, which a gate reads";
       expect_same_shares(shares[0][row], shares[1][row]);
     }
   }

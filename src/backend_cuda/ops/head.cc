@@ -26,16 +26,24 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const AuditLayout& layout = builder.layout();
   head.record = {nullptr,        layout.row_words, layout.chosen_logit, layout.log_sum_exp,
                  layout.entropy, layout.top_ids,   layout.top_logits,   layout.logits_digest};
+  // Where a joint is made of the rows, all that is left to do here is to multiply.
+  if (head.multiplier == 1.0F) builder.set_condition(has_no_joint);
+  int32_t* unread = nullptr;
+  if (head.multiplier != 1.0F) {
+    unread =
+        static_cast<int32_t*>(builder.scratch("ids of a joint's rows", builder.max_rows() * 4));
+  }
   builder.add(
-      [head](const StepMemory& memory, Stream stream) {
+      [head, unread](const StepMemory& memory, Stream stream) {
         kernels::cuda::Head own = head;
         own.logits = memory.logits;
         own.targets = memory.row_targets;
-        own.chosen_ids = memory.chosen_ids;
+        own.chosen_ids = memory.shape.joints > 0 ? unread : memory.chosen_ids;
         if (head.record.stride > 0) own.record.words = memory.row_records;
         return kernels::cuda::head_epilogue(own, memory.shape.rows, stream);
       },
       "log_sum_exp+top_10+digest");
+  builder.set_condition(nullptr);
   if (!samples_on_device(builder.options())) return;
   builder.set_condition(has_samplers);
   builder.add(

@@ -1,0 +1,13 @@
+// A federation's joint as launches behind a model's head.
+#pragma once
+
+#include "backend_cuda/plan_builder.h"
+#include "engine/device_joint.h"
+
+namespace vitrine::backend_cuda {
+
+/// Of shapes with rows of a joint: makes them of the step's rows of logits, chooses by them, and
+/// takes down what the host's account needs.
+void plan_joint(PlanBuilder& builder, const engine::DeviceJointSpec& spec);
+
+}  // namespace vitrine::backend_cuda

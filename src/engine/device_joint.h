@@ -1,0 +1,55 @@
+// A federation's joint that a device makes of the rows of one step, so that rows stay there: what
+// is agreed on once, what a step brings, what comes back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "vitrine/federation.h"
+#include "vitrine/sample.h"
+
+namespace vitrine::engine {
+
+/// Words of a row of the joint, as of an engine's record of one: where each of them stands.
+inline constexpr int32_t kJointChosenLogit = 0, kJointLogSumExp = 1, kJointEntropy = 2,
+                         kJointTopIds = 3, kJointTopLogits = kJointTopIds + kAuditTopTokens,
+                         kJointDigest = kJointTopLogits + kAuditTopTokens,
+                         kJointRecordWords = kJointDigest + 2;
+
+/// Doubles of a row: log Z, then of each specialist its log-sum-exp, of each its weight, of each
+/// its logit of the token.
+constexpr int32_t joint_value_count(int32_t specialists) { return 1 + 3 * specialists; }
+
+/// Given as a model is loaded.
+struct DeviceJointSpec {
+  CombinerSpec combiner;
+  int32_t specialists = 0;
+  int32_t max_rows = 0;     // of the joint, in a step
+  int32_t max_sampled = 0;  // of these, chosen by a sampler's steps; 0: none
+  int32_t row_width() const { return specialists + 1; }
+  int32_t num_values() const { return joint_value_count(specialists); }
+};
+
+/// A step's rows of the joint. Preallocated by whoever keeps it.
+struct DeviceJointStep {
+  // [joints, row_width] which row of the step each specialist's is; the last one: whose hidden
+  // state a gate reads
+  std::vector<int32_t> rows;
+  std::vector<int32_t> targets;  // [joints] id that is known to follow; -1: it is chosen
+  // [joints] how it is chosen, null: the best; empty: in all
+  std::vector<const DeviceSamplerSteps*> steps;
+  bool reads_logits = false, reads_hidden_states = false;
+  size_t count() const { return targets.size(); }
+};
+
+/// On the host, until the next step.
+struct DeviceJointResult {
+  const int32_t* chosen_ids = nullptr;  // [joints] targets too
+  const float* choice_facts = nullptr;  // [joints, kChoiceFacts], where a row has steps
+  const int32_t* records = nullptr;     // [joints, kJointRecordWords]
+  const double* values = nullptr;       // [joints, num_values]
+  const float* logits = nullptr;        // [joints, vocabulary] log-probabilities, where asked for
+};
+
+}  // namespace vitrine::engine

@@ -1,0 +1,148 @@
+// A federation whose device makes the joint and chooses by it: one account a row comes back.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/engine_options.h"
+#include "engine/executor.h"
+#include "engine/group_impl.h"
+#include "engine/model_checks.h"
+#include "federation/account.h"
+
+namespace vitrine {
+
+namespace {
+
+kernels::HeadStats stats_of(const int32_t* record) {
+  kernels::HeadStats stats;
+  std::memcpy(&stats.log_sum_exp, record + engine::kJointLogSumExp, sizeof(float));
+  std::memcpy(&stats.entropy, record + engine::kJointEntropy, sizeof(float));
+  std::memcpy(&stats.digest, record + engine::kJointDigest, sizeof(stats.digest));
+  const int32_t* ids = record + engine::kJointTopIds;
+  stats.count = static_cast<int32_t>(std::find(ids, ids + kAuditTopTokens, -1) - ids);
+  std::copy_n(ids, stats.count, stats.top_ids);
+  std::memcpy(stats.top_logits, record + engine::kJointTopLogits,
+              static_cast<size_t>(stats.count) * sizeof(float));
+  return stats;
+}
+
+}  // namespace
+
+// One engine, whose rows of logits stand side by side, and a combiner that has kernels.
+void Federation::Impl::plan_device_joint(bool has_own_combiner) {
+  if (has_own_combiner || spec.base.empty() || !engine::runs_fused_on_cuda(options)) return;
+  engine::DeviceJointSpec& joint_spec = device_joint.emplace();
+  joint_spec.combiner = spec.combiner;
+  joint_spec.specialists = static_cast<int32_t>(spec.specialists.size());
+  joint_spec.max_rows = options.max_logit_rows;
+  if (options.sample_on_device.value_or(true)) {
+    joint_spec.max_sampled = std::min(options.max_logit_rows, options.max_sequences);
+  }
+}
+
+// Which rows of the engine's step each row of the joint is of, and how its token is chosen.
+bool Federation::Impl::describe_joint(std::span<const StepInput> step_inputs) {
+  const size_t count = spec.specialists.size(), width = count + 1;
+  joint_step.rows.clear();
+  joint_step.targets.clear();
+  joint_step.steps.clear();
+  int32_t engine_row = 0;
+  bool samples = false;
+  for (const StepInput& input : step_inputs) {
+    const size_t rows = rows_of(input), first = joint_step.rows.size();
+    joint_step.rows.resize(first + rows * width, 0);
+    for (size_t source = 0; source < sources.size(); ++source) {
+      for (size_t i = 0; i < rows; ++i, ++engine_row) {
+        if (source < count) joint_step.rows[first + i * width + source] = engine_row;
+        if (source == base) joint_step.rows[first + i * width + count] = engine_row;
+      }
+    }
+    for (size_t i = 0; i < rows; ++i) {
+      const size_t token = input.tokens.size() - rows + i + 1;
+      const bool is_last = token == input.tokens.size();
+      const int32_t next = is_last ? input.next_token : input.tokens[token];
+      joint_step.targets.push_back(next);
+      if (next >= 0 || !engine::RowSampler::is_needed(input)) continue;
+      if (device_joint->max_sampled == 0 || !engine::RowSampler::has_device_form(input)) {
+        return false;
+      }
+      samples = true;
+    }
+  }
+  joint_step.reads_logits = options.keep_logits;
+  joint_step.reads_hidden_states = options.keep_hidden_state && combiner->needs_hidden_state();
+  if (!samples) return true;
+  joint_step.steps.resize(joint_step.count(), nullptr);
+  size_t row = 0;
+  for (const StepInput& input : step_inputs) {
+    const size_t rows = rows_of(input);
+    row += rows;
+    if (rows == 0 || input.next_token >= 0 || !engine::RowSampler::is_needed(input)) continue;
+    const std::vector<int32_t>& history = find(input.sequence).history;
+    const auto position = static_cast<int64_t>(history.size());
+    row_sampler->describe(input, row - 1, {input.seed, position, input.branch, history},
+                          sampler_steps[row - 1]);
+    joint_step.steps[row - 1] = &sampler_steps[row - 1];
+  }
+  return engines[0]->take_steps(joint_step.steps);
+}
+
+bool Federation::Impl::run_on_device(std::span<const StepInput> step_inputs) {
+  const bool has_rows =
+      std::ranges::any_of(step_inputs, [](const StepInput& input) { return rows_of(input) > 0; });
+  if (!device_joint || !has_rows || !describe_joint(step_inputs)) return false;
+  engine_outputs[0] = engines[0]->step_joint(inputs[0], &joint_step);
+  outputs.clear();
+  for (const StepInput& input : step_inputs) {
+    const int64_t past = find(input.sequence).length;
+    const size_t tokens = input.tokens.size(), rows = rows_of(input);
+    for (size_t token = tokens - rows; token < tokens; ++token) {
+      const size_t row = outputs.size();
+      take_device_row(row, input, past + static_cast<int64_t>(token), joint_step.targets[row]);
+      accounts[row].forced = engine::RowSampler::is_forced(input, token) ? &input : nullptr;
+    }
+  }
+  return true;
+}
+
+void Federation::Impl::take_device_row(size_t row, const StepInput& input, int64_t position,
+                                       int32_t next) {
+  const engine::DeviceJointResult& result = engines[0]->joint_result();
+  const int32_t* record = result.records + row * engine::kJointRecordWords;
+  stats[row] = stats_of(record);
+  StepOutput output;
+  output.sequence = input.sequence;
+  output.position = position;
+  output.token = result.chosen_ids[row];
+  if (next < 0 && output.token < 0) {
+    if (stats[row].count == 0) refuse_joint(output);
+    engine::refuse_choice(output.token == engine::kNothingLeft, input.sequence, position, "");
+  }
+  if (result.logits != nullptr) {
+    const auto vocabulary = static_cast<size_t>(summary.vocab_size);
+    output.logits = {result.logits + row * vocabulary, vocabulary};
+  }
+  const size_t count = spec.specialists.size();
+  if (joint_step.reads_hidden_states) {
+    const auto of_base = static_cast<size_t>(joint_step.rows[row * (count + 1) + count]);
+    output.hidden_state = engine_outputs[0][of_base].hidden_state;
+  }
+  RowAccount& account = accounts[row];
+  account.input = next < 0 ? &input : nullptr;
+  account.joint = nullptr;
+  std::memcpy(&account.logprob, record + engine::kJointChosenLogit, sizeof(float));
+  if (row < joint_step.steps.size() && joint_step.steps[row] != nullptr) {
+    row_sampler->take_facts(input, row, result.choice_facts + row * engine::kChoiceFacts);
+  }
+  const double* values = result.values + row * static_cast<size_t>(device_joint->num_values());
+  const double *log_sum_exps = values + 1, *logits = log_sum_exps + 2 * count;
+  const std::span<const double> weights(log_sum_exps + count, count);
+  const std::span<SpecialistShare> own(shares.data() + row * count, count);
+  for (size_t i = 0; i < count; ++i) own[i].logprob = logits[i] - log_sum_exps[i];
+  account.score = spec.combiner.kind == CombinerSpec::Kind::kProduct
+                      ? federation::account_of_product(weights, values[0], own)
+                      : federation::account_of_mixture(weights, own);
+  account.residual = engine::reconcile(layout.federation.shares, account.score, own);
+  outputs.push_back(output);
+}
+
+}  // namespace vitrine
