@@ -19,6 +19,7 @@ namespace vitrine {
 namespace engine {
 class WorkerPool;
 struct DeviceJointResult;
+struct DeviceRows;
 struct DeviceJointSpec;
 struct DeviceJointStep;
 }  // namespace engine
@@ -235,13 +236,14 @@ class VITRINE_API Engine {
   std::span<const StepOutput> begin_step(std::span<const StepInput> inputs);
   void finish_step(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
   // On CUDA's fused path an engine's steps may be of a federation's joint, made and chosen on the
-  // device: the outputs of such a step have no tokens and no logits. Null: an engine, a step as
-  // others are.
+  // device: the outputs of such a step have no tokens and no logits. A joint of no rows: the step's
+  // rows stay where they are. Null: an engine, a step as others are.
   static std::unique_ptr<Engine> load_joint(const std::string& path, const EngineOptions& options,
                                             const engine::DeviceJointSpec* joint);
   std::span<const StepOutput> step_joint(std::span<const StepInput> inputs,
                                          const engine::DeviceJointStep* joint);
   const engine::DeviceJointResult& joint_result() const;  // of the last one, until the next step
+  const engine::DeviceRows& rows_on_device() const;
   // Executor::take_steps.
   bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const;
   explicit Engine(std::unique_ptr<Impl> impl);

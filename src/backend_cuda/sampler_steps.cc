@@ -74,4 +74,30 @@ int64_t pack_steps(std::span<const DeviceSamplerStep> steps, int64_t first, Samp
   return first;
 }
 
+int64_t write_steps(std::span<const DeviceSamplerSteps* const> row_steps, int32_t choices,
+                    int64_t first, SampleStep* out, int32_t* words) {
+  for (size_t row = 0; row < static_cast<size_t>(choices); ++row, out += kMostSampleSteps) {
+    // Rows that the head chooses, and those that fill the shape up.
+    out->kind = SampleStep::Kind::kKeep;
+    if (row >= row_steps.size() || row_steps[row] == nullptr) continue;
+    first = pack_steps(row_steps[row]->list(), first, out, words);
+  }
+  return first;
+}
+
+bool keep_takeable(std::span<const DeviceSamplerSteps*> row_steps, int64_t words) {
+  bool takes_all = true;
+  for (const DeviceSamplerSteps*& steps : row_steps) {
+    if (steps == nullptr) continue;
+    const int64_t own = sampler_words(steps->list());
+    if (kernel_takes(steps->list()) && own <= words) {
+      words -= own;
+    } else {
+      steps = nullptr;
+      takes_all = false;
+    }
+  }
+  return takes_all;
+}
+
 }  // namespace vitrine::backend_cuda

@@ -28,4 +28,13 @@ int64_t sampler_words(std::span<const DeviceSamplerStep> steps);
 int64_t pack_steps(std::span<const DeviceSamplerStep> steps, int64_t first,
                    kernels::cuda::SampleStep* out, int32_t* words);
 
+/// The steps of `choices` tokens, kKeep for those that have none; returns the first word behind
+/// what they point to.
+int64_t write_steps(std::span<const DeviceSamplerSteps* const> row_steps, int32_t choices,
+                    int64_t first, kernels::cuda::SampleStep* out, int32_t* words);
+
+/// Sets those to null that the kernel does not take, or for which `words` leave no room (below 0:
+/// no step at all is taken). Returns whether all stayed.
+bool keep_takeable(std::span<const DeviceSamplerSteps*> row_steps, int64_t words);
+
 }  // namespace vitrine::backend_cuda

@@ -75,9 +75,8 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       samples_(joint != nullptr ? joint->max_sampled > 0 : samples_on_device(options)),
       tensor_core_attention_(attends_on_tensor_cores(options, graph)),
       layout_(layout),
-      max_joints_(joint != nullptr ? joint->max_rows : 0),
-      joint_width_(joint != nullptr ? joint->row_width() : 0),
-      joint_values_(joint != nullptr ? joint->num_values() : 0),
+      joint_(joint != nullptr ? JointLayout(*joint) : JointLayout()),
+      joint_sources_(joint != nullptr ? static_cast<size_t>(joint->row_width()) : 0),
       row_words_(layout.row_words),
       token_words_(layout.token_words),
       forced_words_(forced_route_words(layout, graph.num_layers)),
@@ -92,14 +91,14 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
       device_in_(
           runtime,
           static_cast<size_t>(words_before_tables({max_tokens_, max_rows_, 1, samples_, true}) +
-                              joint_input_words(max_joints_) + max_tokens_ * table_stride_ +
-                              sampler_words_) *
+                              joint_.input_words(joint_.max_joints()) +
+                              max_tokens_ * table_stride_ + sampler_words_) *
               sizeof(int32_t),
           "a step's inputs"),
       device_out_{
           DeviceBuffer(runtime,
                        static_cast<size_t>(record_words(max_tokens_, max_rows_) +
-                                           joint_result_words(max_joints_) +
+                                           joint_result_words(joint_.max_joints()) +
                                            aligned(max_rows_ * hidden_) + max_rows_ * vocab_) *
                            sizeof(int32_t),
                        "a step's records and logits"),
@@ -122,21 +121,14 @@ int64_t StepBuffers::record_words(int32_t tokens, int32_t rows) const {
          aligned(tokens * token_words_);
 }
 
-int64_t StepBuffers::joint_input_words(int64_t joints) const {
-  constexpr int64_t kPointerWords = sizeof(const float*) / sizeof(int32_t);
-  return joints > 0 ? aligned(kPointerWords * joint_width_ + joints * (joint_width_ + 1)) : 0;
-}
-
-int64_t StepBuffers::joint_result_words(int64_t joints) const {
-  constexpr int64_t kDoubleWords = sizeof(double) / sizeof(int32_t);
+int64_t StepBuffers::joint_result_words(int32_t joints) const {
   if (joints == 0) return 0;
-  return aligned(joints * choice_words({.samples = samples_})) +
-         aligned(joints * engine::kJointRecordWords) +
-         aligned(kDoubleWords * joints * joint_values_) + aligned(joints * vocab_);
+  return aligned(joints * choice_words({.samples = samples_})) + joint_.result_words(joints) +
+         aligned(joints * vocab_);
 }
 
 int64_t StepBuffers::words_before_tables(const StepShape& shape) const {
-  return head_words(shape) + step_words(shape) + joint_input_words(shape.joints) +
+  return head_words(shape) + step_words(shape) + joint_.input_words(shape.joints) +
          (shape.forces ? aligned(shape.tokens * forced_words_) : 0);
 }
 
@@ -157,7 +149,7 @@ StepShape StepBuffers::shape_of(const engine::StepBatch& batch) const {
   StepShape shape = shape_of(std::ssize(batch.token_ids), std::ssize(batch.row_tokens),
                              std::ranges::max(batch.positions));
   if (batch.joint != nullptr) {
-    shape.joints = next_size(std::ssize(batch.joint->targets), static_cast<int32_t>(max_joints_));
+    shape.joints = next_size(std::ssize(batch.joint->targets), joint_.max_joints());
   }
   shape.samples =
       std::ranges::any_of(steps_of(batch), [](const auto* steps) { return steps != nullptr; });
@@ -184,20 +176,20 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   memory.words = words;
   memory.steps = reinterpret_cast<SampleStep*>(words + head_words(shape));
   int32_t* const joint = words + head_words(shape) + step_words(shape);
-  memory.joint_sources = reinterpret_cast<const float**>(joint);
-  memory.joint_rows = reinterpret_cast<int32_t*>(memory.joint_sources + joint_width_);
-  memory.joint_targets = memory.joint_rows + shape.joints * joint_width_;
-  memory.forced_routes = joint + joint_input_words(shape.joints);
+  memory.forced_routes = joint + joint_.input_words(shape.joints);
   memory.tables = words + words_before_tables(shape);
   memory.chosen_ids = reinterpret_cast<int32_t*>(out);
   memory.choice_facts = reinterpret_cast<float*>(memory.chosen_ids + shape.choices());
   int64_t at = shape.choices() * choice_words(shape);
   if (shape.joints > 0) {
     at = aligned(at);
-    memory.joint_records = memory.chosen_ids + at;
-    at = aligned(at + shape.joints * engine::kJointRecordWords);
-    memory.joint_values = reinterpret_cast<double*>(memory.chosen_ids + at);
-    at = aligned(at + 2 * shape.joints * joint_values_);
+    memory.joint = {.joints = shape.joints, .samples = shape.samples};
+    joint_.place(memory.joint, joint, memory.chosen_ids + at);
+    memory.joint.steps = memory.steps;
+    memory.joint.words = memory.words;
+    memory.joint.chosen_ids = memory.chosen_ids;
+    memory.joint.choice_facts = memory.choice_facts;
+    at += joint_.result_words(shape.joints);
   }
   memory.row_records = memory.chosen_ids + at;
   at += shape.rows * row_words_;
@@ -205,7 +197,7 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   at = aligned(at + shape.tokens * token_words_);
   memory.hidden_states = reinterpret_cast<float*>(memory.chosen_ids + at);
   at = aligned(at + shape.rows * hidden_);
-  memory.joint_logits = reinterpret_cast<float*>(memory.chosen_ids + at);
+  memory.joint.logits = reinterpret_cast<float*>(memory.chosen_ids + at);
   at += aligned(shape.joints * vocab_);
   memory.logits = reinterpret_cast<float*>(memory.chosen_ids + at);
   return memory;
@@ -269,7 +261,9 @@ PackedStep StepBuffers::pack(const engine::StepBatch& batch, const StepShape& sh
   if (shape.forces) write_forced_routes(batch, memory);
   int64_t words = memory.tables - memory.words;
   words += static_cast<int64_t>(batch.spans.size()) * table_stride_;
-  if (shape.samples) words = write_steps(batch, memory, words);
+  if (shape.samples) {
+    words = write_steps(steps_of(batch), shape.choices(), words, memory.steps, memory.words);
+  }
   return {shape, words, batch.audit_mode != AuditMode::kNone, batch.read_logits,
           batch.read_hidden_states};
 }
@@ -299,17 +293,11 @@ void StepBuffers::send(const PackedStep& step) {
         "copying a step's inputs");
 }
 
-void StepBuffers::write_joint(const engine::DeviceJointStep& joint,
-                              const StepMemory& memory) const {
+void StepBuffers::write_joint(const engine::DeviceJointStep& joint, const StepMemory& memory) {
   const StepMemory device = on_device(memory.shape);
-  std::fill_n(memory.joint_sources, joint_width_ - 1, device.logits);
-  memory.joint_sources[joint_width_ - 1] = device.hidden_states;
-  int32_t* rows = std::ranges::copy(joint.rows, memory.joint_rows).out;
-  int32_t* targets = std::ranges::copy(joint.targets, memory.joint_targets).out;
-  for (auto row = std::ssize(joint.targets); row < memory.shape.joints; ++row) {
-    rows = std::copy_n(memory.joint_rows, joint_width_, rows);  // copies of the first
-    *targets++ = memory.joint_targets[0];
-  }
+  std::fill_n(joint_sources_.begin(), joint_sources_.size() - 1, device.logits);
+  joint_sources_.back() = device.hidden_states;
+  joint_.write(joint, joint_sources_, memory.joint);
 }
 
 void StepBuffers::write_forced_routes(const engine::StepBatch& batch,
@@ -333,32 +321,7 @@ void StepBuffers::write_forced_routes(const engine::StepBatch& batch,
 }
 
 bool StepBuffers::take_steps(std::span<const DeviceSamplerSteps*> row_steps) const {
-  bool takes_all = true;
-  int64_t words = 0;
-  for (const DeviceSamplerSteps*& steps : row_steps) {
-    if (steps == nullptr) continue;
-    const int64_t own = sampler_words(steps->list());
-    if (samples_ && kernel_takes(steps->list()) && words + own <= sampler_words_) {
-      words += own;
-    } else {
-      steps = nullptr;
-      takes_all = false;
-    }
-  }
-  return takes_all;
-}
-
-int64_t StepBuffers::write_steps(const engine::StepBatch& batch, const StepMemory& memory,
-                                 int64_t first) {
-  const std::span<const DeviceSamplerSteps* const> row_steps = steps_of(batch);
-  for (size_t row = 0; row < static_cast<size_t>(memory.shape.choices()); ++row) {
-    SampleStep* steps = memory.steps + row * kMostSampleSteps;
-    // Rows that the head chooses, and those that fill the shape up.
-    steps->kind = SampleStep::Kind::kKeep;
-    if (row >= row_steps.size() || row_steps[row] == nullptr) continue;
-    first = pack_steps(row_steps[row]->list(), first, steps, memory.words);
-  }
-  return first;
+  return keep_takeable(row_steps, samples_ ? sampler_words_ : -1);
 }
 
 void StepBuffers::start_read_back(const engine::StepBatch& batch, const PackedStep& step) {
@@ -370,11 +333,11 @@ void StepBuffers::start_read_back(const engine::StepBatch& batch, const PackedSt
   const int64_t choices = joints > 0 ? joints : rows;
   const void* end = memory.chosen_ids + choices;
   if (step.shape.samples) end = memory.choice_facts + choices * kernels::cuda::kSampleFacts;
-  if (joints > 0) end = memory.joint_values + joints * joint_values_;
+  if (joints > 0) end = memory.joint.values + joints * joint_.values();
   if (step.audit) end = memory.token_records + tokens * token_words_;
   if (step.read_hidden_states) end = memory.hidden_states + rows * hidden_;
   if (step.read_logits) {
-    end = joints > 0 ? memory.joint_logits + joints * vocab_ : memory.logits + rows * vocab_;
+    end = joints > 0 ? memory.joint.logits + joints * vocab_ : memory.logits + rows * vocab_;
   }
   std::byte* const out = host_out_[lane].data();
   const auto bytes = static_cast<size_t>(static_cast<const std::byte*>(end) - out);
@@ -388,15 +351,17 @@ void StepBuffers::start_read_back(const engine::StepBatch& batch, const PackedSt
 engine::DevicePass StepBuffers::receive(const PackedStep& step) {
   const StepMemory memory = on_host(step.shape);
   check(settle(step.shape.lane), "a step");
+  const StepMemory device = on_device(step.shape);
   engine::DevicePass pass;
+  pass.rows_on_device = {device.logits, device.hidden_states};
   pass.chosen_ids = reinterpret_cast<const std::byte*>(memory.chosen_ids);
   pass.row_records = reinterpret_cast<const std::byte*>(memory.row_records);
   pass.token_records = reinterpret_cast<const std::byte*>(memory.token_records);
   if (step.read_hidden_states) pass.hidden_states = memory.hidden_states;
   if (step.shape.joints > 0) {
-    pass.joint = {memory.chosen_ids, nullptr, memory.joint_records, memory.joint_values, nullptr};
-    if (step.shape.samples) pass.joint.choice_facts = memory.choice_facts;
-    if (step.read_logits) pass.joint.logits = memory.joint_logits;
+    const JointMemory& joint = memory.joint;
+    pass.joint = {joint.chosen_ids, step.shape.samples ? joint.choice_facts : nullptr,
+                  joint.records, joint.values, step.read_logits ? joint.logits : nullptr};
     return pass;
   }
   if (step.shape.samples) pass.choice_facts = memory.choice_facts;

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <iterator>
 #include <span>
+#include <vector>
 
 #include "backend_cuda/device_runtime.h"
+#include "backend_cuda/joint_kernels.h"
 #include "engine/device_model.h"
 #include "kernels/cuda/attention/attention_mma.h"
 #include "kernels/cuda/sample/sample.h"
@@ -65,21 +67,16 @@ struct StepMemory {
   kernels::cuda::AttentionTile* tiles = nullptr;  // [tokens] count 0 where there are fewer
   kernels::cuda::SampleStep* steps = nullptr;     // [choices, kMostSampleSteps] where it samples
   int32_t* forced_routes = nullptr;               // [tokens, forced_route_words] where it forces
-  const float** joint_sources = nullptr;          // [row_width] where each specialist's rows begin
-  int32_t* joint_rows = nullptr;                  // [joints, row_width] which of them
-  int32_t* joint_targets = nullptr;               // [joints]
   int32_t* tables = nullptr;                      // [sequences, table_stride]
   int32_t* words = nullptr;  // all of these; behind the tables the edits and masks of steps
   const int32_t* last_chosen_ids = nullptr;  // in the other lane: what the step before this chose
   // Back.
   int32_t* chosen_ids = nullptr;     // [choices]
   float* choice_facts = nullptr;     // [choices, kSampleFacts] where it samples
-  int32_t* joint_records = nullptr;  // [joints, kJointRecordWords]
-  double* joint_values = nullptr;    // [joints, DeviceJointSpec::num_values]
   int32_t* row_records = nullptr;    // [rows, row_words]
   int32_t* token_records = nullptr;  // [tokens, token_words]
   float* hidden_states = nullptr;    // [rows, hidden] what the head reads
-  float* joint_logits = nullptr;     // [joints, vocabulary] log-probabilities
+  JointMemory joint;                 // where one is made
   float* logits = nullptr;           // [rows, vocabulary]
 };
 
@@ -140,21 +137,18 @@ class StepBuffers {
   }
   // Waits for the lane's readback where one is under way.
   Status settle(int32_t lane);
-  /// Writes the steps of all rows; returns the first word behind what they point to.
-  static int64_t write_steps(const engine::StepBatch& batch, const StepMemory& memory,
-                             int64_t first);
   void write_forced_routes(const engine::StepBatch& batch, const StepMemory& memory) const;
-  void write_joint(const engine::DeviceJointStep& joint, const StepMemory& memory) const;
-  // A joint's inputs and results of so many rows, in words; 0 where none is made.
-  int64_t joint_input_words(int64_t joints) const;
-  int64_t joint_result_words(int64_t joints) const;
+  void write_joint(const engine::DeviceJointStep& joint, const StepMemory& memory);
+  // Of so many rows of a joint: choices, records, values, log-probabilities.
+  int64_t joint_result_words(int32_t joints) const;
   int64_t words_before_tables(const StepShape& shape) const;
 
   DeviceRuntime& runtime_;
   int32_t max_tokens_, max_rows_, max_ranges_, most_ahead_;
   bool samples_, tensor_core_attention_;
   const AuditLayout& layout_;
-  int64_t max_joints_, joint_width_, joint_values_;  // 0 where none is made
+  JointLayout joint_;
+  std::vector<const float*> joint_sources_;  // of the step that is packed
   int64_t row_words_, token_words_, forced_words_, hidden_, vocab_, sampler_words_, table_stride_;
   DeviceBuffer device_in_;
   std::array<DeviceBuffer, 2> device_out_;  // [lanes]

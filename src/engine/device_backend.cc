@@ -48,6 +48,18 @@ void require_cuda_device(const Device& device) {
                   " CUDA devices were found" + problem + "; use --device cpu");
 }
 
+// A function of the backend's fused path. Throws kUnavailable where it or the device is not here.
+void* find_fused(const Device& device, const char* name) {
+  require_cuda_device(device);  // ATen's own CUDA is not needed, so it is not started
+  std::string reason;
+  void* found = find_library_symbol("libvitrine_cuda.so", name, RTLD_NOW | RTLD_GLOBAL, reason);
+  if (found != nullptr) return found;
+  throw Error(ErrorKind::kUnavailable,
+              "device '" + device.name() +
+                  "' has no fused kernels in this build, which was made without nvcc (" + reason +
+                  "); use --kernels reference");
+}
+
 }  // namespace
 
 c10::Device torch_device(const Device& device) {
@@ -70,18 +82,16 @@ c10::Device torch_device(const Device& device) {
 
 std::unique_ptr<DeviceModel> make_device_model(const Device& device,
                                                const DeviceModelInputs& inputs) {
-  require_cuda_device(device);  // ATen's own CUDA is not needed, so it is not started
-  std::string reason;
-  const auto make =
-      reinterpret_cast<DeviceModel* (*)(const DeviceModelInputs&, int)>(find_library_symbol(
-          "libvitrine_cuda.so", "vitrine_cuda_make_model", RTLD_NOW | RTLD_GLOBAL, reason));
-  if (make == nullptr) {
-    throw Error(ErrorKind::kUnavailable,
-                "device '" + device.name() +
-                    "' has no fused kernels in this build, which was made without nvcc (" + reason +
-                    "); use --kernels reference");
-  }
+  const auto make = reinterpret_cast<DeviceModel* (*)(const DeviceModelInputs&, int)>(
+      find_fused(device, "vitrine_cuda_make_model"));
   return std::unique_ptr<DeviceModel>(make(inputs, device.index));
+}
+
+std::unique_ptr<DeviceJoint> make_device_joint(const Device& device, const DeviceJointSpec& spec,
+                                               int64_t vocab) {
+  const auto make = reinterpret_cast<DeviceJoint* (*)(const DeviceJointSpec&, int64_t, int)>(
+      find_fused(device, "vitrine_cuda_make_joint"));
+  return std::unique_ptr<DeviceJoint>(make(spec, vocab, device.index));
 }
 
 Float32Guard::Float32Guard(c10::Device device) {

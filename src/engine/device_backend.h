@@ -12,7 +12,9 @@
 
 namespace vitrine::engine {
 
+class DeviceJoint;
 class DeviceModel;
+struct DeviceJointSpec;
 struct DeviceModelInputs;
 
 /// Loads what the device needs. Throws kUnavailable where it is not here.
@@ -22,6 +24,10 @@ c10::Device torch_device(const Device& device);
 /// device or its kernels are not here, and what the backend throws.
 std::unique_ptr<DeviceModel> make_device_model(const Device& device,
                                                const DeviceModelInputs& inputs);
+
+/// The same for a joint of rows of models on that device, over so many tokens.
+std::unique_ptr<DeviceJoint> make_device_joint(const Device& device, const DeviceJointSpec& spec,
+                                               int64_t vocab);
 
 /// Float32 stays float32 while it lives: no TF32 in matrix products on CUDA. cuBLAS handles obey a
 /// setting of this thread; cuBLASLt only reads the process's, so where the host has switched TF32

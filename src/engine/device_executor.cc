@@ -70,6 +70,7 @@ class DeviceExecutor final : public Executor {
     output.hidden_states = pass.hidden_states;
     output.choice_facts = pass.choice_facts;
     output.joint = pass.joint;
+    output.rows_on_device = pass.rows_on_device;
   }
 
   bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override {

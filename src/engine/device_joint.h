@@ -40,7 +40,14 @@ struct DeviceJointStep {
   // [joints] how it is chosen, null: the best; empty: in all
   std::vector<const DeviceSamplerSteps*> steps;
   bool reads_logits = false, reads_hidden_states = false;
+  /// 0: no joint is made of this model's step alone; its rows stay where they are.
   size_t count() const { return targets.size(); }
+};
+
+/// Rows of a pass where they are: addresses on the device, until its model's next pass.
+struct DeviceRows {
+  const float* logits = nullptr;         // [rows, vocabulary]
+  const float* hidden_states = nullptr;  // [rows, hidden]
 };
 
 /// On the host, until the next step.

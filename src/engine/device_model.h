@@ -22,7 +22,22 @@ struct DevicePass {
   const float* logits = nullptr;             // [rows, vocabulary], where asked for
   const float* hidden_states = nullptr;      // [rows, hidden], where asked for
   const float* choice_facts = nullptr;       // [rows, kChoiceFacts], where a row has steps
-  DeviceJointResult joint = {};              // of StepBatch::joint, in place of ids and facts
+  DeviceRows rows_on_device;
+  DeviceJointResult joint = {};  // of StepBatch::joint, in place of ids and facts
+};
+
+/// A joint of rows that passes of several models left on one device. Not thread-safe; throws as
+/// DeviceModel does.
+class DeviceJoint {
+ public:
+  virtual ~DeviceJoint() = default;
+  /// One copy to the device, one launch of a graph, one copy back. `sources`: [row_width] where
+  /// each specialist's rows of logits begin on the device, and the hidden states that a gate reads.
+  virtual DeviceJointResult run(const DeviceJointStep& step,
+                                std::span<const float* const> sources) = 0;
+  /// DeviceModel::take_steps.
+  virtual bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
+  virtual uint64_t num_bytes() const = 0;
 };
 
 /// Bytes on the device.

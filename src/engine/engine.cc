@@ -315,7 +315,7 @@ void Engine::Impl::begin(std::span<const StepInput> inputs, const engine::Device
   step_inputs = inputs;
   prepare(inputs);
   if (joint != nullptr) {
-    batch.joint = joint;
+    batch.joint = joint->count() > 0 ? joint : nullptr;
     batch.read_logits = joint->reads_logits;
     batch.read_hidden_states = joint->reads_hidden_states;
   }
@@ -461,6 +461,7 @@ std::span<const StepOutput> Engine::begin_step(std::span<const StepInput> inputs
 }
 
 const engine::DeviceJointResult& Engine::joint_result() const { return impl_->pass.joint; }
+const engine::DeviceRows& Engine::rows_on_device() const { return impl_->pass.rows_on_device; }
 
 bool Engine::take_steps(std::span<const DeviceSamplerSteps*> row_steps) const {
   return impl_->executor->take_steps(row_steps);

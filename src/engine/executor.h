@@ -86,6 +86,7 @@ struct PassOutput {
   const float* logits = nullptr;         // [rows, vocabulary]
   const float* hidden_states = nullptr;  // [rows, hidden]
   const float* choice_facts = nullptr;   // [rows, kChoiceFacts], where a row has steps
+  DeviceRows rows_on_device = {};        // of a device's pass
   DeviceJointResult joint = {};          // of StepBatch::joint; the ids in `words` are none then
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/audit_layout.h"
+#include "engine/device_backend.h"
 #include "engine/group_impl.h"
 #include "vitrine/checkpoint.h"
 
@@ -102,6 +103,12 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   }
   outputs.reserve(rows);
   if (device_joint) {
+    if (engines.size() > 1) {
+      joint_model = engine::make_device_joint(engines[0]->options().device, *device_joint,
+                                              summary.vocab_size);
+      summary.arena_bytes += joint_model->num_bytes();
+    }
+    joint_sources.resize(static_cast<size_t>(device_joint->row_width()));
     joint_step.rows.reserve(rows * static_cast<size_t>(device_joint->row_width()));
     joint_step.targets.reserve(rows);
     joint_step.steps.reserve(rows);

@@ -27,9 +27,10 @@ kernels::HeadStats stats_of(const int32_t* record) {
 
 }  // namespace
 
-// One engine, whose rows of logits stand side by side, and a combiner that has kernels.
+// A combiner that has kernels: one engine whose rows of logits stand side by side makes the joint
+// in its own step, of several engines' rows it is made behind their steps.
 void Federation::Impl::plan_device_joint(bool has_own_combiner) {
-  if (has_own_combiner || spec.base.empty() || !engine::runs_fused_on_cuda(options)) return;
+  if (has_own_combiner || !engine::runs_fused_on_cuda(options)) return;
   engine::DeviceJointSpec& joint_spec = device_joint.emplace();
   joint_spec.combiner = spec.combiner;
   joint_spec.specialists = static_cast<int32_t>(spec.specialists.size());
@@ -45,13 +46,14 @@ bool Federation::Impl::describe_joint(std::span<const StepInput> step_inputs) {
   joint_step.rows.clear();
   joint_step.targets.clear();
   joint_step.steps.clear();
-  int32_t engine_row = 0;
+  next_output.assign(engines.size(), 0);
   bool samples = false;
   for (const StepInput& input : step_inputs) {
     const size_t rows = rows_of(input), first = joint_step.rows.size();
     joint_step.rows.resize(first + rows * width, 0);
     for (size_t source = 0; source < sources.size(); ++source) {
-      for (size_t i = 0; i < rows; ++i, ++engine_row) {
+      for (size_t i = 0; i < rows; ++i) {
+        const auto engine_row = static_cast<int32_t>(next_output[sources[source].engine]++);
         if (source < count) joint_step.rows[first + i * width + source] = engine_row;
         if (source == base) joint_step.rows[first + i * width + count] = engine_row;
       }
@@ -83,14 +85,34 @@ bool Federation::Impl::describe_joint(std::span<const StepInput> step_inputs) {
                           sampler_steps[row - 1]);
     joint_step.steps[row - 1] = &sampler_steps[row - 1];
   }
-  return engines[0]->take_steps(joint_step.steps);
+  return joint_model != nullptr ? joint_model->take_steps(joint_step.steps)
+                                : engines[0]->take_steps(joint_step.steps);
+}
+
+// joint_step -> joint_result, and the engines' outputs.
+void Federation::Impl::step_on_device() {
+  if (joint_model == nullptr) {
+    engine_outputs[0] = engines[0]->step_joint(inputs[0], &joint_step);
+    joint_result = engines[0]->joint_result();
+    return;
+  }
+  rows_stay.reads_hidden_states = joint_step.reads_hidden_states;
+  for (size_t i = 0; i < engines.size(); ++i) {
+    engine_outputs[i] = engines[i]->step_joint(inputs[i], &rows_stay);
+  }
+  const size_t count = spec.specialists.size();
+  for (size_t i = 0; i < count; ++i) {
+    joint_sources[i] = engine_of(i).rows_on_device().logits;
+  }
+  joint_sources[count] = engine_of(base).rows_on_device().hidden_states;
+  joint_result = joint_model->run(joint_step, joint_sources);
 }
 
 bool Federation::Impl::run_on_device(std::span<const StepInput> step_inputs) {
   const bool has_rows =
       std::ranges::any_of(step_inputs, [](const StepInput& input) { return rows_of(input) > 0; });
   if (!device_joint || !has_rows || !describe_joint(step_inputs)) return false;
-  engine_outputs[0] = engines[0]->step_joint(inputs[0], &joint_step);
+  step_on_device();
   outputs.clear();
   for (const StepInput& input : step_inputs) {
     const int64_t past = find(input.sequence).length;
@@ -106,7 +128,7 @@ bool Federation::Impl::run_on_device(std::span<const StepInput> step_inputs) {
 
 void Federation::Impl::take_device_row(size_t row, const StepInput& input, int64_t position,
                                        int32_t next) {
-  const engine::DeviceJointResult& result = engines[0]->joint_result();
+  const engine::DeviceJointResult& result = joint_result;
   const int32_t* record = result.records + row * engine::kJointRecordWords;
   stats[row] = stats_of(record);
   StepOutput output;
@@ -124,7 +146,7 @@ void Federation::Impl::take_device_row(size_t row, const StepInput& input, int64
   const size_t count = spec.specialists.size();
   if (joint_step.reads_hidden_states) {
     const auto of_base = static_cast<size_t>(joint_step.rows[row * (count + 1) + count]);
-    output.hidden_state = engine_outputs[0][of_base].hidden_state;
+    output.hidden_state = engine_outputs[sources[base].engine][of_base].hidden_state;
   }
   RowAccount& account = accounts[row];
   account.input = next < 0 ? &input : nullptr;

@@ -28,6 +28,8 @@ class CudaFederation : public FederationTest {
     gate_.combiner.hidden_size = config.hidden_size;
     gate_.combiner.gate = spread_values(2 * static_cast<size_t>(config.hidden_size), 5, 0.3F);
     gate_.combiner.bias = {0.0F, 0.1F};
+    separate_gate_ = separate_;  // the first one's state is read
+    separate_gate_.combiner = gate_.combiner;
     // Logits that are multiplied behind the head's product.
     scaled_.path = folder_ / "scaled.json";
     scaled_.base = oracle_folder("granitemoe");
@@ -39,17 +41,11 @@ class CudaFederation : public FederationTest {
     scaled_.combiner.weights = {0.25, 0.75};
   }
 
-  /// Of one base, whose joint the device makes.
-  std::vector<const FederationSpec*> adapted() const {
-    return {&adapted_, &adapted_product_, &gate_, &scaled_};
-  }
   std::vector<const FederationSpec*> all() const {
-    std::vector<const FederationSpec*> specs = adapted();
-    specs.insert(specs.end(), {&separate_, &product_});
-    return specs;
+    return {&adapted_, &adapted_product_, &gate_, &scaled_, &separate_, &product_, &separate_gate_};
   }
 
-  FederationSpec product_, adapted_product_, gate_, scaled_;
+  FederationSpec product_, adapted_product_, gate_, separate_gate_, scaled_;
 };
 
 inline void expect_same_shares(std::span<const SpecialistShare> cpu,

@@ -75,7 +75,7 @@ const SamplerOptions kDraws{.temperature = 0.9F, .top_k = 30, .top_p = 0.9F};
 
 // A step of seven rows of the joint at most: less than one row of logits for each of them.
 TEST_F(CudaFederation, ChoosesOnTheDeviceAndRowsStayThere) {
-  for (const FederationSpec* spec : adapted()) {
+  for (const FederationSpec* spec : all()) {
     SamplerOptions sampler = kDraws;
     sampler.repetition_penalty = 1.3F;
     const Account cpu = account_of(*spec, joint_options(false), sampler);
@@ -89,7 +89,7 @@ TEST_F(CudaFederation, ChoosesOnTheDeviceAndRowsStayThere) {
 
 // Mirostat has no device form, and a host that is asked to sample does.
 TEST_F(CudaFederation, TheHostChoosesWhereTheDeviceCannot) {
-  for (const FederationSpec* spec : {&adapted_product_, &gate_}) {
+  for (const FederationSpec* spec : {&adapted_product_, &separate_gate_}) {
     const size_t rows_of_a_joint = spec->specialists.size() * 256 * sizeof(float);
     const SamplerOptions mirostat{.mirostat = 2};
     EngineOptions on_host = joint_options(true);

@@ -232,6 +232,17 @@ TEST(CudaJoint, HasTheHostsBits) {
   }
 }
 
+// What a block's threads have past the end are no logits: far below these.
+TEST(CudaJoint, TheLastBlockEndsWithTheVocabulary) {
+  for (const Kind kind : kKinds) {
+    Case of(kind, 2, 1100, 2.0f, 4);
+    for (auto& rows : of.rows) {
+      for (float& logit : rows) logit += 150;
+    }
+    expect_host(of, "far from 0");
+  }
+}
+
 // More blocks than a warp has lanes, whose largest logits rise and fall.
 TEST(CudaJoint, ManyBlocks) {
   for (const Kind kind : kKinds) {

@@ -1,6 +1,7 @@
 // A libvitrine_cuda.so over the emulator: whole engines run on `--device cuda --kernels fused`
 // where there is no GPU.
 #include "backend_cuda/fused_model.h"
+#include "backend_cuda/joint_model.h"
 #include "tests/cuda/emulator/emulated_runtime.h"
 
 namespace {
@@ -25,6 +26,15 @@ vitrine_cuda_make_model(const vitrine::engine::DeviceModelInputs& inputs, int /*
   return std::make_unique<vitrine::backend_cuda::FusedModel>(
              std::make_unique<vitrine::kernels::cuda::emulator::TestRuntime>(kMemory, traffic()),
              inputs)
+      .release();
+}
+
+extern "C" __attribute__((visibility("default"))) vitrine::engine::DeviceJoint*
+vitrine_cuda_make_joint(const vitrine::engine::DeviceJointSpec& spec, int64_t vocab,
+                        int /*device*/) {
+  return std::make_unique<vitrine::backend_cuda::JointModel>(
+             std::make_unique<vitrine::kernels::cuda::emulator::TestRuntime>(kMemory, traffic()),
+             spec, vocab)
       .release();
 }
 
