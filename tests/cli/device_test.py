@@ -184,6 +184,19 @@ class Replay(DeviceCase):
             report = json.loads(self.replay(name, "--json", *device))
             self.assertTrue(report["equal"], report)
             self.assertEqual(report["runtime_difference"] is None, device == ())
+        # What asks for the joint's rows, and for the state that a gate reads, has them.
+        text = self.folder / "text.txt"
+        text.write_text("".join(chr(97 + i * i % 23) for i in range(400)))
+        found = []
+        for device in ((), CUDA):
+            scores = self.succeed_json("federate", "score", path, text, "--json", *device)
+            self.succeed("federate", "fit", path, text, "--combiner", "gate", "--window", 24,
+                         "--out", "gate.json", *device)
+            gate = json.loads((self.folder / "gate.json").read_text())["combiner"]
+            best = self.succeed("federate", self.folder / "gate.json", "-p", PROMPT, "-n", 5,
+                                "--n-best", 2, "--seed", 5, "--ignore-end-of-text", *device).stdout
+            found.append((scores, gate, best))
+        self.assertEqual(found[0], found[1])
 
 
 if __name__ == "__main__":

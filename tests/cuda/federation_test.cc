@@ -66,7 +66,7 @@ RecordedAnswer answer_of(const FederationSpec& spec, bool is_cuda, const char* r
   SamplerOptions sampler{.temperature = 1.1F, .top_k = 40, .top_p = 0.95F};
   sampler.repetition_penalty = 1.2F;
   sampler.seed = 7;
-  return recorded_answer(*federation, sampler, regex, 12);
+  return recorded_answer(*federation, sampler, regex, 8);
 }
 
 TEST_F(CudaFederation, AnswersAndRecordsWhatTheCpuDoes) {
