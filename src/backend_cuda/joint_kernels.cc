@@ -5,6 +5,8 @@
 
 namespace vitrine::backend_cuda {
 
+static_assert(engine::kMostJointSpecialists == kernels::cuda::kMostSpecialists);
+
 namespace {
 
 using kernels::cuda::Head;

@@ -30,7 +30,10 @@ kernels::HeadStats stats_of(const int32_t* record) {
 // A combiner that has kernels: one engine whose rows of logits stand side by side makes the joint
 // in its own step, of several engines' rows it is made behind their steps.
 void Federation::Impl::plan_device_joint(bool has_own_combiner) {
-  if (has_own_combiner || !engine::runs_fused_on_cuda(options)) return;
+  if (has_own_combiner || !engine::runs_fused_on_cuda(options) ||
+      spec.specialists.size() > engine::kMostJointSpecialists) {
+    return;
+  }
   engine::DeviceJointSpec& joint_spec = device_joint.emplace();
   joint_spec.combiner = spec.combiner;
   joint_spec.specialists = static_cast<int32_t>(spec.specialists.size());

@@ -263,6 +263,23 @@ TEST(Combiners, RuledOutTokensHaveNoProbability) {
   }
 }
 
+// What a broken specialist says makes the joint no number, so that nobody takes it for one.
+TEST(Combiners, ASpecialistThatIsNoNumberMakesTheJointNone) {
+  Case made = make_case(2, 2000, 10.0F, 32);
+  made.logits[1][1500] = std::numeric_limits<float>::quiet_NaN();
+  made.rows[1].log_sum_exp = log_sum_exp(made.logits[1]);
+  EXPECT_TRUE(std::isnan(made.rows[1].log_sum_exp));
+  CombinerSpec spec;
+  spec.weights = {0.5, 0.5};
+  for (const CombinerSpec::Kind kind :
+       {CombinerSpec::Kind::kMixture, CombinerSpec::Kind::kProduct}) {
+    spec.kind = kind;
+    for (const float value : Parts(made).joint(*make_combiner(spec, 2))) {
+      ASSERT_TRUE(std::isnan(value));
+    }
+  }
+}
+
 TEST(Combiners, OfAnotherSizeAreRefused) {
   CombinerSpec spec;
   spec.weights = {0.5, 0.5};

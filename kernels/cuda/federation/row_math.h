@@ -31,7 +31,7 @@ VITRINE_DEVICE float joint_exp(float x) {
   return p * bits_float(static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23);
 }
 
-/// log(x) for a normal x above 0.
+/// log(x) for a normal x above 0, or NaN.
 VITRINE_DEVICE float joint_log(float x) {
   constexpr int32_t kRootHalf = 0x3F3504F3;
   const int32_t bits = static_cast<int32_t>(float_bits(x)) - kRootHalf;
@@ -50,7 +50,8 @@ VITRINE_DEVICE float joint_log(float x) {
   float y = p * m * z;
   y += -2.12194440e-4f * e;
   y -= 0.5f * z;
-  return (m + y) + 0.693359375f * e;
+  const float log = (m + y) + 0.693359375f * e;
+  return x == x ? log : x;
 }
 
 /// std::max: of a NaN and a number the first argument.
