@@ -83,7 +83,7 @@ std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& ch
     totals.bytes += tensor.stored_bytes;
   }
   for (const auto& [dtype, totals] : by_dtype) {
-    line("tensors", fmt::format("{:>5} {:<7}{}", totals.count, dtype, format_bytes(totals.bytes)));
+    line("tensors", fmt::format("{:>5} {:<8}{}", totals.count, dtype, format_bytes(totals.bytes)));
   }
   const auto modules = quantized_modules(checkpoint);
   if (modules.empty()) line("quantization", "none");
