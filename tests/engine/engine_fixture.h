@@ -32,11 +32,7 @@ inline std::string oracle_folder(const std::string& name) {
   return testing_support::test_data("oracles/" + name);
 }
 
-/// The shipped int4 model, or where VITRINE_TEST_MODEL says.
-inline std::string shipped_model() {
-  const char* moved = std::getenv("VITRINE_TEST_MODEL");
-  return moved != nullptr ? moved : VITRINE_MODEL_DIR;
-}
+using testing_support::shipped_model;
 
 /// A model under test: an oracle as it is (scheme empty), quantized, or the shipped one.
 struct ModelVariant {
