@@ -55,12 +55,12 @@ size_t packed_offset_bytes(OffsetFormat format, int64_t rows, int64_t cols, int3
 
 WeightBytes packed_bytes(const Weight& weight) {
   const size_t elements = static_cast<size_t>(weight.rows) * static_cast<size_t>(weight.cols);
-  if (weight.format == WeightFormat::kF32) return {elements * 4, 0, 0};
-  if (weight.format == WeightFormat::kE4M3) {
-    const int64_t scales = weight.rows * group_count(weight.cols, kE4M3Group);
-    return {elements, static_cast<size_t>(scales) * sizeof(float), 0};
+  if (is_float_format(weight.format)) {
+    const bool has_scales = weight.format == WeightFormat::kE4M3;
+    const int64_t scales = has_scales ? weight.rows * group_count(weight.cols, kE4M3Group) : 0;
+    return {elements * static_cast<size_t>(element_bytes(weight.format)),
+            static_cast<size_t>(scales) * sizeof(float), 0};
   }
-  if (is_float_format(weight.format)) return {elements * 2, 0, 0};
   const size_t data = packed_data_bytes(weight.format, weight.rows, weight.cols);
   const size_t supers = static_cast<size_t>(tile_count(weight.rows) * (weight.cols / kSuperCols));
   switch (weight.format) {

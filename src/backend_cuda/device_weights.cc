@@ -1,9 +1,8 @@
 #include "backend_cuda/device_weights.h"
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 
+#include "core/run_pieces.h"
 #include "ops/weight_lines.h"
 
 namespace vitrine::backend_cuda {
@@ -265,16 +264,9 @@ void DeviceWeights::make_parts(std::span<const Pending> parts, RowRange of_each,
     }
     staging += part.bytes;
   }
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next.fetch_add(1); i < pieces.size(); i = next.fetch_add(1)) {
-      make_rows(*pieces[i].part, pieces[i].rows, pieces[i].to);
-    }
-  };
-  std::vector<std::jthread> helpers;
-  const size_t useful = std::min(static_cast<size_t>(std::max(1, threads_)), pieces.size());
-  for (size_t i = 1; i < useful; ++i) helpers.emplace_back(work);
-  work();
+  core::run_pieces(threads_, pieces.size(), [&] {
+    return [&](size_t i) { make_rows(*pieces[i].part, pieces[i].rows, pieces[i].to); };
+  });
 }
 
 void DeviceWeights::upload_large_table(const Pending& table, std::vector<std::byte>& staging) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "backend_cuda/word_layout.h"
+
 namespace vitrine::backend_cuda {
 
 static_assert(engine::kMostJointSpecialists == kernels::cuda::kMostSpecialists);
@@ -15,11 +17,8 @@ using kernels::cuda::Joint;
 using kernels::cuda::JointKind;
 using kernels::cuda::JointSum;
 
-constexpr int64_t kAlignWords = 64;
 constexpr int64_t kPointerWords = sizeof(const float*) / sizeof(int32_t);
 constexpr int64_t kDoubleWords = sizeof(double) / sizeof(int32_t);
-
-int64_t aligned(int64_t words) { return (words + kAlignWords - 1) / kAlignWords * kAlignWords; }
 
 JointKind kind_of(CombinerSpec::Kind kind) {
   switch (kind) {

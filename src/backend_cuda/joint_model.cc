@@ -4,23 +4,16 @@
 #include <bit>
 
 #include "backend_cuda/sampler_steps.h"
+#include "backend_cuda/word_layout.h"
 
 namespace vitrine::backend_cuda {
 
 using kernels::cuda::HeadBlock;
 using kernels::cuda::JointSum;
-using kernels::cuda::kMostSampleSteps;
-using kernels::cuda::kSampleFacts;
 using kernels::cuda::SampleStep;
 
 namespace {
 
-constexpr int64_t kAlignWords = 64;
-constexpr int64_t kStepWords =
-    kMostSampleSteps * int64_t{sizeof(SampleStep)} / int64_t{sizeof(int32_t)};
-constexpr int64_t kChoiceWords = 1 + kSampleFacts;
-
-int64_t aligned(int64_t words) { return (words + kAlignWords - 1) / kAlignWords * kAlignWords; }
 size_t bytes_of(int64_t words) { return static_cast<size_t>(words) * sizeof(int32_t); }
 
 }  // namespace
@@ -35,12 +28,13 @@ JointModel::JointModel(std::unique_ptr<DeviceRuntime> runtime, const engine::Dev
       sums_(*runtime_, static_cast<size_t>(joint_sums_bytes(spec, vocab)), "a joint's sums"),
       blocks_(*runtime_, static_cast<size_t>(joint_blocks_bytes(spec, vocab)),
               "a joint's statistics"),
-      device_in_(*runtime_,
-                 bytes_of(layout_.input_words(spec.max_rows) +
-                          (samples_ ? aligned(spec.max_rows * kStepWords) : 0) + sampler_words_),
-                 "a joint's inputs"),
+      device_in_(
+          *runtime_,
+          bytes_of(layout_.input_words(spec.max_rows) +
+                   (samples_ ? aligned(spec.max_rows * kChoiceStepWords) : 0) + sampler_words_),
+          "a joint's inputs"),
       device_out_(*runtime_,
-                  bytes_of(aligned(spec.max_rows * kChoiceWords) +
+                  bytes_of(aligned(spec.max_rows * choice_words(true)) +
                            layout_.result_words(spec.max_rows) + spec.max_rows * vocab),
                   "a joint's rows"),
       host_in_(*runtime_, device_in_.size(), "a joint's inputs"),
@@ -65,7 +59,7 @@ JointMemory JointModel::at(int32_t joints, bool samples, std::byte* in, std::byt
   memory.samples = samples;
   auto* const inputs = reinterpret_cast<int32_t*>(in);
   auto* const results = reinterpret_cast<int32_t*>(out);
-  const int64_t choices = aligned(joints * (samples ? kChoiceWords : 1));
+  const int64_t choices = aligned(joints * choice_words(samples));
   layout_.place(memory, inputs, results + choices);
   memory.words = inputs;
   memory.steps = reinterpret_cast<SampleStep*>(inputs + layout_.input_words(joints));
@@ -104,7 +98,7 @@ engine::DeviceJointResult JointModel::run(const engine::DeviceJointStep& step,
   layout_.write(step, sources, host);
   int64_t words = layout_.input_words(joints);
   if (samples) {
-    words = write_steps(step.steps, joints, words + aligned(joints * kStepWords), host.steps,
+    words = write_steps(step.steps, joints, words + aligned(joints * kChoiceStepWords), host.steps,
                         host.words);
   }
   StepGraph& graph = graph_of(device);

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "backend_cuda/sampler_steps.h"
+#include "backend_cuda/word_layout.h"
 
 namespace vitrine::backend_cuda {
 
 using kernels::cuda::AttentionQueries;
 using kernels::cuda::AttentionTile;
-using kernels::cuda::kMostSampleSteps;
 using kernels::cuda::MmaRows;
 using kernels::cuda::SampleStep;
 
@@ -20,9 +20,6 @@ namespace {
 
 // Sixteen query rows a block need two tokens or more of a sequence to be worth it.
 constexpr int32_t kMostDecodeTokens = 16;
-constexpr int64_t kAlignWords = 64;
-
-int64_t aligned(int64_t words) { return (words + kAlignWords - 1) / kAlignWords * kAlignWords; }
 
 // Powers of two, and above 64 three sizes between two of them: a small step waits for weights,
 // which filling up reads no more of, a large one for arithmetic.
@@ -38,11 +35,7 @@ int64_t head_words(const StepShape& shape) {
   return aligned(int64_t{6} * shape.tokens + int64_t{2} * shape.rows);
 }
 int64_t step_words(const StepShape& shape) {
-  constexpr int64_t kRowBytes = kMostSampleSteps * int64_t{sizeof(SampleStep)};
-  return shape.samples ? aligned(shape.choices() * kRowBytes / int64_t{sizeof(int32_t)}) : 0;
-}
-int64_t choice_words(const StepShape& shape) {
-  return 1 + (shape.samples ? kernels::cuda::kSampleFacts : 0);
+  return shape.samples ? aligned(shape.choices() * kChoiceStepWords) : 0;
 }
 
 }  // namespace
@@ -117,13 +110,12 @@ StepBuffers::~StepBuffers() {
 }
 
 int64_t StepBuffers::record_words(int32_t tokens, int32_t rows) const {
-  return aligned(rows * (choice_words({.samples = samples_}) + row_words_)) +
-         aligned(tokens * token_words_);
+  return aligned(rows * (choice_words(samples_) + row_words_)) + aligned(tokens * token_words_);
 }
 
 int64_t StepBuffers::joint_result_words(int32_t joints) const {
   if (joints == 0) return 0;
-  return aligned(joints * choice_words({.samples = samples_})) + joint_.result_words(joints) +
+  return aligned(joints * choice_words(samples_)) + joint_.result_words(joints) +
          aligned(joints * vocab_);
 }
 
@@ -180,7 +172,7 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   memory.tables = words + words_before_tables(shape);
   memory.chosen_ids = reinterpret_cast<int32_t*>(out);
   memory.choice_facts = reinterpret_cast<float*>(memory.chosen_ids + shape.choices());
-  int64_t at = shape.choices() * choice_words(shape);
+  int64_t at = shape.choices() * choice_words(shape.samples);
   if (shape.joints > 0) {
     at = aligned(at);
     memory.joint = {.joints = shape.joints, .samples = shape.samples};

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
-#include <exception>
-#include <mutex>
-#include <thread>
+#include <utility>
+
+#include "core/run_pieces.h"
 
 namespace vitrine::model {
 
@@ -83,6 +82,7 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
 
 void CheckpointWeights::load(int threads, int64_t most_active_experts) {
   experts_.allocate(most_active_experts);
+  const std::vector<StoredMatrix> pending = std::exchange(pending_, {});
   // Pieces of about a megabyte: read, they are still in the cache when they are packed.
   constexpr int64_t kPieceBytes = int64_t{1} << 20;
   struct Piece {
@@ -90,39 +90,23 @@ void CheckpointWeights::load(int threads, int64_t most_active_experts) {
     int64_t row_begin, row_end;
   };
   std::vector<Piece> pieces;
-  for (size_t i = 0; i < pending_.size(); ++i) {
-    const int64_t rows = pending_[i].weight.rows;
+  for (size_t i = 0; i < pending.size(); ++i) {
+    const int64_t rows = pending[i].weight.rows;
     const int64_t tiles =
-        std::max<int64_t>(1, kPieceBytes / (pending_[i].stored_row_bytes * kernels::kTileRows));
+        std::max<int64_t>(1, kPieceBytes / (pending[i].stored_row_bytes * kernels::kTileRows));
     const int64_t step = tiles * kernels::kTileRows;
     for (int64_t row = 0; row < rows; row += step) {
       pieces.push_back({i, row, std::min(rows, row + step)});
     }
   }
-  std::atomic<size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr first_error;
-  auto work = [&] {
-    std::vector<std::byte> buffer;
-    for (size_t i = next.fetch_add(1); i < pieces.size(); i = next.fetch_add(1)) {
-      try {
-        const Piece& piece = pieces[i];
-        read_stored_rows(kernel_, checkpoint_, pending_[piece.matrix], piece.row_begin,
-                         piece.row_end, buffer);
-      } catch (...) {
-        const std::scoped_lock lock(mutex);
-        if (first_error == nullptr) first_error = std::current_exception();
-        next.store(pieces.size());
-      }
-    }
+  const auto make_work = [&] {
+    return [&, buffer = std::vector<std::byte>()](size_t i) mutable {
+      const Piece& piece = pieces[i];
+      read_stored_rows(kernel_, checkpoint_, pending[piece.matrix], piece.row_begin, piece.row_end,
+                       buffer);
+    };
   };
-  std::vector<std::jthread> helpers;
-  const size_t useful = std::min(static_cast<size_t>(std::max(1, threads)), pieces.size());
-  for (size_t i = 1; i < useful; ++i) helpers.emplace_back(work);
-  work();
-  helpers.clear();
-  pending_.clear();
-  if (first_error != nullptr) std::rethrow_exception(first_error);
+  core::run_pieces(threads, pieces.size(), make_work);
 }
 
 void CheckpointWeights::load_quantized(kernels::Weight& weight, const QuantizedMatrix& matrix,
