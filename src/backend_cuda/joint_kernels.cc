@@ -76,8 +76,10 @@ Status sample(int64_t vocab, const JointMemory& memory, Stream stream) {
 
 }  // namespace
 
+int64_t JointLayout::source_words() const { return kPointerWords * width_; }
+
 int64_t JointLayout::input_words(int32_t joints) const {
-  return joints > 0 ? aligned(kPointerWords * width_ + joints * (width_ + 1)) : 0;
+  return joints > 0 ? aligned(source_words() + joints * (width_ + 1)) : 0;
 }
 
 int64_t JointLayout::result_words(int32_t joints) const {
@@ -88,7 +90,7 @@ int64_t JointLayout::result_words(int32_t joints) const {
 
 void JointLayout::place(JointMemory& memory, int32_t* in, int32_t* out) const {
   memory.sources = reinterpret_cast<const float**>(in);
-  memory.rows = in + kPointerWords * width_;
+  memory.rows = in + source_words();
   memory.targets = memory.rows + memory.joints * width_;
   memory.records = out;
   memory.values =

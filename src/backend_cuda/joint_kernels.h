@@ -43,6 +43,7 @@ class JointLayout {
 
   int32_t max_joints() const { return max_joints_; }
   int64_t values() const { return values_; }
+  int64_t source_words() const;
   int64_t input_words(int32_t joints) const;   // sources, rows, targets
   int64_t result_words(int32_t joints) const;  // records, values
   /// At multiples of 8 bytes.

@@ -90,16 +90,19 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
           "a step's inputs"),
       device_out_{
           DeviceBuffer(runtime,
-                       static_cast<size_t>(record_words(max_tokens_, max_rows_) +
-                                           joint_result_words(joint_.max_joints()) +
-                                           aligned(max_rows_ * hidden_) + max_rows_ * vocab_) *
+                       static_cast<size_t>(
+                           record_words(max_tokens_, max_rows_) +
+                           joint_record_words(joint_.max_joints()) + aligned(max_rows_ * hidden_) +
+                           aligned(joint_.max_joints() * vocab_) + max_rows_ * vocab_) *
                            sizeof(int32_t),
                        "a step's records and logits"),
-          DeviceBuffer(runtime,
-                       static_cast<size_t>(record_words(next_size(most_ahead_, max_tokens_),
-                                                        next_size(most_ahead_, max_rows_))) *
-                           sizeof(int32_t),
-                       "a step's records")},
+          DeviceBuffer(
+              runtime,
+              static_cast<size_t>(record_words(next_size(most_ahead_, max_tokens_),
+                                               next_size(most_ahead_, max_rows_)) +
+                                  joint_record_words(next_size(most_ahead_, joint_.max_joints()))) *
+                  sizeof(int32_t),
+              "a step's records")},
       host_in_{HostBuffer(runtime, device_in_.size(), "a step's inputs"),
                HostBuffer(runtime, device_in_.size(), "a step's inputs")},
       host_out_{HostBuffer(runtime, device_out_[0].size(), "a step's records and logits"),
@@ -113,10 +116,8 @@ int64_t StepBuffers::record_words(int32_t tokens, int32_t rows) const {
   return aligned(rows * (choice_words(samples_) + row_words_)) + aligned(tokens * token_words_);
 }
 
-int64_t StepBuffers::joint_result_words(int32_t joints) const {
-  if (joints == 0) return 0;
-  return aligned(joints * choice_words(samples_)) + joint_.result_words(joints) +
-         aligned(joints * vocab_);
+int64_t StepBuffers::joint_record_words(int32_t joints) const {
+  return joints > 0 ? aligned(joints * choice_words(samples_)) + joint_.result_words(joints) : 0;
 }
 
 int64_t StepBuffers::words_before_tables(const StepShape& shape) const {
@@ -202,8 +203,10 @@ StepMemory StepBuffers::on_device(const StepShape& shape) const {
   if (lane == 0) return memory;
   // Nobody reads these back: behind the records of lane 0, whatever step's they are.
   auto* words = reinterpret_cast<float*>(device_out_[0].data());
-  memory.hidden_states = words + record_words(max_tokens_, max_rows_);
-  memory.logits = memory.hidden_states + aligned(shape.rows * hidden_);
+  memory.hidden_states =
+      words + record_words(max_tokens_, max_rows_) + joint_record_words(joint_.max_joints());
+  memory.joint.logits = memory.hidden_states + aligned(shape.rows * hidden_);
+  memory.logits = memory.joint.logits + aligned(shape.joints * vocab_);
   return memory;
 }
 
@@ -274,8 +277,15 @@ bool StepBuffers::is_same(const PackedStep& step, const PackedStep& ahead, int64
     if (ids[i] < 0 || ids[i] != asked.chosen_ids[-1 - other_ids[i]]) return false;
   }
   const int32_t* const words = asked.words;
-  return std::equal(words, ids, std::as_const(started.words)) &&
-         std::equal(ids_end, words + step.words, other_ids + shape.tokens);
+  const auto is_equal = [&](const int32_t* from, const int32_t* to) {
+    return std::equal(from, to, std::as_const(started.words) + (from - words));
+  };
+  // Where a joint finds its rows hangs on the lane.
+  const int32_t* const end = words + step.words;
+  const int32_t* const sources =
+      shape.joints > 0 ? reinterpret_cast<const int32_t*>(asked.joint.sources) : end;
+  const int32_t* const behind = shape.joints > 0 ? sources + joint_.source_words() : end;
+  return is_equal(words, ids) && is_equal(ids_end, sources) && is_equal(behind, end);
 }
 
 void StepBuffers::send(const PackedStep& step) {

@@ -103,12 +103,12 @@ class StepBuffers {
   StepMemory on_device(const StepShape& shape) const;
 
   /// Writes the host's inputs of the shape's lane; waits for what is under way there. A token id of
-  /// -1 - i stands for what row i of the other lane's step chooses.
+  /// -1 - i stands for choice i of the other lane's step.
   PackedStep pack(const engine::StepBatch& batch, const StepShape& shape, int32_t heads,
                   int32_t kv_heads);
   /// Whether lane 1 has room for it.
   bool takes_ahead(const engine::StepBatch& next) const {
-    return next.joint == nullptr && std::ssize(next.token_ids) <= most_ahead_;
+    return std::ssize(next.token_ids) <= most_ahead_;
   }
   /// Whether `ahead`, packed and started before its tokens were known, is what `step` asks for,
   /// packed in the other lane, whose results stand on the host.
@@ -139,8 +139,8 @@ class StepBuffers {
   Status settle(int32_t lane);
   void write_forced_routes(const engine::StepBatch& batch, const StepMemory& memory) const;
   void write_joint(const engine::DeviceJointStep& joint, const StepMemory& memory);
-  // Of so many rows of a joint: choices, records, values, log-probabilities.
-  int64_t joint_result_words(int32_t joints) const;
+  // Of so many rows of a joint: choices, records, values.
+  int64_t joint_record_words(int32_t joints) const;
   int64_t words_before_tables(const StepShape& shape) const;
 
   DeviceRuntime& runtime_;

@@ -43,6 +43,10 @@ struct DeviceJointStep {
   // [joints] how it is chosen, null: the best; empty: in all
   std::vector<const DeviceSamplerSteps*> steps;
   bool reads_logits = false, reads_hidden_states = false;
+  // The joint of the step that most likely follows, where each of the model's inputs brings the
+  // token that a joint of this step chooses, one row each; null: not known, or not all go on.
+  const DeviceJointStep* next = nullptr;
+  std::vector<int32_t> choosers;  // [inputs of the model's step] that joint, where `next` is there
   /// 0: no joint is made of this model's step alone; its rows stay where they are.
   size_t count() const { return targets.size(); }
 };

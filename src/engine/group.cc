@@ -109,10 +109,14 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
       summary.arena_bytes += joint_model->num_bytes();
     }
     joint_sources.resize(static_cast<size_t>(device_joint->row_width()));
-    joint_step.rows.reserve(rows * static_cast<size_t>(device_joint->row_width()));
-    joint_step.targets.reserve(rows);
-    joint_step.steps.reserve(rows);
+    for (engine::DeviceJointStep* step : {&joint_step, &next_joint}) {
+      step->rows.reserve(rows * static_cast<size_t>(device_joint->row_width()));
+      step->targets.reserve(rows);
+      step->steps.reserve(rows);
+    }
+    joint_step.choosers.reserve(static_cast<size_t>(options.max_sequences) * sources.size());
     sampler_steps.resize(rows);
+    next_sampler_steps.resize(rows);
   }
   row_sampler.emplace(static_cast<size_t>(summary.vocab_size), rows);
   hidden.resize(rows);

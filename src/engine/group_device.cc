@@ -92,6 +92,43 @@ bool Federation::Impl::describe_joint(std::span<const StepInput> step_inputs) {
                                 : engines[0]->take_steps(joint_step.steps);
 }
 
+// What follows a step of one engine, where every sequence brings what the joint chooses for it. Of
+// several engines' steps none is started before the joint is made.
+void Federation::Impl::describe_next_joint(std::span<const StepInput> step_inputs) {
+  joint_step.next = nullptr;
+  joint_step.choosers.clear();
+  next_joint.rows.clear();
+  next_joint.targets.clear();
+  next_joint.steps.clear();
+  if (joint_model != nullptr) return;
+  const auto width = static_cast<int32_t>(sources.size());
+  const auto count = static_cast<int32_t>(spec.specialists.size());
+  size_t row = 0;
+  for (const StepInput& input : step_inputs) {
+    row += rows_of(input);
+    const bool chooses = rows_of(input) > 0 && input.next_token < 0;
+    if (!input.goes_on || !chooses || !input.allowed_tokens.empty()) return;
+    if (input.sampler != nullptr && input.sampler->looks_back()) return;
+    const int32_t first = width * static_cast<int32_t>(next_joint.count());
+    for (int32_t i = 0; i < count; ++i) next_joint.rows.push_back(first + i);
+    next_joint.rows.push_back(base == kNone ? 0 : first + static_cast<int32_t>(base));
+    joint_step.choosers.insert(joint_step.choosers.end(), sources.size(),
+                               static_cast<int32_t>(row) - 1);
+    if (engine::RowSampler::is_needed(input)) {
+      DeviceSamplerSteps& steps = next_sampler_steps[next_joint.count()];
+      const std::vector<int32_t>& history = find(input.sequence).history;
+      const auto position = static_cast<int64_t>(history.size()) + 1;
+      input.sampler->device_steps({input.seed, position, input.branch, history}, summary.vocab_size,
+                                  steps);
+      next_joint.steps.resize(next_joint.count(), nullptr);
+      next_joint.steps.push_back(&steps);
+    }
+    next_joint.targets.push_back(-1);
+  }
+  if (!next_joint.steps.empty()) next_joint.steps.resize(next_joint.count(), nullptr);
+  if (engines[0]->take_steps(next_joint.steps)) joint_step.next = &next_joint;
+}
+
 // joint_step -> joint_result, and the engines' outputs.
 void Federation::Impl::step_on_device() {
   if (joint_model == nullptr) {
@@ -115,6 +152,7 @@ bool Federation::Impl::run_on_device(std::span<const StepInput> step_inputs) {
   const bool has_rows =
       std::ranges::any_of(step_inputs, [](const StepInput& input) { return rows_of(input) > 0; });
   if (!device_joint || !has_rows || !describe_joint(step_inputs)) return false;
+  describe_next_joint(step_inputs);
   step_on_device();
   outputs.clear();
   for (const StepInput& input : step_inputs) {

@@ -76,6 +76,7 @@ struct Federation::Impl {
   // False, and nothing has happened, where the host has to choose.
   bool run_on_device(std::span<const StepInput> step_inputs);
   bool describe_joint(std::span<const StepInput> step_inputs);
+  void describe_next_joint(std::span<const StepInput> step_inputs);
   void step_on_device();
   void take_device_row(size_t row, const StepInput& input, int64_t position, int32_t next);
   void undo(std::span<const StepInput> step_inputs);
@@ -137,10 +138,11 @@ struct Federation::Impl {
   std::vector<Choices> choices;  // [engines]
   std::optional<engine::DeviceJointSpec> device_joint;
   std::unique_ptr<engine::DeviceJoint> joint_model;  // of several engines; else the engine's own
-  engine::DeviceJointStep joint_step, rows_stay;
+  engine::DeviceJointStep joint_step, next_joint, rows_stay;
   std::vector<const float*> joint_sources;  // [row_width] of several engines
   engine::DeviceJointResult joint_result;
-  std::vector<DeviceSamplerSteps> sampler_steps;  // [rows] where the device chooses
+  // [rows] where the device chooses, in this step and in the next
+  std::vector<DeviceSamplerSteps> sampler_steps, next_sampler_steps;
 };
 
 }  // namespace vitrine

@@ -24,6 +24,8 @@ void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
       own.tokens = input.tokens;
       own.rows = input.rows;
       own.next_token = input.next_token;
+      // Several engines' next steps hang on a joint that none of them makes.
+      own.goes_on = input.goes_on && joint_model == nullptr;
       const auto layers = static_cast<int32_t>(engine_of(source).audit_layout().layers.size());
       if (!input.routes.empty()) own.routes = own_routes(input.routes, first_layer, layers);
       first_layer += layers;

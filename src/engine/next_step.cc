@@ -10,7 +10,7 @@ void NextStep::reserve(size_t rows) {
   steps_.resize(rows);
 }
 
-bool NextStep::add(const StepInput& input, int32_t row, int32_t adapter,
+bool NextStep::add(const StepInput& input, int32_t choice, int32_t adapter,
                    const kv::BlockPool& pool) {
   const bool chooses = input.rows != StepInput::Rows::kNone && input.next_token < 0;
   if (!input.goes_on || !chooses || !input.allowed_tokens.empty()) return false;
@@ -25,7 +25,7 @@ bool NextStep::add(const StepInput& input, int32_t row, int32_t adapter,
   }
   batch_.spans.push_back(span);
   batch_.span_adapters.push_back(adapter);
-  batch_.token_ids.push_back(-1 - row);
+  batch_.token_ids.push_back(-1 - choice);
   batch_.positions.push_back(static_cast<int32_t>(blocks.length));
   batch_.block_tables.push_back(span.block_table);
   batch_.row_tokens.push_back(token);
@@ -44,14 +44,18 @@ const StepBatch* NextStep::make(std::span<const StepInput> inputs, const StepBat
                                 const kv::BlockPool& pool, const Executor& executor) {
   // What the host chooses is not known before it has read the logits.
   if (batch.read_logits || batch.read_hidden_states || !batch.forced_routes.empty()) return nullptr;
+  const DeviceJointStep* const joint = batch.joint;
+  if (joint != nullptr && joint->next == nullptr) return nullptr;
   batch_.clear();
+  batch_.joint = joint != nullptr ? joint->next : nullptr;
   batch_.audit_mode = batch.audit_mode;
   new_blocks_ = 0;
   int32_t row = -1;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool has_all = inputs[i].rows == StepInput::Rows::kAll;
     row += has_all ? static_cast<int32_t>(inputs[i].tokens.size()) : 1;
-    if (!add(inputs[i], row, batch.span_adapters[i], pool)) return nullptr;
+    const int32_t choice = joint != nullptr ? joint->choosers[i] : row;
+    if (!add(inputs[i], choice, batch.span_adapters[i], pool)) return nullptr;
   }
   if (!batch_.row_steps.empty()) batch_.row_steps.resize(batch_.row_tokens.size());
   return executor.take_steps(batch_.row_steps) ? &batch_ : nullptr;

@@ -23,7 +23,8 @@ class NextStep {
                         const kv::BlockPool& pool, const Executor& executor);
 
  private:
-  bool add(const StepInput& input, int32_t row, int32_t adapter, const kv::BlockPool& pool);
+  // `choice`: of the step's choices the one that the input goes on with.
+  bool add(const StepInput& input, int32_t choice, int32_t adapter, const kv::BlockPool& pool);
 
   int64_t vocab_size_, max_context_;
   size_t new_blocks_ = 0;  // of the step that is being made

@@ -1,21 +1,12 @@
 // Engines whose device starts a step before the last one's results are on the host (StepInput::
 // goes_on), emulated, beside engines on the CPU, which never do.
-#include <dlfcn.h>
-
+#include "tests/cuda/emulated_counts.h"
 #include "tests/cuda/engine_options_on.h"
 #include "tests/engine/recorded_answer.h"
 #include "vitrine/sample.h"
 
 namespace vitrine::testing {
 namespace {
-
-/// Steps that the emulated device started so far.
-int64_t steps_started() {
-  void* library = dlopen("libvitrine_cuda.so", RTLD_NOW | RTLD_NOLOAD);
-  auto count = reinterpret_cast<int64_t (*)()>(dlsym(library, "vitrine_emulated_steps"));
-  if (count == nullptr) throw std::runtime_error("no emulated backend is loaded");
-  return count();
-}
 
 std::unique_ptr<Engine> make_engine(bool is_cuda, int max_context = 96) {
   EngineOptions options = options_on(is_cuda);

@@ -1,5 +1,5 @@
 // Whole engines on `--device cuda --kernels fused`, emulated, beside engines on the CPU.
-#include "tests/cuda/bytes_to_host.h"
+#include "tests/cuda/emulated_counts.h"
 #include "tests/cuda/engine_options_on.h"
 #include "tests/engine/adapter_fixture.h"
 #include "tests/engine/recorded_answer.h"

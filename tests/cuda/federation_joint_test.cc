@@ -1,7 +1,7 @@
 // A federation's joint that the device makes and chooses by: what comes back, and when the host has
 // to do it.
-#include "tests/cuda/bytes_to_host.h"
 #include "tests/cuda/cuda_federation_fixture.h"
+#include "tests/cuda/emulated_counts.h"
 
 namespace vitrine::testing {
 namespace {
