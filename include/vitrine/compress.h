@@ -67,13 +67,15 @@ struct QuantizeReport {
 ///
 /// Router, norms, biases, embedding and shared_expert_gate stay as they are; the output head
 /// becomes int8 (tied embeddings: a separate `lm_head`, and `tie_word_embeddings` false in the new
-/// config). A matrix whose columns the group doesn't divide stays as it is. config.json,
+/// config). A matrix whose columns the group doesn't divide stays as it is. A source of 8-bit
+/// floats is taken as their values times their scales in float32, rounded to the embedding's dtype,
+/// and what of it is not quantized is written so. config.json,
 /// generation_config.json, tokenizer.json and tokenizer_config.json come along;
 /// `vitrine_manifest.json` says how it was made.
 ///
 /// `out` appears whole or not at all. Streams in blocks of rows: memory does not grow with the
 /// model. Throws kInvalidArgument (unknown scheme or group size, `out` exists and isn't empty, `in`
-/// is quantized already), and what Checkpoint::open and the writer throw. Thread-safe.
+/// has quantized integers), and what Checkpoint::open and the writer throw. Thread-safe.
 VITRINE_API QuantizeReport quantize_checkpoint(const std::string& in, const std::string& out,
                                                const QuantizeOptions& options);
 

@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::string_view kHeadTensor = "lm_head.weight";
 constexpr std::string_view kEmbeddingTensor = "model.embed_tokens.weight";
-constexpr std::string_view kWeight = ".weight";
 
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> suffixes) {
   return std::ranges::any_of(suffixes, [&](auto suffix) { return name.ends_with(suffix); });
@@ -41,10 +40,14 @@ std::string reason_to_copy(const TensorInfo& info) {
   return "not a projection";
 }
 
+bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
 /// Why a matrix can't be quantized; empty where it can.
 std::string obstacle(const TensorInfo& info, const QuantMethod& method, int group_size) {
   if (info.shape.size() != 2) return "not a matrix";
-  if (info.dtype != DType::kF32 && info.dtype != DType::kF16 && info.dtype != DType::kBF16) {
+  if (!is_float(info.dtype) && info.dtype != DType::kF8E4M3) {
     return "dtype " + std::string(dtype_name(info.dtype));
   }
   if (stored_group_size(method, group_size) != 0 && info.shape[1] % group_size != 0) {
@@ -58,15 +61,43 @@ std::string module_of(std::string_view tensor) {
   return std::string(tensor.substr(0, tensor.size() - kWeight.size()));
 }
 
+/// A quantized source loses again; of 8-bit floats it is what their publishers have.
+void refuse_integers(const Checkpoint& checkpoint) {
+  if (!checkpoint.is_quantized()) return;
+  const auto is_float8 = [](const TensorInfo& info) { return info.dtype == DType::kF8E4M3; };
+  const auto is_packed = [](const TensorInfo& info) {
+    return info.name.ends_with(".weight_packed");
+  };
+  const auto& tensors = checkpoint.tensors();
+  if (std::ranges::any_of(tensors, is_float8) && std::ranges::none_of(tensors, is_packed)) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              checkpoint.path() +
+                  "/config.json: field 'quantization_config' says that the model "
+                  "is quantized already; expected a float model, of 8-bit floats too");
+}
+
+/// Whether a tensor is part of a matrix of 8-bit floats: its scale, or its inputs'.
+bool belongs_to_float8(const Checkpoint& checkpoint, std::string_view name) {
+  for (const std::string_view suffix : {"_scale", "_scale_inv"}) {
+    if (!name.ends_with(suffix)) continue;
+    const std::string_view base = name.substr(0, name.size() - suffix.size());
+    const std::string module(base.substr(0, base.rfind('.')));
+    const TensorInfo* weight = checkpoint.find(module + ".weight");
+    if (weight != nullptr && weight->dtype == DType::kF8E4M3) return true;
+  }
+  return false;
+}
+
+/// What the values of a matrix of 8-bit floats become.
+DType wide_dtype(const Checkpoint& checkpoint) {
+  const TensorInfo* embedding = checkpoint.find(kEmbeddingTensor);
+  return embedding != nullptr && is_float(embedding->dtype) ? embedding->dtype : DType::kBF16;
+}
+
 }  // namespace
 
 QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptions& options) {
-  if (checkpoint.is_quantized()) {
-    throw Error(ErrorKind::kInvalidArgument,
-                checkpoint.path() +
-                    "/config.json: field 'quantization_config' says that the model "
-                    "is quantized already; expected a float model");
-  }
+  refuse_integers(checkpoint);
   const QuantMethod& method = find_quant_method(options.scheme);
   // Of two layouts in one folder not all engines read both.
   const bool is_float = method.number_format != NumberFormat::kInteger;
@@ -80,11 +111,14 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
 
   QuantizePlan plan;
   bool has_projection = false;
+  const DType wide = wide_dtype(checkpoint);
   for (const TensorInfo& info : checkpoint.tensors()) {
     const bool is_head = info.name == kHeadTensor;
     // With tied embeddings the model never reads a head of its own.
     if (is_head && is_tied) continue;
+    if (belongs_to_float8(checkpoint, info.name)) continue;
     PlannedTensor planned{&info, "", nullptr, ""};
+    planned.dtype = planned.is_widened() ? wide : info.dtype;
     if (is_projection(info.name) || is_head) {
       planned.reason = is_head && !options.quantize_head
                            ? "output head kept on request"
@@ -110,7 +144,7 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
     if (can_quantize) {
       plan.head_method = &head_method;
       plan.unties_head = true;
-      plan.tensors.push_back({&embedding, module_of(kHeadTensor), &head_method, ""});
+      plan.tensors.push_back({&embedding, module_of(kHeadTensor), &head_method, "", wide});
     } else {
       plan.ignored_modules.push_back(module_of(kHeadTensor));
     }

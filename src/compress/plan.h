@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "vitrine/checkpoint.h"
@@ -10,12 +11,18 @@
 
 namespace vitrine::compress {
 
+inline constexpr std::string_view kWeight = ".weight";  ///< behind a module's name
+
 /// What becomes of one tensor of the source.
 struct PlannedTensor {
   const TensorInfo* source = nullptr;   ///< in Checkpoint::tensors()
   std::string module;                   ///< quantized: the module's name in the result
-  const QuantMethod* method = nullptr;  ///< null: copied as it is
+  const QuantMethod* method = nullptr;  ///< null: copied
   std::string reason;                   ///< copied: why
+  /// Of the result's floats, a matrix's or its scales: the source's own, and where that is an 8-bit
+  /// float, which is read with its scales, the embedding's.
+  DType dtype = DType::kF32;
+  bool is_widened() const { return source->dtype == DType::kF8E4M3; }
 };
 
 struct QuantizePlan {

@@ -4,6 +4,7 @@
 
 #include "documents.h"
 #include "plan.h"
+#include "source_rows.h"
 #include "stored_form.h"
 #include "vitrine/compress.h"
 
@@ -66,30 +67,31 @@ class ReplacementFolder {
   fs::path temporary_;
 };
 
+/// A multiple of the zero points that a word holds.
+int64_t rows_of_block(int64_t cols) {
+  return std::max<int64_t>(
+      8, static_cast<int64_t>(kBlockBytes / sizeof(float)) / std::max<int64_t>(1, cols) / 8 * 8);
+}
+
 /// Quantizes one matrix in blocks of rows (a row's groups are its own, so blocks change nothing).
 QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsWriter& writer,
                                       const compress::PlannedTensor& planned, int group_size) {
   const TensorInfo& source = *planned.source;
   const int64_t rows = source.shape[0];
   const int64_t cols = source.shape[1];
-  const auto row_bytes = static_cast<uint64_t>(cols) * dtype_size(source.dtype);
-  // A multiple of the zero points that a word holds.
-  const int64_t block_rows = std::max<int64_t>(
-      8, static_cast<int64_t>(kBlockBytes / sizeof(float)) / std::max<int64_t>(1, cols) / 8 * 8);
+  const int64_t block_rows = rows_of_block(cols);
   QuantizedTensorReport report{planned.module, planned.method->bits,
                                compress::stored_group_size(*planned.method, group_size), 0.0, 0.0};
   double error_sum = 0.0;
-  std::vector<std::byte> raw;
+  compress::SourceRows source_rows(checkpoint, planned);
   std::vector<float> weights;
   for (int64_t row = 0; row < rows; row += block_rows) {
     const int64_t count = std::min(block_rows, rows - row);
-    raw.resize(static_cast<size_t>(count) * row_bytes);
     weights.resize(static_cast<size_t>(count * cols));
-    checkpoint.read(source, static_cast<uint64_t>(row) * row_bytes, raw);
-    widen_to_f32(raw.data(), source.dtype, count * cols, weights.data());
+    widen_to_f32(source_rows.read(row, count).data(), planned.dtype, count * cols, weights.data());
     QuantizedMatrix matrix;
     try {
-      matrix = planned.method->quantize(weights, count, cols, source.dtype, group_size);
+      matrix = planned.method->quantize(weights, count, cols, planned.dtype, group_size);
     } catch (const Error& error) {  // sizes fit by the plan: what is left is the file's content
       throw Error(ErrorKind::kBadFile,
                   checkpoint.weight_files()[static_cast<size_t>(source.file_index)] + ": tensor '" +
@@ -108,7 +110,17 @@ QuantizedTensorReport write_quantized(const Checkpoint& checkpoint, SafetensorsW
   return report;
 }
 
-void copy_tensor(const Checkpoint& checkpoint, SafetensorsWriter& writer, const TensorInfo& info) {
+void copy_tensor(const Checkpoint& checkpoint, SafetensorsWriter& writer,
+                 const compress::PlannedTensor& planned) {
+  const TensorInfo& info = *planned.source;
+  if (planned.is_widened()) {
+    compress::SourceRows source_rows(checkpoint, planned);
+    const int64_t block_rows = rows_of_block(info.shape[1]);
+    for (int64_t row = 0; row < info.shape[0]; row += block_rows) {
+      writer.write(info.name, source_rows.read(row, std::min(block_rows, info.shape[0] - row)));
+    }
+    return;
+  }
   std::vector<std::byte> block;
   for (uint64_t done = 0; done < info.num_bytes; done += block.size()) {
     block.resize(std::min(kBlockBytes, info.num_bytes - done));
@@ -126,8 +138,9 @@ QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::Quant
       compress::declare_matrix(writer, planned, options.group_size);
       report.result_bytes += compress::matrix_bytes(planned, options.group_size);
     } else {
-      writer.declare(planned.source->name, planned.source->dtype, planned.source->shape);
-      report.result_bytes += planned.source->num_bytes;
+      writer.declare(planned.source->name, planned.dtype, planned.source->shape);
+      report.result_bytes +=
+          planned.source->num_bytes * (planned.is_widened() ? dtype_size(planned.dtype) : 1);
     }
   }
   for (const TensorInfo& info : checkpoint.tensors()) report.source_bytes += info.stored_bytes;
@@ -139,7 +152,7 @@ QuantizeReport write_weights(const Checkpoint& checkpoint, const compress::Quant
     if (planned.method != nullptr) {
       report.quantized.push_back(write_quantized(checkpoint, writer, planned, options.group_size));
     } else {
-      copy_tensor(checkpoint, writer, *planned.source);
+      copy_tensor(checkpoint, writer, planned);
       report.unquantized.push_back({planned.source->name, planned.reason});
     }
   }

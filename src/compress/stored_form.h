@@ -1,10 +1,15 @@
 // Private to the room: the tensors in which the result holds a quantized matrix.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "plan.h"
 
 namespace vitrine::compress {
 
+/// Values as they stand on disk in F32, F16 or BF16, rounded to nearest.
+std::vector<std::byte> narrow(std::span<const float> values, DType dtype);
 /// Columns that share a scale in the result; 0: all of a row.
 int stored_group_size(const QuantMethod& method, int group_size);
 /// compressed-tensors' name of the layout: "pack-quantized" or "float-quantized".

@@ -223,6 +223,79 @@ TEST(Compress, RefusesWhatItCannotQuantize) {
   EXPECT_TRUE(is_one_line_with(run(folder / "quantized"), {"quantized already"}));
 }
 
+/// What a matrix of 8-bit floats means, in bfloat16.
+std::vector<float> meaning_of(const Checkpoint& checkpoint, const std::string& module) {
+  std::vector<float> weights = dequantize_matrix(*checkpoint.read_quantized(module));
+  for (float& weight : weights) weight = bf16_to_float(float_to_bf16(weight));
+  return weights;
+}
+
+// compressed_tensors_test.py compares the values with PyPI's; here: what is copied, and the head.
+TEST(Compress, TakesEightBitFloats) {
+  const TemporaryFolder folder;
+  QuantizeOptions options;
+  options.scheme = "fp8";
+  quantize_checkpoint(oracle("qwen2_moe"), folder / "fp8", options);
+  options = {};
+  options.group_size = 64;
+  options.quantize_head = false;
+  const QuantizeReport report = quantize_checkpoint(folder / "fp8", folder / "int4", options);
+  const Checkpoint source = Checkpoint::open(folder / "fp8");
+  const Checkpoint result = Checkpoint::open(folder / "int4");
+  const ModelConfig config = parse_model_config(result);
+  EXPECT_EQ(config.num_experts, parse_model_config(source).num_experts);
+  ASSERT_FALSE(report.quantized.empty());
+  for (const QuantizedTensorReport& tensor : report.quantized) {
+    const QuantizedMatrix matrix = *source.read_quantized(tensor.name);
+    const QuantizedMatrix expected = quantize_matrix(meaning_of(source, tensor.name), matrix.rows,
+                                                     matrix.cols, DType::kBF16, {4, 64, true});
+    const QuantizedMatrix found = *result.read_quantized(tensor.name);
+    EXPECT_EQ(found.values, expected.values) << tensor.name;
+    EXPECT_EQ(found.scales, expected.scales) << tensor.name;
+  }
+  // The head, and a shared expert whose columns the group does not divide, become floats.
+  size_t widened = 0;
+  for (const UnquantizedTensorReport& tensor : report.unquantized) {
+    const TensorInfo& before = source.require(tensor.name);
+    const TensorInfo& after = result.require(tensor.name);
+    if (before.dtype != DType::kF8E4M3) {
+      EXPECT_EQ(result.read_f32(after), source.read_f32(before)) << tensor.name;
+      continue;
+    }
+    ++widened;
+    EXPECT_EQ(after.dtype, DType::kBF16);
+    const std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
+    EXPECT_EQ(result.read_f32(after), meaning_of(source, module)) << tensor.name;
+  }
+  EXPECT_GE(widened, 2U);
+  for (const TensorInfo& info : result.tensors()) {
+    if (!info.name.ends_with(".weight_scale")) continue;
+    const std::string module = info.name.substr(0, info.name.rfind('.'));
+    EXPECT_NE(result.find(module + ".weight_packed"), nullptr) << "a scale of nothing: " << module;
+  }
+  EXPECT_EQ(report.result_bytes, [&] {
+    uint64_t bytes = 0;
+    for (const TensorInfo& info : result.tensors()) bytes += info.num_bytes;
+    return bytes;
+  }());
+}
+
+TEST(Compress, NamesAScaleThatIsNotFinite) {
+  const TemporaryFolder folder;
+  QuantizeOptions options;
+  options.scheme = "fp8";
+  quantize_checkpoint(oracle("llama"), folder / "in", options);
+  const std::string name = "model.layers.1.mlp.up_proj.weight_scale";
+  const TensorInfo info = Checkpoint::open(folder / "in").require(name);
+  std::string bytes = read_bytes(folder / "in/model.safetensors");
+  bytes.replace(static_cast<size_t>(info.file_offset) + 2 * 5, 2, "\x80\x7f");
+  write_bytes(folder / "in/model.safetensors", bytes);
+  const Error error = error_of([&] { quantize_checkpoint(folder / "in", folder / "out", {}); });
+  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+  EXPECT_TRUE(is_one_line_with(error, {"model.safetensors", name, "element 5", "not finite"}));
+  EXPECT_EQ(names_in(folder.path()), std::set<std::string>{"in"});
+}
+
 TEST(Compress, NamesATensorThatIsNotFinite) {
   const TemporaryFolder folder;
   std::filesystem::copy(oracle("llama"), folder / "in");

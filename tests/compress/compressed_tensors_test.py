@@ -296,6 +296,42 @@ def test_float8(tool, work):
               "fp8 manifest")
 
 
+def float8_blocks(weight, block):
+    """As models are published: E4M3 and a scale for each block; and what they mean, in bfloat16."""
+    rows, cols = (-(-size // block) for size in weight.shape)
+    padded = torch.zeros(rows * block, cols * block)
+    padded[: weight.shape[0], : weight.shape[1]] = weight.float()
+    blocks = padded.view(rows, block, cols, block)
+    scales = blocks.abs().amax(dim=(1, 3)).clamp(min=1e-12) / 448
+    spread = scales[:, None, :, None].expand_as(blocks)
+    values = (blocks / spread).to(torch.float8_e4m3fn)
+    meant = (values.float() * spread).reshape(padded.shape)
+    cut = (slice(weight.shape[0]), slice(weight.shape[1]))
+    return values.reshape(padded.shape)[cut].contiguous(), scales, meant[cut].bfloat16()
+
+
+def test_from_float8(tool, work):
+    weights, others = linear_weights(torch.bfloat16, 13)
+    others["lm_head.weight"] = hostile_rows(40, 256, torch.bfloat16,
+                                            torch.Generator().manual_seed(3))
+    stored, meant = dict(others), {}
+    for module, weight in weights.items():
+        values, scales, meant[module] = float8_blocks(weight.clamp(-100, 100), 128)
+        stored[module + ".weight"] = values
+        stored[module + ".weight_scale_inv"] = scales
+        stored[module + ".input_scale"] = torch.ones(1)
+    head = others.pop("lm_head.weight")
+    source = work / "from-float8"
+    write_source(source, stored, CONFIG | {
+        "tie_word_embeddings": False,
+        "quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
+                                "activation_scheme": "dynamic", "weight_block_size": [128, 128]}})
+    for bits, group_size in ((4, 32), (8, 64), (4, 128)):
+        result = work / f"from-float8-{bits}-{group_size}"
+        run_tool(tool, source, result, f"int{bits}", group_size)
+        compare_folder(result, meant, others, bits, group_size, head)
+
+
 def test_fused(tool, work):
     """A fused 3-D tensor gives what its experts, stored one by one, give."""
     weights, others = linear_weights(torch.bfloat16, 7)
@@ -351,6 +387,7 @@ def main():
         test_schemes(tool, work)
         test_asymmetric(tool, work)
         test_float8(tool, work)
+        test_from_float8(tool, work)
         test_fused(tool, work)
         if len(sys.argv) > 2:
             test_transformers(tool, work, pathlib.Path(sys.argv[2]))
