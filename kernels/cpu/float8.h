@@ -22,8 +22,8 @@ static inline float e4m3_to_float(uint8_t bits) {
 
 /// The same of what is no NaN, by moving its exponent and mantissa to where float32 has its own.
 static inline float widen_e4m3(uint8_t bits) {
-  const uint32_t moved = static_cast<uint32_t>(bits & 0x80) << 24 |
-                         static_cast<uint32_t>(bits & 0x7f) << 20;
+  const uint32_t moved =
+      static_cast<uint32_t>(bits & 0x80) << 24 | static_cast<uint32_t>(bits & 0x7f) << 20;
   return float_from_bits(moved) * 0x1p120f;
 }
 

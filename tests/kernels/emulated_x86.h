@@ -388,6 +388,11 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
     const __m128i all[4] = {v, v, v, v}; \
     return VE::load<__m512i>(all);       \
   }(a)
+#define _mm512_broadcast_f32x8(a)  \
+  [](const __m256& v) {            \
+    const __m256 both[2] = {v, v}; \
+    return VE::load<__m512>(both); \
+  }(a)
 #define VE_WIDEN(To, From, Vector, a) \
   [](const Vector& v) { return VE_I((VE::widen<To, From>(&v))); }(a)
 #define _mm512_cvtepu8_epi32(a) VE_WIDEN(int32_t, uint8_t, __m128i, a)

@@ -124,25 +124,28 @@ VITRINE_INLINE void take_best(BestEntries& best, Lanes v, uint32_t valid, int64_
   take_reaching(best, compare_bits(v, set_lanes(best.threshold), true) & valid, i);
 }
 
-/// The head's exponential, of kExpStatisticsLow <= x <= 0.
-VITRINE_INLINE __m256 exp_statistics(__m256 x) {
-  const __m256 magic = _mm256_set1_ps(kRoundMagic32);
+/// The same of 32 entries: hardly any reach it.
+VITRINE_INLINE void take_best_of_two(BestEntries& best, Lanes first, Lanes second, int64_t i) {
+  const Lanes larger = max(first, second);
+  const __m256 largest = _mm256_max_ps(larger.low, larger.high);
+  const __m256 reach = _mm256_cmp_ps(largest, _mm256_set1_ps(best.threshold), _CMP_GE_OQ);
+  if (_mm256_movemask_ps(reach) == 0) [[likely]]
+    return;
+  take_best(best, first, 0xffff, i);
+  take_best(best, second, 0xffff, i + 16);
+}
+
+/// The head's exponential, of kExpStatisticsLow <= x <= 0. `words`: kExp2Words.
+VITRINE_INLINE __m256 exp_statistics(__m256 x, __m256i words) {
+  const __m256 magic = _mm256_set1_ps(kRoundMagic8);
   const __m256 log2e = _mm256_set1_ps(kLog2E);
   const __m256 rounded = _mm256_fmadd_ps(x, log2e, magic);
   const __m256 f = _mm256_fmsub_ps(x, log2e, _mm256_sub_ps(rounded, magic));
   const __m256i bits = _mm256_castps_si256(rounded);
-  // Four permutations and three choices, by the index's upper bits, are faster than a gather.
-  const auto permuted = [&](int part) __attribute__((always_inline)) {
-    const auto* eight = reinterpret_cast<const __m256i*>(kExp2Words.at + 8 * part);
-    return _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(_mm256_load_si256(eight), bits));
-  };
-  const __m256 bit3 = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 28));
-  const __m256 bit4 = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 27));
-  const __m256i words =
-      _mm256_castps_si256(_mm256_blendv_ps(_mm256_blendv_ps(permuted(0), permuted(1), bit3),
-                                           _mm256_blendv_ps(permuted(2), permuted(3), bit3), bit4));
-  const __m256 power = _mm256_castsi256_ps(_mm256_add_epi32(words, _mm256_slli_epi32(bits, 18)));
-  const __m256 q = _mm256_fmadd_ps(_mm256_set1_ps(kExp2D2), f, _mm256_set1_ps(kExp2D1));
+  const __m256 power = _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_permutevar8x32_epi32(words, bits), _mm256_slli_epi32(bits, 20)));
+  __m256 q = _mm256_fmadd_ps(_mm256_set1_ps(kExp2D3), f, _mm256_set1_ps(kExp2D2));
+  q = _mm256_fmadd_ps(q, f, _mm256_set1_ps(kExp2D1));
   return _mm256_fmadd_ps(_mm256_mul_ps(q, f), power, power);
 }
 
@@ -152,13 +155,14 @@ VITRINE_INLINE __m256 exp_statistics(__m256 x) {
 template <bool kAnyDistance>
 bool add_exponentials(const float* logits, int64_t count, float max, BestEntries* best,
                       HeadBlockStats* stats) {
+  const __m256i words = _mm256_load_si256(reinterpret_cast<const __m256i*>(kExp2Words.at));
   const Lanes low = set_lanes(kExpStatisticsLow);
   const Lanes largest = set_lanes(max);
   Lanes sum_exp = set_lanes(0.0f);
   Lanes sum_exp_logit = set_lanes(0.0f);
   __m256i farthest = _mm256_setzero_si256();  // of numbers below zero, the bits grow with them
   const auto add_all = [&](Lanes distance) __attribute__((always_inline)) {
-    const Lanes e{exp_statistics(distance.low), exp_statistics(distance.high)};
+    const Lanes e{exp_statistics(distance.low, words), exp_statistics(distance.high, words)};
     sum_exp = add(sum_exp, e);
     sum_exp_logit = fma(e, distance, sum_exp_logit);
   };
@@ -173,17 +177,27 @@ bool add_exponentials(const float* logits, int64_t count, float max, BestEntries
     farthest = _mm256_max_epu32(farthest, _mm256_castps_si256(distance.low));
     farthest = _mm256_max_epu32(farthest, _mm256_castps_si256(distance.high));
   };
-  int64_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    const Lanes logit = load(logits + i);
+  const auto take = [&](Lanes logit) __attribute__((always_inline)) {
     const Lanes distance = sub(logit, largest);
     if constexpr (kAnyDistance) {
       add_some(distance, not_below(distance, low));
     } else {
-      take_best(*best, logit, 0xffff, i);
       note_farthest(distance);
       add_all(distance);
     }
+  };
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const Lanes first = load(logits + i);
+    const Lanes second = load(logits + i + 16);
+    if constexpr (!kAnyDistance) take_best_of_two(*best, first, second, i);
+    take(first);
+    take(second);
+  }
+  for (; i + 16 <= count; i += 16) {
+    const Lanes logit = load(logits + i);
+    if constexpr (!kAnyDistance) take_best(*best, logit, 0xffff, i);
+    take(logit);
   }
   if (i < count) {
     Mask mask = first_lanes(count - i);

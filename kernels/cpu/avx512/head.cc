@@ -96,20 +96,26 @@ VITRINE_INLINE void take_best(BestEntries& best, __m512 v, __mmask16 mask, int64
   take_reaching(best, _mm512_mask_cmp_ps_mask(mask, v, threshold, _CMP_GE_OQ), i);
 }
 
-struct Exp2Vectors {
-  __m512i low, high;  // kExp2Words
-};
+/// The same of 64 entries: hardly any reach it.
+VITRINE_INLINE void take_best_of_four(BestEntries& best, const __m512* v, int64_t i) {
+  const __m512 largest = _mm512_max_ps(_mm512_max_ps(v[0], v[1]), _mm512_max_ps(v[2], v[3]));
+  if (_mm512_cmp_ps_mask(largest, _mm512_set1_ps(best.threshold), _CMP_GE_OQ) == 0) [[likely]]
+    return;
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) take_best(best, v[j], 0xffff, i + 16 * j);
+}
 
-/// The head's exponential of lanes from kExpStatisticsLow to 0.
-VITRINE_INLINE __m512 exp_statistics(__m512 x, const Exp2Vectors& words) {
-  const __m512 magic = _mm512_set1_ps(kRoundMagic32);
+/// The head's exponential of lanes from kExpStatisticsLow to 0. `words`: kExp2Words, twice.
+VITRINE_INLINE __m512 exp_statistics(__m512 x, __m512 words) {
+  const __m512 magic = _mm512_set1_ps(kRoundMagic8);
   const __m512 log2e = _mm512_set1_ps(kLog2E);
   const __m512 rounded = _mm512_fmadd_ps(x, log2e, magic);
   const __m512 f = _mm512_fmsub_ps(x, log2e, _mm512_sub_ps(rounded, magic));
   const __m512i bits = _mm512_castps_si512(rounded);
-  const __m512 power = _mm512_castsi512_ps(_mm512_add_epi32(
-      _mm512_permutex2var_epi32(words.low, bits, words.high), _mm512_slli_epi32(bits, 18)));
-  const __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(kExp2D2), f, _mm512_set1_ps(kExp2D1));
+  const __m512i powers = _mm512_castps_si512(_mm512_permutexvar_ps(bits, words));
+  const __m512 power = _mm512_castsi512_ps(_mm512_add_epi32(powers, _mm512_slli_epi32(bits, 20)));
+  __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(kExp2D3), f, _mm512_set1_ps(kExp2D2));
+  q = _mm512_fmadd_ps(q, f, _mm512_set1_ps(kExp2D1));
   return _mm512_fmadd_ps(_mm512_mul_ps(q, f), power, power);
 }
 
@@ -119,18 +125,18 @@ VITRINE_INLINE __m512 exp_statistics(__m512 x, const Exp2Vectors& words) {
 template <bool kAnyDistance>
 bool add_exponentials(const float* logits, int64_t count, float max, BestEntries* best,
                       HeadBlockStats* stats) {
-  const Exp2Vectors words{_mm512_load_si512(kExp2Words.at), _mm512_load_si512(kExp2Words.at + 16)};
+  const __m512 words =
+      _mm512_broadcast_f32x8(_mm256_load_ps(reinterpret_cast<const float*>(kExp2Words.at)));
   const __m512 low = _mm512_set1_ps(kExpStatisticsLow);
   const __m512 largest = _mm512_set1_ps(max);
   __m512 sum_exp = _mm512_setzero_ps();
   __m512 sum_exp_logit = _mm512_setzero_ps();
   __m512i farthest = _mm512_setzero_si512();  // of numbers below zero, the bits grow with them
-  const auto take = [&](int64_t i, __m512 logit, __mmask16 mask) __attribute__((always_inline)) {
+  const auto take = [&](__m512 logit, __mmask16 mask) __attribute__((always_inline)) {
     const __m512 distance = _mm512_sub_ps(logit, largest);
     if constexpr (kAnyDistance) {
       mask = _mm512_mask_cmp_ps_mask(mask, distance, low, _CMP_NLT_UQ);
     } else {
-      take_best(*best, logit, mask, i);
       farthest = _mm512_mask_max_epu32(farthest, mask, farthest, _mm512_castps_si512(distance));
     }
     const __m512 e = exp_statistics(distance, words);
@@ -138,10 +144,18 @@ bool add_exponentials(const float* logits, int64_t count, float max, BestEntries
     sum_exp_logit = _mm512_mask3_fmadd_ps(e, distance, sum_exp_logit, mask);
   };
   int64_t i = 0;
-  for (; i + 16 <= count; i += 16) take(i, _mm512_loadu_ps(logits + i), 0xffff);
-  if (i < count) {
+  for (; i + 64 <= count; i += 64) {
+    const __m512 logit[4] = {_mm512_loadu_ps(logits + i), _mm512_loadu_ps(logits + i + 16),
+                             _mm512_loadu_ps(logits + i + 32), _mm512_loadu_ps(logits + i + 48)};
+    if constexpr (!kAnyDistance) take_best_of_four(*best, logit, i);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) take(logit[j], 0xffff);
+  }
+  for (; i < count; i += 16) {
     const __mmask16 mask = first_lanes(count - i);
-    take(i, _mm512_maskz_loadu_ps(mask, logits + i), mask);
+    const __m512 logit = _mm512_maskz_loadu_ps(mask, logits + i);
+    if constexpr (!kAnyDistance) take_best(*best, logit, mask, i);
+    take(logit, mask);
   }
   stats->sum_exp = sum_lanes(sum_exp);
   stats->sum_exp_logit = sum_lanes(sum_exp_logit);

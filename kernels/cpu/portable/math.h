@@ -72,11 +72,12 @@ static inline float exp_float(float x) {
 /// The head's exponential, of x <= 0 or NaN.
 static inline float exp_statistics(float x) {
   if (x < kExpStatisticsLow) return 0.0f;
-  const float rounded = std::fma(x, kLog2E, kRoundMagic32);
-  const float f = std::fma(x, kLog2E, -(rounded - kRoundMagic32));
+  const float rounded = std::fma(x, kLog2E, kRoundMagic8);
+  const float f = std::fma(x, kLog2E, -(rounded - kRoundMagic8));
   const uint32_t bits = bits_from_float(rounded);
-  const float power = float_from_bits(kExp2Words.at[bits % 32] + (bits << 18));
-  return std::fma(std::fma(kExp2D2, f, kExp2D1) * f, power, power);
+  const float power = float_from_bits(kExp2Words.at[bits % 8] + (bits << 20));
+  const float q = std::fma(std::fma(kExp2D3, f, kExp2D2), f, kExp2D1);
+  return std::fma(q * f, power, power);
 }
 
 static inline float silu(float x) { return x / (1.0f + exp_float(-x)); }

@@ -9,11 +9,12 @@ namespace vitrine::kernels::cuda {
 VITRINE_DEVICE float exp_statistics(float x) {
   if (x < kExpStatisticsLow) return 0.0f;
   static constexpr Exp2Words words = make_exp2_words();
-  const float rounded = fma_rn(x, kLog2E, kRoundMagic32);
-  const float f = fma_rn(x, kLog2E, -(rounded - kRoundMagic32));
+  const float rounded = fma_rn(x, kLog2E, kRoundMagic8);
+  const float f = fma_rn(x, kLog2E, -(rounded - kRoundMagic8));
   const uint32_t bits = float_bits(rounded);
-  const float power = bits_float(words.at[bits % 32] + (bits << 18));
-  return fma_rn(fma_rn(kExp2D2, f, kExp2D1) * f, power, power);
+  const float power = bits_float(words.at[bits % 8] + (bits << 20));
+  const float q = fma_rn(fma_rn(kExp2D3, f, kExp2D2), f, kExp2D1);
+  return fma_rn(q * f, power, power);
 }
 
 // The digest: kernels/cpu/logits_hash.h, whose constants these are.
