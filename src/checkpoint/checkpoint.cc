@@ -21,6 +21,13 @@ constexpr uint64_t kMaxConfigBytes = 4u << 20;
 constexpr uint64_t kMaxIndexBytes = 32u << 20;
 constexpr uint64_t kMaxTokenizerBytes = 512u << 20;
 
+/// A GGUF file has names of its own, and whoever looks into it looks for those.
+std::string name_in_file(const Checkpoint::Impl& impl, std::string_view name) {
+  if (!impl.gguf_metadata) return std::string(name);
+  return checkpoint::gguf_tensor_name(checkpoint::find_gguf_architecture(*impl.gguf_metadata),
+                                      name);
+}
+
 /// Shards are plain names in the folder. A link may lead out of it only into the `blobs` folder of
 /// a Hugging Face cache, whose snapshot folders hold nothing but links.
 void check_shard_path(const std::string& folder, const std::string& shard,
@@ -199,7 +206,7 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
 const TensorInfo& Checkpoint::require(std::string_view name) const {
   const TensorInfo* info = find(name);
   if (info == nullptr) {
-    throw_bad_file(impl_->path + ": tensor " + quote_text(name) +
+    throw_bad_file(impl_->path + ": tensor " + quote_text(name_in_file(*impl_, name)) +
                    " is missing; expected it in the weight files (does the config fit them?)");
   }
   return *info;
@@ -209,8 +216,9 @@ const TensorInfo& Checkpoint::require(std::string_view name, std::span<const int
   const TensorInfo& info = require(name);
   if (!std::ranges::equal(info.shape, shape)) {
     throw_bad_file(impl_->weight_paths[static_cast<size_t>(info.file_index)] + ": tensor " +
-                   quote_text(name) + " has shape " + shape_of(info.shape) + "; expected " +
-                   shape_of(shape) + " from " + (is_gguf() ? "the metadata" : "config.json"));
+                   quote_text(name_in_file(*impl_, name)) + " has shape " + shape_of(info.shape) +
+                   "; expected " + shape_of(shape) + " from " +
+                   (is_gguf() ? "the metadata" : "config.json"));
   }
   return info;
 }

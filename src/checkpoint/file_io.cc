@@ -64,9 +64,13 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_io(path_, "can't be read", errno);
     if (count == 0) {
-      throw Error(ErrorKind::kIo, path_ + ": ends at byte " + std::to_string(offset + done) +
-                                      "; expected " + std::to_string(out.size() - done) +
-                                      " more (did it change while open?)");
+      struct stat status = {};
+      const bool known = ::fstat(descriptor_, &status) == 0;
+      throw Error(ErrorKind::kIo, path_ + ": ends at byte " +
+                                      std::to_string(known ? static_cast<uint64_t>(status.st_size)
+                                                           : offset + done) +
+                                      "; expected at least " + std::to_string(offset + out.size()) +
+                                      " bytes (did it change while open?)");
     }
     done += static_cast<size_t>(count);
   }

@@ -222,15 +222,23 @@ class TensorMapper {
 const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata) {
   constexpr std::string_view kKey = "general.architecture";
   const std::string name = metadata.required_string(kKey);
-  const bool has_experts = metadata.integer(name + ".expert_count", 0, kMaxExperts).value_or(0) > 0;
+  const std::string count_key = name + ".expert_count";
+  const bool has_experts = metadata.integer(count_key, 0, kMaxExperts).value_or(0) > 0;
   std::string known;
+  bool is_known = false;
   for (const GgufArchitecture& architecture : kArchitectures) {
     if (architecture.name == name && architecture.has_experts == has_experts) return architecture;
+    is_known |= architecture.name == name;
     const std::string entry =
         std::string(architecture.name) + (architecture.name == "llama" ? ""
                                           : architecture.has_experts   ? " (with experts)"
                                                                        : " (without experts)");
     if (known.find(entry) == known.npos) known += (known.empty() ? "" : ", ") + entry;
+  }
+  if (is_known) {
+    metadata.unsupported(count_key, has_experts
+                                        ? "0: models of this architecture have no experts"
+                                        : "the number of experts, which this architecture has");
   }
   metadata.unsupported(kKey, "one of " + known);
 }
@@ -242,6 +250,31 @@ std::vector<TensorInfo> map_gguf_tensors(const GgufArchitecture& architecture,
   TensorMapper mapper(architecture, metadata, paths);
   for (TensorInfo& info : tensors) mapper.map(std::move(info));
   return mapper.take();
+}
+
+std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view name) {
+  if (name == "model.embed_tokens.weight") return "token_embd.weight";
+  if (name == "model.norm.weight") return "output_norm.weight";
+  if (name == "lm_head.weight") return "output.weight";
+  constexpr std::string_view kLayers = "model.layers.";
+  const size_t dot = name.find('.', kLayers.size()), end = name.rfind('.');
+  if (!name.starts_with(kLayers) || dot == name.npos || end <= dot) return std::string(name);
+  const std::string layer(name.substr(kLayers.size(), dot - kLayers.size()));
+  const std::string_view module = name.substr(dot + 1, end - dot - 1);
+  const auto named = [&](std::string_view base) {
+    return "blk." + layer + "." + std::string(base) + std::string(name.substr(end));
+  };
+  if (architecture.has_experts && module == architecture.router) return named("ffn_gate_inp");
+  const auto* found = std::ranges::find(kLayerNames, module, &LayerName::module);
+  if (found != kLayerNames.end()) return named(found->gguf);
+  for (const auto& [part, base] : {std::pair{architecture.gate, "ffn_gate_exps"},
+                                   {architecture.up, "ffn_up_exps"},
+                                   {architecture.down, "ffn_down_exps"}}) {
+    if (module.find(".experts.") != module.npos && module.ends_with("." + std::string(part))) {
+      return named(base);
+    }
+  }
+  return std::string(name);
 }
 
 }  // namespace vitrine::checkpoint

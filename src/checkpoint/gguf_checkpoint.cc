@@ -118,7 +118,7 @@ std::shared_ptr<Checkpoint::Impl> open_gguf(const std::string& path) {
   const auto repeated = std::ranges::adjacent_find(impl->tensors, {}, &TensorInfo::name);
   if (repeated != impl->tensors.end()) {
     throw_bad_file(impl->weight_paths[static_cast<size_t>(repeated->file_index)] + ": holds " +
-                   quote_text(repeated->name) +
+                   quote_text(gguf_tensor_name(architecture, repeated->name)) +
                    " twice (two files, or stacked and single experts); expected it once");
   }
   impl->config_json = gguf_config_json(architecture, metadata, impl->tensors, rope_factors);

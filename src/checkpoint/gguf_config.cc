@@ -156,10 +156,25 @@ class ConfigWriter {
     if (type == "none") scale = 1.0;
     if (!factors.empty()) {
       if (type == "yarn") metadata_.unsupported(type_key, "no factors beside it");
+      refuse_yarn_values();
       return write_rope_factors(factors, scale);
     }
     if (type == "yarn" && scale != 1.0) return write_yarn(scale);
+    refuse_yarn_values();
     if (scale != 1.0) config_["rope_scaling"] = {{"rope_type", "linear"}, {"factor", scale}};
+  }
+
+  /// Other engines apply these whatever the type of the scaling is.
+  void refuse_yarn_values() const {
+    for (const char* name : {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"}) {
+      if (metadata_.number(key(name), 0.0, 1e6).value_or(1.0) != 1.0) {
+        metadata_.unsupported(key(name), "1 where no yarn scales");
+      }
+    }
+    const std::string extrapolation = key("rope.scaling.yarn_ext_factor");
+    if (metadata_.number(extrapolation, -1.0, 1e6).value_or(0.0) > 0.0) {
+      metadata_.unsupported(extrapolation, "0 where no yarn scales");
+    }
   }
 
   /// Llama 3's scaling comes as the divisors that it makes. Hugging Face's type with a list of
@@ -303,13 +318,7 @@ class ConfigWriter {
     for (const auto& [from, to] : {std::pair{"bos_token_id", "bos_token_id"},
                                    {"eos_token_id", "eos_token_id"},
                                    {"padding_token_id", "pad_token_id"}}) {
-      const auto id = metadata_.integer(std::string("tokenizer.ggml.") + from, 0, UINT32_MAX);
-      // All bits set is how some writers say that there is none.
-      if (id && *id == UINT32_MAX) continue;
-      if (id && *id > last_id) {
-        metadata_.bad(std::string("tokenizer.ggml.") + from,
-                      "an id below the vocabulary's " + std::to_string(last_id + 1));
-      }
+      const auto id = metadata_.token_id(std::string("tokenizer.ggml.") + from, last_id);
       if (id) config_[to] = *id;
     }
   }
@@ -327,6 +336,7 @@ class ConfigWriter {
 std::string gguf_config_json(const GgufArchitecture& architecture, const GgufMetadata& metadata,
                              const std::vector<TensorInfo>& tensors,
                              const std::vector<float>& rope_factors) {
+  refuse_other_models(architecture, metadata);
   return ConfigWriter(architecture, metadata, tensors).write(rope_factors);
 }
 
@@ -341,8 +351,8 @@ std::string gguf_generation_config_json(const GgufMetadata& metadata) {
   const GgufArray* tokens = metadata.array("tokenizer.ggml.tokens", GgufType::kString);
   const int64_t last_id = tokens == nullptr ? UINT32_MAX : static_cast<int64_t>(tokens->count) - 1;
   for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
-    const auto id = metadata.integer(std::string("tokenizer.ggml.") + name, 0, UINT32_MAX);
-    if (id && *id <= last_id && *id != UINT32_MAX) ends.insert(*id);
+    const auto id = metadata.token_id(std::string("tokenizer.ggml.") + name, last_id);
+    if (id) ends.insert(*id);
   }
   const GgufArray* types = metadata.array("tokenizer.ggml.token_type", GgufType::kI32);
   if (tokens != nullptr && types != nullptr && types->count == tokens->count) {

@@ -68,6 +68,9 @@ class GgufMetadata {
 
   /// An integer of any width within [low, high]. Throw kBadFile, as all of these.
   std::optional<int64_t> integer(std::string_view key, int64_t low, int64_t high) const;
+  /// An id of at most `last`. Absent, or all bits set, as some writers say that there is none:
+  /// none.
+  std::optional<int64_t> token_id(std::string_view key, int64_t last) const;
   int64_t required_integer(std::string_view key, int64_t low, int64_t high) const;
   /// The same, or an array of as many equal integers as a model has layers.
   std::optional<int64_t> uniform_integer(std::string_view key, int64_t low, int64_t high) const;

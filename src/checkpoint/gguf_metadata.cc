@@ -102,6 +102,13 @@ std::optional<int64_t> GgufMetadata::integer(std::string_view key, int64_t low,
   return result;
 }
 
+std::optional<int64_t> GgufMetadata::token_id(std::string_view key, int64_t last) const {
+  const auto id = integer(key, 0, UINT32_MAX);
+  if (!id || *id == UINT32_MAX) return std::nullopt;
+  if (*id > last) bad(key, "an id below the vocabulary's " + std::to_string(last + 1));
+  return id;
+}
+
 int64_t GgufMetadata::required_integer(std::string_view key, int64_t low, int64_t high) const {
   const auto value = integer(key, low, high);
   if (!value) bad(key, "an integer of " + range_text(low, high));

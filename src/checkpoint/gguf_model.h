@@ -35,6 +35,12 @@ std::vector<TensorInfo> map_gguf_tensors(const GgufArchitecture& architecture,
                                          std::vector<TensorInfo> tensors,
                                          const std::vector<std::string>& paths);
 
+/// What such a file calls a tensor that map_gguf_tensors named; the name itself where it knows none.
+std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view name);
+
+/// Throws kUnsupported for a key whose value asks for a computation that no architecture here has.
+void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadata& metadata);
+
 /// config.json and generation_config.json. `rope_factors`: the values of `rope_freqs.weight`, empty
 /// where there is none. `tensors` are mapped ones, in order of name.
 std::string gguf_config_json(const GgufArchitecture& architecture, const GgufMetadata& metadata,

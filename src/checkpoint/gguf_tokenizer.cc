@@ -155,8 +155,7 @@ class TokenizerWriter {
       decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     }
     const int64_t last = static_cast<int64_t>(tokens_.count) - 1;
-    const int64_t unknown =
-        metadata_.integer("tokenizer.ggml.unknown_token_id", 0, last).value_or(0);
+    const int64_t unknown = metadata_.token_id("tokenizer.ggml.unknown_token_id", last).value_or(0);
     begin();
     field("normalizer", {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}});
     field("pre_tokenizer", Json());
@@ -280,14 +279,16 @@ class TokenizerWriter {
     const auto add = [&](const char* key) {
       const std::string name = std::string("tokenizer.ggml.") + key;
       const int64_t last = static_cast<int64_t>(tokens_.count) - 1;
-      const auto id = metadata_.integer(name, 0, last);
+      const auto id = metadata_.token_id(name, last);
       if (!id) metadata_.bad(name, "the id that add_bos_token or add_eos_token asks for");
       const std::string text(tokens_.string(static_cast<uint64_t>(*id)));
       single.push_back({{"SpecialToken", {{"id", text}, {"type_id", 0}}}});
       tokens[text] = {{"id", text}, {"ids", {*id}}, {"tokens", {text}}};
     };
     // Some files ask for a first token and name none.
-    if (adds_bos && metadata_.contains("tokenizer.ggml.bos_token_id")) add("bos_token_id");
+    if (adds_bos && metadata_.token_id("tokenizer.ggml.bos_token_id", INT64_MAX)) {
+      add("bos_token_id");
+    }
     single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
     if (adds_eos) add("eos_token_id");
     if (tokens.empty()) return Json();

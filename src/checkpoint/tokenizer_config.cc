@@ -15,11 +15,18 @@ using Json = nlohmann::json;
 constexpr uint64_t kMaxTokenizerConfigBytes = uint64_t{64} << 20;
 constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
 
-std::string dump(const Json& json, const std::string& name) {
+/// `place`: of an entry's name, where it came from.
+template <typename Place>
+std::string dump(const Json& json, const Place& place) {
+  std::string part;
   try {
+    for (const auto& [name, value] : json.items()) {
+      part = name;
+      static_cast<void>(value.dump());
+    }
     return json.dump();
   } catch (const Json::exception&) {  // nlohmann writes nothing that is no UTF-8
-    checkpoint::throw_bad_file(name + ": holds bytes that are no UTF-8; expected text");
+    checkpoint::throw_bad_file(place(part) + " holds bytes that are no UTF-8; expected text");
   }
 }
 
@@ -48,7 +55,8 @@ std::string Checkpoint::tokenizer_config_json() const {
     config["chat_template"] = read_text_file(template_path, kMaxTemplateBytes);
     has_any = true;
   }
-  return has_any ? dump(config, template_path) : std::string();
+  const auto place = [&](const std::string&) { return template_path + ":"; };
+  return has_any ? dump(config, place) : std::string();
 }
 
 std::string Checkpoint::tokenizer_config_name() const {
@@ -67,8 +75,10 @@ std::string gguf_tokenizer_config_json(const GgufMetadata& metadata) {
                                  {"eos_token_id", "eos_token"},
                                  {"unknown_token_id", "unk_token"},
                                  {"padding_token_id", "pad_token"}}) {
-    const auto id = metadata.integer(std::string("tokenizer.ggml.") + from, 0, UINT32_MAX);
-    if (!id || tokens == nullptr || static_cast<uint64_t>(*id) >= tokens->count) continue;
+    if (tokens == nullptr) continue;
+    const auto last = static_cast<int64_t>(tokens->count) - 1;
+    const auto id = metadata.token_id(std::string("tokenizer.ggml.") + from, last);
+    if (!id) continue;
     config[to] = std::string(tokens->string(static_cast<uint64_t>(*id)));
   }
   constexpr std::string_view kTemplate = "tokenizer.chat_template";
@@ -85,7 +95,12 @@ std::string gguf_tokenizer_config_json(const GgufMetadata& metadata) {
     }
     config["chat_template"] = std::move(list);
   }
-  return config.empty() ? std::string() : dump(config, metadata.file());
+  const auto place = [&](const std::string& name) {
+    return metadata.file() + ": key '" +
+           (name == "chat_template" ? std::string(kTemplate) : "tokenizer.ggml.tokens") + "'" +
+           (name == "chat_template" ? "" : ", of which '" + name + "' is one,");
+  };
+  return config.empty() ? std::string() : dump(config, place);
 }
 
 }  // namespace checkpoint

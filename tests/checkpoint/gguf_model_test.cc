@@ -91,6 +91,92 @@ TEST_F(GgufModelTest, MetadataThatIsMissingOrWrong) {
   expect_error(huge, {"expert_count", "18446744073709551615"});
 }
 
+// What other loaders read and nothing here computes.
+TEST_F(GgufModelTest, ValuesThatAskForAnotherModel) {
+  const auto refused = ErrorKind::kUnsupported;
+  for (const char* name :
+       {"attn_logit_softcapping", "final_logit_softcapping", "attention.max_alibi_bias",
+        "attention.temperature_scale", "rope.scaling.yarn_log_multiplier"}) {
+    const std::string key = std::string("llama.") + name;
+    expect_error(with("k", gguf_f32(key, 30.0F)), {key, "is 30", "expected 0"}, refused);
+    expect_error(with("k", gguf_text(key, "30")), {key, "'30'", "a float"});
+    EXPECT_EQ(parse_model_config(open(with("k", gguf_f32(key, 0.0F)))).hidden_size, 64);
+  }
+  expect_error(with_u32("llama.expert_group_count", 4), {"expert_group_count", "is 4"}, refused);
+  expect_error(with_u32("llama.expert_group_used_count", 2), {"expert_group_used"}, refused);
+  EXPECT_EQ(parse_model_config(open(with_u32("llama.expert_group_count", 1))).hidden_size, 64);
+  expect_error(with("k", gguf_bool("llama.attention.causal", false)),
+               {"attention.causal' is false", "expected true"}, refused);
+  expect_error(with("k", gguf_bool("llama.use_parallel_residual", true)),
+               {"parallel_residual' is true"}, refused);
+  // Of a llama it says only how the model was made.
+  EXPECT_EQ(parse_model_config(open(with("k", gguf_bool("llama.rope.scaling.finetuned", false))))
+                .hidden_size,
+            64);
+}
+
+TEST_F(GgufModelTest, RopeFactorsWithoutYarn) {
+  const auto refused = ErrorKind::kUnsupported;
+  for (const char* name : {"attn_factor", "yarn_attn_factor", "yarn_ext_factor"}) {
+    const std::string key = std::string("llama.rope.scaling.") + name;
+    GgufFile file = with("k", gguf_f32(key, 0.5F));
+    expect_error(file, {key, "is 0.5", "no yarn"}, refused);
+    file.entries.push_back(gguf_text("llama.rope.scaling.type", "linear"));
+    file.entries.push_back(gguf_f32("llama.rope.scaling.factor", 4.0F));
+    expect_error(file, {key, "no yarn"}, refused);
+  }
+  GgufFile yarn = with("k", gguf_f32("llama.rope.scaling.attn_factor", 0.5F));
+  yarn.entries.push_back(gguf_text("llama.rope.scaling.type", "yarn"));
+  yarn.entries.push_back(gguf_f32("llama.rope.scaling.factor", 4.0F));
+  EXPECT_EQ(parse_model_config(open(yarn)).hidden_size, 64);
+  yarn.entries.pop_back();
+  yarn.entries.push_back(gguf_f32("llama.rope.scaling.factor", 1.0F));
+  expect_error(yarn, {"attn_factor"}, refused);
+}
+
+/// The small file as one of another architecture.
+GgufFile small_file_of(const std::string& name) {
+  GgufFile file = small_gguf();
+  constexpr std::string_view kPrefix = "llama.";
+  for (std::string& entry : file.entries) {
+    if (entry.find(kPrefix) != sizeof(uint64_t)) continue;
+    entry.replace(sizeof(uint64_t), kPrefix.size(), name + ".");
+    entry[0] = static_cast<char>(entry[0] + static_cast<int>(name.size() + 1 - kPrefix.size()));
+  }
+  file.entries[0] = gguf_text("general.architecture", name);
+  return file;
+}
+
+TEST_F(GgufModelTest, GraniteWithoutRopeOrWithOtherWeights) {
+  GgufFile granite = small_file_of("granitemoe");
+  expect_error(granite, {"'granitemoe.expert_count' is missing", "number of experts"},
+               ErrorKind::kUnsupported);
+  granite.entries.push_back(gguf_u32("granitemoe.expert_count", 2));
+  granite.entries.push_back(gguf_bool("granitemoe.rope.scaling.finetuned", false));
+  expect_error(granite, {"finetuned' is false", "expected true"}, ErrorKind::kUnsupported);
+  granite.entries.back() = gguf_bool("granitemoe.expert_weights_norm", false);
+  expect_error(granite, {"expert_weights_norm' is false"}, ErrorKind::kUnsupported);
+  GgufFile dense = small_file_of("qwen2");
+  dense.entries.push_back(gguf_u32("qwen2.expert_count", 2));
+  expect_error(dense, {"'qwen2.expert_count' is 2", "expected 0"}, ErrorKind::kUnsupported);
+}
+
+TEST_F(GgufModelTest, TensorsAreNamedAsTheFileDoes) {
+  const Checkpoint checkpoint = open(small_gguf());
+  for (const auto& [name, in_file] :
+       {std::pair{"model.layers.0.mlp.up_proj.weight", "'blk.0.ffn_up.weight' is missing"},
+        {"model.layers.12.self_attn.q_norm.weight", "'blk.12.attn_q_norm.weight' is missing"},
+        {"model.norm.weight", "'output_norm.weight' is missing"},
+        {"model.layers.0.odd.weight", "'model.layers.0.odd.weight' is missing"}}) {
+    const Error error = error_of([&] { checkpoint.require(name); });
+    EXPECT_TRUE(is_one_line_with(error, {"model.gguf", in_file})) << error.what();
+  }
+  const Error error = error_of([&] {
+    checkpoint.require("model.embed_tokens.weight", std::vector<int64_t>{4, 65});
+  });
+  EXPECT_TRUE(is_one_line_with(error, {"'token_embd.weight' has shape [4, 64]"})) << error.what();
+}
+
 TEST_F(GgufModelTest, Tensors) {
   const auto add = [](const std::string& name, const std::vector<uint64_t>& extents) {
     GgufFile file = small_gguf();
@@ -235,6 +321,17 @@ TEST_F(GgufModelTest, Tokenizers) {
   EXPECT_EQ(json["model"]["ignore_merges"], true);
   EXPECT_EQ(json["added_tokens"][0]["content"], "<s>");
   EXPECT_EQ(json["post_processor"]["single"][0]["SpecialToken"]["id"], "<s>");
+  const auto none = nlohmann::json::parse(
+      open(file_with({model("gpt2"), merges, gguf_u32("tokenizer.ggml.bos_token_id", 0xffffffff)}))
+          .tokenizer_json());
+  EXPECT_EQ(none["post_processor"], nullptr) << "all bits set: there is none";
+  const auto zeros = gguf_array<float>("tokenizer.ggml.scores", 6, {0, 0, 0, 0});
+  const Checkpoint pieces =
+      open(file_with({model("llama"), zeros, gguf_u32("tokenizer.ggml.bos_token_id", 0xffffffff),
+                      gguf_u32("tokenizer.ggml.unknown_token_id", 0xffffffff)}));
+  EXPECT_EQ(nlohmann::json::parse(pieces.tokenizer_json())["model"]["unk_token"], "a");
+  expect_error(file_with({model("gpt2"), merges, gguf_u32("tokenizer.ggml.eot_token_id", 9)}),
+               {"eot_token_id' is 9", "below the vocabulary's 4"});
 
   expect_error(file_with({}), {"tokenizer.ggml.model", "is missing"});
   expect_error(file_with({model("t5")}), {"'t5'"}, ErrorKind::kUnsupported);

@@ -82,7 +82,8 @@ TEST_F(TokenizerConfigTest, Gguf) {
                {"model.gguf", "'tokenizer.chat_template'", "expected a string"});
   expect_error(gguf({gguf_strings("tokenizer.chat_templates", {"tool_use"})}),
                {"'tokenizer.chat_template.tool_use' is missing"});
-  expect_error(gguf({gguf_text("tokenizer.chat_template", "\xff")}), {"model.gguf", "no UTF-8"});
+  expect_error(gguf({gguf_text("tokenizer.chat_template", "\xff")}),
+               {"model.gguf", "key 'tokenizer.chat_template'", "no UTF-8"});
 }
 
 }  // namespace

@@ -1,0 +1,59 @@
+// Keys that other engines' loaders read and no architecture here computes: only values that change
+// nothing are let through.
+#include "gguf_model.h"
+
+namespace vitrine::checkpoint {
+namespace {
+
+struct NeutralNumber {
+  std::string_view name;
+  bool is_float;
+  double other = 0.0;  // neutral besides 0
+};
+
+constexpr NeutralNumber kNeutralNumbers[] = {
+    {"attn_logit_softcapping", true},        {"final_logit_softcapping", true},
+    {"router_logit_softcapping", true},      {"attention.max_alibi_bias", true},
+    {"attention.output_scale", true, 1.0},   {"attention.temperature_scale", true},
+    {"attention.temperature_length", false}, {"rope.scaling.yarn_log_multiplier", true},
+    {"expert_group_count", false, 1.0},      {"expert_group_used_count", false, 1.0},
+    {"attention.shared_kv_layers", false},
+};
+
+struct NeutralFlag {
+  std::string_view name;
+  bool neutral;
+};
+
+constexpr NeutralFlag kNeutralFlags[] = {
+    {"attention.causal", true},
+    {"use_parallel_residual", false},
+};
+
+}  // namespace
+
+void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadata& metadata) {
+  const std::string prefix = std::string(architecture.name) + ".";
+  for (const NeutralNumber& number : kNeutralNumbers) {
+    const std::string key = prefix + std::string(number.name);
+    const double found = number.is_float
+                             ? metadata.number(key, -1e9, 1e9).value_or(0.0)
+                             : static_cast<double>(metadata.integer(key, 0, INT32_MAX).value_or(0));
+    if (found != 0.0 && found != number.other) {
+      metadata.unsupported(key, number.other == 0.0 ? "0" : "1");
+    }
+  }
+  const auto expect_flag = [&](std::string_view name, bool neutral) {
+    const std::string key = prefix + std::string(name);
+    if (metadata.boolean(key).value_or(neutral) != neutral) {
+      metadata.unsupported(key, neutral ? "true" : "false");
+    }
+  };
+  for (const NeutralFlag& flag : kNeutralFlags) expect_flag(flag.name, flag.neutral);
+  // There it says whether heads are rotated at all.
+  if (architecture.model_type == "granitemoe") expect_flag("rope.scaling.finetuned", true);
+  // config.json has no field for it in these two.
+  if (architecture.block == "block_sparse_moe") expect_flag("expert_weights_norm", true);
+}
+
+}  // namespace vitrine::checkpoint
