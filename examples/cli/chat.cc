@@ -320,9 +320,12 @@ int run_chat(Arguments arguments) {
   std::string message, line;
   while (true) {
     if (is_terminal) write_out(message.empty() ? "> " : ". ");
-    if (!reader.read(line)) {
-      if (is_terminal) write_out("\n");
-      break;
+    const bool has_ended = !reader.read(line);
+    if (has_ended && is_terminal) write_out("\n");
+    if (has_ended && (message.empty() || interrupt_signal() != 0)) break;
+    if (has_ended) {  // behind a line that was to go on
+      message.pop_back();
+      line.clear();
     }
     if (line.ends_with('\r')) line.pop_back();
     if (line.ends_with('\\')) {
@@ -339,7 +342,7 @@ int run_chat(Arguments arguments) {
     message.clear();
     // In a terminal Ctrl-C ends an answer, not the conversation.
     if (interrupt_signal() == SIGINT && is_terminal) clear_interrupt();
-    if (interrupt_signal() != 0) break;
+    if (interrupt_signal() != 0 || has_ended) break;
   }
   const int signal = interrupt_signal();
   conversation.finish(signal != 0 ? "cancelled" : "end of conversation");

@@ -19,6 +19,16 @@ using vitrine::ErrorKind;
 namespace {
 constexpr size_t kMaxInputBytes = size_t{64} << 20;
 volatile std::sig_atomic_t caught_signal = 0;
+
+/// In front of CLI::AsSizeValue, which makes a huge size of a negative one.
+CLI::Validator size_above_zero() {
+  const auto check = [](std::string& size) {
+    const bool is_above = size.find_first_of("123456789") != size.npos && size[0] != '-';
+    return is_above ? std::string() : "'" + size + "'; expected a size above 0, as 8GiB";
+  };
+  return CLI::Validator(check, "");
+}
+
 }  // namespace
 
 void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgument, message); }
@@ -50,7 +60,8 @@ void DeviceOptions::add_to(CLI::App& command) {
       .add_option("--expert-cache", expert_cache,
                   "keep only the experts used last in so much memory (8GiB) and read others from "
                   "the file when a step needs them")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(size_above_zero());
   command
       .add_flag("--mmap", mmap,
                 "compute on the mapped file and pack nothing: loads at once, runs slower")

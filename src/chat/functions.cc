@@ -78,10 +78,25 @@ Value raise_function(Interpreter& interpreter, CallArguments& arguments) {
   throw Error(ErrorKind::kInvalidArgument, message);
 }
 
+/// Without %z and %Z, of which Python's time without a zone makes nothing.
+std::string without_zones(const std::string& format) {
+  std::string kept;
+  for (size_t i = 0; i < format.size(); ++i) {
+    const bool is_code = format[i] == '%' && i + 1 < format.size();
+    if (is_code && (format[i + 1] == 'z' || format[i + 1] == 'Z')) {
+      ++i;
+      continue;
+    }
+    kept += format[i];
+    if (is_code) kept += format[++i];
+  }
+  return kept;
+}
+
 Value strftime_function(Interpreter& interpreter, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, "strftime_now", arguments, {"format"}, 1);
-  const std::string format = bound.text(0, "");
+  const std::string format = without_zones(bound.text(0, ""));
   if (format.size() > kMaxTimeFormat || format.find('\0') != std::string::npos) {
     runtime.fail("'strftime_now' gets a format that is too long; expected one as '%d %b %Y'");
   }

@@ -12,17 +12,22 @@ namespace vitrine::chat {
 namespace {
 
 /// "a.0.b": what `attribute=` names, read item by item.
-Value read_path(Interpreter& interpreter, const Value& object, const Value& path) {
+/// `fallback`: in place of each part that is undefined; null: none.
+Value read_path(Interpreter& interpreter, const Value& object, const Value& path,
+                const Value* fallback = nullptr) {
+  const auto defined = [&](Value value) {
+    return value.is_undefined() && fallback != nullptr ? *fallback : std::move(value);
+  };
   const Text* text = path.as_text();
-  if (text == nullptr) return interpreter.item(object, path);
+  if (text == nullptr) return defined(interpreter.item(object, path));
   Value value = object;
   for (const std::string_view part : split(text->bytes, ".", -1, false)) {
     int64_t index = 0;
     const auto [end, status] = std::from_chars(part.data(), part.data() + part.size(), index);
     const bool is_index =
         status == std::errc() && end == part.data() + part.size() && !part.starts_with('-');
-    value = interpreter.item(
-        value, is_index ? Value(index) : make_text(interpreter.runtime(), std::string(part)));
+    value = defined(interpreter.item(
+        value, is_index ? Value(index) : make_text(interpreter.runtime(), std::string(part))));
   }
   return value;
 }
@@ -288,8 +293,8 @@ Value map_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
       const bool has_default = bound.get(1) != nullptr && !bound.value(1).is_none();
       const ListRef all = iterate(runtime, input);
       for (const Value& item : all->items) {
-        Value value = read_path(interpreter, item, bound.value(0));
-        results.push_back(value.is_undefined() && has_default ? bound.value(1) : std::move(value));
+        results.push_back(
+            read_path(interpreter, item, bound.value(0), has_default ? &bound.value(1) : nullptr));
       }
     } else {
       const std::string name = name_of(runtime, "map", take_first(runtime, "map", arguments));

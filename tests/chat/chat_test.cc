@@ -181,6 +181,8 @@ TEST(Chat, StrftimeNow) {
   options.now = 86400 * 365;
   EXPECT_EQ(render("{{ strftime_now('%Y %B %%') }}", "{}", options).substr(0, 4), "1971");
   EXPECT_EQ(render("{{ strftime_now('%Y')|length }}"), "4");
+  // Python's time has no zone, and its codes make nothing.
+  EXPECT_EQ(render("{{ strftime_now('a%zb%Zc%%zd') }}"), "abc%zd");
 }
 
 TEST(Chat, TokenizerConfig) {

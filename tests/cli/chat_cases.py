@@ -153,7 +153,10 @@ class Chat(ChatCase):
 
     def test_message_of_several_lines(self):
         out, _ = self.chat("one\\\ntwo")  # and no line's end at the end
-        self.assertEqual(out, self.generate(self.rendered(("user", "one\ntwo")))["text"] + "\n")
+        answer = self.generate(self.rendered(("user", "one\ntwo")))["text"] + "\n"
+        self.assertEqual(out, answer)
+        out, _ = self.chat("one\\\ntwo\\\n")  # nothing comes behind the line that was to go on
+        self.assertEqual(out, answer)
 
     def test_audit(self):
         """The experts of the last answer are those of the log."""

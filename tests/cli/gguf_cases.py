@@ -57,6 +57,15 @@ class Gguf(CliTest):
         self.assertNotEqual(self.run_tool("audit", "replay", "dense.vtr", "--model",
                                           EXPERTS).returncode, 0)
 
+    def test_expert_cache_has_a_size(self):
+        ids = self.write_ids([1, 2, 3])
+        score = ("score", EXPERTS, "--tokens", ids, "--out", "out.json", "--expert-cache")
+        for size in ("0", "0GiB", "-5", "-1GiB", "GiB"):
+            with self.subTest(size=size):
+                self.fail_with(2, ["--expert-cache", size, "expected a size above 0"], *score[:-1],
+                               f"--expert-cache={size}")
+        self.succeed(*score, "1MiB")
+
     def test_quantize(self):
         self.succeed("quantize", EXPERTS, "folder", "--scheme", "int8")
         self.assertEqual({path.name for path in (self.folder / "folder").iterdir()},
