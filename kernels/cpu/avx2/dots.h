@@ -23,75 +23,99 @@ struct MaddubsDot {
   template <class Format>
   static constexpr bool kSignedProducts = Format::kChain == 1;
 
+  /// Eight columns.
   template <class Format, bool kSigned = kSignedProducts<Format>>
-  struct Weights {
-    Step steps[kSteps];
-    // What pairs of 16-bit sums are multiplied with: the scale of their part of the group.
-    __m256i factors[2];
+  struct StepWeights {
+    Step step;
   };
   /// The unsigned factor is |value|, 0 … 128; the activation takes the value's sign.
   template <class Format>
-  struct Weights<Format, true> {
-    Step values[kSteps];
-    Step magnitudes[kSteps];
+  struct StepWeights<Format, true> {
+    Step value, magnitude;
   };
+
+  /// What pairs of 16-bit sums are multiplied with: the scale of their part of the group.
+  struct Factors {
+    __m256i of_part[2];
+  };
+  template <class Format>
+  struct Weights {
+    StepWeights<Format> steps[kSteps];
+    Factors factors;
+  };
+  struct Sums {
+    __m256i whole;
+    __m256i chain;  // in 16 bits
+  };
+
+  template <class Format>
+  VITRINE_INLINE StepWeights<Format> unpack_step(const uint8_t* unit, int half, int s) {
+    const Step step = Format::step(unit, half, s);
+    if constexpr (kSignedProducts<Format>) {
+      const __m256i flip = _mm256_set1_epi8(-128);
+      const Step value = {_mm256_xor_si256(step.low, flip), _mm256_xor_si256(step.high, flip)};
+      return {value, {_mm256_abs_epi8(value.low), _mm256_abs_epi8(value.high)}};
+    } else {
+      return {step};
+    }
+  }
+
+  template <class Format>
+  VITRINE_INLINE Factors factors_of(const Group& group) {
+    Factors factors;
+    if constexpr (Format::kTwoParts) {
+      factors.of_part[0] = words_of(group.part_scale[0]);
+      factors.of_part[1] = words_of(group.part_scale[1]);
+    } else {
+      factors.of_part[0] = _mm256_set1_epi16(1);
+    }
+    return factors;
+  }
 
   template <class Format>
   VITRINE_INLINE Weights<Format> unpack(const uint8_t* unit, int half, const Group& group) {
     Weights<Format> weights;
 #pragma GCC unroll 4
-    for (int s = 0; s < kSteps; ++s) {
-      const Step step = Format::step(unit, half, s);
-      if constexpr (kSignedProducts<Format>) {
-        const __m256i flip = _mm256_set1_epi8(-128);
-        const Step value = {_mm256_xor_si256(step.low, flip), _mm256_xor_si256(step.high, flip)};
-        weights.values[s] = value;
-        weights.magnitudes[s] = {_mm256_abs_epi8(value.low), _mm256_abs_epi8(value.high)};
-      } else {
-        weights.steps[s] = step;
+    for (int s = 0; s < kSteps; ++s) weights.steps[s] = unpack_step<Format>(unit, half, s);
+    weights.factors = factors_of<Format>(group);
+    return weights;
+  }
+
+  /// The products with the values of step s of a token, the first four and the last.
+  template <class Format>
+  VITRINE_INLINE void add_step(Sums& sums, const StepWeights<Format>& weights,
+                               const Factors& factors, int s, __m256i first, __m256i second) {
+    if constexpr (kSignedProducts<Format>) {
+      const __m256i ones = _mm256_set1_epi16(1);
+      const __m256i a = _mm256_sign_epi8(first, weights.value.low);
+      const __m256i b = _mm256_sign_epi8(second, weights.value.high);
+      const __m256i low = _mm256_madd_epi16(_mm256_maddubs_epi16(weights.magnitude.low, a), ones);
+      const __m256i high = _mm256_madd_epi16(_mm256_maddubs_epi16(weights.magnitude.high, b), ones);
+      sums.whole = _mm256_add_epi32(sums.whole, _mm256_add_epi32(low, high));
+    } else {
+      const __m256i low = _mm256_maddubs_epi16(weights.step.low, first);
+      const __m256i high = _mm256_maddubs_epi16(weights.step.high, second);
+      const bool begins = 2 * s % Format::kChain == 0;
+      sums.chain = begins ? low : _mm256_add_epi16(sums.chain, low);
+      keep(sums.chain);
+      sums.chain = _mm256_add_epi16(sums.chain, high);
+      keep(sums.chain);
+      if ((2 * s + 2) % Format::kChain == 0) {
+        const __m256i factor = factors.of_part[Format::kTwoParts ? s / 2 : 0];
+        sums.whole = _mm256_add_epi32(sums.whole, _mm256_madd_epi16(sums.chain, factor));
       }
     }
-    if constexpr (Format::kTwoParts) {
-      weights.factors[0] = words_of(group.part_scale[0]);
-      weights.factors[1] = words_of(group.part_scale[1]);
-    } else if constexpr (!kSignedProducts<Format>) {
-      weights.factors[0] = _mm256_set1_epi16(1);
-    }
-    return weights;
   }
 
   /// isum and the products with 32 values of a token.
   template <class Format>
   VITRINE_INLINE __m256i add(const Weights<Format>& weights, const __m256i* x, __m256i isum) {
-    __m256i chain = _mm256_setzero_si256();
+    Sums sums = {isum, _mm256_setzero_si256()};
 #pragma GCC unroll 4
     for (int s = 0; s < kSteps; ++s) {
-      const __m256i first = x[2 * s];
-      const __m256i second = x[2 * s + 1];
-      if constexpr (kSignedProducts<Format>) {
-        const Step& value = weights.values[s];
-        const Step& magnitude = weights.magnitudes[s];
-        const __m256i ones = _mm256_set1_epi16(1);
-        const __m256i a = _mm256_sign_epi8(first, value.low);
-        const __m256i b = _mm256_sign_epi8(second, value.high);
-        const __m256i low = _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude.low, a), ones);
-        const __m256i high = _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude.high, b), ones);
-        isum = _mm256_add_epi32(isum, _mm256_add_epi32(low, high));
-      } else {
-        const __m256i low = _mm256_maddubs_epi16(weights.steps[s].low, first);
-        const __m256i high = _mm256_maddubs_epi16(weights.steps[s].high, second);
-        const bool begins = 2 * s % Format::kChain == 0;
-        chain = begins ? low : _mm256_add_epi16(chain, low);
-        keep(chain);
-        chain = _mm256_add_epi16(chain, high);
-        keep(chain);
-        if ((2 * s + 2) % Format::kChain == 0) {
-          const __m256i factor = weights.factors[Format::kTwoParts ? s / 2 : 0];
-          isum = _mm256_add_epi32(isum, _mm256_madd_epi16(chain, factor));
-        }
-      }
+      add_step<Format>(sums, weights.steps[s], weights.factors, s, x[2 * s], x[2 * s + 1]);
     }
-    return isum;
+    return sums.whole;
   }
 
  private:
@@ -110,21 +134,57 @@ struct VnniDot {
   static constexpr bool kSignedProducts = false;
 
   template <class Format>
-  struct Weights {
-    Step steps[kSteps];
-    __m256i part_scale[2];
+  struct StepWeights {
+    Step step;
   };
+  /// Of the group's halves, where they have scales of their own.
+  struct Factors {
+    __m256i of_part[2];
+  };
+  template <class Format>
+  struct Weights {
+    StepWeights<Format> steps[kSteps];
+    Factors factors;
+  };
+  struct Sums {
+    __m256i whole;
+    __m256i part;  // of a half with a scale of its own
+  };
+
+  template <class Format>
+  VITRINE_INLINE StepWeights<Format> unpack_step(const uint8_t* unit, int half, int s) {
+    return {Format::step(unit, half, s)};
+  }
+
+  template <class Format>
+  VITRINE_INLINE Factors factors_of(const Group& group) {
+    Factors factors;
+    if constexpr (Format::kTwoParts) factors = {{group.part_scale[0], group.part_scale[1]}};
+    return factors;
+  }
 
   template <class Format>
   VITRINE_INLINE Weights<Format> unpack(const uint8_t* unit, int half, const Group& group) {
     Weights<Format> weights;
 #pragma GCC unroll 4
-    for (int s = 0; s < kSteps; ++s) weights.steps[s] = Format::step(unit, half, s);
-    if constexpr (Format::kTwoParts) {
-      weights.part_scale[0] = group.part_scale[0];
-      weights.part_scale[1] = group.part_scale[1];
-    }
+    for (int s = 0; s < kSteps; ++s) weights.steps[s] = unpack_step<Format>(unit, half, s);
+    weights.factors = factors_of<Format>(group);
     return weights;
+  }
+
+  /// The products with the values of step s of a token, the first four and the last.
+  template <class Format>
+  VITRINE_INLINE void add_step(Sums& sums, const StepWeights<Format>& weights,
+                               const Factors& factors, int s, __m256i first, __m256i second) {
+    constexpr int kPartSteps = kSteps / 2;
+    __m256i& sum = Format::kTwoParts ? sums.part : sums.whole;
+    if (Format::kTwoParts && s % kPartSteps == 0) sum = _mm256_setzero_si256();
+    sum = _mm256_dpbusd_avx_epi32(sum, weights.step.low, first);
+    sum = _mm256_dpbusd_avx_epi32(sum, weights.step.high, second);
+    if (Format::kTwoParts && s % kPartSteps == kPartSteps - 1) {
+      const __m256i scaled = _mm256_mullo_epi32(sum, factors.of_part[s / kPartSteps]);
+      sums.whole = _mm256_add_epi32(sums.whole, scaled);
+    }
   }
 
   template <class Format>
@@ -136,12 +196,12 @@ struct VnniDot {
 #pragma GCC unroll 4
     for (int s = 0; s < kSteps; ++s) {
       __m256i& sum = s < kSteps / 2 ? first : second;
-      sum = _mm256_dpbusd_avx_epi32(sum, weights.steps[s].low, x[2 * s]);
-      sum = _mm256_dpbusd_avx_epi32(sum, weights.steps[s].high, x[2 * s + 1]);
+      sum = _mm256_dpbusd_avx_epi32(sum, weights.steps[s].step.low, x[2 * s]);
+      sum = _mm256_dpbusd_avx_epi32(sum, weights.steps[s].step.high, x[2 * s + 1]);
     }
     if constexpr (Format::kTwoParts) {
-      first = _mm256_add_epi32(isum, _mm256_mullo_epi32(first, weights.part_scale[0]));
-      second = _mm256_mullo_epi32(second, weights.part_scale[1]);
+      first = _mm256_add_epi32(isum, _mm256_mullo_epi32(first, weights.factors.of_part[0]));
+      second = _mm256_mullo_epi32(second, weights.factors.of_part[1]);
     }
     return _mm256_add_epi32(first, second);
   }

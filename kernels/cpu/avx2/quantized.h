@@ -155,16 +155,87 @@ __attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t firs
   }
 }
 
-/// `count` tiles, at most kStripTiles, with a block of tokens: kTokens of them, or, where that is
-/// 0, as many as there are.
+/// The same with two to four tokens: a step's columns meet all of them before the next is unpacked.
 template <class Dot, class MatrixKind, int32_t kTokens>
+__attribute__((noinline)) void few_token_dots(const Weight& weight, int64_t first_tile,
+                                              int32_t count, const TokenRows& tokens,
+                                              StripDots& dots) {
+  using Format = typename MatrixKind::Format;
+  constexpr bool kSigned = Dot::template kSignedProducts<Format>;
+  const int64_t cols = padded_cols(weight.cols);
+  for (int32_t i = 0; i < count; ++i) {
+    const Tile tile = MatrixKind::tile(weight, first_tile + i);
+    const uint8_t* unit = tile.data;
+    __m256 acc[2][kTokens];
+    for (int half = 0; half < 2; ++half) {
+      for (int32_t t = 0; t < kTokens; ++t) acc[half][t] = _mm256_setzero_ps();
+    }
+    for (int64_t k = 0, g = 0; k < cols; ++g) {
+      const int64_t end = MatrixKind::group_end(weight, k, cols);
+      GroupRows<Format> rows[2];
+      typename Dot::Factors factors[2];
+      typename Dot::Sums sums[2][kTokens];
+      TokenUnit token;
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        rows[half] = {Format::template group<kSigned>(tile, g, half), Format::has_minimum(tile)};
+        factors[half] = Dot::template factors_of<Format>(rows[half].group);
+      }
+#pragma GCC unroll 4
+      for (int32_t t = 0; t < kTokens; ++t) {
+        token.sums = broadcast_word(tokens.sums[t] + g);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          sums[half][t] = {GroupRows<Format>::begin(rows[half], token), _mm256_setzero_si256()};
+        }
+      }
+      do {
+#pragma GCC unroll 4
+        for (int s = 0; s < kSteps; ++s) {
+          const typename Dot::template StepWeights<Format> weights[2] = {
+              Dot::template unpack_step<Format>(unit, 0, s),
+              Dot::template unpack_step<Format>(unit, 1, s)};
+#pragma GCC unroll 4
+          for (int32_t t = 0; t < kTokens; ++t) {
+            const int8_t* x = tokens.values[t] + k + 8 * s;
+            const __m256i first = broadcast_word(x);
+            const __m256i second = broadcast_word(x + 4);
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; ++half) {
+              Dot::template add_step<Format>(sums[half][t], weights[half], factors[half], s, first,
+                                             second);
+            }
+          }
+        }
+        k += kUnit;
+        unit += Format::kUnitBytes;
+      } while (!MatrixKind::kOneUnit && k < end);
+#pragma GCC unroll 4
+      for (int32_t t = 0; t < kTokens; ++t) {
+        TokenUnit::load_group(token, tokens.scales[t] + g, tokens.sums[t] + g);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+          acc[half][t] =
+              GroupRows<Format>::end(rows[half], sums[half][t].whole, token, acc[half][t]);
+        }
+      }
+    }
+    for (int32_t t = 0; t < kTokens; ++t) {
+      dots.at[2 * i][t] = acc[0][t];
+      dots.at[2 * i + 1][t] = acc[1][t];
+    }
+  }
+}
+
+/// `count` tiles, at most kStripTiles, with a block of tokens.
+template <class Dot, class MatrixKind>
 __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_tile, int32_t count,
                                           const TokenRows& tokens, StripDots& dots) {
   using Format = typename MatrixKind::Format;
   constexpr bool kSigned = Dot::template kSignedProducts<Format>;
-  const int32_t num_tokens = kTokens > 0 ? kTokens : tokens.count;
+  const int32_t num_tokens = tokens.count;
   const int64_t cols = padded_cols(weight.cols);
-  TokenUnit panel[kTokens > 0 ? kTokens : kBlockTokens];
+  TokenUnit panel[kBlockTokens];
   __m256i isum[2 * kStripTiles][kBlockTokens];
   Tile tiles[kStripTiles];
   for (int32_t i = 0; i < count; ++i) tiles[i] = Format::tile(weight, first_tile + i);
@@ -220,10 +291,10 @@ template <class Dot, class MatrixKind>
 DotsFunction dots_of_kind(int32_t tokens) {
   switch (tokens) {
     case 1: return one_token_dots<Dot, MatrixKind>;
-    case 2: return block_dots<Dot, MatrixKind, 2>;
-    case 3: return block_dots<Dot, MatrixKind, 3>;
-    case 4: return block_dots<Dot, MatrixKind, 4>;
-    default: return block_dots<Dot, MatrixKind, 0>;
+    case 2: return few_token_dots<Dot, MatrixKind, 2>;
+    case 3: return few_token_dots<Dot, MatrixKind, 3>;
+    case 4: return few_token_dots<Dot, MatrixKind, 4>;
+    default: return block_dots<Dot, MatrixKind>;
   }
 }
 
@@ -240,7 +311,7 @@ DotsFunction dots_of(const Weight& weight, int32_t tokens) {
     if (is_plain && weight.scale_format == ScaleFormat::kBF16) {
       return dots_of_kind<Dot, Kind<Format, true, ScaleFormat::kBF16>>(tokens);
     }
-    return tokens == 1 ? one_token_dots<Dot, General> : block_dots<Dot, General, 0>;
+    return tokens == 1 ? one_token_dots<Dot, General> : block_dots<Dot, General>;
   }
 }
 
