@@ -56,6 +56,9 @@ class ReplacementFile {
   /// Flushes to disk and renames. Throws kIo.
   void commit();
 
+  /// For who writes by name.
+  const std::string& temporary_path() const { return temporary_path_; }
+
  private:
   std::string path_;
   std::string temporary_path_;

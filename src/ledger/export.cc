@@ -1,9 +1,7 @@
 // A ledger's lines for other programs.
 #include <dlfcn.h>
-#include <unistd.h>
 
-#include <filesystem>
-
+#include "checkpoint/file_io.h"
 #include "core/shared_library.h"
 #include "parquet_ledger.h"
 
@@ -54,17 +52,9 @@ std::string csv_of(const Ledger& ledger) {
 
 void export_parquet(const Ledger& ledger, const std::string& path) {
   const ledger::WriteParquetLedger write = find_writer();
-  // Beside the target, whose older file stays whole until the new one is.
-  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-  std::error_code error;
-  try {
-    write(ledger, temporary);
-    std::filesystem::rename(temporary, path, error);
-    if (error) throw Error(ErrorKind::kIo, path + ": can't be written: " + error.message());
-  } catch (...) {
-    std::filesystem::remove(temporary, error);
-    throw;
-  }
+  checkpoint::ReplacementFile file(path);
+  write(ledger, file.temporary_path());
+  file.commit();
 }
 
 }  // namespace vitrine
