@@ -11,6 +11,7 @@ namespace cli {
 namespace {
 
 using vitrine::BookingKind;
+using vitrine::Ledger;
 
 struct Arguments {
   std::vector<std::string> runs;
@@ -50,50 +51,83 @@ std::string lines_text(const vitrine::Booking& booking) {
   return text;
 }
 
+/// The file that was booked, where it is another than the one at hand.
+std::string other_copy(const vitrine::RunAccount& booked) {
+  return fmt::format("{} ({} bytes, SHA-256 {}…), another copy of this run", booked.path,
+                     booked.log_bytes, booked.proof.substr(0, 12));
+}
+
+std::string outcome_text(const Ledger& ledger, Ledger::Outcome outcome,
+                         const vitrine::RunAccount& run, BookingKind kind) {
+  if (outcome == Ledger::Outcome::kAdded) return "booked";
+  if (outcome == Ledger::Outcome::kReplaced) {
+    return "booked in place of what was booked of its open log";
+  }
+  const auto there = ledger.find(run.log_id, kind);
+  const bool is_copy = there.has_value() && there->run.proof != run.proof;
+  return "was booked before at these rates" +
+         (is_copy ? " from " + plain(other_copy(there->run)) : "") + "; nothing changed";
+}
+
 int run_book(const Arguments& arguments, BookingKind kind) {
   const auto rates = vitrine::LedgerRates::load(arguments.rates);
   const std::vector<vitrine::RunAccount> runs = read_runs(arguments);
   std::vector<vitrine::Booking> bookings;
   for (const vitrine::RunAccount& run : runs) bookings.push_back(rates.book(kind, run));
   require_output_folder("--out", arguments.ledger);
-  auto ledger = vitrine::Ledger::open_or_create(arguments.ledger);
-  std::vector<vitrine::Ledger::Item> items;
+  auto ledger = Ledger::open_or_create(arguments.ledger);
+  std::vector<Ledger::Item> items;
   for (size_t i = 0; i < runs.size(); ++i) items.push_back({runs[i], bookings[i], rates});
-  const std::vector<bool> added = ledger.book(items);
+  const std::vector<Ledger::Outcome> outcomes = ledger.book(items);
   std::string text;
   for (size_t i = 0; i < runs.size(); ++i) {
     text += fmt::format("{}: {} {}{}\n", plain(runs[i].path), vitrine::booking_kind_name(kind),
-                        added[i] ? "booked" : "was booked before at these rates; nothing changed",
+                        outcome_text(ledger, outcomes[i], runs[i], kind),
                         runs[i].seal == vitrine::VtrReport::Seal::kOpen ? " (an open log)" : "");
-    if (added[i]) text += lines_text(bookings[i]);
+    if (outcomes[i] != Ledger::Outcome::kWasThere) text += lines_text(bookings[i]);
   }
   write_out(text);
   return 0;
+}
+
+/// What verify says of one kind of booking of a run, and whether it is right.
+std::pair<std::string, bool> verdict_on(const Ledger& ledger, const vitrine::RunAccount& run,
+                                        BookingKind kind, const vitrine::LedgerRates& rates) {
+  using Verdict = Ledger::Comparison::Verdict;
+  const auto booked = ledger.find(run.log_id, kind);
+  if (!booked.has_value()) return {"WRONG: not booked", false};
+  try {
+    const Ledger::Comparison comparison = Ledger::compare(*booked, run, rates);
+    if (comparison.verdict == Verdict::kOther) return {"WRONG: " + comparison.difference, false};
+    if (comparison.verdict == Verdict::kSame) return {"as the log and the rates make it", true};
+  } catch (const vitrine::Error& error) {
+    if (error.kind() != vitrine::ErrorKind::kInvalidArgument) throw;
+    return {fmt::format("WRONG: can't be checked: {}", error.what()), false};
+  }
+  const std::string other = other_copy(booked->run);
+  // Only a copy that lacks something may stand for another: its size is not what was paid for.
+  if (run.is_whole) return {"WRONG: booked from " + other + "; expected this file, or that", false};
+  return {"as the log and the rates make it, but for size and hash of what was booked, " + other,
+          true};
 }
 
 /// Books nothing: computes everything from the logs anew and compares.
 int run_verify(const Arguments& arguments) {
   const auto rates = vitrine::LedgerRates::load(arguments.rates);
   const std::vector<vitrine::RunAccount> runs = read_runs(arguments);
-  const auto ledger = vitrine::Ledger::open(arguments.ledger);
+  const auto ledger = Ledger::open(arguments.ledger);
   ledger.check();
   std::string text;
   bool is_right = true;
   for (const vitrine::RunAccount& run : runs) {
     bool is_there = false;
     for (const BookingKind kind : {BookingKind::kSettlement, BookingKind::kRoyalties}) {
-      const auto booked = ledger.find(run.log_id, kind);
-      if (!booked.has_value()) continue;
+      if (!rates.has(kind) && !ledger.find(run.log_id, kind).has_value()) continue;
       is_there = true;
-      const char* verdict = "as the log and the rates make it";
-      if (booked->rates_sha256 != rates.sha256()) {
-        verdict = "WRONG: booked at other rates than these";
-      } else if (booked->lines != rates.book(kind, run).lines) {
-        verdict = "WRONG: the log and the rates make other lines";
-      }
-      is_right = is_right && verdict[0] != 'W';
-      text +=
-          fmt::format("{}: {}: {}\n", plain(run.path), vitrine::booking_kind_name(kind), verdict);
+      const auto [verdict, is_this_right] = verdict_on(ledger, run, kind, rates);
+      is_right = is_right && is_this_right;
+      text += fmt::format("{}: {}: {}\n", plain(run.path), vitrine::booking_kind_name(kind),
+                          plain(verdict));
     }
     if (!is_there) text += fmt::format("{}: WRONG: nothing of it is booked\n", plain(run.path));
     is_right = is_right && is_there;
@@ -103,24 +137,24 @@ int run_verify(const Arguments& arguments) {
 }
 
 /// The ledger: --out, or the only argument.
-vitrine::Ledger open_ledger(Arguments& arguments) {
+Ledger open_ledger(Arguments& arguments) {
   if (arguments.ledger.empty() && arguments.runs.size() == 1)
     arguments.ledger.swap(arguments.runs[0]);
   if (arguments.ledger.empty()) refuse("expected a ledger: --out LEDGER.sqlite");
   std::erase(arguments.runs, std::string());
-  return vitrine::Ledger::open(arguments.ledger);
+  return Ledger::open(arguments.ledger);
 }
 
 /// Lines of the runs and rates that were named; of all where none were.
-void for_each_wanted(const Arguments& arguments, const vitrine::Ledger& ledger,
-                     const std::function<void(const vitrine::Ledger::Entry&)>& use) {
+void for_each_wanted(const Arguments& arguments, const Ledger& ledger,
+                     const std::function<void(const Ledger::Entry&)>& use) {
   std::set<std::string> wanted;
   for (const std::string& path : arguments.runs) {
-    wanted.insert(vitrine::read_run_account(path, {.allow_incomplete = true}).log_id);
+    wanted.insert(vitrine::read_log_id(path));
   }
   std::string rates;
   if (!arguments.rates.empty()) rates = vitrine::LedgerRates::load(arguments.rates).sha256();
-  ledger.for_each([&](const vitrine::Ledger::Entry& entry) {
+  ledger.for_each([&](const Ledger::Entry& entry) {
     if (!wanted.empty() && !wanted.contains(entry.log_id)) return;
     if (rates.empty() || rates == entry.rates_sha256) use(entry);
   });
@@ -137,7 +171,7 @@ int run_show(Arguments arguments) {
           {{"account", balance.account}, {"currency", balance.currency}, {"micro", balance.micro}});
     }
     json["lines"] = nlohmann::ordered_json::array();
-    for_each_wanted(arguments, ledger, [&](const vitrine::Ledger::Entry& entry) {
+    for_each_wanted(arguments, ledger, [&](const Ledger::Entry& entry) {
       json["lines"].push_back({{"log_id", entry.log_id},
                                {"run", entry.run},
                                {"proof", entry.proof},
@@ -156,7 +190,7 @@ int run_show(Arguments arguments) {
     return 0;
   }
   std::string text, last;
-  for_each_wanted(arguments, ledger, [&](const vitrine::Ledger::Entry& entry) {
+  for_each_wanted(arguments, ledger, [&](const Ledger::Entry& entry) {
     const std::string head = entry.log_id + entry.kind;
     if (head != last) {
       text += fmt::format("{} of {} (log {}, {}, {} in, {} out, {:.3f} s)\n", entry.kind,
@@ -193,7 +227,9 @@ CLI::App* add_booking(CLI::App& app, const char* name, const char* help,
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("run", arguments->runs, "sealed logs (.vtr)")->required();
   command->add_option("--rates", arguments->rates, "JSON file: what is paid for what")->required();
-  command->add_option("--out", arguments->ledger, "the ledger, a SQLite file")->required();
+  command->add_option("--out", arguments->ledger, "the ledger, a SQLite file")
+      ->required()
+      ->check(not_empty());
   command->add_option("--key", arguments->key, "public key that must have sealed the logs");
   command->add_option("--decrypt", arguments->decrypt, "secret key that opens encrypted logs");
   command->add_flag("--allow-incomplete", arguments->allow_incomplete,

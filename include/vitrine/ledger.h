@@ -53,8 +53,9 @@ struct RunAccount {
   uint64_t started_unix_ns = 0, closed_unix_ns = 0;
   int64_t tokens_in = 0;   ///< processed and not generated before
   int64_t tokens_out = 0;  ///< generated
-  int64_t log_bytes = 0;
-  int64_t device_us = 0;                 ///< from the log's beginning to its end, in microseconds
+  int64_t log_bytes = 0;   ///< of the file that was read: a copy with columns left out is smaller
+  bool is_whole = true;    ///< no column was left out
+  int64_t device_us = 0;   ///< from the log's beginning to its end, in microseconds
   std::vector<std::string> specialists;  ///< of a federation, in its order
   /// Units of kShareUnits a token, over all generated tokens, by contributor; no entry for a basis
   /// that the log does not have. `unshared`: of tokens of which no contributor had a part.
@@ -72,6 +73,9 @@ struct RunOptions {
 /// open without `allow_incomplete`; kUnsupported for one whose level keeps no tokens or whose
 /// records were left out; and what VtrReader throws. Thread-safe.
 VITRINE_API RunAccount read_run_account(const std::string& path, const RunOptions& options = {});
+
+/// The id of a log's run, from its head, which nobody has to decrypt. Throws what VtrReader throws.
+VITRINE_API std::string read_log_id(const std::string& path);
 
 enum class BookingKind : uint8_t { kSettlement, kRoyalties };
 /// "settlement", "royalties".
@@ -106,6 +110,8 @@ class VITRINE_API LedgerRates {
   /// The lines of a run. Throws kInvalidArgument where a contributor of the run has no rate, where
   /// the run lacks what the rates are based on, and for sums above 2^62 millionths.
   Booking book(BookingKind kind, const RunAccount& run) const;
+  /// Whether there are rates for this kind.
+  bool has(BookingKind kind) const;
 
   const std::string& text() const;
   const std::string& sha256() const;
@@ -121,7 +127,8 @@ class VITRINE_API LedgerRates {
 /// A ledger: one SQLite file. Not thread-safe.
 class VITRINE_API Ledger {
  public:
-  /// Throws kIo, and kBadFile for a file that is no ledger of ours.
+  /// A ledger of an older version is brought up to date. Throws kInvalidArgument for an empty path,
+  /// kIo, and kBadFile for a file that is no ledger of ours.
   static Ledger open(const std::string& path);
   static Ledger open_or_create(const std::string& path);
   Ledger(Ledger&&) noexcept;
@@ -134,13 +141,37 @@ class VITRINE_API Ledger {
     const Booking& booking;
     const LedgerRates& rates;
   };
-  /// Books each item that is not there yet; returns for each whether it was added. A run and kind
-  /// that is there at the same rates stays as it is. Throws kInvalidArgument for one that is there
-  /// at other rates or in another currency; then nothing was booked.
-  std::vector<bool> book(std::span<const Item> items);
+  enum class Outcome : uint8_t {
+    kAdded,
+    kWasThere,  ///< at these rates; nothing was changed
+    kReplaced   ///< what was there was of the run's log while it was open; this one is complete
+  };
+  /// Books each item that is not there yet. A run and kind that is there with the same lines stays
+  /// as it is, from whichever copy of the log it was booked. Throws kInvalidArgument for one that
+  /// is there at other rates, in another currency or with other lines, unless a complete log takes
+  /// the place of an open one; then nothing was booked.
+  std::vector<Outcome> book(std::span<const Item> items);
 
+  /// What is booked, with what was read of the log: `run` has no shares.
+  struct Booked {
+    int64_t id = 0;
+    Booking booking;
+    RunAccount run;
+  };
   /// What is booked of a run and kind; none: nothing.
-  std::optional<Booking> find(const std::string& log_id, BookingKind kind) const;
+  std::optional<Booked> find(const std::string& log_id, BookingKind kind) const;
+
+  /// What a log of the run and the rates make of it now.
+  struct Comparison {
+    enum class Verdict : uint8_t {
+      kSame,  ///< booked from this very file, and every fact and line is as it makes them
+      kCopy,  ///< booked from another file of the run; all but that file's size and hash is so
+      kOther  ///< something else is booked: `difference` says what
+    } verdict = Verdict::kSame;
+    std::string difference;
+  };
+  /// Throws what LedgerRates::book throws.
+  static Comparison compare(const Booked& booked, const RunAccount& run, const LedgerRates& rates);
 
   struct Balance {
     std::string account, currency;
@@ -158,7 +189,8 @@ class VITRINE_API Ledger {
   };
   /// All lines, in the order they were booked.
   void for_each(const std::function<void(const Entry&)>& use) const;
-  /// Throws kBadFile where lines of a booking do not sum to zero, or SQLite finds damage.
+  /// Throws kBadFile where lines of a booking do not sum to zero, something belongs to nothing, the
+  /// text of rates is not that of their hash, or SQLite finds damage.
   void check() const;
 
  private:

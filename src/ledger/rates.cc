@@ -170,7 +170,7 @@ std::string tokens_text(int64_t units) {
 struct LedgerRates::Impl {
   std::string name, text, sha256, currency, payer, server;
   int64_t token_in = 0, token_out = 0, mebibyte = 0, second = 0;
-  bool has_settlement = false;
+  bool has_settlement = false, has_royalties = false;
   ShareBasis basis = ShareBasis::kGateWeight;
   std::vector<Royalty> royalties;
 
@@ -193,6 +193,11 @@ void LedgerRates::Impl::read_royalties(const json& list, const Fields& file) {
     fields.allow({"specialist", "group", "experts", "account", "token", "from", "until"});
     Royalty royalty;
     const bool is_group = fields.find("experts") != nullptr;
+    if (fields.find(is_group ? "specialist" : "group") != nullptr) {
+      fields.fail(is_group ? "specialist" : "group",
+                  is_group ? "stands beside 'experts'; expected one of the two"
+                           : "stands without 'experts'; expected both, or a 'specialist'");
+    }
     royalty.name = fields.text(is_group ? "group" : "specialist");
     royalty.account = fields.text("account");
     if (fields.find("token") == nullptr) fields.fail("token", "is missing; expected a rate");
@@ -291,6 +296,10 @@ std::vector<LedgerLine> LedgerRates::Impl::settle(const RunAccount& run) const {
 }
 
 std::vector<LedgerLine> LedgerRates::Impl::pay_royalties(const RunAccount& run) const {
+  if (!has_royalties) {
+    throw Error(ErrorKind::kInvalidArgument,
+                name + ": 'royalties' is missing; expected 'basis' and rates");
+  }
   const auto found = run.shares.find(basis);
   if (found == run.shares.end() && run.tokens_out > 0) {
     throw Error(ErrorKind::kInvalidArgument,
@@ -346,6 +355,7 @@ LedgerRates LedgerRates::parse(std::string_view text, const std::string& name) {
     impl->second = rates.amount("second");
   }
   if (const json* royalties = fields.find("royalties")) {
+    impl->has_royalties = true;
     const std::string basis = fields.text("basis");
     bool is_known = false;
     for (const ShareBasis one :
@@ -366,6 +376,10 @@ LedgerRates LedgerRates::parse(std::string_view text, const std::string& name) {
 Booking LedgerRates::book(BookingKind kind, const RunAccount& run) const {
   return {run.log_id, kind, impl_->currency, impl_->sha256,
           kind == BookingKind::kSettlement ? impl_->settle(run) : impl_->pay_royalties(run)};
+}
+
+bool LedgerRates::has(BookingKind kind) const {
+  return kind == BookingKind::kSettlement ? impl_->has_settlement : impl_->has_royalties;
 }
 
 const std::string& LedgerRates::text() const { return impl_->text; }

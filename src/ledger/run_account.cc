@@ -1,9 +1,9 @@
 // What a log says of one inference, in numbers that a booking needs.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <set>
 
+#include "core/sha256.h"
 #include "rounding.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/ledger.h"
@@ -12,16 +12,6 @@ namespace vitrine {
 namespace {
 
 using Shares = std::map<Contributor, int64_t>;
-
-std::string hexadecimal(std::span<const uint8_t> bytes) {
-  std::string text;
-  for (const uint8_t byte : bytes) {
-    char digits[3];
-    std::snprintf(digits, sizeof(digits), "%02x", byte);
-    text += digits;
-  }
-  return text;
-}
 
 /// Who had a part in one token, and how large it was.
 struct Contributions {
@@ -174,6 +164,8 @@ std::string_view share_basis_name(ShareBasis basis) {
   return "?";
 }
 
+std::string read_log_id(const std::string& path) { return hex(VtrReader(path).header().log_id); }
+
 RunAccount read_run_account(const std::string& path, const RunOptions& options) {
   const VtrReport report = verify_vtr(path, options.key, options.reader);
   check_seal(report, path, options);
@@ -181,8 +173,9 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
   run.path = path;
   run.seal = report.seal;
   run.proof = sha256_of_file(path);
+  run.is_whole = report.redacted_groups == 0;
   const VtrHeader& header = report.header;
-  run.log_id = hexadecimal(header.log_id);
+  run.log_id = hex(header.log_id);
   if (!header.is_key_ephemeral) run.sealed_by = public_key_text(header.public_key);
   run.model = header.log.model_path;
   run.device = header.log.device;

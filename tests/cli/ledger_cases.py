@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import os
 import pathlib
 from fractions import Fraction
 
@@ -139,8 +140,9 @@ class Ledger(AuditCase):
         rates = [{"group": f"{name} {first}", "account": name, "token": 40 + 7 * i + first,
                   "experts": [{"layers": [4 * i, 4 * i + 3], "experts": [first, first + 3]}]}
                  for i, name in enumerate(("scripture", "science", "essays")) for first in (0, 4)]
-        self.write_rates(basis="attribution", royalties=rates)
+        self.write_rates(basis="attribution", royalties=rates, settlement={})
         self.book("royalties", "run.vtr")
+        self.book("settle", "run.vtr")
         log = self.succeed_json("audit", "export", "run.vtr", "--json")
         shares = dict.fromkeys((rate["group"] for rate in rates), 0)
         for record in log["records"]:
@@ -194,6 +196,7 @@ class Ledger(AuditCase):
         # A copy without its text is the same run.
         self.succeed("audit", "redact", "run.vtr", "copy.vtr", "--columns", "text,norms")
         self.assertIn("nothing changed", self.book("settle", "copy.vtr"))
+        self.assertIn("from run.vtr", self.book("settle", "copy.vtr"))
         self.assertEqual(self.lines(), before)
         self.write_rates("dear.json", settlement={"token_in": 9})
         self.fail_with(2, ["run.vtr", "other rates"], "ledger", "settle", "other.vtr", "run.vtr",
@@ -213,7 +216,23 @@ class Ledger(AuditCase):
         arguments = ("--rates", "rates.json", "--out", "ledger.sqlite")
         result = self.run_tool("ledger", "verify", "other.vtr", *arguments)
         self.assertEqual(result.returncode, 1)
-        self.assertIn(b"nothing of it is booked", result.stdout)
+        self.assertEqual(result.stdout.count(b"WRONG: not booked"), 2)
+        # A copy without its text is the same run, and says whose size and hash it cannot show.
+        self.succeed("audit", "redact", "run.vtr", "copy.vtr", "--columns", "text,norms")
+        text = self.book("verify", "copy.vtr")
+        self.assertEqual(text.count("but for size and hash of what was booked, run.vtr"), 2, text)
+        # What is missing is found, also where the other kind is there.
+        self.book("settle", "other.vtr")
+        result = self.run_tool("ledger", "verify", "other.vtr", *arguments)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"royalties: WRONG: not booked", result.stdout)
+        # A whole log is no other's copy.
+        self.book("settle", "copy.vtr", ledger="copies.sqlite")
+        self.assertIn("from copy.vtr", self.book("settle", "run.vtr", ledger="copies.sqlite"))
+        result = self.run_tool("ledger", "verify", "run.vtr", "--rates", "rates.json", "--out",
+                               "copies.sqlite")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"WRONG: booked from copy.vtr", result.stdout)
 
     def test_a_changed_line_is_found(self):
         import sqlite3
@@ -229,6 +248,21 @@ class Ledger(AuditCase):
                                "ledger.sqlite")
         self.assertEqual(result.returncode, 1)
         self.assertIn(b"make other lines", result.stdout)
+        for change, words in (("bookings SET proof = 'x'", b"proof is 'x'"),
+                              ("bookings SET tokens_out = 1", b"tokens_out is 1"),
+                              ("bookings SET currency = 'USD'", b"currency is 'USD'"),
+                              ("rates SET text = '{}'", b"another text than their SHA-256"),
+                              ("runs SET log_id = 'x'", b"is gone")):
+            (self.folder / "ledger.sqlite").unlink()
+            self.book("royalties", "run.vtr")
+            database = sqlite3.connect(self.folder / "ledger.sqlite")
+            with database:
+                database.execute(f"UPDATE {change}")
+            database.close()
+            result = self.run_tool("ledger", "verify", "run.vtr", "--rates", "rates.json", "--out",
+                                   "ledger.sqlite")
+            self.assertNotEqual(result.returncode, 0, change)
+            self.assertIn(words, result.stdout + result.stderr, change)
 
     def test_an_open_log(self):
         self.generate("run.vtr", tokens=200)
@@ -239,6 +273,57 @@ class Ledger(AuditCase):
         self.fail_with(2, ["cut.vtr", "open"], *arguments)
         self.succeed(*arguments, "--allow-incomplete")
         self.assertEqual({line["seal"] for line in self.lines("l.sqlite")}, {"open"})
+        # The whole log takes its place, and the other way round is refused.
+        self.assertIn("in place of", self.book("settle", "run.vtr", ledger="l.sqlite"))
+        whole = self.lines("l.sqlite")
+        self.assertEqual({line["seal"] for line in whole}, {"complete"})
+        self.assertEqual(sum(line["micro"] for line in whole), 0)
+        self.fail_with(2, ["cut.vtr", "other lines", "run.vtr"], *arguments, "--allow-incomplete")
+        self.assertEqual(self.lines("l.sqlite"), whole)
+        # What stands beside royalties is of the log that they were booked from.
+        self.book("royalties", "cut.vtr", ledger="l.sqlite", more=("--allow-incomplete",))
+        royalties = self.lines("l.sqlite", kind="royalties")
+        self.assertEqual({(line["run"], line["seal"]) for line in royalties}, {("cut.vtr", "open")})
+        self.assertNotEqual(royalties[0]["proof"], whole[0]["proof"])
+        result = self.run_tool("ledger", "verify", "run.vtr", "--rates", "rates.json", "--out",
+                               "l.sqlite")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"royalties: WRONG: seal is 'open', the log says 'complete'", result.stdout)
+
+    def test_an_encrypted_log_is_shown_without_its_key(self):
+        self.succeed("audit", "keygen", "reader")
+        self.generate("run.vtr", "--encrypt-for", "reader.pub")
+        self.write_rates()
+        self.book("settle", "run.vtr", more=("--decrypt", "reader"))
+        self.assertIn(b"settlement of run.vtr", self.succeed("ledger", "show", "run.vtr", "--out",
+                                                             "ledger.sqlite").stdout)
+
+    def test_where_a_ledger_may_be(self):
+        self.generate("run.vtr")
+        self.write_rates()
+        self.fail_with(2, ["--out", "empty"], "ledger", "settle", "run.vtr", "--rates",
+                       "rates.json", "--out", "")
+        self.book("settle", "run.vtr", ledger=":memory:")
+        self.assertTrue((self.folder / ":memory:").is_file())
+        self.assertIn("nothing changed", self.book("settle", "run.vtr", ledger=":memory:"))
+        self.book("settle", "run.vtr", ledger="file:x?mode=memory")
+        self.assertTrue((self.folder / "file:x?mode=memory").is_file())
+
+    def test_an_export_spares_what_is_no_file(self):
+        self.generate("run.vtr")
+        self.write_rates()
+        self.book("settle", "run.vtr")
+        os.mkfifo(self.folder / "pipe")
+        for option in ("--csv", "--parquet"):
+            self.fail_with(1, ["pipe", "not a regular file"], "ledger", "export", "ledger.sqlite",
+                           option, "pipe")
+            self.assertTrue((self.folder / "pipe").is_fifo())
+            (self.folder / "lines").write_text("old")
+            (self.folder / "link").unlink(missing_ok=True)
+            (self.folder / "link").symlink_to("lines")
+            self.succeed("ledger", "export", "ledger.sqlite", option, "link")
+            self.assertTrue((self.folder / "link").is_symlink())
+            self.assertNotEqual((self.folder / "lines").read_bytes(), b"old")
 
     def test_broken_and_foreign(self):
         self.generate("run.vtr")
@@ -265,6 +350,10 @@ class Ledger(AuditCase):
                        "--rates", "rates.json", "--out", "ledger.sqlite")
         self.succeed("audit", "redact", "run.vtr", "copy.vtr", "--columns", "routing")
         self.write_rates()
+        (self.folder / "settling.json").write_text(json.dumps(
+            {key: RATES[key] for key in ("currency", "payer", "server", "settlement")}))
+        self.fail_with(2, ["'royalties' is missing"], "ledger", "royalties", "run.vtr", "--rates",
+                       "settling.json", "--out", "ledger.sqlite")
         self.fail_with(2, ["copy.vtr", "gate_weight"], "ledger", "royalties", "copy.vtr",
                        "--rates", "rates.json", "--out", "ledger.sqlite")
         self.book("settle", "copy.vtr")

@@ -1,17 +1,16 @@
-// Rounding that loses nothing, rates from hostile files, and a ledger that books all or nothing.
+// Rounding that loses nothing, and rates from hostile files.
 #include "vitrine/ledger.h"
 
 #include <gtest/gtest.h>
-#include <sqlite3.h>
 
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <numeric>
 #include <random>
 
 #include "src/ledger/rounding.h"
 #include "tests/checkpoint/folders.h"
+#include "tests/ledger/runs.h"
 
 namespace vitrine::testing {
 namespace {
@@ -19,32 +18,6 @@ namespace {
 using ledger::round_together;
 using ledger::share_units;
 using ledger::Wide;
-
-std::string head(const std::string& rest) {
-  return R"({"currency":"EUR","payer":"host","server":"us",)" + rest + "}";
-}
-std::string group(const std::string& layers, const std::string& experts,
-                  const std::string& more = "") {
-  return R"({"group":"g","account":"a","token":5,"experts":[{"layers":)" + layers +
-         R"(,"experts":)" + experts + "}]" + more + "}";
-}
-std::string by_gates(const std::string& rates) {
-  return head(R"("basis":"gate_weight","royalties":[)" + rates + "]");
-}
-
-RunAccount a_run(const std::string& id = "00") {
-  RunAccount run;
-  run.path = "run-" + id + ".vtr";
-  run.log_id = id;
-  run.started_unix_ns = uint64_t{1'790'000'000} * 1'000'000'000;  // September 2026
-  run.tokens_in = 7;
-  run.tokens_out = 3;
-  run.log_bytes = 1 << 19;
-  run.device_us = 1'500'001;
-  run.shares[ShareBasis::kGateWeight] = {{{"", 0, 0}, 1'500'000'000}, {{"", 0, 1}, 1'499'999'999}};
-  run.unshared[ShareBasis::kGateWeight] = 1;
-  return run;
-}
 
 int64_t sum_of(const Booking& booking) {
   int64_t sum = 0;
@@ -136,6 +109,9 @@ TEST(LedgerRates, BadFilesAreNamedWithTheirField) {
       {by_gates(group("[0,1]", "[0,3]", R"(,"from":"2026-02-30")")), {"from", "2026-02-30"}},
       {by_gates(group("[0,1]", "[0,3]", R"(,"from":"2026-02-03","until":"2026-02-03")")),
        {"until", "behind"}},
+      {by_gates(group("[0,1]", "[0,3]", R"(,"specialist":"s")")),
+       {"royalties[0].specialist", "experts"}},
+      {by_gates(R"({"group":"g","account":"a","token":1})"), {"royalties[0].group", "experts"}},
       {head(R"("basis":"responsibility","royalties":[{"specialist":"s","account":"a","token":1},
                {"specialist":"s","account":"b","token":2}])"),
        {"royalties[1]", "overlaps"}},
@@ -160,102 +136,6 @@ TEST(LedgerRates, ARateCountsInItsTime) {
   const Error error = error_of([&] { booked(group(all, all, R"(,"until":"2026-09-01")")); });
   EXPECT_TRUE(is_one_line_with(error, {"no rate for expert 0 of layer 0", "run-00.vtr"}))
       << error.what();
-}
-
-class LedgerFile : public ::testing::Test {
- protected:
-  std::string path(const std::string& name = "ledger.sqlite") const { return folder_ / name; }
-  LedgerRates rates(int second) const {
-    return LedgerRates::parse(head(R"("settlement":{"second":)" + std::to_string(second) + "}"),
-                              "rates.json");
-  }
-  std::vector<bool> book(Ledger& ledger, const LedgerRates& rates,
-                         const std::vector<RunAccount>& runs) const {
-    std::vector<Booking> bookings;
-    for (const RunAccount& run : runs) {
-      bookings.push_back(rates.book(BookingKind::kSettlement, run));
-    }
-    std::vector<Ledger::Item> items;
-    for (size_t i = 0; i < runs.size(); ++i) items.push_back({runs[i], bookings[i], rates});
-    return ledger.book(items);
-  }
-  int64_t lines(const Ledger& ledger) const {
-    int64_t count = 0;
-    ledger.for_each([&](const Ledger::Entry&) { ++count; });
-    return count;
-  }
-  void execute(const std::string& file, const char* sql) const {
-    sqlite3* handle = nullptr;
-    ASSERT_EQ(sqlite3_open(file.c_str(), &handle), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(handle, sql, nullptr, nullptr, nullptr), SQLITE_OK);
-    sqlite3_close(handle);
-  }
-
- private:
-  TemporaryFolder folder_;
-};
-
-TEST_F(LedgerFile, BooksOnceAndAllOrNothing) {
-  Ledger ledger = Ledger::open_or_create(path());
-  EXPECT_EQ(book(ledger, rates(1000), {a_run("01"), a_run("02")}), (std::vector<bool>{true, true}));
-  const int64_t before = lines(ledger);
-  EXPECT_EQ(book(ledger, rates(1000), {a_run("02"), a_run("01")}),
-            (std::vector<bool>{false, false}));
-  EXPECT_EQ(lines(ledger), before);
-  // A third run, together with one that is booked at other rates.
-  const Error error = error_of([&] { book(ledger, rates(999), {a_run("03"), a_run("01")}); });
-  EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
-  EXPECT_TRUE(is_one_line_with(error, {"run-01.vtr", "other rates"})) << error.what();
-  EXPECT_EQ(lines(ledger), before);
-  EXPECT_FALSE(ledger.find("03", BookingKind::kSettlement).has_value());
-
-  const Ledger again = Ledger::open(path());
-  again.check();
-  EXPECT_EQ(again.find("02", BookingKind::kSettlement)->lines,
-            rates(1000).book(BookingKind::kSettlement, a_run("02")).lines);
-  ASSERT_EQ(again.balances().size(), 2u);
-  EXPECT_EQ(again.balances()[0].account, "host");
-  EXPECT_EQ(again.balances()[0].micro, -3000);
-  EXPECT_EQ(again.balances()[1].micro, 3000);
-}
-
-TEST_F(LedgerFile, WhatIsNoLedgerIsRefusedAndLeftAlone) {
-  const auto refused = [&](const std::string& name, const char* first, const char* second) {
-    const Error error = error_of([&] { Ledger::open_or_create(path(name)); });
-    EXPECT_EQ(error.kind(), ErrorKind::kBadFile) << name;
-    EXPECT_TRUE(is_one_line_with(error, {name, first, second})) << error.what();
-  };
-  std::ofstream(path("text")) << std::string(5000, 'x');
-  refused("text", "not a database", "ledger");
-  execute(path("other"), "CREATE TABLE t (a)");
-  refused("other", "another program", "version 1");
-  { Ledger::open_or_create(path("newer")); }
-  execute(path("newer"), "PRAGMA user_version = 2");
-  refused("newer", "version 2", "version 1");
-  const Error missing = error_of([&] { Ledger::open(path("missing")); });
-  EXPECT_EQ(missing.kind(), ErrorKind::kIo);
-  const Error folder = error_of([&] { Ledger::open_or_create(path("no/such/folder")); });
-  EXPECT_EQ(folder.kind(), ErrorKind::kIo);
-}
-
-TEST_F(LedgerFile, AChangedAmountIsFound) {
-  Ledger ledger = Ledger::open_or_create(path());
-  book(ledger, rates(1000), {a_run("01")});
-  execute(path(), "UPDATE lines SET micro = micro + 1 WHERE id = 2");
-  const Error error = error_of([&] { ledger.check(); });
-  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
-  EXPECT_TRUE(is_one_line_with(error, {"settlement", "01", "sum to 1", "expected 0"}))
-      << error.what();
-}
-
-TEST_F(LedgerFile, CsvQuotesWhatItMust) {
-  Ledger ledger = Ledger::open_or_create(path());
-  RunAccount run = a_run("01");
-  run.path = "a \"run\", with\nall.vtr";
-  book(ledger, rates(1), {run});
-  const std::string csv = csv_of(ledger);
-  EXPECT_NE(csv.find("01,\"a \"\"run\"\", with\nall.vtr\",,"), std::string::npos) << csv;
-  EXPECT_EQ(csv.substr(0, 11), "log_id,run,");
 }
 
 }  // namespace
