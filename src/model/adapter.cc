@@ -46,6 +46,10 @@ void refuse_variants(const Fields& fields) {
       fields.unsupported(name, "none: one rank for whole target modules");
     }
   }
+  const Json* invocation = fields.find("alora_invocation_tokens");
+  if (invocation != nullptr && !invocation->empty()) {
+    fields.unsupported("alora_invocation_tokens", "none: an adapter that changes every token");
+  }
   if (const auto bias = fields.string("bias"); bias.value_or("none") != "none") {
     fields.unsupported("bias", "\"none\"");
   }
