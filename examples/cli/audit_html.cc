@@ -179,6 +179,7 @@ std::string run_page(const Run& run) {
     page["federation"] = {{"combiner", run.federation.combiner},
                           {"shares", vitrine::share_kind_name(run.federation.shares)},
                           {"tokens", totals.tokens},
+                          {"told", totals.told > 0 || totals.left_out == 0},
                           {"specialists", std::move(specialists)}};
   }
   page["tokens"] = tokens_json(run);

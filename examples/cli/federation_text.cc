@@ -24,7 +24,8 @@ int leading_specialist(const Run& run, const PredictionRecord& prediction) {
   int leader = -1;
   double best = -INFINITY;
   for (size_t i = 0; i < shares.size(); ++i) {
-    const double value = has_terms(run) ? shares[i].logprob : shares[i].share;
+    const double value =
+        has_terms(run) ? shares[i].weight * std::exp(shares[i].logprob) : shares[i].share;
     if (leader >= 0 && !(value > best)) continue;
     leader = static_cast<int>(i);
     best = value;
@@ -39,7 +40,10 @@ SpecialistTotals specialist_totals(const Run& run) {
   totals.leading.resize(count);
   for (const vitrine::TokenRecord& record : run.records) {
     const PredictionRecord& prediction = record.prediction;
-    if (!record.has_prediction || prediction.federation.specialists.size() != count) continue;
+    if (!record.has_prediction) continue;
+    const bool is_told = prediction.federation.specialists.size() == count;
+    ++(is_told ? totals.told : totals.left_out);
+    if (!is_told) continue;
     const double size = std::max(1.0, std::fabs(prediction.federation.joint));
     totals.largest_residual =
         std::max(totals.largest_residual, std::fabs(prediction.federation.residual) / size);
@@ -57,16 +61,30 @@ SpecialistTotals specialist_totals(const Run& run) {
 std::string federation_lines(const Run& run) {
   if (run.federation.specialists.empty()) return "";
   const SpecialistTotals totals = specialist_totals(run);
-  std::string text = fmt::format("combiner  {} of {} specialists; largest residual {:.1e}\n",
-                                 plain(run.federation.combiner), run.federation.specialists.size(),
-                                 totals.largest_residual);
+  const std::string combiner =
+      fmt::format("combiner  {} of {} specialists", plain(run.federation.combiner),
+                  run.federation.specialists.size());
+  if (totals.told == 0 && totals.left_out > 0) {
+    std::string names;
+    for (size_t i = 0; i < run.federation.specialists.size(); ++i) {
+      names += (i == 0 ? "" : ", ") + name_of(run, i);
+    }
+    return combiner + "; their shares were left out or are encrypted\n          " + names + "\n";
+  }
+  const std::string some =
+      totals.left_out == 0
+          ? ""
+          : fmt::format("; shares of {} predictions were left out or are encrypted",
+                        totals.left_out);
+  std::string text =
+      fmt::format("{}; largest residual {:.1e}{}\n", combiner, totals.largest_residual, some);
   const double tokens = static_cast<double>(std::max<size_t>(totals.tokens, 1));
   const Colours colours = Colours::of_output();
   for (size_t i = 0; i < run.federation.specialists.size(); ++i) {
     PredictionRecord only;
     only.federation.specialists.resize(run.federation.specialists.size());
     for (size_t j = 0; j < only.federation.specialists.size(); ++j) {
-      only.federation.specialists[j].share = only.federation.specialists[j].logprob = i == j;
+      only.federation.specialists[j].share = only.federation.specialists[j].weight = i == j;
     }
     text += fmt::format("          {}{:<16}{} {} {:>9.3f}, leads {} of {} generated tokens\n",
                         leader_colour(run, only, colours), name_of(run, i), colours.off,

@@ -13,12 +13,14 @@ struct SpecialistTotals {
   std::vector<double> shares;   ///< sums
   std::vector<size_t> leading;  ///< tokens whose largest share was its own
   size_t tokens = 0;
+  size_t left_out = 0;  ///< predictions whose shares were left out or could not be opened
+  size_t told = 0;      ///< … and whose were there
   double largest_residual = 0;
 };
 SpecialistTotals specialist_totals(const Run& run);
 
-/// The specialist with the largest share; -1 where there is none. Of a product, with the largest
-/// (least negative) term for its weight: the highest log-probability.
+/// The specialist with the largest share; -1 where there is none. Of a product, whose shares are
+/// terms, the one with the largest weight times probability.
 int leading_specialist(const Run& run, const vitrine::PredictionRecord& prediction);
 
 /// Combiner, then one line a specialist with its totals; empty for a single model.
