@@ -8,6 +8,7 @@
 
 #include "audit.h"
 #include "audit_rerun.h"
+#include "federate.h"
 #include "replay_models.h"
 
 namespace cli {
@@ -357,7 +358,7 @@ int run_audit_replay(const AuditArguments& arguments) {
   if (!run.federation.specialists.empty()) {
     const std::string path = replayed_path(run, arguments, logged_federation(run.header),
                                            "federation file", "FEDERATION.json");
-    const vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
+    const vitrine::FederationSpec spec = load_federation_spec(path);
     spec.check_members();
     if (const std::string other = other_federation(run.header, spec); !other.empty()) {
       refuse(fmt::format("{}: {} is another federation than the log's ({}); expected the same one",

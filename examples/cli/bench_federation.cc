@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "bench.h"
+#include "federate.h"
 #include "slices.h"
 #include "statistics.h"
 #include "vitrine/audit.h"
@@ -27,7 +28,7 @@ void stop_if_interrupted() {
 }
 
 int run_bench(const Arguments& arguments) {
-  const vitrine::FederationSpec spec = vitrine::FederationSpec::load(arguments.federation);
+  const vitrine::FederationSpec spec = load_federation_spec(arguments.federation);
   vitrine::EngineOptions options = arguments.device.engine_options();
   options.max_context = arguments.prefix + std::max(arguments.tokens, kTextTokens) + 1;
   options.max_step_tokens = std::min(arguments.prefix, 512);

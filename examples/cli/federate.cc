@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
+#include "audit_run.h"
 #include "text_file.h"
 
 namespace cli {
@@ -30,6 +32,15 @@ std::string combiner_text(const vitrine::FederationSpec& spec) {
   return name + (spec.combiner.kind == Kind::kProduct
                      ? ": weighted product of experts, normalised over the vocabulary"
                      : ": fixed weights");
+}
+
+void require_numbers(const vitrine::Federation& federation, const ScoredTexts& texts,
+                     const ScoredToken& token) {
+  const auto& specialists = federation.spec().specialists;
+  for (size_t i = 0; i < token.shares.size(); ++i) {
+    if (std::isfinite(token.shares[i].logprob)) continue;
+    refuse_no_number(specialists[i].name, texts.names[token.text], token.shares[i].logprob);
+  }
 }
 
 uint64_t adapter_bytes(const vitrine::SpecialistSpec& specialist) {
@@ -71,17 +82,28 @@ nlohmann::ordered_json inspect_json(const vitrine::FederationSpec& spec,
 
 }  // namespace
 
+vitrine::FederationSpec load_federation_spec(const std::string& path, HashCache cache) {
+  vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
+  spec.hash_file = [cache](const std::string& file) { return file_hash(file, cache); };
+  return spec;
+}
+
 void add_members(const vitrine::FederationSpec& spec, vitrine::LogHeader& header) {
   header.engine.emplace_back("federation", spec.path);
-  const std::vector<std::string> hashes = vitrine::member_hashes(spec);
-  for (size_t i = 0; i < hashes.size(); ++i) {
-    header.hashes.emplace_back("specialist " + spec.specialists[i].name, hashes[i]);
+  const auto members = vitrine::member_files(spec);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const std::string name = "specialist " + spec.specialists[i].name;
+    for (const vitrine::MemberFile& file : members[i]) {
+      const bool is_first = &file == members[i].data();
+      header.hashes.emplace_back(is_first ? name : name + ": " + file.name,
+                                 spec.hash_file(file.path));
+    }
   }
   header.hashes.emplace_back("federation", vitrine::sha256_of_file(spec.path));
 }
 
 int inspect_federation(const std::string& path, const DeviceOptions& device, bool json) {
-  const vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
+  const vitrine::FederationSpec spec = load_federation_spec(path);
   const auto federation = vitrine::Federation::load(spec, device.engine_options());
   if (json) {
     write_json(inspect_json(spec, *federation));
@@ -92,17 +114,18 @@ int inspect_federation(const std::string& path, const DeviceOptions& device, boo
   const auto line = [&text](const char* name, const std::string& value) {
     text += fmt::format("{:<18}{}\n", name, value);
   };
-  line("federation", spec.path);
+  line("federation", plain(spec.path));
   line("combiner", combiner_text(spec));
-  if (!spec.base.empty()) line("base", spec.base);
+  if (!spec.base.empty()) line("base", plain(spec.base));
   for (size_t i = 0; i < spec.specialists.size(); ++i) {
     const vitrine::SpecialistSpec& specialist = spec.specialists[i];
     std::string of =
         specialist.adapter.empty()
-            ? (spec.base.empty() ? specialist.model : std::string("the base itself"))
-            : fmt::format("{} ({})", specialist.adapter, format_bytes(adapter_bytes(specialist)));
+            ? (spec.base.empty() ? plain(specialist.model) : std::string("the base itself"))
+            : fmt::format("{} ({})", plain(specialist.adapter),
+                          format_bytes(adapter_bytes(specialist)));
     line("specialist",
-         fmt::format("{:<14} weight {:<12} {}", specialist.name, weight_text(spec, i), of));
+         fmt::format("{:<14} weight {:<12} {}", plain(specialist.name), weight_text(spec, i), of));
   }
   line("engines", fmt::format("{}{}", federation->engines().size(),
                               spec.base.empty() ? "" : ": the base is read once for all"));
@@ -117,6 +140,58 @@ int inspect_federation(const std::string& path, const DeviceOptions& device, boo
   if (!spec.fit_json.empty()) line("fitted", "yes; --json shows on what, and what it gained");
   write_out(text);
   return 0;
+}
+
+std::vector<int64_t> depths_of(const vitrine::FederationSpec& spec) {
+  std::vector<int64_t> depths;
+  for (const vitrine::SpecialistSpec& specialist : spec.specialists) {
+    depths.push_back(vitrine::parse_model_config(open_model(specialist.model)).num_layers);
+  }
+  return depths;
+}
+
+int64_t num_layers_of(const vitrine::FederationSpec& spec) {
+  return std::ranges::max(depths_of(spec));
+}
+
+std::vector<std::string> names_of(const vitrine::FederationSpec& spec) {
+  std::vector<std::string> names;
+  for (const vitrine::SpecialistSpec& specialist : spec.specialists) {
+    names.push_back(specialist.name);
+  }
+  return names;
+}
+
+std::string short_name(const std::string& name, size_t most_bytes) {
+  if (name.size() <= most_bytes) return plain(name);
+  size_t end = most_bytes;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
+  return plain(name.substr(0, end));
+}
+
+bool is_held_out(size_t window, double share) {
+  const auto before = [share](size_t count) {
+    return std::floor(static_cast<double>(count) * share + 0.5);
+  };
+  return before(window + 1) > before(window);
+}
+
+void refuse_no_number(const std::string& specialist, const std::string& text, double found) {
+  throw vitrine::Error(
+      vitrine::ErrorKind::kBadFile,
+      fmt::format("specialist '{}' gives a token of {} the log-probability {}; expected a number "
+                  "(are its weights damaged?)",
+                  plain(specialist), plain(text), found));
+}
+
+void TextArguments::add_to(CLI::App& command) {
+  command.add_option("FEDERATION", federation, "the federation file")->required();
+  command.add_option("TEXT", texts, "UTF-8 files; bytes that are none count as U+FFFD")->required();
+  command.add_option("--window", window, "tokens that are read in one go; each window begins anew")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command.add_flag("--json", json, "one JSON object instead of text");
+  device.add_to(command);
 }
 
 size_t ScoredTexts::num_tokens() const {
@@ -138,6 +213,13 @@ ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::Fed
       refuse(fmt::format("{}: has {} tokens; expected at least 2", path, texts.ids.back().size()));
     }
   }
+  const std::vector<std::string> file_names = texts.names;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (std::ranges::count(paths, paths[i]) > 1) {
+      refuse(fmt::format("{}: is given twice; expected each text once", paths[i]));
+    }
+    if (std::ranges::count(file_names, file_names[i]) > 1) texts.names[i] = paths[i];
+  }
   return texts;
 }
 
@@ -155,9 +237,10 @@ void score_texts(vitrine::Federation& federation, const ScoredTexts& texts, int 
                  const std::function<void(const ScoredToken&)>& on_token, size_t every) {
   const auto width = static_cast<size_t>(window);
   const auto together = static_cast<size_t>(federation.options().max_step_tokens);
+  size_t number = 0;
   for (size_t text = 0; text < texts.ids.size(); ++text) {
     const std::span<const int32_t> all(texts.ids[text]);
-    for (size_t first = 0, number = 0; first + 1 < all.size(); first += width, ++number) {
+    for (size_t first = 0; first + 1 < all.size(); first += width, ++number) {
       if (number % every != 0) continue;
       const std::span<const int32_t> ids = all.subspan(first, std::min(width, all.size() - first));
       const vitrine::SequenceId sequence = federation.create_sequence();
@@ -174,7 +257,10 @@ void score_texts(vitrine::Federation& federation, const ScoredTexts& texts, int 
         input.rows = vitrine::StepInput::Rows::kAll;
         const auto outputs = federation.step({&input, 1});
         for (size_t i = 0; i < outputs.size(); ++i) {
-          on_token({text, number, &outputs[i], federation.shares(i), outputs[i].token});
+          const ScoredToken token{text, number, &outputs[i], federation.shares(i),
+                                  outputs[i].token};
+          require_numbers(federation, texts, token);
+          on_token(token);
         }
       }
       federation.release(sequence);
@@ -186,7 +272,9 @@ void add_federate(CLI::App& app, Command& command) {
   CLI::App* federate =
       app.add_subcommand("federate", "Generates text with several specialists together");
   add_federated_generation(*federate, command);
+  federate->require_subcommand(0, 1);
   add_federate_fit(*federate, command);
+  add_federate_score(*federate, command);
 }
 
 }  // namespace cli

@@ -1,4 +1,4 @@
-// vitrine federate fit and score: weights by maximum likelihood, and what a federation is worth.
+// vitrine federate fit: weights by maximum likelihood.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "audit_run.h"
 #include "federate.h"
 #include "product_rows.h"
 
@@ -16,100 +17,11 @@ namespace {
 using nlohmann::ordered_json;
 using Kind = vitrine::CombinerSpec::Kind;
 
-struct FitArguments {
-  std::string federation, out, combiner;
-  std::vector<std::string> texts;
-  int window = 256;
+struct FitArguments : TextArguments {
+  std::string out, combiner;
   double held_out = 0.1, penalty = 1e-3;
   int memory_mib = 512;
-  bool json = false;
-  DeviceOptions device;
 };
-
-/// Sums over tokens that end as means.
-struct Score {
-  size_t tokens = 0;
-  double joint = 0;
-  std::vector<double> specialists, shares;
-
-  void add(const ScoredToken& token) {
-    specialists.resize(token.shares.size());
-    shares.resize(token.shares.size());
-    ++tokens;
-    joint += double{token.output->logits[static_cast<size_t>(token.token)]};
-    for (size_t i = 0; i < token.shares.size(); ++i) {
-      specialists[i] += token.shares[i].logprob;
-      shares[i] += token.shares[i].share;
-    }
-  }
-  double mean(double sum) const { return sum / static_cast<double>(tokens); }
-  double perplexity(double sum) const { return std::exp(-mean(sum)); }
-};
-
-std::string out_of(const Score& score, const std::vector<std::string>& names,
-                   const std::string& text) {
-  std::string line =
-      fmt::format("{:<16}{:>8}{:>10.3f}", text, score.tokens, score.perplexity(score.joint));
-  for (size_t i = 0; i < names.size(); ++i) {
-    line += fmt::format("{:>12.3f}", score.perplexity(score.specialists[i]));
-  }
-  for (size_t i = 0; i < names.size(); ++i) {
-    line += fmt::format("{:>12.3f}", score.mean(score.shares[i]));
-  }
-  return line + "\n";
-}
-
-ordered_json json_of(const Score& score, const std::vector<std::string>& names) {
-  ordered_json json = {{"tokens", score.tokens},
-                       {"perplexity", score.perplexity(score.joint)},
-                       {"log_likelihood", score.mean(score.joint)}};
-  for (size_t i = 0; i < names.size(); ++i) {
-    json["specialists"][names[i]] = {{"perplexity", score.perplexity(score.specialists[i])},
-                                     {"share", score.mean(score.shares[i])}};
-  }
-  return json;
-}
-
-std::vector<std::string> names_of(const vitrine::FederationSpec& spec) {
-  std::vector<std::string> names;
-  for (const vitrine::SpecialistSpec& specialist : spec.specialists) {
-    names.push_back(specialist.name);
-  }
-  return names;
-}
-
-int run_score(const FitArguments& arguments) {
-  const vitrine::FederationSpec spec = vitrine::FederationSpec::load(arguments.federation);
-  spec.check_members();
-  const ScoredTexts texts = read_texts(arguments.texts, spec);
-  const auto federation =
-      vitrine::Federation::load(spec, scoring_options(arguments.device, arguments.window));
-  catch_interrupts();
-  std::vector<Score> scores(texts.ids.size());
-  Score all;
-  score_texts(*federation, texts, arguments.window, [&](const ScoredToken& token) {
-    scores[token.text].add(token);
-    all.add(token);
-  });
-  const std::vector<std::string> names = names_of(spec);
-  if (arguments.json) {
-    ordered_json json = {{"federation", spec.path}, {"window", arguments.window}};
-    for (size_t i = 0; i < scores.size(); ++i) {
-      json["texts"][texts.names[i]] = json_of(scores[i], names);
-    }
-    json["all"] = json_of(all, names);
-    write_json(json);
-    return 0;
-  }
-  std::string text = fmt::format("{:<16}{:>8}{:>10}", "perplexity", "tokens", "together");
-  for (const std::string& name : names) text += fmt::format("{:>12}", name.substr(0, 11));
-  for (const std::string& name : names) text += fmt::format("{:>12}", "~" + name.substr(0, 10));
-  text += "   (~: mean share)\n";
-  for (size_t i = 0; i < scores.size(); ++i) text += out_of(scores[i], names, texts.names[i]);
-  if (scores.size() > 1) text += out_of(all, names, "all");
-  write_out(text);
-  return 0;
-}
 
 void add_to(vitrine::FitData& data, const ScoredToken& token, size_t specialists) {
   data.num_specialists = specialists;
@@ -121,8 +33,7 @@ void add_to(vitrine::FitData& data, const ScoredToken& token, size_t specialists
   data.hidden_states.insert(data.hidden_states.end(), state.begin(), state.end());
 }
 
-/// What there was before: the file's weights where it has a combiner of this kind, else the same
-/// for all.
+/// The file's weights where it has a combiner of this kind, else the same for all.
 vitrine::CombinerSpec weights_before(const vitrine::FederationSpec& spec, Kind kind) {
   if (spec.combiner.kind == kind) return spec.combiner;
   vitrine::CombinerSpec same;
@@ -196,7 +107,6 @@ struct Fit {
   ScoredTexts texts;
   Stopwatch watch;
   double scoring_seconds = 0;
-  size_t held_out_every = 0;  // one window in so many
   vitrine::CombinerSpec fitted;
   std::vector<double> weights;  // to show: of a gate those of the best mixture
   ordered_json train, held_out;
@@ -207,21 +117,23 @@ struct Fit {
 
 void fit_on_shares(const FitArguments& arguments, bool wants_gate, Fit& fit) {
   const size_t count = fit.spec.specialists.size();
-  const vitrine::CombinerSpec before = weights_before(fit.spec, Kind::kMixture);
+  vitrine::CombinerSpec before = weights_before(fit.spec, Kind::kMixture);
+  const vitrine::CombinerSpec of_the_file = fit.spec.combiner;
   fit.spec.combiner = before;
   if (wants_gate) {
     const auto config = vitrine::parse_model_config(open_model(fit.spec.specialists[0].model));
     fit.spec.combiner = gate_from(before, config.hidden_size);
+    const bool has_gate =
+        of_the_file.kind == Kind::kGate && of_the_file.hidden_size == config.hidden_size;
+    if (has_gate) before = of_the_file;
   }
   vitrine::FitData train, held_out;
   {
     const auto federation =
         vitrine::Federation::load(fit.spec, scoring_options(arguments.device, arguments.window));
     catch_interrupts();
-    // Windows are dealt out evenly.
-    const size_t every = fit.held_out_every;
     score_texts(*federation, fit.texts, arguments.window, [&](const ScoredToken& token) {
-      add_to(token.window % every == every / 2 ? held_out : train, token, count);
+      add_to(is_held_out(token.window, arguments.held_out) ? held_out : train, token, count);
     });
   }
   if (held_out.num_tokens() == 0 || train.num_tokens() == 0) {
@@ -246,7 +158,7 @@ void fit_on_rows(const FitArguments& arguments, Fit& fit) {
   fit.spec.combiner = before;
   const ProductRows rows =
       score_product_rows(fit.spec, fit.texts, arguments.device, arguments.window,
-                         fit.held_out_every, static_cast<uint64_t>(arguments.memory_mib) << 20);
+                         arguments.held_out, static_cast<uint64_t>(arguments.memory_mib) << 20);
   fit.scoring_seconds = fit.watch.seconds();
   fit.fitted = vitrine::fit_product(rows.train, before);
   fit.weights = fit.fitted.weights;
@@ -288,15 +200,28 @@ std::string fit_text(const Fit& fit, double fit_seconds) {
   const std::vector<std::string> names = fit.names();
   for (size_t i = 0; i < names.size(); ++i) {
     text +=
-        fmt::format("  {:<16} {:>10.3f} alone   weight {:.4f}\n", names[i],
+        fmt::format("  {:<16} {:>10.3f} alone   weight {:.4f}\n", plain(names[i]),
                     std::exp(-fit.held_out["specialists"][names[i]].get<double>()), fit.weights[i]);
   }
   return text;
 }
 
+/// No file gets weights that are no numbers.
+void require_finite(const vitrine::CombinerSpec& fitted, const std::string& path) {
+  const auto is_finite = [](const auto& values) {
+    return std::ranges::all_of(values, [](const auto value) { return std::isfinite(value); });
+  };
+  if (is_finite(fitted.weights) && is_finite(fitted.gate) && is_finite(fitted.bias)) return;
+  throw vitrine::Error(vitrine::ErrorKind::kBadFile,
+                       path +
+                           ": the fit came to weights that are no numbers, and nothing was "
+                           "written; expected specialists whose predictions and hidden states "
+                           "are numbers");
+}
+
 int run_fit(const FitArguments& arguments) {
   Fit fit;
-  fit.spec = vitrine::FederationSpec::load(arguments.federation);
+  fit.spec = load_federation_spec(arguments.federation);
   require_output_folder("--out", arguments.out);
   fit.spec.combiner.members.clear();  // fitted anew, for the members as they are
   fit.spec.check_members();
@@ -304,12 +229,12 @@ int run_fit(const FitArguments& arguments) {
                                ? std::string(vitrine::combiner_kind_name(fit.spec.combiner.kind))
                                : arguments.combiner;
   fit.texts = read_texts(arguments.texts, fit.spec);
-  fit.held_out_every = static_cast<size_t>(std::lround(1 / arguments.held_out));
   if (kind == "product") {
     fit_on_rows(arguments, fit);
   } else {
     fit_on_shares(arguments, kind == "gate", fit);
   }
+  require_finite(fit.fitted, arguments.federation);
   const double fit_seconds = fit.watch.seconds() - fit.scoring_seconds;
   const std::vector<std::string> members = vitrine::member_hashes(fit.spec);
   ordered_json manifest = manifest_of(arguments, fit, members);
@@ -327,27 +252,13 @@ int run_fit(const FitArguments& arguments) {
   return 0;
 }
 
-std::shared_ptr<FitArguments> add_arguments(CLI::App* command) {
-  auto arguments = std::make_shared<FitArguments>();
-  command->add_option("FEDERATION", arguments->federation, "the federation file")->required();
-  command->add_option("TEXT", arguments->texts, "UTF-8 files")->required();
-  command
-      ->add_option("--window", arguments->window,
-                   "tokens that are read in one go; each window begins anew")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  command->add_flag("--json", arguments->json, "one JSON object instead of text");
-  arguments->device.add_to(*command);
-  return arguments;
-}
-
 }  // namespace
 
 void add_federate_fit(CLI::App& federate, Command& command) {
-  federate.require_subcommand(0, 1);
   CLI::App* fit =
       federate.add_subcommand("fit", "Fits a combiner's weights to texts by maximum likelihood");
-  const auto arguments = add_arguments(fit);
+  const auto arguments = std::make_shared<FitArguments>();
+  arguments->add_to(*fit);
   fit->add_option("-o,--out", arguments->out, "where the fitted federation file goes")
       ->required()
       ->check(not_empty());
@@ -366,11 +277,6 @@ void add_federate_fit(CLI::App& federate, Command& command) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   fit->callback([arguments, &command] { command = [arguments] { return run_fit(*arguments); }; });
-
-  CLI::App* score = federate.add_subcommand(
-      "score", "Tells the perplexity of texts, together and of each specialist, and their shares");
-  const auto scored = add_arguments(score);
-  score->callback([scored, &command] { command = [scored] { return run_score(*scored); }; });
 }
 
 }  // namespace cli

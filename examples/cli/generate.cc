@@ -47,7 +47,7 @@ struct Arguments {
 template <typename Model>
 std::optional<vitrine::FederationSpec> find_spec(const Arguments& arguments) {
   if constexpr (std::is_same_v<Model, vitrine::Engine>) return std::nullopt;
-  return vitrine::FederationSpec::load(arguments.model);
+  return load_federation_spec(arguments.model);
 }
 
 std::unique_ptr<vitrine::Engine> load_model(const vitrine::Engine*, const std::string& model,
@@ -146,7 +146,8 @@ int run_generate(Arguments arguments) {
   options.attribution = arguments.attribution;
   if (!arguments.log.hidden_states.empty()) {
     options.hidden_state_layers =
-        parse_hidden_layers(arguments.log.hidden_states, static_cast<int>(config.num_layers));
+        parse_hidden_layers(arguments.log.hidden_states,
+                            static_cast<int>(spec ? num_layers_of(*spec) : config.num_layers));
   }
   options.audit_level = arguments.log.audit_level();
   // Destroyed last to first: the engine before the sinks, the log before what its callbacks use.

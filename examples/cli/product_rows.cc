@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace cli {
 
@@ -51,6 +52,15 @@ class RowKeeper final : public vitrine::Combiner {
   size_t taken_ = 0;
 };
 
+void require_numbers(const vitrine::FederationSpec& spec, const std::string& text,
+                     std::span<const float> rows) {
+  const auto found = std::ranges::find_if(rows, [](float value) { return !std::isfinite(value); });
+  if (found == rows.end()) return;
+  const size_t of =
+      static_cast<size_t>(found - rows.begin()) / (rows.size() / spec.specialists.size());
+  refuse_no_number(spec.specialists[of].name, text, double{*found});
+}
+
 size_t count_windows(const ScoredTexts& texts, size_t width) {
   size_t count = 0;
   for (const std::vector<int32_t>& ids : texts.ids) count += (ids.size() - 2) / width + 1;
@@ -60,7 +70,7 @@ size_t count_windows(const ScoredTexts& texts, size_t width) {
 }  // namespace
 
 ProductRows score_product_rows(const vitrine::FederationSpec& spec, const ScoredTexts& texts,
-                               const DeviceOptions& device, int window, size_t held_out_every,
+                               const DeviceOptions& device, int window, double held_out,
                                uint64_t memory_bytes) {
   auto owned = std::make_unique<RowKeeper>();
   RowKeeper& keeper = *owned;
@@ -79,9 +89,10 @@ ProductRows score_product_rows(const vitrine::FederationSpec& spec, const Scored
   score_texts(
       *federation, texts, window,
       [&](const ScoredToken& token) {
-        const bool is_held_out = token.window / rows.every % held_out_every == held_out_every / 2;
-        vitrine::ProductFitData& data = is_held_out ? rows.held_out : rows.train;
+        const bool is_outside = is_held_out(token.window / rows.every, held_out);
+        vitrine::ProductFitData& data = is_outside ? rows.held_out : rows.train;
         keeper.take(row_values, data.logprobs);
+        require_numbers(spec, texts.names[token.text], std::span(data.logprobs).last(row_values));
         data.tokens.push_back(token.token);
       },
       rows.every);

@@ -9,13 +9,13 @@ namespace cli {
 
 struct ProductRows {
   vitrine::ProductFitData train, held_out;
-  size_t every = 1;  ///< one window of each text in so many was scored
+  size_t every = 1;  ///< one window in so many was scored
 };
 
-/// Scores as many windows, spread evenly over the texts, as have their rows in `memory_bytes`; one
-/// in `held_out_every` of them is held out. Refuses texts that are too short for both.
+/// Scores as many windows, spread evenly over the texts, as have their rows in `memory_bytes`; of
+/// them the share `held_out` is held out. Refuses texts that are too short for both.
 ProductRows score_product_rows(const vitrine::FederationSpec& spec, const ScoredTexts& texts,
-                               const DeviceOptions& device, int window, size_t held_out_every,
+                               const DeviceOptions& device, int window, double held_out,
                                uint64_t memory_bytes);
 
 }  // namespace cli

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <set>
 
 #include "audit_rerun.h"
 #include "federate.h"
@@ -34,8 +35,9 @@ std::string logged_choice(const Run& run, const std::string& name, const std::st
                      fmt::join(known, ", ")));
 }
 
+/// `depths`: how many layers the model has, or each specialist of a federation.
 vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& arguments,
-                                      const vitrine::ModelConfig& config, bool is_other_model) {
+                                      const std::vector<int64_t>& depths, bool is_other_model) {
   DeviceOptions device = arguments.device;
   if (device.device.empty()) device.device = run.header.device;
   if (device.kernels.empty() && run.header.kernels == "reference") device.kernels = "reference";
@@ -66,13 +68,22 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   options.audit_level = run.level == "full" || is_other_model ? vitrine::AuditLevel::kFull
                                                               : vitrine::AuditLevel::kStandard;
   if (run.level == "full" && !is_other_model) {
-    // Of a federation the first specialist's stand first; every specialist has the same ones.
-    const auto leaving = static_cast<int>(run.layer_numbers.size());
-    for (const int layer : run.hidden_state_layers) {
-      if (layer < config.num_layers) options.hidden_state_layers.push_back(layer);
-      if (layer != leaving) continue;  // leaves the first specialist's last layer
-      options.hidden_state_layers.push_back(static_cast<int>(config.num_layers));
+    // A federation's specialists have their layers one after the other, and behind all of them what
+    // leaves each one's last.
+    std::set<int> layers;
+    int64_t first = 0;
+    for (size_t i = 0; i < depths.size(); ++i) {
+      for (const int layer : run.hidden_state_layers) {
+        if (layer >= first && layer < first + depths[i]) {
+          layers.insert(static_cast<int>(layer - first));
+        }
+        if (layer == static_cast<int>(run.layer_numbers.size() + i)) {
+          layers.insert(static_cast<int>(depths[i]));
+        }
+      }
+      first += depths[i];
     }
+    options.hidden_state_layers.assign(layers.begin(), layers.end());
   }
   return options;
 }
@@ -110,7 +121,17 @@ std::string other_federation(const vitrine::LogHeader& log, const vitrine::Feder
   vitrine::LogHeader here;
   add_members(spec, here);
   FileHashes found = file_hashes(open_model(spec.specialists[0].model), cache);
-  found.insert(found.end(), here.hashes.begin(), here.hashes.end());
+  const auto is_further_file = [&](const auto& entry) {
+    return entry.first.starts_with("specialist ") &&
+           std::ranges::none_of(spec.specialists, [&](const vitrine::SpecialistSpec& one) {
+             return entry.first == "specialist " + one.name;
+           });
+  };
+  const bool is_old = std::ranges::none_of(log.hashes, is_further_file);
+  for (const auto& entry : here.hashes) {
+    // Logs of earlier versions name the first weights of each specialist alone.
+    if (!is_old || !is_further_file(entry)) found.push_back(entry);
+  }
   return first_other_file(log.hashes, found);
 }
 
@@ -119,7 +140,7 @@ std::string model_problem(const vitrine::LogHeader& log, const std::string& path
   if (logged_federation(log).empty()) {
     return other_model(log, open_model(path), HashCache::kRefresh);
   }
-  const vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
+  const vitrine::FederationSpec spec = load_federation_spec(path, HashCache::kRefresh);
   spec.check_members();
   return other_federation(log, spec, HashCache::kRefresh);
 }
@@ -135,16 +156,15 @@ std::unique_ptr<vitrine::Engine> load_replayed(const Run& run, const std::string
                                                const AuditArguments& arguments,
                                                bool is_other_model) {
   const vitrine::ModelConfig config = vitrine::parse_model_config(open_model(path));
-  const vitrine::EngineOptions options = replay_options(run, arguments, config, is_other_model);
+  const vitrine::EngineOptions options =
+      replay_options(run, arguments, {config.num_layers}, is_other_model);
   return load_as_logged(run, options, [&] { return vitrine::Engine::load(path, options); });
 }
 
 std::unique_ptr<vitrine::Federation> load_replayed(const Run& run,
                                                    const vitrine::FederationSpec& spec,
                                                    const AuditArguments& arguments) {
-  const vitrine::ModelConfig config =
-      vitrine::parse_model_config(open_model(spec.specialists[0].model));
-  const vitrine::EngineOptions options = replay_options(run, arguments, config, false);
+  const vitrine::EngineOptions options = replay_options(run, arguments, depths_of(spec), false);
   return load_as_logged(run, options, [&] { return vitrine::Federation::load(spec, options); });
 }
 

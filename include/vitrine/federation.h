@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "vitrine/checkpoint.h"
 #include "vitrine/core.h"
 
 namespace vitrine {
@@ -44,6 +46,8 @@ struct VITRINE_API FederationSpec {
   std::vector<SpecialistSpec> specialists;  ///< at least two, at most 64
   CombinerSpec combiner;
   std::string fit_json;  ///< what a fit wrote about itself (JSON object); empty: not fitted
+  /// The SHA-256 of a file, for members; a host that keeps hashes of large files gives its own.
+  std::function<std::string(const std::string& path)> hash_file = sha256_of_file;
 
   /// Reads and checks a file; the models are not opened. Throws kIo, kBadFile.
   static FederationSpec load(const std::string& path);
@@ -53,7 +57,17 @@ struct VITRINE_API FederationSpec {
   void check_members() const;
 };
 
-/// SHA-256 of what makes each specialist itself: its adapter's weights, or its model's.
+/// A file that is part of what makes a specialist itself.
+struct MemberFile {
+  std::string name;  ///< in its folder
+  std::string path;
+};
+/// Of each specialist: its adapter's weights and configuration, or all weight files and the
+/// configuration of its model; the first weights first. Throws what Checkpoint::open throws.
+VITRINE_API std::vector<std::vector<MemberFile>> member_files(const FederationSpec& spec);
+
+/// SHA-256 of what makes each specialist itself: over the hashes of its files, each a line, and of
+/// an adapter over those of the base, too.
 VITRINE_API std::vector<std::string> member_hashes(const FederationSpec& spec);
 
 VITRINE_API std::unique_ptr<Combiner> make_combiner(const CombinerSpec& spec,

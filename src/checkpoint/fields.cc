@@ -120,7 +120,11 @@ std::vector<double> Fields::numbers(std::string_view name, double low, double hi
   char expected[100];
   std::snprintf(expected, sizeof(expected), "a list of %zu numbers of %g to %g", count, low, high);
   const nlohmann::json* value = find(name);
-  if (value == nullptr || !value->is_array() || value->size() != count) bad(name, expected);
+  if (value == nullptr || !value->is_array()) bad(name, expected);
+  if (value->size() != count) {
+    throw_bad_file(place_ + ": field " + quote_text(name) + " is a list of " +
+                   std::to_string(value->size()) + "; expected " + expected);
+  }
   std::vector<double> result;
   for (const nlohmann::json& element : *value) {
     const double number = element.is_number() ? element.get<double>() : NAN;

@@ -157,8 +157,17 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   if (has_base) {
     engines.push_back(Engine::load_joint(spec.base, own, device_joint ? &*device_joint : nullptr));
   } else {
+    std::vector<int64_t> depths;
     for (const SpecialistSpec& specialist : spec.specialists) {
-      engines.push_back(Engine::load(specialist.model, own));
+      depths.push_back(parse_model_config(Checkpoint::open(specialist.model)).num_layers);
+    }
+    const int64_t deepest = *std::ranges::max_element(depths);
+    for (size_t i = 0; i < spec.specialists.size(); ++i) {
+      EngineOptions its = own;
+      std::erase_if(its.hidden_state_layers, [&](int layer) {  // a deeper specialist has it
+        return layer > depths[i] && layer <= deepest;
+      });
+      engines.push_back(Engine::load(spec.specialists[i].model, its));
     }
   }
   taps.resize(engines.size());

@@ -59,6 +59,9 @@ SpecialistSpec read_specialist(const FederationSpec& spec, const nlohmann::json&
   refuse_unknown(fields, json, {"name", "model", "adapter"});
   SpecialistSpec specialist;
   specialist.name = required_string(fields, "name");
+  for (const char* path : {"model", "adapter"}) {
+    if (fields.string(path)) required_string(fields, path);
+  }
   if (specialist.name.size() > 64) fields.bad("name", "at most 64 bytes");
   for (const SpecialistSpec& other : spec.specialists) {
     if (other.name == specialist.name) fields.bad("name", "a name that no other specialist has");
@@ -129,6 +132,8 @@ CombinerSpec read_combiner(const FederationSpec& spec, const Fields& fields,
 }  // namespace
 
 FederationSpec FederationSpec::load(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) bad(path, "is a folder; expected a federation file (JSON)");
   const nlohmann::json json =
       parse_json_object(read_text_file(path, kMaxFileBytes), path, kMaxValues);
   const Fields fields(json, path);
@@ -136,7 +141,7 @@ FederationSpec FederationSpec::load(const std::string& path) {
   fields.required_integer("federation", 1, 1);
   FederationSpec spec;
   spec.path = path;
-  if (const auto base = fields.string("base")) spec.base = resolved(path, *base);
+  if (fields.string("base")) spec.base = resolved(path, required_string(fields, "base"));
   const nlohmann::json* list = fields.find("specialists");
   if (list == nullptr || !list->is_array() || list->size() < kMinSpecialists ||
       list->size() > kMaxSpecialists) {
@@ -148,7 +153,10 @@ FederationSpec FederationSpec::load(const std::string& path) {
   const auto combiner = fields.object("combiner");
   if (!combiner) fields.bad("combiner", "an object with a \"kind\"");
   spec.combiner = read_combiner(spec, *combiner, *fields.find("combiner"));
-  if (const nlohmann::json* fit = fields.find("fit")) spec.fit_json = fit->dump();
+  if (const nlohmann::json* fit = fields.find("fit")) {
+    if (!fit->is_object()) fields.bad("fit", "an object, what a fit says of itself");
+    spec.fit_json = fit->dump();
+  }
   return spec;
 }
 
@@ -174,36 +182,6 @@ std::string FederationSpec::to_json() const {
   }
   if (!fit_json.empty()) json["fit"] = Json::parse(fit_json);
   return json.dump(combiner.kind == CombinerSpec::Kind::kGate ? -1 : 2) + "\n";
-}
-
-void FederationSpec::check_members() const {
-  for (const SpecialistSpec& specialist : specialists) {
-    for (const std::string& part : {specialist.model, specialist.adapter}) {
-      std::error_code error;
-      if (part.empty() || fs::exists(part, error)) continue;
-      bad(path, "specialist " + quote_text(specialist.name) + " needs " + quote_text(part) +
-                    ", which is not there; expected a model's folder or .gguf file, or an "
-                    "adapter's folder");
-    }
-  }
-  if (combiner.members.empty()) return;
-  const std::vector<std::string> found = member_hashes(*this);
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (combiner.members[i] == found[i]) continue;
-    bad(path, "the gate was fitted for other members: specialist " +
-                  quote_text(specialists[i].name) + " has the SHA-256 " + found[i] +
-                  "; expected the members of the fit, or fit it again (vitrine federate fit)");
-  }
-}
-
-std::vector<std::string> member_hashes(const FederationSpec& spec) {
-  std::vector<std::string> hashes;
-  for (const SpecialistSpec& specialist : spec.specialists) {
-    hashes.push_back(sha256_of_file(specialist.adapter.empty()
-                                        ? Checkpoint::open(specialist.model).weight_files().front()
-                                        : specialist.adapter + "/adapter_model.safetensors"));
-  }
-  return hashes;
 }
 
 }  // namespace vitrine

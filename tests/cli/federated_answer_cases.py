@@ -1,6 +1,7 @@
 """federate with what generate has too: constraints, several answers, log-probabilities, hidden
 states; and the replay of what came of it."""
 
+import hashlib
 import json
 import pathlib
 import shutil
@@ -186,6 +187,45 @@ class FederatedReplay(FederationCase):
         self.succeed("audit", "redact", "held.vtr", "less.vtr", "--columns", "federation")
         self.assertTrue(self.replay("less.vtr").startswith("equal: "))
 
+    def leave_out(self, path, prefixes):
+        """Takes tensors out of a safetensors file."""
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + size])
+        kept, body = {}, b""
+        for name, info in header.items():
+            if name.startswith(prefixes):
+                continue
+            if name != "__metadata__":
+                begin, end = info["data_offsets"]
+                info["data_offsets"] = [len(body), len(body) + end - begin]
+                body += data[8 + size + begin:8 + size + end]
+            kept[name] = info
+        text = json.dumps(kept).encode()
+        text += b" " * (-len(text) % 8)
+        path.write_bytes(len(text).to_bytes(8, "little") + text + body)
+
+    def test_hidden_states_of_specialists_of_different_depth(self):
+        shallow = self.folder / "shallow"
+        shutil.copytree(MODEL, shallow)
+        config = json.loads((shallow / "config.json").read_text())
+        (shallow / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
+        self.leave_out(shallow / "model.safetensors", ("model.layers.2.", "model.layers.3."))
+        members = [{"name": "shallow", "model": "shallow"}, {"name": "deep", "model": MODEL}]
+        for order, layers in ((members, [0, 1, 2, 3, 4, 5, 6, 7]),
+                              (members[::-1], [0, 1, 2, 3, 4, 5, 6, 7])):
+            path = self.write(combiner={"kind": "mixture", "weights": [0.5, 0.5]}, base=None,
+                              specialists=order)
+            self.federate(path, "run.vtr", "--audit-level", "full", "--hidden-states", "all",
+                          tokens=3)
+            log, _ = self.records("run.vtr")
+            self.assertEqual(log["audit"]["hidden_state_layers"], layers)
+            self.assertTrue(self.replay("run.vtr").startswith("equal: "))
+            shown = self.succeed("audit", "show", "run.vtr", "--position", 1).stdout.decode()
+            for name in ("shallow", "deep"):
+                self.assertRegex(shown, f"leaving the last .*{name}")
+            (self.folder / "run.vtr").unlink()
+
     def test_replay_names_what_differs(self):
         path = self.write()
         self.federate(path, "log.json", tokens=12)
@@ -221,8 +261,28 @@ class FederatedReplay(FederationCase):
         gone = self.write("gone.json", specialists=[
             {"name": n, "adapter": str(ADAPTERS / n) if n != "essays" else "gone"} for n in NAMES])
         self.fail_with(2, ("not there", "essays"), "audit", "replay", "run.vtr", "--model", gone)
-        self.fail_with(2, ("not a regular file",), "audit", "replay", "run.vtr", "--model",
-                       MODEL)
+        self.fail_with(2, ("is a folder",), "audit", "replay", "run.vtr", "--model", MODEL)
+        # An adapter whose configuration is another; of a log of an earlier version nothing tells.
+        scaled = self.folder / "scaled"
+        shutil.copytree(ADAPTERS / "essays", scaled)
+        config = json.loads((scaled / "adapter_config.json").read_text())
+        (scaled / "adapter_config.json").write_text(json.dumps({**config, "lora_alpha": 1}))
+        members = [{"name": n, "adapter": str(ADAPTERS / n)} for n in NAMES[:2]]
+        self.federate(path, "log.json", tokens=4)
+        self.write(path.name, specialists=members + [{"name": "essays", "adapter": str(scaled)}])
+        log = json.loads((self.folder / "log.json").read_text())
+        hashes = log["model"]["sha256"]
+        hashes["federation"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        (self.folder / "other.json").write_text(json.dumps(log))
+        self.fail_with(2, ("another federation", "specialist essays: adapter_config.json has"),
+                       "audit", "replay", "other.json", "--model", path)
+        self.write(path.name)
+        for name in list(hashes):
+            if name.startswith("specialist ") and ": " in name:
+                del hashes[name]
+        hashes["federation"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        (self.folder / "old.json").write_text(json.dumps(log))
+        self.assertTrue(self.replay("old.json").startswith("equal: "))
         moved = self.folder / "moved"
         moved.mkdir()
         shutil.move(path, moved / "federation.json")
@@ -280,3 +340,63 @@ class FederatedFit(FederationCase):
         self.assertNotIn("best fixed", text)
         self.fail_with(2, ("too few", "--memory"), "federate", "fit", path, *self.texts(3000),
                        "--out", "x.json", "--combiner", "product", "--memory", 1)
+
+    def test_numbers_that_are_none(self):
+        damaged = self.folder / "damaged"
+        shutil.copytree(ADAPTERS / "science", damaged)
+        weights = damaged / "adapter_model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-4] + b"\xc0\x7f\xc0\x7f")  # NaN
+        path = self.write(specialists=[{"name": "whole", "adapter": str(ADAPTERS / "essays")},
+                                       {"name": "damaged", "adapter": "damaged"}],
+                          combiner={"kind": "mixture", "weights": [0.5, 0.5]})
+        words = ("specialist 'damaged'", "essays.txt", "log-probability nan")
+        texts = self.texts(1500)[::-1]
+        for kind in ("mixture", "gate", "product"):
+            self.fail_with(2, words, "federate", "fit", path, *texts, "--out", "fitted.json",
+                           "--combiner", kind, "--window", 64)
+            self.assertFalse((self.folder / "fitted.json").exists())
+        self.fail_with(2, words, "federate", "score", path, *texts)
+
+    def test_windows_are_held_out_over_all_texts(self):
+        text = (ADAPTERS / "eval" / "essays.txt").read_text()[:120]
+        texts = [self.folder / f"{i}.txt" for i in range(10)]
+        for one in texts:
+            one.write_text(text)
+        for kind in ("mixture", "product"):
+            for share, windows in ((0.1, 1), (0.4, 4), (0.45, 5)):
+                fit = self.succeed_json("federate", "fit", self.write(), *texts, "--out", "f.json",
+                                        "--held-out", share, "--combiner", kind, "--json")
+                train, held_out = (fit["log_likelihood"][part]["tokens"]
+                                   for part in ("train", "held_out"))
+                self.assertEqual(held_out * 10, (train + held_out) * windows, (kind, share))
+
+    def test_a_gate_is_fitted_again(self):
+        arguments = (*self.texts(3000), "--combiner", "gate", "--window", 64, "--json")
+        first = self.succeed_json("federate", "fit", self.write(), *arguments, "--out", "gate.json")
+        again = self.succeed_json("federate", "fit", "gate.json", *arguments, "--out", "again.json")
+        for part in ("train", "held_out"):
+            self.assertAlmostEqual(again["log_likelihood"][part]["before"],
+                                   first["log_likelihood"][part]["after"], 6)
+
+    def test_texts_of_one_name(self):
+        for name in "ab":
+            (self.folder / name).mkdir()
+            (self.folder / name / "x.txt").write_text(f"In the beginning of {name}.")
+        path = self.write()
+        scored = self.succeed_json("federate", "score", path, "a/x.txt", "b/x.txt", "--json")
+        self.assertEqual(list(scored["texts"]), ["a/x.txt", "b/x.txt"])
+        self.fail_with(2, ("a/x.txt", "twice"), "federate", "score", path, "a/x.txt", "a/x.txt")
+
+    def test_names_do_not_reach_the_terminal_raw(self):
+        path = self.write(specialists=[{"name": "\x1b[31mred\nline", "adapter": str(ADAPTERS / n)}
+                                       if n == "essays" else
+                                       {"name": "\u00e9" * 9, "adapter": str(ADAPTERS / n)}
+                                       for n in NAMES[1:]],
+                          combiner={"kind": "mixture", "weights": [0.5, 0.5]})
+        texts = self.texts(1500)
+        for arguments in (("inspect", path), ("federate", "score", path, *texts),
+                          ("federate", "fit", path, *texts, "--out", "f.json", "--window", 64)):
+            shown = self.succeed(*arguments).stdout.decode()
+            self.assertIn("?[31mred", shown)
+            self.assertNotIn("\x1b", shown)
+            self.assertIn("\u00e9" * 5, shown)

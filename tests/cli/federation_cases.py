@@ -1,8 +1,10 @@
 """federate, federate fit, federate score, inspect of a federation file, and what its logs say."""
 
+import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 
 import numpy
@@ -96,6 +98,22 @@ class Federation(FederationCase):
         self.succeed("audit", "redact", "run.vtr", "less.vtr", "--columns", "federation")
         _, without = self.records("less.vtr")
         self.assertFalse(any("federation" in p for p in without))
+        shown = self.succeed("audit", "show", "less.vtr").stdout.decode()
+        self.assertIn("product of 3 specialists; their shares were left out", shown)
+        self.assertNotIn("mean term", shown)
+        page = self.succeed("audit", "export", "less.vtr", "--html").stdout.decode()
+        self.assertFalse(json.loads(page.split('id="data">')[1].split("</script>")[0])
+                         ["federation"]["told"])
+        self.succeed("audit", "redact", "run.vtr", "some.vtr", "--columns", "federation",
+                     "--positions", "9-10")
+        self.assertIn("shares of 2 predictions were left out",
+                      self.succeed("audit", "show", "some.vtr").stdout.decode())
+
+    def test_the_leading_specialist_of_a_product_has_a_weight(self):
+        path = self.write(combiner={"kind": "product", "weights": [1, 0, 0]})
+        self.federate(path, "run.vtr")
+        shown = self.succeed("audit", "show", "run.vtr").stdout.decode()
+        self.assertEqual(re.findall(r"leads (\d+) of", shown), ["40", "0", "0"])
 
     def test_parquet(self):
         try:
@@ -265,6 +283,21 @@ class Federation(FederationCase):
         gate["specialists"][:2] = gate["specialists"][1::-1]
         (self.folder / "swapped.json").write_text(json.dumps(gate))
         self.fail_with(2, ("fitted for other members",), "federate", "swapped.json", "-p", PROMPT)
+        # The same weights, scaled otherwise, and a file of an earlier version.
+        scaled = self.folder / "scaled"
+        shutil.copytree(ADAPTERS / "essays", scaled)
+        config = json.loads((scaled / "adapter_config.json").read_text())
+        (scaled / "adapter_config.json").write_text(json.dumps({**config, "lora_alpha": 1}))
+        gate = json.loads((self.folder / "gate.json").read_text())
+        gate["specialists"][2]["adapter"] = "scaled"
+        (self.folder / "scaled.json").write_text(json.dumps(gate))
+        self.fail_with(2, ("fitted for other members", "'essays'"), "federate", "scaled.json", "-p",
+                       PROMPT)
+        gate["combiner"]["members"] = [
+            hashlib.sha256((ADAPTERS / name / "adapter_model.safetensors").read_bytes()).hexdigest()
+            for name in NAMES] + [gate["combiner"]["members"][3]]
+        (self.folder / "old.json").write_text(json.dumps(gate))
+        self.fail_with(2, ("earlier version", "federate fit"), "federate", "old.json", "-p", PROMPT)
 
     def test_bad_input(self):
         def refuse(words, path, *more):
@@ -298,6 +331,9 @@ class Federation(FederationCase):
         bad = self.write("bad.json", two, specialists=[{"name": "a", "adapter": str(adapter)},
                                                        {"name": "b"}])
         refuse(("[16, 512]", "rank 16"), bad)
+        (adapter / "adapter_config.json").write_text(
+            json.dumps({**config, "alora_invocation_tokens": [5, 6]}))
+        refuse(("alora_invocation_tokens", "every token"), bad)
         (adapter / "adapter_config.json").write_text(json.dumps(config))
         weights = adapter / "adapter_model.safetensors"
         whole = weights.read_bytes()

@@ -96,28 +96,81 @@ TEST_F(FederationFile, EachMistakeIsToldInOneLine) {
     "bias": [0, 0], "members": ["", ""]})"));
   expect("members", with(kTwo, R"({"kind": "gate", "hidden_size": 1, "weights": [1, 2],
     "bias": [0, 0], "members": [""]})"));
+  for (const char* members : {R"("base": "", "specialists": [{"name": "a"}, {"name": "b"}])",
+                              R"("base": "m", "specialists": [{"name": "a", "adapter": ""},
+                                 {"name": "b"}])",
+                              R"("specialists": [{"name": "a", "model": ""}, {"name": "b"}])"}) {
+    expect("not empty", with(members, good));
+  }
+  expect("'fit' is 'x'", with(kTwo, good + R"(, "fit": "x")"));
+  EXPECT_THROW(FederationSpec::load(folder_.path()), Error);
+  expect("a list of 3; expected a list of 2",
+         with(kTwo, R"({"kind": "mixture", "weights": [0.5, 0.25, 0.25]})"));
   expect("", "[]");
   expect("", R"({"federation": 1, )");
 }
 
+/// A checkpoint of one tensor in each of its files.
+void write_model(const std::string& folder, int files) {
+  std::filesystem::create_directories(folder);
+  write_bytes(folder + "/config.json", "{}");
+  std::string map;
+  for (int i = 0; i < files; ++i) {
+    const std::string name = "model-" + std::to_string(i) + ".safetensors";
+    const std::string tensor = "t" + std::to_string(i);
+    const std::string header =
+        "{\"" + tensor + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+    std::string bytes(8, '\0');
+    bytes[0] = static_cast<char>(header.size());
+    write_bytes(folder + "/" + name, bytes + header + "abcd");
+    map += (i == 0 ? "\"" : ", \"") + tensor + "\": \"" + name + "\"";
+  }
+  write_bytes(folder + "/model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
+}
+
 TEST_F(FederationFile, AGateForOtherMembersIsRefused) {
-  std::filesystem::create_directories(folder_ / "model");
+  write_model(folder_ / "model", 2);
   for (const std::string name : {"one", "two"}) {
     std::filesystem::create_directories(folder_ / name);
     write_bytes(folder_ / (name + "/adapter_model.safetensors"), name);
+    write_bytes(folder_ / (name + "/adapter_config.json"), R"({"lora_alpha": 16})");
   }
   const std::string members = R"("base": "model", "specialists": [{"name": "a", "adapter": "one"},
-    {"name": "b", "adapter": "two"}])";
-  const std::string one = sha256_of_file(folder_ / "one/adapter_model.safetensors");
-  const std::string two = sha256_of_file(folder_ / "two/adapter_model.safetensors");
-  const auto gate = [&](const std::string& first, const std::string& second) {
-    return with(members, R"({"kind": "gate", "hidden_size": 1, "weights": [1, 2],
-      "bias": [0, 0], "members": [")" +
-                             first + R"(", ")" + second + R"("]})");
+    {"name": "b", "adapter": "two"}, {"name": "c"}])";
+  const auto gate = [&](const std::vector<std::string>& hashes) {
+    std::string list;
+    for (const std::string& hash : hashes) list += (list.empty() ? "\"" : ", \"") + hash + "\"";
+    return with(members, R"({"kind": "gate", "hidden_size": 1, "weights": [1, 2, 3],
+      "bias": [0, 0, 0], "members": [)" +
+                             list + "]}");
   };
-  EXPECT_EQ(refusal(gate(one, two)), "accepted");
-  expect("fitted for other members", gate(two, one));
-  expect("fitted for other members", gate(one, std::string(64, '0')));
+  const std::string none(64, '0');
+  const std::vector<std::string> fitted =
+      member_hashes(FederationSpec::load(write(gate({none, none, none}))));
+  EXPECT_EQ(refusal(gate(fitted)), "accepted");
+  expect("fitted for other members", gate({fitted[1], fitted[0], fitted[2]}));
+  expect("fitted for other members", gate({fitted[0], none, fitted[2]}));
+  // Each file counts, of the base too: the gate reads its hidden state.
+  const std::pair<const char*, const char*> changes[] = {{"one/adapter_model.safetensors", "'a'"},
+                                                         {"two/adapter_config.json", "'b'"},
+                                                         {"model/config.json", "'a'"},
+                                                         {"model/model-0.safetensors", "'a'"},
+                                                         {"model/model-1.safetensors", "'a'"}};
+  for (const auto& [name, who] : changes) {
+    const std::string before = read_text_file(folder_ / name, 1000);
+    std::string after = before;
+    after.back() = after.back() == ' ' ? '\n' : ' ';
+    if (after != before && name[0] == 'm' && after.find('{') == 0) after = "{} ";
+    write_bytes(folder_ / name, after);
+    const std::string found = refusal(gate(fitted));
+    EXPECT_NE(found.find("fitted for other members"), std::string::npos) << name << ": " << found;
+    EXPECT_NE(found.find(who), std::string::npos) << name << ": " << found;
+    write_bytes(folder_ / name, before);
+  }
+  // A file of an earlier version says what to do.
+  expect("earlier version", gate({sha256_of_file(folder_ / "one/adapter_model.safetensors"),
+                                  sha256_of_file(folder_ / "two/adapter_model.safetensors"),
+                                  sha256_of_file(folder_ / "model/model-0.safetensors")}));
 }
 
 }  // namespace
