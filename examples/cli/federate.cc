@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "audit_run.h"
 #include "text_file.h"
@@ -15,6 +16,7 @@ namespace cli {
 namespace {
 
 constexpr size_t kMaxTextBytes = size_t{64} << 20;
+constexpr const char* kAllFiles = ": all files";
 constexpr int kScoredTogether = 64;  // tokens of a window in one step
 
 std::string weight_text(const vitrine::FederationSpec& spec, size_t i) {
@@ -84,20 +86,25 @@ nlohmann::ordered_json inspect_json(const vitrine::FederationSpec& spec,
 
 vitrine::FederationSpec load_federation_spec(const std::string& path, HashCache cache) {
   vitrine::FederationSpec spec = vitrine::FederationSpec::load(path);
-  spec.hash_file = [cache](const std::string& file) { return file_hash(file, cache); };
+  // A command asks several times, and reads each file once.
+  const auto known = std::make_shared<std::map<std::string, std::string>>();
+  spec.hash_file = [cache, known](const std::string& file) {
+    std::string& hash = (*known)[file];
+    if (hash.empty()) hash = file_hash(file, cache);
+    return hash;
+  };
   return spec;
 }
 
 void add_members(const vitrine::FederationSpec& spec, vitrine::LogHeader& header) {
   header.engine.emplace_back("federation", spec.path);
-  const auto members = vitrine::member_files(spec);
-  for (size_t i = 0; i < members.size(); ++i) {
+  const auto files = vitrine::member_files(spec);
+  // One entry for all files, since a head has room for a thousand. It names the base's by itself.
+  const std::vector<std::string> hashes = vitrine::member_hashes(spec, false);
+  for (size_t i = 0; i < files.size(); ++i) {
     const std::string name = "specialist " + spec.specialists[i].name;
-    for (const vitrine::MemberFile& file : members[i]) {
-      const bool is_first = &file == members[i].data();
-      header.hashes.emplace_back(is_first ? name : name + ": " + file.name,
-                                 spec.hash_file(file.path));
-    }
+    header.hashes.emplace_back(name, spec.hash_file(files[i].front().path));
+    header.hashes.emplace_back(name + kAllFiles, hashes[i]);
   }
   header.hashes.emplace_back("federation", vitrine::sha256_of_file(spec.path));
 }

@@ -23,9 +23,9 @@ void add_federate_score(CLI::App& federate, Command& command);
 vitrine::FederationSpec load_federation_spec(const std::string& path,
                                              HashCache cache = HashCache::kUse);
 
-/// Names the federation, its members and their hashes in a log's head: of each specialist first its
-/// weights ("specialist NAME"), then its other files ("specialist NAME: FILE"), which logs of
-/// earlier versions lack.
+/// Names the federation, its members and their hashes in a log's head: of each specialist that of
+/// its first weights ("specialist NAME") and of all its files ("specialist NAME: all files"), which
+/// logs of earlier versions lack.
 void add_members(const vitrine::FederationSpec& spec, vitrine::LogHeader& header);
 
 /// How many layers each specialist's model has, and the most.

@@ -121,16 +121,16 @@ std::string other_federation(const vitrine::LogHeader& log, const vitrine::Feder
   vitrine::LogHeader here;
   add_members(spec, here);
   FileHashes found = file_hashes(open_model(spec.specialists[0].model), cache);
-  const auto is_further_file = [&](const auto& entry) {
+  const auto is_of_all_files = [&](const auto& entry) {
     return entry.first.starts_with("specialist ") &&
            std::ranges::none_of(spec.specialists, [&](const vitrine::SpecialistSpec& one) {
              return entry.first == "specialist " + one.name;
            });
   };
-  const bool is_old = std::ranges::none_of(log.hashes, is_further_file);
+  const bool is_old = std::ranges::none_of(log.hashes, is_of_all_files);
   for (const auto& entry : here.hashes) {
     // Logs of earlier versions name the first weights of each specialist alone.
-    if (!is_old || !is_further_file(entry)) found.push_back(entry);
+    if (!is_old || !is_of_all_files(entry)) found.push_back(entry);
   }
   return first_other_file(log.hashes, found);
 }

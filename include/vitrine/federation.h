@@ -66,9 +66,10 @@ struct MemberFile {
 /// configuration of its model; the first weights first. Throws what Checkpoint::open throws.
 VITRINE_API std::vector<std::vector<MemberFile>> member_files(const FederationSpec& spec);
 
-/// SHA-256 of what makes each specialist itself: over the hashes of its files, each a line, and of
-/// an adapter over those of the base, too.
-VITRINE_API std::vector<std::string> member_hashes(const FederationSpec& spec);
+/// SHA-256 of what makes each specialist itself: over the hashes of its files, each a line, and
+/// with `with_base` of an adapter over those of the base, too.
+VITRINE_API std::vector<std::string> member_hashes(const FederationSpec& spec,
+                                                   bool with_base = true);
 
 VITRINE_API std::unique_ptr<Combiner> make_combiner(const CombinerSpec& spec,
                                                     size_t num_specialists);

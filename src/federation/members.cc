@@ -56,7 +56,7 @@ std::vector<Files> member_files(const FederationSpec& spec) {
   return members;
 }
 
-std::vector<std::string> member_hashes(const FederationSpec& spec) {
+std::vector<std::string> member_hashes(const FederationSpec& spec, bool with_base) {
   std::map<std::string, std::string> known;  // a base is read once for all of its adapters
   const auto add = [&](const Files& files, std::vector<std::string>& hashes) {
     for (const MemberFile& file : files) {
@@ -70,7 +70,7 @@ std::vector<std::string> member_hashes(const FederationSpec& spec) {
   for (size_t i = 0; i < members.size(); ++i) {
     std::vector<std::string> hashes;
     add(members[i], hashes);
-    if (!spec.specialists[i].adapter.empty()) add(model_files(spec.base), hashes);
+    if (with_base && !spec.specialists[i].adapter.empty()) add(model_files(spec.base), hashes);
     all.push_back(hash_of_hashes(hashes));
   }
   return all;

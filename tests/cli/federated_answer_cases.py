@@ -274,7 +274,7 @@ class FederatedReplay(FederationCase):
         hashes = log["model"]["sha256"]
         hashes["federation"] = hashlib.sha256(path.read_bytes()).hexdigest()
         (self.folder / "other.json").write_text(json.dumps(log))
-        self.fail_with(2, ("another federation", "specialist essays: adapter_config.json has"),
+        self.fail_with(2, ("another federation", "specialist essays: all files has"),
                        "audit", "replay", "other.json", "--model", path)
         self.write(path.name)
         for name in list(hashes):
