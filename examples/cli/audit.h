@@ -55,12 +55,8 @@ std::optional<Difference> find_difference(const Run& run, const vitrine::TokenRe
                                           const vitrine::TokenRecord& right, double tolerance,
                                           bool is_redacted = false, const MarkPair& marks = {});
 
-/// The same of what digests do not cover, where both records have it: each specialist's shares, and
-/// terms of logits.
-std::optional<Difference> find_undigested_difference(const Run& run,
-                                                     const vitrine::TokenRecord& left,
-                                                     const vitrine::TokenRecord& right,
-                                                     double tolerance);
+/// A record in the form of the log's values: they are rounded in a .vtr log of level standard.
+vitrine::TokenRecord as_logged(const Run& run, vitrine::TokenRecord record);
 
 /// The run as one self-contained page of HTML.
 std::string run_page(const Run& run);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "audit.h"
 
@@ -13,6 +14,8 @@ namespace {
 using vitrine::LayerMark;
 using vitrine::LayerRecord;
 using vitrine::TokenRecord;
+
+constexpr double kDeviceTolerance = 0.005;
 
 /// Compares value by value and keeps the first that differs.
 class Comparison {
@@ -87,6 +90,21 @@ class Comparison {
     }
     layer_ = -1;
   }
+  /// Where the right one chose: a rerun may not have been able to.
+  void samplers(const vitrine::SampleDecision& left, const vitrine::SampleDecision& right) {
+    const bool is_left_out = left.candidates == 0 && (is_redacted_ || !run_.report);
+    if (right.candidates == 0 || is_left_out) return;
+    // A device's stages round otherwise than the CPU's, at the edge of a candidate too.
+    const bool is_exact = run_.header.device == "cpu";
+    if (is_exact) {
+      counts("number of tokens that the sampler left", left.candidates, right.candidates);
+    }
+    const double tolerance =
+        std::exchange(tolerance_, is_exact ? tolerance_ : std::max(tolerance_, kDeviceTolerance));
+    values("probability among the tokens that the sampler left", left.probability,
+           right.probability);
+    tolerance_ = tolerance;
+  }
   void predictions(const vitrine::PredictionRecord& left, const vitrine::PredictionRecord& right) {
     tokens("predicted token", left.token, right.token);
     values("log-probability", left.logprob, right.logprob);
@@ -107,6 +125,7 @@ class Comparison {
       values(fmt::format("log-probability of alternative {}", i), left.alternatives[i].logprob,
              right.alternatives[i].logprob);
     }
+    samplers(left.sampled, right.sampled);
   }
   /// Where both have them: the column may have been left out.
   void attributions(const vitrine::PredictionRecord& left, const vitrine::PredictionRecord& right) {
@@ -166,6 +185,12 @@ class Comparison {
 
 }  // namespace
 
+TokenRecord as_logged(const Run& run, TokenRecord record) {
+  if (!run.report) return record;
+  return round_record(std::move(record), run.level == "full" ? vitrine::LogDetail::kFull
+                                                             : vitrine::LogDetail::kStandard);
+}
+
 std::string Difference::text() const {
   return fmt::format("{}{}: {} and {}", layer < 0 ? "" : fmt::format("layer {}, ", layer), value,
                      left, right);
@@ -185,20 +210,13 @@ std::optional<Difference> find_difference(const Run& run, const TokenRecord& lef
   comparison.counts("number of layers", static_cast<int64_t>(left.layers.size()),
                     static_cast<int64_t>(right.layers.size()));
   comparison.hidden_states(left.hidden_states, right.hidden_states);
-  if (is_redacted && !left.has_prediction) return comparison.found();
-  comparison.counts("number of predictions", left.has_prediction ? 1 : 0,
-                    right.has_prediction ? 1 : 0);
+  if (left.has_prediction || !is_redacted) {
+    comparison.counts("number of predictions", left.has_prediction ? 1 : 0,
+                      right.has_prediction ? 1 : 0);
+  }
   if (left.has_prediction && right.has_prediction) {
     comparison.predictions(left.prediction, right.prediction);
-    comparison.shares(left.prediction.federation, right.prediction.federation);
-    comparison.attributions(left.prediction, right.prediction);
   }
-  return comparison.found();
-}
-
-std::optional<Difference> find_undigested_difference(const Run& run, const TokenRecord& left,
-                                                     const TokenRecord& right, double tolerance) {
-  Comparison comparison(run, tolerance, /*is_redacted=*/false);
   comparison.shares(left.prediction.federation, right.prediction.federation);
   comparison.attributions(left.prediction, right.prediction);
   return comparison.found();

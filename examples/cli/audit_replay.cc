@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <set>
 
 #include "audit.h"
 #include "audit_rerun.h"
 #include "federate.h"
+#include "replay_drift.h"
 #include "replay_models.h"
 
 namespace cli {
@@ -61,13 +61,6 @@ struct Comparison {
   std::optional<Difference> difference;
 };
 
-/// What the log says of its values' form: they are rounded in a .vtr log of level standard.
-TokenRecord as_logged(const Run& run, TokenRecord record) {
-  if (!run.report) return record;
-  return round_record(std::move(record), run.level == "full" ? vitrine::LogDetail::kFull
-                                                             : vitrine::LogDetail::kStandard);
-}
-
 /// Where only the digests differ: what does, as far as the log tells.
 const char* undetermined_part(const Run& run, size_t index) {
   if (run.level == "full") return "bits of values that are equal as numbers, digest";
@@ -85,27 +78,41 @@ RecordComparison compare_record(const Run& run, size_t index, const TokenRecord&
   const TokenRecord& logged = run.records[index];
   TokenRecord record = again;
   const bool is_redacted = index < run.is_redacted.size() && run.is_redacted[index];
-  if (!logged.has_prediction) {
-    const bool is_equal_with = is_redacted && again.has_prediction && !run.digests.empty() &&
-                               vitrine::record_digest(again) == run.digests[index];
-    if (is_equal_with) return {};  // the prediction is what was left out
+  const bool has_digests = !run.digests.empty();
+  // Where the prediction is what was left out, the digest covers it.
+  const bool is_covered = has_digests && is_redacted && again.has_prediction &&
+                          vitrine::record_digest(again) == run.digests[index];
+  if (!logged.has_prediction && !is_covered) {
     record.has_prediction = false;
     record.prediction = {};
   }
-  const bool has_digests = !run.digests.empty();
   const uint64_t digest = has_digests ? vitrine::record_digest(record) : 0;
   const bool digests_differ = has_digests && digest != run.digests[index];
-  if (has_digests && !digests_differ && run.level != "full") {
-    // The digests do not cover what each specialist said, and no terms.
-    return {find_undigested_difference(run, logged, as_logged(run, record), 0)};
-  }
   MarkPair marks;
-  if (digests_differ) marks = {run.layer_marks[index], vitrine::layer_marks(record)};
+  if (has_digests) marks = {run.layer_marks[index], vitrine::layer_marks(record)};
+  // A digest vouches for no readable value: whoever changed one may have kept it.
   auto difference = find_difference(run, logged, as_logged(run, record), 0, is_redacted, marks);
   if (difference || !digests_differ) return {std::move(difference)};
   return {Difference{-1, undetermined_part(run, index), fmt::format("{:016x}", run.digests[index]),
                      fmt::format("{:016x}", digest)},
           true};
+}
+
+/// Where a record's text is not that of its token; none where the log has no text.
+std::optional<Difference> text_difference(const Run& run, size_t index,
+                                          const vitrine::Tokenizer& tokenizer) {
+  if (run.text.empty()) return {};
+  const bool is_redacted = index < run.is_redacted.size() && run.is_redacted[index];
+  const std::string& logged = run.text[index];
+  if (logged.empty() && is_redacted) return {};
+  const int32_t token = run.records[index].token;
+  const std::string text = token < tokenizer.vocab_size() ? tokenizer.token_text(token) : "";
+  const auto quoted = [](const std::string& of) {
+    return plain(nlohmann::json(of).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  };
+  // JSON holds no bytes that are no UTF-8.
+  if (run.report ? logged == text : quoted(logged) == quoted(text)) return {};
+  return Difference{-1, "text", quoted(logged), quoted(text)};
 }
 
 /// True where the log left out which token followed, and no later record tells.
@@ -122,7 +129,9 @@ bool is_prediction_unknown(const Run& run, size_t index) {
                       run.records.end(), follows);
 }
 
-Comparison compare(const Run& run, const std::vector<std::optional<TokenRecord>>& again) {
+/// `tokenizer`: of the model that made the log; null where another one replays it.
+Comparison compare(const Run& run, const std::vector<std::optional<TokenRecord>>& again,
+                   const vitrine::Tokenizer* tokenizer) {
   Comparison result;
   for (size_t i = 0; i < run.records.size(); ++i) {
     if (!again[i]) {
@@ -131,6 +140,7 @@ Comparison compare(const Run& run, const std::vector<std::optional<TokenRecord>>
     }
     if (run.records[i].has_prediction) ++result.predictions;
     auto [difference, is_in_digest_alone] = compare_record(run, i, *again[i]);
+    if (!difference && tokenizer != nullptr) difference = text_difference(run, i, *tokenizer);
     if (is_in_digest_alone && is_prediction_unknown(run, i)) {
       ++result.not_checked;
       continue;
@@ -143,54 +153,9 @@ Comparison compare(const Run& run, const std::vector<std::optional<TokenRecord>>
   return result;
 }
 
-/// How far another model's rerun is from the log.
-struct Drift {
-  size_t predictions = 0, same_best = 0;
-  double logprob_sum = 0;  // of |difference|
-  size_t routes = 0, other_routes = 0;
-  double mean_logprob() const {
-    return predictions == 0 ? 0 : logprob_sum / static_cast<double>(predictions);
-  }
-};
-
-/// The experts that a layer's router would choose, from its probabilities.
-std::set<int32_t> own_choice(const LayerRecord& layer) {
-  std::vector<int32_t> order(layer.router_probs.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
-  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) {
-    return layer.router_probs[static_cast<size_t>(a)] > layer.router_probs[static_cast<size_t>(b)];
-  });
-  order.resize(std::min(order.size(), layer.routes.size()));
-  return {order.begin(), order.end()};
-}
-
-Drift measure_drift(const Run& run, const std::vector<std::optional<TokenRecord>>& again) {
-  Drift drift;
-  for (size_t i = 0; i < run.records.size(); ++i) {
-    if (!again[i]) continue;
-    const TokenRecord& logged = run.records[i];
-    for (size_t l = 0; l < std::min(logged.layers.size(), again[i]->layers.size()); ++l) {
-      const std::set<int32_t> own = own_choice(again[i]->layers[l]);
-      for (const vitrine::RouteRecord& route : logged.layers[l].routes) {
-        ++drift.routes;
-        drift.other_routes += own.contains(route.expert) ? 0 : 1;
-      }
-    }
-    if (!logged.has_prediction || !again[i]->has_prediction) continue;
-    const auto prediction = as_logged(run, *again[i]).prediction;
-    ++drift.predictions;
-    drift.logprob_sum += std::abs(static_cast<double>(prediction.logprob) -
-                                  static_cast<double>(logged.prediction.logprob));
-    const bool is_same =
-        !prediction.alternatives.empty() && !logged.prediction.alternatives.empty() &&
-        prediction.alternatives[0].token == logged.prediction.alternatives[0].token;
-    drift.same_best += is_same ? 1 : 0;
-  }
-  return drift;
-}
-
-/// What of the runtime is other than the log's, or empty.
-std::string other_runtime(const Run& run, const vitrine::ModelSummary& model) {
+/// What of the runtime is other than the log's, or empty. `given`: the options that were.
+std::string other_runtime(const Run& run, const vitrine::ModelSummary& model,
+                          const DeviceOptions& given) {
   std::vector<std::string> all;
   const auto add = [&all](const char* what, const std::string& logged, const std::string& here) {
     if (logged != here) all.push_back(fmt::format("{} {} (logged: {})", what, here, plain(logged)));
@@ -198,6 +163,16 @@ std::string other_runtime(const Run& run, const vitrine::ModelSummary& model) {
   add("device", run.header.device, model.device);
   add("kernels", run.header.kernels, model.kernels);
   add("instruction set", run.header.isa, model.isa);
+  const std::tuple<const char*, const char*, const std::string&> options[] = {
+      {"rope_frequencies", "rope frequencies", given.rope_frequencies},
+      {"kv_type", "kv type", given.kv_type},
+      {"activation_type", "activation type", given.activation_type}};
+  for (const auto& [option, name, value] : options) {
+    if (value.empty()) continue;  // as the log says
+    const auto logged =
+        std::ranges::find(run.header.engine, option, &std::pair<std::string, std::string>::first);
+    add(name, logged == run.header.engine.end() ? "not named" : logged->second, value);
+  }
   if (!model.invariant) {
     add("threads", std::to_string(run.header.threads), std::to_string(model.threads));
   }
@@ -205,22 +180,6 @@ std::string other_runtime(const Run& run, const vitrine::ModelSummary& model) {
     all.push_back("another build of the engine");
   }
   return fmt::format("{}", fmt::join(all, ", "));
-}
-
-nlohmann::ordered_json drift_json(const Drift& drift) {
-  return {{"predictions", drift.predictions},
-          {"same_best_token", drift.same_best},
-          {"mean_abs_logprob_difference", drift.mean_logprob()},
-          {"routes", drift.routes},
-          {"routes_different", drift.other_routes}};
-}
-
-std::string drift_line(const char* name, const Drift& drift) {
-  return fmt::format(
-      "{:<7} best token the same for {} of {} predictions; log-probabilities {:.4f} nats apart on "
-      "average; its routers choose other experts for {} of {} routes\n",
-      name, drift.same_best, drift.predictions, drift.mean_logprob(), drift.other_routes,
-      drift.routes);
 }
 
 nlohmann::ordered_json comparison_json(const Run& run, const Comparison& comparison) {
@@ -301,11 +260,12 @@ std::string replayed_path(const Run& run, const AuditArguments& arguments,
   return logged;
 }
 
-/// `other`: how the model is another than the log's, or empty.
+/// `other`: how the model is another than the log's, or empty. `checkpoint`: of whose tokenizer.
 template <typename Model>
 int replay(const Run& run, const AuditArguments& arguments, const std::string& path,
-           const std::string& other, const std::unique_ptr<Model>& engine) {
-  const std::string runtime = other_runtime(run, engine->summary());
+           const std::string& other, const vitrine::Checkpoint& checkpoint,
+           const std::unique_ptr<Model>& engine) {
+  const std::string runtime = other_runtime(run, engine->summary(), arguments.device);
   nlohmann::ordered_json json = {
       {"model", path},
       {"is_same_model", run.header.hashes.empty() ? nlohmann::ordered_json(nullptr)
@@ -318,7 +278,11 @@ int replay(const Run& run, const AuditArguments& arguments, const std::string& p
   Choices choices;
   const auto again =
       rerun(run, *engine, arguments.force_routes && other.empty(), can_choose ? &choices : nullptr);
-  const Comparison comparison = compare(run, again);
+  std::optional<vitrine::Tokenizer> tokenizer;
+  if (other.empty() && !run.text.empty()) {
+    tokenizer = open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
+  }
+  const Comparison comparison = compare(run, again, tokenizer ? &*tokenizer : nullptr);
   json.update(comparison_json(run, comparison));
   if (can_choose) {
     json["choices"] = {{"equal", choices.equal}, {"different", choices.different}};
@@ -364,17 +328,20 @@ int run_audit_replay(const AuditArguments& arguments) {
       refuse(fmt::format("{}: {} is another federation than the log's ({}); expected the same one",
                          run.path, plain(path), other));
     }
-    return replay(run, arguments, path, "", load_replayed(run, spec, arguments));
+    return replay(run, arguments, path, "", open_model(spec.specialists[0].model),
+                  load_replayed(run, spec, arguments));
   }
   const std::string path = replayed_path(run, arguments, run.header.model_path, "model", "DIR");
-  const std::string other = other_model(run.header, open_model(path));
+  const vitrine::Checkpoint checkpoint = open_model(path);
+  const std::string other = other_model(run.header, checkpoint);
   if (!other.empty() && (arguments.model.empty() || !arguments.force_routes)) {
     refuse(
         fmt::format("{}: {} is another model than the log's ({}); expected the same one, or "
                     "--model DIR with --force-routes to compare another",
                     run.path, plain(path), other));
   }
-  return replay(run, arguments, path, other, load_replayed(run, path, arguments, !other.empty()));
+  return replay(run, arguments, path, other, checkpoint,
+                load_replayed(run, path, arguments, !other.empty()));
 }
 
 }  // namespace cli

@@ -205,15 +205,19 @@ class Rerun {
     sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
     const bool is_chosen = record.has_prediction && record.prediction.generated;
     sequence.chosen = is_chosen ? record.prediction.token : -1;
-    if (is_chosen && sampler_) choose(sequence, last, outputs.back());
+    const bool is_asked = is_chosen && sampler_;
+    const bool is_same = is_asked && choose(sequence, last, outputs.back());
     std::vector<TokenRecord> records = ring_.drain_records();
+    if (is_same && !records.empty()) {
+      records.back().prediction.sampled = sequence.sampler->decision();
+    }
     for (size_t i = 0; i < records.size(); ++i) {
       results_[sequence.pending[first + i]] = std::move(records[i]);
     }
   }
 
-  /// What the log's sampler says to the logits behind a record.
-  void choose(Sequence& sequence, size_t index, const vitrine::StepOutput& output) {
+  /// What the log's sampler says to the logits behind a record; false where the log has another.
+  bool choose(Sequence& sequence, size_t index, const vitrine::StepOutput& output) {
     if (!sequence.sampler) {
       sequence.sampler = vitrine::SamplerPipeline::from_options(*sampler_);
     }
@@ -223,13 +227,14 @@ class Rerun {
                                                                    .history = sequence.tokens});
     if (token == run_.records[index].prediction.token) {
       ++choices_->equal;
-      return;
+      return true;
     }
     if (choices_->different == 0) {
       choices_->first = index;
       choices_->first_token = token;
     }
     ++choices_->different;
+    return false;
   }
 
   const Run& run_;

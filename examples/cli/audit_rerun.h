@@ -30,8 +30,9 @@ struct Choices {
 /// that are none.
 std::optional<vitrine::SamplerOptions> logged_sampler(const Run& run);
 
-/// [run.records]: each record again, with the prediction for the recorded next token; empty where
-/// it follows a position that was lost. Each record's tokens are fed as recorded.
+/// [run.records]: each record again, with the prediction for the recorded next token (and how the
+/// sampler came to it, where `choices` are asked for and it is chosen again); empty where it
+/// follows a position that was lost. Each record's tokens are fed as recorded.
 /// `force_routes`: with the recorded experts, weighted by the engine's routers. `choices`: filled
 /// by logged_sampler's pipeline, one for each answer, on the logits (EngineOptions::keep_logits);
 /// the n-th fork of a log draws as branch n, as `generate --n-best` does. Throws what Engine::step

@@ -307,6 +307,7 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
       page.layer_marks.resize(page.records.size());
       run.layer_marks.insert(run.layer_marks.end(), page.layer_marks.begin(),
                              page.layer_marks.end());
+      if (header.has_text) page.text.resize(page.records.size());  // empty: it was left out
       run.text.insert(run.text.end(), page.text.begin(), page.text.end());
       for (size_t layer = 0; layer < page.expert_uses.size(); ++layer) {
         for (size_t expert = 0; expert < run.uses[layer].size(); ++expert) {
@@ -389,6 +390,7 @@ Run load_run(const std::string& path, const std::string& model, const std::strin
   }
   run.tokenizer = find_tokenizer(run.header, model);
   for (size_t i = 0; !run.tokenizer && i < run.text.size(); ++i) {
+    if (run.text[i].empty()) continue;  // left out
     run.pieces.emplace(run.records[i].token, run.text[i]);
   }
   return run;

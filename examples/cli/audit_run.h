@@ -21,7 +21,7 @@ struct Run {
   std::vector<uint64_t> digests;              // [records], or empty
   /// [records][layers]; or empty, also where a record's were left out.
   std::vector<std::vector<vitrine::LayerMark>> layer_marks;
-  std::vector<std::string> text;                // [records]: pieces, or empty
+  std::vector<std::string> text;                // [records]: pieces ("" where left out), or empty
   std::vector<std::vector<uint64_t>> uses;      // [layer][expert]: how often it was routed to
   std::vector<uint32_t> layer_numbers;          // [layer]
   std::vector<int> hidden_state_layers;         // that the recorder kept

@@ -18,6 +18,7 @@ from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score, 
 from constraint_cases import Constraint  # noqa: F401
 from federated_answer_cases import FederatedAnswers, FederatedFit, FederatedReplay  # noqa: F401
 from federation_cases import Federation  # noqa: F401
+from forged_cases import Forged  # noqa: F401
 from generate_cases import Generate  # noqa: F401
 from gguf_cases import Gguf, LargeFile  # noqa: F401
 from hidden_states_cases import HiddenStates  # noqa: F401
