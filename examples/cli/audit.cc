@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 
+#include "output_path.h"
 #include "replay_models.h"
 
 namespace cli {
@@ -284,6 +286,10 @@ int run_audit_export(const AuditArguments& arguments) {
   if (arguments.json + arguments.html + arguments.parquet != 1) {
     refuse("audit export: expected one format, --json, --html or --parquet");
   }
+  refuse_same_file({"--out", arguments.out}, {{"the log", arguments.run},
+                                              {"--decrypt", arguments.decrypt},
+                                              {"--parquet-key", arguments.parquet_key},
+                                              {"--parquet-text-key", arguments.parquet_text_key}});
   if (arguments.parquet) return export_tables(arguments);
   if (!arguments.parquet_key.empty() || !arguments.parquet_text_key.empty()) {
     refuse("--parquet-key is for Parquet; expected --parquet");
@@ -297,7 +303,8 @@ int run_audit_export(const AuditArguments& arguments) {
       vitrine::write_file_atomically(arguments.out, page);
     }
     warn(run);
-    return 0;
+    // The page says so itself; who asked for it must hear it as with other formats.
+    return run.report && run.report->seal == VtrReport::Seal::kBroken ? 2 : 0;
   }
   std::string text;
   const auto write = [&](std::string_view piece) {
@@ -332,7 +339,24 @@ int run_audit_export(const AuditArguments& arguments) {
   return 0;
 }
 
+/// The head is signed and stays as it is, with what it says of a constraint.
+void warn_of_constraint(const AuditArguments& arguments, const vitrine::LogHeader& log) {
+  constexpr std::array kColumns{"tokens", "text", "prediction", "constraint", "failures"};
+  const bool hides_text = std::ranges::any_of(arguments.columns, [&](const std::string& name) {
+    return std::ranges::find(kColumns, name) != kColumns.end();
+  });
+  const bool has_text =
+      std::ranges::any_of(log.constraint, [](const auto& pair) { return pair.first == "text"; });
+  if (!hides_text || !has_text) return;
+  write_note(fmt::format(
+      "{}: its head has the text of the constraint, which is signed with it and cannot be left "
+      "out; generate --redact writes its SHA-256 instead",
+      arguments.out));
+}
+
 int run_audit_redact(const AuditArguments& arguments) {
+  refuse_same_file({"the copy", arguments.out},
+                   {{"the log", arguments.run}, {"--decrypt", arguments.decrypt}});
   vitrine::VtrRedaction redaction;
   redaction.groups = arguments.columns;
   if (!arguments.positions.empty()) {
@@ -347,7 +371,8 @@ int run_audit_redact(const AuditArguments& arguments) {
   vitrine::redact_vtr(arguments.run, arguments.out, redaction, reader_key(arguments.decrypt));
   const vitrine::VtrReport report = vitrine::verify_vtr(arguments.out);
   write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
-                        arguments.out, vitrine::seal_name(report.seal), report.redacted_groups));
+                        arguments.out, seal_line(report), report.redacted_groups));
+  warn_of_constraint(arguments, report.header.log);
   return 0;
 }
 

@@ -190,7 +190,7 @@ class Conversation {
     if (!arguments_.log.path.empty()) {
       vitrine::LogHeader head = log_header(arguments_.model, arguments_.sampling, arguments_.device,
                                            engine_->summary(), checkpoint_);
-      head.constraint = arguments_.constraint.description();
+      head.constraint = arguments_.constraint.description(arguments_.log.hides_text());
       log_ = arguments_.log.open(std::move(head), 0, [this](int32_t id) {
         return id < tokenizer_.vocab_size() ? tokenizer_.token_text(id) : std::string();
       });
@@ -303,7 +303,11 @@ bool obey(Conversation& conversation, const std::string& line) {
 
 int run_chat(Arguments arguments) {
   arguments.sampling.resolve();
-  arguments.log.check();
+  std::vector<NamedPath> inputs = arguments.constraint.files();
+  inputs.insert(inputs.end(), {{"MODEL", arguments.model},
+                               {"--chat-template", arguments.chat_prompt.template_file},
+                               {"--chat-variables", arguments.chat_prompt.variables}});
+  arguments.log.check(inputs);
   arguments.constraint.check();
   if (!arguments.log.stream.empty() || !arguments.log.hidden_states.empty()) {
     refuse("--audit-stream and --hidden-states are for generate; expected --audit FILE here");

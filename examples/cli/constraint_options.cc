@@ -215,10 +215,15 @@ void ConstraintOptions::reserve_steps(vitrine::EngineOptions& options) const {
   options.max_logit_rows = std::max(options.max_logit_rows, most);
 }
 
-std::vector<std::pair<std::string, std::string>> ConstraintOptions::description() const {
+std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
+    bool hides_text) const {
   if (!is_given()) return {};
   std::vector<std::pair<std::string, std::string>> pairs;
   const auto text_of = [](const std::string& text) { return text.substr(0, kMostText); };
+  const auto text_pair = [&](const std::string& text) -> std::pair<std::string, std::string> {
+    if (hides_text) return {"sha256", vitrine::sha256_of_text(text)};
+    return {"text", text_of(text)};
+  };
   if (!json_schema.empty()) {
     pairs = {{"kind", "json-schema"},
              {"file", text_of(json_schema)},
@@ -234,11 +239,11 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
              {"file", text_of(grammar)},
              {"sha256", vitrine::sha256_of_file(grammar)}};
   } else if (!regex.empty()) {
-    pairs = {{"kind", "regex"}, {"text", text_of(regex)}};
+    pairs = {{"kind", "regex"}, text_pair(regex)};
   } else if (!choices.empty()) {
     using nlohmann::json;
     pairs = {{"kind", "choice"},
-             {"text", text_of(json(choices).dump(-1, ' ', true, json::error_handler_t::replace))}};
+             text_pair(json(choices).dump(-1, ' ', true, json::error_handler_t::replace))};
   } else {
     pairs = {{"kind", "json-object"}};
   }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common.h"
+#include "output_path.h"
 #include "vitrine/constrain.h"
 
 namespace cli {
@@ -40,8 +41,13 @@ struct ConstraintOptions {
   void reserve_steps(vitrine::EngineOptions& options) const;
   /// An answer may begin anew: it is not shown before it is known to stand.
   bool may_begin_anew() const { return on_deadlock != "fail" || !validate_with.empty(); }
-  /// What stands in a log's head (LogHeader::constraint).
-  std::vector<std::pair<std::string, std::string>> description() const;
+  /// What stands in a log's head (LogHeader::constraint). `hides_text`: of an expression or choices
+  /// no more than their SHA-256, since an answer's text may be in them.
+  std::vector<std::pair<std::string, std::string>> description(bool hides_text) const;
+  /// The files that are read.
+  std::vector<NamedPath> files() const {
+    return {{"--json-schema", json_schema}, {"--grammar", grammar}, {"--tags", tags}};
+  }
 
  private:
   bool is_lark(std::string_view text) const;

@@ -70,7 +70,11 @@ int run_generate(Arguments arguments) {
   const Clock::time_point started = Clock::now();
   arguments.sampling.resolve();
   const uint64_t seed = arguments.sampling.sampler.seed;
-  arguments.log.check();
+  std::vector<NamedPath> inputs = arguments.constraint.files();
+  inputs.insert(inputs.end(), {{"MODEL", arguments.model},
+                               {"--chat-template", arguments.chat_prompt.template_file},
+                               {"--chat-variables", arguments.chat_prompt.variables}});
+  arguments.log.check(inputs);
   if (arguments.attribution && arguments.log.level == "counters") {
     refuse(
         "--attribution: --audit-level counters keeps nothing of a single token; expected standard "
@@ -167,7 +171,7 @@ int run_generate(Arguments arguments) {
   const auto header = [&] {
     vitrine::LogHeader head =
         log_header(model, arguments.sampling, arguments.device, engine->summary(), checkpoint);
-    head.constraint = arguments.constraint.description();
+    head.constraint = arguments.constraint.description(arguments.log.hides_text());
     if (spec) add_members(*spec, head);
     return head;
   };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "hidden_states.h"
@@ -14,18 +16,17 @@ namespace {
 using vitrine::VtrRecipient;
 using vitrine::VtrRedaction;
 
-/// "auditor.pub" or "auditor.pub:routing,norms".
-VtrRecipient parse_recipient(const std::string& argument) {
-  VtrRecipient recipient;
-  std::string path = argument;
+/// "auditor.pub" or "auditor.pub:routing,norms": the file, and the columns.
+std::pair<std::string, std::vector<std::string>> split_recipient(const std::string& argument) {
   std::error_code error;
   const size_t colon = argument.rfind(':');
-  if (colon != std::string::npos && !std::filesystem::exists(argument, error)) {
-    path = argument.substr(0, colon);
-    recipient.groups = CLI::detail::split(argument.substr(colon + 1), ',');
-  }
-  recipient.key = vitrine::load_public_key(path);
-  return recipient;
+  if (colon == std::string::npos || std::filesystem::exists(argument, error)) return {argument, {}};
+  return {argument.substr(0, colon), CLI::detail::split(argument.substr(colon + 1), ',')};
+}
+
+VtrRecipient parse_recipient(const std::string& argument) {
+  const auto [path, groups] = split_recipient(argument);
+  return {vitrine::load_public_key(path), groups};
 }
 
 /// What would tell the prompt is left out where it stands; "prompt" says no more than that of a
@@ -139,7 +140,29 @@ void LogOptions::check_stream() const {
   }
 }
 
-void LogOptions::check() const {
+bool LogOptions::hides_text() const {
+  constexpr std::array kColumns{"tokens", "text", "prediction", "constraint", "failures"};
+  return !encrypt_for.empty() || std::ranges::any_of(redact, [&](const std::string& name) {
+    return std::ranges::find(kColumns, name) != kColumns.end();
+  });
+}
+
+void LogOptions::check_places(std::vector<NamedPath> inputs) const {
+  if (!seal.empty()) {
+    inputs.insert(inputs.end(), {{"--seal", seal}, {"the public half of --seal", seal + ".pub"}});
+  }
+  for (const std::string& argument : encrypt_for) {
+    inputs.emplace_back("--encrypt-for", split_recipient(argument).first);
+  }
+  refuse_same_file({"--audit-stream", stream}, inputs);
+  inputs.emplace_back("--audit-stream", stream);
+  refuse_same_file({"--audit", path}, inputs);
+  if (seal.empty() || path.empty()) return;
+  refuse_same_file({"the manifest", vitrine::manifest_path(path)}, inputs);
+}
+
+void LogOptions::check(const std::vector<NamedPath>& inputs) const {
+  check_places(inputs);
   check_stream();
   const bool has_stream = !stream.empty();
   const std::pair<bool, const char*> only_vtr[] = {
@@ -216,7 +239,13 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
     }
   }
   if (!columns.groups.empty()) options.redact.push_back(columns);
-  if (!seal.empty()) options.seal = log->key = vitrine::SealKey::load_or_create(seal);
+  std::error_code error;
+  const bool makes_key = !seal.empty() && std::filesystem::symlink_status(seal, error).type() ==
+                                              std::filesystem::file_type::not_found;
+  if (!seal.empty()) {
+    options.seal = log->key =
+        makes_key ? vitrine::SealKey::generate() : vitrine::SealKey::load(seal);
+  }
   options.durable = durable;
   options.text = text;
   options.hidden_states_at = parse_hidden_positions(hidden_positions);
@@ -227,6 +256,8 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
   if (on_error == "degrade") options.on_error = Options::OnError::kDegrade;
   log->sealed = std::make_unique<vitrine::VtrLog>(path, std::move(header), std::move(options),
                                                   std::move(token_text));
+  // A log that is refused leaves no key behind.
+  if (makes_key) log->key->save(seal);
   return log;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common.h"
+#include "output_path.h"
 #include "vitrine/audit_log.h"
 
 namespace cli {
@@ -35,8 +36,11 @@ struct LogOptions {
   bool durable = false, text = false;
 
   void add_to(CLI::App& command);
-  /// Refuses what does not go together.
-  void check() const;
+  /// Refuses what does not go together, and a log or stream that would replace one of `inputs`.
+  void check(const std::vector<NamedPath>& inputs) const;
+  /// Whoever is handed the log may not read what was said: it is encrypted, or a column that tells
+  /// the text is left out.
+  bool hides_text() const;
   vitrine::AuditMode audit_mode() const;
   vitrine::AuditLevel audit_level() const;
   /// Opens the log; `prompt_tokens`: how many positions of a sequence are its prompt.
@@ -49,6 +53,7 @@ struct LogOptions {
   bool is_sealed_log() const;
   void check_hidden_states() const;
   void check_stream() const;
+  void check_places(std::vector<NamedPath> inputs) const;
 };
 
 }  // namespace cli

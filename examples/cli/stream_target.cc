@@ -22,6 +22,15 @@ namespace {
 constexpr int kPollMilliseconds = 100;
 constexpr int kPatienceMilliseconds = 1000;  // with a receiver that does not read, after Ctrl-C
 
+/// False of a head and of what becomes of sequences: a run may be refused behind them. `message`:
+/// with its length, a varint, before the tag of its only field (docs/audit_stream.proto).
+bool tells_of_a_pass(std::span<const std::byte> message) {
+  constexpr auto kHead = std::byte{1 << 3 | 2}, kEvent = std::byte{3 << 3 | 2};
+  size_t at = 0;
+  while (at < message.size() && (message[at] & std::byte{0x80}) != std::byte{0}) ++at;
+  return at + 1 < message.size() && message[at + 1] != kHead && message[at + 1] != kEvent;
+}
+
 }  // namespace
 
 StreamTarget::StreamTarget(const std::string& target) : target_(target) {
@@ -95,6 +104,7 @@ void StreamTarget::wait_until_writable(int& waited_ms) {
 
 void StreamTarget::write(std::span<const std::byte> message) {
   int waited_ms = 0;
+  const bool is_account = tells_of_a_pass(message);
   while (!message.empty()) {
     const ssize_t count = ::write(descriptor_, message.data(), message.size());
     if (count >= 0) {
@@ -105,7 +115,7 @@ void StreamTarget::write(std::span<const std::byte> message) {
       fail("cannot be written", errno);
     }
   }
-  if (temporary_path_.empty()) return;
+  if (temporary_path_.empty() || !is_account) return;
   if (::rename(temporary_path_.c_str(), final_path_.c_str()) != 0) fail("cannot be named", errno);
   temporary_path_.clear();
 }

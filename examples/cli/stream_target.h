@@ -12,7 +12,7 @@
 namespace cli {
 
 /// Opened at once, so that a place that cannot be written fails before anything is generated; a
-/// named pipe waits for its reader. A file appears under its name with the first message.
+/// named pipe waits for its reader. A file appears under its name with the first pass.
 class StreamTarget {
  public:
   /// A path, or unix:PATH for a listening socket. Throws kIo, kInvalidArgument.

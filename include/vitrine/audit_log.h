@@ -202,8 +202,9 @@ struct VtrOptions {
 };
 
 /// Writes a `.vtr` log from a thread of its own, page by page, under its final name. The file
-/// appears with its head in the sink's open(), in the place of an older one; a crash after that
-/// leaves everything up to the last whole page readable.
+/// appears with its first page, in the place of an older one: a run that is refused before its
+/// first pass leaves that one as it was. A crash afterwards leaves everything up to the last whole
+/// page readable.
 class VITRINE_API VtrLog {
  public:
   /// Opens a temporary file beside `path` now, so that an unwritable path fails before anything is
@@ -212,7 +213,8 @@ class VITRINE_API VtrLog {
   /// thread.
   VtrLog(const std::string& path, LogHeader header, VtrOptions options = {},
          std::function<std::string(int32_t)> token_text = {});
-  /// Without finish() the log stays open: whole pages without an end record.
+  /// Without finish() the log stays open: whole pages without an end record. Before the first pass
+  /// nothing is left of it, and an older file there stays as it was.
   ~VtrLog();
   /// The sink for Engine::set_audit_sink; take it away from there before the log ends. Failures of
   /// a constraint are kept where the head names one (LogHeader::constraint). A log has

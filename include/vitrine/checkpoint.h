@@ -306,5 +306,7 @@ VITRINE_API std::string read_text_file(const std::string& path, uint64_t max_byt
 
 /// SHA-256 of a file's content, 64 lower-case hexadecimal digits. Throws kIo.
 VITRINE_API std::string sha256_of_file(const std::string& path);
+/// The same of a text's bytes.
+VITRINE_API std::string sha256_of_text(std::string_view text);
 
 }  // namespace vitrine

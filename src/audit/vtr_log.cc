@@ -27,6 +27,21 @@ const std::string& check_path(const std::string& path) {
               "audit log '" + path + "': extension '" + extension + "', expected .vtr");
 }
 
+/// Some columns say more of a prediction, and are read with it.
+void check_groups(const std::vector<std::string>& groups) {
+  audit::find_groups(groups);
+  const auto is_given = [&groups](const std::string& name) {
+    return std::find(groups.begin(), groups.end(), name) != groups.end();
+  };
+  if (is_given("prediction")) return;
+  for (const char* name : {"attribution", "sampler", "constraint", "federation"}) {
+    if (!is_given(name)) continue;
+    throw Error(ErrorKind::kInvalidArgument,
+                std::string("audit log: a recipient is to read '") + name +
+                    "' without 'prediction', of whose token it tells; expected both");
+  }
+}
+
 void check_options(const VtrOptions& options, bool has_token_text) {
   const auto refuse = [](const char* name, const std::string& found, const char* expected) {
     throw Error(ErrorKind::kInvalidArgument, std::string("audit log: option '") + name + "' is " +
@@ -38,7 +53,7 @@ void check_options(const VtrOptions& options, bool has_token_text) {
   if (!(options.page_seconds > 0)) {
     refuse("page_seconds", std::to_string(options.page_seconds), "more than 0");
   }
-  for (const VtrRecipient& recipient : options.recipients) audit::find_groups(recipient.groups);
+  for (const VtrRecipient& recipient : options.recipients) check_groups(recipient.groups);
   for (const VtrRedaction& redaction : options.redact) audit::find_groups(redaction.groups);
   if (options.text && !has_token_text) refuse("text", "true without token_text", "both");
 }
@@ -126,13 +141,19 @@ struct VtrLog::Impl : audit::LogThread {
       std::string problem;
       if (!file.append(text_of(frame_bytes), problem)) throw Error(ErrorKind::kIo, problem);
       if (!file.sync(problem)) throw Error(ErrorKind::kIo, problem);
-      file.publish();
-      audit::remove_manifest(path);
       num_bytes += frame_bytes.size();
     });
     if (failure()) file.discard();
     page_age = std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(std::min(options.page_seconds, 1e6)));
+  }
+
+  /// A run that is refused before its first pass leaves the log that was there.
+  void publish() {
+    if (is_published) return;
+    file.publish();
+    audit::remove_manifest(path);
+    is_published = true;
   }
 
   void take(std::span<const std::byte> record) override {
@@ -144,6 +165,7 @@ struct VtrLog::Impl : audit::LogThread {
       std::memcpy(static_cast<void*>(&frame), record.data(), sizeof frame);
       return take_event(frame);
     }
+    has_pass = true;
     const size_t num_tokens = audit::decode_pass_into(ring_.layout(), record, pool);
     pages->add_pass();
     for (size_t i = 0; i < num_tokens; ++i) {
@@ -154,6 +176,7 @@ struct VtrLog::Impl : audit::LogThread {
 
   void take_event(const audit::EventFrame& frame) {
     if (frame.lost_count > 0) {
+      has_pass = true;  // one that was dropped
       pages->add_lost(frame.lost_sequence, frame.lost_first, frame.lost_count,
                       LostReason::kSinkSlow);
     } else {
@@ -183,6 +206,7 @@ struct VtrLog::Impl : audit::LogThread {
 
   /// False where it could not be written.
   bool close_page() {
+    publish();
     frame_bytes.clear();
     pages->encode_page(frame_bytes);
     std::string problem;
@@ -205,6 +229,7 @@ struct VtrLog::Impl : audit::LogThread {
 
   void end(const std::string& reason) {
     close_pages();
+    publish();
     frame_bytes.clear();
     pages->encode_end(reason, frame_bytes);
     std::string problem;
@@ -222,11 +247,12 @@ struct VtrLog::Impl : audit::LogThread {
   }
 
   void look_around() override {
-    if (!pages->is_empty() && Clock::now() - page_began >= page_age) close_page();
+    if (has_pass && !pages->is_empty() && Clock::now() - page_began >= page_age) close_page();
   }
 
   void close(const std::optional<std::string>& reason) override {
     for (const audit::EventFrame& frame : sink.pending()) take_event(frame);
+    if (!reason && !has_pass) return;
     close_pages();
     if (reason) end(*reason);
   }
@@ -244,6 +270,8 @@ struct VtrLog::Impl : audit::LogThread {
   std::function<void(const TokenRecord&)> callback;
   uint64_t num_bytes = 0;
   bool has_warned = false;
+  bool has_pass = false;      // one came, or was lost
+  bool is_published = false;  // the file has its name
   Clock::time_point page_began;
   Clock::duration page_age{};
   audit::LogThreadSink<Impl> sink;

@@ -78,6 +78,7 @@ void redact_vtr(const std::string& path, const std::string& target, const VtrRed
     audit::OpenPage page;
     while (frames.next(frame)) {
       if (frame.tag != audit::FrameTag::kPage) {
+        if (frames.has_more()) audit::throw_damaged("has bytes after its end");
         file.write(text_of(frame.bytes));
         continue;
       }

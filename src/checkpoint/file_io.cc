@@ -185,4 +185,10 @@ std::string sha256_of_file(const std::string& path) {
   return hex(hash.finish());
 }
 
+std::string sha256_of_text(std::string_view text) {
+  Sha256 hash;
+  hash.update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  return hex(hash.finish());
+}
+
 }  // namespace vitrine

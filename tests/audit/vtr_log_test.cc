@@ -311,13 +311,22 @@ TEST_F(VtrTest, ACutLeavesTheWholePages) {
   }
 }
 
-TEST_F(VtrTest, AnOlderLogIsReplacedByAWholeHead) {
+TEST_F(VtrTest, AnOlderLogIsReplacedByAPage) {
   write(at("run.vtr"), "an older log");
-  VtrLog log(at("run.vtr"), some_header());
+  {
+    // A run that is refused before its first pass.
+    VtrLog log(at("run.vtr"), some_header());
+    log.sink().open(four_layers(), 4096);
+    log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
+    log.sink().on_event({AuditEvent::Kind::kReleased, 1, 0, 0, 0});
+  }
   EXPECT_EQ(read(at("run.vtr")), "an older log");
+  EXPECT_EQ(names(), std::vector<std::string>{"run.vtr"});
+  VtrLog log(at("run.vtr"), some_header());
   log.sink().open(four_layers(), 4096);
-  EXPECT_EQ(VtrReader(at("run.vtr")).header().log.isa, "avx512");
+  EXPECT_EQ(read(at("run.vtr")), "an older log");
   log.finish("length");
+  EXPECT_EQ(VtrReader(at("run.vtr")).header().log.isa, "avx512");
   const VtrReport report = verify_vtr(at("run.vtr"));
   EXPECT_EQ(report.seal, VtrReport::Seal::kComplete) << report.problem;
   EXPECT_EQ(report.counts.positions.total(), 0u);

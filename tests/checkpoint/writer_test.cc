@@ -163,6 +163,7 @@ TEST(Sha256, EqualsTheStandardsExamples) {
   write_bytes(folder / "longer", std::string(3'000'000, 'a'));
   EXPECT_EQ(sha256_of_file(folder / "empty"),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_of_text("abc"), sha256_of_file(folder / "abc"));
   EXPECT_EQ(sha256_of_file(folder / "abc"),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(sha256_of_file(folder / "million"),

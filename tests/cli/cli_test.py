@@ -25,6 +25,7 @@ from hidden_states_cases import HiddenStates  # noqa: F401
 from ledger_cases import Ledger  # noqa: F401
 from manifest_cases import Manifest  # noqa: F401
 from privacy_cases import Privacy  # noqa: F401
+from refusal_cases import Refusals  # noqa: F401
 from replay_cases import Replay  # noqa: F401
 from sampling_cases import Sampling  # noqa: F401
 from stream_cases import Stream  # noqa: F401
