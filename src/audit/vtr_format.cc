@@ -243,14 +243,15 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
   put_federation(writer, header.federation);
 }
 
+std::string version_problem(uint32_t version) {
+  return "has format version " + std::to_string(version) + ", expected " +
+         std::to_string(kFormatVersion) + "; read it with the Vitrine that wrote it";
+}
+
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups) {
   ByteReader in(head);
   const uint32_t version = in.u32();
-  if (version != kFormatVersion) {
-    throw Error(ErrorKind::kUnsupported, "has format version " + std::to_string(version) +
-                                             ", expected " + std::to_string(kFormatVersion) +
-                                             "; read it with the Vitrine that wrote it");
-  }
+  if (version != kFormatVersion) throw Error(ErrorKind::kUnsupported, version_problem(version));
   header.log_id = in.array<16>();
   header.started_unix_ns = in.u64();
   header.public_key = in.array<32>();

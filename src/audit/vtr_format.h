@@ -91,6 +91,8 @@ void append_frame(Bytes& out, FrameTag tag, ByteSpan head, ByteSpan payload, con
 // ---- Heads ------------------------------------------------------------------------------------
 
 void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups, Bytes& out);
+/// What is said of a log of another version.
+std::string version_problem(uint32_t version);
 /// Checks every size and count; groups that this version does not know are kept.
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups);
 

@@ -1,6 +1,7 @@
 #include "vtr_pages.h"
 
 #include <fcntl.h>
+#include <sodium.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -117,10 +118,27 @@ bool FrameReader::read_frame(Frame& frame) {
   frame.payload = in.raw(sizes.payload_bytes);
   const Digest expected = chain_hash(chain_, frame.tag, frame.head);
   if (found != expected) {
+    if (frame.tag == FrameTag::kHead) refuse_older_version(frame.head, found);
     fail("does not follow the record before it, or was changed: its hash is another");
   }
   chain_ = expected;
   return true;
+}
+
+void FrameReader::refuse_older_version(ByteSpan head, const Digest& found) const {
+  if (head.size() < 4) return;
+  const uint32_t version = ByteReader(head).u32();
+  if (version == 0 || version >= kFormatVersion) return;
+  // Up to version 4 the chain was BLAKE2b-256 of the hash before, the tag and the head.
+  Bytes content(kDigestBytes);
+  ByteWriter(content).u32(static_cast<uint32_t>(FrameTag::kHead));
+  ByteWriter(content).raw(head);
+  static constexpr uint8_t kPersonal[crypto_generichash_blake2b_PERSONALBYTES + 1] =
+      "vtr/1 page\0\0\0\0\0\0";
+  Digest older;
+  crypto_generichash_blake2b_salt_personal(older.data(), older.size(), content.data(),
+                                           content.size(), nullptr, 0, nullptr, kPersonal);
+  if (older == found) fail(version_problem(version), ErrorKind::kUnsupported);
 }
 
 bool FrameReader::next(Frame& frame) {

@@ -49,6 +49,9 @@ class FrameReader {
   bool read_frame(Frame& frame);
   void read_exactly(uint8_t* to, size_t count);
 
+  /// Of a head whose chain is not this version's.
+  void refuse_older_version(ByteSpan head, const Digest& found) const;
+
   std::string path_;
   int descriptor_ = -1;
   uint64_t file_bytes_ = 0, offset_ = 0, frame_offset_ = 0, num_frames_ = 0, torn_bytes_ = 0;

@@ -1,5 +1,6 @@
 // Seal, keys, redaction: what a changed log is never taken for.
 #include <gtest/gtest.h>
+#include <sodium.h>
 #include <sys/stat.h>
 
 #include "src/audit/vtr_pages.h"
@@ -275,6 +276,19 @@ TEST_F(VtrTest, FilesThatAreNoLog) {
   audit::append_frame(text, audit::FrameTag::kHead, head, {}, SealKey::generate(), chain);
   EXPECT_EQ(kind_of({reinterpret_cast<const char*>(text.data()), text.size()}),
             ErrorKind::kUnsupported);
+  // The same, its chain made as versions before 5 did.
+  static constexpr uint8_t kPersonal[] = "vtr/1 page\0\0\0\0\0";
+  audit::Bytes content(32);
+  audit::ByteWriter(content).u32(static_cast<uint32_t>(audit::FrameTag::kHead));
+  audit::ByteWriter(content).raw(head);
+  const size_t hash_at = audit::kMagic.size() + audit::kFrameHeadBytes + head.size();
+  crypto_generichash_blake2b_salt_personal(&text[hash_at], 32, content.data(), content.size(),
+                                           nullptr, 0, nullptr, kPersonal);
+  EXPECT_EQ(kind_of({reinterpret_cast<const char*>(text.data()), text.size()}),
+            ErrorKind::kUnsupported);
+  text[hash_at] ^= 1;
+  EXPECT_EQ(kind_of({reinterpret_cast<const char*>(text.data()), text.size()}),
+            ErrorKind::kBadFile);
   EXPECT_THROW(VtrReader(at("gone.vtr")), Error);
   EXPECT_THROW(VtrReader(folder_.string()), Error);
 }
