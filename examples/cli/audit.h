@@ -48,12 +48,18 @@ struct MarkPair {
   std::vector<vitrine::LayerMark> left, right;
 };
 
+/// Which of two records lack something that their logs left out.
+struct HiddenSides {
+  bool left = false, right = false;
+};
+
 /// The first value, in the order of the pass, in which two records differ by more than `tolerance`
-/// (relative), or whose marks differ. `run` turns ids into text. `is_redacted`: what was left out
-/// on the left (NaN, -1) is equal to anything.
+/// (relative), or whose marks differ. `run` turns ids into text. `hidden`: where something was left
+/// out or is encrypted; what is not there (NaN, -1) is equal to anything.
 std::optional<Difference> find_difference(const Run& run, const vitrine::TokenRecord& left,
                                           const vitrine::TokenRecord& right, double tolerance,
-                                          bool is_redacted = false, const MarkPair& marks = {});
+                                          const HiddenSides& hidden = {},
+                                          const MarkPair& marks = {});
 
 /// A record in the form of the log's values: they are rounded in a .vtr log of level standard.
 vitrine::TokenRecord as_logged(const Run& run, vitrine::TokenRecord record);

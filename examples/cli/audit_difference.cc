@@ -20,11 +20,11 @@ constexpr double kDeviceTolerance = 0.005;
 /// Compares value by value and keeps the first that differs.
 class Comparison {
  public:
-  Comparison(const Run& run, double tolerance, bool is_redacted)
-      : run_(run), tolerance_(tolerance), is_redacted_(is_redacted) {}
+  Comparison(const Run& run, double tolerance, const HiddenSides& hidden)
+      : run_(run), tolerance_(tolerance), hidden_(hidden) {}
 
   void values(const std::string& value, float left, float right) {
-    if (found_ || (is_redacted_ && std::isnan(left)) || !differs(left, right)) return;
+    if (found_ || is_hidden(std::isnan(left), std::isnan(right)) || !differs(left, right)) return;
     found_ = Difference{layer_, value, fmt::format("{}", left), fmt::format("{}", right)};
   }
   void counts(const std::string& value, int64_t left, int64_t right) {
@@ -32,7 +32,7 @@ class Comparison {
     found_ = Difference{layer_, value, fmt::format("{}", left), fmt::format("{}", right)};
   }
   void tokens(const std::string& value, int32_t left, int32_t right) {
-    if (found_ || left == right || (is_redacted_ && left < 0)) return;
+    if (found_ || left == right || is_hidden(left < 0, right < 0)) return;
     found_ = Difference{layer_, value, run_.quoted(left), run_.quoted(right)};
   }
   /// Of the logits; only a JSON log keeps them.
@@ -61,7 +61,7 @@ class Comparison {
            static_cast<int64_t>(right.routes.size()));
     for (size_t slot = 0; slot < std::min(left.routes.size(), right.routes.size()); ++slot) {
       const int32_t expert = left.routes[slot].expert;
-      if (expert >= 0 || !is_redacted_) {
+      if (!is_hidden(expert < 0, right.routes[slot].expert < 0)) {
         counts(fmt::format("expert in slot {}", slot), expert, right.routes[slot].expert);
       }
       values(fmt::format("weight of expert {}", expert), left.routes[slot].weight,
@@ -92,7 +92,7 @@ class Comparison {
   }
   /// Where the right one chose: a rerun may not have been able to.
   void samplers(const vitrine::SampleDecision& left, const vitrine::SampleDecision& right) {
-    const bool is_left_out = left.candidates == 0 && (is_redacted_ || !run_.report);
+    const bool is_left_out = left.candidates == 0 && (hidden_.left || !run_.report);
     if (right.candidates == 0 || is_left_out) return;
     // A device's stages round otherwise than the CPU's, at the edge of a candidate too.
     const bool is_exact = run_.header.device == "cpu";
@@ -170,6 +170,11 @@ class Comparison {
   const std::optional<Difference>& found() const { return found_; }
 
  private:
+  /// `is_left_missing`, `is_right_missing`: there is no value, which may be because it was left
+  /// out.
+  bool is_hidden(bool is_left_missing, bool is_right_missing) const {
+    return (hidden_.left && is_left_missing) || (hidden_.right && is_right_missing);
+  }
   bool differs(double a, double b) const {
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) != std::isnan(b);
     if (a == b) return false;
@@ -178,7 +183,7 @@ class Comparison {
 
   const Run& run_;
   double tolerance_;
-  bool is_redacted_;
+  HiddenSides hidden_;
   int32_t layer_ = -1;
   std::optional<Difference> found_;
 };
@@ -186,9 +191,9 @@ class Comparison {
 }  // namespace
 
 TokenRecord as_logged(const Run& run, TokenRecord record) {
-  if (!run.report) return record;
-  return round_record(std::move(record), run.level == "full" ? vitrine::LogDetail::kFull
-                                                             : vitrine::LogDetail::kStandard);
+  if (!run.report && !run.is_rounded) return record;
+  return round_record(std::move(record),
+                      run.is_rounded ? vitrine::LogDetail::kStandard : vitrine::LogDetail::kFull);
 }
 
 std::string Difference::text() const {
@@ -198,8 +203,8 @@ std::string Difference::text() const {
 
 std::optional<Difference> find_difference(const Run& run, const TokenRecord& left,
                                           const TokenRecord& right, double tolerance,
-                                          bool is_redacted, const MarkPair& marks) {
-  Comparison comparison(run, tolerance, is_redacted);
+                                          const HiddenSides& hidden, const MarkPair& marks) {
+  Comparison comparison(run, tolerance, hidden);
   comparison.counts("position", left.position, right.position);
   comparison.tokens("token", left.token, right.token);
   for (size_t i = 0; i < std::min(left.layers.size(), right.layers.size()); ++i) {
@@ -210,7 +215,7 @@ std::optional<Difference> find_difference(const Run& run, const TokenRecord& lef
   comparison.counts("number of layers", static_cast<int64_t>(left.layers.size()),
                     static_cast<int64_t>(right.layers.size()));
   comparison.hidden_states(left.hidden_states, right.hidden_states);
-  if (left.has_prediction || !is_redacted) {
+  if (!(hidden.left && !left.has_prediction) && !(hidden.right && !right.has_prediction)) {
     comparison.counts("number of predictions", left.has_prediction ? 1 : 0,
                       right.has_prediction ? 1 : 0);
   }

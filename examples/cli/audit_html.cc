@@ -1,11 +1,13 @@
 // vitrine audit export --html: one page that needs no network.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "audit.h"
 #include "failure_text.h"
 #include "federation_text.h"
+#include "hidden_values.h"
 #include "run_page.h"
 
 namespace cli {
@@ -117,9 +119,55 @@ ordered_json token_json(const Run& run, uint64_t sequence, int64_t position, int
           {"lp", nullptr}};
 }
 
+/// How many bytes a text's last character lacks: it may go on in the next token.
+size_t missing_bytes(std::string_view text) {
+  for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if ((byte & 0xC0) == 0x80) continue;
+    const size_t length = byte >= 0xF0 && byte < 0xF5   ? 4
+                          : byte >= 0xE0 && byte < 0xF0 ? 3
+                          : byte >= 0xC2 && byte < 0xE0 ? 2
+                                                        : 1;
+    return length > back ? length - back : 0;
+  }
+  return 0;
+}
+
+/// A character whose bytes are several tokens' stands whole with the first of them.
+void join_characters(ordered_json& tokens) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    auto& text = tokens[i]["text"].get_ref<std::string&>();
+    const size_t missing = missing_bytes(text);
+    std::string rest;
+    for (size_t j = i + 1; rest.size() < missing && j < tokens.size(); ++j) {
+      const bool follows = tokens[j]["sequence"] == tokens[i]["sequence"] &&
+                           tokens[j]["position"] == tokens[j - 1]["position"].get<int64_t>() + 1;
+      const auto& next = tokens[j]["text"].get_ref<const std::string&>();
+      size_t count = 0;
+      while (count < next.size() && rest.size() + count < missing &&
+             (static_cast<unsigned char>(next[count]) & 0xC0) == 0x80) {
+        ++count;
+      }
+      if (!follows || count == 0) break;
+      rest += next.substr(0, count);
+      if (count < next.size()) break;
+    }
+    if (missing == 0 || rest.size() < missing) continue;
+    text += rest;
+    for (size_t j = i + 1; !rest.empty(); ++j) {
+      auto& next = tokens[j]["text"].get_ref<std::string&>();
+      const size_t count = std::min(rest.size(), next.size());
+      next.erase(0, count);
+      rest.erase(0, count);
+      if (next.empty()) tokens[j]["part"] = true;
+    }
+  }
+}
+
 /// Each token with the account of the pass that made it: that of the position before it.
 ordered_json tokens_json(const Run& run) {
   ordered_json tokens = ordered_json::array();
+  const bool has_hidden = hides_predictions(run);
   const TokenRecord* before = nullptr;
   const auto finish = [&](const TokenRecord* record) {  // what the last record of a sequence chose
     if (record == nullptr || !record->has_prediction || !record->prediction.generated) return;
@@ -138,11 +186,17 @@ ordered_json tokens_json(const Run& run) {
     const bool is_made = follows && before->has_prediction && before->prediction.generated;
     token["made"] = is_made;
     if (follows && before->has_prediction) add_prediction(run, *before, token);
+    // Whether it was chosen or given cannot be told.
+    if (has_hidden && follows && !before->has_prediction &&
+        is_redacted(run, static_cast<size_t>(before - run.records.data()))) {
+      token["hidden"] = true;
+    }
     token["routes"] = routes_of(is_made ? *before : record);
     tokens.push_back(std::move(token));
     before = &record;
   }
   finish(before);
+  join_characters(tokens);
   return tokens;
 }
 
@@ -160,14 +214,24 @@ std::string run_page(const Run& run) {
       run.header.vocab_size, plain(run.header.device), plain(run.header.kernels),
       plain(run.header.isa), run.header.threads, run.mode, run.level, run.header.seed,
       run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));
+  std::string hidden = hidden_line(run);  // "hidden    12 of …\n"
+  if (!hidden.empty()) {
+    hidden.pop_back();
+    page["facts"] =
+        page["facts"].get<std::string>() + "; " + hidden.substr(hidden.find_first_of("0123456789"));
+  }
   std::string failures;
   for (const vitrine::ConstraintFailure& failure : run.failures) {
     failures += failure_text(failure, [&run](int32_t token) { return run.quoted(token); });
   }
   page["failures"] = failures;
   page["experts"] = ordered_json::array();
+  page["hidden_layers"] = ordered_json::array();
   for (size_t i = 0; i < run.uses.size(); ++i) {
     page["experts"].push_back({run.layer_numbers[i], run.uses[i]});
+    if (!run.records.empty() && num_hidden_routes(run, i) == run.records.size()) {
+      page["hidden_layers"].push_back(run.layer_numbers[i]);
+    }
   }
   if (!run.federation.specialists.empty()) {
     const SpecialistTotals totals = specialist_totals(run);
@@ -179,7 +243,7 @@ std::string run_page(const Run& run) {
     page["federation"] = {{"combiner", run.federation.combiner},
                           {"shares", vitrine::share_kind_name(run.federation.shares)},
                           {"tokens", totals.tokens},
-                          {"told", totals.told > 0 || totals.left_out == 0},
+                          {"told", has_told_shares(run, totals)},
                           {"specialists", std::move(specialists)}};
   }
   page["tokens"] = tokens_json(run);

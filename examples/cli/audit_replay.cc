@@ -91,7 +91,8 @@ RecordComparison compare_record(const Run& run, size_t index, const TokenRecord&
   MarkPair marks;
   if (has_digests) marks = {run.layer_marks[index], vitrine::layer_marks(record)};
   // A digest vouches for no readable value: whoever changed one may have kept it.
-  auto difference = find_difference(run, logged, as_logged(run, record), 0, is_redacted, marks);
+  auto difference =
+      find_difference(run, logged, as_logged(run, record), 0, {.left = is_redacted}, marks);
   if (difference || !digests_differ) return {std::move(difference)};
   return {Difference{-1, undetermined_part(run, index), fmt::format("{:016x}", run.digests[index]),
                      fmt::format("{:016x}", digest)},

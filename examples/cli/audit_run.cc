@@ -240,6 +240,7 @@ void read_json(Run& run) {
     }
     run.level = log.at("audit").at("level").get<std::string>();
     run.mode = log.at("audit").at("mode").get<std::string>();
+    run.is_rounded = log.at("audit").value("rounded", false);
     run.stop_reason = log.at("stop_reason").get<std::string>();
     for (const json& failure : log.value("constraint_failures", json::array())) {
       run.failures.push_back(json_failure(failure, bad));
@@ -286,6 +287,7 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
   const vitrine::VtrHeader& header = reader.header();
   run.header = header.log;
   run.level = vitrine::log_detail_name(header.detail);
+  run.is_rounded = header.detail == vitrine::LogDetail::kStandard;
   run.mode = header.mode == vitrine::AuditMode::kNaive ? "naive" : "deferred";
   run.hidden_state_layers = header.hidden_state_layers;
   run.federation = header.federation;
@@ -335,8 +337,10 @@ std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& hea
     if (!model.empty()) refuse(fmt::format("--model {}: there is no tokenizer.json", model));
     return nullptr;
   }
+  const bool is_single = is_gguf && header.hashes.size() == 1;  // whatever its name is now
   for (const auto& [name, hash] : header.hashes) {
-    if (name != file.filename().string() || hash == file_hash(file.string())) continue;
+    if (!is_single && name != file.filename().string()) continue;
+    if (hash == file_hash(file.string())) continue;
     if (!model.empty()) {
       refuse(
           fmt::format("--model {}: its {} is another than the log's (SHA-256 {}); expected the "
@@ -417,6 +421,13 @@ std::string plain(const std::string& text) {
         static_cast<unsigned char>(out[i + 1]) < 0xA0) {
       out[i] = out[i + 1] = '?';
     }
+  }
+  // What turns the direction of the text behind it: U+202A to U+202E, U+2066 to U+2069.
+  for (size_t i = 0; i + 2 < out.size(); ++i) {
+    const auto last = static_cast<unsigned char>(out[i + 2]);
+    const bool turns = (out.compare(i, 2, "\xE2\x80") == 0 && last >= 0xAA && last <= 0xAE) ||
+                       (out.compare(i, 2, "\xE2\x81") == 0 && last >= 0xA6 && last <= 0xA9);
+    if (turns) out.replace(i, 3, "?");
   }
   return out;
 }

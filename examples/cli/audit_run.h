@@ -17,6 +17,7 @@ struct Run {
   std::string path;
   vitrine::LogHeader header;
   std::string level, mode, stop_reason;       // stop_reason "": none was written
+  bool is_rounded = false;                    // its values: a .vtr of level standard, or its export
   std::vector<vitrine::TokenRecord> records;  // in the order they were processed
   std::vector<uint64_t> digests;              // [records], or empty
   /// [records][layers]; or empty, also where a record's were left out.

@@ -8,6 +8,7 @@
 #include "audit.h"
 #include "failure_text.h"
 #include "federation_text.h"
+#include "hidden_values.h"
 
 namespace cli {
 
@@ -80,10 +81,13 @@ std::string token_line(const Run& run, const TokenRecord& record, const Colours&
                      is_federated ? share_text(run, prediction) : route_text(record));
 }
 
-std::string layers_text(const TokenRecord& record, const Colours& colours) {
+/// `is_redacted`: what is not there was left out.
+std::string layers_text(const TokenRecord& record, bool is_redacted, const Colours& colours) {
   std::string text;
   for (const LayerRecord& layer : record.layers) {
-    text += fmt::format("  layer {:<3} norm {:<10.4f}", layer.layer, layer.residual_norm);
+    text += is_redacted && std::isnan(layer.residual_norm)
+                ? fmt::format("  layer {:<3} norm left out  ", layer.layer)
+                : fmt::format("  layer {:<3} norm {:<10.4f}", layer.layer, layer.residual_norm);
     for (const RouteRecord& route : layer.routes) {
       text += route.expert < 0 ? " left out"
                                : fmt::format(" {}expert {}{} {:.4f}", colours.blue, route.expert,
@@ -215,11 +219,16 @@ std::string constraint_text(const Run& run, const vitrine::PredictionRecord& pre
   return text;
 }
 
-std::string account_of(const Run& run, const TokenRecord& record, const Colours& colours) {
+std::string account_of(const Run& run, size_t index, const Colours& colours) {
+  const TokenRecord& record = run.records[index];
   std::string text =
       fmt::format("{}sequence {}, position {}: {}{}\n", colours.bold, record.sequence,
                   record.position, run.quoted(record.token), colours.off) +
-      layers_text(record, colours) + hidden_states_text(run, record);
+      layers_text(record, is_redacted(run, index), colours) + hidden_states_text(run, record);
+  if (may_hide_prediction(run, index)) {
+    return text +
+           "  no prediction from it can be read: predictions were left out or are encrypted\n";
+  }
   if (!record.has_prediction) return text + "  no prediction was made from it\n";
   const vitrine::PredictionRecord& prediction = record.prediction;
   text += fmt::format("  {} {}{}{}  p = {:.4f} ({:.4f} nats), entropy {:.4f} nats\n",
@@ -267,10 +276,10 @@ int run_audit_show(const AuditArguments& arguments) {
       fmt::format("{}{}{}\n", is_whole ? colours.green : colours.red, account, colours.off);
   if (arguments.position >= 0) {
     bool is_found = false;
-    for (const TokenRecord& record : run.records) {
-      if (record.position != arguments.position) continue;
+    for (size_t i = 0; i < run.records.size(); ++i) {
+      if (run.records[i].position != arguments.position) continue;
       is_found = true;
-      text += account_of(run, record, colours);
+      text += account_of(run, i, colours);
     }
     if (!is_found) {
       refuse(fmt::format("--position {}: {} has no record of it ({} records)", arguments.position,
@@ -317,8 +326,15 @@ int run_audit_show(const AuditArguments& arguments) {
     text += fmt::format("{}… {} more failures; -n 0 shows all{}\n", colours.dim,
                         run.failures.size() - most_failures, colours.off);
   }
-  text += fmt::format("{} records, {} of them chose a token; stop: {}\n", run.records.size(),
-                      generated, run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));
+  const uint64_t chose = counted_predictions(run).first;
+  text +=
+      fmt::format("{} records, {} of them chose a token{}; stop: {}\n", run.records.size(), chose,
+                  chose > generated || hides_predictions(run)
+                      ? fmt::format(" ({} can be read: predictions were left out or are "
+                                    "encrypted)",
+                                    generated)
+                      : "",
+                  run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));
   write_out(text);
   return 0;
 }
@@ -379,7 +395,11 @@ int run_audit_top(const AuditArguments& arguments) {
                         run.quoted(one.record->prediction.token), colours.off,
                         probability(one.record->prediction.logprob));
   }
-  if (found.empty()) text += hidden_line(run) + "no generated token has a route to it\n";
+  if (found.empty()) {
+    const std::string hidden = hidden_line(run);
+    text += hidden + (hidden.empty() ? "no generated token has a route to it\n"
+                                     : "no generated token with a route to it can be read\n");
+  }
   write_out(text);
   return 0;
 }

@@ -58,18 +58,23 @@ SpecialistTotals specialist_totals(const Run& run) {
   return totals;
 }
 
+bool has_told_shares(const Run& run, const SpecialistTotals& totals) {
+  if (totals.tokens == 0 && !hidden_line(run).empty()) return false;
+  return totals.told > 0 || totals.left_out == 0;
+}
+
 std::string federation_lines(const Run& run) {
   if (run.federation.specialists.empty()) return "";
   const SpecialistTotals totals = specialist_totals(run);
   const std::string combiner =
       fmt::format("combiner  {} of {} specialists", plain(run.federation.combiner),
                   run.federation.specialists.size());
-  if (totals.told == 0 && totals.left_out > 0) {
+  if (!has_told_shares(run, totals)) {
     std::string names;
     for (size_t i = 0; i < run.federation.specialists.size(); ++i) {
       names += (i == 0 ? "" : ", ") + name_of(run, i);
     }
-    return combiner + "; their shares were left out or are encrypted\n          " + names + "\n";
+    return combiner + "; their shares were left out or cannot be read\n          " + names + "\n";
   }
   const std::string some =
       totals.left_out == 0

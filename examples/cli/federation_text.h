@@ -18,6 +18,8 @@ struct SpecialistTotals {
   double largest_residual = 0;
 };
 SpecialistTotals specialist_totals(const Run& run);
+/// False where the log hides them.
+bool has_told_shares(const Run& run, const SpecialistTotals& totals);
 
 /// The specialist with the largest share; -1 where there is none. Of a product, whose shares are
 /// terms, the one with the largest weight times probability.

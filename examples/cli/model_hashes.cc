@@ -134,6 +134,9 @@ std::string first_other_file(const FileHashes& logged, const FileHashes& found) 
     }
     return "none";
   };
+  // A model that is one file may have been given another name.
+  const bool are_single = logged.size() == 1 && found.size() == 1;
+  if (are_single && logged[0].second == found[0].second) return "";
   std::set<std::string> names;
   for (const auto& [name, hash] : logged) names.insert(name);
   if (names.empty()) return "";  // the host named none

@@ -63,7 +63,7 @@ struct JsonLog::Impl : audit::LogThread {
 
   // ---- The log's thread -----------------------------------------------------------------------
 
-  void begin() override { audit::append_head(buffer, header, ring_.layout(), ""); }
+  void begin() override { audit::append_head(buffer, header, ring_.layout(), "", false); }
 
   void close(const std::optional<std::string>& reason) override {
     if (!reason) return;

@@ -227,7 +227,7 @@ std::string_view PieceCache::quoted(int32_t token) {
 }
 
 void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout,
-                 const std::string& trace_id) {
+                 const std::string& trace_id, bool is_rounded) {
   string_field(out, "{\n\"schema\":", "vitrine.audit/1");
   string_field(out, ",\n\"model\":{\"path\":", header.model_path);
   string_field(out, ",\"architecture\":", header.architecture);
@@ -257,6 +257,7 @@ void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& la
   }
   string_field(out, ",\n\"audit\":{\"mode\":", mode_name(layout.mode));
   string_field(out, ",\"level\":", level_name(layout.level));
+  if (is_rounded) out.raw(",\"rounded\":true");
   out.raw(",\"layers\":[");
   for (size_t i = 0; i < layout.layers.size(); ++i) {
     const AuditLayout::Layer& layer = layout.layers[i];

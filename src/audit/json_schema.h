@@ -34,8 +34,9 @@ struct LogCounts {
   uint64_t lost = 0;       ///< positions without a record; written where there are any
 };
 
+/// `is_rounded`: the values come from a `.vtr` log of level standard.
 void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout,
-                 const std::string& trace_id);
+                 const std::string& trace_id, bool is_rounded);
 /// One record on a line of its own. `is_first` leaves out the comma before it.
 void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first);
 void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts,

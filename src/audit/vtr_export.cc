@@ -21,7 +21,8 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
   layout.federation = header.federation;
   audit::JsonBuffer out;
   audit::PieceCache pieces(std::move(token_text));
-  audit::append_head(out, header.log, layout, header.trace_id);
+  audit::append_head(out, header.log, layout, header.trace_id,
+                     header.detail == LogDetail::kStandard);
   audit::LogCounts counts;
   std::vector<ConstraintFailure> failures;
   VtrPage page;
@@ -38,7 +39,13 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
     write(out.view());
     out.clear();
   }
-  if (reader.end()) counts.lost = reader.end()->counts.positions.num_lost();
+  if (reader.end()) {
+    const VtrCounts& all = reader.end()->counts;
+    counts.lost = all.positions.num_lost();
+    // Which records predicted something may be what was left out.
+    counts.generated = all.generated;
+    counts.scored = all.scored;
+  }
   audit::append_closing(out, reader.end() ? reader.end()->stop_reason : "open", counts, failures);
   write(out.view());
 }

@@ -21,6 +21,7 @@ from federation_cases import Federation  # noqa: F401
 from forged_cases import Forged  # noqa: F401
 from generate_cases import Generate  # noqa: F401
 from gguf_cases import Gguf, LargeFile  # noqa: F401
+from hidden_cases import Hidden  # noqa: F401
 from hidden_states_cases import HiddenStates  # noqa: F401
 from ledger_cases import Ledger  # noqa: F401
 from manifest_cases import Manifest  # noqa: F401

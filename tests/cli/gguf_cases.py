@@ -56,6 +56,14 @@ class Gguf(CliTest):
                 self.succeed("audit", "replay", log)
         self.assertNotEqual(self.run_tool("audit", "replay", "dense.vtr", "--model",
                                           EXPERTS).returncode, 0)
+        # One file is the same model under another name.
+        os.symlink(DENSE, self.folder / "renamed.gguf")
+        self.succeed("audit", "replay", "dense.vtr", "--model", "renamed.gguf")
+        self.assertIn("every file has the hash", self.succeed(
+            "audit", "verify", "dense.vtr", "--model", "renamed.gguf").stdout.decode())
+        os.symlink(EXPERTS, self.folder / "other.gguf")
+        self.fail_with(2, ["another than the log's"], "audit", "show", "dense.vtr", "--model",
+                       "other.gguf")
 
     def test_expert_cache_has_a_size(self):
         ids = self.write_ids([1, 2, 3])

@@ -1,13 +1,13 @@
-// vitrine audit stats, diff.
+// vitrine audit stats.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <map>
 
 #include "audit.h"
+#include "hidden_values.h"
 
 namespace cli {
 
@@ -50,6 +50,12 @@ double balance(const std::vector<uint64_t>& counts) {
   return entropy / std::log(static_cast<double>(counts.size()));
 }
 
+/// True where nothing of a layer's use can be read although it has experts.
+bool hides_uses(const Run& run, size_t layer) {
+  const bool is_hidden = num_hidden_routes(run, layer) > 0 || hides_counters(run);
+  return is_hidden && sum(run.uses[layer]) == 0 && !run.uses[layer].empty();
+}
+
 /// How far logits are from the sum of their terms, in logits and relative to the largest term.
 struct Rounding {
   size_t count = 0;                              ///< attributed logits of generated tokens
@@ -84,30 +90,6 @@ Rounding rounding_of(const Run& run) {
   return {absolute.size(), spread(absolute), spread(relative)};
 }
 
-/// A sequence's records by order, so that two runs with other sequence numbers compare.
-std::vector<std::vector<size_t>> by_sequence(const Run& run) {
-  std::map<uint64_t, size_t> order;
-  std::vector<std::vector<size_t>> sequences;
-  for (size_t i = 0; i < run.records.size(); ++i) {
-    const auto [found, is_new] = order.emplace(run.records[i].sequence, sequences.size());
-    if (is_new) sequences.emplace_back();
-    sequences[found->second].push_back(i);
-  }
-  return sequences;
-}
-
-/// The marks of two records whose digests differ, where a log has rounded values.
-MarkPair marks_of(const Run& a, size_t left, const Run& b, size_t right) {
-  if (a.digests.empty() || b.digests.empty() || a.digests[left] == b.digests[right]) return {};
-  if (a.level == "full" && b.level == "full") return {};
-  const auto marks = [](const Run& run, size_t index) {
-    if (run.level != "full") return run.layer_marks[index];
-    return run.is_redacted[index] ? std::vector<vitrine::LayerMark>()
-                                  : vitrine::layer_marks(run.records[index]);
-  };
-  return {marks(a, left), marks(b, right)};
-}
-
 }  // namespace
 
 int run_audit_stats(const AuditArguments& arguments) {
@@ -119,15 +101,23 @@ int run_audit_stats(const AuditArguments& arguments) {
   const uint64_t positions = run.report ? run.report->counts.positions.total() : run.records.size();
   const double bytes_per_token =
       positions == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(positions);
+  const auto [generated, scored] = counted_predictions(run);
+  const bool has_hidden = hides_predictions(run);
   if (arguments.json) {
+    const auto mean = [&](double sum) {  // of what can be read
+      return statistics.generated == 0 && has_hidden ? nlohmann::ordered_json(nullptr)
+                                                     : nlohmann::ordered_json(sum / count);
+    };
     nlohmann::ordered_json json = {{"records", run.records.size()},
                                    {"positions", positions},
-                                   {"generated", statistics.generated},
-                                   {"scored", statistics.scored},
-                                   {"mean_logprob", statistics.logprob_sum / count},
-                                   {"mean_entropy", statistics.entropy_sum / count},
+                                   {"generated", generated},
+                                   {"scored", scored},
+                                   {"mean_logprob", mean(statistics.logprob_sum)},
+                                   {"mean_entropy", mean(statistics.entropy_sum)},
                                    {"bytes", bytes},
                                    {"bytes_per_token", bytes_per_token}};
+    if (!is_complete(run)) json["account"] = account_line(run);
+    if (has_hidden) json["generated_readable"] = statistics.generated;
     if (rounding.count > 0) {
       const auto names = [](const std::array<double, 3>& values) {
         return nlohmann::ordered_json{
@@ -139,17 +129,26 @@ int run_audit_stats(const AuditArguments& arguments) {
     }
     json["layers"] = nlohmann::ordered_json::array();
     for (size_t layer = 0; layer < run.uses.size(); ++layer) {
-      json["layers"].push_back({{"layer", run.layer_numbers[layer]},
-                                {"uses", run.uses[layer]},
-                                {"balance", balance(run.uses[layer])}});
+      nlohmann::ordered_json one = {{"layer", run.layer_numbers[layer]},
+                                    {"uses", run.uses[layer]},
+                                    {"balance", balance(run.uses[layer])}};
+      const size_t hidden = num_hidden_routes(run, layer);
+      if (hides_uses(run, layer)) one["uses"] = one["balance"] = nullptr;
+      if (hidden > 0) one["records_left_out"] = hidden;
+      json["layers"].push_back(std::move(one));
     }
     write_json(json);
     return 0;
   }
   std::string text = account_line(run) + "\n" + hidden_line(run);
   text += fmt::format("{} records, {} generated, {} scored; {} ({:.1f} bytes a position)\n",
-                      run.records.size(), statistics.generated, statistics.scored,
-                      format_bytes(bytes), bytes_per_token);
+                      run.records.size(), generated, scored, format_bytes(bytes), bytes_per_token);
+  if (has_hidden) {
+    text += fmt::format(
+        "predictions were left out or are encrypted: of the generated ones {} can be read\n",
+        statistics.generated);
+  }
+  if (hides_counters(run)) text += "counters of pages were left out or are encrypted\n";
   if (statistics.generated > 0) {
     text += fmt::format("generated: mean log-probability {:.4f} nats, mean entropy {:.4f} nats\n",
                         statistics.logprob_sum / count, statistics.entropy_sum / count);
@@ -168,6 +167,10 @@ int run_audit_stats(const AuditArguments& arguments) {
       text += fmt::format("layer {:<3} dense\n", run.layer_numbers[layer]);
       continue;
     }
+    if (hides_uses(run, layer)) {
+      text += fmt::format("layer {:<3} left out or encrypted\n", run.layer_numbers[layer]);
+      continue;
+    }
     std::vector<size_t> order(run.uses[layer].size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(),
@@ -180,63 +183,12 @@ int run_audit_stats(const AuditArguments& arguments) {
                                      : 100 * static_cast<double>(run.uses[layer][order[i]]) /
                                            static_cast<double>(total));
     }
-    text += order.size() > 8 ? " …\n" : "\n";
+    if (order.size() > 8) text += " …";
+    const size_t hidden = num_hidden_routes(run, layer);
+    text += hidden == 0 ? "\n" : fmt::format("  (without {} records that hide theirs)\n", hidden);
   }
   write_out(text);
   return 0;
-}
-
-int run_audit_diff(const AuditArguments& arguments) {
-  const Run a = load_run(arguments.run, arguments.model, arguments.decrypt);
-  const Run b = load_run(arguments.other, arguments.model, arguments.decrypt);
-  require_records(a);
-  require_records(b);
-  // Rounded values differ by up to one half in the last of 8 bits (norms), or 11.
-  const bool is_rounded =
-      (a.report && a.level == "standard") != (b.report && b.level == "standard");
-  const double tolerance = is_rounded ? 0.005 : 0;
-  const bool has_digests = !a.digests.empty() && !b.digests.empty();
-  const auto sequences_a = by_sequence(a), sequences_b = by_sequence(b);
-  std::string warnings;
-  for (const Run* run : {&a, &b}) {
-    if (!is_complete(*run)) warnings += fmt::format("{}: {}\n", run->path, account_line(*run));
-  }
-  if (sequences_a.size() != sequences_b.size()) {
-    write_out(warnings + fmt::format("{} sequences with records and {}\n", sequences_a.size(),
-                                     sequences_b.size()));
-    return 1;
-  }
-  size_t num_equal = 0, num_different = 0;
-  std::string first;
-  for (size_t sequence = 0; sequence < sequences_a.size(); ++sequence) {
-    const std::vector<size_t>&x = sequences_a[sequence], &y = sequences_b[sequence];
-    for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
-      const TokenRecord &left = a.records[x[i]], &right = b.records[y[i]];
-      const auto difference =
-          find_difference(a, left, right, tolerance, false, marks_of(a, x[i], b, y[i]));
-      std::string what = difference ? difference->text() : "";
-      if (what.empty() && has_digests && a.digests[x[i]] != b.digests[y[i]]) {
-        what = "unrounded values (their digests)";
-      }
-      ++(what.empty() ? num_equal : num_different);
-      if (!what.empty() && first.empty()) {
-        first = fmt::format("first difference: sequence {}, position {}: {}\n", left.sequence,
-                            left.position, what);
-      }
-    }
-    if (x.size() == y.size()) continue;
-    num_different += std::max(x.size(), y.size()) - std::min(x.size(), y.size());
-    if (first.empty()) {
-      first = fmt::format("first difference: sequence {}: {} records and {}\n",
-                          a.records[x.front()].sequence, x.size(), y.size());
-    }
-  }
-  const char* how = has_digests  ? "to the last bit (digests)"
-                    : is_rounded ? "up to the rounding of level standard"
-                                 : "in every value";
-  write_out(warnings + first +
-            fmt::format("{} records equal {}, {} different\n", num_equal, how, num_different));
-  return num_different == 0 ? 0 : 1;
 }
 
 }  // namespace cli

@@ -1,0 +1,166 @@
+// vitrine audit diff.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "audit.h"
+#include "hidden_values.h"
+
+namespace cli {
+
+namespace {
+
+using vitrine::TokenRecord;
+
+/// A sequence's records by order, so that two runs with other sequence numbers compare.
+std::vector<std::vector<size_t>> by_sequence(const Run& run) {
+  std::map<uint64_t, size_t> order;
+  std::vector<std::vector<size_t>> sequences;
+  for (size_t i = 0; i < run.records.size(); ++i) {
+    const auto [found, is_new] = order.emplace(run.records[i].sequence, sequences.size());
+    if (is_new) sequences.emplace_back();
+    sequences[found->second].push_back(i);
+  }
+  return sequences;
+}
+
+/// The marks of two records whose digests differ, where a log has rounded values.
+MarkPair marks_of(const Run& a, size_t left, const Run& b, size_t right) {
+  if (a.digests.empty() || b.digests.empty() || a.digests[left] == b.digests[right]) return {};
+  if (a.level == "full" && b.level == "full") return {};
+  const auto marks = [](const Run& run, size_t index) {
+    if (run.level != "full") return run.layer_marks[index];
+    return run.is_redacted[index] ? std::vector<vitrine::LayerMark>()
+                                  : vitrine::layer_marks(run.records[index]);
+  };
+  return {marks(a, left), marks(b, right)};
+}
+
+/// The records of a sequence by attempt: one ends where positions go back.
+std::vector<std::vector<size_t>> attempts_of(const Run& run, const std::vector<size_t>& sequence) {
+  std::vector<std::vector<size_t>> attempts;
+  for (const size_t index : sequence) {
+    const bool goes_on = !attempts.empty() &&
+                         run.records[index].position > run.records[attempts.back().back()].position;
+    if (!goes_on) attempts.emplace_back();
+    attempts.back().push_back(index);
+  }
+  return attempts;
+}
+
+/// Compares two runs position by position.
+class RunComparison {
+ public:
+  RunComparison(const Run& a, const Run& b) : a_(a), b_(b) {
+    // Rounded values differ by up to one half in the last of 8 bits (norms), or 11.
+    is_rounded_ = a.is_rounded != b.is_rounded;
+    has_digests_ = !a.digests.empty() && !b.digests.empty();
+  }
+
+  void sequences(const std::vector<size_t>& left, const std::vector<size_t>& right) {
+    const auto x = attempts_of(a_, left), y = attempts_of(b_, right);
+    const std::vector<size_t> none;
+    for (size_t i = 0; i < std::max(x.size(), y.size()); ++i) {
+      attempts(i < x.size() ? x[i] : none, i < y.size() ? y[i] : none);
+    }
+  }
+
+  bool is_equal() const { return num_different_ + num_only_a_ + num_only_b_ == 0; }
+
+  std::string text() const {
+    const char* how = has_digests_ && num_undigested_ == 0 ? "to the last bit (digests)"
+                      : num_hidden_ > 0                    ? "in every value that both have"
+                      : is_rounded_                        ? "up to the rounding of level standard"
+                                                           : "in every value";
+    std::string text = first_ + fmt::format("{} records equal {}, {} different\n", num_equal_, how,
+                                            num_different_);
+    if (num_only_a_ + num_only_b_ > 0) {
+      text += fmt::format("{} positions are only in {}, {} only in {}\n", num_only_a_, a_.path,
+                          num_only_b_, b_.path);
+    }
+    if (num_hidden_ > 0) {
+      text += fmt::format(
+          "{} of them lack columns in one of the logs, left out or encrypted{}\n", num_hidden_,
+          num_undigested_ == 0 && has_digests_
+              ? ": there the digests alone were compared"
+              : fmt::format(": there what both have was compared, of {} without digests",
+                            num_undigested_));
+    }
+    return text;
+  }
+
+ private:
+  void attempts(const std::vector<size_t>& x, const std::vector<size_t>& y) {
+    for (size_t i = 0, j = 0; i < x.size() || j < y.size();) {
+      const int64_t left = i < x.size() ? a_.records[x[i]].position : kNoPosition;
+      const int64_t right = j < y.size() ? b_.records[y[j]].position : kNoPosition;
+      if (left == right) {
+        records(x[i++], y[j++]);
+        continue;
+      }
+      const bool is_left = left < right;
+      ++(is_left ? num_only_a_ : num_only_b_);
+      const TokenRecord& record = is_left ? a_.records[x[i++]] : b_.records[y[j++]];
+      note(record, fmt::format("is only in {}", is_left ? a_.path : b_.path));
+    }
+  }
+
+  void records(size_t x, size_t y) {
+    const HiddenSides hidden{is_redacted(a_, x), is_redacted(b_, y)};
+    const bool is_digested = has_digests_ && a_.digests[x] != 0 && b_.digests[y] != 0;
+    num_hidden_ += hidden.left || hidden.right ? 1 : 0;
+    num_undigested_ += is_digested ? 0 : 1;
+    const auto difference =
+        find_difference(a_, a_.records[x], b_.records[y], is_rounded_ ? 0.005 : 0, hidden,
+                        is_digested ? marks_of(a_, x, b_, y) : MarkPair{});
+    std::string what = difference ? difference->text() : "";
+    if (what.empty() && is_digested && a_.digests[x] != b_.digests[y]) {
+      what = "unrounded values (their digests)";
+    }
+    ++(what.empty() ? num_equal_ : num_different_);
+    if (!what.empty()) note(a_.records[x], what);
+  }
+
+  void note(const TokenRecord& record, const std::string& what) {
+    if (!first_.empty()) return;
+    first_ = fmt::format("first difference: sequence {}, position {}: {}\n", record.sequence,
+                         record.position, what);
+  }
+
+  static constexpr int64_t kNoPosition = std::numeric_limits<int64_t>::max();
+
+  const Run &a_, &b_;
+  bool is_rounded_ = false, has_digests_ = false;
+  size_t num_equal_ = 0, num_different_ = 0, num_only_a_ = 0, num_only_b_ = 0;
+  size_t num_hidden_ = 0, num_undigested_ = 0;
+  std::string first_;
+};
+
+}  // namespace
+
+int run_audit_diff(const AuditArguments& arguments) {
+  const Run a = load_run(arguments.run, arguments.model, arguments.decrypt);
+  const Run b = load_run(arguments.other, arguments.model, arguments.decrypt);
+  require_records(a);
+  require_records(b);
+  const auto sequences_a = by_sequence(a), sequences_b = by_sequence(b);
+  std::string warnings;
+  for (const Run* run : {&a, &b}) {
+    if (!is_complete(*run)) warnings += fmt::format("{}: {}\n", run->path, account_line(*run));
+  }
+  if (sequences_a.size() != sequences_b.size()) {
+    write_out(warnings + fmt::format("{} sequences with records and {}\n", sequences_a.size(),
+                                     sequences_b.size()));
+    return 1;
+  }
+  RunComparison comparison(a, b);
+  for (size_t i = 0; i < sequences_a.size(); ++i) {
+    comparison.sequences(sequences_a[i], sequences_b[i]);
+  }
+  write_out(warnings + comparison.text());
+  return comparison.is_equal() ? 0 : 1;
+}
+
+}  // namespace cli

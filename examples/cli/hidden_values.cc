@@ -1,0 +1,54 @@
+#include "hidden_values.h"
+
+#include <algorithm>
+
+namespace cli {
+
+namespace {
+
+using vitrine::TokenRecord;
+using Seal = vitrine::VtrReport::Seal;
+
+std::pair<uint64_t, uint64_t> readable_predictions(const Run& run) {
+  std::pair<uint64_t, uint64_t> counts{0, 0};
+  for (const TokenRecord& record : run.records) {
+    if (record.has_prediction) ++(record.prediction.generated ? counts.first : counts.second);
+  }
+  return counts;
+}
+
+}  // namespace
+
+bool is_redacted(const Run& run, size_t index) {
+  return index < run.is_redacted.size() && run.is_redacted[index];
+}
+
+std::pair<uint64_t, uint64_t> counted_predictions(const Run& run) {
+  if (!run.report || run.report->seal != Seal::kComplete) return readable_predictions(run);
+  return {run.report->counts.generated, run.report->counts.scored};
+}
+
+bool hides_predictions(const Run& run) {
+  if (std::ranges::find(run.is_redacted, true) == run.is_redacted.end()) return false;
+  if (run.report->seal != Seal::kComplete) return true;
+  return counted_predictions(run) != readable_predictions(run);
+}
+
+bool may_hide_prediction(const Run& run, size_t index) {
+  return is_redacted(run, index) && !run.records[index].has_prediction && hides_predictions(run);
+}
+
+size_t num_hidden_routes(const Run& run, size_t layer) {
+  return static_cast<size_t>(std::ranges::count_if(run.records, [layer](const auto& record) {
+    return layer < record.layers.size() &&
+           std::ranges::any_of(record.layers[layer].routes,
+                               [](const auto& route) { return route.expert < 0; });
+  }));
+}
+
+bool hides_counters(const Run& run) {
+  return run.level == "counters" && run.report &&
+         run.report->redacted_groups + run.report->closed_groups > 0;
+}
+
+}  // namespace cli
