@@ -84,7 +84,7 @@ class RunComparison {
       text += fmt::format(
           "{} of them lack columns in one of the logs, left out or encrypted{}\n", num_hidden_,
           num_undigested_ == 0 && has_digests_
-              ? ": there the digests alone were compared"
+              ? ": there the digests vouch for what is missing"
               : fmt::format(": there what both have was compared, of {} without digests",
                             num_undigested_));
     }

@@ -4,6 +4,7 @@ import array
 import json
 import os
 import shutil
+import subprocess
 
 from tool import MODEL, TRACE, VITRINE, AuditCase, file_size_limit
 
@@ -116,6 +117,17 @@ class AuditExport(AuditCase):
         start = page.index('id="data">') + len('id="data">')
         return json.loads(page[start:page.index("</script>", start)])
 
+    def check_script(self, page):
+        """What no browser would run is found where there is node; a module, as a page, has no
+        `return` outside its functions."""
+        if shutil.which("node") is None:
+            return
+        (self.folder / "page.mjs").write_text(page[page.rindex("<script>") + 8:
+                                                   page.rindex("</script>")])
+        check = subprocess.run(["node", "--check", "page.mjs"], cwd=self.folder,
+                               stderr=subprocess.PIPE, check=False)
+        self.assertEqual(check.returncode, 0, check.stderr)
+
     def test_page(self):
         prompt = "</script><script>alert(1)</script> & \\u003c"
         for name, more in (("run.vtr", ("--attribution",)), ("log.json", ())):
@@ -127,6 +139,7 @@ class AuditExport(AuditCase):
             self.assertEqual(page.count("<script"), 2, "a log brought a script")
             for word in ("http://", "https://", "src=", "@import", "url("):
                 self.assertNotIn(word, page)
+            self.check_script(page)
             data = self.page_data(page)
             tokens = data["tokens"]
             self.assertEqual("".join(token["text"] for token in tokens if not token["made"]), prompt)
