@@ -140,7 +140,8 @@ class Replay(DeviceCase):
                      "--ignore-end-of-text", "--audit", "run.vtr", *CUDA, *bf16)
         self.assertTrue(json.loads(self.replay("run.vtr", "--json"))["equal"])
         out = self.replay("run.vtr", "--activation-type", "int8", code=1)
-        self.assertTrue(out.startswith("DIFFERENT: "), out)
+        self.assertTrue(out.startswith("replayed with activation type int8 (logged: bf16)\n"
+                                       "DIFFERENT: "), out)
         # On the CPU only who says so gets another kind of products.
         self.fail_with(2, ["'activation_dtype' is BF16", "--activation-type int8"], "audit",
                        "replay", "run.vtr", "--device", "cpu")
