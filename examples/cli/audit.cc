@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <filesystem>
 
+#include "log_options.h"
 #include "output_path.h"
 #include "replay_models.h"
 
@@ -341,13 +341,9 @@ int run_audit_export(const AuditArguments& arguments) {
 
 /// The head is signed and stays as it is, with what it says of a constraint.
 void warn_of_constraint(const AuditArguments& arguments, const vitrine::LogHeader& log) {
-  constexpr std::array kColumns{"tokens", "text", "prediction", "constraint", "failures"};
-  const bool hides_text = std::ranges::any_of(arguments.columns, [&](const std::string& name) {
-    return std::ranges::find(kColumns, name) != kColumns.end();
-  });
   const bool has_text =
       std::ranges::any_of(log.constraint, [](const auto& pair) { return pair.first == "text"; });
-  if (!hides_text || !has_text) return;
+  if (!tells_of_text(arguments.columns) || !has_text) return;
   write_note(fmt::format(
       "{}: its head has the text of the constraint, which is signed with it and cannot be left "
       "out; generate --redact writes its SHA-256 instead",

@@ -32,8 +32,8 @@ MarkPair marks_of(const Run& a, size_t left, const Run& b, size_t right) {
   if (a.level == "full" && b.level == "full") return {};
   const auto marks = [](const Run& run, size_t index) {
     if (run.level != "full") return run.layer_marks[index];
-    return run.is_redacted[index] ? std::vector<vitrine::LayerMark>()
-                                  : vitrine::layer_marks(run.records[index]);
+    return is_redacted(run, index) ? std::vector<vitrine::LayerMark>()
+                                   : vitrine::layer_marks(run.records[index]);
   };
   return {marks(a, left), marks(b, right)};
 }

@@ -214,11 +214,8 @@ std::string run_page(const Run& run) {
       run.header.vocab_size, plain(run.header.device), plain(run.header.kernels),
       plain(run.header.isa), run.header.threads, run.mode, run.level, run.header.seed,
       run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));
-  std::string hidden = hidden_line(run);  // "hidden    12 of …\n"
-  if (!hidden.empty()) {
-    hidden.pop_back();
-    page["facts"] =
-        page["facts"].get<std::string>() + "; " + hidden.substr(hidden.find_first_of("0123456789"));
+  if (const std::string hidden = hidden_text(run); !hidden.empty()) {
+    page["facts"].get_ref<std::string&>() += "; " + hidden;
   }
   std::string failures;
   for (const vitrine::ConstraintFailure& failure : run.failures) {

@@ -77,10 +77,9 @@ struct RecordComparison {
 RecordComparison compare_record(const Run& run, size_t index, const TokenRecord& again) {
   const TokenRecord& logged = run.records[index];
   TokenRecord record = again;
-  const bool is_redacted = index < run.is_redacted.size() && run.is_redacted[index];
   const bool has_digests = !run.digests.empty();
   // Where the prediction is what was left out, the digest covers it.
-  const bool is_covered = has_digests && is_redacted && again.has_prediction &&
+  const bool is_covered = has_digests && is_redacted(run, index) && again.has_prediction &&
                           vitrine::record_digest(again) == run.digests[index];
   if (!logged.has_prediction && !is_covered) {
     record.has_prediction = false;
@@ -91,8 +90,8 @@ RecordComparison compare_record(const Run& run, size_t index, const TokenRecord&
   MarkPair marks;
   if (has_digests) marks = {run.layer_marks[index], vitrine::layer_marks(record)};
   // A digest vouches for no readable value: whoever changed one may have kept it.
-  auto difference =
-      find_difference(run, logged, as_logged(run, record), 0, {.left = is_redacted}, marks);
+  auto difference = find_difference(run, logged, as_logged(run, record), 0,
+                                    {.left = is_redacted(run, index)}, marks);
   if (difference || !digests_differ) return {std::move(difference)};
   return {Difference{-1, undetermined_part(run, index), fmt::format("{:016x}", run.digests[index]),
                      fmt::format("{:016x}", digest)},
@@ -103,9 +102,8 @@ RecordComparison compare_record(const Run& run, size_t index, const TokenRecord&
 std::optional<Difference> text_difference(const Run& run, size_t index,
                                           const vitrine::Tokenizer& tokenizer) {
   if (run.text.empty()) return {};
-  const bool is_redacted = index < run.is_redacted.size() && run.is_redacted[index];
   const std::string& logged = run.text[index];
-  if (logged.empty() && is_redacted) return {};
+  if (logged.empty() && is_redacted(run, index)) return {};
   const int32_t token = run.records[index].token;
   const std::string text = token < tokenizer.vocab_size() ? tokenizer.token_text(token) : "";
   const auto quoted = [](const std::string& of) {
@@ -118,8 +116,7 @@ std::optional<Difference> text_difference(const Run& run, size_t index,
 
 /// True where the log left out which token followed, and no later record tells.
 bool is_prediction_unknown(const Run& run, size_t index) {
-  if (run.records[index].has_prediction || index >= run.is_redacted.size() ||
-      !run.is_redacted[index]) {
+  if (run.records[index].has_prediction || !is_redacted(run, index)) {
     return false;
   }
   const TokenRecord& record = run.records[index];

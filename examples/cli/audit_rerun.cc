@@ -154,8 +154,7 @@ class Rerun {
   /// True where the rerun needs what the model says after this record; also where the log may have
   /// left it out.
   bool wants_row(size_t index) const {
-    return run_.records[index].has_prediction ||
-           (index < run_.is_redacted.size() && run_.is_redacted[index]);
+    return run_.records[index].has_prediction || is_redacted(run_, index);
   }
 
   void flush(Sequence& sequence) {

@@ -400,13 +400,22 @@ Run load_run(const std::string& path, const std::string& model, const std::strin
   return run;
 }
 
-std::string hidden_line(const Run& run) {
+bool is_redacted(const Run& run, size_t index) {
+  return index < run.is_redacted.size() && run.is_redacted[index];
+}
+
+std::string hidden_text(const Run& run) {
   const auto hidden = std::count(run.is_redacted.begin(), run.is_redacted.end(), true);
   const bool is_closed = run.report && run.report->closed_groups > 0;
   if (hidden == 0 && !is_closed) return "";
-  return fmt::format("hidden    {} of {} records lack columns that were left out{}\n", hidden,
+  return fmt::format("{} of {} records lack columns that were left out{}", hidden,
                      run.records.size(),
                      is_closed ? " or are encrypted (--decrypt KEYFILE, of a recipient)" : "");
+}
+
+std::string hidden_line(const Run& run) {
+  const std::string text = hidden_text(run);
+  return text.empty() ? "" : "hidden    " + text + "\n";
 }
 
 std::string plain(const std::string& text) {

@@ -58,7 +58,10 @@ std::optional<vitrine::SealKey> reader_key(const std::string& path);
 std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& header,
                                                    const std::string& model);
 
-/// How many records lack something and why that may be, as a line; empty where none does.
+/// Something of the record was left out or is encrypted.
+bool is_redacted(const Run& run, size_t index);
+/// How many records lack something and why that may be; empty where none does. As a line, too.
+std::string hidden_text(const Run& run);
 std::string hidden_line(const Run& run);
 
 /// A log's own text with what steers a terminal taken out.

@@ -59,7 +59,7 @@ SpecialistTotals specialist_totals(const Run& run) {
 }
 
 bool has_told_shares(const Run& run, const SpecialistTotals& totals) {
-  if (totals.tokens == 0 && !hidden_line(run).empty()) return false;
+  if (totals.tokens == 0 && !hidden_text(run).empty()) return false;
   return totals.told > 0 || totals.left_out == 0;
 }
 

@@ -19,10 +19,6 @@ std::pair<uint64_t, uint64_t> readable_predictions(const Run& run) {
 
 }  // namespace
 
-bool is_redacted(const Run& run, size_t index) {
-  return index < run.is_redacted.size() && run.is_redacted[index];
-}
-
 std::pair<uint64_t, uint64_t> counted_predictions(const Run& run) {
   if (!run.report || run.report->seal != Seal::kComplete) return readable_predictions(run);
   return {run.report->counts.generated, run.report->counts.scored};

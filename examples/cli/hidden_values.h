@@ -5,8 +5,6 @@
 
 namespace cli {
 
-/// Something of the record was.
-bool is_redacted(const Run& run, size_t index);
 /// A prediction of the log was, or may have been where the log has no end that counts them.
 bool hides_predictions(const Run& run);
 /// The record has no prediction, and that may be why.

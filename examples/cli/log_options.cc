@@ -140,12 +140,14 @@ void LogOptions::check_stream() const {
   }
 }
 
-bool LogOptions::hides_text() const {
+bool tells_of_text(const std::vector<std::string>& columns) {
   constexpr std::array kColumns{"tokens", "text", "prediction", "constraint", "failures"};
-  return !encrypt_for.empty() || std::ranges::any_of(redact, [&](const std::string& name) {
+  return std::ranges::any_of(columns, [&](const std::string& name) {
     return std::ranges::find(kColumns, name) != kColumns.end();
   });
 }
+
+bool LogOptions::hides_text() const { return !encrypt_for.empty() || tells_of_text(redact); }
 
 void LogOptions::check_places(std::vector<NamedPath> inputs) const {
   if (!seal.empty()) {

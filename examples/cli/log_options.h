@@ -26,6 +26,9 @@ struct Log {
   std::optional<vitrine::SealKey> key;
 };
 
+/// Whether one of the columns tells what was written.
+bool tells_of_text(const std::vector<std::string>& columns);
+
 /// --audit and the options that need it.
 struct LogOptions {
   std::string path, mode = "deferred", level = "standard", seal;

@@ -260,10 +260,6 @@ class ConfigWriter {
       config_["norm_topk_prob"] =
           metadata_.boolean(key("expert_weights_norm")).value_or(architecture_.normalizes_top_k);
     }
-    if (const auto scale = metadata_.number(key("expert_weights_scale"), -1e9, 1e9);
-        scale && *scale != 1.0 && *scale != 0.0) {
-      metadata_.unsupported(key("expert_weights_scale"), "1");
-    }
     if (const auto gating = metadata_.integer(key("expert_gating_func"), 0, 100);
         gating && *gating > 1) {
       metadata_.unsupported(key("expert_gating_func"), "1, softmax");
@@ -297,14 +293,7 @@ class ConfigWriter {
       if (value && *value != 0.0) config_[to] = *value;
       return value && *value != 0.0;
     };
-    if (architecture_.model_type != "granitemoe") {
-      for (const char* name :
-           {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}) {
-        const auto value = metadata_.number(key(name), -1e9, 1e9);
-        if (value && *value != 0.0 && *value != 1.0) metadata_.unsupported(key(name), "1");
-      }
-      return;
-    }
+    if (architecture_.model_type != "granitemoe") return;
     copy("embedding_scale", "embedding_multiplier");
     copy("residual_scale", "residual_multiplier");
     copy("logit_scale", "logits_scaling");

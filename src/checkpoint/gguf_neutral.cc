@@ -17,8 +17,14 @@ constexpr NeutralNumber kNeutralNumbers[] = {
     {"attention.output_scale", true, 1.0},   {"attention.temperature_scale", true},
     {"attention.temperature_length", false}, {"rope.scaling.yarn_log_multiplier", true},
     {"expert_group_count", false, 1.0},      {"expert_group_used_count", false, 1.0},
-    {"attention.shared_kv_layers", false},
+    {"attention.shared_kv_layers", false},   {"expert_weights_scale", true, 1.0},
 };
+
+/// Of all architectures but granitemoe, which has multipliers.
+constexpr NeutralNumber kNeutralScales[] = {{"attention.scale", true, 1.0},
+                                            {"embedding_scale", true, 1.0},
+                                            {"residual_scale", true, 1.0},
+                                            {"logit_scale", true, 1.0}};
 
 struct NeutralFlag {
   std::string_view name;
@@ -34,7 +40,7 @@ constexpr NeutralFlag kNeutralFlags[] = {
 
 void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadata& metadata) {
   const std::string prefix = std::string(architecture.name) + ".";
-  for (const NeutralNumber& number : kNeutralNumbers) {
+  const auto expect_number = [&](const NeutralNumber& number) {
     const std::string key = prefix + std::string(number.name);
     const double found = number.is_float
                              ? metadata.number(key, -1e9, 1e9).value_or(0.0)
@@ -42,6 +48,11 @@ void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadat
     if (found != 0.0 && found != number.other) {
       metadata.unsupported(key, number.other == 0.0 ? "0" : "1");
     }
+  };
+  for (const NeutralNumber& number : kNeutralNumbers) expect_number(number);
+  const bool has_multipliers = architecture.model_type == "granitemoe";
+  if (!has_multipliers) {
+    for (const NeutralNumber& number : kNeutralScales) expect_number(number);
   }
   const auto expect_flag = [&](std::string_view name, bool neutral) {
     const std::string key = prefix + std::string(name);
@@ -51,7 +62,7 @@ void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadat
   };
   for (const NeutralFlag& flag : kNeutralFlags) expect_flag(flag.name, flag.neutral);
   // There it says whether heads are rotated at all.
-  if (architecture.model_type == "granitemoe") expect_flag("rope.scaling.finetuned", true);
+  if (has_multipliers) expect_flag("rope.scaling.finetuned", true);
   // config.json has no field for it in these two.
   if (architecture.block == "block_sparse_moe") expect_flag("expert_weights_norm", true);
 }

@@ -19,17 +19,19 @@ std::span<const std::byte> SourceRows::read(int64_t row, int64_t count) {
     checkpoint_.read(*planned_.source, static_cast<uint64_t>(row) * row_bytes, rows_);
     return rows_;
   }
-  std::vector<float> weights;
-  weights.reserve(static_cast<size_t>(count * cols));
-  const int8_t* values = floats8_->values.data() + row * cols;
-  for (int64_t i = row; i < row + count; ++i) {
-    const float* scales = floats8_->scales.data() + i * floats8_->groups();
-    for (int64_t col = 0; col < cols; ++col) {
-      const float scale = scales[col / floats8_->group_size];
-      weights.push_back(e4m3_to_float(static_cast<uint8_t>(*values++)) * scale);
-    }
-  }
-  rows_ = narrow(weights, planned_.dtype);
+  const int64_t groups = floats8_->groups();
+  const auto part = [row, count](const auto& of, int64_t width) {
+    const auto first = of.begin() + row * width;
+    return std::vector(first, first + count * width);
+  };
+  QuantizedMatrix rows;
+  rows.number_format = floats8_->number_format;
+  rows.group_size = floats8_->group_size;
+  rows.rows = count;
+  rows.cols = cols;
+  rows.values = part(floats8_->values, cols);
+  rows.scales = part(floats8_->scales, groups);
+  rows_ = narrow(dequantize_matrix(rows), planned_.dtype);
   return rows_;
 }
 

@@ -6,6 +6,7 @@
 #include "engine/executor.h"
 #include "engine/group_impl.h"
 #include "engine/model_checks.h"
+#include "engine/next_step.h"
 #include "federation/account.h"
 
 namespace vitrine {
@@ -106,9 +107,7 @@ void Federation::Impl::describe_next_joint(std::span<const StepInput> step_input
   size_t row = 0;
   for (const StepInput& input : step_inputs) {
     row += rows_of(input);
-    const bool chooses = rows_of(input) > 0 && input.next_token < 0;
-    if (!input.goes_on || !chooses || !input.allowed_tokens.empty()) return;
-    if (input.sampler != nullptr && input.sampler->looks_back()) return;
+    if (!engine::NextStep::is_led_on(input)) return;
     const int32_t first = width * static_cast<int32_t>(next_joint.count());
     for (int32_t i = 0; i < count; ++i) next_joint.rows.push_back(first + i);
     next_joint.rows.push_back(base == kNone ? 0 : first + static_cast<int32_t>(base));

@@ -10,11 +10,15 @@ void NextStep::reserve(size_t rows) {
   steps_.resize(rows);
 }
 
+bool NextStep::is_led_on(const StepInput& input) {
+  const bool chooses = input.rows != StepInput::Rows::kNone && input.next_token < 0;
+  return input.goes_on && chooses && input.allowed_tokens.empty() &&
+         (input.sampler == nullptr || !input.sampler->looks_back());
+}
+
 bool NextStep::add(const StepInput& input, int32_t choice, int32_t adapter,
                    const kv::BlockPool& pool) {
-  const bool chooses = input.rows != StepInput::Rows::kNone && input.next_token < 0;
-  if (!input.goes_on || !chooses || !input.allowed_tokens.empty()) return false;
-  if (input.sampler != nullptr && input.sampler->looks_back()) return false;
+  if (!is_led_on(input)) return false;
   const kv::SequenceBlocks& blocks = pool.get(input.sequence);
   if (blocks.length >= max_context_) return false;
   const auto token = static_cast<int32_t>(batch_.token_ids.size());

@@ -16,6 +16,10 @@ class NextStep {
       : vocab_size_(vocab_size), max_context_(max_context) {}
   void reserve(size_t rows);
 
+  /// Whether what an input's sequence brings next is a token that a device chooses, by steps that
+  /// are known before it is.
+  static bool is_led_on(const StepInput& input);
+
   /// What follows `batch`, whose inputs' tokens the pool's sequences have; null where they do not
   /// all go on, or not in a way that is known by now. Valid until the next call; the pool's blocks
   /// are named, not taken.

@@ -3,7 +3,6 @@
 #include <map>
 
 #include "core/json_text.h"
-#include "core/sha256.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/federation.h"
 
@@ -37,12 +36,9 @@ Files adapter_files(const std::string& folder) {
 
 /// One hash over those of files, in their order.
 std::string hash_of_hashes(const std::vector<std::string>& hashes) {
-  Sha256 sha256;
-  for (const std::string& one : hashes) {
-    const std::string line = one + "\n";
-    sha256.update({reinterpret_cast<const uint8_t*>(line.data()), line.size()});
-  }
-  return hex(sha256.finish());
+  std::string lines;
+  for (const std::string& one : hashes) lines += one + "\n";
+  return sha256_of_text(lines);
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 #include "vitrine/ledger.h"
 
 #include "core/json_text.h"
-#include "core/sha256.h"
 #include "database.h"
 #include "tables.h"
+#include "vitrine/checkpoint.h"
 
 namespace vitrine {
 namespace {
@@ -19,12 +19,6 @@ VtrReport::Seal seal_of(const std::string& name) {
 }
 
 std::string short_hash(const std::string& hash) { return hash.substr(0, 12) + "…"; }
-
-std::string sha256_of_text(const std::string& text) {
-  Sha256 sha256;
-  sha256.update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-  return hex(sha256.finish());
-}
 
 }  // namespace
 

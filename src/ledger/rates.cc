@@ -4,7 +4,6 @@
 #include <initializer_list>
 
 #include "core/json_text.h"
-#include "core/sha256.h"
 #include "rounding.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/ledger.h"
@@ -145,12 +144,6 @@ std::optional<uint64_t> Fields::day(const char* key) const {
   }
   for (int m = 1; m < month; ++m) count += static_cast<uint64_t>(days[m - 1]);
   return count * 86'400 * 1'000'000'000;
-}
-
-std::string sha256_of(std::string_view text) {
-  Sha256 sha256;
-  sha256.update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-  return hex(sha256.finish());
 }
 
 std::string name_of(const Contributor& who) {
@@ -341,7 +334,7 @@ LedgerRates LedgerRates::parse(std::string_view text, const std::string& name) {
   auto impl = std::make_shared<Impl>();
   impl->name = name;
   impl->text = text;
-  impl->sha256 = sha256_of(text);
+  impl->sha256 = sha256_of_text(text);
   impl->currency = fields.text("currency");
   impl->payer = fields.text("payer");
   if (const json* settlement = fields.find("settlement")) {

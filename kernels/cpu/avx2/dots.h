@@ -38,11 +38,6 @@ struct MaddubsDot {
   struct Factors {
     __m256i of_part[2];
   };
-  template <class Format>
-  struct Weights {
-    StepWeights<Format> steps[kSteps];
-    Factors factors;
-  };
   struct Sums {
     __m256i whole;
     __m256i chain;  // in 16 bits
@@ -72,15 +67,6 @@ struct MaddubsDot {
     return factors;
   }
 
-  template <class Format>
-  VITRINE_INLINE Weights<Format> unpack(const uint8_t* unit, int half, const Group& group) {
-    Weights<Format> weights;
-#pragma GCC unroll 4
-    for (int s = 0; s < kSteps; ++s) weights.steps[s] = unpack_step<Format>(unit, half, s);
-    weights.factors = factors_of<Format>(group);
-    return weights;
-  }
-
   /// The products with the values of step s of a token, the first four and the last.
   template <class Format>
   VITRINE_INLINE void add_step(Sums& sums, const StepWeights<Format>& weights,
@@ -108,8 +94,8 @@ struct MaddubsDot {
   }
 
   /// isum and the products with 32 values of a token.
-  template <class Format>
-  VITRINE_INLINE __m256i add(const Weights<Format>& weights, const __m256i* x, __m256i isum) {
+  template <class Format, class Weights>
+  VITRINE_INLINE __m256i add(const Weights& weights, const __m256i* x, __m256i isum) {
     Sums sums = {isum, _mm256_setzero_si256()};
 #pragma GCC unroll 4
     for (int s = 0; s < kSteps; ++s) {
@@ -141,11 +127,6 @@ struct VnniDot {
   struct Factors {
     __m256i of_part[2];
   };
-  template <class Format>
-  struct Weights {
-    StepWeights<Format> steps[kSteps];
-    Factors factors;
-  };
   struct Sums {
     __m256i whole;
     __m256i part;  // of a half with a scale of its own
@@ -163,15 +144,6 @@ struct VnniDot {
     return factors;
   }
 
-  template <class Format>
-  VITRINE_INLINE Weights<Format> unpack(const uint8_t* unit, int half, const Group& group) {
-    Weights<Format> weights;
-#pragma GCC unroll 4
-    for (int s = 0; s < kSteps; ++s) weights.steps[s] = unpack_step<Format>(unit, half, s);
-    weights.factors = factors_of<Format>(group);
-    return weights;
-  }
-
   /// The products with the values of step s of a token, the first four and the last.
   template <class Format>
   VITRINE_INLINE void add_step(Sums& sums, const StepWeights<Format>& weights,
@@ -187,8 +159,8 @@ struct VnniDot {
     }
   }
 
-  template <class Format>
-  VITRINE_INLINE __m256i add(const Weights<Format>& weights, const __m256i* x, __m256i isum) {
+  template <class Format, class Weights>
+  VITRINE_INLINE __m256i add(const Weights& weights, const __m256i* x, __m256i isum) {
     // Two chains of sums: one would leave the multipliers waiting, and halves of a group may have
     // scales of their own.
     __m256i first = Format::kTwoParts ? _mm256_setzero_si256() : isum;
@@ -207,6 +179,24 @@ struct VnniDot {
   }
 };
 #endif
+
+/// A unit of half a tile, unpacked for all tokens of a block.
+template <class Dot, class Format>
+struct UnitWeights {
+  typename Dot::template StepWeights<Format> steps[kSteps];
+  typename Dot::Factors factors;
+};
+
+template <class Dot, class Format>
+VITRINE_INLINE UnitWeights<Dot, Format> unpack(const uint8_t* unit, int half, const Group& group) {
+  UnitWeights<Dot, Format> weights;
+#pragma GCC unroll 4
+  for (int s = 0; s < kSteps; ++s) {
+    weights.steps[s] = Dot::template unpack_step<Format>(unit, half, s);
+  }
+  weights.factors = Dot::template factors_of<Format>(group);
+  return weights;
+}
 
 }  // namespace
 }  // namespace vitrine::kernels::avx2

@@ -137,7 +137,7 @@ __attribute__((noinline)) void one_token_dots(const Weight& weight, int64_t firs
         TokenUnit::load_values(token, x);
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
-          const auto weights = Dot::template unpack<Format>(unit, half, rows[half].group);
+          const auto weights = unpack<Dot, Format>(unit, half, rows[half].group);
           fetch_ahead<Format>(unit, half);
           isum[half] = Dot::template add<Format>(weights, token.words, isum[half]);
         }
@@ -257,7 +257,7 @@ __attribute__((noinline)) void block_dots(const Weight& weight, int64_t first_ti
         const Tile tile = MatrixKind::known(tiles[h / 2]);
         const GroupRows<Format> rows{Format::template group<kSigned>(tile, g, h % 2),
                                      Format::has_minimum(tile)};
-        const auto weights = Dot::template unpack<Format>(tile.data + unit, h % 2, rows.group);
+        const auto weights = unpack<Dot, Format>(tile.data + unit, h % 2, rows.group);
         const auto take = [&](bool is_first, bool is_last) __attribute__((always_inline)) {
 #pragma GCC unroll 4
           for (int32_t t = 0; t < num_tokens; ++t) {
