@@ -77,6 +77,8 @@ engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
 }
 
 void FusedModel::copy_block(int32_t from, int32_t to) {
+  // What was started ahead may have written to that block, which was nobody's yet.
+  ahead_.reset();
   const size_t bytes = plan_.kv_block_bytes();
   for (const kernels::cuda::KvCache& kv : plan_.kv()) {
     for (void* plane : {kv.keys, kv.values}) {

@@ -3,6 +3,7 @@
 #include "tests/cuda/emulated_counts.h"
 #include "tests/cuda/engine_options_on.h"
 #include "tests/engine/recorded_answer.h"
+#include "vitrine/audit_log.h"
 #include "vitrine/sample.h"
 
 namespace vitrine::testing {
@@ -112,6 +113,41 @@ TEST(CudaEngineAhead, OtherWorkComesInBetween) {
   }
   EXPECT_EQ(answers[0].size(), 5U);
   EXPECT_EQ(answers[0], answers[1]);
+}
+
+// A step that was started ahead has written into a block that was nobody's: a fork takes it, copies
+// into it, and gives it back before the step is asked for.
+TEST(CudaEngineAhead, AForkTakesTheBlockThatWasWrittenAhead) {
+  std::vector<uint64_t> digests[2];
+  for (const bool is_cuda : {false, true}) {
+    const auto engine = make_engine(is_cuda);
+    VectorSink sink;
+    engine->set_audit_sink(&sink);
+    std::vector<StepInput> inputs(1);
+    StepInput &input = inputs[0], other{engine->create_sequence(), kPrompt};
+    engine->step({&other, 1});
+    const std::vector<int32_t> prompt = prompt_ids(63, 256);
+    input.sequence = engine->create_sequence();
+    for (size_t fed = 0; fed < 60; fed += 15) {
+      input.tokens = std::span(prompt).subspan(fed, 15);
+      engine->step(inputs);
+    }
+    input.tokens = std::span(prompt).subspan(60);
+    input.goes_on = true;
+    std::vector<int32_t> token = {engine->step(inputs)[0].token};
+    for (int step = 0; step < 4; ++step) {
+      input.tokens = token;
+      const int32_t next = engine->step(inputs)[0].token;
+      if (engine->length(input.sequence) == 64) engine->release(engine->fork(other.sequence));
+      token = {next};
+    }
+    engine->set_audit_sink(nullptr);
+    for (const TokenRecord& record : sink.take()) {
+      digests[is_cuda ? 1 : 0].push_back(record_digest(record));
+    }
+  }
+  EXPECT_EQ(digests[0].size(), 5U + 63U + 4U);
+  EXPECT_EQ(digests[0], digests[1]);
 }
 
 TEST(CudaEngineAhead, AThrowingHostLosesNothing) {
