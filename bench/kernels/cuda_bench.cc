@@ -73,8 +73,8 @@ void bench_rope(cudaStream_t stream, int32_t tokens) {
   step.eps = 1e-6f;
   step.cos = floats(kContext * kHeadDim / 2);
   step.sin = floats(kContext * kHeadDim / 2);
-  step.positions =
-      device_array<int32_t>(tokens, [](int64_t i) { return static_cast<int32_t>(17 * i); });
+  step.positions = device_array<int32_t>(
+      tokens, [](int64_t i) { return static_cast<int32_t>(17 * i % kContext); });
   step.blocks.stride = kContext / kKvBlock;
   step.blocks.tables = device_array<int32_t>(tokens * step.blocks.stride, [&](int64_t i) {
     return static_cast<int32_t>(i / step.blocks.stride);

@@ -19,6 +19,7 @@ constexpr int64_t kHidden = 2048, kIntermediate = 768, kVocab = 151936;
 constexpr int32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
 constexpr int kSets = 16;  // of routes: their experts are more than the cache holds
 constexpr int kLaunches = 48;
+constexpr int64_t kFarBytes = int64_t{256} << 20;  // so much later nothing is in a cache any more
 
 PackedLayout layout_of(WeightFormat format, int32_t group, int64_t rows, int64_t cols) {
   return packed_layout({.format = format,
@@ -85,12 +86,14 @@ const char* name_of(ActivationFormat format) {
   return format == ActivationFormat::kInt8 ? "A8" : "A16";
 }
 
+constexpr int kDownCopies = 3;  // one token's experts of all sets are hardly more than a cache
+
 void bench_experts(cudaStream_t stream, WeightFormat format, int32_t group,
                    ActivationFormat activations, int32_t tokens, const ProductTuning& tuning) {
   const PackedLayout inner = layout_of(format, group, kIntermediate, kHidden);
   const PackedLayout outer = layout_of(format, group, kHidden, kIntermediate);
   const PackedMatrix gate = make_matrices(inner, kExperts), up = make_matrices(inner, kExperts),
-                     down = make_matrices(outer, kExperts);
+                     down = make_matrices(outer, kExperts * kDownCopies);
   std::mt19937 random(1);
   std::vector<RouteSet> sets;
   int64_t active = 0;
@@ -132,8 +135,10 @@ void bench_experts(cudaStream_t stream, WeightFormat format, int32_t group,
             stream,
             [&] {
               choose(hidden, 1);
-              return linear(down, kExperts, rows, {.out = out, .out_stride = kHidden}, tuning,
-                            stream);
+              const auto* data = static_cast<const uint8_t*>(down.data);
+              const int64_t copy = next / kSets % kDownCopies;
+              return linear({outer, data + copy * kExperts * outer.bytes()}, kExperts, rows,
+                            {.out = out, .out_stride = kHidden}, tuning, stream);
             },
             kLaunches),
         experts * static_cast<double>(outer.bytes()));
@@ -144,7 +149,7 @@ void bench_experts(cudaStream_t stream, WeightFormat format, int32_t group,
 void bench_dense(cudaStream_t stream, const char* name, int64_t out_rows, int64_t cols,
                  int32_t tokens, const ProductTuning& tuning) {
   const PackedLayout layout = layout_of(WeightFormat::kInt4, 128, out_rows, cols);
-  const int64_t copies = (int64_t{256} << 20) / layout.bytes() + 1;
+  const int64_t copies = kFarBytes / layout.bytes() + 1;
   const PackedMatrix matrices = make_matrices(layout, copies);
   const Rows rows{.activations = zero_bytes(tokens * int8_row_bytes(cols)), .count = tokens};
   float* out = floats(tokens * out_rows);
@@ -166,18 +171,21 @@ void bench_dense(cudaStream_t stream, const char* name, int64_t out_rows, int64_
 }
 
 void bench_router(cudaStream_t stream, int32_t tokens) {
-  const FloatMatrix weight{FloatFormat::kBF16, kExperts, kHidden,
-                           zero_bytes(kExperts * kHidden * 2)};
+  const int64_t bytes = kExperts * kHidden * 2, copies = kFarBytes / bytes;
+  const uint8_t* matrices = zero_bytes(copies * bytes);
   const FloatRows rows{floats(tokens * kHidden), kHidden, {.count = tokens}};
   float* out = floats(tokens * kExperts);
+  int64_t next = 0;
   print("linear_float, router", tokens,
         time_launch(
             stream,
             [&] {
+              const FloatMatrix weight{FloatFormat::kBF16, kExperts, kHidden,
+                                       matrices + next++ % copies * bytes};
               return linear_float(weight, 1, rows, {.out = out, .out_stride = kExperts}, stream);
             },
-            kLaunches),
-        static_cast<double>(kExperts * kHidden * 2));
+            static_cast<int>(copies)),
+        static_cast<double>(bytes));
 }
 
 /// `sequences` of `context` positions; each decodes one token, or one of them takes a chunk.
@@ -185,8 +193,12 @@ void bench_attention(cudaStream_t stream, int32_t sequences, int32_t context, in
   const int32_t tokens = sequences * chunk;
   const int64_t blocks = context / kKvBlock;
   const int64_t elements = int64_t{sequences} * blocks * kKvHeads * kKvBlock * kHeadDim;
-  AttentionArguments a{.kv = {zero_bytes(2 * elements), zero_bytes(2 * elements),
-                              FloatFormat::kBF16, kKvHeads, kHeadDim},
+  const bool decode = chunk == 1;
+  // A chunk reads its keys and values again and again; a decoded token once, from memory.
+  const int64_t copies = decode ? std::min<int64_t>(kFarBytes / (4 * elements) + 1, kLaunches) : 1;
+  uint8_t* const keys = zero_bytes(copies * 2 * elements);
+  uint8_t* const values = zero_bytes(copies * 2 * elements);
+  AttentionArguments a{.kv = {keys, values, FloatFormat::kBF16, kKvHeads, kHeadDim},
                        .heads = kHeads,
                        .scale = 0.1f,
                        .queries = floats(int64_t{tokens} * kHeads * kHeadDim),
@@ -212,10 +224,17 @@ void bench_attention(cudaStream_t stream, int32_t sequences, int32_t context, in
     a.tile_count = static_cast<int32_t>(list.size());
     a.tiles = device_array<AttentionTile>(a.tile_count,
                                           [&](int64_t i) { return list[static_cast<size_t>(i)]; });
-    print(name + " at " + std::to_string(context), tokens, time_launch(stream, run, 4),
+    int64_t next = 0;
+    const auto run_far = [&] {
+      const int64_t at = next++ % copies * 2 * elements;
+      a.kv.keys = keys + at;
+      a.kv.values = values + at;
+      return run();
+    };
+    print(name + " at " + std::to_string(context), tokens,
+          time_launch(stream, run_far, decode ? kLaunches : 4),
           4.0 * static_cast<double>(elements));
   };
-  const bool decode = chunk == 1;
   const auto exact = decode ? AttentionQueries::k8 : AttentionQueries::k16;
   const auto mma = decode ? MmaRows::k16 : MmaRows::k64;
   time("attention", attention_tile_tokens(kHeads, kKvHeads, exact),
