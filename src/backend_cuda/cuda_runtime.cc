@@ -46,10 +46,29 @@ cudaError_t count_kernels(cudaGraph_t graph, int64_t* count) {
   return error;
 }
 
+// The current device is the thread's and its host's, who may have chosen another one.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    static_cast<void>(cudaGetDevice(&before_));
+    if (before_ != device) static_cast<void>(cudaSetDevice(device));
+    is_other_ = before_ != device;
+  }
+  ~OnDevice() {
+    if (is_other_) static_cast<void>(cudaSetDevice(before_));
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool is_other_ = false;
+};
+
 class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(int device) : device_(device) {
-    check(status_of(cudaSetDevice(device_)), "choosing the device");
+    const OnDevice here(device_);
     try {
       for (cudaStream_t* stream : {&stream_, &copies_}) {
         check(status_of(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking)),
@@ -67,27 +86,30 @@ class CudaRuntime final : public DeviceRuntime {
     }
   }
   ~CudaRuntime() override {
-    use_device();
+    const OnDevice here(device_);
     destroy();
   }
   CudaRuntime(const CudaRuntime&) = delete;
   CudaRuntime& operator=(const CudaRuntime&) = delete;
 
   Status allocate(size_t bytes, void** memory) override {
-    use_device();
+    const OnDevice here(device_);
     return status_of(cudaMalloc(memory, bytes));
   }
   void release(void* memory) override {
-    use_device();
+    const OnDevice here(device_);
     static_cast<void>(cudaFree(memory));
   }
   Status allocate_host(size_t bytes, void** memory) override {
-    use_device();
+    const OnDevice here(device_);
     return status_of(cudaHostAlloc(memory, bytes, cudaHostAllocDefault));
   }
-  void release_host(void* memory) override { static_cast<void>(cudaFreeHost(memory)); }
+  void release_host(void* memory) override {
+    const OnDevice here(device_);
+    static_cast<void>(cudaFreeHost(memory));
+  }
   Status memory_info(size_t* free, size_t* total) override {
-    use_device();
+    const OnDevice here(device_);
     return status_of(cudaMemGetInfo(free, total));
   }
   Status compute_capability(int* capability) override {
@@ -99,34 +121,40 @@ class CudaRuntime final : public DeviceRuntime {
     *capability = 10 * major + minor;
     return status_of(error);
   }
+  Status most_shared_bytes(int* bytes) override {
+    return status_of(
+        cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device_));
+  }
 
   Stream stream() override { return stream_; }
   Status copy_to_device(void* to, const void* from, size_t bytes) override {
-    use_device();
+    const OnDevice here(device_);
     return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
   }
   Status start_read_back(int lane, void* to, const void* from, size_t bytes) override {
-    use_device();
+    const OnDevice here(device_);
     return status_of(start_copy_back(lanes_[lane], to, from, bytes, stream_, copies_));
   }
   Status finish_read_back(int lane) override {
-    use_device();
+    const OnDevice here(device_);
     return status_of(finish_copy_back(lanes_[lane]));
   }
   Status copy_on_device(void* to, const void* from, size_t bytes) override {
-    use_device();
+    const OnDevice here(device_);
     return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
   }
   Status clear(void* memory, size_t bytes) override {
-    use_device();
+    const OnDevice here(device_);
     return status_of(cudaMemsetAsync(memory, 0, bytes, stream_));
   }
 
   Status begin_capture() override {
-    use_device();
-    return status_of(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    const OnDevice here(device_);
+    // Relaxed: a kernel may be loaded where it is first started, which is here.
+    return status_of(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
   }
   Status end_capture(std::unique_ptr<StepGraph>* graph) override {
+    const OnDevice here(device_);
     cudaGraph_t recorded = nullptr;
     cudaError_t error = cudaStreamEndCapture(stream_, &recorded);
     cudaGraphExec_t executable = nullptr;
@@ -138,14 +166,11 @@ class CudaRuntime final : public DeviceRuntime {
     return status_of(error);
   }
   Status launch(StepGraph& graph) override {
-    use_device();
+    const OnDevice here(device_);
     return status_of(cudaGraphLaunch(static_cast<CudaGraph&>(graph).executable(), stream_));
   }
 
  private:
-  // The current device is the thread's, and the host may have chosen another since.
-  void use_device() const { static_cast<void>(cudaSetDevice(device_)); }
-
   void destroy() {
     for (const ReadbackLane& lane : lanes_) {
       for (cudaEvent_t event : {lane.ran, lane.arrived}) {

@@ -3,13 +3,46 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cuda/linear/product_arguments.h"
+
 namespace vitrine::backend_cuda {
+
+namespace {
+
+// Of the CUDA runtime's codes (driver_types.h).
+constexpr int kOutOfDeviceMemory = 2;
+constexpr int kFirstFault = 700, kLastFault = 720;
+
+}  // namespace
 
 void check(const Status& status, const std::string& what) {
   if (status.ok()) return;
-  throw Error(ErrorKind::kInternal, what + " failed on the device (" + status.what + ", code " +
-                                        std::to_string(status.code) +
-                                        "); load the model again, or use --device cpu");
+  const std::string said = what + " failed on the device (" + status.what + ", code " +
+                           std::to_string(status.code) + "); ";
+  if (status.code == kOutOfDeviceMemory) {
+    throw Error(ErrorKind::kOutOfMemory, said + "use a smaller model, context or batch");
+  }
+  // After a kernel's fault every call of the process fails.
+  const bool is_lasting = status.code >= kFirstFault && status.code < kLastFault;
+  throw Error(ErrorKind::kInternal,
+              said + (is_lasting ? "start the process again" : "load the model again") +
+                  ", or use --device cpu");
+}
+
+void require_capable(DeviceRuntime& runtime) {
+  using kernels::cuda::kMostSharedBytes;
+  constexpr int kLeastCapability = 80;
+  int capability = 0, shared_bytes = 0;
+  check(runtime.compute_capability(&capability), "asking for the compute capability");
+  check(runtime.most_shared_bytes(&shared_bytes), "asking for the shared memory of a block");
+  if (capability >= kLeastCapability && shared_bytes >= kMostSharedBytes) return;
+  throw Error(ErrorKind::kUnsupported,
+              "the fused kernels need a GPU of compute capability 8.0 or above with " +
+                  std::to_string(kMostSharedBytes) +
+                  " bytes of shared memory for a block (A100, H100, H200); this one has " +
+                  std::to_string(capability / 10) + "." + std::to_string(capability % 10) +
+                  " and " + std::to_string(shared_bytes) +
+                  " bytes; use --kernels reference, or --device cpu");
 }
 
 namespace {

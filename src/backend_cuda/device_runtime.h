@@ -36,6 +36,8 @@ class DeviceRuntime {
   virtual Status memory_info(size_t* free, size_t* total) = 0;
   /// Ten times the major number and the minor one: 90.
   virtual Status compute_capability(int* capability) = 0;
+  /// Of shared memory, that a block may ask for.
+  virtual Status most_shared_bytes(int* bytes) = 0;
 
   virtual Stream stream() = 0;
   /// `from` may go at once, unless it came from allocate_host.
@@ -56,8 +58,16 @@ class DeviceRuntime {
   virtual Status launch(StepGraph& graph) = 0;
 };
 
-/// Throws kInternal with what was tried and what the runtime said, where `status` is not ok.
+/// Throws kInternal, or kOutOfMemory, with what was tried and what the runtime said, where `status`
+/// is not ok.
 void check(const Status& status, const std::string& what);
+
+/// Throws kUnsupported for a device that the kernels were not made for.
+void require_capable(DeviceRuntime& runtime);
+inline std::unique_ptr<DeviceRuntime> checked(std::unique_ptr<DeviceRuntime> runtime) {
+  require_capable(*runtime);
+  return runtime;
+}
 
 /// Memory on the device, zeroed; it must not outlive its runtime.
 class DeviceBuffer {

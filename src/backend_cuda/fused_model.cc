@@ -7,7 +7,7 @@ namespace vitrine::backend_cuda {
 
 FusedModel::FusedModel(std::unique_ptr<DeviceRuntime> runtime,
                        const engine::DeviceModelInputs& inputs)
-    : runtime_(std::move(runtime)),
+    : runtime_(checked(std::move(runtime))),
       heads_(static_cast<int32_t>(inputs.graph.num_heads)),
       kv_heads_(static_cast<int32_t>(inputs.graph.num_kv_heads)),
       plan_(*runtime_, inputs),

@@ -20,7 +20,7 @@ size_t bytes_of(int64_t words) { return static_cast<size_t>(words) * sizeof(int3
 
 JointModel::JointModel(std::unique_ptr<DeviceRuntime> runtime, const engine::DeviceJointSpec& spec,
                        int64_t vocab)
-    : runtime_(std::move(runtime)),
+    : runtime_(checked(std::move(runtime))),
       layout_(spec),
       vocab_(vocab),
       sampler_words_(spec.max_sampled * most_sampler_words(vocab)),

@@ -258,6 +258,28 @@ TEST(CudaExecutorErrors, OutOfMemorySaysWhatWasAskedAndFree) {
   EXPECT_EQ(StepDriver(model, *device).step({{0, {1}}}).rows, 1U);
 }
 
+TEST(CudaExecutorErrors, ADeviceThatTheKernelsWereNotMadeForIsRefused) {
+  const ModelUnderTest model(oracle_folder("llama"));
+  for (const auto& [capability, bytes] : {std::pair{75, 64 * 1024}, std::pair{89, 99 * 1024}}) {
+    Traffic traffic;
+    traffic.compute_capability = capability;
+    traffic.most_shared_bytes = bytes;
+    try {
+      make_on_device(model, traffic);
+      ADD_FAILURE() << "was not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+      for (const std::string& part :
+           {std::to_string(capability / 10) + "." + std::to_string(capability % 10) + " and " +
+                std::to_string(bytes),
+            std::string("166912"), std::string("--kernels reference")}) {
+        EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      }
+    }
+    EXPECT_EQ(traffic.allocated, 0U);
+  }
+}
+
 TEST(CudaExecutorErrors, WhatHasNoKernelIsRefused) {
   Traffic traffic;
   const auto refused = [&](const std::string& oracle, EngineOptions options) -> std::string {

@@ -13,8 +13,10 @@ namespace vitrine::kernels::cuda::emulator {
 struct Traffic {
   int64_t to_device = 0, to_host = 0, graph_launches = 0, captures = 0;
   size_t bytes_to_host = 0;
-  size_t allocated = 0;         // bytes that are held
-  int compute_capability = 90;  // at most
+  size_t allocated = 0;  // bytes that are held
+  // At most.
+  int compute_capability = 90;
+  int most_shared_bytes = 227 * 1024;
 };
 
 /// Kernels of the graphs that were launched since the process began.
@@ -50,6 +52,11 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
     *free = capacity_ - traffic_.allocated;
     *total = capacity_;
     return {};
+  }
+  Status most_shared_bytes(int* bytes) override {
+    const Status status = gpu_->most_shared_bytes(bytes);
+    if (*bytes > traffic_.most_shared_bytes) *bytes = traffic_.most_shared_bytes;
+    return status;
   }
   Status compute_capability(int* capability) override {
     const Status status = gpu_->compute_capability(capability);

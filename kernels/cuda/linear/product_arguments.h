@@ -15,7 +15,7 @@ struct ProductArguments {
   bool gated = false;
 };
 
-/// Shared memory that a block may have on every GPU from sm_80 on.
+/// Shared memory that a block may have on sm_80, 90 and 100 (sm_86, 89 and 120 have less).
 inline constexpr int kMostSharedBytes = 163 * 1024;
 
 /// The layout of a kind that takes most of it.

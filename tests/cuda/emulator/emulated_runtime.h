@@ -18,8 +18,10 @@ namespace vitrine::kernels::cuda::emulator {
 struct Traffic {
   int64_t to_device = 0, to_host = 0, graph_launches = 0, captures = 0;
   size_t bytes_to_host = 0;
-  size_t allocated = 0;         // bytes that are held
-  int compute_capability = 90;  // what the device says of itself
+  size_t allocated = 0;  // bytes that are held
+  // What the device says of itself.
+  int compute_capability = 90;
+  int most_shared_bytes = 227 * 1024;
 };
 
 class TestRuntime final : public backend_cuda::DeviceRuntime {
@@ -33,6 +35,10 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
   Status allocate_host(size_t bytes, void** memory) override;
   void release_host(void* memory) override;
   Status memory_info(size_t* free, size_t* total) override;
+  Status most_shared_bytes(int* bytes) override {
+    *bytes = traffic_.most_shared_bytes;
+    return {};
+  }
   Status compute_capability(int* capability) override {
     *capability = traffic_.compute_capability;
     return {};
