@@ -233,7 +233,9 @@ class VITRINE_API Engine {
   // A step that stops behind the head, so that the federation's choice is known to what follows;
   // fused path only. The outputs have logits and hidden states. Then the rest: [rows] each row's
   // token and the runner-up, or -1 where the head's own stand.
-  std::span<const StepOutput> begin_step(std::span<const StepInput> inputs);
+  // A joint: as of step_joint.
+  std::span<const StepOutput> begin_step(std::span<const StepInput> inputs,
+                                         const engine::DeviceJointStep* joint = nullptr);
   void finish_step(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
   // On CUDA's fused path an engine's steps may be of a federation's joint, made and chosen on the
   // device: the outputs of such a step have no tokens and no logits. A joint of no rows: the step's

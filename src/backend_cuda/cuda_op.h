@@ -21,6 +21,8 @@ struct CudaOp {
   bool places_outputs = false;
   /// Its launches work on rows of logits alone, and are left out of steps without any.
   bool for_rows = false;
+  /// It tells of the tokens that were chosen: where the host chooses, it waits for that.
+  bool behind_choice = false;
 };
 
 /// Throws kUnsupported for an op that nobody registered, kInternal for one that two files did.

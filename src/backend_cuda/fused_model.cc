@@ -36,9 +36,10 @@ StepGraph& FusedModel::graph_of(const StepShape& shape) {
   return *graph;
 }
 
-PackedStep FusedModel::pack(const engine::StepBatch& batch, int32_t lane) {
+PackedStep FusedModel::pack(const engine::StepBatch& batch, int32_t lane, StepPart part) {
   StepShape shape = buffers_.shape_of(batch);
   shape.lane = lane;
+  shape.part = part;
   return buffers_.pack(batch, shape, heads_, kv_heads_);
 }
 
@@ -74,6 +75,23 @@ engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
   const engine::DevicePass pass = buffers_.receive(step);
   ahead_ = next;
   return pass;
+}
+
+engine::DevicePass FusedModel::begin(const engine::StepBatch& batch) {
+  ahead_.reset();  // whoever chooses in between leads none on
+  lane_ = 0;
+  const PackedStep step = pack(batch, 0, StepPart::kToChoice);
+  start(batch, step);
+  begun_ = buffers_.receive(step);
+  return begun_;
+}
+
+engine::DevicePass FusedModel::finish(const engine::StepBatch& batch) {
+  if (batch.row_tokens.empty()) return begun_;  // nothing to choose, no graph behind it
+  PackedStep step = pack(batch, 0, StepPart::kBehindChoice);
+  step.read_logits = step.read_hidden_states = false;
+  start(batch, step);
+  return buffers_.receive(step);
 }
 
 void FusedModel::copy_block(int32_t from, int32_t to) {

@@ -15,6 +15,8 @@ class FusedModel final : public engine::DeviceModel {
 
   void load() override;
   engine::DevicePass run(const engine::StepBatch& batch) override;
+  engine::DevicePass begin(const engine::StepBatch& batch) override;
+  engine::DevicePass finish(const engine::StepBatch& batch) override;
   void copy_block(int32_t from, int32_t to) override;
   bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override {
     return buffers_.take_steps(row_steps);
@@ -31,7 +33,7 @@ class FusedModel final : public engine::DeviceModel {
 
  private:
   StepGraph& graph_of(const StepShape& shape);
-  PackedStep pack(const engine::StepBatch& batch, int32_t lane);
+  PackedStep pack(const engine::StepBatch& batch, int32_t lane, StepPart part = StepPart::kWhole);
   void start(const engine::StepBatch& batch, const PackedStep& step);
 
   std::unique_ptr<DeviceRuntime> runtime_;  // first: it outlives all memory
@@ -41,6 +43,7 @@ class FusedModel final : public engine::DeviceModel {
   StepBuffers buffers_;              // behind the graphs: it waits for what still runs
   int32_t lane_ = 0;                 // of the last step whose results were asked for
   std::optional<PackedStep> ahead_;  // started in the other lane
+  engine::DevicePass begun_;         // of the step whose first part has run
   int64_t kernels_per_step_ = 0, steps_ahead_ = 0;
 };
 

@@ -49,6 +49,8 @@ Joint with(const Joint& joint, const JointMemory& memory) {
   own.logits = memory.logits;
   own.values = memory.values;
   own.chosen_ids = memory.chosen_ids;
+  own.best_ids = memory.records + engine::kJointTopIds;
+  own.best_stride = engine::kJointRecordWords;
   return own;
 }
 

@@ -106,7 +106,8 @@ void PlanBuilder::place_values() {
   }
 }
 
-void PlanBuilder::begin_node(const OpNode& node, bool for_rows) {
+void PlanBuilder::begin_node(const OpNode& node, bool for_rows, bool behind_choice) {
+  node_is_behind_choice_ = behind_choice;
   node_is_for_rows_ = for_rows || (!node.outputs.empty() &&
                                    graph_.values[static_cast<size_t>(node.outputs[0])].per_row);
   bytes_before_ = weights_.num_bytes();
@@ -178,6 +179,7 @@ void PlanBuilder::need(RowsBuffer& rows, const DeviceMatrix& matrix) {
 void PlanBuilder::add(Launch start, const std::string& what) {
   launches_.push_back({.start = std::move(start),
                        .for_rows = node_is_for_rows_,
+                       .behind_choice = node_is_behind_choice_,
                        .condition = condition_,
                        .what = what,
                        .node = entries_.size()});

@@ -68,6 +68,7 @@ inline bool has_sampled_joint(const StepShape& shape) { return shape.joints > 0 
 struct PlannedLaunch {
   Launch start;
   bool for_rows = false;          // left out of shapes without rows
+  bool behind_choice = false;     // part of a step behind the choice of its tokens
   Condition condition = nullptr;  // null: part of all others
   std::string what;
   size_t node = 0;
@@ -107,7 +108,7 @@ class PlanBuilder {
   RowsBuffer& shared_rows(const std::string& name, int64_t capacity, int64_t width);
 
   /// From here on launches are the node's.
-  void begin_node(const ops::OpNode& node, bool for_rows);
+  void begin_node(const ops::OpNode& node, bool for_rows, bool behind_choice = false);
   /// Weight bytes of the node that a decoded token reads, where these are not all of them.
   void set_weight_bytes(uint64_t bytes) { weight_bytes_ = bytes; }
   uint64_t node_weight_bytes() const { return weights_.num_bytes() - bytes_before_; }
@@ -173,6 +174,7 @@ class PlanBuilder {
   std::vector<PlanEntry> entries_;
   // Of the node that is being planned:
   bool node_is_for_rows_ = false;
+  bool node_is_behind_choice_ = false;
   Condition condition_ = nullptr;
   uint64_t bytes_before_ = 0;
   std::optional<uint64_t> weight_bytes_;

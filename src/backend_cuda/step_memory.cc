@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "backend_cuda/sampler_steps.h"
@@ -32,7 +33,7 @@ int32_t next_size(int64_t count, int32_t most) {
 
 // Words of the part before the steps, of these, and of what is chosen for a row.
 int64_t head_words(const StepShape& shape) {
-  return aligned(int64_t{6} * shape.tokens + int64_t{2} * shape.rows);
+  return aligned(int64_t{6} * shape.tokens + int64_t{5} * shape.rows);
 }
 int64_t step_words(const StepShape& shape) {
   return shape.samples ? aligned(shape.choices() * kChoiceStepWords) : 0;
@@ -166,6 +167,8 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   memory.adapters = memory.sequences + shape.tokens;
   memory.row_tokens = memory.adapters + shape.tokens;
   memory.row_targets = memory.row_tokens + shape.rows;
+  memory.host_choices = memory.row_targets + shape.rows;
+  memory.row_choices = memory.host_choices + int64_t{2} * shape.rows;
   memory.words = words;
   memory.steps = reinterpret_cast<SampleStep*>(words + head_words(shape));
   int32_t* const joint = words + head_words(shape) + step_words(shape);
@@ -252,6 +255,7 @@ PackedStep StepBuffers::pack(const engine::StepBatch& batch, const StepShape& sh
     std::fill(memory.row_tokens + rows, memory.row_tokens + shape.rows, memory.row_tokens[0]);
     std::fill(memory.row_targets + rows, memory.row_targets + shape.rows, memory.row_targets[0]);
   }
+  write_choices(batch, memory);
   if (shape.joints > 0) write_joint(*batch.joint, memory);
   if (shape.forces) write_forced_routes(batch, memory);
   int64_t words = memory.tables - memory.words;
@@ -300,6 +304,25 @@ void StepBuffers::write_joint(const engine::DeviceJointStep& joint, const StepMe
   std::fill_n(joint_sources_.begin(), joint_sources_.size() - 1, device.logits);
   joint_sources_.back() = device.hidden_states;
   joint_.write(joint, joint_sources_, memory.joint);
+}
+
+void StepBuffers::write_choices(const engine::StepBatch& batch, const StepMemory& memory) const {
+  const int32_t rows = memory.shape.rows;
+  std::fill_n(memory.host_choices, 2 * rows, -1);
+  for (size_t row = 0; row < batch.chosen.size(); ++row) {
+    memory.host_choices[2 * row] = batch.chosen[row];
+    if (row < batch.runners_up.size()) memory.host_choices[2 * row + 1] = batch.runners_up[row];
+  }
+  if (memory.shape.joints == 0) {
+    std::iota(memory.row_choices, memory.row_choices + rows, 0);
+    return;
+  }
+  // Descending, since all joints of a combiner that reads no hidden state name row 0 for it.
+  const std::vector<int32_t>& rows_of_joints = batch.joint->rows;
+  const auto width = std::ssize(joint_sources_);
+  for (auto i = std::ssize(rows_of_joints) - 1; i >= 0; --i) {
+    memory.row_choices[rows_of_joints[static_cast<size_t>(i)]] = static_cast<int32_t>(i / width);
+  }
 }
 
 void StepBuffers::write_forced_routes(const engine::StepBatch& batch,

@@ -18,6 +18,9 @@
 
 namespace vitrine::backend_cuda {
 
+/// Where the host chooses in the middle of a step, it is two graphs.
+enum class StepPart : uint8_t { kWhole, kToChoice, kBehindChoice };
+
 /// The sizes that a graph is recorded for. A step has no more tokens, rows and ranges of attention;
 /// what is missing is filled up with copies of its first token and row, which read no other weight,
 /// write the same keys and values to the same place, and are not looked at.
@@ -30,6 +33,7 @@ struct StepShape {
   bool adapts = false;   // some token has an adapter
   int32_t lane = 0;      // which of the two places its results go to
   int32_t joints = 0;    // rows of a federation's joint; 0: none is made
+  StepPart part = StepPart::kWhole;
   /// For so many a token is chosen.
   int32_t choices() const { return joints > 0 ? joints : rows; }
   auto operator<=>(const StepShape&) const = default;
@@ -64,6 +68,8 @@ struct StepMemory {
   int32_t* adapters = nullptr;                    // [tokens] -1: none
   int32_t* row_tokens = nullptr;                  // [rows]
   int32_t* row_targets = nullptr;                 // [rows]
+  int32_t* host_choices = nullptr;                // [rows, 2] and runners-up; -1: none
+  int32_t* row_choices = nullptr;                 // [rows] the row itself, or its joint
   kernels::cuda::AttentionTile* tiles = nullptr;  // [tokens] count 0 where there are fewer
   kernels::cuda::SampleStep* steps = nullptr;     // [choices, kMostSampleSteps] where it samples
   int32_t* forced_routes = nullptr;               // [tokens, forced_route_words] where it forces
@@ -139,6 +145,7 @@ class StepBuffers {
   Status settle(int32_t lane);
   void write_forced_routes(const engine::StepBatch& batch, const StepMemory& memory) const;
   void write_joint(const engine::DeviceJointStep& joint, const StepMemory& memory);
+  void write_choices(const engine::StepBatch& batch, const StepMemory& memory) const;
   // Of so many rows of a joint: choices, records, values.
   int64_t joint_record_words(int32_t joints) const;
   int64_t words_before_tables(const StepShape& shape) const;

@@ -31,7 +31,9 @@ void check_options(const ExecutorInputs& inputs) {
 class DeviceExecutor final : public Executor {
  public:
   DeviceExecutor(const ExecutorInputs& inputs, const DeviceModelFactory& make_model)
-      : layout_(inputs.layout), device_(inputs.options.device) {
+      : layout_(inputs.layout),
+        device_(inputs.options.device),
+        vocab_(static_cast<size_t>(inputs.graph.vocab_size)) {
     check_options(inputs);
     const kernels::CpuKernels& kernel = ops::select_cpu_kernels();
     model::CheckpointWeights weights(kernel, inputs.checkpoint, inputs.weights_read);
@@ -47,10 +49,12 @@ class DeviceExecutor final : public Executor {
     model_->load();
   }
 
-  // The graph of a step runs whole: nobody chooses in its middle.
-  void begin(const StepBatch& /*batch*/, PassOutput& /*output*/) override {}
+  // The graph of a step runs whole where nobody chooses in its middle.
+  void begin(const StepBatch& batch, PassOutput& output) override {
+    if (batch.stops) take(model_->begin(batch), output);
+  }
   void finish(const StepBatch& batch, PassOutput& output) override {
-    const DevicePass pass = model_->run(batch);
+    const DevicePass pass = batch.stops ? model_->finish(batch) : model_->run(batch);
     const size_t rows = batch.row_tokens.size();
     if (batch.joint == nullptr) {
       readback_.copy(output.words, pass.chosen_ids, rows * sizeof(int32_t));
@@ -66,11 +70,11 @@ class DeviceExecutor final : public Executor {
           to + row_bytes, pass.token_records,
           batch.token_ids.size() * static_cast<size_t>(layout_.token_words) * sizeof(int32_t));
     }
-    output.logits = pass.logits;
-    output.hidden_states = pass.hidden_states;
-    output.choice_facts = pass.choice_facts;
-    output.joint = pass.joint;
-    output.rows_on_device = pass.rows_on_device;
+    if (batch.stops) {
+      write_choices(batch, output);
+    } else {
+      take(pass, output);
+    }
   }
 
   bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override {
@@ -95,8 +99,32 @@ class DeviceExecutor final : public Executor {
   }
 
  private:
+  static void take(const DevicePass& pass, PassOutput& output) {
+    output.logits = pass.logits;
+    output.hidden_states = pass.hidden_states;
+    output.choice_facts = pass.choice_facts;
+    output.joint = pass.joint;
+    output.rows_on_device = pass.rows_on_device;
+  }
+
+  // The host's choices, in place of the head's.
+  void write_choices(const StepBatch& batch, const PassOutput& output) const {
+    const size_t rows = batch.row_tokens.size();
+    for (size_t row = 0; row < batch.chosen.size(); ++row) {
+      const int32_t id = batch.chosen[row];
+      if (id < 0) continue;
+      std::memcpy(output.words + row * sizeof(id), &id, sizeof(id));
+      if (output.logits == nullptr || batch.audit_mode == AuditMode::kNone) continue;
+      const size_t word = rows + row * static_cast<size_t>(layout_.row_words) +
+                          static_cast<size_t>(layout_.chosen_logit);
+      std::memcpy(output.words + word * sizeof(float),
+                  output.logits + row * vocab_ + static_cast<size_t>(id), sizeof(float));
+    }
+  }
+
   AuditLayout layout_;
   Device device_;
+  size_t vocab_;
   std::unique_ptr<DeviceModel> model_;
   ops::Readback readback_;
   int64_t num_parameters_ = 0;

@@ -21,8 +21,8 @@ inline constexpr int32_t kJointChosenLogit = 0, kJointLogSumExp = 1, kJointEntro
                          kJointRecordWords = kJointDigest + 2;
 
 /// Doubles of a row: log Z, then of each specialist its log-sum-exp, of each its weight, of each
-/// its logit of the token.
-constexpr int32_t joint_value_count(int32_t specialists) { return 1 + 3 * specialists; }
+/// its logit of the token, of each that of the runner-up.
+constexpr int32_t joint_value_count(int32_t specialists) { return 1 + 4 * specialists; }
 
 /// Given as a model is loaded.
 struct DeviceJointSpec {

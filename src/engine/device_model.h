@@ -57,6 +57,11 @@ class DeviceModel {
   /// One pass: one copy to the device, one launch of a graph, one copy back. Starts what
   /// StepBatch::next says before it waits.
   virtual DevicePass run(const StepBatch& batch) = 0;
+  /// The same in two parts, where the host chooses in the middle of it: up to its rows and a joint
+  /// of them, without records; then, of the same batch and what it chose, the records. Each part is
+  /// a copy, a launch and a copy back. The first one's logits stay where they are.
+  virtual DevicePass begin(const StepBatch& batch) = 0;
+  virtual DevicePass finish(const StepBatch& batch) = 0;
   virtual void copy_block(int32_t from, int32_t to) = 0;
   /// Executor::take_steps, and of a joint's rows where the model makes one.
   virtual bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const = 0;

@@ -80,7 +80,7 @@ struct Engine::Impl {
     engine::check_step(inputs, pool, options, config.vocab_size, layout, row_sampler);
   }
   void prepare(std::span<const StepInput> inputs);
-  void begin(std::span<const StepInput> inputs, const engine::DeviceJointStep* joint = nullptr);
+  void begin(std::span<const StepInput> inputs, const engine::DeviceJointStep* joint, bool stops);
   void choose_in_pass();
   void finish();
   void undo(std::span<const StepInput> inputs);
@@ -94,6 +94,7 @@ struct Engine::Impl {
   const StepInput* host_sampled(size_t row) const;
   bool is_device_sampled(const StepInput& input, bool chooses) const;
   bool has_steps(size_t row) const;
+  void require_choice_in_pass();
   void describe_choices();
   SampleContext context_of(const StepInput& input, size_t row) const;
   int32_t sample(const StepInput& input, size_t row, const float* logits);
@@ -179,10 +180,13 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   if (!batch.row_steps.empty()) batch.row_steps.resize(batch.row_tokens.size());
   if (!needs_host_choice) return;
   batch.read_logits = true;
+  require_choice_in_pass();
+}
+
+// Where a row's token is the host's, and its terms are recorded.
+void Engine::Impl::require_choice_in_pass() {
   if (!options.attribution || batch.audit_mode == AuditMode::kNone) return;
-  if (options.kernels == KernelPath::kReference || options.device.kind != DeviceKind::kCpu) {
-    engine::refuse_late_choice();
-  }
+  if (!engine::runs_fused(options)) engine::refuse_late_choice();
   chooses_in_pass = true;
 }
 
@@ -298,7 +302,7 @@ void Engine::Impl::describe_choices() {
   }
   // What the executor leaves to the host: a row can be described, and then sampled.
   if (executor->take_steps(batch.row_steps)) return;
-  if (options.attribution && batch.audit_mode != AuditMode::kNone) engine::refuse_late_choice();
+  require_choice_in_pass();
   batch.read_logits = true;
 }
 
@@ -311,7 +315,8 @@ int32_t Engine::Impl::sample(const StepInput& input, size_t row, const float* lo
   return row_sampler.sample(input, row, logits, context_of(input, row));
 }
 
-void Engine::Impl::begin(std::span<const StepInput> inputs, const engine::DeviceJointStep* joint) {
+void Engine::Impl::begin(std::span<const StepInput> inputs, const engine::DeviceJointStep* joint,
+                         bool stops) {
   step_inputs = inputs;
   prepare(inputs);
   if (joint != nullptr) {
@@ -325,7 +330,10 @@ void Engine::Impl::begin(std::span<const StepInput> inputs, const engine::Device
     pool.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
   }
   describe_choices();
-  if (executor->runs_ahead()) batch.next = next_step.make(inputs, batch, pool, *executor);
+  batch.stops = stops || chooses_in_pass;
+  if (executor->runs_ahead() && !batch.stops) {
+    batch.next = next_step.make(inputs, batch, pool, *executor);
+  }
   executor->begin(batch, pass);
 }
 
@@ -437,7 +445,7 @@ std::span<const StepOutput> Engine::step_joint(std::span<const StepInput> inputs
                                                const engine::DeviceJointStep* joint) {
   impl_->check(inputs);
   try {
-    impl_->begin(inputs, joint);
+    impl_->begin(inputs, joint, /*stops=*/false);
     if (impl_->chooses_in_pass) impl_->choose_in_pass();
     impl_->finish();
   } catch (...) {
@@ -447,11 +455,12 @@ std::span<const StepOutput> Engine::step_joint(std::span<const StepInput> inputs
   return impl_->outputs;
 }
 
-std::span<const StepOutput> Engine::begin_step(std::span<const StepInput> inputs) {
+std::span<const StepOutput> Engine::begin_step(std::span<const StepInput> inputs,
+                                               const engine::DeviceJointStep* joint) {
   Impl& impl = *impl_;
   impl.check(inputs);
   try {
-    impl.begin(inputs);
+    impl.begin(inputs, joint, /*stops=*/true);
   } catch (...) {
     impl.undo(inputs);
     throw;

@@ -14,5 +14,10 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
 
 /// CUDA's fused kernels run: whoever wants them asks for them.
 bool runs_fused_on_cuda(const EngineOptions& options);
+/// Fused kernels, on whatever device.
+inline bool runs_fused(const EngineOptions& options) {
+  return options.device.kind == DeviceKind::kCpu ? options.kernels != KernelPath::kReference
+                                                 : runs_fused_on_cuda(options);
+}
 
 }  // namespace vitrine::engine

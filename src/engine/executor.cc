@@ -19,6 +19,7 @@ void StepBatch::clear() {
   chosen.clear();
   runners_up.clear();
   next = nullptr;
+  stops = false;
   joint = nullptr;
 }
 

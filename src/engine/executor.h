@@ -40,8 +40,10 @@ struct StepBatch {
   std::vector<std::span<const ForcedRoute>> forced_routes;
   std::vector<int32_t> span_adapters;       // [spans] -1: none
   AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
+  // Between begin() and finish() the host chooses. Fused path only
+  bool stops = false;
   // [rows] or empty: what the host chose in the middle of the pass, where attribution needs it, and
-  // the runner-up; -1: the head's stands. Fused path only
+  // the runner-up; -1: the head's stands
   std::vector<int32_t> chosen, runners_up;
   // [rows]: how the device chooses; null: the head's choice stands. Empty: it does in all. Only
   // where the executor takes the steps
@@ -94,7 +96,8 @@ class Executor {
  public:
   virtual ~Executor() = default;
   /// A pass up to its head: the fused path's logits and hidden states are in the output then, for
-  /// whoever chooses before the pass goes on. On the reference path nothing happens yet.
+  /// whoever chooses before the pass goes on. On the reference path nothing happens yet, and on a
+  /// device only where the batch says that the pass stops here.
   virtual void begin(const StepBatch& batch, PassOutput& output) = 0;
   /// The rest of it, the batch as it was but for `chosen` and `runners_up`, and its one readback
   /// (more in naive mode).

@@ -4,6 +4,7 @@
 
 #include "engine/audit_layout.h"
 #include "engine/device_backend.h"
+#include "engine/engine_options.h"
 #include "engine/group_impl.h"
 #include "vitrine/checkpoint.h"
 
@@ -20,12 +21,10 @@ void refuse_options(const EngineOptions& options) {
                 "a federation takes adapters from its file; expected engine option 'adapters' to "
                 "be empty");
   }
-  const bool is_reference =
-      options.kernels == KernelPath::kReference || options.device.kind != DeviceKind::kCpu;
-  if (options.attribution && is_reference) {
+  if (options.attribution && !engine::runs_fused(options)) {
     throw Error(ErrorKind::kUnsupported,
-                "attribution of a federation needs the fused kernels: the joint is made on the "
-                "host, in the middle of a pass; use --kernels fused on the CPU");
+                "attribution of a federation needs the fused kernels: the joint is made in the "
+                "middle of a pass; use --kernels fused");
   }
 }
 

@@ -137,7 +137,8 @@ void Federation::Impl::step_on_device() {
   }
   rows_stay.reads_hidden_states = joint_step.reads_hidden_states;
   for (size_t i = 0; i < engines.size(); ++i) {
-    engine_outputs[i] = engines[i]->step_joint(inputs[i], &rows_stay);
+    engine_outputs[i] = attributes() ? engines[i]->begin_step(inputs[i], &rows_stay)
+                                     : engines[i]->step_joint(inputs[i], &rows_stay);
   }
   const size_t count = spec.specialists.size();
   for (size_t i = 0; i < count; ++i) {
@@ -163,7 +164,16 @@ bool Federation::Impl::run_on_device(std::span<const StepInput> step_inputs) {
       accounts[row].forced = engine::RowSampler::is_forced(input, token) ? &input : nullptr;
     }
   }
+  // A joint that is part of an engine's step has told that step's rows already.
+  if (attributes() && joint_model != nullptr) tell_choices();
   return true;
+}
+
+std::array<float, 2> Federation::Impl::device_logits(size_t row, size_t specialist) const {
+  const auto values = static_cast<size_t>(device_joint->num_values());
+  const size_t count = spec.specialists.size();
+  const double* logits = joint_result.values + row * values + 1 + 2 * count + specialist;
+  return {static_cast<float>(logits[0]), static_cast<float>(logits[count])};
 }
 
 void Federation::Impl::take_device_row(size_t row, const StepInput& input, int64_t position,
@@ -184,6 +194,9 @@ void Federation::Impl::take_device_row(size_t row, const StepInput& input, int64
     output.logits = {result.logits + row * vocabulary, vocabulary};
   }
   const size_t count = spec.specialists.size();
+  for (size_t i = 0; i < count; ++i) {
+    part_rows[row * count + i] = static_cast<size_t>(joint_step.rows[row * (count + 1) + i]);
+  }
   if (joint_step.reads_hidden_states) {
     const auto of_base = static_cast<size_t>(joint_step.rows[row * (count + 1) + count]);
     output.hidden_state = engine_outputs[sources[base].engine][of_base].hidden_state;

@@ -1,6 +1,7 @@
 // Private to the room: what a federation holds.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -91,6 +92,9 @@ struct Federation::Impl {
   void combine_row(size_t row, const StepInput& input, int64_t position, int32_t next);
   void record(std::span<const StepInput> step_inputs);
   void record_terms(size_t row, std::byte* words);
+  // A specialist's logits of the chosen token and of the runner-up, where the device made the
+  // joint.
+  std::array<float, 2> device_logits(size_t row, size_t specialist) const;
 
   static constexpr size_t kNone = static_cast<size_t>(-1);
   const kernels::CpuKernels& kernel;
@@ -141,6 +145,7 @@ struct Federation::Impl {
   engine::DeviceJointStep joint_step, next_joint, rows_stay;
   std::vector<const float*> joint_sources;  // [row_width] of several engines
   engine::DeviceJointResult joint_result;
+  bool is_joint_on_device = false;  // of the last step: joint_result is its
   // [rows] where the device chooses, in this step and in the next
   std::vector<DeviceSamplerSteps> sampler_steps, next_sampler_steps;
 };

@@ -1,5 +1,6 @@
 // One step of a federation: all specialists, their joint, one record.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "engine/forced_routes.h"
@@ -58,7 +59,8 @@ void Federation::Impl::run(std::span<const StepInput> step_inputs) {
       std::vector<int32_t>& history = find(input.sequence).history;
       history.insert(history.end(), input.tokens.begin(), input.tokens.end());
     }
-    if (!run_on_device(step_inputs)) {
+    is_joint_on_device = run_on_device(step_inputs);
+    if (!is_joint_on_device) {
       const bool stops = attributes();
       for (size_t i = 0; i < engines.size(); ++i) {
         engine_outputs[i] = stops ? engines[i]->begin_step(inputs[i]) : engines[i]->step(inputs[i]);
@@ -157,8 +159,14 @@ void Federation::Impl::record_terms(size_t row, std::byte* words) {
       static_cast<size_t>(std::max(0, engine::runner_up(stats[row], outputs[row].token)));
   std::byte* to = words + static_cast<size_t>(layout.attribution) * sizeof(float);
   for (size_t source = 0; source < count; ++source) {
-    const std::span<const float> logits = parts[row * count + source].logits;
-    for (const float logit : {logits[token], logits[other]}) {
+    std::array<float, 2> logits;
+    if (is_joint_on_device) {
+      logits = device_logits(row, source);
+    } else {
+      const std::span<const float> all = parts[row * count + source].logits;
+      logits = {all[token], all[other]};
+    }
+    for (const float logit : logits) {
       std::memcpy(to, &logit, sizeof(logit));
       to += sizeof(logit);
     }

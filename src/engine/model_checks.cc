@@ -154,11 +154,9 @@ void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,
 
 void refuse_late_choice() {
   throw Error(ErrorKind::kUnsupported,
-              "attribution on the reference path and on devices needs a choice that is made on the "
-              "device: the greedy sampler without a constraint, or sample_on_device, the default "
-              "order of stages and no mirostat (on CUDA's fused kernels also at most 4,096 tokens "
-              "with a bias or a penalty: see penalty_window); use temperature 0 or the CPU's fused "
-              "kernels");
+              "attribution on the reference path needs a choice that is made on the device: the "
+              "greedy sampler without a constraint, or sample_on_device, the default order of "
+              "stages and no mirostat; use temperature 0 or --kernels fused");
 }
 
 }  // namespace vitrine::engine

@@ -177,14 +177,16 @@ class Replay(DeviceCase):
             "federation": 1, "combiner": {"kind": "mixture", "weights": [0.6, 0.4]},
             "specialists": [{"name": "one", "model": str(self.model)},
                             {"name": "two", "model": str(self.folder / "int4")}]}))
-        texts = [self.succeed("federate", path, "-p", PROMPT, "-n", 8, "--seed", 5,
-                              "--ignore-end-of-text", "--audit", name, *device).stdout
-                 for name, device in (("cpu.vtr", ()), ("cuda.vtr", CUDA))]
-        self.assertEqual(texts[0], texts[1])
-        for name, device in (("cuda.vtr", ()), ("cpu.vtr", CUDA), ("cuda.vtr", ("--device", "cpu"))):
-            report = json.loads(self.replay(name, "--json", *device))
-            self.assertTrue(report["equal"], report)
-            self.assertEqual(report["runtime_difference"] is None, device == ())
+        for more in ((), ("--attribution",)):
+            texts = [self.succeed("federate", path, "-p", PROMPT, "-n", 8, "--seed", 5, *more,
+                                  "--ignore-end-of-text", "--audit", name, *device).stdout
+                     for name, device in (("cpu.vtr", ()), ("cuda.vtr", CUDA))]
+            self.assertEqual(texts[0], texts[1])
+            for name, device in (("cuda.vtr", ()), ("cpu.vtr", CUDA),
+                                 ("cuda.vtr", ("--device", "cpu"))):
+                report = json.loads(self.replay(name, "--json", *device))
+                self.assertTrue(report["equal"], report)
+                self.assertEqual(report["runtime_difference"] is None, device == ())
         # What asks for the joint's rows, and for the state that a gate reads, has them.
         text = self.folder / "text.txt"
         text.write_text("".join(chr(97 + i * i % 23) for i in range(400)))

@@ -38,7 +38,7 @@ TEST(CudaAttribution, CopiesWhatIsAskedForAndNothingElse) {
 // A stream of an embedding, two experts and a shared one with its gate, and another block.
 TEST(CudaAttribution, TermsAgainstDouble) {
   const int64_t hidden = 77, vocab = 31;
-  const int32_t vectors = 5, terms = 5, rows = 2, stride = 29;
+  const int32_t vectors = 5, terms = 5, rows = 3, stride = 29;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     emulator::set_seed(seed);
     Random random(static_cast<uint32_t>(43 + seed));
@@ -47,16 +47,18 @@ TEST(CudaAttribution, TermsAgainstDouble) {
     const DeviceArray<float> head(random.normals(static_cast<size_t>(vocab * hidden)));
     const DeviceArray<float> norm(random.normals(static_cast<size_t>(hidden)));
     const DeviceArray<float> residual(random.normals(static_cast<size_t>(3 * hidden)));
-    const DeviceArray<int32_t> row_tokens(std::vector<int32_t>{2, 0});
-    // The first row chose its best token, the second one another.
-    const DeviceArray<int32_t> chosen(std::vector<int32_t>{7, 19});
+    const DeviceArray<int32_t> row_tokens(std::vector<int32_t>{2, 0, 1});
+    // One choice is its best token, one another, of one the host knows better.
+    const DeviceArray<int32_t> chosen(std::vector<int32_t>{19, 7, -1});
+    const DeviceArray<int32_t> best(std::vector<int32_t>{5, 19, 8, 8, 8, 7, 11, 8, 8, 8, 4, 2});
+    const DeviceArray<int32_t> row_choices(std::vector<int32_t>{1, 0, 2});
+    const DeviceArray<int32_t> host_choices(std::vector<int32_t>{-1, -1, -1, -1, 4, -1});
+    const std::vector<int32_t> tokens = {7, 19, 4}, others = {11, 5, 2};
     const DeviceArray<AttributionPart> parts(std::vector<AttributionPart>{
         {.first = 0},
         {.first = 1, .count = 3, .multiplier = 0.5f, .gates_last = true},
         {.first = 4}});
     DeviceArray<int32_t> words(static_cast<size_t>(rows * stride));
-    words[3] = 7, words[4] = 11, words[stride + 3] = 5, words[stride + 4] = 19;
-    const int32_t others[] = {11, 5};
     DeviceArray<int32_t> ids(2 * rows);
     DeviceArray<float> scales(rows), direction(static_cast<size_t>(rows * 2 * hidden)),
         dots(static_cast<size_t>(rows * 2 * vectors));
@@ -75,14 +77,17 @@ TEST(CudaAttribution, TermsAgainstDouble) {
     of.multiplier = 0.7f;
     of.residual = residual.data();
     of.row_tokens = row_tokens.data();
+    of.row_choices = row_choices.data();
+    of.host_choices = host_choices.data();
     of.chosen_ids = chosen.data();
+    of.best_ids = best.data();
+    of.best_stride = 5;
     of.ids = ids.data();
     of.scales = scales.data();
     of.direction = direction.data();
     of.dots = dots.data();
     of.words = words.data();
     of.stride = stride;
-    of.top_ids = 3;
     of.terms = 9;
     ASSERT_TRUE(ok(attribute_rows(of, rows, nullptr)));
     for (int32_t row = 0; row < rows; ++row) {
@@ -91,7 +96,7 @@ TEST(CudaAttribution, TermsAgainstDouble) {
       for (int64_t i = 0; i < hidden; ++i) squares += double{stream[i]} * stream[i];
       const double scale = 0.7 / std::sqrt(squares / static_cast<double>(hidden) + 1e-3);
       for (int side = 0; side < 2; ++side) {
-        const int64_t id = side == 0 ? chosen[static_cast<size_t>(row)] : others[row];
+        const int64_t id = (side == 0 ? tokens : others)[static_cast<size_t>(row)];
         std::vector<double> dot(static_cast<size_t>(vectors));
         for (size_t v = 0; v < dot.size(); ++v) {
           for (int64_t i = 0; i < hidden; ++i) {

@@ -96,13 +96,5 @@ TEST_F(CudaFederation, AnswersAndRecordsWhatTheCpuDoes) {
   }
 }
 
-TEST_F(CudaFederation, AttributionIsRefusedInOneLine) {
-  EngineOptions options = options_on(true);
-  options.attribution = true;
-  const Error error = error_of([&] { Federation::load(adapted_, options); });
-  EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-  EXPECT_TRUE(is_one_line_with(error, {"attribution", "on the CPU"})) << error.what();
-}
-
 }  // namespace
 }  // namespace vitrine::testing

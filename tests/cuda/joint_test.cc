@@ -110,6 +110,7 @@ struct JointRun {
         bias(spec.bias),
         picked(which),
         ids(joints),
+        best(joints * 2),
         sums(joints * specialists * static_cast<size_t>(joint_blocks(int64_t(vocab)))),
         logits(joints * vocab),
         values(joints * static_cast<size_t>(joint_values(int64_t(specialists)))) {
@@ -132,6 +133,8 @@ struct JointRun {
     joint.logits = logits.data();
     joint.values = values.data();
     joint.chosen_ids = ids.data();
+    joint.best_ids = best.data();
+    joint.best_stride = 2;
   }
   void run() { ASSERT_TRUE(ok(joint_rows(joint, static_cast<int32_t>(joints), nullptr))); }
   std::vector<float> row(size_t r) const {
@@ -146,7 +149,7 @@ struct JointRun {
   std::vector<DeviceArray<float>> sources;
   DeviceArray<float> states, gate, bias;
   std::vector<DeviceArray<const float*>> pointers;
-  DeviceArray<int32_t> picked, ids;
+  DeviceArray<int32_t> picked, ids, best;
   DeviceArray<JointSum> sums;
   DeviceArray<float> logits;
   DeviceArray<double> values;
@@ -194,6 +197,10 @@ void expect_host(const Case& of, const std::string& what) {
   for (size_t row = 0; row < kJoints; ++row) {
     tokens.push_back(static_cast<int32_t>((row * 7919 + 3) % of.vocab_size));
     run.ids[row] = tokens.back();
+    const auto last =
+        static_cast<int32_t>(of.vocab_size) - 1;  // the runner-up, unless it is chosen
+    run.best[2 * row] = row == 0 ? tokens.back() : last;
+    run.best[2 * row + 1] = row == 0 ? last : tokens.back();
   }
   ASSERT_TRUE(ok(joint_account(run.joint, kJoints, nullptr)));
   for (size_t row = 0; row < kJoints; ++row) {
@@ -210,6 +217,10 @@ void expect_host(const Case& of, const std::string& what) {
       ASSERT_TRUE(close(values[1 + of.count + i], host.shares[i].weight)) << what;
       const double logit = values[1 + 2 * of.count + i];
       ASSERT_TRUE(close(logit - values[1 + i], host.shares[i].logprob)) << what;
+      const auto source_row = static_cast<size_t>(of.which[row * (of.count + 1) + i]);
+      ASSERT_EQ(values[1 + 3 * of.count + i],
+                double{of.rows[i][(source_row + 1) * of.vocab_size - 1]})
+          << what;
     }
   }
 }
@@ -311,6 +322,7 @@ TEST(CudaJoint, NothingWasChosen) {
   JointRun run = of.on_device();
   run.ids[0] = -1;
   run.ids[1] = 40;
+  for (size_t i = 0; i < 2 * kJoints; ++i) run.best[i] = -1;
   ASSERT_TRUE(ok(joint_account(run.joint, kJoints, nullptr)));
   EXPECT_EQ(run.values_of(0)[5], 0.0);
   EXPECT_EQ(run.values_of(0)[6], 0.0);

@@ -30,9 +30,13 @@ void prepare_kernel(Attribution of) {
   const float mean = sum_of_squares_far(stream, of.hidden) / static_cast<float>(of.hidden);
   if (lane_index() != 0) return;
   of.scales[row] = of.multiplier / square_root(mean + of.eps);
-  const int32_t* best = of.words + row * of.stride + of.top_ids;
-  const int32_t chosen = of.chosen_ids[row] < 0 ? 0 : of.chosen_ids[row];
-  const int32_t other = best[0] != chosen ? best[0] : best[1];
+  const int64_t choice = of.row_choices[row];
+  const int32_t* best = of.best_ids + choice * of.best_stride;
+  const int32_t* given = of.host_choices + 2 * row;
+  const int32_t found = given[0] < 0 ? of.chosen_ids[choice] : given[0];
+  const int32_t chosen = found < 0 ? 0 : found;
+  const int32_t second = best[0] != chosen ? best[0] : best[1];
+  const int32_t other = given[1] < 0 ? second : given[1];
   of.ids[2 * row] = chosen;
   of.ids[2 * row + 1] = other < 0 ? 0 : other;
 }

@@ -51,17 +51,23 @@ struct Attribution {
   float eps = 0, multiplier = 1;
   const float* residual = nullptr;      ///< [tokens, hidden]
   const int32_t* row_tokens = nullptr;  ///< [rows]
-  const int32_t* chosen_ids = nullptr;  ///< [rows]
+  /// [rows] which choice a row is explained by: its own, or the one of a joint that it is part of.
+  const int32_t* row_choices = nullptr;
+  const int32_t* chosen_ids = nullptr;  ///< [choices]
+  const int32_t* best_ids = nullptr;    ///< [choices, best_stride] the two best
+  int64_t best_stride = 0;
+  /// [rows, 2] what the host chose and its runner-up; -1: what the device found.
+  const int32_t* host_choices = nullptr;
   // Scratch.
   int32_t* ids = nullptr;      ///< [rows, 2]
   float* scales = nullptr;     ///< [rows]
   float* direction = nullptr;  ///< [rows, 2, hidden]
   float* dots = nullptr;       ///< [rows, 2, vectors]
-  /// Row r's record begins at words + r * stride: the best ids at `top_ids` are read, terms are
-  /// written from `terms` on, the chosen token's, then the runner-up's.
+  /// Row r's record begins at words + r * stride: terms are written from `terms` on, the chosen
+  /// token's, then the runner-up's.
   int32_t* words = nullptr;
   int64_t stride = 0;
-  int32_t top_ids = 0, terms = 0;
+  int32_t terms = 0;
 };
 
 /// Four kernels. Terms have the CPU's bits where the logits have.

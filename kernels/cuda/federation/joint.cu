@@ -166,10 +166,13 @@ void joint_account_kernel(Joint joint) {
   const int32_t own = thread_index();
   if (own >= count) return;
   const int32_t id = joint.chosen_ids[row];
+  const int32_t* best = joint.best_ids + row * joint.best_stride;
+  const int32_t second = best[0] != id ? best[0] : best[1];
   const int64_t of_source = joint.rows[row * (count + 1) + own];
+  const float* source = joint.sources[own] + of_source * joint.vocab;
   double* logits = joint.values + row * joint_values(count) + 1 + 2 * count;
-  logits[own] =
-      id < 0 ? 0.0 : static_cast<double>(joint.sources[own][of_source * joint.vocab + id]);
+  logits[own] = id < 0 ? 0.0 : static_cast<double>(source[id]);
+  logits[count + own] = static_cast<double>(source[second < 0 ? 0 : second]);
 }
 
 Status check(const Joint& joint, int32_t joints) {

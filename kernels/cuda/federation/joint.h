@@ -22,8 +22,8 @@ struct JointSum {
 };
 
 /// Of a row of the joint, doubles: log Z; then of each specialist its log-sum-exp, of each its
-/// weight, of each its logit of the chosen token.
-constexpr int64_t joint_values(int64_t specialists) { return 1 + 3 * specialists; }
+/// weight, of each its logit of the chosen token, of each that of the runner-up.
+constexpr int64_t joint_values(int64_t specialists) { return 1 + 4 * specialists; }
 constexpr int64_t joint_blocks(int64_t vocab) {
   return (vocab + kJointBlockEntries - 1) / kJointBlockEntries;
 }
@@ -39,11 +39,14 @@ struct Joint {
   /// [specialists + 1] where each one's rows of logits begin, [.., vocab]; then the hidden states
   /// that a gate reads, [.., hidden].
   const float* const* sources = nullptr;
-  const int32_t* rows = nullptr;        ///< [joints, specialists + 1] which row of each source
-  JointSum* sums = nullptr;             ///< [joints, specialists, joint_blocks(vocab)] scratch
-  float* logits = nullptr;              ///< [joints, vocab] out: log-probabilities
-  double* values = nullptr;             ///< [joints, joint_values(specialists)] out
-  const int32_t* chosen_ids = nullptr;  ///< [joints] of joint_account
+  const int32_t* rows = nullptr;  ///< [joints, specialists + 1] which row of each source
+  JointSum* sums = nullptr;       ///< [joints, specialists, joint_blocks(vocab)] scratch
+  float* logits = nullptr;        ///< [joints, vocab] out: log-probabilities
+  double* values = nullptr;       ///< [joints, joint_values(specialists)] out
+  // Of joint_account.
+  const int32_t* chosen_ids = nullptr;  ///< [joints]
+  const int32_t* best_ids = nullptr;    ///< [joints, best_stride] the two best
+  int64_t best_stride = 0;
 };
 
 /// `joints` rows of log-probabilities, and their values but for logits. Three kernels, five of a
@@ -51,7 +54,8 @@ struct Joint {
 /// doubles are the C library's (CUDA's may differ in a last bit of a double).
 Status joint_rows(const Joint& joint, int32_t joints, Stream stream);
 
-/// Each specialist's logit of the tokens that were chosen; 0 where none was (an id below 0).
+/// Each specialist's logit of the tokens that were chosen, 0 where none was (an id below 0), and of
+/// the best that were not.
 Status joint_account(const Joint& joint, int32_t joints, Stream stream);
 
 // The parts of joint_rows, a file each.

@@ -51,23 +51,29 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   own.direction = floats("attribution's directions", rows * 2 * own.hidden);
   own.dots = floats("attribution's dots", rows * 2 * vectors);
   own.stride = layout.row_words;
-  own.top_ids = layout.top_ids;
   own.terms = layout.attribution;
   // It reads two rows of the head, which are no weights of the model's products.
   builder.set_weight_bytes(0);
   builder.add(
-      [own, &head](const StepMemory& memory, Stream stream) {
+      [own, &head, top_ids = layout.top_ids](const StepMemory& memory, Stream stream) {
         Attribution now = own;
         now.head = head;
         now.row_tokens = memory.row_tokens;
+        now.row_choices = memory.row_choices;
+        now.host_choices = memory.host_choices;
         now.chosen_ids = memory.chosen_ids;
+        const bool is_joint = memory.shape.joints > 0;
+        now.best_ids =
+            is_joint ? memory.joint.records + engine::kJointTopIds : memory.row_records + top_ids;
+        now.best_stride = is_joint ? engine::kJointRecordWords : own.stride;
         now.words = memory.row_records;
         return kernels::cuda::attribute_rows(now, memory.shape.rows, stream);
       },
       "attribution");
 }
 
-VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "attribution", .plan = plan, .for_rows = true}));
+VITRINE_REGISTER_CUDA_OP((CudaOp{
+    .type = "attribution", .plan = plan, .for_rows = true, .behind_choice = true}));
 
 }  // namespace
 }  // namespace vitrine::backend_cuda
