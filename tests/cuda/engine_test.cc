@@ -135,18 +135,10 @@ TEST(CudaEngine, AttributionFollowsTheTokenThatWasChosen) {
       ASSERT_EQ(cpu.records.size(), cuda.records.size());
       size_t compared = 0;
       for (size_t i = 0; i < cpu.records.size(); ++i) {
-        const PredictionRecord &of_cpu = cpu.records[i].prediction,
-                               &of_cuda = cuda.records[i].prediction;
+        const AttributionRecord &a = cpu.records[i].prediction.attribution,
+                                &b = cuda.records[i].prediction.attribution;
         EXPECT_EQ(record_digest(cpu.records[i]), record_digest(cuda.records[i]));
-        const AttributionRecord &a = of_cpu.attribution, &b = of_cuda.attribution;
-        EXPECT_EQ(a.logit, b.logit);
-        EXPECT_EQ(a.runner_up, b.runner_up);
-        EXPECT_EQ(a.runner_up_logit, b.runner_up_logit);
-        ASSERT_EQ(a.terms.size(), b.terms.size());
-        for (size_t t = 0; t < a.terms.size(); ++t) {
-          EXPECT_EQ(a.terms[t].value, b.terms[t].value);
-          EXPECT_EQ(a.terms[t].runner_up, b.terms[t].runner_up);
-        }
+        expect_same_terms(a, b);
         compared += a.terms.size();
       }
       EXPECT_GT(compared, 100U);

@@ -5,17 +5,6 @@
 namespace vitrine::testing {
 namespace {
 
-void expect_same_terms(const AttributionRecord& cpu, const AttributionRecord& cuda) {
-  EXPECT_EQ(cpu.logit, cuda.logit);
-  EXPECT_EQ(cpu.runner_up, cuda.runner_up);
-  EXPECT_EQ(cpu.runner_up_logit, cuda.runner_up_logit);
-  ASSERT_EQ(cpu.terms.size(), cuda.terms.size());
-  for (size_t t = 0; t < cpu.terms.size(); ++t) {
-    EXPECT_EQ(cpu.terms[t].value, cuda.terms[t].value);
-    EXPECT_EQ(cpu.terms[t].runner_up, cuda.terms[t].runner_up);
-  }
-}
-
 void expect_same_attribution(const RecordedAnswer& cpu, const RecordedAnswer& cuda) {
   EXPECT_EQ(cpu.result.tokens, cuda.result.tokens);
   ASSERT_EQ(cpu.records.size(), cuda.records.size());

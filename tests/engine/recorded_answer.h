@@ -36,4 +36,15 @@ RecordedAnswer recorded_answer(Model& engine, const SamplerOptions& sampler, con
   return answer;
 }
 
+inline void expect_same_terms(const AttributionRecord& a, const AttributionRecord& b) {
+  EXPECT_EQ(a.logit, b.logit);
+  EXPECT_EQ(a.runner_up, b.runner_up);
+  EXPECT_EQ(a.runner_up_logit, b.runner_up_logit);
+  ASSERT_EQ(a.terms.size(), b.terms.size());
+  for (size_t t = 0; t < a.terms.size(); ++t) {
+    EXPECT_EQ(a.terms[t].value, b.terms[t].value);
+    EXPECT_EQ(a.terms[t].runner_up, b.terms[t].runner_up);
+  }
+}
+
 }  // namespace vitrine::testing
