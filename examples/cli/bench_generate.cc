@@ -215,8 +215,9 @@ std::string table(const Arguments& arguments, const vitrine::ModelSummary& model
   text += fmt::format("{:<10}{:>10} a token", "reads", format_bytes(model.bytes_per_token));
   if (bandwidth) {
     const double used = median(speeds.decode) * static_cast<double>(model.bytes_per_token);
-    text += fmt::format(": {:.1f} of {:.1f} GB/s that these threads can read, {:.0f} %", used / 1e9,
-                        *bandwidth / 1e9, 100 * used / *bandwidth);
+    text += fmt::format(": {:.1f} of {:.1f} GB/s that {} can read, {:.0f} %", used / 1e9,
+                        *bandwidth / 1e9, model.device == "cpu" ? "these threads" : "the device",
+                        100 * used / *bandwidth);
   }
   text += fmt::format("\n{:<10}{:>10.2f} s; first token {:.2f} s after the start\n", "load",
                       loading.load_seconds, loading.first_token_seconds);

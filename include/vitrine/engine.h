@@ -217,13 +217,15 @@ class VITRINE_API Engine {
   /// in the step's graph alone.
   void set_audit_mode(AuditMode mode);
 
-  /// Device-to-host readbacks so far (exactly one a pass unless naive).
+  /// Device-to-host readbacks so far: exactly one a pass unless naive, and two of a pass on CUDA in
+  /// whose middle the host chooses (attribution of a token that the device cannot).
   uint64_t readback_count() const;
 
   /// Bytes a second at which this engine's threads can read its packed matrices, all of them and
   /// nothing but read, by the widest loads of its instruction set: the fastest of the passes that
   /// begin within `seconds`, at least two. It bounds decode where the matrices are larger than the
-  /// caches (docs/performance.md). None on the reference path.
+  /// caches (docs/performance.md). On CUDA's fused path a device's memory, far more of it than its
+  /// caches hold. None on the reference path, or where the device has no room for that.
   std::optional<double> measure_read_bandwidth(double seconds);
 
  private:
@@ -232,7 +234,8 @@ class VITRINE_API Engine {
   engine::WorkerPool* workers();  // null: a path without threads of its own
   // A step that stops behind the head, so that the federation's choice is known to what follows;
   // fused path only. The outputs have logits and hidden states. Then the rest: [rows] each row's
-  // token and the runner-up, or -1 where the head's own stand.
+  // token and the runner-up, or -1 where the head's own stand. (No outputs' logits where a joint of
+  // no rows leaves them on the device.)
   // A joint: as of step_joint.
   std::span<const StepOutput> begin_step(std::span<const StepInput> inputs,
                                          const engine::DeviceJointStep* joint = nullptr);

@@ -195,11 +195,7 @@ VITRINE_DEVICE int32_t atomic_add(int32_t* at, int32_t value) {
   *at = static_cast<int32_t>(static_cast<uint32_t>(old) + static_cast<uint32_t>(value));
   return old;
 }
-VITRINE_DEVICE uint64_t atomic_add(uint64_t* at, uint64_t value) {
-  const uint64_t old = *at;
-  *at = old + value;
-  return old;
-}
+VITRINE_DEVICE void atomic_add_to_sum(uint64_t* at, uint64_t value) { *at += value; }
 VITRINE_DEVICE float atomic_add(float* at, float value) {
   const float old = *at;
   *at = old + value;

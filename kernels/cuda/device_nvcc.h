@@ -108,9 +108,14 @@ VITRINE_DEVICE uint32_t reduce_add(uint32_t value) { return __reduce_add_sync(0x
 
 /// Atomic, relaxed; give the old value. The order of float sums varies: never for results.
 VITRINE_DEVICE int32_t atomic_add(int32_t* at, int32_t value) { return atomicAdd(at, value); }
-VITRINE_DEVICE uint64_t atomic_add(uint64_t* at, uint64_t value) {
-  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
-  return atomicAdd(reinterpret_cast<unsigned long long*>(at), value);
+/// To a sum that nobody reads before all have added: by halves, with the carry. Shared memory has
+/// no 64-bit sum of its own, and what stands for it begins anew whenever another thread was faster.
+VITRINE_DEVICE void atomic_add_to_sum(uint64_t* at, uint64_t value) {
+  auto* halves = reinterpret_cast<uint32_t*>(at);
+  const auto low = static_cast<uint32_t>(value);
+  const uint32_t before = atomicAdd(halves, low);
+  const uint32_t high = static_cast<uint32_t>(value >> 32) + (before + low < low ? 1 : 0);
+  if (high != 0) atomicAdd(halves + 1, high);
 }
 VITRINE_DEVICE float atomic_add(float* at, float value) { return atomicAdd(at, value); }
 VITRINE_DEVICE int32_t atomic_max(int32_t* at, int32_t value) { return atomicMax(at, value); }
@@ -150,7 +155,8 @@ VITRINE_DEVICE void mma_s8_m16n8k32(int32_t (&d)[4], const uint32_t (&a)[4], con
         "r"(c[2]), "r"(c[3]));
 }
 /// a [16, 32], b [32, 8], four E4M3 a register; in the float32 that the tensor core keeps. From
-/// compute capability 8.9 on: only files that are compiled for nothing below may use it.
+/// compute capability 8.9 on: only files that are compiled for nothing below may use it. On sm_90
+/// ptxas makes two products of float16 of it: E4M3 at its own rate needs wgmma there.
 VITRINE_DEVICE void mma_e4m3_m16n8k32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                                       const float (&c)[4]) {
   asm volatile(
@@ -241,9 +247,9 @@ Status launch(void (*kernel)(Parameters...), Dim3 grid, int threads, size_t shar
   constexpr size_t kAlwaysThere = 48 * 1024;  // more has to be asked for
   cudaError_t error = cudaSuccess;
   if (shared_bytes > kAlwaysThere) {
+    // The same for every launch of it: another thread may be about to start it with more.
     error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared_bytes));
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes);
   }
   if (error == cudaSuccess) {
     cudaLaunchConfig_t config{};

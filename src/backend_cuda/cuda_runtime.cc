@@ -1,7 +1,9 @@
 #include "backend_cuda/cuda_runtime.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <optional>
 #include <vector>
 
 #include "backend_cuda/cuda_readback.h"
@@ -46,13 +48,31 @@ cudaError_t count_kernels(cudaGraph_t graph, int64_t* count) {
   return error;
 }
 
+// Whether the process uses a device. Choosing one begins to: it costs memory there.
+bool is_in_use(int device) {
+  using GetState = CUresult (*)(CUdevice, unsigned int*, int*);
+  static const auto get_state = []() -> GetState {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found,
+                                                               12000, cudaEnableDefault, &result);
+    return error == cudaSuccess && result == cudaDriverEntryPointSuccess
+               ? reinterpret_cast<GetState>(found)
+               : nullptr;
+  }();
+  unsigned int flags = 0;
+  int is_active = 0;
+  return get_state != nullptr && get_state(device, &flags, &is_active) == CUDA_SUCCESS &&
+         is_active != 0;
+}
+
 // The current device is the thread's and its host's, who may have chosen another one.
 class OnDevice {
  public:
   explicit OnDevice(int device) {
     static_cast<void>(cudaGetDevice(&before_));
     if (before_ != device) static_cast<void>(cudaSetDevice(device));
-    is_other_ = before_ != device;
+    is_other_ = before_ != device && is_in_use(before_);
   }
   ~OnDevice() {
     if (is_other_) static_cast<void>(cudaSetDevice(before_));
@@ -127,6 +147,10 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   Stream stream() override { return stream_; }
+  Status wait() override {
+    const OnDevice here(device_);
+    return status_of(cudaStreamSynchronize(stream_));
+  }
   Status copy_to_device(void* to, const void* from, size_t bytes) override {
     const OnDevice here(device_);
     return status_of(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
@@ -149,12 +173,13 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   Status begin_capture() override {
-    const OnDevice here(device_);
+    recording_.emplace(device_);  // what is recorded is started on this device too
     // Relaxed: a kernel may be loaded where it is first started, which is here.
-    return status_of(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
+    const Status status = status_of(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
+    if (!status.ok()) recording_.reset();
+    return status;
   }
   Status end_capture(std::unique_ptr<StepGraph>* graph) override {
-    const OnDevice here(device_);
     cudaGraph_t recorded = nullptr;
     cudaError_t error = cudaStreamEndCapture(stream_, &recorded);
     cudaGraphExec_t executable = nullptr;
@@ -163,7 +188,9 @@ class CudaRuntime final : public DeviceRuntime {
     if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, recorded, 0);
     if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
     if (error == cudaSuccess) *graph = std::make_unique<CudaGraph>(executable, kernels);
-    return status_of(error);
+    const Status status = status_of(error);
+    recording_.reset();
+    return status;
   }
   Status launch(StepGraph& graph) override {
     const OnDevice here(device_);
@@ -183,6 +210,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
   int device_;
+  std::optional<OnDevice> recording_;
   cudaStream_t stream_ = nullptr, copies_ = nullptr;
   ReadbackLane lanes_[2];
 };

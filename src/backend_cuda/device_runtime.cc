@@ -1,9 +1,11 @@
 #include "backend_cuda/device_runtime.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
-#include "kernels/cuda/linear/product_arguments.h"
+#include "kernels/cuda/status.h"
 
 namespace vitrine::backend_cuda {
 
@@ -11,7 +13,10 @@ namespace {
 
 // Of the CUDA runtime's codes (driver_types.h).
 constexpr int kOutOfDeviceMemory = 2;
-constexpr int kFirstFault = 700, kLastFault = 720;
+// A kernel's fault, after which every call of the process fails: an illegal address, a time-out, an
+// assertion; of the hardware's stack, an instruction, an alignment, an address space, a counter;
+// one that has no other name.
+constexpr int kFaults[] = {700, 702, 710, 714, 715, 716, 717, 718, 719};
 
 }  // namespace
 
@@ -22,8 +27,7 @@ void check(const Status& status, const std::string& what) {
   if (status.code == kOutOfDeviceMemory) {
     throw Error(ErrorKind::kOutOfMemory, said + "use a smaller model, context or batch");
   }
-  // After a kernel's fault every call of the process fails.
-  const bool is_lasting = status.code >= kFirstFault && status.code < kLastFault;
+  const bool is_lasting = std::ranges::find(kFaults, status.code) != std::end(kFaults);
   throw Error(ErrorKind::kInternal,
               said + (is_lasting ? "start the process again" : "load the model again") +
                   ", or use --device cpu");

@@ -40,8 +40,10 @@ class DeviceRuntime {
   virtual Status most_shared_bytes(int* bytes) = 0;
 
   virtual Stream stream() = 0;
-  /// `from` may go at once, unless it came from allocate_host.
+  /// `from` must stay until wait(), or until a readback behind it has arrived.
   virtual Status copy_to_device(void* to, const void* from, size_t bytes) = 0;
+  /// For everything on the stream.
+  virtual Status wait() = 0;
   /// Begins to copy to memory of allocate_host, once all before it on the stream has run. What
   /// follows on the stream does not wait for it, and may not write to `from` until it has arrived.
   /// The one readback of a pass; `lane`, 0 or 1, has one under way.

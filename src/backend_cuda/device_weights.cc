@@ -237,6 +237,7 @@ const std::byte* DeviceWeights::keep(const void* values, size_t bytes, const std
 
 void DeviceWeights::copy(const void* from, size_t bytes, std::byte* to) {
   check(runtime_.copy_to_device(to, from, bytes), "copying weights");
+  check(runtime_.wait(), "copying weights");  // the staging memory is written to again
 }
 
 void DeviceWeights::make_rows(const Pending& part, const RowRange& rows, std::byte* to) const {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend_cuda/read_bandwidth.h"
+
 namespace vitrine::backend_cuda {
 
 FusedModel::FusedModel(std::unique_ptr<DeviceRuntime> runtime,
@@ -39,7 +41,7 @@ StepGraph& FusedModel::graph_of(const StepShape& shape) {
 PackedStep FusedModel::pack(const engine::StepBatch& batch, int32_t lane, StepPart part) {
   StepShape shape = buffers_.shape_of(batch);
   shape.lane = lane;
-  shape.part = part;
+  if (shape.rows > 0) shape.part = part;  // without rows nothing lies behind a choice
   return buffers_.pack(batch, shape, heads_, kv_heads_);
 }
 
@@ -80,7 +82,8 @@ engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
 engine::DevicePass FusedModel::begin(const engine::StepBatch& batch) {
   ahead_.reset();  // whoever chooses in between leads none on
   lane_ = 0;
-  const PackedStep step = pack(batch, 0, StepPart::kToChoice);
+  PackedStep step = pack(batch, 0, StepPart::kToChoice);
+  if (!batch.row_tokens.empty()) step.audit = false;  // the second part brings the records
   start(batch, step);
   begun_ = buffers_.receive(step);
   return begun_;
@@ -106,6 +109,11 @@ void FusedModel::copy_block(int32_t from, int32_t to) {
             "copying a KV block");
     }
   }
+}
+
+std::optional<double> FusedModel::measure_read_bandwidth(double seconds) {
+  ahead_.reset();  // lane 0 reads back for the measurement
+  return backend_cuda::measure_read_bandwidth(*runtime_, seconds);
 }
 
 engine::DeviceMemoryUse FusedModel::memory_use() const {

@@ -23,6 +23,7 @@ class FusedModel final : public engine::DeviceModel {
   }
   const std::vector<PlanEntry>& plan() const override { return plan_.entries(); }
   engine::DeviceMemoryUse memory_use() const override;
+  std::optional<double> measure_read_bandwidth(double seconds) override;
 
   /// Kernels of the last started step's graph; 0 before the first.
   int64_t kernels_per_step() const { return kernels_per_step_; }

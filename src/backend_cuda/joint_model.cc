@@ -50,6 +50,7 @@ const float* JointModel::upload(const std::vector<float>& values) {
   const size_t bytes = values.size() * sizeof(float);
   const DeviceBuffer& to = constants_.emplace_back(*runtime_, bytes, "a gate");
   check(runtime_->copy_to_device(to.data(), values.data(), bytes), "copying a gate");
+  check(runtime_->wait(), "copying a gate");
   return reinterpret_cast<const float*>(to.data());
 }
 

@@ -51,7 +51,9 @@ class DeviceExecutor final : public Executor {
 
   // The graph of a step runs whole where nobody chooses in its middle.
   void begin(const StepBatch& batch, PassOutput& output) override {
-    if (batch.stops) take(model_->begin(batch), output);
+    if (!batch.stops) return;
+    take(model_->begin(batch), output);
+    if (!batch.row_tokens.empty()) readback_.note();
   }
   void finish(const StepBatch& batch, PassOutput& output) override {
     const DevicePass pass = batch.stops ? model_->finish(batch) : model_->run(batch);
@@ -85,6 +87,9 @@ class DeviceExecutor final : public Executor {
   void copy_block(int32_t from, int32_t to) override { model_->copy_block(from, to); }
   const std::vector<PlanEntry>& plan() const override { return model_->plan(); }
   const ops::Readback& readback() const override { return readback_; }
+  std::optional<double> measure_read_bandwidth(double seconds) override {
+    return model_->measure_read_bandwidth(seconds);
+  }
 
   void describe(ModelSummary& summary) const override {
     const DeviceMemoryUse memory = model_->memory_use();

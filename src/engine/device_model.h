@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -67,6 +68,8 @@ class DeviceModel {
   virtual bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;
   virtual DeviceMemoryUse memory_use() const = 0;
+  /// Executor::measure_read_bandwidth, of the device's memory.
+  virtual std::optional<double> measure_read_bandwidth(double seconds) = 0;
 };
 
 /// What a backend makes a model from. All but `weights`, `rope_*` and `joint` outlive it; these

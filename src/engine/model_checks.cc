@@ -156,7 +156,8 @@ void refuse_late_choice() {
   throw Error(ErrorKind::kUnsupported,
               "attribution on the reference path needs a choice that is made on the device: the "
               "greedy sampler without a constraint, or sample_on_device, the default order of "
-              "stages and no mirostat; use temperature 0 or --kernels fused");
+              "stages and no mirostat; use temperature 0, or --kernels fused on the "
+              "CPU or CUDA");
 }
 
 }  // namespace vitrine::engine

@@ -1,4 +1,5 @@
-// All traffic from a device to the host, counted. A pass makes exactly one; a test finds any other.
+// All traffic from a device to the host, counted. A pass makes exactly one (two where the host
+// chooses in the middle of a device's); a test finds any other.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,8 @@ class Readback {
   void copy(void* destination, const void* source, size_t bytes);
   /// A contiguous float32 tensor on any device to host memory of `count` floats.
   void copy(float* destination, const at::Tensor& source, int64_t count);
+  /// One that a device's runtime made.
+  void note() { ++count_; }
   uint64_t count() const { return count_; }
 
  private:

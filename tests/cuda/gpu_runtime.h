@@ -64,6 +64,7 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
     return status;
   }
   Stream stream() override { return gpu_->stream(); }
+  Status wait() override { return gpu_->wait(); }
   Status copy_to_device(void* to, const void* from, size_t bytes) override {
     ++traffic_.to_device;
     return gpu_->copy_to_device(to, from, bytes);

@@ -15,9 +15,6 @@ struct ProductArguments {
   bool gated = false;
 };
 
-/// Shared memory that a block may have on sm_80, 90 and 100 (sm_86, 89 and 120 have less).
-inline constexpr int kMostSharedBytes = 163 * 1024;
-
 /// The layout of a kind that takes most of it.
 template <PackedKind kKind>
 constexpr PackedLayout largest_layout() {

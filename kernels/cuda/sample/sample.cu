@@ -59,7 +59,8 @@ VITRINE_DEVICE Key find_last(const Row& row, double target, KeyOf key_of, Measur
       const Entry entry = row.entry(i);
       const Key digits = key_of(entry) >> shift;
       if (!entry.is_left || digits >> kDigit != prefix) continue;
-      atomic_add(&shared.bins[digits & (kBins - 1)], measure(entry));
+      const uint64_t size = measure(entry);
+      if (size != 0) atomic_add_to_sum(&shared.bins[digits & (kBins - 1)], size);
     }
     sync_block();
     if (warp_index() == 0) find_bin(shared, before, target);

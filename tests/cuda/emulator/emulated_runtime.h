@@ -44,6 +44,7 @@ class TestRuntime final : public backend_cuda::DeviceRuntime {
     return {};
   }
   Stream stream() override { return reinterpret_cast<Stream>(this); }
+  Status wait() override { return {}; }
   Status copy_to_device(void* to, const void* from, size_t bytes) override;
   Status start_read_back(int lane, void* to, const void* from, size_t bytes) override;
   Status finish_read_back(int lane) override;
