@@ -5,6 +5,7 @@ set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/vitrine")
 install(TARGETS vitrine EXPORT vitrineTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET vitrine_cli)
+  set_target_properties(vitrine_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS vitrine_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 if(TARGET vitrine_cuda)

@@ -135,7 +135,12 @@ struct AuditStream::Impl : audit::LogThread {
 };
 
 AuditStream::AuditStream(LogHeader header, Send send, StreamOptions options)
-    : impl_(std::make_unique<Impl>(std::move(header), std::move(send), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(std::move(header), std::move(send), std::move(options))) {
+  if (!impl_->send_message) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "an audit stream has no function that sends; expected one");
+  }
+}
 
 AuditStream::~AuditStream() {
   if (impl_->is_running()) impl_->stop(std::nullopt);

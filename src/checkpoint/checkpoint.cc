@@ -131,6 +131,10 @@ std::string shape_of(std::span<const int64_t> shape) {
 }  // namespace
 
 Checkpoint Checkpoint::open(const std::string& folder) {
+  if (folder.empty()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a model's path is empty; expected a checkpoint's folder or a .gguf file");
+  }
   std::error_code status;
   if (std::filesystem::exists(folder, status) && !std::filesystem::is_directory(folder, status)) {
     return Checkpoint(checkpoint::open_gguf(folder));
@@ -270,6 +274,11 @@ void Checkpoint::read_blocks(const TensorInfo& info, int64_t row_begin,
 }
 
 std::span<const std::byte> Checkpoint::map(const TensorInfo& info) const {
+  if (info.file_index < 0 || static_cast<size_t>(info.file_index) >= impl_->files.size()) {
+    throw Error(ErrorKind::kInvalidArgument, "tensor " + quote_text(info.name) +
+                                                 " is of another checkpoint; expected one of " +
+                                                 impl_->path);
+  }
   const bool has_blocks = info.block_format != nullptr;
   const bool is_aligned = has_blocks || info.file_offset % dtype_size(info.dtype) == 0;
   if (info.interleaved_head_rows > 0 || !is_aligned) return {};

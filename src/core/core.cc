@@ -31,8 +31,29 @@ std::string_view constraint_failure_name(ConstraintFailure::Kind kind) {
   return "?";
 }
 
+namespace {
+
+// A message is one line, whatever it quotes.
+std::string one_line(const std::string& message) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string line;
+  for (const char c : message) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      line += "\\n";
+    } else if (code < 0x20 || code == 0x7f) {
+      line += {'\\', 'x', kHex[code / 16], kHex[code % 16]};
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+}  // namespace
+
 Error::Error(ErrorKind kind, const std::string& message)
-    : std::runtime_error(message), kind_(kind) {}
+    : std::runtime_error(one_line(message)), kind_(kind) {}
 
 bool Error::is_user_error() const noexcept {
   return kind_ == ErrorKind::kInvalidArgument || kind_ == ErrorKind::kBadFile ||

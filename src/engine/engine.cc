@@ -489,10 +489,11 @@ void Engine::finish_step(std::span<const int32_t> chosen, std::span<const int32_
 }
 
 void Engine::set_audit_sink(AuditSink* sink) {
-  impl_->sink = sink;
+  // It may refuse, and the one before stays then.
   if (sink != nullptr) {
     sink->open(impl_->layout, engine::largest_record(impl_->layout, impl_->options));
   }
+  impl_->sink = sink;
 }
 
 AuditSink* Engine::audit_sink() const { return impl_->sink; }

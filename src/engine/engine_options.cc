@@ -70,6 +70,11 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
                                                  std::string(dtype_name(options.kv_dtype)) +
                                                  "; expected F32, F16 or BF16");
   }
+  if (options.rope_frequencies != DType::kF32 && options.rope_frequencies != DType::kBF16) {
+    throw Error(ErrorKind::kInvalidArgument, "engine option 'rope_frequencies' is " +
+                                                 std::string(dtype_name(options.rope_frequencies)) +
+                                                 "; expected F32 or BF16");
+  }
   if (options.activation_dtype != DType::kI8 && options.activation_dtype != DType::kBF16 &&
       options.activation_dtype != DType::kF8E4M3) {
     throw Error(ErrorKind::kInvalidArgument, "engine option 'activation_dtype' is " +

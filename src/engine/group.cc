@@ -1,7 +1,10 @@
 #include "vitrine/group.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 
+#include "core/json_text.h"
 #include "engine/audit_layout.h"
 #include "engine/device_backend.h"
 #include "engine/engine_options.h"
@@ -24,8 +27,40 @@ void refuse_options(const EngineOptions& options) {
   if (options.attribution && !engine::runs_fused(options)) {
     throw Error(ErrorKind::kUnsupported,
                 "attribution of a federation needs the fused kernels: the joint is made in the "
-                "middle of a pass; use --kernels fused");
+                "middle of a pass; use --kernels fused on the CPU or CUDA");
   }
+}
+
+// What a file's reader has seen to, of a spec that a host made.
+void check_spec(const FederationSpec& spec, bool has_own_combiner) {
+  const auto require = [&](bool is_so, const std::string& what) {
+    if (!is_so) throw Error(ErrorKind::kInvalidArgument, "a federation's spec: " + what);
+  };
+  const size_t count = spec.specialists.size();
+  require(count >= 2 && count <= engine::kMostJointSpecialists,
+          std::to_string(count) + " specialists; expected 2 to " +
+              std::to_string(engine::kMostJointSpecialists));
+  std::set<std::string> names;
+  for (const SpecialistSpec& specialist : spec.specialists) {
+    require(
+        names.insert(specialist.name).second,
+        "two specialists named " + quote_text(specialist.name) + "; expected names that differ");
+  }
+  const CombinerSpec& combiner = spec.combiner;
+  if (has_own_combiner || combiner.kind == CombinerSpec::Kind::kGate) return;
+  const bool is_product = combiner.kind == CombinerSpec::Kind::kProduct;
+  require(combiner.weights.size() == count, std::to_string(combiner.weights.size()) +
+                                                " weights; expected one a specialist, " +
+                                                std::to_string(count));
+  double sum = 0;
+  for (const double weight : combiner.weights) {
+    require(std::isfinite(weight) && (is_product || weight >= 0),
+            "a weight of " + std::to_string(weight) + "; expected " +
+                (is_product ? "numbers" : "numbers that are not negative"));
+    sum += weight;
+  }
+  require(is_product || std::abs(sum - 1) <= 1e-6,
+          "the weights of a mixture sum to " + std::to_string(sum) + "; expected 1");
 }
 
 // The text that says how each model's ids are to be read; the models must agree.
@@ -73,6 +108,7 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
                        std::unique_ptr<Combiner> own)
     : kernel(ops::select_cpu_kernels()), spec(given), combiner(std::move(own)), options(asked) {
   refuse_options(options);
+  check_spec(spec, combiner != nullptr);
   spec.check_members();
   check_models(spec, options);
   const size_t count = spec.specialists.size();
@@ -312,6 +348,11 @@ std::span<const StepOutput> Federation::step(std::span<const StepInput> inputs) 
 
 std::span<const SpecialistShare> Federation::shares(size_t output) const {
   const size_t count = impl_->spec.specialists.size();
+  if (output >= impl_->outputs.size()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "shares of output " + std::to_string(output) + " of the last step, which has " +
+                    std::to_string(impl_->outputs.size()) + "; expected one of them");
+  }
   return std::span<const SpecialistShare>(impl_->shares).subspan(output * count, count);
 }
 
@@ -319,12 +360,14 @@ AuditSink* Federation::audit_sink() const { return impl_->sink; }
 
 void Federation::set_audit_sink(AuditSink* sink) {
   Impl& impl = *impl_;
+  // It may refuse, and nothing has changed then.
+  if (sink != nullptr) {
+    sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
+  }
   impl.sink = sink;
   for (size_t i = 0; i < impl.engines.size(); ++i) {
     impl.engines[i]->set_audit_sink(sink == nullptr ? nullptr : &impl.taps[i]);
   }
-  if (sink == nullptr) return;
-  sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
 }
 
 const AuditLayout& Federation::audit_layout() const { return impl_->layout; }

@@ -53,6 +53,11 @@ std::vector<Files> member_files(const FederationSpec& spec) {
 }
 
 std::vector<std::string> member_hashes(const FederationSpec& spec, bool with_base) {
+  if (!spec.hash_file) {
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        "a federation's spec has no hash_file; expected sha256_of_file, or another function");
+  }
   std::map<std::string, std::string> known;  // a base is read once for all of its adapters
   const auto add = [&](const Files& files, std::vector<std::string>& hashes) {
     for (const MemberFile& file : files) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "vitrine/core.h"
+
 namespace vitrine::core {
 namespace {
 
@@ -31,6 +33,13 @@ TEST(Registry, AKeyThatTwoFilesRegisteredIsAnError) {
               std::string::npos)
         << error.what();
   }
+}
+
+// Whatever it quotes: a log of messages has a line for each.
+TEST(Error, IsOneLine) {
+  using namespace std::string_literals;
+  EXPECT_EQ(Error(ErrorKind::kBadFile, "a\nb\tc\0d\x7f \u00e9"s).what(),
+            "a\\nb\\x09c\\x00d\\x7f \u00e9"s);
 }
 
 }  // namespace

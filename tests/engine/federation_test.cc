@@ -273,5 +273,61 @@ TEST_F(FederationTest, WhatDoesNotGoTogetherIsRefused) {
   has(refusal(spec, test_options()), "hidden state of 3");
 }
 
+// What a file's reader refuses, of a spec that a host made.
+TEST_F(FederationTest, ASpecThatNoReaderSawIsChecked) {
+  const auto refused = [&](const auto& change) {
+    FederationSpec spec = adapted_;
+    change(spec);
+    const Error error = error_of([&] { Federation::load(spec, test_options()); });
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument) << error.what();
+    return std::string(error.what());
+  };
+  const auto expect = [&](const std::string& what, const auto& change) {
+    const std::string message = refused(change);
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+  };
+  expect("0 specialists", [](FederationSpec& spec) { spec.specialists.clear(); });
+  expect("1 specialists", [](FederationSpec& spec) { spec.specialists.resize(1); });
+  expect("two specialists named",
+         [](FederationSpec& spec) { spec.specialists[1].name = spec.specialists[0].name; });
+  expect("weights; expected one a specialist",
+         [](FederationSpec& spec) { spec.combiner.weights.pop_back(); });
+  expect("sum to", [](FederationSpec& spec) { spec.combiner.weights[0] += 1; });
+  expect("not negative", [](FederationSpec& spec) { spec.combiner.weights[0] = -0.5; });
+  expect("a weight of nan", [](FederationSpec& spec) { spec.combiner.weights[0] = std::nan(""); });
+}
+
+TEST_F(FederationTest, SharesOfAnOutputThatIsNotThere) {
+  const auto federation = Federation::load(adapted_, test_options());
+  EXPECT_EQ(error_of([&] { federation->shares(0); }).kind(), ErrorKind::kInvalidArgument);
+  StepInput input{federation->create_sequence(), prompt_};
+  input.tokens = input.tokens.first(3);
+  federation->step({&input, 1});
+  EXPECT_EQ(federation->shares(0).size(), adapted_.specialists.size());
+  EXPECT_EQ(error_of([&] { federation->shares(1); }).kind(), ErrorKind::kInvalidArgument);
+}
+
+/// Takes nothing.
+struct RefusingSink final : VectorSink {
+  void open(const AuditLayout& /*layout*/, size_t /*max_record_bytes*/) override {
+    throw Error(ErrorKind::kUnsupported, "no room");
+  }
+};
+
+TEST_F(FederationTest, ASinkThatRefusesIsNotThere) {
+  const auto federation = Federation::load(adapted_, test_options());
+  const auto engine = Engine::load(adapted_.base, test_options());
+  VectorSink before;
+  federation->set_audit_sink(&before);
+  engine->set_audit_sink(&before);
+  {
+    RefusingSink sink;
+    EXPECT_THROW(federation->set_audit_sink(&sink), Error);
+    EXPECT_THROW(engine->set_audit_sink(&sink), Error);
+  }
+  EXPECT_EQ(federation->audit_sink(), &before);
+  EXPECT_EQ(engine->audit_sink(), &before);
+}
+
 }  // namespace
 }  // namespace vitrine::testing
