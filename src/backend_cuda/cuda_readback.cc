@@ -16,4 +16,6 @@ cudaError_t finish_copy_back(const ReadbackLane& lane) {
   return cudaEventSynchronize(lane.arrived);
 }
 
+cudaError_t finish_upload(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
+
 }  // namespace vitrine::backend_cuda

@@ -20,4 +20,7 @@ cudaError_t start_copy_back(const ReadbackLane& lane, void* to, const void* from
 /// Waits until the lane's copy is there.
 cudaError_t finish_copy_back(const ReadbackLane& lane);
 
+/// As a model is loaded, in no step: waits until what was copied to the device is there.
+cudaError_t finish_upload(cudaStream_t stream);
+
 }  // namespace vitrine::backend_cuda

@@ -149,7 +149,7 @@ class CudaRuntime final : public DeviceRuntime {
   Stream stream() override { return stream_; }
   Status wait() override {
     const OnDevice here(device_);
-    return status_of(cudaStreamSynchronize(stream_));
+    return status_of(finish_upload(stream_));
   }
   Status copy_to_device(void* to, const void* from, size_t bytes) override {
     const OnDevice here(device_);

@@ -182,12 +182,10 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   batch.read_logits = true;
   require_choice_in_pass();
 }
-
 // Where a row's token is the host's, and its terms are recorded.
 void Engine::Impl::require_choice_in_pass() {
-  if (!options.attribution || batch.audit_mode == AuditMode::kNone) return;
-  if (!engine::runs_fused(options)) engine::refuse_late_choice();
-  chooses_in_pass = true;
+  chooses_in_pass = options.attribution && batch.audit_mode != AuditMode::kNone;
+  if (chooses_in_pass && !engine::runs_fused(options)) engine::refuse_late_choice();
 }
 
 // The record's head, written before the pass; returns where the pass's words go.
@@ -331,9 +329,8 @@ void Engine::Impl::begin(std::span<const StepInput> inputs, const engine::Device
   }
   describe_choices();
   batch.stops = stops || chooses_in_pass;
-  if (executor->runs_ahead() && !batch.stops) {
-    batch.next = next_step.make(inputs, batch, pool, *executor);
-  }
+  const bool leads_on = executor->runs_ahead() && !batch.stops;
+  batch.next = leads_on ? next_step.make(inputs, batch, pool, *executor) : nullptr;
   executor->begin(batch, pass);
 }
 
@@ -489,11 +486,9 @@ void Engine::finish_step(std::span<const int32_t> chosen, std::span<const int32_
 }
 
 void Engine::set_audit_sink(AuditSink* sink) {
-  // It may refuse, and the one before stays then.
-  if (sink != nullptr) {
-    sink->open(impl_->layout, engine::largest_record(impl_->layout, impl_->options));
-  }
-  impl_->sink = sink;
+  const Impl& impl = *impl_;
+  if (sink != nullptr) sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
+  impl_->sink = sink;  // where it does not refuse
 }
 
 AuditSink* Engine::audit_sink() const { return impl_->sink; }
