@@ -46,6 +46,11 @@ struct AuditStream::Impl : audit::LogThread {
         send_message(std::move(stream_send)),
         spill("."),
         sink(*this, ring_, spill, options.when_behind, has_ended_) {
+    // Before there is a thread, which an exception would leave running.
+    if (!send_message) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "an audit stream has no function that sends; expected one");
+    }
     start();
   }
 
@@ -135,12 +140,7 @@ struct AuditStream::Impl : audit::LogThread {
 };
 
 AuditStream::AuditStream(LogHeader header, Send send, StreamOptions options)
-    : impl_(std::make_unique<Impl>(std::move(header), std::move(send), std::move(options))) {
-  if (!impl_->send_message) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "an audit stream has no function that sends; expected one");
-  }
-}
+    : impl_(std::make_unique<Impl>(std::move(header), std::move(send), std::move(options))) {}
 
 AuditStream::~AuditStream() {
   if (impl_->is_running()) impl_->stop(std::nullopt);

@@ -345,6 +345,15 @@ TEST(AuditStreamTest, Misuse) {
 }
 
 // Names that are no UTF-8 must not make a message that readers refuse.
+TEST(AuditStreamTest, NeedsAFunctionThatSends) {
+  try {
+    const AuditStream stream(LogHeader{}, {});
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument) << error.what();
+  }
+}
+
 TEST(AuditStreamTest, StringsAreUtf8) {
   LogHeader header = some_header();
   header.model_path = "a\xff\xC3(\xE2\x82\xAC\xED\xA0\x80";
