@@ -1,23 +1,17 @@
 #include "backend_cuda/read_bandwidth.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 
+#include "engine/best_rate.h"
 #include "kernels/cuda/memory/read.h"
 
 namespace vitrine::backend_cuda {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t kMostBytes = size_t{1} << 30, kLeastBytes = size_t{1} << 20;
 constexpr int kReads = 8;  // of all of it: one launch's time is hardly seen
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 
@@ -39,16 +33,11 @@ std::optional<double> measure_read_bandwidth(DeviceRuntime& runtime, double seco
   const Status ended = runtime.end_capture(&graph);
   check(status, "starting reads");
   check(ended, "recording reads");
-  double best = 0;
-  const Clock::time_point begin = Clock::now();
-  for (int pass = 0; pass < 2 || seconds_since(begin) < seconds; ++pass) {
-    const Clock::time_point start = Clock::now();
+  return engine::best_rate(kReads * static_cast<double>(bytes), seconds, [&] {
     check(runtime.launch(*graph), "starting reads");
     check(runtime.start_read_back(0, back.data(), sums.data(), sizeof(uint32_t)), "reading");
     check(runtime.finish_read_back(0), "reading");
-    best = std::max(best, kReads * static_cast<double>(bytes) / seconds_since(start));
-  }
-  return best;
+  });
 }
 
 }  // namespace vitrine::backend_cuda

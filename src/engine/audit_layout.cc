@@ -69,6 +69,15 @@ size_t largest_record(const AuditLayout& layout, const EngineOptions& options) {
          layout.pass_words(rows, tokens) * sizeof(int32_t) + 8;
 }
 
+void write_choice(const AuditLayout& layout, size_t rows, size_t row, int32_t token, float logit,
+                  bool records, std::byte* words) {
+  std::memcpy(words + row * sizeof(token), &token, sizeof(token));
+  if (!records || layout.row_words == 0) return;
+  const size_t word =
+      rows + row * static_cast<size_t>(layout.row_words) + static_cast<size_t>(layout.chosen_logit);
+  std::memcpy(words + word * sizeof(logit), &logit, sizeof(logit));
+}
+
 std::string broken_layer(const AuditLayout& layout, size_t token, size_t rows,
                          const std::byte* words) {
   if (words == nullptr) return "";

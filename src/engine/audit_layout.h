@@ -16,6 +16,11 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
 /// Bytes of the largest record that a step may make.
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options);
 
+/// A token that the host chose, in place of the head's: into the words of a pass of `rows` rows,
+/// its logit too where `records` says that the row's record is among them.
+void write_choice(const AuditLayout& layout, size_t rows, size_t row, int32_t token, float logit,
+                  bool records, std::byte* words);
+
 /// For an error about logits that are no numbers: the first layer that a token's residual stream
 /// entered with a norm that is not finite, from the words of its pass (null: nothing was recorded).
 /// Empty where there is none.

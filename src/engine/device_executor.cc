@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "engine/audit_layout.h"
 #include "engine/device_backend.h"
 #include "model/weights.h"
 
@@ -118,12 +119,10 @@ class DeviceExecutor final : public Executor {
     for (size_t row = 0; row < batch.chosen.size(); ++row) {
       const int32_t id = batch.chosen[row];
       if (id < 0) continue;
-      std::memcpy(output.words + row * sizeof(id), &id, sizeof(id));
-      if (output.logits == nullptr || batch.audit_mode == AuditMode::kNone) continue;
-      const size_t word = rows + row * static_cast<size_t>(layout_.row_words) +
-                          static_cast<size_t>(layout_.chosen_logit);
-      std::memcpy(output.words + word * sizeof(float),
-                  output.logits + row * vocab_ + static_cast<size_t>(id), sizeof(float));
+      // A federation's rows may have stayed on the device; their logits are in its own record.
+      const bool records = output.logits != nullptr && batch.audit_mode != AuditMode::kNone;
+      const float logit = records ? output.logits[row * vocab_ + static_cast<size_t>(id)] : 0.0F;
+      write_choice(layout_, rows, row, id, logit, records, output.words);
     }
   }
 

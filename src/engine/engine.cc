@@ -182,6 +182,7 @@ void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   batch.read_logits = true;
   require_choice_in_pass();
 }
+
 // Where a row's token is the host's, and its terms are recorded.
 void Engine::Impl::require_choice_in_pass() {
   chooses_in_pass = options.attribution && batch.audit_mode != AuditMode::kNone;
@@ -242,13 +243,8 @@ void Engine::Impl::choose(std::span<const StepInput> inputs) {
           } catch (const Error& error) {
             throw Error(error.kind(), error.what() + broken_at(token));
           }
-          std::memcpy(words + row * sizeof(int32_t), &output.token, sizeof(int32_t));
-          if (records() && layout.row_words > 0) {
-            const float logit = output.logits[static_cast<size_t>(output.token)];
-            const size_t word = rows + row * static_cast<size_t>(layout.row_words) +
-                                static_cast<size_t>(layout.chosen_logit);
-            std::memcpy(words + word * sizeof(int32_t), &logit, sizeof(float));
-          }
+          const float logit = output.logits[static_cast<size_t>(output.token)];
+          engine::write_choice(layout, rows, row, output.token, logit, records(), words);
         }
       } else if (output.token < 0) {
         engine::refuse_choice(output.token == engine::kNothingLeft, input.sequence, output.position,

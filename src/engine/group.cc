@@ -9,6 +9,7 @@
 #include "engine/device_backend.h"
 #include "engine/engine_options.h"
 #include "engine/group_impl.h"
+#include "federation/spec_limits.h"
 #include "vitrine/checkpoint.h"
 
 namespace vitrine {
@@ -37,9 +38,10 @@ void check_spec(const FederationSpec& spec, bool has_own_combiner) {
     if (!is_so) throw Error(ErrorKind::kInvalidArgument, "a federation's spec: " + what);
   };
   const size_t count = spec.specialists.size();
-  require(count >= 2 && count <= engine::kMostJointSpecialists,
-          std::to_string(count) + " specialists; expected 2 to " +
-              std::to_string(engine::kMostJointSpecialists));
+  require(count >= federation::kMinSpecialists && count <= federation::kMaxSpecialists,
+          std::to_string(count) + " specialists; expected " +
+              std::to_string(federation::kMinSpecialists) + " to " +
+              std::to_string(federation::kMaxSpecialists));
   std::set<std::string> names;
   for (const SpecialistSpec& specialist : spec.specialists) {
     require(
@@ -59,7 +61,7 @@ void check_spec(const FederationSpec& spec, bool has_own_combiner) {
                 (is_product ? "numbers" : "numbers that are not negative"));
     sum += weight;
   }
-  require(is_product || std::abs(sum - 1) <= 1e-6,
+  require(is_product || std::abs(sum - 1) <= federation::kSumTolerance,
           "the weights of a mixture sum to " + std::to_string(sum) + "; expected 1");
 }
 

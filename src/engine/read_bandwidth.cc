@@ -1,21 +1,16 @@
 #include "engine/read_bandwidth.h"
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
+
+#include "engine/best_rate.h"
 
 namespace vitrine::engine {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t kLineBytes = 64;
 constexpr size_t kPieceBytes = size_t{1} << 20;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class ReadWork final : public PieceWork {
  public:
@@ -54,14 +49,8 @@ std::optional<double> measure_read_bandwidth(const kernels::CpuKernels& kernel, 
                                              double seconds) {
   ReadWork work(kernel, parts);
   if (work.count() == 0) return std::nullopt;
-  double best = 0;
-  const Clock::time_point begin = Clock::now();
-  for (int pass = 0; pass < 2 || seconds_since(begin) < seconds; ++pass) {
-    const Clock::time_point start = Clock::now();
-    pool.run(work, work.count());
-    best = std::max(best, static_cast<double>(work.num_bytes()) / seconds_since(start));
-  }
-  return best;
+  return best_rate(static_cast<double>(work.num_bytes()), seconds,
+                   [&] { pool.run(work, work.count()); });
 }
 
 }  // namespace vitrine::engine

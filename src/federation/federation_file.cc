@@ -5,6 +5,7 @@
 
 #include "checkpoint/fields.h"
 #include "core/json_text.h"
+#include "federation/spec_limits.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/federation.h"
 
@@ -13,14 +14,13 @@ namespace vitrine {
 namespace {
 
 using checkpoint::Fields;
+using federation::kMaxSpecialists, federation::kMinSpecialists, federation::kSumTolerance;
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;
 constexpr size_t kMaxValues = size_t{4} << 20;
-constexpr size_t kMinSpecialists = 2, kMaxSpecialists = 64;
 constexpr int64_t kMaxHidden = 65536;
-constexpr double kSumTolerance = 1e-6;
 
 [[noreturn]] void bad(const std::string& place, const std::string& what) {
   throw Error(ErrorKind::kBadFile, place + ": " + what);

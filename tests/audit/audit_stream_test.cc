@@ -344,7 +344,6 @@ TEST(AuditStreamTest, Misuse) {
   EXPECT_EQ(kind_of([&] { stream.finish("length"); }), ErrorKind::kInvalidArgument);
 }
 
-// Names that are no UTF-8 must not make a message that readers refuse.
 TEST(AuditStreamTest, NeedsAFunctionThatSends) {
   try {
     const AuditStream stream(LogHeader{}, {});
@@ -354,6 +353,7 @@ TEST(AuditStreamTest, NeedsAFunctionThatSends) {
   }
 }
 
+// Names that are no UTF-8 must not make a message that readers refuse.
 TEST(AuditStreamTest, StringsAreUtf8) {
   LogHeader header = some_header();
   header.model_path = "a\xff\xC3(\xE2\x82\xAC\xED\xA0\x80";
