@@ -53,6 +53,8 @@ class PlannedAttribution final : public PlannedOp {
     const int32_t chosen = std::max(0, step.chosen_ids[row]);
     const int32_t ids[2] = {chosen, runner_up(step, row, chosen)};
     float* directions = directions_ + row * 2 * hidden_;
+    fetch_head_row(ids[0]);
+    fetch_head_row(ids[1]);
     for (int side = 0; side < 2; ++side) find_direction(ids[side], directions + side * hidden_);
     input.values = directions;
     kernel_.linear(kept, 0, vectors_, input, both, nullptr, nullptr, dots, vectors_);
@@ -88,6 +90,12 @@ class PlannedAttribution final : public PlannedOp {
     head_row_memory_ = context.array<std::byte>(bytes);
     rows.data = head_row_memory_;
     head_rows_ = rows;
+  }
+
+  /// Both rows come from far: so they come together.
+  void fetch_head_row(int32_t id) const {
+    const std::byte* line = head_rows_.data + id * head_rows_.stride;
+    for (int64_t i = 0; i < head_rows_.stride; i += 64) __builtin_prefetch(line + i);
   }
 
   void find_direction(int32_t id, float* to) const {
