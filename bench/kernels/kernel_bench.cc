@@ -5,6 +5,7 @@
 // bytes_per_second counts packed weight bytes (with scales); items_per_second counts
 // multiply-accumulates, or elements where there is no product.
 #include <benchmark/benchmark.h>
+#include <sys/mman.h>
 
 #include <cmath>
 #include <new>
@@ -17,8 +18,9 @@
 namespace vitrine::kernels {
 namespace {
 
-/// Memory on cache lines, as the engine's arenas and packed weights are: a 64-byte load that
-/// crosses a line costs two.
+/// Memory on cache lines and, where it is large, in large pages, as the engine's arenas and packed
+/// weights are: a 64-byte load that crosses a line costs two, and a processor fetches ahead no
+/// farther than its page.
 template <typename T>
 struct LineAllocator {
   using value_type = T;
@@ -26,12 +28,23 @@ struct LineAllocator {
   template <typename U>
   explicit LineAllocator(const LineAllocator<U>&) {}
   T* allocate(size_t n) {
-    return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64)));
+    const size_t bytes = n * sizeof(T);
+    void* memory = ::operator new(bytes, alignment(bytes));
+#ifdef MADV_HUGEPAGE
+    if (bytes >= kLargePage) madvise(memory, bytes / kLargePage * kLargePage, MADV_HUGEPAGE);
+#endif
+    return static_cast<T*>(memory);
   }
-  void deallocate(T* p, size_t) { ::operator delete(p, std::align_val_t(64)); }
+  void deallocate(T* p, size_t n) { ::operator delete(p, alignment(n * sizeof(T))); }
   template <typename U>
   bool operator==(const LineAllocator<U>&) const {
     return true;
+  }
+
+ private:
+  static constexpr size_t kLargePage = size_t{2} << 20;
+  static std::align_val_t alignment(size_t bytes) {
+    return std::align_val_t(bytes < kLargePage ? 64 : kLargePage);
   }
 };
 

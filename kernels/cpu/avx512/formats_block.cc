@@ -5,13 +5,15 @@ namespace vitrine::kernels::avx512 {
 namespace {
 
 VITRINE_INLINE Tile tile_of(const Weight& weight, int64_t index, int64_t unit_bytes,
-                            int64_t scale_bytes) {
+                            int64_t group_scale_bytes) {
   const int64_t units = padded_cols(weight.cols) / kUnit;
   return {static_cast<const uint8_t*>(weight.data) + index * units * unit_bytes,
-          static_cast<const uint8_t*>(weight.scales) + index * scale_bytes,
+          static_cast<const uint8_t*>(weight.scales) + index * units * group_scale_bytes,
           nullptr,
           weight.scale_format,
           weight.offset_format,
+          group_scale_bytes,
+          0,
           {}};
 }
 
@@ -26,7 +28,7 @@ struct Q2K {
   VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return tile_of(weight, index, kUnitBytes, weight.cols / 256 * 320);
+    return tile_of(weight, index, kUnitBytes, 40);
   }
 
   VITRINE_INLINE Group group(Tile& tile, int64_t g) {
@@ -73,7 +75,7 @@ struct Q4K {
   VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return tile_of(weight, index, kUnitBytes, weight.cols / 256 * 256);
+    return tile_of(weight, index, kUnitBytes, 32);
   }
 
   VITRINE_INLINE Group group(Tile& tile, int64_t g) {
@@ -122,7 +124,7 @@ struct Q6K {
   VITRINE_INLINE bool has_minimum(const Tile&) { return false; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return tile_of(weight, index, kUnitBytes, weight.cols / 256 * 288);
+    return tile_of(weight, index, kUnitBytes, 36);
   }
 
   VITRINE_INLINE Group group(Tile& tile, int64_t g) {
@@ -167,7 +169,7 @@ struct Mxfp4 {
   VITRINE_INLINE bool has_minimum(const Tile&) { return false; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return tile_of(weight, index, kUnitBytes, weight.cols / 32 * kTileRows);
+    return tile_of(weight, index, kUnitBytes, kTileRows);
   }
 
   VITRINE_INLINE Group group(Tile& tile, int64_t g) {

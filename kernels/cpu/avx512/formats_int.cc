@@ -62,6 +62,8 @@ struct IntegerFormat {
             offsets != nullptr ? offsets + first * offset_bytes : nullptr,
             weight.scale_format,
             weight.offset_format,
+            kTileRows * scale_bytes,
+            kTileRows * offset_bytes,
             {}};
   }
 };
@@ -79,7 +81,8 @@ struct Int4 : IntegerFormat<8> {
   template <bool kShifted>
   VITRINE_INLINE Step step(const uint8_t* unit, int s) {
     if constexpr (!kShifted) return nibbles(unit + 64 * s);
-    const __m512i raw = _mm512_loadu_si512(unit + 64 * s);
+    __m512i raw = _mm512_loadu_si512(unit + 64 * s);
+    asm("" : "+v"(raw));  // one load: g++ 12 makes it part of either operation
     const __m512i nibble = _mm512_set1_epi8(15);
     return {_mm512_and_si512(raw, nibble), _mm512_andnot_si512(nibble, raw)};
   }
