@@ -73,6 +73,7 @@ class FusedExecutor final : public Executor {
       naive_ = std::make_unique<ops::NaivePlanAudit>(layout_, max_tokens_);
     }
     run_ops(0, first_after_head_, batch);
+    for (size_t i = first_after_head_; i < ops_.size(); ++i) ops_[i]->fetch_ahead(step_);
     output.logits = batch.read_logits ? logits_ : nullptr;
     output.hidden_states = batch.read_hidden_states ? head_input_->data : nullptr;
   }

@@ -38,6 +38,15 @@ class PlannedAttribution final : public PlannedOp {
     if (head_row_memory_ != nullptr) kernels::make_row_major(head_, head_row_memory_);
   }
 
+  // Of the two tokens that are likeliest: one is the runner-up, most often the other is chosen.
+  void fetch_ahead(const StepState& step) override {
+    if (!step.audit) return;
+    for (int64_t row = 0; row < step.rows; ++row) {
+      const auto* ids = reinterpret_cast<const int32_t*>(record_of(step, row)) + layout_.top_ids;
+      for (int i = 0; i < 2; ++i) fetch_head_row(std::max(0, ids[i]));
+    }
+  }
+
   int64_t pieces(const StepState& step, int) const override { return step.audit ? step.rows : 0; }
 
   void run(const StepState& step, int, int64_t row) override {

@@ -84,6 +84,9 @@ class PlannedOp {
   /// Once, before the first step: the matrices hold what they hold (they are read when the plan
   /// stands, PackedWeights::matrix), so that what is derived from them can be made.
   virtual void use_loaded_weights() {}
+  /// Of an op behind the head, when the head is done: what it will read may be fetched, since the
+  /// host may take a while to choose tokens.
+  virtual void fetch_ahead(const StepState&) {}
   virtual int phases() const { return 1; }
   /// How many pieces of work a phase has in this step; 0: the phase is skipped, barrier and all.
   virtual int64_t pieces(const StepState& step, int phase) const = 0;
