@@ -132,7 +132,9 @@ struct FitData {
   size_t num_tokens() const { return num_specialists == 0 ? 0 : logprobs.size() / num_specialists; }
 };
 
-/// Mean log-likelihood per token of a mixture's or a gate's weights, nats.
+/// Mean log-likelihood per token of a mixture's or a gate's weights, nats. This and the fits throw
+/// kInvalidArgument where data and weights are of other sizes than they say or there is no token,
+/// and for a token whose log-probabilities are NaN, or all -infinity.
 VITRINE_API double mean_log_likelihood(const CombinerSpec& spec, const FitData& data);
 /// Weights of a mixture by expectation-maximisation (Dempster et al. 1977), until the likelihood
 /// gains less than 1e-9 nats a token.
@@ -152,7 +154,8 @@ struct ProductFitData {
 /// Mean log-likelihood per token of a product's weights, nats.
 VITRINE_API double mean_log_likelihood(const CombinerSpec& spec, const ProductFitData& data);
 /// Weights of a product by L-BFGS from the given ones, on the mean log-likelihood, which is concave
-/// in them. Kept within -100 and 100. Throws kInvalidArgument for data of other sizes or none.
+/// in them. Kept within -100 and 100. Throws kInvalidArgument for data of other sizes or none, and
+/// where a specialist's log-probability of a token that came is not finite.
 VITRINE_API CombinerSpec fit_product(const ProductFitData& data, const CombinerSpec& start,
                                      int max_iterations = 100);
 

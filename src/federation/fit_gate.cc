@@ -1,3 +1,5 @@
+#include <cmath>
+#include <string>
 #include <thread>
 
 #include "federation/lbfgs.h"
@@ -100,15 +102,14 @@ class GateObjective {
 
 CombinerSpec fit_gate(const FitData& data, const CombinerSpec& start, double penalty,
                       int max_iterations) {
-  federation::require_tokens(data);
+  federation::check_data(data);
+  federation::check_gate(start, data);
+  if (!(penalty >= 0 && std::isfinite(penalty))) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a penalty of " + std::to_string(penalty) + " on a gate; expected 0 or more");
+  }
   const size_t count = data.num_specialists;
   const auto hidden = static_cast<size_t>(data.hidden_size);
-  if (hidden == 0 || data.hidden_states.size() != data.num_tokens() * hidden ||
-      start.gate.size() != count * hidden || start.bias.size() != count) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a gate is fitted on the base's hidden state of every token; expected them and a "
-                "start of the same width");
-  }
   std::vector<double> point;
   for (size_t i = 0; i < count; ++i) {
     point.insert(point.end(), start.gate.begin() + static_cast<int64_t>(i * hidden),

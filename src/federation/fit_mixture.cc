@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <string>
 
 #include "federation/weights.h"
 #include "vitrine/federation.h"
@@ -9,10 +11,40 @@ namespace vitrine {
 
 namespace federation {
 
-void require_tokens(const FitData& data) {
-  if (data.num_tokens() > 0) return;
-  throw Error(ErrorKind::kInvalidArgument,
-              "there is no token to fit weights on; expected a longer text");
+void check_data(const FitData& data) {
+  const size_t count = data.num_specialists;
+  if (data.num_tokens() == 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "there is no token to fit weights on; expected a longer text");
+  }
+  if (data.logprobs.size() % count != 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "weights are fitted on " + std::to_string(data.logprobs.size()) +
+                    " log-probabilities; expected one of each of " + std::to_string(count) +
+                    " specialists for every token");
+  }
+  for (size_t token = 0; token < data.num_tokens(); ++token) {
+    const float* logprobs = &data.logprobs[token * count];
+    const bool is_number = std::all_of(logprobs, logprobs + count, [](float logprob) {
+      return logprob < std::numeric_limits<float>::infinity();  // NaN is not below it either
+    });
+    if (is_number && std::isfinite(*std::max_element(logprobs, logprobs + count))) continue;
+    throw Error(ErrorKind::kInvalidArgument,
+                "the log-probabilities of token " + std::to_string(token) +
+                    " are no numbers, or all of them -infinity; expected one that is finite");
+  }
+}
+
+void check_gate(const CombinerSpec& spec, const FitData& data) {
+  const size_t count = data.num_specialists;
+  const auto hidden = static_cast<size_t>(std::max<int64_t>(data.hidden_size, 0));
+  if (hidden == 0 || data.hidden_states.size() != data.num_tokens() * hidden ||
+      spec.gate.size() != count * hidden || spec.bias.size() != count) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a gate reads the base's hidden state of every token; expected them, and weights "
+                "of the same width and a bias for each of " +
+                    std::to_string(count) + " specialists");
+  }
 }
 
 void WeightsAt::at(size_t token, std::span<double> weights) const {
@@ -54,10 +86,18 @@ double joint_log(std::span<const double> weights, const float* logprobs, std::sp
 }  // namespace federation
 
 double mean_log_likelihood(const CombinerSpec& spec, const FitData& data) {
-  federation::require_tokens(data);
+  federation::check_data(data);
   if (spec.kind == CombinerSpec::Kind::kProduct) {
     throw Error(ErrorKind::kUnsupported,
                 "a product's likelihood needs whole vocabularies; expected a mixture or a gate");
+  }
+  if (spec.kind == CombinerSpec::Kind::kGate) {
+    federation::check_gate(spec, data);
+  } else if (spec.weights.size() != data.num_specialists) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a mixture has " + std::to_string(spec.weights.size()) +
+                    " weights; expected one for each of " + std::to_string(data.num_specialists) +
+                    " specialists");
   }
   const federation::WeightsAt weights_at(spec, data);
   std::vector<double> weights(data.num_specialists), shares(data.num_specialists);
@@ -70,7 +110,7 @@ double mean_log_likelihood(const CombinerSpec& spec, const FitData& data) {
 }
 
 CombinerSpec fit_mixture(const FitData& data) {
-  federation::require_tokens(data);
+  federation::check_data(data);
   constexpr int kMaxRounds = 10000;
   constexpr double kGain = 1e-9;
   const size_t count = data.num_specialists;

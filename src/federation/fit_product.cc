@@ -108,13 +108,27 @@ class ProductObjective {
   const ProductFitData& data_;
 };
 
+// A token that came has a likelihood; -infinity times a weight would be none.
+void check_seen(const ProductFitData& data) {
+  const size_t count = data.num_specialists;
+  for (size_t token = 0; token < data.tokens.size(); ++token) {
+    for (size_t i = 0; i < count; ++i) {
+      const float* row = data.logprobs.data() + (token * count + i) * data.vocab_size;
+      if (std::isfinite(row[data.tokens[token]])) continue;
+      throw Error(ErrorKind::kInvalidArgument,
+                  "specialist " + std::to_string(i) + " has no finite log-probability of token " +
+                      std::to_string(token) + "; expected numbers");
+    }
+  }
+}
+
 void check(const CombinerSpec& spec, const ProductFitData& data) {
   const auto vocabulary = static_cast<int64_t>(data.vocab_size);
   const bool is_whole =
       !data.tokens.empty() && data.num_specialists > 0 &&
       data.logprobs.size() == data.tokens.size() * data.num_specialists * data.vocab_size &&
       std::ranges::all_of(data.tokens, [&](int32_t id) { return id >= 0 && id < vocabulary; });
-  if (is_whole && spec.weights.size() == data.num_specialists) return;
+  if (is_whole && spec.weights.size() == data.num_specialists) return check_seen(data);
   throw Error(ErrorKind::kInvalidArgument,
               "a product is fitted on every specialist's whole row for each of one or more tokens; "
               "expected them, and a weight for each of " +

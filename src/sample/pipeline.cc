@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "candidates.h"
@@ -95,18 +96,29 @@ void SamplerPipeline::mark_forced(int64_t first, int64_t count) {
   for (int64_t i = 0; i < count; ++i) impl_->forced_positions.push_back(first + i);
 }
 
+namespace {
+
+bool is_no_logit(float logit) { return !(logit < std::numeric_limits<float>::infinity()); }
+
+// `ids`: of the logits, or empty. `cause` ends the message.
+[[noreturn]] void refuse_logits(std::span<const float> given, std::span<const int32_t> ids,
+                                const SampleContext& context, const std::string& cause) {
+  const auto first = std::ranges::find_if(given, is_no_logit);
+  const auto index = static_cast<size_t>(first - given.begin());
+  throw Error(ErrorKind::kInvalidArgument,
+              "sampler at position " + std::to_string(context.position) + ": the logit of token " +
+                  std::to_string(ids.empty() ? static_cast<int32_t>(index) : ids[index]) + " is " +
+                  (std::isnan(*first) ? "NaN" : "+infinity") + " (" +
+                  std::to_string(std::ranges::count_if(given, is_no_logit)) +
+                  " such logits); expected finite numbers or -infinity: " + cause);
+}
+
+}  // namespace
+
 // Refuses what is no logit, and knows the maxima afterwards.
 void SamplerPipeline::Impl::scan(std::span<const float> given, const SampleContext& context) {
   if (shortlist.scan(given)) return;
-  const auto is_bad = [](float logit) { return !(logit < std::numeric_limits<float>::infinity()); };
-  const auto first = std::ranges::find_if(given, is_bad);
-  throw Error(ErrorKind::kInvalidArgument,
-              "sampler at position " + std::to_string(context.position) + ": the logit of token " +
-                  std::to_string(first - given.begin()) + " is " +
-                  (std::isnan(*first) ? "NaN" : "+infinity") + " (" +
-                  std::to_string(std::ranges::count_if(given, is_bad)) +
-                  " such logits); expected finite numbers or -infinity: the weights or the " +
-                  "kernels are broken");
+  refuse_logits(given, {}, context, "the weights or the kernels are broken");
 }
 
 // Where the stages ahead keep few tokens whatever the rest is, they see those few alone.
@@ -129,6 +141,11 @@ void SamplerPipeline::Impl::run_stages(std::span<const float> given, Candidates&
       }
     }
     stages[index]->apply(candidates, context);
+    // A stage of the host's own is held to what the model is.
+    if (room_stages[index] == nullptr && std::ranges::any_of(candidates.logits, is_no_logit)) {
+      refuse_logits(candidates.logits, candidates.ids, context,
+                    "stage '" + std::string(stages[index]->name()) + "' left it");
+    }
     is_dense = is_dense && candidates.ids.empty() && candidates.logits.size() == given.size();
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "vitrine/federation.h"
@@ -93,15 +94,59 @@ TEST(FitGate, FindsTheGate) {
   for (const float weight : held.gate) EXPECT_NEAR(weight, 0.0F, 1e-4F);
 }
 
+FitData ten() {
+  return draw(10, 2, [](std::span<const float>) { return std::vector<double>{0.5, 0.5}; });
+}
+
 TEST(Fit, RefusesWhatIsNotThere) {
   EXPECT_THROW(fit_mixture({}), Error);
-  FitData data = draw(10, 2, [](std::span<const float>) { return std::vector<double>{0.5, 0.5}; });
+  FitData data = ten();
   CombinerSpec start;
   EXPECT_THROW(fit_gate(data, start, 0.0), Error);
   data.hidden_states.pop_back();
   start.gate.assign(6, 0.0F);
   start.bias.assign(2, 0.0F);
   EXPECT_THROW(fit_gate(data, start, 0.0), Error);
+  EXPECT_THROW(fit_gate(ten(), start, -1.0), Error);
+  EXPECT_THROW(fit_gate(ten(), start, std::nan("")), Error);
+  EXPECT_NO_THROW(fit_gate(ten(), start, 0.0));
+}
+
+TEST(Fit, RefusesWeightsOfOtherSizes) {
+  const FitData data = ten();
+  CombinerSpec spec;
+  for (const size_t count : {0, 1, 3}) {
+    spec.weights.assign(count, 0.5);
+    EXPECT_THROW(mean_log_likelihood(spec, data), Error) << count;
+  }
+  spec.weights.assign(2, 0.5);
+  EXPECT_NO_THROW(mean_log_likelihood(spec, data));
+  spec.kind = CombinerSpec::Kind::kGate;
+  spec.gate.assign(6, 0.0F);
+  spec.bias.assign(2, 0.0F);
+  EXPECT_NO_THROW(mean_log_likelihood(spec, data));
+  spec.bias.pop_back();
+  EXPECT_THROW(mean_log_likelihood(spec, data), Error);
+  spec.bias.assign(2, 0.0F);
+  spec.gate.pop_back();
+  EXPECT_THROW(mean_log_likelihood(spec, data), Error);
+}
+
+TEST(Fit, RefusesWhatIsNoLogProbability) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::nanf(""), infinity}) {
+    FitData data = ten();
+    data.logprobs[7] = bad;
+    EXPECT_THROW(fit_mixture(data), Error) << bad;
+  }
+  FitData data = ten();
+  data.logprobs[7] = -infinity;  // the other specialist has one
+  EXPECT_TRUE(std::isfinite(fit_mixture(data).weights[0]));
+  data.logprobs[6] = -infinity;
+  EXPECT_THROW(fit_mixture(data), Error);
+  data = ten();
+  data.logprobs.pop_back();
+  EXPECT_THROW(fit_mixture(data), Error);
 }
 
 // Rows of random log-probabilities, and tokens drawn from the product that `truth` makes of them.

@@ -292,6 +292,39 @@ TEST(Mask, MistakesAreNamed) {
             std::string::npos);
 }
 
+// Behind top-k the stage sees few candidates; before it, all of them.
+TEST(Sampler, RefusesWhatAHostsStageLeaves) {
+  class SpoilStage : public SamplerStage {
+   public:
+    explicit SpoilStage(float value) : value_(value) {}
+    std::string_view name() const override { return "spoil"; }
+    uint32_t stage_id() const override { return kFirstHostStageId; }
+    void apply(Candidates& candidates, const SampleContext&) override {
+      candidates.logits.back() = value_;
+    }
+
+   private:
+    float value_;
+  };
+  const std::vector<float> logits{1, 2, 3, 0};
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), kInfinity}) {
+    for (const bool is_last : {false, true}) {
+      SamplerPipeline pipeline;
+      if (is_last) pipeline.add(make_top_k_stage(2));
+      pipeline.add(std::make_unique<SpoilStage>(value));
+      pipeline.add(make_greedy_stage());
+      const std::string message = error_of([&] { pipeline.sample(logits, {.position = 4}); });
+      EXPECT_NE(message.find("position 4"), std::string::npos) << message;
+      EXPECT_NE(message.find("stage 'spoil' left it"), std::string::npos) << message;
+      EXPECT_NE(message.find(is_last ? "token 2 is" : "token 3 is"), std::string::npos) << message;
+    }
+  }
+  SamplerPipeline pipeline;
+  pipeline.add(std::make_unique<SpoilStage>(-kInfinity));
+  pipeline.add(make_greedy_stage());
+  EXPECT_EQ(pipeline.sample(logits, {}), 2);
+}
+
 TEST(Mask, ForcedTokensAreKnownToTheStages) {
   struct Seen {
     bool is_forced = false;
