@@ -76,32 +76,54 @@ void two_tiles(DotsFunction make_dots, const Weight& weight, int64_t row, int64_
   }
 }
 
+/// Blocks of input rows that meet each tile of weights, one after the other.
+struct TokenBlocks {
+  static constexpr int kMost = 16;
+  int count = 0;
+  TokenBlock blocks[kMost];
+  TokenRows rows[kMost];
+
+  /// The next ones, from input row `first` on; returns where they end.
+  int32_t take(int32_t first, const Activations& input, const RowMap& map) {
+    for (count = 0; count < kMost && first < map.count; ++count) {
+      const int32_t left = map.count - first;
+      const int32_t tokens = left >= kFewRows ? 8 : left == 5 || left == 6 ? 3 : left;
+      blocks[count] = {first, std::min(left, tokens), tokens};
+      rows[count] = rows_of(blocks[count], input, map);
+      first += blocks[count].count;
+    }
+    return first;
+  }
+
+  // From here on a block of 8 is worth it; 5 and 6 are 3 and the rest.
+  static constexpr int32_t kFewRows = 7;
+};
+
 }  // namespace
 
 void linear_quantized(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
                       const Activations& input, const RowMap& rows, const Target& target) {
-  constexpr int32_t kFewRows =
-      7;  // from here on a block of 8 is worth it; 5 and 6 are 3 and the rest
   const DotsFunction side_by_side = find_format(weight.format).two_tiles[block_index(8)];
-  const bool may_pair = up == nullptr && side_by_side != nullptr && rows.count >= kFewRows;
-  for (int64_t row = row_begin; row < row_end;) {
-    const bool is_pair = may_pair && row_end - row > kTileRows;
-    for (int32_t m = 0; m < rows.count;) {
-      const int32_t left = rows.count - m;
-      const int32_t tokens = left >= kFewRows ? 8 : left == 5 || left == 6 ? 3 : left;
-      const TokenBlock block{m, std::min(left, tokens), tokens};
-      const TokenRows token_rows = rows_of(block, input, rows);
-      if (is_pair && tokens == 8) {
-        two_tiles(side_by_side, weight, row, row_end, block, token_rows, target);
-      } else {
-        one_tile(weight, up, row, row_end, block, token_rows, target);
+  const bool may_pair =
+      up == nullptr && side_by_side != nullptr && rows.count >= TokenBlocks::kFewRows;
+  TokenBlocks all;
+  for (int32_t first = 0; first < rows.count;) {
+    first = all.take(first, input, rows);
+    for (int64_t row = row_begin; row < row_end;) {
+      const bool is_pair = may_pair && row_end - row > kTileRows;
+      for (int i = 0; i < all.count; ++i) {
+        const TokenBlock& block = all.blocks[i];
+        if (is_pair && block.tokens == 8) {
+          two_tiles(side_by_side, weight, row, row_end, block, all.rows[i], target);
+          continue;
+        }
+        one_tile(weight, up, row, row_end, block, all.rows[i], target);
         if (is_pair) {
-          one_tile(weight, up, row + kTileRows, row_end, block, token_rows, target);
+          one_tile(weight, up, row + kTileRows, row_end, block, all.rows[i], target);
         }
       }
-      m += block.count;
+      row += is_pair ? 2 * kTileRows : kTileRows;
     }
-    row += is_pair ? 2 * kTileRows : kTileRows;
   }
 }
 

@@ -116,7 +116,7 @@ VITRINE_INLINE void fetch(const uint8_t* line) {
 /// kSplit: the two halves of a step have sums of their own, which shortens the chains of dependent
 /// additions where few tokens are multiplied.
 template <class Format, int kMatrices, int kTokens>
-__attribute__((noinline)) void tile_dots(const Weight* const* matrices, const int64_t* tile_numbers,
+__attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matrices, const int64_t* tile_numbers,
                                          const TokenRows& tokens, __m512* dots) {
   constexpr bool kTwoParts = Format::kTwoParts;
   constexpr bool kPartMinimums = Format::kPartMinimums;
