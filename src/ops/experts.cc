@@ -53,8 +53,9 @@ class PlannedExperts final : public PlannedOp {
       context.need(hidden_, *weights.down);
     }
     adapters_.emplace(context, all_modules, routes_.top_k);
-    hidden_rows_ = hidden_rows_per_piece(hidden_, context.threads);
-    out_rows_ = rows_per_piece(hidden_size_, context.threads, kernels::kTileRows);
+    threads_ = context.threads;
+    least_hidden_rows_ = hidden_rows_per_piece(hidden_, threads_);
+    least_out_rows_ = rows_per_piece(hidden_size_, threads_, kernels::kTileRows);
     token_of_ = context.shared_array<int32_t>("token_of", num_slots);
     slot_of_ = context.shared_array<int32_t>("slot_of", num_slots);
     active_ = context.shared_array<int32_t>("active", routes_.num_experts);
@@ -89,6 +90,8 @@ class PlannedExperts final : public PlannedOp {
             step.audit && step.tokens == 1 && kept_slots_ != nullptr ? kept_slots_ : shared_slots_;
         slot_rows_.data = slots_.data;
         group(step);
+        hidden_rows_ = piece_rows(hidden_.width, least_hidden_rows_);
+        out_rows_ = piece_rows(hidden_size_, least_out_rows_);
         adapters_->group(step, begin_, slot_of_);
         if (cache_ != nullptr) select();
         return;
@@ -117,6 +120,14 @@ class PlannedExperts final : public PlannedOp {
   }
 
  private:
+  /// Few experts are divided among the threads; of many each is a piece or two, which spares calls
+  /// and lets a thread keep the tokens of one.
+  int64_t piece_rows(int64_t rows, int64_t least) const {
+    constexpr int64_t kPiecesPerThread = 48;
+    const int64_t parts = num_active_ * divide_up(rows, least) / (kPiecesPerThread * threads_);
+    return std::min(divide_up(rows, least), std::max<int64_t>(1, parts)) * least;
+  }
+
   int64_t inner_pieces(const StepState& step) const {
     return num_active_ * divide_up(hidden_.width, hidden_rows_) * (adapters_->splits(step) ? 2 : 1);
   }
@@ -196,7 +207,9 @@ class PlannedExperts final : public PlannedOp {
   std::optional<ExpertAdapters> adapters_;
   ExpertCache* cache_ = nullptr;
   std::vector<int32_t> cached_;  // by expert: its number in the cache
-  int64_t hidden_rows_ = 0, out_rows_ = 0;
+  int threads_ = 1;
+  int64_t least_hidden_rows_ = 0, least_out_rows_ = 0;
+  int64_t hidden_rows_ = 0, out_rows_ = 0;  // of a piece of this step
   int32_t* token_of_ = nullptr;  // by place: the token
   int32_t* slot_of_ = nullptr;   // by place: token * top_k + slot
   int32_t* active_ = nullptr;    // experts with at least one token
