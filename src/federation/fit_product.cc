@@ -115,9 +115,9 @@ void check_seen(const ProductFitData& data) {
     for (size_t i = 0; i < count; ++i) {
       const float* row = data.logprobs.data() + (token * count + i) * data.vocab_size;
       if (std::isfinite(row[data.tokens[token]])) continue;
-      throw Error(ErrorKind::kInvalidArgument,
-                  "specialist " + std::to_string(i) + " has no finite log-probability of token " +
-                      std::to_string(token) + "; expected numbers");
+      throw Error(ErrorKind::kInvalidArgument, "specialist " + std::to_string(i) +
+                                                   " has no finite log-probability of token " +
+                                                   std::to_string(token) + "; expected numbers");
     }
   }
 }

@@ -210,11 +210,11 @@ class PlannedExperts final : public PlannedOp {
   int threads_ = 1;
   int64_t least_hidden_rows_ = 0, least_out_rows_ = 0;
   int64_t hidden_rows_ = 0, out_rows_ = 0;  // of a piece of this step
-  int32_t* token_of_ = nullptr;  // by place: the token
-  int32_t* slot_of_ = nullptr;   // by place: token * top_k + slot
-  int32_t* active_ = nullptr;    // experts with at least one token
-  int32_t* begin_ = nullptr;     // by expert: its first place
-  int32_t* selected_ = nullptr;  // the active ones' numbers in the cache
+  int32_t* token_of_ = nullptr;             // by place: the token
+  int32_t* slot_of_ = nullptr;              // by place: token * top_k + slot
+  int32_t* active_ = nullptr;               // experts with at least one token
+  int32_t* begin_ = nullptr;                // by expert: its first place
+  int32_t* selected_ = nullptr;             // the active ones' numbers in the cache
   int64_t num_active_ = 0;
   int32_t num_missing_ = 0;  // of them not in memory
 };

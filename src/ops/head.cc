@@ -22,8 +22,10 @@ class PlannedHead final : public PlannedOp {
         logits_(context.logits),
         layout_(context.audit),
         blocks_(divide_up(vocab_, kernels::kHeadBlock)),
-        piece_rows_(std::min<int64_t>(
-            rows_per_piece(vocab_, context.threads * 2, kernels::kTileRows), 2048)) {
+        is_by_blocks_(blocks_ >= int64_t{4} * context.threads),
+        piece_rows_(is_by_blocks_
+                        ? kernels::kHeadBlock
+                        : rows_per_piece(vocab_, context.threads * 2, kernels::kTileRows)) {
     context.need(in_, weight_);
     stats_ = context.array<kernels::HeadBlockStats>(context.max_rows * blocks_);
   }
@@ -32,7 +34,8 @@ class PlannedHead final : public PlannedOp {
   int64_t pieces(const StepState& step, int phase) const override {
     if (step.rows == 0) return 0;
     if (phase == 0) return divide_up(vocab_, piece_rows_);
-    return phase == 1 ? step.rows * blocks_ : 1;
+    if (phase == 1) return is_by_blocks_ ? 0 : step.rows * blocks_;
+    return 1;
   }
 
   void run(const StepState& step, int phase, int64_t piece) override {
@@ -41,12 +44,9 @@ class PlannedHead final : public PlannedOp {
       rows.count = step.rows;
       products_.linear(weight_, piece * piece_rows_, std::min(vocab_, (piece + 1) * piece_rows_),
                        activations(in_, weight_), rows, nullptr, nullptr, logits_, vocab_);
+      for (int64_t row = 0; is_by_blocks_ && row < step.rows; ++row) take_block(step, row, piece);
     } else if (phase == 1) {
-      const int64_t row = piece / blocks_;
-      const int64_t begin = piece % blocks_ * kernels::kHeadBlock;
-      kernel_.head_block(logits_ + row * vocab_, begin,
-                         std::min<int64_t>(vocab_, begin + kernels::kHeadBlock), multiplier_,
-                         records_rows(step), stats_ + piece);
+      take_block(step, piece / blocks_, piece % blocks_);
     } else {
       for (int32_t row = 0; row < step.rows; ++row) finish_row(step, row);
     }
@@ -59,6 +59,13 @@ class PlannedHead final : public PlannedOp {
 
  private:
   bool records_rows(const StepState& step) const { return step.audit && layout_.row_words > 0; }
+
+  void take_block(const StepState& step, int64_t row, int64_t block) const {
+    const int64_t begin = block * kernels::kHeadBlock;
+    kernel_.head_block(logits_ + row * vocab_, begin,
+                       std::min<int64_t>(vocab_, begin + kernels::kHeadBlock), multiplier_,
+                       records_rows(step), stats_ + row * blocks_ + block);
+  }
 
   void finish_row(const StepState& step, int32_t row) const {
     kernels::HeadStats stats;
@@ -91,6 +98,7 @@ class PlannedHead final : public PlannedOp {
   float* logits_;
   AuditLayout layout_;
   int64_t blocks_;
+  bool is_by_blocks_;  // a block's statistics are made with it, while it is at hand
   int64_t piece_rows_;
   kernels::HeadBlockStats* stats_ = nullptr;  // [rows, blocks]
 };

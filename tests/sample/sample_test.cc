@@ -302,8 +302,6 @@ TEST(Sampler, RefusesWhatAHostsStageLeaves) {
     void apply(Candidates& candidates, const SampleContext&) override {
       candidates.logits.back() = value_;
     }
-
-   private:
     float value_;
   };
   const std::vector<float> logits{1, 2, 3, 0};

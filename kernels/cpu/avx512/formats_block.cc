@@ -12,8 +12,6 @@ VITRINE_INLINE Tile tile_of(const Weight& weight, int64_t index, int64_t unit_by
           nullptr,
           weight.scale_format,
           weight.offset_format,
-          group_scale_bytes,
-          0,
           {}};
 }
 
@@ -26,6 +24,10 @@ struct Q2K {
   static constexpr bool kShiftedHigh = false;
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
+
+  /// Of a group; the super scales of eight among them.
+  VITRINE_INLINE int64_t scale_bytes(const Tile&) { return 40; }
+  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
     return tile_of(weight, index, kUnitBytes, 40);
@@ -73,6 +75,10 @@ struct Q4K {
   static constexpr bool kShiftedHigh = true;
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
+
+  /// Of a group; the super scales of eight among them.
+  VITRINE_INLINE int64_t scale_bytes(const Tile&) { return 32; }
+  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
     return tile_of(weight, index, kUnitBytes, 32);
@@ -123,6 +129,10 @@ struct Q6K {
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return false; }
 
+  /// Of a group; the super scales of eight among them.
+  VITRINE_INLINE int64_t scale_bytes(const Tile&) { return 36; }
+  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
+
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
     return tile_of(weight, index, kUnitBytes, 36);
   }
@@ -167,6 +177,10 @@ struct Mxfp4 {
   static constexpr bool kShiftedHigh = false;
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return false; }
+
+  /// Of a group; the super scales of eight among them.
+  VITRINE_INLINE int64_t scale_bytes(const Tile&) { return kTileRows; }
+  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
     return tile_of(weight, index, kUnitBytes, kTileRows);

@@ -48,22 +48,27 @@ struct IntegerFormat {
     return group;
   }
 
+  /// Of a group.
+  VITRINE_INLINE int64_t scale_bytes(const Tile& tile) { return scale_bytes(tile.scale_format); }
+  VITRINE_INLINE int64_t offset_bytes(const Tile& tile) { return offset_bytes(tile.offset_format); }
+  VITRINE_INLINE int64_t scale_bytes(ScaleFormat format) {
+    return kTileRows * (format == ScaleFormat::kF32 ? 4 : 2);
+  }
+  VITRINE_INLINE int64_t offset_bytes(OffsetFormat format) {
+    return kTileRows * (format == OffsetFormat::kZeroPoint ? 1
+                        : format == OffsetFormat::kF32     ? 4
+                                                           : 2);
+  }
+
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index, int64_t unit_bytes) {
-    const int64_t groups = group_count(weight.cols, weight.group_size);
-    const int64_t scale_bytes = weight.scale_format == ScaleFormat::kF32 ? 4 : 2;
-    const int64_t offset_bytes = weight.offset_format == OffsetFormat::kZeroPoint ? 1
-                                 : weight.offset_format == OffsetFormat::kF32     ? 4
-                                                                                  : 2;
-    const int64_t first = index * groups * kTileRows;
+    const int64_t first = index * group_count(weight.cols, weight.group_size);
     const auto* offsets = static_cast<const uint8_t*>(weight.offsets);
     return {static_cast<const uint8_t*>(weight.data) +
                 index * (padded_cols(weight.cols) / kUnit) * unit_bytes,
-            static_cast<const uint8_t*>(weight.scales) + first * scale_bytes,
-            offsets != nullptr ? offsets + first * offset_bytes : nullptr,
+            static_cast<const uint8_t*>(weight.scales) + first * scale_bytes(weight.scale_format),
+            offsets != nullptr ? offsets + first * offset_bytes(weight.offset_format) : nullptr,
             weight.scale_format,
             weight.offset_format,
-            kTileRows * scale_bytes,
-            kTileRows * offset_bytes,
             {}};
   }
 };

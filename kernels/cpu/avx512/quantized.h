@@ -18,8 +18,6 @@ struct Tile {
   const uint8_t* offsets;
   ScaleFormat scale_format;
   OffsetFormat offset_format;
-  int64_t scale_bytes;   // of a group
-  int64_t offset_bytes;  // of a group
   __m512 super_scale[2];  // of the 256 columns that a group is in, where the format has such
 };
 
@@ -116,8 +114,9 @@ VITRINE_INLINE void fetch(const uint8_t* line) {
 /// kSplit: the two halves of a step have sums of their own, which shortens the chains of dependent
 /// additions where few tokens are multiplied.
 template <class Format, int kMatrices, int kTokens>
-__attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matrices, const int64_t* tile_numbers,
-                                         const TokenRows& tokens, __m512* dots) {
+__attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matrices,
+                                                      const int64_t* tile_numbers,
+                                                      const TokenRows& tokens, __m512* dots) {
   constexpr bool kTwoParts = Format::kTwoParts;
   constexpr bool kPartMinimums = Format::kPartMinimums;
   constexpr bool kSplit = kTokens <= 2 && !kTwoParts;
@@ -144,9 +143,9 @@ __attribute__((noinline, aligned(64))) void tile_dots(const Weight* const* matri
     for (int m = 0; m < kMatrices; ++m) {
       group[m] = Format::group(tiles[m], g);
       if constexpr (kPrefetch) {
-        fetch(tiles[m].scales + (g + kPrefetchGroups) * tiles[m].scale_bytes);
+        fetch(tiles[m].scales + (g + kPrefetchGroups) * Format::scale_bytes(tiles[m]));
         if (tiles[m].offsets != nullptr) {
-          fetch(tiles[m].offsets + (g + kPrefetchGroups) * tiles[m].offset_bytes);
+          fetch(tiles[m].offsets + (g + kPrefetchGroups) * Format::offset_bytes(tiles[m]));
         }
       }
 #pragma GCC unroll 8
