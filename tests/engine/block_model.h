@@ -15,7 +15,8 @@ namespace vitrine::testing {
 class BlockModel {
  public:
   /// `name` as ggml has it: "Q4_K".
-  explicit BlockModel(const std::string& name) : format_(format_of(name)) {}
+  explicit BlockModel(const std::string& name, uint32_t num_experts = 3)
+      : format_(format_of(name)), num_experts_(num_experts) {}
 
   std::string bytes() {
     const std::string key = "qwen3moe.";
@@ -25,7 +26,7 @@ class BlockModel {
                      gguf_u32(key + "block_count", 1),
                      gguf_u32(key + "feed_forward_length", kWidth),
                      gguf_u32(key + "expert_feed_forward_length", kWidth),
-                     gguf_u32(key + "expert_count", kExperts),
+                     gguf_u32(key + "expert_count", num_experts_),
                      gguf_u32(key + "expert_used_count", 2),
                      gguf_u32(key + "attention.head_count", 4),
                      gguf_u32(key + "attention.head_count_kv", 2),
@@ -43,15 +44,15 @@ class BlockModel {
     add_blocks("blk.0.attn_k.weight", {kWidth, 128});
     add_blocks("blk.0.attn_v.weight", {kWidth, 128});
     add_blocks("blk.0.attn_output.weight", {256, kWidth});
-    add_floats("blk.0.ffn_gate_inp.weight", {kWidth, kExperts}, 0.0F, 0.05F);
+    add_floats("blk.0.ffn_gate_inp.weight", {kWidth, num_experts_}, 0.0F, 0.05F);
     for (const char* role : {"gate", "up", "down"}) {
-      add_blocks("blk.0.ffn_" + std::string(role) + "_exps.weight", {kWidth, kWidth, kExperts});
+      add_blocks("blk.0.ffn_" + std::string(role) + "_exps.weight", {kWidth, kWidth, num_experts_});
     }
     return file_.bytes() + data_;
   }
 
  private:
-  static constexpr uint64_t kWidth = 256, kExperts = 3;
+  static constexpr uint64_t kWidth = 256;
 
   /// Where the float16 fields of a block lie, and how large its values are as multiples of them.
   struct Halves {
@@ -111,6 +112,7 @@ class BlockModel {
   }
 
   const BlockFormat& format_;
+  uint32_t num_experts_;
   std::mt19937 random_{20240607};
   GgufFile file_;
   std::string data_;

@@ -1,5 +1,6 @@
 // One token, one result: on the fused path a row of logits has the same bits however its sequence
 // came to be. Rows are compared whole, with memcmp.
+#include "tests/engine/block_model.h"
 #include "tests/engine/engine_fixture.h"
 
 namespace vitrine::testing {
@@ -299,6 +300,23 @@ TEST(InstructionSet, RefusesAnUnknownName) {
   const Error error = error_of([] { Engine::load(oracle_folder("llama"), test_options()); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
   EXPECT_TRUE(is_one_line_with(error, {"VITRINE_CPU_ISA", "avx1024", "portable"})) << error.what();
+}
+
+// Of many active experts each is a piece or two, of few each is divided among the threads.
+TEST(Invariance, ManyExperts) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.gguf";
+  write_bytes(path, BlockModel("Q4_0", 200).bytes());
+  auto alone = Engine::load(path, test_options(1));
+  const std::vector<int32_t> ids = prompt_ids(157, alone->summary().vocab_size);
+  const Rows expected = score(*alone, ids, 1);
+  for (const int threads : {1, 2, 3}) {
+    auto engine = Engine::load(path, test_options(threads));
+    for (const size_t chunk : {0, 31}) {
+      EXPECT_TRUE(same_bits(expected, score(*engine, ids, chunk), ids.size()))
+          << threads << " threads, chunks of " << chunk;
+    }
+  }
 }
 
 }  // namespace
