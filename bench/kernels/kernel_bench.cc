@@ -18,9 +18,9 @@
 namespace vitrine::kernels {
 namespace {
 
-/// Memory on cache lines and, where it is large, in large pages, as the engine's arenas and packed
-/// weights are: a 64-byte load that crosses a line costs two, and a processor fetches ahead no
-/// farther than its page.
+/// Memory on cache lines, as the engine's arenas are, and where it is large in large pages, as
+/// packed weights are: a 64-byte load that crosses a line costs two, and a processor fetches ahead
+/// no farther than its page.
 template <typename T>
 struct LineAllocator {
   using value_type = T;

@@ -124,8 +124,9 @@ class PlannedExperts final : public PlannedOp {
   /// and lets a thread keep the tokens of one.
   int64_t piece_rows(int64_t rows, int64_t least) const {
     constexpr int64_t kPiecesPerThread = 48;
-    const int64_t parts = num_active_ * divide_up(rows, least) / (kPiecesPerThread * threads_);
-    return std::min(divide_up(rows, least), std::max<int64_t>(1, parts)) * least;
+    const int64_t parts = divide_up(rows, least);
+    const int64_t together = num_active_ * parts / (kPiecesPerThread * threads_);
+    return std::clamp<int64_t>(together, 1, parts) * least;
   }
 
   int64_t inner_pieces(const StepState& step) const {

@@ -4,18 +4,25 @@
 namespace vitrine::kernels::avx512 {
 namespace {
 
-VITRINE_INLINE Tile tile_of(const Weight& weight, int64_t index, int64_t unit_bytes,
-                            int64_t group_scale_bytes) {
-  const int64_t units = padded_cols(weight.cols) / kUnit;
-  return {static_cast<const uint8_t*>(weight.data) + index * units * unit_bytes,
-          static_cast<const uint8_t*>(weight.scales) + index * units * group_scale_bytes,
-          nullptr,
-          weight.scale_format,
-          weight.offset_format,
-          {}};
-}
+/// What these formats share. kGroupScales: bytes of a group's scales in a tile, an eighth of a
+/// super block's where there are such.
+template <int kGroupScales>
+struct BlockTiles {
+  VITRINE_INLINE int64_t scale_bytes(const Tile&) { return kGroupScales; }
+  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
 
-struct Q2K {
+  VITRINE_INLINE Tile tile(const Weight& weight, int64_t index, int64_t unit_bytes) {
+    const int64_t units = padded_cols(weight.cols) / kUnit;
+    return {static_cast<const uint8_t*>(weight.data) + index * units * unit_bytes,
+            static_cast<const uint8_t*>(weight.scales) + index * units * kGroupScales,
+            nullptr,
+            weight.scale_format,
+            weight.offset_format,
+            {}};
+  }
+};
+
+struct Q2K : BlockTiles<40> {
   static constexpr int kBias = 0;
   static constexpr int kUnitBytes = kUnit * kTileRows / 4;
   static constexpr bool kTwoParts = true;
@@ -25,12 +32,8 @@ struct Q2K {
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
 
-  /// Of a group; the super scales of eight among them.
-  VITRINE_INLINE int64_t scale_bytes(const Tile&) { return 40; }
-  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
-
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return tile_of(weight, index, kUnitBytes, 40);
+    return BlockTiles::tile(weight, index, kUnitBytes);
   }
 
   VITRINE_INLINE Group group(Tile& tile, int64_t g) {
@@ -66,7 +69,7 @@ struct Q2K {
   }
 };
 
-struct Q4K {
+struct Q4K : BlockTiles<32> {
   static constexpr int kBias = 0;
   static constexpr int kUnitBytes = kUnit * kTileRows / 2;
   static constexpr bool kTwoParts = false;
@@ -76,12 +79,8 @@ struct Q4K {
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return true; }
 
-  /// Of a group; the super scales of eight among them.
-  VITRINE_INLINE int64_t scale_bytes(const Tile&) { return 32; }
-  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
-
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return tile_of(weight, index, kUnitBytes, 32);
+    return BlockTiles::tile(weight, index, kUnitBytes);
   }
 
   VITRINE_INLINE Group group(Tile& tile, int64_t g) {
@@ -112,14 +111,14 @@ struct Q4K {
 
   template <bool kShifted>
   VITRINE_INLINE Step step(const uint8_t* unit, int s) {
-    if constexpr (!kShifted) return nibbles(unit + 64 * s);
+    if constexpr (!kShifted) return nibbles(_mm512_loadu_si512(unit + 64 * s));
     const __m512i raw = _mm512_loadu_si512(unit + 64 * s);
     const __m512i nibble = _mm512_set1_epi8(15);
     return {_mm512_and_si512(raw, nibble), _mm512_andnot_si512(nibble, raw)};
   }
 };
 
-struct Q6K {
+struct Q6K : BlockTiles<36> {
   static constexpr int kBias = 32;
   static constexpr int kUnitBytes = kUnit * kTileRows * 6 / 8;
   static constexpr bool kTwoParts = true;
@@ -129,12 +128,8 @@ struct Q6K {
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return false; }
 
-  /// Of a group; the super scales of eight among them.
-  VITRINE_INLINE int64_t scale_bytes(const Tile&) { return 36; }
-  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
-
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return tile_of(weight, index, kUnitBytes, 36);
+    return BlockTiles::tile(weight, index, kUnitBytes);
   }
 
   VITRINE_INLINE Group group(Tile& tile, int64_t g) {
@@ -157,7 +152,7 @@ struct Q6K {
 
   template <bool kShifted>
   VITRINE_INLINE Step step(const uint8_t* unit, int s) {
-    const Step low = nibbles(unit + 64 * s);
+    const Step low = nibbles(_mm512_loadu_si512(unit + 64 * s));
     const __m512i high = _mm512_loadu_si512(unit + 256 + 64 * (s / 2));
     const __m512i bits = _mm512_set1_epi8(0x30);
     // Bits 0, 2, 4, 6 of a byte begin the fours of columns; they belong at bit 4.
@@ -168,7 +163,7 @@ struct Q6K {
   }
 };
 
-struct Mxfp4 {
+struct Mxfp4 : BlockTiles<kTileRows> {
   static constexpr int kBias = 12;
   static constexpr int kUnitBytes = kUnit * kTileRows / 2;
   static constexpr bool kTwoParts = false;
@@ -178,12 +173,8 @@ struct Mxfp4 {
 
   VITRINE_INLINE bool has_minimum(const Tile&) { return false; }
 
-  /// Of a group; the super scales of eight among them.
-  VITRINE_INLINE int64_t scale_bytes(const Tile&) { return kTileRows; }
-  VITRINE_INLINE int64_t offset_bytes(const Tile&) { return 0; }
-
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
-    return tile_of(weight, index, kUnitBytes, kTileRows);
+    return BlockTiles::tile(weight, index, kUnitBytes);
   }
 
   VITRINE_INLINE Group group(Tile& tile, int64_t g) {
@@ -205,7 +196,7 @@ struct Mxfp4 {
   VITRINE_INLINE Step step(const uint8_t* unit, int s) {
     const __m512i table = _mm512_broadcast_i32x4(
         _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-    const Step codes = nibbles(unit + 64 * s);
+    const Step codes = nibbles(_mm512_loadu_si512(unit + 64 * s));
     return {_mm512_shuffle_epi8(table, codes.low), _mm512_shuffle_epi8(table, codes.high)};
   }
 };

@@ -86,13 +86,10 @@ struct Int4 : IntegerFormat<8> {
   template <bool kShifted>
   VITRINE_INLINE Step step(const uint8_t* unit, int s) {
     __m512i raw = _mm512_loadu_si512(unit + 64 * s);
-    asm("" : "+v"(raw));  // one load: g++ 12 makes it part of either operation
+    keep_in_register(raw);
+    if constexpr (!kShifted) return nibbles(raw);
     const __m512i nibble = _mm512_set1_epi8(15);
-    if constexpr (kShifted) {
-      return {_mm512_and_si512(raw, nibble), _mm512_andnot_si512(nibble, raw)};
-    } else {
-      return {_mm512_and_si512(raw, nibble), _mm512_and_si512(_mm512_srli_epi16(raw, 4), nibble)};
-    }
+    return {_mm512_and_si512(raw, nibble), _mm512_andnot_si512(nibble, raw)};
   }
 };
 

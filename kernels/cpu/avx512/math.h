@@ -18,6 +18,7 @@ namespace vitrine::kernels::avx512 {
 /// Keeps a value in a register: otherwise GCC folds a load into each of the products that use it,
 /// and the load ports become the limit.
 VITRINE_INLINE void keep_in_register(__m512& v) { asm("" : "+v"(v)); }
+VITRINE_INLINE void keep_in_register(__m512i& v) { asm("" : "+v"(v)); }
 
 /// The first n (0 … 16) lanes.
 VITRINE_INLINE __mmask16 first_lanes(int64_t n) {

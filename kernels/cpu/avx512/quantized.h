@@ -93,8 +93,7 @@ VITRINE_INLINE __m128i load_128(const uint8_t* data) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(data));
 }
 
-VITRINE_INLINE Step nibbles(const uint8_t* run) {
-  const __m512i raw = _mm512_loadu_si512(run);
+VITRINE_INLINE Step nibbles(__m512i raw) {
   const __m512i nibble = _mm512_set1_epi8(15);
   return {_mm512_and_si512(raw, nibble), _mm512_and_si512(_mm512_srli_epi16(raw, 4), nibble)};
 }
