@@ -97,6 +97,7 @@ std::vector<Format> all_formats() {
   integers("int4z_g32", WeightFormat::kInt4, 32, OffsetFormat::kZeroPoint);
   integers("int8z_g32", WeightFormat::kInt8, 32, OffsetFormat::kZeroPoint);
   formats.push_back({"bf16", {.format = WeightFormat::kBF16}});
+  formats.push_back({"bf16_tiled", {.format = WeightFormat::kBF16, .tiled = true}});
   formats.push_back({"e4m3", {.format = WeightFormat::kE4M3, .group_size = kE4M3Group}});
   formats.push_back({"f32", {.format = WeightFormat::kF32}});
   formats.push_back({"q4_0", block_weight(BlockFormat::kQ4_0, 0, 0)});
@@ -275,22 +276,39 @@ void norm_and_quantize(benchmark::State& state, const CpuKernels* table, int64_t
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * n);
 }
 
+void quantize(benchmark::State& state, const CpuKernels* table, int64_t n) {
+  const Aligned<float> x = normals(n);
+  Aligned<float> scales(n / 32);
+  Aligned<int8_t> values(n);
+  Aligned<GroupSum> sums(n / 32);
+  for (auto _ : state) {
+    table->quantize_row(x.data(), n, 32, values.data(), scales.data(), sums.data());
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * n);
+}
+
 void register_table(const CpuKernels* table) {
   const auto name = [&](const std::string& what) { return what + "/" + table->isa; };
   const struct {
     const char* name;
     int64_t rows;
     int64_t cols;
-  } sizes[] = {{"512x512", 512, 512}, {"16384x2048", 16384, 2048}, {"65536x4096", 65536, 4096}};
+  } sizes[] = {{"512x512", 512, 512},
+               {"16384x32", 16384, 32},  // an adapter's
+               {"8192x512", 8192, 512},
+               {"16384x2048", 16384, 2048},
+               {"65536x4096", 65536, 4096}};
   for (const Format& f : all_formats()) {
     for (const auto& size : sizes) {
       for (const int32_t count : {1, 2, 3, 4, 8, 16, 32, 128}) {
-        if (size.rows > 512 && count > 1) continue;  // from the L3 cache, from memory
+        if (size.cols == 32 && !is_float_format(f.weight.format)) continue;
+        if (size.rows > 512 && count > 3) continue;  // from the L3 cache, from memory
         const std::string label =
             std::string(f.name) + "/" + size.name + "/tokens:" + std::to_string(count);
         benchmark::RegisterBenchmark(name("linear/" + label).c_str(), linear, table, f.weight,
                                      size.rows, size.cols, count);
-        if (size.rows > 512) continue;
+        if (size.rows > 512 || f.weight.tiled) continue;
         benchmark::RegisterBenchmark(name("gate_up/" + label).c_str(), gate_up, table, f.weight,
                                      size.rows, size.cols, count);
       }
@@ -315,6 +333,9 @@ void register_table(const CpuKernels* table) {
   benchmark::RegisterBenchmark(name("router/128/8").c_str(), router, table, 128, 8);
   benchmark::RegisterBenchmark(name("norm_and_quantize/512").c_str(), norm_and_quantize, table,
                                512);
+  for (const int64_t n : {64, 128, 512, 4096}) {
+    benchmark::RegisterBenchmark(name("quantize/" + std::to_string(n)).c_str(), quantize, table, n);
+  }
 }
 
 }  // namespace

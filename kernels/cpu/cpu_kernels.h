@@ -71,7 +71,10 @@ enum class BlockFormat : uint32_t {
 /// A handle to a weight matrix [rows, cols]; does not own. Logical rows are output features.
 ///
 /// Float formats: row-major with `cols` elements a row. kE4M3 has scales [rows][groups] in float32,
-/// and none of its bytes is a NaN (0x7f, 0xff).
+/// and none of its bytes is a NaN (0x7f, 0xff). The others may be `tiled`, for `linear`
+/// alone: tiles of 16 rows and an even number of columns (what is past the end is zero), as
+/// [tile][cols][16], or of kBF16 two columns side by side, [tile][cols / 2][16][2]. The bits are
+/// those of rows, which take one and a half times as long, or with few columns twice.
 /// Quantized formats: tiles of 16 rows (rows past the end are zero), in each the units of 32
 /// columns in order (columns past the end are zero). With r the row in the tile and c the column in
 /// the unit, a unit holds the unsigned number u[r][c] in
@@ -95,6 +98,7 @@ struct Weight {
   WeightFormat format = WeightFormat::kF32;
   ScaleFormat scale_format = ScaleFormat::kF32;
   OffsetFormat offset_format = OffsetFormat::kNone;
+  bool tiled = false;
   // Quantized formats: 32, 64 or 128; 32 where not kInt8 or kInt4. kE4M3: 128.
   int32_t group_size = 0;
   int64_t rows = 0;
@@ -349,6 +353,9 @@ struct WeightBytes {
   size_t total() const { return data + scales + offsets; }
 };
 WeightBytes packed_bytes(const Weight& weight);
+
+/// Brings a row-major float matrix, which is not kE4M3, into tiles: packed_bytes of it `tiled`.
+void tile_float_rows(const Weight& weight, void* tiles);
 
 /// Packs rows [row_begin, row_end) (row_begin a multiple of 16) of values [rows, cols] (int8
 /// holding u - 8 or u - 128) and scales [rows, group_count] (float, rounded to `scale_format`,

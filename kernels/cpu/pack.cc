@@ -31,7 +31,28 @@ int64_t tiles_end(int64_t rows, int64_t row_end) {
   return row_end == rows ? tile_count(rows) : row_end / kTileRows;
 }
 
+template <typename Element>
+void tile_rows(const Weight& weight, Element* tiles) {
+  const auto* rows = static_cast<const Element*>(weight.data);
+  for (int64_t row = 0; row < weight.rows; ++row) {
+    for (int64_t col = 0; col < weight.cols; ++col) {
+      tiles[tiled_index(weight, row, col)] = rows[row * weight.cols + col];
+    }
+  }
+}
+
 }  // namespace
+
+void tile_float_rows(const Weight& weight, void* tiles) {
+  Weight tiled = weight;
+  tiled.tiled = true;
+  memset(tiles, 0, packed_bytes(tiled).data);
+  if (weight.format == WeightFormat::kF32) {
+    tile_rows(weight, static_cast<float*>(tiles));
+  } else {
+    tile_rows(weight, static_cast<uint16_t*>(tiles));
+  }
+}
 
 size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols) {
   return static_cast<size_t>(tile_count(rows) * (padded_cols(cols) / kUnitCols) *
@@ -54,7 +75,9 @@ size_t packed_offset_bytes(OffsetFormat format, int64_t rows, int64_t cols, int3
 }
 
 WeightBytes packed_bytes(const Weight& weight) {
-  const size_t elements = static_cast<size_t>(weight.rows) * static_cast<size_t>(weight.cols);
+  const int64_t rows = weight.tiled ? tile_count(weight.rows) * kTileRows : weight.rows;
+  const int64_t cols = weight.tiled ? tiled_cols(weight.cols) : weight.cols;
+  const size_t elements = static_cast<size_t>(rows) * static_cast<size_t>(cols);
   if (is_float_format(weight.format)) {
     const bool has_scales = weight.format == WeightFormat::kE4M3;
     const int64_t scales = has_scales ? weight.rows * group_count(weight.cols, kE4M3Group) : 0;

@@ -19,6 +19,16 @@ inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
 
 static inline int64_t tile_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
+/// Columns of a float tile in memory.
+static constexpr int64_t tiled_cols(int64_t cols) { return (cols + 1) / 2 * 2; }
+
+/// Where an element of a `tiled` matrix lies, in elements.
+static inline int64_t tiled_index(const Weight& weight, int64_t row, int64_t col) {
+  const int64_t together = weight.format == WeightFormat::kBF16 ? 2 : 1;
+  const int64_t tile = row / kTileRows * kTileRows * tiled_cols(weight.cols);
+  return tile + (col / together * kTileRows + row % kTileRows) * together + col % together;
+}
+
 static constexpr int64_t unit_bytes(WeightFormat format) {
   switch (format) {
     case WeightFormat::kInt8: return kUnitCols * kTileRows;

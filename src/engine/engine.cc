@@ -33,7 +33,9 @@ struct Engine::Impl {
                     static_cast<size_t>(options.max_logit_rows)),
         next_step(config.vocab_size, options.max_context) {
     engine::require_no_further_layer(checkpoint, config);
-    if (!options.adapters.empty()) adapters.emplace(options.adapters, graph);
+    const bool is_fused_cpu =
+        options.kernels == KernelPath::kFused && options.device.kind == DeviceKind::kCpu;
+    if (!options.adapters.empty()) adapters.emplace(options.adapters, graph, is_fused_cpu);
     if (weights_read) engine::report_float_blocks(checkpoint, options.strict);
     engine::ExecutorInputs inputs{
         checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,

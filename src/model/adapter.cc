@@ -110,7 +110,9 @@ std::string shape_text(int64_t rows, int64_t cols) {
 
 }  // namespace
 
-LoraAdapters::LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph) {
+LoraAdapters::LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph,
+                           bool tiled)
+    : tiled_(tiled) {
   const std::vector<ops::AdapterTarget> targets = ops::adapter_targets(graph);
   std::map<std::string, const ops::AdapterTarget*> by_module;
   for (const ops::AdapterTarget& target : targets) by_module[target.module] = &target;
@@ -122,6 +124,7 @@ LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targe
   const std::string path = folder + "/adapter_model.safetensors";
   const checkpoint::InputFile file(path);
   Matrices matrices;
+  std::vector<std::byte> as_in_file;  // where it becomes tiles
   for (const TensorInfo& info : checkpoint::read_safetensors_header(file, 0)) {
     const TensorPlace place = place_of(path, info.name);
     const auto found = targets.find(place.module);
@@ -143,14 +146,23 @@ LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targe
     }
     ops::LowRankMatrix& matrix = matrices[place.module];
     kernels::Weight& weight = place.is_a ? matrix.a : matrix.b;
-    std::byte* data = memory_.allocate(info.num_bytes, path);
-    file.read(info.file_offset, {data, info.num_bytes});
     weight.format = weight_format(path, info);
     weight.rows = rows;
     weight.cols = cols;
+    weight.tiled = tiled_;
+    const uint64_t num_bytes = kernels::packed_bytes(weight).data;
+    std::byte* data = memory_.allocate(num_bytes, path);
+    if (weight.tiled) {
+      as_in_file.resize(info.num_bytes);
+      file.read(info.file_offset, as_in_file);
+      weight.data = as_in_file.data();
+      kernels::tile_float_rows(weight, data);
+    } else {
+      file.read(info.file_offset, {data, info.num_bytes});
+    }
     weight.data = data;
     matrix.scale = static_cast<float>(config.scale);
-    num_bytes_ += info.num_bytes;
+    num_bytes_ += num_bytes;
     num_parameters_ += rows * cols;
   }
   if (matrices.empty()) bad(path, "holds no tensor; expected pairs of lora_A and lora_B");

@@ -16,7 +16,10 @@ namespace vitrine::model {
 /// other modules as targets, trained biases, magnitudes). Immutable.
 class LoraAdapters final : public ops::AdapterWeights {
  public:
-  LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph);
+  /// tiled: in the tiles that the CPU's kernels are fastest with (kernels/cpu/cpu_kernels.h); else
+  /// rows as in the file.
+  LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph,
+               bool tiled = false);
 
   int32_t size() const override { return static_cast<int32_t>(adapters_.size()); }
   const ops::LowRankMatrix* find(int32_t adapter, const std::string& module) const override;
@@ -29,6 +32,7 @@ class LoraAdapters final : public ops::AdapterWeights {
   Matrices load(const std::string& folder, const Targets& targets);
 
   WeightMemory memory_;
+  bool tiled_;
   std::vector<Matrices> adapters_;
   uint64_t num_bytes_ = 0;
   int64_t num_parameters_ = 0;

@@ -11,7 +11,8 @@
 
 namespace vitrine::ops {
 
-/// What an adapter adds to one matrix [rows, cols]. Float formats, row-major.
+/// What an adapter adds to one matrix [rows, cols]. Float formats, in rows or, for the CPU's fused
+/// path, in tiles.
 struct LowRankMatrix {
   kernels::Weight a;  // [rank, cols]
   kernels::Weight b;  // [rows, rank]

@@ -188,6 +188,48 @@ TEST(Linear, SameBitsInEveryTable) {
 }
 
 /// gate_up is made of the same dots as linear.
+/// Tiles of 16 rows in place of rows: the portable table's bits of the rows, in every table, for
+/// the rows that are asked for and no others, with what lies behind the last one filled with NaN.
+TEST(Linear, TiledFloatsAreTheirRows) {
+  Random random(12);
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16}) {
+    for (const int64_t rows : {1, 5, 16, 19, 24, 35, 70}) {
+      for (const int64_t cols : {1, 2, 8, 15, 16, 17, 31, 32, 47, 64, 100}) {
+        const Matrix matrix = float_matrix(random, format, rows, cols);
+        Weight tiled = matrix.weight;
+        tiled.tiled = true;
+        const size_t num_bytes = packed_bytes(tiled).total();
+        ASSERT_EQ(num_bytes, (rows + 15) / 16 * 16 * ((cols + 1) / 2 * 2) * element_bytes(format));
+        std::vector<uint8_t> tiles(num_bytes, 0xff);
+        tile_float_rows(matrix.weight, tiles.data());
+        tiled.data = tiles.data();
+        for (const int32_t count : {1, 3, 6}) {
+          const Inputs inputs(random, count, cols, 0);
+          const std::vector<float> bias = random.normals(rows), old = random.normals(count * rows);
+          const std::vector<int32_t> in_rows = random.permutation(count);
+          const std::vector<int32_t> out_rows = random.permutation(count);
+          const RowMap map{in_rows.data(), out_rows.data(), count};
+          const float residual_scale = -0.7f;
+          std::vector<float> expected = old;
+          portable_kernels().linear(matrix.weight, 0, rows, inputs.view, map, bias.data(),
+                                    &residual_scale, expected.data(), rows);
+          for (const CpuKernels* table : available_tables()) {
+            std::vector<float> found = old;
+            const int64_t border = rows / 2 / 16 * 16;  // in two pieces, the later one first
+            for (const auto& [begin, end] :
+                 {std::pair{border, rows}, std::pair{int64_t{0}, border}}) {
+              table->linear(tiled, begin, end, inputs.view, map, bias.data(), &residual_scale,
+                            found.data(), rows);
+            }
+            ASSERT_TRUE(same_bits(expected, found))
+                << table->isa << " " << rows << "x" << cols << " of " << count;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(GateUp, IsSiluOfGateTimesUp) {
   Random random(3);
   for (const Shape& shape : all_shapes()) {

@@ -138,6 +138,7 @@ void token_block(const Weight& weight, const Weight* up, int64_t row, int64_t ro
 
 void linear_float(const Weight& weight, const Weight* up, int64_t row_begin, int64_t row_end,
                   const Activations& input, const RowMap& rows, const Target& target) {
+  if (weight.tiled) return linear_tiled(weight, row_begin, row_end, input, rows, target);
   for (int64_t row = row_begin; row < row_end; row += kRowsAtOnce) {
     const int64_t end = row + kRowsAtOnce < row_end ? row + kRowsAtOnce : row_end;
     int32_t m = 0;

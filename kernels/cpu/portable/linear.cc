@@ -17,7 +17,8 @@ void float_tile(const Weight& weight, int64_t row, int count, const float* x, fl
     const int64_t base = (row + r) * weight.cols;
     Lanes lanes;
     for (int64_t i = 0; i < weight.cols; ++i) {
-      lanes.fma_at(i, load_element(weight.format, weight.data, base + i), x[i]);
+      const int64_t at = weight.tiled ? tiled_index(weight, row + r, i) : base + i;
+      lanes.fma_at(i, load_element(weight.format, weight.data, at), x[i]);
     }
     dots[r] = lanes.sum();
   }
