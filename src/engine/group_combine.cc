@@ -34,18 +34,22 @@ class Federation::Impl::RowWork final : public engine::PieceWork {
   }
 
   void run_piece(int64_t piece) override {
+    // A block's rows behind one another: they are the same thread's that mixes it, and mostly the
+    // one's that made these logits.
     const auto index = static_cast<size_t>(piece);
-    const size_t block = index % blocks(), first = block * kJointBlock;
+    const bool is_of_specialist = phase_ == Phase::kExponentials;
+    const size_t block = is_of_specialist ? index / rows_.size() : index;
+    const size_t first = block * kJointBlock;
     const size_t count = std::min(kJointBlock, joint_.size() - first);
     const std::span<float> part = joint_.subspan(first, count);
     switch (phase_) {
       case Phase::kExponentials: {
-        const size_t specialist = index / blocks();
+        const size_t specialist = index % rows_.size(), at = specialist * blocks() + block;
         float* kept = impl_.exponentials.empty()
                           ? nullptr
                           : impl_.exponentials.data() + specialist * joint_.size() + first;
-        impl_.sums[index] = sum_exponentials(rows_[specialist].logits.subspan(first, count), kept);
-        impl_.block_max[index] = impl_.sums[index].max;
+        impl_.sums[at] = sum_exponentials(rows_[specialist].logits.subspan(first, count), kept);
+        impl_.block_max[at] = impl_.sums[at].max;
         return;
       }
       case Phase::kBlocks:
