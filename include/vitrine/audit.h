@@ -143,7 +143,8 @@ class VITRINE_API SlabRing : public AuditSink {
   /// Reader: calls `consume` with each finished record, oldest first, then releases it. Returns how
   /// many there were. A record is read-only and valid during the call. Thread-safe against the
   /// step's thread for kWait; kOverwrite rings are drained between steps only.
-  /// What `consume` throws passes through; that record counts as released.
+  /// What `consume` throws passes through; that record counts as released. Throws kInvalidArgument
+  /// for an empty `consume`.
   size_t drain(const std::function<void(std::span<const std::byte>)>& consume);
   /// Reader: the finished records as structs.
   std::vector<TokenRecord> drain_records();

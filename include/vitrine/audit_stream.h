@@ -1,8 +1,11 @@
 // A run as a stream of small messages, for the network: one message a step, each behind its length,
 // in Protocol Buffers (docs/audit-stream.md, docs/audit_stream.proto).
 //
-//     AuditStream stream(header, [&](std::span<const std::byte> message) { socket.write(message);
-//     }); engine->set_audit_sink(&stream.sink()); … engine->set_audit_sink(nullptr);
+//     const auto send = [&](std::span<const std::byte> message) { socket.write(message); };
+//     AuditStream stream(header, send);
+//     engine->set_audit_sink(&stream.sink());
+//     …
+//     engine->set_audit_sink(nullptr);
 //     stream.finish("length");
 #pragma once
 

@@ -204,7 +204,8 @@ class VITRINE_API Engine {
 
   /// Runs one pass over all inputs. Allocates nothing, reads back once. Throws kInvalidArgument for
   /// an id out of range, an unknown sequence, too many tokens, a context that is full, or forced
-  /// routes that do not fit the model; then nothing has changed. The span is valid until the next
+  /// routes that do not fit the model; kOutOfMemory where the KV pool has no block left (forks
+  /// share theirs until they part); then nothing has changed. The span is valid until the next
   /// step.
   std::span<const StepOutput> step(std::span<const StepInput> inputs);
 
@@ -264,7 +265,7 @@ enum class StopReason : uint8_t {
   kDeadlock,  ///< no token leads on under the constraint, and no attempt without it was valid
   kRejected,  ///< GenerateOptions::validator accepted no attempt
 };
-/// "length", "end of text", "context full", "cancelled", "complete", "deadlock".
+/// "length", "end of text", "context full", "cancelled", "complete", "deadlock", "rejected".
 VITRINE_API std::string_view stop_reason_name(StopReason reason);
 
 struct GenerateOptions {

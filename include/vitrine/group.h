@@ -26,7 +26,8 @@ namespace vitrine {
 class VITRINE_API Federation {
  public:
   /// `options` hold for the federation: max_sequences are its own sequences, and max_step_tokens
-  /// and max_logit_rows count each of its tokens once. hidden_state_layers are recorded of each
+  /// and max_logit_rows count each of its tokens once; where one engine runs all specialists, they
+  /// are lowered to what it takes of so many (options() has what holds). hidden_state_layers are recorded of each
   /// specialist, under the numbers that its layers have in the log; what leaves the last layer of
   /// the i-th has the number of all layers plus i; of specialists of different depths each records
   /// those that it has. `combiner`: a host's own in place of the file's.

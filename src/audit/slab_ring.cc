@@ -206,6 +206,10 @@ void SlabRing::on_full(std::function<void()> callback) {
 }
 
 size_t SlabRing::drain(const std::function<void(std::span<const std::byte>)>& consume) {
+  if (!consume) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "a ring is drained into no callback; expected one that takes records");
+  }
   Impl& ring = *impl_;
   /// Releases the record also where `consume` throws.
   struct Release {

@@ -62,6 +62,14 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   return layout;
 }
 
+std::byte* reserve_slab(AuditSink& sink, size_t num_bytes) {
+  std::byte* slab = sink.reserve(num_bytes);
+  if (slab != nullptr) return slab;
+  throw Error(ErrorKind::kInvalidArgument, "the audit sink's reserve() returned null for " +
+                                               std::to_string(num_bytes) +
+                                               " bytes; expected memory, or an exception");
+}
+
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options) {
   const auto tokens = static_cast<size_t>(options.max_step_tokens);
   const auto rows = static_cast<size_t>(options.max_logit_rows);

@@ -16,6 +16,10 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
 /// Bytes of the largest record that a step may make.
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options);
 
+/// A sink's memory for a record. Throws what reserve() throws, and kInvalidArgument where it gives
+/// none.
+std::byte* reserve_slab(AuditSink& sink, size_t num_bytes);
+
 /// A token that the host chose, in place of the head's: into the words of a pass of `rows` rows,
 /// its logit too where `records` says that the row's record is among them.
 void write_choice(const AuditLayout& layout, size_t rows, size_t row, int32_t token, float logit,

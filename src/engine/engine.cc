@@ -198,7 +198,7 @@ std::byte* Engine::Impl::reserve_record() {
   const size_t bytes = (sizeof(AuditPassHeader) + token_bytes +
                         layout.pass_words(rows, tokens) * sizeof(int32_t) + 7) /
                        8 * 8;
-  std::byte* record = sink->reserve(bytes);
+  std::byte* record = engine::reserve_slab(*sink, bytes);
   const AuditPassHeader header{passes, static_cast<uint32_t>(tokens), static_cast<uint32_t>(rows),
                                bytes};
   std::memcpy(record, &header, sizeof(header));
@@ -392,9 +392,10 @@ ExpertCacheStats Engine::expert_cache() const { return impl_->executor->expert_c
 SequenceId Engine::create_sequence(int adapter) {
   const auto count = static_cast<int>(impl_->options.adapters.size());
   if (adapter < -1 || adapter >= count) {
-    throw Error(ErrorKind::kInvalidArgument, "adapter " + std::to_string(adapter) +
-                                                 " is not there; expected -1 (none) to " +
-                                                 std::to_string(count - 1));
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        "adapter " + std::to_string(adapter) + " is not there; expected -1 (none)" +
+            (count == 0 ? ", for there are no adapters" : " to " + std::to_string(count - 1)));
   }
   const SequenceId sequence = impl_->pool.create(adapter);
   impl_->report({AuditEvent::Kind::kCreated, sequence, 0, 0, 0});

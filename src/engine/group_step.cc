@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "engine/audit_layout.h"
 #include "engine/forced_routes.h"
 #include "engine/group_impl.h"
 
@@ -189,7 +190,7 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
   const size_t bytes = (sizeof(AuditPassHeader) + tokens * sizeof(AuditToken) +
                         layout.pass_words(rows, tokens) * sizeof(int32_t) + 7) /
                        8 * 8;
-  std::byte* out = sink->reserve(bytes);
+  std::byte* out = engine::reserve_slab(*sink, bytes);
   std::memset(out + bytes - 4, 0, 4);
   const AuditPassHeader header{passes, static_cast<uint32_t>(tokens), static_cast<uint32_t>(rows),
                                bytes};

@@ -133,6 +133,10 @@ CombinerSpec read_combiner(const FederationSpec& spec, const Fields& fields,
 
 FederationSpec FederationSpec::load(const std::string& path) {
   std::error_code error;
+  if (!fs::exists(path, error) && !error) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "federation '" + path + "' is not there; expected a federation file (JSON)");
+  }
   if (fs::is_directory(path, error)) bad(path, "is a folder; expected a federation file (JSON)");
   const nlohmann::json json =
       parse_json_object(read_text_file(path, kMaxFileBytes), path, kMaxValues);

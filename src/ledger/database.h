@@ -3,7 +3,9 @@
 
 #include <sqlite3.h>
 
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "vitrine/core.h"
 
@@ -18,6 +20,11 @@ class Database {
     }
     // SQLite takes ":memory:" and "file:…" for something else than a file of that name.
     const std::string file = path[0] == '/' ? path : "./" + path;
+    std::error_code error;
+    if ((flags & SQLITE_OPEN_CREATE) == 0 && !std::filesystem::exists(file, error) && !error) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "ledger '" + path + "' is not there; expected one that 'vitrine ledger' made");
+    }
     const int code = sqlite3_open_v2(file.c_str(), &handle_, flags, nullptr);
     if (code != SQLITE_OK) {
       const std::string why = handle_ != nullptr ? sqlite3_errmsg(handle_) : "out of memory";

@@ -172,6 +172,7 @@ TEST(SlabRing, RefusesMisuse) {
   EXPECT_THROW(ring.commit(), Error);
   EXPECT_EQ(ring.drain([](std::span<const std::byte>) { FAIL(); }), 0u);
   ring.open(four_layers(), 100);
+  EXPECT_THROW(ring.drain({}), Error);
   EXPECT_THROW(ring.reserve(101), Error);
   EXPECT_THROW(ring.commit(), Error);
   AuditLayout bad = four_layers();

@@ -309,6 +309,7 @@ class Federation(FederationCase):
             {"name": "a", "adapter": "gone"}, {"name": "b"}],
             combiner={"kind": "mixture", "weights": [0.5, 0.5]}))
         refuse(("attribution", "fused"), good, "--attribution", "--kernels", "reference")
+        self.fail_with(2, ("'gone.json' is not there",), "federate", "gone.json", "-p", PROMPT)
         self.fail_with(2, ("--prompt",), "federate", good)
         self.fail_with(2, ("MODEL",), "federate")
         two = {"kind": "mixture", "weights": [0.5, 0.5]}

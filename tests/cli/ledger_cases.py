@@ -352,6 +352,7 @@ class Ledger(AuditCase):
         self.write_rates()
         (self.folder / "settling.json").write_text(json.dumps(
             {key: RATES[key] for key in ("currency", "payer", "server", "settlement")}))
+        self.fail_with(2, ["'gone.sqlite' is not there"], "ledger", "show", "--out", "gone.sqlite")
         self.fail_with(2, ["'royalties' is missing"], "ledger", "royalties", "run.vtr", "--rates",
                        "settling.json", "--out", "ledger.sqlite")
         self.fail_with(2, ["copy.vtr", "gate_weight"], "ledger", "royalties", "copy.vtr",

@@ -202,11 +202,15 @@ TEST_P(StepErrors, ThrowingSampler) {
   engine_->release(other);
 }
 
-// A sink that refuses: the pass has not happened.
-TEST_P(StepErrors, ThrowingSink) {
+// A sink that refuses, or gives no memory: the pass has not happened.
+TEST_P(StepErrors, RefusingSink) {
   class Refuser : public VectorSink {
    public:
-    std::byte* reserve(size_t) override { throw Error(ErrorKind::kIo, "no room"); }
+    std::byte* reserve(size_t) override {
+      if (throws) throw Error(ErrorKind::kIo, "no room");
+      return nullptr;
+    }
+    bool throws = true;
   };
   Refuser sink;
   engine_->set_audit_mode(AuditMode::kDeferred);
@@ -214,6 +218,8 @@ TEST_P(StepErrors, ThrowingSink) {
   const auto blocks = engine_->kv_blocks();
   const StepInput each = input(sequence_, std::span(ids_).first(9));
   EXPECT_EQ(error_of([&] { engine_->step({&each, 1}); }).kind(), ErrorKind::kIo);
+  sink.throws = false;
+  EXPECT_EQ(error_of([&] { engine_->step({&each, 1}); }).kind(), ErrorKind::kInvalidArgument);
   EXPECT_EQ(engine_->kv_blocks(), blocks);
   EXPECT_EQ(engine_->length(sequence_), 10);
   engine_->set_audit_sink(nullptr);

@@ -89,7 +89,8 @@ TEST_F(LedgerFile, WhatIsNoLedgerIsRefusedAndLeftAlone) {
   EXPECT_TRUE(is_one_line_with(empty, {"empty", "an empty file", "version 2"})) << empty.what();
   EXPECT_EQ(error_of([&] { Ledger::open_or_create(""); }).kind(), ErrorKind::kInvalidArgument);
   const Error missing = error_of([&] { Ledger::open(path("missing")); });
-  EXPECT_EQ(missing.kind(), ErrorKind::kIo);
+  EXPECT_TRUE(is_one_line_with(missing, {"missing", "is not there"})) << missing.what();
+  EXPECT_EQ(missing.kind(), ErrorKind::kInvalidArgument);
   const Error folder = error_of([&] { Ledger::open_or_create(path("no/such/folder")); });
   EXPECT_EQ(folder.kind(), ErrorKind::kIo);
 }
