@@ -287,6 +287,7 @@ int run_audit_export(const AuditArguments& arguments) {
     refuse("audit export: expected one format, --json, --html or --parquet");
   }
   refuse_same_file({"--out", arguments.out}, {{"the log", arguments.run},
+                                              {"-m", arguments.model},
                                               {"--decrypt", arguments.decrypt},
                                               {"--parquet-key", arguments.parquet_key},
                                               {"--parquet-text-key", arguments.parquet_text_key}});
@@ -296,6 +297,9 @@ int run_audit_export(const AuditArguments& arguments) {
   }
   if (arguments.html) {
     const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
+    if (arguments.model.empty()) {
+      refuse_same_file({"--out", arguments.out}, {{"the log's model", run.header.model_path}});
+    }
     const std::string page = run_page(run);
     if (arguments.out.empty()) {
       write_out(page);

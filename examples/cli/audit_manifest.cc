@@ -33,7 +33,9 @@ int run_audit_manifest(const AuditArguments& arguments) {
   }
   const std::string target =
       arguments.out.empty() ? vitrine::manifest_path(arguments.run) : arguments.out;
-  refuse_same_file({"--out", target}, {{"the log", arguments.run}, {"--seal", arguments.key}});
+  refuse_same_file({"--out", target}, {{"the log", arguments.run},
+                                       {"--seal", arguments.key},
+                                       {"the public half of --seal", arguments.key + ".pub"}});
   vitrine::write_manifest(arguments.run, key, target);
   const bool is_open = vitrine::verify_vtr(arguments.run).seal == vitrine::VtrReport::Seal::kOpen;
   write_out(fmt::format("{}: a manifest of {}{}\n", target, arguments.run,

@@ -96,6 +96,16 @@ vitrine::FederationSpec load_federation_spec(const std::string& path, HashCache 
   return spec;
 }
 
+std::vector<NamedPath> member_paths(const vitrine::FederationSpec& spec) {
+  std::vector<NamedPath> paths{{"the base", spec.base}};
+  for (const vitrine::SpecialistSpec& specialist : spec.specialists) {
+    const std::string name = "specialist " + plain(specialist.name);
+    paths.emplace_back(name, specialist.model);
+    paths.emplace_back(name, specialist.adapter);
+  }
+  return paths;
+}
+
 void add_members(const vitrine::FederationSpec& spec, vitrine::LogHeader& header) {
   header.engine.emplace_back("federation", spec.path);
   const auto files = vitrine::member_files(spec);

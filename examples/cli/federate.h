@@ -7,6 +7,7 @@
 
 #include "common.h"
 #include "model_hashes.h"
+#include "output_path.h"
 #include "vitrine/audit_log.h"
 #include "vitrine/group.h"
 
@@ -20,6 +21,8 @@ void add_federate_fit(CLI::App& federate, Command& command);
 void add_federate_score(CLI::App& federate, Command& command);
 
 /// The federation file. Hashes of its members' large files are kept (model_hashes.h).
+/// What a federation reads beside its file, for refuse_same_file: the base, models and adapters.
+std::vector<NamedPath> member_paths(const vitrine::FederationSpec& spec);
 vitrine::FederationSpec load_federation_spec(const std::string& path,
                                              HashCache cache = HashCache::kUse);
 

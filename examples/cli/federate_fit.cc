@@ -223,6 +223,10 @@ int run_fit(const FitArguments& arguments) {
   Fit fit;
   fit.spec = load_federation_spec(arguments.federation);
   require_output_folder("--out", arguments.out);
+  std::vector<NamedPath> inputs = member_paths(fit.spec);
+  inputs.emplace_back("FEDERATION", arguments.federation);
+  for (const std::string& text : arguments.texts) inputs.emplace_back("TEXT", text);
+  refuse_same_file({"--out", arguments.out}, inputs);
   fit.spec.combiner.members.clear();  // fitted anew, for the members as they are
   fit.spec.check_members();
   const std::string kind = arguments.combiner.empty()

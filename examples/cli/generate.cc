@@ -74,6 +74,10 @@ int run_generate(Arguments arguments) {
   inputs.insert(inputs.end(), {{"MODEL", arguments.model},
                                {"--chat-template", arguments.chat_prompt.template_file},
                                {"--chat-variables", arguments.chat_prompt.variables}});
+  if constexpr (std::is_same_v<Model, vitrine::Federation>) {
+    const auto members = member_paths(vitrine::FederationSpec::load(arguments.model));
+    inputs.insert(inputs.end(), members.begin(), members.end());
+  }
   arguments.log.check(inputs);
   if (arguments.attribution && arguments.log.level == "counters") {
     refuse(

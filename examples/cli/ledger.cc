@@ -5,6 +5,7 @@
 
 #include "audit_run.h"
 #include "common.h"
+#include "output_path.h"
 #include "vitrine/ledger.h"
 
 namespace cli {
@@ -201,7 +202,9 @@ int run_show(Arguments arguments) {
     text += fmt::format("  {:>20}  {:<20} {}\n", money(entry.line.micro, entry.currency),
                         plain(entry.line.account), plain(entry.line.memo));
   });
-  text += "balances\n";
+  const bool is_filtered = !arguments.runs.empty() || !arguments.rates.empty();
+  if (is_filtered && text.empty()) text = "nothing is booked of these\n";
+  text += is_filtered ? "balances of the whole ledger\n" : "balances\n";
   for (const auto& balance : ledger.balances()) {
     text += fmt::format("  {:>20}  {}\n", money(balance.micro, balance.currency),
                         plain(balance.account));
@@ -212,6 +215,13 @@ int run_show(Arguments arguments) {
 
 int run_export(Arguments arguments) {
   const auto ledger = open_ledger(arguments);
+  const std::string csv = arguments.csv == "-" ? "" : arguments.csv;
+  // SQLite keeps what is not yet in the file beside it.
+  for (const char* suffix : {"", "-journal", "-wal", "-shm"}) {
+    const NamedPath read{"the ledger", arguments.ledger + suffix};
+    refuse_same_file({"--csv", csv}, {read});
+    refuse_same_file({"--parquet", arguments.parquet}, {read, {"--csv", csv}});
+  }
   ledger.check();
   if (arguments.csv == "-") {
     write_out(vitrine::csv_of(ledger));

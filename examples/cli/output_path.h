@@ -10,7 +10,8 @@ namespace cli {
 /// An option's name and the path that it was given, which may be empty.
 using NamedPath = std::pair<std::string, std::string>;
 
-/// Refuses an output that is one of the others, also by way of a link, before anything is written.
+/// Refuses an output that is one of the others, also by way of a link, or a file that is read with
+/// one that is a model's or an adapter's folder, before anything is written.
 void refuse_same_file(const NamedPath& output, const std::vector<NamedPath>& others);
 
 }  // namespace cli

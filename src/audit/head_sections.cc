@@ -4,6 +4,7 @@ namespace vitrine::audit {
 namespace {
 
 constexpr size_t kMaxPairs = 1024;
+constexpr size_t kMaxValue = size_t{1} << 20;  // thousands of biases, or of banned ids
 constexpr size_t kMaxSpecialists = 256;
 
 std::vector<int32_t> get_num_terms(ByteReader& in) {
@@ -29,7 +30,7 @@ std::vector<std::pair<std::string, std::string>> get_pairs(ByteReader& in, const
   std::vector<std::pair<std::string, std::string>> pairs(in.varint(kMaxPairs, what));
   for (auto& [key, value] : pairs) {
     key = in.string(kMaxText, what);
-    value = in.string(kMaxText, what);
+    value = in.string(kMaxValue, what);
   }
   return pairs;
 }

@@ -1,6 +1,7 @@
 // What a log says of one inference, in numbers that a booking needs.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "core/sha256.h"
@@ -18,6 +19,7 @@ struct Contributions {
   ShareBasis basis;
   std::vector<Contributor> contributors;
   std::vector<double> weights;
+  double nobodys = 0;  // a weight that no contributor has earned
 
   void add(Contributor contributor, double weight) {
     contributors.push_back(std::move(contributor));
@@ -26,10 +28,12 @@ struct Contributions {
 };
 
 void add_token(const Contributions& token, RunAccount& run) {
-  const std::vector<int64_t> units = ledger::share_units(token.weights);
+  std::vector<double> weights = token.weights;
+  if (token.nobodys > 0) weights.push_back(token.nobodys);
+  const std::vector<int64_t> units = ledger::share_units(weights);
   Shares& shares = run.shares[token.basis];
   int64_t given = 0;
-  for (size_t i = 0; i < units.size(); ++i) {
+  for (size_t i = 0; i < token.contributors.size(); ++i) {
     shares[token.contributors[i]] += units[i];
     given += units[i];
   }
@@ -77,6 +81,8 @@ Contributions by_attribution(const TokenRecord& record, const AuditLayout::Feder
     for (const TermRecord& term : terms) {
       if (term.kind == AuditLayout::Term::Kind::kExpert) sum += usable(term.value);
     }
+    // A part that no expert of the specialist's has earned is not the other specialists' either.
+    if (sum == 0) token.nobodys += part_of(of.specialists[i], federation);
     for (const TermRecord& term : terms) {
       if (sum == 0 || term.kind != AuditLayout::Term::Kind::kExpert) continue;
       token.add({{}, term.layer, term.expert},
@@ -147,6 +153,13 @@ void check_seal(const VtrReport& report, const std::string& path, const RunOptio
            "the log is open: it has no end record; expected a complete one, or that incomplete "
            "ones are allowed");
   }
+  if (const uint64_t lost = report.counts.positions.num_lost();
+      lost > 0 && !options.allow_incomplete) {
+    refuse(ErrorKind::kBadFile, path,
+           "the log lost " + std::to_string(lost) + " of " +
+               std::to_string(report.counts.positions.total()) +
+               " positions; expected a complete one, or that incomplete ones are allowed");
+  }
   if (report.header.detail == LogDetail::kCounters) {
     refuse(ErrorKind::kUnsupported, path,
            "a log of level counters keeps no tokens; expected level standard or full");
@@ -171,7 +184,9 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
   check_seal(report, path, options);
   RunAccount run;
   run.path = path;
-  run.seal = report.seal;
+  const bool has_end = report.seal == VtrReport::Seal::kComplete;
+  // What is missing of a log with an end makes it as incomplete as one without.
+  run.seal = report.counts.positions.num_lost() > 0 ? VtrReport::Seal::kOpen : report.seal;
   run.proof = sha256_of_file(path);
   run.is_whole = report.redacted_groups == 0;
   const VtrHeader& header = report.header;
@@ -191,7 +206,7 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
   std::set<ShareBasis> left_out;
   while (reader.next(page)) {
     bytes = page.offset + page.bytes;
-    if (run.seal == VtrReport::Seal::kOpen) run.closed_unix_ns = page.closed_unix_ns;
+    if (!has_end) run.closed_unix_ns = page.closed_unix_ns;
     size_t event = 0;
     for (size_t i = 0; i < page.records.size(); ++i) {
       for (; event < page.events.size() && page.events[event].row <= i; ++event) {
@@ -202,7 +217,8 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
       if (!record.has_prediction || !record.prediction.generated) continue;
       ++run.tokens_out;
       for (const Contributions& contributions : contributions_of(record, header)) {
-        if (contributions.contributors.empty() && page.is_redacted[i]) {
+        const bool is_empty = contributions.contributors.empty() && contributions.nobodys == 0;
+        if (is_empty && page.is_redacted[i]) {
           left_out.insert(contributions.basis);
         } else {
           add_token(contributions, run);
@@ -223,7 +239,8 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
     run.shares.erase(basis);
     run.unshared.erase(basis);
   }
-  run.log_bytes = static_cast<int64_t>(bytes);
+  // Of an open log what its whole pages have: a page under way belongs to nothing yet.
+  run.log_bytes = static_cast<int64_t>(has_end ? std::filesystem::file_size(path) : bytes);
   if (run.closed_unix_ns > run.started_unix_ns) {
     run.device_us = static_cast<int64_t>((run.closed_unix_ns - run.started_unix_ns) / 1000);
   }

@@ -299,6 +299,26 @@ class Federation(FederationCase):
         (self.folder / "old.json").write_text(json.dumps(gate))
         self.fail_with(2, ("earlier version", "federate fit"), "federate", "old.json", "-p", PROMPT)
 
+    def test_outputs_leave_the_members_whole(self):
+        adapter = self.folder / "essays"
+        shutil.copytree(ADAPTERS / "essays", adapter)
+        two = {"kind": "mixture", "weights": [0.5, 0.5]}
+        path = self.write("own.json", two, specialists=[
+            {"name": "essays", "adapter": str(adapter)}, {"name": "b"}])
+        config = adapter / "adapter_config.json"
+        (self.folder / "link").symlink_to(adapter / "adapter_model.safetensors")
+        (self.folder / "text.txt").write_text("Once upon a time. " * 2000)
+        before = {file: file.read_bytes() for file in
+                  (config, adapter / "adapter_model.safetensors", path, self.folder / "text.txt")}
+        for output in (config, self.folder / "link"):
+            for option in ("--audit", "--audit-stream"):
+                self.fail_with(2, ["would replace", "essays"], "federate", path, "-p", PROMPT,
+                               "-n", 1, option, output)
+        for output in (config, self.folder / "link", path, "text.txt"):
+            self.fail_with(2, ["would replace"], "federate", "fit", path, "text.txt", "--out",
+                           output)
+        self.assertEqual(before, {file: file.read_bytes() for file in before})
+
     def test_bad_input(self):
         def refuse(words, path, *more):
             self.fail_with(2, words, "federate", path, "-p", PROMPT, "-n", 1, *more)

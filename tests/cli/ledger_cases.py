@@ -9,7 +9,7 @@ import pathlib
 from fractions import Fraction
 
 import numpy as np
-from tool import MODEL, PROMPT, AuditCase
+from tool import MODEL, PROMPT, AuditCase, file_size_limit
 
 UNITS = 10**9
 GROUPS = {"low": range(0, 3), "high": range(3, 8)}
@@ -131,6 +131,35 @@ class Ledger(AuditCase):
         self.write_rates(basis="responsibility", royalties=rates[:2])
         self.fail_with(2, ["no rate for specialist 'essays'"], "ledger", "royalties", "run.vtr",
                        "--rates", "rates.json", "--out", "other.sqlite")
+
+    def test_lost_positions_and_the_size_of_the_file(self):
+        self.generate("run.vtr")
+        self.write_rates()
+        self.book("settle", "run.vtr")
+        self.assertEqual({line["log_bytes"] for line in self.lines()},
+                         {(self.folder / "run.vtr").stat().st_size})
+        lost = self.run_tool("generate", MODEL, "-p", PROMPT, "-n", 900, "--ignore-end-of-text",
+                             "--audit-level", "full", "--audit", "lost.vtr", "--audit-on-error",
+                             "degrade", **file_size_limit(30000))
+        self.assertEqual(lost.returncode, 0, lost.stderr)
+        self.fail_with(2, ["lost.vtr", "lost", "positions"], "ledger", "settle", "lost.vtr",
+                       "--rates", "rates.json", "--out", "lost.sqlite")
+        self.book("settle", "lost.vtr", ledger="lost.sqlite", more=["--allow-incomplete"])
+        self.assertEqual({line["seal"] for line in self.lines("lost.sqlite")}, {"open"})
+
+    def test_an_export_leaves_the_ledger_whole(self):
+        self.generate("run.vtr")
+        self.write_rates()
+        self.book("settle", "run.vtr")
+        (self.folder / "link").symlink_to(self.folder / "ledger.sqlite")
+        before = (self.folder / "ledger.sqlite").read_bytes()
+        for output in ("ledger.sqlite", "link"):
+            for option in ("--csv", "--parquet"):
+                self.fail_with(2, ["would replace", "ledger"], "ledger", "export",
+                               "ledger.sqlite", option, output)
+        self.fail_with(2, ["would replace"], "ledger", "export", "ledger.sqlite", "--csv", "same",
+                       "--parquet", "same")
+        self.assertEqual((self.folder / "ledger.sqlite").read_bytes(), before)
 
     def test_royalties_of_a_federation_by_attribution(self):
         federation = pathlib.Path(MODEL).parent / "fractalmoe-30m-adapters" / "federation.json"
