@@ -352,6 +352,25 @@ int run_audit_top(const AuditArguments& arguments) {
     }
   }
   const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
+  if (run.level == "counters") {
+    refuse(
+        fmt::format("{}: level counters keeps nothing of a single token; top expects a log of "
+                    "level standard or full",
+                    run.path));
+  }
+  const auto layer = std::ranges::find(run.layer_numbers, static_cast<uint32_t>(only_layer));
+  if (only_layer >= 0 && layer == run.layer_numbers.end()) {
+    refuse(fmt::format("--expert {}: the log has no layer {} with experts", arguments.expert,
+                       only_layer));
+  }
+  if (only_layer >= 0) {
+    const auto index = static_cast<size_t>(layer - run.layer_numbers.begin());
+    const size_t experts = index < run.uses.size() ? run.uses[index].size() : 0;
+    if (static_cast<size_t>(only_expert) >= experts) {
+      refuse(fmt::format("--expert {}: layer {} has experts 0 to {}", arguments.expert, only_layer,
+                         static_cast<int64_t>(experts) - 1));
+    }
+  }
   const Colours colours = Colours::of_output();
   std::vector<Hanging> found;
   bool is_attributed = false;

@@ -217,10 +217,18 @@ size_t ScoredTexts::num_tokens() const {
   return count;
 }
 
-ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::FederationSpec& spec) {
+ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::FederationSpec& spec,
+                       int window) {
   const vitrine::Checkpoint checkpoint = open_model(spec.specialists[0].model);
   const vitrine::Tokenizer tokenizer =
       open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
+  for (const vitrine::SpecialistSpec& specialist : spec.specialists) {
+    const int64_t limit =
+        vitrine::parse_model_config(open_model(specialist.model)).max_position_embeddings;
+    if (window <= limit) continue;
+    refuse(fmt::format("--window {}: {} holds {} positions; expected at most that", window,
+                       specialist.model, limit));
+  }
   ScoredTexts texts;
   for (const std::string& path : paths) {
     texts.ids.push_back(tokenizer.encode(read_text_file(path, kMaxTextBytes), false));

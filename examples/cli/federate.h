@@ -67,7 +67,8 @@ struct ScoredTexts {
   std::vector<std::vector<int32_t>> ids;   ///< [texts]
   size_t num_tokens() const;
 };
-ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::FederationSpec& spec);
+ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::FederationSpec& spec,
+                       int window);
 
 /// Whether a fit is judged by this window and not fitted on it: of all windows, this share, evenly.
 bool is_held_out(size_t window, double share);

@@ -232,7 +232,7 @@ int run_fit(const FitArguments& arguments) {
   const std::string kind = arguments.combiner.empty()
                                ? std::string(vitrine::combiner_kind_name(fit.spec.combiner.kind))
                                : arguments.combiner;
-  fit.texts = read_texts(arguments.texts, fit.spec);
+  fit.texts = read_texts(arguments.texts, fit.spec, arguments.window);
   if (kind == "product") {
     fit_on_rows(arguments, fit);
   } else {

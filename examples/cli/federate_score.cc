@@ -59,7 +59,7 @@ ordered_json json_of(const Score& score, const std::vector<std::string>& names) 
 int run_score(const TextArguments& arguments) {
   const vitrine::FederationSpec spec = load_federation_spec(arguments.federation);
   spec.check_members();
-  const ScoredTexts texts = read_texts(arguments.texts, spec);
+  const ScoredTexts texts = read_texts(arguments.texts, spec, arguments.window);
   const auto federation =
       vitrine::Federation::load(spec, scoring_options(arguments.device, arguments.window));
   catch_interrupts();

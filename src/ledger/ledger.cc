@@ -1,6 +1,8 @@
 // The ledger's file: SQLite, one transaction a booking, so that a failure leaves what was there.
 #include "vitrine/ledger.h"
 
+#include <filesystem>
+
 #include "core/json_text.h"
 #include "database.h"
 #include "tables.h"
@@ -95,9 +97,20 @@ Ledger Ledger::open(const std::string& path) {
 }
 
 Ledger Ledger::open_or_create(const std::string& path) {
+  std::error_code error;
+  const bool was_there = path.empty() || std::filesystem::exists(path, error);
   auto impl = std::make_unique<Impl>(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-  ledger::make_tables(impl->database);
-  ledger::bring_up_to_date(impl->database);
+  try {
+    ledger::make_tables(impl->database);
+    ledger::bring_up_to_date(impl->database);
+  } catch (...) {
+    impl.reset();
+    // A new file that could not be filled is no ledger; one of another process has a size.
+    if (!was_there && std::filesystem::file_size(path, error) == 0) {
+      std::filesystem::remove(path, error);
+    }
+    throw;
+  }
   return Ledger(std::move(impl));
 }
 

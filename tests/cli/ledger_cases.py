@@ -147,6 +147,23 @@ class Ledger(AuditCase):
         self.book("settle", "lost.vtr", ledger="lost.sqlite", more=["--allow-incomplete"])
         self.assertEqual({line["seal"] for line in self.lines("lost.sqlite")}, {"open"})
 
+    def test_a_full_disk_leaves_no_ledger(self):
+        self.generate("run.vtr")
+        self.write_rates()
+        result = self.run_tool("ledger", "settle", "run.vtr", "--rates", "rates.json", "--out",
+                               "full.sqlite", **file_size_limit(4096))
+        self.assertNotEqual(result.returncode, 0)
+        self.assertFalse((self.folder / "full.sqlite").exists())
+
+    def test_a_filtered_list_says_whose_the_balances_are(self):
+        self.generate("run.vtr")
+        self.generate("other.vtr")
+        self.write_rates()
+        self.book("settle", "run.vtr")
+        shown = self.succeed("ledger", "show", "other.vtr", "--out", "ledger.sqlite").stdout
+        self.assertIn(b"nothing is booked of these", shown)
+        self.assertIn(b"balances of the whole ledger", shown)
+
     def test_an_export_leaves_the_ledger_whole(self):
         self.generate("run.vtr")
         self.write_rates()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 
 from tool import MODEL, AuditCase
 
@@ -28,6 +29,35 @@ class Refusals(AuditCase):
         self.refuse(["'bogus'"], "generate", MODEL, "-p", "Once", "-n", 1, "--audit", "new.vtr",
                     "--seal", "new", "--redact", "bogus")
         self.assertIn("signed with the same key", self.verify())
+
+    def test_an_output_that_is_a_file_of_the_model(self):
+        model = self.folder / "model"
+        shutil.copytree(MODEL, model, ignore=shutil.ignore_patterns("eval"))
+        (self.folder / "link").symlink_to(model / "model.safetensors")
+        self.succeed("generate", model, "-p", "Once", "-n", 1, "--audit", model / "run.vtr",
+                     "--seal", "key")
+        before = {name: (model / name).read_bytes() for name in os.listdir(model)}
+        for output in ("link", model / "config.json", model / "tokenizer.json"):
+            for option in ("--audit", "--audit-stream"):
+                self.fail_with(2, ["a file of MODEL", "would replace"], "generate", model, "-p",
+                               "Once", "-n", 1, option, output)
+            self.fail_with(2, ["would replace"], "audit", "export", model / "run.vtr", "--html",
+                           "--out", output)
+        self.fail_with(2, ["public half"], "audit", "manifest", model / "run.vtr", "--seal", "key",
+                       "--out", "key.pub")
+        self.assertEqual(before, {name: (model / name).read_bytes() for name in before})
+
+    def test_top_of_what_the_log_does_not_have(self):
+        self.generate("run.vtr", tokens=2)
+        self.refuse(["no layer 9"], "audit", "top", "run.vtr", "--expert", "9:3")
+        self.refuse(["experts 0 to 7"], "audit", "top", "run.vtr", "--expert", "3:8")
+        self.generate("counters.vtr", "--audit-level", "counters", tokens=2)
+        self.refuse(["level counters"], "audit", "top", "counters.vtr")
+
+    def test_many_sampler_options_fit_into_the_head(self):
+        self.generate("run.vtr", *(word for id in range(900) for word in
+                                   ("--logit-bias", f"{id}=0.5")), tokens=2)
+        self.assertTrue(self.verify().startswith("complete"))
 
     def test_an_output_that_is_an_input(self):
         self.generate("run.vtr", "--seal", "key", tokens=2)
