@@ -1,6 +1,7 @@
 // Each specialist's own logit of the token that the joint took, as a sum of terms.
 #include "tests/engine/federation_fixture.h"
 #include "vitrine/audit_log.h"
+#include "vitrine/ledger.h"
 
 namespace vitrine::testing {
 namespace {
@@ -390,6 +391,43 @@ TEST_F(FederationAttribution, LogsKeepItAtEveryLevel) {
       EXPECT_EQ(count, expected.size());
     }
   }
+}
+
+// What a specialist without experts had of a token is nobody's, not the other specialist's
+// experts'.
+TEST_F(FederationAttribution, RoyaltiesLeaveADenseSpecialistsPartToNobody) {
+  const auto federation = Federation::load(separate_, attributed());
+  const std::string path = folder_ / "run.vtr";
+  LogHeader header;
+  header.vocab_size = federation->summary().vocab_size;
+  VtrLog log(path, header, {});
+  federation->set_audit_sink(&log.sink());
+  generate(*federation, prompt_, sampled());
+  federation->set_audit_sink(nullptr);
+  log.finish("length");
+
+  double dense = 0, paid = 0;
+  VtrReader reader(path);
+  VtrPage page;
+  while (reader.next(page)) {
+    for (const TokenRecord& record : page.records) {
+      if (!record.has_prediction || !record.prediction.generated) continue;
+      const FederationRecord& of = record.prediction.federation;
+      const bool has_positive = std::ranges::any_of(of.attributions[0].terms, [](const auto& term) {
+        return term.kind == AuditLayout::Term::Kind::kExpert && term.value > 0;
+      });
+      (has_positive ? paid : dense) += of.specialists[0].share;
+      dense += of.specialists[1].share;
+    }
+  }
+  ASSERT_GT(dense, 0.1);
+  ASSERT_GT(paid, 0.1);
+  const RunAccount run = read_run_account(path, {});
+  int64_t units = 0;
+  for (const auto& [contributor, share] : run.shares.at(ShareBasis::kAttribution)) units += share;
+  const auto tokens = [](int64_t of) { return static_cast<double>(of) / kShareUnits; };
+  EXPECT_NEAR(tokens(units), paid, 1e-6);
+  EXPECT_NEAR(tokens(run.unshared.at(ShareBasis::kAttribution)), dense, 1e-6);
 }
 
 TEST_F(FederationAttribution, NeedsTheFusedKernels) {
