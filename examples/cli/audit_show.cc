@@ -358,12 +358,12 @@ int run_audit_top(const AuditArguments& arguments) {
                     "level standard or full",
                     run.path));
   }
-  const auto layer = std::ranges::find(run.layer_numbers, static_cast<uint32_t>(only_layer));
-  if (only_layer >= 0 && layer == run.layer_numbers.end()) {
-    refuse(fmt::format("--expert {}: the log has no layer {} with experts", arguments.expert,
-                       only_layer));
-  }
   if (only_layer >= 0) {
+    const auto layer = std::ranges::find(run.layer_numbers, static_cast<uint32_t>(only_layer));
+    if (layer == run.layer_numbers.end()) {
+      refuse(fmt::format("--expert {}: the log has no layer {} with experts", arguments.expert,
+                         only_layer));
+    }
     const auto index = static_cast<size_t>(layer - run.layer_numbers.begin());
     const size_t experts = index < run.uses.size() ? run.uses[index].size() : 0;
     if (static_cast<size_t>(only_expert) >= experts) {

@@ -219,12 +219,15 @@ size_t ScoredTexts::num_tokens() const {
 
 ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::FederationSpec& spec,
                        int window) {
-  const vitrine::Checkpoint checkpoint = open_model(spec.specialists[0].model);
-  const vitrine::Tokenizer tokenizer =
-      open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
+  const std::string& first = spec.specialists[0].model;
+  const vitrine::Checkpoint checkpoint = open_model(first);
+  const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+  const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
   for (const vitrine::SpecialistSpec& specialist : spec.specialists) {
+    const bool is_first = specialist.model == first;  // adapters share it
     const int64_t limit =
-        vitrine::parse_model_config(open_model(specialist.model)).max_position_embeddings;
+        (is_first ? config : vitrine::parse_model_config(open_model(specialist.model)))
+            .max_position_embeddings;
     if (window <= limit) continue;
     refuse(fmt::format("--window {}: {} holds {} positions; expected at most that", window,
                        specialist.model, limit));

@@ -20,9 +20,9 @@ void add_federate_fit(CLI::App& federate, Command& command);
 /// `vitrine federate score`.
 void add_federate_score(CLI::App& federate, Command& command);
 
-/// The federation file. Hashes of its members' large files are kept (model_hashes.h).
 /// What a federation reads beside its file, for refuse_same_file: the base, models and adapters.
 std::vector<NamedPath> member_paths(const vitrine::FederationSpec& spec);
+/// The federation file. Hashes of its members' large files are kept (model_hashes.h).
 vitrine::FederationSpec load_federation_spec(const std::string& path,
                                              HashCache cache = HashCache::kUse);
 
@@ -67,6 +67,7 @@ struct ScoredTexts {
   std::vector<std::vector<int32_t>> ids;   ///< [texts]
   size_t num_tokens() const;
 };
+/// Refuses a window that a model has no positions for.
 ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::FederationSpec& spec,
                        int window);
 

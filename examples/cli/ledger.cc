@@ -216,12 +216,14 @@ int run_show(Arguments arguments) {
 int run_export(Arguments arguments) {
   const auto ledger = open_ledger(arguments);
   const std::string csv = arguments.csv == "-" ? "" : arguments.csv;
+  std::vector<NamedPath> inputs;
   // SQLite keeps what is not yet in the file beside it.
   for (const char* suffix : {"", "-journal", "-wal", "-shm"}) {
-    const NamedPath read{"the ledger", arguments.ledger + suffix};
-    refuse_same_file({"--csv", csv}, {read});
-    refuse_same_file({"--parquet", arguments.parquet}, {read, {"--csv", csv}});
+    inputs.emplace_back("the ledger", arguments.ledger + suffix);
   }
+  refuse_same_file({"--csv", csv}, inputs);
+  inputs.emplace_back("--csv", csv);
+  refuse_same_file({"--parquet", arguments.parquet}, inputs);
   ledger.check();
   if (arguments.csv == "-") {
     write_out(vitrine::csv_of(ledger));
