@@ -24,12 +24,7 @@ void require_replayable(const Run& run, bool force_routes) {
     refuse(fmt::format("{}: the log is broken ({}); expected one that audit verify believes",
                        run.path, plain(run.report->problem)));
   }
-  if (run.level == "counters") {
-    refuse(
-        fmt::format("{}: level counters keeps nothing of a single token; replay expects a log of "
-                    "level standard or full",
-                    run.path));
-  }
+  require_tokens(run, "replay");
   constexpr int64_t kMostPositions = int64_t{1} << 40;
   for (const TokenRecord& record : run.records) {
     if (record.position >= 0 && record.position < kMostPositions) continue;

@@ -371,6 +371,14 @@ std::optional<vitrine::SealKey> reader_key(const std::string& path) {
   return vitrine::SealKey::load(path);
 }
 
+void require_tokens(const Run& run, const char* command) {
+  if (run.level != "counters") return;
+  refuse(
+      fmt::format("{}: level counters keeps nothing of a single token; {} expects a log of level "
+                  "standard or full",
+                  run.path, command));
+}
+
 Run load_run(const std::string& path, const std::string& model, const std::string& decrypt) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {

@@ -46,6 +46,9 @@ struct Run {
 /// recipient's secret key, or empty.
 Run load_run(const std::string& path, const std::string& model, const std::string& decrypt);
 
+/// Refuses a log of level counters, which `command` finds no single token in.
+void require_tokens(const Run& run, const char* command);
+
 /// The logit as a sum, or each specialist's; empty where nothing was attributed, or it was left
 /// out.
 std::vector<const vitrine::AttributionRecord*> attributions_of(

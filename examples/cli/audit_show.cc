@@ -352,12 +352,7 @@ int run_audit_top(const AuditArguments& arguments) {
     }
   }
   const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
-  if (run.level == "counters") {
-    refuse(
-        fmt::format("{}: level counters keeps nothing of a single token; top expects a log of "
-                    "level standard or full",
-                    run.path));
-  }
+  require_tokens(run, "top");
   if (only_layer >= 0) {
     const auto layer = std::ranges::find(run.layer_numbers, static_cast<uint32_t>(only_layer));
     if (layer == run.layer_numbers.end()) {
