@@ -133,6 +133,27 @@ std::string model_line(const std::string& model, const std::string& problem) {
   return fmt::format("MODEL DOES NOT FIT: {}: {}\n", plain(model), problem);
 }
 
+/// What verify says of a JSON log.
+nlohmann::ordered_json run_json(const Run& run, const std::string& model,
+                                const std::string& problem) {
+  const auto [generated, scored] = *run.counted;
+  nlohmann::ordered_json json = {
+      {"seal", nullptr},
+      {"account", account_line(run)},
+      {"problem",
+       run.problem.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(run.problem)},
+      {"stop_reason", run.stop_reason},
+      {"counts",
+       {{"tokens", run.records.size()},
+        {"generated", generated},
+        {"scored", scored},
+        {"lost", run.lost}}}};
+  if (model.empty()) return json;
+  json["model"] = {{"path", model}, {"fits", problem.empty()}};
+  if (!problem.empty()) json["model"]["problem"] = problem;
+  return json;
+}
+
 bool is_whole(const VtrReport& report) {
   return report.seal == VtrReport::Seal::kComplete && report.counts.positions.num_lost() == 0;
 }
@@ -151,13 +172,14 @@ void require_records(const Run& run) {
 
 bool is_complete(const Run& run) {
   if (run.report) return is_whole(*run.report);
-  return run.lost == 0 && run.stop_reason != "open";
+  return run.problem.empty() && run.lost == 0 && run.stop_reason != "open";
 }
 
 std::string account_line(const Run& run) {
   if (run.report) return seal_line(*run.report);
   const std::string what =
-      run.lost > 0                ? fmt::format("INCOMPLETE: {} positions were lost; ", run.lost)
+      !run.problem.empty()        ? fmt::format("INCONSISTENT: {}; ", run.problem)
+      : run.lost > 0              ? fmt::format("INCOMPLETE: {} positions were lost; ", run.lost)
       : run.stop_reason == "open" ? "OPEN: exported from a log that ended without an end record; "
                                   : "";
   return what + fmt::format(
@@ -181,8 +203,13 @@ int run_audit_verify(const AuditArguments& arguments) {
     const Run run = load_run(arguments.run, "", "");
     const std::string problem =
         arguments.model.empty() ? "" : model_problem(run.header, arguments.model);
-    write_out(account_line(run) + "\n" + model_line(arguments.model, problem));
-    return problem.empty() && is_complete(run) ? 0 : 1;
+    const int code = problem.empty() && is_complete(run) ? 0 : 1;
+    if (arguments.json) {
+      write_json(run_json(run, arguments.model, problem));
+    } else {
+      write_out(account_line(run) + "\n" + hidden_line(run) + model_line(arguments.model, problem));
+    }
+    return code;
   }
   const VtrReport report = vitrine::verify_vtr(arguments.run, key, reader_key(arguments.decrypt));
   const ManifestFinding manifest = check_manifest(arguments.run, report);

@@ -151,13 +151,16 @@ int run_audit_diff(const AuditArguments& arguments) {
     if (!is_complete(*run)) warnings += fmt::format("{}: {}\n", run->path, account_line(*run));
   }
   if (sequences_a.size() != sequences_b.size()) {
-    write_out(warnings + fmt::format("{} sequences with records and {}\n", sequences_a.size(),
-                                     sequences_b.size()));
-    return 1;
+    warnings += fmt::format(
+        "{} has {} sequences with records, {} has {}; the first ones are "
+        "compared in their order\n",
+        a.path, sequences_a.size(), b.path, sequences_b.size());
   }
   RunComparison comparison(a, b);
-  for (size_t i = 0; i < sequences_a.size(); ++i) {
-    comparison.sequences(sequences_a[i], sequences_b[i]);
+  const std::vector<size_t> none;
+  for (size_t i = 0; i < std::max(sequences_a.size(), sequences_b.size()); ++i) {
+    comparison.sequences(i < sequences_a.size() ? sequences_a[i] : none,
+                         i < sequences_b.size() ? sequences_b[i] : none);
   }
   write_out(warnings + comparison.text());
   return comparison.is_equal() ? 0 : 1;

@@ -27,11 +27,14 @@ struct Run {
   std::vector<uint32_t> layer_numbers;          // [layer]
   std::vector<int> hidden_state_layers;         // that the recorder kept
   vitrine::AuditLayout::Federation federation;  // no names: a single model
-  std::vector<bool> is_redacted;                // [records] of a .vtr: something was left out
+  std::vector<bool> is_redacted;                // [records]: something was left out
   std::vector<vitrine::ConstraintFailure> failures;
-  /// Of a .vtr, in order; `first`: how many records stand before the event.
+  /// In order, of a JSON log the forks; `first`: how many records stand before the event.
   std::vector<std::pair<size_t, vitrine::VtrEvent>> events;
-  uint64_t lost = 0;  // positions without a record, as a JSON log says
+  // Of a JSON log, as it says itself.
+  uint64_t lost = 0;                                     // positions without a record
+  std::optional<std::pair<uint64_t, uint64_t>> counted;  // generated and scored predictions
+  std::string problem;                                   // where it contradicts itself, or empty
   /// Of a .vtr: verify_vtr()'s answer (without a key).
   std::optional<vitrine::VtrReport> report;
   std::shared_ptr<vitrine::Tokenizer> tokenizer;    // may be null

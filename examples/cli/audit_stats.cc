@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "audit.h"
 #include "hidden_values.h"
@@ -38,10 +39,12 @@ uint64_t sum(const std::vector<uint64_t>& counts) {
   return total;
 }
 
-/// Entropy of the use of a layer's experts over its largest possible value.
-double balance(const std::vector<uint64_t>& counts) {
+/// Entropy of the use of a layer's experts over its largest possible value; none where none was
+/// used.
+std::optional<double> balance(const std::vector<uint64_t>& counts) {
   const auto total = static_cast<double>(sum(counts));
-  if (total <= 0 || counts.size() < 2) return 1;
+  if (total <= 0) return {};
+  if (counts.size() < 2) return 1;
   double entropy = 0;
   for (const uint64_t count : counts) {
     const double share = static_cast<double>(count) / total;
@@ -105,8 +108,8 @@ int run_audit_stats(const AuditArguments& arguments) {
   const bool has_hidden = hides_predictions(run);
   if (arguments.json) {
     const auto mean = [&](double sum) {  // of what can be read
-      return statistics.generated == 0 && has_hidden ? nlohmann::ordered_json(nullptr)
-                                                     : nlohmann::ordered_json(sum / count);
+      return statistics.generated == 0 ? nlohmann::ordered_json(nullptr)
+                                       : nlohmann::ordered_json(sum / count);
     };
     nlohmann::ordered_json json = {{"records", run.records.size()},
                                    {"positions", positions},
@@ -129,11 +132,11 @@ int run_audit_stats(const AuditArguments& arguments) {
     }
     json["layers"] = nlohmann::ordered_json::array();
     for (size_t layer = 0; layer < run.uses.size(); ++layer) {
-      nlohmann::ordered_json one = {{"layer", run.layer_numbers[layer]},
-                                    {"uses", run.uses[layer]},
-                                    {"balance", balance(run.uses[layer])}};
+      nlohmann::ordered_json one = {
+          {"layer", run.layer_numbers[layer]}, {"uses", run.uses[layer]}, {"balance", nullptr}};
+      if (const auto value = balance(run.uses[layer])) one["balance"] = *value;
       const size_t hidden = num_hidden_routes(run, layer);
-      if (hides_uses(run, layer)) one["uses"] = one["balance"] = nullptr;
+      if (hides_uses(run, layer)) one["uses"] = nullptr;
       if (hidden > 0) one["records_left_out"] = hidden;
       json["layers"].push_back(std::move(one));
     }
@@ -171,17 +174,20 @@ int run_audit_stats(const AuditArguments& arguments) {
       text += fmt::format("layer {:<3} left out or encrypted\n", run.layer_numbers[layer]);
       continue;
     }
+    const std::optional<double> use = balance(run.uses[layer]);
+    if (!use) {
+      text += fmt::format("layer {:<3} not used\n", run.layer_numbers[layer]);
+      continue;
+    }
     std::vector<size_t> order(run.uses[layer].size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return run.uses[layer][a] > run.uses[layer][b]; });
-    text += fmt::format("layer {:<3} balance {:.3f}  ", run.layer_numbers[layer],
-                        balance(run.uses[layer]));
+    text += fmt::format("layer {:<3} balance {:.3f}  ", run.layer_numbers[layer], *use);
     for (size_t i = 0; i < std::min<size_t>(order.size(), 8); ++i) {
-      text += fmt::format(" {}:{:.1f}%", order[i],
-                          total == 0 ? 0.0
-                                     : 100 * static_cast<double>(run.uses[layer][order[i]]) /
-                                           static_cast<double>(total));
+      text += fmt::format(
+          " {}:{:.1f}%", order[i],
+          100 * static_cast<double>(run.uses[layer][order[i]]) / static_cast<double>(total));
     }
     if (order.size() > 8) text += " …";
     const size_t hidden = num_hidden_routes(run, layer);

@@ -9,6 +9,11 @@ namespace {
 using vitrine::TokenRecord;
 using Seal = vitrine::VtrReport::Seal;
 
+/// What counts all predictions, also those that cannot be read.
+bool has_end(const Run& run) {
+  return run.report ? run.report->seal == Seal::kComplete : run.stop_reason != "open";
+}
+
 std::pair<uint64_t, uint64_t> readable_predictions(const Run& run) {
   std::pair<uint64_t, uint64_t> counts{0, 0};
   for (const TokenRecord& record : run.records) {
@@ -20,13 +25,14 @@ std::pair<uint64_t, uint64_t> readable_predictions(const Run& run) {
 }  // namespace
 
 std::pair<uint64_t, uint64_t> counted_predictions(const Run& run) {
-  if (!run.report || run.report->seal != Seal::kComplete) return readable_predictions(run);
+  if (!has_end(run)) return readable_predictions(run);
+  if (!run.report) return *run.counted;
   return {run.report->counts.generated, run.report->counts.scored};
 }
 
 bool hides_predictions(const Run& run) {
   if (std::ranges::find(run.is_redacted, true) == run.is_redacted.end()) return false;
-  if (run.report->seal != Seal::kComplete) return true;
+  if (!has_end(run)) return true;
   return counted_predictions(run) != readable_predictions(run);
 }
 

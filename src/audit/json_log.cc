@@ -1,3 +1,4 @@
+#include <cstring>
 #include <filesystem>
 
 #include "decode.h"
@@ -27,12 +28,12 @@ const std::string& check_extension(const std::string& path) {
 }  // namespace
 
 struct JsonLog::Impl : audit::LogThread {
-  /// Hands every record to the ring, and no event: the schema has none.
+  /// Hands every record to the ring, and of events the forks: the others show in the records.
   class Sink : public AuditSink {
    public:
     explicit Sink(Impl& log) : log_(log) {}
     void open(const AuditLayout& layout, size_t max_record_bytes) override {
-      log_.open(layout, max_record_bytes);
+      log_.open(layout, std::max(max_record_bytes, sizeof(audit::EventFrame)));
     }
     std::byte* reserve(size_t num_bytes) override {
       if (log_.has_ended_.load(std::memory_order_relaxed)) [[unlikely]]
@@ -40,6 +41,14 @@ struct JsonLog::Impl : audit::LogThread {
       return log_.ring_.SlabRing::reserve(num_bytes);
     }
     void commit() override { log_.ring_.SlabRing::commit(); }
+    void on_event(const AuditEvent& event) override {
+      const bool is_taken = log_.was_opened() && !log_.has_ended_.load(std::memory_order_relaxed);
+      if (event.kind != AuditEvent::Kind::kForked || !is_taken) return;
+      audit::EventFrame frame;
+      frame.event = event;
+      std::memcpy(log_.ring_.SlabRing::reserve(sizeof frame), &frame, sizeof frame);
+      log_.ring_.SlabRing::commit();
+    }
     void on_failure(const ConstraintFailure& failure) override { log_.add_failure(failure); }
 
    private:
@@ -67,7 +76,7 @@ struct JsonLog::Impl : audit::LogThread {
 
   void close(const std::optional<std::string>& reason) override {
     if (!reason) return;
-    audit::append_closing(buffer, *reason, counts, failures);
+    audit::append_closing(buffer, *reason, counts, failures, forks);
     file.write(buffer.view());
     file.sync_and_close();
   }
@@ -77,10 +86,19 @@ struct JsonLog::Impl : audit::LogThread {
   void take_failure(ConstraintFailure failure) override { failures.push_back(std::move(failure)); }
 
   void take(std::span<const std::byte> record) override {
+    uint64_t pass = 0;
+    std::memcpy(&pass, record.data(), sizeof pass);
+    if (pass == audit::kEventPass && record.size() == sizeof(audit::EventFrame)) {
+      audit::EventFrame frame;
+      std::memcpy(static_cast<void*>(&frame), record.data(), sizeof frame);
+      const AuditEvent& fork = frame.event;
+      forks.push_back({counts.tokens, fork.sequence, fork.source, fork.length});
+      return;
+    }
     const size_t num_tokens = audit::decode_pass_into(ring_.layout(), record, pool);
     for (size_t i = 0; i < num_tokens; ++i) {
       const TokenRecord& token = pool[i];
-      audit::append_record(buffer, token, pieces, counts.tokens == 0);
+      audit::append_record(buffer, token, pieces, counts.tokens == 0, false);
       counts.tokens += 1;
       if (token.has_prediction)
         (token.prediction.generated ? counts.generated : counts.scored) += 1;
@@ -99,6 +117,7 @@ struct JsonLog::Impl : audit::LogThread {
   audit::JsonBuffer buffer;
   audit::LogCounts counts;
   std::vector<ConstraintFailure> failures;
+  std::vector<audit::LogFork> forks;
   std::vector<TokenRecord> pool;
   std::function<void(const TokenRecord&)> callback;
   Sink sink{*this};

@@ -210,6 +210,19 @@ void append_hidden_states(JsonBuffer& out, const std::vector<HiddenStateRecord>&
   out.raw(']');
 }
 
+void append_forks(JsonBuffer& out, const std::vector<LogFork>& forks) {
+  if (forks.empty()) return;
+  out.raw("\"forks\":[");
+  for (size_t i = 0; i < forks.size(); ++i) {
+    integer_field(out, i > 0 ? ",\n{\"record\":" : "\n{\"record\":", forks[i].record);
+    integer_field(out, ",\"sequence\":", forks[i].sequence);
+    integer_field(out, ",\"source\":", forks[i].source);
+    integer_field(out, ",\"length\":", forks[i].length);
+    out.raw('}');
+  }
+  out.raw("\n],\n");
+}
+
 }  // namespace
 
 std::string_view PieceCache::quoted(int32_t token) {
@@ -289,11 +302,13 @@ void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& la
   out.raw("},\n\"records\":[");
 }
 
-void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first) {
+void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first,
+                   bool is_redacted) {
   integer_field(out, is_first ? "\n{\"sequence\":" : ",\n{\"sequence\":", record.sequence);
   integer_field(out, ",\"position\":", record.position);
   out.raw(',');
   append_token(out, record.token, pieces);
+  if (is_redacted) out.raw(",\"redacted\":true");
   out.raw(",\"layers\":[");
   for (size_t i = 0; i < record.layers.size(); ++i) {
     if (i > 0) out.raw(',');
@@ -310,9 +325,11 @@ void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& piece
 }
 
 void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts,
-                    const std::vector<ConstraintFailure>& failures) {
+                    const std::vector<ConstraintFailure>& failures,
+                    const std::vector<LogFork>& forks) {
   out.raw("\n],\n");
   append_failures(out, failures);
+  append_forks(out, forks);
   string_field(out, "\"stop_reason\":", stop_reason);
   integer_field(out, ",\n\"counts\":{\"passes\":", counts.passes);
   integer_field(out, ",\"tokens\":", counts.tokens);

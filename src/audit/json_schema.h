@@ -34,12 +34,22 @@ struct LogCounts {
   uint64_t lost = 0;       ///< positions without a record; written where there are any
 };
 
+/// A sequence whose first positions are another's.
+struct LogFork {
+  uint64_t record = 0;  ///< how many records stand before it
+  uint64_t sequence = 0, source = 0;
+  int64_t length = 0;  ///< positions that they share
+};
+
 /// `is_rounded`: the values come from a `.vtr` log of level standard.
 void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout,
                  const std::string& trace_id, bool is_rounded);
-/// One record on a line of its own. `is_first` leaves out the comma before it.
-void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first);
+/// One record on a line of its own. `is_first` leaves out the comma before it; `is_redacted`: some
+/// of it was left out of the log, or is encrypted.
+void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first,
+                   bool is_redacted);
 void append_closing(JsonBuffer& out, std::string_view stop_reason, const LogCounts& counts,
-                    const std::vector<ConstraintFailure>& failures);
+                    const std::vector<ConstraintFailure>& failures,
+                    const std::vector<LogFork>& forks);
 
 }  // namespace vitrine::audit

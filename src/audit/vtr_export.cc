@@ -25,12 +25,18 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
                      header.detail == LogDetail::kStandard);
   audit::LogCounts counts;
   std::vector<ConstraintFailure> failures;
+  std::vector<audit::LogFork> forks;
   VtrPage page;
   while (reader.next(page)) {
     counts.passes += page.passes;
     failures.insert(failures.end(), page.failures.begin(), page.failures.end());
-    for (const TokenRecord& record : page.records) {
-      audit::append_record(out, record, pieces, counts.tokens == 0);
+    for (const VtrEvent& event : page.events) {
+      if (event.kind != VtrEvent::Kind::kForked) continue;
+      forks.push_back({counts.tokens + event.row, event.sequence, event.source, event.count});
+    }
+    for (size_t i = 0; i < page.records.size(); ++i) {
+      const TokenRecord& record = page.records[i];
+      audit::append_record(out, record, pieces, counts.tokens == 0, page.is_redacted[i]);
       counts.tokens += 1;
       if (record.has_prediction) {
         (record.prediction.generated ? counts.generated : counts.scored) += 1;
@@ -46,7 +52,8 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
     counts.generated = all.generated;
     counts.scored = all.scored;
   }
-  audit::append_closing(out, reader.end() ? reader.end()->stop_reason : "open", counts, failures);
+  audit::append_closing(out, reader.end() ? reader.end()->stop_reason : "open", counts, failures,
+                        forks);
   write(out.view());
 }
 

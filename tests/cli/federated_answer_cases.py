@@ -128,11 +128,6 @@ class FederatedAnswers(FederationCase):
 
 
 class FederatedReplay(FederationCase):
-    def replay(self, name, *more, code=0):
-        result = self.run_tool("audit", "replay", name, *more)
-        self.assertEqual(result.returncode, code, result.stderr)
-        return result.stdout.decode()
-
     def test_replay_is_equal(self):
         path = self.write()
         self.federate(path, "run.vtr")

@@ -79,7 +79,9 @@ class Hidden(AuditCase):
         (self.folder / "b.json").write_text(json.dumps(log))
         result = self.run_tool("audit", "diff", "a.json", "b.json")
         self.assertEqual(result.returncode, 1)
-        self.assertEqual(result.stdout.decode().splitlines(), [
+        account, *lines = result.stdout.decode().splitlines()
+        self.assertTrue(account.startswith("b.json: INCONSISTENT: sequence 1 "), account)
+        self.assertEqual(lines, [
             "first difference: sequence 1, position 3: is only in a.json",
             "12 records equal in every value, 0 different",
             "1 positions are only in a.json, 0 only in b.json"])

@@ -74,6 +74,7 @@ class Privacy(AuditCase):
         for i, (less, more) in enumerate(zip(self.export("run.vtr"), everything)):
             for layer in more["layers"]:
                 layer["residual_norm"] = None
+            more["redacted"] = True
             if i < prompt:
                 more["token"], more["text"] = -1, ""
             if i < prompt - 1:
@@ -96,8 +97,9 @@ class Privacy(AuditCase):
         self.fail_with(2, ["owner", "other half"], *run, "run.vtr", "--encrypt-for", "owner")
         self.fail_with(2, ["nobody", "'tokens'"], *run, "run.vtr", "--encrypt-for",
                        "auditor.pub:routing")
-        self.fail_with(2, ["--attribution", "counters", "standard"], *run, "run.vtr", "--attribution",
-                       "--audit-level", "counters")
+        for option in ("--attribution", "--prompt-logprobs", "--audit-text"):
+            self.fail_with(2, [option, "counters", "standard"], *run, "run.vtr", option,
+                           "--audit-level", "counters")
         for trace in ("0" * 32, "12", "G" * 32):
             self.fail_with(2, ["--trace-id", "32"], *run, "run.vtr", "--trace-id", trace)
         self.generate("run.vtr", "--trace-id", TRACE)

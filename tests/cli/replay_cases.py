@@ -10,11 +10,6 @@ from tool import MODEL, PROMPT, AuditCase, write_byte_model
 
 
 class Replay(AuditCase):
-    def replay(self, name, *more, code=0):
-        result = self.run_tool("audit", "replay", name, *more)
-        self.assertEqual(result.returncode, code, result.stderr)
-        return result.stdout.decode()
-
     def test_replay_is_equal(self):
         self.generate("run.vtr")
         self.generate("full.vtr", "--audit-level", "full", "--prompt-logprobs", "--threads", 1)

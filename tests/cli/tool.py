@@ -88,6 +88,11 @@ class CliTest(unittest.TestCase):
         self.assertEqual(sorted(os.walk(self.folder)), before, "something was left behind")
         return result
 
+    def replay(self, name, *more, code=0):
+        result = self.run_tool("audit", "replay", name, *more)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stdout.decode()
+
     def write_ids(self, ids, name="ids.json"):
         path = self.folder / name
         path.write_text(ids if isinstance(ids, str) else json.dumps(ids))
@@ -105,3 +110,6 @@ class AuditCase(CliTest):
         result = self.run_tool("audit", "verify", name, *more)
         self.assertEqual(result.returncode, code, result.stderr)
         return result.stdout.decode()
+
+    def prompt_tokens(self, prompt=PROMPT):
+        return len(self.succeed_json("tokenize", MODEL, "-p", prompt, "--json")["ids"])

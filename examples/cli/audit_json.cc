@@ -1,0 +1,350 @@
+#include "audit_json.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <map>
+
+namespace cli {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxJsonBytes = size_t{1} << 30;
+
+float number(const json& value) {
+  return value.is_number() ? value.get<float>() : std::numeric_limits<float>::quiet_NaN();
+}
+
+/// 16 hexadecimal digits; 0 for what is none.
+uint64_t digest(const std::string& text) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, status] = std::from_chars(text.data(), end, value, 16);
+  return status == std::errc() && at == end ? value : 0;
+}
+
+vitrine::LayerRecord json_layer(const json& from) {
+  vitrine::LayerRecord layer;
+  layer.layer = from.at("layer").get<int32_t>();
+  layer.residual_norm = number(from.at("residual_norm"));
+  const json &experts = from.at("experts"), &weights = from.at("weights");
+  for (size_t slot = 0; slot < experts.size(); ++slot) {
+    layer.routes.push_back({experts.at(slot).get<int32_t>(), number(weights.at(slot))});
+  }
+  if (from.contains("router_probs")) {
+    for (const json& value : from.at("router_probs")) layer.router_probs.push_back(number(value));
+  }
+  return layer;
+}
+
+vitrine::AttributionRecord json_attribution(const json& from) {
+  using Kind = vitrine::AuditLayout::Term::Kind;
+  vitrine::AttributionRecord attribution;
+  const json& runner_up = from.at("runner_up");
+  attribution.logit = number(from.at("logit"));
+  attribution.rounding = number(from.at("rounding"));
+  attribution.runner_up = runner_up.at("token").get<int32_t>();
+  attribution.runner_up_logit = number(runner_up.at("logit"));
+  attribution.runner_up_rounding = number(runner_up.at("rounding"));
+  for (const json& term : from.at("terms")) {
+    vitrine::TermRecord record;
+    const std::string part = term.at("part").get<std::string>();
+    for (int kind = 0; kind <= static_cast<int>(Kind::kShared); ++kind) {
+      if (part == vitrine::term_kind_name(static_cast<Kind>(kind))) {
+        record.kind = static_cast<Kind>(kind);
+      }
+    }
+    record.layer = term.value("layer", -1);
+    record.expert = term.value("expert", -1);
+    record.value = number(term.at("value"));
+    record.runner_up = number(term.at("runner_up"));
+    attribution.terms.push_back(record);
+  }
+  return attribution;
+}
+
+double real(const json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+vitrine::FederationRecord json_federation(const json& from) {
+  vitrine::FederationRecord federation;
+  const bool has_shares = from.contains("joint");  // else its column was left out
+  if (has_shares) {
+    federation.joint = real(from.at("joint"));
+    federation.log_normaliser = real(from.at("log_normaliser"));
+    federation.residual = real(from.at("residual"));
+  }
+  for (const json& one : from.at("specialists")) {
+    if (has_shares) {
+      federation.specialists.push_back(
+          {real(one.at("logprob")), real(one.at("weight")), real(one.at("share"))});
+    }
+    if (one.contains("attribution")) {
+      federation.attributions.push_back(json_attribution(one.at("attribution")));
+    }
+  }
+  return federation;
+}
+
+vitrine::AuditLayout::Federation json_federation_head(const json& from) {
+  vitrine::AuditLayout::Federation head;
+  head.combiner = from.at("combiner").get<std::string>();
+  head.specialists = from.at("specialists").get<std::vector<std::string>>();
+  using vitrine::ShareKind;
+  const bool has_terms =
+      from.at("shares").get<std::string>() == vitrine::share_kind_name(ShareKind::kTerm);
+  head.shares = has_terms ? ShareKind::kTerm : ShareKind::kResponsibility;
+  return head;
+}
+
+vitrine::TokenRecord json_record(const json& from) {
+  vitrine::TokenRecord record;
+  record.sequence = from.at("sequence").get<uint64_t>();
+  record.position = from.at("position").get<int64_t>();
+  record.token = from.at("token").get<int32_t>();
+  for (const json& layer : from.at("layers")) record.layers.push_back(json_layer(layer));
+  if (from.contains("hidden_states")) {
+    for (const json& state : from.at("hidden_states")) {
+      vitrine::HiddenStateRecord& to = record.hidden_states.emplace_back();
+      to.layer = state.at("layer").get<int32_t>();
+      for (const json& value : state.at("values")) to.values.push_back(number(value));
+    }
+  }
+  const json& prediction = from.at("prediction");
+  record.has_prediction = !prediction.is_null();
+  if (!record.has_prediction) return record;
+  record.prediction.token = prediction.at("token").get<int32_t>();
+  record.prediction.generated = prediction.at("generated").get<bool>();
+  record.prediction.logprob = number(prediction.at("logprob"));
+  record.prediction.entropy = number(prediction.at("entropy"));
+  if (prediction.contains("logits_digest")) {
+    record.prediction.logits_digest = digest(prediction.at("logits_digest").get<std::string>());
+  }
+  if (prediction.contains("sampler")) {
+    const json& sampler = prediction.at("sampler");
+    record.prediction.sampled = {sampler.at("candidates").get<int32_t>(),
+                                 number(sampler.at("probability"))};
+  }
+  if (prediction.contains("constraint")) {
+    const json& from = prediction.at("constraint");
+    vitrine::ConstraintDecision& constraint = record.prediction.constraint;
+    constraint.allowed = from.at("allowed").get<int32_t>();
+    constraint.removed = number(from.at("removed"));
+    constraint.first_ruled_out = from.at("first_ruled_out").get<bool>();
+    constraint.is_limited = from.at("limited").get<bool>();
+    constraint.attempt = from.at("attempt").get<int32_t>();
+    constraint.mask_microseconds = number(from.at("mask_us"));
+  }
+  for (const json& other : prediction.at("top_logprobs")) {
+    record.prediction.alternatives.push_back(
+        {other.at("token").get<int32_t>(), number(other.at("logprob"))});
+  }
+  if (prediction.contains("attribution")) {
+    record.prediction.attribution = json_attribution(prediction.at("attribution"));
+  }
+  if (prediction.contains("federation")) {
+    record.prediction.federation = json_federation(prediction.at("federation"));
+  }
+  return record;
+}
+
+/// A whole number that fits; nlohmann::json converts any other in silence. `what` has it.
+template <typename Integer, typename Bad>
+Integer whole(const json& from, const Bad& bad, const char* what = "a failure of a constraint") {
+  const double value = from.is_number() ? from.get<double>() : -2.0;
+  constexpr double kLimit = 0x1p53;
+  const bool fits = from.is_number_integer() && value >= -1 && value < kLimit &&
+                    value <= static_cast<double>(std::numeric_limits<Integer>::max());
+  if (!fits) {
+    bad(fmt::format("{} has {} where a number of tokens, bytes or the like is expected", what,
+                    from.dump()));
+  }
+  return static_cast<Integer>(from.get<int64_t>());
+}
+
+/// `bad` throws what it is told.
+template <typename Bad>
+vitrine::ConstraintFailure json_failure(const json& from, const Bad& bad) {
+  using Failure = vitrine::ConstraintFailure;
+  Failure failure;
+  const std::string kind = from.at("kind").get<std::string>();
+  int found = 0;
+  while (found <= static_cast<int>(Failure::Kind::kError) &&
+         kind != vitrine::constraint_failure_name(static_cast<Failure::Kind>(found))) {
+    ++found;
+  }
+  if (found > static_cast<int>(Failure::Kind::kError)) {
+    bad("a failure of a constraint is of kind " + json(kind).dump() +
+        "; expected deadlock, refused, unfinished, rejected or error");
+  }
+  failure.kind = static_cast<Failure::Kind>(found);
+  failure.attempt = whole<int32_t>(from.at("attempt"), bad);
+  failure.sequence = whole<uint64_t>(from.at("sequence"), bad);
+  failure.position = whole<int64_t>(from.at("position"), bad);
+  failure.token = whole<int32_t>(from.value("token", json(-1)), bad);
+  failure.allowed = whole<int32_t>(from.value("allowed", json(0)), bad);
+  failure.in_time = whole<int32_t>(from.value("in_time", json(0)), bad);
+  failure.message = from.value("message", "");
+  failure.state.num_bytes = whole<int64_t>(from.at("bytes"), bad);
+  failure.state.num_readings = whole<int64_t>(from.at("num_readings"), bad);
+  failure.state.readings = from.at("readings").get<std::vector<std::string>>();
+  failure.state.next_bytes = from.at("next_bytes").get<std::string>();
+  failure.state.completion = from.at("completion").get<std::string>();
+  return failure;
+}
+
+/// `bad` throws what it is told.
+template <typename Bad>
+void read_forks(Run& run, const json& forks, const Bad& bad) {
+  for (const json& from : forks) {
+    vitrine::VtrEvent fork;
+    fork.kind = vitrine::VtrEvent::Kind::kForked;
+    const auto record = whole<uint64_t>(from.at("record"), bad, "a fork");
+    fork.sequence = whole<uint64_t>(from.at("sequence"), bad, "a fork");
+    fork.source = whole<uint64_t>(from.at("source"), bad, "a fork");
+    fork.count = whole<int64_t>(from.at("length"), bad, "a fork");
+    const size_t before = run.events.empty() ? 0 : run.events.back().first;
+    if (record < before || record > run.records.size() || fork.count < 0) {
+      bad(
+          fmt::format("a fork of length {} stands behind {} of {} records; expected ascending "
+                      "places among them, and a length of 0 or more",
+                      fork.count, record, run.records.size()));
+    }
+    run.events.emplace_back(record, fork);
+  }
+}
+
+/// The first position that the records skip, in words; empty where there is none.
+std::string skipped_position(const Run& run) {
+  std::map<uint64_t, int64_t> lengths;
+  size_t event = 0;
+  for (size_t i = 0; i < run.records.size(); ++i) {
+    for (; event < run.events.size() && run.events[event].first <= i; ++event) {
+      const vitrine::VtrEvent& fork = run.events[event].second;
+      const int64_t shared = lengths[fork.source];
+      if (fork.count > shared) {
+        return fmt::format("sequence {} shares {} positions of sequence {}, which has {}",
+                           fork.sequence, fork.count, fork.source, shared);
+      }
+      lengths[fork.sequence] = fork.count;
+    }
+    const vitrine::TokenRecord& record = run.records[i];
+    int64_t& length = lengths[record.sequence];
+    if (record.position < 0 || record.position > length) {
+      return fmt::format("sequence {} has a record at position {} where {} is next",
+                         record.sequence, record.position, length);
+    }
+    length = record.position + 1;
+  }
+  return "";
+}
+
+/// What the log says of itself that its records contradict; empty where nothing does.
+std::string contradiction(const Run& run) {
+  std::pair<uint64_t, uint64_t> readable{0, 0};
+  for (const vitrine::TokenRecord& record : run.records) {
+    if (record.has_prediction) ++(record.prediction.generated ? readable.first : readable.second);
+  }
+  // Which records predicted something may be what was left out.
+  const auto [generated, scored] = *run.counted;
+  const bool fits = std::ranges::find(run.is_redacted, true) == run.is_redacted.end()
+                        ? readable == *run.counted
+                        : readable.first <= generated && readable.second <= scored;
+  if (!fits) {
+    return fmt::format(
+        "it counts {} generated and {} scored predictions, its records have {} and "
+        "{}",
+        generated, scored, readable.first, readable.second);
+  }
+  return run.lost > 0 || run.stop_reason == "open" ? "" : skipped_position(run);
+}
+
+}  // namespace
+
+void read_json(Run& run) {
+  const json log = parse_shallow_json(run.path, kMaxJsonBytes, 16, "a log of vitrine");
+  const auto bad = [&](const std::string& what) {
+    throw vitrine::Error(vitrine::ErrorKind::kBadFile,
+                         run.path + ": " + what + "; expected a log of vitrine generate --audit");
+  };
+  if (log.is_discarded()) bad("not valid JSON");
+  if (!log.is_object() || log.value("schema", "") != "vitrine.audit/1") {
+    bad("no audit log of schema vitrine.audit/1");
+  }
+  try {
+    const json &model = log.at("model"), &runtime = log.at("runtime");
+    run.header.model_path = model.at("path").get<std::string>();
+    run.header.architecture = model.at("architecture").get<std::string>();
+    run.header.num_layers = model.at("num_layers").get<int32_t>();
+    run.header.vocab_size = model.at("vocab_size").get<int32_t>();
+    for (const auto& [name, hash] : model.at("sha256").items()) {
+      run.header.hashes.emplace_back(name, hash.get<std::string>());
+    }
+    run.header.device = runtime.at("device").get<std::string>();
+    run.header.kernels = runtime.at("kernels").get<std::string>();
+    run.header.isa = runtime.at("isa").get<std::string>();
+    run.header.threads = runtime.at("threads").get<int>();
+    const json engine = runtime.value("options", json::object());
+    for (const auto& [name, value] : engine.items()) {
+      run.header.engine.emplace_back(name, value.get<std::string>());
+    }
+    run.header.seed = log.at("seed").get<uint64_t>();
+    for (const auto& [name, value] : log.at("sampler").items()) {
+      run.header.sampler.emplace_back(name,
+                                      value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    const json constraint = log.value("constraint", json::object());
+    for (const auto& [name, value] : constraint.items()) {
+      run.header.constraint.emplace_back(name, value.get<std::string>());
+    }
+    run.level = log.at("audit").at("level").get<std::string>();
+    run.mode = log.at("audit").at("mode").get<std::string>();
+    run.is_rounded = log.at("audit").value("rounded", false);
+    run.stop_reason = log.at("stop_reason").get<std::string>();
+    for (const json& failure : log.value("constraint_failures", json::array())) {
+      run.failures.push_back(json_failure(failure, bad));
+    }
+    if (log.at("audit").contains("hidden_state_layers")) {
+      run.hidden_state_layers = log.at("audit").at("hidden_state_layers").get<std::vector<int>>();
+    }
+    if (log.at("audit").contains("federation")) {
+      run.federation = json_federation_head(log.at("audit").at("federation"));
+    }
+    for (const json& layer : log.at("audit").at("layers")) {
+      run.layer_numbers.push_back(layer.at("layer").get<uint32_t>());
+      const auto experts = layer.at("num_experts").get<uint32_t>();
+      if (experts > 65536) bad("a layer of more than 65536 experts");
+      run.uses.emplace_back(experts, 0);
+    }
+    for (const json& record : log.at("records")) {
+      run.records.push_back(json_record(record));
+      const vitrine::FederationRecord& of = run.records.back().prediction.federation;
+      const size_t named = run.federation.specialists.size();
+      for (const size_t count : {of.specialists.size(), of.attributions.size()}) {
+        if (count == 0 || count == named) continue;
+        bad(fmt::format("a record tells of {} specialists and the head names {}", count, named));
+      }
+      run.is_redacted.push_back(record.value("redacted", false));
+      if (record.contains("text")) run.text.push_back(record.at("text").get<std::string>());
+    }
+    if (run.text.size() != run.records.size()) run.text.clear();
+    if (log.at("counts").at("tokens").get<uint64_t>() != run.records.size()) {
+      bad(fmt::format("counts.tokens is {} and there are {} records",
+                      log.at("counts").at("tokens").dump(), run.records.size()));
+    }
+    const json& counts = log.at("counts");
+    run.counted = {whole<uint64_t>(counts.at("generated"), bad, "counts.generated"),
+                   whole<uint64_t>(counts.at("scored"), bad, "counts.scored")};
+    run.lost = whole<uint64_t>(counts.value("lost", json(0)), bad, "counts.lost");
+    read_forks(run, log.value("forks", json::array()), bad);
+    run.problem = contradiction(run);
+  } catch (const json::exception& error) {
+    bad(error.what());
+  }
+}
+
+}  // namespace cli
