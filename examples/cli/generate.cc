@@ -79,10 +79,16 @@ int run_generate(Arguments arguments) {
     inputs.insert(inputs.end(), members.begin(), members.end());
   }
   arguments.log.check(inputs);
-  if (arguments.attribution && arguments.log.level == "counters") {
+  const std::pair<bool, const char*> of_tokens[] = {
+      {arguments.attribution, "--attribution"},
+      {arguments.prompt_logprobs, "--prompt-logprobs"},
+      {arguments.log.text, "--audit-text"}};
+  for (const auto& [is_given, name] : of_tokens) {
+    if (!is_given || arguments.log.level != "counters") continue;
     refuse(
-        "--attribution: --audit-level counters keeps nothing of a single token; expected standard "
-        "or full");
+        fmt::format("{}: --audit-level counters keeps nothing of a single token; expected standard "
+                    "or full",
+                    name));
   }
   arguments.constraint.check();
   if (arguments.chat_prompt.is_given() && !arguments.chat) {

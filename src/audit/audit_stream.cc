@@ -39,7 +39,8 @@ struct AuditStream::Impl : audit::LogThread {
   Impl(LogHeader stream_header, Send stream_send, StreamOptions stream_options)
       : LogThread({.name = "audit stream",
                    .ring_bytes = check_options(stream_options).ring_bytes,
-                   .ends_on_failure = stream_options.on_error == OnError::kFail},
+                   .ends_on_failure = stream_options.on_error == OnError::kFail,
+                   .goes_on_unbegun = stream_options.on_error == OnError::kDegrade},
                   nullptr),
         header(std::move(stream_header)),
         options(std::move(stream_options)),

@@ -66,7 +66,7 @@ void LogThread::open(const AuditLayout& layout, size_t max_record_bytes) {
   is_open_ = true;
   wake_.notify_one();
   begun_.wait(lock, [this] { return has_begun_; });
-  if (failure_) std::rethrow_exception(failure_);  // of begin()
+  if (failure_ && !options_.goes_on_unbegun) std::rethrow_exception(failure_);  // of begin()
 }
 
 void LogThread::stop(std::optional<std::string> reason) {

@@ -24,6 +24,7 @@ class LogThread {
     std::string name;              ///< "audit log 'run.vtr'": how messages begin
     size_t ring_bytes = 0;         ///< small enough to stay in a core's cache
     bool ends_on_failure = false;  ///< the step after a failure throws; else it goes on, unrecorded
+    bool goes_on_unbegun = false;  ///< open() does not throw what begin() threw
     bool runs_unopened = false;    ///< the hooks run though no engine was ever connected
   };
   LogThread(Options options, SpillFile* spill);

@@ -294,6 +294,14 @@ class Stream(AuditCase):
                        "--audit-stream", "run.stream", **file_size_limit(100))
         self.assertEqual((self.folder / "run.stream").read_bytes(), b"older")
 
+    def test_a_first_message_that_cannot_be_sent(self):
+        run = ("generate", MODEL, "-p", PROMPT, "-n", 5, "--audit-stream", "/dev/full")
+        self.fail_with(1, ["/dev/full", "No space left"], *run)
+        result = self.succeed(*run, "--audit-on-error", "degrade", "--audit", "run.vtr", "--json")
+        self.assertEqual(len(json.loads(result.stdout)["tokens"]), 5)
+        self.assertIn(b"positions are not in it", result.stderr)
+        self.assertIn("complete", self.verify())
+
     def test_bad_options(self):
         for words, more in ((["--audit-level counters"], ["--audit-level", "counters"]),
                             (["--audit-mode none"], ["--audit-mode", "none"]),
