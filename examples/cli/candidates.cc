@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "failure_text.h"
@@ -90,6 +91,7 @@ std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_
                                            const vitrine::Tokenizer& tokenizer,
                                            const std::vector<std::string>& stop) {
   const OwnedSequence base(engine, engine.create_sequence());
+  const auto begin = std::chrono::steady_clock::now();
   // All but the last token, which each branch computes for its logits.
   const auto shared = prompt.first(prompt.size() - 1);
   const auto chunk = static_cast<size_t>(engine.options().max_step_tokens);
@@ -100,6 +102,7 @@ std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_
     input.rows = StepInput::Rows::kNone;
     engine.step({&input, 1});
   }
+  const std::chrono::duration<double> shared_time = std::chrono::steady_clock::now() - begin;
   std::vector<Candidate> candidates;
   const vitrine::Constraint* constraint = options.constraint;
   for (int branch = 0; branch < count && interrupt_signal() == 0; ++branch) {
@@ -120,6 +123,9 @@ std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_
                                            candidate.text += answer->add(event);
                                            return !answer->stopped() && interrupt_signal() == 0;
                                          });
+    // What the user asked for, not what is left of it behind the part that was shared.
+    candidate.result.prompt_tokens = static_cast<int64_t>(prompt.size());
+    candidate.result.prefill_seconds += shared_time.count();
     candidate.text += answer->finish();
     if (answer->is_cut_whole()) candidate.result.is_complete = true;
     candidate.reason = answer->reason(candidate.result.reason);

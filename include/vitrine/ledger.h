@@ -51,7 +51,8 @@ struct RunAccount {
   VtrReport::Seal seal = VtrReport::Seal::kComplete;
   std::string model, device, engine_build;
   uint64_t started_unix_ns = 0, closed_unix_ns = 0;
-  int64_t tokens_in = 0;   ///< processed and not generated before
+  int64_t tokens_in = 0;   ///< read and not generated before; what candidates or attempts at an
+                           ///< answer share counts once
   int64_t tokens_out = 0;  ///< generated
   int64_t log_bytes = 0;   ///< of the file that was read: a copy with columns left out is smaller
   bool is_whole = true;    ///< no column was left out

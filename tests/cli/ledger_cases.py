@@ -233,6 +233,21 @@ class Ledger(AuditCase):
                                    Fraction(rates["second"] * one["device_us"], 10**6)])
         self.assertEqual([line["micro"] for line in lines], [-sum(expected), *expected])
 
+    def test_a_prompt_counts_once(self):
+        """However many candidates or attempts read its last token."""
+        self.write_rates()
+        sampled = ("generate", MODEL, "-n", 9, "-s", 3, "--temperature", 1)
+        runs = {"one": ("-p", PROMPT), "best": ("-p", PROMPT, "--n-best", 3),
+                "short": ("-p", "a", "--n-best", 3),
+                "retry": ("-p", PROMPT, "--choice", "a dog", "--validate-with", "false",
+                          "--max-retries", 2)}
+        for name, arguments in runs.items():
+            self.run_tool(*sampled, *arguments, "--audit", f"{name}.vtr")
+            self.book("settle", f"{name}.vtr")
+            prompt = self.prompt_tokens(arguments[1])
+            self.assertEqual(self.lines(kind="settlement")[-1]["tokens_in"], prompt, name)
+            (self.folder / "ledger.sqlite").unlink()
+
     def test_twice_is_once(self):
         self.generate("run.vtr")
         self.generate("other.vtr")
