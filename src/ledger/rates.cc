@@ -297,8 +297,10 @@ std::vector<LedgerLine> LedgerRates::Impl::pay_royalties(const RunAccount& run) 
   if (found == run.shares.end() && run.tokens_out > 0) {
     throw Error(ErrorKind::kInvalidArgument,
                 run.path + ": has no '" + std::string(share_basis_name(basis)) +
-                    "' of its tokens, which the rates of " + name +
-                    " are based on; expected a log with it, or another basis");
+                    "' of its tokens, which the rates of " + name + " are based on; expected " +
+                    (run.specialists.empty()
+                         ? "a log with it, or another basis"
+                         : "basis responsibility, or attribution and a log with --attribution"));
   }
   // By rate, in the file's order.
   std::map<size_t, int64_t> units;

@@ -176,6 +176,13 @@ class InputTokens {
   throw Error(kind, path + ": " + what);
 }
 
+uint64_t size_of(const std::string& path) {
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error) refuse(ErrorKind::kIo, path, "cannot be read any more: " + error.message());
+  return bytes;
+}
+
 void check_seal(const VtrReport& report, const std::string& path, const RunOptions& options) {
   if (report.seal == VtrReport::Seal::kBroken) {
     refuse(ErrorKind::kBadFile, path, "the log is broken and settles nothing: " + report.problem);
@@ -272,7 +279,7 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
     run.unshared.erase(basis);
   }
   // Of an open log what its whole pages have: a page under way belongs to nothing yet.
-  run.log_bytes = static_cast<int64_t>(has_end ? std::filesystem::file_size(path) : bytes);
+  run.log_bytes = static_cast<int64_t>(has_end ? size_of(path) : bytes);
   if (run.closed_unix_ns > run.started_unix_ns) {
     run.device_us = static_cast<int64_t>((run.closed_unix_ns - run.started_unix_ns) / 1000);
   }

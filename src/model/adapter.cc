@@ -25,6 +25,8 @@ constexpr std::string_view kSuffixA = ".lora_A.weight", kSuffixB = ".lora_B.weig
 struct LoraConfig {
   int64_t rank = 0;
   double scale = 0;
+  // Names of whole modules or of the last parts of their names; empty: nothing is known.
+  std::vector<std::string> targets, excluded;
 };
 
 [[noreturn]] void bad(const std::string& file, const std::string& what) {
@@ -55,6 +57,20 @@ void refuse_variants(const Fields& fields) {
   }
 }
 
+// A text in place of the list is a pattern over all names, or "all-linear"; the tensors say which.
+std::vector<std::string> module_names(const Fields& fields, std::string_view name) {
+  const Json* value = fields.find(name);
+  if (value == nullptr || value->is_null() || value->is_string()) return {};
+  return fields.strings(name);
+}
+
+// As PEFT matches a module with the names of a list.
+bool is_among(const std::string& module, const std::vector<std::string>& names) {
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    return module == name || module.ends_with("." + name);
+  });
+}
+
 LoraConfig read_config(const std::string& path) {
   const Json json = parse_json_object(read_text_file(path, kMaxConfigBytes), path);
   const Fields fields(json, path);
@@ -68,6 +84,8 @@ LoraConfig read_config(const std::string& path) {
   if (!alpha) fields.bad("lora_alpha", "a number");
   const auto rank = static_cast<double>(config.rank);
   config.scale = *alpha / (fields.boolean("use_rslora").value_or(false) ? std::sqrt(rank) : rank);
+  config.targets = module_names(fields, "target_modules");
+  config.excluded = module_names(fields, "exclude_modules");
   return config;
 }
 
@@ -133,6 +151,12 @@ LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targe
                   path + ": tensor " + quote_text(info.name) + " targets '" + place.module +
                       "', which adapters cannot change here or the model lacks; expected matrices "
                       "of its attention, dense blocks, experts and routers only");
+    }
+    const bool is_target = config.targets.empty() || is_among(place.module, config.targets);
+    if (!is_target || is_among(place.module, config.excluded)) {
+      bad(path, "tensor " + quote_text(info.name) + " is of a module that adapter_config.json " +
+                    (is_target ? "leaves out (exclude_modules)" : "does not target") +
+                    "; expected both files of one adapter");
     }
     const ops::AdapterTarget* target = found->second;
     const int64_t rows = place.is_a ? config.rank : target->rows;

@@ -182,6 +182,9 @@ class Ledger(AuditCase):
         federation = pathlib.Path(MODEL).parent / "fractalmoe-30m-adapters" / "federation.json"
         self.succeed("federate", federation, "-p", PROMPT, "-n", 30, "--seed", 5,
                      "--ignore-end-of-text", "--audit", "run.vtr", "--attribution")
+        self.write_rates("gates.json")
+        self.fail_with(2, ["run.vtr", "gate_weight", "expected basis responsibility"], "ledger",
+                       "royalties", "run.vtr", "--rates", "gates.json", "--out", "ledger.sqlite")
         # Four layers of each specialist; two groups of its experts each.
         rates = [{"group": f"{name} {first}", "account": name, "token": 40 + 7 * i + first,
                   "experts": [{"layers": [4 * i, 4 * i + 3], "experts": [first, first + 3]}]}

@@ -107,7 +107,7 @@ inline void write_text(const std::string& path, const std::string& text) {
 
 inline std::string adapter_config(int64_t rank, double alpha, const std::string& more = "") {
   return R"({"peft_type": "LORA", "r": )" + std::to_string(rank) + R"(, "lora_alpha": )" +
-         std::to_string(alpha) + R"(, "bias": "none", "target_modules": ["q_proj"])" + more + "}";
+         std::to_string(alpha) + R"(, "bias": "none", "target_modules": "all-linear")" + more + "}";
 }
 
 inline void write_adapter(const std::string& folder, const std::string& config,

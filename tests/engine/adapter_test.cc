@@ -275,6 +275,26 @@ TEST_F(AdapterErrors, EachSaysWhatIsWrong) {
   expect("use_dora", refusal(adapter_config(4, 8, R"(, "use_dora": true)"), good));
   expect("rank_pattern", refusal(adapter_config(4, 8, R"(, "rank_pattern": {"q": 1})"), good));
   expect("adapter_config.json", refusal("[]", good));
+  // What the configuration says that the tensors are of.
+  const auto targets = [](const std::string& value) {
+    std::string config = adapter_config(4, 8);
+    const std::string given = "\"all-linear\"";
+    return config.replace(config.find(given), given.size(), value);
+  };
+  const std::string module = modules_[0].module, last = module.substr(module.rfind('.') + 1);
+  std::string all = "[";
+  for (const AdapterModule& one : modules_) {
+    all += (all.size() > 1 ? ", \"" : "\"") + one.module.substr(one.module.rfind('.') + 1) + "\"";
+  }
+  all += "]";
+  for (const std::string& value : {all, std::string(R"("all-linear")"), std::string("null")}) {
+    EXPECT_EQ(refusal(targets(value), good), "loaded") << value;
+  }
+  expect("does not target", refusal(targets(R"(["embed_tokens"])"), good));
+  expect("does not target", refusal(targets("[\"" + last.substr(1) + "\"]"), good));
+  expect("'target_modules'", refusal(targets("[7]"), good));
+  expect("exclude_modules",
+         refusal(targets(all + R"(, "exclude_modules": [")" + last + "\"]"), good));
 }
 
 // Truncated at any length, or with a header that lies: a refusal, never a crash.
