@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 
 from tool import MODEL, ORACLES, SMALL, TIMEOUT, VITRINE, CliTest, file_size_limit
@@ -334,6 +335,14 @@ class BenchGenerate(CliTest):
         self.fail_with(2, [str(limit + 1), str(limit), "-p"], *bench, "-p", str(limit + 1))
         self.fail_with(2, [str(limit + 1), "--depth"], *bench, "-n", "1", "-p", "1", "--depth",
                        str(limit))
+
+
+class CommandPage(CliTest):
+    def test_the_page_says_what_help_does(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        page = subprocess.run([sys.executable, root / "scripts" / "command_page", VITRINE], check=True,
+                              capture_output=True).stdout.decode()
+        self.assertEqual(page, (root / "docs" / "command-line.md").read_text())
 
 
 class Tool(CliTest):
