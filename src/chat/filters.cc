@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "characters.h"
 #include "text.h"
 
 namespace vitrine::chat {

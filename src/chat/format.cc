@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "characters.h"
 #include "runtime.h"
 #include "text.h"
 #include "tokenizer/unicode.h"

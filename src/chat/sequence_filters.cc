@@ -3,6 +3,7 @@
 #include <charconv>
 #include <set>
 
+#include "characters.h"
 #include "filters.h"
 #include "text.h"
 #include "vitrine/core.h"

@@ -1,6 +1,7 @@
 // What stands after `is`.
 #include <algorithm>
 
+#include "characters.h"
 #include "filters.h"
 #include "text.h"
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "characters.h"
 #include "interpreter.h"
 #include "text.h"
 
