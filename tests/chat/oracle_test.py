@@ -31,7 +31,7 @@ except ImportError as error:
 
 from conversations import CONVERSATIONS, TOOLS
 from generator import Generator
-from python_cases import SHOWN, character_cases
+from python_cases import SHOWN, character_cases, random_formats
 
 HERE = pathlib.Path(__file__).resolve().parent
 RENDER_LINES = os.path.abspath(sys.argv[1])
@@ -182,6 +182,9 @@ class PythonTest(unittest.TestCase):
         for topic, templates in SHOWN.items():
             with self.subTest(topic):
                 self.assertGreater(self.compare(templates), len(templates) // 4)
+
+    def test_formats(self):
+        self.assertGreater(self.compare(random_formats(1, 1500)), 600)
 
     def test_characters(self):
         """Every character that Python knows, if ours knows it too."""
