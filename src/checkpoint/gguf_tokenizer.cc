@@ -18,6 +18,7 @@ constexpr int64_t kUnknown = 2;
 constexpr int64_t kControl = 3;
 constexpr int64_t kUserDefined = 4;
 constexpr int64_t kUnused = 5;
+constexpr int64_t kByte = 6;
 
 constexpr uint64_t kMaxTokens = 1 << 22;
 /// Every cut of a SentencePiece piece is tried; longer ones would take minutes.
@@ -68,6 +69,7 @@ class TokenizerWriter {
       metadata.bad("tokenizer.ggml.tokens", "1 to " + std::to_string(kMaxTokens) + " tokens");
     }
     types_ = array_of_tokens("tokenizer.ggml.token_type", GgufType::kI32);
+    for (uint64_t id = 0; id < tokens.count; ++id) check_type(id);
   }
 
   std::string write() {
@@ -87,6 +89,14 @@ class TokenizerWriter {
   int64_t type(uint64_t id) const { return types_ == nullptr ? kNormal : types_->integer(id); }
   std::string place(uint64_t id) const {
     return metadata_.file() + ": key 'tokenizer.ggml.tokens': token " + std::to_string(id);
+  }
+
+  void check_type(uint64_t id) const {
+    if (type(id) >= kNormal && type(id) <= kByte) return;
+    throw_bad_file(metadata_.file() + ": key 'tokenizer.ggml.token_type': token " +
+                   std::to_string(id) + " has the type " + std::to_string(type(id)) +
+                   "; expected 1 (normal), 2 (unknown), 3 (control), 4 (user-defined), 5 (unused) "
+                   "or 6 (byte)");
   }
 
   void append_token(uint64_t id) {

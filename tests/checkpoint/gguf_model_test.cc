@@ -347,6 +347,14 @@ TEST_F(GgufModelTest, Tokenizers) {
   expect_error(
       file_with({model("gpt2"), merges, gguf_array<int32_t>("tokenizer.ggml.token_type", 5, {1})}),
       {"token_type", "4 values"});
+  for (const int32_t type : {-1, 0, 7}) {
+    const auto types = gguf_array<int32_t>("tokenizer.ggml.token_type", 5, {1, type, 1, 3});
+    for (const char* name : {"gpt2", "llama"}) {
+      expect_error(file_with({model(name), merges, zeros, types}),
+                   {"tokenizer.ggml.token_type", "token 1 has the type " + std::to_string(type),
+                    "expected 1 (normal)", "6 (byte)"});
+    }
+  }
   expect_error(file_with({model("gpt2"), merges, gguf_bool("tokenizer.ggml.add_eos_token", true)}),
                {"eos_token_id", "is missing"});
   GgufFile bad_text = small_gguf();
