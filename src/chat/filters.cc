@@ -1,11 +1,10 @@
-// Filters of single values; those of lists are in sequence_filters.cc.
+// Filters of single values; those of numbers and lists are in number_filters.cc and
+// sequence_filters.cc.
 #include "filters.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstdlib>
 
+#include "characters.h"
 #include "text.h"
 
 namespace vitrine::chat {
@@ -16,13 +15,13 @@ std::string input_text(Interpreter& interpreter, const Value& input) {
   return to_text(interpreter.runtime(), input);
 }
 
-template <std::string (*change)(std::string_view)>
+template <std::string (*change)(std::string_view), bool keeps_mark = true>
 Value change_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, "upper", arguments, {});
   const std::string text = input_text(interpreter, input);
   runtime.spend(4 * text.size());
-  return make_text(runtime, change(text));
+  return make_text(runtime, change(text), keeps_mark && input.is_markup());
 }
 
 /// Jinja's own: words begin after whitespace and opening brackets.
@@ -48,12 +47,12 @@ Value trim_filter(Interpreter& interpreter, const Value& input, CallArguments& a
   const BoundArguments bound(runtime, "trim", arguments, {"chars"});
   const std::string text = input_text(interpreter, input);
   if (bound.get(0) == nullptr || bound.value(0).is_none()) {
-    return make_text(runtime, std::string(strip(text, true, true)));
+    return make_text(runtime, std::string(strip(text, true, true)), input.is_markup());
   }
   const std::string characters = bound.text(0, "");
   const std::string_view view = characters;
   runtime.spend(text.size() * (1 + characters.size()));
-  return make_text(runtime, std::string(strip(text, true, true, &view)));
+  return make_text(runtime, std::string(strip(text, true, true, &view)), input.is_markup());
 }
 
 Value string_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
@@ -71,7 +70,7 @@ template <bool is_forced>
 Value escape_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, "escape", arguments, {});
-  if (!is_forced && input.as_text() != nullptr && input.as_text()->is_markup) return input;
+  if (!is_forced && input.is_markup()) return input;
   return make_text(runtime, escape_markup(input_text(interpreter, input)), true);
 }
 
@@ -94,133 +93,6 @@ Value default_filter(Interpreter& interpreter, const Value& input, CallArguments
   return bound.get(0) != nullptr ? bound.value(0) : Value::text("");
 }
 
-/// A number as Python's int() reads it: spaces around, a sign, single underscores.
-bool parse_whole(std::string_view text, int64_t base, int64_t& out) {
-  text = strip(text, true, true);
-  const bool is_negative = text.starts_with('-');
-  if (is_negative || text.starts_with('+')) text.remove_prefix(1);
-  const bool has_prefix =
-      text.size() > 2 && text[0] == '0' &&
-      ((base == 16 && (text[1] | 0x20) == 'x') || (base == 8 && (text[1] | 0x20) == 'o') ||
-       (base == 2 && (text[1] | 0x20) == 'b'));
-  if (has_prefix) text.remove_prefix(2);
-  if (text.empty() || text.front() == '_' || text.back() == '_' || text.find("__") != text.npos ||
-      text.front() == '-') {
-    return false;
-  }
-  std::string digits = is_negative ? "-" : "";
-  for (const char c : text) {
-    if (c != '_') digits += c;
-  }
-  const char* end = digits.data() + digits.size();
-  const auto [stop, status] =
-      std::from_chars(digits.data(), end, out, static_cast<int>(std::clamp<int64_t>(base, 2, 36)));
-  return status == std::errc() && stop == end;
-}
-
-bool parse_float(std::string_view text, double& out) {
-  const std::string trimmed(strip(text, true, true));
-  std::string digits;
-  for (size_t i = 0; i < trimmed.size(); ++i) {
-    const char c = trimmed[i];
-    const auto is_digit_at = [&](size_t at) {
-      return at < trimmed.size() && trimmed[at] >= '0' && trimmed[at] <= '9';
-    };
-    if (c == '_' && i > 0 && is_digit_at(i - 1) && is_digit_at(i + 1)) continue;
-    digits += c;
-  }
-  // from_chars reads no leading '+', and "nan(…)".
-  std::string_view view = digits;
-  if (view.starts_with('+')) view.remove_prefix(1);
-  if (view.empty() || view.starts_with('+') || view.find('(') != view.npos) return false;
-  const auto [stop, status] = std::from_chars(view.data(), view.data() + view.size(), out);
-  if (status == std::errc::result_out_of_range && stop == view.data() + view.size()) {
-    out = std::strtod(std::string(view).c_str(), nullptr);
-    return true;
-  }
-  return status == std::errc() && stop == view.data() + view.size();
-}
-
-void refuse_undefined(Interpreter& interpreter, const Value& input) {
-  if (const auto* undefined = input.get_if<Undefined>()) {
-    interpreter.runtime().fail(undefined->reason ? *undefined->reason : "a value is undefined");
-  }
-}
-
-Value int_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "int", arguments, {"default", "base"});
-  refuse_undefined(interpreter, input);
-  const Value otherwise = bound.get(0) != nullptr ? bound.value(0) : Value(int64_t{0});
-  int64_t whole = 0;
-  double number = 0;
-  if (const Text* text = input.as_text()) {
-    if (parse_whole(text->bytes, bound.integer(1, 10), whole)) return Value(whole);
-    if (!parse_float(text->bytes, number) || std::isinf(number)) return otherwise;
-  } else if (input.as_integer(whole)) {
-    return Value(whole);
-  } else if (!input.as_number(number)) {
-    return otherwise;
-  }
-  if (std::isnan(number)) return otherwise;
-  if (!(std::abs(number) < 9.2e18)) {
-    runtime.fail("'int' gets " + float_text(number) + "; expected a number of 64 bits");
-  }
-  return Value(static_cast<int64_t>(number));
-}
-
-Value float_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "float", arguments, {"default"});
-  refuse_undefined(interpreter, input);
-  double number = 0;
-  const Text* text = input.as_text();
-  if (text != nullptr ? parse_float(text->bytes, number) : input.as_number(number)) {
-    return Value(number);
-  }
-  return bound.get(0) != nullptr ? bound.value(0) : Value(0.0);
-}
-
-Value abs_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "abs", arguments, {});
-  double number = 0;
-  refuse_undefined(interpreter, input);
-  if (!input.as_number(number)) {
-    interpreter.runtime().fail("'abs' gets a " + type_name(input) + "; expected a number");
-  }
-  if (input.is_float()) return Value(std::abs(number));
-  return binary_operation(interpreter.runtime(), number < 0 ? "neg" : "pos", input, Value());
-}
-
-Value round_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "round", arguments, {"precision", "method"});
-  refuse_undefined(interpreter, input);
-  const std::string method = bound.text(1, "common");
-  const int64_t precision = bound.integer(0, 0);
-  double number = 0;
-  if (!input.as_number(number)) {
-    runtime.fail("'round' gets a " + type_name(input) + "; expected a number");
-  }
-  if (precision < 0 || precision > 100) {
-    runtime.fail("'round' gets the precision " + std::to_string(precision) +
-                 "; expected 0 to 100 digits");
-  }
-  if (method == "ceil" || method == "floor") {
-    const double scale = std::pow(10.0, static_cast<double>(precision));
-    const double scaled = number * scale;
-    return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
-  }
-  if (method != "common")
-    runtime.fail("'round' gets an unknown method; expected common, ceil, floor");
-  if (!input.is_float() || !std::isfinite(number)) {
-    int64_t whole = 0;
-    return input.as_integer(whole) ? Value(whole) : input;
-  }
-  char buffer[512];
-  std::snprintf(buffer, sizeof(buffer), "%.*f", static_cast<int>(precision), number);
-  return Value(std::strtod(buffer, nullptr));
-}
-
 Value indent_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, "indent", arguments, {"width", "first", "blank"});
@@ -234,16 +106,24 @@ Value indent_filter(Interpreter& interpreter, const Value& input, CallArguments&
   const std::string space =
       is_text ? bound.text(0, "") : std::string(static_cast<size_t>(width), ' ');
   const std::string source = input.as_text()->bytes + "\n";
-  std::string out = bound.boolean(1, false) ? space : "";
+  const bool begins_first = bound.boolean(1, false), with_blank = bound.boolean(2, false);
+  // A safe `width` escapes what it is joined to: not the first line, which only `first` reaches.
+  const bool escapes = is_text && bound.value(0).is_markup() && !input.is_markup();
+  std::string out;
   bool is_first = true;
   for (const std::string_view line : split_lines(source)) {
-    runtime.spend(line.size() + space.size());
+    const bool escapes_line = escapes && (with_blank || !is_first);
+    const std::string shown = escapes_line ? escape_markup(line) : std::string(line);
+    runtime.spend(line.size() + shown.size() + space.size());
     if (!is_first) out += "\n";
-    if (!is_first && (bound.boolean(2, false) || !line.empty())) out += space;
-    out += line;
+    if (!is_first && (with_blank || !line.empty())) out += space;
+    out += shown;
     is_first = false;
   }
-  return make_text(runtime, std::move(out));
+  if (begins_first) out = space + (escapes && !with_blank ? escape_markup(out) : out);
+  runtime.spend(out.size());
+  return make_text(runtime, std::move(out),
+                   input.is_markup() || (escapes && (with_blank || begins_first)));
 }
 
 Value truncate_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
@@ -273,7 +153,9 @@ Value truncate_filter(Interpreter& interpreter, const Value& input, CallArgument
     const size_t space = kept.rfind(' ');
     if (space != kept.npos) kept = kept.substr(0, space);
   }
-  return make_text(runtime, std::string(kept) + end);
+  const Value end_text = bound.get(2) != nullptr ? bound.value(2) : Value::text(end);
+  return binary_operation(runtime, "+", make_text(runtime, std::string(kept), input.is_markup()),
+                          end_text);
 }
 
 Value center_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
@@ -281,7 +163,7 @@ Value center_filter(Interpreter& interpreter, const Value& input, CallArguments&
   const BoundArguments bound(runtime, "center", arguments, {"width"});
   CallArguments method_arguments;
   method_arguments.positional.emplace_back(bound.integer(0, 80));
-  const Value text = make_text(runtime, input_text(interpreter, input));
+  const Value text = make_text(runtime, input_text(interpreter, input), input.is_markup());
   return interpreter.call(*find_text_method(text, "center"), method_arguments);
 }
 
@@ -298,15 +180,18 @@ Value wordcount_filter(Interpreter& interpreter, const Value& input, CallArgumen
 
 Value format_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const std::string text = input_text(interpreter, input);
+  const Value format =
+      input.as_text() != nullptr ? input : make_text(runtime, input_text(interpreter, input));
+  if (!arguments.named.empty() && !arguments.positional.empty()) {
+    runtime.fail("'format' gets both values and named values; expected one kind");
+  }
   if (arguments.named.empty()) {
-    return make_text(
-        runtime,
-        format_percent(runtime, text, make_list(runtime, arguments.positional, ListKind::kTuple)));
+    const Value values = make_list(runtime, arguments.positional, ListKind::kTuple);
+    return format_percent(runtime, *format.as_text(), values);
   }
   std::vector<std::pair<Value, Value>> items;
   for (auto& [name, value] : arguments.named) items.emplace_back(Value::text(name), value);
-  return make_text(runtime, format_percent(runtime, text, make_dict(runtime, std::move(items))));
+  return format_percent(runtime, *format.as_text(), make_dict(runtime, std::move(items)));
 }
 
 Value tojson_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
@@ -347,9 +232,14 @@ Value attr_filter(Interpreter& interpreter, const Value& input, CallArguments& a
 
 }  // namespace
 
+void refuse_undefined(Interpreter& interpreter, const Value& input) {
+  if (const auto* undefined = input.get_if<Undefined>()) {
+    interpreter.runtime().fail(undefined->reason ? *undefined->reason : "a value is undefined");
+  }
+}
+
 std::span<const FilterEntry> value_filters() {
   static constexpr FilterEntry kFilters[] = {
-      {"abs", abs_filter},
       {"attr", attr_filter},
       {"capitalize", change_filter<capitalize>},
       {"center", center_filter},
@@ -357,17 +247,14 @@ std::span<const FilterEntry> value_filters() {
       {"default", default_filter},
       {"e", escape_filter<false>},
       {"escape", escape_filter<false>},
-      {"float", float_filter},
       {"forceescape", escape_filter<true>},
       {"format", format_filter},
       {"indent", indent_filter},
-      {"int", int_filter},
       {"lower", change_filter<to_lower>},
       {"replace", replace_filter},
-      {"round", round_filter},
       {"safe", safe_filter},
       {"string", string_filter},
-      {"title", change_filter<title_words>},
+      {"title", change_filter<title_words, false>},
       {"tojson", tojson_filter},
       {"trim", trim_filter},
       {"truncate", truncate_filter},

@@ -16,7 +16,10 @@ struct FilterEntry {
 };
 
 std::span<const FilterEntry> value_filters();
+std::span<const FilterEntry> number_filters();
 std::span<const FilterEntry> sequence_filters();
 bool is_filter(std::string_view name);
+/// Throws with the reason where `input` is undefined.
+void refuse_undefined(Interpreter& interpreter, const Value& input);
 
 }  // namespace vitrine::chat

@@ -1,9 +1,9 @@
-// Values as text: str(), repr(), %.
-#include <algorithm>
+// Values as text: str(), repr() and ascii().
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 
+#include "characters.h"
 #include "runtime.h"
 #include "text.h"
 #include "tokenizer/unicode.h"
@@ -14,8 +14,10 @@ namespace vitrine::chat {
 
 namespace {
 
-constexpr int kMaxWidth = 10000;
-constexpr int kMaxPrecision = 300;
+void append_escape(char32_t c, std::string& out) {
+  out += c < 0x100 ? "\\x" : c < 0x10000 ? "\\u" : "\\U";
+  append_hex(c, c < 0x100 ? 2 : c < 0x10000 ? 4 : 8, out);
+}
 
 std::string quote(std::string_view text) {
   const bool has_single = text.find('\'') != text.npos, has_double = text.find('"') != text.npos;
@@ -35,15 +37,8 @@ std::string quote(std::string_view text) {
       out += "\\t";
     } else if (is_printable(c)) {
       out += text.substr(begin, at - begin);
-    } else if (c < 0x100) {
-      out += "\\x";
-      append_hex(c, 2, out);
-    } else if (c < 0x10000) {
-      out += "\\u";
-      append_hex(c, 4, out);
     } else {
-      out += "\\U";
-      append_hex(c, 8, out);
+      append_escape(c, out);
     }
   }
   return out + mark;
@@ -120,62 +115,6 @@ void write_repr(Writer& writer, const Value& value, int depth) {
   writer.add("<Macro>");
 }
 
-/// One conversion of `%`.
-struct Conversion {
-  std::string flags;
-  int width = 0, precision = -1;
-  char type = 0;
-};
-
-std::string padded(std::string text, const Conversion& conversion) {
-  const size_t length = count_code_points(text);
-  const auto width = static_cast<size_t>(conversion.width);
-  if (length >= width) return text;
-  const std::string space(width - length, ' ');
-  return conversion.flags.find('-') != std::string::npos ? text + space : space + text;
-}
-
-std::string format_number(Runtime& runtime, const Value& value, const Conversion& conversion) {
-  const std::string spec =
-      "%" + conversion.flags + (conversion.width > 0 ? std::to_string(conversion.width) : "") +
-      (conversion.precision >= 0 ? "." + std::to_string(conversion.precision) : "");
-  char buffer[kMaxWidth + kMaxPrecision + 700];
-  double number = 0;
-  if (!value.as_number(number)) {
-    runtime.fail(std::string("'%") + conversion.type + "' gets a " + type_name(value) +
-                 "; expected a number");
-  }
-  if (std::string_view("eEfFgG").find(conversion.type) != std::string_view::npos) {
-    std::snprintf(buffer, sizeof(buffer), (spec + conversion.type).c_str(), number);
-    return buffer;
-  }
-  int64_t whole = 0;
-  if (!value.as_integer(whole)) {
-    if (conversion.type != 'd' || !(std::abs(number) < 9e18)) {
-      runtime.fail(std::string("'%") + conversion.type + "' gets " + float_text(number) +
-                   "; expected a whole number of 64 bits");
-    }
-    whole = static_cast<int64_t>(number);
-  }
-  if (conversion.type == 'd') {
-    std::snprintf(buffer, sizeof(buffer), (spec + "lld").c_str(), static_cast<long long>(whole));
-    return buffer;
-  }
-  if (whole < 0) runtime.fail("'%x' and '%o' get a negative number; expected 0 or more");
-  std::snprintf(buffer, sizeof(buffer), (spec + "ll" + conversion.type).c_str(),
-                static_cast<unsigned long long>(whole));
-  return buffer;
-}
-
-int read_number(std::string_view text, size_t& at, int limit, Runtime& runtime) {
-  int number = 0;
-  while (at < text.size() && text[at] >= '0' && text[at] <= '9') {
-    number = 10 * number + (text[at++] - '0');
-    if (number > limit) runtime.fail("a width in a format is above " + std::to_string(limit));
-  }
-  return number;
-}
-
 }  // namespace
 
 std::string float_text(double number) {
@@ -214,87 +153,25 @@ std::string to_text(Runtime& runtime, const Value& value) {
   return to_repr(runtime, value);
 }
 
+std::string safe_text(Runtime& runtime, const Value& value) {
+  const std::string text = to_text(runtime, value);
+  runtime.spend(text.size());
+  return value.is_markup() ? text : escape_markup(text);
+}
+
 std::string to_repr(Runtime& runtime, const Value& value) {
   Writer writer(runtime);
   write_repr(writer, value, 0);
   return writer.take();
 }
 
-std::string format_percent(Runtime& runtime, std::string_view text, const Value& arguments) {
-  const List* tuple = arguments.as_list();
-  if (tuple != nullptr && tuple->kind != ListKind::kTuple) tuple = nullptr;
-  const Dict* dict = arguments.as_dict();
-  size_t used = 0;
-  bool is_single_used = false;
-  Writer out(runtime);
-  for (size_t at = 0; at < text.size();) {
-    const size_t next = std::min(text.find('%', at), text.size());
-    out.add(text.substr(at, next - at));
-    if (next == text.size()) break;
-    at = next + 1;
-    Conversion conversion;
-    const Value* value = nullptr;
-    if (at < text.size() && text[at] == '(') {
-      const size_t close = text.find(')', at);
-      if (close == text.npos || dict == nullptr) {
-        runtime.fail("a format names its argument; expected a dict of arguments");
-      }
-      const std::string_view name = text.substr(at + 1, close - at - 1);
-      value = dict->find(name);
-      if (value == nullptr) {
-        runtime.fail("a format names the argument '" + std::string(name) + "', which is not given");
-      }
-      at = close + 1;
-    }
-    while (at < text.size() && std::string_view("#0- +").find(text[at]) != std::string_view::npos) {
-      if (conversion.flags.find(text[at]) == std::string::npos) conversion.flags += text[at];
-      ++at;
-    }
-    conversion.width = read_number(text, at, kMaxWidth, runtime);
-    if (at < text.size() && text[at] == '.') {
-      conversion.precision = read_number(text, ++at, kMaxPrecision, runtime);
-    }
-    conversion.type = at < text.size() ? text[at++] : '\0';
-    if (conversion.type == '%') {
-      out.add("%");
-      continue;
-    }
-    if (value == nullptr) {
-      const bool is_missing = tuple != nullptr ? used >= tuple->items.size() : is_single_used;
-      if (is_missing) runtime.fail("a format has fewer arguments than conversions");
-      value = tuple != nullptr ? &tuple->items[used++] : &arguments;
-      is_single_used = true;
-    }
-    if (conversion.type == 'i' || conversion.type == 'u') conversion.type = 'd';
-    switch (conversion.type) {
-      case 's':
-      case 'r': {
-        const std::string shown =
-            conversion.type == 's' ? to_text(runtime, *value) : to_repr(runtime, *value);
-        const size_t length = conversion.precision < 0
-                                  ? shown.size()
-                                  : byte_offset(shown, static_cast<size_t>(conversion.precision));
-        out.add(padded(shown.substr(0, length), conversion));
-        break;
-      }
-      case 'd':
-      case 'x':
-      case 'X':
-      case 'o':
-      case 'e':
-      case 'E':
-      case 'f':
-      case 'F':
-      case 'g':
-      case 'G': out.add(format_number(runtime, *value, conversion)); break;
-      default: runtime.fail("a format has an unknown conversion; expected %s, %d, %f, %x or %%");
-    }
+std::string ascii_repr(std::string_view repr) {
+  std::string out;
+  for (size_t at = 0; at < repr.size();) {
+    const char32_t c = tokenizer::next_code_point(repr, at);
+    c < 0x80 ? void(out += static_cast<char>(c)) : append_escape(c, out);
   }
-  const bool is_left = tuple != nullptr ? used < tuple->items.size()
-                                        : dict == nullptr && arguments.as_list() == nullptr &&
-                                              !arguments.is_undefined() && !is_single_used;
-  if (is_left) runtime.fail("a format has more arguments than conversions");
-  return out.take();
+  return out;
 }
 
 }  // namespace vitrine::chat

@@ -144,6 +144,17 @@ Value copy_method(const Ref& self) {
       self->depth);
 }
 
+Value fromkeys_function(Interpreter& interpreter, CallArguments& arguments) {
+  Runtime& runtime = interpreter.runtime();
+  const BoundArguments bound(runtime, "fromkeys", arguments, {"iterable", "value"}, 1);
+  const ListRef keys = iterate(runtime, bound.value(0));
+  std::vector<std::pair<Value, Value>> items;
+  for (const Value& key : keys->items) {
+    items.emplace_back(key, bound.get(1) != nullptr ? bound.value(1) : Value(None()));
+  }
+  return make_dict(runtime, std::move(items));
+}
+
 std::optional<Value> find_dict_method(const Value& object, const std::string& name) {
   const DictRef self = *object.get_if<DictRef>();
   if (name == "items" || name == "keys" || name == "values") {
@@ -167,9 +178,8 @@ std::optional<Value> find_dict_method(const Value& object, const std::string& na
         },
         self->depth);
   }
-  if (name == "copy") {
-    return copy_method(self);
-  }
+  if (name == "copy") return copy_method(self);
+  if (name == "fromkeys") return make_callable(name, fromkeys_function);
   return std::nullopt;
 }
 
@@ -270,6 +280,10 @@ std::optional<Value> find_method(Interpreter& interpreter, const Value& object,
   interpreter.runtime().spend(32);
   if (object.as_text() != nullptr) return find_text_method(object, name);
   if (object.get_if<std::shared_ptr<Loop>>() != nullptr) return find_loop_attribute(object, name);
+  if (const auto* function = object.get_if<std::shared_ptr<const Callable>>()) {
+    const bool is_dict = (*function)->name == "dict" && name == "fromkeys";
+    return is_dict ? std::optional(make_callable(name, fromkeys_function)) : std::nullopt;
+  }
   const Dict* dict = object.as_dict();
   const List* list = object.as_list();
   if (dict == nullptr && list == nullptr) return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "characters.h"
 #include "core/json_text.h"
 #include "text.h"
 #include "tokenizer/unicode.h"

@@ -181,7 +181,7 @@ Value binary_operation(Runtime& runtime, const std::string& name, const Value& l
   if (name == "*" && can_repeat(left) && is_right_whole) return repeat(runtime, left, whole_right);
   if (name == "*" && can_repeat(right) && is_left_whole) return repeat(runtime, right, whole_left);
   if (name == "%" && left.as_text() != nullptr) {
-    return make_text(runtime, format_percent(runtime, left.as_text()->bytes, right));
+    return format_percent(runtime, *left.as_text(), right);
   }
   refuse(runtime, name, left, right);
 }

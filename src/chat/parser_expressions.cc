@@ -1,11 +1,31 @@
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "core/json_text.h"
 #include "parser.h"
 #include "vitrine/core.h"
 
 namespace vitrine::chat {
+
+namespace {
+
+/// Nothing where it is beyond 64 bits.
+std::optional<int64_t> whole_number(std::string digits, bool is_negative) {
+  int base = 10;
+  if (digits.size() > 2 && digits[0] == '0' && (digits[1] | 0x20) > '9') {
+    base = (digits[1] | 0x20) == 'x' ? 16 : (digits[1] | 0x20) == 'o' ? 8 : 2;
+    digits.erase(0, 2);
+  }
+  if (is_negative) digits.insert(0, "-");
+  int64_t number = 0;
+  const char* digits_end = digits.data() + digits.size();
+  const auto [end, status] = std::from_chars(digits.data(), digits_end, number, base);
+  if (status != std::errc() || end != digits_end) return std::nullopt;
+  return number;
+}
+
+}  // namespace
 
 ExpressionRef Parser::close(ExpressionRef expression) const {
   int highest = 0;
@@ -173,9 +193,18 @@ ExpressionRef Parser::parse_unary(bool with_filter) {
   ExpressionRef expression;
   if (is_operator("-") || is_operator("+")) {
     const Token token = next();
-    expression =
-        make(token.text == "-" ? ExpressionKind::kNegative : ExpressionKind::kPositive, token.line);
-    expression->children.push_back(parse_unary(false));
+    const bool is_negative = token.text == "-";
+    // 2^63 is no number of 64 bits, its negative is one.
+    const std::string digits = current().kind == TokenKind::kInteger ? current().text : "0";
+    if (is_negative && !whole_number(digits, false) && whole_number(digits, true)) {
+      next();
+      expression = make(ExpressionKind::kConstant, token.line);
+      expression->constant = Value(*whole_number(digits, true));
+    } else {
+      expression =
+          make(is_negative ? ExpressionKind::kNegative : ExpressionKind::kPositive, token.line);
+      expression->children.push_back(parse_unary(false));
+    }
     expression = close(std::move(expression));
   } else {
     expression = parse_primary();
@@ -214,19 +243,11 @@ ExpressionRef Parser::parse_primary() {
     }
     case TokenKind::kInteger: {
       next();
-      std::string digits = token.text;
-      int base = 10;
-      if (digits.size() > 2 && digits[0] == '0' && (digits[1] | 0x20) > '9') {
-        base = (digits[1] | 0x20) == 'x' ? 16 : (digits[1] | 0x20) == 'o' ? 8 : 2;
-        digits.erase(0, 2);
-      }
-      int64_t number = 0;
-      const auto [end, status] =
-          std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
-      if (status != std::errc() || end != digits.data() + digits.size()) {
+      const std::optional<int64_t> number = whole_number(token.text, false);
+      if (!number) {
         fail_at(token.line, "found the number " + token.text + "; expected one of 64 bits");
       }
-      constant->constant = Value(number);
+      constant->constant = Value(*number);
       return constant;
     }
     case TokenKind::kFloat: {

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <set>
 
+#include "characters.h"
 #include "filters.h"
 #include "text.h"
 #include "vitrine/core.h"
@@ -88,6 +89,10 @@ Value end_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
   const List* list = input.as_list();
   if (is_last && list != nullptr && list->kind == ListKind::kIterator) {
     runtime.fail("'last' gets a generator; expected a list (… | list | last)");
+  }
+  // Python reads text from its end by index, which keeps the mark of safe text, as loops do not.
+  if (is_last && input.is_markup() && is_true(input)) {
+    return slice(runtime, input, Value(int64_t{-1}), Value(None()), Value(None()));
   }
   const ListRef items = iterate(runtime, input);
   if (items->items.empty()) return Value::undefined("the sequence is empty");
@@ -216,6 +221,9 @@ Value sum_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
   const BoundArguments bound(runtime, "sum", arguments, {"attribute", "start"});
   const bool has_attribute = bound.get(0) != nullptr && !bound.value(0).is_none();
   Value total = bound.get(1) != nullptr ? bound.value(1) : Value(int64_t{0});
+  if (total.as_text() != nullptr) {
+    runtime.fail("'sum' gets text as 'start'; expected a number or list (… | join)");
+  }
   const ListRef all = iterate(runtime, input);
   for (const Value& item : all->items) {
     total = binary_operation(runtime, "+", total,
@@ -357,25 +365,31 @@ std::span<const FilterEntry> sequence_filters() {
   return kFilters;
 }
 
-bool is_filter(std::string_view name) {
-  const auto has = [&](std::span<const FilterEntry> entries) {
-    return std::ranges::find(entries, name, &FilterEntry::name) != entries.end();
-  };
-  return has(value_filters()) || has(sequence_filters());
+namespace {
+
+const FilterEntry* find_filter(std::string_view name) {
+  for (const auto& entries : {value_filters(), number_filters(), sequence_filters()}) {
+    const auto found = std::ranges::find(entries, name, &FilterEntry::name);
+    if (found != entries.end()) return &*found;
+  }
+  return nullptr;
 }
+
+}  // namespace
+
+bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
 
 Value Interpreter::filter(std::string_view name, const Value& input, CallArguments& arguments) {
   const Runtime::Level level(runtime_);
-  for (const std::span<const FilterEntry> entries : {value_filters(), sequence_filters()}) {
-    const auto found = std::ranges::find(entries, name, &FilterEntry::name);
-    if (found != entries.end()) return found->filter(*this, input, arguments);
+  const FilterEntry* found = find_filter(name);
+  if (found != nullptr) return found->filter(*this, input, arguments);
+  std::set<std::string_view> names;
+  for (const auto& entries : {value_filters(), number_filters(), sequence_filters()}) {
+    for (const FilterEntry& entry : entries) names.insert(entry.name);
   }
   std::string known;
-  for (const std::span<const FilterEntry> entries : {value_filters(), sequence_filters()}) {
-    for (const FilterEntry& entry : entries) {
-      known += (known.empty() ? "" : ", ") + std::string(entry.name);
-    }
-  }
+  for (const std::string_view other : names)
+    known += (known.empty() ? "" : ", ") + std::string(other);
   runtime_.fail("the filter '" + std::string(name) + "' is unknown; expected one of " + known);
 }
 

@@ -1,6 +1,7 @@
 // What stands after `is`.
 #include <algorithm>
 
+#include "characters.h"
 #include "filters.h"
 #include "text.h"
 
@@ -32,9 +33,7 @@ bool is_number(const Value& value) { return value.is_number(); }
 bool is_string(const Value& value) { return value.as_text() != nullptr; }
 bool is_mapping(const Value& value) { return value.as_dict() != nullptr; }
 bool is_callable(const Value& value) { return value.is_callable(); }
-bool is_escaped(const Value& value) {
-  return value.as_text() != nullptr && value.as_text()->is_markup;
-}
+bool is_escaped(const Value& value) { return value.is_markup(); }
 bool is_sequence(const Value& value) {
   const List* list = value.as_list();
   // Undefined has a length and items, as far as they are asked for.

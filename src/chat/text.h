@@ -19,29 +19,6 @@ std::string encode_utf8(std::u32string_view text);
 /// Ill-formed bytes become U+FFFD.
 std::string valid_utf8(std::string_view text);
 
-/// What str.isspace() and `\s` match.
-bool is_space(char32_t code_point);
-/// Letter, digit or underscore, as `\w`; `is_word_start`: no digit.
-bool is_word(char32_t code_point);
-bool is_word_start(char32_t code_point);
-/// What repr() shows as it is.
-bool is_printable(char32_t code_point);
-bool is_alphabetic(char32_t code_point);
-bool is_decimal(char32_t code_point);
-bool is_digit(char32_t code_point);
-bool is_numeric(char32_t code_point);
-bool is_upper(char32_t code_point);
-bool is_lower(char32_t code_point);
-bool is_title(char32_t code_point);
-
-std::string to_upper(std::string_view text);
-std::string to_lower(std::string_view text);
-/// The first character in title case, the others in lower case.
-std::string capitalize(std::string_view text);
-/// str.title(): the first letter of each run of letters.
-std::string to_title(std::string_view text);
-std::string swap_case(std::string_view text);
-
 /// Removes code points of `characters` (null: whitespace) at the ends that are asked for.
 std::string_view strip(std::string_view text, bool left, bool right,
                        const std::string_view* characters = nullptr);

@@ -2,14 +2,26 @@
 #include <algorithm>
 #include <limits>
 
+#include "characters.h"
 #include "interpreter.h"
 #include "text.h"
+#include "text_format.h"
 
 namespace vitrine::chat {
 
 namespace {
 
 using Method = Value (*)(Interpreter&, const Text&, CallArguments&);
+
+/// What a method of safe text gives is safe: a text, or a list of its parts.
+Value marked(Runtime& runtime, const Value& result) {
+  if (const Text* text = result.as_text()) return make_text(runtime, text->bytes, true);
+  const List* list = result.as_list();
+  if (list == nullptr) return result;
+  Values items;
+  for (const Value& item : list->items) items.push_back(marked(runtime, item));
+  return make_list(runtime, std::move(items), list->kind);
+}
 
 Value make_parts(Runtime& runtime, const std::vector<std::string_view>& parts,
                  ListKind kind = ListKind::kList) {
@@ -61,15 +73,19 @@ Value partition_method(Interpreter& interpreter, const Text& self, CallArguments
                     ListKind::kTuple);
 }
 
-/// The part that find, count, startswith and endswith look at, in bytes.
+/// The part that find, count, startswith and endswith look at, in bytes. Where it begins behind the
+/// text's end, `begin` is above `end`: not even empty text is found there.
 std::pair<size_t, size_t> part_of(const Text& self, const BoundArguments& bound) {
-  const auto place = [&](size_t index, size_t otherwise) {
+  const auto length = static_cast<int64_t>(count_code_points(self.bytes));
+  const auto place = [&](size_t index, int64_t otherwise) {
     if (bound.get(index) == nullptr || bound.value(index).is_none()) return otherwise;
-    int64_t number = bound.integer(index, 0);
-    if (number < 0) number += static_cast<int64_t>(count_code_points(self.bytes));
-    return number < 0 ? 0 : byte_offset(self.bytes, static_cast<size_t>(number));
+    const int64_t number = bound.integer(index, 0);
+    return number < 0 ? std::max<int64_t>(number + length, 0) : number;
   };
-  return {place(1, 0), place(2, self.bytes.size())};
+  const int64_t begin = place(1, 0), end = std::min(place(2, length), length);
+  if (begin > end) return {1, 0};
+  return {byte_offset(self.bytes, static_cast<size_t>(begin)),
+          byte_offset(self.bytes, static_cast<size_t>(end))};
 }
 
 template <bool at_end>
@@ -133,7 +149,8 @@ Value count_method(Interpreter& interpreter, const Text& self, CallArguments& ar
 Value replace_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, "replace", arguments, {"old", "new", "count"}, 2);
-  const std::string from = bound.text(0, ""), to = bound.text(1, "");
+  const std::string from = bound.text(0, "");
+  const std::string to = self.is_markup ? safe_text(runtime, bound.value(1)) : bound.text(1, "");
   const int64_t count = bound.integer(2, -1);
   runtime.spend(self.bytes.size() + replaced_size(self.bytes, from, to, count));
   return make_text(runtime, replace_all(self.bytes, from, to, count));
@@ -145,13 +162,15 @@ Value join_method(Interpreter& interpreter, const Text& self, CallArguments& arg
   std::string text;
   const ListRef items = iterate(runtime, bound.value(0));
   for (size_t i = 0; i < items->items.size(); ++i) {
-    const Text* part = items->items[i].as_text();
-    if (part == nullptr) {
-      runtime.fail("'join' gets a " + type_name(items->items[i]) + "; expected texts");
+    const Value& item = items->items[i];
+    const Text* part = item.as_text();
+    if (part == nullptr && !self.is_markup) {
+      runtime.fail("'join' gets a " + type_name(item) + "; expected texts");
     }
-    runtime.spend(self.bytes.size() + part->bytes.size());
+    const std::string shown = self.is_markup ? safe_text(runtime, item) : part->bytes;
+    runtime.spend(self.bytes.size() + shown.size());
     if (i > 0) text += self.bytes;
-    text += part->bytes;
+    text += shown;
   }
   return make_text(runtime, std::move(text));
 }
@@ -179,7 +198,10 @@ template <int how>
 Value justify_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, "ljust", arguments, {"width", "fillchar"}, 1);
-  const std::string fill = how == 2 ? "0" : bound.text(1, " ");
+  const std::string fill = how == 2 ? "0"
+                           : self.is_markup && bound.get(1) != nullptr
+                               ? safe_text(runtime, bound.value(1))
+                               : bound.text(1, " ");
   if (count_code_points(fill) != 1) runtime.fail("'ljust' fills with one character; expected that");
   const int64_t width = bound.integer(0, 0);
   const auto length = static_cast<int64_t>(count_code_points(self.bytes));
@@ -272,45 +294,12 @@ Value isprintable_method(Interpreter& interpreter, const Text& self, CallArgumen
   return Value(std::ranges::all_of(decode_utf8(self.bytes), printable));
 }
 
-/// str.format() with {}, {0} and {name}, and !r or !s.
-Value format_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
-  Runtime& runtime = interpreter.runtime();
-  const std::string& text = self.bytes;
-  std::string out;
-  size_t next = 0;
-  for (size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if ((c == '{' || c == '}') && at + 1 < text.size() && text[at + 1] == c) {
-      out += c;
-      ++at;
-      continue;
-    }
-    if (c == '}') runtime.fail("'format' finds a single '}'; expected '}}'");
-    if (c != '{') {
-      out += c;
-      continue;
-    }
-    const size_t close = text.find('}', at);
-    if (close == std::string::npos) runtime.fail("'format' finds a '{' without its '}'");
-    std::string field = text.substr(at + 1, close - at - 1);
-    at = close;
-    const bool is_repr = field.ends_with("!r");
-    if (is_repr || field.ends_with("!s")) field.resize(field.size() - 2);
-    const Value* value = nullptr;
-    const bool is_index = std::ranges::all_of(field, [](char d) { return d >= '0' && d <= '9'; });
-    if (is_index && field.size() < 6) {
-      const size_t index = field.empty() ? next++ : std::stoul(field);
-      if (index < arguments.positional.size()) value = &arguments.positional[index];
-    }
-    for (const auto& [name, named] : arguments.named) {
-      if (name == field) value = &named;
-    }
-    if (value == nullptr) {
-      runtime.fail("'format' finds no value for '{" + field + "}'; expected {}, {0} or {name}");
-    }
-    out += is_repr ? to_repr(runtime, *value) : to_text(runtime, *value);
-  }
-  return make_text(runtime, std::move(out));
+Value isidentifier_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
+  const BoundArguments bound(interpreter.runtime(), "isidentifier", arguments, {});
+  interpreter.runtime().spend(self.bytes.size());
+  const std::u32string characters = decode_utf8(self.bytes);
+  return Value(!characters.empty() && is_identifier_start(characters.front()) &&
+               std::ranges::all_of(characters, is_identifier_part));
 }
 
 constexpr std::pair<std::string_view, Method> kMethods[] = {
@@ -354,7 +343,9 @@ constexpr std::pair<std::string_view, Method> kMethods[] = {
     {"istitle", istitle_method},
     {"isascii", isascii_method},
     {"isprintable", isprintable_method},
+    {"isidentifier", isidentifier_method},
     {"format", format_method},
+    {"format_map", format_map_method},
 };
 
 }  // namespace
@@ -367,7 +358,8 @@ std::optional<Value> find_text_method(const Value& object, const std::string& na
   callable->name = name;
   callable->call = [self = *object.get_if<TextRef>(), method = found->second](
                        Interpreter& interpreter, CallArguments& arguments) {
-    return method(interpreter, *self, arguments);
+    const Value result = method(interpreter, *self, arguments);
+    return self->is_markup ? marked(interpreter.runtime(), result) : result;
   };
   return Value(std::shared_ptr<const Callable>(std::move(callable)));
 }

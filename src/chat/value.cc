@@ -152,6 +152,8 @@ bool Value::as_number(double& out) const {
   return true;
 }
 
+bool Value::is_markup() const { return as_text() != nullptr && as_text()->is_markup; }
+
 bool Value::is_number() const {
   double ignored = 0;
   return as_number(ignored);

@@ -71,6 +71,8 @@ class Value {
   bool is_float() const { return std::holds_alternative<double>(data_); }
   bool is_bool() const { return std::holds_alternative<bool>(data_); }
   bool is_callable() const;
+  /// Text that `safe` or `e` marked, Markup in Python.
+  bool is_markup() const;
   const Data& data() const { return data_; }
 
  private:
@@ -166,7 +168,11 @@ struct JsonStyle {
   std::string indent, item_separator = ", ", key_separator = ": ";
 };
 std::string to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
-/// `text % arguments`.
-std::string format_percent(Runtime& runtime, std::string_view text, const Value& arguments);
+/// str(), escaped where it is not safe: what joins safe text.
+std::string safe_text(Runtime& runtime, const Value& value);
+/// ascii(), of what repr() gave.
+std::string ascii_repr(std::string_view repr);
+/// `format % arguments`: a safe format escapes what it is given.
+Value format_percent(Runtime& runtime, const Text& format, const Value& arguments);
 
 }  // namespace vitrine::chat

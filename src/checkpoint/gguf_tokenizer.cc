@@ -1,7 +1,9 @@
 // A GGUF file's vocabulary as a tokenizer.json, so that there is one way to read a tokenizer.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "gguf_model.h"
 #include "gguf_pre_tokenizer.h"
@@ -18,6 +20,7 @@ constexpr int64_t kUnknown = 2;
 constexpr int64_t kControl = 3;
 constexpr int64_t kUserDefined = 4;
 constexpr int64_t kUnused = 5;
+constexpr int64_t kByte = 6;
 
 constexpr uint64_t kMaxTokens = 1 << 22;
 /// Every cut of a SentencePiece piece is tried; longer ones would take minutes.
@@ -68,6 +71,7 @@ class TokenizerWriter {
       metadata.bad("tokenizer.ggml.tokens", "1 to " + std::to_string(kMaxTokens) + " tokens");
     }
     types_ = array_of_tokens("tokenizer.ggml.token_type", GgufType::kI32);
+    for (uint64_t id = 0; id < tokens.count; ++id) check_type(id);
   }
 
   std::string write() {
@@ -87,6 +91,14 @@ class TokenizerWriter {
   int64_t type(uint64_t id) const { return types_ == nullptr ? kNormal : types_->integer(id); }
   std::string place(uint64_t id) const {
     return metadata_.file() + ": key 'tokenizer.ggml.tokens': token " + std::to_string(id);
+  }
+
+  void check_type(uint64_t id) const {
+    if (type(id) >= kNormal && type(id) <= kByte) return;
+    throw_bad_file(metadata_.file() + ": key 'tokenizer.ggml.token_type': token " +
+                   std::to_string(id) + " has the type " + std::to_string(type(id)) +
+                   "; expected 1 (normal), 2 (unknown), 3 (control), 4 (user-defined), 5 (unused) "
+                   "or 6 (byte)");
   }
 
   void append_token(uint64_t id) {
@@ -156,13 +168,18 @@ class TokenizerWriter {
     }
     const int64_t last = static_cast<int64_t>(tokens_.count) - 1;
     const int64_t unknown = metadata_.token_id("tokenizer.ggml.unknown_token_id", last).value_or(0);
+    const GgufArray* scores = array_of_tokens("tokenizer.ggml.scores", GgufType::kF32);
+    if (scores == nullptr) metadata_.bad("tokenizer.ggml.scores", "an array of float32");
+    read_pieces(*scores);
+    std::vector<Merge> merges = piece_merges(*scores);
+    keep_unused(merges);
     begin();
     field("normalizer", {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}});
     field("pre_tokenizer", Json());
     field("post_processor", post_processor(true));
     field("decoder", {{"type", "Sequence"}, {"decoders", std::move(decoders)}});
     begin_model(Json(tokens_.string(static_cast<uint64_t>(unknown))), true, false);
-    write_piece_merges();
+    write_merges(merges);
     out_ += "}}\n";
   }
 
@@ -189,7 +206,7 @@ class TokenizerWriter {
     out_ += ",\"" + std::string(name) + "\":" + value.dump();
   }
 
-  /// The model up to its vocabulary. Unused ids are left out: no text may become one.
+  /// The model up to its vocabulary, without unused ids but those kept.
   void begin_model(const Json& unknown_token, bool byte_fallback, bool ignore_merges) {
     std::unordered_map<std::string_view, uint64_t> ids;
     out_ += R"(,"model":{"type":"BPE","dropout":null,"unk_token":)";
@@ -204,7 +221,7 @@ class TokenizerWriter {
     bool is_first = true;
     for (uint64_t id = 0; id < tokens_.count; ++id) {
       const std::string_view token = tokens_.string(id);
-      if (type(id) == kUnused || token.empty()) continue;
+      if ((type(id) == kUnused && !kept_unused_.contains(id)) || token.empty()) continue;
       const auto [other, is_new] = ids.emplace(token, id);
       if (!is_new) {
         throw_bad_file(place(id) + " is " + quote_text(token) + " as token " +
@@ -218,44 +235,74 @@ class TokenizerWriter {
     out_ += '}';
   }
 
-  /// SentencePiece joins the two neighbours whose union has the best score, from the left where
-  /// scores are equal: merges with the rank of their result's score.
-  void write_piece_merges() {
-    const GgufArray* scores = array_of_tokens("tokenizer.ggml.scores", GgufType::kF32);
-    if (scores == nullptr) metadata_.bad("tokenizer.ggml.scores", "an array of float32");
-    std::unordered_map<std::string_view, uint64_t> pieces;
+  struct Merge {
+    double score;
+    uint64_t whole, left, right;
+  };
+
+  /// The pieces that SentencePiece joins, by their text: unused ones too, where no other has it.
+  void read_pieces(const GgufArray& scores) {
+    std::unordered_set<std::string_view> others;
     for (uint64_t id = 0; id < tokens_.count; ++id) {
-      if (type(id) != kNormal) continue;
-      if (tokens_.string(id).size() > kMaxPieceBytes) {
-        throw_bad_file(place(id) + " has " + std::to_string(tokens_.string(id).size()) +
+      if (type(id) != kUnused) others.insert(tokens_.string(id));
+    }
+    for (uint64_t id = 0; id < tokens_.count; ++id) {
+      const std::string_view piece = tokens_.string(id);
+      if (type(id) != kNormal && (type(id) != kUnused || others.contains(piece))) continue;
+      if (piece.size() > kMaxPieceBytes) {
+        throw_bad_file(place(id) + " has " + std::to_string(piece.size()) +
                        " bytes; expected at most " + std::to_string(kMaxPieceBytes));
       }
-      if (!std::isfinite(scores->number(id))) {
+      if (!std::isfinite(scores.number(id))) {
         throw_bad_file(metadata_.file() + ": key 'tokenizer.ggml.scores': the score of token " +
                        std::to_string(id) + " is not finite; expected a number");
       }
-      pieces.emplace(tokens_.string(id), id);
+      pieces_.emplace(piece, id);
     }
-    struct Merge {
-      double score;
-      uint64_t whole, left, right;
-    };
+  }
+
+  /// SentencePiece joins the two neighbours whose union has the best score, from the left where
+  /// scores are equal: merges with the rank of their result's score.
+  std::vector<Merge> piece_merges(const GgufArray& scores) const {
     std::vector<Merge> merges;
-    for (const auto& [piece, id] : pieces) {
+    for (const auto& [piece, id] : pieces_) {
       for (size_t cut = 1; cut < piece.size(); ++cut) {
         if ((static_cast<unsigned char>(piece[cut]) & 0xc0) == 0x80) continue;
-        const auto left = pieces.find(piece.substr(0, cut));
-        if (left == pieces.end()) continue;
-        const auto right = pieces.find(piece.substr(cut));
-        if (right == pieces.end()) continue;
-        merges.push_back({scores->number(id), id, left->second, right->second});
+        const auto left = pieces_.find(piece.substr(0, cut));
+        if (left == pieces_.end()) continue;
+        const auto right = pieces_.find(piece.substr(cut));
+        if (right == pieces_.end()) continue;
+        merges.push_back({scores.number(id), id, left->second, right->second});
       }
     }
     std::ranges::sort(merges, [](const Merge& a, const Merge& b) {
       if (a.score != b.score) return a.score > b.score;
       return std::tie(a.whole, a.left) < std::tie(b.whole, b.left);
     });
-    std::string ranks;
+    return merges;
+  }
+
+  /// SentencePiece gives a text an unused piece of one character as any other, and takes a longer
+  /// one apart again once all is joined: what it was joined of may have become something else. Both
+  /// stay in the vocabulary, padding that nothing is joined to does not.
+  void keep_unused(std::vector<Merge>& merges) {
+    for (const auto& [piece, id] : pieces_) {
+      if (type(id) == kUnused && !piece.empty() && utf8_length(piece) == piece.size()) {
+        kept_unused_.emplace(id, true);
+      }
+    }
+    for (const Merge& merge : merges) {
+      if (type(merge.whole) == kUnused) kept_unused_.emplace(merge.whole, false);
+    }
+    const auto is_gone = [&](uint64_t id) {
+      return type(id) == kUnused && !kept_unused_.contains(id);
+    };
+    std::erase_if(merges,
+                  [&](const Merge& merge) { return is_gone(merge.left) || is_gone(merge.right); });
+  }
+
+  void write_merges(const std::vector<Merge>& merges) {
+    std::string ranks, unused;
     uint64_t rank = 0;
     out_ += R"(,"merges":[)";
     for (size_t i = 0; i < merges.size(); ++i) {
@@ -268,6 +315,10 @@ class TokenizerWriter {
       ranks += (i == 0 ? "" : ",") + std::to_string(rank);
     }
     out_ += R"(],"merge_ranks":[)" + ranks + "]";
+    for (const auto& [id, is_character] : kept_unused_) {
+      if (!is_character) unused += (unused.empty() ? "" : ",") + std::to_string(id);
+    }
+    if (!unused.empty()) out_ += R"(,"unused_ids":[)" + unused + "]";
   }
 
   /// The ids before and after a text, as `add_bos_token` and `add_eos_token` say.
@@ -303,6 +354,8 @@ class TokenizerWriter {
   const GgufMetadata& metadata_;
   const GgufArray& tokens_;
   const GgufArray* types_ = nullptr;
+  std::unordered_map<std::string_view, uint64_t> pieces_;
+  std::map<uint64_t, bool> kept_unused_;  ///< whether it is one character
   std::string out_;
 };
 

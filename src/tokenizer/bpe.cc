@@ -35,6 +35,7 @@ Bpe Bpe::load(const JsonNode& node) {
   bpe.load_vocabulary(node.at("vocab"));
   bpe.load_byte_tokens();
   bpe.load_merges(node.at("merges"), node.get("merge_ranks"));
+  if (const JsonNode unused = node.get("unused_ids"); !unused.is_null()) bpe.load_unused(unused);
   if (const JsonNode unk = node.get("unk_token"); !unk.is_null()) {
     bpe.unk_token_ = unk.as_string();
     bpe.unk_id_ = bpe.id_of(bpe.unk_token_);
@@ -68,6 +69,7 @@ void Bpe::load_vocabulary(const JsonNode& node) {
     tokens_[id] = &place->first;
   }
   if (ids_.empty()) node.fail("empty", "a vocabulary");
+  num_entries_ = static_cast<int32_t>(ids_.size());
   for (char32_t c = 0; c < char_ids_.size(); ++c) {
     std::string text;
     append_utf8(c, text);
@@ -134,6 +136,38 @@ void Bpe::load_merges(const JsonNode& node, const JsonNode& ranks_node) {
   }
 }
 
+void Bpe::load_unused(const JsonNode& node) {
+  std::vector<uint32_t> unused;
+  for (const Json& value : node.as_array()) {
+    const bool is_entry = value.is_number_unsigned() && value.get<uint64_t>() < tokens_.size() &&
+                          tokens_[value.get<size_t>()] != nullptr;
+    if (!is_entry) node.fail("a list with " + quote(value.dump()), "ids of model.vocab");
+    unused.push_back(value.get<uint32_t>());
+  }
+  // Merges within a piece come in the same order wherever it stands: so do the two parts of it.
+  Scratch scratch;
+  for (const uint32_t id : unused) {
+    add_symbols(*tokens_[id], scratch);
+    merge_symbols(scratch, id);
+    std::vector<uint32_t> parts;
+    for (const Scratch::Symbol& symbol : scratch.symbols) {
+      if (symbol.id != kGone) parts.push_back(symbol.id);
+    }
+    const auto text = [&](size_t part) { return token(static_cast<int32_t>(parts[part])); };
+    if (parts.size() == 2 && !text(0).empty() && !text(1).empty() &&
+        text(0) + text(1) == *tokens_[id]) {
+      unused_parts_[id] = {parts[0], parts[1]};
+    }
+  }
+  for (const uint32_t id : unused) {
+    if (tokens_[id] == nullptr) continue;  // named twice
+    const std::string text = *tokens_[id];
+    tokens_[id] = nullptr;
+    ids_.erase(text);
+  }
+  while (!tokens_.empty() && tokens_.back() == nullptr) tokens_.pop_back();
+}
+
 int32_t Bpe::id_of(std::string_view token) const {
   const auto entry = ids_.find(token);
   return entry == ids_.end() ? -1 : entry->second;
@@ -187,6 +221,32 @@ void Bpe::encode_word(std::string_view word, Scratch& scratch, std::vector<int32
     }
   }
   add_symbols(word, scratch);
+  merge_symbols(scratch, kGone);
+  for (const Scratch::Symbol& symbol : scratch.symbols) {
+    if (symbol.id == kGone) continue;
+    if (unused_parts_.empty()) {
+      ids.push_back(static_cast<int32_t>(symbol.id));
+    } else {
+      append_parts(symbol.id, ids);
+    }
+  }
+}
+
+void Bpe::append_parts(uint32_t id, std::vector<int32_t>& ids) const {
+  std::vector<uint32_t> left_over = {id};
+  while (!left_over.empty()) {
+    const uint32_t part = left_over.back();
+    left_over.pop_back();
+    if (const auto found = unused_parts_.find(part); found != unused_parts_.end()) {
+      left_over.push_back(found->second.second);
+      left_over.push_back(found->second.first);
+    } else {
+      ids.push_back(static_cast<int32_t>(part));
+    }
+  }
+}
+
+void Bpe::merge_symbols(Scratch& scratch, uint32_t spared) const {
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
   heap.clear();
@@ -213,16 +273,13 @@ void Bpe::encode_word(std::string_view word, Scratch& scratch, std::vector<int32
     // A candidate is stale once a neighbour was merged; as in tokenizers, the same result is
     // enough.
     const Merge* merge = merges_.find(left.id, right.id);
-    if (merge == nullptr || merge->id != top.id) continue;
+    if (merge == nullptr || merge->id != top.id || top.id == spared) continue;
     left.id = top.id;
     left.next = right.next;
     right.id = kGone;
     if (left.next >= 0) symbols[left.next].previous = static_cast<int32_t>(top.position);
     push(left.previous, static_cast<int32_t>(top.position));
     push(static_cast<int32_t>(top.position), left.next);
-  }
-  for (const Scratch::Symbol& symbol : symbols) {
-    if (symbol.id != kGone) ids.push_back(static_cast<int32_t>(symbol.id));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "json_reader.h"
@@ -42,8 +43,8 @@ class Bpe {
   int32_t id_of(std::string_view token) const;
   /// The entry of an id, empty where there is none.
   const std::string& token(int32_t id) const;
-  /// Number of entries, and one more than the largest id.
-  int32_t num_entries() const { return static_cast<int32_t>(ids_.size()); }
+  /// Number of entries of the file, unused ones too, and one more than the largest id in use.
+  int32_t num_entries() const { return num_entries_; }
   int32_t end_id() const { return static_cast<int32_t>(tokens_.size()); }
 
  private:
@@ -59,13 +60,21 @@ class Bpe {
   /// `ranks` (not in Hugging Face's own files): one for each merge, equal ones taken from the left;
   /// null: the merges' order.
   void load_merges(const JsonNode& node, const JsonNode& ranks);
+  /// `ids` (not in Hugging Face's own files; null: none): entries that texts are joined to and
+  /// never become. They are taken apart again at the end, as SentencePiece does with unused pieces.
+  void load_unused(const JsonNode& ids);
   void load_byte_tokens();
   void add_symbols(std::string_view word, Scratch& scratch) const;
+  /// Joins the symbols, to all but `spared`.
+  void merge_symbols(Scratch& scratch, uint32_t spared) const;
+  void append_parts(uint32_t id, std::vector<int32_t>& ids) const;
 
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
+  int32_t num_entries_ = 0;
   std::vector<const std::string*> tokens_;  // by id, null: unused
   std::array<int32_t, 0x180> char_ids_{};   // of the one-character entries below U+0180
   PairMap<Merge> merges_;
+  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> unused_parts_;
   std::string file_field_;  // for the one complaint that comes only with a text
   std::string unk_token_;
   int32_t unk_id_ = -1;

@@ -15,6 +15,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import unicodedata
 import unittest
 import warnings
 
@@ -30,6 +31,7 @@ except ImportError as error:
 
 from conversations import CONVERSATIONS, TOOLS
 from generator import Generator
+from python_cases import SHOWN, character_cases, random_formats
 
 HERE = pathlib.Path(__file__).resolve().parent
 RENDER_LINES = os.path.abspath(sys.argv[1])
@@ -155,6 +157,47 @@ class TemplateTest(unittest.TestCase):
                                {"config": {"chat_template": [{"name": "x"}]}, "variables": variables}])
         for entry, words in zip(refused, ("'default'", "expected text", "without name")):
             self.assertIn(words, entry["error"])
+
+
+class PythonTest(unittest.TestCase):
+    """What values do in Python, detail by detail."""
+
+    def compare(self, templates):
+        variables = {"messages": []}
+        cases = [{"template": template, "variables": variables} for template in templates]
+        alike = 0
+        for case, found in zip(cases, render_ours(cases)):
+            text, reason = render_theirs(case["template"], variables)
+            if any(words in found.get("error", "") for words in ("64 bits", "beyond float64")):
+                continue  # what has no end in Python
+            with self.subTest(case["template"]):
+                if text is None:
+                    self.assertIn("error", found, f"theirs: {reason}")
+                else:
+                    self.assertEqual(found.get("text"), text, found.get("error"))
+                    alike += 1
+        return alike
+
+    def test_expressions(self):
+        for topic, templates in SHOWN.items():
+            with self.subTest(topic):
+                self.assertGreater(self.compare(templates), len(templates) // 4)
+
+    def test_formats(self):
+        self.assertGreater(self.compare(random_formats(1, 1500)), 600)
+
+    def test_characters(self):
+        """Every character that Python knows, if ours knows it too."""
+        if tuple(map(int, unicodedata.unidata_version.split("."))) > (15, 0, 0):
+            self.skipTest(f"Python's Unicode {unicodedata.unidata_version} is newer than what is compared")
+        cases = list(character_cases())
+        found = render_ours([{"template": template, "variables": variables} for template, variables, _ in cases])
+        for (_, variables, text), entry in zip(cases, found):
+            with self.subTest(f"from {ord(variables['s'][0]):#x}"):
+                self.assertIn("text", entry, entry)
+                for character, theirs, ours in zip(variables["s"], text.split(","), entry["text"].split(",")):
+                    if character != ",":
+                        self.assertEqual(ours, theirs, f"{ord(character):#x}")
 
 
 class GeneratedTest(unittest.TestCase):

@@ -302,6 +302,20 @@ TEST_F(GgufModelTest, Splits) {
   EXPECT_TRUE(is_one_line_with(renamed, {"-00001-of-00002.gguf"})) << renamed.what();
 }
 
+TEST_F(GgufModelTest, UnusedPieces) {
+  GgufFile file = small_gguf();
+  file.entries.push_back(
+      gguf_strings("tokenizer.ggml.tokens", {"a", "b", "ab", "abb", "[PAD4]", "b"}));
+  file.entries.push_back(gguf_text("tokenizer.ggml.model", "llama"));
+  file.entries.push_back(gguf_array<float>("tokenizer.ggml.scores", 6, {0, 0, 2, 1, 0, 0}));
+  file.entries.push_back(gguf_array<int32_t>("tokenizer.ggml.token_type", 5, {5, 1, 5, 1, 5, 5}));
+  const auto model = nlohmann::json::parse(open(file).tokenizer_json())["model"];
+  // Characters and what is joined stay; padding and a text that another token has do not.
+  EXPECT_EQ(model["vocab"], (nlohmann::json{{"a", 0}, {"b", 1}, {"ab", 2}, {"abb", 3}}));
+  EXPECT_EQ(model["unused_ids"], nlohmann::json::array({2}));
+  EXPECT_EQ(model["merges"], nlohmann::json::parse(R"([["a","b"],["ab","b"]])"));
+}
+
 TEST_F(GgufModelTest, Tokenizers) {
   const auto tokens = gguf_strings("tokenizer.ggml.tokens", {"a", "b", "ab", "<s>"});
   const auto model = [](std::string_view name) { return gguf_text("tokenizer.ggml.model", name); };
@@ -347,6 +361,14 @@ TEST_F(GgufModelTest, Tokenizers) {
   expect_error(
       file_with({model("gpt2"), merges, gguf_array<int32_t>("tokenizer.ggml.token_type", 5, {1})}),
       {"token_type", "4 values"});
+  for (const int32_t type : {-1, 0, 7}) {
+    const auto types = gguf_array<int32_t>("tokenizer.ggml.token_type", 5, {1, type, 1, 3});
+    for (const char* name : {"gpt2", "llama"}) {
+      expect_error(file_with({model(name), merges, zeros, types}),
+                   {"tokenizer.ggml.token_type", "token 1 has the type " + std::to_string(type),
+                    "expected 1 (normal)", "6 (byte)"});
+    }
+  }
   expect_error(file_with({model("gpt2"), merges, gguf_bool("tokenizer.ggml.add_eos_token", true)}),
                {"eos_token_id", "is missing"});
   GgufFile bad_text = small_gguf();

@@ -132,6 +132,17 @@ TEST(BadTokenizerFile, MergeRanks) {
   expect_error(with("/model/merge_ranks", "x"), kind, {"merge_ranks"});
 }
 
+TEST(BadTokenizerFile, UnusedIds) {
+  const auto kind = ErrorKind::kBadFile;
+  const auto tokenizer = Tokenizer::from_json(with("/model/unused_ids", {258, 258}), "t");
+  EXPECT_EQ(tokenizer.encode("hell hello"), (std::vector<int32_t>{256, 257, 32, 259}));
+  EXPECT_EQ(tokenizer.token_id("hell"), -1);
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{258}), "");
+  for (const json& ids : {json{-1}, json{261}, json{"he"}, json(258)}) {
+    expect_error(with("/model/unused_ids", ids), kind, {"unused_ids"});
+  }
+}
+
 TEST(BadTokenizerFile, TemplateIdsAreChecked) {
   json processor = {{"type", "TemplateProcessing"},
                     {"single", {{{"SpecialToken", {{"id", "E"}, {"type_id", 0}}}}}},

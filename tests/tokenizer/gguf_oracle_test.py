@@ -10,6 +10,7 @@ package is not installed.
 """
 import io
 import json
+import random
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ try:
     import gguf
     import numpy as np
     import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 except ImportError as error:
     print(f"skipped: {error}")
@@ -130,11 +132,11 @@ def train_sentence_piece(**options):
     return sentencepiece.SentencePieceProcessor(model_proto=stream.getvalue())
 
 
-def write_sentence_piece(path, processor, add_more):
+def write_sentence_piece(path, processor, unused, add_more):
     count = processor.vocab_size()
     tokens = [processor.id_to_piece(id_) for id_ in range(count)]
     types = [UNKNOWN if processor.is_unknown(id_) else CONTROL if processor.is_control(id_)
-             else BYTE if processor.is_byte(id_) else UNUSED if processor.is_unused(id_) else NORMAL
+             else BYTE if processor.is_byte(id_) else UNUSED if processor.is_unused(id_) or id_ in unused else NORMAL
              for id_ in range(count)]
 
     def more(writer):
@@ -144,6 +146,23 @@ def write_sentence_piece(path, processor, add_more):
         add_more(writer)
 
     write_vocabulary(path, "llama", "default", tokens, types, more)
+
+
+def with_unused(processor, seed):
+    """The same model with a third of its longer pieces unused, and single characters to mark unused.
+
+    Those keep their ids in llama.cpp and in SentencePiece up to 0.2.2, as if they were normal, which
+    they therefore are here; later ones of SentencePiece write them as bytes."""
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(processor.serialized_model_proto())
+    chooser = random.Random(seed)
+    normal = [(id_, piece) for id_, piece in enumerate(model.pieces) if piece.type == piece.NORMAL]
+    longer = [piece for _, piece in normal if len(piece.piece) > 1]
+    for piece in chooser.sample(longer, len(longer) // 3):
+        piece.type = piece.UNUSED
+    characters = [id_ for id_, piece in normal if len(piece.piece) == 1]
+    return (sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString()),
+            set(chooser.sample(characters, len(characters) // 3)))
 
 
 def compare_sentence_piece(name, program, path, processor, seed, adds_bos):
@@ -177,10 +196,12 @@ def main():
             (dict(add_dummy_prefix=False), lambda writer: (
                 writer.add_add_space_prefix(False), writer.add_add_bos_token(False)), False),
         ]:
-            processor = train_sentence_piece(**options)
-            write_sentence_piece(path, processor, add_more)
-            total += compare_sentence_piece(f"llama {options}", program, path, processor, 3000 + count, adds_bos)
-            count += 1
+            plain = train_sentence_piece(**options)
+            for processor, unused in ((plain, set()), with_unused(plain, count)):
+                write_sentence_piece(path, processor, unused, add_more)
+                name = f"llama {options}, {len(unused)} characters unused"
+                total += compare_sentence_piece(name, program, path, processor, 3000 + count, adds_bos)
+                count += 1
     print(f"GGUF tokenizer oracle: {total} strings equal in {count} tokenizers")
 
 
