@@ -129,7 +129,13 @@ TEST(QuantizeRow, EdgesAndSameBits) {
   if (vector_tables().empty()) GTEST_SKIP() << "no vector table runs on this machine";
   Random random(4);
   for (int round = 0; round < 2000; ++round) {
-    const std::vector<float> x = random.normals(128, std::ldexp(1.0f, random.integer(-120, 120)));
+    std::vector<float> x = random.normals(128, std::ldexp(1.0f, random.integer(-120, 120)));
+    // A group that is special, among others that are not.
+    const float specials[] = {NAN, INFINITY, -INFINITY, 3e38f, -0.0f, 1e-44f};
+    if (round % 3 == 0) x[random.integer(0, 127)] = specials[random.integer(0, 5)];
+    if (round % 5 == 0) {
+      std::fill_n(x.begin() + 32 * random.integer(0, 3), 32, specials[random.integer(0, 5)]);
+    }
     std::vector<int8_t> a(128), b(128);
     std::vector<float> scale_a(4), scale_b(4);
     std::vector<GroupSum> sum_a(4), sum_b(4);

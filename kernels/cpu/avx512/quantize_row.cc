@@ -1,5 +1,6 @@
 // Activation quantization of the AVX-512 table: sixteen groups at a time, whose divisions, tests
 // and sums are then one vector's.
+#include "../quantize_four.h"
 #include "avx512.h"
 #include "math.h"
 
@@ -156,13 +157,15 @@ void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values,
   const int64_t groups = group_count(n, group_size);
   for (int64_t g = 0; g < groups;) {
     const int64_t begin = g * group_size, left = n - begin;
+    if (group_size == kFourGroupSize && left >= kFourGroups * kFourGroupSize &&
+        quantize_four(x + begin, values + begin, scales + g, sums + g)) {
+      g += kFourGroups;
+      continue;
+    }
     const int64_t count = groups - g < kFewGroups ? 1 : groups - g < kGroups ? groups - g : kGroups;
     if (count == 1) {
       const int64_t length = left < group_size ? left : group_size;
       quantize_one(x + begin, length, group_size, values + begin, scales + g, sums + g);
-    } else if (group_size == 32) {  // known to the compiler, it needs no loops over a group
-      quantize_groups(x + begin, left, static_cast<int>(count), 32, values + begin, scales + g,
-                      sums + g);
     } else {
       quantize_groups(x + begin, left, static_cast<int>(count), group_size, values + begin,
                       scales + g, sums + g);

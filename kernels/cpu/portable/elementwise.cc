@@ -75,6 +75,13 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
       (static_cast<int64_t>(block) * kv.kv_heads + kv_head) * kv.head_dim * kv.block_size;
   const int64_t key_base = base + offset;
   const int64_t value_base = base + static_cast<int64_t>(offset) * kv.head_dim;
+  if (kv.format == WeightFormat::kF32) {
+    float* keys = static_cast<float*>(kv.keys) + key_base;
+    for (int32_t d = 0; d < kv.head_dim; ++d, keys += kv.block_size) *keys = key[d];
+    memcpy(static_cast<float*>(kv.values) + value_base, value,
+           static_cast<size_t>(kv.head_dim) * sizeof(float));
+    return;
+  }
   for (int32_t d = 0; d < kv.head_dim; ++d) {
     const int64_t at = key_base + static_cast<int64_t>(d) * kv.block_size;
     store_element(kv.format, kv.keys, at, key[d]);
