@@ -1,5 +1,5 @@
-// Activation quantization of the AVX-512 table: sixteen groups at a time, whose divisions, tests
-// and sums are then one vector's.
+// Activation quantization of the AVX-512 table: whole groups of 32 four at a time, as AVX2 does;
+// others up to sixteen, whose divisions, tests and sums are then one vector's.
 #include "../quantize_four.h"
 #include "avx512.h"
 #include "math.h"
