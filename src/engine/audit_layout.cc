@@ -62,6 +62,32 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   return layout;
 }
 
+namespace {
+
+template <typename Call>
+void call_sink(const char* name, uint64_t sequence, const Call& call) {
+  try {
+    call();
+  } catch (...) {
+    log_message(LogLevel::kWarning,
+                std::string("an audit sink's ") + name + "() threw at sequence " +
+                    std::to_string(sequence) +
+                    ", which it must not; its account may lack what it was told");
+  }
+}
+
+}  // namespace
+
+void tell_sink(AuditSink* sink, const AuditEvent& event) {
+  if (sink == nullptr) return;
+  call_sink("on_event", event.sequence, [&] { sink->on_event(event); });
+}
+
+void tell_sink(AuditSink* sink, const ConstraintFailure& failure) {
+  if (sink == nullptr) return;
+  call_sink("on_failure", failure.sequence, [&] { sink->on_failure(failure); });
+}
+
 std::byte* reserve_slab(AuditSink& sink, size_t num_bytes) {
   std::byte* slab = sink.reserve(num_bytes);
   if (slab != nullptr) return slab;

@@ -20,6 +20,11 @@ size_t largest_record(const AuditLayout& layout, const EngineOptions& options);
 /// none.
 std::byte* reserve_slab(AuditSink& sink, size_t num_bytes);
 
+/// What happened to a sequence, or to an attempt at an answer; null: no one listens. A sink that
+/// throws must not keep a sequence from being given back, so that becomes a warning.
+void tell_sink(AuditSink* sink, const AuditEvent& event);
+void tell_sink(AuditSink* sink, const ConstraintFailure& failure);
+
 /// A token that the host chose, in place of the head's: into the words of a pass of `rows` rows,
 /// its logit too where `records` says that the row's record is among them.
 void write_choice(const AuditLayout& layout, size_t rows, size_t row, int32_t token, float logit,

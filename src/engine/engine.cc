@@ -74,9 +74,6 @@ struct Engine::Impl {
   }
 
   bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
-  void report(const AuditEvent& event) {
-    if (sink != nullptr) sink->on_event(event);
-  }
 
   void check(std::span<const StepInput> inputs) const {
     engine::check_step(inputs, pool, options, config.vocab_size, layout, row_sampler);
@@ -398,25 +395,28 @@ SequenceId Engine::create_sequence(int adapter) {
             (count == 0 ? ", for there are no adapters" : " to " + std::to_string(count - 1)));
   }
   const SequenceId sequence = impl_->pool.create(adapter);
-  impl_->report({AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
+  engine::tell_sink(impl_->sink, AuditEvent{AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
   return sequence;
 }
 SequenceId Engine::fork(SequenceId sequence) {
   const SequenceId copy = impl_->pool.fork(sequence);
-  impl_->report({AuditEvent::Kind::kForked, copy, sequence, length(copy), 0});
+  engine::tell_sink(impl_->sink,
+                    AuditEvent{AuditEvent::Kind::kForked, copy, sequence, length(copy), 0});
   return copy;
 }
 void Engine::truncate(SequenceId sequence, int64_t length) {
   const int64_t before = impl_->pool.get(sequence).length;
   impl_->pool.truncate(sequence, length);
   if (length != before) {
-    impl_->report({AuditEvent::Kind::kTruncated, sequence, 0, length, before});
+    engine::tell_sink(impl_->sink,
+                      AuditEvent{AuditEvent::Kind::kTruncated, sequence, 0, length, before});
   }
 }
 void Engine::release(SequenceId sequence) {
   const int64_t last_length = length(sequence);
   impl_->pool.release(sequence);
-  impl_->report({AuditEvent::Kind::kReleased, sequence, 0, last_length, 0});
+  engine::tell_sink(impl_->sink,
+                    AuditEvent{AuditEvent::Kind::kReleased, sequence, 0, last_length, 0});
 }
 int64_t Engine::length(SequenceId sequence) const { return impl_->pool.get(sequence).length; }
 std::span<const int32_t> Engine::tokens(SequenceId sequence) const {

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <optional>
 
+#include "engine/audit_layout.h"
 #include "engine/constraint_guide.h"
 #include "engine/jump_forward.h"
 #include "engine/logprobs.h"
@@ -144,7 +145,7 @@ class Generation {
     failure.token = refused;
     failure.position = held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size()) -
                        (refused >= 0 ? 1 : 0);
-    if (AuditSink* sink = engine_.audit_sink()) sink->on_failure(failure);
+    engine::tell_sink(engine_.audit_sink(), failure);
     if (result_.failures.size() < kMostFailures) result_.failures.push_back(std::move(failure));
   }
 

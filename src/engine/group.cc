@@ -286,7 +286,7 @@ SequenceId Federation::create_sequence() {
   }
   const SequenceId sequence = impl.next_sequence++;
   impl.sequences.emplace(sequence, std::move(member));
-  impl.report({AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
+  engine::tell_sink(impl.sink, AuditEvent{AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
   return sequence;
 }
 
@@ -309,7 +309,7 @@ SequenceId Federation::fork(SequenceId sequence) {
   const SequenceId copy = impl.next_sequence++;
   const int64_t length = member.length;
   impl.sequences.emplace(copy, std::move(member));
-  impl.report({AuditEvent::Kind::kForked, copy, sequence, length, 0});
+  engine::tell_sink(impl.sink, AuditEvent{AuditEvent::Kind::kForked, copy, sequence, length, 0});
   return copy;
 }
 
@@ -323,7 +323,8 @@ void Federation::truncate(SequenceId sequence, int64_t length) {
   member.length = length;
   member.history.resize(static_cast<size_t>(length));
   if (length != before) {
-    impl.report({AuditEvent::Kind::kTruncated, sequence, 0, length, before});
+    engine::tell_sink(impl.sink,
+                      AuditEvent{AuditEvent::Kind::kTruncated, sequence, 0, length, before});
   }
 }
 
@@ -333,7 +334,7 @@ void Federation::release(SequenceId sequence) {
   const int64_t length = member.length;
   impl.release_all(member);
   impl.sequences.erase(sequence);
-  impl.report({AuditEvent::Kind::kReleased, sequence, 0, length, 0});
+  engine::tell_sink(impl.sink, AuditEvent{AuditEvent::Kind::kReleased, sequence, 0, length, 0});
 }
 
 int64_t Federation::length(SequenceId sequence) const { return impl_->find(sequence).length; }

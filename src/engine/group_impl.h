@@ -60,9 +60,6 @@ struct Federation::Impl {
   // Releases the sequences that a member has so far.
   void release_all(const Member& member);
   Engine& engine_of(size_t source) { return *engines[sources[source].engine]; }
-  void report(const AuditEvent& event) {
-    if (sink != nullptr) sink->on_event(event);
-  }
   bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
 
   void prepare(std::span<const StepInput> step_inputs);

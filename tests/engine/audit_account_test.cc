@@ -1,6 +1,8 @@
 // The account of an engine's sequences in a sealed log: forked, truncated, released, a step that
 // failed, a recorder that was off.
 #include <array>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -144,6 +146,38 @@ TEST_F(AuditAccount, GenerateIsAccountedForAndUnchanged) {
     EXPECT_EQ(report.counts.positions.num_lost(), 0u);
     EXPECT_EQ(report.counts.sequences, 2u);
   }
+}
+
+/// Throws whenever it is told of a sequence.
+class ThrowingSink : public VectorSink {
+ public:
+  void on_event(const AuditEvent&) override { throw std::runtime_error("a host's mistake"); }
+};
+
+TEST_F(AuditAccount, ASinkThatThrowsKeepsNoSequence) {
+  std::vector<std::string> warnings;
+  set_log_callback([&](LogLevel level, std::string_view message) {
+    if (level == LogLevel::kWarning) warnings.emplace_back(message);
+  });
+  ThrowingSink sink;
+  engine_->set_audit_sink(&sink);
+  const auto free_blocks = engine_->kv_blocks().first;
+  GenerateOptions options;
+  options.max_new_tokens = 4;
+  const auto prompt = std::span(ids_).first(7);
+  const GenerateResult with = generate(*engine_, prompt, options);
+  const SequenceId sequence = engine_->create_sequence();
+  engine_->release(engine_->fork(sequence));
+  engine_->release(sequence);
+  engine_->set_audit_sink(nullptr);
+  set_log_callback({});
+  EXPECT_EQ(warnings.size(), 6u);  // created and released twice, forked, released
+  for (const std::string& warning : warnings) {
+    EXPECT_NE(warning.find("on_event() threw at sequence "), std::string::npos) << warning;
+  }
+  EXPECT_EQ(engine_->kv_blocks().first, free_blocks);
+  EXPECT_EQ(sink.take().size(), 10u);
+  EXPECT_EQ(with.tokens, generate(*engine_, prompt, options).tokens);
 }
 
 }  // namespace
