@@ -156,8 +156,8 @@ vitrine::TokenRecord json_record(const json& from) {
 template <typename Integer, typename Bad>
 Integer whole(const json& from, const Bad& bad, const char* what = "a failure of a constraint") {
   const double value = from.is_number() ? from.get<double>() : -2.0;
-  constexpr double kLimit = 0x1p53;
-  const bool fits = from.is_number_integer() && value >= -1 && value < kLimit &&
+  constexpr double kLimit = 0x1p53, kLeast = std::is_signed_v<Integer> ? -1 : 0;
+  const bool fits = from.is_number_integer() && value >= kLeast && value < kLimit &&
                     value <= static_cast<double>(std::numeric_limits<Integer>::max());
   if (!fits) {
     bad(fmt::format("{} has {} where a number of tokens, bytes or the like is expected", what,

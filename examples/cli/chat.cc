@@ -373,6 +373,9 @@ void add_chat(CLI::App& app, Command& command) {
   arguments->chat_prompt.add_to(*chat);
   arguments->constraint.add_to(*chat);
   arguments->log.add_to(*chat);
+  for (const char* refused : {"--audit-stream", "--hidden-states", "--hidden-positions"}) {
+    chat->get_option(refused)->group("");  // known, and refused with a reason; not in the help
+  }
   arguments->device.add_to(*chat);
   chat->callback([arguments, &command] { command = [arguments] { return run_chat(*arguments); }; });
 }

@@ -97,9 +97,10 @@ void LogOptions::add_to(CLI::App& command) {
                      "OpenTelemetry trace that the run belongs to (32 hexadecimal digits); stands "
                      "in the head of the .vtr log and of the stream");
   command
-      .add_option(
-          "--audit-when-behind", when_behind,
-          "a .vtr log or a stream that falls behind: wait, drop (and count what is lost) or spill")
+      .add_option("--audit-when-behind", when_behind,
+                  "a .vtr log or a stream that falls behind: wait, drop (and count what is lost) "
+                  "or, a log, "
+                  "spill")
       ->check(CLI::IsMember({"wait", "drop", "spill"}))
       ->capture_default_str();
   command
