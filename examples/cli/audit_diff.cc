@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "audit.h"
@@ -94,13 +93,14 @@ class RunComparison {
  private:
   void attempts(const std::vector<size_t>& x, const std::vector<size_t>& y) {
     for (size_t i = 0, j = 0; i < x.size() || j < y.size();) {
-      const int64_t left = i < x.size() ? a_.records[x[i]].position : kNoPosition;
-      const int64_t right = j < y.size() ? b_.records[y[j]].position : kNoPosition;
-      if (left == right) {
+      const bool is_both = i < x.size() && j < y.size();
+      const int64_t left = i < x.size() ? a_.records[x[i]].position : 0;
+      const int64_t right = j < y.size() ? b_.records[y[j]].position : 0;
+      if (is_both && left == right) {
         records(x[i++], y[j++]);
         continue;
       }
-      const bool is_left = left < right;
+      const bool is_left = is_both ? left < right : i < x.size();
       ++(is_left ? num_only_a_ : num_only_b_);
       const TokenRecord& record = is_left ? a_.records[x[i++]] : b_.records[y[j++]];
       note(record, fmt::format("is only in {}", is_left ? a_.path : b_.path));
@@ -128,8 +128,6 @@ class RunComparison {
     first_ = fmt::format("first difference: sequence {}, position {}: {}\n", record.sequence,
                          record.position, what);
   }
-
-  static constexpr int64_t kNoPosition = std::numeric_limits<int64_t>::max();
 
   const Run &a_, &b_;
   bool is_rounded_ = false, has_digests_ = false;

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <limits>
 #include <map>
+#include <stdexcept>
 
 namespace cli {
 
@@ -13,6 +14,30 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxJsonBytes = size_t{1} << 30;
+constexpr int64_t kMostPositions = int64_t{1} << 40;
+
+/// What is said of the file, behind its name.
+struct Malformed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A whole number that fits, from 0 or, where it has a sign, from -1 (left out); nlohmann::json
+/// converts any other in silence. `what` has it.
+template <typename Integer>
+Integer whole(const json& from, const char* what = "a record",
+              int64_t most = std::numeric_limits<int64_t>::max()) {
+  const double value = from.is_number() ? from.get<double>() : -2.0;
+  constexpr double kLimit = 0x1p53, kLeast = std::is_signed_v<Integer> ? -1 : 0;
+  const bool fits = from.is_number_integer() && value >= kLeast && value < kLimit &&
+                    value <= static_cast<double>(std::numeric_limits<Integer>::max()) &&
+                    value <= static_cast<double>(most);
+  if (!fits) {
+    throw Malformed(
+        fmt::format("{} has {} where a number of tokens, bytes or the like is expected", what,
+                    from.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40)));
+  }
+  return static_cast<Integer>(from.get<int64_t>());
+}
 
 float number(const json& value) {
   return value.is_number() ? value.get<float>() : std::numeric_limits<float>::quiet_NaN();
@@ -28,11 +53,11 @@ uint64_t digest(const std::string& text) {
 
 vitrine::LayerRecord json_layer(const json& from) {
   vitrine::LayerRecord layer;
-  layer.layer = from.at("layer").get<int32_t>();
+  layer.layer = whole<int32_t>(from.at("layer"));
   layer.residual_norm = number(from.at("residual_norm"));
   const json &experts = from.at("experts"), &weights = from.at("weights");
   for (size_t slot = 0; slot < experts.size(); ++slot) {
-    layer.routes.push_back({experts.at(slot).get<int32_t>(), number(weights.at(slot))});
+    layer.routes.push_back({whole<int32_t>(experts.at(slot)), number(weights.at(slot))});
   }
   if (from.contains("router_probs")) {
     for (const json& value : from.at("router_probs")) layer.router_probs.push_back(number(value));
@@ -46,7 +71,7 @@ vitrine::AttributionRecord json_attribution(const json& from) {
   const json& runner_up = from.at("runner_up");
   attribution.logit = number(from.at("logit"));
   attribution.rounding = number(from.at("rounding"));
-  attribution.runner_up = runner_up.at("token").get<int32_t>();
+  attribution.runner_up = whole<int32_t>(runner_up.at("token"));
   attribution.runner_up_logit = number(runner_up.at("logit"));
   attribution.runner_up_rounding = number(runner_up.at("rounding"));
   for (const json& term : from.at("terms")) {
@@ -57,8 +82,8 @@ vitrine::AttributionRecord json_attribution(const json& from) {
         record.kind = static_cast<Kind>(kind);
       }
     }
-    record.layer = term.value("layer", -1);
-    record.expert = term.value("expert", -1);
+    record.layer = whole<int32_t>(term.value("layer", json(-1)));
+    record.expert = whole<int32_t>(term.value("expert", json(-1)));
     record.value = number(term.at("value"));
     record.runner_up = number(term.at("runner_up"));
     attribution.terms.push_back(record);
@@ -103,21 +128,21 @@ vitrine::AuditLayout::Federation json_federation_head(const json& from) {
 
 vitrine::TokenRecord json_record(const json& from) {
   vitrine::TokenRecord record;
-  record.sequence = from.at("sequence").get<uint64_t>();
-  record.position = from.at("position").get<int64_t>();
-  record.token = from.at("token").get<int32_t>();
+  record.sequence = whole<uint64_t>(from.at("sequence"));
+  record.position = whole<int64_t>(from.at("position"), "a record", kMostPositions);
+  record.token = whole<int32_t>(from.at("token"));
   for (const json& layer : from.at("layers")) record.layers.push_back(json_layer(layer));
   if (from.contains("hidden_states")) {
     for (const json& state : from.at("hidden_states")) {
       vitrine::HiddenStateRecord& to = record.hidden_states.emplace_back();
-      to.layer = state.at("layer").get<int32_t>();
+      to.layer = whole<int32_t>(state.at("layer"));
       for (const json& value : state.at("values")) to.values.push_back(number(value));
     }
   }
   const json& prediction = from.at("prediction");
   record.has_prediction = !prediction.is_null();
   if (!record.has_prediction) return record;
-  record.prediction.token = prediction.at("token").get<int32_t>();
+  record.prediction.token = whole<int32_t>(prediction.at("token"));
   record.prediction.generated = prediction.at("generated").get<bool>();
   record.prediction.logprob = number(prediction.at("logprob"));
   record.prediction.entropy = number(prediction.at("entropy"));
@@ -126,22 +151,22 @@ vitrine::TokenRecord json_record(const json& from) {
   }
   if (prediction.contains("sampler")) {
     const json& sampler = prediction.at("sampler");
-    record.prediction.sampled = {sampler.at("candidates").get<int32_t>(),
+    record.prediction.sampled = {whole<int32_t>(sampler.at("candidates")),
                                  number(sampler.at("probability"))};
   }
   if (prediction.contains("constraint")) {
     const json& from = prediction.at("constraint");
     vitrine::ConstraintDecision& constraint = record.prediction.constraint;
-    constraint.allowed = from.at("allowed").get<int32_t>();
+    constraint.allowed = whole<int32_t>(from.at("allowed"));
     constraint.removed = number(from.at("removed"));
     constraint.first_ruled_out = from.at("first_ruled_out").get<bool>();
     constraint.is_limited = from.at("limited").get<bool>();
-    constraint.attempt = from.at("attempt").get<int32_t>();
+    constraint.attempt = whole<int32_t>(from.at("attempt"));
     constraint.mask_microseconds = number(from.at("mask_us"));
   }
   for (const json& other : prediction.at("top_logprobs")) {
     record.prediction.alternatives.push_back(
-        {other.at("token").get<int32_t>(), number(other.at("logprob"))});
+        {whole<int32_t>(other.at("token")), number(other.at("logprob"))});
   }
   if (prediction.contains("attribution")) {
     record.prediction.attribution = json_attribution(prediction.at("attribution"));
@@ -152,23 +177,8 @@ vitrine::TokenRecord json_record(const json& from) {
   return record;
 }
 
-/// A whole number that fits; nlohmann::json converts any other in silence. `what` has it.
-template <typename Integer, typename Bad>
-Integer whole(const json& from, const Bad& bad, const char* what = "a failure of a constraint") {
-  const double value = from.is_number() ? from.get<double>() : -2.0;
-  constexpr double kLimit = 0x1p53, kLeast = std::is_signed_v<Integer> ? -1 : 0;
-  const bool fits = from.is_number_integer() && value >= kLeast && value < kLimit &&
-                    value <= static_cast<double>(std::numeric_limits<Integer>::max());
-  if (!fits) {
-    bad(fmt::format("{} has {} where a number of tokens, bytes or the like is expected", what,
-                    from.dump()));
-  }
-  return static_cast<Integer>(from.get<int64_t>());
-}
-
-/// `bad` throws what it is told.
-template <typename Bad>
-vitrine::ConstraintFailure json_failure(const json& from, const Bad& bad) {
+vitrine::ConstraintFailure json_failure(const json& from) {
+  constexpr const char* kOfFailure = "a failure of a constraint";
   using Failure = vitrine::ConstraintFailure;
   Failure failure;
   const std::string kind = from.at("kind").get<std::string>();
@@ -178,41 +188,42 @@ vitrine::ConstraintFailure json_failure(const json& from, const Bad& bad) {
     ++found;
   }
   if (found > static_cast<int>(Failure::Kind::kError)) {
-    bad("a failure of a constraint is of kind " + json(kind).dump() +
-        "; expected deadlock, refused, unfinished, rejected or error");
+    throw Malformed("a failure of a constraint is of kind " + json(kind).dump() +
+                    "; expected deadlock, refused, unfinished, rejected or error");
   }
   failure.kind = static_cast<Failure::Kind>(found);
-  failure.attempt = whole<int32_t>(from.at("attempt"), bad);
-  failure.sequence = whole<uint64_t>(from.at("sequence"), bad);
-  failure.position = whole<int64_t>(from.at("position"), bad);
-  failure.token = whole<int32_t>(from.value("token", json(-1)), bad);
-  failure.allowed = whole<int32_t>(from.value("allowed", json(0)), bad);
-  failure.in_time = whole<int32_t>(from.value("in_time", json(0)), bad);
+  failure.attempt = whole<int32_t>(from.at("attempt"), kOfFailure);
+  failure.sequence = whole<uint64_t>(from.at("sequence"), kOfFailure);
+  failure.position = whole<int64_t>(from.at("position"), kOfFailure);
+  failure.token = whole<int32_t>(from.value("token", json(-1)), kOfFailure);
+  failure.allowed = whole<int32_t>(from.value("allowed", json(0)), kOfFailure);
+  failure.in_time = whole<int32_t>(from.value("in_time", json(0)), kOfFailure);
   failure.message = from.value("message", "");
-  failure.state.num_bytes = whole<int64_t>(from.at("bytes"), bad);
-  failure.state.num_readings = whole<int64_t>(from.at("num_readings"), bad);
+  failure.state.num_bytes = whole<int64_t>(from.at("bytes"), kOfFailure);
+  failure.state.num_readings = whole<int64_t>(from.at("num_readings"), kOfFailure);
   failure.state.readings = from.at("readings").get<std::vector<std::string>>();
   failure.state.next_bytes = from.at("next_bytes").get<std::string>();
   failure.state.completion = from.at("completion").get<std::string>();
   return failure;
 }
 
-/// `bad` throws what it is told.
-template <typename Bad>
-void read_forks(Run& run, const json& forks, const Bad& bad) {
+void read_forks(Run& run, const json& forks) {
   for (const json& from : forks) {
     vitrine::VtrEvent fork;
     fork.kind = vitrine::VtrEvent::Kind::kForked;
-    const auto record = whole<uint64_t>(from.at("record"), bad, "a fork");
-    fork.sequence = whole<uint64_t>(from.at("sequence"), bad, "a fork");
-    fork.source = whole<uint64_t>(from.at("source"), bad, "a fork");
-    fork.count = whole<int64_t>(from.at("length"), bad, "a fork");
+    const auto record = whole<uint64_t>(from.at("record"), "a fork");
+    fork.sequence = whole<uint64_t>(from.at("sequence"), "a fork");
+    fork.source = whole<uint64_t>(from.at("source"), "a fork");
+    fork.count = whole<int64_t>(from.at("length"), "a fork");
     const size_t before = run.events.empty() ? 0 : run.events.back().first;
     if (record < before || record > run.records.size() || fork.count < 0) {
-      bad(
+      throw Malformed(
           fmt::format("a fork of length {} stands behind {} of {} records; expected ascending "
                       "places among them, and a length of 0 or more",
                       fork.count, record, run.records.size()));
+    }
+    if (fork.sequence == fork.source) {
+      throw Malformed(fmt::format("sequence {} is a fork of itself", fork.sequence));
     }
     run.events.emplace_back(record, fork);
   }
@@ -306,7 +317,7 @@ void read_json(Run& run) {
     run.is_rounded = log.at("audit").value("rounded", false);
     run.stop_reason = log.at("stop_reason").get<std::string>();
     for (const json& failure : log.value("constraint_failures", json::array())) {
-      run.failures.push_back(json_failure(failure, bad));
+      run.failures.push_back(json_failure(failure));
     }
     if (log.at("audit").contains("hidden_state_layers")) {
       run.hidden_state_layers = log.at("audit").at("hidden_state_layers").get<std::vector<int>>();
@@ -337,12 +348,14 @@ void read_json(Run& run) {
                       log.at("counts").at("tokens").dump(), run.records.size()));
     }
     const json& counts = log.at("counts");
-    run.counted = {whole<uint64_t>(counts.at("generated"), bad, "counts.generated"),
-                   whole<uint64_t>(counts.at("scored"), bad, "counts.scored")};
-    run.lost = whole<uint64_t>(counts.value("lost", json(0)), bad, "counts.lost");
-    read_forks(run, log.value("forks", json::array()), bad);
+    run.counted = {whole<uint64_t>(counts.at("generated"), "counts.generated"),
+                   whole<uint64_t>(counts.at("scored"), "counts.scored")};
+    run.lost = whole<uint64_t>(counts.value("lost", json(0)), "counts.lost");
+    read_forks(run, log.value("forks", json::array()));
     run.problem = contradiction(run);
   } catch (const json::exception& error) {
+    bad(error.what());
+  } catch (const Malformed& error) {
     bad(error.what());
   }
 }

@@ -95,10 +95,12 @@ class Rerun {
       const auto source = sequences_.find(event.source);
       const bool is_there = source != sequences_.end();
       if (is_there) flush(source->second);
+      const bool is_lost = !is_there || source->second.is_lost;
+      std::vector<int32_t> tokens = is_there ? source->second.tokens : std::vector<int32_t>();
       Sequence& fork = open(event.sequence,
                             is_there ? engine_.fork(source->second.id) : engine_.create_sequence());
-      fork.is_lost = !is_there || source->second.is_lost;
-      if (is_there) fork.tokens = source->second.tokens;
+      fork.is_lost = is_lost;
+      fork.tokens = std::move(tokens);
       fork.branch = forks_++;
     } else if (event.kind == VtrEvent::Kind::kReleased) {
       close(event.sequence);

@@ -172,7 +172,7 @@ std::byte* TeeSink::reserve(size_t num_bytes) {
   first_slab_ = first_.reserve(num_bytes);
   second_slab_ = second_.reserve(num_bytes);
   num_bytes_ = num_bytes;
-  return first_slab_;
+  return second_slab_ == nullptr ? nullptr : first_slab_;
 }
 
 void TeeSink::commit() {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/sha256.h"
+#include "input_tokens.h"
 #include "rounding.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/ledger.h"
@@ -117,61 +118,6 @@ std::vector<Contributions> contributions_of(const TokenRecord& record, const Vtr
   return all;
 }
 
-/// Tells what was read from what was generated. Sequences that share their past share a path of
-/// tokens, so that a token of the prompt counts once however many candidates or attempts read it.
-class InputTokens {
- public:
-  /// True where the record's token was put in, and no record counted it before.
-  bool takes(const TokenRecord& record) {
-    State& state = states_[record.sequence];
-    const bool is_generated = state.chose_next && record.position == state.next_position;
-    state.node = child(node_before(state, record.position), record.token);
-    state.next_position = record.position + 1;
-    state.chose_next = record.has_prediction && record.prediction.generated;
-    return !is_generated && !std::exchange(nodes_[state.node].is_counted, true);
-  }
-  void on_event(const VtrEvent& event) {
-    if (event.kind == VtrEvent::Kind::kForked) states_[event.sequence] = states_[event.source];
-    if (event.kind == VtrEvent::Kind::kCreated) states_[event.sequence] = {.node = add({})};
-    if (event.kind == VtrEvent::Kind::kReleased) states_.erase(event.sequence);
-  }
-
- private:
-  static constexpr size_t kNone = static_cast<size_t>(-1);
-  struct Node {
-    size_t parent = kNone;
-    bool is_counted = false;
-  };
-  struct State {
-    size_t node = kNone;  // of the last record
-    int64_t next_position = 0;
-    bool chose_next = false;
-  };
-
-  /// Where the path stands in front of `position`: behind a truncation further up, behind positions
-  /// that are not in the log on a path of its own.
-  size_t node_before(const State& state, int64_t position) {
-    size_t node = state.node;
-    for (int64_t at = state.next_position; at > position && node != kNone; --at) {
-      node = nodes_[node].parent;
-    }
-    const bool is_known = position <= state.next_position && node != kNone;
-    return is_known ? node : add({});
-  }
-  size_t child(size_t parent, int32_t token) {
-    const auto [found, is_new] = children_.try_emplace({parent, token}, nodes_.size());
-    return is_new ? add({parent}) : found->second;
-  }
-  size_t add(Node node) {
-    nodes_.push_back(node);
-    return nodes_.size() - 1;
-  }
-
-  std::map<uint64_t, State> states_;
-  std::vector<Node> nodes_;
-  std::map<std::pair<size_t, int32_t>, size_t> children_;
-};
-
 [[noreturn]] void refuse(ErrorKind kind, const std::string& path, const std::string& what) {
   throw Error(kind, path + ": " + what);
 }
@@ -252,7 +198,7 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
         input.on_event(page.events[event]);
       }
       const TokenRecord& record = page.records[i];
-      if (input.takes(record)) ++run.tokens_in;
+      if (input.is_first_reading(record)) ++run.tokens_in;
       if (!record.has_prediction || !record.prediction.generated) continue;
       ++run.tokens_out;
       for (const Contributions& contributions : contributions_of(record, header)) {
@@ -273,6 +219,12 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
             std::to_string(report.counts.generated) +
             " generated tokens, because columns were left out or are encrypted; expected a whole "
             "log, or the key that opens it");
+  }
+  if (input.is_unknown()) {
+    refuse(ErrorKind::kUnsupported, path,
+           "the log left out or encrypts which tokens were read where a sequence was forked or "
+           "truncated, so that it cannot be told which were read before; expected a whole log, or "
+           "the key that opens it");
   }
   for (const ShareBasis basis : left_out) {
     run.shares.erase(basis);

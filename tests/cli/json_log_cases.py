@@ -102,14 +102,21 @@ class JsonLogs(AuditCase):
         self.assertIn("counts 40 generated and 1 scored", verify(count("scored", 1)))
         self.assertIn("position 3 where 2 is next", verify(drop(2)))
         self.assertIn("position 1 where 0 is next", verify(drop(0)))
-        self.assertIn("position -4 where 5 is next",
-                      verify(lambda edited: edited["records"][5].update(position=-4)))
+        self.assertIn("position -1 where 5 is next",
+                      verify(lambda edited: edited["records"][5].update(position=-1)))
         for value in (1.5, -1, "7", 2**70):
             self.assertIn("counts.generated", verify(count("generated", value), 2))
         fork = {"record": 3, "sequence": 9, "source": 1, "length": 3}
         verify(lambda edited: edited.update(forks=[fork]), 0)
         self.assertIn("sequence 9 shares 4 positions of sequence 1, which has 3",
                       verify(lambda edited: edited.update(forks=[{**fork, "length": 4}])))
+        for place in ({"position": 2**63 - 1}, {"position": 1e300}, {"position": -5},
+                      {"sequence": -1}, {"token": 2**40}, {"token": 1.5}):
+            self.assertIn("a record has", verify(
+                lambda edited: edited["records"][5].update(place), 2))
+        itself = {"record": 3, "sequence": 1, "source": 1, "length": 3}
+        self.assertIn("sequence 1 is a fork of itself",
+                      verify(lambda edited: edited.update(forks=[itself]), 2))
         for bad in ({"record": 10**6}, {"record": -1}, {"length": -1}, {"source": None}):
             verify(lambda edited: edited.update(forks=[{**fork, **bad}]), 2)
         verify(lambda edited: edited.update(forks=[fork, {**fork, "record": 2}]), 2)

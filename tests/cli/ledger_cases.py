@@ -250,6 +250,14 @@ class Ledger(AuditCase):
             prompt = self.prompt_tokens(arguments[1])
             self.assertEqual(self.lines(kind="settlement")[-1]["tokens_in"], prompt, name)
             (self.folder / "ledger.sqlite").unlink()
+        # Where tokens are left out, it cannot be told.
+        for name, code in (("one", 0), ("best", 2), ("retry", 2)):
+            self.succeed("audit", "redact", f"{name}.vtr", "less.vtr", "--columns", "tokens")
+            result = self.run_tool("ledger", "settle", "less.vtr", "--rates", "rates.json", "--out",
+                                   "ledger.sqlite")
+            self.assertEqual(result.returncode, code, (name, result.stderr))
+            if code:
+                self.assert_one_line(result.stderr, "less.vtr", "which tokens were read")
 
     def test_twice_is_once(self):
         self.generate("run.vtr")

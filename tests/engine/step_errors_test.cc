@@ -1,5 +1,6 @@
 // What step() refuses, it refuses whole: the engine is as before and goes on working.
 #include "tests/engine/engine_fixture.h"
+#include "vitrine/audit_stream.h"
 
 namespace vitrine::testing {
 namespace {
@@ -220,9 +221,15 @@ TEST_P(StepErrors, RefusingSink) {
   EXPECT_EQ(error_of([&] { engine_->step({&each, 1}); }).kind(), ErrorKind::kIo);
   sink.throws = false;
   EXPECT_EQ(error_of([&] { engine_->step({&each, 1}); }).kind(), ErrorKind::kInvalidArgument);
+  SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kOverwrite);
+  for (const bool is_first : {true, false}) {  // beside one that has memory
+    TeeSink both = is_first ? TeeSink(sink, ring) : TeeSink(ring, sink);
+    engine_->set_audit_sink(&both);
+    EXPECT_EQ(error_of([&] { engine_->step({&each, 1}); }).kind(), ErrorKind::kInvalidArgument);
+    engine_->set_audit_sink(nullptr);
+  }
   EXPECT_EQ(engine_->kv_blocks(), blocks);
   EXPECT_EQ(engine_->length(sequence_), 10);
-  engine_->set_audit_sink(nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, StepErrors,
