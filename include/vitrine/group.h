@@ -27,10 +27,10 @@ class VITRINE_API Federation {
  public:
   /// `options` hold for the federation: max_sequences are its own sequences, and max_step_tokens
   /// and max_logit_rows count each of its tokens once; where one engine runs all specialists, they
-  /// are lowered to what it takes of so many (options() has what holds). hidden_state_layers are recorded of each
-  /// specialist, under the numbers that its layers have in the log; what leaves the last layer of
-  /// the i-th has the number of all layers plus i; of specialists of different depths each records
-  /// those that it has. `combiner`: a host's own in place of the file's.
+  /// are lowered to what it takes of so many (options() has what holds). hidden_state_layers are
+  /// recorded of each specialist, under the numbers that its layers have in the log; what leaves
+  /// the last layer of the i-th has the number of all layers plus i; of specialists of different
+  /// depths each records those that it has. `combiner`: a host's own in place of the file's.
   /// With attribution each specialist's own logit is recorded as a sum; on the reference path it is
   /// kUnsupported. Throws what Engine::load throws; kInvalidArgument for specialists whose
   /// vocabularies differ.

@@ -1,7 +1,6 @@
 // Filters of numbers.
+#include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 
 #include "core/json_text.h"
 #include "filters.h"
@@ -19,6 +18,7 @@ Value int_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
   int64_t whole = 0;
   double number = 0;
   if (const Text* text = input.as_text()) {
+    runtime.spend(text->bytes.size());
     const WholeText found = parse_whole(text->bytes, bound.integer(1, 10), whole);
     if (found == WholeText::kWhole) return Value(whole);
     if (found == WholeText::kTooLarge) {
@@ -42,6 +42,7 @@ Value float_filter(Interpreter& interpreter, const Value& input, CallArguments& 
   refuse_undefined(interpreter, input);
   double number = 0;
   const Text* text = input.as_text();
+  if (text != nullptr) interpreter.runtime().spend(text->bytes.size());
   if (text != nullptr ? parse_float(text->bytes, number) : input.as_number(number)) {
     return Value(number);
   }
@@ -85,8 +86,11 @@ Value round_filter(Interpreter& interpreter, const Value& input, CallArguments& 
     return input.as_integer(whole) ? Value(whole) : input;
   }
   char buffer[512];
-  std::snprintf(buffer, sizeof(buffer), "%.*f", static_cast<int>(precision), number);
-  return Value(std::strtod(buffer, nullptr));
+  const char* end = std::to_chars(buffer, buffer + sizeof(buffer), number, std::chars_format::fixed,
+                                  static_cast<int>(precision))
+                        .ptr;
+  std::from_chars(buffer, end, number);
+  return Value(number);
 }
 
 }  // namespace

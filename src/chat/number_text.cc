@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
+#include <limits>
 #include <string>
 
 #include "characters.h"
@@ -37,6 +37,23 @@ int64_t prefixed_base(std::string_view digits) {
   if (digits.size() < 2 || digits[0] != '0') return 0;
   const char letter = static_cast<char>(digits[1] | 0x20);
   return letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+}
+
+/// Of the text of a number beyond what a double holds: too large, or too small.
+bool is_huge(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  const size_t e = std::min(text.find_first_of("eE"), text.size());
+  int64_t exponent = 0;
+  const bool is_negative = text.substr(e).starts_with("e-") || text.substr(e).starts_with("E-");
+  for (const char c : text.substr(e)) {
+    if (c >= '0' && c <= '9') exponent = std::min<int64_t>(10 * exponent + (c - '0'), 1 << 30);
+  }
+  const std::string_view mantissa = text.substr(0, e);
+  const size_t point = std::min(mantissa.find('.'), mantissa.size());
+  const size_t first = mantissa.find_first_of("123456789");
+  return static_cast<int64_t>(point) - static_cast<int64_t>(first) +
+             (is_negative ? -exponent : exponent) >
+         0;
 }
 
 }  // namespace
@@ -90,7 +107,8 @@ bool parse_float(std::string_view text, double& out) {
   if (has_two_signs) return false;
   const auto [stop, status] = std::from_chars(view.data(), view.data() + view.size(), out);
   if (status == std::errc::result_out_of_range && stop == view.data() + view.size()) {
-    out = std::strtod(std::string(view).c_str(), nullptr);
+    out = is_huge(view) ? std::numeric_limits<double>::infinity() : 0.0;
+    if (view.starts_with('-')) out = -out;
     return true;
   }
   return status == std::errc() && stop == view.data() + view.size();

@@ -3,7 +3,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
+#include <cstdlib>
 
 #include "core/json_text.h"
 #include "number_text.h"
@@ -55,14 +55,45 @@ std::string fill(const NumberText& number, const Conversion& conversion) {
   return fill(before + number.digits, conversion);
 }
 
+/// As C's printf in the "C" locale, whatever the host's is.
+std::string digits_of(double number, std::chars_format format, int precision) {
+  char buffer[kMaxPrecision + 400];
+  const auto written = std::to_chars(buffer, buffer + sizeof(buffer), number, format, precision);
+  return {buffer, written.ptr};
+}
+
+/// '#': a point in any case; and %g keeps its zeros, so its form is chosen here.
+std::string alternate_digits(double number, char type, int precision) {
+  bool is_fixed = type == 'f';
+  if (type == 'g') {
+    precision = std::max(precision, 1) - 1;
+    const std::string sample = digits_of(number, std::chars_format::scientific, precision);
+    const int exponent = std::atoi(sample.c_str() + sample.find('e') + 1);
+    is_fixed = exponent >= -4 && exponent <= precision;
+    if (is_fixed) precision -= exponent;
+  }
+  std::string digits = digits_of(
+      number, is_fixed ? std::chars_format::fixed : std::chars_format::scientific, precision);
+  if (precision == 0) digits.insert(std::min(digits.find('e'), digits.size()), 1, '.');
+  return digits;
+}
+
 NumberText float_number(double number, const Conversion& conversion) {
   NumberText text;
   text.is_negative = std::signbit(number) && !std::isnan(number);
-  const std::string spec = std::string(conversion.has('#') ? "%#" : "%") + ".*" + conversion.type;
-  char buffer[kMaxPrecision + 400];
-  std::snprintf(buffer, sizeof(buffer), spec.c_str(),
-                conversion.precision < 0 ? 6 : conversion.precision, std::abs(number));
-  text.digits = buffer;
+  const int precision = conversion.precision < 0 ? 6 : static_cast<int>(conversion.precision);
+  const char type = static_cast<char>(std::tolower(conversion.type));
+  const double size = std::abs(number);
+  if (conversion.has('#') && std::isfinite(size)) {
+    text.digits = alternate_digits(size, type, precision);
+  } else {
+    text.digits = digits_of(size,
+                            type == 'f'   ? std::chars_format::fixed
+                            : type == 'e' ? std::chars_format::scientific
+                                          : std::chars_format::general,
+                            precision);
+  }
+  if (type != conversion.type) std::ranges::transform(text.digits, text.digits.begin(), ::toupper);
   return text;
 }
 
@@ -236,6 +267,7 @@ class PercentFormat {
     if (escapes_ && conversion.type != 'd')
       refuse(value, conversion.type, "%d or %s in a safe format");
     if (escapes_ && text != nullptr) {
+      runtime_.spend(text->bytes.size());
       const WholeText found = parse_whole(text->bytes, 10, whole);
       if (found == WholeText::kTooLarge) refuse(value, 'd', "a whole number of 64 bits");
       if (found == WholeText::kWhole) return whole;
@@ -253,7 +285,10 @@ class PercentFormat {
   double number(const Value& value, const Conversion& conversion) {
     double number = 0;
     const Text* text = value.as_text();
-    if (escapes_ && text != nullptr && parse_float(text->bytes, number)) return number;
+    if (escapes_ && text != nullptr) {
+      runtime_.spend(text->bytes.size());
+      if (parse_float(text->bytes, number)) return number;
+    }
     if (!value.as_number(number)) refuse(value, conversion.type, "a number");
     return number;
   }

@@ -60,6 +60,7 @@ class Format {
     const bool is_index =
         field.size() < 6 && std::ranges::all_of(field, [](char c) { return c >= '0' && c <= '9'; });
     if (!is_index) {
+      runtime_.spend(arguments_.named.size());
       for (const auto& [name, value] : arguments_.named) {
         if (name == field) return &value;
       }

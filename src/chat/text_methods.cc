@@ -75,7 +75,9 @@ Value partition_method(Interpreter& interpreter, const Text& self, CallArguments
 
 /// The part that find, count, startswith and endswith look at, in bytes. Where it begins behind the
 /// text's end, `begin` is above `end`: not even empty text is found there.
-std::pair<size_t, size_t> part_of(const Text& self, const BoundArguments& bound) {
+std::pair<size_t, size_t> part_of(Runtime& runtime, const Text& self, const BoundArguments& bound) {
+  if (bound.get(1) == nullptr && bound.get(2) == nullptr) return {0, self.bytes.size()};
+  runtime.spend(self.bytes.size());
   const auto length = static_cast<int64_t>(count_code_points(self.bytes));
   const auto place = [&](size_t index, int64_t otherwise) {
     if (bound.get(index) == nullptr || bound.value(index).is_none()) return otherwise;
@@ -93,7 +95,7 @@ Value affix_method(Interpreter& interpreter, const Text& self, CallArguments& ar
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, at_end ? "endswith" : "startswith", arguments,
                              {"affix", "start", "end"}, 1);
-  const auto [begin, end] = part_of(self, bound);
+  const auto [begin, end] = part_of(runtime, self, bound);
   const bool is_inside = begin <= end;
   const std::string_view part =
       is_inside ? std::string_view(self.bytes).substr(begin, end - begin) : std::string_view();
@@ -115,7 +117,7 @@ template <bool from_right, bool must_find>
 Value find_method_of_text(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, "find", arguments, {"sub", "start", "end"}, 1);
-  const auto [begin, end] = part_of(self, bound);
+  const auto [begin, end] = part_of(runtime, self, bound);
   runtime.spend(2 * self.bytes.size());
   size_t at = std::string::npos;
   if (begin <= end) {
@@ -133,7 +135,7 @@ Value find_method_of_text(Interpreter& interpreter, const Text& self, CallArgume
 Value count_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
   const BoundArguments bound(runtime, "count", arguments, {"sub", "start", "end"}, 1);
-  const auto [begin, end] = part_of(self, bound);
+  const auto [begin, end] = part_of(runtime, self, bound);
   runtime.spend(self.bytes.size());
   if (begin > end) return Value(int64_t{0});
   const std::string wanted = bound.text(0, "");

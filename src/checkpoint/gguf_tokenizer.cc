@@ -286,19 +286,23 @@ class TokenizerWriter {
   /// one apart again once all is joined: what it was joined of may have become something else. Both
   /// stay in the vocabulary, padding that nothing is joined to does not.
   void keep_unused(std::vector<Merge>& merges) {
-    for (const auto& [piece, id] : pieces_) {
-      if (type(id) == kUnused && !piece.empty() && utf8_length(piece) == piece.size()) {
-        kept_unused_.emplace(id, true);
-      }
-    }
-    for (const Merge& merge : merges) {
-      if (type(merge.whole) == kUnused) kept_unused_.emplace(merge.whole, false);
-    }
     const auto is_gone = [&](uint64_t id) {
       return type(id) == kUnused && !kept_unused_.contains(id);
     };
-    std::erase_if(merges,
-                  [&](const Merge& merge) { return is_gone(merge.left) || is_gone(merge.right); });
+    for (size_t before = merges.size() + 1; merges.size() < before;) {
+      before = merges.size();
+      kept_unused_.clear();
+      for (const auto& [piece, id] : pieces_) {
+        if (type(id) == kUnused && !piece.empty() && utf8_length(piece) == piece.size()) {
+          kept_unused_.emplace(id, true);
+        }
+      }
+      for (const Merge& merge : merges) {
+        if (type(merge.whole) == kUnused) kept_unused_.emplace(merge.whole, false);
+      }
+      std::erase_if(
+          merges, [&](const Merge& merge) { return is_gone(merge.left) || is_gone(merge.right); });
+    }
   }
 
   void write_merges(const std::vector<Merge>& merges) {

@@ -40,8 +40,11 @@ class Database {
 
   const std::string& path() const { return path_; }
   sqlite3* handle() const { return handle_; }
+  /// The last failure was that another process writes.
+  bool is_busy() const { return is_busy_; }
   [[noreturn]] void fail(const std::string& what) const {
     const int code = sqlite3_errcode(handle_) & 0xff;
+    is_busy_ = code == SQLITE_BUSY;
     const bool is_bad = code == SQLITE_NOTADB || code == SQLITE_CORRUPT;
     throw Error(is_bad ? ErrorKind::kBadFile : ErrorKind::kIo,
                 path_ + ": " + what + ": " + sqlite3_errmsg(handle_) +
@@ -54,6 +57,7 @@ class Database {
  private:
   std::string path_;
   sqlite3* handle_ = nullptr;
+  mutable bool is_busy_ = false;
 };
 
 /// A prepared statement: bind, then next() row by row.

@@ -104,9 +104,11 @@ Ledger Ledger::open_or_create(const std::string& path) {
     ledger::make_tables(impl->database);
     ledger::bring_up_to_date(impl->database);
   } catch (...) {
+    const bool is_anothers = impl->database.is_busy();
     impl.reset();
-    // A new file that could not be filled is no ledger; one of another process has a size.
-    if (!was_there && std::filesystem::file_size(path, error) == 0) {
+    // A new file that could not be filled is no ledger; one that another process fills has no size
+    // yet, either.
+    if (!was_there && !is_anothers && std::filesystem::file_size(path, error) == 0) {
       std::filesystem::remove(path, error);
     }
     throw;

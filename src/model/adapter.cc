@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/fields.h"
 #include "checkpoint/file_io.h"
@@ -26,7 +27,7 @@ struct LoraConfig {
   int64_t rank = 0;
   double scale = 0;
   // Names of whole modules or of the last parts of their names; empty: nothing is known.
-  std::vector<std::string> targets, excluded;
+  std::set<std::string, std::less<>> targets, excluded;
 };
 
 [[noreturn]] void bad(const std::string& file, const std::string& what) {
@@ -58,17 +59,21 @@ void refuse_variants(const Fields& fields) {
 }
 
 // A text in place of the list is a pattern over all names, or "all-linear"; the tensors say which.
-std::vector<std::string> module_names(const Fields& fields, std::string_view name) {
+std::set<std::string, std::less<>> module_names(const Fields& fields, std::string_view name) {
   const Json* value = fields.find(name);
   if (value == nullptr || value->is_null() || value->is_string()) return {};
-  return fields.strings(name);
+  const std::vector<std::string> names = fields.strings(name);
+  return {names.begin(), names.end()};
 }
 
 // As PEFT matches a module with the names of a list.
-bool is_among(const std::string& module, const std::vector<std::string>& names) {
-  return std::ranges::any_of(names, [&](const std::string& name) {
-    return module == name || module.ends_with("." + name);
-  });
+bool is_among(std::string_view module, const std::set<std::string, std::less<>>& names) {
+  while (!names.contains(module)) {
+    const size_t dot = module.find('.');
+    if (dot == module.npos) return false;
+    module.remove_prefix(dot + 1);
+  }
+  return true;
 }
 
 LoraConfig read_config(const std::string& path) {

@@ -144,10 +144,17 @@ void Bpe::load_unused(const JsonNode& node) {
     if (!is_entry) node.fail("a list with " + quote(value.dump()), "ids of model.vocab");
     unused.push_back(value.get<uint32_t>());
   }
+  std::ranges::sort(unused);
+  const auto repeated = std::ranges::unique(unused);
+  unused.erase(repeated.begin(), repeated.end());
   // Merges within a piece come in the same order wherever it stands: so do the two parts of it.
   Scratch scratch;
   for (const uint32_t id : unused) {
     add_symbols(*tokens_[id], scratch);
+    if (scratch.symbols.size() < 2) {
+      node.fail("a list with " + std::to_string(id) + ", " + quote(*tokens_[id]),
+                "ids of pieces of two characters or more");
+    }
     merge_symbols(scratch, id);
     std::vector<uint32_t> parts;
     for (const Scratch::Symbol& symbol : scratch.symbols) {
@@ -160,7 +167,6 @@ void Bpe::load_unused(const JsonNode& node) {
     }
   }
   for (const uint32_t id : unused) {
-    if (tokens_[id] == nullptr) continue;  // named twice
     const std::string text = *tokens_[id];
     tokens_[id] = nullptr;
     ids_.erase(text);

@@ -101,6 +101,16 @@ TEST(Chat, TheTemplateRefuses) {
 
 TEST(Chat, BoundsWhatATemplateMayUse) {
   const char* kHostile[] = {
+      "{% set s = 'x' * 1000000 %}{% for i in range(9999) %}{% if s.startswith('y', 1) %}{% endif "
+      "%}"
+      "{% endfor %}",
+      "{% set s = '0' * 1000000 %}{% for i in range(9999) %}{% if s|int %}{% endif %}{% endfor %}",
+      "{% set s = '0' * 1000000 %}{% for i in range(9999) %}{% if s|float %}{% endif %}{% endfor "
+      "%}",
+      "{{ ('%(a)d' * 9999)|safe % {'a': '0' * 1000000} }}",
+      "{{ ('%(a)f' * 9999)|safe % {'a': '0' * 1000000} }}",
+      "{% set d = dict.fromkeys(range(100000, 109999)|map('string')|list) %}"
+      "{{ ('{100000}' * 99999).format_map(d) }}",
       "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
       "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
       "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% "

@@ -138,7 +138,9 @@ TEST(BadTokenizerFile, UnusedIds) {
   EXPECT_EQ(tokenizer.encode("hell hello"), (std::vector<int32_t>{256, 257, 32, 259}));
   EXPECT_EQ(tokenizer.token_id("hell"), -1);
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{258}), "");
-  for (const json& ids : {json{-1}, json{261}, json{"he"}, json(258)}) {
+  EXPECT_NO_THROW(Tokenizer::from_json(with("/model/unused_ids", json(200000, 258)), "t"));
+  // 104: "h" alone.
+  for (const json& ids : {json{-1}, json{261}, json{"he"}, json(258), json{258, 104}}) {
     expect_error(with("/model/unused_ids", ids), kind, {"unused_ids"});
   }
 }
