@@ -348,6 +348,11 @@ int run_audit_export(const AuditArguments& arguments) {
     warn(load_run(arguments.run, "", ""));  // refuses what is no log
     write(vitrine::read_text_file(arguments.run, uint64_t{1} << 30));
   } else {
+    const VtrReport report = vitrine::verify_vtr(arguments.run, {}, reader_key(arguments.decrypt));
+    if (report.seal == VtrReport::Seal::kBroken) {
+      refuse(fmt::format("{}: {}; expected a log whose pages are whole", arguments.run,
+                         seal_line(report)));
+    }
     vitrine::VtrReader reader(arguments.run, reader_key(arguments.decrypt));
     const auto tokenizer = find_tokenizer(reader.header().log, arguments.model);
     std::function<std::string(int32_t)> token_text;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "audit.h"
 #include "hidden_values.h"
@@ -49,6 +50,24 @@ std::vector<std::vector<size_t>> attempts_of(const Run& run, const std::vector<s
   return attempts;
 }
 
+/// Where the failures of constraints differ, as a line; a log that left something out may lack
+/// them.
+std::string failures_text(const Run& a, const Run& b) {
+  const auto may_lack = [](const Run& run) {
+    return run.failures.empty() && !hidden_text(run).empty();
+  };
+  if (may_lack(a) || may_lack(b)) return "";
+  const auto tied = [](const vitrine::ConstraintFailure& of) {
+    return std::tie(of.kind, of.attempt, of.position, of.token, of.allowed, of.in_time, of.message,
+                    of.state.num_bytes, of.state.num_readings, of.state.readings,
+                    of.state.next_bytes, of.state.completion);
+  };
+  const auto is_same = [&](const auto& x, const auto& y) { return tied(x) == tied(y); };
+  if (std::ranges::equal(a.failures, b.failures, is_same)) return "";
+  return fmt::format("failures of constraints differ: {} and {}\n", a.failures.size(),
+                     b.failures.size());
+}
+
 /// Compares two runs position by position.
 class RunComparison {
  public:
@@ -69,10 +88,11 @@ class RunComparison {
   bool is_equal() const { return num_different_ + num_only_a_ + num_only_b_ == 0; }
 
   std::string text() const {
-    const char* how = has_digests_ && num_undigested_ == 0 ? "to the last bit (digests)"
-                      : num_hidden_ > 0                    ? "in every value that both have"
-                      : is_rounded_                        ? "up to the rounding of level standard"
-                                                           : "in every value";
+    const bool is_digested = has_digests_ && num_undigested_ == 0;
+    const char* how = num_hidden_ > 0 ? "in every value that both have"
+                      : is_digested   ? "to the last bit (digests)"
+                      : is_rounded_   ? "up to the rounding of level standard"
+                                      : "in every value";
     std::string text = first_ + fmt::format("{} records equal {}, {} different\n", num_equal_, how,
                                             num_different_);
     if (num_only_a_ + num_only_b_ > 0) {
@@ -82,8 +102,9 @@ class RunComparison {
     if (num_hidden_ > 0) {
       text += fmt::format(
           "{} of them lack columns in one of the logs, left out or encrypted{}\n", num_hidden_,
-          num_undigested_ == 0 && has_digests_
-              ? ": there the digests vouch for what is missing"
+          is_digested
+              ? ": there what both have was compared; the digests vouch for tokens, predictions, "
+                "routes and norms that are missing, and for no other column"
               : fmt::format(": there what both have was compared, of {} without digests",
                             num_undigested_));
     }
@@ -116,6 +137,11 @@ class RunComparison {
         find_difference(a_, a_.records[x], b_.records[y], is_rounded_ ? 0.005 : 0, hidden,
                         is_digested ? marks_of(a_, x, b_, y) : MarkPair{});
     std::string what = difference ? difference->text() : "";
+    if (what.empty() && !a_.text.empty() && !b_.text.empty() && !a_.text[x].empty() &&
+        !b_.text[y].empty() && a_.text[x] != b_.text[y] &&
+        (a_.report.has_value() == b_.report.has_value())) {
+      what = "text";
+    }
     if (what.empty() && is_digested && a_.digests[x] != b_.digests[y]) {
       what = "unrounded values (their digests)";
     }
@@ -154,14 +180,15 @@ int run_audit_diff(const AuditArguments& arguments) {
         "compared in their order\n",
         a.path, sequences_a.size(), b.path, sequences_b.size());
   }
+  const std::string failures = failures_text(a, b);
   RunComparison comparison(a, b);
   const std::vector<size_t> none;
   for (size_t i = 0; i < std::max(sequences_a.size(), sequences_b.size()); ++i) {
     comparison.sequences(i < sequences_a.size() ? sequences_a[i] : none,
                          i < sequences_b.size() ? sequences_b[i] : none);
   }
-  write_out(warnings + comparison.text());
-  return comparison.is_equal() ? 0 : 1;
+  write_out(warnings + comparison.text() + failures);
+  return comparison.is_equal() && failures.empty() ? 0 : 1;
 }
 
 }  // namespace cli

@@ -178,6 +178,7 @@ class Comparison {
   bool differs(double a, double b) const {
     if (std::isnan(a) || std::isnan(b)) return std::isnan(a) != std::isnan(b);
     if (a == b) return false;
+    if (std::isinf(a) || std::isinf(b)) return true;  // no tolerance reaches there
     return std::fabs(a - b) > tolerance_ * std::max({1e-3, std::fabs(a), std::fabs(b)});
   }
 

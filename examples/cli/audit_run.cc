@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kMostTextBytes = size_t{256} << 20;  // of millions of tokens; pages are compressed
+
 void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
   run.report = vitrine::verify_vtr(run.path, {}, key);
   vitrine::VtrReader reader(run.path, key);
@@ -31,6 +33,7 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
     run.uses.emplace_back(static_cast<size_t>(layer.num_experts), 0);
   }
   vitrine::VtrPage page;
+  size_t text_bytes = 0;
   try {
     while (reader.next(page)) {
       for (const vitrine::VtrEvent& event : page.events) {
@@ -45,6 +48,11 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
       run.layer_marks.insert(run.layer_marks.end(), page.layer_marks.begin(),
                              page.layer_marks.end());
       if (header.has_text) page.text.resize(page.records.size());  // empty: it was left out
+      for (const std::string& piece : page.text) text_bytes += piece.size();
+      if (text_bytes > kMostTextBytes) {
+        refuse(fmt::format("{}: its tokens' text takes more than {} MiB; expected a run's log",
+                           run.path, kMostTextBytes >> 20));
+      }
       run.text.insert(run.text.end(), page.text.begin(), page.text.end());
       for (size_t layer = 0; layer < page.expert_uses.size(); ++layer) {
         for (size_t expert = 0; expert < run.uses[layer].size(); ++expert) {
@@ -162,8 +170,15 @@ std::string hidden_line(const Run& run) {
 }
 
 std::string plain(const std::string& text) {
+  // What is no UTF-8 a terminal of 8 bits may take for controls.
+  const bool is_ascii =
+      std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  const std::string valid =
+      is_ascii ? text
+               : json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace))
+                     .get<std::string>();
   std::string out;
-  for (const char character : text) {
+  for (const char character : valid) {
     const auto byte = static_cast<unsigned char>(character);
     out += byte < 0x20 || byte == 0x7F ? '?' : character;
   }

@@ -1,9 +1,12 @@
 #include "head_sections.h"
 
+#include <set>
+
 namespace vitrine::audit {
 namespace {
 
 constexpr size_t kMaxPairs = 1024;
+constexpr size_t kMaxRecipients = 256;
 constexpr size_t kMaxValue = size_t{1} << 20;  // thousands of biases, or of banned ids
 constexpr size_t kMaxSpecialists = 256;
 
@@ -66,6 +69,58 @@ void get_sections(ByteReader& in, VtrHeader& header, std::vector<int32_t>& num_t
                     " of the head, which this version lacks");
     }
   }
+}
+
+void put_sealed_keys(ByteWriter& out, const std::vector<VtrSealedKeys>& keys) {
+  out.varint(keys.size());
+  for (const VtrSealedKeys& of : keys) {
+    out.raw(of.recipient);
+    out.varint(of.boxes.size());
+    for (const VtrSealedKeys::Box& box : of.boxes) {
+      out.u8(box.group);
+      out.raw(box.sealed);
+    }
+  }
+}
+
+std::vector<VtrSealedKeys> get_sealed_keys(ByteReader& in) {
+  std::vector<VtrSealedKeys> keys(in.varint(kMaxRecipients, "the number of recipients"));
+  for (VtrSealedKeys& of : keys) {
+    of.recipient = in.array<32>();
+    of.boxes.resize(in.varint(256, "a recipient's number of keys"));
+    int previous = -1;
+    for (VtrSealedKeys::Box& box : of.boxes) {
+      box.group = in.u8();
+      if (box.group <= previous) throw_damaged("has a recipient's keys out of order");
+      previous = box.group;
+      box.sealed = in.array<80>();
+    }
+  }
+  return keys;
+}
+
+void check_recipients(const std::vector<VtrSealedKeys>& keys,
+                      const std::vector<GroupSpec>& groups) {
+  if (keys.empty()) return;
+  std::set<uint8_t> encrypted, opened;
+  for (const GroupSpec& group : groups) {
+    if (group.id == GroupId::kIndex || group.id == GroupId::kEvents) continue;
+    encrypted.insert(static_cast<uint8_t>(group.id));
+  }
+  std::set<PublicKey> recipients;
+  for (const VtrSealedKeys& of : keys) {
+    if (!recipients.insert(of.recipient).second) throw_damaged("names a recipient twice");
+    if (of.recipient == PublicKey{}) throw_damaged("names a recipient without a key");
+    if (of.boxes.empty()) throw_damaged("names a recipient who can open nothing");
+    for (const VtrSealedKeys::Box& box : of.boxes) {
+      if (!encrypted.contains(box.group)) {
+        throw_damaged("has a recipient's key for column group " + std::to_string(box.group) +
+                      ", which is not encrypted");
+      }
+      opened.insert(box.group);
+    }
+  }
+  if (opened != encrypted) throw_damaged("has column groups that no recipient can open");
 }
 
 }  // namespace vitrine::audit

@@ -17,4 +17,10 @@ void put_sections(ByteWriter& out, const VtrHeader& header);
 /// `num_terms`: of each specialist, for the federation that the head has behind the sections.
 void get_sections(ByteReader& in, VtrHeader& header, std::vector<int32_t>& num_terms);
 
+/// The keys of column groups, sealed for each recipient.
+void put_sealed_keys(ByteWriter& out, const std::vector<VtrSealedKeys>& keys);
+std::vector<VtrSealedKeys> get_sealed_keys(ByteReader& in);
+/// Throws unless each column group that is encrypted has a reader, and no other group has.
+void check_recipients(const std::vector<VtrSealedKeys>& keys, const std::vector<GroupSpec>& groups);
+
 }  // namespace vitrine::audit

@@ -7,7 +7,6 @@
 namespace vitrine::audit {
 namespace {
 
-constexpr size_t kMaxRecipients = 256;
 constexpr uint64_t kMaxPosition = uint64_t{1} << 62;
 constexpr std::string_view kSignPurpose("vtr/1 seal\0\0\0\0\0\0", 16);
 
@@ -92,32 +91,17 @@ uint64_t zigzag(int64_t value) {
 }
 int64_t unzigzag(uint64_t value) { return static_cast<int64_t>(value >> 1 ^ (~(value & 1) + 1)); }
 
-void put_sealed_keys(ByteWriter& out, const std::vector<VtrSealedKeys>& keys) {
-  out.varint(keys.size());
-  for (const VtrSealedKeys& of : keys) {
-    out.raw(of.recipient);
-    out.varint(of.boxes.size());
-    for (const VtrSealedKeys::Box& box : of.boxes) {
-      out.u8(box.group);
-      out.raw(box.sealed);
-    }
-  }
-}
-
-std::vector<VtrSealedKeys> get_sealed_keys(ByteReader& in) {
-  std::vector<VtrSealedKeys> keys(in.varint(kMaxRecipients, "the number of recipients"));
-  for (VtrSealedKeys& of : keys) {
-    of.recipient = in.array<32>();
-    of.boxes.resize(in.varint(256, "a recipient's number of keys"));
-    int previous = -1;
-    for (VtrSealedKeys::Box& box : of.boxes) {
-      box.group = in.u8();
-      if (box.group <= previous) throw_damaged("has a recipient's keys out of order");
-      previous = box.group;
-      box.sealed = in.array<80>();
-    }
-  }
-  return keys;
+/// What a kind of event does not use is 0, and what stands for positions stands for some.
+bool is_plain_event(const VtrEvent& event) {
+  using Kind = VtrEvent::Kind;
+  const bool is_run =
+      event.kind == Kind::kReplayed || event.kind == Kind::kCounted || event.kind == Kind::kLost;
+  const bool has_source = event.kind == Kind::kForked || event.kind == Kind::kReplayed;
+  const bool has_first = is_run || event.kind == Kind::kTruncated || event.kind == Kind::kReleased;
+  const bool has_count = is_run || event.kind == Kind::kForked;
+  return (has_source || event.source == 0) && (has_first || event.first == 0) &&
+         (has_count || event.count == 0) && (!is_run || event.count > 0) &&
+         (event.kind == Kind::kLost || event.reason == LostReason{});
 }
 
 }  // namespace
@@ -304,6 +288,7 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
                   std::to_string(kMaxRowBytes));
   }
   header.sealed_keys = get_sealed_keys(in);
+  check_recipients(header.sealed_keys, groups);
   get_hidden_states(in, header);
   std::vector<int32_t> num_terms;
   get_sections(in, header, num_terms);
@@ -438,6 +423,10 @@ std::vector<VtrEvent> parse_events(ByteSpan bytes, uint32_t rows) {
     event.source = in.varint();
     event.first = static_cast<int64_t>(in.varint(kMaxPosition, "an event's position"));
     event.count = static_cast<int64_t>(in.varint(kMaxPosition, "an event's count"));
+    if (!is_plain_event(event)) {
+      throw_damaged("has an event of kind " + std::to_string(kind) +
+                    " with values that it does not use, or of no position");
+    }
   }
   in.expect_end("the event column");
   return events;

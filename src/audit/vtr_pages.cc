@@ -197,6 +197,11 @@ void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {
       ++page.redacted_groups;
     }
     const bool is_account = id == GroupId::kIndex || id == GroupId::kEvents;
+    const bool is_clear = group.encoding == Encoding::kRaw || group.encoding == Encoding::kZstd;
+    if (is_clear && !is_account && !header_.sealed_keys.empty()) {
+      throw_damaged("has column group " + std::to_string(static_cast<int>(id)) +
+                    " in the clear, and the log is encrypted");
+    }
     if (!is_account && id != GroupId::kCounters && id != GroupId::kFailures) continue;
     if (!group.is_readable()) {
       if (!is_account) continue;

@@ -106,6 +106,42 @@ void check_sums(const audit::OpenPage& page, const VtrHeader& header) {
   }
 }
 
+/// Shares and sums of logits stand for each prediction that can be read, and for nothing else.
+void check_predictions(const audit::OpenPage& page, const std::vector<audit::GroupSpec>& specs) {
+  using audit::GroupId;
+  const auto find = [&](GroupId id) -> const audit::OpenGroup* {
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].id == id && page.groups[i].is_readable()) return &page.groups[i];
+    }
+    return nullptr;
+  };
+  const audit::OpenGroup* predictions = find(GroupId::kPrediction);
+  const audit::OpenGroup* digests = find(GroupId::kDigests);
+  const audit::OpenGroup* sums = find(GroupId::kAttribution);
+  const audit::OpenGroup* shares = find(GroupId::kFederation);
+  for (size_t row = 0; row < page.page.records.size(); ++row) {
+    const TokenRecord& record = page.page.records[row];
+    const PredictionRecord& of = record.prediction;
+    const auto can_read = [row](const audit::OpenGroup* group) {
+      return group != nullptr && (group->visible.empty() || group->visible[row]);
+    };
+    const auto fail = [&](const std::string& what) {
+      throw_damaged(what + " at position " + std::to_string(record.position) + " of sequence " +
+                    std::to_string(record.sequence));
+    };
+    if (can_read(digests) && page.page.digests[row] == 0) fail("lacks the digest");
+    if (!can_read(predictions)) continue;
+    const auto check = [&](const audit::OpenGroup* group, bool is_there, const char* name) {
+      if (!can_read(group) || is_there == record.has_prediction) return;
+      fail(std::string(is_there ? "has the " : "lacks the ") + name + " of a prediction that is " +
+           (is_there ? "not there" : "there"));
+    };
+    check(sums, !of.attribution.terms.empty() || !of.federation.attributions.empty(),
+          "attribution");
+    check(shares, !of.federation.specialists.empty(), "shares");
+  }
+}
+
 void count_page(const audit::OpenPage& page, const audit::Account& account, VtrCounts& counts) {
   counts.pages += 1;
   counts.passes += page.head.passes;
@@ -168,6 +204,7 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, audit::Data
     opener.check_canonical(frame, page);
     check_counters(page, frames.header());
     check_sums(page, frames.header());
+    check_predictions(page, frames.groups());
     account_for(page, account);
     report.redacted_groups += page.redacted_groups;
     report.closed_groups += page.closed_groups;

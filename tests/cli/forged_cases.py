@@ -10,7 +10,7 @@ except ImportError:
     forge = None
 
 # The columns' places in a page of a log with text.
-TEXT, PREDICTION, ROUTING, NORMS, SAMPLER = 3, 4, 5, 6, 8
+TEXT, PREDICTION, ROUTING, NORMS, DIGESTS, SAMPLER = 3, 4, 5, 6, 7, 8
 ID_BYTES = 18  # of a prediction: eleven ids of 13 bits
 
 
@@ -35,6 +35,7 @@ class Forged(AuditCase):
                 (ROUTING, lambda row: bytes([row[0] ^ 1]) + row[1:], "expert in slot 0"),
                 (ROUTING, lambda row: row[:3] + half + row[5:], "weight of expert"),
                 (NORMS, lambda row: bytes(2) + row[2:], "residual norm"),
+                (NORMS, lambda row: b"\x80\x7f" + row[2:], "residual norm"),  # infinity
                 (SAMPLER, lambda row: bytes([row[0] + 1]) + row[1:],
                  "number of tokens that the sampler left"),
                 (SAMPLER, lambda row: row[:2] + half, "probability among")):
@@ -45,6 +46,45 @@ class Forged(AuditCase):
             first = report["first_difference"]
             self.assertEqual(first["position"], 2)
             self.assertTrue(first["value"].startswith(word), first)
+
+    def test_what_is_not_there_is_missed(self):
+        if forge is None:
+            self.skipTest("no cryptography")
+        self.succeed("generate", MODEL, "-p", "Once", "-n", 1, "--audit-text", "--attribution",
+                     "--audit", "run.vtr")
+        log = (self.folder / "run.vtr").read_bytes()
+        for block, word in ((DIGESTS, "lacks the digest at position 0"),
+                            (DIGESTS + 1, "lacks the attribution of a prediction that is there")):
+            (self.folder / "lie.vtr").write_bytes(forge(log, block, 0, lambda row: bytes(len(row))))
+            self.assertIn(word, self.verify("lie.vtr", code=1))
+            self.fail_with(2, ["lie.vtr", "BROKEN"], "audit", "export", "lie.vtr", "--json")
+
+    def test_diff_sees_text_and_failures(self):
+        self.succeed("generate", MODEL, "-p", "Once upon", "-n", 3, "--seed", 5, "--audit-text",
+                     "--audit", "run.vtr")
+        log = (self.folder / "run.vtr").read_bytes()
+        if forge is not None:
+            (self.folder / "lie.vtr").write_bytes(forge(log, TEXT, 2, lambda r: b"x" * len(r), True))
+            result = self.run_tool("audit", "diff", "run.vtr", "lie.vtr")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(b"position 2: text\n", result.stdout)
+        for name, top_k in (("few.vtr", 40), ("many.vtr", 300)):
+            self.generate(name, "--temperature", 0.3, "--top-p", 1, "--min-p", 0, "--top-k", top_k,
+                          tokens=5)
+        self.succeed("audit", "redact", "few.vtr", "less.vtr", "--columns", "sampler")
+        text = self.succeed("audit", "diff", "less.vtr", "many.vtr").stdout.decode()
+        self.assertIn("equal in every value that both have", text)
+        self.assertIn("and for no other column", text)
+        self.run_tool("generate", MODEL, "-p", "a", "--choice", "no", "-n", 2, "--ban", 301,
+                      "--validate-with", "false", "--audit", "fail.vtr")
+        export = self.succeed("audit", "export", "fail.vtr", "--json").stdout
+        other = json.loads(export)
+        other["constraint_failures"][0]["bytes"] += 1
+        (self.folder / "fail.json").write_bytes(export)
+        (self.folder / "other.json").write_text(json.dumps(other))
+        result = self.run_tool("audit", "diff", "fail.json", "other.json")
+        self.assertIn(b"failures of constraints differ", result.stdout)
+        self.assertEqual(result.returncode, 1)
 
     def test_text_and_sampler_of_a_json_log(self):
         self.generate("log.json", tokens=4)

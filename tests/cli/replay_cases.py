@@ -83,7 +83,7 @@ class Replay(AuditCase):
         self.assertTrue(self.replay("bad.json").startswith("the log names no hashes"))
         log["records"][3]["position"] = 2**63 - 1
         (self.folder / "bad.json").write_text(json.dumps(log))
-        self.fail_with(2, ["bad.json", "position 9223372036854775807"], "audit", "replay",
+        self.fail_with(2, ["bad.json", "a record has 9223372036854775807"], "audit", "replay",
                        "bad.json")
         # A position is missing: what follows it cannot be rerun.
         log = json.loads((self.folder / "log.json").read_text())
