@@ -402,6 +402,12 @@ int run_audit_redact(const AuditArguments& arguments) {
   }
   vitrine::redact_vtr(arguments.run, arguments.out, redaction, reader_key(arguments.decrypt));
   const vitrine::VtrReport report = vitrine::verify_vtr(arguments.out);
+  if (!arguments.positions.empty() && !report.header.sealed_keys.empty()) {
+    write_note(
+        fmt::format("{}: the log is encrypted, and what stands of {} beside the positions "
+                    "that were left out is in the clear in this copy",
+                    arguments.out, fmt::join(arguments.columns, ", ")));
+  }
   write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
                         arguments.out, seal_line(report), report.redacted_groups));
   warn_of_constraint(arguments, report.header.log);

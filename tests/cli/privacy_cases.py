@@ -57,8 +57,9 @@ class Privacy(AuditCase):
                        "--columns", "tokens", "--positions", "0-3")
         self.succeed("audit", "redact", "run.vtr", "o.vtr", "--columns", "tokens")
         self.assertIn("complete", self.verify("o.vtr", "--key", "key.pub", "--decrypt", "owner"))
-        self.succeed("audit", "redact", "run.vtr", "o.vtr", "--columns", "tokens", "--positions",
-                     "0-3", "--decrypt", "owner")
+        result = self.succeed("audit", "redact", "run.vtr", "o.vtr", "--columns", "tokens",
+                              "--positions", "0-3", "--decrypt", "owner")
+        self.assert_one_line(result.stderr, "o.vtr", "in the clear")
         self.assertIn("complete", self.verify("o.vtr", "--key", "key.pub"))
         tokens = [record["token"] for record in self.export("o.vtr")]
         self.assertEqual(tokens[:4], [-1] * 4)
