@@ -204,7 +204,8 @@ struct VtrOptions {
 /// Writes a `.vtr` log from a thread of its own, page by page, under its final name. The file
 /// appears with its first page, in the place of an older one: a run that is refused before its
 /// first pass leaves that one as it was. A crash afterwards leaves everything up to the last whole
-/// page readable.
+/// page readable. Of one engine at a time: each numbers its sequences from 1, so that the records
+/// of two at once would be taken for one's; give each a log of its own.
 class VITRINE_API VtrLog {
  public:
   /// Opens a temporary file beside `path` now, so that an unwritable path fails before anything is

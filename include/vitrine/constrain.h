@@ -17,6 +17,8 @@ namespace vitrine {
 /// The vocabulary as constraints see it: what bytes each id adds. Immutable; copies share.
 class VITRINE_API TokenTable {
  public:
+  /// Of no id.
+  TokenTable();
   /// `token_bytes`: [vocab_size], empty for an id that adds no text of its own (special tokens,
   /// unused ids): such an id is never allowed, except those of `end_ids`, which end the sequence
   /// and are allowed exactly where an answer is complete. Throws kInvalidArgument for an end id out
@@ -28,6 +30,7 @@ class VITRINE_API TokenTable {
   TokenTable without(std::span<const int32_t> banned) const;
 
   int32_t vocab_size() const;
+  /// Throws kInvalidArgument for an id out of range.
   const std::string& bytes(int32_t id) const;
   std::span<const int32_t> end_ids() const;
   /// Words of a mask: [ceil(vocab_size / 32)].

@@ -26,7 +26,8 @@ namespace vitrine {
 
 /// What went wrong, coarse enough to branch on.
 enum class ErrorKind {
-  kInvalidArgument,  ///< the caller passed something impossible (a user's mistake)
+  kInvalidArgument,  ///< the caller passed something impossible, or a path where nothing is (a
+                     ///< user's mistake)
   kBadFile,          ///< a file's content is not what its format promises (a user's mistake)
   kUnsupported,      ///< valid, but not something this build or device can do (a user's mistake)
   kUnavailable,      ///< a device or library that is not here (a user's mistake)

@@ -127,7 +127,10 @@ struct StepInput {
 struct StepOutput {
   SequenceId sequence = 0;
   int64_t position = 0;  ///< of the token whose output this is; `token` would stand one later
-  int32_t token = -1;    ///< chosen id: the sampler's on a sequence's last row, else the argmax
+  /// On a sequence's last row the sampler's choice, the argmax without one, or
+  /// StepInput::next_token where that was given; on the rows before it the input token that comes
+  /// next, which they score.
+  int32_t token = -1;
   std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty
   ConstraintDecision constraint;  ///< of a choice with a mask; `removed` where it was recorded
   /// [hidden_size] what the output head reads, after the final norm; where it was asked for
@@ -270,7 +273,7 @@ VITRINE_API std::string_view stop_reason_name(StopReason reason);
 
 struct GenerateOptions {
   int max_new_tokens = 128;
-  SamplerOptions sampler;
+  SamplerOptions sampler = {};
   bool ignore_end_of_text = false;
   bool prompt_logprobs = false;  ///< record log-probabilities of prompt tokens too
   /// Ids that end the text as the model's own end-of-text ids do (chat.h, end_of_turn_ids).

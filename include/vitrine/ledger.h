@@ -91,13 +91,14 @@ struct LedgerLine {
   bool operator==(const LedgerLine&) const = default;
 };
 
-/// The lines of one kind for one run at one set of rates.
+/// The lines of one kind for one run at one set of rates, as LedgerRates::book makes them.
 struct Booking {
   std::string log_id;
   BookingKind kind = BookingKind::kSettlement;
   std::string currency;
   std::string rates_sha256;
   std::vector<LedgerLine> lines;
+  bool operator==(const Booking&) const = default;
 };
 
 /// What is paid for what; a JSON file (docs/ledger.md).
@@ -132,6 +133,8 @@ class VITRINE_API Ledger {
   /// kIo, and kBadFile for a file that is no ledger of ours.
   static Ledger open(const std::string& path);
   static Ledger open_or_create(const std::string& path);
+  /// Of the file.
+  const std::string& path() const;
   Ledger(Ledger&&) noexcept;
   Ledger& operator=(Ledger&&) noexcept;
   ~Ledger();
@@ -148,9 +151,10 @@ class VITRINE_API Ledger {
     kReplaced   ///< what was there was of the run's log while it was open; this one is complete
   };
   /// Books each item that is not there yet. A run and kind that is there with the same lines stays
-  /// as it is, from whichever copy of the log it was booked. Throws kInvalidArgument for one that
-  /// is there at other rates, in another currency or with other lines, unless a complete log takes
-  /// the place of an open one; then nothing was booked.
+  /// as it is, from whichever copy of the log it was booked. Throws kInvalidArgument for a booking
+  /// that the item's rates do not make of its run, and for one that is there at other rates, in
+  /// another currency or with other lines, unless a complete log takes the place of an open one;
+  /// then nothing was booked.
   std::vector<Outcome> book(std::span<const Item> items);
 
   /// What is booked, with what was read of the log: `run` has no shares.
@@ -203,7 +207,7 @@ class VITRINE_API Ledger {
 /// All lines as CSV (RFC 4180, a header first); docs/ledger.md has the columns.
 VITRINE_API std::string csv_of(const Ledger& ledger);
 /// The same as a Parquet file, which appears whole or not at all. Throws kIo, and kUnavailable
-/// where libvitrine_parquet.so is missing.
+/// where libvitrine_parquet.so is missing, and kInvalidArgument for the ledger's own path.
 VITRINE_API void export_parquet(const Ledger& ledger, const std::string& path);
 
 }  // namespace vitrine

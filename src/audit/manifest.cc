@@ -1,4 +1,5 @@
 #include "manifest.h"
+#include "core/same_file.h"
 
 #include <fcntl.h>
 #include <sodium.h>
@@ -266,6 +267,7 @@ std::string seal_manifest(const std::string& log_path, const SealKey& key) {
 }
 
 void write_manifest(const std::string& log_path, const SealKey& key, const std::string& target) {
+  refuse_to_replace(log_path, target);
   const std::string text = seal_manifest(log_path, key);
   audit::LogFile file(target);
   file.write(text);

@@ -6,6 +6,10 @@ namespace vitrine {
 void export_json(VtrReader& reader, const std::function<void(std::string_view)>& write,
                  std::function<std::string(int32_t)> token_text) {
   const VtrHeader& header = reader.header();
+  if (!write) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "audit log '" + reader.path() + "': its JSON goes to no function; expected one");
+  }
   if (header.detail == LogDetail::kCounters) {
     throw Error(ErrorKind::kUnsupported,
                 "audit log '" + reader.path() +

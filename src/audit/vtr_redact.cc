@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/same_file.h"
 #include "failure_list.h"
 #include "log_file.h"
 #include "manifest.h"
@@ -66,6 +67,7 @@ audit::Bytes redact_payload(const std::vector<audit::GroupSpec>& specs, const au
 
 void redact_vtr(const std::string& path, const std::string& target, const VtrRedaction& redaction,
                 const std::optional<SealKey>& reader) {
+  refuse_to_replace(path, target);
   const std::vector<audit::GroupId> ids = audit::find_hidden_groups(redaction.groups);
   audit::FrameReader frames(path);
   audit::LogFile file(target);

@@ -16,6 +16,8 @@ constexpr size_t kMaxTokenBytes = 1024;
 
 }  // namespace
 
+TokenTable::TokenTable() : impl_(std::make_shared<Impl>()) {}
+
 TokenTable TokenTable::from_bytes(std::vector<std::string> token_bytes,
                                   std::vector<int32_t> end_ids) {
   if (token_bytes.empty() || token_bytes.size() > kMaxVocabulary) {
@@ -65,7 +67,12 @@ TokenTable TokenTable::without(std::span<const int32_t> banned) const {
 
 int32_t TokenTable::vocab_size() const { return static_cast<int32_t>(impl_->bytes.size()); }
 const std::string& TokenTable::bytes(int32_t id) const {
-  return impl_->bytes.at(static_cast<size_t>(id));
+  if (id < 0 || id >= vocab_size()) {
+    throw Error(ErrorKind::kInvalidArgument, "token id " + std::to_string(id) +
+                                                 " is out of range; expected one of " +
+                                                 std::to_string(vocab_size()) + " from 0 on");
+  }
+  return impl_->bytes[static_cast<size_t>(id)];
 }
 std::span<const int32_t> TokenTable::end_ids() const { return impl_->end_ids; }
 

@@ -204,7 +204,7 @@ ConstraintFailure ConstraintGuide::failure(ConstraintFailure::Kind kind) {
   if (kind == ConstraintFailure::Kind::kError) failure.message = problem_;
   try {
     failure.state = constraint_.state();
-  } catch (const std::exception&) {
+  } catch (...) {  // whatever a host throws
     failure.state = {};
   }
   return failure;

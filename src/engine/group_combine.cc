@@ -1,6 +1,9 @@
 // A row of a federation's joint, made by the threads of its first engine.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
+#include "core/json_text.h"
 #include "engine/group_impl.h"
 #include "engine/worker_pool.h"
 
@@ -122,6 +125,7 @@ void Federation::Impl::make_joint(size_t row) {
   if (block_combiner == nullptr) {
     combiner->combine(input, to);
     work.run(Phase::kStatistics, blocks);
+    check_hosts_joint();
   } else {
     block_combiner->begin(input);
     work.run(Phase::kBlocks, blocks);
@@ -133,6 +137,22 @@ void Federation::Impl::make_joint(size_t row) {
     }
   }
   kernel.head_merge(block_stats.data(), static_cast<int32_t>(blocks), &stats[row]);
+}
+
+// A host's combiner may write anything; a joint that is no distribution must not be chosen from.
+void Federation::Impl::check_hosts_joint() const {
+  float max = -std::numeric_limits<float>::infinity();
+  bool is_number = true;
+  for (const kernels::HeadBlockStats& block : block_stats) {
+    is_number = is_number && !std::isnan(block.max);
+    max = std::max(max, block.max);
+  }
+  if (is_number && std::isfinite(max)) return;
+  throw Error(
+      ErrorKind::kInvalidArgument,
+      "the combiner " + quote_text(combiner->name()) +
+          " made a joint that has NaN or infinity in it, or nothing but -infinity; expected "
+          "log-probabilities of the whole vocabulary");
 }
 
 void Federation::Impl::refuse_joint(const StepOutput& output) {

@@ -79,13 +79,14 @@ struct Federation::Impl {
   void take_device_row(size_t row, const StepInput& input, int64_t position, int32_t next);
   void undo(std::span<const StepInput> step_inputs);
   void collect(std::span<const StepInput> step_inputs);
-  // Attribution is recorded: every pass stops behind its head until the joint's tokens are known, or
-  // makes the joint itself (step_on_device).
+  // Attribution is recorded: every pass stops behind its head until the joint's tokens are known,
+  // or makes the joint itself (step_on_device).
   bool attributes() const { return !layout.terms.empty() && records(); }
   void tell_choices();
   class RowWork;
   void reserve_rows(size_t rows);
   void make_joint(size_t row);
+  void check_hosts_joint() const;
   [[noreturn]] static void refuse_joint(const StepOutput& output);
   void combine_row(size_t row, const StepInput& input, int64_t position, int32_t next);
   void record(std::span<const StepInput> step_inputs);

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include "checkpoint/file_io.h"
+#include "core/same_file.h"
 #include "core/shared_library.h"
 #include "parquet_ledger.h"
 
@@ -51,6 +52,7 @@ std::string csv_of(const Ledger& ledger) {
 }
 
 void export_parquet(const Ledger& ledger, const std::string& path) {
+  refuse_to_replace(ledger.path(), path);
   const ledger::WriteParquetLedger write = find_writer();
   checkpoint::ReplacementFile file(path);
   write(ledger, file.temporary_path());

@@ -116,7 +116,16 @@ Ledger Ledger::open_or_create(const std::string& path) {
   return Ledger(std::move(impl));
 }
 
+const std::string& Ledger::path() const { return impl_->database.path(); }
+
 std::vector<Ledger::Outcome> Ledger::book(std::span<const Item> items) {
+  for (const Item& item : items) {
+    if (item.booking == item.rates.book(item.booking.kind, item.run)) continue;
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        item.run.path + ": a " + std::string(booking_kind_name(item.booking.kind)) +
+            " that the rates do not make of this run; expected what LedgerRates::book gives");
+  }
   Transaction transaction(impl_->database);
   std::vector<Outcome> outcomes;
   for (const Item& item : items) {
@@ -197,6 +206,9 @@ std::vector<Ledger::Balance> Ledger::balances() const {
 }
 
 void Ledger::for_each(const std::function<void(const Entry&)>& use) const {
+  if (!use) {
+    throw Error(ErrorKind::kInvalidArgument, "a ledger's entries go to no function; expected one");
+  }
   Statement rows(impl_->database,
                  "SELECT log_id, path, model, proof, sealed_by, seal, kind, currency, "
                  "rates_sha256, closed_unix_ns, tokens_in, tokens_out, log_bytes, device_us, "

@@ -143,6 +143,9 @@ LoraAdapters::LoraAdapters(const std::vector<std::string>& folders, const ops::G
 }
 
 LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targets& targets) {
+  if (folder.empty()) {
+    throw Error(ErrorKind::kInvalidArgument, "an adapter's path is empty; expected a folder");
+  }
   const LoraConfig config = read_config(folder + "/adapter_config.json");
   const std::string path = folder + "/adapter_model.safetensors";
   const checkpoint::InputFile file(path);

@@ -232,6 +232,17 @@ TEST_F(VtrPrivacyTest, WhatCannotBeIsRefused) {
                 },
                 "'tokens'"),
             ErrorKind::kInvalidArgument);
+  write_log(at("own.vtr"), some_layout(), 20, {});
+  std::filesystem::create_symlink(at("own.vtr"), at("link.vtr"));
+  for (const char* target : {"own.vtr", "link.vtr"}) {
+    EXPECT_EQ(kind_of(
+                  [&] {
+                    redact_vtr(at("own.vtr"), at(target), {{"tokens"}, {}});
+                  },
+                  target),
+              ErrorKind::kInvalidArgument);
+  }
+  EXPECT_EQ(verify_vtr(at("own.vtr")).redacted_groups, 0u);
   PublicKey no_point{};
   no_point.fill(0xFF);
   EXPECT_EQ(kind_of([&] { open({{no_point}}, {}); }, "ffff"), ErrorKind::kInvalidArgument);

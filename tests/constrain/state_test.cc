@@ -24,6 +24,15 @@ testing::AssertionResult has(const std::vector<std::string>& readings, std::stri
   return testing::AssertionFailure() << "no '" << part << "' in:\n" << all;
 }
 
+TEST(State, ATableWithoutIds) {
+  const TokenTable none;
+  EXPECT_EQ(none.vocab_size(), 0);
+  EXPECT_TRUE(none.end_ids().empty());
+  EXPECT_THROW(none.bytes(0), Error);
+  EXPECT_THROW(byte_table().bytes(-1), Error);
+  EXPECT_THROW(byte_table().bytes(byte_table().vocab_size()), Error);
+}
+
 TEST(State, APlaceInJsonHasItsPointerAndWhatIsLacking) {
   const Grammar grammar = Grammar::json_schema(byte_table(), R"({
     "type": "object", "required": ["items", "na/me"], "additionalProperties": {"type": "integer"},

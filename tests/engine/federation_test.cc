@@ -38,6 +38,43 @@ class MostCertain final : public Combiner {
   size_t leader_ = 0;
 };
 
+/// Writes one value over a joint, or over all of it.
+class Breaking final : public Combiner {
+ public:
+  Breaking(float value, bool all) : value_(value), all_(all) {}
+  std::string_view name() const override { return "breaking"; }
+  void combine(const CombinerInput& input, std::span<float> joint) override {
+    std::ranges::copy(input.specialists[0].logits, joint.begin());
+    std::ranges::fill(all_ ? joint : joint.subspan(7, 1), value_);
+  }
+  JointScore explain(const CombinerInput&, int32_t, std::span<SpecialistShare>) override {
+    return {};
+  }
+
+ private:
+  float value_;
+  bool all_;
+};
+
+TEST_F(FederationTest, AHostsJointThatIsNoDistributionIsRefused) {
+  for (const auto& [value, all] : {std::pair(NAN, false), std::pair(NAN, true),
+                                   std::pair(INFINITY, false), std::pair(-INFINITY, true)}) {
+    const auto federation =
+        Federation::load(separate_, test_options(), std::make_unique<Breaking>(value, all));
+    try {
+      generate(*federation, prompt_, {.max_new_tokens = 2});
+      ADD_FAILURE() << value << all;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument) << error.what();
+      EXPECT_NE(std::string(error.what()).find("the combiner 'breaking'"), std::string::npos)
+          << error.what();
+    }
+  }
+  const auto one =
+      Federation::load(separate_, test_options(), std::make_unique<Breaking>(-INFINITY, false));
+  EXPECT_EQ(generate(*one, prompt_, {.max_new_tokens = 2}).tokens.size(), 2u);
+}
+
 TEST_F(FederationTest, OfSeparateCheckpointsMixesTheirRows) {
   const auto federation = Federation::load(separate_, test_options());
   EXPECT_EQ(federation->engines().size(), 2u);

@@ -71,6 +71,33 @@ TEST_F(LedgerFile, BooksOnceAndAllOrNothing) {
   EXPECT_EQ(again.balances()[1].micro, 3000);
 }
 
+TEST_F(LedgerFile, OnlyWhatTheRatesMakeIsBooked) {
+  Ledger ledger = Ledger::open_or_create(path());
+  const RunAccount run = a_run("01");
+  const LedgerRates at = rates(1000);
+  const Booking right = at.book(BookingKind::kSettlement, run);
+  for (const bool is_there : {false, true}) {
+    std::vector<Booking> wrong(5, right);
+    wrong[0].lines.front().micro += 5;
+    wrong[1].lines.clear();
+    wrong[2].rates_sha256 = "00";
+    wrong[3].currency = "ZZZ";
+    wrong[4].log_id = "02";
+    for (const Booking& booking : wrong) {
+      const Ledger::Item item{run, booking, at};
+      const Error error = error_of([&] { ledger.book({&item, 1}); });
+      EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+      EXPECT_TRUE(is_one_line_with(error, {"run-01.vtr", "settlement"})) << error.what();
+    }
+    const Ledger::Item item{run, right, at};
+    EXPECT_EQ(ledger.book({&item, 1})[0], is_there ? Outcome::kWasThere : Outcome::kAdded);
+  }
+  ledger.check();
+  EXPECT_EQ(error_of([&] { ledger.for_each({}); }).kind(), ErrorKind::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { export_parquet(ledger, path()); }).kind(), ErrorKind::kInvalidArgument);
+  ledger.check();
+}
+
 TEST_F(LedgerFile, WhatIsNoLedgerIsRefusedAndLeftAlone) {
   const auto refused = [&](const std::string& name, const char* first, const char* second) {
     const Error error = error_of([&] { Ledger::open_or_create(path(name)); });

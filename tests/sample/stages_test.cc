@@ -241,6 +241,9 @@ TEST(Penalties, StayAwayFromForcedTokens) {
     EXPECT_EQ(pipeline.sample(logits, {.position = 3, .history = history}), 3);
     pipeline.mark_forced(0, 0);
     EXPECT_EQ(pipeline.sample(logits, context), 1);
+    EXPECT_THROW(pipeline.mark_forced(-1, 1), Error);
+    EXPECT_THROW(pipeline.mark_forced(0, -1), Error);
+    EXPECT_THROW(pipeline.mark_forced(0, std::numeric_limits<int64_t>::max()), Error);
   }
   SamplerPipeline exempt = SamplerPipeline::from_options(
       {.temperature = 0, .presence_penalty = 9, .penalty_exempt = {3}});
