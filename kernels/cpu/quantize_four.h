@@ -85,5 +85,26 @@ __attribute__((always_inline)) inline bool quantize_four(const float* x, int8_t*
   return true;
 }
 
+/// A row: whole groups of 32 four at a time; `rest` does others from one on, of which `left`
+/// numbers are left, and says how many groups it did.
+template <typename Rest>
+__attribute__((always_inline)) inline void quantize_with_fours(const float* x, int64_t n,
+                                                               int32_t group_size, int8_t* values,
+                                                               float* scales, GroupSum* sums,
+                                                               const Rest& rest) {
+  static_assert(sizeof(GroupSum) == 8 && offsetof(GroupSum, first_half) == 2);
+  for (int64_t i = n; i < padded_cols(n); ++i) values[i] = 0;
+  const int64_t groups = group_count(n, group_size);
+  for (int64_t g = 0; g < groups;) {
+    const int64_t begin = g * group_size, left = n - begin;
+    const bool is_four = group_size == kFourGroupSize && left >= kFourGroups * kFourGroupSize;
+    if (is_four && quantize_four(x + begin, values + begin, scales + g, sums + g)) {
+      g += kFourGroups;
+    } else {
+      g += rest(g, left);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace vitrine::kernels

@@ -64,24 +64,13 @@ VITRINE_INLINE void quantize_one(const float* x, int32_t count, int32_t group_si
 
 void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
                   GroupSum* sums) {
-  static_assert(sizeof(GroupSum) == 8 && offsetof(GroupSum, first_half) == 2);
-  for (int64_t i = n; i < padded_cols(n); ++i) values[i] = 0;
-  const int64_t groups = group_count(n, group_size);
-  for (int64_t g = 0; g < groups;) {
-    const int64_t begin = g * group_size, left = n - begin;
-    const bool is_four = group_size == kFourGroupSize && left >= kFourGroups * kFourGroupSize;
-    if (is_four && quantize_four(x + begin, values + begin, scales + g, sums + g)) {
-      g += kFourGroups;
-      continue;
-    }
-    const int64_t end = is_four ? g + kFourGroups : g + 1;
-    for (; g < end; ++g) {
-      const int64_t rest = n - g * group_size;
-      const auto count = static_cast<int32_t>(rest < group_size ? rest : group_size);
-      quantize_one(x + g * group_size, count, group_size, values + g * group_size, scales + g,
-                   sums + g);
-    }
-  }
+  const auto one = [&](int64_t group, int64_t left) __attribute__((always_inline)) {
+    const auto count = static_cast<int32_t>(left < group_size ? left : group_size);
+    const int64_t begin = group * group_size;
+    quantize_one(x + begin, count, group_size, values + begin, scales + group, sums + group);
+    return 1;
+  };
+  quantize_with_fours(x, n, group_size, values, scales, sums, one);
 }
 
 }  // namespace vitrine::kernels::avx2

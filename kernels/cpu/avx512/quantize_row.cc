@@ -152,16 +152,9 @@ VITRINE_INLINE void quantize_groups(const float* x, int64_t n, int count, int32_
 
 void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
                   GroupSum* sums) {
-  static_assert(sizeof(GroupSum) == 8 && offsetof(GroupSum, first_half) == 2);
-  for (int64_t i = n; i < padded_cols(n); ++i) values[i] = 0;
   const int64_t groups = group_count(n, group_size);
-  for (int64_t g = 0; g < groups;) {
-    const int64_t begin = g * group_size, left = n - begin;
-    if (group_size == kFourGroupSize && left >= kFourGroups * kFourGroupSize &&
-        quantize_four(x + begin, values + begin, scales + g, sums + g)) {
-      g += kFourGroups;
-      continue;
-    }
+  const auto others = [&](int64_t g, int64_t left) __attribute__((always_inline)) {
+    const int64_t begin = g * group_size;
     const int64_t count = groups - g < kFewGroups ? 1 : groups - g < kGroups ? groups - g : kGroups;
     if (count == 1) {
       const int64_t length = left < group_size ? left : group_size;
@@ -170,8 +163,9 @@ void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values,
       quantize_groups(x + begin, left, static_cast<int>(count), group_size, values + begin,
                       scales + g, sums + g);
     }
-    g += count;
-  }
+    return count;
+  };
+  quantize_with_fours(x, n, group_size, values, scales, sums, others);
 }
 
 }  // namespace vitrine::kernels::avx512
