@@ -133,6 +133,13 @@ std::string model_line(const std::string& model, const std::string& problem) {
   return fmt::format("MODEL DOES NOT FIT: {}: {}\n", plain(model), problem);
 }
 
+/// The same in JSON.
+nlohmann::ordered_json model_json(const std::string& model, const std::string& problem) {
+  nlohmann::ordered_json json = {{"path", model}, {"fits", problem.empty()}};
+  if (!problem.empty()) json["problem"] = problem;
+  return json;
+}
+
 /// What verify says of a JSON log.
 nlohmann::ordered_json run_json(const Run& run, const std::string& model,
                                 const std::string& problem) {
@@ -148,14 +155,18 @@ nlohmann::ordered_json run_json(const Run& run, const std::string& model,
         {"generated", generated},
         {"scored", scored},
         {"lost", run.lost}}}};
-  if (model.empty()) return json;
-  json["model"] = {{"path", model}, {"fits", problem.empty()}};
-  if (!problem.empty()) json["model"]["problem"] = problem;
+  if (!model.empty()) json["model"] = model_json(model, problem);
   return json;
 }
 
 bool is_whole(const VtrReport& report) {
   return report.seal == VtrReport::Seal::kComplete && report.counts.positions.num_lost() == 0;
+}
+
+/// Exports but the page go where no one sees an account, so what is broken stays out of them.
+void refuse_broken(const std::string& run, const VtrReport& report) {
+  if (report.seal != VtrReport::Seal::kBroken) return;
+  refuse(fmt::format("{}: {}; expected a log whose pages are whole", run, seal_line(report)));
 }
 
 /// Of an export, which goes elsewhere.
@@ -222,10 +233,7 @@ int run_audit_verify(const AuditArguments& arguments) {
       json["manifest"] = {{"path", manifest.path}, {"fits", manifest.problem.empty()}};
       if (!manifest.problem.empty()) json["manifest"]["problem"] = manifest.problem;
     }
-    if (checks_model) {
-      json["model"] = {{"path", arguments.model}, {"fits", other.empty()}};
-      if (!other.empty()) json["model"]["problem"] = other;
-    }
+    if (checks_model) json["model"] = model_json(arguments.model, other);
     write_json(json);
     return code;
   }
@@ -281,11 +289,7 @@ int export_tables(const AuditArguments& arguments) {
                                   read_aes_key("--parquet-text-key", arguments.parquet_text_key)};
   const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
   require_records(run);
-  // Tables go where no one sees an account, so what is broken stays out of them.
-  if (run.report && run.report->seal == VtrReport::Seal::kBroken) {
-    refuse(
-        fmt::format("{}: {}; expected a log whose pages are whole", run.path, account_line(run)));
-  }
+  if (run.report) refuse_broken(run.path, *run.report);
   const auto is_attributed = [](const vitrine::TokenRecord& record) {
     return !attributions_of(record.prediction).empty();
   };
@@ -348,11 +352,8 @@ int run_audit_export(const AuditArguments& arguments) {
     warn(load_run(arguments.run, "", ""));  // refuses what is no log
     write(vitrine::read_text_file(arguments.run, uint64_t{1} << 30));
   } else {
-    const VtrReport report = vitrine::verify_vtr(arguments.run, {}, reader_key(arguments.decrypt));
-    if (report.seal == VtrReport::Seal::kBroken) {
-      refuse(fmt::format("{}: {}; expected a log whose pages are whole", arguments.run,
-                         seal_line(report)));
-    }
+    refuse_broken(arguments.run,
+                  vitrine::verify_vtr(arguments.run, {}, reader_key(arguments.decrypt)));
     vitrine::VtrReader reader(arguments.run, reader_key(arguments.decrypt));
     const auto tokenizer = find_tokenizer(reader.header().log, arguments.model);
     std::function<std::string(int32_t)> token_text;

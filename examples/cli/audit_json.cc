@@ -14,7 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxJsonBytes = size_t{1} << 30;
-constexpr int64_t kMostPositions = int64_t{1} << 40;
 
 /// What is said of the file, behind its name.
 struct Malformed : std::runtime_error {
@@ -256,10 +255,7 @@ std::string skipped_position(const Run& run) {
 
 /// What the log says of itself that its records contradict; empty where nothing does.
 std::string contradiction(const Run& run) {
-  std::pair<uint64_t, uint64_t> readable{0, 0};
-  for (const vitrine::TokenRecord& record : run.records) {
-    if (record.has_prediction) ++(record.prediction.generated ? readable.first : readable.second);
-  }
+  const std::pair<uint64_t, uint64_t> readable = readable_predictions(run);
   // Which records predicted something may be what was left out.
   const auto [generated, scored] = *run.counted;
   const bool fits = std::ranges::find(run.is_redacted, true) == run.is_redacted.end()

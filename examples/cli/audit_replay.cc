@@ -25,7 +25,6 @@ void require_replayable(const Run& run, bool force_routes) {
                        run.path, plain(run.report->problem)));
   }
   require_tokens(run, "replay");
-  constexpr int64_t kMostPositions = int64_t{1} << 40;
   for (const TokenRecord& record : run.records) {
     if (record.position >= 0 && record.position < kMostPositions) continue;
     refuse(fmt::format("{}: a record stands at position {}; expected 0 or more", run.path,

@@ -151,6 +151,14 @@ Run load_run(const std::string& path, const std::string& model, const std::strin
   return run;
 }
 
+std::pair<uint64_t, uint64_t> readable_predictions(const Run& run) {
+  std::pair<uint64_t, uint64_t> counts{0, 0};
+  for (const vitrine::TokenRecord& record : run.records) {
+    if (record.has_prediction) ++(record.prediction.generated ? counts.first : counts.second);
+  }
+  return counts;
+}
+
 bool is_redacted(const Run& run, size_t index) {
   return index < run.is_redacted.size() && run.is_redacted[index];
 }

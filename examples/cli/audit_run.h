@@ -64,6 +64,12 @@ std::optional<vitrine::SealKey> reader_key(const std::string& path);
 std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& header,
                                                    const std::string& model);
 
+/// No position of a log is beyond.
+constexpr int64_t kMostPositions = int64_t{1} << 40;
+
+/// Records whose prediction can be read: those that chose a token, and that score the prompt.
+std::pair<uint64_t, uint64_t> readable_predictions(const Run& run);
+
 /// Something of the record was left out or is encrypted.
 bool is_redacted(const Run& run, size_t index);
 /// How many records lack something and why that may be; empty where none does. As a line, too.

@@ -14,14 +14,6 @@ bool has_end(const Run& run) {
   return run.report ? run.report->seal == Seal::kComplete : run.stop_reason != "open";
 }
 
-std::pair<uint64_t, uint64_t> readable_predictions(const Run& run) {
-  std::pair<uint64_t, uint64_t> counts{0, 0};
-  for (const TokenRecord& record : run.records) {
-    if (record.has_prediction) ++(record.prediction.generated ? counts.first : counts.second);
-  }
-  return counts;
-}
-
 }  // namespace
 
 std::pair<uint64_t, uint64_t> counted_predictions(const Run& run) {

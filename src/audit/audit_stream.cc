@@ -72,13 +72,7 @@ struct AuditStream::Impl : audit::LogThread {
   void begin() override { send(encoder->head(header, options.trace_id, unix_ns())); }
 
   void take(std::span<const std::byte> record) override {
-    uint64_t pass;
-    std::memcpy(&pass, record.data(), sizeof pass);
-    if (pass == audit::kEventPass) {
-      audit::EventFrame frame;
-      std::memcpy(static_cast<void*>(&frame), record.data(), sizeof frame);
-      return take_event(frame);
-    }
+    if (const auto event = audit::event_of(record)) return take_event(*event);
     const size_t num_tokens = audit::decode_pass_into(ring_.layout(), record, pool);
     send(encoder->step(std::span(pool).first(num_tokens)));
     counts.passes += 1;

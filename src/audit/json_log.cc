@@ -86,12 +86,8 @@ struct JsonLog::Impl : audit::LogThread {
   void take_failure(ConstraintFailure failure) override { failures.push_back(std::move(failure)); }
 
   void take(std::span<const std::byte> record) override {
-    uint64_t pass = 0;
-    std::memcpy(&pass, record.data(), sizeof pass);
-    if (pass == audit::kEventPass && record.size() == sizeof(audit::EventFrame)) {
-      audit::EventFrame frame;
-      std::memcpy(static_cast<void*>(&frame), record.data(), sizeof frame);
-      const AuditEvent& fork = frame.event;
+    if (const auto event = audit::event_of(record)) {
+      const AuditEvent& fork = event->event;
       forks.push_back({counts.tokens, fork.sequence, fork.source, fork.length});
       return;
     }

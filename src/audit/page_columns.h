@@ -49,6 +49,8 @@ struct OpenGroup {
   Bytes leaves;                            // [rows] digests
   bool is_closed() const { return encoding == Encoding::kEncrypted && !is_decrypted; }
   bool is_readable() const { return encoding != Encoding::kLeftOut && !is_closed(); }
+  /// Of a group that is readable: the row was not left out.
+  bool shows(size_t row) const { return visible.empty() || visible[row]; }
 };
 
 /// Reads a block of the payload; `data_key` (or null) opens it where it is encrypted. Throws

@@ -6,6 +6,15 @@ namespace vitrine::audit {
 
 using WhenBehind = VtrOptions::WhenBehind;
 
+std::optional<EventFrame> event_of(std::span<const std::byte> record) {
+  uint64_t pass;
+  std::memcpy(&pass, record.data(), sizeof pass);
+  if (pass != kEventPass || record.size() != sizeof(EventFrame)) return {};
+  EventFrame frame;
+  std::memcpy(static_cast<void*>(&frame), record.data(), sizeof frame);
+  return frame;
+}
+
 std::byte* PolicySink::reserve(size_t num_bytes) {
   if (has_ended_.load(std::memory_order_acquire)) [[unlikely]]
     throw_ended();

@@ -3,6 +3,8 @@
 
 #include <deque>
 #include <limits>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "spill_file.h"
@@ -20,6 +22,9 @@ struct EventFrame {
   int64_t lost_first = 0, lost_count = 0;  // lost_count 0: `event` counts
   AuditEvent event;
 };
+
+/// The event that a record of the ring is, or none: then it is a pass's slab.
+std::optional<EventFrame> event_of(std::span<const std::byte> record);
 
 /// Hands slabs to the ring. What it has no room for takes the policy's way, and everything after it
 /// too until that is done: the order is the account.

@@ -158,13 +158,7 @@ struct VtrLog::Impl : audit::LogThread {
 
   void take(std::span<const std::byte> record) override {
     if (pages->is_empty()) page_began = Clock::now();
-    uint64_t pass;
-    std::memcpy(&pass, record.data(), sizeof pass);
-    if (pass == audit::kEventPass) {
-      audit::EventFrame frame;
-      std::memcpy(static_cast<void*>(&frame), record.data(), sizeof frame);
-      return take_event(frame);
-    }
+    if (const auto event = audit::event_of(record)) return take_event(*event);
     has_pass = true;
     const size_t num_tokens = audit::decode_pass_into(ring_.layout(), record, pool);
     pages->add_pass();

@@ -249,7 +249,7 @@ void PageOpener::read_rows(size_t group, OpenPage& page) const {
   if (spec.id == GroupId::kLayerMarks && rows.is_readable()) page.page.layer_marks.resize(num_rows);
   ByteSpan left(rows.rows.bytes);
   for (size_t row = 0; row < num_rows; ++row) {
-    const bool is_visible = rows.is_readable() && (rows.visible.empty() || rows.visible[row]);
+    const bool is_visible = rows.is_readable() && rows.shows(row);
     size_t length = 0;
     if (rows.is_readable()) {
       length = spec.kind == GroupKind::kRows ? spec.row_bytes : rows.rows.lengths[row];
@@ -298,7 +298,7 @@ void PageOpener::check_canonical(const Frame& frame, const OpenPage& page) const
       encode_failures(page.page.failures, again);
     } else if (is_known_group(spec.id) && !is_opaque(spec.id)) {
       for (size_t row = 0; row < page.page.records.size(); ++row) {
-        if (group.visible.empty() || group.visible[row]) {
+        if (group.shows(row)) {
           codec_.write(spec.id, page.page.records[row], again);
         } else {
           again.resize(again.size() + spec.row_bytes);

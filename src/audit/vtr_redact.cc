@@ -50,8 +50,7 @@ audit::Bytes redact_payload(const std::vector<audit::GroupSpec>& specs, const au
     std::vector<bool> visible(page.head.rows, false);
     for (size_t row = 0; redaction.rows && row < visible.size(); ++row) {
       const TokenRecord& record = page.page.records[row];
-      visible[row] = (group.visible.empty() || group.visible[row]) &&
-                     !redaction.rows(record.sequence, record.position);
+      visible[row] = group.shows(row) && !redaction.rows(record.sequence, record.position);
     }
     const bool hides_none = std::find(visible.begin(), visible.end(), false) == visible.end();
     if (hides_none) {

@@ -123,7 +123,7 @@ void check_predictions(const audit::OpenPage& page, const std::vector<audit::Gro
     const TokenRecord& record = page.page.records[row];
     const PredictionRecord& of = record.prediction;
     const auto can_read = [row](const audit::OpenGroup* group) {
-      return group != nullptr && (group->visible.empty() || group->visible[row]);
+      return group != nullptr && group->shows(row);
     };
     const auto fail = [&](const std::string& what) {
       throw_damaged(what + " at position " + std::to_string(record.position) + " of sequence " +
