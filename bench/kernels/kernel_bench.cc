@@ -206,17 +206,22 @@ void read_memory(benchmark::State& state, size_t megabytes) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes.size()));
 }
 
-void attention(benchmark::State& state, const CpuKernels* table, int32_t positions, int32_t tokens,
-               int32_t heads, int32_t head_dim) {
-  constexpr int32_t kBlockSize = 32;
+void attention(benchmark::State& state, const CpuKernels* table, kernels::KvFormat format,
+               int32_t positions, int32_t tokens, int32_t heads, int32_t head_dim) {
+  constexpr int32_t kBlockSize = 64;
   const int32_t blocks = (positions + kBlockSize - 1) / kBlockSize;
-  Aligned<float> keys = normals(static_cast<size_t>(blocks) * kBlockSize * head_dim);
-  Aligned<float> values = keys;
+  const int64_t bytes = kernels::kv_position_bytes(format, head_dim) * kBlockSize * blocks;
+  Aligned<std::byte> keys(bytes), values(bytes);
   const Aligned<float> query = normals(tokens * heads * head_dim);
   Aligned<int32_t> block_table(blocks);
   for (int32_t i = 0; i < blocks; ++i) block_table[i] = blocks - 1 - i;
   Aligned<float> out(query.size());
-  const KvView view{keys.data(), values.data(), 1, head_dim, kBlockSize};
+  const KvView view{keys.data(), values.data(), 1, head_dim, kBlockSize, format};
+  const Aligned<float> rows = normals(static_cast<size_t>(positions) * head_dim);
+  for (int32_t p = 0; p < positions; ++p) {
+    const float* row = rows.data() + static_cast<size_t>(p) * head_dim;
+    table->kv_write(view, block_table[p / kBlockSize], p % kBlockSize, 0, row, row);
+  }
   kernels::AttentionSpan span;
   span.block_table = block_table.data();
   span.position = positions - tokens;
@@ -320,8 +325,10 @@ void register_table(const CpuKernels* table) {
         const std::string label = std::to_string(positions) + "/tokens:" + std::to_string(tokens) +
                                   "/heads:" + std::to_string(heads) +
                                   "/dim:" + std::to_string(head_dim);
-        benchmark::RegisterBenchmark(name("attention/" + label).c_str(), attention, table,
-                                     positions, tokens, heads, head_dim);
+        benchmark::RegisterBenchmark(name("attention/f32/" + label).c_str(), attention, table,
+                                     kernels::KvFormat::kF32, positions, tokens, heads, head_dim);
+        benchmark::RegisterBenchmark(name("attention/i16/" + label).c_str(), attention, table,
+                                     kernels::KvFormat::kI16, positions, tokens, heads, head_dim);
       }
     }
   }

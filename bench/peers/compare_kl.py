@@ -1,6 +1,6 @@
 """How far Vitrine's and llama.cpp's predictions are from those of the same file's weights in float32.
 
-    compare_kl.py MODEL.gguf TEXT [-p 500] [--threads 2] [--without-amx]
+    compare_kl.py MODEL.gguf TEXT [-p 500] [--threads 2] [--kv-type f32|i16] [--without-amx]
                   [--row-logits build/tests/row_logits] [--llama-logits PROGRAM] [--json OUT]
 
 llama.cpp's program is built as compare.py builds its own (--cache), unless --llama-logits names it.
@@ -44,6 +44,8 @@ def main():
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("-p", "--positions", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--kv-type", choices=("f32", "i16"), default="f32",
+                        help="what ours keeps keys and values in; llama.cpp's are float16")
     parser.add_argument("--without-amx", action="store_true")
     parser.add_argument("--row-logits", type=pathlib.Path,
                         default=ROOT / "build" / "tests" / "row_logits")
@@ -64,10 +66,11 @@ def main():
     with torch.inference_mode():
         reference = torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
     found = {}
-    for name, program in (("vitrine", arguments.row_logits), ("llama.cpp", theirs)):
+    for name, program, more in (("vitrine", arguments.row_logits, [arguments.kv_type]),
+                                ("llama.cpp", theirs, [])):
         with tempfile.TemporaryDirectory() as scratch:
             out = pathlib.Path(scratch, "logits")
-            run([program, arguments.model, arguments.threads, out], name,
+            run([program, arguments.model, arguments.threads, out, *more], name,
                 input=" ".join(map(str, ids)))
             found[name] = kl(reference, out)
     ours, other = found["vitrine"], found["llama.cpp"]

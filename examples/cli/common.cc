@@ -45,9 +45,11 @@ void DeviceOptions::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
   command
-      .add_option("--kv-type", kv_type,
-                  "what keys and values are kept in: f32, or f16 or bf16 in half the memory")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      .add_option(
+          "--kv-type", kv_type,
+          "what keys and values are kept in: f32, or in half the memory f16, bf16 or, fastest on "
+          "a CPU, i16 (integers of 12 bits)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "i16"}))
       ->capture_default_str();
   command
       .add_option(
@@ -84,6 +86,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
   if (kv_type == "f16") options.kv_dtype = vitrine::DType::kF16;
   if (kv_type == "bf16") options.kv_dtype = vitrine::DType::kBF16;
+  if (kv_type == "i16") options.kv_dtype = vitrine::DType::kI16;
   if (activation_type == "bf16") options.activation_dtype = vitrine::DType::kBF16;
   if (activation_type == "fp8") options.activation_dtype = vitrine::DType::kF8E4M3;
   return options;

@@ -50,7 +50,7 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
       if (name == what && given.empty()) given = logged_choice(run, name, value, known);
     };
     take("rope_frequencies", device.rope_frequencies, {"f32", "bf16"});
-    take("kv_type", device.kv_type, {"f32", "f16", "bf16"});
+    take("kv_type", device.kv_type, {"f32", "f16", "bf16", "i16"});
     take("activation_type", device.activation_type, {"int8", "bf16", "fp8"});
   }
   if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);

@@ -177,22 +177,55 @@ struct HeadStats {
   int32_t top_ids[kTopTokens] = {};
 };
 
+/// How keys and values are kept. Floats of 16 bits are rounded as they are written (nearest, ties
+/// to even) and widened, exactly, as they are read.
+enum class KvFormat : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kI16,  ///< integers up to largest_kv_number(head_dim), with a float32 scale a position and head
+};
+
 /// The keys and values of one layer, reached through a block table.
 ///
-/// A storage block holds `block_size` positions (a multiple of 16). In block b, for kv head h:
-///   keys:   base_k + ((b * kv_heads + h) * head_dim * block_size), as [head_dim][block_size]
-///   values: base_v + ((b * kv_heads + h) * block_size * head_dim), as [block_size][head_dim]
-/// in elements of a float format: float32, or 16 bits to which kv_write rounds (nearest, ties to
-/// even) and which are widened, exactly, as they are read. Any alignment works; on 64 bytes
-/// attention is up to twice as fast.
+/// A storage block holds `block_size` positions (a multiple of 16). Those of kv head h of block b
+/// begin at kv_head_bytes * (b * kv_heads + h). Floats:
+///   keys as [head_dim][block_size], values as [block_size][head_dim].
+/// kI16, in pairs that are multiplied and added at once, and behind them a float32 scale for each
+/// position, [block_size]:
+///   keys as [(head_dim + 1) / 2][block_size][2], values as [block_size / 2][head_dim][2].
+/// Any alignment works; on 64 bytes attention is up to twice as fast.
 struct KvView {
   void* keys = nullptr;
   void* values = nullptr;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t block_size = 0;
-  WeightFormat format = WeightFormat::kF32;  // a float format
+  KvFormat format = KvFormat::kF32;
 };
+
+/// How the elements of floats are stored; not of kI16.
+constexpr WeightFormat float_format(KvFormat format) {
+  return format == KvFormat::kF16    ? WeightFormat::kF16
+         : format == KvFormat::kBF16 ? WeightFormat::kBF16
+                                     : WeightFormat::kF32;
+}
+
+/// Bytes of one position's keys, or values, of one kv head. A block of them is kv_head_bytes.
+constexpr int64_t kv_position_bytes(KvFormat format, int64_t head_dim) {
+  if (format == KvFormat::kI16) return (head_dim + 1) / 2 * 4 + 4;
+  return head_dim * (format == KvFormat::kF32 ? 4 : 2);
+}
+constexpr int64_t kv_head_bytes(const KvView& kv) {
+  return kv_position_bytes(kv.format, kv.head_dim) * kv.block_size;
+}
+
+/// kI16: what the largest magnitude of a key, value or query becomes. The sum of head_dim products
+/// of two such numbers fits 32 bits.
+constexpr int32_t largest_kv_number(int32_t head_dim) { return head_dim <= 128 ? 4095 : 2895; }
+/// kI16: what the largest weight of a block of values becomes. The sum of kAttentionBlock products
+/// with values fits 32 bits.
+inline constexpr int32_t kLargestValueWeight = 8191;
 
 /// Queries over one kv head of as many consecutive tokens of one sequence; token t, at `position` +
 /// t, sees the positions 0 … position + t. How many come together changes no result, only how often

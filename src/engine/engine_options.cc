@@ -65,10 +65,10 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
                      options.kv_block_size % 16 == 0,
                  "kv_block_size", options.kv_block_size, "a multiple of 16 up to 256");
   if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kF16 &&
-      options.kv_dtype != DType::kBF16) {
+      options.kv_dtype != DType::kBF16 && options.kv_dtype != DType::kI16) {
     throw Error(ErrorKind::kInvalidArgument, "engine option 'kv_dtype' is " +
                                                  std::string(dtype_name(options.kv_dtype)) +
-                                                 "; expected F32, F16 or BF16");
+                                                 "; expected F32, F16, BF16 or I16");
   }
   if (options.rope_frequencies != DType::kF32 && options.rope_frequencies != DType::kBF16) {
     throw Error(ErrorKind::kInvalidArgument, "engine option 'rope_frequencies' is " +
@@ -101,6 +101,11 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
                     std::string(dtype_name(options.activation_dtype)) +
                     ", which CUDA's fused kernels alone have; use I8 (--activation-type int8), or "
                     "--device cuda --kernels fused");
+  }
+  if (options.kv_dtype == DType::kI16 && runs_fused_on_cuda(options)) {
+    throw Error(ErrorKind::kUnsupported,
+                "engine option 'kv_dtype' is I16, which CUDA's fused kernels do not have; use F16 "
+                "or BF16 (--kv-type f16 or bf16)");
   }
   if (options.expert_cache_bytes > 0 && options.kernels == KernelPath::kReference) {
     throw Error(

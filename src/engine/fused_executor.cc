@@ -88,9 +88,7 @@ class FusedExecutor final : public Executor {
 
   void copy_block(int32_t from, int32_t to) override {
     for (kernels::KvView& kv : kv_) {
-      const size_t block = static_cast<size_t>(kv.kv_heads) * static_cast<size_t>(kv.head_dim) *
-                           static_cast<size_t>(kv.block_size) *
-                           static_cast<size_t>(kernels::element_bytes(kv.format));
+      const auto block = static_cast<size_t>(kv.kv_heads * kernels::kv_head_bytes(kv));
       for (void* plane : {kv.keys, kv.values}) {
         auto* base = static_cast<std::byte*>(plane);
         std::memcpy(base + static_cast<size_t>(to) * block,
@@ -188,16 +186,21 @@ class FusedExecutor final : public Executor {
     if (naive) std::memcpy(output.words + row_part, naive_->token_records(), all - row_part);
   }
 
+  static kernels::KvFormat kv_format(DType type) {
+    switch (type) {
+      case DType::kF16: return kernels::KvFormat::kF16;
+      case DType::kBF16: return kernels::KvFormat::kBF16;
+      case DType::kI16: return kernels::KvFormat::kI16;
+      default: return kernels::KvFormat::kF32;
+    }
+  }
+
   void plan_kv(const ExecutorInputs& inputs) {
     const auto layers = static_cast<size_t>(graph_.num_layers);
-    const size_t block = static_cast<size_t>(graph_.num_kv_heads * graph_.head_dim) *
-                         static_cast<size_t>(inputs.options.kv_block_size);
-    const kernels::WeightFormat format =
-        inputs.options.kv_dtype == DType::kF16    ? kernels::WeightFormat::kF16
-        : inputs.options.kv_dtype == DType::kBF16 ? kernels::WeightFormat::kBF16
-                                                  : kernels::WeightFormat::kF32;
-    const size_t plane = block * static_cast<size_t>(inputs.num_blocks) *
-                         static_cast<size_t>(kernels::element_bytes(format));
+    const kernels::KvFormat format = kv_format(inputs.options.kv_dtype);
+    const auto plane =
+        static_cast<size_t>(kernels::kv_position_bytes(format, graph_.head_dim) *
+                            graph_.num_kv_heads * inputs.options.kv_block_size * inputs.num_blocks);
     kv_memory_.emplace_back(layers * 2 * plane, "the KV cache");
     std::byte* base = kv_memory_[0].data();
     for (size_t layer = 0; layer < layers; ++layer) {

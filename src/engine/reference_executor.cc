@@ -64,7 +64,8 @@ class ReferenceExecutor final : public Executor {
     const auto floats = at::TensorOptions().dtype(type).device(device_);
     for (int layer = 0; layer < graph_.num_layers; ++layer) {
       const int64_t width = graph_.num_kv_heads * graph_.head_dim;
-      kv_.push_back({at::zeros({slots, width}, floats), at::zeros({slots, width}, floats)});
+      kv_.push_back({at::zeros({slots, width}, floats), at::zeros({slots, width}, floats),
+                     inputs.options.kv_dtype == DType::kI16});
     }
     const auto spare = static_cast<int32_t>(inputs.num_blocks);
     StepBatch first;

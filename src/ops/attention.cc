@@ -89,9 +89,8 @@ class PlannedAttention final : public PlannedOp {
   }
 
   std::string kernel_name() const override {
-    const char* kv = kv_.format == kernels::WeightFormat::kF16    ? "f16"
-                     : kv_.format == kernels::WeightFormat::kBF16 ? "bf16"
-                                                                  : "f32";
+    static constexpr const char* kNames[] = {"f32", "f16", "bf16", "i16"};
+    const char* kv = kNames[static_cast<size_t>(kv_.format)];
     return std::string("cpu.") + kernel_.isa + ".rope+kv_write+attention_" + kv;
   }
 
@@ -197,6 +196,15 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
   return at::cat({low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin))}, -1);
 }
 
+/// Rounds to kI16's integers and widens them: [tokens, heads, head_dim].
+at::Tensor round_heads(const at::Tensor& x) {
+  const double largest = kernels::largest_kv_number(static_cast<int32_t>(x.size(-1)));
+  const at::Tensor magnitude = x.abs().amax(-1, true);
+  const at::Tensor factor = magnitude.reciprocal().mul(largest);
+  const at::Tensor rounded = x.mul(factor).round().mul(magnitude.div(largest));
+  return at::where(factor.isinf(), at::zeros_like(x), rounded);
+}
+
 void reference(ReferenceStep& step, const OpNode& node) {
   const Graph& graph = *step.graph;
   const int64_t heads = graph.num_heads, kv_heads = graph.num_kv_heads, dim = graph.head_dim;
@@ -227,9 +235,15 @@ void reference(ReferenceStep& step, const OpNode& node) {
   key = rotate(key, cos, sin);
 
   ReferenceKv& kv = (*step.kv)[static_cast<size_t>(node.layer)];
-  const at::ScalarType kept = kv.keys.scalar_type();  // where it is narrower, this rounds
-  kv.keys.index_copy_(0, step.new_slots, key.reshape({tokens, kv_heads * dim}).to(kept));
-  kv.values.index_copy_(0, step.new_slots, value.to(kept));
+  const auto keep = [&](at::Tensor& cache, const at::Tensor& rows) {
+    const at::Tensor kept =
+        kv.are_integers ? round_heads(rows.reshape({tokens, kv_heads, dim})) : rows;
+    // Where its type is narrower, this rounds.
+    cache.index_copy_(0, step.new_slots,
+                      kept.reshape({tokens, kv_heads * dim}).to(cache.scalar_type()));
+  };
+  keep(kv.keys, key);
+  keep(kv.values, value);
 
   std::vector<at::Tensor> outputs;
   for (const ReferenceSpan& span : step.spans) {

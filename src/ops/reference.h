@@ -38,6 +38,7 @@ struct ReferenceSpan {
 struct ReferenceKv {
   at::Tensor keys;
   at::Tensor values;
+  bool are_integers = false;  // rounded to kernels::KvFormat::kI16, kept as float32
 };
 
 /// A low-rank addition to one matrix, as float32 tensors.

@@ -113,7 +113,7 @@ class Privacy(AuditCase):
                 self.succeed("audit", "replay", name)
         replay = self.run_tool("audit", "replay", "run.vtr", "--rope-frequencies", "f32")
         self.assertEqual(replay.returncode, 1, "other frequencies, other bits")
-        for kv_type in ("f16", "bf16"):
+        for kv_type in ("f16", "bf16", "i16"):
             for kernels in ("fused", "reference"):
                 self.generate("run.vtr", "--kv-type", kv_type, "--kernels", kernels)
                 self.succeed("audit", "replay", "run.vtr")
@@ -121,7 +121,7 @@ class Privacy(AuditCase):
         self.assertEqual(replay.returncode, 1, "another cache, other bits")
         # Of a later version: it is not taken for the default.
         self.generate("run.json")
-        for name, known in (("kv_type", "f32, f16, bf16"), ("activation_type", "int8, bf16, fp8"),
+        for name, known in (("kv_type", "f32, f16, bf16, i16"), ("activation_type", "int8, bf16, fp8"),
                             ("rope_frequencies", "f32, bf16")):
             log = json.loads((self.folder / "run.json").read_text())
             log["runtime"]["options"][name] = "f8"

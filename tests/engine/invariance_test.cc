@@ -212,30 +212,37 @@ TEST_P(Invariance, OfBatchChunksForksThreadsBlocksAndAudit) {
 
 // Keys and values in 16 bits give other rows, which are as invariant.
 TEST(InvarianceOfKvTypes, OfBatchChunksForksThreadsAndBlocks) {
-  Rows by_type[2];
-  for (const DType type : {DType::kF16, DType::kBF16}) {
+  Rows by_type[3];
+  const std::pair<DType, const char*> types[] = {{DType::kF16, "attention_f16"},
+                                                 {DType::kBF16, "attention_bf16"},
+                                                 {DType::kI16, "attention_i16"}};
+  for (size_t i = 0; i < std::size(types); ++i) {
+    const auto& [type, kernel] = types[i];
     const std::string path = oracle_folder("qwen3_moe");
     const Setting one{1, 64, AuditMode::kNone, AuditLevel::kStandard, type};
     auto engine = load(path, one);
     const std::vector<int32_t> ids = prompt_ids(kPromptTokens, engine->summary().vocab_size);
-    Rows& expected = by_type[type == DType::kF16 ? 0 : 1];
+    Rows& expected = by_type[i];
     expected = score(*engine, ids);
     const uint64_t bytes = engine->summary().kv_bytes;
     EXPECT_TRUE(std::ranges::any_of(engine->plan(), [&](const PlanEntry& entry) {
-      return entry.kernel.ends_with(type == DType::kF16 ? "attention_f16" : "attention_bf16");
+      return entry.kernel.ends_with(types[i].second);
     }));
     for (Setting setting : {Setting{1, 16, AuditMode::kDeferred, AuditLevel::kFull},
                             Setting{3, 32, AuditMode::kNone, AuditLevel::kStandard}}) {
       auto wide = load(path, setting);
       setting.kv_dtype = type;
       engine = load(path, setting);
-      EXPECT_EQ(2 * engine->summary().kv_bytes, wide->summary().kv_bytes);
+      const uint64_t scales =
+          type == DType::kI16 ? 2 * wide->summary().kv_bytes / wide->summary().head_dim : 0;
+      EXPECT_EQ(2 * engine->summary().kv_bytes, wide->summary().kv_bytes + scales);
       Patterns(*engine, ids, expected).check_all();
       EXPECT_FALSE(same_bits(expected, score(*wide, ids), ids.size()));
     }
     EXPECT_GT(bytes, 0u);
   }
   EXPECT_FALSE(same_bits(by_type[0], by_type[1], kPromptTokens));
+  EXPECT_FALSE(same_bits(by_type[0], by_type[2], kPromptTokens));
 }
 
 // The rows would differ if the comparison saw nothing: another prompt, another result.

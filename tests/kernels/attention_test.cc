@@ -4,13 +4,22 @@
 namespace vitrine::kernels::testing {
 namespace {
 
-constexpr WeightFormat kFormats[] = {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16};
+constexpr KvFormat kFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kBF16, KvFormat::kI16};
 
-float round_to(WeightFormat format, float value) {
-  switch (format) {
-    case WeightFormat::kF16: return widen_f16(narrow_f16(value));
-    case WeightFormat::kBF16: return widen_bf16(narrow_bf16(value));
-    default: return value;
+/// What a row of keys or values becomes by being kept.
+void round_to(KvFormat format, float* row, int32_t n) {
+  double magnitude = 0;
+  for (int32_t i = 0; i < n; ++i) magnitude = std::max<double>(magnitude, std::fabs(row[i]));
+  const int32_t largest = n <= 128 ? 4095 : 2895;
+  const float factor = static_cast<float>(largest) / static_cast<float>(magnitude);
+  const float scale = static_cast<float>(magnitude) / static_cast<float>(largest);
+  for (int32_t i = 0; i < n; ++i) {
+    switch (format) {
+      case KvFormat::kF16: row[i] = widen_f16(narrow_f16(row[i])); break;
+      case KvFormat::kBF16: row[i] = widen_bf16(narrow_bf16(row[i])); break;
+      case KvFormat::kI16: row[i] = std::nearbyint(row[i] * factor) * scale; break;
+      default: break;
+    }
   }
 }
 
@@ -22,12 +31,13 @@ struct Store {
   KvView view;
 
   Store(Random& random, int32_t positions, int32_t kv_heads, int32_t head_dim, int32_t block_size,
-        WeightFormat format = WeightFormat::kF32) {
+        KvFormat format = KvFormat::kF32) {
     const int32_t used = (positions + block_size - 1) / block_size;
     const int32_t blocks = used + 3;
-    const size_t size = static_cast<size_t>(blocks) * kv_heads * head_dim * block_size;
-    keys.assign(size * element_bytes(format), 0xff);  // a NaN in every format
-    values.assign(size * element_bytes(format), 0xff);
+    const size_t size = static_cast<size_t>(blocks) * kv_heads * block_size;
+    // A NaN in every format of floats; integers of -1, whose scales are NaN.
+    keys.assign(size * kv_position_bytes(format, head_dim), 0xff);
+    values.assign(size * kv_position_bytes(format, head_dim), 0xff);
     block_table = random.permutation(blocks);
     block_table.resize(used);  // reading past the end would be seen by a sanitizer
     view = {keys.data(), values.data(), kv_heads, head_dim, block_size, format};
@@ -54,10 +64,12 @@ struct Sequence {
         keys(random.normals(static_cast<size_t>(positions) * head_dim)),
         values(random.normals(static_cast<size_t>(positions) * head_dim)) {}
 
-  Sequence rounded(WeightFormat format) const {
+  Sequence rounded(KvFormat format) const {
     Sequence result = *this;
-    for (float& key : result.keys) key = round_to(format, key);
-    for (float& value : result.values) value = round_to(format, value);
+    for (int32_t p = 0; p < positions; ++p) {
+      round_to(format, &result.keys[static_cast<size_t>(p) * head_dim], head_dim);
+      round_to(format, &result.values[static_cast<size_t>(p) * head_dim], head_dim);
+    }
     return result;
   }
 
@@ -122,7 +134,7 @@ TEST(Attention, AgainstDouble) {
   for (const int32_t head_dim : {2, 6, 16, 30, 64, 80, 128, 130, 256}) {
     for (const int32_t position : {0, 1, 14, 15, 16, 63, 64, 65, 200, 383}) {
       const int32_t num_queries = random.integer(1, 9);
-      const WeightFormat format = kFormats[random.integer(0, 2)];
+      const KvFormat format = kFormats[random.integer(0, 3)];
       const Sequence sequence = Sequence(random, position + 1, head_dim).rounded(format);
       const auto queries = random.normals(static_cast<size_t>(num_queries) * head_dim, 2.0f);
       Store store(random, position + 1, 2, head_dim, 32, format);
@@ -130,6 +142,16 @@ TEST(Attention, AgainstDouble) {
       const double scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
       double value_max = 0;
       double key_norm = 0;
+      // What the rounding of the query's elements and of the values' weights adds: errors of a unit
+      // over the square root of 12, independent, times five.
+      const auto integer_error = [&](const float* query, double scaled_norm, int32_t position) {
+        double largest = 0;
+        for (int32_t d = 0; d < head_dim; ++d)
+          largest = std::max<double>(largest, std::fabs(query[d]));
+        const double score_error = largest / (head_dim <= 128 ? 4095 : 2895) * scaled_norm;
+        const double weight_error = std::sqrt(position + 1.0) / 8191;
+        return 5 / std::sqrt(12.0) * (2 * score_error + weight_error) * value_max;
+      };
       for (const float v : sequence.values) value_max = std::max<double>(value_max, std::fabs(v));
       for (int32_t p = 0; p <= position; ++p) {
         key_norm =
@@ -144,7 +166,8 @@ TEST(Attention, AgainstDouble) {
           // much relatively, twice (numerator and sum); the sums themselves round per position.
           const double score_error =
               (head_dim + 2) * kEpsilon * norm(query, head_dim) * key_norm * scale;
-          const double bound = (2 * score_error + (2.0 * position + 16) * kEpsilon) * value_max;
+          double bound = (2 * score_error + (2.0 * position + 16) * kEpsilon) * value_max;
+          if (format == KvFormat::kI16) bound += integer_error(query, key_norm * scale, position);
           for (int32_t d = 0; d < head_dim; ++d) {
             ASSERT_NEAR(out[static_cast<size_t>(q) * head_dim + d], expected[d], bound)
                 << table->isa << " head_dim " << head_dim << " position " << position;
@@ -159,12 +182,16 @@ TEST(Attention, AgainstDouble) {
 /// result.
 TEST(Attention, SameBitsWhateverTheStorage) {
   Random random(2);
-  for (const auto& [head_dim, format] : {std::pair{10, WeightFormat::kF32},
-                                         {64, WeightFormat::kF32},
-                                         {72, WeightFormat::kF32},
-                                         {64, WeightFormat::kF16},
-                                         {10, WeightFormat::kBF16},
-                                         {72, WeightFormat::kBF16}}) {
+  for (const auto& [head_dim, format] : {std::pair{10, KvFormat::kF32},
+                                         {64, KvFormat::kF32},
+                                         {72, KvFormat::kF32},
+                                         {64, KvFormat::kF16},
+                                         {10, KvFormat::kBF16},
+                                         {72, KvFormat::kBF16},
+                                         {7, KvFormat::kI16},
+                                         {64, KvFormat::kI16},
+                                         {90, KvFormat::kI16},
+                                         {255, KvFormat::kI16}}) {
     const int32_t positions = 300;
     const Sequence sequence(random, positions, head_dim);
     const auto queries = random.normals(static_cast<size_t>(7) * head_dim, 2.0f);
@@ -202,10 +229,14 @@ TEST(Attention, SameBitsWhateverTheStorage) {
 /// nothing behind themselves.
 TEST(Attention, TilesHaveTheBitsOfTheirTokens) {
   Random random(11);
-  for (const auto& [head_dim, format] : {std::pair{10, WeightFormat::kF32},
-                                         {72, WeightFormat::kF32},
-                                         {64, WeightFormat::kF16},
-                                         {136, WeightFormat::kBF16}}) {
+  for (const auto& [head_dim, format] : {std::pair{10, KvFormat::kF32},
+                                         {72, KvFormat::kF32},
+                                         {64, KvFormat::kF16},
+                                         {136, KvFormat::kBF16},
+                                         {9, KvFormat::kI16},
+                                         {80, KvFormat::kI16},
+                                         {128, KvFormat::kI16},
+                                         {250, KvFormat::kI16}}) {
     const int32_t positions = 333;
     const Sequence sequence(random, positions, head_dim);
     for (const CpuKernels* table : available_tables()) {
@@ -246,7 +277,7 @@ TEST(Attention, TilesHaveTheBitsOfTheirTokens) {
 /// 16 bits are the same as values that were rounded before: to the nearest, and widened exactly.
 TEST(Attention, RoundsAsItWrites) {
   Random random(9);
-  for (const WeightFormat format : kFormats) {
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16, KvFormat::kBF16}) {
     const Sequence sequence(random, 90, 24);
     const auto queries = random.normals(24, 2.0f);
     for (const CpuKernels* table : available_tables()) {
@@ -317,6 +348,104 @@ TEST(KvWrite, PutsOnePositionIntoItsPlaces) {
       EXPECT_EQ(keys[base + d * 32 + 17], key[d]);
       EXPECT_EQ(values[base + 17 * 6 + d], value[d]);
     }
+  }
+}
+
+/// Every number of a row, and what stays of the other position of its pair.
+TEST(KvWrite, PutsIntegersAndTheirScale) {
+  Random random(6);
+  for (const int32_t head_dim : {1, 6, 7, 64, 127, 129, 256}) {
+    const int32_t largest = head_dim <= 128 ? 4095 : 2895;
+    for (const CpuKernels* table : available_tables()) {
+      Store store(random, 64, 2, head_dim, 32, KvFormat::kI16);
+      const std::vector<uint8_t> keys_before = store.keys, values_before = store.values;
+      const std::vector<float> key = random.normals(head_dim), value = random.normals(head_dim);
+      table->kv_write(store.view, 3, 17, 1, key.data(), value.data());
+      const int32_t padded = (head_dim + 1) / 2 * 2;
+      const size_t base = static_cast<size_t>(3 * 2 + 1) * (padded * 2 + 4) * 32;
+      const auto expect = [&](const std::vector<float>& row, const std::vector<uint8_t>& before,
+                              const std::vector<uint8_t>& after, const auto& place) {
+        std::vector<uint8_t> expected = before;
+        float magnitude = 0;
+        for (const float x : row) magnitude = std::max(magnitude, std::fabs(x));
+        const float scale = magnitude / static_cast<float>(largest);
+        memcpy(&expected[base + padded * 64 + 17 * 4], &scale, 4);
+        for (int32_t d = 0; d < padded; ++d) {
+          if (place(d) < 0) continue;
+          const float x = d < head_dim ? row[d] : 0;
+          const float factor = static_cast<float>(largest) / magnitude;
+          const auto number = static_cast<int16_t>(std::nearbyint(x * factor));
+          memcpy(&expected[base + 2 * place(d)], &number, 2);
+        }
+        EXPECT_EQ(expected, after) << table->isa << " head_dim " << head_dim;
+      };
+      expect(key, keys_before, store.keys,
+             [&](int32_t d) { return (d / 2 * 32 + 17) * 2 + d % 2; });
+      expect(value, values_before, store.values,
+             [&](int32_t d) { return d < head_dim ? (8 * head_dim + d) * 2 + 1 : -1; });
+    }
+  }
+}
+
+/// The largest numbers there are, of equal sign: no sum of them overflows.
+TEST(Attention, SumsOfTheLargestIntegersFit) {
+  for (const int32_t head_dim : {1, 64, 128, 129, 256}) {
+    for (const CpuKernels* table : available_tables()) {
+      Random random(7);
+      Store store(random, 64, 1, head_dim, 64, KvFormat::kI16);
+      const std::vector<float> row(head_dim, -3.0f);
+      for (int32_t p = 0; p < 64; ++p) store.write(*table, p, 0, row.data(), row.data());
+      const std::vector<float> out = run(*table, store, 63, 0, row, 1);
+      for (const float v : out) ASSERT_NEAR(v, -3.0, 1e-6) << table->isa << " of " << head_dim;
+    }
+  }
+}
+
+/// What is not finite makes NaN of the queries that see it, and of no others; what is 0 or nearly
+/// stays so.
+TEST(Attention, IntegersOfNoFiniteRow) {
+  Random random(8);
+  const int32_t n = 20;
+  const Sequence sequence(random, 100, n);
+  const std::vector<float> queries = random.normals(n);
+  const auto all = [](const std::vector<float>& out, const auto& holds) {
+    return std::all_of(out.begin(), out.end(), [&](float v) { return holds(v); });
+  };
+  const auto is_nan = [](float v) { return std::isnan(v); };
+  const auto is_finite = [](float v) { return std::isfinite(v); };
+  for (const CpuKernels* table : available_tables()) {
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      for (const bool in_key : {true, false}) {
+        Store store(random, 100, 1, n, 32, KvFormat::kI16);
+        sequence.fill(&store, *table, 0);
+        std::vector<float> key = random.normals(n), value = random.normals(n);
+        (in_key ? key : value)[13] = bad;
+        store.write(*table, 70, 0, key.data(), value.data());
+        EXPECT_TRUE(all(run(*table, store, 69, 0, queries, 1), is_finite)) << table->isa;
+        EXPECT_TRUE(all(run(*table, store, 70, 0, queries, 1), is_nan)) << table->isa << bad;
+        EXPECT_TRUE(all(run(*table, store, 99, 0, queries, 1), is_nan)) << table->isa << bad;
+      }
+      Store store(random, 100, 1, n, 32, KvFormat::kI16);
+      sequence.fill(&store, *table, 0);
+      std::vector<float> query = queries;
+      query[3] = bad;
+      EXPECT_TRUE(all(run(*table, store, 99, 0, query, 1), is_nan)) << table->isa << bad;
+    }
+    for (const float tiny : {0.0f, 1e-38f, 1e-45f}) {
+      Store store(random, 100, 1, n, 32, KvFormat::kI16);
+      const std::vector<float> row(n, tiny);
+      for (int32_t p = 0; p < 100; ++p) store.write(*table, p, 0, row.data(), row.data());
+      EXPECT_TRUE(all(run(*table, store, 99, 0, queries, 1), [](float v) { return v == 0; }));
+      EXPECT_TRUE(all(run(*table, store, 99, 0, row, 1), [](float v) { return v == 0; }));
+    }
+    Store store(random, 100, 1, n, 32, KvFormat::kI16);
+    for (int32_t p = 0; p < 100; ++p) {
+      const std::vector<float> huge(n, 1e36f);
+      store.write(*table, p, 0, queries.data(), huge.data());
+    }
+    EXPECT_TRUE(all(run(*table, store, 99, 0, queries, 1), [](float v) {
+      return std::fabs(v / 1e36f - 1) < 1e-3;
+    })) << table->isa;
   }
 }
 

@@ -129,6 +129,7 @@ VITRINE_EMULATED bool compare(float a, float b, int predicate) {
     case _CMP_GT_OQ: return a > b;
     case _CMP_GE_OQ: return a >= b;
     case _CMP_NLT_UQ: return !(a < b);
+    case _CMP_NLE_UQ: return !(a <= b);
     case _CMP_UNORD_Q: return std::isnan(a) || std::isnan(b);
     default: __builtin_trap();
   }
@@ -152,6 +153,16 @@ VITRINE_EMULATED __m512i dpbusd(const __m512i& sum, const __m512i& a, const __m5
   const auto y = Lanes<int8_t>::of(b);
   const auto z = Lanes<int32_t>::of(sum);
   return make<int32_t>([&](int i) { return dot4(z.lane[i], x.lane + 4 * i, y.lane + 4 * i); });
+}
+VITRINE_EMULATED __m512i dpwssd(const __m512i& sum, const __m512i& a, const __m512i& b) {
+  const auto x = Lanes<int16_t>::of(a);
+  const auto y = Lanes<int16_t>::of(b);
+  const auto z = Lanes<int32_t>::of(sum);
+  return make<int32_t>([&](int i) {
+    const int64_t pair =
+        int64_t{x.lane[2 * i]} * y.lane[2 * i] + int64_t{x.lane[2 * i + 1]} * y.lane[2 * i + 1];
+    return static_cast<uint32_t>(z.lane[i] + pair);
+  });
 }
 VITRINE_EMULATED __m256i dpbusd256(const __m256i& sum, const __m256i& a, const __m256i& b) {
   uint8_t x[32];
@@ -311,6 +322,7 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 #define _mm512_loadu_si512(p) VE::load<__m512i>(p)
 #define _mm512_load_si512(p) VE::load<__m512i>(p)
 #define _mm512_maskz_loadu_ps(k, p) VE_PS(VE::load_some<float>(k, p, _mm512_setzero_ps()))
+#define _mm512_maskz_loadu_epi32(k, p) VE_I(VE::load_some<int32_t>(k, p, _mm512_setzero_si512()))
 #define _mm512_mask_loadu_ps(a, k, p) VE_PS(VE::load_some<float>(k, p, a))
 #define _mm256_maskz_loadu_epi16(k, p) VE::load_shorts(k, p)
 #define _mm_maskz_loadu_epi8(k, p) VE::load_bytes(k, p)
@@ -319,6 +331,7 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 #define _mm512_storeu_si512(p, v) VE::store(p, v)
 #define _mm512_store_si512(p, v) VE::store(p, v)
 #define _mm512_mask_storeu_ps(p, k, v) VE::store_some<float>(p, k, v)
+#define _mm512_mask_storeu_epi16(p, k, v) VE::store_some<int16_t>(p, k, v)
 #define _mm512_mask_storeu_epi64(p, k, v) VE::store_some<int64_t>(p, k, v)
 
 #define VE_ZIP(T, cast, a, b, expression) \
@@ -336,6 +349,7 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 #define _mm512_fmadd_ps(a, b, c) VE::fma(a, b, c)
 #define _mm512_fmsub_ps(a, b, c) VE::fma(a, b, VE::map<float>(c, std::negate<float>()))
 #define _mm512_mask_mov_ps(a, k, b) VE_PS(VE::choose<float>(k, b, a))
+#define _mm512_maskz_mul_ps(k, a, b) _mm512_mask_mov_ps(_mm512_setzero_ps(), k, _mm512_mul_ps(a, b))
 #define _mm512_mask_add_ps(s, k, a, b) _mm512_mask_mov_ps(s, k, _mm512_add_ps(a, b))
 #define _mm512_mask_sub_ps(s, k, a, b) _mm512_mask_mov_ps(s, k, _mm512_sub_ps(a, b))
 #define _mm512_mask_mul_ps(s, k, a, b) _mm512_mask_mov_ps(s, k, _mm512_mul_ps(a, b))
@@ -357,6 +371,7 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
   VE_I(VE::choose<uint32_t>(k, VE_ZIP(uint32_t, VE_I, a, b, x > y ? x : y), s))
 #define _mm512_madd_epi16(a, b) VE::madd16(a, b)
 #define _mm512_dpbusd_epi32(s, a, b) VE::dpbusd(s, a, b)
+#define _mm512_dpwssd_epi32(s, a, b) VE::dpwssd(s, a, b)
 #define _mm256_dpbusd_avx_epi32(s, a, b) VE::dpbusd256(s, a, b)
 #define _mm512_slli_epi16(a, n) VE::shift<uint16_t>(a, n, 0)
 #define _mm512_slli_epi32(a, n) VE::shift<uint32_t>(a, n, 0)
@@ -403,6 +418,7 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 #define _mm512_cvt_roundps_epi32(a, mode) \
   VE_I(VE::make<int32_t>(                 \
       [x = VE::Lanes<float>::of(a)](int i) { return VE::round_to_int(x.lane[i]); }))
+#define _mm512_cvtps_epi32(a) _mm512_cvt_roundps_epi32(a, 0)
 #define _mm512_cvtph_ps(a)                                                     \
   [](const __m256i& v) {                                                       \
     const __m256 parts[2] = {_mm256_cvtph_ps(_mm256_castsi256_si128(v)),       \

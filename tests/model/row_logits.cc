@@ -1,6 +1,8 @@
 // The logits of every position; bench/peers/compare_kl.py compares them with a float reference's.
 //
-//     row_logits MODEL THREADS OUT < IDS      OUT: float32, a row of logits for each id
+//     row_logits MODEL THREADS OUT [KV] < IDS     OUT: float32, a row of logits for each id
+//
+// KV, f32 or i16, is what keys and values are kept in.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -12,9 +14,11 @@
 #include "vitrine/engine.h"
 
 int main(int argc, char** argv) try {
-  if (argc != 4) {
-    return std::fputs("row_logits: expected MODEL THREADS OUT and ids on standard input\n", stderr),
-           2;
+  const std::string kv = argc == 5 ? argv[4] : "f32";
+  if (argc < 4 || argc > 5 || (kv != "f32" && kv != "i16")) {
+    std::fputs("row_logits: expected MODEL THREADS OUT [f32|i16] and ids on standard input\n",
+               stderr);
+    return 2;
   }
   std::vector<int32_t> ids;
   for (int32_t id = 0; std::cin >> id;) ids.push_back(id);
@@ -23,6 +27,7 @@ int main(int argc, char** argv) try {
   options.max_context = options.max_step_tokens = options.max_logit_rows =
       static_cast<int>(ids.size());
   options.keep_logits = true;
+  if (kv == "i16") options.kv_dtype = vitrine::DType::kI16;
   const auto engine = vitrine::Engine::load(argv[1], options);
   vitrine::StepInput input;
   input.sequence = engine->create_sequence();

@@ -157,14 +157,16 @@ class SmolLm2Test(unittest.TestCase):
         self.assertEqual(len(ids), 500)
         with torch.inference_mode():
             expected = torch.log_softmax(self.model(torch.tensor([ids])).logits[0].double(), -1)
-        with tempfile.TemporaryDirectory() as scratch:
-            out = pathlib.Path(scratch, "logits")
-            subprocess.run([ROW_LOGITS, self.path, "2", out], input=" ".join(map(str, ids)), text=True, check=True)
-            logits = torch.from_file(str(out), size=expected.numel(), dtype=torch.float32).reshape(expected.shape)
-            found = torch.log_softmax(logits.double(), -1)
-        divergence = (expected.exp() * (expected - found)).sum(-1).mean().item()
-        self.assertLess(divergence, 1.02 * LLAMA_CPP_DIVERGENCE)
-        self.assertGreater(divergence, 0.5 * LLAMA_CPP_DIVERGENCE)  # its inputs are int8, too
+        for kv_type in ("f32", "i16"):
+            with tempfile.TemporaryDirectory() as scratch:
+                out = pathlib.Path(scratch, "logits")
+                subprocess.run([ROW_LOGITS, self.path, "2", out, kv_type], input=" ".join(map(str, ids)), text=True,
+                               check=True)
+                logits = torch.from_file(str(out), size=expected.numel(), dtype=torch.float32)
+                found = torch.log_softmax(logits.reshape(expected.shape).double(), -1)
+            divergence = (expected.exp() * (expected - found)).sum(-1).mean().item()
+            self.assertLess(divergence, 1.02 * LLAMA_CPP_DIVERGENCE, kv_type)
+            self.assertGreater(divergence, 0.5 * LLAMA_CPP_DIVERGENCE, kv_type)  # its inputs are int8, too
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ struct RunCursor {
   int32_t offset;
 
   void take(Runs* runs, int count) {
-    const int64_t bytes = element_bytes(kv.format);
+    const int64_t bytes = element_bytes(float_format(kv.format));
     const int64_t block_elements = static_cast<int64_t>(kv.head_dim) * kv.block_size;
     const auto* keys = static_cast<const uint8_t*>(kv.keys);
     const auto* values = static_cast<const uint8_t*>(kv.values);
@@ -239,7 +239,7 @@ void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t 
   for (int32_t start = 0; start < end; start += kAttentionBlock) {
     const int32_t left = end - start;
     Block block;
-    block.stride = kv.block_size * element_bytes(kv.format);
+    block.stride = kv.block_size * element_bytes(float_format(kv.format));
     cursor.take(&block.runs, ((left < kAttentionBlock ? left : kAttentionBlock) + 15) / 16);
     find_next_keys(cursor, left - kAttentionBlock, block.next_keys);
     // The first token that sees the block fetches it.
@@ -281,8 +281,9 @@ void attend_span(const KvView& kv, const AttentionSpan& span) {
 
 void attention(const KvView& kv, const AttentionSpan& span) {
   switch (kv.format) {
-    case WeightFormat::kF16: return attend_span<WeightFormat::kF16>(kv, span);
-    case WeightFormat::kBF16: return attend_span<WeightFormat::kBF16>(kv, span);
+    case KvFormat::kI16: return attention_int16(kv, span);
+    case KvFormat::kF16: return attend_span<WeightFormat::kF16>(kv, span);
+    case KvFormat::kBF16: return attend_span<WeightFormat::kBF16>(kv, span);
     default: return attend_span<WeightFormat::kF32>(kv, span);
   }
 }

@@ -28,7 +28,7 @@ struct RunCursor {
   int32_t offset;
 
   void take(Runs* runs, int count) {
-    const int64_t bytes = element_bytes(kv.format);
+    const int64_t bytes = element_bytes(float_format(kv.format));
     const int64_t block_elements = static_cast<int64_t>(kv.head_dim) * kv.block_size;
     const auto* keys = static_cast<const uint8_t*>(kv.keys);
     const auto* values = static_cast<const uint8_t*>(kv.values);
@@ -313,8 +313,9 @@ void attend_span(const KvView& kv, const AttentionSpan& span) {
 
 void attention(const KvView& kv, const AttentionSpan& span) {
   switch (kv.format) {
-    case WeightFormat::kF16: return attend_span<WeightFormat::kF16>(kv, span);
-    case WeightFormat::kBF16: return attend_span<WeightFormat::kBF16>(kv, span);
+    case KvFormat::kI16: return attention_int16(kv, span);
+    case KvFormat::kF16: return attend_span<WeightFormat::kF16>(kv, span);
+    case KvFormat::kBF16: return attend_span<WeightFormat::kBF16>(kv, span);
     default: return attend_span<WeightFormat::kF32>(kv, span);
   }
 }

@@ -30,15 +30,16 @@ Run find_run(const KvView& kv, const int32_t* block_table, int32_t kv_head, int3
 
 void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float* query, float scale,
                   Running* state) {
+  const WeightFormat format = float_format(kv.format);
   float scores[kAttentionBlock];
   MaxLanes lanes_max;
   for (int32_t j = 0; j < valid; ++j) {
     const int64_t key = runs[j / 16].keys + j % 16;
     float dot = 0.0f;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
-      dot = std::fma(
-          query[d], load_element(kv.format, kv.keys, key + static_cast<int64_t>(d) * kv.block_size),
-          dot);
+      dot = std::fma(query[d],
+                     load_element(format, kv.keys, key + static_cast<int64_t>(d) * kv.block_size),
+                     dot);
     }
     scores[j] = dot * scale;
     lanes_max.take(j, scores[j]);
@@ -58,7 +59,7 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
     const int64_t value = runs[j / 16].values + static_cast<int64_t>(j % 16) * kv.head_dim;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
       state->out[d] =
-          std::fma(scores[j], load_element(kv.format, kv.values, value + d), state->out[d]);
+          std::fma(scores[j], load_element(format, kv.values, value + d), state->out[d]);
     }
   }
 }
@@ -66,6 +67,7 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
 }  // namespace
 
 void attention(const KvView& kv, const AttentionSpan& span) {
+  if (kv.format == KvFormat::kI16) return attention_int16(kv, span);
   for (int32_t i = 0; i < span.tokens * span.heads; ++i) {
     const int32_t token = i / span.heads, head = i % span.heads;
     const int32_t position = span.position + token;

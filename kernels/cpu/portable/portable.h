@@ -20,6 +20,10 @@ void rope(float* x, const float* cos, const float* sin, int32_t n);
 void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, const float* key,
               const float* value);
 void attention(const KvView& kv, const AttentionSpan& span);
+// Of KvFormat::kI16, to which the two above leave it.
+void kv_write_int16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                    const float* key, const float* value);
+void attention_int16(const KvView& kv, const AttentionSpan& span);
 void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
                   bool softmax_after_topk, float* probs, int32_t* ids, float* weights);
 void route_weights(const float* logits, const float* probs, const int32_t* ids, int32_t k,

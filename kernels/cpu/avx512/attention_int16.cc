@@ -1,0 +1,347 @@
+// Attention over integer keys and values, of the AVX-512 table, and their writing. vpdpwssd
+// multiplies two numbers a lane and adds both: twice what an FMA does.
+#include "../kv_int16.h"
+#include "../portable/portable.h"
+#include "avx512.h"
+#include "math.h"
+
+namespace vitrine::kernels::avx512 {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+constexpr int kGroup = 4;  // queries whose sums the registers hold together
+
+/// Quantizes a row, 16 elements at a time: put(first, integers); those behind the row are 0.
+/// Returns their scale.
+template <class Put>
+VITRINE_INLINE float quantize(const float* x, int32_t n, int32_t largest, const Put& put) {
+  __m512 magnitudes = _mm512_setzero_ps();
+  __mmask16 nan = 0;
+  for (int32_t i = 0; i < n; i += 16) {
+    const __m512 v = _mm512_abs_ps(_mm512_maskz_loadu_ps(first_lanes(n - i), x + i));
+    nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    magnitudes = _mm512_max_ps(v, magnitudes);  // the second where the first is NaN
+  }
+  const Int16Scale scale = int16_scale(max_lanes(magnitudes), nan != 0, largest);
+  const __m512 factor = _mm512_set1_ps(scale.factor);
+  for (int32_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = scale.factor == 0.0f ? 0 : first_lanes(n - i);
+    put(i, _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), factor)));
+  }
+  return scale.scale;
+}
+
+/// A query, two numbers a word, and its running softmax. Padded to whole vectors.
+struct State {
+  alignas(64) int32_t pairs[kMaxHeadDim / 2];
+  alignas(64) float out[kMaxHeadDim];
+  float factor;  // its scale times that of all scores
+  float max;
+  float sum;
+  int32_t position;
+};
+
+/// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
+/// block, and its values, are a few pages.
+VITRINE_INLINE void fetch(const int32_t* line) {
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
+}
+
+/// What a block leaves for its values, of up to kGroup queries.
+struct Weights {
+  alignas(64) float values[kGroup][kAttentionBlock];
+  alignas(64) int32_t pairs[kGroup][kAttentionBlock / 2];
+  alignas(64) float correction[16];  // lane q: exp(old max - max)
+  alignas(16) float scale[kGroup];   // what a unit of a query's integers means
+};
+
+/// A bit for each of the block's positions that the query sees.
+VITRINE_INLINE uint64_t seen_positions(const State& state, int32_t start) {
+  const int32_t valid = state.position + 1 - start;
+  return valid >= 64 ? ~uint64_t{0} : (uint64_t{1} << valid) - 1;
+}
+VITRINE_INLINE __mmask16 mask_of_run(uint64_t seen, int run) {
+  return static_cast<__mmask16>(seen >> (16 * run));
+}
+
+/// Scores kCount runs; leaves the weights as integers, updates max and sum.
+template <int kQueries, int kCount, bool kFetch>
+VITRINE_INLINE void softmax_runs(const Int16Runs& block, int64_t stride, int32_t pairs,
+                                 State* state, Weights* weights) {
+  __m512i dot[kQueries][kCount];
+#pragma GCC unroll 4
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) dot[q][i] = _mm512_setzero_si512();
+  }
+  for (int32_t d = 0; d < pairs; ++d) {
+    __m512i key[kCount];
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) {
+      if (kFetch) fetch(block.values[i] + 16 * d);
+      key[i] = _mm512_loadu_si512(block.keys[i] + d * stride);
+      if (kQueries > 1) keep_in_register(key[i]);
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < kQueries; ++q) {
+      const __m512i element = _mm512_set1_epi32(state[q].pairs[d]);
+#pragma GCC unroll 4
+      for (int i = 0; i < kCount; ++i) dot[q][i] = _mm512_dpwssd_epi32(dot[q][i], key[i], element);
+    }
+  }
+  __m512 shift = _mm512_setzero_ps();  // lane q: old max - max
+#pragma GCC unroll 4
+  for (int q = 0; q < kQueries; ++q) {
+    const __m512 factor = _mm512_set1_ps(state[q].factor);
+    const uint64_t seen = seen_positions(state[q], block.start);
+    __m512 score[kCount];
+    __m512 lanes_max = minus_infinity();
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) {
+      const __m512 key_scale = _mm512_loadu_ps(block.key_scales[i]);
+      score[i] = _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[q][i]), key_scale), factor);
+      lanes_max = _mm512_mask_max_ps(lanes_max, mask_of_run(seen, i), score[i], lanes_max);
+    }
+    const float block_max = max_lanes(lanes_max);
+    const float max = block_max > state[q].max ? block_max : state[q].max;
+    const auto lane = static_cast<__mmask16>(1u << q);
+    shift = _mm512_mask_sub_ps(shift, lane, _mm512_set1_ps(state[q].max), _mm512_set1_ps(max));
+    state[q].max = max;
+    const __m512 subtracted = _mm512_set1_ps(max);
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) {
+      _mm512_store_ps(weights->values[q] + 16 * i, _mm512_sub_ps(score[i], subtracted));
+    }
+  }
+  _mm512_store_ps(weights->correction, exp_lanes(shift));
+  const __m512 finite = _mm512_set1_ps(__FLT_MAX__);
+  __m512 most = _mm512_setzero_ps();  // lane q: the largest weight
+  // One query at a time: all at once would spill registers (measured).
+#pragma GCC unroll 1
+  for (int q = 0; q < kQueries; ++q) {
+    const uint64_t seen = seen_positions(state[q], block.start);
+    __m512 sum = _mm512_setzero_ps();
+    __m512 largest = _mm512_setzero_ps();
+    __mmask16 infinite = 0;
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) {
+      const __mmask16 mask = mask_of_run(seen, i);
+      const __m512 e = exp_lanes(_mm512_load_ps(weights->values[q] + 16 * i));
+      sum = _mm512_mask_add_ps(sum, mask, sum, e);
+      const __m512 weight = _mm512_maskz_mul_ps(mask, e, _mm512_loadu_ps(block.value_scales[i]));
+      infinite |= _mm512_cmp_ps_mask(weight, finite, _CMP_NLE_UQ);
+      largest = _mm512_max_ps(weight, largest);
+      _mm512_store_ps(weights->values[q] + 16 * i, weight);
+    }
+    state[q].sum = state[q].sum * weights->correction[q] + sum_lanes(sum);
+    const float magnitude = infinite != 0 ? __builtin_nanf("") : max_lanes(largest);
+    most = _mm512_mask_mov_ps(most, static_cast<__mmask16>(1u << q), _mm512_set1_ps(magnitude));
+  }
+  // weight_scale, of all of them: NaN stays NaN, and where the quotient overflows all are 0.
+  const __m128 limit = _mm_set1_ps(static_cast<float>(kLargestValueWeight));
+  const __m128 magnitudes = _mm256_castps256_ps128(_mm512_castps512_ps256(most));
+  const __m128 factors = _mm_div_ps(limit, magnitudes);
+  const __m128 largest_float = _mm_set1_ps(__FLT_MAX__);
+  alignas(16) float factor_of[kGroup];
+  _mm_store_ps(factor_of, _mm_and_ps(_mm_cmple_ps(factors, largest_float), factors));
+  _mm_store_ps(weights->scale,
+               _mm_andnot_ps(_mm_cmpgt_ps(factors, largest_float), _mm_div_ps(magnitudes, limit)));
+#pragma GCC unroll 4
+  for (int q = 0; q < kQueries; ++q) {
+    const __m512 factor = _mm512_set1_ps(factor_of[q]);
+    // Where the factor is 0 a weight may be NaN, which is no integer.
+    const __mmask16 mask = factor_of[q] == 0.0f ? 0 : 0xffff;
+#pragma GCC unroll 4
+    for (int i = 0; i < kCount; ++i) {
+      const __m512 scaled =
+          _mm512_maskz_mul_ps(mask, _mm512_load_ps(weights->values[q] + 16 * i), factor);
+      const __m256i numbers = _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(scaled));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(weights->pairs[q] + 8 * i), numbers);
+    }
+  }
+}
+
+/// Adds weight * value over `pairs` pairs of positions for kVectors vectors of the head, from
+/// element `first`.
+template <int kQueries, int kVectors>
+VITRINE_INLINE void add_values(const Int16Runs& block, const Int16Runs& next, int32_t pairs,
+                               int32_t first, int32_t head_dim, int64_t stride,
+                               const Weights& weights, State* state) {
+  const __mmask16 last = first_lanes(head_dim - first - 16 * (kVectors - 1));
+  __m512i sum[kQueries][kVectors];
+#pragma GCC unroll 4
+  for (int q = 0; q < kQueries; ++q) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[q][v] = _mm512_setzero_si512();
+  }
+  for (int32_t start = 0; start < pairs; start += 8) {
+    const int32_t* value = block.values[start / 8] + first;
+    const int32_t* ahead = next.keys[start / 8];
+    if (ahead != nullptr) ahead += first / 2 * stride;
+    const int32_t end = pairs - start < 8 ? pairs : start + 8;
+    for (int32_t j = start; j < end; ++j, value += head_dim) {
+      if (ahead != nullptr) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i, ahead += stride) fetch(ahead);
+      }
+      __m512i v[kVectors];
+#pragma GCC unroll 4
+      for (int i = 0; i < kVectors; ++i) {
+        v[i] = i < kVectors - 1 ? _mm512_loadu_si512(value + 16 * i)
+                                : _mm512_maskz_loadu_epi32(last, value + 16 * i);
+        if (kQueries > 1) keep_in_register(v[i]);
+      }
+#pragma GCC unroll 4
+      for (int q = 0; q < kQueries; ++q) {
+        const __m512i weight = _mm512_set1_epi32(weights.pairs[q][j]);
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) sum[q][i] = _mm512_dpwssd_epi32(sum[q][i], v[i], weight);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int q = 0; q < kQueries; ++q) {
+    const __m512 correction = _mm512_set1_ps(weights.correction[q]);
+    const __m512 scale = _mm512_set1_ps(weights.scale[q]);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      float* out = state[q].out + first + 16 * v;
+      const __m512 old = _mm512_mul_ps(_mm512_load_ps(out), correction);
+      _mm512_store_ps(out, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[q][v]), scale, old));
+    }
+  }
+}
+
+/// kQueries queries in the order of their positions meet a block. kFetch: values ahead of their
+/// use, and the next block's keys.
+template <int kQueries, bool kFetch>
+__attribute__((noinline)) void take_block(const Int16Runs& block, const Int16Runs& next,
+                                          const KvView& kv, State* state) {
+  const int32_t left = state[kQueries - 1].position + 1 - block.start;
+  const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
+  const int64_t stride = kv.block_size;
+  const int32_t elements = element_pairs(kv.head_dim), pairs = (valid + 1) / 2;
+  Weights weights;
+  switch ((valid + 15) / 16) {
+    case 1: softmax_runs<kQueries, 1, kFetch>(block, stride, elements, state, &weights); break;
+    case 2: softmax_runs<kQueries, 2, kFetch>(block, stride, elements, state, &weights); break;
+    case 3: softmax_runs<kQueries, 3, kFetch>(block, stride, elements, state, &weights); break;
+    default: softmax_runs<kQueries, 4, kFetch>(block, stride, elements, state, &weights);
+  }
+  for (int32_t first = 0; first < kv.head_dim; first += 64) {
+    const int32_t rest = kv.head_dim - first;
+    if (rest > 48) {
+      add_values<kQueries, 4>(block, next, pairs, first, kv.head_dim, stride, weights, state);
+    } else if (rest > 32) {
+      add_values<kQueries, 3>(block, next, pairs, first, kv.head_dim, stride, weights, state);
+    } else if (rest > 16) {
+      add_values<kQueries, 2>(block, next, pairs, first, kv.head_dim, stride, weights, state);
+    } else {
+      add_values<kQueries, 1>(block, next, pairs, first, kv.head_dim, stride, weights, state);
+    }
+  }
+}
+
+/// The same of `count` queries, kGroup at a time.
+template <bool kFetch>
+void take_block(const Int16Runs& block, const Int16Runs& next, const KvView& kv, int count,
+                State* state) {
+  for (; count > 0; count -= kGroup, state += kGroup) {
+    switch (count) {
+      case 1: take_block<1, kFetch>(block, next, kv, state); break;
+      case 2: take_block<2, kFetch>(block, next, kv, state); break;
+      case 3: take_block<3, kFetch>(block, next, kv, state); break;
+      default: take_block<kGroup, kFetch>(block, next, kv, state);
+    }
+  }
+}
+
+/// `tokens` tokens from the span's token `first` on, heads `head` … head + heads - 1; at most
+/// kQueriesAtOnce queries. Each block of positions is read once for all of them; what a query does
+/// not see has weight 0, and integers are added without rounding.
+void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t tokens,
+            int32_t head, int32_t heads) {
+  State states[kQueriesAtOnce];
+  const int count = tokens * heads;
+  for (int i = 0; i < count; ++i) {
+    State& state = states[i];
+    const float* query = span.query + (first + i / heads) * span.query_token_stride +
+                         (head + i % heads) * span.query_stride;
+    const auto put = [&](int32_t d, __m512i numbers) __attribute__((always_inline)) {
+      _mm256_store_si256(reinterpret_cast<__m256i*>(state.pairs + d / 2),
+                         _mm512_cvtepi32_epi16(numbers));
+    };
+    state.factor = quantize(query, kv.head_dim, largest_kv_number(kv.head_dim), put) * span.scale;
+    state.max = -__builtin_inff();
+    state.sum = 0.0f;
+    state.position = span.position + first + i / heads;
+    for (int32_t d = 0; d < kv.head_dim; d += 16) {
+      _mm512_store_ps(state.out + d, _mm512_setzero_ps());
+    }
+  }
+  const int32_t position = span.position + first;  // of the first of these tokens
+  const int32_t end = position + tokens;
+  Int16Cursor cursor{kv, span.block_table, span.kv_head};
+  Int16Runs next = cursor.take(0, end);
+  for (int32_t start = 0; start < end; start += kAttentionBlock) {
+    const Int16Runs block = next;
+    next = cursor.take(start + kAttentionBlock, end);
+    const int begin = start > position ? (start - position) * heads : 0;
+    if (count <= kGroup) {
+      take_block<true>(block, next, kv, count - begin, states + begin);
+    } else {  // these have enough to compute until the lines come
+      take_block<false>(block, {}, kv, count - begin, states + begin);
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    float* out = span.out + (first + i / heads) * span.out_token_stride +
+                 (head + i % heads) * span.out_stride;
+    const __m512 sum = _mm512_set1_ps(states[i].sum);
+    for (int32_t d = 0; d < kv.head_dim; d += 16) {
+      const __m512 v = _mm512_div_ps(_mm512_load_ps(states[i].out + d), sum);
+      _mm512_mask_storeu_ps(out + d, first_lanes(kv.head_dim - d), v);
+    }
+  }
+}
+
+}  // namespace
+
+void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, const float* key,
+              const float* value) {
+  if (kv.format != KvFormat::kI16) {
+    return portable::kv_write(kv, block, offset, kv_head, key, value);
+  }
+  const Int16Block target = int16_block(kv, block, kv_head);
+  const int32_t largest = largest_kv_number(kv.head_dim);
+  alignas(64) int32_t pairs[kMaxHeadDim / 2];
+  const auto put_key = [&](int32_t d, __m512i numbers) __attribute__((always_inline)) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(pairs + d / 2), _mm512_cvtepi32_epi16(numbers));
+  };
+  target.key_scales[offset] = quantize(key, kv.head_dim, largest, put_key);
+  int32_t* keys = target.keys + offset;
+  for (int32_t d = 0; d < element_pairs(kv.head_dim); ++d, keys += kv.block_size) *keys = pairs[d];
+  int32_t* values = target.values + static_cast<int64_t>(offset / 2) * kv.head_dim;
+  // The other position of a pair may be another thread's.
+  const bool is_second = offset % 2 == 1;
+  const auto put_value = [&](int32_t d, __m512i numbers) __attribute__((always_inline)) {
+    const int32_t left = kv.head_dim - d;
+    const __mmask32 mask =
+        (is_second ? 0xaaaaaaaau : 0x55555555u) & (left >= 16 ? ~0u : (1u << (2 * left)) - 1);
+    _mm512_mask_storeu_epi16(values + d, mask,
+                             is_second ? _mm512_slli_epi32(numbers, 16) : numbers);
+  };
+  target.value_scales[offset] = quantize(value, kv.head_dim, largest, put_value);
+}
+
+void attention_int16(const KvView& kv, const AttentionSpan& span) {
+  for (int32_t head = 0; head < span.heads; head += kQueriesAtOnce) {
+    const int32_t heads = span.heads - head < kQueriesAtOnce ? span.heads - head : kQueriesAtOnce;
+    const int32_t at_once = kQueriesAtOnce / heads;
+    for (int32_t first = 0; first < span.tokens; first += at_once) {
+      const int32_t left = span.tokens - first;
+      attend(kv, span, first, left < at_once ? left : at_once, head, heads);
+    }
+  }
+}
+
+}  // namespace vitrine::kernels::avx512

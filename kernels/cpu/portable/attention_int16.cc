@@ -1,0 +1,131 @@
+// Attention over integer keys and values, of the portable table, and their writing.
+#include <cstring>
+
+#include "../kv_int16.h"
+#include "math.h"
+#include "portable.h"
+
+namespace vitrine::kernels::portable {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+
+int32_t number(float x, float factor) {
+  if (factor == 0.0f) return 0;  // then x may be no number that fits
+  return static_cast<int32_t>((x * factor + kRoundMagic) - kRoundMagic);
+}
+
+/// Writes n numbers; returns their scale.
+float quantize(const float* x, int32_t n, int32_t largest, int16_t* numbers) {
+  float magnitude = 0.0f;
+  bool has_nan = false;
+  for (int32_t i = 0; i < n; ++i) {
+    const float absolute = std::fabs(x[i]);
+    if (absolute > magnitude) magnitude = absolute;
+    has_nan = has_nan || absolute != absolute;
+  }
+  const Int16Scale scale = int16_scale(magnitude, has_nan, largest);
+  for (int32_t i = 0; i < n; ++i) numbers[i] = static_cast<int16_t>(number(x[i], scale.factor));
+  return scale.scale;
+}
+
+/// The first (0) or second (1) number of a word.
+int16_t number_of(int32_t word, int which) {
+  return static_cast<int16_t>(static_cast<uint32_t>(word) >> (16 * which));
+}
+
+/// One query, quantized, and its running softmax.
+struct Running {
+  int16_t query[kMaxHeadDim];
+  float query_factor;
+  float max = -INFINITY;
+  float sum = 0.0f;
+  float out[kMaxHeadDim] = {};
+};
+
+/// The `valid` positions from the sequence's position `start` on.
+void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, int32_t valid,
+                  Running* state) {
+  float weights[kAttentionBlock];
+  MaxLanes lanes_max;
+  const auto block_of = [&](int32_t j) {
+    return int16_block(kv, span.block_table[(start + j) / kv.block_size], span.kv_head);
+  };
+  const auto offset_of = [&](int32_t j) { return (start + j) % kv.block_size; };
+  for (int32_t j = 0; j < valid; ++j) {
+    const Int16Block block = block_of(j);
+    int32_t dot = 0;
+    for (int32_t d = 0; d < kv.head_dim; ++d) {
+      const int32_t word = block.keys[static_cast<int64_t>(d / 2) * kv.block_size + offset_of(j)];
+      dot += state->query[d] * number_of(word, d % 2);
+    }
+    weights[j] = static_cast<float>(dot) * block.key_scales[offset_of(j)] * state->query_factor;
+    lanes_max.take(j, weights[j]);
+  }
+  const float block_max = lanes_max.max();
+  const float max = block_max > state->max ? block_max : state->max;
+  const float correction = exp_float(state->max - max);
+  Lanes sum;
+  float largest = 0.0f;
+  bool all_finite = true;
+  for (int32_t j = 0; j < valid; ++j) {
+    const float e = exp_float(weights[j] - max);
+    sum.add_at(j, e);
+    weights[j] = e * block_of(j).value_scales[offset_of(j)];
+    all_finite = all_finite && weights[j] <= __FLT_MAX__;
+    if (weights[j] > largest) largest = weights[j];
+  }
+  state->sum = state->sum * correction + sum.sum();
+  state->max = max;
+  const Int16Scale scale = weight_scale(largest, all_finite);
+  int32_t numbers[kAttentionBlock];
+  for (int32_t j = 0; j < valid; ++j) numbers[j] = number(weights[j], scale.factor);
+  for (int32_t d = 0; d < kv.head_dim; ++d) {
+    int32_t dot = 0;
+    for (int32_t j = 0; j < valid; ++j) {
+      const int64_t pair = offset_of(j) / 2;
+      dot += numbers[j] * number_of(block_of(j).values[pair * kv.head_dim + d], j % 2);
+    }
+    state->out[d] = std::fma(static_cast<float>(dot), scale.scale, state->out[d] * correction);
+  }
+}
+
+}  // namespace
+
+void kv_write_int16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                    const float* key, const float* value) {
+  const Int16Block target = int16_block(kv, block, kv_head);
+  const int32_t largest = largest_kv_number(kv.head_dim);
+  int16_t numbers[kMaxHeadDim + 1];
+  target.key_scales[offset] = quantize(key, kv.head_dim, largest, numbers);
+  numbers[kv.head_dim] = 0;
+  for (int32_t pair = 0; pair < element_pairs(kv.head_dim); ++pair) {
+    memcpy(target.keys + static_cast<int64_t>(pair) * kv.block_size + offset, numbers + 2 * pair,
+           sizeof(int32_t));
+  }
+  target.value_scales[offset] = quantize(value, kv.head_dim, largest, numbers);
+  // The other position of a pair may be another thread's.
+  auto* values =
+      reinterpret_cast<int16_t*>(target.values + static_cast<int64_t>(offset / 2) * kv.head_dim);
+  for (int32_t d = 0; d < kv.head_dim; ++d) values[2 * d + offset % 2] = numbers[d];
+}
+
+void attention_int16(const KvView& kv, const AttentionSpan& span) {
+  for (int32_t i = 0; i < span.tokens * span.heads; ++i) {
+    const int32_t token = i / span.heads, head = i % span.heads;
+    const int32_t position = span.position + token;
+    Running state;
+    const float scale =
+        quantize(span.query + token * span.query_token_stride + head * span.query_stride,
+                 kv.head_dim, largest_kv_number(kv.head_dim), state.query);
+    state.query_factor = scale * span.scale;
+    for (int32_t start = 0; start <= position; start += kAttentionBlock) {
+      const int32_t left = position + 1 - start;
+      attend_block(kv, span, start, left < kAttentionBlock ? left : kAttentionBlock, &state);
+    }
+    float* target = span.out + token * span.out_token_stride + head * span.out_stride;
+    for (int32_t d = 0; d < kv.head_dim; ++d) target[d] = state.out[d] / state.sum;
+  }
+}
+
+}  // namespace vitrine::kernels::portable
