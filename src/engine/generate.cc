@@ -56,6 +56,10 @@ void check_generation(const Stepper& engine, std::span<const int32_t> prompt, in
   if (options.max_new_tokens < 0) {
     refuse("max_new_tokens is " + std::to_string(options.max_new_tokens) + "; expected 0 or more");
   }
+  if (options.logprobs < -1) {
+    refuse("logprobs is " + std::to_string(options.logprobs) +
+           "; expected a number of alternatives, or -1 for none");
+  }
   if (options.logprobs >= 0 && !engine.options().keep_logits) {
     refuse("logprobs of generated tokens need their logits; expected EngineOptions::keep_logits");
   }

@@ -1,7 +1,6 @@
 #include "vitrine/group.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "core/json_text.h"
@@ -33,7 +32,7 @@ void refuse_options(const EngineOptions& options) {
 }
 
 // What a file's reader has seen to, of a spec that a host made.
-void check_spec(const FederationSpec& spec, bool has_own_combiner) {
+void check_spec(const FederationSpec& spec) {
   const auto require = [&](bool is_so, const std::string& what) {
     if (!is_so) throw Error(ErrorKind::kInvalidArgument, "a federation's spec: " + what);
   };
@@ -48,21 +47,6 @@ void check_spec(const FederationSpec& spec, bool has_own_combiner) {
         names.insert(specialist.name).second,
         "two specialists named " + quote_text(specialist.name) + "; expected names that differ");
   }
-  const CombinerSpec& combiner = spec.combiner;
-  if (has_own_combiner || combiner.kind == CombinerSpec::Kind::kGate) return;
-  const bool is_product = combiner.kind == CombinerSpec::Kind::kProduct;
-  require(combiner.weights.size() == count, std::to_string(combiner.weights.size()) +
-                                                " weights; expected one a specialist, " +
-                                                std::to_string(count));
-  double sum = 0;
-  for (const double weight : combiner.weights) {
-    require(std::isfinite(weight) && (is_product || weight >= 0),
-            "a weight of " + std::to_string(weight) + "; expected " +
-                (is_product ? "numbers" : "numbers that are not negative"));
-    sum += weight;
-  }
-  require(is_product || std::abs(sum - 1) <= federation::kSumTolerance,
-          "the weights of a mixture sum to " + std::to_string(sum) + "; expected 1");
 }
 
 // The text that says how each model's ids are to be read; the models must agree.
@@ -110,7 +94,7 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
                        std::unique_ptr<Combiner> own)
     : kernel(ops::select_cpu_kernels()), spec(given), combiner(std::move(own)), options(asked) {
   refuse_options(options);
-  check_spec(spec, combiner != nullptr);
+  check_spec(spec);
   spec.check_members();
   check_models(spec, options);
   const size_t count = spec.specialists.size();

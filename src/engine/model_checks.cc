@@ -88,10 +88,11 @@ void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context
                                                    std::to_string(vocab_size - 1));
     }
   }
-  if (input.next_token >= vocab_size) {
+  if (input.next_token < -1 || input.next_token >= vocab_size) {
     throw Error(ErrorKind::kInvalidArgument, "next_token " + std::to_string(input.next_token) +
-                                                 " is out of range; expected at most " +
-                                                 std::to_string(vocab_size - 1));
+                                                 " is out of range; expected 0 to " +
+                                                 std::to_string(vocab_size - 1) +
+                                                 ", or -1 for none");
   }
 }
 

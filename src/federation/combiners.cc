@@ -6,6 +6,7 @@
 
 #include "federation/account.h"
 #include "federation/row_math.h"
+#include "federation/spec_limits.h"
 #include "vitrine/federation.h"
 
 namespace vitrine {
@@ -257,6 +258,13 @@ void require_count(const char* what, size_t found, size_t expected) {
                                                std::to_string(expected));
 }
 
+void require_range(const char* what, double value, double lowest, double largest) {
+  if (value >= lowest && value <= largest) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              std::string("a ") + what + " is " + std::to_string(value) + "; expected " +
+                  std::to_string(lowest) + " to " + std::to_string(largest));
+}
+
 }  // namespace
 
 void BlockCombiner::combine(const CombinerInput& input, std::span<float> joint) {
@@ -321,10 +329,28 @@ std::unique_ptr<Combiner> make_combiner(const CombinerSpec& spec, size_t num_spe
     require_count("gate weights", spec.gate.size(),
                   num_specialists * static_cast<size_t>(spec.hidden_size));
     require_count("gate biases", spec.bias.size(), num_specialists);
+    for (const auto* values : {&spec.gate, &spec.bias}) {
+      for (const float value : *values) {
+        require_range("gate's number", double{value}, -federation::kLargestGateWeight,
+                      federation::kLargestGateWeight);
+      }
+    }
     return std::make_unique<Gate>(spec, num_specialists);
   }
   require_count("weights", spec.weights.size(), num_specialists);
-  if (spec.kind == CombinerSpec::Kind::kProduct) return std::make_unique<Product>(spec.weights);
+  const bool is_product = spec.kind == CombinerSpec::Kind::kProduct;
+  const double lowest = is_product ? -federation::kLargestExponent : 0.0;
+  const double largest = is_product ? federation::kLargestExponent : 1.0;
+  double sum = 0;
+  for (const double weight : spec.weights) {
+    require_range(is_product ? "product's weight" : "mixture's weight", weight, lowest, largest);
+    sum += weight;
+  }
+  if (is_product) return std::make_unique<Product>(spec.weights);
+  if (std::abs(sum - 1) > federation::kSumTolerance) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the weights of a mixture sum to " + std::to_string(sum) + "; expected 1");
+  }
   return std::make_unique<Mixture>(spec.weights);
 }
 

@@ -14,7 +14,8 @@ namespace vitrine {
 namespace {
 
 using checkpoint::Fields;
-using federation::kMaxSpecialists, federation::kMinSpecialists, federation::kSumTolerance;
+using federation::kLargestExponent, federation::kMaxSpecialists, federation::kMinSpecialists,
+    federation::kSumTolerance;
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
@@ -85,7 +86,7 @@ SpecialistSpec read_specialist(const FederationSpec& spec, const nlohmann::json&
 
 void read_gate(const Fields& fields, size_t count, CombinerSpec& combiner) {
   combiner.hidden_size = fields.required_integer("hidden_size", 1, kMaxHidden);
-  constexpr double kMost = 1e6;
+  constexpr double kMost = federation::kLargestGateWeight;
   for (const double value : fields.numbers("weights", -kMost, kMost,
                                            count * static_cast<size_t>(combiner.hidden_size))) {
     combiner.gate.push_back(static_cast<float>(value));
@@ -114,7 +115,7 @@ CombinerSpec read_combiner(const FederationSpec& spec, const Fields& fields,
   refuse_unknown(fields, json, {"kind", "weights"});
   if (kind == combiner_kind_name(CombinerSpec::Kind::kProduct)) {
     combiner.kind = CombinerSpec::Kind::kProduct;
-    combiner.weights = fields.numbers("weights", -100.0, 100.0, count);
+    combiner.weights = fields.numbers("weights", -kLargestExponent, kLargestExponent, count);
     return combiner;
   }
   if (kind != combiner_kind_name(CombinerSpec::Kind::kMixture)) {

@@ -8,6 +8,7 @@
 
 #include "federation/lbfgs.h"
 #include "federation/row_math.h"
+#include "federation/spec_limits.h"
 #include "vitrine/federation.h"
 
 namespace vitrine {
@@ -17,7 +18,6 @@ namespace {
 using federation::exp_float;
 
 constexpr size_t kLanes = 16;
-constexpr double kLargestWeight = 100;  // that a federation file may have
 
 // to[v] += weight * from[v]
 VITRINE_ROW_LOOP void add_weighted(const float* from, float weight, size_t count, float* to) {
@@ -152,7 +152,7 @@ CombinerSpec fit_product(const ProductFitData& data, const CombinerSpec& start,
   fitted.weights = start.weights;
   federation::minimize(ProductObjective(data), fitted.weights, max_iterations, kGain);
   for (double& weight : fitted.weights) {
-    weight = std::clamp(weight, -kLargestWeight, kLargestWeight);
+    weight = std::clamp(weight, -federation::kLargestExponent, federation::kLargestExponent);
   }
   return fitted;
 }

@@ -327,11 +327,10 @@ TEST_F(FederationTest, ASpecThatNoReaderSawIsChecked) {
   expect("1 specialists", [](FederationSpec& spec) { spec.specialists.resize(1); });
   expect("two specialists named",
          [](FederationSpec& spec) { spec.specialists[1].name = spec.specialists[0].name; });
-  expect("weights; expected one a specialist",
-         [](FederationSpec& spec) { spec.combiner.weights.pop_back(); });
-  expect("sum to", [](FederationSpec& spec) { spec.combiner.weights[0] += 1; });
-  expect("not negative", [](FederationSpec& spec) { spec.combiner.weights[0] = -0.5; });
-  expect("a weight of nan", [](FederationSpec& spec) { spec.combiner.weights[0] = std::nan(""); });
+  expect("weights; expected", [](FederationSpec& spec) { spec.combiner.weights.pop_back(); });
+  expect("sum to", [](FederationSpec& spec) { spec.combiner.weights[0] *= 0.5; });
+  expect("weight is -0.5", [](FederationSpec& spec) { spec.combiner.weights[0] = -0.5; });
+  expect("weight is nan", [](FederationSpec& spec) { spec.combiner.weights[0] = std::nan(""); });
 }
 
 TEST_F(FederationTest, SharesOfAnOutputThatIsNotThere) {

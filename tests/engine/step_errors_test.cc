@@ -74,8 +74,10 @@ TEST_P(StepErrors, IdsOutOfRange) {
   expect_refused({input(sequence_, negative)}, kInvalid, {"token id -1", "255"});
   expect_refused({input(sequence_, large)}, kInvalid, {"token id 256", "255"});
   StepInput scored = input(sequence_, std::span(ids_).first(2));
-  scored.next_token = 256;
-  expect_refused({scored}, kInvalid, {"next_token", "256"});
+  for (const int32_t none : {256, -2}) {
+    scored.next_token = none;
+    expect_refused({scored}, kInvalid, {"next_token", std::to_string(none)});
+  }
 }
 
 TEST_P(StepErrors, NothingToDo) {

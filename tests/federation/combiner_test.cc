@@ -295,5 +295,42 @@ TEST(Combiners, OfAnotherSizeAreRefused) {
   EXPECT_THROW(make_combiner(spec, 2), Error);
 }
 
+/// A spec that a host made is held to what a file is.
+TEST(Combiners, NumbersOutOfRangeAreRefused) {
+  const auto refuses = [](CombinerSpec::Kind kind, std::vector<double> weights, float gate,
+                          float bias) {
+    CombinerSpec spec;
+    spec.kind = kind;
+    spec.weights = std::move(weights);
+    spec.hidden_size = 1;
+    spec.gate = {0.5F, gate};
+    spec.bias = {bias, -1e6F};
+    try {
+      make_combiner(spec, 2);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find("expected"), std::string::npos) << error.what();
+      return true;
+    }
+    return false;
+  };
+  using Kind = CombinerSpec::Kind;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(refuses(Kind::kMixture, {0.0, 1.0}, 0, 0));
+  for (const std::vector<double>& weights :
+       {std::vector{-0.5, 1.5}, {0.5, nan}, {0.5, 0.4}, {0.6, 0.6}}) {
+    EXPECT_TRUE(refuses(Kind::kMixture, weights, 0, 0)) << weights[0];
+  }
+  EXPECT_FALSE(refuses(Kind::kProduct, {-100.0, 100.0}, 0, 0));
+  for (const double weight : {100.1, -1e300, nan, std::numeric_limits<double>::infinity()}) {
+    EXPECT_TRUE(refuses(Kind::kProduct, {0.5, weight}, 0, 0)) << weight;
+  }
+  EXPECT_FALSE(refuses(Kind::kGate, {}, -1e6F, 1e6F));
+  for (const float bad : {2e6F, -2e6F, static_cast<float>(nan)}) {
+    EXPECT_TRUE(refuses(Kind::kGate, {}, bad, 0)) << bad;
+    EXPECT_TRUE(refuses(Kind::kGate, {}, 0, bad)) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace vitrine
