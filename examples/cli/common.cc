@@ -47,7 +47,7 @@ void DeviceOptions::add_to(CLI::App& command) {
   command
       .add_option(
           "--kv-type", kv_type,
-          "what keys and values are kept in: f32, or in half the memory f16, bf16 or, fastest on "
+          "what keys and values are kept in: f32, or in half the memory f16, bf16 or, faster on "
           "a CPU, i16 (integers of 12 bits)")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "i16"}))
       ->capture_default_str();

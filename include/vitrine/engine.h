@@ -42,7 +42,8 @@ struct EngineOptions {
   /// What keys and values are kept in: kF32, or kF16 or kBF16, to which they are rounded as they
   /// are written (nearest, ties to even), or kI16 (not CUDA's fused kernels), integers of 12 bits
   /// and a sign with a scale for each position and head, which attention multiplies as they are
-  /// (docs/numerics.md): half the memory, another result, and as invariant.
+  /// (docs/numerics.md): half the memory, another result, and as invariant. The reference path
+  /// rounds to kI16 and keeps float32.
   DType kv_dtype = DType::kF32;
   /// What quantized weights are multiplied with: kI8, rows quantized by group (docs/numerics.md),
   /// as every path has it, with the CPU's bits; or kBF16 (CUDA's fused kernels alone), rows rounded

@@ -148,6 +148,9 @@ class Replay(DeviceCase):
                        "replay", "run.vtr", "--device", "cpu")
         self.replay("run.vtr", "--device", "cpu", "--activation-type", "int8", code=1)
         self.fail_with(2, ["'activation_dtype' is BF16"], "generate", model, "-p", PROMPT, *bf16)
+        # Integer keys and values are the CPU's.
+        self.fail_with(2, ["'kv_dtype' is I16", "--kv-type f16"], "generate", model, "-p", PROMPT, *CUDA,
+                       "--kv-type", "i16")
 
     def test_fp8(self):
         self.succeed("quantize", self.model, "fp8", "--scheme", "fp8")

@@ -6,10 +6,10 @@
 namespace vitrine::kernels::cuda::testing {
 namespace {
 
-WeightFormat weight_format(FloatFormat format) {
-  return format == FloatFormat::kF32   ? WeightFormat::kF32
-         : format == FloatFormat::kF16 ? WeightFormat::kF16
-                                       : WeightFormat::kBF16;
+KvFormat kv_format(FloatFormat format) {
+  return format == FloatFormat::kF32   ? KvFormat::kF32
+         : format == FloatFormat::kF16 ? KvFormat::kF16
+                                       : KvFormat::kBF16;
 }
 
 struct Shape {
@@ -44,7 +44,7 @@ class Stores {
   }
   KvView cpu() {
     return {cpu_keys_.data(), cpu_values_.data(), shape_.kv_heads,
-            shape_.head_dim,  kKvBlock,           weight_format(shape_.format)};
+            shape_.head_dim,  kKvBlock,           kv_format(shape_.format)};
   }
   const int32_t* table(int32_t sequence) const { return tables_.data() + sequence * table_stride_; }
   const std::vector<int32_t>& tables() const { return tables_; }

@@ -119,7 +119,7 @@ VITRINE_INLINE void softmax_block(const Int16Runs& block, int q, State* state, W
     const int32_t* dots = weights->dots[q] + i;
     const Lanes dot = {_mm256_cvtepi32_ps(load_words(dots)),
                        _mm256_cvtepi32_ps(load_words(dots + 8))};
-    const Lanes score = mul(mul(dot, load(block.key_scales[i / 16])), factor);
+    const Lanes score = mul(dot, mul(load(block.key_scales[i / 16]), factor));
     store(weights->values + i, score);
     lanes_max = blend(lanes_max, max(score, lanes_max), first_lanes(valid - i));
   }

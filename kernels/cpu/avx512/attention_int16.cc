@@ -98,8 +98,8 @@ VITRINE_INLINE void softmax_runs(const Int16Runs& block, int64_t stride, int32_t
     __m512 lanes_max = minus_infinity();
 #pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
-      const __m512 key_scale = _mm512_loadu_ps(block.key_scales[i]);
-      score[i] = _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[q][i]), key_scale), factor);
+      const __m512 scale = _mm512_mul_ps(_mm512_loadu_ps(block.key_scales[i]), factor);
+      score[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[q][i]), scale);
       lanes_max = _mm512_mask_max_ps(lanes_max, mask_of_run(seen, i), score[i], lanes_max);
     }
     const float block_max = max_lanes(lanes_max);

@@ -59,7 +59,8 @@ void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, in
       const int32_t word = block.keys[static_cast<int64_t>(d / 2) * kv.block_size + offset_of(j)];
       dot += state->query[d] * number_of(word, d % 2);
     }
-    weights[j] = static_cast<float>(dot) * block.key_scales[offset_of(j)] * state->query_factor;
+    const float scale = block.key_scales[offset_of(j)] * state->query_factor;
+    weights[j] = static_cast<float>(dot) * scale;
     lanes_max.take(j, weights[j]);
   }
   const float block_max = lanes_max.max();
