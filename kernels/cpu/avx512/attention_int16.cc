@@ -43,8 +43,17 @@ struct State {
 
 /// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
 /// block, and its values, are a few pages.
-VITRINE_INLINE void fetch(const int32_t* line) {
-  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
+VITRINE_INLINE void fetch(const void* line) {
+  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
+}
+
+/// A block's scales lie apart from its numbers.
+VITRINE_INLINE void fetch_scales(const Int16Runs& block) {
+#pragma GCC unroll 4
+  for (int i = 0; i < Int16Runs::kMost; ++i) {
+    fetch(block.key_scales[i]);
+    fetch(block.value_scales[i]);
+  }
 }
 
 /// What a block leaves for its values, of up to kGroup queries.
@@ -286,6 +295,7 @@ void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t 
   for (int32_t start = 0; start < end; start += kAttentionBlock) {
     const Int16Runs block = next;
     next = cursor.take(start + kAttentionBlock, end);
+    if (next.keys[0] != nullptr) fetch_scales(next);
     const int begin = start > position ? (start - position) * heads : 0;
     if (count <= kGroup) {
       take_block<true>(block, next, kv, count - begin, states + begin);
