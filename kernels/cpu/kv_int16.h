@@ -96,5 +96,79 @@ __attribute__((always_inline)) inline Int16Scale weight_scale(float largest, boo
   return int16_scale(largest, !all_finite, kLargestValueWeight);
 }
 
+/// A query, two numbers a word, and its running softmax. Padded to whole vectors.
+struct Int16State {
+  static constexpr int kMaxHeadDim = 256;
+  alignas(64) int32_t pairs[kMaxHeadDim / 2];
+  alignas(64) float out[kMaxHeadDim];
+  float factor;  // of its scores: its scale times that of all scores
+  float max;
+  float sum;
+  int32_t position;
+};
+
+/// A block's scales lie apart from its numbers. Into the second-level cache.
+__attribute__((always_inline)) inline void fetch_scales(const Int16Runs& block) {
+#pragma GCC unroll 4
+  for (int i = 0; i < Int16Runs::kMost; ++i) {
+    __builtin_prefetch(block.key_scales[i], 0, 2);
+    __builtin_prefetch(block.value_scales[i], 0, 2);
+  }
+}
+
+/// `tokens` tokens from the span's token `first` on, heads `head` … head + heads - 1; at most
+/// kQueriesAtOnce queries. Each block of positions is read once for all of them; what a query does
+/// not see has weight 0, and integers are added without rounding. Of a Table:
+///   quantize(x, n, largest, pairs): a query's pairs, padded with zeros, and its scale;
+///   take_block(block, next, kv, count, states, all): `count` queries in the order of their
+///     positions, of `all` that walk the blocks together, meet a block; `next` may be none;
+///   divide(state, n, out): out / sum.
+template <class Table>
+inline void attend_int16(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t tokens,
+                         int32_t head, int32_t heads) {
+  Int16State states[kQueriesAtOnce];
+  const int count = tokens * heads;
+  const int32_t position = span.position + first;  // of the first of these tokens
+  for (int i = 0; i < count; ++i) {
+    Int16State& state = states[i];
+    const float* query = span.query + (first + i / heads) * span.query_token_stride +
+                         (head + i % heads) * span.query_stride;
+    const int32_t largest = largest_kv_number(kv.head_dim);
+    state.factor = Table::quantize(query, kv.head_dim, largest, state.pairs) * span.scale;
+    state.max = -__builtin_inff();
+    state.sum = 0.0f;
+    state.position = position + i / heads;
+    __builtin_memset(state.out, 0,
+                     static_cast<size_t>((kv.head_dim + 15) / 16 * 16) * sizeof(float));
+  }
+  const int32_t end = position + tokens;
+  Int16Cursor cursor{kv, span.block_table, span.kv_head};
+  Int16Runs next = cursor.take(0, end);
+  for (int32_t start = 0; start < end; start += kAttentionBlock) {
+    const Int16Runs block = next;
+    next = cursor.take(start + kAttentionBlock, end);
+    if (next.keys[0] != nullptr) fetch_scales(next);
+    const int begin = start > position ? (start - position) * heads : 0;
+    Table::take_block(block, next, kv, count - begin, states + begin, count);
+  }
+  for (int i = 0; i < count; ++i) {
+    Table::divide(states[i], kv.head_dim,
+                  span.out + (first + i / heads) * span.out_token_stride +
+                      (head + i % heads) * span.out_stride);
+  }
+}
+
+template <class Table>
+inline void attend_int16(const KvView& kv, const AttentionSpan& span) {
+  for (int32_t head = 0; head < span.heads; head += kQueriesAtOnce) {
+    const int32_t heads = span.heads - head < kQueriesAtOnce ? span.heads - head : kQueriesAtOnce;
+    const int32_t at_once = kQueriesAtOnce / heads;
+    for (int32_t first = 0; first < span.tokens; first += at_once) {
+      const int32_t left = span.tokens - first;
+      attend_int16<Table>(kv, span, first, left < at_once ? left : at_once, head, heads);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace vitrine::kernels

@@ -48,7 +48,7 @@ class Compare(unittest.TestCase):
 
     def test_pairs(self):
         result = self.compare("model.gguf", "-p", 128, "-n", 16, "-d", 4, "--threads", "2", "--pairs",
-                              3, "--repeat", 2, "--ubatch", "512,2048", "--json", "out.json")
+                              3, "--repeat", 2, "--ubatch", "512,2048", "--kv-type", "i16", "--json", "out.json")
         self.assertEqual(result.returncode, 0, result.stderr)
         calls = self.log.read_text().splitlines()
         names = [call.split()[0] for call in calls]
@@ -57,7 +57,7 @@ class Compare(unittest.TestCase):
                                  "vitrine", "vitrine", "llama_speed"])
         self.assertEqual(calls[0].split()[1:], (
             "bench generate model.gguf -p 128 -n 16 --depth 4 --threads 2 --repeat 2 --audit "
-            "deferred --json").split())
+            "deferred --kv-type i16 --json").split())
         self.assertEqual(calls[1].split()[1:],
                          "model.gguf -p 128 -n 16 -d 4 -t 2 -r 2 -ub 512,2048".split())
         found = json.loads((self.folder / "out.json").read_text())["2"]

@@ -8,7 +8,7 @@
 namespace vitrine::kernels::avx2 {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = Int16State::kMaxHeadDim;
 constexpr int kRuns = Int16Runs::kMost;
 constexpr int kGroup = 4;  // queries whose sums the registers hold together
 
@@ -44,28 +44,9 @@ VITRINE_INLINE float quantize(const float* x, int32_t n, int32_t largest, void* 
   return scale.scale;
 }
 
-/// A query, two numbers a word, and its running softmax. Padded to whole vectors.
-struct State {
-  alignas(32) int32_t pairs[kMaxHeadDim / 2];
-  alignas(32) float out[kMaxHeadDim];
-  float factor;  // its scale times that of all scores
-  float max;
-  float sum;
-  int32_t position;
-};
-
 /// Into the second-level cache. Processors fetch ahead within a page only.
 VITRINE_INLINE void fetch(const void* line) {
   _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
-}
-
-/// A block's scales lie apart from its numbers.
-VITRINE_INLINE void fetch_scales(const Int16Runs& block) {
-#pragma GCC unroll 4
-  for (int i = 0; i < Int16Runs::kMost; ++i) {
-    fetch(block.key_scales[i]);
-    fetch(block.value_scales[i]);
-  }
 }
 
 /// What a block leaves for its values, of up to kGroup queries.
@@ -80,7 +61,7 @@ struct Weights {
 /// weights->dots, of `count` runs of 16 positions.
 template <int kQueries>
 VITRINE_INLINE void score_runs(const Int16Runs& block, int count, int64_t stride, int32_t pairs,
-                               bool fetches_values, const State* state, Weights* weights) {
+                               bool fetches_values, const Int16State* state, Weights* weights) {
   constexpr int kAtOnce = kRuns / kQueries;  // eight running sums in either case
   for (int first = 0; first < count; first += kAtOnce) {
     __m256i dot[kQueries][2 * kAtOnce];
@@ -119,7 +100,8 @@ VITRINE_INLINE void score_runs(const Int16Runs& block, int count, int64_t stride
 }
 
 /// Of query q: its dots become the integer weights of the values; updates max and sum.
-VITRINE_INLINE void softmax_block(const Int16Runs& block, int q, State* state, Weights* weights) {
+VITRINE_INLINE void softmax_block(const Int16Runs& block, int q, Int16State* state,
+                                  Weights* weights) {
   const int32_t left = state->position + 1 - block.start;
   const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
   const Lanes factor = set_lanes(state->factor);
@@ -170,7 +152,7 @@ VITRINE_INLINE void softmax_block(const Int16Runs& block, int q, State* state, W
 template <int kQueries, int kVectors, bool kWhole>
 VITRINE_INLINE void add_values(const Int16Runs& block, const Int16Runs& next, int32_t pairs,
                                int32_t first, int32_t head_dim, int64_t stride,
-                               const Weights& weights, State* state) {
+                               const Weights& weights, Int16State* state) {
   __m256i sum[kQueries][kVectors];
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
@@ -220,7 +202,7 @@ VITRINE_INLINE void add_values(const Int16Runs& block, const Int16Runs& next, in
 /// block's values are fetched ahead of their use, and these.
 template <int kQueries>
 __attribute__((noinline)) void take_block(const Int16Runs& block, const Int16Runs& next,
-                                          const KvView& kv, State* state) {
+                                          const KvView& kv, Int16State* state) {
   constexpr int kVectors = 8 / kQueries;
   const int32_t left = state[kQueries - 1].position + 1 - block.start;
   const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
@@ -241,7 +223,8 @@ __attribute__((noinline)) void take_block(const Int16Runs& block, const Int16Run
 }
 
 /// The same of `count` queries, kGroup at a time; the first of them fetch.
-void take_block(const Int16Runs& block, Int16Runs next, const KvView& kv, int count, State* state) {
+void take_queries(const Int16Runs& block, Int16Runs next, const KvView& kv, int count,
+                  Int16State* state) {
   while (count > 0) {
     if (count >= kGroup) {
       take_block<kGroup>(block, next, kv, state);
@@ -257,47 +240,24 @@ void take_block(const Int16Runs& block, Int16Runs next, const KvView& kv, int co
   }
 }
 
-/// `tokens` tokens from the span's token `first` on, heads `head` … head + heads - 1; at most
-/// kQueriesAtOnce queries. Each block of positions is read once for all of them; what a query does
-/// not see has weight 0, and integers are added without rounding.
-void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t tokens,
-            int32_t head, int32_t heads) {
-  State states[kQueriesAtOnce];
-  const int count = tokens * heads;
-  for (int i = 0; i < count; ++i) {
-    State& state = states[i];
-    const float* query = span.query + (first + i / heads) * span.query_token_stride +
-                         (head + i % heads) * span.query_stride;
-    const int32_t largest = largest_kv_number(kv.head_dim);
-    state.factor = quantize(query, kv.head_dim, largest, state.pairs) * span.scale;
-    state.max = -__builtin_inff();
-    state.sum = 0.0f;
-    state.position = span.position + first + i / heads;
-    for (int32_t d = 0; d < kv.head_dim; d += 8) {
-      _mm256_store_ps(state.out + d, _mm256_setzero_ps());
+struct Table {
+  static float quantize(const float* x, int32_t n, int32_t largest, int32_t* pairs) {
+    return avx2::quantize(x, n, largest, pairs);
+  }
+
+  static void take_block(const Int16Runs& block, const Int16Runs& next, const KvView& kv, int count,
+                         Int16State* states, int /*all*/) {
+    take_queries(block, next, kv, count, states);
+  }
+
+  static void divide(const Int16State& state, int32_t n, float* out) {
+    const __m256 sum = _mm256_set1_ps(state.sum);
+    for (int32_t d = 0; d < n; d += 8) {
+      const __m256 v = _mm256_div_ps(_mm256_load_ps(state.out + d), sum);
+      _mm256_maskstore_ps(out + d, first_lanes_8(n - d), v);
     }
   }
-  const int32_t position = span.position + first;  // of the first of these tokens
-  const int32_t end = position + tokens;
-  Int16Cursor cursor{kv, span.block_table, span.kv_head};
-  Int16Runs next = cursor.take(0, end);
-  for (int32_t start = 0; start < end; start += kAttentionBlock) {
-    const Int16Runs block = next;
-    next = cursor.take(start + kAttentionBlock, end);
-    if (next.keys[0] != nullptr) fetch_scales(next);
-    const int begin = start > position ? (start - position) * heads : 0;
-    take_block(block, next, kv, count - begin, states + begin);
-  }
-  for (int i = 0; i < count; ++i) {
-    float* out = span.out + (first + i / heads) * span.out_token_stride +
-                 (head + i % heads) * span.out_stride;
-    const __m256 sum = _mm256_set1_ps(states[i].sum);
-    for (int32_t d = 0; d < kv.head_dim; d += 8) {
-      const __m256 v = _mm256_div_ps(_mm256_load_ps(states[i].out + d), sum);
-      _mm256_maskstore_ps(out + d, first_lanes_8(kv.head_dim - d), v);
-    }
-  }
-}
+};
 
 }  // namespace
 
@@ -322,15 +282,6 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
   for (int32_t d = 0; d < kv.head_dim; ++d, values += 2) *values = numbers[d];
 }
 
-void attention_int16(const KvView& kv, const AttentionSpan& span) {
-  for (int32_t head = 0; head < span.heads; head += kQueriesAtOnce) {
-    const int32_t heads = span.heads - head < kQueriesAtOnce ? span.heads - head : kQueriesAtOnce;
-    const int32_t at_once = kQueriesAtOnce / heads;
-    for (int32_t first = 0; first < span.tokens; first += at_once) {
-      const int32_t left = span.tokens - first;
-      attend(kv, span, first, left < at_once ? left : at_once, head, heads);
-    }
-  }
-}
+void attention_int16(const KvView& kv, const AttentionSpan& span) { attend_int16<Table>(kv, span); }
 
 }  // namespace vitrine::kernels::avx2

@@ -8,7 +8,7 @@
 namespace vitrine::kernels::avx512 {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = Int16State::kMaxHeadDim;
 constexpr int kGroup = 4;  // queries whose sums the registers hold together
 
 /// Quantizes a row, 16 elements at a time: put(first, integers); those behind the row are 0.
@@ -31,29 +31,10 @@ VITRINE_INLINE float quantize(const float* x, int32_t n, int32_t largest, const 
   return scale.scale;
 }
 
-/// A query, two numbers a word, and its running softmax. Padded to whole vectors.
-struct State {
-  alignas(64) int32_t pairs[kMaxHeadDim / 2];
-  alignas(64) float out[kMaxHeadDim];
-  float factor;  // its scale times that of all scores
-  float max;
-  float sum;
-  int32_t position;
-};
-
 /// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
 /// block, and its values, are a few pages.
 VITRINE_INLINE void fetch(const void* line) {
   _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
-}
-
-/// A block's scales lie apart from its numbers.
-VITRINE_INLINE void fetch_scales(const Int16Runs& block) {
-#pragma GCC unroll 4
-  for (int i = 0; i < Int16Runs::kMost; ++i) {
-    fetch(block.key_scales[i]);
-    fetch(block.value_scales[i]);
-  }
 }
 
 /// What a block leaves for its values, of up to kGroup queries.
@@ -65,7 +46,7 @@ struct Weights {
 };
 
 /// A bit for each of the block's positions that the query sees.
-VITRINE_INLINE uint64_t seen_positions(const State& state, int32_t start) {
+VITRINE_INLINE uint64_t seen_positions(const Int16State& state, int32_t start) {
   const int32_t valid = state.position + 1 - start;
   return valid >= 64 ? ~uint64_t{0} : (uint64_t{1} << valid) - 1;
 }
@@ -76,7 +57,7 @@ VITRINE_INLINE __mmask16 mask_of_run(uint64_t seen, int run) {
 /// Scores kCount runs; leaves the weights as integers, updates max and sum.
 template <int kQueries, int kCount, bool kFetch>
 VITRINE_INLINE void softmax_runs(const Int16Runs& block, int64_t stride, int32_t pairs,
-                                 State* state, Weights* weights) {
+                                 Int16State* state, Weights* weights) {
   __m512i dot[kQueries][kCount];
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
@@ -175,7 +156,7 @@ VITRINE_INLINE void softmax_runs(const Int16Runs& block, int64_t stride, int32_t
 template <int kQueries, int kVectors>
 VITRINE_INLINE void add_values(const Int16Runs& block, const Int16Runs& next, int32_t pairs,
                                int32_t first, int32_t head_dim, int64_t stride,
-                               const Weights& weights, State* state) {
+                               const Weights& weights, Int16State* state) {
   const __mmask16 last = first_lanes(head_dim - first - 16 * (kVectors - 1));
   __m512i sum[kQueries][kVectors];
 #pragma GCC unroll 4
@@ -225,7 +206,7 @@ VITRINE_INLINE void add_values(const Int16Runs& block, const Int16Runs& next, in
 /// use, and the next block's keys.
 template <int kQueries, bool kFetch>
 __attribute__((noinline)) void take_block(const Int16Runs& block, const Int16Runs& next,
-                                          const KvView& kv, State* state) {
+                                          const KvView& kv, Int16State* state) {
   const int32_t left = state[kQueries - 1].position + 1 - block.start;
   const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
   const int64_t stride = kv.block_size;
@@ -253,8 +234,8 @@ __attribute__((noinline)) void take_block(const Int16Runs& block, const Int16Run
 
 /// The same of `count` queries, kGroup at a time.
 template <bool kFetch>
-void take_block(const Int16Runs& block, const Int16Runs& next, const KvView& kv, int count,
-                State* state) {
+void take_queries(const Int16Runs& block, const Int16Runs& next, const KvView& kv, int count,
+                  Int16State* state) {
   for (; count > 0; count -= kGroup, state += kGroup) {
     switch (count) {
       case 1: take_block<1, kFetch>(block, next, kv, state); break;
@@ -265,54 +246,31 @@ void take_block(const Int16Runs& block, const Int16Runs& next, const KvView& kv,
   }
 }
 
-/// `tokens` tokens from the span's token `first` on, heads `head` … head + heads - 1; at most
-/// kQueriesAtOnce queries. Each block of positions is read once for all of them; what a query does
-/// not see has weight 0, and integers are added without rounding.
-void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t tokens,
-            int32_t head, int32_t heads) {
-  State states[kQueriesAtOnce];
-  const int count = tokens * heads;
-  for (int i = 0; i < count; ++i) {
-    State& state = states[i];
-    const float* query = span.query + (first + i / heads) * span.query_token_stride +
-                         (head + i % heads) * span.query_stride;
+struct Table {
+  static float quantize(const float* x, int32_t n, int32_t largest, int32_t* pairs) {
     const auto put = [&](int32_t d, __m512i numbers) __attribute__((always_inline)) {
-      _mm256_store_si256(reinterpret_cast<__m256i*>(state.pairs + d / 2),
-                         _mm512_cvtepi32_epi16(numbers));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(pairs + d / 2), _mm512_cvtepi32_epi16(numbers));
     };
-    state.factor = quantize(query, kv.head_dim, largest_kv_number(kv.head_dim), put) * span.scale;
-    state.max = -__builtin_inff();
-    state.sum = 0.0f;
-    state.position = span.position + first + i / heads;
-    for (int32_t d = 0; d < kv.head_dim; d += 16) {
-      _mm512_store_ps(state.out + d, _mm512_setzero_ps());
-    }
+    return avx512::quantize(x, n, largest, put);
   }
-  const int32_t position = span.position + first;  // of the first of these tokens
-  const int32_t end = position + tokens;
-  Int16Cursor cursor{kv, span.block_table, span.kv_head};
-  Int16Runs next = cursor.take(0, end);
-  for (int32_t start = 0; start < end; start += kAttentionBlock) {
-    const Int16Runs block = next;
-    next = cursor.take(start + kAttentionBlock, end);
-    if (next.keys[0] != nullptr) fetch_scales(next);
-    const int begin = start > position ? (start - position) * heads : 0;
-    if (count <= kGroup) {
-      take_block<true>(block, next, kv, count - begin, states + begin);
+
+  static void take_block(const Int16Runs& block, const Int16Runs& next, const KvView& kv, int count,
+                         Int16State* states, int all) {
+    if (all <= kGroup) {
+      take_queries<true>(block, next, kv, count, states);
     } else {  // these have enough to compute until the lines come
-      take_block<false>(block, {}, kv, count - begin, states + begin);
+      take_queries<false>(block, {}, kv, count, states);
     }
   }
-  for (int i = 0; i < count; ++i) {
-    float* out = span.out + (first + i / heads) * span.out_token_stride +
-                 (head + i % heads) * span.out_stride;
-    const __m512 sum = _mm512_set1_ps(states[i].sum);
-    for (int32_t d = 0; d < kv.head_dim; d += 16) {
-      const __m512 v = _mm512_div_ps(_mm512_load_ps(states[i].out + d), sum);
-      _mm512_mask_storeu_ps(out + d, first_lanes(kv.head_dim - d), v);
+
+  static void divide(const Int16State& state, int32_t n, float* out) {
+    const __m512 sum = _mm512_set1_ps(state.sum);
+    for (int32_t d = 0; d < n; d += 16) {
+      const __m512 v = _mm512_div_ps(_mm512_load_ps(state.out + d), sum);
+      _mm512_mask_storeu_ps(out + d, first_lanes(n - d), v);
     }
   }
-}
+};
 
 }  // namespace
 
@@ -343,15 +301,6 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
   target.value_scales[offset] = quantize(value, kv.head_dim, largest, put_value);
 }
 
-void attention_int16(const KvView& kv, const AttentionSpan& span) {
-  for (int32_t head = 0; head < span.heads; head += kQueriesAtOnce) {
-    const int32_t heads = span.heads - head < kQueriesAtOnce ? span.heads - head : kQueriesAtOnce;
-    const int32_t at_once = kQueriesAtOnce / heads;
-    for (int32_t first = 0; first < span.tokens; first += at_once) {
-      const int32_t left = span.tokens - first;
-      attend(kv, span, first, left < at_once ? left : at_once, head, heads);
-    }
-  }
-}
+void attention_int16(const KvView& kv, const AttentionSpan& span) { attend_int16<Table>(kv, span); }
 
 }  // namespace vitrine::kernels::avx512
