@@ -107,19 +107,36 @@ struct Int16State {
   int32_t position;
 };
 
-/// A block's scales lie apart from its numbers. Into the second-level cache.
+/// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
+/// block, and its values, are a few pages.
+__attribute__((always_inline)) inline void fetch(const void* line) {
+  __builtin_prefetch(line, 0, 2);
+}
+
+/// A block's scales lie apart from its numbers.
 __attribute__((always_inline)) inline void fetch_scales(const Int16Runs& block) {
 #pragma GCC unroll 4
   for (int i = 0; i < Int16Runs::kMost; ++i) {
-    __builtin_prefetch(block.key_scales[i], 0, 2);
-    __builtin_prefetch(block.value_scales[i], 0, 2);
+    fetch(block.key_scales[i]);
+    fetch(block.value_scales[i]);
   }
+}
+
+/// Writes one position's key, and its scale.
+template <class Table>
+inline void write_key(const KvView& kv, const Int16Block& target, int32_t offset,
+                      const float* key) {
+  alignas(64) int32_t pairs[Int16State::kMaxHeadDim / 2];
+  target.key_scales[offset] =
+      Table::quantize(key, kv.head_dim, largest_kv_number(kv.head_dim), pairs);
+  int32_t* keys = target.keys + offset;
+  for (int32_t d = 0; d < element_pairs(kv.head_dim); ++d, keys += kv.block_size) *keys = pairs[d];
 }
 
 /// `tokens` tokens from the span's token `first` on, heads `head` … head + heads - 1; at most
 /// kQueriesAtOnce queries. Each block of positions is read once for all of them; what a query does
 /// not see has weight 0, and integers are added without rounding. Of a Table:
-///   quantize(x, n, largest, pairs): a query's pairs, padded with zeros, and its scale;
+///   quantize(x, n, largest, pairs): a row's pairs, padded with zeros, and its scale;
 ///   take_block(block, next, kv, count, states, all): `count` queries in the order of their
 ///     positions, of `all` that walk the blocks together, meet a block; `next` may be none;
 ///   divide(state, n, out): out / sum.

@@ -8,7 +8,6 @@
 namespace vitrine::kernels::avx2 {
 namespace {
 
-constexpr int kMaxHeadDim = Int16State::kMaxHeadDim;
 constexpr int kRuns = Int16Runs::kMost;
 constexpr int kGroup = 4;  // queries whose sums the registers hold together
 
@@ -42,11 +41,6 @@ VITRINE_INLINE float quantize(const float* x, int32_t n, int32_t largest, void* 
                        narrow(_mm256_cvtps_epi32(v.low), _mm256_cvtps_epi32(v.high)));
   }
   return scale.scale;
-}
-
-/// Into the second-level cache. Processors fetch ahead within a page only.
-VITRINE_INLINE void fetch(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
 }
 
 /// What a block leaves for its values, of up to kGroup queries.
@@ -267,14 +261,10 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
     return portable::kv_write(kv, block, offset, kv_head, key, value);
   }
   const Int16Block target = int16_block(kv, block, kv_head);
-  const int32_t largest = largest_kv_number(kv.head_dim);
-  alignas(32) int16_t numbers[kMaxHeadDim];
-  target.key_scales[offset] = quantize(key, kv.head_dim, largest, numbers);
-  int32_t* keys = target.keys + offset;
-  for (int32_t d = 0; d < element_pairs(kv.head_dim); ++d, keys += kv.block_size) {
-    __builtin_memcpy(keys, numbers + 2 * d, sizeof(int32_t));
-  }
-  target.value_scales[offset] = quantize(value, kv.head_dim, largest, numbers);
+  write_key<Table>(kv, target, offset, key);
+  alignas(32) int16_t numbers[Int16State::kMaxHeadDim];
+  target.value_scales[offset] =
+      quantize(value, kv.head_dim, largest_kv_number(kv.head_dim), numbers);
   // The other position of a pair may be another thread's.
   auto* values =
       reinterpret_cast<int16_t*>(target.values + static_cast<int64_t>(offset / 2) * kv.head_dim) +

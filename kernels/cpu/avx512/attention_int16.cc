@@ -8,7 +8,6 @@
 namespace vitrine::kernels::avx512 {
 namespace {
 
-constexpr int kMaxHeadDim = Int16State::kMaxHeadDim;
 constexpr int kGroup = 4;  // queries whose sums the registers hold together
 
 /// Quantizes a row, 16 elements at a time: put(first, integers); those behind the row are 0.
@@ -29,12 +28,6 @@ VITRINE_INLINE float quantize(const float* x, int32_t n, int32_t largest, const 
     put(i, _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), factor)));
   }
   return scale.scale;
-}
-
-/// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
-/// block, and its values, are a few pages.
-VITRINE_INLINE void fetch(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
 }
 
 /// What a block leaves for its values, of up to kGroup queries.
@@ -280,14 +273,7 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
     return portable::kv_write(kv, block, offset, kv_head, key, value);
   }
   const Int16Block target = int16_block(kv, block, kv_head);
-  const int32_t largest = largest_kv_number(kv.head_dim);
-  alignas(64) int32_t pairs[kMaxHeadDim / 2];
-  const auto put_key = [&](int32_t d, __m512i numbers) __attribute__((always_inline)) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(pairs + d / 2), _mm512_cvtepi32_epi16(numbers));
-  };
-  target.key_scales[offset] = quantize(key, kv.head_dim, largest, put_key);
-  int32_t* keys = target.keys + offset;
-  for (int32_t d = 0; d < element_pairs(kv.head_dim); ++d, keys += kv.block_size) *keys = pairs[d];
+  write_key<Table>(kv, target, offset, key);
   int32_t* values = target.values + static_cast<int64_t>(offset / 2) * kv.head_dim;
   // The other position of a pair may be another thread's.
   const bool is_second = offset % 2 == 1;
@@ -298,7 +284,8 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
     _mm512_mask_storeu_epi16(values + d, mask,
                              is_second ? _mm512_slli_epi32(numbers, 16) : numbers);
   };
-  target.value_scales[offset] = quantize(value, kv.head_dim, largest, put_value);
+  target.value_scales[offset] =
+      quantize(value, kv.head_dim, largest_kv_number(kv.head_dim), put_value);
 }
 
 void attention_int16(const KvView& kv, const AttentionSpan& span) { attend_int16<Table>(kv, span); }
