@@ -105,7 +105,8 @@ def run_vitrine(program, model, threads, arguments):
     return json.loads(run(
         [program, "bench", "generate", model, "-p", arguments.prompt, "-n", arguments.tokens,
          "--depth", arguments.depth, "--threads", threads, "--repeat", arguments.repeat, "--audit",
-         arguments.audit, "--kv-type", arguments.kv_type, "--json"],
+         arguments.audit, *(["--kv-type", arguments.kv_type] if arguments.kv_type else []),
+         "--json"],
         "vitrine bench generate", stdout=subprocess.PIPE))
 
 
@@ -194,8 +195,9 @@ def parse_arguments():
                         help="llama.cpp's physical batches; the best for the prompt counts")
     parser.add_argument("--audit", choices=("none", "deferred"), default="deferred",
                         help="Vitrine's recorder")
-    parser.add_argument("--kv-type", choices=("f32", "f16", "bf16", "i16"), default="f32",
-                        help="what ours keeps keys and values in; llama.cpp's are float16")
+    parser.add_argument("--kv-type", choices=("f32", "f16", "bf16", "i16"),
+                        help="what ours keeps keys and values in, other than its default; "
+                             "llama.cpp's are float16")
     parser.add_argument("--vitrine", type=pathlib.Path, default=ROOT / "build" / "vitrine")
     parser.add_argument("--llama-speed", type=pathlib.Path,
                         help="a llama_speed that is there already; nothing is built")

@@ -44,7 +44,7 @@ def main():
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("-p", "--positions", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--kv-type", choices=("f32", "i16"), default="f32",
+    parser.add_argument("--kv-type", choices=("f32", "i16"), default="i16",
                         help="what ours keeps keys and values in; llama.cpp's are float16")
     parser.add_argument("--without-amx", action="store_true")
     parser.add_argument("--row-logits", type=pathlib.Path,

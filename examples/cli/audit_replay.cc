@@ -157,13 +157,18 @@ std::string other_runtime(const Run& run, const vitrine::ModelSummary& model,
   add("instruction set", run.header.isa, model.isa);
   const std::tuple<const char*, const char*, const std::string&> options[] = {
       {"rope_frequencies", "rope frequencies", given.rope_frequencies},
-      {"kv_type", "kv type", given.kv_type},
       {"activation_type", "activation type", given.activation_type}};
-  for (const auto& [option, name, value] : options) {
-    if (value.empty()) continue;  // as the log says
-    const auto logged =
+  const auto logged = [&run](const std::string& option) -> std::string {
+    const auto found =
         std::ranges::find(run.header.engine, option, &std::pair<std::string, std::string>::first);
-    add(name, logged == run.header.engine.end() ? "not named" : logged->second, value);
+    return found == run.header.engine.end() ? "not named" : found->second;
+  };
+  for (const auto& [option, name, value] : options) {
+    if (!value.empty()) add(name, logged(option), value);  // empty: as the log says
+  }
+  // Not always what was asked for: CUDA's fused kernels have no integers.
+  if (!given.kv_type.empty() || logged("kv_type") != "not named") {
+    add("kv type", logged("kv_type"), kv_type_name(model.kv_dtype));
   }
   if (!model.invariant) {
     add("threads", std::to_string(run.header.threads), std::to_string(model.threads));

@@ -259,6 +259,7 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::Engine&
   json["device"] = model.device;
   json["kernels"] = model.kernels;
   json["isa"] = model.isa;
+  json["kv_type"] = kv_type_name(model.kv_dtype);
   json["threads"] = model.threads;
   for (size_t i = 0; i < arguments.batches.size(); ++i) {
     const std::vector<double>& values = speeds.batches[i];

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -29,7 +31,22 @@ CLI::Validator size_above_zero() {
   return CLI::Validator(check, "");
 }
 
+constexpr vitrine::DType kKvTypes[] = {vitrine::DType::kF32, vitrine::DType::kF16,
+                                       vitrine::DType::kBF16, vitrine::DType::kI16};
+
 }  // namespace
+
+std::string kv_type_name(vitrine::DType type) {
+  std::string name(vitrine::dtype_name(type));
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+std::vector<std::string> kv_type_names() {
+  std::vector<std::string> names;
+  for (const vitrine::DType type : kKvTypes) names.push_back(kv_type_name(type));
+  return names;
+}
 
 void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgument, message); }
 
@@ -48,9 +65,11 @@ void DeviceOptions::add_to(CLI::App& command) {
       .add_option(
           "--kv-type", kv_type,
           "what keys and values are kept in: f32, or in half the memory f16, bf16 or, faster on "
-          "a CPU, i16 (integers of 12 bits)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "i16"}))
-      ->capture_default_str();
+          "a CPU, i16 (integers of 12 bits)" +
+              std::string(device.empty() ? ""
+                                         : "; of themselves i16 where quantized weights are on "
+                                           "the CPU, else f32"))
+      ->check(CLI::IsMember(kv_type_names()));
   command
       .add_option(
           "--activation-type", activation_type,
@@ -84,9 +103,9 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   // A file that somebody truncates ends a command with a message.
   if (mmap) static const vitrine::MappedFileGuard guard;
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
-  if (kv_type == "f16") options.kv_dtype = vitrine::DType::kF16;
-  if (kv_type == "bf16") options.kv_dtype = vitrine::DType::kBF16;
-  if (kv_type == "i16") options.kv_dtype = vitrine::DType::kI16;
+  for (const vitrine::DType type : kKvTypes) {
+    if (kv_type == kv_type_name(type)) options.kv_dtype = type;
+  }
   if (activation_type == "bf16") options.activation_dtype = vitrine::DType::kBF16;
   if (activation_type == "fp8") options.activation_dtype = vitrine::DType::kF8E4M3;
   return options;

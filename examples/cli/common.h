@@ -41,7 +41,7 @@ struct DeviceOptions {
   std::string device = "cpu";
   std::string kernels;
   std::string rope_frequencies = "f32";
-  std::string kv_type = "f32";
+  std::string kv_type;  // empty: as the model and the device have it
   std::string activation_type = "int8";
   int threads = 0;
   bool strict = false;
@@ -51,6 +51,11 @@ struct DeviceOptions {
   void add_to(CLI::App& command);
   vitrine::EngineOptions engine_options() const;
 };
+
+/// What --kv-type takes: f32, f16, bf16, i16.
+std::vector<std::string> kv_type_names();
+/// "f32": as --kv-type and a log's head name it.
+std::string kv_type_name(vitrine::DType type);
 
 /// The positional argument MODEL, which -m may name, too.
 CLI::Option* add_model(CLI::App& command, std::string& model,

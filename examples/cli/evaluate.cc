@@ -69,6 +69,7 @@ vitrine::EngineOptions evaluation_options(int64_t window) {
   options.max_logit_rows = kEvaluationRows;
   options.audit_mode = vitrine::AuditMode::kNone;
   options.keep_logits = true;
+  options.kv_dtype = vitrine::DType::kF32;  // of the two models, weights alone differ
   return options;
 }
 

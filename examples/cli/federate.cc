@@ -75,6 +75,7 @@ nlohmann::ordered_json inspect_json(const vitrine::FederationSpec& spec,
   json["max_context"] = federation.options().max_context;
   json["memory"] = {{"weight_bytes", model.weight_bytes},
                     {"kv_bytes", model.kv_bytes},
+                    {"kv_type", kv_type_name(model.kv_dtype)},
                     {"arena_bytes", model.arena_bytes}};
   json["bytes_per_token"] = model.bytes_per_token;
   json["invariant"] = model.invariant;

@@ -92,15 +92,16 @@ std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& ch
   }
   line("device", fmt::format("{}, {} kernels ({}), {} thread{}", model.device, model.kernels,
                              model.isa, model.threads, model.threads == 1 ? "" : "s"));
-  line("memory", fmt::format("{} weights{}, {} keys and values for {} positions, {} intermediates",
-                             format_bytes(model.weight_bytes),
-                             model.mapped_bytes > 0 ? fmt::format(" and {} in the mapped file",
-                                                                  format_bytes(model.mapped_bytes))
-                                                    : "",
-                             format_bytes(model.kv_bytes),
-                             engine.options().max_context > 0 ? engine.options().max_context
-                                                              : model.max_position_embeddings,
-                             format_bytes(model.arena_bytes)));
+  line("memory",
+       fmt::format("{} weights{}, {} keys and values ({}) for {} positions, {} intermediates",
+                   format_bytes(model.weight_bytes),
+                   model.mapped_bytes > 0
+                       ? fmt::format(" and {} in the mapped file", format_bytes(model.mapped_bytes))
+                       : "",
+                   format_bytes(model.kv_bytes), kv_type_name(model.kv_dtype),
+                   engine.options().max_context > 0 ? engine.options().max_context
+                                                    : model.max_position_embeddings,
+                   format_bytes(model.arena_bytes)));
   line("read per token", format_bytes(model.bytes_per_token));
   line("invariant", model.invariant ? "yes: one token, one result" : "no (reference path)");
   if (arguments.tensors) {
@@ -154,6 +155,7 @@ nlohmann::ordered_json json_object(const Arguments& arguments,
   json["memory"] = {{"weight_bytes", model.weight_bytes},
                     {"mapped_bytes", model.mapped_bytes},
                     {"kv_bytes", model.kv_bytes},
+                    {"kv_type", kv_type_name(model.kv_dtype)},
                     {"arena_bytes", model.arena_bytes}};
   json["bytes_per_token"] = model.bytes_per_token;
   json["tensors"] = nlohmann::ordered_json::array();

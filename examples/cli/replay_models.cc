@@ -29,7 +29,7 @@ bool is_reference(const vitrine::EngineOptions& options) {
 
 /// A value of the log's head that this version has another of, or none.
 std::string logged_choice(const Run& run, const std::string& name, const std::string& value,
-                          std::initializer_list<const char*> known) {
+                          const std::vector<std::string>& known) {
   if (std::ranges::find(known, value) != known.end()) return value;
   refuse(fmt::format("{}: {} '{}'; this version knows {}", run.path, name, plain(value),
                      fmt::join(known, ", ")));
@@ -46,12 +46,18 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   if (device.kernels.empty() && is_cuda && run.header.kernels == "fused") device.kernels = "fused";
   for (const auto& [name, value] : run.header.engine) {
     const auto take = [&](const char* what, std::string& given,
-                          std::initializer_list<const char*> known) {
+                          const std::vector<std::string>& known) {
       if (name == what && given.empty()) given = logged_choice(run, name, value, known);
     };
     take("rope_frequencies", device.rope_frequencies, {"f32", "bf16"});
-    take("kv_type", device.kv_type, {"f32", "f16", "bf16", "i16"});
+    take("kv_type", device.kv_type, kv_type_names());
     take("activation_type", device.activation_type, {"int8", "bf16", "fp8"});
+  }
+  // An older log names none: it was float32. CUDA's fused kernels have no integers.
+  const bool is_fused_cuda = device.device.starts_with("cuda") && device.kernels == "fused";
+  const bool is_logged = arguments.device.kv_type.empty();
+  if (device.kv_type.empty() || (is_logged && is_fused_cuda && device.kv_type == "i16")) {
+    device.kv_type = "f32";
   }
   if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
   vitrine::EngineOptions options = device.engine_options();

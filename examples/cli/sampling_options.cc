@@ -179,7 +179,7 @@ vitrine::LogHeader log_header(const std::string& model_path, const SamplingOptio
   header.seed = sampler.seed;
   header.sampler = vitrine::sampler_option_values(sampler);
   header.engine = {{"rope_frequencies", device.rope_frequencies},
-                   {"kv_type", device.kv_type},
+                   {"kv_type", kv_type_name(model.kv_dtype)},
                    {"activation_type", device.activation_type}};
   header.hashes = file_hashes(checkpoint);
   return header;

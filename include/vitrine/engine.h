@@ -43,8 +43,9 @@ struct EngineOptions {
   /// are written (nearest, ties to even), or kI16 (not CUDA's fused kernels), integers of 12 bits
   /// and a sign with a scale for each position and head, which attention multiplies as they are
   /// (docs/numerics.md): half the memory, another result, and as invariant. The reference path
-  /// rounds to kI16 and keeps float32.
-  DType kv_dtype = DType::kF32;
+  /// rounds to kI16 and keeps float32. Not set: kI16 on the CPU for a model with quantized weights
+  /// (of a federation, where every specialist has), kF32 elsewhere; Engine::options has what it is.
+  std::optional<DType> kv_dtype = {};
   /// What quantized weights are multiplied with: kI8, rows quantized by group (docs/numerics.md),
   /// as every path has it, with the CPU's bits; or kBF16 (CUDA's fused kernels alone), rows rounded
   /// to it, bf16 weights on tensor cores too, and attention where kv_dtype is 16 bits wide and its
@@ -159,6 +160,7 @@ struct ModelSummary {
   uint64_t weight_bytes = 0;     ///< packed weights in memory
   uint64_t mapped_bytes = 0;     ///< weights that stay in the mapped file
   uint64_t kv_bytes = 0;         ///< KV pool
+  DType kv_dtype = DType::kF32;  ///< what it is kept in
   uint64_t arena_bytes = 0;      ///< intermediates of the plan
   uint64_t bytes_per_token = 0;  ///< weight bytes read for one decoded token
   bool invariant = false;        ///< "one token, one result" holds

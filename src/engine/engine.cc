@@ -24,7 +24,7 @@ struct Engine::Impl {
       : checkpoint(Checkpoint::open(path)),
         config(parse_model_config(checkpoint)),
         graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)),
-        options(engine::resolve_options(given, config, graph)),
+        options(engine::resolve_options(given, checkpoint, config, graph)),
         layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
                                          options.record_rows)),
         pool(num_blocks(), options.kv_block_size, options.max_context,
@@ -69,6 +69,7 @@ struct Engine::Impl {
   void describe(const std::string& path) {
     summary.path = path;
     summary.device = options.device.name();
+    summary.kv_dtype = *options.kv_dtype;
     engine::describe_config(config, summary);
     executor->describe(summary);
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/model_checks.h"
 #include "ops/attribution.h"
 #include "ops/hidden_state.h"
 
@@ -49,7 +50,13 @@ bool runs_fused_on_cuda(const EngineOptions& options) {
          options.kernels_given;
 }
 
-EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, ops::Graph& graph) {
+DType default_kv_dtype(const Device& device, const Checkpoint& checkpoint) {
+  const bool has_quantized_weights = checkpoint.is_quantized() || has_packed_blocks(checkpoint);
+  return device.kind == DeviceKind::kCpu && has_quantized_weights ? DType::kI16 : DType::kF32;
+}
+
+EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoint,
+                              const ModelConfig& config, ops::Graph& graph) {
   const int64_t limit = config.max_position_embeddings;
   if (options.max_context == 0) options.max_context = static_cast<int>(limit);
   require_option(options.max_context > 0 && options.max_context <= limit, "max_context",
@@ -64,10 +71,12 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
   require_option(options.kv_block_size >= 16 && options.kv_block_size <= 256 &&
                      options.kv_block_size % 16 == 0,
                  "kv_block_size", options.kv_block_size, "a multiple of 16 up to 256");
-  if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kF16 &&
-      options.kv_dtype != DType::kBF16 && options.kv_dtype != DType::kI16) {
+  if (!options.kv_dtype) options.kv_dtype = default_kv_dtype(options.device, checkpoint);
+  const DType kv_dtype = *options.kv_dtype;
+  if (kv_dtype != DType::kF32 && kv_dtype != DType::kF16 && kv_dtype != DType::kBF16 &&
+      kv_dtype != DType::kI16) {
     throw Error(ErrorKind::kInvalidArgument, "engine option 'kv_dtype' is " +
-                                                 std::string(dtype_name(options.kv_dtype)) +
+                                                 std::string(dtype_name(kv_dtype)) +
                                                  "; expected F32, F16, BF16 or I16");
   }
   if (options.rope_frequencies != DType::kF32 && options.rope_frequencies != DType::kBF16) {
@@ -102,7 +111,7 @@ EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, 
                     ", which CUDA's fused kernels alone have; use I8 (--activation-type int8), or "
                     "--device cuda --kernels fused");
   }
-  if (options.kv_dtype == DType::kI16 && runs_fused_on_cuda(options)) {
+  if (kv_dtype == DType::kI16 && runs_fused_on_cuda(options)) {
     throw Error(ErrorKind::kUnsupported,
                 "engine option 'kv_dtype' is I16, which CUDA's fused kernels do not have; use F16 "
                 "or BF16 (--kv-type f16 or bf16)");

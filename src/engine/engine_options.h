@@ -10,7 +10,11 @@ namespace vitrine::engine {
 /// Replaces zeros by what they stand for and checks the rest; puts the probes and the adapters that
 /// the options ask for into the graph. Throws kInvalidArgument (names option and range) and
 /// kUnsupported.
-EngineOptions resolve_options(EngineOptions options, const ModelConfig& config, ops::Graph& graph);
+EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoint,
+                              const ModelConfig& config, ops::Graph& graph);
+
+/// What EngineOptions::kv_dtype is for this model where it is not set.
+DType default_kv_dtype(const Device& device, const Checkpoint& checkpoint);
 
 /// CUDA's fused kernels run: whoever wants them asks for them.
 bool runs_fused_on_cuda(const EngineOptions& options);

@@ -197,7 +197,7 @@ class FusedExecutor final : public Executor {
 
   void plan_kv(const ExecutorInputs& inputs) {
     const auto layers = static_cast<size_t>(graph_.num_layers);
-    const kernels::KvFormat format = kv_format(inputs.options.kv_dtype);
+    const kernels::KvFormat format = kv_format(*inputs.options.kv_dtype);
     const auto plane =
         static_cast<size_t>(kernels::kv_position_bytes(format, graph_.head_dim) *
                             graph_.num_kv_heads * inputs.options.kv_block_size * inputs.num_blocks);

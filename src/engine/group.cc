@@ -179,9 +179,14 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
     engines.push_back(Engine::load_joint(spec.base, own, device_joint ? &*device_joint : nullptr));
   } else {
     std::vector<int64_t> depths;
+    bool are_quantized = true;  // a log names one type of keys and values for all
     for (const SpecialistSpec& specialist : spec.specialists) {
-      depths.push_back(parse_model_config(Checkpoint::open(specialist.model)).num_layers);
+      const Checkpoint checkpoint = Checkpoint::open(specialist.model);
+      depths.push_back(parse_model_config(checkpoint).num_layers);
+      are_quantized =
+          are_quantized && engine::default_kv_dtype(own.device, checkpoint) == DType::kI16;
     }
+    if (!own.kv_dtype) own.kv_dtype = are_quantized ? DType::kI16 : DType::kF32;
     const int64_t deepest = *std::ranges::max_element(depths);
     for (size_t i = 0; i < spec.specialists.size(); ++i) {
       EngineOptions its = own;
@@ -196,6 +201,7 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   engine_outputs.resize(engines.size());
   options.threads = engines[0]->options().threads;
   options.kernels = engines[0]->options().kernels;
+  options.kv_dtype = engines[0]->options().kv_dtype;
   if (combiner->needs_hidden_state() && spec.combiner.kind == CombinerSpec::Kind::kGate &&
       spec.combiner.hidden_size != engines[sources[base].engine]->summary().hidden_size) {
     throw Error(ErrorKind::kBadFile,

@@ -1,5 +1,6 @@
 #include "engine/model_checks.h"
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 
@@ -7,6 +8,24 @@
 #include "model/stored_matrix.h"
 
 namespace vitrine::engine {
+
+namespace {
+
+// Of a matrix in blocks of a GGUF file; else empty.
+std::string module_in_blocks(const TensorInfo& info) {
+  constexpr std::string_view kWeight = ".weight";
+  if (info.block_format == nullptr || !info.name.ends_with(kWeight)) return "";
+  return info.name.substr(0, info.name.size() - kWeight.size());
+}
+
+}  // namespace
+
+bool has_packed_blocks(const Checkpoint& checkpoint) {
+  return std::ranges::any_of(checkpoint.tensors(), [&](const TensorInfo& info) {
+    const std::string module = module_in_blocks(info);
+    return !module.empty() && model::find_packed_blocks(checkpoint, module) != nullptr;
+  });
+}
 
 void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& config) {
   constexpr std::string_view kPrefix = "model.layers.";
@@ -28,10 +47,8 @@ void report_float_blocks(const Checkpoint& checkpoint, bool strict) {
   int64_t matrices = 0;
   uint64_t stored = 0, widened = 0;
   for (const TensorInfo& info : checkpoint.tensors()) {
-    constexpr std::string_view kWeight = ".weight";
-    if (info.block_format == nullptr || !info.name.ends_with(kWeight)) continue;
-    const std::string module = info.name.substr(0, info.name.size() - kWeight.size());
-    if (model::find_packed_blocks(checkpoint, module) != nullptr) continue;
+    const std::string module = module_in_blocks(info);
+    if (module.empty() || model::find_packed_blocks(checkpoint, module) != nullptr) continue;
     formats.insert(info.block_format->name);
     ++matrices;
     stored += info.stored_bytes;

@@ -14,6 +14,9 @@ namespace vitrine::engine {
 /// kBadFile.
 void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& config);
 
+/// A GGUF file has matrices that are multiplied as the integers that they are.
+bool has_packed_blocks(const Checkpoint& checkpoint);
+
 /// Logs one line on matrices whose blocks no fused kernel reads: they run as the float32 that they
 /// mean. Where `strict`, throws it as kUnsupported.
 void report_float_blocks(const Checkpoint& checkpoint, bool strict);

@@ -118,7 +118,7 @@ class Replay(DeviceCase):
     def test_from_one_to_the_other(self):
         """Equal, or a value is named that another order of a sum may round otherwise."""
         for model in (self.model, MODEL):  # one block of the head, and eight
-            for name, device in (("cpu.vtr", ()), ("cuda.vtr", CUDA)):
+            for name, device in (("cpu.vtr", ("--kv-type", "f32")), ("cuda.vtr", CUDA)):
                 (self.folder / name).unlink(missing_ok=True)
                 self.succeed("generate", model, "-p", PROMPT, "-n", 6, "--seed", 5,
                              "--ignore-end-of-text", "--prompt-logprobs", "--audit", name, *device)
@@ -131,6 +131,9 @@ class Replay(DeviceCase):
                 self.assertEqual(report["records_not_replayed"], 0)
                 if not report["equal"]:  # log-sum-exp and entropy: of no layer
                     self.assertIsNone(report["first_difference"]["layer"], report)
+        self.succeed("generate", MODEL, "-p", PROMPT, "-n", 2, "--audit", "integers.vtr")
+        report = json.loads(self.run_tool("audit", "replay", "integers.vtr", "--json", *CUDA).stdout)
+        self.assertIn("kv type f32 (logged: i16)", report["runtime_difference"])
 
     def test_bf16_activations(self):
         self.succeed("quantize", self.model, "int4", "--scheme", "int4")

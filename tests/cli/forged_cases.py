@@ -107,6 +107,6 @@ class Forged(AuditCase):
         self.generate("run.vtr", tokens=2)
         result = self.run_tool("audit", "replay", "run.vtr", "--kv-type", "f16")
         self.assertEqual(result.returncode, 1)
-        self.assertTrue(result.stdout.startswith(b"replayed with kv type f16 (logged: f32)\n"))
-        self.assertTrue(self.succeed("audit", "replay", "run.vtr", "--kv-type", "f32").stdout
+        self.assertTrue(result.stdout.startswith(b"replayed with kv type f16 (logged: i16)\n"))
+        self.assertTrue(self.succeed("audit", "replay", "run.vtr", "--kv-type", "i16").stdout
                         .startswith(b"equal: "))

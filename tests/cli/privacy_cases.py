@@ -119,6 +119,14 @@ class Privacy(AuditCase):
                 self.succeed("audit", "replay", "run.vtr")
         replay = self.run_tool("audit", "replay", "run.vtr", "--kv-type", "f32")
         self.assertEqual(replay.returncode, 1, "another cache, other bits")
+        # What nobody asked for is in the log, too; an older log that names none had floats.
+        for given, named, equal in (((), "i16", 1), (("--kv-type", "f32"), "f32", 0)):
+            self.generate("run.json", *given)
+            log = json.loads((self.folder / "run.json").read_text())
+            self.assertEqual(log["runtime"]["options"].pop("kv_type"), named)
+            (self.folder / "older.json").write_text(json.dumps(log))
+            self.assertEqual(self.run_tool("audit", "replay", "older.json").returncode, equal, named)
+            self.succeed("audit", "replay", "run.json")
         # Of a later version: it is not taken for the default.
         self.generate("run.json")
         for name, known in (("kv_type", "f32, f16, bf16, i16"), ("activation_type", "int8, bf16, fp8"),

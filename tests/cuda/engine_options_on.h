@@ -15,6 +15,7 @@ inline EngineOptions options_on(bool is_cuda) {
   options.kernels_given = true;
   options.audit_mode = AuditMode::kDeferred;
   options.audit_level = AuditLevel::kFull;
+  options.kv_dtype = DType::kF32;  // CUDA's default
   if (is_cuda) options.device = Device::parse("cuda");
   return options;
 }

@@ -36,10 +36,11 @@ struct ModelUnderTest {
     config.max_position_embeddings =
         std::max<int64_t>(config.max_position_embeddings, given.max_context);
     if (given.max_context == 0) given.max_context = 100;
+    if (!given.kv_dtype) given.kv_dtype = DType::kF32;  // CUDA's default
     given.max_sequences = 4;
     given.max_step_tokens = 24;
     given.max_logit_rows = 20;
-    options = engine::resolve_options(given, config, graph);
+    options = engine::resolve_options(given, checkpoint, config, graph);
     if (!options.adapters.empty()) adapters.emplace(options.adapters, graph);
     layout = engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
                                        options.record_rows);

@@ -119,9 +119,11 @@ TEST_P(AdapterTest, AForkKeepsItsAdapter) {
 }
 
 TEST_P(AdapterTest, TheReferencePathAgrees) {
-  EngineOptions reference = options();
+  EngineOptions of_fused = options();
+  of_fused.kv_dtype = DType::kF32;  // as in Paths
+  EngineOptions reference = of_fused;
   reference.kernels = KernelPath::kReference;
-  const auto fused = Engine::load(model_.path(), options());
+  const auto fused = Engine::load(model_.path(), of_fused);
   const auto plain = Engine::load(model_.path(), reference);
   // Where activations are quantized, another last bit before may round to another step.
   const float tolerance = GetParam().scheme.empty() ? 2e-3F : 5e-2F;

@@ -310,6 +310,31 @@ TEST_F(FederationTest, WhatDoesNotGoTogetherIsRefused) {
   has(refusal(spec, test_options()), "hidden state of 3");
 }
 
+// A log names one type of keys and values for all: integers where every specialist's default is.
+TEST_F(FederationTest, SpecialistsKeepKeysAndValuesAlike) {
+  const VariantFolder moe({"qwen3_moe", "int8"}), dense({"llama", "int8"});
+  const auto expect = [&](const FederationSpec& spec, DType expected,
+                          std::optional<DType> given = {}) {
+    EngineOptions options = test_options();
+    options.kv_dtype = given;
+    const auto federation = Federation::load(spec, options);
+    EXPECT_EQ(federation->summary().kv_dtype, expected);
+    EXPECT_EQ(federation->options().kv_dtype, expected);
+    for (const Engine* engine : federation->engines()) {
+      EXPECT_EQ(engine->options().kv_dtype, expected);
+    }
+  };
+  expect(separate_, DType::kF32);
+  FederationSpec spec = separate_;
+  spec.specialists[0].model = moe.path();
+  expect(spec, DType::kF32);
+  expect(spec, DType::kI16, DType::kI16);
+  spec.specialists[1].model = dense.path();
+  expect(spec, DType::kI16);
+  expect(spec, DType::kBF16, DType::kBF16);
+  expect(adapted_, DType::kF32);
+}
+
 // What a file's reader refuses, of a spec that a host made.
 TEST_F(FederationTest, ASpecThatNoReaderSawIsChecked) {
   const auto refused = [&](const auto& change) {

@@ -10,6 +10,7 @@ std::unique_ptr<Engine> load(const std::string& path, KernelPath kernels, int th
   EngineOptions options = test_options(threads, 16);
   options.kernels = kernels;
   options.kernels_given = true;
+  options.kv_dtype = DType::kF32;  // rounded to integers, the paths' last bits choose other experts
   return Engine::load(path, options);
 }
 
@@ -71,6 +72,22 @@ TEST(PathsOfKvTypes, FusedAgreesWithReference) {
   const Error error = error_of([&] { Engine::load(oracle_folder("llama"), options); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
   EXPECT_TRUE(is_one_line_with(error, {"kv_dtype", "I8", "BF16"})) << error.what();
+}
+
+TEST(PathsOfKvTypes, DefaultFollowsTheWeights) {
+  const auto type_of = [](const ModelVariant& variant, std::optional<DType> given = {}) {
+    const VariantFolder folder(variant);
+    EngineOptions options = test_options();
+    options.kv_dtype = given;
+    const auto engine = Engine::load(folder.path(), options);
+    EXPECT_EQ(engine->options().kv_dtype, engine->summary().kv_dtype);
+    return engine->summary().kv_dtype;
+  };
+  EXPECT_EQ(type_of({"llama", ""}), DType::kF32);
+  EXPECT_EQ(type_of({"llama", "int8"}), DType::kI16);
+  EXPECT_EQ(type_of({"blocks", "Q4_K"}), DType::kI16);
+  EXPECT_EQ(type_of({"blocks", "Q4_K"}, DType::kF32), DType::kF32);
+  EXPECT_EQ(type_of({"llama", ""}, DType::kI16), DType::kI16);
 }
 
 // Ragged batches, chunks, forks and truncation on the reference path.

@@ -149,7 +149,8 @@ class GgufOracleTest(unittest.TestCase):
                 write_meant(folder, write_gguf(folder, file, kind_for(kind)), plain)
                 expected = transformers_logits(plain)
                 largest = max(map(abs, expected))
-                (fused, notes), (reference, _) = (score(file, kernels, TOKENS, "--strict")
+                (fused, notes), (reference, _) = (score(file, kernels, TOKENS, "--strict",
+                                                        "--kv-type", "f32")
                                                   for kernels in PATHS)
                 # A minimum meets the sum of the int8 inputs, and random ones are all positive.
                 self.assertLessEqual(worst_difference(expected, fused["logits_last"]),

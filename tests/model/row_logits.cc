@@ -14,8 +14,8 @@
 #include "vitrine/engine.h"
 
 int main(int argc, char** argv) try {
-  const std::string kv = argc == 5 ? argv[4] : "f32";
-  if (argc < 4 || argc > 5 || (kv != "f32" && kv != "i16")) {
+  const std::string kv = argc == 5 ? argv[4] : "";
+  if (argc < 4 || argc > 5 || (argc == 5 && kv != "f32" && kv != "i16")) {
     std::fputs("row_logits: expected MODEL THREADS OUT [f32|i16] and ids on standard input\n",
                stderr);
     return 2;
@@ -27,6 +27,7 @@ int main(int argc, char** argv) try {
   options.max_context = options.max_step_tokens = options.max_logit_rows =
       static_cast<int>(ids.size());
   options.keep_logits = true;
+  if (kv == "f32") options.kv_dtype = vitrine::DType::kF32;
   if (kv == "i16") options.kv_dtype = vitrine::DType::kI16;
   const auto engine = vitrine::Engine::load(argv[1], options);
   vitrine::StepInput input;
