@@ -44,8 +44,9 @@ def main():
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("-p", "--positions", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--kv-type", choices=("f32", "i16"), default="i16",
-                        help="what ours keeps keys and values in; llama.cpp's are float16")
+    parser.add_argument("--kv-type", choices=("f32", "i16"),
+                        help="what ours keeps keys and values in, other than its default; "
+                             "llama.cpp's are float16")
     parser.add_argument("--without-amx", action="store_true")
     parser.add_argument("--row-logits", type=pathlib.Path,
                         default=ROOT / "build" / "tests" / "row_logits")
@@ -66,7 +67,7 @@ def main():
     with torch.inference_mode():
         reference = torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
     found = {}
-    for name, program, more in (("vitrine", arguments.row_logits, [arguments.kv_type]),
+    for name, program, more in (("vitrine", arguments.row_logits, [arguments.kv_type] if arguments.kv_type else []),
                                 ("llama.cpp", theirs, [])):
         with tempfile.TemporaryDirectory() as scratch:
             out = pathlib.Path(scratch, "logits")

@@ -34,6 +34,7 @@ int run_bench(const Arguments& arguments) {
   options.max_step_tokens = std::min(arguments.prefix, 512);
   options.audit_mode = vitrine::AuditMode::kDeferred;
   const auto federation = vitrine::Federation::load(spec, options);
+  options.kv_dtype = federation->options().kv_dtype;
   const auto base = vitrine::Engine::load(spec.specialists[0].model, options);
   catch_interrupts();
   vitrine::SlabRing ring(size_t{4} << 20, vitrine::SlabRing::WhenFull::kOverwrite);

@@ -150,9 +150,11 @@ int inspect_federation(const std::string& path, const DeviceOptions& device, boo
   line("vocabulary", fmt::format("{}", model.vocab_size));
   line("device", fmt::format("{}, {} kernels ({}), {} thread{}", model.device, model.kernels,
                              model.isa, model.threads, model.threads == 1 ? "" : "s"));
-  line("memory", fmt::format("{} weights, {} keys and values for {} positions, {} intermediates",
-                             format_bytes(model.weight_bytes), format_bytes(model.kv_bytes),
-                             federation->options().max_context, format_bytes(model.arena_bytes)));
+  line("memory",
+       fmt::format("{} weights, {} keys and values ({}) for {} positions, {} intermediates",
+                   format_bytes(model.weight_bytes), format_bytes(model.kv_bytes),
+                   kv_type_name(model.kv_dtype), federation->options().max_context,
+                   format_bytes(model.arena_bytes)));
   line("read per token", format_bytes(model.bytes_per_token));
   line("invariant", model.invariant ? "yes: one token, one result" : "no (reference path)");
   if (!spec.fit_json.empty()) line("fitted", "yes; --json shows on what, and what it gained");

@@ -161,8 +161,10 @@ void add_quantize(CLI::App& app, Command& command) {
                    "columns that share a scale: 32, 64 or 128 (not of fp8)")
       ->capture_default_str();
   quantize->add_flag("--keep-head", arguments->keep_head, "leave the output head as it is");
-  quantize->add_option("--eval", arguments->text,
-                       "text file: the manifest records both perplexities and the mean KL on it");
+  quantize->add_option(
+      "--eval", arguments->text,
+      "text file: the manifest records both perplexities and the mean KL on it (keys and "
+      "values in float32)");
   quantize
       ->add_option("--eval-tokens", arguments->eval_tokens,
                    "how much of the text at most (default: all)")

@@ -160,7 +160,7 @@ struct ModelSummary {
   uint64_t weight_bytes = 0;     ///< packed weights in memory
   uint64_t mapped_bytes = 0;     ///< weights that stay in the mapped file
   uint64_t kv_bytes = 0;         ///< KV pool
-  DType kv_dtype = DType::kF32;  ///< what it is kept in
+  DType kv_dtype = DType::kF32;  ///< EngineOptions::kv_dtype, whoever chose it
   uint64_t arena_bytes = 0;      ///< intermediates of the plan
   uint64_t bytes_per_token = 0;  ///< weight bytes read for one decoded token
   bool invariant = false;        ///< "one token, one result" holds

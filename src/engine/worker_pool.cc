@@ -1,6 +1,7 @@
 #include "engine/worker_pool.h"
 
 #include <algorithm>
+#include <chrono>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -13,8 +14,8 @@ namespace {
 constexpr int kPieceBits = 24;
 constexpr uint64_t kPieceMask = (uint64_t{1} << kPieceBits) - 1;
 constexpr uint64_t kGenerationMask = 0xffff;
-// About 100 microseconds: longer than the gap between two steps, shorter than anyone notices.
-constexpr int kSpins = 2000;
+// Longer than the gap between two steps, shorter than anyone notices.
+constexpr std::chrono::microseconds kSpinTime(100);
 
 void pause() {
 #if defined(__x86_64__)
@@ -23,6 +24,24 @@ void pause() {
   std::this_thread::yield();
 #endif
 }
+
+/// One wait. Processors pause for 10 to 60 ns, so the clock says how long it has been, now and
+/// then.
+class Spin {
+ public:
+  /// Pauses; false once kSpinTime has passed.
+  bool goes_on() {
+    pause();
+    if (++count_ % 64 != 0) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (count_ == 64) begin_ = now;
+    return now - begin_ < kSpinTime;
+  }
+
+ private:
+  uint32_t count_ = 0;
+  std::chrono::steady_clock::time_point begin_;
+};
 
 uint64_t generation_of(uint64_t state) { return state >> (2 * kPieceBits); }
 bool is_left(uint64_t state) { return (state & kPieceMask) < (state >> kPieceBits & kPieceMask); }
@@ -49,14 +68,12 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
   publish(work, static_cast<uint64_t>(pieces));
   work.run_piece(0);
   const int64_t others = pieces - 1 - take_pieces(0);
-  int spins = 0;
+  Spin spin;
+  bool spins = true;
   while (completed_.load(std::memory_order_acquire) != others) {
     // A holder of a piece may have lost its core: give ours away once spinning has not helped.
-    if (++spins < kSpins) {
-      pause();
-    } else {
-      std::this_thread::yield();
-    }
+    spins = spins && spin.goes_on();
+    if (!spins) std::this_thread::yield();
   }
 }
 
@@ -105,26 +122,23 @@ int64_t WorkerPool::take_share(Share& share) {
 void WorkerPool::worker_main(size_t own) {
   const std::atomic<uint64_t>& state = shares_[own].state;
   uint64_t seen = 0;
-  int idle = 0;
+  Spin spin;
   while (!stop_.load(std::memory_order_relaxed)) {
     const uint64_t generation = generation_of(state.load(std::memory_order_acquire));
     if (generation != seen) {
       seen = generation;
       const int64_t taken = take_pieces(own);
       if (taken > 0) completed_.fetch_add(taken, std::memory_order_release);
-      idle = 0;
+      spin = Spin();
       continue;
     }
-    if (++idle < kSpins) {
-      pause();
-      continue;
-    }
+    if (spin.goes_on()) continue;
     const uint32_t ticket = wake_.load();
     sleepers_.fetch_add(1);
     // Looks once more after announcing itself: a leader that did not see it has published before.
     if (published_.load() == seen && !stop_.load()) wake_.wait(ticket);
     sleepers_.fetch_sub(1);
-    idle = 0;
+    spin = Spin();
   }
 }
 

@@ -235,6 +235,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   key = rotate(key, cos, sin);
 
   ReferenceKv& kv = (*step.kv)[static_cast<size_t>(node.layer)];
+  if (kv.are_integers) query = round_heads(query);
   const auto keep = [&](at::Tensor& cache, const at::Tensor& rows) {
     const at::Tensor kept =
         kv.are_integers ? round_heads(rows.reshape({tokens, kv_heads, dim})) : rows;

@@ -183,6 +183,31 @@ TEST_F(Generate, SameSeedSameTextWhateverTheBatch) {
   EXPECT_GT(std::set<int32_t>(alone.begin(), alone.end()).size(), 8u) << "nothing was sampled";
 }
 
+TEST(Recorder, SaysTheSameOnAnyNumberOfThreads) {
+  for (const ModelVariant& variant : {ModelVariant{"shipped", ""}, ModelVariant{"granitemoe", ""},
+                                      ModelVariant{"qwen3_moe", "int4", 32}}) {
+    const VariantFolder folder(variant);
+    for (const bool attribution : {false, true}) {
+      std::vector<std::vector<std::byte>> expected;
+      for (const int threads : {1, 2, 3}) {
+        EngineOptions options = generate_engine_options();
+        options.threads = threads;
+        options.audit_mode = AuditMode::kDeferred;
+        options.attribution = attribution;
+        const auto engine = Engine::load(folder.path(), options);
+        VectorSink sink;
+        engine->set_audit_sink(&sink);
+        const std::vector<int32_t> ids = prompt_ids(30, 256);
+        for (const int others : {0, 3}) sample_in_company(*engine, ids, 12, others, 12, kSeed);
+        engine->set_audit_sink(nullptr);
+        ASSERT_GT(sink.records().size(), 24u);
+        if (threads == 1) expected = sink.records();
+        EXPECT_EQ(sink.records(), expected) << variant.label() << ", threads " << threads;
+      }
+    }
+  }
+}
+
 TEST_F(Generate, AnotherSeedOrBranchIsAnotherText) {
   const std::vector<int32_t> text = sample_in_company(*engine_, ids_, 24, 0, 16, kSeed);
   const std::vector<int32_t> seed = sample_in_company(*engine_, ids_, 24, 0, 16, kSeed + 1);

@@ -13,7 +13,7 @@ struct Setting {
   int kv_block_size;
   AuditMode mode;
   AuditLevel level;
-  DType kv_dtype = DType::kF32;
+  std::optional<DType> kv_dtype = {};
 };
 
 std::unique_ptr<Engine> load(const std::string& path, const Setting& setting) {

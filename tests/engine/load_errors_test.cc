@@ -107,6 +107,14 @@ TEST_P(LoadErrors, ShapesThatContradictTheConfig) {
   expect_refused(fewer, ErrorKind::kBadFile, {"num_hidden_layers", "is 2", "model.layers.2."});
 }
 
+TEST(LoadErrorsOfShapes, HeadsThatNoFusedKernelTakes) {
+  const EditedModel model("llama", [](nlohmann::json& config) { config["head_dim"] = 258; });
+  const Error error = error_of([&] { Engine::load(model.path(), test_options()); });
+  EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+  EXPECT_TRUE(is_one_line_with(error, {"258", "at most 256", "--kernels reference"}))
+      << error.what();
+}
+
 TEST(LoadErrorsOfBlocks, AScaleThatIsNotFinite) {
   for (const auto& [type, offset] :
        {std::pair{"Q8_0", 0}, {"Q4_1", 2}, {"Q4_K", 2}, {"Q6_K", 208}}) {
@@ -183,10 +191,12 @@ TEST_P(LoadErrors, NanLogitsNameTheFirstLayer) {
   });
   const std::vector<int32_t> ids = prompt_ids(20, 256);
   for (const float temperature : {0.0f, 0.8f}) {
-    for (const bool has_sink : {true, false}) {
+    for (const auto& [has_sink, threads] :
+         {std::pair(true, 1), std::pair(true, 2), std::pair(false, 2)}) {
       SlabRing ring(size_t{1} << 20, SlabRing::WhenFull::kOverwrite);
       EngineOptions recording = options();
       recording.audit_mode = AuditMode::kDeferred;
+      recording.threads = threads;
       auto engine = Engine::load(model.path(), recording);
       if (has_sink) engine->set_audit_sink(&ring);
       GenerateOptions generate_options;
