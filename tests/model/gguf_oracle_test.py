@@ -193,7 +193,8 @@ class GgufOracleTest(unittest.TestCase):
                                for end in (".gguf", ""))
                 write_meant(folder, write_gguf(folder, file, kind), plain)
                 expected = transformers_logits(plain)
-                answers = [score(file, kernels)[0]["logits_last"] for kernels in PATHS]
+                answers = [score(file, kernels, TOKENS, "--kv-type", "f32")[0]["logits_last"]
+                           for kernels in PATHS]
                 # A value that is rounded to the other int8 on one path is seen in every logit.
                 largest = max(map(abs, expected))
                 self.assertLessEqual(worst_difference(*answers), 0.02 * largest, (name, gate.name))
