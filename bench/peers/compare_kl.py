@@ -67,7 +67,8 @@ def main():
     with torch.inference_mode():
         reference = torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
     found = {}
-    for name, program, more in (("vitrine", arguments.row_logits, [arguments.kv_type] if arguments.kv_type else []),
+    kv_type = [arguments.kv_type] if arguments.kv_type else []
+    for name, program, more in (("vitrine", arguments.row_logits, kv_type),
                                 ("llama.cpp", theirs, [])):
         with tempfile.TemporaryDirectory() as scratch:
             out = pathlib.Path(scratch, "logits")

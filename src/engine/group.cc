@@ -179,14 +179,15 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
     engines.push_back(Engine::load_joint(spec.base, own, device_joint ? &*device_joint : nullptr));
   } else {
     std::vector<int64_t> depths;
-    bool are_quantized = true;  // a log names one type of keys and values for all
+    DType kv_dtype = DType::kI16;  // one for all, which a log names
     for (const SpecialistSpec& specialist : spec.specialists) {
       const Checkpoint checkpoint = Checkpoint::open(specialist.model);
       depths.push_back(parse_model_config(checkpoint).num_layers);
-      are_quantized =
-          are_quantized && engine::default_kv_dtype(own.device, checkpoint) == DType::kI16;
+      if (!own.kv_dtype && kv_dtype == DType::kI16) {
+        kv_dtype = engine::default_kv_dtype(own.device, checkpoint);
+      }
     }
-    if (!own.kv_dtype) own.kv_dtype = are_quantized ? DType::kI16 : DType::kF32;
+    own.kv_dtype = own.kv_dtype.value_or(kv_dtype);
     const int64_t deepest = *std::ranges::max_element(depths);
     for (size_t i = 0; i < spec.specialists.size(); ++i) {
       EngineOptions its = own;
