@@ -220,6 +220,9 @@ constexpr int64_t kv_head_bytes(const KvView& kv) {
   return kv_position_bytes(kv.format, kv.head_dim) * kv.block_size;
 }
 
+/// Elements of a head that attention has room for.
+inline constexpr int32_t kMaxHeadDim = 256;
+
 /// kI16: what the largest magnitude of a key, value or query becomes. The sum of head_dim products
 /// of two such numbers fits 32 bits.
 constexpr int32_t largest_kv_number(int32_t head_dim) { return head_dim <= 128 ? 4095 : 2895; }
@@ -305,7 +308,7 @@ struct CpuKernels {
 
   /// Softmax attention of a span's queries over one kv head. Blocks of 64 positions are walked in
   /// order. Nothing beyond a token's position is used for it, whatever it holds. head_dim: at most
-  /// 256.
+  /// kMaxHeadDim.
   void (*attention)(const KvView& kv, const AttentionSpan& span);
 
   /// Router: probs = softmax(logits) over n experts; the k largest by descending probability, ties

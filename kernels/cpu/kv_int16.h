@@ -98,7 +98,6 @@ __attribute__((always_inline)) inline Int16Scale weight_scale(float largest, boo
 
 /// A query, two numbers a word, and its running softmax. Padded to whole vectors.
 struct Int16State {
-  static constexpr int kMaxHeadDim = 256;
   alignas(64) int32_t pairs[kMaxHeadDim / 2];
   alignas(64) float out[kMaxHeadDim];
   float factor;  // of its scores: its scale times that of all scores
@@ -126,7 +125,7 @@ __attribute__((always_inline)) inline void fetch_scales(const Int16Runs& block) 
 template <class Table>
 inline void write_key(const KvView& kv, const Int16Block& target, int32_t offset,
                       const float* key) {
-  alignas(64) int32_t pairs[Int16State::kMaxHeadDim / 2];
+  alignas(64) int32_t pairs[kMaxHeadDim / 2];
   target.key_scales[offset] =
       Table::quantize(key, kv.head_dim, largest_kv_number(kv.head_dim), pairs);
   int32_t* keys = target.keys + offset;

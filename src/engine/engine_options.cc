@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/model_checks.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "ops/attribution.h"
 #include "ops/hidden_state.h"
 
@@ -116,13 +117,12 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                 "engine option 'kv_dtype' is I16, which CUDA's fused kernels do not have; use F16 "
                 "or BF16 (--kv-type f16 or bf16)");
   }
-  constexpr int64_t kMostHeadDim = 256;  // of CpuKernels::attention
   if (options.device.kind == DeviceKind::kCpu && options.kernels == KernelPath::kFused &&
-      graph.head_dim > kMostHeadDim) {
+      graph.head_dim > kernels::kMaxHeadDim) {
     throw Error(ErrorKind::kUnsupported,
                 "the model's attention heads have " + std::to_string(graph.head_dim) +
-                    " elements; the fused kernels take at most " + std::to_string(kMostHeadDim) +
-                    "; use --kernels reference");
+                    " elements; the fused kernels take at most " +
+                    std::to_string(kernels::kMaxHeadDim) + "; use --kernels reference");
   }
   if (options.expert_cache_bytes > 0 && options.kernels == KernelPath::kReference) {
     throw Error(

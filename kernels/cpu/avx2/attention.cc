@@ -5,7 +5,6 @@
 namespace vitrine::kernels::avx2 {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
 constexpr int kRuns = kAttentionBlock / 16;
 
 /// Where up to 64 consecutive positions of one kv head lie, in runs of 16.

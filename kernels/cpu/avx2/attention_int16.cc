@@ -262,7 +262,7 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
   }
   const Int16Block target = int16_block(kv, block, kv_head);
   write_key<Table>(kv, target, offset, key);
-  alignas(32) int16_t numbers[Int16State::kMaxHeadDim];
+  alignas(32) int16_t numbers[kMaxHeadDim];
   target.value_scales[offset] =
       quantize(value, kv.head_dim, largest_kv_number(kv.head_dim), numbers);
   // The other position of a pair may be another thread's.

@@ -5,7 +5,6 @@
 namespace vitrine::kernels::avx512 {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
 constexpr int kRuns = kAttentionBlock / 16;
 
 template <int kValue>

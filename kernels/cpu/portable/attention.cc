@@ -6,8 +6,6 @@
 namespace vitrine::kernels::portable {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
-
 /// One query head's running softmax.
 struct Running {
   float max = -INFINITY;

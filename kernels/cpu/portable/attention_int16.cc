@@ -8,8 +8,6 @@
 namespace vitrine::kernels::portable {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
-
 int32_t number(float x, float factor) {
   if (factor == 0.0f) return 0;  // then x may be no number that fits
   return static_cast<int32_t>((x * factor + kRoundMagic) - kRoundMagic);
