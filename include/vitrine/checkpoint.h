@@ -65,6 +65,27 @@ struct QuantizedModule {
   bool symmetric = true;  ///< false: the module has a tensor of zero points
 };
 
+/// The tensors of a quantized module, checked against each other and `quantization_config`. Their
+/// pointers are valid as long as a copy of the checkpoint.
+///
+/// Integers: `numbers` is I32 [rows, packed_words(cols, bits)] as pack_int32 makes it, `scales`
+/// [rows, groups()]; `zero_points` null, I8 [rows, groups()], or I32 as pack_int32_rows makes it.
+/// kE4M3: `numbers` is F8_E4M3 [rows, cols], `scales` has one for each block.
+struct QuantizedTensors {
+  NumberFormat number_format = NumberFormat::kInteger;
+  int bits = 8;
+  int group_size = 32;  ///< as QuantizedMatrix has it: 128 of kE4M3
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int block_rows = 1;  ///< kE4M3: rows and columns that share a stored scale; 0: all
+  int block_cols = 0;
+  const TensorInfo* numbers = nullptr;
+  const TensorInfo* scales = nullptr;
+  const TensorInfo* zero_points = nullptr;
+
+  int64_t groups() const { return cols / group_size + (cols % group_size != 0 ? 1 : 0); }
+};
+
 /// A Hugging Face model folder or a GGUF file, open for reading.
 ///
 ///     Checkpoint checkpoint = Checkpoint::open("models/fractalmoe-30m");
@@ -137,7 +158,7 @@ class VITRINE_API Checkpoint {
   void read_blocks(const TensorInfo& info, int64_t row_begin, std::span<std::byte> out) const;
   /// The tensor's bytes as the file stores them, in the file's mapping: valid as long as a copy of
   /// this, and only while the file keeps its size (check_maps, MappedFileGuard). Empty where they
-  /// cannot be used in place: rows in another order, or values that are not aligned. Throws kIo.
+  /// cannot be used in place: rows in another order, or floats that are not aligned. Throws kIo.
   std::span<const std::byte> map(const TensorInfo& info) const;
   /// Throws kIo where a file that was mapped has become shorter. A system call for each.
   void check_maps() const;
@@ -155,10 +176,22 @@ class VITRINE_API Checkpoint {
   /// The tensor that holds the quantized numbers of a module: `{base}.weight_packed`, or a
   /// `{base}.weight` of dtype F8_E4M3; null where there is neither.
   const TensorInfo* find_quantized(std::string_view base_name) const;
-  /// Reads it with what stands beside it: `.weight_scale` and `.weight_shape`, or the scales of
-  /// 8-bit floats (`.weight_scale`, or `.weight_scale_inv` of the layout "fp8"); nothing where
-  /// find_quantized finds none. Throws kBadFile where they disagree with each other or with
-  /// `quantization_config`, or hold what is no number.
+  /// It with what stands beside it: `.weight_scale` and `.weight_shape`, or the scales of 8-bit
+  /// floats (`.weight_scale`, or `.weight_scale_inv` of the layout "fp8"); nothing where
+  /// find_quantized finds none. Reads nothing but the shape. Throws kBadFile where they disagree
+  /// with each other or with `quantization_config`, kUnsupported for what they cannot have beside
+  /// them.
+  std::optional<QuantizedTensors> find_quantized_tensors(std::string_view base_name) const;
+  /// The scale of each row from `row_begin` to `row_end` - 1 and each group: [rows, groups()].
+  /// Throws kIo, kBadFile for one that is not finite.
+  std::vector<float> read_quantized_scales(const QuantizedTensors& tensors, int64_t row_begin,
+                                           int64_t row_end) const;
+  /// The zero points of the same, in the range of the values; empty where all are zero. Throws kIo,
+  /// kBadFile for one that is out of range.
+  std::vector<int8_t> read_quantized_zero_points(const QuantizedTensors& tensors, int64_t row_begin,
+                                                 int64_t row_end) const;
+  /// Reads all of it; nothing where find_quantized finds none. Throws as the three above, and
+  /// kBadFile for what is no number.
   std::optional<QuantizedMatrix> read_quantized(std::string_view base_name) const;
 
   struct Impl;

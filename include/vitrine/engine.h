@@ -54,12 +54,12 @@ struct EngineOptions {
   /// are rounded to E4M3, with a scale for each 128 columns.
   DType activation_dtype = DType::kI8;
   /// Above 0: routed experts are read from the file when a step needs them, and the ones used last
-  /// stay in so many bytes. At least what one layer of a step may need. Fused path; GGUF files and
-  /// float weights. The result is the same to the bit.
+  /// stay in so many bytes. At least what one layer of a step may need. Fused path. The result is
+  /// the same to the bit.
   uint64_t expert_cache_bytes = 0;
   /// Matrices are read where they stand, in the mapped file, and nothing is packed: loading is
   /// instant, memory is the system's page cache, a step is slower (docs/performance.md). Fused
-  /// path; GGUF files and float weights. The result is the same to the bit. The files must not be
+  /// path. The result is the same to the bit. The files must not be
   /// truncated meanwhile: a step checks their sizes before and after (kIo), but a read in between
   /// ends the process, unless the host has a MappedFileGuard (checkpoint.h).
   bool mmap_weights = false;

@@ -108,8 +108,19 @@ struct Weight {
   const void* offsets = nullptr;  // int8 and int4, with another offset_format than kNone
   // Instead of these three: rows as their file has them. Kernels read packed tiles, so whoever
   // calls them packs the tiles that a call reads (src/ops/products.h).
-  const void* blocks = nullptr;
+  const void* blocks = nullptr;  // of block_format; where there are row_scales, words or bytes
   BlockFormat block_format = BlockFormat::kQ4_0;
+  // Of kInt4 and kInt8 in words (WordRows) and of kE4M3, whose rows need no packing.
+  const void* row_scales = nullptr;
+  const int8_t* row_zero_points = nullptr;
+};
+
+/// Rows of kInt4 or kInt8 as compressed-tensors has them: words of 32 bits with 8 or 4 numbers u
+/// each, the first in the lowest bits. A row begins with a word.
+struct WordRows {
+  const void* words = nullptr;          // [rows, word_row_bytes], any alignment
+  const void* scales = nullptr;         // [rows, groups] in the matrix's scale_format, the same
+  const int8_t* zero_points = nullptr;  // [rows, groups], where the matrix has kZeroPoint
 };
 
 constexpr int64_t group_count(int64_t cols, int32_t group_size) {
@@ -356,10 +367,12 @@ struct CpuKernels {
   /// instruction set can: how fast memory gives bytes where nothing is computed with them.
   uint64_t (*read_lines)(const void* data, int64_t lines);
 
-  /// The function of that name below.
+  /// The functions of these names below.
   int64_t (*pack_blocks)(BlockFormat format, const Weight& weight, int64_t row_begin,
                          int64_t row_end, const void* blocks, void* data, void* scales,
                          void* offsets);
+  int64_t (*pack_words)(const Weight& weight, int64_t row_begin, int64_t row_end,
+                        const WordRows& rows, void* data, void* scales, void* offsets);
 };
 
 /// The portable table; always there.
@@ -414,6 +427,20 @@ int64_t block_row_bytes(BlockFormat format, int64_t cols);
 /// first row with a scale or minimum that is not finite, -1 where there is none.
 int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
                     const void* blocks, void* data, void* scales, void* offsets);
+
+/// Bytes of one row of words.
+int64_t word_row_bytes(WeightFormat format, int64_t cols);
+/// The same of kInt4 or kInt8 in words; `rows` begins at row `row_begin`. Returns the first row
+/// with a scale that is not finite, or -1.
+int64_t pack_words(const Weight& weight, int64_t row_begin, int64_t row_end, const WordRows& rows,
+                   void* data, void* scales, void* offsets);
+/// Whether one of kE4M3's bytes is a NaN.
+bool has_nan(const void* bytes, size_t count);
+
+/// Bytes of a row as its file has it (Weight::blocks), without what stands beside it.
+int64_t stored_row_bytes(const Weight& weight);
+/// Of the whole matrix, with scales and zero points.
+size_t stored_bytes(const Weight& weight);
 
 /// How the rows of a packed matrix stand in one piece (its pointer null). No zero points and no
 /// minimums: its stride is 0 where the matrix has them, or floats.

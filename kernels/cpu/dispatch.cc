@@ -35,6 +35,7 @@ const CpuKernels& portable_kernels() {
       .head_merge = portable::head_merge,
       .read_lines = portable::read_lines,
       .pack_blocks = pack_blocks,
+      .pack_words = pack_words,
   };
   return kTable;
 }
@@ -65,6 +66,7 @@ constexpr CpuKernels kAvx512Table = {
     .head_merge = portable::head_merge,
     .read_lines = avx512::read_lines,
     .pack_blocks = avx512::pack_blocks,
+    .pack_words = avx512::pack_words,
 };
 
 }  // namespace
@@ -133,6 +135,7 @@ constexpr CpuKernels kAvx2Table = {
     .head_merge = portable::head_merge,
     .read_lines = avx2::read_lines,
     .pack_blocks = pack_blocks,
+    .pack_words = pack_words,
 };
 
 constexpr CpuKernels with_avx_vnni(CpuKernels table) {

@@ -280,7 +280,8 @@ std::span<const std::byte> Checkpoint::map(const TensorInfo& info) const {
                                                  impl_->path);
   }
   const bool has_blocks = info.block_format != nullptr;
-  const bool is_aligned = has_blocks || info.file_offset % dtype_size(info.dtype) == 0;
+  const bool is_aligned =
+      has_blocks || info.dtype == DType::kI32 || info.file_offset % dtype_size(info.dtype) == 0;
   if (info.interleaved_head_rows > 0 || !is_aligned) return {};
   const std::span<const std::byte> file = impl_->files[static_cast<size_t>(info.file_index)].map();
   return file.subspan(static_cast<size_t>(info.file_offset),

@@ -48,97 +48,83 @@ void check_shape(const TensorInfo& info, bool dtype_fits, const char* dtypes,
                  " from weight_shape and quantization_config");
 }
 
-/// [rows, groups] zero points: int8, or packed as the weights are, but along the rows.
-std::vector<int8_t> read_zero_points(const Checkpoint& checkpoint, const TensorInfo& info, int bits,
-                                     int64_t rows, int64_t groups, const std::string& file) {
-  std::vector<int8_t> zero_points(static_cast<size_t>(rows * groups));
-  if (info.dtype == DType::kI8) {
-    check_shape(info, true, "I8", {rows, groups}, file);
-    checkpoint.read(info, std::as_writable_bytes(std::span(zero_points)));
-    const int limit = 1 << (bits - 1);
-    for (size_t i = 0; i < zero_points.size(); ++i) {
-      if (zero_points[i] >= -limit && zero_points[i] < limit) continue;
-      throw_bad_file(file + ": element " + std::to_string(i) + " of tensor " +
-                     quote_text(info.name) + " is " + std::to_string(zero_points[i]) +
-                     "; expected " + std::to_string(-limit) + " to " + std::to_string(limit - 1));
-    }
-    return zero_points;
-  }
-  const int64_t words = packed_words(rows, bits);
-  check_shape(info, info.dtype == DType::kI32, "I32 (or I8 unpacked)", {words, groups}, file);
-  std::vector<int32_t> packed(static_cast<size_t>(words * groups));
-  checkpoint.read(info, std::as_writable_bytes(std::span(packed)));
-  return unpack_int32_rows(packed, rows, groups, bits);
-}
-
-void check_finite(const std::vector<float>& scales, const TensorInfo& info,
-                  const std::string& file) {
-  for (size_t i = 0; i < scales.size(); ++i) {
-    if (std::isfinite(scales[i])) continue;
-    throw_bad_file(file + ": element " + std::to_string(i) + " of tensor " + quote_text(info.name) +
-                   " is not finite; expected a number");
-  }
+void check_zero_points(const TensorInfo& info, int bits, int64_t rows, int64_t groups,
+                       const std::string& file) {
+  if (info.dtype == DType::kI8) return check_shape(info, true, "I8", {rows, groups}, file);
+  check_shape(info, info.dtype == DType::kI32, "I32 (or I8 unpacked)",
+              {packed_words(rows, bits), groups}, file);
 }
 
 bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-constexpr int64_t kFloatGroup = 128;  // columns that share a scale in memory
+constexpr int kFloatGroup = 128;  // columns that share a scale in memory
 
 /// Columns of the scale tensor, or its rows: of so many elements, `block` sharing one (0: all).
 int64_t num_blocks(int64_t elements, int64_t block) {
   return block == 0 ? 1 : (elements + block - 1) / block;
 }
 
-/// A scale for each row and kFloatGroup columns, from one for each block.
-std::vector<float> spread_scales(const std::vector<float>& scales, const QuantizedModule& scheme,
-                                 int64_t rows, int64_t groups, int64_t block_cols) {
+/// `scales`: of whole rows of blocks, the one of `row_begin` first. A scale for each row and group.
+std::vector<float> spread_scales(const std::vector<float>& scales, const QuantizedTensors& tensors,
+                                 int64_t row_begin, int64_t row_end) {
+  const int64_t per_row = num_blocks(tensors.cols, tensors.block_cols);
+  const auto block_row = [&](int64_t row) {
+    return tensors.block_rows == 0 ? 0 : row / tensors.block_rows;
+  };
   std::vector<float> spread;
-  spread.reserve(static_cast<size_t>(rows * groups));
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t first = scheme.block_rows == 0 ? 0 : row / scheme.block_rows * block_cols;
-    for (int64_t group = 0; group < groups; ++group) {
-      const int64_t block = scheme.group_size == 0 ? 0 : group * kFloatGroup / scheme.group_size;
+  spread.reserve(static_cast<size_t>((row_end - row_begin) * tensors.groups()));
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const int64_t first = (block_row(row) - block_row(row_begin)) * per_row;
+    for (int64_t group = 0; group < tensors.groups(); ++group) {
+      const int64_t block = tensors.block_cols == 0 ? 0 : group * kFloatGroup / tensors.block_cols;
       spread.push_back(scales[static_cast<size_t>(first + block)]);
     }
   }
   return spread;
 }
 
+/// Elements [first, first + count) of a tensor of floats, all of which must be finite.
+std::vector<float> read_finite(const Checkpoint& checkpoint, const TensorInfo& info, int64_t first,
+                               int64_t count, const std::string& file) {
+  const auto size = static_cast<int64_t>(dtype_size(info.dtype));
+  std::vector<std::byte> stored(static_cast<size_t>(count * size));
+  checkpoint.read(info, static_cast<uint64_t>(first * size), stored);
+  std::vector<float> values(static_cast<size_t>(count));
+  widen_to_f32(stored.data(), info.dtype, count, values.data());
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::isfinite(values[static_cast<size_t>(i)])) continue;
+    throw_bad_file(file + ": element " + std::to_string(first + i) + " of tensor " +
+                   quote_text(info.name) + " is not finite; expected a number");
+  }
+  return values;
+}
+
 /// A matrix of 8-bit floats.
-QuantizedMatrix read_floats(const Checkpoint& checkpoint, const TensorInfo& info,
-                            const TensorInfo& scale, const QuantizedModule& scheme,
-                            const std::string& file) {
+QuantizedTensors find_floats(const TensorInfo& info, const TensorInfo& scale,
+                             const QuantizedModule& scheme, const std::string& file) {
   if (info.shape.size() != 2 || info.shape[0] < 1 || info.shape[1] < 1) {
     throw_bad_file(file + ": tensor " + quote_text(info.name) + " has shape " +
                    shape_text(info.shape) + "; expected a matrix");
   }
-  QuantizedMatrix matrix;
-  matrix.number_format = NumberFormat::kE4M3;
-  matrix.group_size = kFloatGroup;
-  matrix.rows = info.shape[0];
-  matrix.cols = info.shape[1];
-  const int64_t block_rows = num_blocks(matrix.rows, scheme.block_rows);
-  const int64_t block_cols = num_blocks(matrix.cols, scheme.group_size);
+  const QuantizedTensors tensors = {.number_format = NumberFormat::kE4M3,
+                                    .group_size = kFloatGroup,
+                                    .rows = info.shape[0],
+                                    .cols = info.shape[1],
+                                    .block_rows = scheme.block_rows,
+                                    .block_cols = scheme.group_size,
+                                    .numbers = &info,
+                                    .scales = &scale};
+  const int64_t block_rows = num_blocks(tensors.rows, scheme.block_rows);
+  const int64_t block_cols = num_blocks(tensors.cols, scheme.group_size);
   // One scale, or one a row, may stand without the extents of 1.
   std::vector<int64_t> shape = {block_rows, block_cols};
   const bool is_whole = scheme.block_rows == 0 && (scale.shape.empty() || scale.shape.size() == 1);
   if (is_whole && scale.shape.empty()) shape = {};
   if ((is_whole || scheme.group_size == 0) && scale.shape.size() == 1) shape = {block_rows};
   check_shape(scale, is_float(scale.dtype), "F32, F16 or BF16", shape, file);
-  matrix.scale_dtype = scale.dtype;
-  const std::vector<float> scales = checkpoint.read_f32(scale);
-  check_finite(scales, scale, file);
-  matrix.scales = spread_scales(scales, scheme, matrix.rows, matrix.groups(), block_cols);
-  matrix.values.resize(static_cast<size_t>(info.num_bytes));
-  checkpoint.read(info, std::as_writable_bytes(std::span(matrix.values)));
-  for (size_t i = 0; i < matrix.values.size(); ++i) {
-    if ((matrix.values[i] & 0x7f) != 0x7f) continue;
-    throw_bad_file(file + ": element " + std::to_string(i) + " of tensor " + quote_text(info.name) +
-                   " is NaN; expected a number");
-  }
-  return matrix;
+  return tensors;
 }
 
 }  // namespace
@@ -157,7 +143,8 @@ std::optional<QuantizedModule> Checkpoint::quantized_module(std::string_view bas
   return impl_->quantization->find(base_name);
 }
 
-std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_name) const {
+std::optional<QuantizedTensors> Checkpoint::find_quantized_tensors(
+    std::string_view base_name) const {
   const std::string base(base_name);
   const TensorInfo* packed = find_quantized(base_name);
   if (packed == nullptr) return std::nullopt;
@@ -177,7 +164,7 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
   if (is_float8) {
     const TensorInfo& scale =
         require(base + std::string(impl_->quantization->float_scale_suffix()));
-    return read_floats(*this, *packed, scale, *scheme, file);
+    return find_floats(*packed, scale, *scheme, file);
   }
   for (const char* suffix : {".weight_zero_point", ".weight_g_idx", ".weight_global_scale"}) {
     if (!scheme->symmetric && std::string_view(suffix) == ".weight_zero_point") continue;
@@ -195,22 +182,94 @@ std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_
   const auto [rows, cols] = read_weight_shape(*this, require(base + ".weight_shape"), file);
   check_shape(*packed, packed->dtype == DType::kI32, "I32",
               {rows, packed_words(cols, scheme->bits)}, file);
-  QuantizedMatrix matrix;
-  matrix.bits = scheme->bits;
-  matrix.group_size = scheme->group_size;
-  matrix.rows = rows;
-  matrix.cols = cols;
-  check_shape(scale, is_float(scale.dtype), "F32, F16 or BF16", {rows, matrix.groups()}, file);
-  matrix.scale_dtype = scale.dtype;
-  matrix.scales = read_f32(scale);
-  check_finite(matrix.scales, scale, file);
-  std::vector<int32_t> words(static_cast<size_t>(packed->num_bytes) / sizeof(int32_t));
-  read(*packed, std::as_writable_bytes(std::span(words)));
-  matrix.values = unpack_int32(words, rows, cols, scheme->bits);
+  QuantizedTensors tensors = {.bits = scheme->bits,
+                              .group_size = scheme->group_size,
+                              .rows = rows,
+                              .cols = cols,
+                              .numbers = packed,
+                              .scales = &scale};
+  check_shape(scale, is_float(scale.dtype), "F32, F16 or BF16", {rows, tensors.groups()}, file);
   if (!scheme->symmetric) {
-    matrix.zero_points = read_zero_points(*this, require(base + ".weight_zero_point"), scheme->bits,
-                                          rows, matrix.groups(), file);
+    tensors.zero_points = &require(base + ".weight_zero_point");
+    check_zero_points(*tensors.zero_points, scheme->bits, rows, tensors.groups(), file);
   }
+  return tensors;
+}
+
+std::vector<float> Checkpoint::read_quantized_scales(const QuantizedTensors& tensors,
+                                                     int64_t row_begin, int64_t row_end) const {
+  const std::string& file = impl_->weight_paths[static_cast<size_t>(tensors.scales->file_index)];
+  if (tensors.number_format == NumberFormat::kInteger) {
+    const int64_t groups = tensors.groups();
+    return read_finite(*this, *tensors.scales, row_begin * groups, (row_end - row_begin) * groups,
+                       file);
+  }
+  const int64_t per_row = num_blocks(tensors.cols, tensors.block_cols);
+  const int64_t first = tensors.block_rows == 0 ? 0 : row_begin / tensors.block_rows;
+  const int64_t end = num_blocks(row_end, tensors.block_rows);
+  return spread_scales(
+      read_finite(*this, *tensors.scales, first * per_row, (end - first) * per_row, file), tensors,
+      row_begin, row_end);
+}
+
+std::vector<int8_t> Checkpoint::read_quantized_zero_points(const QuantizedTensors& tensors,
+                                                           int64_t row_begin,
+                                                           int64_t row_end) const {
+  if (tensors.zero_points == nullptr) return {};
+  const TensorInfo& info = *tensors.zero_points;
+  const int64_t groups = tensors.groups();
+  if (info.dtype == DType::kI32) {
+    const int64_t per_word = 32 / tensors.bits, first = row_begin / per_word;
+    const int64_t words = packed_words(row_end, tensors.bits) - first;
+    std::vector<int32_t> packed(static_cast<size_t>(words * groups));
+    read(info, static_cast<uint64_t>(first * groups) * sizeof(int32_t),
+         std::as_writable_bytes(std::span(packed)));
+    std::vector<int8_t> rows =
+        unpack_int32_rows(packed, row_end - first * per_word, groups, tensors.bits);
+    rows.erase(rows.begin(), rows.begin() + (row_begin - first * per_word) * groups);
+    return rows;
+  }
+  std::vector<int8_t> zero_points(static_cast<size_t>((row_end - row_begin) * groups));
+  read(info, static_cast<uint64_t>(row_begin * groups),
+       std::as_writable_bytes(std::span(zero_points)));
+  const int limit = 1 << (tensors.bits - 1);
+  for (size_t i = 0; i < zero_points.size(); ++i) {
+    if (zero_points[i] >= -limit && zero_points[i] < limit) continue;
+    throw_bad_file(impl_->weight_paths[static_cast<size_t>(info.file_index)] + ": element " +
+                   std::to_string(static_cast<size_t>(row_begin * groups) + i) + " of tensor " +
+                   quote_text(info.name) + " is " + std::to_string(zero_points[i]) + "; expected " +
+                   std::to_string(-limit) + " to " + std::to_string(limit - 1));
+  }
+  return zero_points;
+}
+
+std::optional<QuantizedMatrix> Checkpoint::read_quantized(std::string_view base_name) const {
+  const std::optional<QuantizedTensors> tensors = find_quantized_tensors(base_name);
+  if (!tensors) return std::nullopt;
+  const TensorInfo& numbers = *tensors->numbers;
+  const std::string& file = impl_->weight_paths[static_cast<size_t>(numbers.file_index)];
+  QuantizedMatrix matrix;
+  matrix.number_format = tensors->number_format;
+  matrix.bits = tensors->bits;
+  matrix.group_size = tensors->group_size;
+  matrix.rows = tensors->rows;
+  matrix.cols = tensors->cols;
+  matrix.scale_dtype = tensors->scales->dtype;
+  matrix.scales = read_quantized_scales(*tensors, 0, tensors->rows);
+  if (tensors->number_format == NumberFormat::kE4M3) {
+    matrix.values.resize(static_cast<size_t>(numbers.num_bytes));
+    read(numbers, std::as_writable_bytes(std::span(matrix.values)));
+    for (size_t i = 0; i < matrix.values.size(); ++i) {
+      if ((matrix.values[i] & 0x7f) != 0x7f) continue;
+      throw_bad_file(file + ": element " + std::to_string(i) + " of tensor " +
+                     quote_text(numbers.name) + " is NaN; expected a number");
+    }
+    return matrix;
+  }
+  std::vector<int32_t> words(static_cast<size_t>(numbers.num_bytes) / sizeof(int32_t));
+  read(numbers, std::as_writable_bytes(std::span(words)));
+  matrix.values = unpack_int32(words, matrix.rows, matrix.cols, matrix.bits);
+  matrix.zero_points = read_quantized_zero_points(*tensors, 0, matrix.rows);
   return matrix;
 }
 

@@ -157,7 +157,7 @@ class FusedExecutor final : public Executor {
   void check_products() {
     weights_.check_maps();
     if (const kernels::Weight* matrix = products_.take_bad_matrix()) {
-      throw weights_.bad_scale_error(*matrix);
+      throw weights_.bad_number_error(*matrix);
     }
   }
 

@@ -16,12 +16,6 @@ int32_t FileExpertCache::add(const ops::ExpertModules& modules) {
   auto expert = std::make_unique<Expert>();
   const std::string* names[] = {&modules.gate, &modules.up, &modules.down};
   for (int i = 0; i < 3; ++i) {
-    if (const TensorInfo* quantized = checkpoint_.find_quantized(*names[i])) {
-      throw Error(ErrorKind::kUnsupported,
-                  checkpoint_.path() + ": tensor '" + quantized->name +
-                      "' cannot be read expert by expert; expected a GGUF file or "
-                      "float weights, or no expert cache");
-    }
     const bool is_down = i == 2;
     expert->stored[i] =
         find_stored_matrix(checkpoint_, *names[i], is_down ? modules.hidden : modules.intermediate,
@@ -75,7 +69,7 @@ int32_t FileExpertCache::select(const int32_t* experts, int32_t count) {
     for (StoredMatrix& matrix : expert.stored) {
       matrix.place(memory);
       memory += matrix.num_bytes();
-      bytes_read_ += matrix.info->stored_bytes;
+      bytes_read_ += matrix.file_bytes();
     }
     expert.matrices = {expert.stored[0].weight, expert.stored[1].weight, expert.stored[2].weight};
   }

@@ -19,7 +19,7 @@ const at::Tensor& TensorWeights::matrix(const std::string& module, int64_t rows,
   Entry entry;
   std::vector<float> values;
   if (std::optional<QuantizedMatrix> quantized = checkpoint_.read_quantized(module)) {
-    check_matrix_shape(checkpoint_, module, *quantized, rows, cols);
+    check_matrix_shape(checkpoint_, module, quantized->rows, quantized->cols, rows, cols);
     const bool is_float = quantized->number_format == NumberFormat::kE4M3;
     entry.group_size = is_float ? 0 : quantized->group_size;
     values = dequantize_matrix(*quantized);

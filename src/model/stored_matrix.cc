@@ -1,6 +1,7 @@
 #include "model/stored_matrix.h"
 
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "ops/weight_lines.h"
@@ -44,7 +45,70 @@ kernels::WeightFormat float_format(const Checkpoint& checkpoint, const TensorInf
   }
 }
 
+kernels::Weight quantized_weight(const QuantizedTensors& tensors) {
+  kernels::Weight weight = {
+      .group_size = tensors.group_size, .rows = tensors.rows, .cols = tensors.cols};
+  if (tensors.number_format == NumberFormat::kE4M3) {
+    weight.format = kernels::WeightFormat::kE4M3;
+    return weight;
+  }
+  weight.format = tensors.bits == 4 ? kernels::WeightFormat::kInt4 : kernels::WeightFormat::kInt8;
+  weight.scale_format = tensors.scales->dtype == DType::kBF16  ? kernels::ScaleFormat::kBF16
+                        : tensors.scales->dtype == DType::kF16 ? kernels::ScaleFormat::kF16
+                                                               : kernels::ScaleFormat::kF32;
+  if (tensors.zero_points != nullptr) weight.offset_format = kernels::OffsetFormat::kZeroPoint;
+  return weight;
+}
+
+/// Rows of 8-bit floats, as read_stored_rows.
+void read_float8_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row_begin,
+                      int64_t row_end) {
+  const QuantizedTensors& tensors = *matrix.quantized;
+  const auto offset = static_cast<size_t>(row_begin * matrix.stored_row_bytes);
+  const std::span<std::byte> rows(
+      matrix.data + offset, static_cast<size_t>((row_end - row_begin) * matrix.stored_row_bytes));
+  checkpoint.read(*matrix.info, offset, rows);
+  for (int64_t row = row_begin; kernels::has_nan(rows.data(), rows.size()); ++row) {
+    const size_t first = static_cast<size_t>((row - row_begin) * matrix.stored_row_bytes);
+    if (!kernels::has_nan(&rows[first], static_cast<size_t>(matrix.stored_row_bytes))) continue;
+    throw bad_number_error(checkpoint, matrix, row);
+  }
+  const std::vector<float> scales = checkpoint.read_quantized_scales(tensors, row_begin, row_end);
+  std::memcpy(matrix.scales + row_begin * tensors.groups() * int64_t{sizeof(float)}, scales.data(),
+              scales.size() * sizeof(float));
+}
+
+/// Rows of integers in words, the same.
+void read_word_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
+                    const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
+                    std::vector<std::byte>& buffer) {
+  const QuantizedTensors& tensors = *matrix.quantized;
+  const auto scale_row_bytes =
+      tensors.groups() * static_cast<int64_t>(dtype_size(tensors.scales->dtype));
+  const int64_t count = row_end - row_begin;
+  buffer.resize(static_cast<size_t>(count * (matrix.stored_row_bytes + scale_row_bytes)));
+  const auto words = std::span(buffer).first(static_cast<size_t>(count * matrix.stored_row_bytes));
+  const auto scales = std::span(buffer).subspan(words.size());
+  checkpoint.read(*matrix.info, static_cast<uint64_t>(row_begin * matrix.stored_row_bytes), words);
+  checkpoint.read(*tensors.scales, static_cast<uint64_t>(row_begin * scale_row_bytes), scales);
+  const std::vector<int8_t> zero_points =
+      checkpoint.read_quantized_zero_points(tensors, row_begin, row_end);
+  const int64_t bad_row = kernel.pack_words(matrix.weight, row_begin, row_end,
+                                            {words.data(), scales.data(), zero_points.data()},
+                                            matrix.data, matrix.scales, matrix.offsets);
+  if (bad_row >= 0) throw bad_number_error(checkpoint, matrix, bad_row);
+}
+
 }  // namespace
+
+void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module, int64_t found_rows,
+                        int64_t found_cols, int64_t rows, int64_t cols) {
+  if (found_rows == rows && found_cols == cols) return;
+  throw Error(ErrorKind::kBadFile, checkpoint.path() + ": tensor '" + module + "' is [" +
+                                       std::to_string(found_rows) + ", " +
+                                       std::to_string(found_cols) + "], but the config makes it [" +
+                                       std::to_string(rows) + ", " + std::to_string(cols) + "]");
+}
 
 const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::string& module) {
   const TensorInfo* info = find_blocks(checkpoint, module);
@@ -61,9 +125,39 @@ void StoredMatrix::place(std::byte* memory) {
   if (bytes.offsets != 0) weight.offsets = offsets = scales + whole_lines(bytes.scales);
 }
 
-bool StoredMatrix::map(const Checkpoint& checkpoint) {
+uint64_t StoredMatrix::file_bytes() const {
+  if (!quantized) return info->stored_bytes;
+  return info->stored_bytes + quantized->scales->stored_bytes +
+         (quantized->zero_points == nullptr ? 0 : quantized->zero_points->stored_bytes);
+}
+
+size_t StoredMatrix::bytes_beside_map() const {
+  if (!quantized) return 0;
+  const auto groups = static_cast<size_t>(quantized->rows * quantized->groups());
+  if (weight.format == kernels::WeightFormat::kE4M3) return groups * sizeof(float);
+  return quantized->zero_points == nullptr ? 0 : groups;
+}
+
+bool StoredMatrix::map(const Checkpoint& checkpoint, std::byte* beside) {
   const std::span<const std::byte> mapped = checkpoint.map(*info);
   if (mapped.empty()) return false;
+  if (quantized) {
+    weight.blocks = mapped.data();
+    if (weight.format == kernels::WeightFormat::kE4M3) {
+      const std::vector<float> all = checkpoint.read_quantized_scales(*quantized, 0, weight.rows);
+      std::memcpy(beside, all.data(), all.size() * sizeof(float));
+      weight.row_scales = beside;
+      return true;
+    }
+    weight.row_scales = checkpoint.map(*quantized->scales).data();
+    if (quantized->zero_points != nullptr) {
+      const std::vector<int8_t> all =
+          checkpoint.read_quantized_zero_points(*quantized, 0, weight.rows);
+      std::memcpy(beside, all.data(), all.size());
+      weight.row_zero_points = reinterpret_cast<const int8_t*>(beside);
+    }
+    return weight.row_scales != nullptr;
+  }
   if (kernels::is_float_format(weight.format)) {
     if (info->block_format != nullptr) return false;  // blocks that no kernel reads, as float32
     weight.data = mapped.data();
@@ -78,6 +172,18 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
                                 int64_t rows, int64_t cols) {
   const std::array<int64_t, 2> shape = {rows, cols};
   StoredMatrix matrix;
+  matrix.quantized = checkpoint.find_quantized_tensors(module);
+  if (matrix.quantized) {
+    const QuantizedTensors& tensors = *matrix.quantized;
+    check_matrix_shape(checkpoint, module, tensors.rows, tensors.cols, rows, cols);
+    matrix.info = tensors.numbers;
+    matrix.weight = quantized_weight(tensors);
+    matrix.stored_row_bytes = matrix.weight.format == kernels::WeightFormat::kE4M3
+                                  ? cols
+                                  : kernels::word_row_bytes(matrix.weight.format, cols);
+    matrix.bytes = kernels::packed_bytes(matrix.weight);
+    return matrix;
+  }
   matrix.info = &checkpoint.require(module + ".weight", shape);
   if (find_packed_blocks(checkpoint, module) != nullptr) {
     matrix.weight = kernels::block_weight(format_of(*matrix.info), rows, cols);
@@ -92,16 +198,25 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
   return matrix;
 }
 
-Error bad_scale_error(const Checkpoint& checkpoint, const TensorInfo& info, int64_t row) {
+Error bad_number_error(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row) {
+  const bool is_float8 = matrix.weight.format == kernels::WeightFormat::kE4M3;
+  const TensorInfo& info =
+      matrix.quantized && !is_float8 ? *matrix.quantized->scales : *matrix.info;
   return {ErrorKind::kBadFile,
           checkpoint.weight_files()[static_cast<size_t>(info.file_index)] + ": tensor '" +
-              info.name + "' has a scale that is infinite or no number" +
+              info.name + "' has " +
+              (is_float8 ? "an element that is NaN" : "a scale that is infinite or no number") +
               (row >= 0 ? " in row " + std::to_string(row) : "") + "; expected finite numbers"};
 }
 
 void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                       const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
                       std::vector<std::byte>& buffer) {
+  if (matrix.weight.format == kernels::WeightFormat::kE4M3) {
+    return read_float8_rows(checkpoint, matrix, row_begin, row_end);
+  }
+  if (matrix.quantized)
+    return read_word_rows(kernel, checkpoint, matrix, row_begin, row_end, buffer);
   const TensorInfo& info = *matrix.info;
   const auto offset = static_cast<size_t>(row_begin * matrix.stored_row_bytes);
   const auto size = static_cast<size_t>((row_end - row_begin) * matrix.stored_row_bytes);
@@ -114,7 +229,7 @@ void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& check
   const int64_t bad_row =
       kernel.pack_blocks(format_of(info), matrix.weight, row_begin, row_end, buffer.data(),
                          matrix.data, matrix.scales, matrix.offsets);
-  if (bad_row >= 0) throw bad_scale_error(checkpoint, info, bad_row);
+  if (bad_row >= 0) throw bad_number_error(checkpoint, matrix, bad_row);
 }
 
 }  // namespace vitrine::model

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,31 +15,43 @@ namespace vitrine::model {
 /// projection run in one kernel, so each has one only where the other has.
 const TensorInfo* find_packed_blocks(const Checkpoint& checkpoint, const std::string& module);
 
-/// Rows of floats or of blocks that are read, and packed where they are blocks, any of them alone.
+/// Rows of floats, of blocks or of quantized numbers that are read, and packed where they are no
+/// floats, any of them alone.
 struct StoredMatrix {
-  const TensorInfo* info = nullptr;  // the checkpoint's
-  kernels::Weight weight;            // its pointers are null until place()
+  const TensorInfo* info = nullptr;           // the checkpoint's; of quantized numbers theirs
+  std::optional<QuantizedTensors> quantized;  // where `quantization_config` says what they mean
+  kernels::Weight weight;                     // its pointers are null until place()
   kernels::WeightBytes bytes;
   int64_t stored_row_bytes = 0;
   std::byte *data = nullptr, *scales = nullptr, *offsets = nullptr;
 
   /// Each part's bytes, up to a whole cache line.
   size_t num_bytes() const;
+  /// What reading all of it takes from the file.
+  uint64_t file_bytes() const;
   /// `memory` holds num_bytes(), 64-byte aligned.
   void place(std::byte* memory);
-  /// Points the handle into the file's mapping; false where the file has the rows in another order.
-  /// Throws kIo.
-  bool map(const Checkpoint& checkpoint);
+  /// Of what cannot be used where the file has it, when the rest is mapped: zero points, and scales
+  /// of 8-bit floats.
+  size_t bytes_beside_map() const;
+  /// Points the handle into the file's mapping, and reads those bytes to `beside`; false where the
+  /// file has the rows in another order. Throws kIo, kBadFile.
+  bool map(const Checkpoint& checkpoint, std::byte* beside);
 };
+
+/// Throws kBadFile where a quantized matrix has another shape than the config says.
+void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module, int64_t found_rows,
+                        int64_t found_cols, int64_t rows, int64_t cols);
 
 /// Throws kBadFile for a missing tensor or another shape, kUnsupported for another dtype.
 StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string& module,
                                 int64_t rows, int64_t cols);
-/// Of a matrix in a file with a scale that is infinite or no number; row -1: unknown.
-Error bad_scale_error(const Checkpoint& checkpoint, const TensorInfo& info, int64_t row);
+/// Of a matrix in a file with a scale that is infinite or no number, or of 8-bit floats with a NaN;
+/// row -1: unknown.
+Error bad_number_error(const Checkpoint& checkpoint, const StoredMatrix& matrix, int64_t row);
 /// Reads rows [row_begin, row_end) to their place; row_begin is a multiple of 16, row_end too
 /// unless it is the last. `buffer` is scratch. Throws kIo, and kBadFile for a scale that is not
-/// finite.
+/// finite or a number that is none.
 void read_stored_rows(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint,
                       const StoredMatrix& matrix, int64_t row_begin, int64_t row_end,
                       std::vector<std::byte>& buffer);

@@ -46,32 +46,24 @@ std::byte* CheckpointWeights::allocate(size_t size, const std::string& module) {
   return memory_.allocate(size, "tensor '" + module + "'");
 }
 
+bool CheckpointWeights::map(StoredMatrix& matrix, const std::string& module) {
+  const size_t beside = matrix.bytes_beside_map();
+  if (!matrix.map(checkpoint_, beside == 0 ? nullptr : allocate(beside, module))) return false;
+  num_mapped_bytes_ += ops::weight_bytes(matrix.weight) - beside;
+  return true;
+}
+
 const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int64_t rows,
                                                  int64_t cols) {
   auto found = matrices_.find(module);
   if (found == matrices_.end()) {
-    kernels::Weight weight;
-    if (std::optional<QuantizedMatrix> quantized = checkpoint_.read_quantized(module)) {
-      if (mapped_) {
-        throw Error(ErrorKind::kUnsupported,
-                    checkpoint_.path() + ": tensor '" + checkpoint_.find_quantized(module)->name +
-                        "' cannot be used where it stands; expected a GGUF file or "
-                        "float weights, or weights that are not mapped");
-      }
-      check_matrix_shape(checkpoint_, module, *quantized, rows, cols);
-      load_quantized(weight, *quantized, module);
-    } else {
-      StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols);
-      if (read_ && mapped_ && stored.map(checkpoint_)) {
-        num_mapped_bytes_ += ops::weight_bytes(stored.weight);
-      } else if (read_) {
-        stored.place(allocate(stored.num_bytes(), module));
-        pending_.push_back(stored);
-      }
-      weight = stored.weight;
+    StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols);
+    if (read_ && !(mapped_ && map(stored, module))) {
+      stored.place(allocate(stored.num_bytes(), module));
+      pending_.push_back(stored);
     }
     num_parameters_ += rows * cols;
-    found = matrices_.emplace(module, weight).first;
+    found = matrices_.emplace(module, stored.weight).first;
   }
   const kernels::Weight& weight = found->second;
   if (weight.rows != rows || weight.cols != cols) {
@@ -109,48 +101,6 @@ void CheckpointWeights::load(int threads, int64_t most_active_experts) {
   core::run_pieces(threads, pieces.size(), make_work);
 }
 
-void CheckpointWeights::load_quantized(kernels::Weight& weight, const QuantizedMatrix& matrix,
-                                       const std::string& module) {
-  if (matrix.number_format == NumberFormat::kE4M3) return load_floats(weight, matrix, module);
-  weight.format = matrix.bits == 4 ? kernels::WeightFormat::kInt4 : kernels::WeightFormat::kInt8;
-  weight.scale_format = matrix.scale_dtype == DType::kBF16  ? kernels::ScaleFormat::kBF16
-                        : matrix.scale_dtype == DType::kF16 ? kernels::ScaleFormat::kF16
-                                                            : kernels::ScaleFormat::kF32;
-  weight.group_size = matrix.group_size;
-  weight.rows = matrix.rows;
-  weight.cols = matrix.cols;
-  if (!matrix.zero_points.empty()) weight.offset_format = kernels::OffsetFormat::kZeroPoint;
-  const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
-  std::byte* data = allocate(bytes.data, module);
-  std::byte* scales = allocate(bytes.scales, module);
-  kernels::pack_quantized(weight.format, weight.scale_format, weight.group_size, weight.rows,
-                          weight.cols, 0, weight.rows, matrix.values.data(), matrix.scales.data(),
-                          data, scales);
-  weight.data = data;
-  weight.scales = scales;
-  if (bytes.offsets == 0) return;
-  std::byte* offsets = allocate(bytes.offsets, module);
-  const std::vector<float> zero_points(matrix.zero_points.begin(), matrix.zero_points.end());
-  kernels::pack_offsets(weight.offset_format, weight.group_size, weight.rows, weight.cols, 0,
-                        weight.rows, zero_points.data(), offsets);
-  weight.offsets = offsets;
-}
-
-void CheckpointWeights::load_floats(kernels::Weight& weight, const QuantizedMatrix& matrix,
-                                    const std::string& module) {
-  weight.format = kernels::WeightFormat::kE4M3;
-  weight.group_size = matrix.group_size;
-  weight.rows = matrix.rows;
-  weight.cols = matrix.cols;
-  const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
-  std::byte* data = allocate(bytes.data, module);
-  std::byte* scales = allocate(bytes.scales, module);
-  std::memcpy(data, matrix.values.data(), bytes.data);
-  std::memcpy(scales, matrix.scales.data(), bytes.scales);
-  weight.data = data;
-  weight.scales = scales;
-}
-
 const float* CheckpointWeights::vector(const std::string& tensor, int64_t length) {
   auto found = vectors_.find(tensor);
   if (found == vectors_.end()) {
@@ -173,10 +123,11 @@ size_t CheckpointWeights::strip_bytes() const {
   return most;
 }
 
-Error CheckpointWeights::bad_scale_error(const kernels::Weight& matrix) const {
+Error CheckpointWeights::bad_number_error(const kernels::Weight& matrix) const {
   const auto found =
       std::ranges::find_if(matrices_, [&](const auto& entry) { return &entry.second == &matrix; });
-  return model::bad_scale_error(checkpoint_, *checkpoint_.find(found->first + ".weight"), -1);
+  return model::bad_number_error(
+      checkpoint_, find_stored_matrix(checkpoint_, found->first, matrix.rows, matrix.cols), -1);
 }
 
 std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {
@@ -186,7 +137,7 @@ std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {
   };
   for (const auto& [module, weight] : matrices_) {
     if (weight.blocks != nullptr) {
-      add(weight.blocks, ops::weight_bytes(weight));
+      add(weight.blocks, static_cast<size_t>(weight.rows * kernels::stored_row_bytes(weight)));
       continue;
     }
     const kernels::WeightBytes bytes = kernels::packed_bytes(weight);
@@ -195,15 +146,6 @@ std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {
     add(weight.offsets, bytes.offsets);
   }
   return parts;
-}
-
-void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module,
-                        const QuantizedMatrix& matrix, int64_t rows, int64_t cols) {
-  if (matrix.rows == rows && matrix.cols == cols) return;
-  throw Error(ErrorKind::kBadFile,
-              checkpoint.path() + ": tensor '" + module + "' is [" + std::to_string(matrix.rows) +
-                  ", " + std::to_string(matrix.cols) + "], but the config makes it [" +
-                  std::to_string(rows) + ", " + std::to_string(cols) + "]");
 }
 
 }  // namespace vitrine::model

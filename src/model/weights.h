@@ -64,7 +64,7 @@ class CheckpointWeights : public ops::PackedWeights {
   /// Throws kIo where a mapped file has become shorter.
   void check_maps() const { checkpoint_.check_maps(); }
   /// What is wrong with a mapped matrix that a product refused.
-  Error bad_scale_error(const kernels::Weight& matrix) const;
+  Error bad_number_error(const kernels::Weight& matrix) const;
 
   /// Where the matrices lie.
   std::vector<std::span<const std::byte>> memory() const;
@@ -74,10 +74,8 @@ class CheckpointWeights : public ops::PackedWeights {
   CacheCounts expert_cache() const { return experts_.counts(); }
 
  private:
-  void load_quantized(kernels::Weight& weight, const QuantizedMatrix& matrix,
-                      const std::string& module);
-  void load_floats(kernels::Weight& weight, const QuantizedMatrix& matrix,
-                   const std::string& module);
+  /// False where it cannot be used where the file has it.
+  bool map(StoredMatrix& matrix, const std::string& module);
   std::byte* allocate(size_t size, const std::string& module);
 
   const kernels::CpuKernels& kernel_;
@@ -92,9 +90,5 @@ class CheckpointWeights : public ops::PackedWeights {
   uint64_t num_bytes_ = 0, num_mapped_bytes_ = 0;
   int64_t num_parameters_ = 0;
 };
-
-/// Throws kBadFile where a quantized matrix has another shape than the config says.
-void check_matrix_shape(const Checkpoint& checkpoint, const std::string& module,
-                        const QuantizedMatrix& matrix, int64_t rows, int64_t cols);
 
 }  // namespace vitrine::model

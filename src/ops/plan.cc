@@ -71,9 +71,8 @@ kernels::Activations activations(const RowBuffer& buffer, const Weight& weight) 
 }
 
 uint64_t weight_bytes(const Weight& weight) {
-  if (weight.blocks == nullptr) return kernels::packed_bytes(weight).total();
-  return static_cast<uint64_t>(weight.rows *
-                               kernels::block_row_bytes(weight.block_format, weight.cols));
+  return weight.blocks == nullptr ? kernels::packed_bytes(weight).total()
+                                  : kernels::stored_bytes(weight);
 }
 
 int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple) {

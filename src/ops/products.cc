@@ -12,7 +12,25 @@ using kernels::Weight;
 namespace {
 
 Weight strip_of(const Weight& weight, int64_t rows) {
-  return kernels::block_weight(weight.block_format, rows, weight.cols);
+  Weight strip = weight;
+  strip.rows = rows;
+  strip.blocks = strip.row_scales = nullptr;
+  strip.row_zero_points = nullptr;
+  return strip;
+}
+
+int64_t first_group(const Weight& weight, int64_t row) {
+  return row * kernels::group_count(weight.cols, weight.group_size);
+}
+
+const void* scales_of(const Weight& weight, int64_t row) {
+  const int64_t size = weight.scale_format == kernels::ScaleFormat::kF32 ? 4 : 2;
+  return static_cast<const std::byte*>(weight.row_scales) + first_group(weight, row) * size;
+}
+
+/// Bytes of 8-bit floats are read where they stand.
+bool is_packed_in_strips(const Weight& weight) {
+  return weight.format != kernels::WeightFormat::kE4M3;
 }
 
 }  // namespace
@@ -47,6 +65,7 @@ void Products::allocate(PlanMemory& memory, int threads, size_t strip_bytes) {
 
 size_t Products::strip_bytes(const Weight& weight) {
   if (weight.blocks == nullptr) return 0;
+  if (!is_packed_in_strips(weight)) return whole_lines(1);
   const int64_t rows = std::min(weight.rows, kStripRows);
   return whole_lines(kernels::packed_bytes(strip_of(weight, rows)));
 }
@@ -54,18 +73,33 @@ size_t Products::strip_bytes(const Weight& weight) {
 Weight Products::pack(const Weight& weight, int64_t row_begin, int64_t row_end,
                       std::byte* memory) const {
   Weight strip = strip_of(weight, row_end - row_begin);
+  const auto* rows =
+      static_cast<const std::byte*>(weight.blocks) + row_begin * kernels::stored_row_bytes(weight);
+  if (!is_packed_in_strips(weight)) {
+    const auto count = static_cast<size_t>(strip.rows * weight.cols);
+    if (kernels::has_nan(rows, count)) bad_matrix_.store(&weight);
+    strip.data = rows;
+    strip.scales = scales_of(weight, row_begin);
+    return strip;
+  }
   const kernels::WeightBytes bytes = kernels::packed_bytes(strip);
   std::byte* scales = memory + whole_lines(bytes.data);
-  std::byte* offsets = scales + whole_lines(bytes.scales);
-  const int64_t row_bytes = kernels::block_row_bytes(weight.block_format, weight.cols);
-  const int64_t bad_row =
-      kernel_.pack_blocks(weight.block_format, strip, 0, strip.rows,
-                          static_cast<const std::byte*>(weight.blocks) + row_begin * row_bytes,
-                          memory, scales, bytes.offsets == 0 ? nullptr : offsets);
+  std::byte* offsets = bytes.offsets == 0 ? nullptr : scales + whole_lines(bytes.scales);
+  int64_t bad_row = -1;
+  if (weight.row_scales != nullptr) {
+    kernels::WordRows words = {.words = rows, .scales = scales_of(weight, row_begin)};
+    if (weight.row_zero_points != nullptr) {
+      words.zero_points = weight.row_zero_points + first_group(weight, row_begin);
+    }
+    bad_row = kernel_.pack_words(strip, 0, strip.rows, words, memory, scales, offsets);
+  } else {
+    bad_row = kernel_.pack_blocks(weight.block_format, strip, 0, strip.rows, rows, memory, scales,
+                                  offsets);
+  }
   if (bad_row >= 0) bad_matrix_.store(&weight);
   strip.data = memory;
   strip.scales = scales;
-  if (bytes.offsets != 0) strip.offsets = offsets;
+  strip.offsets = offsets;
   return strip;
 }
 

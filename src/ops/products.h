@@ -15,7 +15,8 @@ class PlanMemory;
 /// The kernels that read matrices, for a whole plan. A packed matrix goes straight to them. Of one
 /// that stands in a mapped file, a strip of rows is packed into scratch that stays in the cache,
 /// multiplied with all input rows, and forgotten: the same kernels read the same numbers, so the
-/// bits are the same, and nothing but the file's own pages takes up memory.
+/// bits are the same, and nothing but the file's own pages takes up memory. (Rows of 8-bit floats
+/// need no packing; they are looked through for NaN.)
 ///
 /// Any thread may call the products of a step.
 class Products {
@@ -40,8 +41,8 @@ class Products {
                float* out, int64_t out_stride) const;
   void embed_row(const kernels::Weight& table, int64_t row, float multiplier, float* out) const;
 
-  /// A matrix in a file in which a product met a scale that is not finite, and forgets it; null:
-  /// none.
+  /// A matrix in a file in which a product met a scale that is not finite, or a byte that is a NaN,
+  /// and forgets it; null: none.
   const kernels::Weight* take_bad_matrix() { return bad_matrix_.exchange(nullptr); }
 
  private:

@@ -85,6 +85,17 @@ class Float8Test : public ::testing::Test {
         ASSERT_EQ(weights[i], e4m3_to_float(codes_[i]) * scale) << row << ", " << col;
       }
     }
+    // Any rows alone are those of the whole.
+    const QuantizedTensors tensors = checkpoint.find_quantized_tensors("m").value();
+    const int64_t groups = matrix->groups();
+    for (int64_t begin = 0; begin < kRows; ++begin) {
+      for (int64_t end = begin + 1; end <= kRows; ++end) {
+        EXPECT_EQ(checkpoint.read_quantized_scales(tensors, begin, end),
+                  std::vector<float>(matrix->scales.begin() + groups * begin,
+                                     matrix->scales.begin() + groups * end))
+            << begin << ", " << end;
+      }
+    }
   }
 
   void expect_error(const json& quantization, const std::vector<int64_t>& scale_shape,

@@ -191,6 +191,28 @@ TEST_F(AsymmetricTest, ReadsZeroPointsPackedOrPlain) {
   }
 }
 
+// Any rows alone are those of the whole.
+TEST_F(AsymmetricTest, ReadsRowsAlone) {
+  const auto packed = pack_int32_rows(zero_points_, 6, 3, 4);
+  for (const Checkpoint& checkpoint :
+       {open_with(DType::kI32, {1, 3}, packed), open_with(DType::kI8, {6, 3}, zero_points_)}) {
+    const std::optional<QuantizedTensors> tensors = checkpoint.find_quantized_tensors("m");
+    ASSERT_TRUE(tensors.has_value());
+    EXPECT_EQ(tensors->numbers->name, "m.weight_packed");
+    EXPECT_EQ(tensors->cols, 70);
+    for (int64_t begin = 0; begin < 6; ++begin) {
+      for (int64_t end = begin; end <= 6; ++end) {
+        EXPECT_EQ(
+            checkpoint.read_quantized_zero_points(*tensors, begin, end),
+            std::vector<int8_t>(zero_points_.begin() + 3 * begin, zero_points_.begin() + 3 * end));
+        EXPECT_EQ(checkpoint.read_quantized_scales(*tensors, begin, end),
+                  std::vector<float>(static_cast<size_t>(3 * (end - begin)), 0.25f));
+      }
+    }
+  }
+  EXPECT_FALSE(open_with(DType::kI32, {1, 3}, packed).find_quantized_tensors("n").has_value());
+}
+
 TEST_F(AsymmetricTest, RefusesZeroPointsThatDoNotFit) {
   const auto expect = [&](const Checkpoint& checkpoint,
                           std::initializer_list<std::string_view> parts) {

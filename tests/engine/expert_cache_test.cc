@@ -81,13 +81,48 @@ TEST(ExpertCache, TooSmallForALayer) {
   EXPECT_EQ(error_of([&] { Engine::load(path, options); }).kind(), ErrorKind::kUnsupported);
 }
 
-TEST(ExpertCache, OfIntegersInSafetensors) {
-  const VariantFolder folder({"qwen3_moe", "int4", 32});
-  EngineOptions options = test_options();
-  options.expert_cache_bytes = uint64_t{1} << 30;
-  const Error error = error_of([&] { Engine::load(folder.path(), options); });
-  EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-  EXPECT_TRUE(is_one_line_with(error, {"weight_packed", "GGUF"})) << error.what();
+// Folders that `vitrine quantize` writes, of every method.
+TEST(ExpertCache, OfQuantizedFolders) {
+  for (const QuantMethod& method : quant_methods()) {
+    const VariantFolder folder({"qwen3_moe", method.name, 32});
+    auto whole = Engine::load(folder.path(), test_options());
+    const std::vector<int32_t> ids = prompt_ids(50, whole->summary().vocab_size);
+    const Rows expected = score(*whole, ids);
+    EngineOptions options = test_options(2);
+    const uint64_t bytes = slot_bytes(folder.path(), options);
+    for (const uint64_t slots : {8, 11, 24}) {
+      options.expert_cache_bytes = slots * bytes;
+      auto engine = Engine::load(folder.path(), options);
+      EXPECT_EQ(engine->summary().num_parameters, whole->summary().num_parameters);
+      EXPECT_TRUE(same_bits(expected, score(*engine, ids), ids.size())) << method.name << slots;
+      EXPECT_TRUE(same_bits(expected, score(*engine, ids, 7), ids.size())) << method.name << slots;
+      const ExpertCacheStats stats = engine->expert_cache();
+      EXPECT_EQ(stats.slots, static_cast<int64_t>(slots));
+      EXPECT_GT(stats.misses, 0u);
+      EXPECT_EQ(stats.bytes_read % stats.misses, 0u);
+    }
+  }
+}
+
+// A scale that is no number comes up when the expert is read: that step fails, and no other.
+TEST(ExpertCache, ABadScaleOfAFolder) {
+  const VariantFolder folder({"qwen3_moe", "int4-asymmetric", 32});
+  const Checkpoint checkpoint = Checkpoint::open(folder.path());
+  const TensorInfo& info =
+      checkpoint.require("model.layers.2.mlp.experts.3.down_proj.weight_scale");
+  ASSERT_EQ(info.dtype, DType::kBF16);
+  std::fstream file(folder.path() + "/model.safetensors",
+                    std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(info.file_offset));
+  ASSERT_TRUE(file.write("\xff\x7f", 2).flush());
+  EngineOptions options = test_options(2);
+  options.expert_cache_bytes = uint64_t{1} << 24;
+  auto engine = Engine::load(folder.path(), options);
+  const std::vector<int32_t> ids = prompt_ids(60, engine->summary().vocab_size);
+  const Error error = error_of([&] { score(*engine, ids); });
+  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+  EXPECT_TRUE(is_one_line_with(error, {folder.path(), info.name, "row 0", "expected"}))
+      << error.what();
 }
 
 // A file that is cut while it is in use: the step fails, and the next one with the file whole.

@@ -51,11 +51,74 @@ TEST(Mapped, EveryArchitectureOfFloats) {
   }
 }
 
-TEST(Mapped, RefusesWhatCannotStand) {
-  const Error packed_ints = error_of([] { Engine::load(shipped_model(), mapped_options()); });
-  EXPECT_EQ(packed_ints.kind(), ErrorKind::kUnsupported);
-  EXPECT_TRUE(is_one_line_with(packed_ints, {"weight_packed", "GGUF"})) << packed_ints.what();
+/// Every way to quantize a folder, with groups that do and don't divide the columns.
+std::vector<ModelVariant> quantized_variants() {
+  std::vector<ModelVariant> all = {{"shipped", "", 32}};
+  for (const QuantMethod& method : quant_methods()) {
+    all.push_back({"qwen3_moe", method.name, 32});
+    all.push_back({"granitemoe", method.name, 64});
+    all.push_back({"llama", method.name, 64});
+  }
+  return all;
+}
 
+class MappedFolder : public ::testing::TestWithParam<ModelVariant> {};
+
+TEST_P(MappedFolder, GivesTheSameBits) {
+  const VariantFolder folder(GetParam());
+  auto packed = Engine::load(folder.path(), test_options(2));
+  const std::vector<int32_t> ids = prompt_ids(75, packed->summary().vocab_size);
+  const Rows expected = score(*packed, ids);
+  for (const int threads : {1, 3}) {
+    auto mapped = Engine::load(folder.path(), mapped_options(threads));
+    EXPECT_EQ(mapped->summary().num_parameters, packed->summary().num_parameters);
+    EXPECT_LT(mapped->summary().weight_bytes, packed->summary().weight_bytes / 3);
+    EXPECT_GT(mapped->summary().mapped_bytes, packed->summary().weight_bytes / 2);
+    for (const int chunk : {1, 7, 64}) {
+      EXPECT_TRUE(same_bits(expected, score(*mapped, ids, chunk), ids.size()))
+          << threads << " threads, chunks of " << chunk;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MappedFolder, ::testing::ValuesIn(quantized_variants()),
+                         variant_name);
+
+/// Writes `bytes` over the tensor's, from `offset` on.
+void overwrite(const std::string& folder, const TensorInfo& info, uint64_t offset,
+               std::string_view bytes) {
+  std::fstream file(folder + "/model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(info.file_offset + offset));
+  file << bytes;
+  ASSERT_TRUE(file.flush());
+}
+
+// What is no number in a folder: loading finds it, and where nothing is read the step.
+TEST(Mapped, ANumberThatIsNoneIsFoundByTheStep) {
+  const std::string module = "model.layers.1.self_attn.o_proj";
+  for (const auto& [scheme, tensor, bytes] :
+       {std::tuple{"int4", ".weight_scale", std::string("\x80\x7f")},
+        std::tuple{"fp8", ".weight", std::string("\x7f")}}) {
+    const VariantFolder folder({"qwen3_moe", scheme, 32});
+    const Checkpoint checkpoint = Checkpoint::open(folder.path());
+    const TensorInfo& info = checkpoint.require(module + tensor);
+    if (scheme == std::string("int4")) {
+      ASSERT_EQ(info.dtype, DType::kBF16);
+    }
+    overwrite(folder.path(), info, info.num_bytes - bytes.size(), bytes);
+    for (const bool is_mapped : {false, true}) {
+      const Error error = error_of([&] {
+        auto engine = Engine::load(folder.path(), is_mapped ? mapped_options(2) : test_options(2));
+        score(*engine, prompt_ids(60, engine->summary().vocab_size));
+      });
+      EXPECT_EQ(error.kind(), ErrorKind::kBadFile) << scheme;
+      EXPECT_TRUE(is_one_line_with(error, {folder.path(), module + tensor, "expected"}))
+          << error.what();
+    }
+  }
+}
+
+TEST(Mapped, RefusesWhatCannotStand) {
   EngineOptions options = mapped_options();
   options.kernels = KernelPath::kReference;
   const Error reference = error_of([&] { Engine::load(oracle_folder("qwen3"), options); });

@@ -116,10 +116,11 @@ void write_model(const std::string& folder, const QuantScheme& scheme) {
 class ShortGroups : public ::testing::TestWithParam<QuantScheme> {
  protected:
   ShortGroups() { write_model(model_, GetParam()); }
-  std::unique_ptr<Engine> load(KernelPath kernels, int threads) {
+  std::unique_ptr<Engine> load(KernelPath kernels, int threads, bool mapped = false) {
     EngineOptions options = test_options(threads, 16);
     options.kernels = kernels;
     options.kernels_given = true;
+    options.mmap_weights = mapped;
     return Engine::load(model_, options);
   }
   TemporaryFolder folder_;
@@ -163,6 +164,8 @@ TEST_P(ShortGroups, OneTokenOneResult) {
     }
     EXPECT_TRUE(same_bits(expected, score(*engine, ids), ids.size()));
     EXPECT_TRUE(same_bits(expected, score(*engine, ids, 1), ids.size()));
+    EXPECT_TRUE(same_bits(expected, score(*engine, ids, 5), ids.size()));
+    engine = load(KernelPath::kFused, 2, /*mapped=*/true);
     EXPECT_TRUE(same_bits(expected, score(*engine, ids, 5), ids.size()));
   }
 }

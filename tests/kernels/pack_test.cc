@@ -148,6 +148,110 @@ TEST(Pack, RowRangesGiveTheSameBytes) {
   }
 }
 
+/// The values of a row of `matrix` in words, as compressed-tensors has them.
+std::vector<uint32_t> words_of(const Matrix& matrix, int64_t begin, int64_t end) {
+  const int bits = matrix.weight.format == WeightFormat::kInt4 ? 4 : 8;
+  const int64_t cols = matrix.weight.cols, per_word = 32 / bits;
+  std::vector<uint32_t> words;
+  for (int64_t row = begin; row < end; ++row) {
+    for (int64_t col = 0; col < cols; ++col) {
+      if (col % per_word == 0) words.push_back(0);
+      const int number = matrix.quantized[row * cols + col] + (1 << (bits - 1));
+      words.back() |= static_cast<uint32_t>(number) << (bits * (col % per_word));
+    }
+    // What stands behind a row's numbers means nothing.
+    if (cols % per_word != 0) words.back() |= 0xffffffffu << (bits * (cols % per_word));
+  }
+  return words;
+}
+
+std::vector<uint8_t> stored_scales(const Matrix& matrix, int64_t begin, int64_t end) {
+  const int64_t groups = group_count(matrix.weight.cols, matrix.weight.group_size);
+  std::vector<uint8_t> bytes;
+  for (int64_t i = begin * groups; i < end * groups; ++i) {
+    const float scale = matrix.scales[i];
+    const uint16_t half =
+        matrix.weight.scale_format == ScaleFormat::kF16 ? narrow_f16(scale) : narrow_bf16(scale);
+    const bool is_wide = matrix.weight.scale_format == ScaleFormat::kF32;
+    const auto* from = is_wide ? reinterpret_cast<const uint8_t*>(&scale)
+                               : reinterpret_cast<const uint8_t*>(&half);
+    bytes.insert(bytes.end(), from, from + (is_wide ? 4 : 2));
+  }
+  return bytes;
+}
+
+// From words come the bytes that come from single values, in ranges of rows, from any address.
+TEST(PackWords, GiveTheBytesOfValues) {
+  Random random(3);
+  for (const Case& c : all_cases()) {
+    if (c.offsets != OffsetFormat::kNone && c.offsets != OffsetFormat::kZeroPoint) continue;
+    const int64_t rows = 55, groups = group_count(c.cols, c.group_size);
+    const Matrix whole =
+        quantized_matrix(random, c.format, c.scales, c.group_size, rows, c.cols, c.offsets);
+    for (const CpuKernels* table : available_tables()) {
+      std::vector<uint8_t> data(whole.data.size(), 0xcd), scales(whole.packed_scales.size(), 0xcd),
+          offsets(whole.packed_offsets.size(), 0xcd);
+      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{32, 55}, {0, 16}, {16, 32}}) {
+        const std::vector<uint32_t> words = words_of(whole, begin, end);
+        std::vector<uint8_t> bytes(words.size() * 4 + 1);
+        memcpy(&bytes[1], words.data(), words.size() * 4);
+        EXPECT_EQ(static_cast<int64_t>(words.size()) * 4,
+                  (end - begin) * word_row_bytes(c.format, c.cols));
+        const std::vector<uint8_t> row_scales = stored_scales(whole, begin, end);
+        std::vector<int8_t> zero_points;
+        for (int64_t i = begin * groups; c.offsets != OffsetFormat::kNone && i < end * groups;
+             ++i) {
+          zero_points.push_back(static_cast<int8_t>(whole.offsets[i]));
+        }
+        EXPECT_EQ(
+            pack_words(whole.weight, begin, end, {&bytes[1], row_scales.data(), zero_points.data()},
+                       data.data(), scales.data(), offsets.data()),
+            -1);
+      }
+      EXPECT_EQ(data, whole.data) << table->isa << ' ' << c.cols;
+      EXPECT_EQ(scales, whole.packed_scales) << table->isa << ' ' << c.cols;
+      EXPECT_EQ(offsets, whole.packed_offsets) << table->isa << ' ' << c.cols;
+    }
+  }
+}
+
+TEST(PackWords, NameTheFirstRowWhoseScaleIsNotFinite) {
+  Random random(4);
+  for (const ScaleFormat format : {ScaleFormat::kF32, ScaleFormat::kF16, ScaleFormat::kBF16}) {
+    Matrix matrix = quantized_matrix(random, WeightFormat::kInt4, format, 32, 40, 70);
+    const std::vector<uint32_t> words = words_of(matrix, 0, 40);
+    for (const float bad : {__builtin_inff(), -__builtin_inff(), __builtin_nanf("")}) {
+      for (const int64_t row : {0, 15, 16, 39}) {
+        std::vector<uint8_t> scales = stored_scales(matrix, 0, 40);
+        const size_t size = scales.size() / (40 * 3);
+        for (const int64_t at : {row, int64_t{39}}) {
+          Matrix one = matrix;
+          one.scales.assign(3, bad);
+          const std::vector<uint8_t> stored = stored_scales(one, 0, 1);
+          memcpy(&scales[(at * 3 + 2) * size], stored.data(), size);
+        }
+        EXPECT_EQ(pack_words(matrix.weight, 0, 40, {words.data(), scales.data(), nullptr},
+                             matrix.data.data(), matrix.packed_scales.data(), nullptr),
+                  row);
+      }
+    }
+  }
+}
+
+TEST(PackWords, FindsNanAmongBytes) {
+  std::vector<uint8_t> bytes(777);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 2 == 0 ? 0x7e : 0xfe;
+  EXPECT_FALSE(has_nan(bytes.data(), bytes.size()));
+  for (const size_t at : {size_t{0}, size_t{400}, bytes.size() - 1}) {
+    for (const uint8_t nan : {0x7f, 0xff}) {
+      std::vector<uint8_t> changed = bytes;
+      changed[at] = nan;
+      EXPECT_TRUE(has_nan(changed.data(), changed.size())) << at;
+      EXPECT_FALSE(has_nan(changed.data(), at));
+    }
+  }
+}
+
 TEST(Pack, Sizes) {
   EXPECT_EQ(packed_data_bytes(WeightFormat::kInt4, 17, 64), 32u * 32u);
   EXPECT_EQ(packed_data_bytes(WeightFormat::kInt8, 17, 64), 32u * 64u);

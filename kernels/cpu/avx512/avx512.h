@@ -41,6 +41,8 @@ float sigmoid(float x);
 uint64_t read_lines(const void* data, int64_t lines);
 int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
                     const void* blocks, void* data, void* scales, void* offsets);
+int64_t pack_words(const Weight& weight, int64_t row_begin, int64_t row_end, const WordRows& rows,
+                   void* data, void* scales, void* offsets);
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
                 HeadBlockStats* stats);
 
