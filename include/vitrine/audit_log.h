@@ -190,7 +190,7 @@ struct VtrOptions {
   double page_seconds = 1;  ///< a page is closed at this age …
   int page_tokens = 4096;   ///< … or with this many records (1 to 4096)
   size_t ring_bytes = size_t{1} << 20;
-  std::string trace_id = {};  ///< carried in the head
+  std::string trace_id = {};  ///< carried in the head: 32 hexadecimal digits, or empty
   /// Which records keep the hidden states that the engine recorded (level full); empty: all. Called
   /// from the log's thread; what it throws comes out of finish().
   std::function<bool(const TokenRecord&)> hidden_states_at = {};
@@ -226,7 +226,8 @@ class VITRINE_API VtrLog {
   /// Called from the log's thread with each unrounded record, before its page is written. Set
   /// before use. What it throws comes out of finish().
   void on_record(std::function<void(const TokenRecord&)> callback);
-  /// Drains, writes the last page and the end record, syncs. Once, after the last commit(). With
+  /// Drains, writes the last page and the end record, syncs. Once, after the last commit(). Of the
+  /// reason 4,096 bytes are kept. With
   /// kFail throws what went wrong (kIo: disk full, …); the file is then an open log.
   void finish(const std::string& stop_reason);
   /// After finish(): what the end record says (or would have said).

@@ -28,7 +28,8 @@ struct StreamOptions {
   /// sent, and what is missing is counted.
   VtrOptions::OnError on_error = VtrOptions::OnError::kFail;
   size_t ring_bytes = size_t{1} << 20;
-  std::string trace_id = {};  ///< the host's OpenTelemetry trace, carried in the head
+  /// The host's OpenTelemetry trace, carried in the head: 32 hexadecimal digits, or empty.
+  std::string trace_id = {};
 };
 
 struct StreamCounts {

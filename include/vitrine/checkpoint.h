@@ -158,8 +158,9 @@ class VITRINE_API Checkpoint {
   void read_blocks(const TensorInfo& info, int64_t row_begin, std::span<std::byte> out) const;
   /// The tensor's bytes as the file stores them, in the file's mapping: valid as long as a copy of
   /// this, and only while the file keeps its size (check_maps, MappedFileGuard). Empty where they
-  /// cannot be used in place: rows in another order, or floats that are not aligned. Throws kIo.
-  std::span<const std::byte> map(const TensorInfo& info) const;
+  /// cannot be used in place: rows in another order, or, unless `any_alignment`, values that are
+  /// not aligned. Throws kIo.
+  std::span<const std::byte> map(const TensorInfo& info, bool any_alignment = false) const;
   /// Throws kIo where a file that was mapped has become shorter. A system call for each.
   void check_maps() const;
   /// Reads a F32, F16 or BF16 tensor widened to float32, row-major. Throws kBadFile for a missing
@@ -183,7 +184,7 @@ class VITRINE_API Checkpoint {
   /// them.
   std::optional<QuantizedTensors> find_quantized_tensors(std::string_view base_name) const;
   /// The scale of each row from `row_begin` to `row_end` - 1 and each group: [rows, groups()].
-  /// Throws kIo, kBadFile for one that is not finite.
+  /// Throws kIo, kBadFile for one that is not finite, kInvalidArgument for rows that it hasn't.
   std::vector<float> read_quantized_scales(const QuantizedTensors& tensors, int64_t row_begin,
                                            int64_t row_end) const;
   /// The zero points of the same, in the range of the values; empty where all are zero. Throws kIo,

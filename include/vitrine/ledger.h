@@ -110,7 +110,8 @@ class VITRINE_API LedgerRates {
   static LedgerRates parse(std::string_view json, const std::string& name);
 
   /// The lines of a run. Throws kInvalidArgument where a contributor of the run has no rate, where
-  /// the run lacks what the rates are based on, and for sums above 2^62 millionths.
+  /// the run lacks what the rates are based on, for counts below 0 or that no log has, and for sums
+  /// above 2^62 millionths.
   Booking book(BookingKind kind, const RunAccount& run) const;
   /// Whether there are rates for this kind.
   bool has(BookingKind kind) const;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "decode.h"
+#include "head_sections.h"
 #include "log_thread.h"
 #include "stream_messages.h"
 
@@ -24,6 +25,7 @@ const StreamOptions& check_options(const StreamOptions& options) {
   if (options.when_behind == WhenBehind::kSpill) {
     refuse("the policy spill needs a log's folder; expected wait or drop");
   }
+  audit::check_trace_id(options.trace_id, "audit stream");
   return options;
 }
 

@@ -21,6 +21,16 @@ std::vector<int32_t> get_num_terms(ByteReader& in) {
 
 }  // namespace
 
+void check_trace_id(const std::string& id, const char* what) {
+  const bool is_zero = id.find_first_not_of('0') == std::string::npos;
+  const bool is_hexadecimal = id.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (id.empty() || (id.size() == 32 && is_hexadecimal && !is_zero)) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              std::string(what) + ": option 'trace_id' is '" + id.substr(0, 64) +
+                  (id.size() > 64 ? "…" : "") +
+                  "'; expected 32 hexadecimal digits in lower case, not all 0 (W3C Trace Context)");
+}
+
 void put_pairs(ByteWriter& out, const std::vector<std::pair<std::string, std::string>>& pairs) {
   out.varint(pairs.size());
   for (const auto& [key, value] : pairs) {

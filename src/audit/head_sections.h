@@ -17,6 +17,10 @@ void put_sections(ByteWriter& out, const VtrHeader& header);
 /// `num_terms`: of each specialist, for the federation that the head has behind the sections.
 void get_sections(ByteReader& in, VtrHeader& header, std::vector<int32_t>& num_terms);
 
+/// Throws kInvalidArgument unless `id` is empty or the id of a trace as W3C's Trace Context has it.
+/// `what`: of which option it tells.
+void check_trace_id(const std::string& id, const char* what);
+
 /// The keys of column groups, sealed for each recipient.
 void put_sealed_keys(ByteWriter& out, const std::vector<VtrSealedKeys>& keys);
 std::vector<VtrSealedKeys> get_sealed_keys(ByteReader& in);

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "decode.h"
+#include "head_sections.h"
 #include "log_file.h"
 #include "log_thread.h"
 #include "manifest.h"
@@ -53,6 +54,7 @@ void check_options(const VtrOptions& options, bool has_token_text) {
   if (!(options.page_seconds > 0)) {
     refuse("page_seconds", std::to_string(options.page_seconds), "more than 0");
   }
+  audit::check_trace_id(options.trace_id, "audit log");
   for (const VtrRecipient& recipient : options.recipients) check_groups(recipient.groups);
   for (const VtrRedaction& redaction : options.redact) audit::find_groups(redaction.groups);
   if (options.text && !has_token_text) refuse("text", "true without token_text", "both");

@@ -273,7 +273,7 @@ void Checkpoint::read_blocks(const TensorInfo& info, int64_t row_begin,
                               out);
 }
 
-std::span<const std::byte> Checkpoint::map(const TensorInfo& info) const {
+std::span<const std::byte> Checkpoint::map(const TensorInfo& info, bool any_alignment) const {
   if (info.file_index < 0 || static_cast<size_t>(info.file_index) >= impl_->files.size()) {
     throw Error(ErrorKind::kInvalidArgument, "tensor " + quote_text(info.name) +
                                                  " is of another checkpoint; expected one of " +
@@ -281,7 +281,7 @@ std::span<const std::byte> Checkpoint::map(const TensorInfo& info) const {
   }
   const bool has_blocks = info.block_format != nullptr;
   const bool is_aligned =
-      has_blocks || info.dtype == DType::kI32 || info.file_offset % dtype_size(info.dtype) == 0;
+      has_blocks || any_alignment || info.file_offset % dtype_size(info.dtype) == 0;
   if (info.interleaved_head_rows > 0 || !is_aligned) return {};
   const std::span<const std::byte> file = impl_->files[static_cast<size_t>(info.file_index)].map();
   return file.subspan(static_cast<size_t>(info.file_offset),

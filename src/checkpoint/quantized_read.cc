@@ -101,6 +101,14 @@ std::vector<float> read_finite(const Checkpoint& checkpoint, const TensorInfo& i
   return values;
 }
 
+void check_rows(const QuantizedTensors& tensors, int64_t row_begin, int64_t row_end) {
+  if (row_begin >= 0 && row_begin <= row_end && row_end <= tensors.rows) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              "rows " + std::to_string(row_begin) + " to " + std::to_string(row_end) +
+                  " of tensor " + quote_text(tensors.numbers->name) +
+                  " are asked for; expected some of its " + std::to_string(tensors.rows));
+}
+
 /// A matrix of 8-bit floats.
 QuantizedTensors find_floats(const TensorInfo& info, const TensorInfo& scale,
                              const QuantizedModule& scheme, const std::string& file) {
@@ -198,6 +206,7 @@ std::optional<QuantizedTensors> Checkpoint::find_quantized_tensors(
 
 std::vector<float> Checkpoint::read_quantized_scales(const QuantizedTensors& tensors,
                                                      int64_t row_begin, int64_t row_end) const {
+  check_rows(tensors, row_begin, row_end);
   const std::string& file = impl_->weight_paths[static_cast<size_t>(tensors.scales->file_index)];
   if (tensors.number_format == NumberFormat::kInteger) {
     const int64_t groups = tensors.groups();
@@ -215,6 +224,7 @@ std::vector<float> Checkpoint::read_quantized_scales(const QuantizedTensors& ten
 std::vector<int8_t> Checkpoint::read_quantized_zero_points(const QuantizedTensors& tensors,
                                                            int64_t row_begin,
                                                            int64_t row_end) const {
+  check_rows(tensors, row_begin, row_end);
   if (tensors.zero_points == nullptr) return {};
   const TensorInfo& info = *tensors.zero_points;
   const int64_t groups = tensors.groups();

@@ -368,7 +368,31 @@ LedgerRates LedgerRates::parse(std::string_view text, const std::string& name) {
   return LedgerRates(std::move(impl));
 }
 
+namespace {
+
+/// What no log has, and what would not fit the sums of products with rates.
+void check_counts(const RunAccount& run) {
+  const auto check = [&](const char* field, int64_t count, int bits = 55) {
+    const int64_t most = int64_t{1} << bits;
+    if (count >= 0 && count <= most) return;
+    throw Error(ErrorKind::kInvalidArgument, run.path + ": field '" + field +
+                                                 "' of its account is " + std::to_string(count) +
+                                                 "; expected 0 to " + std::to_string(most));
+  };
+  check("tokens_in", run.tokens_in);
+  check("tokens_out", run.tokens_out);
+  check("log_bytes", run.log_bytes);
+  check("device_us", run.device_us);
+  for (const auto& [basis, shares] : run.shares) {
+    for (const auto& [who, share] : shares) check("shares", share, 60);
+  }
+  for (const auto& [basis, share] : run.unshared) check("unshared", share, 60);
+}
+
+}  // namespace
+
 Booking LedgerRates::book(BookingKind kind, const RunAccount& run) const {
+  check_counts(run);
   return {run.log_id, kind, impl_->currency, impl_->sha256,
           kind == BookingKind::kSettlement ? impl_->settle(run) : impl_->pay_royalties(run)};
 }

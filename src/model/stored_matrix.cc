@@ -68,10 +68,11 @@ void read_float8_rows(const Checkpoint& checkpoint, const StoredMatrix& matrix, 
   const std::span<std::byte> rows(
       matrix.data + offset, static_cast<size_t>((row_end - row_begin) * matrix.stored_row_bytes));
   checkpoint.read(*matrix.info, offset, rows);
-  for (int64_t row = row_begin; kernels::has_nan(rows.data(), rows.size()); ++row) {
-    const size_t first = static_cast<size_t>((row - row_begin) * matrix.stored_row_bytes);
-    if (!kernels::has_nan(&rows[first], static_cast<size_t>(matrix.stored_row_bytes))) continue;
-    throw bad_number_error(checkpoint, matrix, row);
+  if (kernels::has_nan(rows.data(), rows.size())) {
+    const auto row_bytes = static_cast<size_t>(matrix.stored_row_bytes);
+    size_t row = 0;
+    while (!kernels::has_nan(&rows[row * row_bytes], row_bytes)) ++row;
+    throw bad_number_error(checkpoint, matrix, row_begin + static_cast<int64_t>(row));
   }
   const std::vector<float> scales = checkpoint.read_quantized_scales(tensors, row_begin, row_end);
   std::memcpy(matrix.scales + row_begin * tensors.groups() * int64_t{sizeof(float)}, scales.data(),
@@ -139,7 +140,7 @@ size_t StoredMatrix::bytes_beside_map() const {
 }
 
 bool StoredMatrix::map(const Checkpoint& checkpoint, std::byte* beside) {
-  const std::span<const std::byte> mapped = checkpoint.map(*info);
+  const std::span<const std::byte> mapped = checkpoint.map(*info, quantized.has_value());
   if (mapped.empty()) return false;
   if (quantized) {
     weight.blocks = mapped.data();
@@ -149,14 +150,14 @@ bool StoredMatrix::map(const Checkpoint& checkpoint, std::byte* beside) {
       weight.row_scales = beside;
       return true;
     }
-    weight.row_scales = checkpoint.map(*quantized->scales).data();
+    weight.row_scales = checkpoint.map(*quantized->scales, true).data();
     if (quantized->zero_points != nullptr) {
       const std::vector<int8_t> all =
           checkpoint.read_quantized_zero_points(*quantized, 0, weight.rows);
       std::memcpy(beside, all.data(), all.size());
       weight.row_zero_points = reinterpret_cast<const int8_t*>(beside);
     }
-    return weight.row_scales != nullptr;
+    return true;
   }
   if (kernels::is_float_format(weight.format)) {
     if (info->block_format != nullptr) return false;  // blocks that no kernel reads, as float32

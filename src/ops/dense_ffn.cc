@@ -32,6 +32,7 @@ class PlannedDenseFfn final : public PlannedOp {
     weights_.gate = &context.weights.matrix(node.weight("gate"), intermediate, in_.width);
     weights_.up = &context.weights.matrix(node.weight("up"), intermediate, in_.width);
     weights_.down = &context.weights.matrix(node.weight("down"), out_.width, intermediate);
+    require_pair(*weights_.gate, node.weight("gate"), *weights_.up, node.weight("up"));
     context.need(in_, *weights_.gate);
     context.need(in_, *weights_.up);
     context.need(hidden_, *weights_.down);

@@ -48,6 +48,7 @@ class PlannedExperts final : public PlannedOp {
         weights.up = &context.weights.matrix(modules.up, intermediate, hidden_size_);
         weights.down = &context.weights.matrix(modules.down, hidden_size_, intermediate);
       }
+      require_pair(*weights.gate, modules.gate, *weights.up, modules.up);
       context.need(in_, *weights.gate);
       context.need(in_, *weights.up);
       context.need(hidden_, *weights.down);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 
 #include "ops/plan.h"
 
@@ -15,6 +16,22 @@ struct FeedForwardWeights {
 
   uint64_t bytes() const { return weight_bytes(*gate) + weight_bytes(*up) + weight_bytes(*down); }
 };
+
+/// Throws kUnsupported where no kernel takes gate and up together: floats and integers, or groups
+/// of two sizes.
+inline void require_pair(const kernels::Weight& gate, const std::string& gate_name,
+                         const kernels::Weight& up, const std::string& up_name) {
+  const bool is_float = kernels::is_float_format(gate.format);
+  if (is_float == kernels::is_float_format(up.format) &&
+      (is_float || gate.group_size == up.group_size)) {
+    return;
+  }
+  throw Error(ErrorKind::kUnsupported,
+              "module '" + gate_name + "' is stored as " + weight_kernel_name(gate) + " and '" +
+                  up_name + "' as " + weight_kernel_name(up) +
+                  ", which no CPU kernel takes together; use --kernels reference, or quantize both "
+                  "alike");
+}
 
 /// Rows of the hidden layer in one piece: whole groups, so that each piece quantizes its own.
 inline int64_t hidden_rows_per_piece(const RowBuffer& hidden, int threads) {

@@ -28,6 +28,22 @@ const void* scales_of(const Weight& weight, int64_t row) {
   return static_cast<const std::byte*>(weight.row_scales) + first_group(weight, row) * size;
 }
 
+const std::byte* moved(const void* from, int64_t bytes) {
+  return from == nullptr ? nullptr : static_cast<const std::byte*>(from) + bytes;
+}
+
+/// Rows [row_begin, row_end) of a matrix in memory.
+Weight rows_of(const Weight& weight, int64_t row_begin, int64_t row_end) {
+  Weight before = weight, rows = weight;
+  before.rows = row_begin;
+  rows.rows = row_end - row_begin;
+  const kernels::WeightBytes skipped = kernels::packed_bytes(before);
+  rows.data = moved(weight.data, static_cast<int64_t>(skipped.data));
+  rows.scales = moved(weight.scales, static_cast<int64_t>(skipped.scales));
+  rows.offsets = moved(weight.offsets, static_cast<int64_t>(skipped.offsets));
+  return rows;
+}
+
 /// Bytes of 8-bit floats are read where they stand.
 bool is_packed_in_strips(const Weight& weight) {
   return weight.format != kernels::WeightFormat::kE4M3;
@@ -72,6 +88,7 @@ size_t Products::strip_bytes(const Weight& weight) {
 
 Weight Products::pack(const Weight& weight, int64_t row_begin, int64_t row_end,
                       std::byte* memory) const {
+  if (weight.blocks == nullptr) return rows_of(weight, row_begin, row_end);  // one of a pair
   Weight strip = strip_of(weight, row_end - row_begin);
   const auto* rows =
       static_cast<const std::byte*>(weight.blocks) + row_begin * kernels::stored_row_bytes(weight);

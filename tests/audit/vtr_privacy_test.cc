@@ -214,6 +214,20 @@ TEST_F(VtrPrivacyTest, LevelCounters) {
   EXPECT_EQ(verify_vtr(at("x.vtr")).redacted_groups, 1u);
 }
 
+// A log whose head no reader takes would be worth nothing.
+TEST_F(VtrPrivacyTest, TraceIdsThatAreNone) {
+  for (const std::string& id :
+       {std::string("4BF92F3577B34DA6A3CE929D0E0E4736"), std::string(32, '0'), std::string("run 7"),
+        std::string(5000, 'a')}) {
+    VtrOptions options;
+    options.trace_id = id;
+    EXPECT_EQ(kind_of([&] { VtrLog(at("run.vtr"), some_header(), options); }, "'trace_id'"),
+              ErrorKind::kInvalidArgument)
+        << id;
+    EXPECT_TRUE(names().empty());
+  }
+}
+
 TEST_F(VtrPrivacyTest, WhatCannotBeIsRefused) {
   const auto open = [&](std::vector<VtrRecipient> recipients, std::vector<VtrRedaction> redact) {
     VtrOptions options;

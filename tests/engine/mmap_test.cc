@@ -1,7 +1,9 @@
 // Matrices that stay in the mapped file: the same bits as packed ones, for every type of block, in
 // any batch and on any number of threads; a file that is cut under the mapping is an error.
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "tests/engine/engine_fixture.h"
 
@@ -91,6 +93,83 @@ void overwrite(const std::string& folder, const TensorInfo& info, uint64_t offse
   file.seekp(static_cast<std::streamoff>(info.file_offset + offset));
   file << bytes;
   ASSERT_TRUE(file.flush());
+}
+
+/// The folder again, with `shift` bytes more in front of its tensors.
+void shift_tensors(const std::string& folder, size_t shift) {
+  const std::string path = folder + "/model.safetensors";
+  std::string bytes = read_bytes(path);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  bytes.insert(static_cast<size_t>(header) + 8, std::string(shift, ' '));
+  header += shift;
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  write_bytes(path, bytes);
+}
+
+// Files in which nothing is aligned.
+TEST(Mapped, UnalignedFolders) {
+  for (const QuantMethod& method : quant_methods()) {
+    const VariantFolder folder({"qwen3_moe", method.name, 32});
+    auto packed = Engine::load(folder.path(), test_options());
+    const std::vector<int32_t> ids = prompt_ids(40, packed->summary().vocab_size);
+    const Rows expected = score(*packed, ids);
+    for (const size_t shift : {1, 2}) {
+      shift_tensors(folder.path(), shift);
+      auto mapped = Engine::load(folder.path(), mapped_options(2));
+      EXPECT_GT(mapped->summary().mapped_bytes, packed->summary().weight_bytes / 4);
+      EXPECT_TRUE(same_bits(expected, score(*mapped, ids, 9), ids.size())) << method.name;
+    }
+  }
+}
+
+/// A folder whose tensors are those of another one, but for some.
+void take_tensors(const std::string& from, const std::string& folder, const std::string& part) {
+  const Checkpoint own = Checkpoint::open(folder), other = Checkpoint::open(from);
+  std::map<std::string, std::pair<const Checkpoint*, const TensorInfo*>> all;
+  for (const TensorInfo& info : own.tensors()) {
+    if (info.name.find(part) == std::string::npos) all[info.name] = {&own, &info};
+  }
+  for (const TensorInfo& info : other.tensors()) {
+    if (info.name.find(part) != std::string::npos) all[info.name] = {&other, &info};
+  }
+  SafetensorsWriter writer(folder + "/model.safetensors");
+  for (const auto& [name, source] : all) {
+    writer.declare(name, source.second->dtype, source.second->shape);
+  }
+  writer.begin();
+  for (const auto& [name, source] : all) {
+    std::vector<std::byte> bytes(source.second->num_bytes);
+    source.first->read(*source.second, bytes);
+    writer.write(name, bytes);
+  }
+  writer.finish();
+}
+
+// A gate of one kind beside an up of another: floats of any two widths go together, floats and
+// integers are refused before a step could take the one for the other.
+TEST(Mapped, GateAndUpOfTwoKinds) {
+  for (const char* model : {"qwen3_moe", "llama"}) {
+    for (const char* scheme : {"fp8", "int4"}) {
+      const VariantFolder folder({model, scheme, 32});
+      take_tensors(oracle_folder(model), folder.path(), ".gate_proj.");
+      for (const bool is_mapped : {false, true}) {
+        const EngineOptions options = is_mapped ? mapped_options(2) : test_options(2);
+        if (std::string(scheme) == "int4") {
+          const Error error = error_of([&] { Engine::load(folder.path(), options); });
+          EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+          EXPECT_TRUE(is_one_line_with(
+              error, {"gate_proj", "linear_bf16", "up_proj", "linear_int4g32", "reference"}))
+              << error.what();
+          continue;
+        }
+        auto engine = Engine::load(folder.path(), options);
+        const std::vector<int32_t> ids = prompt_ids(40, engine->summary().vocab_size);
+        auto other = Engine::load(folder.path(), test_options(1));
+        EXPECT_TRUE(same_bits(score(*other, ids), score(*engine, ids, 9), ids.size())) << model;
+      }
+    }
+  }
 }
 
 // What is no number in a folder: loading finds it, and where nothing is read the step.

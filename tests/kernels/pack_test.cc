@@ -203,10 +203,10 @@ TEST(PackWords, GiveTheBytesOfValues) {
              ++i) {
           zero_points.push_back(static_cast<int8_t>(whole.offsets[i]));
         }
-        EXPECT_EQ(
-            pack_words(whole.weight, begin, end, {&bytes[1], row_scales.data(), zero_points.data()},
-                       data.data(), scales.data(), offsets.data()),
-            -1);
+        EXPECT_EQ(table->pack_words(whole.weight, begin, end,
+                                    {&bytes[1], row_scales.data(), zero_points.data()}, data.data(),
+                                    scales.data(), offsets.data()),
+                  -1);
       }
       EXPECT_EQ(data, whole.data) << table->isa << ' ' << c.cols;
       EXPECT_EQ(scales, whole.packed_scales) << table->isa << ' ' << c.cols;
@@ -230,9 +230,11 @@ TEST(PackWords, NameTheFirstRowWhoseScaleIsNotFinite) {
           const std::vector<uint8_t> stored = stored_scales(one, 0, 1);
           memcpy(&scales[(at * 3 + 2) * size], stored.data(), size);
         }
-        EXPECT_EQ(pack_words(matrix.weight, 0, 40, {words.data(), scales.data(), nullptr},
-                             matrix.data.data(), matrix.packed_scales.data(), nullptr),
-                  row);
+        for (const CpuKernels* table : available_tables()) {
+          EXPECT_EQ(table->pack_words(matrix.weight, 0, 40, {words.data(), scales.data(), nullptr},
+                                      matrix.data.data(), matrix.packed_scales.data(), nullptr),
+                    row);
+        }
       }
     }
   }

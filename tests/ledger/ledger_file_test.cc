@@ -122,6 +122,25 @@ TEST_F(LedgerFile, WhatIsNoLedgerIsRefusedAndLeftAlone) {
   EXPECT_EQ(folder.kind(), ErrorKind::kIo);
 }
 
+// A host's account of a run: what no log has is refused before it is multiplied with a rate.
+TEST_F(LedgerFile, CountsThatNoLogHasAreRefused) {
+  for (const int64_t count : {int64_t{-1}, INT64_MIN, (int64_t{1} << 55) + 1, INT64_MAX}) {
+    for (int64_t RunAccount::*field : {&RunAccount::tokens_in, &RunAccount::tokens_out,
+                                       &RunAccount::log_bytes, &RunAccount::device_us}) {
+      RunAccount run = a_run("01");
+      run.*field = count;
+      const Error error = error_of([&] { rates(1000).book(BookingKind::kSettlement, run); });
+      EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+      EXPECT_TRUE(is_one_line_with(error, {std::to_string(count), "expected 0 to"}))
+          << error.what();
+    }
+  }
+  RunAccount run = a_run("01");
+  run.shares[ShareBasis::kResponsibility][{}] = -1;
+  const Error error = error_of([&] { rates(1000).book(BookingKind::kSettlement, run); });
+  EXPECT_TRUE(is_one_line_with(error, {"'shares'", "-1"})) << error.what();
+}
+
 TEST_F(LedgerFile, WhatWasReadStandsWithEachBooking) {
   Ledger ledger = Ledger::open_or_create(path());
   RunAccount whole = a_run("01"), open = a_run("01");
