@@ -185,9 +185,7 @@ void LogOptions::check(const std::vector<NamedPath>& inputs) const {
       refuse(fmt::format("{} is for a .vtr log; expected --audit FILE.vtr", name));
     }
   }
-  const bool is_hexadecimal = trace_id.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!trace_id.empty() && (trace_id.size() != 32 || !is_hexadecimal ||
-                            trace_id.find_first_not_of('0') == std::string::npos)) {
+  if (!trace_id.empty() && !vitrine::is_trace_id(trace_id)) {
     refuse(
         fmt::format("--trace-id {}: expected 32 hexadecimal digits in lower case, not all 0 "
                     "(W3C Trace Context)",

@@ -172,6 +172,10 @@ struct VtrHeader {
   std::vector<VtrSealedKeys> sealed_keys;
 };
 
+/// Whether it is the id of a trace as W3C's Trace Context has it: 32 hexadecimal digits in lower
+/// case, not all 0.
+VITRINE_API bool is_trace_id(std::string_view id);
+
 struct VtrOptions {
   LogDetail detail = LogDetail::kStandard;
   std::optional<SealKey> seal =
@@ -226,9 +230,9 @@ class VITRINE_API VtrLog {
   /// Called from the log's thread with each unrounded record, before its page is written. Set
   /// before use. What it throws comes out of finish().
   void on_record(std::function<void(const TokenRecord&)> callback);
-  /// Drains, writes the last page and the end record, syncs. Once, after the last commit(). Of the
-  /// reason 4,096 bytes are kept. With
-  /// kFail throws what went wrong (kIo: disk full, …); the file is then an open log.
+  /// Drains, writes the last page and the end record, syncs. Once, after the last commit(). With
+  /// kFail throws what went wrong (kIo: disk full, …); the file is then an open log. Of the reason
+  /// 4,096 bytes are kept.
   void finish(const std::string& stop_reason);
   /// After finish(): what the end record says (or would have said).
   const VtrCounts& counts() const;

@@ -30,6 +30,9 @@ constexpr bool is_float_format(WeightFormat format) { return format <= WeightFor
 
 enum class ScaleFormat : uint8_t { kF32, kF16, kBF16 };
 
+/// Bytes of one scale.
+constexpr int64_t scale_size(ScaleFormat format) { return format == ScaleFormat::kF32 ? 4 : 2; }
+
 /// What stands beside the scale of each row and group of an int8 or int4 matrix. With
 /// u = the stored number, 0 … 255 or 0 … 15:
 enum class OffsetFormat : uint8_t {
@@ -118,7 +121,7 @@ struct Weight {
 /// Rows of kInt4 or kInt8 as compressed-tensors has them: words of 32 bits with 8 or 4 numbers u
 /// each, the first in the lowest bits. A row begins with a word.
 struct WordRows {
-  const void* words = nullptr;          // [rows, word_row_bytes], any alignment
+  const void* words = nullptr;          // [rows, quantized_row_bytes], any alignment
   const void* scales = nullptr;         // [rows, groups] in the matrix's scale_format, the same
   const int8_t* zero_points = nullptr;  // [rows, groups], where the matrix has kZeroPoint
 };
@@ -428,8 +431,8 @@ int64_t block_row_bytes(BlockFormat format, int64_t cols);
 int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin, int64_t row_end,
                     const void* blocks, void* data, void* scales, void* offsets);
 
-/// Bytes of one row of words.
-int64_t word_row_bytes(WeightFormat format, int64_t cols);
+/// Bytes of one row of kInt4 or kInt8 in words, or of kE4M3.
+int64_t quantized_row_bytes(WeightFormat format, int64_t cols);
 /// The same of kInt4 or kInt8 in words; `rows` begins at row `row_begin`. Returns the first row
 /// with a scale that is not finite, or -1.
 int64_t pack_words(const Weight& weight, int64_t row_begin, int64_t row_end, const WordRows& rows,

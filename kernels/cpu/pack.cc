@@ -61,7 +61,7 @@ size_t packed_data_bytes(WeightFormat format, int64_t rows, int64_t cols) {
 
 size_t packed_scale_bytes(ScaleFormat format, int64_t rows, int64_t cols, int32_t group_size) {
   const int64_t entries = tile_count(rows) * kTileRows * group_count(cols, group_size);
-  return static_cast<size_t>(entries) * (format == ScaleFormat::kF32 ? 4 : 2);
+  return static_cast<size_t>(entries) * static_cast<size_t>(scale_size(format));
 }
 
 size_t packed_offset_bytes(OffsetFormat format, int64_t rows, int64_t cols, int32_t group_size) {

@@ -7,10 +7,11 @@
 namespace vitrine::kernels {
 namespace {
 
-uint32_t load_word(const uint8_t* bytes) {
-  uint32_t word;
-  memcpy(&word, bytes, sizeof(word));
-  return word;
+template <typename Bits>
+Bits load(const uint8_t* bytes) {
+  Bits bits;
+  memcpy(&bits, bytes, sizeof(bits));
+  return bits;
 }
 
 /// Nibbles 0 to 3 become the low halves of the four bytes, 4 to 7 the high ones.
@@ -25,7 +26,7 @@ template <WeightFormat kFormat>
 void pack_tile(const uint8_t* words, int64_t rows, int64_t cols, uint8_t* tile) {
   constexpr int kPerWord = kFormat == WeightFormat::kInt4 ? 8 : 4;
   constexpr uint32_t kBias = kFormat == WeightFormat::kInt4 ? 0x88888888 : 0x80808080;
-  const int64_t row_bytes = word_row_bytes(kFormat, cols);
+  const int64_t row_bytes = quantized_row_bytes(kFormat, cols);
   const auto deal = [](uint32_t word) {
     return kFormat == WeightFormat::kInt4 ? deal_nibbles(word) : word;
   };
@@ -36,18 +37,11 @@ void pack_tile(const uint8_t* words, int64_t rows, int64_t cols, uint8_t* tile) 
     if (w == whole) kept = (uint32_t{1} << (cols % kPerWord * (32 / kPerWord))) - 1;
     for (int r = 0; r < kTileRows; ++r) {
       const bool is_there = r < rows && kept != 0;
-      const uint32_t word = is_there ? load_word(words + r * row_bytes + 4 * w) : 0;
+      const uint32_t word = is_there ? load<uint32_t>(words + r * row_bytes + 4 * w) : 0;
       line[r] = deal(is_there ? (word & kept) | (kBias & ~kept) : kBias);
     }
     memcpy(tile, line, sizeof(line));
   }
-}
-
-template <typename Bits>
-Bits load(const uint8_t* bytes) {
-  Bits bits;
-  memcpy(&bits, bytes, sizeof(bits));
-  return bits;
 }
 
 /// The scales of `rows` rows; the first of them with one whose exponent is all ones, or -1.
@@ -75,11 +69,10 @@ int64_t pack_scales(ScaleFormat format, const uint8_t* scales, int64_t rows, int
   }
 }
 
-int64_t scale_size(ScaleFormat format) { return format == ScaleFormat::kF32 ? 4 : 2; }
-
 }  // namespace
 
-int64_t word_row_bytes(WeightFormat format, int64_t cols) {
+int64_t quantized_row_bytes(WeightFormat format, int64_t cols) {
+  if (format == WeightFormat::kE4M3) return cols;
   const int64_t per_word = format == WeightFormat::kInt4 ? 8 : 4;
   return (cols + per_word - 1) / per_word * 4;
 }
@@ -97,7 +90,7 @@ int64_t pack_word_tiles(const Weight& weight, int64_t row_begin, int64_t row_end
                         const WordRows& rows, PackWordTile pack, void* data, void* scales,
                         void* offsets) {
   const int64_t groups = group_count(weight.cols, weight.group_size);
-  const int64_t row_bytes = word_row_bytes(weight.format, weight.cols);
+  const int64_t row_bytes = quantized_row_bytes(weight.format, weight.cols);
   const int64_t tile_bytes = padded_cols(weight.cols) / kUnitCols * unit_bytes(weight.format);
   const int64_t scale_bytes = scale_size(weight.scale_format);
   int64_t bad_row = -1;
@@ -137,8 +130,7 @@ bool has_nan(const void* bytes, size_t count) {
 
 int64_t stored_row_bytes(const Weight& weight) {
   if (weight.row_scales == nullptr) return block_row_bytes(weight.block_format, weight.cols);
-  if (weight.format == WeightFormat::kE4M3) return weight.cols;
-  return word_row_bytes(weight.format, weight.cols);
+  return quantized_row_bytes(weight.format, weight.cols);
 }
 
 size_t stored_bytes(const Weight& weight) {

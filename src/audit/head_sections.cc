@@ -2,7 +2,14 @@
 
 #include <set>
 
-namespace vitrine::audit {
+namespace vitrine {
+
+bool is_trace_id(std::string_view id) {
+  return id.size() == 32 && id.find_first_not_of("0123456789abcdef") == std::string_view::npos &&
+         id.find_first_not_of('0') != std::string_view::npos;
+}
+
+namespace audit {
 namespace {
 
 constexpr size_t kMaxPairs = 1024;
@@ -22,9 +29,7 @@ std::vector<int32_t> get_num_terms(ByteReader& in) {
 }  // namespace
 
 void check_trace_id(const std::string& id, const char* what) {
-  const bool is_zero = id.find_first_not_of('0') == std::string::npos;
-  const bool is_hexadecimal = id.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (id.empty() || (id.size() == 32 && is_hexadecimal && !is_zero)) return;
+  if (id.empty() || is_trace_id(id)) return;
   throw Error(ErrorKind::kInvalidArgument,
               std::string(what) + ": option 'trace_id' is '" + id.substr(0, 64) +
                   (id.size() > 64 ? "…" : "") +
@@ -133,4 +138,5 @@ void check_recipients(const std::vector<VtrSealedKeys>& keys,
   if (opened != encrypted) throw_damaged("has column groups that no recipient can open");
 }
 
-}  // namespace vitrine::audit
+}  // namespace audit
+}  // namespace vitrine

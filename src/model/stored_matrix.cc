@@ -179,9 +179,7 @@ StoredMatrix find_stored_matrix(const Checkpoint& checkpoint, const std::string&
     check_matrix_shape(checkpoint, module, tensors.rows, tensors.cols, rows, cols);
     matrix.info = tensors.numbers;
     matrix.weight = quantized_weight(tensors);
-    matrix.stored_row_bytes = matrix.weight.format == kernels::WeightFormat::kE4M3
-                                  ? cols
-                                  : kernels::word_row_bytes(matrix.weight.format, cols);
+    matrix.stored_row_bytes = kernels::quantized_row_bytes(matrix.weight.format, cols);
     matrix.bytes = kernels::packed_bytes(matrix.weight);
     return matrix;
   }

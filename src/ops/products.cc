@@ -24,8 +24,8 @@ int64_t first_group(const Weight& weight, int64_t row) {
 }
 
 const void* scales_of(const Weight& weight, int64_t row) {
-  const int64_t size = weight.scale_format == kernels::ScaleFormat::kF32 ? 4 : 2;
-  return static_cast<const std::byte*>(weight.row_scales) + first_group(weight, row) * size;
+  return static_cast<const std::byte*>(weight.row_scales) +
+         first_group(weight, row) * kernels::scale_size(weight.scale_format);
 }
 
 const std::byte* moved(const void* from, int64_t bytes) {

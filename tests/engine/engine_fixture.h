@@ -3,10 +3,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <fstream>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <span>
@@ -89,6 +91,15 @@ class VariantFolder {
   TemporaryFolder folder_;
   std::string path_;
 };
+
+/// Writes `bytes` over the tensor's, from `offset` on.
+inline void overwrite(const std::string& folder, const TensorInfo& info, uint64_t offset,
+                      std::string_view bytes) {
+  std::fstream file(folder + "/model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(info.file_offset + offset));
+  file << bytes;
+  ASSERT_TRUE(file.flush());
+}
 
 /// Options with room for several sequences and logits of every token.
 inline EngineOptions test_options(int threads = 1, int kv_block_size = 64) {

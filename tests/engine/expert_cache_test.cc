@@ -111,10 +111,7 @@ TEST(ExpertCache, ABadScaleOfAFolder) {
   const TensorInfo& info =
       checkpoint.require("model.layers.2.mlp.experts.3.down_proj.weight_scale");
   ASSERT_EQ(info.dtype, DType::kBF16);
-  std::fstream file(folder.path() + "/model.safetensors",
-                    std::ios::binary | std::ios::in | std::ios::out);
-  file.seekp(static_cast<std::streamoff>(info.file_offset));
-  ASSERT_TRUE(file.write("\xff\x7f", 2).flush());
+  overwrite(folder.path(), info, 0, "\xff\x7f");
   EngineOptions options = test_options(2);
   options.expert_cache_bytes = uint64_t{1} << 24;
   auto engine = Engine::load(folder.path(), options);

@@ -86,15 +86,6 @@ TEST_P(MappedFolder, GivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Models, MappedFolder, ::testing::ValuesIn(quantized_variants()),
                          variant_name);
 
-/// Writes `bytes` over the tensor's, from `offset` on.
-void overwrite(const std::string& folder, const TensorInfo& info, uint64_t offset,
-               std::string_view bytes) {
-  std::fstream file(folder + "/model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
-  file.seekp(static_cast<std::streamoff>(info.file_offset + offset));
-  file << bytes;
-  ASSERT_TRUE(file.flush());
-}
-
 /// The folder again, with `shift` bytes more in front of its tensors.
 void shift_tensors(const std::string& folder, size_t shift) {
   const std::string path = folder + "/model.safetensors";

@@ -196,7 +196,7 @@ TEST(PackWords, GiveTheBytesOfValues) {
         std::vector<uint8_t> bytes(words.size() * 4 + 1);
         memcpy(&bytes[1], words.data(), words.size() * 4);
         EXPECT_EQ(static_cast<int64_t>(words.size()) * 4,
-                  (end - begin) * word_row_bytes(c.format, c.cols));
+                  (end - begin) * quantized_row_bytes(c.format, c.cols));
         const std::vector<uint8_t> row_scales = stored_scales(whole, begin, end);
         std::vector<int8_t> zero_points;
         for (int64_t i = begin * groups; c.offsets != OffsetFormat::kNone && i < end * groups;

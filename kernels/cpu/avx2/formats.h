@@ -103,7 +103,7 @@ struct IntegerFormat {
 
   VITRINE_INLINE Tile tile(const Weight& weight, int64_t index) {
     const int64_t groups = group_count(weight.cols, weight.group_size);
-    const int64_t scale_bytes = weight.scale_format == ScaleFormat::kF32 ? 4 : 2;
+    const int64_t scale_bytes = scale_size(weight.scale_format);
     const int64_t offset_bytes = weight.offset_format == OffsetFormat::kZeroPoint ? 1
                                  : weight.offset_format == OffsetFormat::kF32     ? 4
                                                                                   : 2;

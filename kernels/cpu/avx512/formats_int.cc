@@ -51,9 +51,7 @@ struct IntegerFormat {
   /// Of a group.
   VITRINE_INLINE int64_t scale_bytes(const Tile& tile) { return scale_bytes(tile.scale_format); }
   VITRINE_INLINE int64_t offset_bytes(const Tile& tile) { return offset_bytes(tile.offset_format); }
-  VITRINE_INLINE int64_t scale_bytes(ScaleFormat format) {
-    return kTileRows * (format == ScaleFormat::kF32 ? 4 : 2);
-  }
+  VITRINE_INLINE int64_t scale_bytes(ScaleFormat format) { return kTileRows * scale_size(format); }
   VITRINE_INLINE int64_t offset_bytes(OffsetFormat format) {
     return kTileRows * (format == OffsetFormat::kZeroPoint ? 1
                         : format == OffsetFormat::kF32     ? 4

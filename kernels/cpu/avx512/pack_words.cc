@@ -30,7 +30,7 @@ VITRINE_INLINE __m512i deal_nibbles(__m512i words) {
 void pack_tile(WeightFormat format, const uint8_t* words, int64_t rows, int64_t cols,
                uint8_t* tile) {
   const bool is_int4 = format == WeightFormat::kInt4;
-  const int64_t row_bytes = word_row_bytes(format, cols);
+  const int64_t row_bytes = quantized_row_bytes(format, cols);
   // Whole tiles of whole units; the gathers' offsets are of 32 bits.
   if (rows < kTileRows || padded_cols(cols) != cols || row_bytes >= INT32_MAX / kTileRows) {
     return pack_word_tile(format, words, rows, cols, tile);
