@@ -51,6 +51,7 @@ inline constexpr int kAttentionBlock = 64;
 inline constexpr int kKvLanes = 16;
 /// Vocabulary entries whose statistics are gathered together, in order.
 inline constexpr int kHeadBlock = 1024;
+inline constexpr int kHeadNextBytes = 3 * kHeadBlock / 16 * 64;
 /// How many of the best tokens the output head reports.
 inline constexpr int kTopTokens = 10;
 
@@ -173,8 +174,9 @@ struct RowMap {
 /// Statistics of one block of kHeadBlock logits (the last may be shorter).
 struct HeadBlockStats {
   float max = 0;                      // largest logit
-  float sum_exp = 0;                  // sum of exp(logit - max)
-  float sum_exp_logit = 0;            // sum of exp(logit - max) * (logit - max)
+  float reference = 0;                // max where a logit is far from 0 and one is no -inf
+  float sum_exp = 0;                  // sum of exp(logit - reference)
+  float sum_exp_logit = 0;            // sum of exp(logit - reference) * (logit - reference)
   uint64_t hash = 0;                  // of the logits' bits (logits_hash.h)
   int32_t count = 0;                  // valid entries of the top lists
   float top_logits[kTopTokens] = {};  // descending; ties by lower id
@@ -357,11 +359,14 @@ struct CpuKernels {
   /// logits[i] *= multiplier for i in [begin, end), at most kHeadBlock entries that begin at a
   /// multiple of it (multiplier 1: untouched), then their statistics; ids are the i. NaN entries
   /// never reach the top list, -inf (masked) entries count as 0 in the sums.
-  /// A NaN logit makes max, sum_exp and sum_exp_logit NaN; the hash is of bits, whatever they say.
-  /// Without `statistics` (nobody records) only the maximum and the top list are made; the sums and
-  /// the hash are 0.
+  /// A NaN logit makes max, reference and both sums NaN; the hash is of bits, whatever they say.
+  /// Without `statistics` (nobody records) only the maximum and the top list are made; the sums,
+  /// the reference and the hash are 0.
+  ///
+  /// `next`: memory that the caller reads behind this, kHeadNextBytes at least, or null. A
+  /// processor that fetches nothing while it computes fetches it on the way.
   void (*head_block)(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
-                     HeadBlockStats* stats);
+                     HeadBlockStats* stats, const void* next);
 
   /// Merges blocks in order.
   void (*head_merge)(const HeadBlockStats* blocks, int32_t count, HeadStats* stats);

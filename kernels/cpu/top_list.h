@@ -49,4 +49,32 @@ static inline __attribute__((always_inline)) void take_reaching(BestEntries& bes
   if (stats->count == kTopTokens) best.threshold = stats->top_logits[kTopTokens - 1];
 }
 
+inline constexpr int kMaxCandidates = 32;
+
+/// The entries of a block that may be among its best, in ascending id; each is put where it belongs
+/// by how many are before it.
+struct Candidates {
+  int count = 0;
+  // Those of one chunk come before anyone asks whether they are too many, and one vector is written
+  // past the last.
+  alignas(64) float values[kMaxCandidates + 64 + 16];
+  int32_t ids[kMaxCandidates + 64 + 16];
+  float placed_values[kMaxCandidates];
+  int32_t placed_ids[kMaxCandidates];
+
+  /// `above`, `reach`: a bit for each candidate that is larger than candidate i, not smaller.
+  void put(int i, uint32_t above, uint32_t reach) {
+    const int place = __builtin_popcount(above | (reach & ((1u << i) - 1)));
+    placed_values[place] = values[i];
+    placed_ids[place] = ids[i];
+  }
+
+  /// The first kTopTokens; there are as many.
+  void give(HeadBlockStats* stats) const {
+    stats->count = kTopTokens;
+    for (int i = 0; i < kTopTokens; ++i) stats->top_logits[i] = placed_values[i];
+    for (int i = 0; i < kTopTokens; ++i) stats->top_ids[i] = placed_ids[i];
+  }
+};
+
 }  // namespace vitrine::kernels

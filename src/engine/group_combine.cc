@@ -80,7 +80,7 @@ class Federation::Impl::RowWork final : public engine::PieceWork {
     const auto vocabulary = static_cast<int64_t>(joint_.size());
     impl_.kernel.head_block(joint_.data(), begin,
                             std::min<int64_t>(vocabulary, begin + kernels::kHeadBlock), 1.0F,
-                            impl_.records(), &impl_.block_stats[block]);
+                            impl_.records(), &impl_.block_stats[block], nullptr);
   }
 
   Impl& impl_;

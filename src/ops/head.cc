@@ -27,6 +27,9 @@ class PlannedHead final : public PlannedOp {
                         ? kernels::kHeadBlock
                         : rows_per_piece(vocab_, context.threads * 2, kernels::kTileRows)) {
     context.need(in_, weight_);
+    kernels::Weight block = weight_;
+    block.rows = kernels::kHeadBlock;
+    block_bytes_ = static_cast<int64_t>(kernels::packed_bytes(block).data);
     stats_ = context.array<kernels::HeadBlockStats>(context.max_rows * blocks_);
   }
 
@@ -44,9 +47,12 @@ class PlannedHead final : public PlannedOp {
       rows.count = step.rows;
       products_.linear(weight_, piece * piece_rows_, std::min(vocab_, (piece + 1) * piece_rows_),
                        activations(in_, weight_), rows, nullptr, nullptr, logits_, vocab_);
-      for (int64_t row = 0; is_by_blocks_ && row < step.rows; ++row) take_block(step, row, piece);
+      for (int64_t row = 0; is_by_blocks_ && row < step.rows; ++row) {
+        // Most of the time the block behind this one is the next that this thread takes.
+        take_block(step, row, piece, row + 1 == step.rows ? weights_of(piece + 1) : nullptr);
+      }
     } else if (phase == 1) {
-      take_block(step, piece / blocks_, piece % blocks_);
+      take_block(step, piece / blocks_, piece % blocks_, nullptr);
     } else {
       for (int32_t row = 0; row < step.rows; ++row) finish_row(step, row);
     }
@@ -60,11 +66,20 @@ class PlannedHead final : public PlannedOp {
  private:
   bool records_rows(const StepState& step) const { return step.audit && layout_.row_words > 0; }
 
-  void take_block(const StepState& step, int64_t row, int64_t block) const {
+  /// Where the weights of a whole block begin; null where there are none in memory, or few.
+  const void* weights_of(int64_t block) const {
+    const bool is_whole = (block + 1) * kernels::kHeadBlock <= vocab_;
+    if (!is_whole || weight_.data == nullptr || block_bytes_ < kernels::kHeadNextBytes) {
+      return nullptr;
+    }
+    return static_cast<const std::byte*>(weight_.data) + block * block_bytes_;
+  }
+
+  void take_block(const StepState& step, int64_t row, int64_t block, const void* next) const {
     const int64_t begin = block * kernels::kHeadBlock;
     kernel_.head_block(logits_ + row * vocab_, begin,
                        std::min<int64_t>(vocab_, begin + kernels::kHeadBlock), multiplier_,
-                       records_rows(step), stats_ + row * blocks_ + block);
+                       records_rows(step), stats_ + row * blocks_ + block, next);
   }
 
   void finish_row(const StepState& step, int32_t row) const {
@@ -100,6 +115,7 @@ class PlannedHead final : public PlannedOp {
   int64_t blocks_;
   bool is_by_blocks_;  // a block's statistics are made with it, while it is at hand
   int64_t piece_rows_;
+  int64_t block_bytes_ = 0;
   kernels::HeadBlockStats* stats_ = nullptr;  // [rows, blocks]
 };
 

@@ -17,7 +17,7 @@ std::vector<HeadBlockStats> all_blocks(const CpuKernels& table, std::vector<floa
   for (size_t b = 0; b < blocks.size(); ++b) {
     const int64_t begin = static_cast<int64_t>(b) * kHeadBlock;
     table.head_block(logits->data(), begin, std::min(n, begin + kHeadBlock), multiplier, true,
-                     &blocks[b]);
+                     &blocks[b], nullptr);
   }
   return blocks;
 }
@@ -94,6 +94,7 @@ TEST(Head, SameBitsInEveryTable) {
       const HeadBlockStats& x = blocks_a[i];
       const HeadBlockStats& y = blocks_b[i];
       ASSERT_TRUE(same_bits(x.max, y.max));
+      ASSERT_TRUE(same_bits(x.reference, y.reference));
       ASSERT_TRUE(same_bits(x.sum_exp, y.sum_exp));
       ASSERT_TRUE(same_bits(x.sum_exp_logit, y.sum_exp_logit));
       ASSERT_EQ(x.hash, y.hash);
@@ -114,10 +115,11 @@ TEST(Head, EqualZeros) {
     logits[negative] = -0.0f;
     for (const bool statistics : {false, true}) {
       HeadBlockStats expected;
-      portable_kernels().head_block(logits.data(), 0, kHeadBlock, 1.0f, statistics, &expected);
+      portable_kernels().head_block(logits.data(), 0, kHeadBlock, 1.0f, statistics, &expected,
+                                    nullptr);
       for (const CpuKernels* table : vector_tables()) {
         HeadBlockStats stats;
-        table->head_block(logits.data(), 0, kHeadBlock, 1.0f, statistics, &stats);
+        table->head_block(logits.data(), 0, kHeadBlock, 1.0f, statistics, &stats, nullptr);
         ASSERT_TRUE(same_bits(expected.max, stats.max)) << table->isa << " +0 at " << positive;
       }
     }
@@ -195,13 +197,112 @@ TEST(Head, FarBelowTheLargestCountsAsNothing) {
   }
 }
 
+TEST(Head, SumsAreOfTheLogitsThemselvesWhereAllAreNearZero) {
+  // kNearLow and kNearHigh, written here so that moving them is noticed.
+  for (const auto& [edge, is_near] : {std::pair{-80.0f, true},
+                                      {std::nextafter(-80.0f, -90.0f), false},
+                                      {64.0f, true},
+                                      {std::nextafter(64.0f, 90.0f), false},
+                                      {-INFINITY, false},
+                                      {-3e38f, false},
+                                      {INFINITY, false}}) {
+    for (const int64_t n : {1, 40, 1024}) {
+      std::vector<float> logits(n, 0.5f);
+      logits[n / 2] = edge;
+      const float largest = *std::ranges::max_element(logits);
+      if (largest == -INFINITY) continue;
+      for (const CpuKernels* table : available_tables()) {
+        const HeadBlockStats stats = all_blocks(*table, &logits, 1.0f)[0];
+        EXPECT_EQ(stats.reference, is_near ? 0.0f : largest) << table->isa << " " << edge;
+        EXPECT_EQ(stats.max, largest);
+      }
+    }
+  }
+}
+
+TEST(Head, BlocksNearZeroAndFarFromItAreMerged) {
+  Random random(12);
+  const float centres[] = {-3000.0f, -200.0f, -70.0f, -20.0f, 0.0f, 30.0f, 55.0f, 90.0f, 2000.0f};
+  for (int round = 0; round < 200; ++round) {
+    std::vector<float> logits;
+    for (int block = 0; block < 4; ++block) {
+      const float centre = centres[random.integer(0, 8)];
+      for (const float logit : random.normals(block == 3 ? 77 : 1024, 2.0f)) {
+        logits.push_back(centre + logit);
+      }
+    }
+    const double max = *std::ranges::max_element(logits);
+    double sum = 0, sum_logit = 0;
+    for (const float logit : logits) {
+      sum += std::exp(logit - max);
+      sum_logit += std::exp(logit - max) * (logit - max);
+    }
+    const double log_sum_exp = max + std::log(sum);
+    for (const CpuKernels* table : available_tables()) {
+      const HeadStats stats = whole_head(*table, logits);
+      EXPECT_NEAR(stats.log_sum_exp, log_sum_exp, kEpsilon * (76 + std::fabs(log_sum_exp)));
+      // Near zero the sums carry the logits' own size.
+      EXPECT_NEAR(stats.entropy, std::log(sum) - sum_logit / sum, 76 * kEpsilon * 80);
+    }
+  }
+}
+
+TEST(Head, EntropyIsNotBelowZero) {
+  for (const CpuKernels* table : available_tables()) {
+    for (float leader = 40.0f; leader < 70.0f; leader += 0.37f) {
+      std::vector<float> logits(2000, -20.0f);
+      logits[1234] = leader;
+      const HeadStats stats = whole_head(*table, logits);
+      EXPECT_GE(stats.entropy, 0.0f);
+      EXPECT_LT(stats.entropy, 76 * kEpsilon * 80);
+    }
+  }
+}
+
+// Few entries reach a block's threshold, or some more than have a place, or all.
+TEST(Head, BestOfManyEqualLogits) {
+  Random random(13);
+  for (int round = 0; round < 400; ++round) {
+    std::vector<float> logits = random.normals(kHeadBlock * 2, 1.0f);
+    const float step = 0.01f * static_cast<float>(1 << random.integer(0, 8));
+    for (float& logit : logits) logit = std::round(logit / step) * step;
+    const int same = random.integer(0, 80);  // about as many candidates as are kept, more or fewer
+    for (int i = 0; i < same; ++i) logits[random.integer(0, kHeadBlock - 1)] = 5.0f;
+    for (const CpuKernels* table : available_tables()) {
+      const auto blocks = all_blocks(*table, &logits, 1.0f);
+      for (size_t b = 0; b < blocks.size(); ++b) {
+        const int64_t begin = static_cast<int64_t>(b) * kHeadBlock;
+        expect_best({logits.begin() + begin, logits.begin() + begin + kHeadBlock}, blocks[b].count,
+                    blocks[b].top_logits, blocks[b].top_ids, static_cast<int32_t>(begin));
+      }
+    }
+  }
+}
+
+TEST(Head, WhatIsReadNextChangesNothing) {
+  Random random(14);
+  const std::vector<char> next(kHeadNextBytes);
+  for (const float centre : {0.0f, -100.0f}) {
+    std::vector<float> logits = random.normals(kHeadBlock, 3.0f);
+    for (float& logit : logits) logit += centre;
+    for (const CpuKernels* table : available_tables()) {
+      HeadBlockStats with, without;
+      table->head_block(logits.data(), 0, kHeadBlock, 1.0f, true, &with, next.data());
+      table->head_block(logits.data(), 0, kHeadBlock, 1.0f, true, &without, nullptr);
+      EXPECT_TRUE(same_bits(with.sum_exp, without.sum_exp));
+      EXPECT_TRUE(same_bits(with.sum_exp_logit, without.sum_exp_logit));
+      EXPECT_EQ(with.hash, without.hash);
+    }
+  }
+}
+
 TEST(Head, WithoutStatisticsOnlyTheSumsAreMissing) {
   Random random(6);
   std::vector<float> logits = random.normals(700);
   for (const CpuKernels* table : available_tables()) {
     HeadBlockStats with, without;
-    table->head_block(logits.data(), 0, 700, 1.0f, true, &with);
-    table->head_block(logits.data(), 0, 700, 1.0f, false, &without);
+    table->head_block(logits.data(), 0, 700, 1.0f, true, &with, nullptr);
+    table->head_block(logits.data(), 0, 700, 1.0f, false, &without, nullptr);
     EXPECT_EQ(without.max, with.max);
     EXPECT_EQ(without.sum_exp, 0.0f);
     EXPECT_EQ(without.sum_exp_logit, 0.0f);

@@ -40,6 +40,6 @@ void multiply(const float* factors, int64_t n, float* values);
 float sigmoid(float x);
 uint64_t read_lines(const void* data, int64_t lines);
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
-                HeadBlockStats* stats);
+                HeadBlockStats* stats, const void* next);
 
 }  // namespace vitrine::kernels::avx2

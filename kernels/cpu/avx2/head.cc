@@ -29,26 +29,46 @@ VITRINE_INLINE Mask both(Mask a, Mask b) {
 float top_threshold(Lanes lanes_max) {
   float lane[16];
   store(lane, lanes_max);
+  float threshold = -__builtin_inff();
   for (int j = 0; j < 16; ++j) {
-    const Lanes v = set_lanes(lane[j]);
-    const int greater = __builtin_popcount(compare_bits(lanes_max, v, false));
-    const int reach = __builtin_popcount(compare_bits(lanes_max, v, true));
-    if (greater < kTopTokens && reach >= kTopTokens) return lane[j];
+    const int reach = __builtin_popcount(compare_bits(lanes_max, set_lanes(lane[j]), true));
+    const float reached = reach >= kTopTokens ? lane[j] : threshold;
+    threshold = reached > threshold ? reached : threshold;
   }
-  return -__builtin_inff();
+  return threshold;
 }
 
+/// Per eight lanes, with the bits of numbers below zero as they are, above any other number's.
+VITRINE_INLINE __m256i lower(__m256i lowest, __m256 v) {
+  return _mm256_max_epu32(lowest, _mm256_castps_si256(v));
+}
+
+/// Into the second-level cache: weights that are read behind this block, while the memory is idle.
+VITRINE_INLINE void fetch(const char* line) { _mm_prefetch(line, _MM_HINT_T1); }
+
 struct FirstPass {
-  Lanes largest;  // per lane; NaN entries are left out
+  Lanes largest;     // per lane; NaN entries are left out
+  __m256i lowest{};  // lower()
   bool has_nan = false;
   uint64_t hash = 0;
+
+  /// Whether all entries are within kNearLow … kNearHigh. `max`: of the lanes.
+  bool is_near(float max) const {
+    const __m256i low = _mm256_castps_si256(_mm256_set1_ps(kNearLow));
+    const __m256i within = _mm256_cmpeq_epi32(_mm256_max_epu32(lowest, low), low);
+    return !has_nan && max <= kNearHigh && _mm256_movemask_epi8(within) == -1;
+  }
 };
 
-/// Multiplies the logits and finds the largest.
-FirstPass find_largest(float* logits, int64_t count, float multiplier) {
+/// Multiplies the logits and finds the extremes.
+FirstPass find_extremes(float* logits, int64_t count, float multiplier) {
   FirstPass found{minus_infinity()};
   const bool scale = multiplier != 1.0f;
   const Lanes factor = set_lanes(multiplier);
+  const auto take = [&](Lanes v) __attribute__((always_inline)) {
+    found.has_nan |= nan_bits(v) != 0;
+    found.largest = max(v, found.largest);
+  };
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
     Lanes v = load(logits + i);
@@ -56,30 +76,39 @@ FirstPass find_largest(float* logits, int64_t count, float multiplier) {
       v = mul(v, factor);
       store(logits + i, v);
     }
-    found.has_nan |= nan_bits(v) != 0;
-    found.largest = max(v, found.largest);
+    found.lowest = lower(lower(found.lowest, v.low), v.high);
+    take(v);
   }
   if (i < count) {
     const Mask mask = first_lanes(count - i);
-    Lanes v = load(logits + i, mask);
+    Lanes v = load(logits + i, mask);  // 0 elsewhere
     if (scale) {
       v = mul(v, factor);
       store(logits + i, v, mask);
     }
-    v = blend(minus_infinity(), v, mask);
-    found.has_nan |= nan_bits(v) != 0;
-    found.largest = max(v, found.largest);
+    const Lanes known = blend(set_lanes(0.0f), v, mask);
+    found.lowest = lower(lower(found.lowest, known.low), known.high);
+    take(blend(minus_infinity(), v, mask));
   }
   return found;
 }
 
-/// The same of a whole block, with hash_whole_block on the way: even and odd words apart, their
-/// products in 64 bits.
-template <bool kScale>
-FirstPass find_largest_and_hash(float* logits, float multiplier) {
+constexpr int kChunk = 32;  // entries; hardly any chunk has one of the best
+
+/// For each chunk of a block the largest of its lanes i mod 8.
+struct ChunkMaxima {
+  alignas(32) float at[kHeadBlock / kChunk][8];
+};
+
+/// The same of a whole block, the chunks' largest by the way, and with `kStatistics` the lowest and
+/// hash_whole_block: even and odd words apart, their products in 64 bits.
+template <bool kScale, bool kStatistics>
+FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* chunks,
+                                 const char* next) {
   const __m256 factor = _mm256_set1_ps(multiplier);
   Lanes first_largest = minus_infinity();
   Lanes second_largest = first_largest;
+  __m256i lowest = _mm256_setzero_si256();
   __m256 unordered = _mm256_setzero_ps();
   __m256i even = _mm256_setzero_si256();
   __m256i odd = _mm256_setzero_si256();
@@ -95,47 +124,91 @@ FirstPass find_largest_and_hash(float* logits, float multiplier) {
     const auto* keys = reinterpret_cast<const __m256i*>(kHashKeys.data() + i);
     return _mm256_add_epi32(_mm256_castps_si256(v), _mm256_load_si256(keys));
   };
-  const auto take = [&](size_t j, __m256 & first_max, __m256 & second_max)
-      __attribute__((always_inline)) {
+  const auto take = [&](size_t j, Lanes & pair) __attribute__((always_inline)) {
     const __m256 a = load_8(logits + j);
     const __m256 b = load_8(logits + j + kHashPairs);
     unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
-    first_max = _mm256_max_ps(a, first_max);
-    second_max = _mm256_max_ps(b, second_max);
-    const __m256i first = word(a, j);
-    const __m256i second = word(b, j + kHashPairs);
-    even = _mm256_add_epi64(even, _mm256_mul_epu32(first, second));
-    odd = _mm256_add_epi64(
-        odd, _mm256_mul_epu32(_mm256_srli_epi64(first, 32), _mm256_srli_epi64(second, 32)));
+    pair = {a, b};
+    if constexpr (kStatistics) {
+      lowest = lower(lower(lowest, a), b);
+      const __m256i first = word(a, j);
+      const __m256i second = word(b, j + kHashPairs);
+      even = _mm256_add_epi64(even, _mm256_mul_epu32(first, second));
+      odd = _mm256_add_epi64(
+          odd, _mm256_mul_epu32(_mm256_srli_epi64(first, 32), _mm256_srli_epi64(second, 32)));
+    }
   };
-  for (size_t j = 0; j < kHashPairs; j += 16) {
-    take(j, first_largest.low, second_largest.low);
-    take(j + 8, first_largest.high, second_largest.high);
+  for (size_t i = 0; i < kHashPairs; i += kChunk) {
+    Lanes pair[4];
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; ++j) {
+      if (next != nullptr) fetch(next + 8 * i + 64 * j);  // a line for 16 entries
+      take(i + 8 * j, pair[j]);
+    }
+    const Lanes low = max(pair[2], pair[0]);
+    const Lanes high = max(pair[3], pair[1]);
+    const Lanes largest = max(high, low);
+    _mm256_store_ps(chunks->at[i / kChunk], largest.low);
+    _mm256_store_ps(chunks->at[(i + kHashPairs) / kChunk], largest.high);
+    first_largest = max({low.low, high.low}, first_largest);
+    second_largest = max({low.high, high.high}, second_largest);
   }
   alignas(32) uint64_t sums[4];
   _mm256_store_si256(reinterpret_cast<__m256i*>(sums), _mm256_add_epi64(even, odd));
   // The earlier of equal zeros stays.
-  return {max(second_largest, first_largest), _mm256_movemask_ps(unordered) != 0,
+  return {max(second_largest, first_largest), lowest, _mm256_movemask_ps(unordered) != 0,
           sums[0] + sums[1] + sums[2] + sums[3]};
 }
 
-/// Takes the entries of v that reach the threshold, of the lanes that `valid` has.
-VITRINE_INLINE void take_best(BestEntries& best, Lanes v, uint32_t valid, int64_t i) {
-  take_reaching(best, compare_bits(v, set_lanes(best.threshold), true) & valid, i);
+/// One entry after the other, those that reach a threshold.
+void list_best_in_order(const float* logits, int64_t count, int64_t first_id, Lanes lanes_max,
+                        HeadBlockStats* stats) {
+  BestEntries best{stats, logits, first_id, top_threshold(lanes_max)};
+  for (int64_t i = 0; i < count; i += 16) {
+    const int64_t left = count - i;
+    const Lanes v = left >= 16 ? load(logits + i) : load(logits + i, first_lanes(left));
+    const uint32_t reaching = compare_bits(v, set_lanes(best.threshold), true);
+    take_reaching(best, reaching & first_bits(left), i);
+  }
 }
 
-/// The same of 32 entries: hardly any reach it.
-VITRINE_INLINE void take_best_of_two(BestEntries& best, Lanes first, Lanes second, int64_t i) {
-  const Lanes larger = max(first, second);
-  const __m256 largest = _mm256_max_ps(larger.low, larger.high);
-  const __m256 reach = _mm256_cmp_ps(largest, _mm256_set1_ps(best.threshold), _CMP_GE_OQ);
-  if (_mm256_movemask_ps(reach) == 0) [[likely]]
-    return;
-  take_best(best, first, 0xffff, i);
-  take_best(best, second, 0xffff, i + 16);
+/// The same of a whole block without NaN: a few entries reach the threshold, and each one's place
+/// is how many of them are before it, so that no branch hangs on their order. False where they are
+/// too many (equal logits).
+bool list_best_by_place(const float* logits, int64_t first_id, Lanes lanes_max,
+                        const ChunkMaxima& chunks, HeadBlockStats* stats) {
+  const Lanes threshold = set_lanes(top_threshold(lanes_max));
+  uint32_t reaching = 0;
+  for (int c = 0; c < kHeadBlock / kChunk; ++c) {
+    const __m256 reach = _mm256_cmp_ps(_mm256_load_ps(chunks.at[c]), threshold.low, _CMP_GE_OQ);
+    reaching |= uint32_t{_mm256_movemask_ps(reach) != 0} << c;
+  }
+  Candidates found;
+  for (; reaching != 0; reaching &= reaching - 1) {
+    const int first = kChunk * __builtin_ctz(reaching);
+    uint32_t bits = compare_bits(load(logits + first), threshold, true) |
+                    compare_bits(load(logits + first + 16), threshold, true) << 16;
+    for (; bits != 0; bits &= bits - 1) {
+      const int i = first + __builtin_ctz(bits);
+      found.values[found.count] = logits[i];
+      found.ids[found.count++] = static_cast<int32_t>(first_id + i);
+    }
+    if (found.count > kMaxCandidates) return false;
+  }
+  store(found.values + found.count, minus_infinity());
+  store(found.values + found.count + 16, minus_infinity());
+  const Lanes low = load(found.values);
+  const Lanes high = load(found.values + 16);
+  for (int i = 0; i < found.count; ++i) {
+    const Lanes v = set_lanes(found.values[i]);
+    found.put(i, compare_bits(low, v, false) | compare_bits(high, v, false) << 16,
+              compare_bits(low, v, true) | compare_bits(high, v, true) << 16);
+  }
+  found.give(stats);
+  return true;
 }
 
-/// The head's exponential, of kExpStatisticsLow <= x <= 0. `words`: kExp2Words.
+/// The head's exponential, of kExpStatisticsLow <= x <= kNearHigh. `words`: kExp2Words.
 VITRINE_INLINE __m256 exp_statistics(__m256 x, __m256i words) {
   const __m256 magic = _mm256_set1_ps(kRoundMagic8);
   const __m256 log2e = _mm256_set1_ps(kLog2E);
@@ -149,18 +222,15 @@ VITRINE_INLINE __m256 exp_statistics(__m256 x, __m256i words) {
   return _mm256_fmadd_ps(_mm256_mul_ps(q, f), power, power);
 }
 
-/// Sums of exp(logit - max) and exp(logit - max) * (logit - max), and the best entries where there
-/// are some to find. False where a distance is below kExpStatisticsLow and kAnyDistance did not
-/// provide for it, a few instructions more.
-template <bool kAnyDistance>
-bool add_exponentials(const float* logits, int64_t count, float max, BestEntries* best,
-                      HeadBlockStats* stats) {
+/// Sums of exp(logit - reference) and exp(logit - reference) * (logit - reference). `kNear`: the
+/// reference is 0 and no entry is far from it.
+template <bool kNear>
+void add_exponentials(const float* logits, int64_t count, HeadBlockStats* stats, const char* next) {
   const __m256i words = _mm256_load_si256(reinterpret_cast<const __m256i*>(kExp2Words.at));
   const Lanes low = set_lanes(kExpStatisticsLow);
-  const Lanes largest = set_lanes(max);
+  const Lanes reference = set_lanes(stats->reference);
   Lanes sum_exp = set_lanes(0.0f);
   Lanes sum_exp_logit = set_lanes(0.0f);
-  __m256i farthest = _mm256_setzero_si256();  // of numbers below zero, the bits grow with them
   const auto add_all = [&](Lanes distance) __attribute__((always_inline)) {
     const Lanes e{exp_statistics(distance.low, words), exp_statistics(distance.high, words)};
     sum_exp = add(sum_exp, e);
@@ -173,81 +243,69 @@ bool add_exponentials(const float* logits, int64_t count, float max, BestEntries
     sum_exp = blend(exp_before, sum_exp, mask);
     sum_exp_logit = blend(exp_logit_before, sum_exp_logit, mask);
   };
-  const auto note_farthest = [&](Lanes distance) __attribute__((always_inline)) {
-    farthest = _mm256_max_epu32(farthest, _mm256_castps_si256(distance.low));
-    farthest = _mm256_max_epu32(farthest, _mm256_castps_si256(distance.high));
-  };
-  const auto take = [&](Lanes logit) __attribute__((always_inline)) {
-    const Lanes distance = sub(logit, largest);
-    if constexpr (kAnyDistance) {
-      add_some(distance, not_below(distance, low));
-    } else {
-      note_farthest(distance);
-      add_all(distance);
-    }
-  };
   int64_t i = 0;
-  for (; i + 32 <= count; i += 32) {
-    const Lanes first = load(logits + i);
-    const Lanes second = load(logits + i + 16);
-    if constexpr (!kAnyDistance) take_best_of_two(*best, first, second, i);
-    take(first);
-    take(second);
-  }
+#pragma GCC unroll 2
   for (; i + 16 <= count; i += 16) {
+    if (next != nullptr) {
+      fetch(next + 8 * i);
+      fetch(next + 8 * i + 64);
+    }
     const Lanes logit = load(logits + i);
-    if constexpr (!kAnyDistance) take_best(*best, logit, 0xffff, i);
-    take(logit);
+    if constexpr (kNear) {
+      add_all(logit);
+    } else {
+      const Lanes distance = sub(logit, reference);
+      add_some(distance, not_below(distance, low));
+    }
   }
   if (i < count) {
-    Mask mask = first_lanes(count - i);
-    const Lanes logit = load(logits + i, mask);
-    const Lanes distance = blend(set_lanes(0.0f), sub(logit, largest), mask);
-    if constexpr (kAnyDistance) {
-      mask = both(mask, not_below(distance, low));
-    } else {
-      take_best(*best, logit, first_bits(count - i), i);
-      note_farthest(distance);
-    }
-    add_some(distance, mask);
+    const Mask mask = first_lanes(count - i);
+    const Lanes distance = sub(load(logits + i, mask), reference);
+    add_some(distance, both(mask, not_below(distance, low)));
   }
   stats->sum_exp = sum_lanes(sum_exp);
   stats->sum_exp_logit = sum_lanes(sum_exp_logit);
-  const __m256i lowest = _mm256_castps_si256(low.low);
-  const __m256i within = _mm256_cmpeq_epi32(_mm256_max_epu32(farthest, lowest), lowest);
-  return _mm256_movemask_epi8(within) == -1;
 }
 
 }  // namespace
 
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
-                HeadBlockStats* stats) {
+                HeadBlockStats* stats, const void* next) {
   const int64_t count = end - begin;
   logits += begin;
+  ChunkMaxima chunks;
+  const char* first_lines = static_cast<const char*>(next);
+  const char* more_lines = next == nullptr ? nullptr : first_lines + kHeadBlock / 16 * 64;
   FirstPass found;
-  if (!statistics || count < kHeadBlock) {
-    found = find_largest(logits, count, multiplier);
+  const bool is_whole = count == kHeadBlock;
+  const bool scale = multiplier != 1.0f;
+  if (!is_whole) {
+    found = find_extremes(logits, count, multiplier);
     if (statistics) found.hash = hash_logits(logits, count);
+  } else if (statistics) {
+    found = scale ? find_extremes_of_block<true, true>(logits, multiplier, &chunks, first_lines)
+                  : find_extremes_of_block<false, true>(logits, multiplier, &chunks, first_lines);
   } else {
-    found = multiplier != 1.0f ? find_largest_and_hash<true>(logits, multiplier)
-                               : find_largest_and_hash<false>(logits, multiplier);
+    found = scale ? find_extremes_of_block<true, false>(logits, multiplier, &chunks, first_lines)
+                  : find_extremes_of_block<false, false>(logits, multiplier, &chunks, first_lines);
   }
+  // Among a chunk's entries a NaN hides others.
+  if (is_whole && found.has_nan) found.largest = find_extremes(logits, count, 1.0f).largest;
   const float max = max_lanes(found.largest);
-  *stats = {.max = found.has_nan ? __builtin_nanf("") : max, .hash = found.hash};
-  BestEntries best{stats, logits, begin, top_threshold(found.largest)};
-  // -inf: nothing but masked logits.
-  if (statistics && !found.has_nan && max != -__builtin_inff()) {
-    if (!add_exponentials<false>(logits, count, max, &best, stats)) {
-      add_exponentials<true>(logits, count, max, nullptr, stats);
-    }
-    return;
+  *stats = {.max = max, .hash = found.hash};
+  if (found.has_nan) {
+    stats->max = stats->reference = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
+  } else if (statistics && found.is_near(max)) {
+    add_exponentials<true>(logits, count, stats, more_lines);
+  } else if (statistics && max != -__builtin_inff()) {  // -inf: nothing but masked logits
+    stats->reference = max;
+    add_exponentials<false>(logits, count, stats, more_lines);
   }
-  int64_t i = 0;
-  for (; i + 16 <= count; i += 16) take_best(best, load(logits + i), 0xffff, i);
-  if (i < count) {
-    take_best(best, load(logits + i, first_lanes(count - i)), first_bits(count - i), i);
+  // Behind the sums, whose arithmetic goes on while a branch in here was mispredicted.
+  if (!is_whole || found.has_nan ||
+      !list_best_by_place(logits, begin, found.largest, chunks, stats)) {
+    list_best_in_order(logits, count, begin, found.largest, stats);
   }
-  if (found.has_nan) stats->sum_exp = stats->sum_exp_logit = stats->max;
 }
 
 }  // namespace vitrine::kernels::avx2

@@ -44,6 +44,6 @@ int64_t pack_blocks(BlockFormat format, const Weight& weight, int64_t row_begin,
 int64_t pack_words(const Weight& weight, int64_t row_begin, int64_t row_end, const WordRows& rows,
                    void* data, void* scales, void* offsets);
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
-                HeadBlockStats* stats);
+                HeadBlockStats* stats, const void* next);
 
 }  // namespace vitrine::kernels::avx512

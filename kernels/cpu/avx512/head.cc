@@ -12,13 +12,14 @@ namespace {
 float top_threshold(__m512 lanes_max) {
   alignas(64) float lane[16];
   _mm512_store_ps(lane, lanes_max);
+  float threshold = -__builtin_inff();
   for (int j = 0; j < 16; ++j) {
     const __m512 v = _mm512_set1_ps(lane[j]);
-    const int greater = __builtin_popcount(_mm512_cmp_ps_mask(lanes_max, v, _CMP_GT_OQ));
     const int reach = __builtin_popcount(_mm512_cmp_ps_mask(lanes_max, v, _CMP_GE_OQ));
-    if (greater < kTopTokens && reach >= kTopTokens) return lane[j];
+    const float reached = reach >= kTopTokens ? lane[j] : threshold;
+    threshold = reached > threshold ? reached : threshold;
   }
-  return -__builtin_inff();
+  return threshold;
 }
 
 uint64_t sum_words(__m512i words) {
@@ -30,14 +31,29 @@ uint64_t sum_words(__m512i words) {
   return sum;
 }
 
+/// Per lane; the bits of a number below zero are above any other number's.
+VITRINE_INLINE __m512i lower(__m512i lowest, __m512 v, __mmask16 mask) {
+  return _mm512_mask_max_epu32(lowest, mask, lowest, _mm512_castps_si512(v));
+}
+
+/// Into the second-level cache: weights that are read behind this block, while the memory is idle.
+VITRINE_INLINE void fetch(const char* line) { _mm_prefetch(line, _MM_HINT_T1); }
+
 struct FirstPass {
-  __m512 largest;  // per lane; NaN entries are left out
+  __m512 largest;    // per lane; NaN entries are left out
+  __m512i lowest{};  // lower()
   __mmask16 nan = 0;
   uint64_t hash = 0;
+
+  /// Whether all entries are within kNearLow … kNearHigh. `max`: of the lanes.
+  bool is_near(float max) const {
+    const __m512i low = _mm512_castps_si512(_mm512_set1_ps(kNearLow));
+    return nan == 0 && max <= kNearHigh && _mm512_cmpgt_epu32_mask(lowest, low) == 0;
+  }
 };
 
-/// Multiplies the logits and finds the largest.
-FirstPass find_largest(float* logits, int64_t count, float multiplier) {
+/// Multiplies the logits and finds the extremes.
+FirstPass find_extremes(float* logits, int64_t count, float multiplier) {
   FirstPass found{minus_infinity()};
   const bool scale = multiplier != 1.0f;
   const __m512 factor = _mm512_set1_ps(multiplier);
@@ -50,15 +66,26 @@ FirstPass find_largest(float* logits, int64_t count, float multiplier) {
     }
     found.nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     found.largest = _mm512_max_ps(v, found.largest);
+    found.lowest = lower(found.lowest, v, mask);
   }
   return found;
 }
 
-/// The same of a whole block, with hash_whole_block on the way. (Of the latter's loop g++ 12 makes
-/// 64-bit products, which take twice the time.)
-FirstPass find_largest_and_hash(float* logits, float multiplier) {
+constexpr int kChunk = 64;  // entries; hardly any chunk has one of the best
+
+/// Per lane, the largest of each chunk of a block.
+struct ChunkMaxima {
+  alignas(64) float at[kHeadBlock / kChunk][16];
+};
+
+/// The same of a whole block, the chunks' largest by the way, and with `kStatistics` the lowest and
+/// hash_whole_block. (Of the latter's loop g++ 12 makes 64-bit products, which take twice the
+/// time.)
+template <bool kStatistics>
+FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* chunks,
+                                 const char* next) {
   FirstPass found{minus_infinity()};
-  __m512 other_largest = minus_infinity();
+  __m512 second_largest = minus_infinity();
   __m512i even = _mm512_setzero_si512();
   __m512i odd = _mm512_setzero_si512();
   const bool scale = multiplier != 1.0f;
@@ -74,38 +101,100 @@ FirstPass find_largest_and_hash(float* logits, float multiplier) {
   const auto word = [&](__m512 v, size_t i) __attribute__((always_inline)) {
     return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_load_si512(kHashKeys.data() + i));
   };
-  for (size_t j = 0; j < kHashPairs; j += 16) {
-    const __m512 a = load(logits + j);
-    const __m512 b = load(logits + j + kHashPairs);
-    found.nan |= _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
-    found.largest = _mm512_max_ps(a, found.largest);
-    other_largest = _mm512_max_ps(b, other_largest);
-    const __m512i first = word(a, j);
-    const __m512i second = word(b, j + kHashPairs);
-    even = _mm512_add_epi64(even, _mm512_mul_epu32(first, second));
-    odd = _mm512_add_epi64(
-        odd, _mm512_mul_epu32(_mm512_srli_epi64(first, 32), _mm512_srli_epi64(second, 32)));
+  const auto fetch_line = [&](size_t entry) __attribute__((always_inline)) {
+    if (next != nullptr) fetch(next + entry / 16 * 64);
+  };
+  const auto largest_of = [](const __m512* v) __attribute__((always_inline)) {
+    return _mm512_max_ps(_mm512_max_ps(v[3], v[2]), _mm512_max_ps(v[1], v[0]));
+  };
+  for (size_t i = 0; i < kHashPairs; i += kChunk) {
+    __m512 a[4], b[4];
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; ++j) {
+      const size_t at = i + 16 * j;
+      fetch_line(at);
+      fetch_line(at + kHashPairs);
+      a[j] = load(logits + at);
+      b[j] = load(logits + at + kHashPairs);
+      found.nan |= _mm512_cmp_ps_mask(a[j], b[j], _CMP_UNORD_Q);
+      if constexpr (kStatistics) {
+        found.lowest = lower(found.lowest, a[j], 0xffff);
+        found.lowest = lower(found.lowest, b[j], 0xffff);
+        const __m512i first = word(a[j], at);
+        const __m512i second = word(b[j], at + kHashPairs);
+        even = _mm512_add_epi64(even, _mm512_mul_epu32(first, second));
+        odd = _mm512_add_epi64(
+            odd, _mm512_mul_epu32(_mm512_srli_epi64(first, 32), _mm512_srli_epi64(second, 32)));
+      }
+    }
+    const __m512 first_chunk = largest_of(a);
+    const __m512 second_chunk = largest_of(b);
+    _mm512_store_ps(chunks->at[i / kChunk], first_chunk);
+    _mm512_store_ps(chunks->at[(i + kHashPairs) / kChunk], second_chunk);
+    found.largest = _mm512_max_ps(first_chunk, found.largest);
+    second_largest = _mm512_max_ps(second_chunk, second_largest);
   }
-  found.largest = _mm512_max_ps(other_largest, found.largest);  // the earlier of equal zeros
+  found.largest = _mm512_max_ps(second_largest, found.largest);  // the earlier of equal zeros
   found.hash = sum_words(_mm512_add_epi64(even, odd));
   return found;
 }
 
-VITRINE_INLINE void take_best(BestEntries& best, __m512 v, __mmask16 mask, int64_t i) {
-  const __m512 threshold = _mm512_set1_ps(best.threshold);
-  take_reaching(best, _mm512_mask_cmp_ps_mask(mask, v, threshold, _CMP_GE_OQ), i);
+/// One entry after the other, those that reach a threshold.
+void list_best_in_order(const float* logits, int64_t count, int64_t first_id, __m512 lanes_max,
+                        HeadBlockStats* stats) {
+  BestEntries best{stats, logits, first_id, top_threshold(lanes_max)};
+  for (int64_t i = 0; i < count; i += 16) {
+    const __mmask16 mask = first_lanes(count - i);
+    const __m512 v = _mm512_maskz_loadu_ps(mask, logits + i);
+    const __m512 threshold = _mm512_set1_ps(best.threshold);
+    take_reaching(best, _mm512_mask_cmp_ps_mask(mask, v, threshold, _CMP_GE_OQ), i);
+  }
 }
 
-/// The same of 64 entries: hardly any reach it.
-VITRINE_INLINE void take_best_of_four(BestEntries& best, const __m512* v, int64_t i) {
-  const __m512 largest = _mm512_max_ps(_mm512_max_ps(v[0], v[1]), _mm512_max_ps(v[2], v[3]));
-  if (_mm512_cmp_ps_mask(largest, _mm512_set1_ps(best.threshold), _CMP_GE_OQ) == 0) [[likely]]
-    return;
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) take_best(best, v[j], 0xffff, i + 16 * j);
+/// The same of a whole block without NaN: a few entries reach the threshold, and each one's place
+/// is how many of them are before it, so that no branch hangs on their order. False where they are
+/// too many (equal logits).
+bool list_best_by_place(const float* logits, int64_t first_id, __m512 lanes_max,
+                        const ChunkMaxima& chunks, HeadBlockStats* stats) {
+  const __m512 threshold = _mm512_set1_ps(top_threshold(lanes_max));
+  uint32_t reaching = 0;
+  for (int c = 0; c < kHeadBlock / kChunk; ++c) {
+    const __m512 largest = _mm512_load_ps(chunks.at[c]);
+    reaching |= uint32_t{_mm512_cmp_ps_mask(largest, threshold, _CMP_GE_OQ) != 0} << c;
+  }
+  Candidates found;
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  for (; reaching != 0; reaching &= reaching - 1) {
+    const int first = kChunk * __builtin_ctz(reaching);
+    for (int i = first; i < first + kChunk; i += 16) {
+      const __m512 v = _mm512_loadu_ps(logits + i);
+      const __mmask16 mask = _mm512_cmp_ps_mask(v, threshold, _CMP_GE_OQ);
+      const __m512i ids =
+          _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(first_id + i)));
+      _mm512_storeu_ps(found.values + found.count, _mm512_maskz_compress_ps(mask, v));
+      const __m512 reaching_ids = _mm512_maskz_compress_ps(mask, _mm512_castsi512_ps(ids));
+      _mm512_storeu_si512(found.ids + found.count, _mm512_castps_si512(reaching_ids));
+      found.count += __builtin_popcount(mask);
+    }
+    if (found.count > kMaxCandidates) return false;
+  }
+  _mm512_storeu_ps(found.values + found.count, minus_infinity());
+  _mm512_storeu_ps(found.values + found.count + 16, minus_infinity());
+  const __m512 low = _mm512_load_ps(found.values);
+  const __m512 high = _mm512_load_ps(found.values + 16);
+  for (int i = 0; i < found.count; ++i) {
+    const __m512 v = _mm512_set1_ps(found.values[i]);
+    const uint32_t above = _mm512_cmp_ps_mask(low, v, _CMP_GT_OQ) |
+                           uint32_t{_mm512_cmp_ps_mask(high, v, _CMP_GT_OQ)} << 16;
+    const uint32_t reach = _mm512_cmp_ps_mask(low, v, _CMP_GE_OQ) |
+                           uint32_t{_mm512_cmp_ps_mask(high, v, _CMP_GE_OQ)} << 16;
+    found.put(i, above, reach);
+  }
+  found.give(stats);
+  return true;
 }
 
-/// The head's exponential of lanes from kExpStatisticsLow to 0. `words`: kExp2Words, twice.
+/// The head's exponential of lanes from kExpStatisticsLow to kNearHigh. `words`: kExp2Words, twice.
 VITRINE_INLINE __m512 exp_statistics(__m512 x, __m512 words) {
   const __m512 magic = _mm512_set1_ps(kRoundMagic8);
   const __m512 log2e = _mm512_set1_ps(kLog2E);
@@ -119,25 +208,20 @@ VITRINE_INLINE __m512 exp_statistics(__m512 x, __m512 words) {
   return _mm512_fmadd_ps(_mm512_mul_ps(q, f), power, power);
 }
 
-/// Sums of exp(logit - max) and exp(logit - max) * (logit - max), and the best entries where there
-/// are some to find. False where a distance is below kExpStatisticsLow and kAnyDistance did not
-/// provide for it, a few instructions more.
-template <bool kAnyDistance>
-bool add_exponentials(const float* logits, int64_t count, float max, BestEntries* best,
-                      HeadBlockStats* stats) {
+/// Sums of exp(logit - reference) and exp(logit - reference) * (logit - reference). `kNear`: the
+/// reference is 0 and no entry is far from it.
+template <bool kNear>
+void add_exponentials(const float* logits, int64_t count, HeadBlockStats* stats, const char* next) {
   const __m512 words =
       _mm512_broadcast_f32x8(_mm256_load_ps(reinterpret_cast<const float*>(kExp2Words.at)));
   const __m512 low = _mm512_set1_ps(kExpStatisticsLow);
-  const __m512 largest = _mm512_set1_ps(max);
+  const __m512 reference = _mm512_set1_ps(stats->reference);
   __m512 sum_exp = _mm512_setzero_ps();
   __m512 sum_exp_logit = _mm512_setzero_ps();
-  __m512i farthest = _mm512_setzero_si512();  // of numbers below zero, the bits grow with them
-  const auto take = [&](__m512 logit, __mmask16 mask) __attribute__((always_inline)) {
-    const __m512 distance = _mm512_sub_ps(logit, largest);
-    if constexpr (kAnyDistance) {
+  const auto take = [&](__m512 distance, __mmask16 mask) __attribute__((always_inline)) {
+    if constexpr (!kNear) {
+      distance = _mm512_sub_ps(distance, reference);
       mask = _mm512_mask_cmp_ps_mask(mask, distance, low, _CMP_NLT_UQ);
-    } else {
-      farthest = _mm512_mask_max_epu32(farthest, mask, farthest, _mm512_castps_si512(distance));
     }
     const __m512 e = exp_statistics(distance, words);
     sum_exp = _mm512_mask_add_ps(sum_exp, mask, sum_exp, e);
@@ -145,51 +229,58 @@ bool add_exponentials(const float* logits, int64_t count, float max, BestEntries
   };
   int64_t i = 0;
   for (; i + 64 <= count; i += 64) {
-    const __m512 logit[4] = {_mm512_loadu_ps(logits + i), _mm512_loadu_ps(logits + i + 16),
-                             _mm512_loadu_ps(logits + i + 32), _mm512_loadu_ps(logits + i + 48)};
-    if constexpr (!kAnyDistance) take_best_of_four(*best, logit, i);
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) take(logit[j], 0xffff);
+    for (int64_t j = i; j < i + 64; j += 16) {
+      take(_mm512_loadu_ps(logits + j), 0xffff);
+      if (next == nullptr) continue;
+      fetch(next + j * 8);
+      fetch(next + j * 8 + 64);
+    }
   }
   for (; i < count; i += 16) {
     const __mmask16 mask = first_lanes(count - i);
-    const __m512 logit = _mm512_maskz_loadu_ps(mask, logits + i);
-    if constexpr (!kAnyDistance) take_best(*best, logit, mask, i);
-    take(logit, mask);
+    take(_mm512_maskz_loadu_ps(mask, logits + i), mask);
   }
   stats->sum_exp = sum_lanes(sum_exp);
   stats->sum_exp_logit = sum_lanes(sum_exp_logit);
-  return _mm512_cmpgt_epu32_mask(farthest, _mm512_castps_si512(low)) == 0;
 }
 
 }  // namespace
 
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
-                HeadBlockStats* stats) {
+                HeadBlockStats* stats, const void* next) {
   const int64_t count = end - begin;
   logits += begin;
+  ChunkMaxima chunks;
+  const char* first_lines = static_cast<const char*>(next);
+  const char* more_lines = next == nullptr ? nullptr : first_lines + kHeadBlock / 16 * 64;
   FirstPass found;
-  if (!statistics || count < kHeadBlock) {
-    found = find_largest(logits, count, multiplier);
+  const bool is_whole = count == kHeadBlock;
+  if (!is_whole) {
+    found = find_extremes(logits, count, multiplier);
     if (statistics) found.hash = hash_logits(logits, count);
+  } else if (statistics) {
+    found = find_extremes_of_block<true>(logits, multiplier, &chunks, first_lines);
   } else {
-    found = find_largest_and_hash(logits, multiplier);
+    found = find_extremes_of_block<false>(logits, multiplier, &chunks, first_lines);
   }
+  // Among a chunk's entries a NaN hides others.
+  if (is_whole && found.nan != 0) found.largest = find_extremes(logits, count, 1.0f).largest;
   const float max = max_lanes(found.largest);
-  *stats = {.max = found.nan != 0 ? __builtin_nanf("") : max, .hash = found.hash};
-  BestEntries best{stats, logits, begin, top_threshold(found.largest)};
-  // -inf: nothing but masked logits.
-  if (statistics && found.nan == 0 && max != -__builtin_inff()) {
-    if (!add_exponentials<false>(logits, count, max, &best, stats)) {
-      add_exponentials<true>(logits, count, max, nullptr, stats);
-    }
-    return;
+  *stats = {.max = max, .hash = found.hash};
+  if (found.nan != 0) {
+    stats->max = stats->reference = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
+  } else if (statistics && found.is_near(max)) {
+    add_exponentials<true>(logits, count, stats, more_lines);
+  } else if (statistics && max != -__builtin_inff()) {  // -inf: nothing but masked logits
+    stats->reference = max;
+    add_exponentials<false>(logits, count, stats, more_lines);
   }
-  for (int64_t i = 0; i < count; i += 16) {
-    const __mmask16 mask = first_lanes(count - i);
-    take_best(best, _mm512_maskz_loadu_ps(mask, logits + i), mask, i);
+  // Behind the sums, whose arithmetic goes on while a branch in here was mispredicted.
+  if (!is_whole || found.nan != 0 ||
+      !list_best_by_place(logits, begin, found.largest, chunks, stats)) {
+    list_best_in_order(logits, count, begin, found.largest, stats);
   }
-  if (found.nan != 0) stats->sum_exp = stats->sum_exp_logit = stats->max;
 }
 
 }  // namespace vitrine::kernels::avx512

@@ -36,7 +36,7 @@ void multiply(const float* factors, int64_t n, float* values);
 float sigmoid(float x);
 uint64_t read_lines(const void* data, int64_t lines);
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
-                HeadBlockStats* stats);
+                HeadBlockStats* stats, const void* next);
 void head_merge(const HeadBlockStats* blocks, int32_t count, HeadStats* stats);
 
 }  // namespace vitrine::kernels::portable
