@@ -123,8 +123,8 @@ class FusedExecutor final : public Executor {
   }
 
  private:
-  // Hands one phase of one op to the pool.
-  class PhaseWork final : public PieceWork {
+  // Hands one phase of one op to the pool; in one line, since other threads have to fetch it.
+  class alignas(64) PhaseWork final : public PieceWork {
    public:
     PhaseWork(ops::PlannedOp& op, const ops::StepState& step, int phase)
         : op_(op), step_(step), phase_(phase) {}

@@ -67,10 +67,11 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
   }
   publish(work, static_cast<uint64_t>(pieces));
   work.run_piece(0);
-  const int64_t others = pieces - 1 - take_pieces(0);
+  const int64_t own = 1 + take_share(shares_[0]);
+  expected_ += pieces - own - take_others(0);
   Spin spin;
   bool spins = true;
-  while (completed_.load(std::memory_order_acquire) != others) {
+  while (completed_.load(std::memory_order_acquire) != expected_) {
     // A holder of a piece may have lost its core: give ours away once spinning has not helped.
     spins = spins && spin.goes_on();
     if (!spins) std::this_thread::yield();
@@ -78,14 +79,13 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
 }
 
 void WorkerPool::publish(PieceWork& work, uint64_t pieces) {
-  work_ = &work;
-  completed_.store(0, std::memory_order_relaxed);
   ++generation_;
   // Piece 0 is in no share but the leader's without a claim: an atomic addition would wait until
   // all that the phase before wrote has left the store buffer.
   const uint64_t count = shares_.size(), shared = pieces - 1;
   for (uint64_t i = count; i-- > 0;) {
     const uint64_t begin = 1 + shared * i / count, end = 1 + shared * (i + 1) / count;
+    shares_[i].work.store(&work, std::memory_order_relaxed);
     shares_[i].state.store(generation_ << (2 * kPieceBits) | end << kPieceBits | begin,
                            std::memory_order_release);
   }
@@ -98,9 +98,13 @@ void WorkerPool::publish(PieceWork& work, uint64_t pieces) {
   }
 }
 
-int64_t WorkerPool::take_pieces(size_t own) {
+void WorkerPool::report(int64_t taken) {
+  if (taken > 0) completed_.fetch_add(taken, std::memory_order_release);
+}
+
+int64_t WorkerPool::take_others(size_t own) {
   int64_t taken = 0;
-  for (size_t i = 0; i < shares_.size(); ++i) {
+  for (size_t i = 1; i < shares_.size(); ++i) {
     taken += take_share(shares_[(own + i) % shares_.size()]);
   }
   return taken;
@@ -112,23 +116,25 @@ int64_t WorkerPool::take_share(Share& share) {
   while (is_left(share.state.load(std::memory_order_relaxed))) {
     const uint64_t claim = share.state.fetch_add(1, std::memory_order_acq_rel);
     if (!is_left(claim)) break;
-    // A claimed piece keeps the leader waiting, so work_ cannot change under it.
-    work_->run_piece(static_cast<int64_t>(claim & kPieceMask));
+    PieceWork* work = share.work.load(std::memory_order_relaxed);
+    work->run_piece(static_cast<int64_t>(claim & kPieceMask));
     ++taken;
   }
   return taken;
 }
 
 void WorkerPool::worker_main(size_t own) {
-  const std::atomic<uint64_t>& state = shares_[own].state;
+  Share& share = shares_[own];
   uint64_t seen = 0;
   Spin spin;
   while (!stop_.load(std::memory_order_relaxed)) {
-    const uint64_t generation = generation_of(state.load(std::memory_order_acquire));
+    const uint64_t generation = generation_of(share.state.load(std::memory_order_acquire));
     if (generation != seen) {
       seen = generation;
-      const int64_t taken = take_pieces(own);
-      if (taken > 0) completed_.fetch_add(taken, std::memory_order_release);
+      // On its way while the claim waits for the share's line.
+      __builtin_prefetch(share.work.load(std::memory_order_relaxed));
+      report(take_share(share));  // before it looks at others' lines: the leader may wait for it
+      report(take_others(own));
       spin = Spin();
       continue;
     }

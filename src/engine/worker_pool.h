@@ -34,25 +34,29 @@ class WorkerPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
  private:
-  // One word, so that a claim and what it belongs to are seen together:
-  // generation (16 bits) | end (24) | next piece (24).
   struct alignas(128) Share {
+    // One word, so that a claim and what it belongs to are seen together:
+    // generation (16 bits) | end (24) | next piece (24).
     std::atomic<uint64_t> state{0};
+    // In the same line, which a thread that waits for the state has then. A claimed piece keeps the
+    // leader waiting, so it cannot change while it is used.
+    std::atomic<PieceWork*> work{nullptr};
   };
 
   void publish(PieceWork& work, uint64_t pieces);
   void worker_main(size_t own);
-  int64_t take_pieces(size_t own);  // how many it took
+  void report(int64_t taken);
+  int64_t take_others(size_t own);  // how many it took of others' shares
   int64_t take_share(Share& share);
 
   std::vector<Share> shares_;                       // [threads]
-  alignas(64) std::atomic<int64_t> completed_{0};   // by others than the leader
+  alignas(64) std::atomic<int64_t> completed_{0};   // by others than the leader, in all runs
   alignas(64) std::atomic<uint64_t> published_{0};  // the generation whose shares are all there
   alignas(64) std::atomic<uint32_t> wake_{0};
   std::atomic<int32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
-  PieceWork* work_ = nullptr;
-  uint64_t generation_ = 0;
+  alignas(64) uint64_t generation_ = 0;  // the leader's alone, as the next
+  int64_t expected_ = 0;                 // of completed_ when the run is over
   std::vector<std::thread> workers_;
 };
 

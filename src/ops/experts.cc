@@ -144,8 +144,9 @@ class PlannedExperts final : public PlannedOp {
     const int64_t pieces = num_active_ * divide_up(hidden_.width, hidden_rows_);
     const bool is_up = piece >= pieces;  // of a split step
     if (is_up) piece -= pieces;
-    const int32_t expert = active_[piece % num_active_];
-    const int64_t begin = piece / num_active_ * hidden_rows_;
+    const int64_t each = divide_up(hidden_.width, hidden_rows_);
+    const int32_t expert = active_[piece / each];
+    const int64_t begin = piece % each * hidden_rows_;
     const int64_t end = std::min(hidden_.width, begin + hidden_rows_);
     const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
     const kernels::RowMap rows = rows_of(expert, token_of_);
@@ -159,8 +160,9 @@ class PlannedExperts final : public PlannedOp {
   }
 
   void run_outer(int64_t piece) const {
-    const int32_t expert = active_[piece % num_active_];
-    const int64_t begin = piece / num_active_ * out_rows_;
+    const int64_t each = divide_up(hidden_size_, out_rows_);
+    const int32_t expert = active_[piece / each];
+    const int64_t begin = piece % each * out_rows_;
     const kernels::Weight& down = *experts_[static_cast<size_t>(expert)].down;
     products_.linear(down, begin, std::min(hidden_size_, begin + out_rows_),
                      activations(hidden_, down), rows_of(expert, slot_of_), nullptr, nullptr,

@@ -115,7 +115,11 @@ VITRINE_INLINE __m512 dots_16(const Weight& weight, int64_t row, int64_t row_end
   __m512 sums[16];
   if constexpr (kTokens == 1) {  // twice eight rows: sixteen pointers exceed the registers
     accumulate_rows<kFormat, 8, 1>(pointers, scales, x, weight.cols, sums);
-    accumulate_rows<kFormat, 8, 1>(pointers + 8, scales + 8, x, weight.cols, sums + 8);
+    if (row + 8 < row_end) {
+      accumulate_rows<kFormat, 8, 1>(pointers + 8, scales + 8, x, weight.cols, sums + 8);
+    } else {  // a router of eight experts
+      for (int r = 8; r < 16; ++r) sums[r] = _mm512_setzero_ps();
+    }
   } else {
     accumulate_rows<kFormat, kRows, kTokens>(pointers, scales, x, weight.cols, sums);
   }
