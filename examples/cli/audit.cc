@@ -211,7 +211,7 @@ int run_audit_verify(const AuditArguments& arguments) {
   if (!arguments.key.empty()) key = vitrine::load_public_key(arguments.key);
   if (std::filesystem::path(arguments.run).extension() == ".json") {
     if (key) refuse(fmt::format("{}: a JSON log has no seal; expected a .vtr log", arguments.run));
-    const Run run = load_run(arguments.run, "", "");
+    const Run run = load_run(arguments.run, "", "", arguments.most_bytes);
     const std::string problem =
         arguments.model.empty() ? "" : model_problem(run.header, arguments.model);
     const int code = problem.empty() && is_complete(run) ? 0 : 1;
@@ -287,7 +287,7 @@ int export_tables(const AuditArguments& arguments) {
   if (arguments.out.empty()) refuse("audit export --parquet: expected --out FOLDER");
   const vitrine::ParquetKeys keys{read_aes_key("--parquet-key", arguments.parquet_key),
                                   read_aes_key("--parquet-text-key", arguments.parquet_text_key)};
-  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
+  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt, arguments.most_bytes);
   require_records(run);
   if (run.report) refuse_broken(run.path, *run.report);
   const auto is_attributed = [](const vitrine::TokenRecord& record) {
@@ -327,7 +327,8 @@ int run_audit_export(const AuditArguments& arguments) {
     refuse("--parquet-key is for Parquet; expected --parquet");
   }
   if (arguments.html) {
-    const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
+    const Run run =
+        load_run(arguments.run, arguments.model, arguments.decrypt, arguments.most_bytes);
     if (arguments.model.empty()) {
       refuse_same_file({"--out", arguments.out}, {{"the log's model", run.header.model_path}});
     }
@@ -349,7 +350,7 @@ int run_audit_export(const AuditArguments& arguments) {
     text.clear();
   };
   if (std::filesystem::path(arguments.run).extension() == ".json") {
-    warn(load_run(arguments.run, "", ""));  // refuses what is no log
+    warn(load_run(arguments.run, "", "", arguments.most_bytes));  // refuses what is no log
     write(vitrine::read_text_file(arguments.run, uint64_t{1} << 30));
   } else {
     refuse_broken(arguments.run,

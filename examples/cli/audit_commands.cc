@@ -26,6 +26,13 @@ void add_audit(CLI::App& app, Command& command) {
     to.add_option("-m,--model", arguments.model,
                   "folder of the model, for the tokens' text (default: the one the log names)");
   };
+  const auto add_memory = [](CLI::App& to, AuditArguments& arguments) {
+    to.add_option("--max-memory", arguments.most_bytes,
+                  "refuse a .vtr log whose records take more memory (default: half of the "
+                  "machine's)")
+        ->transform(CLI::AsSizeValue(false))
+        ->transform(size_above_zero());
+  };
   add("keygen", "Makes an Ed25519 key pair that seals logs", run_audit_keygen,
       [](CLI::App& to, AuditArguments& arguments) {
         to.add_option("keyfile", arguments.key,
@@ -53,6 +60,7 @@ void add_audit(CLI::App& app, Command& command) {
       [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);
         add_decrypt(to, arguments);
+        add_memory(to, arguments);
         add_model(to, arguments);
         to.add_option("--position", arguments.position, "the whole account of one position")
             ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
@@ -66,6 +74,7 @@ void add_audit(CLI::App& app, Command& command) {
       run_audit_top, [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);
         add_decrypt(to, arguments);
+        add_memory(to, arguments);
         add_model(to, arguments);
         arguments.limit = 10;
         to.add_option("--expert", arguments.expert, "only this one: LAYER:EXPERT");
@@ -77,12 +86,14 @@ void add_audit(CLI::App& app, Command& command) {
       [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);
         add_decrypt(to, arguments);
+        add_memory(to, arguments);
         to.add_flag("--json", arguments.json, "one JSON object instead of text");
       });
   add("diff", "Compares two runs token by token; exit code 1 where they differ", run_audit_diff,
       [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);
         add_decrypt(to, arguments);
+        add_memory(to, arguments);
         to.add_option("other", arguments.other, "the other log")->required();
         add_model(to, arguments);
       });
@@ -105,6 +116,7 @@ void add_audit(CLI::App& app, Command& command) {
       run_audit_replay, [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);
         add_decrypt(to, arguments);
+        add_memory(to, arguments);
         to.add_option("-m,--model", arguments.model,
                       "folder or .gguf file of the model (default: the one the log names)");
         to.add_flag("--force-routes", arguments.force_routes,
@@ -121,6 +133,7 @@ void add_audit(CLI::App& app, Command& command) {
       [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);
         add_decrypt(to, arguments);
+        add_memory(to, arguments);
         add_model(to, arguments);
         to.add_flag("--json", arguments.json, "JSON, schema vitrine.audit/1");
         to.add_flag("--html", arguments.html, "one page that needs no network");

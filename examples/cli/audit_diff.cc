@@ -165,8 +165,8 @@ class RunComparison {
 }  // namespace
 
 int run_audit_diff(const AuditArguments& arguments) {
-  const Run a = load_run(arguments.run, arguments.model, arguments.decrypt);
-  const Run b = load_run(arguments.other, arguments.model, arguments.decrypt);
+  const Run a = load_run(arguments.run, arguments.model, arguments.decrypt, arguments.most_bytes);
+  const Run b = load_run(arguments.other, arguments.model, arguments.decrypt, arguments.most_bytes);
   require_records(a);
   require_records(b);
   const auto sequences_a = by_sequence(a), sequences_b = by_sequence(b);

@@ -314,7 +314,7 @@ int replay(const Run& run, const AuditArguments& arguments, const std::string& p
 }  // namespace
 
 int run_audit_replay(const AuditArguments& arguments) {
-  const Run run = load_run(arguments.run, "", arguments.decrypt);
+  const Run run = load_run(arguments.run, "", arguments.decrypt, arguments.most_bytes);
   require_replayable(run, arguments.force_routes);
   if (!run.federation.specialists.empty()) {
     const std::string path = replayed_path(run, arguments, logged_federation(run.header),

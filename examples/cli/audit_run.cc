@@ -9,6 +9,7 @@
 
 #include "audit_json.h"
 #include "model_hashes.h"
+#include "run_memory.h"
 
 namespace cli {
 
@@ -18,7 +19,7 @@ using nlohmann::json;
 
 constexpr size_t kMostTextBytes = size_t{256} << 20;  // of millions of tokens; pages are compressed
 
-void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
+void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key, uint64_t most_bytes) {
   run.report = vitrine::verify_vtr(run.path, {}, key);
   vitrine::VtrReader reader(run.path, key);
   const vitrine::VtrHeader& header = reader.header();
@@ -33,9 +34,11 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key) {
     run.uses.emplace_back(static_cast<size_t>(layer.num_experts), 0);
   }
   vitrine::VtrPage page;
+  RunMemory memory(run.path, most_bytes);
   size_t text_bytes = 0;
   try {
     while (reader.next(page)) {
+      memory.add(page);
       for (const vitrine::VtrEvent& event : page.events) {
         run.events.emplace_back(run.records.size() + event.row, event);
       }
@@ -122,7 +125,8 @@ void require_tokens(const Run& run, const char* command) {
                   run.path, command));
 }
 
-Run load_run(const std::string& path, const std::string& model, const std::string& decrypt) {
+Run load_run(const std::string& path, const std::string& model, const std::string& decrypt,
+             uint64_t most_bytes) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     refuse(fmt::format("run '{}' is {}; expected a .vtr or .json log", path,
@@ -133,7 +137,7 @@ Run load_run(const std::string& path, const std::string& model, const std::strin
   if (std::filesystem::path(path).extension() == ".json") {
     read_json(run);
   } else {
-    read_vtr(run, reader_key(decrypt));
+    read_vtr(run, reader_key(decrypt), most_bytes);
   }
   for (const vitrine::TokenRecord& record : run.records) {
     for (size_t i = 0; i < record.layers.size() && i < run.uses.size(); ++i) {

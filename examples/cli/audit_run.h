@@ -46,8 +46,10 @@ struct Run {
 
 /// Reads either kind. `model`: the folder whose tokenizer turns ids into text; empty: the one the
 /// log names, where it is there and its tokenizer.json is the same file. `decrypt`: the file of a
-/// recipient's secret key, or empty.
-Run load_run(const std::string& path, const std::string& model, const std::string& decrypt);
+/// recipient's secret key, or empty. Refuses a .vtr whose records take more than `most_bytes` of
+/// memory (0: half of the machine's).
+Run load_run(const std::string& path, const std::string& model, const std::string& decrypt,
+             uint64_t most_bytes = 0);
 
 /// Refuses a log of level counters, which `command` finds no single token in.
 void require_tokens(const Run& run, const char* command);

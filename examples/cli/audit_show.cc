@@ -268,7 +268,7 @@ struct Hanging {
 }  // namespace
 
 int run_audit_show(const AuditArguments& arguments) {
-  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
+  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt, arguments.most_bytes);
   const Colours colours = Colours::of_output();
   const std::string account = account_line(run);
   const bool is_whole = account.starts_with("complete") || account.starts_with("not sealed");
@@ -351,7 +351,7 @@ int run_audit_top(const AuditArguments& arguments) {
       refuse(fmt::format("--expert {}: expected LAYER:EXPERT, as 2:5", arguments.expert));
     }
   }
-  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt);
+  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt, arguments.most_bytes);
   require_tokens(run, "top");
   if (only_layer >= 0) {
     const auto layer = std::ranges::find(run.layer_numbers, static_cast<uint32_t>(only_layer));

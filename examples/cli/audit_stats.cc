@@ -96,7 +96,7 @@ Rounding rounding_of(const Run& run) {
 }  // namespace
 
 int run_audit_stats(const AuditArguments& arguments) {
-  const Run run = load_run(arguments.run, "", arguments.decrypt);
+  const Run run = load_run(arguments.run, "", arguments.decrypt, arguments.most_bytes);
   const Statistics statistics = statistics_of(run);
   const Rounding rounding = rounding_of(run);
   const auto count = static_cast<double>(std::max<size_t>(statistics.generated, 1));

@@ -22,7 +22,11 @@ namespace {
 constexpr size_t kMaxInputBytes = size_t{64} << 20;
 volatile std::sig_atomic_t caught_signal = 0;
 
-/// In front of CLI::AsSizeValue, which makes a huge size of a negative one.
+constexpr vitrine::DType kKvTypes[] = {vitrine::DType::kF32, vitrine::DType::kF16,
+                                       vitrine::DType::kBF16, vitrine::DType::kI16};
+
+}  // namespace
+
 CLI::Validator size_above_zero() {
   const auto check = [](std::string& size) {
     const bool is_above = size.find_first_of("123456789") != size.npos && size[0] != '-';
@@ -30,11 +34,6 @@ CLI::Validator size_above_zero() {
   };
   return CLI::Validator(check, "");
 }
-
-constexpr vitrine::DType kKvTypes[] = {vitrine::DType::kF32, vitrine::DType::kF16,
-                                       vitrine::DType::kBF16, vitrine::DType::kI16};
-
-}  // namespace
 
 std::string kv_type_name(vitrine::DType type) {
   std::string name(vitrine::dtype_name(type));

@@ -89,6 +89,8 @@ void write_note(const std::string& message);
 void open_standard_streams();
 /// A check of CLI11 for an option that names a file.
 CLI::Validator not_empty();
+/// In front of CLI::AsSizeValue, which makes a huge size of a negative one.
+CLI::Validator size_above_zero();
 /// Fails before the work is done where a file of that name can't be written after it.
 void require_output_folder(const std::string& option, const std::string& path);
 

@@ -34,6 +34,21 @@ class Audit(AuditCase):
         self.generate("own.vtr")
         self.assertIn("a key of its own", self.verify("own.vtr"))
 
+    def test_records_that_take_too_much_memory(self):
+        self.generate("run.vtr", "--attribution")
+        commands = (["show", "run.vtr"], ["top", "run.vtr"], ["stats", "run.vtr"],
+                    ["diff", "run.vtr", "run.vtr"], ["replay", "run.vtr"],
+                    ["export", "run.vtr", "--html", "--out", "page.html"],
+                    ["export", "run.vtr", "--parquet", "--out", "tables"])
+        for command in commands:
+            refused = self.run_tool("audit", *command, "--max-memory", "16KiB")
+            self.assertEqual(refused.returncode, 2, command)
+            self.assertRegex(refused.stderr, rb"^vitrine: run\.vtr: its records take more than 1 MiB of "
+                                             rb"memory, at page \d+; expected fewer, [^\n]*\n$")
+            self.succeed("audit", *command, "--max-memory", "64MiB")
+        negative = self.run_tool("audit", "show", "run.vtr", "--max-memory", "-1")
+        self.assertIn(b"expected a size above 0", negative.stderr)
+
     def test_json_export_is_the_json_log(self):
         self.generate("run.vtr", "--audit-level", "full", "--prompt-logprobs")
         self.generate("log.json", "--audit-level", "full", "--prompt-logprobs")
