@@ -51,6 +51,8 @@ inline constexpr int kAttentionBlock = 64;
 inline constexpr int kKvLanes = 16;
 /// Vocabulary entries whose statistics are gathered together, in order.
 inline constexpr int kHeadBlock = 1024;
+/// Of weights, fetched while a block's statistics are made: a line for 16 logits in the first walk
+/// over them, two in the second.
 inline constexpr int kHeadNextBytes = 3 * kHeadBlock / 16 * 64;
 /// How many of the best tokens the output head reports.
 inline constexpr int kTopTokens = 10;
@@ -174,9 +176,8 @@ struct RowMap {
 /// Statistics of one block of kHeadBlock logits (the last may be shorter).
 struct HeadBlockStats {
   float max = 0;                      // largest logit
-  float reference = 0;                // max where a logit is far from 0 and one is no -inf
-  float sum_exp = 0;                  // sum of exp(logit - reference)
-  float sum_exp_logit = 0;            // sum of exp(logit - reference) * (logit - reference)
+  float sum_exp = 0;                  // sum of exp(logit - max)
+  float sum_exp_logit = 0;            // sum of exp(logit - max) * (logit - max)
   uint64_t hash = 0;                  // of the logits' bits (logits_hash.h)
   int32_t count = 0;                  // valid entries of the top lists
   float top_logits[kTopTokens] = {};  // descending; ties by lower id
@@ -359,12 +360,12 @@ struct CpuKernels {
   /// logits[i] *= multiplier for i in [begin, end), at most kHeadBlock entries that begin at a
   /// multiple of it (multiplier 1: untouched), then their statistics; ids are the i. NaN entries
   /// never reach the top list, -inf (masked) entries count as 0 in the sums.
-  /// A NaN logit makes max, reference and both sums NaN; the hash is of bits, whatever they say.
-  /// Without `statistics` (nobody records) only the maximum and the top list are made; the sums,
-  /// the reference and the hash are 0.
+  /// A NaN logit makes max, sum_exp and sum_exp_logit NaN; the hash is of bits, whatever they say.
+  /// Without `statistics` (nobody records) only the maximum and the top list are made; the sums and
+  /// the hash are 0.
   ///
-  /// `next`: memory that the caller reads behind this, kHeadNextBytes at least, or null. A
-  /// processor that fetches nothing while it computes fetches it on the way.
+  /// `next`: kHeadNextBytes that the caller reads behind this, or null. The vector tables fetch
+  /// them into the second-level cache while they compute; without `statistics` the first third.
   void (*head_block)(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,
                      HeadBlockStats* stats, const void* next);
 

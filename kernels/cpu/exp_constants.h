@@ -20,15 +20,11 @@ inline constexpr float kExpC4 = 0x1.5558f2p-5f;
 inline constexpr float kExpC5 = 0x1.123a2p-7f;
 inline constexpr float kExpC6 = 0x1.6a23cep-10f;
 
-// Of the output head's statistics, kExpStatisticsLow <= x <= kNearHigh: x * log2(e) = n + j / 8 + f with
+// Of the output head's statistics, kExpStatisticsLow <= x <= 0: x * log2(e) = n + j / 8 + f with
 // |f| <= 1 / 16, exp(x) = 2^n * kExp2Table[j] * (1 + f * (d1 + f * (d2 + d3 * f))). Minimax fit of
 // 2^f, relative error 2.7e-8 before rounding. Every x below counts as 0. Eight powers are one
 // permutation of AVX2.
 inline constexpr float kExpStatisticsLow = -87.0f;
-// Exponentials of logits within these are summed as they are: 2^24 times exp(64) * 64 is a float32,
-// and exp(-80) a normal one.
-inline constexpr float kNearLow = -80.0f;
-inline constexpr float kNearHigh = 64.0f;
 inline constexpr float kRoundMagic8 = 0x1.8p+20f;  // adding it rounds half to even at 1 / 8
 inline constexpr float kExp2D1 = 0x1.62e432p-1f;
 inline constexpr float kExp2D2 = 0x1.ec0c42p-3f;

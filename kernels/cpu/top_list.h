@@ -50,6 +50,7 @@ static inline __attribute__((always_inline)) void take_reaching(BestEntries& bes
 }
 
 inline constexpr int kMaxCandidates = 32;
+inline constexpr int kMaxChunk = 64;  // entries between two questions whether they are too many
 
 /// The entries of a block that may be among its best, in ascending id; each is put where it belongs
 /// by how many are before it.
@@ -57,8 +58,8 @@ struct Candidates {
   int count = 0;
   // Those of one chunk come before anyone asks whether they are too many, and one vector is written
   // past the last.
-  alignas(64) float values[kMaxCandidates + 64 + 16];
-  int32_t ids[kMaxCandidates + 64 + 16];
+  alignas(64) float values[kMaxCandidates + kMaxChunk + 16];
+  int32_t ids[kMaxCandidates + kMaxChunk + 16];
   float placed_values[kMaxCandidates];
   int32_t placed_ids[kMaxCandidates];
 

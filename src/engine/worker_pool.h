@@ -12,6 +12,7 @@ namespace vitrine::engine {
 class PieceWork {
  public:
   virtual ~PieceWork() = default;
+  /// Does not throw: the leader counts on every piece to end.
   virtual void run_piece(int64_t piece) = 0;
 };
 

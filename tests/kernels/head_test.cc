@@ -11,13 +11,14 @@ namespace vitrine::kernels::testing {
 namespace {
 
 std::vector<HeadBlockStats> all_blocks(const CpuKernels& table, std::vector<float>* logits,
-                                       float multiplier) {
+                                       float multiplier, bool statistics = true) {
+  static const std::vector<char> next(kHeadNextBytes);  // fetched and nothing else
   const auto n = static_cast<int64_t>(logits->size());
   std::vector<HeadBlockStats> blocks((n + kHeadBlock - 1) / kHeadBlock);
   for (size_t b = 0; b < blocks.size(); ++b) {
     const int64_t begin = static_cast<int64_t>(b) * kHeadBlock;
-    table.head_block(logits->data(), begin, std::min(n, begin + kHeadBlock), multiplier, true,
-                     &blocks[b], nullptr);
+    table.head_block(logits->data(), begin, std::min(n, begin + kHeadBlock), multiplier, statistics,
+                     &blocks[b], b % 2 == 0 ? next.data() : nullptr);
   }
   return blocks;
 }
@@ -87,14 +88,14 @@ TEST(Head, SameBitsInEveryTable) {
     const float multiplier = round % 2 == 0 ? 1.0f : 0.37f;
     const CpuKernels& table = *vector_tables()[round / 2 % vector_tables().size()];
     std::vector<float> a = logits, b = logits;
-    const auto blocks_a = all_blocks(portable_kernels(), &a, multiplier);
-    const auto blocks_b = all_blocks(table, &b, multiplier);
+    const bool statistics = round % 3 != 0;
+    const auto blocks_a = all_blocks(portable_kernels(), &a, multiplier, statistics);
+    const auto blocks_b = all_blocks(table, &b, multiplier, statistics);
     ASSERT_TRUE(same_bits(a, b)) << table.isa;
     for (size_t i = 0; i < blocks_a.size(); ++i) {
       const HeadBlockStats& x = blocks_a[i];
       const HeadBlockStats& y = blocks_b[i];
       ASSERT_TRUE(same_bits(x.max, y.max));
-      ASSERT_TRUE(same_bits(x.reference, y.reference));
       ASSERT_TRUE(same_bits(x.sum_exp, y.sum_exp));
       ASSERT_TRUE(same_bits(x.sum_exp_logit, y.sum_exp_logit));
       ASSERT_EQ(x.hash, y.hash);
@@ -197,30 +198,7 @@ TEST(Head, FarBelowTheLargestCountsAsNothing) {
   }
 }
 
-TEST(Head, SumsAreOfTheLogitsThemselvesWhereAllAreNearZero) {
-  // kNearLow and kNearHigh, written here so that moving them is noticed.
-  for (const auto& [edge, is_near] : {std::pair{-80.0f, true},
-                                      {std::nextafter(-80.0f, -90.0f), false},
-                                      {64.0f, true},
-                                      {std::nextafter(64.0f, 90.0f), false},
-                                      {-INFINITY, false},
-                                      {-3e38f, false},
-                                      {INFINITY, false}}) {
-    for (const int64_t n : {1, 40, 1024}) {
-      std::vector<float> logits(n, 0.5f);
-      logits[n / 2] = edge;
-      const float largest = *std::ranges::max_element(logits);
-      if (largest == -INFINITY) continue;
-      for (const CpuKernels* table : available_tables()) {
-        const HeadBlockStats stats = all_blocks(*table, &logits, 1.0f)[0];
-        EXPECT_EQ(stats.reference, is_near ? 0.0f : largest) << table->isa << " " << edge;
-        EXPECT_EQ(stats.max, largest);
-      }
-    }
-  }
-}
-
-TEST(Head, BlocksNearZeroAndFarFromItAreMerged) {
+TEST(Head, BlocksFarFromEachOtherAreMerged) {
   Random random(12);
   const float centres[] = {-3000.0f, -200.0f, -70.0f, -20.0f, 0.0f, 30.0f, 55.0f, 90.0f, 2000.0f};
   for (int round = 0; round < 200; ++round) {
@@ -241,20 +219,7 @@ TEST(Head, BlocksNearZeroAndFarFromItAreMerged) {
     for (const CpuKernels* table : available_tables()) {
       const HeadStats stats = whole_head(*table, logits);
       EXPECT_NEAR(stats.log_sum_exp, log_sum_exp, kEpsilon * (76 + std::fabs(log_sum_exp)));
-      // Near zero the sums carry the logits' own size.
-      EXPECT_NEAR(stats.entropy, std::log(sum) - sum_logit / sum, 76 * kEpsilon * 80);
-    }
-  }
-}
-
-TEST(Head, EntropyIsNotBelowZero) {
-  for (const CpuKernels* table : available_tables()) {
-    for (float leader = 40.0f; leader < 70.0f; leader += 0.37f) {
-      std::vector<float> logits(2000, -20.0f);
-      logits[1234] = leader;
-      const HeadStats stats = whole_head(*table, logits);
-      EXPECT_GE(stats.entropy, 0.0f);
-      EXPECT_LT(stats.entropy, 76 * kEpsilon * 80);
+      EXPECT_NEAR(stats.entropy, std::log(sum) - sum_logit / sum, 76 * kEpsilon * 10);
     }
   }
 }
@@ -269,29 +234,12 @@ TEST(Head, BestOfManyEqualLogits) {
     const int same = random.integer(0, 80);  // about as many candidates as are kept, more or fewer
     for (int i = 0; i < same; ++i) logits[random.integer(0, kHeadBlock - 1)] = 5.0f;
     for (const CpuKernels* table : available_tables()) {
-      const auto blocks = all_blocks(*table, &logits, 1.0f);
+      const auto blocks = all_blocks(*table, &logits, 1.0f, round % 2 == 0);
       for (size_t b = 0; b < blocks.size(); ++b) {
         const int64_t begin = static_cast<int64_t>(b) * kHeadBlock;
         expect_best({logits.begin() + begin, logits.begin() + begin + kHeadBlock}, blocks[b].count,
                     blocks[b].top_logits, blocks[b].top_ids, static_cast<int32_t>(begin));
       }
-    }
-  }
-}
-
-TEST(Head, WhatIsReadNextChangesNothing) {
-  Random random(14);
-  const std::vector<char> next(kHeadNextBytes);
-  for (const float centre : {0.0f, -100.0f}) {
-    std::vector<float> logits = random.normals(kHeadBlock, 3.0f);
-    for (float& logit : logits) logit += centre;
-    for (const CpuKernels* table : available_tables()) {
-      HeadBlockStats with, without;
-      table->head_block(logits.data(), 0, kHeadBlock, 1.0f, true, &with, next.data());
-      table->head_block(logits.data(), 0, kHeadBlock, 1.0f, true, &without, nullptr);
-      EXPECT_TRUE(same_bits(with.sum_exp, without.sum_exp));
-      EXPECT_TRUE(same_bits(with.sum_exp_logit, without.sum_exp_logit));
-      EXPECT_EQ(with.hash, without.hash);
     }
   }
 }

@@ -38,31 +38,28 @@ float top_threshold(Lanes lanes_max) {
   return threshold;
 }
 
-/// Per eight lanes, with the bits of numbers below zero as they are, above any other number's.
-VITRINE_INLINE __m256i lower(__m256i lowest, __m256 v) {
-  return _mm256_max_epu32(lowest, _mm256_castps_si256(v));
-}
-
 /// Into the second-level cache: weights that are read behind this block, while the memory is idle.
 VITRINE_INLINE void fetch(const char* line) { _mm_prefetch(line, _MM_HINT_T1); }
 
+VITRINE_INLINE __m256 plus_infinity_8() { return _mm256_set1_ps(__builtin_inff()); }
+
 struct FirstPass {
-  Lanes largest;     // per lane; NaN entries are left out
-  __m256i lowest{};  // lower()
+  Lanes largest;    // per lane; NaN entries are left out
+  __m256 smallest;  // per lane i mod 8, the same
   bool has_nan = false;
   uint64_t hash = 0;
 
-  /// Whether all entries are within kNearLow … kNearHigh. `max`: of the lanes.
-  bool is_near(float max) const {
-    const __m256i low = _mm256_castps_si256(_mm256_set1_ps(kNearLow));
-    const __m256i within = _mm256_cmpeq_epi32(_mm256_max_epu32(lowest, low), low);
-    return !has_nan && max <= kNearHigh && _mm256_movemask_epi8(within) == -1;
+  /// Whether no entry is so far below the largest that it counts as nothing.
+  bool is_close(float max) const {
+    const __m256 farthest = _mm256_sub_ps(smallest, _mm256_set1_ps(max));
+    const __m256 low = _mm256_set1_ps(kExpStatisticsLow);
+    return _mm256_movemask_ps(_mm256_cmp_ps(farthest, low, _CMP_LT_OQ)) == 0;
   }
 };
 
 /// Multiplies the logits and finds the extremes.
 FirstPass find_extremes(float* logits, int64_t count, float multiplier) {
-  FirstPass found{minus_infinity()};
+  FirstPass found{minus_infinity(), plus_infinity_8()};
   const bool scale = multiplier != 1.0f;
   const Lanes factor = set_lanes(multiplier);
   const auto take = [&](Lanes v) __attribute__((always_inline)) {
@@ -76,7 +73,7 @@ FirstPass find_extremes(float* logits, int64_t count, float multiplier) {
       v = mul(v, factor);
       store(logits + i, v);
     }
-    found.lowest = lower(lower(found.lowest, v.low), v.high);
+    found.smallest = _mm256_min_ps(v.high, _mm256_min_ps(v.low, found.smallest));
     take(v);
   }
   if (i < count) {
@@ -86,21 +83,22 @@ FirstPass find_extremes(float* logits, int64_t count, float multiplier) {
       v = mul(v, factor);
       store(logits + i, v, mask);
     }
-    const Lanes known = blend(set_lanes(0.0f), v, mask);
-    found.lowest = lower(lower(found.lowest, known.low), known.high);
+    const Lanes known = blend(set_lanes(__builtin_inff()), v, mask);
+    found.smallest = _mm256_min_ps(known.high, _mm256_min_ps(known.low, found.smallest));
     take(blend(minus_infinity(), v, mask));
   }
   return found;
 }
 
 constexpr int kChunk = 32;  // entries; hardly any chunk has one of the best
+static_assert(kChunk <= kMaxChunk);
 
 /// For each chunk of a block the largest of its lanes i mod 8.
 struct ChunkMaxima {
   alignas(32) float at[kHeadBlock / kChunk][8];
 };
 
-/// The same of a whole block, the chunks' largest by the way, and with `kStatistics` the lowest and
+/// The same of a whole block, the chunks' largest by the way, and with `kStatistics` the least and
 /// hash_whole_block: even and odd words apart, their products in 64 bits.
 template <bool kScale, bool kStatistics>
 FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* chunks,
@@ -108,7 +106,7 @@ FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* c
   const __m256 factor = _mm256_set1_ps(multiplier);
   Lanes first_largest = minus_infinity();
   Lanes second_largest = first_largest;
-  __m256i lowest = _mm256_setzero_si256();
+  __m256 smallest = plus_infinity_8();
   __m256 unordered = _mm256_setzero_ps();
   __m256i even = _mm256_setzero_si256();
   __m256i odd = _mm256_setzero_si256();
@@ -130,7 +128,7 @@ FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* c
     unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
     pair = {a, b};
     if constexpr (kStatistics) {
-      lowest = lower(lower(lowest, a), b);
+      smallest = _mm256_min_ps(b, _mm256_min_ps(a, smallest));
       const __m256i first = word(a, j);
       const __m256i second = word(b, j + kHashPairs);
       even = _mm256_add_epi64(even, _mm256_mul_epu32(first, second));
@@ -156,7 +154,7 @@ FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* c
   alignas(32) uint64_t sums[4];
   _mm256_store_si256(reinterpret_cast<__m256i*>(sums), _mm256_add_epi64(even, odd));
   // The earlier of equal zeros stays.
-  return {max(second_largest, first_largest), lowest, _mm256_movemask_ps(unordered) != 0,
+  return {max(second_largest, first_largest), smallest, _mm256_movemask_ps(unordered) != 0,
           sums[0] + sums[1] + sums[2] + sums[3]};
 }
 
@@ -208,7 +206,7 @@ bool list_best_by_place(const float* logits, int64_t first_id, Lanes lanes_max,
   return true;
 }
 
-/// The head's exponential, of kExpStatisticsLow <= x <= kNearHigh. `words`: kExp2Words.
+/// The head's exponential, of kExpStatisticsLow <= x <= 0. `words`: kExp2Words.
 VITRINE_INLINE __m256 exp_statistics(__m256 x, __m256i words) {
   const __m256 magic = _mm256_set1_ps(kRoundMagic8);
   const __m256 log2e = _mm256_set1_ps(kLog2E);
@@ -222,13 +220,12 @@ VITRINE_INLINE __m256 exp_statistics(__m256 x, __m256i words) {
   return _mm256_fmadd_ps(_mm256_mul_ps(q, f), power, power);
 }
 
-/// Sums of exp(logit - reference) and exp(logit - reference) * (logit - reference). `kNear`: the
-/// reference is 0 and no entry is far from it.
-template <bool kNear>
+/// Sums of exp(logit - max) and exp(logit - max) * (logit - max). `kClose`: FirstPass::is_close.
+template <bool kClose>
 void add_exponentials(const float* logits, int64_t count, HeadBlockStats* stats, const char* next) {
   const __m256i words = _mm256_load_si256(reinterpret_cast<const __m256i*>(kExp2Words.at));
   const Lanes low = set_lanes(kExpStatisticsLow);
-  const Lanes reference = set_lanes(stats->reference);
+  const Lanes largest = set_lanes(stats->max);
   Lanes sum_exp = set_lanes(0.0f);
   Lanes sum_exp_logit = set_lanes(0.0f);
   const auto add_all = [&](Lanes distance) __attribute__((always_inline)) {
@@ -250,17 +247,16 @@ void add_exponentials(const float* logits, int64_t count, HeadBlockStats* stats,
       fetch(next + 8 * i);
       fetch(next + 8 * i + 64);
     }
-    const Lanes logit = load(logits + i);
-    if constexpr (kNear) {
-      add_all(logit);
+    const Lanes distance = sub(load(logits + i), largest);
+    if constexpr (kClose) {
+      add_all(distance);
     } else {
-      const Lanes distance = sub(logit, reference);
       add_some(distance, not_below(distance, low));
     }
   }
   if (i < count) {
     const Mask mask = first_lanes(count - i);
-    const Lanes distance = sub(load(logits + i, mask), reference);
+    const Lanes distance = sub(load(logits + i, mask), largest);
     add_some(distance, both(mask, not_below(distance, low)));
   }
   stats->sum_exp = sum_lanes(sum_exp);
@@ -294,11 +290,10 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   const float max = max_lanes(found.largest);
   *stats = {.max = max, .hash = found.hash};
   if (found.has_nan) {
-    stats->max = stats->reference = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
-  } else if (statistics && found.is_near(max)) {
+    stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
+  } else if (statistics && found.is_close(max)) {
     add_exponentials<true>(logits, count, stats, more_lines);
   } else if (statistics && max != -__builtin_inff()) {  // -inf: nothing but masked logits
-    stats->reference = max;
     add_exponentials<false>(logits, count, stats, more_lines);
   }
   // Behind the sums, whose arithmetic goes on while a branch in here was mispredicted.

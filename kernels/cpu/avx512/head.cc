@@ -31,30 +31,28 @@ uint64_t sum_words(__m512i words) {
   return sum;
 }
 
-/// Per lane; the bits of a number below zero are above any other number's.
-VITRINE_INLINE __m512i lower(__m512i lowest, __m512 v, __mmask16 mask) {
-  return _mm512_mask_max_epu32(lowest, mask, lowest, _mm512_castps_si512(v));
-}
-
 /// Into the second-level cache: weights that are read behind this block, while the memory is idle.
 VITRINE_INLINE void fetch(const char* line) { _mm_prefetch(line, _MM_HINT_T1); }
 
+VITRINE_INLINE __m512 plus_infinity() { return _mm512_set1_ps(__builtin_inff()); }
+
 struct FirstPass {
-  __m512 largest;    // per lane; NaN entries are left out
-  __m512i lowest{};  // lower()
+  __m512 largest;   // per lane; NaN entries are left out
+  __m512 smallest;  // the same
   __mmask16 nan = 0;
   uint64_t hash = 0;
 
-  /// Whether all entries are within kNearLow … kNearHigh. `max`: of the lanes.
-  bool is_near(float max) const {
-    const __m512i low = _mm512_castps_si512(_mm512_set1_ps(kNearLow));
-    return nan == 0 && max <= kNearHigh && _mm512_cmpgt_epu32_mask(lowest, low) == 0;
+  /// Whether no entry is so far below the largest that it counts as nothing.
+  bool is_close(float max) const {
+    const __m512 farthest = _mm512_sub_ps(smallest, _mm512_set1_ps(max));
+    const __m512 low = _mm512_set1_ps(kExpStatisticsLow);
+    return _mm512_cmp_ps_mask(farthest, low, _CMP_NLT_UQ) == 0xffff;
   }
 };
 
 /// Multiplies the logits and finds the extremes.
 FirstPass find_extremes(float* logits, int64_t count, float multiplier) {
-  FirstPass found{minus_infinity()};
+  FirstPass found{minus_infinity(), plus_infinity()};
   const bool scale = multiplier != 1.0f;
   const __m512 factor = _mm512_set1_ps(multiplier);
   for (int64_t i = 0; i < count; i += 16) {
@@ -66,25 +64,27 @@ FirstPass find_extremes(float* logits, int64_t count, float multiplier) {
     }
     found.nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     found.largest = _mm512_max_ps(v, found.largest);
-    found.lowest = lower(found.lowest, v, mask);
+    const __m512 known = _mm512_mask_mov_ps(plus_infinity(), mask, v);
+    found.smallest = _mm512_min_ps(known, found.smallest);
   }
   return found;
 }
 
 constexpr int kChunk = 64;  // entries; hardly any chunk has one of the best
+static_assert(kChunk <= kMaxChunk);
 
 /// Per lane, the largest of each chunk of a block.
 struct ChunkMaxima {
   alignas(64) float at[kHeadBlock / kChunk][16];
 };
 
-/// The same of a whole block, the chunks' largest by the way, and with `kStatistics` the lowest and
+/// The same of a whole block, the chunks' largest by the way, and with `kStatistics` the least and
 /// hash_whole_block. (Of the latter's loop g++ 12 makes 64-bit products, which take twice the
 /// time.)
 template <bool kStatistics>
 FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* chunks,
                                  const char* next) {
-  FirstPass found{minus_infinity()};
+  FirstPass found{minus_infinity(), plus_infinity()};
   __m512 second_largest = minus_infinity();
   __m512i even = _mm512_setzero_si512();
   __m512i odd = _mm512_setzero_si512();
@@ -118,8 +118,8 @@ FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* c
       b[j] = load(logits + at + kHashPairs);
       found.nan |= _mm512_cmp_ps_mask(a[j], b[j], _CMP_UNORD_Q);
       if constexpr (kStatistics) {
-        found.lowest = lower(found.lowest, a[j], 0xffff);
-        found.lowest = lower(found.lowest, b[j], 0xffff);
+        found.smallest = _mm512_min_ps(a[j], found.smallest);
+        found.smallest = _mm512_min_ps(b[j], found.smallest);
         const __m512i first = word(a[j], at);
         const __m512i second = word(b[j], at + kHashPairs);
         even = _mm512_add_epi64(even, _mm512_mul_epu32(first, second));
@@ -194,7 +194,7 @@ bool list_best_by_place(const float* logits, int64_t first_id, __m512 lanes_max,
   return true;
 }
 
-/// The head's exponential of lanes from kExpStatisticsLow to kNearHigh. `words`: kExp2Words, twice.
+/// The head's exponential of lanes from kExpStatisticsLow to 0. `words`: kExp2Words, twice.
 VITRINE_INLINE __m512 exp_statistics(__m512 x, __m512 words) {
   const __m512 magic = _mm512_set1_ps(kRoundMagic8);
   const __m512 log2e = _mm512_set1_ps(kLog2E);
@@ -208,21 +208,18 @@ VITRINE_INLINE __m512 exp_statistics(__m512 x, __m512 words) {
   return _mm512_fmadd_ps(_mm512_mul_ps(q, f), power, power);
 }
 
-/// Sums of exp(logit - reference) and exp(logit - reference) * (logit - reference). `kNear`: the
-/// reference is 0 and no entry is far from it.
-template <bool kNear>
+/// Sums of exp(logit - max) and exp(logit - max) * (logit - max). `kClose`: FirstPass::is_close.
+template <bool kClose>
 void add_exponentials(const float* logits, int64_t count, HeadBlockStats* stats, const char* next) {
   const __m512 words =
       _mm512_broadcast_f32x8(_mm256_load_ps(reinterpret_cast<const float*>(kExp2Words.at)));
   const __m512 low = _mm512_set1_ps(kExpStatisticsLow);
-  const __m512 reference = _mm512_set1_ps(stats->reference);
+  const __m512 max = _mm512_set1_ps(stats->max);
   __m512 sum_exp = _mm512_setzero_ps();
   __m512 sum_exp_logit = _mm512_setzero_ps();
-  const auto take = [&](__m512 distance, __mmask16 mask) __attribute__((always_inline)) {
-    if constexpr (!kNear) {
-      distance = _mm512_sub_ps(distance, reference);
-      mask = _mm512_mask_cmp_ps_mask(mask, distance, low, _CMP_NLT_UQ);
-    }
+  const auto take = [&](__m512 logit, __mmask16 mask) __attribute__((always_inline)) {
+    const __m512 distance = _mm512_sub_ps(logit, max);
+    if constexpr (!kClose) mask = _mm512_mask_cmp_ps_mask(mask, distance, low, _CMP_NLT_UQ);
     const __m512 e = exp_statistics(distance, words);
     sum_exp = _mm512_mask_add_ps(sum_exp, mask, sum_exp, e);
     sum_exp_logit = _mm512_mask3_fmadd_ps(e, distance, sum_exp_logit, mask);
@@ -269,11 +266,10 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   const float max = max_lanes(found.largest);
   *stats = {.max = max, .hash = found.hash};
   if (found.nan != 0) {
-    stats->max = stats->reference = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
-  } else if (statistics && found.is_near(max)) {
+    stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
+  } else if (statistics && found.is_close(max)) {
     add_exponentials<true>(logits, count, stats, more_lines);
   } else if (statistics && max != -__builtin_inff()) {  // -inf: nothing but masked logits
-    stats->reference = max;
     add_exponentials<false>(logits, count, stats, more_lines);
   }
   // Behind the sums, whose arithmetic goes on while a branch in here was mispredicted.

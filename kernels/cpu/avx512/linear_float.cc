@@ -97,7 +97,7 @@ VITRINE_INLINE void accumulate_rows(const uint8_t* const* weight_rows, const flo
 }
 
 /// Lane t * (16 / kTokens) + r: the dot of weight row `row + r` and token t. Rows from row_end on
-/// repeat the last one.
+/// repeat the last one, or count as 0.
 template <WeightFormat kFormat, int kTokens>
 VITRINE_INLINE __m512 dots_16(const Weight& weight, int64_t row, int64_t row_end,
                               const float* const* x) {

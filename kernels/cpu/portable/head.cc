@@ -13,7 +13,6 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   }
   MaxLanes lanes_max;
   bool has_nan = false;
-  bool is_near = true;
   int32_t count = 0;
   for (int64_t i = begin; i < end; ++i) {
     if (logits[i] != logits[i]) {
@@ -21,7 +20,6 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
       continue;
     }
     lanes_max.take(i - begin, logits[i]);
-    is_near = is_near && kNearLow <= logits[i] && logits[i] <= kNearHigh;
     count = insert_top(logits[i], static_cast<int32_t>(i), kTopTokens, count, stats->top_logits,
                        stats->top_ids);
   }
@@ -29,17 +27,16 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   stats->hash = statistics ? hash_logits(logits + begin, end - begin) : 0;
   const float max = lanes_max.max();
   if (has_nan) {
-    stats->max = stats->reference = stats->sum_exp = stats->sum_exp_logit = NAN;
+    stats->max = stats->sum_exp = stats->sum_exp_logit = NAN;
     return;
   }
   stats->max = max;
-  stats->reference = stats->sum_exp = stats->sum_exp_logit = 0.0f;
+  stats->sum_exp = stats->sum_exp_logit = 0.0f;
   if (!statistics || max == -INFINITY) return;  // -inf: nothing but masked logits
-  if (!is_near) stats->reference = max;
   Lanes sum_exp;
   Lanes sum_exp_logit;
   for (int64_t i = begin; i < end; ++i) {
-    const float distance = logits[i] - stats->reference;
+    const float distance = logits[i] - max;
     if (distance < kExpStatisticsLow) continue;  // nothing; 0 * inf would be NaN
     const float e = exp_statistics(distance);
     sum_exp.add_at(i - begin, e);
@@ -50,9 +47,9 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
 }
 
 void head_merge(const HeadBlockStats* blocks, int32_t count, HeadStats* stats) {
-  double reference = -INFINITY;
+  double max = -INFINITY;
   double sum = 0.0;
-  double sum_logit = 0.0;  // of exp(logit - reference) * (logit - reference)
+  double sum_logit = 0.0;  // of exp(logit - max) * (logit - max)
   stats->count = 0;
   stats->digest = 0;
   for (int32_t b = 0; b < count; ++b) {
@@ -65,28 +62,24 @@ void head_merge(const HeadBlockStats* blocks, int32_t count, HeadStats* stats) {
                                 stats->top_logits, stats->top_ids);
     }
     if (block.max == -INFINITY) continue;
-    const double own = block.reference;
-    if (own == reference) {
-      sum = sum + block.sum_exp;
-      sum_logit = sum_logit + block.sum_exp_logit;
-    } else if (own > reference) {
-      const double shift = reference - own;  // -inf for the first block
+    const double block_max = block.max;
+    if (block_max > max) {
+      const double shift = max - block_max;  // -inf for the first block
       const double factor = std::exp(shift);
       sum_logit = sum > 0.0 ? factor * (sum_logit + sum * shift) : 0.0;
       sum = sum * factor + block.sum_exp;
       sum_logit = sum_logit + block.sum_exp_logit;
-      reference = own;
-    } else {  // also where a block has NaN: everything becomes NaN
-      const double shift = own - reference;
+      max = block_max;
+    } else {  // also where block_max is NaN: everything becomes NaN
+      const double shift = block_max - max;
       const double factor = std::exp(shift);
       sum = sum + factor * block.sum_exp;
       sum_logit = sum_logit + factor * (block.sum_exp_logit + block.sum_exp * shift);
     }
   }
   const double log_sum = std::log(sum);
-  const double entropy = log_sum - sum_logit / sum;
-  stats->log_sum_exp = static_cast<float>(reference + log_sum);
-  stats->entropy = static_cast<float>(entropy < 0.0 ? 0.0 : entropy);  // not below by a rounding
+  stats->log_sum_exp = static_cast<float>(max + log_sum);
+  stats->entropy = static_cast<float>(log_sum - sum_logit / sum);
 }
 
 }  // namespace vitrine::kernels::portable

@@ -69,7 +69,7 @@ static inline float exp_float(float x) {
   return scale_by_power(p, static_cast<int32_t>(n));
 }
 
-/// The head's exponential, of x <= kNearHigh or NaN.
+/// The head's exponential, of x <= 0 or NaN.
 static inline float exp_statistics(float x) {
   if (x < kExpStatisticsLow) return 0.0f;
   const float rounded = std::fma(x, kLog2E, kRoundMagic8);

@@ -12,7 +12,7 @@ inline constexpr int kBestEntries = 10;
 /// Of one block of a row; the bits of the CPU kernels' HeadBlockStats.
 struct HeadBlock {
   uint64_t hash;
-  float max, reference, sum_exp, sum_exp_logit;
+  float max, sum_exp, sum_exp_logit;
   int32_t count;  // valid entries of the lists
   float top_logits[kBestEntries];
   int32_t top_ids[kBestEntries];

@@ -20,7 +20,6 @@ struct Shared {
   uint64_t hash[kWarps];
   float max[kWarps];
   int32_t numbers[kWarps];  // entries that are not NaN
-  int32_t near[kWarps];     // entries within kNearLow … kNearHigh
 };
 
 // NH over the block, 0 past its end: products of word i and word i + 512, each plus its key.
@@ -112,7 +111,7 @@ VITRINE_DEVICE void add_up(const Shared& shared, int64_t count, HeadBlock* block
 }
 
 // One block of threads a block of logits. Bytes: 4 an entry to read (4 to write with a multiplier),
-// 112 written. Nothing but the logits is read, so audit costs arithmetic alone.
+// 108 written. Nothing but the logits is read, so audit costs arithmetic alone.
 VITRINE_KERNEL(kThreads)
 void head_block_kernel(Head head, bool statistics, bool whole) {
   Shared& shared = *dynamic_shared<Shared>();
@@ -132,13 +131,12 @@ void head_block_kernel(Head head, bool statistics, bool whole) {
   }
   const float lowest = bits_float(0xff800000u);
   float max = lowest;
-  uint32_t numbers = 0, near = 0;
+  uint32_t numbers = 0;
 #pragma unroll
   for (int j = 0; j < kPerLane; ++j) {
     shared.logits[i + j] = values[j];
     if (i + j >= count) continue;
     numbers += values[j] == values[j] ? 1 : 0;
-    near += values[j] >= kNearLow && values[j] <= kNearHigh ? 1 : 0;
     max = values[j] > max ? values[j] : max;
   }
   for (int width = kWarp / 2; width > 0; width /= 2) {
@@ -146,31 +144,27 @@ void head_block_kernel(Head head, bool statistics, bool whole) {
     max = other > max ? other : max;  // of two zeros either: no result shows which
   }
   numbers = reduce_add(numbers);
-  near = reduce_add(near);
   list_best(values, i, count, shared.best[warp_index()]);
   sync_block();
   const uint64_t hash = statistics ? hash_part(shared.logits, count) : 0;
   if (lane_index() == 0) {
     shared.max[warp_index()] = max;
     shared.numbers[warp_index()] = static_cast<int32_t>(numbers);
-    shared.near[warp_index()] = static_cast<int32_t>(near);
     shared.hash[warp_index()] = hash;
   }
   sync_block();
   max = lowest;
-  int32_t all_numbers = 0, all_near = 0;
+  int32_t all_numbers = 0;
   for (int warp = 0; warp < kWarps; ++warp) {
     max = shared.max[warp] > max ? shared.max[warp] : max;
     all_numbers += shared.numbers[warp];
-    all_near += shared.near[warp];
   }
   const bool has_nan = all_numbers < count;
   const bool sums = statistics && !has_nan && max != lowest;
-  const float reference = sums && all_near < count ? max : 0.0f;
   if (sums) {
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
-      const float distance = values[j] - reference;
+      const float distance = values[j] - max;
       shared.distance[i + j] = distance < kExpStatisticsLow ? 0.0f : distance;  // no 0 * inf
       shared.exponential[i + j] = exp_statistics(distance);
     }
@@ -181,7 +175,6 @@ void head_block_kernel(Head head, bool statistics, bool whole) {
     const float nan = bits_float(0x7fc00000u);
     if (lane_index() == 0) {
       block->max = has_nan ? nan : max;
-      block->reference = has_nan ? nan : reference;
       if (!sums) block->sum_exp = block->sum_exp_logit = has_nan ? nan : 0.0f;
     }
     if (sums) add_up(shared, count, block);

@@ -20,7 +20,7 @@ VITRINE_DEVICE Share share_of_lane(int64_t blocks) {
 }
 
 VITRINE_DEVICE RunningSums shuffle_down_sums(RunningSums sums, int delta) {
-  return {shuffle_down(sums.reference, delta), shuffle_down(sums.sum, delta),
+  return {shuffle_down(sums.max, delta), shuffle_down(sums.sum, delta),
           shuffle_down(sums.sum_logit, delta)};
 }
 
@@ -33,9 +33,7 @@ VITRINE_DEVICE void merge_statistics(const HeadBlock* blocks, int64_t count, int
   const Share share = share_of_lane(count);
   for (int64_t b = share.begin; b < share.end; ++b) {
     const HeadBlock& block = blocks[b];
-    const double nothing = -static_cast<double>(bits_float(0x7f800000u));
-    const double reference = block.max == nothing ? nothing : block.reference;
-    sums = merge_sums(sums, {reference, block.sum_exp, block.sum_exp_logit});
+    sums = merge_sums(sums, {block.max, block.sum_exp, block.sum_exp_logit});
     digest += hash_block_factor(static_cast<uint64_t>(b)) * block.hash;
   }
   for (int delta = 1; delta < kWarp; delta *= 2) {
@@ -45,11 +43,10 @@ VITRINE_DEVICE void merge_statistics(const HeadBlock* blocks, int64_t count, int
   for (int width = kWarp / 2; width > 0; width /= 2) digest += shuffle_xor(digest, width);
   if (lane_index() != 0) return;
   const double log_sum = log_double(sums.sum);
-  const double entropy = log_sum - sums.sum_logit / sums.sum;
   words[record.log_sum_exp] =
-      static_cast<int32_t>(float_bits(static_cast<float>(sums.reference + log_sum)));
+      static_cast<int32_t>(float_bits(static_cast<float>(sums.max + log_sum)));
   words[record.entropy] =
-      static_cast<int32_t>(float_bits(static_cast<float>(entropy < 0.0 ? 0.0 : entropy)));
+      static_cast<int32_t>(float_bits(static_cast<float>(log_sum - sums.sum_logit / sums.sum)));
   words[record.logits_digest] = static_cast<int32_t>(static_cast<uint32_t>(digest));
   words[record.logits_digest + 1] = static_cast<int32_t>(static_cast<uint32_t>(digest >> 32));
 }
@@ -86,7 +83,7 @@ VITRINE_DEVICE Best merge_lists(const HeadBlock* blocks, int64_t count, int plac
   return placed;
 }
 
-// A block a row. Bytes: 112 a block of logits to read, 4 or the record to write.
+// A block a row. Bytes: 108 a block of logits to read, 4 or the record to write.
 VITRINE_KERNEL(kThreads)
 void head_merge_kernel(Head head, int64_t count) {
   const int64_t row = block_x();

@@ -5,7 +5,7 @@
 
 namespace vitrine::kernels::cuda {
 
-/// The head's exponential, of x <= kNearHigh or NaN.
+/// The head's exponential, of x <= 0 or NaN.
 VITRINE_DEVICE float exp_statistics(float x) {
   if (x < kExpStatisticsLow) return 0.0f;
   static constexpr Exp2Words words = make_exp2_words();
@@ -32,23 +32,20 @@ VITRINE_DEVICE uint64_t hash_block_factor(uint64_t b) {
   return t * (2 * t + 1);
 }
 
-/// reference, sum of exp(logit - reference), sum of that * (logit - reference), in double.
+/// max, sum of exp(logit - max), sum of exp(logit - max) * (logit - max), in double.
 struct RunningSums {
-  double reference, sum, sum_logit;
+  double max, sum, sum_logit;
 };
-/// The sums of both. Where one is of nothing (reference -inf), the other's.
+/// The sums of both. Where one is of nothing (max -inf), the other's.
 VITRINE_DEVICE RunningSums merge_sums(RunningSums a, RunningSums b) {
   const double nothing = -static_cast<double>(bits_float(0x7f800000u));
-  if (b.reference == nothing) return a;
-  if (a.reference == nothing) return b;
-  if (a.reference == b.reference) {
-    return {a.reference, a.sum + b.sum, a.sum_logit + b.sum_logit};
-  }
-  const bool b_leads = b.reference > a.reference;
+  if (b.max == nothing) return a;
+  if (a.max == nothing) return b;
+  const bool b_leads = b.max > a.max;
   const RunningSums high = b_leads ? b : a, low = b_leads ? a : b;
-  const double shift = low.reference - high.reference;
+  const double shift = low.max - high.max;
   const double factor = exp_double(shift);
-  return {high.reference, high.sum + factor * low.sum,
+  return {high.max, high.sum + factor * low.sum,
           high.sum_logit + factor * (low.sum_logit + low.sum * shift)};
 }
 
