@@ -35,7 +35,8 @@ std::vector<TensorInfo> map_gguf_tensors(const GgufArchitecture& architecture,
                                          std::vector<TensorInfo> tensors,
                                          const std::vector<std::string>& paths);
 
-/// What such a file calls a tensor that map_gguf_tensors named; the name itself where it knows none.
+/// What such a file calls a tensor that map_gguf_tensors named; the name itself where it knows
+/// none.
 std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view name);
 
 /// Throws kUnsupported for a key whose value asks for a computation that no architecture here has.
