@@ -211,7 +211,7 @@ int run_audit_verify(const AuditArguments& arguments) {
   if (!arguments.key.empty()) key = vitrine::load_public_key(arguments.key);
   if (std::filesystem::path(arguments.run).extension() == ".json") {
     if (key) refuse(fmt::format("{}: a JSON log has no seal; expected a .vtr log", arguments.run));
-    const Run run = load_run(arguments.run, "", "", arguments.most_bytes);
+    const Run run = load_run(arguments.run, "", "");
     const std::string problem =
         arguments.model.empty() ? "" : model_problem(run.header, arguments.model);
     const int code = problem.empty() && is_complete(run) ? 0 : 1;
@@ -350,7 +350,7 @@ int run_audit_export(const AuditArguments& arguments) {
     text.clear();
   };
   if (std::filesystem::path(arguments.run).extension() == ".json") {
-    warn(load_run(arguments.run, "", "", arguments.most_bytes));  // refuses what is no log
+    warn(load_run(arguments.run, "", ""));  // refuses what is no log
     write(vitrine::read_text_file(arguments.run, uint64_t{1} << 30));
   } else {
     refuse_broken(arguments.run,

@@ -17,8 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostTextBytes = size_t{256} << 20;  // of millions of tokens; pages are compressed
-
 void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key, uint64_t most_bytes) {
   run.report = vitrine::verify_vtr(run.path, {}, key);
   vitrine::VtrReader reader(run.path, key);
@@ -35,7 +33,6 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key, uint64_t mos
   }
   vitrine::VtrPage page;
   RunMemory memory(run.path, most_bytes);
-  size_t text_bytes = 0;
   try {
     while (reader.next(page)) {
       memory.add(page);
@@ -51,11 +48,6 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key, uint64_t mos
       run.layer_marks.insert(run.layer_marks.end(), page.layer_marks.begin(),
                              page.layer_marks.end());
       if (header.has_text) page.text.resize(page.records.size());  // empty: it was left out
-      for (const std::string& piece : page.text) text_bytes += piece.size();
-      if (text_bytes > kMostTextBytes) {
-        refuse(fmt::format("{}: its tokens' text takes more than {} MiB; expected a run's log",
-                           run.path, kMostTextBytes >> 20));
-      }
       run.text.insert(run.text.end(), page.text.begin(), page.text.end());
       for (size_t layer = 0; layer < page.expert_uses.size(); ++layer) {
         for (size_t expert = 0; expert < run.uses[layer].size(); ++expert) {

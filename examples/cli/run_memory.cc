@@ -13,6 +13,7 @@ namespace cli {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kMostTextBytes = 256 * kMiB;  // of millions of tokens; pages are compressed
 
 uint64_t half_of_memory() {
   const auto pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGESIZE);
@@ -53,9 +54,14 @@ RunMemory::RunMemory(std::string path, uint64_t most)
 void RunMemory::add(const vitrine::VtrPage& page) {
   for (const vitrine::TokenRecord& record : page.records) bytes_ += bytes_of(record);
   for (const auto& marks : page.layer_marks) bytes_ += sizeof(marks) + bytes_of(marks);
-  for (const std::string& piece : page.text) bytes_ += sizeof(piece) + piece.size();
-  bytes_ += bytes_of(page.digests) + bytes_of(page.events) + bytes_of(page.failures);
-  if (bytes_ <= most_) return;
+  for (const std::string& piece : page.text) text_bytes_ += piece.size();
+  bytes_ += bytes_of(page.text) + bytes_of(page.digests) + bytes_of(page.events) +
+            bytes_of(page.failures);
+  if (text_bytes_ > kMostTextBytes) {
+    refuse(fmt::format("{}: its tokens' text takes more than {} MiB; expected a run's log", path_,
+                       kMostTextBytes / kMiB));
+  }
+  if (bytes_ + text_bytes_ <= most_) return;
   refuse(fmt::format(
       "{}: its records take more than {} MiB of memory, at page {}; expected fewer, or a larger "
       "--max-memory (verify, and export --json to standard output, hold a page at a time)",

@@ -9,7 +9,8 @@
 
 namespace cli {
 
-/// Counts what pages take in memory and refuses a log that takes more than it may.
+/// Counts what pages take in memory, and of it their text, and refuses a log that takes more than
+/// it may.
 class RunMemory {
  public:
   /// `most` bytes; 0: half of the machine's memory.
@@ -20,7 +21,7 @@ class RunMemory {
 
  private:
   std::string path_;
-  uint64_t most_ = 0, bytes_ = 0;
+  uint64_t most_ = 0, bytes_ = 0, text_bytes_ = 0;
 };
 
 }  // namespace cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu_kernels.h"
+#include "fetch.h"
 
 namespace vitrine::kernels {
 namespace {
@@ -105,12 +106,6 @@ struct Int16State {
   float sum;
   int32_t position;
 };
-
-/// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
-/// block, and its values, are a few pages.
-__attribute__((always_inline)) inline void fetch(const void* line) {
-  __builtin_prefetch(line, 0, 2);
-}
 
 /// A block's scales lie apart from its numbers.
 __attribute__((always_inline)) inline void fetch_scales(const Int16Runs& block) {

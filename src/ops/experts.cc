@@ -141,10 +141,9 @@ class PlannedExperts final : public PlannedOp {
   }
 
   void run_inner(const StepState& step, int64_t piece) const {
-    const int64_t pieces = num_active_ * divide_up(hidden_.width, hidden_rows_);
-    const bool is_up = piece >= pieces;  // of a split step
-    if (is_up) piece -= pieces;
     const int64_t each = divide_up(hidden_.width, hidden_rows_);
+    const bool is_up = piece >= num_active_ * each;  // of a split step
+    if (is_up) piece -= num_active_ * each;
     const int32_t expert = active_[piece / each];
     const int64_t begin = piece % each * hidden_rows_;
     const int64_t end = std::min(hidden_.width, begin + hidden_rows_);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <fstream>
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,5 @@
 // Block attention of the AVX2 table.
+#include "../fetch.h"
 #include "avx2.h"
 #include "math.h"
 
@@ -51,12 +52,6 @@ void find_next_keys(RunCursor cursor, int32_t left, const uint8_t** keys) {
   const int32_t positions = left < kAttentionBlock ? left : kAttentionBlock;
   if (left > 0) cursor.take(&next, (positions + 15) / 16);
   for (int i = 0; i < kRuns; ++i) keys[i] = next.keys[i];
-}
-
-/// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
-/// next block lie in another one.
-VITRINE_INLINE void fetch(const uint8_t* line) {
-  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
 }
 
 /// The running softmax of kQueries heads. out is padded to whole vectors.

@@ -1,4 +1,5 @@
 // Statistics of the output head's logits, AVX2.
+#include "../fetch.h"
 #include "../logits_hash.h"
 #include "../top_list.h"
 #include "avx2.h"
@@ -37,9 +38,6 @@ float top_threshold(Lanes lanes_max) {
   }
   return threshold;
 }
-
-/// Into the second-level cache: weights that are read behind this block, while the memory is idle.
-VITRINE_INLINE void fetch(const char* line) { _mm_prefetch(line, _MM_HINT_T1); }
 
 VITRINE_INLINE __m256 plus_infinity_8() { return _mm256_set1_ps(__builtin_inff()); }
 

@@ -1,4 +1,5 @@
 // Block attention of the AVX-512 table.
+#include "../fetch.h"
 #include "avx512.h"
 #include "math.h"
 
@@ -44,12 +45,6 @@ struct RunCursor {
     }
   }
 };
-
-/// Into the second-level cache. Processors fetch ahead within a page only, and the keys of a head's
-/// block, and its values, are a few pages each.
-VITRINE_INLINE void fetch(const uint8_t* line) {
-  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T1);
-}
 
 /// The running softmax of one query. out is padded to whole vectors.
 struct State {

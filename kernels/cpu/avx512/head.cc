@@ -1,4 +1,5 @@
 // Statistics of the output head's logits, AVX-512.
+#include "../fetch.h"
 #include "../logits_hash.h"
 #include "../top_list.h"
 #include "avx512.h"
@@ -30,9 +31,6 @@ uint64_t sum_words(__m512i words) {
   for (const uint64_t lane : lanes) sum += lane;
   return sum;
 }
-
-/// Into the second-level cache: weights that are read behind this block, while the memory is idle.
-VITRINE_INLINE void fetch(const char* line) { _mm_prefetch(line, _MM_HINT_T1); }
 
 VITRINE_INLINE __m512 plus_infinity() { return _mm512_set1_ps(__builtin_inff()); }
 
