@@ -127,24 +127,35 @@ std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
 // holds. int64 wraps where the kernel's unsigned numbers do; scalars stay below 2^53, since some
 // devices pass them as doubles.
 at::Tensor logits_digest(const at::Tensor& logits) {
-  using kernels::kHashFactor, kernels::kHashOffset, kernels::kHeadBlock;
+  using kernels::kHashFactor, kernels::kHashOffset, kernels::kHashRows, kernels::kHeadBlock;
   const auto scalar = [](uint64_t value) { return static_cast<int64_t>(value); };
-  const int64_t mask = 0xFFFFFFFF;
+  const int64_t mask = 0xFFFFFFFF, upper_one = 0x10000;
   const int64_t rows = logits.size(0), blocks = divide_up(logits.size(1), kHeadBlock);
+  const int64_t per_key_row = kHeadBlock / kHashRows / kHashRows;
   const auto integers = logits.options().dtype(at::kLong);
   const auto permutation = [](const at::Tensor& t) { return t.mul(t.mul(2).add(1)); };
-  const at::Tensor keys = permutation(at::arange(kHeadBlock, integers)
-                                          .mul(scalar(kHashFactor))
-                                          .add(scalar(kHashOffset))
-                                          .bitwise_and(mask));
+  const at::Tensor all_keys = permutation(at::arange(2 * kHashRows * per_key_row, integers)
+                                              .mul(scalar(kHashFactor))
+                                              .add(scalar(kHashOffset))
+                                              .bitwise_and(mask))
+                                  .view({2, kHashRows, per_key_row});
+  // Two signed halves of each, the lower first: [key rows, halves].
+  const auto halves_of = [&](const at::Tensor& keys) {
+    return keys.contiguous()
+        .view(at::kShort)
+        .view({-1, 4})
+        .narrow(1, 0, 2)
+        .to(at::kLong)
+        .reshape({kHashRows, 2 * per_key_row});
+  };
+  const at::Tensor low = halves_of(all_keys[0].bitwise_or(1).bitwise_and(mask - upper_one));
+  const at::Tensor high = halves_of(all_keys[1].bitwise_or(upper_one)).unsqueeze(1);
   const at::Tensor words = at::constant_pad_nd(logits, {0, blocks * kHeadBlock - logits.size(1)}, 0)
-                               .view(at::kInt)
+                               .view(at::kShort)
                                .to(at::kLong)
-                               .view({rows, blocks, kHeadBlock})
-                               .add(keys)
-                               .bitwise_and(mask);
-  const int64_t half = kHeadBlock / 2;
-  const at::Tensor hashes = words.narrow(2, 0, half).mul(words.narrow(2, half, half)).sum(-1);
+                               .view({rows, blocks, kHashRows, kHashRows, 2 * per_key_row});
+  const auto sums = [&](const at::Tensor& keys) { return words.mul(keys).sum({-3, -2, -1}); };
+  const at::Tensor hashes = sums(low).add(1).bitwise_and(mask).add(sums(high).mul(mask + 1));
   const at::Tensor factors =
       permutation(at::arange(blocks, integers).mul(2).add(1).mul(scalar(kHashFactor)));
   return hashes.mul(factors).sum(-1, /*keepdim=*/true).view(at::kShort).to(at::kFloat);

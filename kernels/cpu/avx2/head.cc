@@ -96,18 +96,19 @@ struct ChunkMaxima {
   alignas(32) float at[kHeadBlock / kChunk][8];
 };
 
-/// The same of a whole block, the chunks' largest by the way, and with `kStatistics` the least and
-/// hash_whole_block: even and odd words apart, their products in 64 bits.
+/// The same of a whole block, the chunks' largest by the way. With `kStatistics` the least and
+/// hash_whole_block as well, but whether one is NaN the sums tell.
 template <bool kScale, bool kStatistics>
 FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* chunks,
                                  const char* next) {
+  constexpr int kHalf = kHeadBlock / 2;  // whose rows r % 8 meet the same low keys
   const __m256 factor = _mm256_set1_ps(multiplier);
   Lanes first_largest = minus_infinity();
   Lanes second_largest = first_largest;
   __m256 smallest = plus_infinity_8();
   __m256 unordered = _mm256_setzero_ps();
-  __m256i even = _mm256_setzero_si256();
-  __m256i odd = _mm256_setzero_si256();
+  __m256i low_sums = _mm256_setzero_si256();
+  __m256i high_sums = _mm256_setzero_si256();
   const auto load_8 = [&](float* at) __attribute__((always_inline)) {
     __m256 v = _mm256_loadu_ps(at);
     if constexpr (kScale) {
@@ -116,28 +117,32 @@ FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* c
     }
     return v;
   };
-  const auto word = [](__m256 v, size_t i) __attribute__((always_inline)) {
-    const auto* keys = reinterpret_cast<const __m256i*>(kHashKeys.data() + i);
-    return _mm256_add_epi32(_mm256_castps_si256(v), _mm256_load_si256(keys));
+  const auto add_products =
+      [](__m256i & sums, __m256 v, const uint32_t* keys) __attribute__((always_inline)) {
+    const __m256i key = _mm256_load_si256(reinterpret_cast<const __m256i*>(keys));
+    sums = _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_castps_si256(v), key));
   };
-  const auto take = [&](size_t j, Lanes & pair) __attribute__((always_inline)) {
-    const __m256 a = load_8(logits + j);
-    const __m256 b = load_8(logits + j + kHashPairs);
-    unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+  const auto take = [&](int at, Lanes& pair) __attribute__((always_inline)) {
+    const __m256 a = load_8(logits + at);
+    const __m256 b = load_8(logits + at + kHalf);
     pair = {a, b};
     if constexpr (kStatistics) {
-      smallest = _mm256_min_ps(b, _mm256_min_ps(a, smallest));
-      const __m256i first = word(a, j);
-      const __m256i second = word(b, j + kHashPairs);
-      even = _mm256_add_epi64(even, _mm256_mul_epu32(first, second));
-      odd = _mm256_add_epi64(
-          odd, _mm256_mul_epu32(_mm256_srli_epi64(first, 32), _mm256_srli_epi64(second, 32)));
+      smallest = _mm256_min_ps(_mm256_min_ps(b, a), smallest);
+      const uint32_t row = static_cast<uint32_t>(at) / kHashLanes;
+      const uint32_t lane = static_cast<uint32_t>(at) % kHashLanes;
+      const uint32_t* low_keys = kHashKeys.low[row % kHashRows] + lane;
+      add_products(low_sums, a, low_keys);
+      add_products(low_sums, b, low_keys);
+      add_products(high_sums, a, kHashKeys.high[row / kHashRows] + lane);
+      add_products(high_sums, b, kHashKeys.high[row / kHashRows + kHashRows / 2] + lane);
+    } else {
+      unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
     }
   };
-  for (size_t i = 0; i < kHashPairs; i += kChunk) {
+  for (int i = 0; i < kHalf; i += kChunk) {
     Lanes pair[4];
 #pragma GCC unroll 4
-    for (size_t j = 0; j < 4; ++j) {
+    for (int j = 0; j < 4; ++j) {
       if (next != nullptr) fetch(next + 8 * i + 64 * j);  // a line for 16 entries
       take(i + 8 * j, pair[j]);
     }
@@ -145,15 +150,20 @@ FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* c
     const Lanes high = max(pair[3], pair[1]);
     const Lanes largest = max(high, low);
     _mm256_store_ps(chunks->at[i / kChunk], largest.low);
-    _mm256_store_ps(chunks->at[(i + kHashPairs) / kChunk], largest.high);
+    _mm256_store_ps(chunks->at[(i + kHalf) / kChunk], largest.high);
     first_largest = max({low.low, high.low}, first_largest);
     second_largest = max({low.high, high.high}, second_largest);
   }
-  alignas(32) uint64_t sums[4];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(sums), _mm256_add_epi64(even, odd));
+  const auto sum = [](__m256i sums) {
+    alignas(32) uint32_t lanes[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sums);
+    uint32_t all = 0;
+    for (const uint32_t lane : lanes) all += lane;
+    return all;
+  };
   // The earlier of equal zeros stays.
   return {max(second_largest, first_largest), smallest, _mm256_movemask_ps(unordered) != 0,
-          sums[0] + sums[1] + sums[2] + sums[3]};
+          kStatistics ? hash_of_sums(sum(low_sums), sum(high_sums)) : 0};
 }
 
 /// One entry after the other, those that reach a threshold.
@@ -283,17 +293,22 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
     found = scale ? find_extremes_of_block<true, false>(logits, multiplier, &chunks, first_lines)
                   : find_extremes_of_block<false, false>(logits, multiplier, &chunks, first_lines);
   }
-  // Among a chunk's entries a NaN hides others.
-  if (is_whole && found.has_nan) found.largest = find_extremes(logits, count, 1.0f).largest;
   const float max = max_lanes(found.largest);
   *stats = {.max = max, .hash = found.hash};
-  if (found.has_nan) {
-    stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
-  } else if (statistics && found.is_close(max)) {
-    add_exponentials<true>(logits, count, stats, more_lines);
-  } else if (statistics && max != -__builtin_inff()) {  // -inf: nothing but masked logits
-    add_exponentials<false>(logits, count, stats, more_lines);
+  const bool is_masked = max == -__builtin_inff();  // nothing but masked logits, or NaN
+  if (!found.has_nan && statistics && !is_masked) {
+    if (found.is_close(max)) {
+      add_exponentials<true>(logits, count, stats, more_lines);
+    } else {
+      add_exponentials<false>(logits, count, stats, more_lines);
+    }
   }
+  // Among a chunk's entries a NaN hides others, perhaps all; a sum that is NaN has met one, or
+  // +inf.
+  if (is_whole && (is_masked || stats->sum_exp != stats->sum_exp)) {
+    found.has_nan = find_extremes(logits, count, 1.0f).has_nan;
+  }
+  if (found.has_nan) stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
   // Behind the sums, whose arithmetic goes on while a branch in here was mispredicted.
   if (!is_whole || found.has_nan ||
       !list_best_by_place(logits, begin, found.largest, chunks, stats)) {

@@ -23,12 +23,12 @@ float top_threshold(__m512 lanes_max) {
   return threshold;
 }
 
-uint64_t sum_words(__m512i words) {
+uint32_t sum_words(__m512i words) {
   // The intrinsic that reduces adds signed numbers, which must not overflow.
-  alignas(64) uint64_t lanes[8];
+  alignas(64) uint32_t lanes[16];
   _mm512_store_si512(lanes, words);
-  uint64_t sum = 0;
-  for (const uint64_t lane : lanes) sum += lane;
+  uint32_t sum = 0;
+  for (const uint32_t lane : lanes) sum += lane;
   return sum;
 }
 
@@ -76,16 +76,22 @@ struct ChunkMaxima {
   alignas(64) float at[kHeadBlock / kChunk][16];
 };
 
-/// The same of a whole block, the chunks' largest by the way, and with `kStatistics` the least and
-/// hash_whole_block. (Of the latter's loop g++ 12 makes 64-bit products, which take twice the
-/// time.)
+/// The same of a whole block, the chunks' largest by the way. With `kStatistics` the least and
+/// hash_whole_block as well, but whether one is NaN the sums tell.
 template <bool kStatistics>
 FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* chunks,
                                  const char* next) {
+  constexpr int kVectors = kChunk / 16;
+  constexpr int kHalf = kHeadBlock / 2;  // whose rows r % 8 meet the same low keys
   FirstPass found{minus_infinity(), plus_infinity()};
   __m512 second_largest = minus_infinity();
-  __m512i even = _mm512_setzero_si512();
-  __m512i odd = _mm512_setzero_si512();
+  // Several of each, since each waits for the one before.
+  __m512 smallest[kVectors];
+  __m512i low_sums[kVectors], high_sums[kVectors];
+  for (int j = 0; j < kVectors; ++j) {
+    smallest[j] = plus_infinity();
+    low_sums[j] = high_sums[j] = _mm512_setzero_si512();
+  }
   const bool scale = multiplier != 1.0f;
   const __m512 factor = _mm512_set1_ps(multiplier);
   const auto load = [&](float* at) __attribute__((always_inline)) {
@@ -96,44 +102,53 @@ FirstPass find_extremes_of_block(float* logits, float multiplier, ChunkMaxima* c
     }
     return v;
   };
-  const auto word = [&](__m512 v, size_t i) __attribute__((always_inline)) {
-    return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_load_si512(kHashKeys.data() + i));
+  const auto add_products =
+      [](__m512i & sums, __m512 v, const uint32_t* keys) __attribute__((always_inline)) {
+    sums = _mm512_dpwssd_epi32(sums, _mm512_castps_si512(v), _mm512_load_si512(keys));
   };
-  const auto fetch_line = [&](size_t entry) __attribute__((always_inline)) {
+  const auto fetch_line = [&](int entry) __attribute__((always_inline)) {
     if (next != nullptr) fetch(next + entry / 16 * 64);
   };
   const auto largest_of = [](const __m512* v) __attribute__((always_inline)) {
     return _mm512_max_ps(_mm512_max_ps(v[3], v[2]), _mm512_max_ps(v[1], v[0]));
   };
-  for (size_t i = 0; i < kHashPairs; i += kChunk) {
-    __m512 a[4], b[4];
+  for (int i = 0; i < kHalf; i += kChunk) {
+    const int row = i / 16;
+    __m512 a[kVectors], b[kVectors];
 #pragma GCC unroll 4
-    for (size_t j = 0; j < 4; ++j) {
-      const size_t at = i + 16 * j;
+    for (int j = 0; j < kVectors; ++j) {
+      const int at = i + 16 * j;
       fetch_line(at);
-      fetch_line(at + kHashPairs);
+      fetch_line(at + kHalf);
       a[j] = load(logits + at);
-      b[j] = load(logits + at + kHashPairs);
-      found.nan |= _mm512_cmp_ps_mask(a[j], b[j], _CMP_UNORD_Q);
+      b[j] = load(logits + at + kHalf);
       if constexpr (kStatistics) {
-        found.smallest = _mm512_min_ps(a[j], found.smallest);
-        found.smallest = _mm512_min_ps(b[j], found.smallest);
-        const __m512i first = word(a[j], at);
-        const __m512i second = word(b[j], at + kHashPairs);
-        even = _mm512_add_epi64(even, _mm512_mul_epu32(first, second));
-        odd = _mm512_add_epi64(
-            odd, _mm512_mul_epu32(_mm512_srli_epi64(first, 32), _mm512_srli_epi64(second, 32)));
+        smallest[j] = _mm512_min_ps(b[j], _mm512_min_ps(a[j], smallest[j]));
+        const uint32_t* low_keys = kHashKeys.low[row % kHashRows + j];
+        add_products(low_sums[j], a[j], low_keys);
+        add_products(low_sums[j], b[j], low_keys);
+        add_products(high_sums[j], a[j], kHashKeys.high[row / kHashRows]);
+        add_products(high_sums[j], b[j], kHashKeys.high[row / kHashRows + kHashRows / 2]);
+      } else {
+        found.nan |= _mm512_cmp_ps_mask(a[j], b[j], _CMP_UNORD_Q);
       }
     }
     const __m512 first_chunk = largest_of(a);
     const __m512 second_chunk = largest_of(b);
     _mm512_store_ps(chunks->at[i / kChunk], first_chunk);
-    _mm512_store_ps(chunks->at[(i + kHashPairs) / kChunk], second_chunk);
+    _mm512_store_ps(chunks->at[(i + kHalf) / kChunk], second_chunk);
     found.largest = _mm512_max_ps(first_chunk, found.largest);
     second_largest = _mm512_max_ps(second_chunk, second_largest);
   }
   found.largest = _mm512_max_ps(second_largest, found.largest);  // the earlier of equal zeros
-  found.hash = sum_words(_mm512_add_epi64(even, odd));
+  if constexpr (kStatistics) {
+    for (int j = 0; j < kVectors; ++j) found.smallest = _mm512_min_ps(smallest[j], found.smallest);
+    const auto sum = [](const __m512i* sums) {
+      return sum_words(
+          _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3])));
+    };
+    found.hash = hash_of_sums(sum(low_sums), sum(high_sums));
+  }
   return found;
 }
 
@@ -259,17 +274,22 @@ void head_block(float* logits, int64_t begin, int64_t end, float multiplier, boo
   } else {
     found = find_extremes_of_block<false>(logits, multiplier, &chunks, first_lines);
   }
-  // Among a chunk's entries a NaN hides others.
-  if (is_whole && found.nan != 0) found.largest = find_extremes(logits, count, 1.0f).largest;
   const float max = max_lanes(found.largest);
   *stats = {.max = max, .hash = found.hash};
-  if (found.nan != 0) {
-    stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
-  } else if (statistics && found.is_close(max)) {
-    add_exponentials<true>(logits, count, stats, more_lines);
-  } else if (statistics && max != -__builtin_inff()) {  // -inf: nothing but masked logits
-    add_exponentials<false>(logits, count, stats, more_lines);
+  const bool is_masked = max == -__builtin_inff();  // nothing but masked logits, or NaN
+  if (found.nan == 0 && statistics && !is_masked) {
+    if (found.is_close(max)) {
+      add_exponentials<true>(logits, count, stats, more_lines);
+    } else {
+      add_exponentials<false>(logits, count, stats, more_lines);
+    }
   }
+  // Among a chunk's entries a NaN hides others, perhaps all; a sum that is NaN has met one, or
+  // +inf.
+  if (is_whole && (is_masked || stats->sum_exp != stats->sum_exp)) {
+    found.nan = find_extremes(logits, count, 1.0f).nan;
+  }
+  if (found.nan != 0) stats->max = stats->sum_exp = stats->sum_exp_logit = __builtin_nanf("");
   // Behind the sums, whose arithmetic goes on while a branch in here was mispredicted.
   if (!is_whole || found.nan != 0 ||
       !list_best_by_place(logits, begin, found.largest, chunks, stats)) {

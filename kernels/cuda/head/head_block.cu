@@ -22,17 +22,15 @@ struct Shared {
   int32_t numbers[kWarps];  // entries that are not NaN
 };
 
-// NH over the block, 0 past its end: products of word i and word i + 512, each plus its key.
+// A warp's part of the two sums of the block's words, which are 0 past its end.
 VITRINE_DEVICE uint64_t hash_part(const float* logits, int64_t count) {
-  constexpr uint32_t kHalf = kHeadBlockEntries / 2;
-  uint64_t sum = 0;
-  for (uint32_t i = static_cast<uint32_t>(thread_index()); i < kHalf; i += kThreads) {
-    const uint32_t first = i < count ? float_bits(logits[i]) : 0;
-    const uint32_t second = i + kHalf < count ? float_bits(logits[i + kHalf]) : 0;
-    sum += static_cast<uint64_t>(first + hash_key(i)) * (second + hash_key(i + kHalf));
+  uint32_t low = 0, high = 0;
+  for (uint32_t i = static_cast<uint32_t>(thread_index()); i < count; i += kThreads) {
+    const uint32_t word = float_bits(logits[i]);
+    low += hash_word(word, low_hash_key(i));
+    high += hash_word(word, high_hash_key(i));
   }
-  for (int width = kWarp / 2; width > 0; width /= 2) sum += shuffle_xor(sum, width);
-  return sum;
+  return static_cast<uint64_t>(reduce_add(high)) << 32 | reduce_add(low);
 }
 
 // A warp's ten best of its lanes' four entries each, into `best`.
@@ -91,9 +89,12 @@ VITRINE_DEVICE void finish_block(const Shared& shared, int64_t begin, bool stati
   }
   if (lane_index() == 0) {
     block->count = listed;
-    uint64_t hash = 0;
-    for (int warp = 0; warp < kWarps; ++warp) hash += shared.hash[warp];
-    block->hash = statistics ? hash : 0;
+    uint32_t low = 1, high = 0;  // so that a block of zeros has a hash
+    for (int warp = 0; warp < kWarps; ++warp) {
+      low += static_cast<uint32_t>(shared.hash[warp]);
+      high += static_cast<uint32_t>(shared.hash[warp] >> 32);
+    }
+    block->hash = statistics ? static_cast<uint64_t>(high) << 32 | low : 0;
   }
 }
 

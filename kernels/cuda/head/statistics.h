@@ -21,10 +21,20 @@ VITRINE_DEVICE float exp_statistics(float x) {
 inline constexpr uint32_t kHashFactor = 0x9E3779B1;
 inline constexpr uint32_t kHashOffset = 0x85EBCA6B;
 
-/// What is added to word i of a block.
-VITRINE_DEVICE uint32_t hash_key(uint32_t i) {
-  const uint32_t t = i * kHashFactor + kHashOffset;
+VITRINE_DEVICE uint32_t hash_key(uint32_t n) {
+  const uint32_t t = n * kHashFactor + kHashOffset;
   return t * (2 * t + 1);
+}
+/// Of words i, i + 128, … of a block, and of the words of row i / 128 that share a lane.
+VITRINE_DEVICE uint32_t low_hash_key(uint32_t i) { return (hash_key(i % 128) | 1) & ~0x10000u; }
+VITRINE_DEVICE uint32_t high_hash_key(uint32_t i) {
+  return hash_key(128 + i / 128 * 16 + i % 16) | 0x10000u;
+}
+/// The halves of a word times those of a key, signed, added up mod 2^32.
+VITRINE_DEVICE uint32_t hash_word(uint32_t word, uint32_t key) {
+  const int32_t low = static_cast<int16_t>(word) * static_cast<int16_t>(key);
+  const int32_t high = static_cast<int16_t>(word >> 16) * static_cast<int16_t>(key >> 16);
+  return static_cast<uint32_t>(low) + static_cast<uint32_t>(high);
 }
 /// What the hash of block b of a row is multiplied by.
 VITRINE_DEVICE uint64_t hash_block_factor(uint64_t b) {
