@@ -293,8 +293,12 @@ int run_audit_show(const AuditArguments& arguments) {
     write_out(text + "tokens    none at level counters; see vitrine audit stats\n");
     return 0;
   }
+  // Of a copy the shares may have been left out.
+  const bool has_shares = std::ranges::any_of(run.records, [](const TokenRecord& record) {
+    return !record.prediction.federation.specialists.empty();
+  });
   text +=
-      run.federation.specialists.empty()
+      !has_shares
           ? "tokens    position, token, probability, entropy (nats), each layer's leading expert "
             "with its share of the gate weights\n"
           : "tokens    position, token, probability, entropy (nats), each specialist's share; "

@@ -223,14 +223,16 @@ int run_export(Arguments arguments) {
   }
   refuse_same_file({"--csv", csv}, inputs);
   inputs.emplace_back("--csv", csv);
+  if (arguments.parquet == "-") refuse("--parquet -: expected a file; --csv - is standard output");
   refuse_same_file({"--parquet", arguments.parquet}, inputs);
   ledger.check();
+  // First what may fail for want of a library, too.
+  if (!arguments.parquet.empty()) vitrine::export_parquet(ledger, arguments.parquet);
   if (arguments.csv == "-") {
     write_out(vitrine::csv_of(ledger));
   } else if (!arguments.csv.empty()) {
     vitrine::write_file_atomically(arguments.csv, vitrine::csv_of(ledger));
   }
-  if (!arguments.parquet.empty()) vitrine::export_parquet(ledger, arguments.parquet);
   return 0;
 }
 

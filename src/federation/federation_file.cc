@@ -27,16 +27,30 @@ constexpr int64_t kMaxHidden = 65536;
   throw Error(ErrorKind::kBadFile, place + ": " + what);
 }
 
+// A path without its "..", where that is the same place: behind a symbolic link it need not be.
+std::string tidy(const fs::path& path) {
+  const fs::path shorter = path.lexically_normal();
+  std::error_code error;
+  const bool is_same = fs::weakly_canonical(path, error) == fs::weakly_canonical(shorter, error);
+  return (is_same ? shorter : path).string();
+}
+
 std::string resolved(const std::string& file, const std::string& name) {
   const fs::path path(name);
   if (path.is_absolute()) return name;
-  return (fs::path(file).parent_path() / path).lexically_normal().string();
+  return tidy(fs::path(file).parent_path() / path);
 }
 
 // The path that, from the folder of `file`, leads to `target`.
 std::string relative(const std::string& file, const std::string& target) {
-  const fs::path folder = fs::absolute(fs::path(file)).parent_path().lexically_normal();
-  return fs::absolute(fs::path(target)).lexically_normal().lexically_relative(folder).string();
+  const fs::path folder = fs::absolute(fs::path(file)).parent_path();
+  const fs::path absolute = fs::absolute(fs::path(target));
+  const fs::path path = absolute.lexically_normal().lexically_relative(folder.lexically_normal());
+  std::error_code error;
+  if (!fs::exists(absolute, error) || fs::equivalent(folder / path, absolute, error)) {
+    return path.string();
+  }
+  return fs::weakly_canonical(absolute).lexically_relative(fs::weakly_canonical(folder)).string();
 }
 
 std::string required_string(const Fields& fields, const char* name) {

@@ -81,12 +81,16 @@ void FederationSpec::check_members() const {
   const auto bad = [&](const std::string& what) {
     throw Error(ErrorKind::kBadFile, path + ": " + what);
   };
+  const auto require = [&](const std::string& who, const std::string& part) {
+    std::error_code error;
+    if (part.empty() || fs::exists(part, error)) return;
+    bad(who + quote_text(part) +
+        ", which is not there; expected a model's folder or .gguf file, or an adapter's folder");
+  };
+  require("the base is ", base);
   for (const SpecialistSpec& specialist : specialists) {
     for (const std::string& part : {specialist.model, specialist.adapter}) {
-      std::error_code error;
-      if (part.empty() || fs::exists(part, error)) continue;
-      bad("specialist " + quote_text(specialist.name) + " needs " + quote_text(part) +
-          ", which is not there; expected a model's folder or .gguf file, or an adapter's folder");
+      require("specialist " + quote_text(specialist.name) + " needs ", part);
     }
   }
   if (combiner.members.empty()) return;

@@ -295,18 +295,22 @@ std::vector<LedgerLine> LedgerRates::Impl::pay_royalties(const RunAccount& run) 
   }
   const auto found = run.shares.find(basis);
   if (found == run.shares.end() && run.tokens_out > 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                run.path + ": has no '" + std::string(share_basis_name(basis)) +
-                    "' of its tokens, which the rates of " + name + " are based on; expected " +
-                    (run.specialists.empty()
-                         ? "a log with it, or another basis"
-                         : "basis responsibility, or attribution and a log with --attribution"));
+    const char* expected = "basis responsibility, or attribution and a log with --attribution";
+    if (run.specialists.empty()) expected = "a log with it, or another basis";
+    if (!run.specialists.empty() && basis == ShareBasis::kResponsibility) {
+      expected = "a copy in which no position of it is redacted";
+    }
+    throw Error(ErrorKind::kInvalidArgument, run.path + ": does not tell '" +
+                                                 std::string(share_basis_name(basis)) +
+                                                 "' of all its tokens, which the rates of " + name +
+                                                 " are based on; expected " + expected);
   }
   // By rate, in the file's order.
   std::map<size_t, int64_t> units;
   if (found != run.shares.end()) {
     for (const auto& [who, share] : found->second) {
-      if (share > 0) units[static_cast<size_t>(&rate_of(who, run) - royalties.data())] += share;
+      const Royalty& royalty = rate_of(who, run);  // asked of whoever the log names
+      if (share > 0) units[static_cast<size_t>(&royalty - royalties.data())] += share;
     }
   }
   std::vector<Wide> amounts;

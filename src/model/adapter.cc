@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "checkpoint/fields.h"
 #include "checkpoint/file_io.h"
+#include "checkpoint/quantization_config.h"
 #include "checkpoint/safetensors_header.h"
 #include "core/json_text.h"
 
@@ -23,11 +25,28 @@ constexpr int64_t kMaxRank = 4096;
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kSuffixA = ".lora_A.weight", kSuffixB = ".lora_B.weight";
 
+/// Modules as PEFT's configuration has them: a list of whole names or of their last parts, or an
+/// expression that all of a name matches.
+struct ModuleNames {
+  std::set<std::string, std::less<>> names;
+  std::optional<checkpoint::NamePattern> pattern;
+
+  bool holds(std::string_view module) const {
+    if (pattern) return pattern->matches(module);
+    while (!names.contains(module)) {
+      const size_t dot = module.find('.');
+      if (dot == module.npos) return false;
+      module.remove_prefix(dot + 1);
+    }
+    return true;
+  }
+};
+
 struct LoraConfig {
   int64_t rank = 0;
   double scale = 0;
-  // Names of whole modules or of the last parts of their names; empty: nothing is known.
-  std::set<std::string, std::less<>> targets, excluded;
+  std::optional<ModuleNames> targets;  // none: the tensors say which
+  ModuleNames excluded;
 };
 
 [[noreturn]] void bad(const std::string& file, const std::string& what) {
@@ -58,22 +77,18 @@ void refuse_variants(const Fields& fields) {
   }
 }
 
-// A text in place of the list is a pattern over all names, or "all-linear"; the tensors say which.
-std::set<std::string, std::less<>> module_names(const Fields& fields, std::string_view name) {
+// None where the file has no such field.
+std::optional<ModuleNames> module_names(const Fields& fields, std::string_view name) {
   const Json* value = fields.find(name);
-  if (value == nullptr || value->is_null() || value->is_string()) return {};
-  const std::vector<std::string> names = fields.strings(name);
-  return {names.begin(), names.end()};
-}
-
-// As PEFT matches a module with the names of a list.
-bool is_among(std::string_view module, const std::set<std::string, std::less<>>& names) {
-  while (!names.contains(module)) {
-    const size_t dot = module.find('.');
-    if (dot == module.npos) return false;
-    module.remove_prefix(dot + 1);
+  if (value == nullptr || value->is_null()) return std::nullopt;
+  if (value->is_string()) {
+    const auto text = value->get<std::string>();
+    checkpoint::NamePattern("re:" + text, fields.place());  // by itself, without what follows
+    const std::string expression = "re:(?:" + text + ")\\z";
+    return ModuleNames{{}, checkpoint::NamePattern(expression, fields.place())};
   }
-  return true;
+  const std::vector<std::string> names = fields.strings(name);
+  return ModuleNames{{names.begin(), names.end()}, std::nullopt};
 }
 
 LoraConfig read_config(const std::string& path) {
@@ -89,8 +104,11 @@ LoraConfig read_config(const std::string& path) {
   if (!alpha) fields.bad("lora_alpha", "a number");
   const auto rank = static_cast<double>(config.rank);
   config.scale = *alpha / (fields.boolean("use_rslora").value_or(false) ? std::sqrt(rank) : rank);
-  config.targets = module_names(fields, "target_modules");
-  config.excluded = module_names(fields, "exclude_modules");
+  const Json* targets = fields.find("target_modules");
+  if (targets == nullptr || *targets != "all-linear") {
+    config.targets = module_names(fields, "target_modules");
+  }
+  config.excluded = module_names(fields, "exclude_modules").value_or(ModuleNames());
   return config;
 }
 
@@ -160,8 +178,8 @@ LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targe
                       "', which adapters cannot change here or the model lacks; expected matrices "
                       "of its attention, dense blocks, experts and routers only");
     }
-    const bool is_target = config.targets.empty() || is_among(place.module, config.targets);
-    if (!is_target || is_among(place.module, config.excluded)) {
+    const bool is_target = !config.targets || config.targets->holds(place.module);
+    if (!is_target || config.excluded.holds(place.module)) {
       bad(path, "tensor " + quote_text(info.name) + " is of a module that adapter_config.json " +
                     (is_target ? "leaves out (exclude_modules)" : "does not target") +
                     "; expected both files of one adapter");

@@ -39,13 +39,19 @@ class PlannedAttention final : public PlannedOp {
         eps_(static_cast<float>(node.attribute("eps", 0.0))),
         clip_(static_cast<float>(node.attribute("clip", 0.0))),
         norm_(head_norm(node)) {
+    const auto found = context.head_projections.find(node.layer);
+    if (norm_ != HeadNorm::kWholeRow && found != context.head_projections.end()) {
+      projections_ = found->second;
+      projections_->hand_over();
+    }
     if (norm_ == HeadNorm::kNone) return;
     const bool whole = norm_ == HeadNorm::kWholeRow;
     query_norm_ = context.weights.vector(node.weight("q_norm"), whole ? query_.width : head_dim_);
     key_norm_ = context.weights.vector(node.weight("k_norm"), whole ? key_.width : head_dim_);
   }
 
-  // 0: positions and cache, per token and kv head. 1: attention, per kv head and tile of tokens.
+  // 0: positions and cache, per token and kv head. 1: attention, per kv head and tile of tokens, in
+  // a step of one token behind that head's projections.
   // 2: quantization of whole rows, where a head group's span is no multiple of the group size.
   int phases() const override { return 3; }
 
@@ -72,6 +78,9 @@ class PlannedAttention final : public PlannedOp {
       const int64_t size = tile_tokens(step), tiles = divide_up(step.tokens, size);
       const int64_t kv_head = piece / tiles;
       const int64_t first = (tiles - 1 - piece % tiles) * size;
+      if (projections_ != nullptr && projections_->go_by_head(step)) {
+        projections_->run_head(kv_head);
+      }
       if (step.one_token_each && norm_ != HeadNorm::kWholeRow) prepare(step, first, kv_head);
       const int64_t end = std::min<int64_t>(step.tokens, first + size);
       attend(step, first, end, kv_head);
@@ -177,6 +186,7 @@ class PlannedAttention final : public PlannedOp {
   int64_t heads_, kv_heads_, head_dim_, group_;
   float scale_, eps_, clip_;
   HeadNorm norm_;
+  HeadProjections* projections_ = nullptr;  // null where a head's norm needs all of the row
   const float* query_norm_ = nullptr;
   const float* key_norm_ = nullptr;
 };

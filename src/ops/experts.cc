@@ -67,7 +67,7 @@ class PlannedExperts final : public PlannedOp {
   // 0: grouping. 1: experts that are not in memory are read. 2: hidden layers, per active expert
   // and row block, or where adapters change them gate and up, and the first half of what they add.
   // 3: the second half. 4: then the activation. 5: outputs, and the first half of what adapters
-  // add. 6: the second half.
+  // add; none where phase 2 has made them. 6: the second half.
   int phases() const override { return 7; }
   int64_t pieces(const StepState& step, int phase) const override {
     switch (phase) {
@@ -75,11 +75,11 @@ class PlannedExperts final : public PlannedOp {
       case 1: return num_missing_;
       case 2:
         if (num_missing_ > 0) cache_->finish();
-        return inner_pieces(step) + adapters_->inner_pieces(0);
+        return is_by_expert_ ? num_active_ : inner_pieces(step) + adapters_->inner_pieces(0);
       case 3: return adapters_->inner_pieces(1);
       case 4:
         return adapters_->splits(step) ? static_cast<int64_t>(step.tokens) * routes_.top_k : 0;
-      case 5: return outer_pieces() + adapters_->outer_pieces(0);
+      case 5: return is_by_expert_ ? 0 : outer_pieces() + adapters_->outer_pieces(0);
       default: return adapters_->outer_pieces(1);
     }
   }
@@ -94,10 +94,12 @@ class PlannedExperts final : public PlannedOp {
         hidden_rows_ = piece_rows(hidden_.width, least_hidden_rows_);
         out_rows_ = piece_rows(hidden_size_, least_out_rows_);
         adapters_->group(step, begin_, slot_of_);
+        is_by_expert_ = goes_by_expert(step);
         if (cache_ != nullptr) select();
         return;
       case 1: return cache_->read(static_cast<int32_t>(piece));
       case 2: {
+        if (is_by_expert_) return run_whole(piece);
         const int64_t own = inner_pieces(step);
         return piece < own ? run_inner(step, piece) : adapters_->run_inner(in_, 0, piece - own);
       }
@@ -121,6 +123,12 @@ class PlannedExperts final : public PlannedOp {
   }
 
  private:
+  bool goes_by_expert(const StepState& step) const {
+    const uint64_t bytes = experts_[0].bytes() * static_cast<uint64_t>(num_active_);
+    return step.tokens == 1 && adapters_->empty() && num_active_ % threads_ == 0 &&
+           barrier_shows(bytes, threads_);
+  }
+
   /// Few experts are divided among the threads; of many each is a piece or two, which spares calls
   /// and lets a thread keep the tokens of one.
   int64_t piece_rows(int64_t rows, int64_t least) const {
@@ -158,14 +166,23 @@ class PlannedExperts final : public PlannedOp {
                      (is_up ? adapters_->up() : adapters_->gate()).data, hidden_.width);
   }
 
+  void run_whole(int64_t index) const {
+    const int32_t expert = active_[index];
+    run_hidden(kernel_, products_, experts_[static_cast<size_t>(expert)], in_, hidden_,
+               rows_of(expert, token_of_), 0, hidden_.width);
+    run_down(expert, 0, hidden_size_);
+  }
+
   void run_outer(int64_t piece) const {
     const int64_t each = divide_up(hidden_size_, out_rows_);
-    const int32_t expert = active_[piece / each];
     const int64_t begin = piece % each * out_rows_;
+    run_down(active_[piece / each], begin, std::min(hidden_size_, begin + out_rows_));
+  }
+
+  void run_down(int32_t expert, int64_t begin, int64_t end) const {
     const kernels::Weight& down = *experts_[static_cast<size_t>(expert)].down;
-    products_.linear(down, begin, std::min(hidden_size_, begin + out_rows_),
-                     activations(hidden_, down), rows_of(expert, slot_of_), nullptr, nullptr,
-                     slot_rows_.data, slot_rows_.width);
+    products_.linear(down, begin, end, activations(hidden_, down), rows_of(expert, slot_of_),
+                     nullptr, nullptr, slot_rows_.data, slot_rows_.width);
   }
 
   // A counting sort of the slots by expert; within an expert they stay in token order.
@@ -219,7 +236,8 @@ class PlannedExperts final : public PlannedOp {
   int32_t* begin_ = nullptr;                // by expert: its first place
   int32_t* selected_ = nullptr;             // the active ones' numbers in the cache
   int64_t num_active_ = 0;
-  int32_t num_missing_ = 0;  // of them not in memory
+  bool is_by_expert_ = false;  // in this step a piece of the hidden layers is all of an expert
+  int32_t num_missing_ = 0;    // of them not in memory
 };
 
 std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {

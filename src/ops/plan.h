@@ -144,6 +144,18 @@ class PlanMemory {
   virtual void* allocate(size_t bytes) = 0;
 };
 
+/// A layer's query, key and value by key-value head: a thread that has made those of one goes on
+/// with its attention, and waits for nobody.
+class HeadProjections {
+ public:
+  virtual ~HeadProjections() = default;
+  /// While planning: run_head is called for every head where go_by_head. Their own op has no work
+  /// then.
+  virtual void hand_over() = 0;
+  virtual bool go_by_head(const StepState& step) const = 0;
+  virtual void run_head(int64_t kv_head) const = 0;
+};
+
 /// What an op may ask for while it is planned.
 struct PlanContext {
   const Graph& graph;
@@ -156,10 +168,11 @@ struct PlanContext {
   int64_t max_tokens = 0;
   int64_t max_rows = 0;
   int64_t max_context = 0;
-  std::vector<RowBuffer>& values;                     // by ValueId
-  std::vector<std::unique_ptr<RouteBuffer>>& routes;  // by layer
-  std::vector<kernels::KvView>& kv;                   // by layer
-  const float* rope_cos = nullptr;                    // [max_context, head_dim / 2]
+  std::vector<RowBuffer>& values;                         // by ValueId
+  std::vector<std::unique_ptr<RouteBuffer>>& routes;      // by layer
+  std::vector<kernels::KvView>& kv;                       // by layer
+  std::map<int, HeadProjections*> head_projections = {};  // by layer
+  const float* rope_cos = nullptr;                        // [max_context, head_dim / 2]
   const float* rope_sin = nullptr;
   float* logits = nullptr;  // [max_rows, vocab_size]
   // Scratch that the ops of all layers share, since layers run one after the other.
@@ -193,6 +206,12 @@ uint64_t weight_bytes(const kernels::Weight& weight);
 std::string weight_kernel_name(const kernels::Weight& weight);
 /// Rows in one piece of a linear op: a multiple of `multiple` such that each thread gets several.
 int64_t rows_per_piece(int64_t rows, int threads, int64_t multiple);
+/// Of weights so few that the barrier between two phases shows: what each thread made in the first
+/// should be all that it needs in the second.
+inline bool barrier_shows(uint64_t bytes, int threads) {
+  constexpr uint64_t kBytes = 512 << 10;  // of a thread: some 17 µs of a step
+  return bytes <= kBytes * static_cast<uint64_t>(threads);
+}
 
 inline int64_t divide_up(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 

@@ -21,7 +21,7 @@ std::array<LowRankProducts::Product, 3> low_rank_products(PlanContext& context,
   return products;
 }
 
-class PlannedQkv final : public PlannedOp {
+class PlannedQkv final : public PlannedOp, public HeadProjections {
  public:
   PlannedQkv(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
@@ -43,11 +43,20 @@ class PlannedQkv final : public PlannedOp {
       part.first_piece = num_pieces_;
       num_pieces_ += divide_up(part.out->width, piece_rows_);
     }
+    kv_heads_ = context.graph.num_kv_heads;
+    can_go_by_head_ = context.threads > 1 && kv_heads_ % context.threads == 0 &&
+                      low_rank_.empty() && barrier_shows(weight_bytes(), context.threads);
+    for (const Part& part : parts_) {
+      can_go_by_head_ = can_go_by_head_ && part.out->width % (kv_heads_ * kernels::kTileRows) == 0;
+    }
+    context.head_projections[node.layer] = this;
   }
 
-  // 0: the projections, and the first half of what adapters add. 1: the second half.
+  // 0: the projections, and the first half of what adapters add. 1: the second half. None where
+  // attention asks for a head's.
   int phases() const override { return 2; }
   int64_t pieces(const StepState& step, int phase) const override {
+    if (go_by_head(step)) return 0;
     return (phase == 0 ? num_pieces_ : 0) + low_rank_.pieces(step, phase);
   }
   void run(const StepState& step, int phase, int64_t piece) override {
@@ -57,11 +66,17 @@ class PlannedQkv final : public PlannedOp {
                        : piece >= parts_[1].first_piece ? parts_[1]
                                                         : parts_[0];
     const int64_t begin = (piece - part.first_piece) * piece_rows_;
-    const int64_t end = std::min(part.out->width, begin + piece_rows_);
-    kernels::RowMap rows;
-    rows.count = step.tokens;
-    products_.linear(*part.weight, begin, end, activations(in_, *part.weight), rows, part.bias,
-                     nullptr, part.out->data, part.out->width);
+    project(part, begin, std::min(part.out->width, begin + piece_rows_), step.tokens);
+  }
+  void hand_over() override { is_handed_over_ = can_go_by_head_; }
+  bool go_by_head(const StepState& step) const override {
+    return is_handed_over_ && step.tokens == 1;
+  }
+  void run_head(int64_t kv_head) const override {
+    for (const Part& part : parts_) {
+      const int64_t rows = part.out->width / kv_heads_;
+      project(part, kv_head * rows, (kv_head + 1) * rows, 1);
+    }
   }
   std::string kernel_name() const override {
     std::string name = std::string("cpu.") + kernel_.isa + ".";
@@ -86,6 +101,14 @@ class PlannedQkv final : public PlannedOp {
     const float* bias = nullptr;
     int64_t first_piece = 0;
   };
+
+  void project(const Part& part, int64_t begin, int64_t end, int32_t tokens) const {
+    kernels::RowMap rows;
+    rows.count = tokens;
+    products_.linear(*part.weight, begin, end, activations(in_, *part.weight), rows, part.bias,
+                     nullptr, part.out->data, part.out->width);
+  }
+
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   RowBuffer& in_;
@@ -93,6 +116,8 @@ class PlannedQkv final : public PlannedOp {
   std::array<Part, 3> parts_;
   int64_t piece_rows_ = 0;
   int64_t num_pieces_ = 0;
+  int64_t kv_heads_ = 1;
+  bool can_go_by_head_ = false, is_handed_over_ = false;
 };
 
 std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {

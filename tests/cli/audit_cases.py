@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import signal
 import stat
 import subprocess
@@ -232,31 +231,11 @@ class Audit(AuditCase):
 
     def test_show_in_colour(self):
         self.generate()
-
-        def on_terminal(**environment):
-            parent, child = pty.openpty()
-            process = subprocess.Popen([VITRINE, "audit", "show", "run.vtr"], cwd=self.folder,
-                                       stdout=child, stderr=subprocess.PIPE,
-                                       env={**os.environ, "TERM": "xterm", **environment})
-            os.close(child)
-            out = b""
-            while True:
-                try:
-                    part = os.read(parent, 1 << 16)
-                except OSError:  # the other end was closed
-                    part = b""
-                if not part:
-                    break
-                out += part
-            process.communicate(timeout=TIMEOUT)
-            os.close(parent)
-            self.assertEqual(process.returncode, 0)
-            return out
-
-        self.assertIn(b"\x1b[3", on_terminal(NO_COLOR=""))
-        self.assertNotIn(b"\x1b[", on_terminal(NO_COLOR="1"))
-        self.assertNotIn(b"\x1b[", on_terminal(TERM="dumb"))
-        self.assertNotIn(b"\x1b[", self.succeed("audit", "show", "run.vtr").stdout)
+        show = ("audit", "show", "run.vtr")
+        self.assertIn(b"\x1b[3", self.on_terminal(*show, NO_COLOR=""))
+        self.assertNotIn(b"\x1b[", self.on_terminal(*show, NO_COLOR="1"))
+        self.assertNotIn(b"\x1b[", self.on_terminal(*show, TERM="dumb"))
+        self.assertNotIn(b"\x1b[", self.succeed(*show).stdout)
 
     def test_diff(self):
         self.generate("a.vtr")

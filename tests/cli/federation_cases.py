@@ -101,6 +101,8 @@ class Federation(FederationCase):
         shown = self.succeed("audit", "show", "less.vtr").stdout.decode()
         self.assertIn("product of 3 specialists; their shares were left out", shown)
         self.assertNotIn("mean term", shown)
+        self.assertIn("leading expert", shown)
+        self.assertNotIn("coloured by", shown)
         page = self.succeed("audit", "export", "less.vtr", "--html").stdout.decode()
         self.assertFalse(json.loads(page.split('id="data">')[1].split("</script>")[0])
                          ["federation"]["told"])
@@ -108,6 +110,45 @@ class Federation(FederationCase):
                      "--positions", "9-10")
         self.assertIn("shares of 2 predictions were left out",
                       self.succeed("audit", "show", "some.vtr").stdout.decode())
+
+    def test_tokens_have_the_colour_of_their_leading_specialist(self):
+        self.federate(self.write(), "run.vtr")
+        _, predictions = self.records("run.vtr")
+        shown = self.on_terminal("audit", "show", "run.vtr", "-n", 0, NO_COLOR="").decode()
+        colours, leaders = {}, []
+        for line in shown.splitlines():
+            found = re.search(r"(\x1b\[\d+m)(\w+) *\x1b\[0m mean share", line)
+            if found:
+                colours[found[1]] = found[2]
+            found = re.match(r" *\d+ (\x1b\[\d+m)\S.* p=.* scripture (\d+)% science (\d+)% essays (\d+)%",
+                             line)
+            if found:
+                leaders.append(colours[found[1]])
+                shares = predictions[len(leaders) - 1]["federation"]["specialists"]
+                self.assertEqual([round(100 * one["share"]) for one in shares],
+                                 [int(found[i]) for i in (2, 3, 4)])
+        self.assertEqual(sorted(colours.values()), sorted(NAMES))
+        self.assertEqual(leaders, [
+            max(zip(p["federation"]["specialists"], NAMES), key=lambda one: one[0]["share"])[1]
+            for p in predictions])
+        self.assertGreater(len(set(leaders)), 1)
+
+    def test_behind_a_symbolic_link(self):
+        """Where a folder is reached by another name, its ".." is that of the folder itself."""
+        place = self.folder / "deep" / "federations"
+        place.mkdir(parents=True)
+        (self.folder / "deep" / "model").symlink_to(MODEL)
+        (self.folder / "short").symlink_to(place)
+        members = [{"name": n, "adapter": str(ADAPTERS / n)} for n in NAMES]
+        self.write("deep/federations/f.json", base="../model", specialists=members)
+        self.assertIn(b"scripture", self.succeed("inspect", "short/f.json").stdout)
+        (self.folder / "text.txt").write_text("Once upon a time there was a king. " * 200)
+        self.succeed("federate", "fit", "short/f.json", "text.txt", "--out", "short/fitted.json")
+        for path in ("short/fitted.json", "deep/federations/fitted.json"):
+            self.assertIn(b"scripture", self.succeed("inspect", path).stdout)
+        (self.folder / "deep" / "model").unlink()
+        self.fail_with(2, ["the base is 'short/../model', which is not there"], "inspect",
+                       "short/f.json")
 
     def test_the_leading_specialist_of_a_product_has_a_weight(self):
         path = self.write(combiner={"kind": "product", "weights": [1, 0, 0]})

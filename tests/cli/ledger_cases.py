@@ -131,6 +131,24 @@ class Ledger(AuditCase):
         self.write_rates(basis="responsibility", royalties=rates[:2])
         self.fail_with(2, ["no rate for specialist 'essays'"], "ledger", "royalties", "run.vtr",
                        "--rates", "rates.json", "--out", "other.sqlite")
+        # Whose share is nothing has a rate, too.
+        spec = json.loads(federation.read_text())
+        spec["base"] = MODEL
+        for one in spec["specialists"]:
+            one["adapter"] = str(federation.parent / one["adapter"])
+        spec["combiner"] = {"kind": "mixture", "weights": [0.5, 0.5, 0]}
+        (self.folder / "two.json").write_text(json.dumps(spec))
+        self.succeed("federate", "two.json", "-p", PROMPT, "-n", 10, "--audit", "two.vtr")
+        self.fail_with(2, ["no rate for specialist 'essays'"], "ledger", "royalties", "two.vtr",
+                       "--rates", "rates.json", "--out", "other.sqlite")
+        self.write_rates(basis="responsibility", royalties=rates)
+        self.succeed("ledger", "royalties", "two.vtr", "--rates", "rates.json", "--out", "l.sqlite")
+        self.succeed("audit", "redact", "run.vtr", "part.vtr", "--columns", "federation",
+                     "--positions", "9-10")
+        self.fail_with(2, ["'responsibility' of all", "no position of it is redacted"], "ledger",
+                       "royalties", "part.vtr", "--rates", "rates.json", "--out", "other.sqlite")
+        self.fail_with(2, ["--parquet -", "a file"], "ledger", "export", "l.sqlite", "--parquet",
+                       "-")
 
     def test_lost_positions_and_the_size_of_the_file(self):
         self.generate("run.vtr")

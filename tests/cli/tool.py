@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import resource
 import shutil
 import signal
@@ -70,6 +71,27 @@ class CliTest(unittest.TestCase):
 
     def succeed_json(self, *arguments, **options):
         return json.loads(self.succeed(*arguments, **options).stdout)
+
+    def on_terminal(self, *arguments, **environment):
+        """What the tool writes to a terminal."""
+        parent, child = pty.openpty()
+        process = subprocess.Popen([VITRINE, *map(str, arguments)], cwd=self.folder, stdout=child,
+                                   stderr=subprocess.PIPE,
+                                   env={**os.environ, "TERM": "xterm", **environment})
+        os.close(child)
+        out = b""
+        while True:
+            try:
+                part = os.read(parent, 1 << 16)
+            except OSError:  # the other end was closed
+                part = b""
+            if not part:
+                break
+            out += part
+        process.communicate(timeout=TIMEOUT)
+        os.close(parent)
+        self.assertEqual(process.returncode, 0)
+        return out
 
     def assert_one_line(self, stderr, *words):
         text = stderr.decode()

@@ -295,6 +295,25 @@ TEST_F(AdapterErrors, EachSaysWhatIsWrong) {
   expect("does not target", refusal(targets(R"(["embed_tokens"])"), good));
   expect("does not target", refusal(targets("[\"" + last.substr(1) + "\"]"), good));
   expect("'target_modules'", refusal(targets("[7]"), good));
+  // A text is an expression that a whole name matches, as Python's re.fullmatch.
+  std::string any = "(";
+  for (const AdapterModule& one : modules_) any += (any.size() > 1 ? "|" : "") + one.module;
+  any += ")";
+  for (const std::string& value :
+       {"\"" + any + "\"", std::string(R"("model\\.layers\\.\\d+\\..*")"),
+        std::string("\".*\"")}) {
+    EXPECT_EQ(refusal(targets(value), good), "loaded") << value;
+  }
+  for (const std::string& value :
+       {std::string("[]"), std::string(R"("")"), std::string(R"(".*lm_head")"),
+        "\".*" + last.substr(0, last.size() - 1) + "\"", "\"" + last + "\"",
+        std::string(R"("x|.*\n")")}) {
+    expect("does not target", refusal(targets(value), good));
+  }
+  expect("can't be compiled", refusal(targets(R"("(")"), good));
+  expect("can't be compiled", refusal(targets(R"(".*)|(")"), good));
+  expect("exclude_modules",
+         refusal(targets(all + R"(, "exclude_modules": ".*)" + last + "\""), good));
   expect("exclude_modules",
          refusal(targets(all + R"(, "exclude_modules": [")" + last + "\"]"), good));
 }
