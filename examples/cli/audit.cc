@@ -388,9 +388,38 @@ void warn_of_constraint(const AuditArguments& arguments, const vitrine::LogHeade
       arguments.out));
 }
 
+void require_positions(const std::string& log, const std::vector<int64_t>& range) {
+  vitrine::VtrReader reader(log);
+  vitrine::VtrPage page;
+  while (reader.next(page)) {
+    for (const vitrine::TokenRecord& record : page.records) {
+      if (record.position >= range[0] && record.position <= range[1]) return;
+    }
+  }
+  refuse(fmt::format("--positions {}-{}: {} has no record there", range[0], range[1], log));
+}
+
+/// A token is told at its own position, and by the one before it, which predicted it.
+void warn_of_prediction(const AuditArguments& arguments) {
+  const bool hides_tokens = std::ranges::any_of(
+      arguments.columns, [](const std::string& one) { return one == "tokens" || one == "text"; });
+  const int64_t first =
+      arguments.positions.empty() ? 0 : parse_numbers(arguments.positions, '-')[0];
+  if (!hides_tokens || first == 0) return;
+  write_note(
+      fmt::format("{}: position {} still tells which token it predicted for {}; leave out "
+                  "its prediction and digests, too (--columns prediction,digests "
+                  "--positions {}-{})",
+                  arguments.out, first - 1, first, first - 1, first - 1));
+}
+
 int run_audit_redact(const AuditArguments& arguments) {
   refuse_same_file({"the copy", arguments.out},
                    {{"the log", arguments.run}, {"--decrypt", arguments.decrypt}});
+  if (arguments.out.ends_with(".json")) {
+    refuse(fmt::format("{}: the copy is a sealed log; expected a name that ends in .vtr",
+                       arguments.out));
+  }
   vitrine::VtrRedaction redaction;
   redaction.groups = arguments.columns;
   if (!arguments.positions.empty()) {
@@ -398,6 +427,7 @@ int run_audit_redact(const AuditArguments& arguments) {
     if (range.size() != 2 || range[1] < range[0]) {
       refuse(fmt::format("--positions {}: expected FIRST-LAST, as 0-11", arguments.positions));
     }
+    require_positions(arguments.run, range);
     redaction.rows = [range](uint64_t, int64_t position) {
       return position >= range[0] && position <= range[1];
     };
@@ -410,6 +440,7 @@ int run_audit_redact(const AuditArguments& arguments) {
                     "that were left out is in the clear in this copy",
                     arguments.out, fmt::join(arguments.columns, ", ")));
   }
+  warn_of_prediction(arguments);
   write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
                         arguments.out, seal_line(report), report.redacted_groups));
   warn_of_constraint(arguments, report.header.log);

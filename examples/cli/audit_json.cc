@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -38,8 +39,19 @@ Integer whole(const json& from, const char* what = "a record",
   return static_cast<Integer>(from.get<int64_t>());
 }
 
+/// null: NaN, or left out.
+double real(const json& value, double most = std::numeric_limits<double>::max()) {
+  if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  const double found = value.is_number() ? value.get<double>() : most * 2;
+  if (!(std::fabs(found) <= most)) {
+    throw Malformed(
+        fmt::format("a record has {} where a number that fits, or null, is expected",
+                    value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40)));
+  }
+  return found;
+}
 float number(const json& value) {
-  return value.is_number() ? value.get<float>() : std::numeric_limits<float>::quiet_NaN();
+  return static_cast<float>(real(value, std::numeric_limits<float>::max()));
 }
 
 /// 16 hexadecimal digits; 0 for what is none.
@@ -88,10 +100,6 @@ vitrine::AttributionRecord json_attribution(const json& from) {
     attribution.terms.push_back(record);
   }
   return attribution;
-}
-
-double real(const json& value) {
-  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
 vitrine::FederationRecord json_federation(const json& from) {
@@ -282,6 +290,7 @@ void read_json(Run& run) {
   if (!log.is_object() || log.value("schema", "") != "vitrine.audit/1") {
     bad("no audit log of schema vitrine.audit/1");
   }
+  std::string where;
   try {
     const json &model = log.at("model"), &runtime = log.at("runtime");
     run.header.model_path = model.at("path").get<std::string>();
@@ -328,6 +337,7 @@ void read_json(Run& run) {
       run.uses.emplace_back(experts, 0);
     }
     for (const json& record : log.at("records")) {
+      where = fmt::format("record {}: ", run.records.size());
       run.records.push_back(json_record(record));
       const vitrine::FederationRecord& of = run.records.back().prediction.federation;
       const size_t named = run.federation.specialists.size();
@@ -338,6 +348,7 @@ void read_json(Run& run) {
       run.is_redacted.push_back(record.value("redacted", false));
       if (record.contains("text")) run.text.push_back(record.at("text").get<std::string>());
     }
+    where.clear();
     if (run.text.size() != run.records.size()) run.text.clear();
     if (log.at("counts").at("tokens").get<uint64_t>() != run.records.size()) {
       bad(fmt::format("counts.tokens is {} and there are {} records",
@@ -350,9 +361,12 @@ void read_json(Run& run) {
     read_forks(run, log.value("forks", json::array()));
     run.problem = contradiction(run);
   } catch (const json::exception& error) {
-    bad(error.what());
+    // Behind the name of the library's exception.
+    const std::string_view text = error.what();
+    bad(where + "a field is missing or of another type: " +
+        std::string(text.substr(std::min(text.size(), text.find("] ") + 2))));
   } catch (const Malformed& error) {
-    bad(error.what());
+    bad(where + error.what());
   }
 }
 

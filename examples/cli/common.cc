@@ -294,6 +294,9 @@ void catch_interrupts(bool restarts) {
   action.sa_flags = restarts ? SA_RESTART : 0;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction before = {};
+  sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup
 }
 
 int interrupt_signal() { return caught_signal; }

@@ -102,7 +102,8 @@ nlohmann::json parse_shallow_json(const std::string& path, size_t max_bytes, int
 /// none.
 std::vector<int64_t> parse_numbers(const std::string& text, char separator);
 
-/// From now on SIGINT and SIGTERM only set a flag; `restarts`: calls that wait go on waiting.
+/// From now on SIGINT, SIGTERM and SIGHUP only set a flag; `restarts`: calls that wait go on
+/// waiting.
 void catch_interrupts(bool restarts = true);
 /// The signal that arrived, or 0.
 int interrupt_signal();

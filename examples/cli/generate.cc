@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
 
 #include "candidates.h"
@@ -219,11 +220,21 @@ int run_generate(Arguments arguments) {
   // A text that may begin anew is not shown before it is known to stand.
   const bool is_held_back = arguments.json || arguments.constraint.may_begin_anew();
   int32_t attempt = 0;
+  // Nobody reads any more: the log is finished before that is told.
+  std::exception_ptr lost_output;
+  const auto show = [&](const std::string& piece) {
+    if (lost_output) return;
+    try {
+      write_out(piece);
+    } catch (const vitrine::Error&) {
+      lost_output = std::current_exception();
+    }
+  };
   const auto emit = [&](const std::string& piece) {
     if (is_held_back) {
       text += piece;
     } else if (!piece.empty()) {
-      write_out(piece);
+      show(piece);
     }
   };
   const auto on_token = [&](const vitrine::TokenEvent& event) {
@@ -233,7 +244,7 @@ int run_generate(Arguments arguments) {
       answer.emplace(tokenizer, arguments.sampling.stop, beginning.get());
     }
     emit(answer->add(event));
-    return !answer->stopped() && interrupt_signal() == 0;
+    return !answer->stopped() && interrupt_signal() == 0 && !lost_output;
   };
   std::vector<Candidate> candidates;
   vitrine::GenerateResult result;
@@ -249,13 +260,13 @@ int run_generate(Arguments arguments) {
       reason = candidates.front().reason;
       text = candidates.front().text;
     }
-    if (!arguments.json) write_out(candidates_text(candidates));
+    if (!arguments.json) show(candidates_text(candidates));
   } else {
     result = vitrine::generate(*engine, prompt, generation, on_token);
     emit(answer->finish());
     if (answer->is_cut_whole()) result.is_complete = true;
     const bool is_shown = is_held_back && unfinished(result).empty();
-    if (!arguments.json) write_out((is_shown ? text : "") + "\n");
+    if (!arguments.json) show((is_shown ? text : "") + "\n");
     reason = answer->reason(result.reason);
   }
   engine->set_audit_sink(nullptr);
@@ -263,10 +274,11 @@ int run_generate(Arguments arguments) {
       interrupt_signal() != 0 &&
       (is_several || (result.reason == vitrine::StopReason::kCancelled && !answer->stopped()));
   if (arguments.logprobs > 0 && !arguments.json) {
-    write_out("\n" + logprobs_text(result.logprobs, tokenizer));
+    show("\n" + logprobs_text(result.logprobs, tokenizer));
   }
   if (log) log->finish(reason);
   if (stream) stream->finish(reason);
+  if (lost_output) std::rethrow_exception(lost_output);
 
   // The prompt's pass makes the first token.
   const double steps = std::max(0.0, static_cast<double>(result.tokens.size()) - 1);

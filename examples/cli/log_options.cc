@@ -245,7 +245,7 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
                                               std::filesystem::file_type::not_found;
   if (!seal.empty()) {
     options.seal = log->key =
-        makes_key ? vitrine::SealKey::generate() : vitrine::SealKey::load(seal);
+        makes_key ? vitrine::SealKey::generate() : vitrine::SealKey::load_or_create(seal);
   }
   options.durable = durable;
   options.text = text;

@@ -31,8 +31,11 @@ class VITRINE_API SealKey {
  public:
   static SealKey generate();
   static SealKey load(const std::string& path);
-  /// Makes the two files where `path` does not exist.
+  /// Makes the two files where `path` does not exist, and PATH.pub where it alone is missing and
+  /// its folder takes it. kInvalidArgument where PATH.pub is of another key.
   static SealKey load_or_create(const std::string& path);
+  /// What load_or_create does about PATH.pub.
+  void require_public_half(const std::string& path) const;
   /// Writes both files; neither may exist.
   void save(const std::string& path) const;
   const PublicKey& public_key() const { return public_key_; }

@@ -13,7 +13,8 @@
 
 namespace vitrine {
 
-/// Where a log's manifest stands: `log_path` and ".manifest.json". A new VtrLog and redact_vtr()
+/// Where a log's manifest stands: `log_path`, or the file that it links to, and ".manifest.json". A
+/// new VtrLog and redact_vtr()
 /// remove a manifest there when their log takes its name.
 VITRINE_API std::string manifest_path(const std::string& log_path);
 

@@ -1,13 +1,13 @@
 #include "log_file.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 
 #include "vitrine/core.h"
@@ -39,7 +39,19 @@ std::string advice(int error_number) {
 
 }  // namespace
 
-LogFile::LogFile(const std::string& path) : path_(path), target_(path) {
+std::string behind_links(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path at = path;
+  for (int links = 0; links < 40 && fs::is_symlink(at, error); ++links) {
+    const fs::path next = fs::read_symlink(at, error);
+    if (error) break;
+    at = at.parent_path() / next;  // next alone where it is absolute
+  }
+  return at.string();
+}
+
+LogFile::LogFile(const std::string& path) : path_(path), target_(behind_links(path)) {
   struct stat status {};
   mode_t mode = 0;
   // A name too long for the disk is found here and not in rename().
@@ -49,10 +61,6 @@ LogFile::LogFile(const std::string& path) : path_(path), target_(path) {
                                              : "is not a regular file; choose another place");
     }
     if (::access(path.c_str(), W_OK) != 0) fail("cannot be written", errno);
-    char* resolved = ::realpath(path.c_str(), nullptr);
-    if (resolved == nullptr) fail("cannot be opened", errno);
-    target_ = resolved;
-    ::free(resolved);
     mode = status.st_mode & 0777;
   } else if (errno != ENOENT) {
     fail("cannot be opened", errno);

@@ -6,6 +6,10 @@
 
 namespace vitrine::audit {
 
+/// The file that a path leads to, its links followed, be it there or not. A path that is no link
+/// stays as it is.
+std::string behind_links(const std::string& path);
+
 /// Writes to a temporary file in the target's folder. Functions that fail throw kIo with the
 /// target's path, after removing the temporary. Not thread-safe.
 class LogFile {

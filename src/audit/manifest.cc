@@ -31,8 +31,13 @@ constexpr size_t kMaxStatementValues = size_t{1} << 20;
 class InputFile {
  public:
   explicit InputFile(const std::string& path)
-      : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (descriptor_ < 0) fail("cannot be opened");
+    // Nobody waits for the writer of a named pipe.
+    struct stat status {};
+    if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;
+    ::close(descriptor_);
+    throw Error(ErrorKind::kBadFile, path_ + ": is no regular file; expected one");
   }
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -230,13 +235,15 @@ std::string statement_text(const std::string& log_path, const FileDigests& diges
 
 void remove_manifest(const std::string& log_path) noexcept {
   const int before = errno;
-  ::unlink((log_path + ".manifest.json").c_str());
+  ::unlink(manifest_path(log_path).c_str());
   errno = before;
 }
 
 }  // namespace audit
 
-std::string manifest_path(const std::string& log_path) { return log_path + ".manifest.json"; }
+std::string manifest_path(const std::string& log_path) {
+  return audit::behind_links(log_path) + ".manifest.json";
+}
 
 std::string seal_manifest(const std::string& log_path, const SealKey& key) {
   const auto before = audit::file_state(log_path);

@@ -116,10 +116,30 @@ SealKey SealKey::load(const std::string& path) {
 
 SealKey SealKey::load_or_create(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 || errno != ENOENT) return load(path);
+  if (::stat(path.c_str(), &status) == 0 || errno != ENOENT) {
+    SealKey key = load(path);
+    key.require_public_half(path);
+    return key;
+  }
   const SealKey key = generate();
   key.save(path);
   return key;
+}
+
+void SealKey::require_public_half(const std::string& path) const {
+  const std::string public_path = path + ".pub";
+  struct stat status {};
+  if (::stat(public_path.c_str(), &status) != 0 && errno == ENOENT) {
+    try {
+      write_key(public_path, 0644, kPublicLabel, public_key_);
+    } catch (const Error& error) {  // a folder of secrets may be closed for writing
+      if (error.kind() != ErrorKind::kIo) throw;
+    }
+  } else if (load_public_key(public_path) != public_key_) {
+    throw Error(ErrorKind::kInvalidArgument, "key file '" + public_path +
+                                                 "' is not the public half of '" + path +
+                                                 "'; remove it, and it will be made anew");
+  }
 }
 
 void SealKey::save(const std::string& path) const {

@@ -29,7 +29,8 @@ bool is_opaque(GroupId id) {
 }  // namespace
 
 FrameReader::FrameReader(const std::string& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a named pipe is refused below, and nobody waits for its writer.
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   const int error_number = errno;
   struct stat status {};
   if (descriptor_ < 0 && error_number == ENOENT) {

@@ -354,9 +354,10 @@ GgufHeader read_gguf_header(const InputFile& file) {
   char magic[4];
   cursor.read(magic, sizeof(magic), "the magic number");
   if (magic[0] == '{') {
-    throw_bad_file(file.path() +
-                   ": looks like JSON; expected a .gguf file or a Hugging Face folder (what several "
-                   "models together are described in goes to 'vitrine federate')");
+    throw_bad_file(
+        file.path() +
+        ": looks like JSON; expected a .gguf file or a Hugging Face folder (what several "
+        "models together are described in goes to 'vitrine federate')");
   }
   if (std::string_view(magic, sizeof(magic)) != "GGUF") {
     throw_bad_file(file.path() + ": starts with " +

@@ -23,6 +23,7 @@ from generate_cases import Generate  # noqa: F401
 from gguf_cases import Gguf, LargeFile  # noqa: F401
 from hidden_cases import Hidden  # noqa: F401
 from hidden_states_cases import HiddenStates  # noqa: F401
+from hostile_log_cases import HostileLogs  # noqa: F401
 from json_log_cases import JsonLogs  # noqa: F401
 from ledger_cases import Ledger  # noqa: F401
 from manifest_cases import Manifest  # noqa: F401

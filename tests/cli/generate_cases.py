@@ -194,17 +194,25 @@ class Generate(CliTest):
         self.fail_with(2, ["cuda"], "generate", MODEL, "-p", PROMPT, "--device", "cuda")
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
+    def write_to(self, stdout):
+        """A run that nobody reads fails, and its log is as whole as that of a cancelled one."""
+        result = self.run_tool("generate", MODEL, "-p", PROMPT, "-n", 20, "--audit", "log.json",
+                               stdout=stdout)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assert_one_line(result.stderr, "standard output")
+        self.assertEqual(os.listdir(self.folder), ["log.json"])
+        log = json.loads((self.folder / "log.json").read_text())
+        self.assertEqual(log["stop_reason"], "cancelled")
+
     def test_full_output(self):
         with open("/dev/full", "wb") as full:
-            self.fail_with(1, ["standard output"], "generate", MODEL, "-p", PROMPT, "-n", 20,
-                           "--audit", "log.json", stdout=full)
+            self.write_to(full)
 
     def test_closed_output(self):
         reader, writer = os.pipe()
         os.close(reader)
         try:
-            self.fail_with(1, ["standard output"], "generate", MODEL, "-p", PROMPT, "-n", 20,
-                           "--audit", "log.json", stdout=writer)
+            self.write_to(writer)
         finally:
             os.close(writer)
 
@@ -228,6 +236,7 @@ class Generate(CliTest):
         self.assertEqual(os.listdir(self.folder), [])
         self.interrupt("--summary")
         self.interrupt(sent=signal.SIGTERM)
+        self.interrupt(sent=signal.SIGHUP)
 
     def test_ctrl_c_leaves_a_whole_log(self):
         self.interrupt("--audit", "log.json")

@@ -300,8 +300,7 @@ TEST_F(AdapterErrors, EachSaysWhatIsWrong) {
   for (const AdapterModule& one : modules_) any += (any.size() > 1 ? "|" : "") + one.module;
   any += ")";
   for (const std::string& value :
-       {"\"" + any + "\"", std::string(R"("model\\.layers\\.\\d+\\..*")"),
-        std::string("\".*\"")}) {
+       {"\"" + any + "\"", std::string(R"("model\\.layers\\.\\d+\\..*")"), std::string("\".*\"")}) {
     EXPECT_EQ(refusal(targets(value), good), "loaded") << value;
   }
   for (const std::string& value :
