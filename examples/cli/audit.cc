@@ -89,6 +89,7 @@ nlohmann::ordered_json report_json(const VtrReport& report) {
           {"counts",
            {{"pages", counts.pages},
             {"passes", counts.passes},
+            {"step_ns", counts.step_ns},
             {"tokens", counts.tokens},
             {"generated", counts.generated},
             {"scored", counts.scored},
@@ -240,9 +241,12 @@ int run_audit_verify(const AuditArguments& arguments) {
   std::string text = seal_line(report) + "\n";
   if (report.seal != VtrReport::Seal::kBroken) {
     text += key_text(report) + "\n";
-    text += fmt::format("{} pages, {} passes, {} records ({} generated, {} scored), {} sequences\n",
-                        report.counts.pages, report.counts.passes, report.counts.tokens,
-                        report.counts.generated, report.counts.scored, report.counts.sequences);
+    text += fmt::format(
+        "{} pages, {} passes in {:.3g} s, {} records ({} generated, {} scored), {} "
+        "sequences\n",
+        report.counts.pages, report.counts.passes,
+        static_cast<double>(report.counts.step_ns) * 1e-9, report.counts.tokens,
+        report.counts.generated, report.counts.scored, report.counts.sequences);
     if (report.redacted_groups > 0) {
       text += fmt::format("{} column groups of pages were left out, whole or in part\n",
                           report.redacted_groups);

@@ -97,6 +97,7 @@ struct VtrAccount {
 /// What the end record says.
 struct VtrCounts {
   uint64_t pages = 0, passes = 0;
+  uint64_t step_ns = 0;    ///< that the passes' steps took, by the host's clock
   uint64_t tokens = 0;     ///< records
   uint64_t generated = 0;  ///< records whose prediction chose the next token
   uint64_t scored = 0;     ///< records whose prediction scores the prompt
@@ -259,7 +260,8 @@ struct VtrPage {
   uint64_t number = 0;
   uint64_t offset = 0, bytes = 0;  ///< in the file
   uint64_t closed_unix_ns = 0;
-  uint64_t passes = 0;  ///< that began in it
+  uint64_t passes = 0;   ///< that began in it
+  uint64_t step_ns = 0;  ///< that their steps took
   std::vector<TokenRecord> records;
   std::vector<uint64_t> digests;                    ///< [records]: over the unrounded values
   std::vector<std::vector<LayerMark>> layer_marks;  ///< [records][layers], level standard; or empty

@@ -415,6 +415,7 @@ struct AuditPassHeader {
   uint32_t num_tokens = 0;
   uint32_t num_rows = 0;
   uint64_t num_bytes = 0;  ///< of the whole record, header included; a multiple of 8
+  uint64_t step_ns = 0;    ///< that the step took by the host's clock, its sampling included
 };
 
 /// What happened to a sequence between passes. Whoever accounts for positions needs it: a fork has

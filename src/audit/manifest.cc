@@ -136,10 +136,10 @@ Json predicate(const std::string& log_path, const VtrReport& log) {
   for (const auto& [option, value] : header.log.engine) settings[option] = value;
   json["runtime"]["options"] = settings;
   json["sampler"] = {{"seed", std::to_string(header.log.seed)}, {"options", options}};
-  json["counts"] = {{"pages", counts.pages},   {"passes", counts.passes},
-                    {"tokens", counts.tokens}, {"generated", counts.generated},
-                    {"scored", counts.scored}, {"sequences", counts.sequences},
-                    {"events", counts.events}};
+  json["counts"] = {{"pages", counts.pages},         {"passes", counts.passes},
+                    {"step_ns", counts.step_ns},     {"tokens", counts.tokens},
+                    {"generated", counts.generated}, {"scored", counts.scored},
+                    {"sequences", counts.sequences}, {"events", counts.events}};
   Json lost = Json::object();
   for (size_t i = 0; i < kLostReasons; ++i) {
     lost[std::string(lost_reason_name(static_cast<LostReason>(i)))] = positions.lost[i];

@@ -245,7 +245,7 @@ void PageWriter::encode_page(Bytes& out) {
   flush_counted();
   std::array<uint8_t, 32> secret;
   randombytes_buf(secret.data(), secret.size());
-  PageHead page{page_number_, unix_nanoseconds(), num_rows_, passes_, {}};
+  PageHead page{page_number_, unix_nanoseconds(), num_rows_, passes_, step_ns_, {}};
   payload_.clear();
   for (size_t i = 0; i < specs_.size(); ++i) {
     GroupRows rows;
@@ -278,7 +278,7 @@ std::span<const ConstraintFailure> PageWriter::page_failures() const {
 
 void PageWriter::clear_page() {
   num_tokens_ = 0;
-  passes_ = 0;
+  passes_ = step_ns_ = 0;
   num_rows_ = 0;
   runs_.clear();
   events_.clear();
@@ -294,6 +294,7 @@ void PageWriter::page_written() {
   ++page_number_;
   counts_.pages += 1;
   counts_.passes += passes_;
+  counts_.step_ns += step_ns_;
   counts_.tokens += num_rows_;
   counts_.generated += generated_;
   counts_.scored += scored_;

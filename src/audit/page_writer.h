@@ -29,7 +29,10 @@ class PageWriter {
   /// Appends magic and head frame. Throws kInvalidArgument where the head could not be read back.
   void begin(Bytes& out);
 
-  void add_pass() { ++passes_; }
+  void add_pass(uint64_t step_ns) {
+    ++passes_;
+    step_ns_ += step_ns;
+  }
   void add_record(const TokenRecord& record);
   void add_event(const AuditEvent& event);
   /// Of a log without a constraint, which has no column for it: does nothing. Where pages cannot be
@@ -77,7 +80,7 @@ class PageWriter {
 
   // The page.
   size_t num_tokens_ = 0;
-  uint64_t passes_ = 0;
+  uint64_t passes_ = 0, step_ns_ = 0;  // of the page under way
   std::vector<IndexRun> runs_;
   uint32_t num_rows_ = 0;
   std::vector<VtrEvent> events_;

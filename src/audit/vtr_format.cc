@@ -307,6 +307,7 @@ void encode_page_head(const PageHead& page, Bytes& out) {
   writer.u64(page.closed_unix_ns);
   writer.varint(page.rows);
   writer.varint(page.passes);
+  writer.varint(page.step_ns);
   for (const GroupSeal& group : page.groups) {
     writer.u8(static_cast<uint8_t>(group.encoding));
     writer.raw(group.root);
@@ -321,6 +322,7 @@ PageHead parse_page_head(ByteSpan head, size_t num_groups) {
   page.closed_unix_ns = in.u64();
   page.rows = static_cast<uint32_t>(in.varint(kMaxPageRows, "the number of rows"));
   page.passes = in.varint();
+  page.step_ns = in.varint();
   page.groups.resize(num_groups);
   for (GroupSeal& group : page.groups) {
     group.encoding = static_cast<Encoding>(in.u8(4, "a column group's encoding"));
@@ -338,7 +340,7 @@ void encode_end(const VtrEnd& end, Bytes& out) {
   writer.u64(end.closed_unix_ns);
   writer.string(std::string_view(end.stop_reason).substr(0, kMaxText));
   for (const uint64_t count :
-       {counts.pages, counts.passes, counts.tokens, counts.generated, counts.scored,
+       {counts.pages, counts.passes, counts.step_ns, counts.tokens, counts.generated, counts.scored,
         counts.sequences, counts.events, positions.captured, positions.counted, positions.replayed,
         positions.discarded, positions.lost[0], positions.lost[1], positions.lost[2],
         positions.lost[3]}) {
@@ -354,8 +356,8 @@ VtrEnd parse_end(ByteSpan head) {
   end.closed_unix_ns = in.u64();
   end.stop_reason = in.string(kMaxText, "the stop reason");
   for (uint64_t* count :
-       {&counts.pages, &counts.passes, &counts.tokens, &counts.generated, &counts.scored,
-        &counts.sequences, &counts.events, &positions.captured, &positions.counted,
+       {&counts.pages, &counts.passes, &counts.step_ns, &counts.tokens, &counts.generated,
+        &counts.scored, &counts.sequences, &counts.events, &positions.captured, &positions.counted,
         &positions.replayed, &positions.discarded, &positions.lost[0], &positions.lost[1],
         &positions.lost[2], &positions.lost[3]}) {
     *count = in.varint();

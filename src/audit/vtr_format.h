@@ -10,7 +10,7 @@
 namespace vitrine::audit {
 
 inline constexpr std::array<uint8_t, 8> kMagic = {0x89, 'V', 'T', 'R', '\r', '\n', 0x1A, '\n'};
-inline constexpr uint32_t kFormatVersion = 5;
+inline constexpr uint32_t kFormatVersion = 6;
 inline constexpr uint32_t kMaxPageRows = 4096;
 /// A page is closed before its rows (or its events) take more.
 inline constexpr size_t kMaxPageBytes = size_t{4} << 20;
@@ -106,6 +106,7 @@ struct PageHead {
   uint64_t closed_unix_ns = 0;
   uint32_t rows = 0;
   uint64_t passes = 0;
+  uint64_t step_ns = 0;
   std::vector<GroupSeal> groups;  // in the header's order
 };
 void encode_page_head(const PageHead& page, Bytes& out);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 
 #include "decode.h"
@@ -163,7 +164,9 @@ struct VtrLog::Impl : audit::LogThread {
     if (const auto event = audit::event_of(record)) return take_event(*event);
     has_pass = true;
     const size_t num_tokens = audit::decode_pass_into(ring_.layout(), record, pool);
-    pages->add_pass();
+    AuditPassHeader header;  // decoding has checked it
+    std::memcpy(&header, record.data(), sizeof(header));
+    pages->add_pass(header.step_ns);
     for (size_t i = 0; i < num_tokens; ++i) {
       if (callback) callback(pool[i]);
       add(pool[i]);

@@ -221,6 +221,7 @@ void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {
   page.page.bytes = frame.bytes.size();
   page.page.closed_unix_ns = page.head.closed_unix_ns;
   page.page.passes = page.head.passes;
+  page.page.step_ns = page.head.step_ns;
   if (records) read_records(page);
 }
 

@@ -145,6 +145,7 @@ void check_predictions(const audit::OpenPage& page, const std::vector<audit::Gro
 void count_page(const audit::OpenPage& page, const audit::Account& account, VtrCounts& counts) {
   counts.pages += 1;
   counts.passes += page.head.passes;
+  counts.step_ns += page.head.step_ns;
   counts.tokens += page.head.rows;
   counts.events += page.page.events.size();
   counts.sequences = account.num_sequences();

@@ -1,5 +1,6 @@
 #include "engine/audit_layout.h"
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -88,12 +89,30 @@ void tell_sink(AuditSink* sink, const ConstraintFailure& failure) {
   call_sink("on_failure", failure.sequence, [&] { sink->on_failure(failure); });
 }
 
-std::byte* reserve_slab(AuditSink& sink, size_t num_bytes) {
-  std::byte* slab = sink.reserve(num_bytes);
-  if (slab != nullptr) return slab;
-  throw Error(ErrorKind::kInvalidArgument, "the audit sink's reserve() returned null for " +
-                                               std::to_string(num_bytes) +
-                                               " bytes; expected memory, or an exception");
+uint64_t now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
+}
+
+std::byte* begin_record(AuditSink& sink, AuditPassHeader header, uint64_t step_began_ns) {
+  std::byte* record = sink.reserve(header.num_bytes);
+  if (record == nullptr) {
+    throw Error(ErrorKind::kInvalidArgument, "the audit sink's reserve() returned null for " +
+                                                 std::to_string(header.num_bytes) +
+                                                 " bytes; expected memory, or an exception");
+  }
+  std::memset(record + header.num_bytes - 4, 0, 4);  // the padding, where there is any
+  header.step_ns = step_began_ns;                    // until the step is over
+  std::memcpy(record, &header, sizeof(header));
+  return record;
+}
+
+void commit_record(AuditSink& sink, std::byte* record) {
+  AuditPassHeader header;
+  std::memcpy(&header, record, sizeof(header));
+  header.step_ns = now_ns() - header.step_ns;
+  std::memcpy(record, &header, sizeof(header));
+  sink.commit();
 }
 
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options) {

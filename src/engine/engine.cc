@@ -110,7 +110,7 @@ struct Engine::Impl {
   ModelSummary summary;
   AuditSink* sink = nullptr;
   uint64_t passes = 0;
-
+  std::byte* record = nullptr;             // of the step under way
   std::span<const StepInput> step_inputs;  // of the step under way
   StepBatch batch;
   engine::PassOutput pass;               // of the step under way
@@ -196,12 +196,10 @@ std::byte* Engine::Impl::reserve_record() {
   const size_t bytes = (sizeof(AuditPassHeader) + token_bytes +
                         layout.pass_words(rows, tokens) * sizeof(int32_t) + 7) /
                        8 * 8;
-  std::byte* record = engine::reserve_slab(*sink, bytes);
   const AuditPassHeader header{passes, static_cast<uint32_t>(tokens), static_cast<uint32_t>(rows),
-                               bytes};
-  std::memcpy(record, &header, sizeof(header));
+                               bytes, 0};
+  record = engine::begin_record(*sink, header, engine::now_ns());
   std::memcpy(record + sizeof(header), audit_tokens.data(), token_bytes);
-  std::memset(record + bytes - 4, 0, 4);  // the padding, where there is any
   return record + sizeof(header) + token_bytes;
 }
 
@@ -345,7 +343,7 @@ void Engine::Impl::finish() {
   } else {
     collect_without_tokens();
   }
-  if (records()) sink->commit();
+  if (records()) engine::commit_record(*sink, record);
   ++passes;
 }
 

@@ -108,6 +108,7 @@ struct Federation::Impl {
   AuditLayout layout;
   ModelSummary summary;
   AuditSink* sink = nullptr;
+  uint64_t step_began_ns = 0;
   std::vector<RecordTap> taps;  // [engines]
   uint64_t passes = 0;
 

@@ -55,6 +55,7 @@ std::span<const ForcedRoute> Federation::Impl::own_routes(std::span<const Forced
 }
 
 void Federation::Impl::run(std::span<const StepInput> step_inputs) {
+  if (records()) step_began_ns = engine::now_ns();
   try {
     for (const StepInput& input : step_inputs) {  // before the pass: a sampler in it sees them
       std::vector<int32_t>& history = find(input.sequence).history;
@@ -190,11 +191,9 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
   const size_t bytes = (sizeof(AuditPassHeader) + tokens * sizeof(AuditToken) +
                         layout.pass_words(rows, tokens) * sizeof(int32_t) + 7) /
                        8 * 8;
-  std::byte* out = engine::reserve_slab(*sink, bytes);
-  std::memset(out + bytes - 4, 0, 4);
   const AuditPassHeader header{passes, static_cast<uint32_t>(tokens), static_cast<uint32_t>(rows),
-                               bytes};
-  std::memcpy(out, &header, sizeof(header));
+                               bytes, 0};
+  std::byte* out = engine::begin_record(*sink, header, step_began_ns);
   std::byte* audit_tokens = out + sizeof(header);
   std::byte* chosen = audit_tokens + tokens * sizeof(AuditToken);
   std::byte* row_words = chosen + rows * sizeof(int32_t);
@@ -249,7 +248,7 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
       row_sampler->record_forced(layout, *accounts[i].forced, id, words);
     }
   }
-  sink->commit();
+  engine::commit_record(*sink, out);
 }
 
 }  // namespace vitrine

@@ -186,11 +186,12 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
   VtrReader reader(path, options.reader);
   InputTokens input;
   VtrPage page;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, step_ns = 0;
   run.specialists = header.federation.specialists;
   std::set<ShareBasis> left_out;
   while (reader.next(page)) {
     bytes = page.offset + page.bytes;
+    if (__builtin_add_overflow(step_ns, page.step_ns, &step_ns)) step_ns = ~uint64_t{0};
     if (!has_end) run.closed_unix_ns = page.closed_unix_ns;
     size_t event = 0;
     for (size_t i = 0; i < page.records.size(); ++i) {
@@ -232,9 +233,7 @@ RunAccount read_run_account(const std::string& path, const RunOptions& options) 
   }
   // Of an open log what its whole pages have: a page under way belongs to nothing yet.
   run.log_bytes = static_cast<int64_t>(has_end ? size_of(path) : bytes);
-  if (run.closed_unix_ns > run.started_unix_ns) {
-    run.device_us = static_cast<int64_t>((run.closed_unix_ns - run.started_unix_ns) / 1000);
-  }
+  run.device_us = static_cast<int64_t>(step_ns / 1000);
   return run;
 }
 

@@ -124,8 +124,8 @@ TEST(DecodePass, WithoutRowRecordsLogprobIsUnknown) {
   layout.row_words = 0;
   std::vector<std::byte> bytes(audit_record_bytes(layout, 1, 1));
   put(bytes, 0, AuditPassHeader{0, 1, 1, bytes.size()});
-  put(bytes, 24, AuditToken{7, 3, 11, 0, 1});
-  put(bytes, 48, int32_t{42});
+  put(bytes, sizeof(AuditPassHeader), AuditToken{7, 3, 11, 0, 1});
+  put(bytes, sizeof(AuditPassHeader) + sizeof(AuditToken), int32_t{42});
   const auto records = decode_pass(layout, bytes);
   ASSERT_EQ(records.size(), 1u);
   EXPECT_EQ(records[0].prediction.token, 42);
@@ -158,7 +158,8 @@ TEST(DecodePass, NamesTheFieldThatIsWrong) {
     pass = build_pass(layout, 5, 2, rng);
   } while (!pass.expected[0].has_prediction || pass.expected[1].has_prediction);
   ASSERT_EQ(error_of(layout, pass.bytes), "");
-  const size_t words_at = 24 + 48 + 4 + 4 * static_cast<size_t>(layout.row_words);
+  const size_t words_at =
+      sizeof(AuditPassHeader) + 48 + 4 + 4 * static_cast<size_t>(layout.row_words);
   const auto with = [&](size_t at, auto value) {
     std::vector<std::byte> bytes = pass.bytes;
     put(bytes, at, value);
@@ -168,13 +169,13 @@ TEST(DecodePass, NamesTheFieldThatIsWrong) {
   EXPECT_NE(with(8, uint32_t{0xFFFFFFFF}).find("4294967295 tokens"), std::string::npos);
   EXPECT_NE(with(12, uint32_t{0}).find("0 rows"), std::string::npos);
   EXPECT_NE(with(16, uint64_t{8}).find("num_bytes is 8"), std::string::npos);
-  EXPECT_NE(with(32, int32_t{-4}).find("position -4"), std::string::npos);
-  EXPECT_NE(with(36, int32_t{-5}).find("id -5"), std::string::npos);
-  EXPECT_NE(with(40, int32_t{1}).find("row 1"), std::string::npos);
-  EXPECT_NE(with(40, int32_t{-2}).find("row -2"), std::string::npos);
-  EXPECT_NE(with(44, int32_t{2}).find("generated 2"), std::string::npos);
-  EXPECT_NE(with(72, int32_t{-1}).find("chosen id -1"), std::string::npos);
-  EXPECT_NE(with(76 + 4 * static_cast<size_t>(layout.top_ids), int32_t{-2}).find("top id 0"),
+  EXPECT_NE(with(40, int32_t{-4}).find("position -4"), std::string::npos);
+  EXPECT_NE(with(44, int32_t{-5}).find("id -5"), std::string::npos);
+  EXPECT_NE(with(48, int32_t{1}).find("row 1"), std::string::npos);
+  EXPECT_NE(with(48, int32_t{-2}).find("row -2"), std::string::npos);
+  EXPECT_NE(with(52, int32_t{2}).find("generated 2"), std::string::npos);
+  EXPECT_NE(with(80, int32_t{-1}).find("chosen id -1"), std::string::npos);
+  EXPECT_NE(with(84 + 4 * static_cast<size_t>(layout.top_ids), int32_t{-2}).find("top id 0"),
             std::string::npos);
   const size_t expert_at = words_at + 4 * static_cast<size_t>(layout.layers[2].expert_ids);
   EXPECT_EQ(with(expert_at, int32_t{8}),

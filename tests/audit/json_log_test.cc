@@ -190,8 +190,8 @@ TEST_F(JsonLogTest, FloatsOfEveryKind) {
   std::vector<std::byte> bytes(audit_record_bytes(layout, 0, 1));
   for (const float value : values) {
     put(bytes, 0, AuditPassHeader{0, 1, 0, bytes.size()});
-    put(bytes, 24, AuditToken{});
-    put(bytes, 48, value);
+    put(bytes, sizeof(AuditPassHeader), AuditToken{});
+    put(bytes, sizeof(AuditPassHeader) + sizeof(AuditToken), value);
     send(log.sink(), bytes);
   }
   log.finish("length");

@@ -148,12 +148,13 @@ inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t nu
   const size_t tokens = static_cast<size_t>(num_tokens);
   const size_t rows = static_cast<size_t>(num_rows);
   BuiltPass built;
-  const size_t unpadded = 24 + 24 * tokens + 4 * layout.pass_words(rows, tokens);
+  const size_t unpadded =
+      sizeof(AuditPassHeader) + 24 * tokens + 4 * layout.pass_words(rows, tokens);
   built.bytes.assign((unpadded + 7) / 8 * 8, std::byte{0xA5});
   put(built.bytes, 0,
       AuditPassHeader{pass, static_cast<uint32_t>(num_tokens), static_cast<uint32_t>(num_rows),
-                      built.bytes.size()});
-  const size_t ids_at = 24 + 24 * tokens;
+                      built.bytes.size(), 1000 + pass});
+  const size_t ids_at = sizeof(AuditPassHeader) + 24 * tokens;
   const size_t rows_at = ids_at + 4 * rows;
   const size_t words_at = rows_at + 4 * rows * static_cast<size_t>(layout.row_words);
   for (size_t i = 0; i < tokens; ++i) {
@@ -163,7 +164,7 @@ inline BuiltPass build_pass(const AuditLayout& layout, uint64_t pass, int32_t nu
     record.token = uniform(rng, 0, vocabulary - 1);
     record.has_prediction = row_of_token[i] >= 0;
     const int32_t generated = record.has_prediction ? uniform(rng, 0, 1) : 0;
-    put(built.bytes, 24 + 24 * i,
+    put(built.bytes, sizeof(AuditPassHeader) + 24 * i,
         AuditToken{record.sequence, static_cast<int32_t>(record.position), record.token,
                    row_of_token[i], generated});
     const auto word = [&](int32_t offset, auto value) {

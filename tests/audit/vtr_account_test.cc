@@ -281,7 +281,7 @@ TEST_F(VtrTest, ABadRecordDegrades) {
     for (int32_t i = 0; i < 50; ++i) {
       // Every other one names ids that the vocabulary lacks.
       BuiltPass built = build_step(layout, 0, 1, i, 1, rng, 100);
-      if (i % 2 == 1) put(built.bytes, 24 + 12, int32_t{100});
+      if (i % 2 == 1) put(built.bytes, sizeof(AuditPassHeader) + 12, int32_t{100});
       try {
         send(log.sink(), built.bytes);
       } catch (const Error&) {

@@ -32,7 +32,7 @@ std::vector<TokenRecord> send_federated(AuditSink& sink, const AuditLayout& layo
     BuiltPass built = build_step(layout, 0, 1, position, 3, rng);
     AuditPassHeader header;
     std::memcpy(&header, built.bytes.data(), sizeof(header));
-    const size_t rows_at = 24 + 24 * size_t{3} + 4 * size_t{header.num_rows};
+    const size_t rows_at = sizeof(AuditPassHeader) + 24 * size_t{3} + 4 * size_t{header.num_rows};
     for (size_t row = 0; row < header.num_rows; ++row) {
       for (int32_t i = 0; i < layout.federation.num_words() / 2; ++i) {
         const size_t word = row * static_cast<size_t>(layout.row_words) +

@@ -24,8 +24,8 @@ inline BuiltPass build_step(const AuditLayout& layout, uint64_t pass, uint64_t s
   BuiltPass built = build_pass(layout, pass, num_tokens, rng, vocabulary);
   for (int32_t i = 0; i < num_tokens; ++i) {
     const auto index = static_cast<size_t>(i);
-    put(built.bytes, 24 + 24 * index, sequence);
-    put(built.bytes, 24 + 24 * index + 8, position + i);
+    put(built.bytes, sizeof(AuditPassHeader) + 24 * index, sequence);
+    put(built.bytes, sizeof(AuditPassHeader) + 24 * index + 8, position + i);
     built.expected[index].sequence = sequence;
     built.expected[index].position = position + i;
   }

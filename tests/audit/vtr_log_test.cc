@@ -82,7 +82,7 @@ TEST_F(VtrTest, DigestsAreOfUnroundedValues) {
   std::vector<std::vector<LayerMark>> marks;
   for (const float norm : {1.0f, std::nextafter(1.0f, 2.0f)}) {
     const size_t words = one.bytes.size() - 4 * static_cast<size_t>(layout.token_words) -
-                         (one.bytes.size() - 24 - 24 -
+                         (one.bytes.size() - sizeof(AuditPassHeader) - 24 -
                           4 * layout.pass_words(one.expected[0].has_prediction ? 1 : 0, 1));
     put(one.bytes, words + 4 * static_cast<size_t>(layout.layers[0].residual_norm), norm);
     VtrLog log(at("n.vtr"), some_header());

@@ -6,10 +6,12 @@ import json
 import math
 import os
 import pathlib
+import subprocess
+import time
 from fractions import Fraction
 
 import numpy as np
-from tool import MODEL, PROMPT, AuditCase, file_size_limit
+from tool import MODEL, PROMPT, TIMEOUT, VITRINE, AuditCase, file_size_limit
 
 UNITS = 10**9
 GROUPS = {"low": range(0, 3), "high": range(3, 8)}
@@ -247,12 +249,28 @@ class Ledger(AuditCase):
         report = json.loads(self.verify("run.vtr", "--json"))
         self.assertEqual(one["tokens_out"], 23)
         self.assertEqual(one["tokens_in"], report["counts"]["tokens"] - 22)
+        self.assertEqual(one["device_us"], report["counts"]["step_ns"] // 1000)
+        self.assertGreater(one["device_us"], 0)
         rates = RATES["settlement"]
         expected = round_together([Fraction(rates["token_in"] * one["tokens_in"]),
                                    Fraction(rates["token_out"] * one["tokens_out"]),
                                    Fraction(rates["mebibyte"] * one["log_bytes"], 2**20),
                                    Fraction(rates["second"] * one["device_us"], 10**6)])
         self.assertEqual([line["micro"] for line in lines], [-sum(expected), *expected])
+
+    def test_waiting_for_a_user_costs_nothing(self):
+        (self.folder / "template.jinja").write_text("{{ messages[-1].content }}")
+        chat = subprocess.Popen([VITRINE, "chat", MODEL, "--chat-template", "template.jinja",
+                                 "-n", "4", "--audit", "run.vtr"], cwd=self.folder,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        chat.stdin.write(b"Once\n")
+        chat.stdin.flush()
+        time.sleep(1.5)
+        _, stderr = chat.communicate(b"upon a time\n", timeout=TIMEOUT)
+        self.assertEqual(chat.returncode, 0, stderr)
+        self.write_rates()
+        self.book("settle", "run.vtr")
+        self.assertLess(self.lines(kind="settlement")[0]["device_us"], 1_000_000)
 
     def test_a_prompt_counts_once(self):
         """However many candidates or attempts read its last token."""

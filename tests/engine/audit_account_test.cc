@@ -71,6 +71,7 @@ TEST_F(AuditAccount, EveryPositionOfEverySequence) {
   EXPECT_EQ(positions.num_lost(), 0u);
   EXPECT_EQ(report.counts.sequences, 2u);
   EXPECT_EQ(report.counts.passes, 4u);
+  EXPECT_GT(report.counts.step_ns, 0u);
 }
 
 // As a scheduler does that needs a sequence's memory for another: all of it is undone, or the

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -178,7 +180,7 @@ inline ::testing::AssertionResult same_bits(const Rows& expected, const Rows& fo
   return ::testing::AssertionSuccess();
 }
 
-/// Keeps a copy of each record.
+/// Keeps a copy of each record, without its step's time, which is another each time.
 class VectorSink : public AuditSink {
  public:
   void open(const AuditLayout& layout, size_t max_record_bytes) override {
@@ -190,9 +192,16 @@ class VectorSink : public AuditSink {
     EXPECT_EQ(num_bytes % 8, 0u);
     slab_.assign((num_bytes + 7) / 8, 0xa5a5a5a5a5a5a5a5u);
     size_ = num_bytes;
+    reserved_ = std::chrono::steady_clock::now();
     return reinterpret_cast<std::byte*>(slab_.data());
   }
   void commit() override {
+    uint64_t& step_ns = slab_[offsetof(AuditPassHeader, step_ns) / sizeof(uint64_t)];
+    const std::chrono::nanoseconds passed = std::chrono::steady_clock::now() - reserved_;
+    // The step began before or when memory was asked for, and a moment ago it was over.
+    EXPECT_GE(static_cast<double>(step_ns), 0.5 * static_cast<double>(passed.count()) - 1e6);
+    EXPECT_LT(step_ns, uint64_t{600'000'000'000});
+    step_ns = 0;
     const auto* begin = reinterpret_cast<const std::byte*>(slab_.data());
     records_.emplace_back(begin, begin + size_);
   }
@@ -213,6 +222,7 @@ class VectorSink : public AuditSink {
   AuditLayout layout_;
   size_t max_record_bytes_ = 0, size_ = 0;
   std::vector<uint64_t> slab_;
+  std::chrono::steady_clock::time_point reserved_;
   std::vector<std::vector<std::byte>> records_;
 };
 
