@@ -11,6 +11,7 @@
 #include "engine/model_checks.h"
 #include "engine/next_step.h"
 #include "engine/row_sampler.h"
+#include "engine/step_clock.h"
 #include "kv/block_pool.h"
 #include "model/architecture.h"
 
@@ -110,6 +111,7 @@ struct Engine::Impl {
   ModelSummary summary;
   AuditSink* sink = nullptr;
   uint64_t passes = 0;
+  engine::StepClock clock;
   std::byte* record = nullptr;             // of the step under way
   std::span<const StepInput> step_inputs;  // of the step under way
   StepBatch batch;
@@ -192,13 +194,10 @@ void Engine::Impl::require_choice_in_pass() {
 // The record's head, written before the pass; returns where the pass's words go.
 std::byte* Engine::Impl::reserve_record() {
   const size_t tokens = audit_tokens.size(), rows = batch.row_tokens.size();
+  const AuditPassHeader header = engine::record_header(layout, passes, tokens, rows);
+  clock.begin();
+  record = engine::begin_record(*sink, header);
   const size_t token_bytes = tokens * sizeof(AuditToken);
-  const size_t bytes = (sizeof(AuditPassHeader) + token_bytes +
-                        layout.pass_words(rows, tokens) * sizeof(int32_t) + 7) /
-                       8 * 8;
-  const AuditPassHeader header{passes, static_cast<uint32_t>(tokens), static_cast<uint32_t>(rows),
-                               bytes, 0};
-  record = engine::begin_record(*sink, header, engine::now_ns());
   std::memcpy(record + sizeof(header), audit_tokens.data(), token_bytes);
   return record + sizeof(header) + token_bytes;
 }
@@ -343,7 +342,7 @@ void Engine::Impl::finish() {
   } else {
     collect_without_tokens();
   }
-  if (records()) engine::commit_record(*sink, record);
+  if (records()) engine::commit_record(*sink, record, clock.nanoseconds());
   ++passes;
 }
 
@@ -484,9 +483,10 @@ void Engine::finish_step(std::span<const int32_t> chosen, std::span<const int32_
 }
 
 void Engine::set_audit_sink(AuditSink* sink) {
-  const Impl& impl = *impl_;
+  Impl& impl = *impl_;
   if (sink != nullptr) sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
-  impl_->sink = sink;  // where it does not refuse
+  impl.sink = sink;  // where it does not refuse
+  impl.clock.calibrate();
 }
 
 AuditSink* Engine::audit_sink() const { return impl_->sink; }

@@ -359,6 +359,7 @@ void Federation::set_audit_sink(AuditSink* sink) {
     sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
   }
   impl.sink = sink;
+  impl.clock.calibrate();
   for (size_t i = 0; i < impl.engines.size(); ++i) {
     impl.engines[i]->set_audit_sink(sink == nullptr ? nullptr : &impl.taps[i]);
   }

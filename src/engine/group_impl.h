@@ -11,6 +11,7 @@
 #include "engine/device_model.h"
 #include "engine/group_audit.h"
 #include "engine/row_sampler.h"
+#include "engine/step_clock.h"
 #include "ops/plan.h"
 #include "vitrine/group.h"
 
@@ -108,7 +109,7 @@ struct Federation::Impl {
   AuditLayout layout;
   ModelSummary summary;
   AuditSink* sink = nullptr;
-  uint64_t step_began_ns = 0;
+  engine::StepClock clock;
   std::vector<RecordTap> taps;  // [engines]
   uint64_t passes = 0;
 

@@ -55,7 +55,7 @@ std::span<const ForcedRoute> Federation::Impl::own_routes(std::span<const Forced
 }
 
 void Federation::Impl::run(std::span<const StepInput> step_inputs) {
-  if (records()) step_began_ns = engine::now_ns();
+  if (records()) clock.begin();
   try {
     for (const StepInput& input : step_inputs) {  // before the pass: a sampler in it sees them
       std::vector<int32_t>& history = find(input.sequence).history;
@@ -188,12 +188,8 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
   for (const StepInput& input : step_inputs) tokens += input.tokens.size();
   const size_t rows = outputs.size();
   const size_t num_specialists = spec.specialists.size();
-  const size_t bytes = (sizeof(AuditPassHeader) + tokens * sizeof(AuditToken) +
-                        layout.pass_words(rows, tokens) * sizeof(int32_t) + 7) /
-                       8 * 8;
-  const AuditPassHeader header{passes, static_cast<uint32_t>(tokens), static_cast<uint32_t>(rows),
-                               bytes, 0};
-  std::byte* out = engine::begin_record(*sink, header, step_began_ns);
+  const AuditPassHeader header = engine::record_header(layout, passes, tokens, rows);
+  std::byte* out = engine::begin_record(*sink, header);
   std::byte* audit_tokens = out + sizeof(header);
   std::byte* chosen = audit_tokens + tokens * sizeof(AuditToken);
   std::byte* row_words = chosen + rows * sizeof(int32_t);
@@ -248,7 +244,7 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
       row_sampler->record_forced(layout, *accounts[i].forced, id, words);
     }
   }
-  engine::commit_record(*sink, out);
+  engine::commit_record(*sink, out, clock.nanoseconds());
 }
 
 }  // namespace vitrine
