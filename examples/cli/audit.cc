@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 
 #include "log_options.h"
 #include "output_path.h"
@@ -404,17 +405,31 @@ void require_positions(const std::string& log, const std::vector<int64_t>& range
 }
 
 /// A token is told at its own position, and by the one before it, which predicted it.
-void warn_of_prediction(const AuditArguments& arguments) {
+void warn_of_predictions(const AuditArguments& arguments) {
   const bool hides_tokens = std::ranges::any_of(
       arguments.columns, [](const std::string& one) { return one == "tokens" || one == "text"; });
-  const int64_t first =
-      arguments.positions.empty() ? 0 : parse_numbers(arguments.positions, '-')[0];
-  if (!hides_tokens || first == 0) return;
+  if (!hides_tokens) return;
+  std::vector<int64_t> range = {0, std::numeric_limits<int64_t>::max() - 1};
+  if (!arguments.positions.empty()) range = parse_numbers(arguments.positions, '-');
+  int64_t first = -1, last = -1, count = 0;
+  vitrine::VtrReader reader(arguments.out, reader_key(arguments.decrypt));
+  vitrine::VtrPage page;
+  while (reader.next(page)) {
+    for (const vitrine::TokenRecord& record : page.records) {
+      const int64_t of = record.position + 1;
+      if (!record.has_prediction || record.prediction.token < 0) continue;
+      if (of < range[0] || of > range[1]) continue;
+      first = count == 0 ? record.position : std::min(first, record.position);
+      last = std::max(last, record.position);
+      ++count;
+    }
+  }
+  if (count == 0) return;
   write_note(
-      fmt::format("{}: position {} still tells which token it predicted for {}; leave out "
-                  "its prediction and digests, too (--columns prediction,digests "
-                  "--positions {}-{})",
-                  arguments.out, first - 1, first, first - 1, first - 1));
+      fmt::format("{}: {} of the tokens are still told by what predicted them; leave out "
+                  "predictions and digests, too (--columns prediction,digests --positions "
+                  "{}-{})",
+                  arguments.out, count, first, last));
 }
 
 int run_audit_redact(const AuditArguments& arguments) {
@@ -444,7 +459,7 @@ int run_audit_redact(const AuditArguments& arguments) {
                     "that were left out is in the clear in this copy",
                     arguments.out, fmt::join(arguments.columns, ", ")));
   }
-  warn_of_prediction(arguments);
+  warn_of_predictions(arguments);
   write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
                         arguments.out, seal_line(report), report.redacted_groups));
   warn_of_constraint(arguments, report.header.log);

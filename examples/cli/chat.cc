@@ -301,25 +301,8 @@ bool obey(Conversation& conversation, const std::string& line) {
   return true;
 }
 
-int run_chat(Arguments arguments) {
-  arguments.sampling.resolve();
-  std::vector<NamedPath> inputs = arguments.constraint.files();
-  inputs.insert(inputs.end(), {{"MODEL", arguments.model},
-                               {"--chat-template", arguments.chat_prompt.template_file},
-                               {"--chat-variables", arguments.chat_prompt.variables}});
-  arguments.log.check(inputs);
-  arguments.constraint.check();
-  if (!arguments.log.stream.empty() || !arguments.log.hidden_states.empty()) {
-    refuse("--audit-stream and --hidden-states are for generate; expected --audit FILE here");
-  }
-  if (std::ranges::find(arguments.log.redact, "prompt") != arguments.log.redact.end()) {
-    refuse("--redact prompt is for one prompt; expected columns in a conversation: tokens,text");
-  }
-  Conversation conversation(arguments);
-  const bool is_terminal = ::isatty(STDIN_FILENO) == 1;
-  if (is_terminal)
-    write_note("/audit, /reset and /exit are commands; a line's end with \\ goes on");
-  catch_interrupts(false);
+/// Until the input ends, a command or a signal ends it.
+void talk(Conversation& conversation, bool is_terminal) {
   LineReader reader;
   std::string message, line;
   while (true) {
@@ -347,6 +330,33 @@ int run_chat(Arguments arguments) {
     // In a terminal Ctrl-C ends an answer, not the conversation.
     if (interrupt_signal() == SIGINT && is_terminal) clear_interrupt();
     if (interrupt_signal() != 0 || has_ended) break;
+  }
+}
+
+int run_chat(Arguments arguments) {
+  arguments.sampling.resolve();
+  std::vector<NamedPath> inputs = arguments.constraint.files();
+  inputs.insert(inputs.end(), {{"MODEL", arguments.model},
+                               {"--chat-template", arguments.chat_prompt.template_file},
+                               {"--chat-variables", arguments.chat_prompt.variables}});
+  arguments.log.check(inputs);
+  arguments.constraint.check();
+  if (!arguments.log.stream.empty() || !arguments.log.hidden_states.empty()) {
+    refuse("--audit-stream and --hidden-states are for generate; expected --audit FILE here");
+  }
+  if (std::ranges::find(arguments.log.redact, "prompt") != arguments.log.redact.end()) {
+    refuse("--redact prompt is for one prompt; expected columns in a conversation: tokens,text");
+  }
+  Conversation conversation(arguments);
+  const bool is_terminal = ::isatty(STDIN_FILENO) == 1;
+  if (is_terminal)
+    write_note("/audit, /reset and /exit are commands; a line's end with \\ goes on");
+  catch_interrupts(false);
+  try {
+    talk(conversation, is_terminal);
+  } catch (const OutputError&) {  // nobody reads any more; the log is whole nevertheless
+    conversation.finish("cancelled");
+    throw;
   }
   const int signal = interrupt_signal();
   conversation.finish(signal != 0 ? "cancelled" : "end of conversation");

@@ -225,9 +225,9 @@ void write_out(std::string_view text) {
     const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
-      throw Error(ErrorKind::kIo,
-                  fmt::format("standard output: {}; expected to write {} more bytes",
-                              std::strerror(errno), text.size()));
+      throw OutputError(ErrorKind::kIo,
+                        fmt::format("standard output: {}; expected to write {} more bytes",
+                                    std::strerror(errno), text.size()));
     }
     text.remove_prefix(static_cast<size_t>(count));
   }

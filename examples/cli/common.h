@@ -78,7 +78,11 @@ std::string read_text_argument(const std::string& argument);
 /// each from 0 to below `vocab_size`.
 std::vector<int32_t> read_ids(const std::string& path, int64_t vocab_size);
 
-/// Writes to standard output at once. Throws kIo (full disk, closed pipe).
+/// Standard output takes no more (full disk, closed pipe or terminal); kIo.
+struct OutputError : vitrine::Error {
+  using vitrine::Error::Error;
+};
+/// Writes to standard output at once. Throws OutputError.
 void write_out(std::string_view text);
 /// One JSON value and a newline; bytes that are not UTF-8 become U+FFFD.
 void write_json(const nlohmann::ordered_json& json);

@@ -226,7 +226,7 @@ int run_generate(Arguments arguments) {
     if (lost_output) return;
     try {
       write_out(piece);
-    } catch (const vitrine::Error&) {
+    } catch (const OutputError&) {
       lost_output = std::current_exception();
     }
   };

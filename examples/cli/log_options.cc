@@ -245,7 +245,7 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
                                               std::filesystem::file_type::not_found;
   if (!seal.empty()) {
     options.seal = log->key =
-        makes_key ? vitrine::SealKey::generate() : vitrine::SealKey::load_or_create(seal);
+        makes_key ? vitrine::SealKey::generate() : vitrine::SealKey::load(seal);
   }
   options.durable = durable;
   options.text = text;
@@ -258,7 +258,11 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
   log->sealed = std::make_unique<vitrine::VtrLog>(path, std::move(header), std::move(options),
                                                   std::move(token_text));
   // A log that is refused leaves no key behind.
-  if (makes_key) log->key->save(seal);
+  if (makes_key) {
+    log->key->save(seal);
+  } else if (log->key) {
+    log->key->require_public_half(seal);
+  }
   return log;
 }
 

@@ -135,7 +135,7 @@ void SealKey::require_public_half(const std::string& path) const {
     } catch (const Error& error) {  // a folder of secrets may be closed for writing
       if (error.kind() != ErrorKind::kIo) throw;
     }
-  } else if (load_public_key(public_path) != public_key_) {
+  } else if (!S_ISREG(status.st_mode) || load_public_key(public_path) != public_key_) {
     throw Error(ErrorKind::kInvalidArgument, "key file '" + public_path +
                                                  "' is not the public half of '" + path +
                                                  "'; remove it, and it will be made anew");

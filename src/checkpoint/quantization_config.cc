@@ -74,7 +74,7 @@ QuantizedModule read_integer_weights(const Fields& weights) {
 
 }  // namespace
 
-NamePattern::NamePattern(const std::string& text, const std::string& place)
+NamePattern::NamePattern(const std::string& text, const std::string& place, bool whole)
     : text_(text), place_(place) {
   if (!text.starts_with("re:")) return;
   const std::string expression = text.substr(3);
@@ -83,8 +83,10 @@ NamePattern::NamePattern(const std::string& text, const std::string& place)
   pcre2_code* code =
       expression.size() > 4096
           ? nullptr
-          : pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-                          PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+          : pcre2_compile(
+                reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+                PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C | (whole ? PCRE2_ENDANCHORED : 0), &error,
+                &offset, nullptr);
   if (code == nullptr) {
     throw_bad_file(place + ": regular expression " + quote_text(text) +
                    " can't be compiled; expected a valid one of at most 4096 bytes");

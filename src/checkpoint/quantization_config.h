@@ -14,11 +14,12 @@
 namespace vitrine::checkpoint {
 
 /// A module name to compare with: equal, or a regular expression ("re:…") that must match from the
-/// name's start, as Python's `re.match`. Immutable, thread-safe.
+/// name's start, as Python's `re.match`, or all of it (`whole`), as `re.fullmatch`. Immutable,
+/// thread-safe.
 class NamePattern {
  public:
   /// Throws kBadFile naming `place` for an expression that can't be compiled.
-  NamePattern(const std::string& text, const std::string& place);
+  NamePattern(const std::string& text, const std::string& place, bool whole = false);
   /// Throws kUnsupported where the expression takes too many steps.
   bool matches(std::string_view name) const;
   bool is_expression() const { return code_ != nullptr; }

@@ -195,8 +195,8 @@ void Engine::Impl::require_choice_in_pass() {
 std::byte* Engine::Impl::reserve_record() {
   const size_t tokens = audit_tokens.size(), rows = batch.row_tokens.size();
   const AuditPassHeader header = engine::record_header(layout, passes, tokens, rows);
-  clock.begin();
   record = engine::begin_record(*sink, header);
+  clock.begin();  // waiting for a slow sink is no work
   const size_t token_bytes = tokens * sizeof(AuditToken);
   std::memcpy(record + sizeof(header), audit_tokens.data(), token_bytes);
   return record + sizeof(header) + token_bytes;
@@ -342,7 +342,7 @@ void Engine::Impl::finish() {
   } else {
     collect_without_tokens();
   }
-  if (records()) engine::commit_record(*sink, record, clock.nanoseconds());
+  if (records() && record != nullptr) engine::commit_record(*sink, record, clock.nanoseconds());
   ++passes;
 }
 
@@ -486,6 +486,7 @@ void Engine::set_audit_sink(AuditSink* sink) {
   Impl& impl = *impl_;
   if (sink != nullptr) sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
   impl.sink = sink;  // where it does not refuse
+  impl.record = nullptr;
   impl.clock.calibrate();
 }
 

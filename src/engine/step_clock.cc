@@ -44,7 +44,12 @@ void StepClock::calibrate() {
   }
   std::this_thread::sleep_until(made_ + kLeast);
   const std::chrono::duration<double, std::nano> passed = std::chrono::steady_clock::now() - made_;
-  ns_per_tick_ = passed.count() / static_cast<double>(ticks() - made_ticks_);
+  const uint64_t now = ticks();
+  const double each =
+      now > made_ticks_ ? passed.count() / static_cast<double>(now - made_ticks_) : 0;
+  // A counter that began anew, or that stood still, is none.
+  has_time_stamp_ = each > 0.01 && each < 100;
+  ns_per_tick_ = has_time_stamp_ ? each : 1;
 }
 
 }  // namespace vitrine::engine

@@ -15,9 +15,11 @@ class StepClock {
   /// Before the first reading: measures the ticks since construction, 2 ms of them at least.
   void calibrate();
   void begin() { began_ = ticks(); }
-  /// Since begin(); 0 before calibrate().
+  /// Since begin(); 0 before calibrate(), which keeps a tick below 100 ns.
   uint64_t nanoseconds() const {
-    return static_cast<uint64_t>(static_cast<double>(ticks() - began_) * ns_per_tick_);
+    const uint64_t now = ticks();  // behind, where a machine was moved to another processor
+    return now > began_ ? static_cast<uint64_t>(static_cast<double>(now - began_) * ns_per_tick_)
+                        : 0;
   }
 
  private:

@@ -30,9 +30,10 @@ constexpr int64_t kMaxHidden = 65536;
 // A path without its "..", where that is the same place: behind a symbolic link it need not be.
 std::string tidy(const fs::path& path) {
   const fs::path shorter = path.lexically_normal();
-  std::error_code error;
-  const bool is_same = fs::weakly_canonical(path, error) == fs::weakly_canonical(shorter, error);
-  return (is_same ? shorter : path).string();
+  std::error_code error, other_error;
+  const bool is_same =
+      fs::weakly_canonical(path, error) == fs::weakly_canonical(shorter, other_error);
+  return (is_same && !error && !other_error ? shorter : path).string();
 }
 
 std::string resolved(const std::string& file, const std::string& name) {
@@ -50,7 +51,9 @@ std::string relative(const std::string& file, const std::string& target) {
   if (!fs::exists(absolute, error) || fs::equivalent(folder / path, absolute, error)) {
     return path.string();
   }
-  return fs::weakly_canonical(absolute).lexically_relative(fs::weakly_canonical(folder)).string();
+  const fs::path target_itself = fs::weakly_canonical(absolute, error);
+  const fs::path folder_itself = error ? fs::path() : fs::weakly_canonical(folder, error);
+  return (error ? path : target_itself.lexically_relative(folder_itself)).string();
 }
 
 std::string required_string(const Fields& fields, const char* name) {

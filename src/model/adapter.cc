@@ -82,10 +82,9 @@ std::optional<ModuleNames> module_names(const Fields& fields, std::string_view n
   const Json* value = fields.find(name);
   if (value == nullptr || value->is_null()) return std::nullopt;
   if (value->is_string()) {
-    const auto text = value->get<std::string>();
-    checkpoint::NamePattern("re:" + text, fields.place());  // by itself, without what follows
-    const std::string expression = "re:(?:" + text + ")\\z";
-    return ModuleNames{{}, checkpoint::NamePattern(expression, fields.place())};
+    return ModuleNames{
+        {},
+        checkpoint::NamePattern("re:" + value->get<std::string>(), fields.place(), /*whole=*/true)};
   }
   const std::vector<std::string> names = fields.strings(name);
   return ModuleNames{{names.begin(), names.end()}, std::nullopt};

@@ -111,9 +111,47 @@ class HostileLogs(AuditCase):
                        "tokens", "--positions", "900-901")
         self.fail_with(2, ["ends in .vtr"], *redact, "o.json", "--columns", "tokens")
         out = self.succeed(*redact, "o.vtr", "--columns", "tokens", "--positions", "10-12")
-        self.assertIn(b"position 9 still tells", out.stderr)
+        self.assertIn(b"3 of the tokens are still told", out.stderr)
+        self.assertIn(b"--positions 9-11)", out.stderr)
+        # Followed, none is; nor where the prompt predicted nothing.
+        self.succeed("audit", "redact", "o.vtr", "p.vtr", "--columns", "prediction,digests",
+                     "--positions", "9-11")
+        told = json.loads(self.succeed("audit", "export", "p.vtr", "--json").stdout)["records"]
+        known = [r["position"] + 1 for r in told if r["prediction"]]
+        self.assertFalse(set(known) & {10, 11, 12}, known)
+        self.assertNotIn({10, 11, 12}, [r["position"] for r in told if r["token"] >= 0])
+        out = self.succeed(*redact, "o.vtr", "--columns", "tokens", "--positions", "1-3")
+        self.assertEqual(out.stderr, b"")
+        out = self.succeed(*redact, "o.vtr", "--columns", "tokens,text")
+        self.assertIn(b"20 of the tokens are still told", out.stderr)
+        out = self.succeed(*redact, "o.vtr", "--columns", "tokens,text,prediction")
+        self.assertEqual(out.stderr, b"")
         out = self.succeed(*redact, "o.vtr", "--columns", "norms", "--positions", "10-12")
         self.assertEqual(out.stderr, b"")
+
+    def test_a_key_whose_public_half_is_a_pipe(self):
+        self.succeed("audit", "keygen", "key")
+        (self.folder / "key.pub").unlink()
+        os.mkfifo(self.folder / "key.pub")
+        self.fail_with(2, ["not the public half"], "generate", MODEL, "-p", "Once", "-n", 2,
+                       "--audit", "run.vtr", "--seal", "key")
+
+    def test_a_chat_whose_reader_is_gone_has_a_whole_log(self):
+        (self.folder / "template.jinja").write_text("{{ messages[-1].content }}")
+        reading, writing = os.pipe()
+        process = subprocess.Popen(
+            [VITRINE, "chat", MODEL, "--chat-template", "template.jinja", "-n", "900",
+             "--audit", "run.vtr"], cwd=self.folder, stdin=subprocess.PIPE, stdout=writing,
+            stderr=subprocess.PIPE)
+        os.close(writing)
+        process.stdin.write(b"Once\n" * 20)
+        process.stdin.flush()
+        os.read(reading, 1)
+        os.close(reading)
+        _, stderr = process.communicate(timeout=TIMEOUT)
+        self.assertEqual(process.returncode, 1, stderr)
+        self.assertIn(b"standard output", stderr)
+        self.assertTrue(self.verify().startswith("complete"))
 
     def test_a_run_whose_reader_is_gone_has_a_whole_log(self):
         reading, writing = os.pipe()

@@ -116,5 +116,6 @@ class Refusals(AuditCase):
                                  hashlib.sha256(spelt.encode()).hexdigest())
             # What is in the head cannot be taken out later: that is said.
             redact = ("audit", "redact", "open.vtr", "less.vtr", "--columns")
-            self.assert_one_line(self.succeed(*redact, "tokens,text").stderr, "less.vtr", "SHA-256")
+            self.assert_one_line(self.succeed(*redact, "tokens,prediction").stderr, "less.vtr",
+                                 "SHA-256")
             self.assertEqual(self.succeed(*redact, "norms").stderr, b"")
