@@ -191,7 +191,6 @@ TEST(CudaExecutorAhead, TooLargeAStepWaits) {
   Traffic traffic;
   backend_cuda::FusedModel* made = nullptr;
   const auto device = make_on_device(model, traffic, &made);
-  model.options.max_sequences = 4;
   StepDriver driver(model, *device);
   const StepResult first =
       driver.step({{0, {1}}}, AuditMode::kDeferred, false, {{0, {-1}}, {0, {-1}}});
