@@ -393,33 +393,46 @@ void warn_of_constraint(const AuditArguments& arguments, const vitrine::LogHeade
       arguments.out));
 }
 
-void require_positions(const std::string& log, const std::vector<int64_t>& range) {
+/// FIRST-LAST; all where none is given.
+struct Positions {
+  int64_t first = 0, last = std::numeric_limits<int64_t>::max();
+  bool holds(int64_t position) const { return position >= first && position <= last; }
+};
+
+Positions parse_positions(const std::string& text) {
+  if (text.empty()) return {};
+  const std::vector<int64_t> range = parse_numbers(text, '-');
+  if (range.size() != 2 || range[1] < range[0]) {
+    refuse(fmt::format("--positions {}: expected FIRST-LAST, as 0-11", text));
+  }
+  return {range[0], range[1]};
+}
+
+void require_record(const std::string& log, const Positions& positions) {
   vitrine::VtrReader reader(log);
   vitrine::VtrPage page;
   while (reader.next(page)) {
     for (const vitrine::TokenRecord& record : page.records) {
-      if (record.position >= range[0] && record.position <= range[1]) return;
+      if (positions.holds(record.position)) return;
     }
   }
-  refuse(fmt::format("--positions {}-{}: {} has no record there", range[0], range[1], log));
+  refuse(fmt::format("--positions {}-{}: {} has no record there", positions.first, positions.last,
+                     log));
 }
 
 /// A token is told at its own position, and by the one before it, which predicted it.
-void warn_of_predictions(const AuditArguments& arguments) {
+void warn_of_predictions(const AuditArguments& arguments, const Positions& positions) {
   const bool hides_tokens = std::ranges::any_of(
       arguments.columns, [](const std::string& one) { return one == "tokens" || one == "text"; });
   if (!hides_tokens) return;
-  std::vector<int64_t> range = {0, std::numeric_limits<int64_t>::max() - 1};
-  if (!arguments.positions.empty()) range = parse_numbers(arguments.positions, '-');
-  int64_t first = -1, last = -1, count = 0;
+  int64_t first = positions.last, last = 0, count = 0;
   vitrine::VtrReader reader(arguments.out, reader_key(arguments.decrypt));
   vitrine::VtrPage page;
   while (reader.next(page)) {
     for (const vitrine::TokenRecord& record : page.records) {
-      const int64_t of = record.position + 1;
       if (!record.has_prediction || record.prediction.token < 0) continue;
-      if (of < range[0] || of > range[1]) continue;
-      first = count == 0 ? record.position : std::min(first, record.position);
+      if (!positions.holds(record.position + 1)) continue;
+      first = std::min(first, record.position);
       last = std::max(last, record.position);
       ++count;
     }
@@ -441,15 +454,10 @@ int run_audit_redact(const AuditArguments& arguments) {
   }
   vitrine::VtrRedaction redaction;
   redaction.groups = arguments.columns;
+  const Positions positions = parse_positions(arguments.positions);
   if (!arguments.positions.empty()) {
-    const std::vector<int64_t> range = parse_numbers(arguments.positions, '-');
-    if (range.size() != 2 || range[1] < range[0]) {
-      refuse(fmt::format("--positions {}: expected FIRST-LAST, as 0-11", arguments.positions));
-    }
-    require_positions(arguments.run, range);
-    redaction.rows = [range](uint64_t, int64_t position) {
-      return position >= range[0] && position <= range[1];
-    };
+    require_record(arguments.run, positions);
+    redaction.rows = [positions](uint64_t, int64_t position) { return positions.holds(position); };
   }
   vitrine::redact_vtr(arguments.run, arguments.out, redaction, reader_key(arguments.decrypt));
   const vitrine::VtrReport report = vitrine::verify_vtr(arguments.out);
@@ -459,7 +467,7 @@ int run_audit_redact(const AuditArguments& arguments) {
                     "that were left out is in the clear in this copy",
                     arguments.out, fmt::join(arguments.columns, ", ")));
   }
-  warn_of_predictions(arguments);
+  warn_of_predictions(arguments, positions);
   write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
                         arguments.out, seal_line(report), report.redacted_groups));
   warn_of_constraint(arguments, report.header.log);

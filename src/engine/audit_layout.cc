@@ -1,7 +1,7 @@
 #include "engine/audit_layout.h"
 
-#include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 
 #include "ops/attribution.h"
