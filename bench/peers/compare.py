@@ -113,10 +113,13 @@ def run_vitrine(program, model, threads, arguments):
 def bring_memory(model):
     """Touches as much memory as a process will need, and frees it: in a virtual machine the first
     touch of what was given back to the host can cost more than all else of a load, and whoever
-    comes first would pay it."""
+    comes first would pay it. In large pages, if there are: small ones leave gaps that no large page
+    fits into, and large pages serve small ones as well."""
     available = os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE
     size = max(mmap.PAGESIZE, min(pathlib.Path(model).stat().st_size * 3 // 2, available // 2))
     with mmap.mmap(-1, size) as memory:
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
         memory[::mmap.PAGESIZE] = bytes(-(-size // mmap.PAGESIZE))
 
 

@@ -261,6 +261,8 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::Engine&
   json["isa"] = model.isa;
   json["kv_type"] = kv_type_name(model.kv_dtype);
   json["threads"] = model.threads;
+  json["mmap"] = arguments.device.mmap;
+  json["expert_cache"] = arguments.device.expert_cache;
   for (size_t i = 0; i < arguments.batches.size(); ++i) {
     const std::vector<double>& values = speeds.batches[i];
     json["batches"].push_back({{"batch", arguments.batches[i]},

@@ -12,7 +12,9 @@ constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
 }  // namespace
 
 void ChatPromptOptions::add_to(CLI::App& command) {
-  command.add_option("--system", system, "the system message of a conversation");
+  system_option = command.add_option("--system", system,
+                                     "the system message of a conversation; '' is one that says "
+                                     "nothing, in place of a template's own");
   command
       .add_option("--chat-template", template_file,
                   "a file with the chat template (Jinja) in place of the model's own")
@@ -25,7 +27,7 @@ void ChatPromptOptions::add_to(CLI::App& command) {
 }
 
 std::vector<vitrine::ChatMessage> ChatPromptOptions::first_messages() const {
-  if (system.empty()) return {};
+  if (!has_system()) return {};
   return {{"system", system}};
 }
 

@@ -9,9 +9,12 @@ namespace cli {
 /// --system, --chat-template and --chat-variables.
 struct ChatPromptOptions {
   std::string system, template_file, variables;
+  const CLI::Option* system_option = nullptr;
 
   void add_to(CLI::App& command);
-  bool is_given() const { return !system.empty() || !template_file.empty() || !variables.empty(); }
+  bool is_given() const { return has_system() || !template_file.empty() || !variables.empty(); }
+  /// Also an empty one: templates that have a system message of their own drop it then.
+  bool has_system() const { return system_option != nullptr && system_option->count() > 0; }
   /// The system message, where there is one.
   std::vector<vitrine::ChatMessage> first_messages() const;
   /// The prompt of these messages up to where the assistant begins. Special tokens that the text

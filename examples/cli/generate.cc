@@ -119,6 +119,11 @@ int run_generate(Arguments arguments) {
     std::vector<vitrine::ChatMessage> messages = arguments.chat_prompt.first_messages();
     messages.push_back({"user", prompt_text});
     prompt_text = arguments.chat_prompt.render(chat, messages);
+    if (prompt_text.empty()) {
+      refuse(
+          "the chat template makes no text of this message; expected the template of a model that "
+          "converses (--chat-template FILE)");
+    }
     stop_token_ids = vitrine::end_of_turn_ids(tokenizer, chat);
   }
   // A template writes the tokens around a prompt itself.

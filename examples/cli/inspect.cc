@@ -12,9 +12,13 @@ namespace {
 
 struct Arguments {
   std::string model;
+  int context = 0;
   bool plan = false, tensors = false, json = false;
   DeviceOptions device;
 };
+
+/// A model's own limit may be a million positions, whose keys and values no memory holds.
+constexpr int kMostContext = 32768;
 
 struct Totals {
   int64_t count = 0;
@@ -182,14 +186,17 @@ nlohmann::ordered_json json_object(const Arguments& arguments,
 
 int run_inspect(const Arguments& arguments) {
   if (std::filesystem::path(arguments.model).extension() == ".json") {
-    if (arguments.plan || arguments.tensors) {
-      refuse("--plan and --tensors are of one model; expected a model, not a federation file");
+    if (arguments.plan || arguments.tensors || arguments.context > 0) {
+      refuse("--plan, --tensors and -c are of one model; expected a model, not a federation file");
     }
     return inspect_federation(arguments.model, arguments.device, arguments.json);
   }
-  const vitrine::EngineOptions options = arguments.device.engine_options();
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
+  const int64_t limit = context_limit(arguments.context, config, arguments.model);
+  vitrine::EngineOptions options = arguments.device.engine_options();
+  options.max_context =
+      static_cast<int>(arguments.context > 0 ? limit : std::min<int64_t>(limit, kMostContext));
   const auto engine = vitrine::Engine::load(arguments.model, options);
   if (arguments.json) {
     write_json(json_object(arguments, checkpoint, config, *engine));
@@ -206,6 +213,12 @@ void add_inspect(CLI::App& app, Command& command) {
   CLI::App* inspect = app.add_subcommand("inspect", "Tells what a model is and what it takes");
   add_model(*inspect, arguments->model,
             "folder of the model, a .gguf file, or a federation file (.json)");
+  inspect
+      ->add_option("-c,--context", arguments->context,
+                   fmt::format("positions whose keys and values are counted (default: the model's "
+                               "own limit, at most {})",
+                               kMostContext))
+      ->check(CLI::Range(1, 1 << 30));
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");
   inspect->add_flag("--json", arguments->json, "one JSON object, tensors included");

@@ -1,8 +1,12 @@
 // vitrine: the command line tool. One file per command; only the public headers are used.
+#include <fmt/format.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <string_view>
+#include <utility>
 
 #include "common.h"
 #include "vitrine/version.h"
@@ -11,6 +15,42 @@ namespace {
 
 constexpr int kFailure = 1;
 constexpr int kUserMistake = 2;
+
+/// Flags that users of llama.cpp try, and what does it here.
+constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
+    {"-ngl", "--device cuda"},
+    {"--n-gpu-layers", "--device cuda"},
+    {"--gpu-layers", "--device cuda"},
+    {"--temp", "--temperature"},
+    {"-f", "-p - and the file on standard input"},
+    {"--file", "-p - and the file on standard input"},
+    {"-sys", "--system"},
+    {"--system-prompt", "--system"},
+    {"-cnv", "--chat, or the command chat"},
+    {"--conversation", "--chat, or the command chat"},
+    {"-no-cnv", "generate without --chat"},
+    {"--n-predict", "-n"},
+    {"--ctx-size", "-c"},
+    {"--repeat-penalty", "--repetition-penalty"},
+    {"--no-mmap", "nothing: files are mapped with --mmap alone"},
+    {"--mlock", "nothing: weights are packed in memory"},
+    {"-fa", "nothing: attention is always fused"},
+    {"-ctk", "--kv-type"},
+    {"-ctv", "--kv-type"},
+    {"-b", "nothing: a prompt's steps are as large as the engine's"},
+    {"-ub", "nothing: a prompt's steps are as large as the engine's"},
+};
+
+/// Of a mistake in the arguments: '; … is llama.cpp's' where one of these stands among them.
+std::string hint_of_other_flags(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument(argv[i]);
+    for (const auto& [flag, here] : kOtherFlags) {
+      if (argument == flag) return fmt::format("; '{}' is llama.cpp's, here it is {}", flag, here);
+    }
+  }
+  return "";
+}
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -41,12 +81,15 @@ int run(int argc, char** argv) {
   } catch (const CLI::RequiredError& error) {
     // What is missing is often what was misspelt.
     const std::vector<std::string> extras = app.remaining(true);
-    cli::write_note(first_line(error.what()) +
-                    (extras.empty() ? "" : "; '" + extras.front() + "' is unknown") +
-                    " (see vitrine --help)");
+    const std::string hint = hint_of_other_flags(argc, argv);
+    cli::write_note(
+        first_line(error.what()) +
+        (!hint.empty() || extras.empty() ? hint : "; '" + extras.front() + "' is unknown") +
+        " (see vitrine --help)");
     return kUserMistake;
   } catch (const CLI::ParseError& error) {
-    cli::write_note(first_line(error.what()) + " (see vitrine --help)");
+    cli::write_note(first_line(error.what()) + hint_of_other_flags(argc, argv) +
+                    " (see vitrine --help)");
     return kUserMistake;
   }
   return command();

@@ -157,12 +157,16 @@ class VITRINE_API Checkpoint {
   /// kInvalidArgument for a tensor without blocks, a part of a row, or rows that it hasn't.
   void read_blocks(const TensorInfo& info, int64_t row_begin, std::span<std::byte> out) const;
   /// The tensor's bytes as the file stores them, in the file's mapping: valid as long as a copy of
-  /// this, and only while the file keeps its size (check_maps, MappedFileGuard). Empty where they
-  /// cannot be used in place: rows in another order, or, unless `any_alignment`, values that are
-  /// not aligned. Throws kIo.
+  /// this, and only while the file keeps its size (check_unchanged, MappedFileGuard). Empty where
+  /// they cannot be used in place: rows in another order, or, unless `any_alignment`, values that
+  /// are not aligned. Throws kIo.
   std::span<const std::byte> map(const TensorInfo& info, bool any_alignment = false) const;
-  /// Throws kIo where a file that was mapped has become shorter. A system call for each.
-  void check_maps() const;
+  /// Throws kIo where a weight file has become shorter since it was opened (a mapped one also for a
+  /// moment that a MappedFileGuard saw), or was written to. A system call for each.
+  void check_unchanged() const;
+  /// A tensor's name in its file: GGUF files have names of their own, tensors() those of Hugging
+  /// Face.
+  std::string name_in_file(std::string_view tensor) const;
   /// Reads a F32, F16 or BF16 tensor widened to float32, row-major. Throws kBadFile for a missing
   /// tensor, kUnsupported for another dtype.
   std::vector<float> read_f32(std::string_view name) const;

@@ -67,7 +67,8 @@ struct QuantizeReport {
 ///
 /// Router, norms, biases, embedding and shared_expert_gate stay as they are; the output head
 /// becomes int8 (tied embeddings: a separate `lm_head`, and `tie_word_embeddings` false in the new
-/// config). A matrix whose columns the group doesn't divide stays as it is. A source of 8-bit
+/// config). A matrix whose columns the group doesn't divide stays as it is; where those are most of
+/// the weights and a smaller group would take more, kInvalidArgument names it. A source of 8-bit
 /// floats is taken as their values times their scales in float32, rounded to the embedding's dtype,
 /// and what of it is not quantized is written so. config.json,
 /// generation_config.json, tokenizer.json and tokenizer_config.json come along;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <set>
 
+#include "core/end_texts.h"
 #include "interpreter.h"
 #include "json_values.h"
 #include "parser.h"
@@ -190,14 +191,12 @@ std::vector<int32_t> end_of_turn_ids(const Tokenizer& tokenizer, const ChatTempl
   };
   const std::string end_of_text = chat.special_token("eos_token");
   if (!end_of_text.empty()) ids.insert(tokenizer.token_id(end_of_text));
-  for (const char* text :
-       {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<end_of_turn>", "<|end_of_text|>",
-        "<|endoftext|>", "<|END_OF_TURN_TOKEN|>", "<|return|>", "<|call|>", "<EOT>",
-        "<\uff5cend\u2581of\u2581sentence\uff5c>"}) {
-    ids.insert(special_id(text));
+  for (const std::string_view text : core::kEndTexts) {
+    if (text != core::kEndOfPart) ids.insert(special_id(text));
   }
-  // In the harmony format, which has these two, it ends a part of a turn only.
-  if (special_id("<|return|>") < 0 || special_id("<|call|>") < 0) ids.insert(special_id("<|end|>"));
+  if (special_id(core::kHarmonyReturn) < 0 || special_id(core::kHarmonyCall) < 0) {
+    ids.insert(special_id(core::kEndOfPart));
+  }
   ids.erase(-1);
   return {ids.begin(), ids.end()};
 }

@@ -21,13 +21,6 @@ constexpr uint64_t kMaxConfigBytes = 4u << 20;
 constexpr uint64_t kMaxIndexBytes = 32u << 20;
 constexpr uint64_t kMaxTokenizerBytes = 512u << 20;
 
-/// A GGUF file has names of its own, and whoever looks into it looks for those.
-std::string name_in_file(const Checkpoint::Impl& impl, std::string_view name) {
-  if (!impl.gguf_metadata) return std::string(name);
-  return checkpoint::gguf_tensor_name(checkpoint::find_gguf_architecture(*impl.gguf_metadata),
-                                      name);
-}
-
 /// Shards are plain names in the folder. A link may lead out of it only into the `blobs` folder of
 /// a Hugging Face cache, whose snapshot folders hold nothing but links.
 void check_shard_path(const std::string& folder, const std::string& shard,
@@ -210,7 +203,7 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
 const TensorInfo& Checkpoint::require(std::string_view name) const {
   const TensorInfo* info = find(name);
   if (info == nullptr) {
-    throw_bad_file(impl_->path + ": tensor " + quote_text(name_in_file(*impl_, name)) +
+    throw_bad_file(impl_->path + ": tensor " + quote_text(name_in_file(name)) +
                    " is missing; expected it in the weight files (does the config fit them?)");
   }
   return *info;
@@ -220,7 +213,7 @@ const TensorInfo& Checkpoint::require(std::string_view name, std::span<const int
   const TensorInfo& info = require(name);
   if (!std::ranges::equal(info.shape, shape)) {
     throw_bad_file(impl_->weight_paths[static_cast<size_t>(info.file_index)] + ": tensor " +
-                   quote_text(name_in_file(*impl_, name)) + " has shape " + shape_of(info.shape) +
+                   quote_text(name_in_file(name)) + " has shape " + shape_of(info.shape) +
                    "; expected " + shape_of(shape) + " from " +
                    (is_gguf() ? "the metadata" : "config.json"));
   }
@@ -288,8 +281,14 @@ std::span<const std::byte> Checkpoint::map(const TensorInfo& info, bool any_alig
                       static_cast<size_t>(has_blocks ? info.stored_bytes : info.num_bytes));
 }
 
-void Checkpoint::check_maps() const {
-  for (const checkpoint::InputFile& file : impl_->files) file.check_map();
+void Checkpoint::check_unchanged() const {
+  for (const checkpoint::InputFile& file : impl_->files) file.check_unchanged();
+}
+
+std::string Checkpoint::name_in_file(std::string_view tensor) const {
+  if (!impl_->gguf_metadata) return std::string(tensor);
+  return checkpoint::gguf_tensor_name(checkpoint::find_gguf_architecture(*impl_->gguf_metadata),
+                                      tensor);
 }
 
 std::vector<float> Checkpoint::read_f32(std::string_view name) const {
@@ -300,8 +299,8 @@ std::vector<float> Checkpoint::read_f32(const TensorInfo& info) const {
   const size_t element_size = dtype_size(info.dtype);
   if (info.dtype != DType::kF32 && info.dtype != DType::kF16 && info.dtype != DType::kBF16) {
     checkpoint::throw_unsupported(impl_->weight_paths[static_cast<size_t>(info.file_index)] +
-                                  ": tensor " + quote_text(info.name) + " has dtype " +
-                                  std::string(dtype_name(info.dtype)) +
+                                  ": tensor " + quote_text(name_in_file(info.name)) +
+                                  " has dtype " + std::string(dtype_name(info.dtype)) +
                                   "; expected F32, F16 or BF16");
   }
   const size_t count = static_cast<size_t>(info.num_bytes) / element_size;

@@ -24,6 +24,10 @@ namespace {
   throw Error(ErrorKind::kIo, path + ": " + what + ": " + std::generic_category().message(error));
 }
 
+int64_t modification_time(const struct stat& status) {
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
 void initialise_sodium() {
   if (sodium_init() < 0) throw Error(ErrorKind::kInternal, "libsodium can't be initialised");
 }
@@ -43,12 +47,14 @@ InputFile::InputFile(std::string path) : path_(std::move(path)) {
     throw Error(ErrorKind::kBadFile, path_ + ": is not a regular file; expected one");
   }
   size_ = static_cast<uint64_t>(status.st_size);
+  modified_ns_ = modification_time(status);
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       size_(other.size_),
+      modified_ns_(other.modified_ns_),
       map_(std::move(other.map_)) {}
 
 InputFile::~InputFile() {
@@ -82,9 +88,22 @@ std::span<const std::byte> InputFile::map() const {
   return map_->file->bytes();
 }
 
-void InputFile::check_map() const {
-  const std::scoped_lock lock(map_->mutex);
-  if (map_->file != nullptr) map_->file->check();
+void InputFile::check_unchanged() const {
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) != 0) throw_io(path_, "its size can't be found", errno);
+  bool was_cut = static_cast<uint64_t>(status.st_size) < size_;
+  {
+    const std::scoped_lock lock(map_->mutex);
+    was_cut |= map_->file != nullptr && map_->file->was_cut();
+  }
+  if (!was_cut && modification_time(status) == modified_ns_) return;
+  throw Error(ErrorKind::kIo,
+              path_ +
+                  (was_cut ? ": was cut while it was in use, to " + std::to_string(status.st_size) +
+                                 " bytes; expected " + std::to_string(size_)
+                           : ": was written to while it was in use; expected the file as it "
+                             "was opened") +
+                  "; load the model again from a file that stays as it is");
 }
 
 ReplacementFile::ReplacementFile(std::string path) : path_(std::move(path)) {

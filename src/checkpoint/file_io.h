@@ -28,13 +28,15 @@ class InputFile {
   void read(uint64_t offset, std::span<std::byte> out) const;
   /// The whole file in memory, mapped when this is asked for first. Throws kIo.
   std::span<const std::byte> map() const;
-  /// Throws kIo where the file was mapped and has become shorter.
-  void check_map() const;
+  /// Throws kIo where the file has become shorter since it was opened (also for a moment that a
+  /// MappedFileGuard saw), or was written to.
+  void check_unchanged() const;
 
  private:
   std::string path_;
   int descriptor_ = -1;
   uint64_t size_ = 0;
+  int64_t modified_ns_ = 0;
   struct Map {
     std::mutex mutex;
     std::unique_ptr<MappedFile> file;

@@ -9,6 +9,7 @@ namespace vitrine::checkpoint {
 namespace {
 
 constexpr int64_t kMaxExperts = 65536;
+constexpr int64_t kMaxLayers = 4096;
 
 constexpr std::array<GgufArchitecture, 8> kArchitectures = {{
     {.name = "llama",
@@ -91,6 +92,10 @@ class TensorMapper {
     const std::string prefix = std::string(architecture.name) + ".attention.";
     heads_ = metadata.uniform_integer(prefix + "head_count", 1, 8192).value_or(1);
     kv_heads_ = metadata.uniform_integer(prefix + "head_count_kv", 1, 8192).value_or(heads_);
+    experts_ = metadata.integer(std::string(architecture.name) + ".expert_count", 0, kMaxExperts)
+                   .value_or(0);
+    layers_ =
+        metadata.required_integer(std::string(architecture.name) + ".block_count", 1, kMaxLayers);
   }
 
   void map(TensorInfo info) {
@@ -107,6 +112,11 @@ class TensorMapper {
     if (!name.starts_with(kLayer) || parsed.ec != std::errc() || layer < 0 || parsed.ptr == end ||
         *parsed.ptr != '.') {
       unknown(info);
+    }
+    if (layer >= layers_) {
+      throw_bad_file(place(info) + " is of layer " + std::to_string(layer) +
+                     "; expected layers below the " + std::to_string(layers_) + " of '" +
+                     std::string(architecture_.name) + ".block_count'");
     }
     map_layer(info, "model.layers." + std::to_string(layer) + ".",
               std::string(parsed.ptr + 1, end));
@@ -158,10 +168,10 @@ class TensorMapper {
   }
 
   void add_experts(const TensorInfo& stacked, const std::string& block, const std::string& end) {
-    if (stacked.shape.size() != 3 || stacked.shape[0] > kMaxExperts) {
+    if (stacked.shape.size() != 3 || stacked.shape[0] != experts_) {
       throw_bad_file(place(stacked) + " has the shape " + shape_text(stacked.shape) +
-                     "; expected [experts, rows, columns], at most " + std::to_string(kMaxExperts) +
-                     " experts");
+                     "; expected [" + std::to_string(experts_) +
+                     ", rows, columns], one matrix for " + "each expert of " + expert_count());
     }
     const auto count = static_cast<uint64_t>(stacked.shape[0]);
     for (uint64_t expert = 0; expert < count; ++expert) {
@@ -186,8 +196,11 @@ class TensorMapper {
       const char* begin = base.data() + std::string_view(gguf).size();
       const char* end = base.data() + base.size();
       const auto parsed = std::from_chars(begin, end, expert);
-      if (parsed.ec != std::errc() || parsed.ptr != end || expert < 0 || expert >= kMaxExperts) {
-        unknown(info);
+      if (parsed.ec != std::errc() || parsed.ptr != end || expert < 0) unknown(info);
+      if (expert >= experts_) {
+        throw_bad_file(place(info) + " is of expert " + std::to_string(expert) +
+                       "; expected experts below the " + std::to_string(experts_) + " of " +
+                       expert_count());
       }
       add(info, block + std::to_string(expert) + "." + std::string(module) + ".weight");
       return true;
@@ -200,6 +213,9 @@ class TensorMapper {
     result_.push_back(std::move(info));
   }
 
+  std::string expert_count() const {
+    return "'" + std::string(architecture_.name) + ".expert_count'";
+  }
   std::string place(const TensorInfo& info) const {
     return paths_[static_cast<size_t>(info.file_index)] + ": tensor " + quote_text(info.name);
   }
@@ -214,6 +230,8 @@ class TensorMapper {
   const std::vector<std::string>& paths_;
   int64_t heads_ = 1;
   int64_t kv_heads_ = 1;
+  int64_t experts_ = 0;
+  int64_t layers_ = 0;
   std::vector<TensorInfo> result_;
 };
 

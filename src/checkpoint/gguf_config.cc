@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
+#include "core/end_texts.h"
 #include "gguf_model.h"
 #include "text.h"
 
@@ -331,27 +333,23 @@ std::string gguf_config_json(const GgufArchitecture& architecture, const GgufMet
 
 std::string gguf_generation_config_json(const GgufMetadata& metadata) {
   // Tokens that end a turn end the text too; files name some of them in keys of their own, and
-  // published chat models without such keys by these texts.
-  constexpr std::string_view kEndTexts[] = {"<|eot_id|>",      "<|im_end|>", "<|end|>",
-                                            "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>",
-                                            "<|endoftext|>",   "<EOT>"};
-  constexpr int64_t kControl = 3, kUserDefined = 4;
+  // published chat models without such keys by their texts.
   std::set<int64_t> ends;
   const GgufArray* tokens = metadata.array("tokenizer.ggml.tokens", GgufType::kString);
   const int64_t last_id = tokens == nullptr ? UINT32_MAX : static_cast<int64_t>(tokens->count) - 1;
+  std::map<std::string_view, int64_t> by_text;
+  for (uint64_t id = 0; tokens != nullptr && id < tokens->count; ++id) {
+    if (core::is_end_text(tokens->string(id))) {
+      by_text.emplace(tokens->string(id), static_cast<int64_t>(id));
+    }
+  }
+  if (by_text.contains(core::kHarmonyReturn) && by_text.contains(core::kHarmonyCall)) {
+    by_text.erase(core::kEndOfPart);
+  }
+  for (const auto& [text, id] : by_text) ends.insert(id);
   for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
     const auto id = metadata.token_id(std::string("tokenizer.ggml.") + name, last_id);
     if (id) ends.insert(*id);
-  }
-  const GgufArray* types = metadata.array("tokenizer.ggml.token_type", GgufType::kI32);
-  if (tokens != nullptr && types != nullptr && types->count == tokens->count) {
-    for (uint64_t id = 0; id < tokens->count; ++id) {
-      const int64_t type = types->integer(id);
-      if (type != kControl && type != kUserDefined) continue;
-      if (std::ranges::find(kEndTexts, tokens->string(id)) != std::end(kEndTexts)) {
-        ends.insert(static_cast<int64_t>(id));
-      }
-    }
   }
   if (ends.empty()) return "";
   Json json;

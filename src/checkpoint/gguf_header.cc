@@ -306,7 +306,8 @@ uint64_t read_alignment(const GgufMetadata& metadata) {
   return static_cast<uint64_t>(*value);
 }
 
-/// Makes offsets absolute; every tensor must lie in the data, none on another.
+/// Makes offsets absolute; every tensor must lie in the data, and begin where the one before ends:
+/// a gap would say that a type or a shape is not the one that was written.
 void place_tensors(const Cursor& cursor, std::vector<TensorInfo>& tensors, uint64_t alignment,
                    uint64_t file_size) {
   const uint64_t begin =
@@ -323,12 +324,23 @@ void place_tensors(const Cursor& cursor, std::vector<TensorInfo>& tensors, uint6
     by_offset.push_back(&info);
   }
   std::ranges::sort(by_offset, {}, &TensorInfo::file_offset);
-  for (size_t i = 1; i < by_offset.size(); ++i) {
-    const TensorInfo& before = *by_offset[i - 1];
-    if (before.file_offset + before.stored_bytes <= by_offset[i]->file_offset) continue;
-    throw_bad_file(cursor.path() + ": tensor " + quote_text(by_offset[i]->name) +
-                   " lies at offset " + std::to_string(by_offset[i]->file_offset) + ", within " +
-                   quote_text(before.name) + "; expected tensors that do not overlap");
+  uint64_t end = 0;
+  for (size_t i = 0; i < by_offset.size(); ++i) {
+    const TensorInfo& info = *by_offset[i];
+    const uint64_t expected = (end + alignment - 1) / alignment * alignment;
+    if (info.file_offset < end) {
+      throw_bad_file(cursor.path() + ": tensor " + quote_text(info.name) + " lies at offset " +
+                     std::to_string(info.file_offset) + ", within " +
+                     quote_text(by_offset[i - 1]->name) + "; expected tensors that do not overlap");
+    }
+    if (info.file_offset > expected) {
+      throw_bad_file(cursor.path() + ": tensor " + quote_text(info.name) + " lies at offset " +
+                     std::to_string(info.file_offset) + "; expected " + std::to_string(expected) +
+                     (i == 0 ? ", the beginning of the data"
+                             : ", where " + quote_text(by_offset[i - 1]->name) +
+                                   " ends (is its type or shape another?)"));
+    }
+    end = info.file_offset + info.stored_bytes;
   }
   for (TensorInfo& info : tensors) info.file_offset += begin;
 }

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/end_texts.h"
 #include "gguf_model.h"
 #include "gguf_pre_tokenizer.h"
 #include "text.h"
@@ -25,6 +26,9 @@ constexpr int64_t kByte = 6;
 constexpr uint64_t kMaxTokens = 1 << 22;
 /// Every cut of a SentencePiece piece is tried; longer ones would take minutes.
 constexpr size_t kMaxPieceBytes = 1024;
+/// Of the squares of the pieces' lengths: what their cuts take to try, and to write as merges.
+/// 256,000 pieces of Gemma come to a tenth of it.
+constexpr uint64_t kMaxPieceWork = uint64_t{1} << 28;
 constexpr std::string_view kSpacePiece = "\xe2\x96\x81";  // ▁
 
 /// Length of the well-formed UTF-8 sequence at the start of `text`; 0 where there is none.
@@ -72,6 +76,7 @@ class TokenizerWriter {
     }
     types_ = array_of_tokens("tokenizer.ggml.token_type", GgufType::kI32);
     for (uint64_t id = 0; id < tokens.count; ++id) check_type(id);
+    find_ends();
   }
 
   std::string write() {
@@ -88,7 +93,10 @@ class TokenizerWriter {
   }
 
  private:
-  int64_t type(uint64_t id) const { return types_ == nullptr ? kNormal : types_->integer(id); }
+  int64_t type(uint64_t id) const { return ends_.contains(id) ? kControl : stored_type(id); }
+  int64_t stored_type(uint64_t id) const {
+    return types_ == nullptr ? kNormal : types_->integer(id);
+  }
   std::string place(uint64_t id) const {
     return metadata_.file() + ": key 'tokenizer.ggml.tokens': token " + std::to_string(id);
   }
@@ -99,6 +107,24 @@ class TokenizerWriter {
                    std::to_string(id) + " has the type " + std::to_string(type(id)) +
                    "; expected 1 (normal), 2 (unknown), 3 (control), 4 (user-defined), 5 (unused) "
                    "or 6 (byte)");
+  }
+
+  /// Tokens that end a turn are control tokens, whatever their type: as text they would be spelled,
+  /// and no answer would end (llama.cpp does the same).
+  void find_ends() {
+    for (uint64_t id = 0; id < tokens_.count; ++id) {
+      const int64_t kind = stored_type(id);
+      if ((kind != kNormal && kind != kUserDefined) || !core::is_end_text(tokens_.string(id))) {
+        continue;
+      }
+      if (ends_.empty()) {
+        log_message(LogLevel::kWarning, place(id) + " is " + quote_text(tokens_.string(id)) +
+                                            ", which ends a turn, and has the type " +
+                                            std::to_string(kind) +
+                                            "; it and others like it are taken as control tokens");
+      }
+      ends_.insert(id);
+    }
   }
 
   void append_token(uint64_t id) {
@@ -243,6 +269,7 @@ class TokenizerWriter {
   /// The pieces that SentencePiece joins, by their text: unused ones too, where no other has it.
   void read_pieces(const GgufArray& scores) {
     std::unordered_set<std::string_view> others;
+    uint64_t work = 0;
     for (uint64_t id = 0; id < tokens_.count; ++id) {
       if (type(id) != kUnused) others.insert(tokens_.string(id));
     }
@@ -256,6 +283,12 @@ class TokenizerWriter {
       if (!std::isfinite(scores.number(id))) {
         throw_bad_file(metadata_.file() + ": key 'tokenizer.ggml.scores': the score of token " +
                        std::to_string(id) + " is not finite; expected a number");
+      }
+      work += piece.size() * piece.size();
+      if (work > kMaxPieceWork) {
+        metadata_.bad("tokenizer.ggml.tokens",
+                      "pieces whose lengths in bytes, squared, add up to at most " +
+                          std::to_string(kMaxPieceWork) + " (fewer or shorter long ones)");
       }
       pieces_.emplace(piece, id);
     }
@@ -358,6 +391,7 @@ class TokenizerWriter {
   const GgufMetadata& metadata_;
   const GgufArray& tokens_;
   const GgufArray* types_ = nullptr;
+  std::unordered_set<uint64_t> ends_;  ///< control tokens whose type says otherwise
   std::unordered_map<std::string_view, uint64_t> pieces_;
   std::map<uint64_t, bool> kept_unused_;  ///< whether it is one character
   std::string out_;

@@ -1,7 +1,6 @@
 #include "mapped_file.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,7 +8,6 @@
 #include <csignal>
 #include <mutex>
 #include <system_error>
-#include <utility>
 
 #include "vitrine/checkpoint.h"
 
@@ -77,12 +75,12 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 
-MappedFile::MappedFile(std::string path, int descriptor, uint64_t size)
-    : path_(std::move(path)), descriptor_(descriptor), size_(static_cast<size_t>(size)) {
-  void* pages = mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor_, 0);
+MappedFile::MappedFile(const std::string& path, int descriptor, uint64_t size)
+    : size_(static_cast<size_t>(size)) {
+  void* pages = mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor, 0);
   if (pages == MAP_FAILED) {
     throw Error(ErrorKind::kIo,
-                path_ + ": can't be mapped: " + std::generic_category().message(errno));
+                path + ": can't be mapped: " + std::generic_category().message(errno));
   }
   data_ = static_cast<const std::byte*>(pages);
   page_bytes.store(static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)));
@@ -94,19 +92,7 @@ MappedFile::~MappedFile() {
   munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void MappedFile::check() const {
-  struct stat status = {};
-  if (fstat(descriptor_, &status) != 0) {
-    throw Error(ErrorKind::kIo,
-                path_ + ": its size can't be found: " + std::generic_category().message(errno));
-  }
-  const bool was_cut = region_ != nullptr && region_->is_cut.load();
-  if (!was_cut && static_cast<uint64_t>(status.st_size) >= size_) return;
-  throw Error(ErrorKind::kIo, path_ + ": was cut while it was mapped, to " +
-                                  std::to_string(status.st_size) + " bytes; expected " +
-                                  std::to_string(size_) +
-                                  "; load the model again from a file that stays as it is");
-}
+bool MappedFile::was_cut() const { return region_ != nullptr && region_->is_cut.load(); }
 
 }  // namespace checkpoint
 

@@ -13,19 +13,16 @@ namespace vitrine::checkpoint {
 class MappedFile {
  public:
   /// `path` stands in messages. Throws kIo.
-  MappedFile(std::string path, int descriptor, uint64_t size);
+  MappedFile(const std::string& path, int descriptor, uint64_t size);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  /// Throws kIo where the file has fewer bytes than were mapped, or had at a moment that a
-  /// MappedFileGuard saw.
-  void check() const;
+  /// Whether the file had fewer bytes than were mapped at a moment that a MappedFileGuard saw.
+  bool was_cut() const;
 
  private:
-  std::string path_;
-  int descriptor_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
   struct Region* region_ = nullptr;  // null where the guard's table is full

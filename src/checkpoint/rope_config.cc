@@ -43,7 +43,11 @@ void read_yarn(const Fields& fields, const ModelConfig& config, RopeScaling& sca
   scaling.beta_fast = or_default("beta_fast", 32.0);
   scaling.beta_slow = or_default("beta_slow", 1.0);
   scaling.truncate = fields.boolean("truncate").value_or(true);
-  if (config.rope_theta <= 1.0) fields.bad("rope_theta", "a number above 1, which YaRN needs");
+  if (config.rope_theta <= 1.0) {
+    throw_bad_file(fields.place() +
+                   ": asks for YaRN, but the base of RoPE ('rope_theta', of GGUF "
+                   "files 'rope.freq_base') is 1; expected a number above 1");
+  }
   const double weight = or_default("mscale", 0.0);
   const double weight_all = or_default("mscale_all_dim", 0.0);
   const double usual = weight != 0.0 && weight_all != 0.0

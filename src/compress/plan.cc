@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kHeadTensor = "lm_head.weight";
 constexpr std::string_view kEmbeddingTensor = "model.embed_tokens.weight";
+constexpr std::string_view kUndivided = "the group of ";  // how that obstacle begins
 
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> suffixes) {
   return std::ranges::any_of(suffixes, [&](auto suffix) { return name.ends_with(suffix); });
@@ -44,17 +45,54 @@ bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
+bool is_divided(const TensorInfo& info, int group_size) { return info.shape[1] % group_size == 0; }
+
 /// Why a matrix can't be quantized; empty where it can.
 std::string obstacle(const TensorInfo& info, const QuantMethod& method, int group_size) {
   if (info.shape.size() != 2) return "not a matrix";
   if (!is_float(info.dtype) && info.dtype != DType::kF8E4M3) {
     return "dtype " + std::string(dtype_name(info.dtype));
   }
-  if (stored_group_size(method, group_size) != 0 && info.shape[1] % group_size != 0) {
-    return "the group of " + std::to_string(group_size) + " does not divide its " +
+  if (stored_group_size(method, group_size) != 0 && !is_divided(info, group_size)) {
+    return std::string(kUndivided) + std::to_string(group_size) + " does not divide its " +
            std::to_string(info.shape[1]) + " columns";
   }
   return "";
+}
+
+/// Where most weights would stay as they are, and a smaller group would take more of them, the
+/// result is not what was asked for.
+void require_best_group(const Checkpoint& checkpoint, const QuantizePlan& plan, int group_size) {
+  std::vector<const TensorInfo*> left;
+  uint64_t left_bytes = 0, quantized_bytes = 0;
+  size_t quantized = 0;
+  for (const PlannedTensor& planned : plan.tensors) {
+    if (planned.reason.starts_with(kUndivided)) {
+      left.push_back(planned.source);
+      left_bytes += planned.source->num_bytes;
+    } else if (planned.method != nullptr) {
+      ++quantized;
+      quantized_bytes += planned.source->num_bytes;
+    }
+  }
+  if (left_bytes <= quantized_bytes) return;
+  size_t most = 0;
+  int best_size = 0;
+  for (const int smaller : {64, 32}) {
+    if (smaller >= group_size) continue;
+    const auto divided = static_cast<size_t>(std::ranges::count_if(
+        left, [smaller](const TensorInfo* info) { return is_divided(*info, smaller); }));
+    if (divided <= most) continue;
+    most = divided;
+    best_size = smaller;
+  }
+  if (most == 0) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              checkpoint.path() + ": the group of " + std::to_string(group_size) +
+                  " does not divide the columns of " + std::to_string(left.size()) + " of " +
+                  std::to_string(left.size() + quantized) + " matrices; expected a group size of " +
+                  std::to_string(best_size) + ", which divides those of " +
+                  (most == left.size() ? "all" : std::to_string(most) + " of these"));
 }
 
 std::string module_of(std::string_view tensor) {
@@ -149,6 +187,7 @@ QuantizePlan plan_quantization(const Checkpoint& checkpoint, const QuantizeOptio
       plan.ignored_modules.push_back(module_of(kHeadTensor));
     }
   }
+  require_best_group(checkpoint, plan, options.group_size);
   if (!has_projection) {
     throw Error(
         ErrorKind::kInvalidArgument,

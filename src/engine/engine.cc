@@ -245,7 +245,7 @@ void Engine::Impl::choose(std::span<const StepInput> inputs) {
         }
       } else if (output.token < 0) {
         engine::refuse_choice(output.token == engine::kNothingLeft, input.sequence, output.position,
-                              broken_at(token));
+                              broken_at(token) + " (" + checkpoint.path() + ")");
       }
     }
     if (records() && layout.row_words > 0) {

@@ -24,6 +24,7 @@ class FusedExecutor final : public Executor {
         weights_(kernel_, inputs.checkpoint, inputs.weights_read, inputs.options.expert_cache_bytes,
                  inputs.options.mmap_weights),
         is_mapped_(inputs.options.mmap_weights),
+        reads_files_(is_mapped_ || inputs.options.expert_cache_bytes > 0),
         pool_(inputs.options.threads) {
     if (inputs.adapters != nullptr) {
       adapter_groups_.reserve(static_cast<size_t>(inputs.adapters->size()),
@@ -47,7 +48,7 @@ class FusedExecutor final : public Executor {
   }
 
   void begin(const StepBatch& batch, PassOutput& output) override {
-    if (is_mapped_) weights_.check_maps();
+    if (reads_files_) weights_.check_files();
     const bool audit = batch.audit_mode != AuditMode::kNone;
     const size_t rows = batch.row_tokens.size();
     ops::StepState& step = step_;
@@ -155,7 +156,7 @@ class FusedExecutor final : public Executor {
   }
 
   void check_products() {
-    weights_.check_maps();
+    weights_.check_files();
     if (const kernels::Weight* matrix = products_.take_bad_matrix()) {
       throw weights_.bad_number_error(*matrix);
     }
@@ -267,7 +268,7 @@ class FusedExecutor final : public Executor {
   AuditLayout layout_;
   ops::Products products_;
   model::CheckpointWeights weights_;
-  bool is_mapped_;
+  bool is_mapped_, reads_files_;  // while steps run
   PlanArena arena_;
   std::vector<MappedMemory> kv_memory_;
   std::vector<kernels::KvView> kv_;

@@ -14,7 +14,8 @@ namespace {
 // Of a matrix in blocks of a GGUF file; else empty.
 std::string module_in_blocks(const TensorInfo& info) {
   constexpr std::string_view kWeight = ".weight";
-  if (info.block_format == nullptr || !info.name.ends_with(kWeight)) return "";
+  const bool is_matrix = info.block_format != nullptr && info.shape.size() == 2;
+  if (!is_matrix || !info.name.ends_with(kWeight)) return "";
   return info.name.substr(0, info.name.size() - kWeight.size());
 }
 

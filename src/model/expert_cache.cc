@@ -33,8 +33,9 @@ void FileExpertCache::allocate(int64_t most_active) {
   const auto fitting = static_cast<int64_t>(budget_ / slot_bytes_);
   if (fitting < most_active) {
     throw Error(ErrorKind::kInvalidArgument,
-                "engine option 'expert_cache_bytes' is " + std::to_string(budget_) +
-                    ", which holds " + std::to_string(fitting) + " experts; expected " +
+                "the expert cache (--expert-cache, engine option 'expert_cache_bytes') has " +
+                    std::to_string(budget_) + " bytes, which hold " + std::to_string(fitting) +
+                    " experts; expected " +
                     std::to_string(static_cast<uint64_t>(most_active) * slot_bytes_) +
                     " or more, for the " + std::to_string(most_active) +
                     " that one layer of a step may need, or a smaller max_step_tokens");

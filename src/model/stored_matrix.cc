@@ -29,6 +29,12 @@ std::string partner_of(const std::string& module) {
   return {};
 }
 
+/// A tensor's name in its file; of one of a stack its own behind it.
+std::string name_of(const Checkpoint& checkpoint, const TensorInfo& info) {
+  const std::string name = checkpoint.name_in_file(info.name);
+  return "'" + name + "'" + (name == info.name ? "" : " (" + info.name + ")");
+}
+
 kernels::BlockFormat format_of(const TensorInfo& info) {
   return static_cast<kernels::BlockFormat>(info.block_format->ggml_type);
 }
@@ -40,7 +46,7 @@ kernels::WeightFormat float_format(const Checkpoint& checkpoint, const TensorInf
     case DType::kBF16: return kernels::WeightFormat::kBF16;
     default:
       throw Error(ErrorKind::kUnsupported,
-                  checkpoint.path() + ": tensor '" + info.name + "' has dtype " +
+                  checkpoint.path() + ": tensor " + name_of(checkpoint, info) + " has dtype " +
                       std::string(dtype_name(info.dtype)) + "; expected F32, F16 or BF16");
   }
 }
@@ -202,8 +208,8 @@ Error bad_number_error(const Checkpoint& checkpoint, const StoredMatrix& matrix,
   const TensorInfo& info =
       matrix.quantized && !is_float8 ? *matrix.quantized->scales : *matrix.info;
   return {ErrorKind::kBadFile,
-          checkpoint.weight_files()[static_cast<size_t>(info.file_index)] + ": tensor '" +
-              info.name + "' has " +
+          checkpoint.weight_files()[static_cast<size_t>(info.file_index)] + ": tensor " +
+              name_of(checkpoint, info) + " has " +
               (is_float8 ? "an element that is NaN" : "a scale that is infinite or no number") +
               (row >= 0 ? " in row " + std::to_string(row) : "") + "; expected finite numbers"};
 }

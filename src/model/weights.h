@@ -61,8 +61,8 @@ class CheckpointWeights : public ops::PackedWeights {
 
   /// Of the matrices that stand in the file, the largest strip (ops/products.h); 0: there are none.
   size_t strip_bytes() const;
-  /// Throws kIo where a mapped file has become shorter.
-  void check_maps() const { checkpoint_.check_maps(); }
+  /// Throws kIo where a file is not as it was opened.
+  void check_files() const { checkpoint_.check_unchanged(); }
   /// What is wrong with a mapped matrix that a product refused.
   Error bad_number_error(const kernels::Weight& matrix) const;
 

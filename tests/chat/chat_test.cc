@@ -247,6 +247,9 @@ TEST(Chat, EndOfTurn) {
             (std::vector<int32_t>{261, 263, 265}));
   add(266, "<|call|>", true);  // harmony: <|end|> (261) ends a part of a turn only
   EXPECT_EQ(ids(R"({"chat_template": ""})"), (std::vector<int32_t>{263, 265, 266}));
+  add(267, "[EOT]", true);
+  add(268, "<end_of_utterance>", true);
+  EXPECT_EQ(ids(R"({"chat_template": ""})"), (std::vector<int32_t>{263, 265, 266, 267, 268}));
 }
 
 }  // namespace

@@ -147,6 +147,13 @@ TEST_F(GgufHeaderTest, Tensors) {
   expect_tensor_error(tensor({64, 4}, 0, 1000), {"offset 1000", "alignment 32"});
   expect_tensor_error(tensor({64, 4}, 0, 512), {"overlap"});
   expect_tensor_error(tensor({64, 4}, 0, 4096), {"offset 4096"});
+  // A gap: the tensor before was larger when the file was written.
+  expect_tensor_error(tensor({64, 4}, 0, 1056), {"offset 1056", "expected 1024", "token_embd"});
+  GgufFile late = small_gguf();
+  late.tensors = {gguf_tensor("token_embd.weight", {64, 4}, 0, 32)};
+  late.data_bytes = 4096;
+  const Error error = error_of([&] { open(late.bytes()); });
+  EXPECT_TRUE(is_one_line_with(error, {"offset 32", "expected 0"})) << error.what();
   expect_tensor_error(tensor({64, 4}, 0, UINT64_MAX - 31), {"offset 18446744073709551584"});
   expect_tensor_error(tensor({64, 100}, 0, 1024), {"takes 25600 bytes", "truncated"});
 }

@@ -194,8 +194,7 @@ TEST_F(GgufModelTest, Tensors) {
     expect_error(add(name, {64, 64}), {name, "is not one"}, ErrorKind::kUnsupported);
   }
   expect_error(add("blk.0.attn_q_norm.weight", {32}), {"attn_q_norm"}, ErrorKind::kUnsupported);
-  expect_error(add("blk.1.attn_q.bias", {64}), {"layers.1", "every layer"},
-               ErrorKind::kUnsupported);
+  expect_error(add("blk.1.attn_q.bias", {64}), {"blk.1.attn_q.bias", "layer 1", "block_count"});
   expect_error(add("blk.0.attn_q.bias", {64}), {"attn_output.bias"}, ErrorKind::kUnsupported);
   expect_error(add("blk.0.attn_q.weight", {64, 65}), {"attn_q", "65 rows"});
   expect_error(add("blk.0.attn_q.weight", {64, 2}), {"attn_q", "2 rows"});
@@ -204,6 +203,32 @@ TEST_F(GgufModelTest, Tensors) {
   GgufFile none = small_gguf();
   none.tensors.clear();
   expect_error(none, {"token_embd.weight", "missing"});
+}
+
+// A stack of more experts than there are would be run without the others, one of fewer is no file
+// with a tensor missing, and one of many tiny ones fills the memory with their names.
+TEST_F(GgufModelTest, StacksOfOtherExperts) {
+  const auto stacked = [](const std::string& name, const std::vector<uint64_t>& extents) {
+    GgufFile file = with_u32("llama.expert_count", 4);
+    file.entries.push_back(gguf_u32("llama.expert_used_count", 2));
+    file.entries.push_back(gguf_u32("llama.expert_feed_forward_length", 96));
+    file.tensors.push_back(gguf_tensor(name, extents, 0, 1024));
+    file.data_bytes = size_t{1} << 20;
+    return file;
+  };
+  const std::string name = "blk.0.ffn_up_exps.weight";
+  EXPECT_NE(
+      open(stacked(name, {64, 96, 4})).find("model.layers.0.block_sparse_moe.experts.3.w3.weight"),
+      nullptr);
+  for (const uint64_t count : {1, 3, 5, 8, 60000}) {
+    expect_error(stacked(name, {1, 1, count}),
+                 {name, "[" + std::to_string(count) + ", 1, 1]", "[4, rows", "expert_count"});
+  }
+  expect_error(stacked(name, {64, 96}), {name, "[96, 64]", "[4, rows"});
+  EXPECT_NE(open(stacked("blk.0.ffn_up.3.weight", {64, 96}))
+                .find("model.layers.0.block_sparse_moe.experts.3.w3.weight"),
+            nullptr);
+  expect_error(stacked("blk.0.ffn_up.4.weight", {64, 96}), {"expert 4", "below the 4"});
 }
 
 TEST_F(GgufModelTest, RowsOfQueryAndKeyComeBackInOrder) {
@@ -314,6 +339,61 @@ TEST_F(GgufModelTest, UnusedPieces) {
   EXPECT_EQ(model["vocab"], (nlohmann::json{{"a", 0}, {"b", 1}, {"ab", 2}, {"abb", 3}}));
   EXPECT_EQ(model["unused_ids"], nlohmann::json::array({2}));
   EXPECT_EQ(model["merges"], nlohmann::json::parse(R"([["a","b"],["ab","b"]])"));
+}
+
+// Every cut of a piece is tried, and each that two pieces make is written: the square of its
+// length.
+TEST_F(GgufModelTest, ManyLongPieces) {
+  std::vector<std::string> pieces;
+  for (int length = 1; length <= 1024; ++length) pieces.emplace_back(length, 'k');
+  const auto file_of = [&](const std::vector<std::string>& texts) {
+    GgufFile file = small_gguf();
+    file.entries.push_back(gguf_strings("tokenizer.ggml.tokens", texts));
+    file.entries.push_back(gguf_text("tokenizer.ggml.model", "llama"));
+    file.entries.push_back(
+        gguf_array<float>("tokenizer.ggml.scores", 6, std::vector<float>(texts.size(), 0.0F)));
+    return file;
+  };
+  expect_error(file_of(pieces), {"tokenizer.ggml.tokens", "268435456"});
+  pieces.resize(300);
+  EXPECT_FALSE(open(file_of(pieces)).tokenizer_json().empty());
+}
+
+// As in llama.cpp: by the text, whatever the token's type.
+TEST_F(GgufModelTest, TokensThatEndATurn) {
+  const auto file_of = [](const std::vector<std::string>& tokens,
+                          const std::vector<int32_t>& types) {
+    GgufFile file = small_gguf();
+    file.entries.push_back(gguf_strings("tokenizer.ggml.tokens", tokens));
+    file.entries.push_back(gguf_text("tokenizer.ggml.model", "gpt2"));
+    file.entries.push_back(gguf_text("tokenizer.ggml.pre", "qwen2"));
+    file.entries.push_back(gguf_strings("tokenizer.ggml.merges", {}));
+    if (!types.empty()) {
+      file.entries.push_back(gguf_array<int32_t>("tokenizer.ggml.token_type", 5, types));
+    }
+    return file;
+  };
+  const auto ends = [&](const std::vector<std::string>& tokens, const std::vector<int32_t>& types) {
+    return parse_model_config(open(file_of(tokens, types))).eos_token_ids;
+  };
+  using Ids = std::vector<int64_t>;
+  EXPECT_EQ(ends({"[EOT]", "a", "<end_of_utterance>", "_<EOT>"}, {3, 1, 3, 3}), (Ids{0, 2, 3}));
+  EXPECT_EQ(ends({"a", "<|im_end|>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "b"}, {1, 1, 4, 1}),
+            (Ids{1, 2}));
+  EXPECT_EQ(ends({"<|end|>", "<|return|>", "b", "c"}, {3, 3, 1, 1}), (Ids{0, 1}));
+  EXPECT_EQ(ends({"<|end|>", "<|return|>", "<|call|>", "c"}, {3, 3, 3, 1}), (Ids{1, 2}));
+  EXPECT_EQ(ends({"</s>", "a", "b", "c"}, {}), Ids{0});
+  const auto added = [&](const std::vector<int32_t>& types) {
+    const Checkpoint checkpoint = open(file_of({"a", "<|im_end|>", "<s>", "b"}, types));
+    return nlohmann::json::parse(checkpoint.tokenizer_json())["added_tokens"];
+  };
+  for (const int32_t type : {1, 3, 4}) {
+    const nlohmann::json tokens = added({1, type, 1, 1});
+    ASSERT_EQ(tokens.size(), 1U) << type;
+    EXPECT_EQ(tokens[0]["content"], "<|im_end|>");
+    EXPECT_EQ(tokens[0]["special"], true) << "spelled, no answer would end";
+  }
+  EXPECT_EQ(added({}).size(), 1U);
 }
 
 TEST_F(GgufModelTest, Tokenizers) {

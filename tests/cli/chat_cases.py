@@ -59,6 +59,15 @@ class GenerateChat(ChatCase):
         ids = self.succeed_json("tokenize", self.model, "-p", prompt, "--json")
         self.assertIn(END, ids["pieces"])
 
+    def test_an_empty_system_message(self):
+        """It takes the place of a template's own; no --system leaves that."""
+        file = self.folder / "t.jinja"
+        file.write_text("{% if messages[0].role != 'system' %}[system] I am X{% endif %}"
+                        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}")
+        options = ("--chat", "--chat-template", file)
+        self.assertEqual(self.generate("a", *options)["prompt"], "[system] I am X[user]a")
+        self.assertEqual(self.generate("a", *options, "--system", "")["prompt"], "[system][user]a")
+
     def test_templates_of_other_places(self):
         file = self.folder / "t.jinja"
         file.write_text("T {{ messages[0].content }} {{ eos_token }}")
@@ -86,6 +95,7 @@ class GenerateChat(ChatCase):
     def test_mistakes(self):
         generate = ("generate", self.model, "-p", "x", "-n", 2)
         self.fail_with(2, ["--system", "--chat"], *generate, "--system", "a")
+        self.fail_with(2, ["--system", "--chat"], *generate, "--system", "")
         self.fail_with(2, ["line 1", "refuses these messages", "no such system"], *generate, "--chat",
                        "--system", "refuse")
         self.fail_with(2, ["JSON"], *generate, "--chat", "--chat-variables", "[1]")
@@ -119,6 +129,15 @@ class GenerateChat(ChatCase):
         self.succeed("score", "-m", self.model, "-t", 1, "--tokens", self.write_ids(ids), "--out", "o.json")
         self.assertEqual(self.succeed_json("inspect", "-m", self.model, "-t", 1, "--json")["threads"], 1)
         self.fail_with(2, ["model"], "generate", "-p", "x")
+
+    def test_flags_that_only_llama_cpp_has(self):
+        generate = ("generate", self.model, "-p", "x")
+        for flag, hint in (("-ngl", "--device cuda"), ("--temp", "--temperature"), ("-f", "-p -"),
+                           ("-sys", "--system"), ("-no-cnv", "without --chat"), ("-cnv", "--chat"),
+                           ("--n-predict", "-n"), ("--ctx-size", "-c"), ("--no-mmap", "--mmap")):
+            self.fail_with(2, [f"'{flag}'", "llama.cpp", hint], *generate, flag, "0")
+        # Values are no flags.
+        self.fail_with(2, ["-n"], *generate, "-n", "x")
 
 
 class Chat(ChatCase):

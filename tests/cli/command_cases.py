@@ -133,6 +133,21 @@ class Tokenize(CliTest):
 
 
 class Inspect(CliTest):
+    def test_context(self):
+        """A million positions are a model's own limit, and no memory holds their keys."""
+        model = self.folder / "long"
+        model.mkdir()
+        for path in pathlib.Path(MODEL).iterdir():
+            if path.is_file() and path.name != "config.json":
+                (model / path.name).symlink_to(path)
+        config = json.loads((pathlib.Path(MODEL) / "config.json").read_text())
+        config["max_position_embeddings"] = 1 << 30
+        (model / "config.json").write_text(json.dumps(config))
+        self.assertIn(b"for 32768 positions", self.succeed("inspect", model).stdout)
+        self.assertIn(b"for 100 positions", self.succeed("inspect", model, "-c", 100).stdout)
+        self.assertIn(b"for 2048 positions", self.succeed("inspect", MODEL).stdout)
+        self.fail_with(2, ["-c 5000", "2048"], "inspect", MODEL, "-c", 5000)
+
     def test_json(self):
         out = self.succeed_json("inspect", MODEL, "--plan", "--json")
         config = json.loads((pathlib.Path(MODEL) / "config.json").read_text())

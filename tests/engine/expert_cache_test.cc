@@ -74,7 +74,8 @@ TEST(ExpertCache, TooSmallForALayer) {
   options.expert_cache_bytes = 8 * slot_bytes(path, options) - 1;
   const Error error = error_of([&] { Engine::load(path, options); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
-  EXPECT_TRUE(is_one_line_with(error, {"expert_cache_bytes", "holds 7", "8", "max_step_tokens"}))
+  EXPECT_TRUE(is_one_line_with(
+      error, {"expert_cache_bytes", "--expert-cache", "hold 7", "8", "max_step_tokens"}))
       << error.what();
   options.kernels = KernelPath::kReference;
   options.kernels_given = true;
@@ -132,9 +133,7 @@ TEST(ExpertCache, AFileThatIsCut) {
   options.max_step_tokens = options.max_logit_rows = 1;
   options.expert_cache_bytes = 2 * slot_bytes(path, options);
   auto engine = Engine::load(path, options);
-  auto whole = Engine::load(path, test_options());
-  const std::vector<int32_t> ids = prompt_ids(40, whole->summary().vocab_size);
-  const Rows expected = score(*whole, ids);
+  const std::vector<int32_t> ids = prompt_ids(40, engine->summary().vocab_size);
   const SequenceId sequence = engine->create_sequence();
   std::filesystem::resize_file(path, bytes.size() / 4);
   Rows rows;
@@ -143,9 +142,11 @@ TEST(ExpertCache, AFileThatIsCut) {
   EXPECT_TRUE(is_one_line_with(error, {path})) << error.what();
   const auto done = static_cast<size_t>(engine->length(sequence));
   EXPECT_LT(done, ids.size());
+  // Whole again it is another file, for all that the engine knows.
   std::ofstream(path, std::ios::binary | std::ios::in | std::ios::out) << bytes;
-  feed(*engine, sequence, ids, done, ids.size(), 1, rows);
-  EXPECT_TRUE(same_bits(expected, rows, ids.size()));
+  const Error again = error_of([&] { feed(*engine, sequence, ids, done, ids.size(), 1, rows); });
+  EXPECT_TRUE(is_one_line_with(again, {path, "written to"})) << again.what();
+  EXPECT_EQ(static_cast<size_t>(engine->length(sequence)), done);
 }
 
 }  // namespace

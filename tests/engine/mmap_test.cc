@@ -1,9 +1,11 @@
 // Matrices that stay in the mapped file: the same bits as packed ones, for every type of block, in
 // any batch and on any number of threads; a file that is cut under the mapping is an error.
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include "tests/engine/engine_fixture.h"
 
@@ -229,6 +231,32 @@ TEST(Mapped, ACutFileIsAnErrorBeforeTheNextStep) {
   EXPECT_TRUE(is_one_line_with(error, {path, std::to_string(bytes.size() - 1)})) << error.what();
 }
 
+// Of the same size: its weights would be answered with, and the log name the ones before.
+TEST(Mapped, AFileThatIsWrittenToFailsTheNextStep) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "file.gguf";
+  const std::string bytes = BlockModel("Q4_0").bytes();
+  const EngineOptions mapped = mapped_options(), loaded = test_options();
+  EngineOptions cached = loaded;
+  cached.expert_cache_bytes = uint64_t{1} << 30;
+  for (const EngineOptions& options : {mapped, cached, loaded}) {
+    write_bytes(path, bytes);
+    const auto engine = Engine::load(path, options);
+    const std::vector<int32_t> ids = prompt_ids(8, engine->summary().vocab_size);
+    const auto before = score(*engine, ids);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // file systems tick
+    write_bytes(path, bytes);
+    if (!options.mmap_weights && options.expert_cache_bytes == 0) {
+      EXPECT_EQ(score(*engine, ids), before) << "all was read";
+      continue;
+    }
+    const Error error = error_of([&] { score(*engine, ids); });
+    EXPECT_EQ(error.kind(), ErrorKind::kIo);
+    EXPECT_TRUE(is_one_line_with(error, {path, "written to", "load the model again"}))
+        << error.what();
+  }
+}
+
 // What the step's own check cannot see: the file is whole again when it looks.
 TEST(Mapped, AGuardTurnsAFaultIntoAnError) {
   const TemporaryFolder folder;
@@ -246,7 +274,7 @@ TEST(Mapped, AGuardTurnsAFaultIntoAnError) {
     EXPECT_EQ(static_cast<int>(*static_cast<const volatile std::byte*>(mapped.data())), 0);
     write_bytes(path, bytes);
   }
-  const Error error = error_of([&] { checkpoint.check_maps(); });
+  const Error error = error_of([&] { checkpoint.check_unchanged(); });
   EXPECT_EQ(error.kind(), ErrorKind::kIo);
   EXPECT_TRUE(is_one_line_with(error, {path, "cut"})) << error.what();
 }
