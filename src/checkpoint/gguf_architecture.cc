@@ -171,7 +171,7 @@ class TensorMapper {
     if (stacked.shape.size() != 3 || stacked.shape[0] != experts_) {
       throw_bad_file(place(stacked) + " has the shape " + shape_text(stacked.shape) +
                      "; expected [" + std::to_string(experts_) +
-                     ", rows, columns], one matrix for " + "each expert of " + expert_count());
+                     ", rows, columns], a matrix for each expert of " + expert_count());
     }
     const auto count = static_cast<uint64_t>(stacked.shape[0]);
     for (uint64_t expert = 0; expert < count; ++expert) {

@@ -131,7 +131,7 @@ TEST_P(CudaExecutorBf16, IsNearerToFloatsThanInt8) {
 INSTANTIATE_TEST_SUITE_P(Models, CudaExecutorBf16,
                          ::testing::ValuesIn(std::vector<ModelVariant>{
                              {"qwen3_moe", "int4", 32},
-                             {"qwen3_moe", "int4-asymmetric", 128},
+                             {"qwen3_moe", "int4-asymmetric", 64},
                              {"qwen2_moe", "int8", 64},
                              {"olmoe", "", 0},
                              {"llama", "int8", 32},

@@ -46,7 +46,7 @@ void expect_same(const AuditLayout& layout, const StepResult& expected, const St
 
 std::vector<ModelVariant> variants() {
   return {
-      {"qwen3_moe", "", 0},     {"qwen3_moe", "int4", 32},    {"qwen3_moe", "int4-asymmetric", 128},
+      {"qwen3_moe", "", 0},     {"qwen3_moe", "int4", 32},    {"qwen3_moe", "int4-asymmetric", 64},
       {"qwen3_moe", "fp8", 32}, {"granitemoe", "", 0},        {"llama", "", 0},
       {"mixtral", "", 0},       {"qwen2_moe", "", 0},         {"qwen2_moe", "int8", 64},
       {"qwen3", "", 0},         {"qwen3_moe_sparse2", "", 0}, {"olmoe", "", 0},
