@@ -1,4 +1,5 @@
 // The fused path on the CPU: a plan made once, run without allocating.
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -127,30 +128,37 @@ class FusedExecutor final : public Executor {
   // Hands one phase of one op to the pool; in one line, since other threads have to fetch it.
   class alignas(64) PhaseWork final : public PieceWork {
    public:
-    PhaseWork(ops::PlannedOp& op, const ops::StepState& step, int phase)
-        : op_(op), step_(step), phase_(phase) {}
+    PhaseWork(ops::PlannedOp& op, const ops::StepState& step, int phase,
+              std::span<const std::byte> next)
+        : op_(op), step_(step), phase_(phase), next_(next) {}
     void run_piece(int64_t piece) override { op_.run(step_, phase_, piece); }
+    void fetch_next() override {
+      for (size_t line = 0; line < next_.size(); line += 64) {
+        __builtin_prefetch(next_.data() + line);
+      }
+    }
 
    private:
     ops::PlannedOp& op_;
     const ops::StepState& step_;
     int phase_;
+    std::span<const std::byte> next_;
   };
 
   void run_ops(size_t first, size_t end, const StepBatch& batch) {
     for (size_t i = first; i < end; ++i) {
-      run_op(*ops_[i], step_);
+      run_op(*ops_[i], step_, next_weights_[i]);
       if (batch.audit_mode == AuditMode::kNaive) {
         naive_->after_op(graph_.nodes[i], step_, readback_);
       }
     }
   }
 
-  void run_op(ops::PlannedOp& op, const ops::StepState& step) {
+  void run_op(ops::PlannedOp& op, const ops::StepState& step, std::span<const std::byte> next) {
     for (int phase = 0; phase < op.phases(); ++phase) {
       const int64_t pieces = op.pieces(step, phase);
       if (pieces == 0) continue;
-      PhaseWork work(op, step, phase);
+      PhaseWork work(op, step, phase, next);
       pool_.run(work, pieces);
     }
   }
@@ -256,6 +264,13 @@ class FusedExecutor final : public Executor {
       first_after_head_ = ops_.size();
       head_input_ = &values_[static_cast<size_t>(node.inputs[0])];
     }
+    next_weights_.resize(ops_.size());
+    for (size_t i = 0; i < ops_.size(); ++i) {  // of the next op, or the one behind that
+      for (size_t j = std::min(i + 2, ops_.size() - 1); j > i; --j) {
+        const std::span<const std::byte> weights = ops_[j]->leader_weights();
+        if (!weights.empty()) next_weights_[i] = weights;
+      }
+    }
     // Names depend on what later ops asked of earlier ones, so they are taken at the end.
     for (size_t i = 0; i < ops_.size(); ++i) {
       plan_.push_back({graph_.nodes[i].layer, graph_.nodes[i].type, ops_[i]->kernel_name(),
@@ -278,6 +293,7 @@ class FusedExecutor final : public Executor {
   std::map<std::string, std::unique_ptr<ops::RowBuffer>> shared_buffers_;
   std::map<std::string, void*> shared_arrays_;
   std::vector<std::unique_ptr<ops::PlannedOp>> ops_;
+  std::vector<std::span<const std::byte>> next_weights_;  // [ops] see leader_weights
   std::vector<PlanEntry> plan_;
   std::unique_ptr<ops::NaivePlanAudit> naive_;
   ops::Readback readback_;

@@ -69,6 +69,7 @@ void WorkerPool::run(PieceWork& work, int64_t pieces) {
   work.run_piece(0);
   const int64_t own = 1 + take_share(shares_[0]);
   expected_ += pieces - own - take_others(0);
+  if (completed_.load(std::memory_order_acquire) != expected_) work.fetch_next();
   Spin spin;
   bool spins = true;
   while (completed_.load(std::memory_order_acquire) != expected_) {

@@ -14,6 +14,8 @@ class PieceWork {
   virtual ~PieceWork() = default;
   /// Does not throw: the leader counts on every piece to end.
   virtual void run_piece(int64_t piece) = 0;
+  /// The leader has no piece left and waits for the others': what it will read next may be fetched.
+  virtual void fetch_next() {}
 };
 
 /// Fork and join over pieces, without locks. A thread that the system has taken away delays nobody

@@ -1,6 +1,7 @@
 // rms_norm: x * weight / sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019). Quantizes its output for
 // the linear ops that read it, and leaves the residual's norm in its audit slot.
 #include <cmath>
+#include <span>
 
 #include "ops/attribution.h"
 #include "ops/op.h"
@@ -45,6 +46,9 @@ class PlannedRmsNorm final : public PlannedOp {
         record[slot_] = std::sqrt(mean_square * static_cast<float>(in_.width));
       }
     }
+  }
+  std::span<const std::byte> leader_weights() const override {
+    return std::as_bytes(std::span(weight_, static_cast<size_t>(in_.width)));
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa +
