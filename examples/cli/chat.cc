@@ -92,10 +92,9 @@ class Conversation {
     probe.push_back({"user", "?"});
     arguments.chat_prompt.render(chat_, probe);
 
-    const int64_t limit = context_limit(arguments.context, config_, arguments.model);
     vitrine::EngineOptions options = arguments.device.engine_options();
-    options.max_context =
-        static_cast<int>(arguments.context > 0 ? limit : std::min<int64_t>(limit, kDefaultContext));
+    options.max_context = static_cast<int>(
+        context_limit(arguments.context, config_, arguments.model, kDefaultContext));
     options.max_step_tokens = std::min(options.max_context, kMostStepTokens);
     arguments.constraint.reserve_steps(options);
     options.audit_mode = arguments.log.audit_mode();

@@ -114,9 +114,10 @@ CLI::Option* add_model(CLI::App& command, std::string& model, const char* help) 
   return command.add_option("model,-m,--model", model, help)->required();
 }
 
-int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::string& model) {
+int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::string& model,
+                      int64_t most_by_default) {
   const int64_t limit = config.max_position_embeddings;
-  if (asked <= limit) return asked > 0 ? asked : limit;
+  if (asked <= limit) return asked > 0 ? asked : std::min(limit, most_by_default);
   refuse(fmt::format(
       "-c {}: the context of {} holds {} (config, max_position_embeddings); expected at "
       "most that",

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -60,9 +61,11 @@ std::string kv_type_name(vitrine::DType type);
 /// The positional argument MODEL, which -m may name, too.
 CLI::Option* add_model(CLI::App& command, std::string& model,
                        const char* help = "folder of the model, or a .gguf file");
-/// How many positions a sequence may have: what was asked for (0: nothing was), at most the model's
-/// own limit. Throws kInvalidArgument where more is asked for.
-int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::string& model);
+/// How many positions a sequence may have: what was asked for, or where nothing was (0) the model's
+/// own limit, then at most `most_by_default`. Throws kInvalidArgument where more than the model's
+/// limit is asked for.
+int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::string& model,
+                      int64_t most_by_default = std::numeric_limits<int64_t>::max());
 
 /// A model folder's or GGUF file's checkpoint. Throws kInvalidArgument where there is none.
 vitrine::Checkpoint open_model(const std::string& path);

@@ -193,10 +193,9 @@ int run_inspect(const Arguments& arguments) {
   }
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
-  const int64_t limit = context_limit(arguments.context, config, arguments.model);
   vitrine::EngineOptions options = arguments.device.engine_options();
   options.max_context =
-      static_cast<int>(arguments.context > 0 ? limit : std::min<int64_t>(limit, kMostContext));
+      static_cast<int>(context_limit(arguments.context, config, arguments.model, kMostContext));
   const auto engine = vitrine::Engine::load(arguments.model, options);
   if (arguments.json) {
     write_json(json_object(arguments, checkpoint, config, *engine));

@@ -184,19 +184,13 @@ std::string ChatTemplate::special_token(std::string_view name) const {
 }
 
 std::vector<int32_t> end_of_turn_ids(const Tokenizer& tokenizer, const ChatTemplate& chat) {
-  std::set<int32_t> ids;
   const auto special_id = [&](std::string_view text) {
-    const int32_t id = text.empty() ? -1 : tokenizer.token_id(text);
+    const int32_t id = tokenizer.token_id(text);
     return id >= 0 && tokenizer.is_special(id) ? id : -1;
   };
+  std::set<int32_t> ids = core::find_end_ids<int32_t>(special_id);
   const std::string end_of_text = chat.special_token("eos_token");
   if (!end_of_text.empty()) ids.insert(tokenizer.token_id(end_of_text));
-  for (const std::string_view text : core::kEndTexts) {
-    if (text != core::kEndOfPart) ids.insert(special_id(text));
-  }
-  if (special_id(core::kHarmonyReturn) < 0 || special_id(core::kHarmonyCall) < 0) {
-    ids.insert(special_id(core::kEndOfPart));
-  }
   ids.erase(-1);
   return {ids.begin(), ids.end()};
 }

@@ -8,9 +8,6 @@
 namespace vitrine::checkpoint {
 namespace {
 
-constexpr int64_t kMaxExperts = 65536;
-constexpr int64_t kMaxLayers = 4096;
-
 constexpr std::array<GgufArchitecture, 8> kArchitectures = {{
     {.name = "llama",
      .model_type = "llama",

@@ -15,9 +15,7 @@ using Json = nlohmann::ordered_json;
 // The limits of parse_model_config, which checks again what comes of this.
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxVocabulary = 1 << 24;
-constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxHeads = 8192;
-constexpr int64_t kMaxExperts = 65536;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, const std::string& name) {
@@ -334,7 +332,6 @@ std::string gguf_config_json(const GgufArchitecture& architecture, const GgufMet
 std::string gguf_generation_config_json(const GgufMetadata& metadata) {
   // Tokens that end a turn end the text too; files name some of them in keys of their own, and
   // published chat models without such keys by their texts.
-  std::set<int64_t> ends;
   const GgufArray* tokens = metadata.array("tokenizer.ggml.tokens", GgufType::kString);
   const int64_t last_id = tokens == nullptr ? UINT32_MAX : static_cast<int64_t>(tokens->count) - 1;
   std::map<std::string_view, int64_t> by_text;
@@ -343,10 +340,10 @@ std::string gguf_generation_config_json(const GgufMetadata& metadata) {
       by_text.emplace(tokens->string(id), static_cast<int64_t>(id));
     }
   }
-  if (by_text.contains(core::kHarmonyReturn) && by_text.contains(core::kHarmonyCall)) {
-    by_text.erase(core::kEndOfPart);
-  }
-  for (const auto& [text, id] : by_text) ends.insert(id);
+  std::set<int64_t> ends = core::find_end_ids<int64_t>([&](std::string_view text) {
+    const auto found = by_text.find(text);
+    return found == by_text.end() ? -1 : found->second;
+  });
   for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
     const auto id = metadata.token_id(std::string("tokenizer.ggml.") + name, last_id);
     if (id) ends.insert(*id);

@@ -9,6 +9,10 @@
 
 namespace vitrine::checkpoint {
 
+// Of the limits of parse_model_config, which checks again what comes of a file.
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxExperts = 65536;
+
 /// How files of one architecture name and lay out what Hugging Face names and lays out differently.
 struct GgufArchitecture {
   std::string_view name;           ///< `general.architecture`

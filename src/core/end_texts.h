@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 
 namespace vitrine::core {
@@ -31,12 +32,28 @@ inline constexpr std::string_view kEndTexts[] = {"<|im_end|>",
                                                  "[e~[",
                                                  "<|eot|>",
                                                  "<|END_OF_TURN_TOKEN|>"};
-/// In the harmony format, which has the other two, it ends a part of a turn only.
-inline constexpr std::string_view kEndOfPart = "<|end|>", kHarmonyReturn = "<|return|>",
-                                  kHarmonyCall = "<|call|>";
+/// How they end; nearly all tokens of a vocabulary end otherwise.
+inline constexpr std::string_view kEndTextEnds = ">][";
+static_assert(std::ranges::all_of(kEndTexts, [](std::string_view text) {
+  return kEndTextEnds.find(text.back()) != text.npos;
+}));
 
 inline bool is_end_text(std::string_view text) {
-  return std::ranges::find(kEndTexts, text) != std::end(kEndTexts);
+  return !text.empty() && kEndTextEnds.find(text.back()) != text.npos &&
+         std::ranges::find(kEndTexts, text) != std::end(kEndTexts);
+}
+
+/// The ids of those that a vocabulary has; find(text) is an id, or -1. In the harmony format, which
+/// has "<|return|>" and "<|call|>", "<|end|>" ends a part of a turn only.
+template <typename Id, typename Find>
+std::set<Id> find_end_ids(const Find& find) {
+  const bool is_harmony = find("<|return|>") >= 0 && find("<|call|>") >= 0;
+  std::set<Id> ids;
+  for (const std::string_view text : kEndTexts) {
+    if (!is_harmony || text != "<|end|>") ids.insert(find(text));
+  }
+  ids.erase(-1);
+  return ids;
 }
 
 }  // namespace vitrine::core

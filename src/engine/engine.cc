@@ -45,6 +45,7 @@ struct Engine::Impl {
     executor = options.kernels == KernelPath::kReference ? engine::make_reference_executor(inputs)
                : options.device.kind == DeviceKind::kCpu ? engine::make_fused_executor(inputs)
                                                          : engine::make_device_executor(inputs);
+    checkpoint.check_unchanged();  // some of what was read might be of another model
     describe(path);
     const auto tokens = static_cast<size_t>(options.max_step_tokens);
     const auto rows = static_cast<size_t>(options.max_logit_rows);
