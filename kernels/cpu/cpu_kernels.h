@@ -208,9 +208,9 @@ enum class KvFormat : uint8_t {
 /// A storage block holds `block_size` positions (a multiple of 16). Those of kv head h of block b
 /// begin at kv_head_bytes * (b * kv_heads + h). Floats:
 ///   keys as [head_dim][block_size], values as [block_size][head_dim].
-/// kI16, in pairs that are multiplied and added at once, and a float32 scale for each position,
-/// [block_size], behind (head_dim + 1) / 2 * block_size such pairs:
-///   keys as [(head_dim + 1) / 2][block_size][2], values as [block_size / 2][head_dim][2].
+/// kI16, run after run of 16 positions, in pairs that are multiplied and added at once, and a
+/// float32 scale for each position, [16], behind (head_dim + 1) / 2 * 16 such pairs:
+///   keys as [(head_dim + 1) / 2][16][2], values as [8][head_dim][2].
 /// Any alignment works; on 64 bytes attention is up to twice as fast.
 struct KvView {
   void* keys = nullptr;

@@ -11,20 +11,23 @@ namespace {
 /// Pairs of elements of a key or a query; of an odd head_dim the last one's second is 0.
 constexpr int32_t element_pairs(int32_t head_dim) { return (head_dim + 1) / 2; }
 
-/// One storage block of one kv head. A word is two int16 that are multiplied and added at once.
-struct Int16Block {
-  int32_t* keys;        // [element_pairs(head_dim)][block_size]
-  float* key_scales;    // [block_size]
-  int32_t* values;      // [block_size / 2][head_dim]: positions 2i and 2i + 1
-  float* value_scales;  // [block_size]
+/// 16 positions of one kv head. A word is two int16 that are multiplied and added at once.
+struct Int16Run {
+  int32_t* keys;        // [element_pairs(head_dim)][16]
+  float* key_scales;    // [16]
+  int32_t* values;      // [8][head_dim]: positions 2i and 2i + 1
+  float* value_scales;  // [16]
 };
 
-__attribute__((always_inline)) inline Int16Block int16_block(const KvView& kv, int64_t block,
-                                                             int64_t kv_head) {
-  const int64_t begin = (block * kv.kv_heads + kv_head) * kv_head_bytes(kv);
+/// The run that position `offset` of a block is in.
+__attribute__((always_inline)) inline Int16Run int16_run(const KvView& kv, int64_t block,
+                                                         int64_t kv_head, int32_t offset) {
+  const int64_t runs = kv.block_size / kKvLanes;
+  const int64_t index = (block * kv.kv_heads + kv_head) * runs + offset / kKvLanes;
+  const int64_t begin = index * kKvLanes * kv_position_bytes(KvFormat::kI16, kv.head_dim);
   auto* keys = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(kv.keys) + begin);
   auto* values = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(kv.values) + begin);
-  const int64_t scales = static_cast<int64_t>(element_pairs(kv.head_dim)) * kv.block_size;
+  const int64_t scales = static_cast<int64_t>(element_pairs(kv.head_dim)) * kKvLanes;
   return {keys, reinterpret_cast<float*>(keys + scales), values,
           reinterpret_cast<float*>(values + scales)};
 }
@@ -32,7 +35,7 @@ __attribute__((always_inline)) inline Int16Block int16_block(const KvView& kv, i
 /// Up to 64 positions of one kv head, in runs of 16; those that are missing are the last one again.
 struct Int16Runs {
   static constexpr int kMost = kAttentionBlock / kKvLanes;
-  const int32_t* keys[kMost];    // [element_pairs(head_dim)], stride block_size
+  const int32_t* keys[kMost];    // [element_pairs(head_dim)][16]
   const int32_t* values[kMost];  // [8 pairs of positions][head_dim]
   const float* key_scales[kMost];
   const float* value_scales[kMost];
@@ -53,11 +56,11 @@ struct Int16Cursor {
     runs.start = start;
     int count = 0;
     for (; count < Int16Runs::kMost && start + count * kKvLanes < end; ++count) {
-      const Int16Block block = int16_block(kv, block_table[block_index], kv_head);
-      runs.keys[count] = block.keys + offset;
-      runs.values[count] = block.values + static_cast<int64_t>(offset / 2) * kv.head_dim;
-      runs.key_scales[count] = block.key_scales + offset;
-      runs.value_scales[count] = block.value_scales + offset;
+      const Int16Run run = int16_run(kv, block_table[block_index], kv_head, offset);
+      runs.keys[count] = run.keys;
+      runs.values[count] = run.values;
+      runs.key_scales[count] = run.key_scales;
+      runs.value_scales[count] = run.value_scales;
       offset += kKvLanes;
       if (offset == kv.block_size) {
         offset = 0;
@@ -116,15 +119,14 @@ __attribute__((always_inline)) inline void fetch_scales(const Int16Runs& block) 
   }
 }
 
-/// Writes one position's key, and its scale.
+/// Writes one position's key, and its scale, to place `offset` of a run.
 template <class Table>
-inline void write_key(const KvView& kv, const Int16Block& target, int32_t offset,
-                      const float* key) {
+inline void write_key(const KvView& kv, const Int16Run& target, int32_t offset, const float* key) {
   alignas(64) int32_t pairs[kMaxHeadDim / 2];
   target.key_scales[offset] =
       Table::quantize(key, kv.head_dim, largest_kv_number(kv.head_dim), pairs);
   int32_t* keys = target.keys + offset;
-  for (int32_t d = 0; d < element_pairs(kv.head_dim); ++d, keys += kv.block_size) *keys = pairs[d];
+  for (int32_t d = 0; d < element_pairs(kv.head_dim); ++d, keys += kKvLanes) *keys = pairs[d];
 }
 
 /// `tokens` tokens from the span's token `first` on, heads `head` … head + heads - 1; at most

@@ -360,16 +360,16 @@ TEST(KvWrite, PutsIntegersAndTheirScale) {
       Store store(random, 64, 2, head_dim, 32, KvFormat::kI16);
       const std::vector<uint8_t> keys_before = store.keys, values_before = store.values;
       const std::vector<float> key = random.normals(head_dim), value = random.normals(head_dim);
-      table->kv_write(store.view, 3, 17, 1, key.data(), value.data());
+      table->kv_write(store.view, 3, 21, 1, key.data(), value.data());
       const int32_t padded = (head_dim + 1) / 2 * 2;
-      const size_t base = static_cast<size_t>(3 * 2 + 1) * (padded * 2 + 4) * 32;
+      const size_t base = static_cast<size_t>((3 * 2 + 1) * 32 + 16) * (padded * 2 + 4);
       const auto expect = [&](const std::vector<float>& row, const std::vector<uint8_t>& before,
                               const std::vector<uint8_t>& after, const auto& place) {
         std::vector<uint8_t> expected = before;
         float magnitude = 0;
         for (const float x : row) magnitude = std::max(magnitude, std::fabs(x));
         const float scale = magnitude / static_cast<float>(largest);
-        memcpy(&expected[base + padded * 64 + 17 * 4], &scale, 4);
+        memcpy(&expected[base + padded * 32 + 5 * 4], &scale, 4);
         for (int32_t d = 0; d < padded; ++d) {
           if (place(d) < 0) continue;
           const float x = d < head_dim ? row[d] : 0;
@@ -379,10 +379,9 @@ TEST(KvWrite, PutsIntegersAndTheirScale) {
         }
         EXPECT_EQ(expected, after) << table->isa << " head_dim " << head_dim;
       };
-      expect(key, keys_before, store.keys,
-             [&](int32_t d) { return (d / 2 * 32 + 17) * 2 + d % 2; });
+      expect(key, keys_before, store.keys, [&](int32_t d) { return (d / 2 * 16 + 5) * 2 + d % 2; });
       expect(value, values_before, store.values,
-             [&](int32_t d) { return d < head_dim ? (8 * head_dim + d) * 2 + 1 : -1; });
+             [&](int32_t d) { return d < head_dim ? (2 * head_dim + d) * 2 + 1 : -1; });
     }
   }
 }

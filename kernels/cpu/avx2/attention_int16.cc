@@ -54,7 +54,7 @@ struct Weights {
 
 /// weights->dots, of `count` runs of 16 positions.
 template <int kQueries>
-VITRINE_INLINE void score_runs(const Int16Runs& block, int count, int64_t stride, int32_t pairs,
+VITRINE_INLINE void score_runs(const Int16Runs& block, int count, int32_t pairs,
                                bool fetches_values, const Int16State* state, Weights* weights) {
   constexpr int kAtOnce = kRuns / kQueries;  // eight running sums in either case
   for (int first = 0; first < count; first += kAtOnce) {
@@ -68,7 +68,7 @@ VITRINE_INLINE void score_runs(const Int16Runs& block, int count, int64_t stride
       __m256i key[2 * kAtOnce];
 #pragma GCC unroll 4
       for (int i = 0; i < kAtOnce; ++i) {
-        const int32_t* words = block.keys[first + i] + d * stride;
+        const int32_t* words = block.keys[first + i] + d * kKvLanes;
         key[2 * i] = load_words(words);
         key[2 * i + 1] = load_words(words + 8);
         if (fetches_values && first + i < count) fetch(block.values[first + i] + 16 * d);
@@ -145,8 +145,8 @@ VITRINE_INLINE void softmax_block(const Int16Runs& block, int q, Int16State* sta
 /// element `first`. kWhole: all of their elements exist; otherwise kVectors is 1.
 template <int kQueries, int kVectors, bool kWhole>
 VITRINE_INLINE void add_values(const Int16Runs& block, const Int16Runs& next, int32_t pairs,
-                               int32_t first, int32_t head_dim, int64_t stride,
-                               const Weights& weights, Int16State* state) {
+                               int32_t first, int32_t head_dim, const Weights& weights,
+                               Int16State* state) {
   __m256i sum[kQueries][kVectors];
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
@@ -156,12 +156,12 @@ VITRINE_INLINE void add_values(const Int16Runs& block, const Int16Runs& next, in
   for (int32_t start = 0; start < pairs; start += 8) {
     const int32_t* value = block.values[start / 8] + first;
     const int32_t* ahead = next.keys[start / 8];
-    if (ahead != nullptr) ahead += first / 2 * stride;
+    if (ahead != nullptr) ahead += first / 2 * kKvLanes;
     const int32_t end = pairs - start < 8 ? pairs : start + 8;
     for (int32_t j = start; j < end; ++j, value += head_dim) {
       if (ahead != nullptr) {
 #pragma GCC unroll 4
-        for (int i = 0; i < kVectors / 2; ++i, ahead += stride) fetch(ahead);
+        for (int i = 0; i < kVectors / 2; ++i, ahead += kKvLanes) fetch(ahead);
       }
       __m256i v[kVectors];
 #pragma GCC unroll 8
@@ -202,17 +202,15 @@ __attribute__((noinline)) void take_block(const Int16Runs& block, const Int16Run
   const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
   const int32_t pairs = (valid + 1) / 2;
   Weights weights;
-  score_runs<kQueries>(block, (valid + 15) / 16, kv.block_size, element_pairs(kv.head_dim),
+  score_runs<kQueries>(block, (valid + 15) / 16, element_pairs(kv.head_dim),
                        next.keys[0] != nullptr, state, &weights);
   for (int q = 0; q < kQueries; ++q) softmax_block(block, q, &state[q], &weights);
   int32_t first = 0;
   for (; first + 8 * kVectors <= kv.head_dim; first += 8 * kVectors) {
-    add_values<kQueries, kVectors, true>(block, next, pairs, first, kv.head_dim, kv.block_size,
-                                         weights, state);
+    add_values<kQueries, kVectors, true>(block, next, pairs, first, kv.head_dim, weights, state);
   }
   for (; first < kv.head_dim; first += 8) {
-    add_values<kQueries, 1, false>(block, next, pairs, first, kv.head_dim, kv.block_size, weights,
-                                   state);
+    add_values<kQueries, 1, false>(block, next, pairs, first, kv.head_dim, weights, state);
   }
 }
 
@@ -260,7 +258,8 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
   if (kv.format != KvFormat::kI16) {
     return portable::kv_write(kv, block, offset, kv_head, key, value);
   }
-  const Int16Block target = int16_block(kv, block, kv_head);
+  const Int16Run target = int16_run(kv, block, kv_head, offset);
+  offset %= kKvLanes;
   write_key<Table>(kv, target, offset, key);
   alignas(32) int16_t numbers[kMaxHeadDim];
   target.value_scales[offset] =

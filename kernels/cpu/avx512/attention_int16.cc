@@ -49,8 +49,8 @@ VITRINE_INLINE __mmask16 mask_of_run(uint64_t seen, int run) {
 
 /// Scores kCount runs; leaves the weights as integers, updates max and sum.
 template <int kQueries, int kCount, bool kFetch>
-VITRINE_INLINE void softmax_runs(const Int16Runs& block, int64_t stride, int32_t pairs,
-                                 Int16State* state, Weights* weights) {
+VITRINE_INLINE void softmax_runs(const Int16Runs& block, int32_t pairs, Int16State* state,
+                                 Weights* weights) {
   __m512i dot[kQueries][kCount];
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
@@ -62,7 +62,7 @@ VITRINE_INLINE void softmax_runs(const Int16Runs& block, int64_t stride, int32_t
 #pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
       if (kFetch) fetch(block.values[i] + 16 * d);
-      key[i] = _mm512_loadu_si512(block.keys[i] + d * stride);
+      key[i] = _mm512_loadu_si512(block.keys[i] + d * kKvLanes);
       if (kQueries > 1) keep_in_register(key[i]);
     }
 #pragma GCC unroll 4
@@ -148,8 +148,8 @@ VITRINE_INLINE void softmax_runs(const Int16Runs& block, int64_t stride, int32_t
 /// element `first`.
 template <int kQueries, int kVectors>
 VITRINE_INLINE void add_values(const Int16Runs& block, const Int16Runs& next, int32_t pairs,
-                               int32_t first, int32_t head_dim, int64_t stride,
-                               const Weights& weights, Int16State* state) {
+                               int32_t first, int32_t head_dim, const Weights& weights,
+                               Int16State* state) {
   const __mmask16 last = first_lanes(head_dim - first - 16 * (kVectors - 1));
   __m512i sum[kQueries][kVectors];
 #pragma GCC unroll 4
@@ -160,12 +160,12 @@ VITRINE_INLINE void add_values(const Int16Runs& block, const Int16Runs& next, in
   for (int32_t start = 0; start < pairs; start += 8) {
     const int32_t* value = block.values[start / 8] + first;
     const int32_t* ahead = next.keys[start / 8];
-    if (ahead != nullptr) ahead += first / 2 * stride;
+    if (ahead != nullptr) ahead += first / 2 * kKvLanes;
     const int32_t end = pairs - start < 8 ? pairs : start + 8;
     for (int32_t j = start; j < end; ++j, value += head_dim) {
       if (ahead != nullptr) {
 #pragma GCC unroll 4
-        for (int i = 0; i < kVectors; ++i, ahead += stride) fetch(ahead);
+        for (int i = 0; i < kVectors; ++i, ahead += kKvLanes) fetch(ahead);
       }
       __m512i v[kVectors];
 #pragma GCC unroll 4
@@ -202,25 +202,24 @@ __attribute__((noinline)) void take_block(const Int16Runs& block, const Int16Run
                                           const KvView& kv, Int16State* state) {
   const int32_t left = state[kQueries - 1].position + 1 - block.start;
   const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
-  const int64_t stride = kv.block_size;
   const int32_t elements = element_pairs(kv.head_dim), pairs = (valid + 1) / 2;
   Weights weights;
   switch ((valid + 15) / 16) {
-    case 1: softmax_runs<kQueries, 1, kFetch>(block, stride, elements, state, &weights); break;
-    case 2: softmax_runs<kQueries, 2, kFetch>(block, stride, elements, state, &weights); break;
-    case 3: softmax_runs<kQueries, 3, kFetch>(block, stride, elements, state, &weights); break;
-    default: softmax_runs<kQueries, 4, kFetch>(block, stride, elements, state, &weights);
+    case 1: softmax_runs<kQueries, 1, kFetch>(block, elements, state, &weights); break;
+    case 2: softmax_runs<kQueries, 2, kFetch>(block, elements, state, &weights); break;
+    case 3: softmax_runs<kQueries, 3, kFetch>(block, elements, state, &weights); break;
+    default: softmax_runs<kQueries, 4, kFetch>(block, elements, state, &weights);
   }
   for (int32_t first = 0; first < kv.head_dim; first += 64) {
     const int32_t rest = kv.head_dim - first;
     if (rest > 48) {
-      add_values<kQueries, 4>(block, next, pairs, first, kv.head_dim, stride, weights, state);
+      add_values<kQueries, 4>(block, next, pairs, first, kv.head_dim, weights, state);
     } else if (rest > 32) {
-      add_values<kQueries, 3>(block, next, pairs, first, kv.head_dim, stride, weights, state);
+      add_values<kQueries, 3>(block, next, pairs, first, kv.head_dim, weights, state);
     } else if (rest > 16) {
-      add_values<kQueries, 2>(block, next, pairs, first, kv.head_dim, stride, weights, state);
+      add_values<kQueries, 2>(block, next, pairs, first, kv.head_dim, weights, state);
     } else {
-      add_values<kQueries, 1>(block, next, pairs, first, kv.head_dim, stride, weights, state);
+      add_values<kQueries, 1>(block, next, pairs, first, kv.head_dim, weights, state);
     }
   }
 }
@@ -272,7 +271,8 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
   if (kv.format != KvFormat::kI16) {
     return portable::kv_write(kv, block, offset, kv_head, key, value);
   }
-  const Int16Block target = int16_block(kv, block, kv_head);
+  const Int16Run target = int16_run(kv, block, kv_head, offset);
+  offset %= kKvLanes;
   write_key<Table>(kv, target, offset, key);
   int32_t* values = target.values + static_cast<int64_t>(offset / 2) * kv.head_dim;
   // The other position of a pair may be another thread's.

@@ -46,18 +46,18 @@ void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, in
                   Running* state) {
   float weights[kAttentionBlock];
   MaxLanes lanes_max;
-  const auto block_of = [&](int32_t j) {
-    return int16_block(kv, span.block_table[(start + j) / kv.block_size], span.kv_head);
+  const auto run_of = [&](int32_t j) {
+    return int16_run(kv, span.block_table[(start + j) / kv.block_size], span.kv_head,
+                     (start + j) % kv.block_size);
   };
-  const auto offset_of = [&](int32_t j) { return (start + j) % kv.block_size; };
   for (int32_t j = 0; j < valid; ++j) {
-    const Int16Block block = block_of(j);
+    const Int16Run run = run_of(j);
     int32_t dot = 0;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
-      const int32_t word = block.keys[static_cast<int64_t>(d / 2) * kv.block_size + offset_of(j)];
+      const int32_t word = run.keys[d / 2 * kKvLanes + j % kKvLanes];
       dot += state->query[d] * number_of(word, d % 2);
     }
-    const float scale = block.key_scales[offset_of(j)] * state->query_factor;
+    const float scale = run.key_scales[j % kKvLanes] * state->query_factor;
     weights[j] = static_cast<float>(dot) * scale;
     lanes_max.take(j, weights[j]);
   }
@@ -70,7 +70,7 @@ void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, in
   for (int32_t j = 0; j < valid; ++j) {
     const float e = exp_float(weights[j] - max);
     sum.add_at(j, e);
-    weights[j] = e * block_of(j).value_scales[offset_of(j)];
+    weights[j] = e * run_of(j).value_scales[j % kKvLanes];
     all_finite = all_finite && weights[j] <= __FLT_MAX__;
     if (weights[j] > largest) largest = weights[j];
   }
@@ -82,8 +82,8 @@ void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, in
   for (int32_t d = 0; d < kv.head_dim; ++d) {
     int32_t dot = 0;
     for (int32_t j = 0; j < valid; ++j) {
-      const int64_t pair = offset_of(j) / 2;
-      dot += numbers[j] * number_of(block_of(j).values[pair * kv.head_dim + d], j % 2);
+      const int64_t pair = j % kKvLanes / 2;
+      dot += numbers[j] * number_of(run_of(j).values[pair * kv.head_dim + d], j % 2);
     }
     state->out[d] = std::fma(static_cast<float>(dot), scale.scale, state->out[d] * correction);
   }
@@ -93,14 +93,14 @@ void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, in
 
 void kv_write_int16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
                     const float* key, const float* value) {
-  const Int16Block target = int16_block(kv, block, kv_head);
+  const Int16Run target = int16_run(kv, block, kv_head, offset);
+  offset %= kKvLanes;
   const int32_t largest = largest_kv_number(kv.head_dim);
   int16_t numbers[kMaxHeadDim + 1];
   target.key_scales[offset] = quantize(key, kv.head_dim, largest, numbers);
   numbers[kv.head_dim] = 0;
   for (int32_t pair = 0; pair < element_pairs(kv.head_dim); ++pair) {
-    memcpy(target.keys + static_cast<int64_t>(pair) * kv.block_size + offset, numbers + 2 * pair,
-           sizeof(int32_t));
+    memcpy(target.keys + pair * kKvLanes + offset, numbers + 2 * pair, sizeof(int32_t));
   }
   target.value_scales[offset] = quantize(value, kv.head_dim, largest, numbers);
   // The other position of a pair may be another thread's.
