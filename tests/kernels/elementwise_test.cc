@@ -129,21 +129,24 @@ TEST(QuantizeRow, EdgesAndSameBits) {
   if (vector_tables().empty()) GTEST_SKIP() << "no vector table runs on this machine";
   Random random(4);
   for (int round = 0; round < 2000; ++round) {
-    std::vector<float> x = random.normals(128, std::ldexp(1.0f, random.integer(-120, 120)));
+    const int n = std::array{128, 512, 1120}[round % 3];  // four groups at once, sixteen, both
+    const int groups = n / 32;
+    std::vector<float> x = random.normals(n, std::ldexp(1.0f, random.integer(-120, 120)));
     // A group that is special, among others that are not.
     const float specials[] = {NAN, INFINITY, -INFINITY, 3e38f, -0.0f, 1e-44f};
-    if (round % 3 == 0) x[random.integer(0, 127)] = specials[random.integer(0, 5)];
+    if (round % 4 == 0) x[random.integer(0, n - 1)] = specials[random.integer(0, 5)];
     if (round % 5 == 0) {
-      std::fill_n(x.begin() + 32 * random.integer(0, 3), 32, specials[random.integer(0, 5)]);
+      std::fill_n(x.begin() + 32 * random.integer(0, groups - 1), 32,
+                  specials[random.integer(0, 5)]);
     }
-    std::vector<int8_t> a(128), b(128);
-    std::vector<float> scale_a(4), scale_b(4);
-    std::vector<GroupSum> sum_a(4), sum_b(4);
-    portable_kernels().quantize_row(x.data(), 128, 32, a.data(), scale_a.data(), sum_a.data());
+    std::vector<int8_t> a(n), b(n);
+    std::vector<float> scale_a(groups), scale_b(groups);
+    std::vector<GroupSum> sum_a(groups), sum_b(groups);
+    portable_kernels().quantize_row(x.data(), n, 32, a.data(), scale_a.data(), sum_a.data());
     for (const CpuKernels* table : vector_tables()) {
-      table->quantize_row(x.data(), 128, 32, b.data(), scale_b.data(), sum_b.data());
+      table->quantize_row(x.data(), n, 32, b.data(), scale_b.data(), sum_b.data());
       ASSERT_EQ(a, b) << table->isa;
-      for (size_t g = 0; g < 4; ++g) {
+      for (int g = 0; g < groups; ++g) {
         ASSERT_EQ(sum_a[g].whole, sum_b[g].whole) << table->isa;
         ASSERT_EQ(sum_a[g].first_half, sum_b[g].first_half) << table->isa;
         ASSERT_TRUE(same_bits(sum_a[g].weighted, sum_b[g].weighted)) << table->isa;

@@ -128,6 +128,7 @@ VITRINE_EMULATED bool compare(float a, float b, int predicate) {
     case _CMP_EQ_OQ: return a == b;
     case _CMP_GT_OQ: return a > b;
     case _CMP_GE_OQ: return a >= b;
+    case _CMP_LT_OQ: return a < b;
     case _CMP_NLT_UQ: return !(a < b);
     case _CMP_NLE_UQ: return !(a <= b);
     case _CMP_UNORD_Q: return std::isnan(a) || std::isnan(b);
@@ -213,6 +214,30 @@ VITRINE_EMULATED __m512 shuffle_quarters(const __m512& a, const __m512& b, int o
   return make<float>([&](int i) {
     const int from = (order >> (2 * (i / 4)) & 3) * 4 + i % 4;
     return i >= 8 ? y.lane[from] : x.lane[from];
+  });
+}
+/// Of each 128 bits the lower or upper half, lanes by turns.
+template <class T>
+VITRINE_EMULATED Lanes<T> unpack(const __m512i& a, const __m512i& b, bool upper) {
+  constexpr int kPart = 16 / sizeof(T);
+  const auto x = Lanes<T>::of(a);
+  const auto y = Lanes<T>::of(b);
+  return make<T>([&](int i) {
+    const int from = i / kPart * kPart + (upper ? kPart / 2 : 0) + i % kPart / 2;
+    return i % 2 == 0 ? x.lane[from] : y.lane[from];
+  });
+}
+/// In each 128 bits first a's, then b's, saturated.
+template <class To, class From>
+VITRINE_EMULATED Lanes<To> pack(const __m512i& a, const __m512i& b) {
+  constexpr int kPart = 16 / sizeof(From);
+  const auto x = Lanes<From>::of(a);
+  const auto y = Lanes<From>::of(b);
+  return make<To>([&](int i) {
+    const int from = i / (2 * kPart) * kPart + i % kPart;
+    const From v = i / kPart % 2 == 0 ? x.lane[from] : y.lane[from];
+    const From low = std::numeric_limits<To>::min(), high = std::numeric_limits<To>::max();
+    return v < low ? low : v > high ? high : v;
   });
 }
 VITRINE_EMULATED __m512 compress(uint64_t mask, const __m512& a) {
@@ -361,6 +386,7 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 #define _mm512_xor_si512(a, b) VE_ZIP(uint64_t, VE_I, a, b, x ^ y)
 #define _mm512_andnot_si512(a, b) VE_ZIP(uint64_t, VE_I, a, b, ~x& y)
 #define _mm512_add_epi16(a, b) VE_ZIP(uint16_t, VE_I, a, b, x + y)
+#define _mm512_max_epi32(a, b) VE_ZIP(int32_t, VE_I, a, b, x > y ? x : y)
 #define _mm512_add_epi32(a, b) VE_ZIP(uint32_t, VE_I, a, b, x + y)
 #define _mm512_add_epi64(a, b) VE_ZIP(uint64_t, VE_I, a, b, x + y)
 #define _mm512_sub_epi8(a, b) VE_ZIP(uint8_t, VE_I, a, b, x - y)
@@ -432,6 +458,14 @@ VITRINE_EMULATED void tile_dot(int sums, int a, int b) {
 
 #define _mm512_shuffle_epi8(a, b) VE::shuffle8(a, b)
 #define _mm512_permutex2var_epi32(a, order, b) VE::pick_of_two(a, order, b)
+#define _mm512_permutexvar_epi32(order, a) \
+  _mm512_castps_si512(VE::pick(order, _mm512_castsi512_ps(a)))
+#define _mm512_unpacklo_epi32(a, b) VE_I(VE::unpack<int32_t>(a, b, false))
+#define _mm512_unpackhi_epi32(a, b) VE_I(VE::unpack<int32_t>(a, b, true))
+#define _mm512_unpacklo_epi64(a, b) VE_I(VE::unpack<int64_t>(a, b, false))
+#define _mm512_unpackhi_epi64(a, b) VE_I(VE::unpack<int64_t>(a, b, true))
+#define _mm512_packs_epi32(a, b) VE_I((VE::pack<int16_t, int32_t>(a, b)))
+#define _mm512_packs_epi16(a, b) VE_I((VE::pack<int8_t, int16_t>(a, b)))
 #define _mm512_permutexvar_ps(order, a) VE::pick(order, a)
 #define _mm512_shuffle_ps(a, b, order) VE::shuffle_within(a, b, order)
 #define _mm512_shuffle_f32x4(a, b, order) VE::shuffle_quarters(a, b, order)

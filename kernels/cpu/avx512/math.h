@@ -45,35 +45,43 @@ VITRINE_INLINE float max_lanes(__m512 v) {
   return _mm_cvtss_f32(_mm_max_ss(by2, _mm_movehdup_ps(by2)));
 }
 
-/// Where 16 vectors are added up at once: lane i of the result is sum_lanes(v[i]).
-VITRINE_INLINE __m512 sum_lanes_16(const __m512* v) {
+/// Lane i of the result is what v[i]'s lanes come to, taken together two and two: i and i + 8, then
+/// + 4, + 2, + 1.
+template <class Combine>
+VITRINE_INLINE __m512 reduce_lanes_16(const __m512* v, const Combine& combine) {
   __m512 by8[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {  // lanes 0-7: of v[i]; lanes 8-15: of v[i + 8]
     const __m512 low = _mm512_shuffle_f32x4(v[i], v[i + 8], 0x44);
     const __m512 high = _mm512_shuffle_f32x4(v[i], v[i + 8], 0xee);
-    by8[i] = _mm512_add_ps(low, high);
+    by8[i] = combine(low, high);
   }
   __m512 by4[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {  // 128-bit parts: v[i], v[i + 8], v[i + 4], v[i + 12]
     const __m512 low = _mm512_shuffle_f32x4(by8[i], by8[i + 4], 0x88);
     const __m512 high = _mm512_shuffle_f32x4(by8[i], by8[i + 4], 0xdd);
-    by4[i] = _mm512_add_ps(low, high);
+    by4[i] = combine(low, high);
   }
   __m512 by2[2];
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {  // each 128-bit part: two lanes of v[i + …], two of v[i + 2 + …]
     const __m512 low = _mm512_shuffle_ps(by4[i], by4[i + 2], 0x44);
     const __m512 high = _mm512_shuffle_ps(by4[i], by4[i + 2], 0xee);
-    by2[i] = _mm512_add_ps(low, high);
+    by2[i] = combine(low, high);
   }
   const __m512 low = _mm512_shuffle_ps(by2[0], by2[1], 0x88);
   const __m512 high = _mm512_shuffle_ps(by2[0], by2[1], 0xdd);
   // Each 128-bit part p now holds 0, 2, 1, 3 (+ its base 0, 8, 4, 12).
-  const __m512 mixed = _mm512_add_ps(low, high);
+  const __m512 mixed = combine(low, high);
   const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
   return _mm512_permutexvar_ps(order, mixed);
+}
+
+/// Where 16 vectors are added up at once: lane i of the result is sum_lanes(v[i]).
+VITRINE_INLINE __m512 sum_lanes_16(const __m512* v) {
+  return reduce_lanes_16(
+      v, [](__m512 a, __m512 b) __attribute__((always_inline)) { return _mm512_add_ps(a, b); });
 }
 
 /// exp_lanes of lanes from kExpLow to kExpHigh.

@@ -3,6 +3,7 @@
 #include "../quantize_four.h"
 #include "avx512.h"
 #include "math.h"
+#include "quantize_sixteen.h"
 
 namespace vitrine::kernels::avx512 {
 namespace {
@@ -136,22 +137,18 @@ VITRINE_INLINE void quantize_groups(const float* x, int64_t n, int count, int32_
   };
   const __m512i first_half = of(evens);
   const __m512i whole = _mm512_add_epi32(first_half, of(odds));
-  const __m512i words =
-      _mm512_mask_blend_epi16(0xaaaaaaaa, whole, _mm512_slli_epi32(first_half, 16));
-  const __m512i weighted = _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(whole), scale));
-  const __m512i turns = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const __m512i later = _mm512_add_epi32(turns, _mm512_set1_epi32(8));
-  auto* out = reinterpret_cast<int64_t*>(sums);
-  _mm512_mask_storeu_epi64(out, static_cast<__mmask8>(groups),
-                           _mm512_permutex2var_epi32(words, turns, weighted));
-  _mm512_mask_storeu_epi64(out + 8, static_cast<__mmask8>(groups >> 8),
-                           _mm512_permutex2var_epi32(words, later, weighted));
+  store_sums(whole, first_half, scale, groups, sums);
 }
 
 }  // namespace
 
 void quantize_row(const float* x, int64_t n, int32_t group_size, int8_t* values, float* scales,
                   GroupSum* sums) {
+  while (group_size == kSixteenGroupSize && n >= kSixteenNumbers &&
+         quantize_sixteen(x, values, scales, sums)) {
+    x += kSixteenNumbers, values += kSixteenNumbers, n -= kSixteenNumbers;
+    scales += kSixteen, sums += kSixteen;
+  }
   const int64_t groups = group_count(n, group_size);
   const auto others = [&](int64_t g, int64_t left) __attribute__((always_inline)) {
     const int64_t begin = g * group_size;
