@@ -1,5 +1,6 @@
 // The fused path on the CPU: a plan made once, run without allocating.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 
@@ -41,6 +42,12 @@ class FusedExecutor final : public Executor {
                                                          inputs.config.num_experts_per_token));
     if (inputs.weights_read) {
       for (const auto& op : ops_) op->use_loaded_weights();
+    }
+    next_weights_.resize(ops_.size());
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      for (size_t j = 0; j < 2 && i + 1 + j < ops_.size(); ++j) {
+        next_weights_[i][j] = ops_[i + 1 + j]->leader_weights();
+      }
     }
     const auto rows = static_cast<size_t>(inputs.options.max_logit_rows);
     const auto tokens = static_cast<size_t>(inputs.options.max_step_tokens);
@@ -125,16 +132,20 @@ class FusedExecutor final : public Executor {
   }
 
  private:
+  // What the leader reads in the next two ops, where that is its work; see leader_weights.
+  using NextWeights = std::array<std::span<const std::byte>, 2>;
+
   // Hands one phase of one op to the pool; in one line, since other threads have to fetch it.
   class alignas(64) PhaseWork final : public PieceWork {
    public:
-    PhaseWork(ops::PlannedOp& op, const ops::StepState& step, int phase,
-              std::span<const std::byte> next)
+    PhaseWork(ops::PlannedOp& op, const ops::StepState& step, int phase, const NextWeights& next)
         : op_(op), step_(step), phase_(phase), next_(next) {}
     void run_piece(int64_t piece) override { op_.run(step_, phase_, piece); }
     void fetch_next() override {
-      for (size_t line = 0; line < next_.size(); line += 64) {
-        __builtin_prefetch(next_.data() + line);
+      for (const std::span<const std::byte> weights : next_) {
+        for (size_t line = 0; line < weights.size(); line += 64) {
+          __builtin_prefetch(weights.data() + line);
+        }
       }
     }
 
@@ -142,7 +153,7 @@ class FusedExecutor final : public Executor {
     ops::PlannedOp& op_;
     const ops::StepState& step_;
     int phase_;
-    std::span<const std::byte> next_;
+    const NextWeights& next_;
   };
 
   void run_ops(size_t first, size_t end, const StepBatch& batch) {
@@ -154,7 +165,7 @@ class FusedExecutor final : public Executor {
     }
   }
 
-  void run_op(ops::PlannedOp& op, const ops::StepState& step, std::span<const std::byte> next) {
+  void run_op(ops::PlannedOp& op, const ops::StepState& step, const NextWeights& next) {
     for (int phase = 0; phase < op.phases(); ++phase) {
       const int64_t pieces = op.pieces(step, phase);
       if (pieces == 0) continue;
@@ -264,13 +275,6 @@ class FusedExecutor final : public Executor {
       first_after_head_ = ops_.size();
       head_input_ = &values_[static_cast<size_t>(node.inputs[0])];
     }
-    next_weights_.resize(ops_.size());
-    for (size_t i = 0; i < ops_.size(); ++i) {  // of the next op, or the one behind that
-      for (size_t j = std::min(i + 2, ops_.size() - 1); j > i; --j) {
-        const std::span<const std::byte> weights = ops_[j]->leader_weights();
-        if (!weights.empty()) next_weights_[i] = weights;
-      }
-    }
     // Names depend on what later ops asked of earlier ones, so they are taken at the end.
     for (size_t i = 0; i < ops_.size(); ++i) {
       plan_.push_back({graph_.nodes[i].layer, graph_.nodes[i].type, ops_[i]->kernel_name(),
@@ -293,7 +297,7 @@ class FusedExecutor final : public Executor {
   std::map<std::string, std::unique_ptr<ops::RowBuffer>> shared_buffers_;
   std::map<std::string, void*> shared_arrays_;
   std::vector<std::unique_ptr<ops::PlannedOp>> ops_;
-  std::vector<std::span<const std::byte>> next_weights_;  // [ops] see leader_weights
+  std::vector<NextWeights> next_weights_;  // [ops]
   std::vector<PlanEntry> plan_;
   std::unique_ptr<ops::NaivePlanAudit> naive_;
   ops::Readback readback_;

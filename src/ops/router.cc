@@ -49,6 +49,13 @@ class PlannedRouter final : public PlannedOp {
     token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
   }
 
+  std::span<const std::byte> leader_weights() const override {
+    constexpr size_t kMost = 8192;
+    if (row_pieces_ > 1 || weight_.data == nullptr) return {};
+    const size_t bytes = kernels::packed_bytes(weight_).data;
+    return {static_cast<const std::byte*>(weight_.data), std::min(bytes, kMost)};
+  }
+
   // 0: logits, and the first half of what adapters add. 1: the second half. 2: the top-k.
   int phases() const override { return 3; }
   int64_t pieces(const StepState& step, int phase) const override {
