@@ -55,8 +55,8 @@ std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& chec
 }
 
 std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& checkpoint,
-                       const vitrine::ModelConfig& config, const vitrine::Engine& engine) {
-  const vitrine::ModelSummary& model = engine.summary();
+                       const vitrine::ModelConfig& config, const vitrine::ModelPlan& made) {
+  const vitrine::ModelSummary& model = made.summary;
   std::string text;
   const auto line = [&text](const char* name, const std::string& value) {
     text += fmt::format("{:<18}{}\n", name, value);
@@ -97,15 +97,15 @@ std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& ch
   line("device", fmt::format("{}, {} kernels ({}), {} thread{}", model.device, model.kernels,
                              model.isa, model.threads, model.threads == 1 ? "" : "s"));
   line("memory",
-       fmt::format("{} weights{}, {} keys and values ({}) for {} positions, {} intermediates",
-                   format_bytes(model.weight_bytes),
-                   model.mapped_bytes > 0
-                       ? fmt::format(" and {} in the mapped file", format_bytes(model.mapped_bytes))
-                       : "",
-                   format_bytes(model.kv_bytes), kv_type_name(model.kv_dtype),
-                   engine.options().max_context > 0 ? engine.options().max_context
-                                                    : model.max_position_embeddings,
-                   format_bytes(model.arena_bytes)));
+       fmt::format(
+           "{} weights{}, {} keys and values ({}) for {} positions, {} intermediates",
+           format_bytes(model.weight_bytes),
+           model.mapped_bytes > 0
+               ? fmt::format(" and {} in the mapped file", format_bytes(model.mapped_bytes))
+               : "",
+           format_bytes(model.kv_bytes), kv_type_name(model.kv_dtype),
+           made.options.max_context > 0 ? made.options.max_context : model.max_position_embeddings,
+           format_bytes(model.arena_bytes)));
   line("read per token", format_bytes(model.bytes_per_token));
   line("invariant", model.invariant ? "yes: one token, one result" : "no (reference path)");
   if (arguments.tensors) {
@@ -117,7 +117,7 @@ std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& ch
   }
   if (arguments.plan) {
     text += fmt::format("\n{:<7}{:<12}{:>10}  {}\n", "layer", "op", "weights", "kernel");
-    for (const vitrine::PlanEntry& entry : engine.plan()) {
+    for (const vitrine::PlanEntry& entry : made.plan) {
       text += fmt::format("{:<7}{:<12}{:>10}  {}\n",
                           entry.layer < 0 ? std::string("-") : fmt::format("{}", entry.layer),
                           entry.op, format_bytes(entry.weight_bytes), entry.kernel);
@@ -129,8 +129,8 @@ std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& ch
 nlohmann::ordered_json json_object(const Arguments& arguments,
                                    const vitrine::Checkpoint& checkpoint,
                                    const vitrine::ModelConfig& config,
-                                   const vitrine::Engine& engine) {
-  const vitrine::ModelSummary& model = engine.summary();
+                                   const vitrine::ModelPlan& made) {
+  const vitrine::ModelSummary& model = made.summary;
   nlohmann::ordered_json json;
   json["model"] = model.path;
   json["architecture"] = model.architecture;
@@ -171,7 +171,7 @@ nlohmann::ordered_json json_object(const Arguments& arguments,
   }
   if (arguments.plan) {
     json["plan"] = nlohmann::ordered_json::array();
-    for (const vitrine::PlanEntry& entry : engine.plan()) {
+    for (const vitrine::PlanEntry& entry : made.plan) {
       nlohmann::ordered_json op;
       op["layer"] =
           entry.layer < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(entry.layer);
@@ -196,11 +196,11 @@ int run_inspect(const Arguments& arguments) {
   vitrine::EngineOptions options = arguments.device.engine_options();
   options.max_context =
       static_cast<int>(context_limit(arguments.context, config, arguments.model, kMostContext));
-  const auto engine = vitrine::Engine::load(arguments.model, options);
+  const vitrine::ModelPlan made = vitrine::Engine::describe(arguments.model, options);
   if (arguments.json) {
-    write_json(json_object(arguments, checkpoint, config, *engine));
+    write_json(json_object(arguments, checkpoint, config, made));
   } else {
-    write_out(plain_text(arguments, checkpoint, config, *engine));
+    write_out(plain_text(arguments, checkpoint, config, made));
   }
   return 0;
 }

@@ -167,6 +167,13 @@ struct ModelSummary {
   int threads = 1;
 };
 
+/// What Engine::load makes of a model.
+struct ModelPlan {
+  ModelSummary summary;
+  std::vector<PlanEntry> plan;
+  EngineOptions options;  ///< with what stands for defaults
+};
+
 /// What a cache of experts holds and did since the model was loaded.
 struct ExpertCacheStats {
   int64_t slots = 0;        ///< experts that it holds at once; 0: there is no cache
@@ -188,6 +195,10 @@ class VITRINE_API Engine {
   /// Throws what load() throws for a model that cannot run (architecture, a missing tensor, a shape
   /// that contradicts the config) without reading its weights. Thread-safe.
   static void check(const std::string& path);
+  /// What load() would make, and throw, of a model. On the fused path of the CPU, without an expert
+  /// cache, in the time that its header takes: no weights are read, so a wrong number among them is
+  /// not found. Elsewhere the model is loaded. Thread-safe.
+  static ModelPlan describe(const std::string& path, const EngineOptions& options);
   ~Engine();
 
   const ModelSummary& summary() const;

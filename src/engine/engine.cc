@@ -20,7 +20,9 @@ namespace vitrine {
 using engine::StepBatch;
 
 struct Engine::Impl {
-  Impl(const std::string& path, const EngineOptions& given, bool weights_read = true,
+  enum class Reading { kCheck, kDescribe, kLoad };
+
+  Impl(const std::string& path, const EngineOptions& given, Reading reading,
        const engine::DeviceJointSpec* joint = nullptr)
       : checkpoint(Checkpoint::open(path)),
         config(parse_model_config(checkpoint)),
@@ -37,7 +39,10 @@ struct Engine::Impl {
     const bool is_fused_cpu =
         options.kernels == KernelPath::kFused && options.device.kind == DeviceKind::kCpu;
     if (!options.adapters.empty()) adapters.emplace(options.adapters, graph, is_fused_cpu);
-    if (weights_read) engine::report_float_blocks(checkpoint, options.strict);
+    if (reading != Reading::kCheck) engine::report_float_blocks(checkpoint, options.strict);
+    const bool knows_unread = is_fused_cpu && options.expert_cache_bytes == 0;
+    const bool weights_read =
+        reading == Reading::kLoad || (reading == Reading::kDescribe && !knows_unread);
     engine::ExecutorInputs inputs{
         checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,
         weights_read};
@@ -46,7 +51,9 @@ struct Engine::Impl {
                : options.device.kind == DeviceKind::kCpu ? engine::make_fused_executor(inputs)
                                                          : engine::make_device_executor(inputs);
     checkpoint.check_unchanged();  // some of what was read might be of another model
-    describe(path);
+    summary.path = path;
+    engine::describe_model(config, options, summary);
+    executor->describe(summary);
     const auto tokens = static_cast<size_t>(options.max_step_tokens);
     const auto rows = static_cast<size_t>(options.max_logit_rows);
     batch.reserve(tokens, rows, static_cast<size_t>(options.max_sequences) + tokens);
@@ -66,14 +73,6 @@ struct Engine::Impl {
     const int64_t per_sequence =
         (options.max_context + options.kv_block_size - 1) / options.kv_block_size;
     return per_sequence * options.max_sequences;
-  }
-
-  void describe(const std::string& path) {
-    summary.path = path;
-    summary.device = options.device.name();
-    summary.kv_dtype = *options.kv_dtype;
-    engine::describe_config(config, summary);
-    executor->describe(summary);
   }
 
   bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
@@ -371,14 +370,19 @@ std::unique_ptr<Engine> Engine::load(const std::string& path, const EngineOption
 std::unique_ptr<Engine> Engine::load_joint(const std::string& path, const EngineOptions& options,
                                            const engine::DeviceJointSpec* joint) {
   return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(path, options, /*weights_read=*/true, joint)));
+      new Engine(std::make_unique<Impl>(path, options, Impl::Reading::kLoad, joint)));
 }
 
 void Engine::check(const std::string& path) {
   EngineOptions options;
   options.max_context = options.max_sequences = options.max_step_tokens = options.threads = 1;
   options.audit_mode = AuditMode::kNone;
-  Impl(path, options, /*weights_read=*/false);
+  Impl(path, options, Impl::Reading::kCheck);
+}
+
+ModelPlan Engine::describe(const std::string& path, const EngineOptions& options) {
+  const Impl impl(path, options, Impl::Reading::kDescribe);
+  return {impl.summary, impl.executor->plan(), impl.options};
 }
 
 const ModelSummary& Engine::summary() const { return impl_->summary; }
@@ -386,13 +390,7 @@ const std::vector<PlanEntry>& Engine::plan() const { return impl_->executor->pla
 const EngineOptions& Engine::options() const { return impl_->options; }
 ExpertCacheStats Engine::expert_cache() const { return impl_->executor->expert_cache(); }
 SequenceId Engine::create_sequence(int adapter) {
-  const auto count = static_cast<int>(impl_->options.adapters.size());
-  if (adapter < -1 || adapter >= count) {
-    throw Error(
-        ErrorKind::kInvalidArgument,
-        "adapter " + std::to_string(adapter) + " is not there; expected -1 (none)" +
-            (count == 0 ? ", for there are no adapters" : " to " + std::to_string(count - 1)));
-  }
+  engine::require_adapter(adapter, static_cast<int>(impl_->options.adapters.size()));
   const SequenceId sequence = impl_->pool.create(adapter);
   engine::tell_sink(impl_->sink, AuditEvent{AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
   return sequence;

@@ -69,7 +69,18 @@ void report_float_blocks(const Checkpoint& checkpoint, bool strict) {
   log_message(LogLevel::kWarning, message);
 }
 
-void describe_config(const ModelConfig& config, ModelSummary& summary) {
+void require_adapter(int adapter, int count) {
+  if (adapter >= -1 && adapter < count) return;
+  throw Error(
+      ErrorKind::kInvalidArgument,
+      "adapter " + std::to_string(adapter) + " is not there; expected -1 (none)" +
+          (count == 0 ? ", for there are no adapters" : " to " + std::to_string(count - 1)));
+}
+
+void describe_model(const ModelConfig& config, const EngineOptions& options,
+                    ModelSummary& summary) {
+  summary.device = options.device.name();
+  summary.kv_dtype = *options.kv_dtype;
   summary.architecture = config.model_type;
   summary.num_layers = static_cast<int>(config.num_layers);
   summary.hidden_size = static_cast<int>(config.hidden_size);

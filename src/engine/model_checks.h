@@ -21,8 +21,11 @@ bool has_packed_blocks(const Checkpoint& checkpoint);
 /// mean. Where `strict`, throws it as kUnsupported.
 void report_float_blocks(const Checkpoint& checkpoint, bool strict);
 
-/// What the config alone says of a model.
-void describe_config(const ModelConfig& config, ModelSummary& summary);
+/// Throws kInvalidArgument unless `adapter` is one of `count`, or -1.
+void require_adapter(int adapter, int count);
+
+/// What config and options, in which nothing is left open, say of a model.
+void describe_model(const ModelConfig& config, const EngineOptions& options, ModelSummary& summary);
 
 /// The tokens that a sequence with `past` others brings. Throws kInvalidArgument.
 void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context,

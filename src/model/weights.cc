@@ -58,9 +58,13 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
   auto found = matrices_.find(module);
   if (found == matrices_.end()) {
     StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols);
-    if (read_ && !(mapped_ && map(stored, module))) {
+    if (mapped_ && map(stored, module)) {
+      // stays where it is
+    } else if (read_) {
       stored.place(allocate(stored.num_bytes(), module));
       pending_.push_back(stored);
+    } else {
+      num_bytes_ += stored.num_bytes();
     }
     num_parameters_ += rows * cols;
     found = matrices_.emplace(module, stored.weight).first;

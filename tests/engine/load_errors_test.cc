@@ -62,8 +62,9 @@ class LoadErrors : public ::testing::TestWithParam<KernelPath> {
     EXPECT_EQ(error.kind(), kind) << error.what();
     EXPECT_TRUE(is_one_line_with(error, words)) << error.what();
     EXPECT_TRUE(is_one_line_with(error, {model.path()})) << error.what();
-    // The check that reads no weights finds it too.
+    // Those that read no weights find it, too.
     EXPECT_STREQ(error_of([&] { Engine::check(model.path()); }).what(), error.what());
+    EXPECT_STREQ(error_of([&] { Engine::describe(model.path(), options()); }).what(), error.what());
   }
 };
 
