@@ -110,7 +110,7 @@ struct Int16State {
   int32_t position;
 };
 
-/// A block's scales lie apart from its numbers.
+/// Scales lie behind all of a run's numbers.
 __attribute__((always_inline)) inline void fetch_scales(const Int16Runs& block) {
 #pragma GCC unroll 4
   for (int i = 0; i < Int16Runs::kMost; ++i) {
