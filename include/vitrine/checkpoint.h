@@ -171,6 +171,8 @@ class VITRINE_API Checkpoint {
   /// tensor, kUnsupported for another dtype.
   std::vector<float> read_f32(std::string_view name) const;
   std::vector<float> read_f32(const TensorInfo& info) const;
+  /// What read_f32 throws for a tensor of another dtype, without reading it.
+  void require_floats(const TensorInfo& info) const;
 
   /// True where config.json has a `quantization_config` (its format was checked by `open`). A GGUF
   /// file has none, whatever its blocks.

@@ -196,8 +196,9 @@ class VITRINE_API Engine {
   /// that contradicts the config) without reading its weights. Thread-safe.
   static void check(const std::string& path);
   /// What load() would make, and throw, of a model. On the fused path of the CPU, without an expert
-  /// cache, in the time that its header takes: no weights are read, so a wrong number among them is
-  /// not found. Elsewhere the model is loaded. Thread-safe.
+  /// cache, in the time that its header takes: nothing is read but adapters and, with mmap_weights,
+  /// what is kept beside the map (zero points, scales of FP8), so a wrong number elsewhere is not
+  /// found. On other paths the model is loaded. Thread-safe.
   static ModelPlan describe(const std::string& path, const EngineOptions& options);
   ~Engine();
 

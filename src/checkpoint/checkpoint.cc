@@ -295,14 +295,17 @@ std::vector<float> Checkpoint::read_f32(std::string_view name) const {
   return read_f32(require(name));
 }
 
+void Checkpoint::require_floats(const TensorInfo& info) const {
+  if (info.dtype == DType::kF32 || info.dtype == DType::kF16 || info.dtype == DType::kBF16) return;
+  checkpoint::throw_unsupported(impl_->weight_paths[static_cast<size_t>(info.file_index)] +
+                                ": tensor " + quote_text(name_in_file(info.name)) + " has dtype " +
+                                std::string(dtype_name(info.dtype)) +
+                                "; expected F32, F16 or BF16");
+}
+
 std::vector<float> Checkpoint::read_f32(const TensorInfo& info) const {
+  require_floats(info);
   const size_t element_size = dtype_size(info.dtype);
-  if (info.dtype != DType::kF32 && info.dtype != DType::kF16 && info.dtype != DType::kBF16) {
-    checkpoint::throw_unsupported(impl_->weight_paths[static_cast<size_t>(info.file_index)] +
-                                  ": tensor " + quote_text(name_in_file(info.name)) +
-                                  " has dtype " + std::string(dtype_name(info.dtype)) +
-                                  "; expected F32, F16 or BF16");
-  }
   const size_t count = static_cast<size_t>(info.num_bytes) / element_size;
   std::vector<float> values(count);
   if (info.dtype == DType::kF32) {

@@ -131,7 +131,8 @@ struct ExecutorInputs {
   const EngineOptions& options;  // sizes resolved: no zeros
   int64_t num_blocks = 0;
   const model::LoraAdapters* adapters = nullptr;  // null where there are none
-  bool weights_read = true;  // false: only that they are there and have the config's shapes
+  bool weights_read =
+      true;  // false: a plan is made; the weights' names, types and shapes are checked
   const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
 };
 

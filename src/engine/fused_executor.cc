@@ -42,12 +42,7 @@ class FusedExecutor final : public Executor {
                                                          inputs.config.num_experts_per_token));
     if (inputs.weights_read) {
       for (const auto& op : ops_) op->use_loaded_weights();
-    }
-    next_weights_.resize(ops_.size());
-    for (size_t i = 0; i < ops_.size(); ++i) {
-      for (size_t j = 0; j < 2 && i + 1 + j < ops_.size(); ++j) {
-        next_weights_[i][j] = ops_[i + 1 + j]->leader_weights();
-      }
+      find_next_weights();
     }
     const auto rows = static_cast<size_t>(inputs.options.max_logit_rows);
     const auto tokens = static_cast<size_t>(inputs.options.max_step_tokens);
@@ -171,6 +166,17 @@ class FusedExecutor final : public Executor {
       if (pieces == 0) continue;
       PhaseWork work(op, step, phase, next);
       pool_.run(work, pieces);
+    }
+  }
+
+  void find_next_weights() {
+    constexpr size_t kMost = 8192;  // more would take longer than most waits
+    next_weights_.resize(ops_.size());
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      for (size_t j = 0; j < 2 && i + 1 + j < ops_.size(); ++j) {
+        const std::span<const std::byte> weights = ops_[i + 1 + j]->leader_weights();
+        next_weights_[i][j] = weights.first(std::min(weights.size(), kMost));
+      }
     }
   }
 

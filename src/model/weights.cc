@@ -110,6 +110,7 @@ const float* CheckpointWeights::vector(const std::string& tensor, int64_t length
   if (found == vectors_.end()) {
     const std::array<int64_t, 1> shape = {length};
     const TensorInfo& info = checkpoint_.require(tensor, shape);
+    checkpoint_.require_floats(info);
     std::vector<float> values(static_cast<size_t>(read_ ? 0 : length));
     if (read_) values = checkpoint_.read_f32(info);
     found = vectors_.emplace(tensor, std::move(values)).first;

@@ -37,10 +37,11 @@ class WeightMemory {
 
 class CheckpointWeights : public ops::PackedWeights {
  public:
-  /// With `read` false the tensors' presence, types and shapes are checked and the handles are
-  /// empty: a plan can be made and not run. With an `expert_cache_bytes` above 0 routed experts are
-  /// read when a step needs them, into so much memory. With `mapped` matrices stay in the file,
-  /// which is mapped, but for those whose rows it has in another order.
+  /// With `read` false the tensors' presence, types and shapes are checked, and what they would
+  /// take is counted: a plan can be made and not run. (Of mapped ones what stands beside the map is
+  /// read.) With an `expert_cache_bytes` above 0 routed experts are read when a step needs them,
+  /// into so much memory. With `mapped` matrices stay in the file, which is mapped, but for those
+  /// whose rows it has in another order.
   CheckpointWeights(const kernels::CpuKernels& kernel, const Checkpoint& checkpoint, bool read,
                     uint64_t expert_cache_bytes = 0, bool mapped = false)
       : kernel_(kernel),

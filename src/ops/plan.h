@@ -87,8 +87,8 @@ class PlannedOp {
   /// Of an op behind the head, when the head is done: what it will read may be fetched, since the
   /// host may take a while to choose tokens.
   virtual void fetch_ahead(const StepState&) {}
-  /// When the weights are loaded, those of an op whose work for one token one thread does, a few
-  /// KiB at most: for that one to fetch while it waits for the others.
+  /// When the weights are loaded, those of an op whose work for one token one thread does: for that
+  /// one to fetch, or their beginning, while it waits for the others.
   virtual std::span<const std::byte> leader_weights() const { return {}; }
   virtual int phases() const { return 1; }
   /// How many pieces of work a phase has in this step; 0: the phase is skipped, barrier and all.

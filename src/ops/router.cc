@@ -50,10 +50,8 @@ class PlannedRouter final : public PlannedOp {
   }
 
   std::span<const std::byte> leader_weights() const override {
-    constexpr size_t kMost = 8192;
     if (row_pieces_ > 1 || weight_.data == nullptr) return {};
-    const size_t bytes = kernels::packed_bytes(weight_).data;
-    return {static_cast<const std::byte*>(weight_.data), std::min(bytes, kMost)};
+    return {static_cast<const std::byte*>(weight_.data), kernels::packed_bytes(weight_).data};
   }
 
   // 0: logits, and the first half of what adapters add. 1: the second half. 2: the top-k.

@@ -8,9 +8,10 @@ namespace {
 
 auto facts(const ModelSummary& s) {
   return std::tuple(s.path, s.architecture, s.device, s.kernels, s.isa, s.num_layers, s.hidden_size,
-                    s.vocab_size, s.num_experts, s.num_parameters, s.weight_bytes, s.mapped_bytes,
-                    s.kv_bytes, s.kv_dtype, s.arena_bytes, s.bytes_per_token, s.invariant,
-                    s.threads, s.eos_token_ids);
+                    s.vocab_size, s.max_position_embeddings, s.num_attention_heads,
+                    s.num_key_value_heads, s.head_dim, s.num_experts, s.num_experts_per_token,
+                    s.num_parameters, s.weight_bytes, s.mapped_bytes, s.kv_bytes, s.kv_dtype,
+                    s.arena_bytes, s.bytes_per_token, s.invariant, s.threads, s.eos_token_ids);
 }
 
 auto facts(const std::vector<PlanEntry>& plan) {
@@ -33,7 +34,9 @@ void expect_same(const std::string& path, const EngineOptions& options, const st
 std::vector<ModelVariant> described() {
   std::vector<ModelVariant> all = block_variants();
   for (const std::string& name : oracle_names()) all.push_back({name, "", 32});
-  for (const char* scheme : {"int4", "int8", "fp8"}) all.push_back({"qwen3_moe", scheme, 32});
+  for (const char* scheme : {"int4", "int8", "int4-asymmetric", "int8-asymmetric", "fp8"}) {
+    all.push_back({"qwen3_moe", scheme, 32});
+  }
   all.push_back({"shipped", "", 32});
   return all;
 }
@@ -56,6 +59,16 @@ TEST(Describe, OfOtherPathsToo) {
   options.kernels = KernelPath::kReference;
   options.kernels_given = true;
   expect_same(oracle_folder("qwen3_moe"), options, "the reference");
+}
+
+TEST(Describe, WithWhatIsRecorded) {
+  EngineOptions options = test_options();
+  options.audit_mode = AuditMode::kDeferred;
+  options.audit_level = AuditLevel::kFull;
+  options.hidden_state_layers = {0, 2};
+  expect_same(shipped_model(), options, "hidden states");
+  options.attribution = true;
+  expect_same(shipped_model(), options, "attribution");
 }
 
 /// Scales that are no numbers are found where they are read.

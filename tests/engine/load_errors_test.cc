@@ -144,6 +144,17 @@ TEST_P(LoadErrors, VocabularyThatDisagreesWithTheEmbedding) {
   }
 }
 
+TEST_P(LoadErrors, VectorsOfATypeThatIsNoFloat) {
+  for (const char* name : {"model.norm.weight", "model.layers.2.self_attn.k_norm.weight"}) {
+    const EditedModel model("qwen3_moe", {}, [&](EditedModel::Tensors& tensors) {
+      EditedModel::Tensor& tensor = tensors.at(name);
+      tensor.dtype = DType::kI16;
+      tensor.bytes.resize(static_cast<size_t>(tensor.shape[0]) * 2);
+    });
+    expect_refused(model, ErrorKind::kUnsupported, {name, "I16", "F32, F16 or BF16"});
+  }
+}
+
 TEST_P(LoadErrors, UnknownArchitecture) {
   const EditedModel model("llama", [](nlohmann::json& config) { config["model_type"] = "mamba2"; });
   expect_refused(model, ErrorKind::kUnsupported, {"config.json", "model_type", "mamba2", "llama"});
