@@ -131,8 +131,7 @@ struct ExecutorInputs {
   const EngineOptions& options;  // sizes resolved: no zeros
   int64_t num_blocks = 0;
   const model::LoraAdapters* adapters = nullptr;  // null where there are none
-  bool weights_read =
-      true;  // false: a plan is made; the weights' names, types and shapes are checked
+  bool weights_read = true;  // false: their names, types and shapes are checked, a plan is made
   const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
 };
 

@@ -58,12 +58,11 @@ const kernels::Weight& CheckpointWeights::matrix(const std::string& module, int6
   auto found = matrices_.find(module);
   if (found == matrices_.end()) {
     StoredMatrix stored = find_stored_matrix(checkpoint_, module, rows, cols);
-    if (mapped_ && map(stored, module)) {
-      // stays where it is
-    } else if (read_) {
+    const bool is_packed = !(mapped_ && map(stored, module));
+    if (is_packed && read_) {
       stored.place(allocate(stored.num_bytes(), module));
       pending_.push_back(stored);
-    } else {
+    } else if (is_packed) {
       num_bytes_ += stored.num_bytes();
     }
     num_parameters_ += rows * cols;
