@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Does a term of the attribution say what happens without its part? For each of a model's generated
 // tokens, every routed expert's weight is forced to zero in a rerun of the step, one expert at a
 // time; the effect is how far the chosen token's logit falls. Prints the rank correlation between

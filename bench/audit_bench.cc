@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the recorder costs: on the step's thread (ring) and off it (decoding, JSON). The passes have
 // the shipped model's shape: four layers, two of eight experts, one token with its row.
 #include <benchmark/benchmark.h>

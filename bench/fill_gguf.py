@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives a GGUF header random weights, on a machine that has torch and nothing of PyPI's `gguf` and
 `numpy`: a file of many gigabytes is made where it is measured.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time of masks of grammars in GBNF and Lark's notation, of tags and of regular expressions, in
 // microseconds: along a text, the first time (what the grammar makes on demand included) and again;
 // and how many masks two threads make with one grammar. One JSON object on standard output.

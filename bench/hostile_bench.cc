@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seconds that grammars, regular expressions and schemas of 10 MB take until they are refused, or
 // until their first mask over single bytes, and the memory meanwhile. Rows of a table in Markdown
 // on standard output; `--schemas` measures no others, and so on.

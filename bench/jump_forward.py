@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jump-forward on and off by turns, on a schema with long keys.
 
     bench/jump_forward.py VITRINE MODEL [ROUNDS] [KEYS]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time of masks near the limit of new tokens, in microseconds: random answers under a few schemas
 // that have open keys, each with little more room than it needs. One JSON object on standard
 // output.

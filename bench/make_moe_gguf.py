@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a GGUF file of a mixture-of-experts model with random weights, to measure speed on.
 
     make_moe_gguf.py OUT.gguf [--shape qwen3moe|olmoe|30b-a3b] [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast Chromium opens a run's page, and whether it works there.
 
     bench/page_open.py RUN.html [--tabs N] [--screenshots FOLDER]

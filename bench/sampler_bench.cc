@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time of sampler pipelines on random logits, in microseconds a token on one core: the median and
 // the fastest of many. One JSON object on standard output.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Decides VITRINE_WITH_CUDA. The backend is a shared library of its own, loaded when a CUDA device is
 # asked for; where it cannot be built, everything else can. It needs a libtorch with CUDA and the
 # CUDA 13 runtime's headers: those of a toolkit, else those that the torch wheel's packages bring.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libarrow and libparquet of PyPI's pyarrow, beside torch in the virtual environment. Sets
 # VITRINE_WITH_PARQUET and the target vitrine_arrow.
 set(VITRINE_PARQUET AUTO CACHE STRING "Build libvitrine_parquet.so: AUTO (where it can be), ON, OFF")

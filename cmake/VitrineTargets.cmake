@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Flags and target helpers. Everything here is on our own targets only, never global.
 
 # Warnings are errors; an FMA happens only where one is written (docs/numerics.md).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libtorch, taken out of PyPI's torch wheel. Torch's own CMake package links libtorch_cuda whole, and
 # a CPU process must never map that, so the libraries are named here one by one. The installed
 # package ships this file and includes it, with VITRINE_TORCH_REMEMBERED_DIR set.

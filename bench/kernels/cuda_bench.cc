@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long the CUDA kernels of a step take on this GPU, each alone: cuda_kernels_bench. Shapes of
 // Qwen3-30B-A3B. A kernel's launches are captured into one graph, so that the host's launches do
 // not count; the least of several replays is printed beside the bytes that the kernel must move.

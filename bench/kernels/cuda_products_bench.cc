@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long products and attention take on this GPU, each alone: cuda_products_bench. Shapes of
 // Qwen3-30B-A3B. Each launch takes other experts or another copy of a matrix, so that weights come
 // from memory and not from the cache; the bytes beside a time are those of the weights that a

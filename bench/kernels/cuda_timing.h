@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the benchmarks of CUDA kernels share: a device, memory, the time of one launch. An error
 // ends the program.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speeds of the CPU kernels, one thread. The second argument of every name is the table.
 //
 //   kernel_bench --benchmark_filter=avx512

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vitrine and llama.cpp on the same GGUF file, by turns on the same machine.
 
     compare.py MODEL.gguf [-p 256] [-n 64] [-d 0] [--threads 1,2] [--pairs 5] [--repeat 3]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far Vitrine's and llama.cpp's predictions are from those of the same file's weights in float32.
 
     compare_kl.py MODEL.gguf TEXT [-p 500] [--threads 2] [--kv-type f32|i16] [--without-amx]

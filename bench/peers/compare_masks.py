@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vitrine's masks and those of llguidance and xgrammar over the same folder of MaskBench's files.
 
     python3 -m venv PEERS && PEERS/bin/pip install llguidance==1.9.1 xgrammar==0.2.8 tokenizers

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Vitrine's sampler and llama.cpp's on the same logits, by turns on one core.
 
     compare_sampler.py [--vocabulary 150000] [--rounds 300] [--pairs 3]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Put before llama.cpp's CPU kernels: GCC 12's AMX intrinsics do not tell the optimizer what memory
 // they read (GCC 13's do), so that it drops the writes before them and the program dies of an
 // illegal instruction. The same instructions, with the memory named.

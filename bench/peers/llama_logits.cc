@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // llama.cpp's logits, through its C API: compare_kl.py compares them with a float reference's.
 //
 //     llama_logits MODEL THREADS OUT < IDS      OUT: float32, a row of logits for each id

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time of llama.cpp's sampler chain on the logits that bench/sampler_bench.cc makes, in
 // microseconds a token on one core, with the filling of its candidates, as llama_sampler_sample
 // does it. One JSON object on standard output.

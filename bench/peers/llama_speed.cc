@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speed of llama.cpp on a model, through its C API, as `vitrine bench generate` measures its own:
 // the same token ids, one load, nothing timed but the calls. One JSON object on standard output.
 //

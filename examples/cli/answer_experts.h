@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `/audit` shows: the experts that made an answer.
 #pragma once
 

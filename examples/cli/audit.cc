@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine audit: what was recorded, and whether it can be believed.
 #include "audit.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine audit diff.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where two records differ: what diff and replay name.
 #include <fmt/format.h>
 

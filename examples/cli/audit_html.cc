@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine audit export --html: one page that needs no network.
 #include <fmt/format.h>
 

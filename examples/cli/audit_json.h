@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A JSON log, or an export of a sealed one, as a run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine audit manifest, and what audit verify says of a manifest.
 #include <fmt/format.h>
 

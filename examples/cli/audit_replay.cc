@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine audit replay: reruns a log and compares to the last bit.
 #include <fmt/format.h>
 

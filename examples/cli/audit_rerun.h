@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reruns what a log recorded: the same tokens through an engine, in the same steps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "audit_run.h"
 
 #include <fmt/format.h>

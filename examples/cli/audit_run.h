@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A recorded run, from a `.vtr` or a JSON log, as the audit commands see it.
 #pragma once
 

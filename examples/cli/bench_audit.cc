@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine bench audit: what the recorder costs, with its uncertainty.
 #include <fmt/format.h>
 

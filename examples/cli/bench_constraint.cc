@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine bench constraint: MaskBench's figures over a folder of schemas.
 #include <fmt/format.h>
 

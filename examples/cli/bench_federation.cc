@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine bench federation: decode speed of a federation beside its first model alone, and what
 // recording every share costs.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine bench generate: speed of prefill and decode, and how much of the memory's speed it uses.
 #include <fmt/format.h>
 

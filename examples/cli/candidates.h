@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several answers to one prompt, and what the model thought of their tokens.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine chat: a conversation, line by line, with the recorder on.
 #include <fmt/format.h>
 #include <unistd.h>

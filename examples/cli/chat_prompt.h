@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `generate --chat` and `chat` share: the model's chat template.
 #pragma once
 

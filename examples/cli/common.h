@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the commands share: options of the engine, input, output, Ctrl-C.
 #pragma once
 

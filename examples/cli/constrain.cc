@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine constrain check: does a schema compile, and which instances does it accept.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of generate and chat that say what an answer must be.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two models on one text: perplexities and the divergence between them.
 #pragma once
 

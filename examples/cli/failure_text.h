@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a constraint stood when it failed, for people and as JSON.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine federate: specialists that answer together; vitrine inspect of a federation file.
 #include "federate.h"
 

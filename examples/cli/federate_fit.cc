@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine federate fit: weights by maximum likelihood.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine federate score: what a federation is worth on texts.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine generate and vitrine federate: text from a prompt, streamed as it is made, with the
 // recorder on.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `generate` is told about hidden states.
 #pragma once
 

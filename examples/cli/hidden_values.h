@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a reader of a log cannot see: columns that were left out or are encrypted.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine inspect: what a model is, what it takes, and which kernel runs each op.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine ledger: bookings from sealed logs.
 #include <fmt/format.h>
 

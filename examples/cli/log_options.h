@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a run's log goes and what it keeps: the options that commands which generate share.
 #pragma once
 

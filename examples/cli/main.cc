@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine: the command line tool. One file per command; only the public headers are used.
 #include <fmt/format.h>
 

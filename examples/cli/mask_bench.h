@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MaskBench's counting: schemas, instances, tokens, masks.
 #pragma once
 

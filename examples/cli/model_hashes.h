@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The SHA-256 of the files that make up a model. Those of large files are kept, so that a file is
 // read for it once and not in each run.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Outputs that are to stand beside what a command reads and not in its place.
 #pragma once
 

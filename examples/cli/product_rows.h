@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the fit of a product reads: every specialist's whole row for tokens of the texts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine quantize: a smaller checkpoint from a checkpoint, with a manifest.
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far another model is from a log that it reran.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What audit replay runs a log with: the model or the federation that made it.
 #pragma once
 

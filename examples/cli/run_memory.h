@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory the records of a log may take, which a compressed file of a megabyte can have
 // millions of.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What commands that generate share: how tokens are chosen, and the head of their log.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine score: logits, log-probabilities and a greedy continuation of given ids.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short runs of greedy decoding that can be compared with each other.
 #pragma once
 

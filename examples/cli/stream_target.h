@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where generate --audit-stream sends its messages: a file, a pipe or a socket.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table that `generate --summary` ends with.
 #pragma once
 

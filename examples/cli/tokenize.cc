@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine tokenize: text to ids and pieces, ids to text.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host application: load a model, generate with a callback per token, read the audit as structs.
 #include <vitrine/engine.h>
 #include <cmath>

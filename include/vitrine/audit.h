@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `audit`: what the recorder saw, as structs and as a JSON log.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sealed log `.vtr` (docs/vtr-format.md): writer, reader, verification.
 //
 //     VtrLog log("run.vtr", header, {.seal = SealKey::load_or_create("key")});

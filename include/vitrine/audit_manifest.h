@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The manifest of a sealed log: an in-toto statement in a DSSE envelope, which others' tools can
 // check (docs/audit-manifest.md).
 //

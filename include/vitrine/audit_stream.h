@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run as a stream of small messages, for the network: one message a step, each behind its length,
 // in Protocol Buffers (docs/audit-stream.md, docs/audit_stream.proto).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `chat`: a model's chat template, which turns messages into the prompt that it was
 // trained on.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `checkpoint`: Hugging Face model folders, read and written; GGUF files, read; the
 // normalised model config.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `compress`: from a checkpoint to a smaller one, with a manifest of how it was made.
 #pragma once
 

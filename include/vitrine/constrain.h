@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `constrain`: which tokens may come next under a JSON Schema, a regular expression, a
 // context-free grammar or a list of choices. Token byte strings in, a bitmask out; it knows no
 // model and no tensor.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `core`: errors, dtypes, devices, non-owning tensor views, logging.
 //
 // Everything else in Vitrine may include this header; it includes nothing of Vitrine's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `engine`: loads a model, steps over ragged batches, generates.
 #pragma once
 

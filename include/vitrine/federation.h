@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `federation`: what a federation of specialists is made of, how their predictions become
 // one, and how weights are fitted. Stepping them is the engine's (group.h).
 #pragma once

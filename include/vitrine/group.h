@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Federations in the room `engine`: several specialists stepped together as one model.
 #pragma once
 

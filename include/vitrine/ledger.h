@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `ledger`: what an inference cost and who earned by it, booked from sealed logs.
 //
 //     const LedgerRates rates = LedgerRates::load("rates.json");

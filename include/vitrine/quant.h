@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `quant`: codecs for weights, array in, array out.
 //
 // A scheme says how one weight matrix becomes small integers and scales. Schemes are found by name

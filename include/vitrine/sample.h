@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `sample`: from logits to one token id.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The room `tokenizer`: text to ids and back, as `tokenizer.json` describes it.
 #pragma once
 

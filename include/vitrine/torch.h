@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors between Vitrine and libtorch: the only public header that includes ATen. A host that
 // includes it links `vitrine_torch_cpu` beside `vitrine::vitrine`.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CPU kernels: raw pointers, sizes and strides in, bits out. Includes nothing of the library.
 //
 // One table of functions per instruction set; every table gives the same bits (docs/numerics.md is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables, and which of them this machine can run. Compiled without instruction-set flags.
 #include "cpu_kernels.h"
 #include "portable/portable.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The constants of this project's float32 exp; every instruction set evaluates the same formula.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fetching what is read later. Internal linkage: each file has its own copy.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // E4M3 in plain C++: one sign, four exponent bits (bias 7), three of the mantissa; 0x7f is NaN,
 // there is no infinity, 448 is the largest (Micikevicius et al., FP8 Formats for Deep Learning,
 // 2022).

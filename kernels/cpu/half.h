@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16-bit float conversions in plain C++. Internal linkage: each file has its own copy.
 #pragma once
 

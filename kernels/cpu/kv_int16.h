@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the integers of keys and values lie (KvFormat::kI16), for every instruction set's files.
 // Internal linkage: each file has its own copy.
 #pragma once

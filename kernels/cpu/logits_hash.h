@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A 64-bit hash of a row of logits, block by block. Internal linkage: each file has its own copy,
 // in its own instruction set.
 #pragma once

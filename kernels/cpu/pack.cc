@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing of quantized matrices; runs once at load, on any instruction set.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing of the block formats of published files into tiles; runs once at load.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing of compressed-tensors' words into tiles, at load or strip by strip.
 #include <cstring>
 

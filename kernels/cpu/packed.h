@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The packed layouts, one number at a time: what packing, single rows and the portable kernels
 // share. Internal linkage: each file has its own copy.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activation quantization with 256-bit vectors: whole groups of 32 four at a time, whose divisions,
 // tests and sums are then one vector's. For files that are compiled for AVX2 or more.
 #pragma once

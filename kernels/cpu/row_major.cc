@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of a packed matrix in one piece; made once at load, on any instruction set.
 #include "packed.h"
 

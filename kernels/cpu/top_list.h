@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A short list of the best entries, kept in order. Internal linkage: each file has its own copy.
 #pragma once
 

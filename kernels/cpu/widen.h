@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One row of a packed matrix as float32, in the vectors of whichever instruction set the including
 // file is compiled for. Internal linkage: each file has its own copy.
 #pragma once

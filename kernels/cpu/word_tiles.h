@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing of words tile by tile: what the tables share.
 #pragma once
 

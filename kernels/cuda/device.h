@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layer that kernels are written on. nvcc makes GPU code of it; any C++20 compiler makes code
 // for whoever implements device_host.h's `host::Machine` (the tests' emulator), so that a kernel's
 // indices, barriers and arithmetic are tested where there is no GPU.

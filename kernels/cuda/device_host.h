@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device layer for a C++ compiler: each name of device_nvcc.h with the same meaning, in terms
 // of the functions of `host`, which an emulator of a GPU's blocks and warps provides (the tests
 // have one). See device.h for the rules.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU kernels' transcendental functions on the device: the same operations, the same bits
 // (docs/numerics.md, "exp, sigmoid, silu").
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device layer for nvcc: names for what the GPU does. See device.h for the rules.
 #pragma once
 

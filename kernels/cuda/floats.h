@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements of a float format, one or four at a time.
 #pragma once
 

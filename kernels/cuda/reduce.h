@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU kernels' 16 lanes within a warp (docs/numerics.md, "Common rules"), and vectors of four.
 #pragma once
 

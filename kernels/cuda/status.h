@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a CUDA kernel's launcher takes and gives back, without a CUDA header.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which state each position of each sequence is in. The writer keeps one, and verification another:
 // they must agree.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `attribution` column of a `.vtr` (docs/vtr-format.md).
 #pragma once
 

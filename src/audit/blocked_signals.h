@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library's threads leave the host's signals alone.
 #pragma once
 

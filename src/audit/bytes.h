@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Little-endian bytes, appended and read back with every size checked.
 #pragma once
 

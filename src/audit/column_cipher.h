@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Column groups encrypted for those who may read them.
 #pragma once
 

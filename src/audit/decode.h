@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a pass's bytes to structs, without allocating for shapes seen before.
 #pragma once
 

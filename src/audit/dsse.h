@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DSSE: a payload, its type, and signatures over both, as one JSON object
 // (https://github.com/secure-systems-lab/dsse).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers that were given up under a constraint, as a page's column and as JSON.
 #pragma once
 

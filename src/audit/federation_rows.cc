@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "federation_rows.h"
 
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `federation` column of a `.vtr` and its part of the head (docs/vtr-format.md).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // float32 to 16 bits and back, rounding to the nearest, ties to even; one NaN.
 #pragma once
 

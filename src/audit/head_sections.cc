@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "head_sections.h"
 
 #include <set>

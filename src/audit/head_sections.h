@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of a `.vtr`'s head: pairs of texts, and the sections that only some logs have.
 #pragma once
 

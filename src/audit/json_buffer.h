@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON text, appended by hand: a log is written while a model generates on the same cores.
 #pragma once
 

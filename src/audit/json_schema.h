@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schema "vitrine.audit/1" (docs/audit-log.md), piece by piece in the order of the file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread behind a log or a stream: records and events come out of a ring in the order in which
 // the step's thread put them there.
 #pragma once

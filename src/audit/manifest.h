@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a log's manifest says, as an in-toto statement.
 #pragma once
 

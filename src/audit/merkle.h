@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A column group's commitment: a tree over salted rows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A column group of a page as it stands in the file: committed to, transposed and compressed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hash of chains, trees and commitments: SHA-256 behind a tag that says what it is for, of one
 // message or of many of one length: a page has thousands of commitments.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records and events in, frames of a `.vtr` out; no file and no thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What libvitrine_parquet.so gives to the audit room: a writer of one run's tables.
 #pragma once
 

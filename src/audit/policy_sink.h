@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The step's side of a `.vtr` log: what happens where the ring has no room.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rerun is compared with: a record's digest, its layers' marks, its rounding, and the build
 // that made it.
 #include <dlfcn.h>

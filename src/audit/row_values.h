@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers in the rows of a `.vtr`'s columns.
 #pragma once
 

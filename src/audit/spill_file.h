@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records that the ring had no room for, in a nameless file, until the log's thread catches up.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages of docs/audit_stream.proto, encoded by hand: the fields are few, and a library would
 // be one more thing that a host must have in the right version.
 #pragma once

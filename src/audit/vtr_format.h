@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The byte format of `.vtr` (docs/vtr-format.md): frames, heads, and the columns that hold whole
 // pages. Parsers throw kBadFile with the reason alone; the reader adds the place.
 #pragma once

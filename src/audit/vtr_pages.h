@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frame by frame through a `.vtr`: what reading, verification and redaction share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One record as a row in each column group, and back.
 #pragma once
 

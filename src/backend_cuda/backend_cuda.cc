@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA backend of the reference path. That path is ATen alone, so what this library brings is
 // libtorch_cuda, which registers ATen's CUDA operators as it is loaded.
 #include <c10/cuda/CUDAFunctions.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA form of one op: how its launches are planned; found by the op's name in a registry.
 #pragma once
 

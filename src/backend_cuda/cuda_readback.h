@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one way from the device to the host on CUDA's fused path.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The little that an executor needs of a GPU's runtime: memory, one stream, graphs. CUDA's is one
 // implementation, the tests' emulator another.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's weights on the device: asked for while the plan is made, packed and uploaded once.
 #pragma once
 

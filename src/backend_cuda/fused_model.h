@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model on a device: its plan, its graphs, its steps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend_cuda/fused_plan.h"
 
 #include "backend_cuda/cuda_op.h"

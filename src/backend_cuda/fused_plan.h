@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's graph as launches of CUDA kernels over device memory that is given once.
 #pragma once
 

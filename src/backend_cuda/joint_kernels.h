@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federation's joint on the device: where a step's parts of it lie, and its launches. The rows
 // may be of one model's step, or of several models'.
 #pragma once

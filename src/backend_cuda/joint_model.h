@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A joint of rows that several models of one device made: its own stream, graphs and buffers.
 #pragma once
 

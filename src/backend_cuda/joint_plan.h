@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federation's joint as launches behind a model's head.
 #pragma once
 

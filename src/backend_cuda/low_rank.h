@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What adapters add to an op's products (kernels/cuda/adapter), in steps that use one of them.
 #pragma once
 

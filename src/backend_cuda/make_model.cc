@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the engine looks up for the fused path on CUDA.
 #include "backend_cuda/cuda_runtime.h"
 #include "backend_cuda/fused_model.h"

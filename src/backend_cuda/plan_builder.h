@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ops of a plan are planned with: memory for intermediates, weights, launches.
 #pragma once
 

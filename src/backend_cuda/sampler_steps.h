@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A choice's steps, from what a sampler pipeline says to what the kernel reads.
 #pragma once
 

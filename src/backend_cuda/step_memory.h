@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What changes from step to step, on both sides: one copy brings it to the device, one brings the
 // results back. Where each part lies depends on the step's shape alone, so that a graph can be
 // replayed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the parts of a step's memory lie behind one another, on both sides, in words of 32 bits.
 #pragma once
 

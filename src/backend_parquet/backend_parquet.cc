@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs as Parquet tables, written by Apache Arrow. A library of its own, so that nothing else needs
 // Arrow.
 #include <arrow/api.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ledger's lines as one Parquet file.
 #include <arrow/api.h>
 #include <arrow/io/file.h>

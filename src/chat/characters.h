@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: what Python knows of characters, and the cases of text.
 #pragma once
 

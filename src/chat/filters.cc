@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Filters of single values; those of numbers and lists are in number_filters.cc and
 // sequence_filters.cc.
 #include "filters.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values as text: str(), repr() and ascii().
 #include <charconv>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Global functions; methods of lists, dicts and loops.
 #include <algorithm>
 #include <array>

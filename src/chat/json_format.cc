@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values as JSON, as Python's json.dumps() writes them.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: JSON from outside as values of a template, in the order of the file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: a template's source as tokens, with the whitespace rules applied.
 #pragma once
 

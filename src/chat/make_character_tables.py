@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes character_tables.inc: what Python's str knows of characters beyond utf8proc.
 
     python make_character_tables.py > character_tables.inc

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: text as numbers, as Python's int() and float() read it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arithmetic, joining, repeating and slicing.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: tokens to a tree. One class in two files: statements and expressions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `format % arguments`, as Python's str and MarkupSafe's Markup do it.
 #include <algorithm>
 #include <cctype>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: what a rendering may use up, and where it stands for messages.
 #pragma once
 

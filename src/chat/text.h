@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: Python's view of text. A string is UTF-8 here and a sequence of code points
 // in a template.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: str.format() and str.format_map().
 #pragma once
 

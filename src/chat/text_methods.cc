@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Methods of text, as Python's str has them.
 #include <algorithm>
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: typed, range-checked access to the fields of a JSON object from a file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: files by descriptor, with errors that name them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: 3-D tensors that hold all experts of a layer, seen as one tensor per expert.
 #pragma once
 

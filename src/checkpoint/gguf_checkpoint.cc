@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening a GGUF file, and the others of a split one, as a checkpoint.
 #include <algorithm>
 #include <cstdio>

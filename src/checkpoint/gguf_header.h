@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: the header of a GGUF file (versions 2 and 3, little-endian): metadata and
 // the places of the tensors. No length, count, offset or type in it is believed before it was
 // checked.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: a GGUF file as the Hugging Face model folder that it was made from. The
 // architectures above see only that form, so a GGUF is one more source of the same models.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys that other engines' loaders read and no architecture here computes: only values that change
 // nothing are let through.
 #include "gguf_model.h"

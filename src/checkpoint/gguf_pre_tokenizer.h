@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: what a GGUF file's `tokenizer.ggml.pre` stands for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: reading tensors that a GGUF file stores in another form than they read in.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GGUF file's vocabulary as a tokenizer.json, so that there is one way to read a tokenizer.
 #include <algorithm>
 #include <cmath>

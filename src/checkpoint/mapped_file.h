@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: a file's bytes in memory, and who is told when the file shrinks under them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: `quantization_config` of config.json, as compressed-tensors writes it, and
 // as the layout "fp8" of published 8-bit checkpoints has it.
 #pragma once

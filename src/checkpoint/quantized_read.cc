@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading quantized modules. `pack-quantized`: {base}.weight_packed, {base}.weight_scale,
 // {base}.weight_shape, and of asymmetric ones {base}.weight_zero_point. 8-bit floats: {base}.weight
 // and {base}.weight_scale or {base}.weight_scale_inv.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rotary part of config.json: `rope_theta`, and `rope_scaling` or `rope_parameters`.
 #include <cmath>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "safetensors_header.h"
 
 #include <algorithm>

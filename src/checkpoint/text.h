@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: what its files share for messages and guarded JSON.
 #pragma once
 

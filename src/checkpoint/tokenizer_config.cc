@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of tokenizer_config.json that says how a conversation becomes a prompt.
 #include <filesystem>
 

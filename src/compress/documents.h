@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: the JSON files of a quantized folder.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: which tensors of a checkpoint are quantized, and why the others are not.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: the rows of a matrix of the source.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: the tensors in which the result holds a quantized matrix.
 #pragma once
 

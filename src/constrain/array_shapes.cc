@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays: a schema's conditions on them as alternatives, and conjunctions of those.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A finite automaton over bytes, written out.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "char_ranges.h"
 
 #include <utf8proc.h>

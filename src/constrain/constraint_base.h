@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all constraints of this room share, and the grammar that they follow.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Context-free grammars: rules over regular terminals, and an Earley parser (Earley 1970, with
 // nullable rules as in Aycock and Horspool 2002) that reads bytes. What has no reference to a rule
 // that leads back to itself becomes a terminal: an automaton of derivatives. JSON text under a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How an answer can be finished: concrete texts, counted in tokens. Every count is that of a text
 // which really completes the place that it is asked for, so it is an upper bound that holds.
 #pragma once

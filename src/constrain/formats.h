@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The languages behind JSON Schema's `format`.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GBNF, llama.cpp's notation of grammars.
 #include <map>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grammars and the constraints that they start.
 #include <algorithm>
 

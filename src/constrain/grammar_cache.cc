@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiled grammars that are kept, and what is compiled ahead.
 #include <bit>
 #include <functional>

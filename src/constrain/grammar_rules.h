@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A grammar as a notation says it: rules whose bodies are expressions over regular languages, other
 // rules and JSON. Every notation is read into these; lower() makes productions of them.
 #pragma once

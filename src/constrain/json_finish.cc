@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How JSON text can be finished from any place in it.
 #include <algorithm>
 #include <bit>

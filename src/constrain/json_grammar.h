@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A JSON Schema compiled: what each place of a document may hold.
 //
 // A *literal* is a subschema or its negation. A *value* is a conjunction of literals: what one

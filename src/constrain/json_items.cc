@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Items of arrays that are compared with one another (uniqueItems, and its negation).
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys of objects: which may come, and what value each has.
 #include <algorithm>
 #include <bit>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Follows JSON text under a grammar, byte by byte.
 //
 // A configuration is a place in a value and the containers around it. Where a schema leaves

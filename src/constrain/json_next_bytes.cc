@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which bytes may come next: walks through a vocabulary try no others.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a reading of a JSON text stands, in words.
 #include "json_machine.h"
 #include "state_text.h"

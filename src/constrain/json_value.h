@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A JSON document that keeps what a schema needs: the order of keys and the digits of numbers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys in the order of the schema (JsonKeyOrder::kSchema).
 #include <algorithm>
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grammars in the notation of PyPI's `lark`, in the variant that llguidance reads: rules in lower
 // case, terminals in upper case, white space and the like ignored between terminals.
 #include <map>

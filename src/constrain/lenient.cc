@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schemas of which some keyword cannot be kept exactly: compiled without it, and told.
 #include "lenient.h"
 

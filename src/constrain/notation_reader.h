@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What readers of grammar notations share: a text, a place in it, and how mistakes are told.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounds on a JSON number, decided on its decimal digits as they are read: exact, without floating
 // point. A bounded number is written without an exponent.
 #pragma once

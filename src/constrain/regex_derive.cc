@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Derivatives: what is left of a language after one byte, and rows of them.
 #include <algorithm>
 #include <array>

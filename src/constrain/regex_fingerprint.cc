@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an expression says, in 128 bits that are the same in every pool.
 #include <array>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a language's texts are, told from its expression: what a bound on their length changes.
 #include <algorithm>
 #include <unordered_map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Regular expressions in ECMA-262's syntax, as JSON Schema's `pattern` has them.
 #pragma once
 

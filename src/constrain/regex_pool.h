@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Regular languages over bytes as hash-consed expressions, and the automaton that their derivatives
 // are (Brzozowski 1964): a node is a state, its row says where each byte leads. Rows are made when
 // a state is first visited. Intersection and complement are nodes like any other, and a repetition

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Questions about a whole language: is it empty, infinite, how large, what is its shortest string.
 #include <algorithm>
 #include <deque>

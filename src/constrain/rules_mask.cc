@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Masks of context-free grammars. What stays within one terminal comes from that terminal's own
 // mask; only tokens that lead across a terminal's end are followed byte by byte.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a reading of a grammar's text stands, in words.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A JSON Schema as its keywords say it: parsed, references resolved, nothing combined yet.
 #pragma once
 

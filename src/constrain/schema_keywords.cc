@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keywords of objects, arrays and combinations.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // References within a document: $ref, $dynamicRef, $recursiveRef, and what they lead to.
 #include <algorithm>
 

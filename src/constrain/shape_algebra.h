@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The combining keywords over alternatives, the same for objects and arrays.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Masks that grammars over one vocabulary share, by what is left of the language: a pattern or a
 // format that several schemas have is walked through the vocabulary once.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many threads read what a grammar has compiled; one at a time adds to it.
 #pragma once
 

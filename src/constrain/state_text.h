@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a constraint's state is called where people read it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON's escapes inside a string, byte by byte: what has been read of one and what it can become.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tags: free text in which triggers switch constraints on, as JSON says it ("structural tags").
 // Every format becomes an expression of a context-free grammar, so that all ways to read a text are
 // followed side by side.

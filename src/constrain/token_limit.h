@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tokens of a mask leave room to finish the answer.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vocabulary by what its tokens are made of: kinds of characters and length. A state of an
 // automaton that goes on whatever letters come allows all tokens of letters, without a look at
 // each.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The vocabulary as a trie in depth-first order, and what it says about JSON strings.
 #pragma once
 

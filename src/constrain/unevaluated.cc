@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What schemas evaluate, for unevaluatedProperties and unevaluatedItems.
 //
 // An alternative that knows less than its instances' schemas evaluate is only stricter than it

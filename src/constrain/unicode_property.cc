@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scripts and binary properties of Unicode, as PCRE2's tables have them.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays of which all items differ: what can be kept.
 #include <algorithm>
 

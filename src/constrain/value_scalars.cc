@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The regular part of a schema: null, booleans, numbers and strings. Every combination of schemas
 // is one of languages here.
 #include <algorithm>

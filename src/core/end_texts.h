@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The texts of tokens that end a turn, by which published models without keys for them are known.
 #pragma once
 

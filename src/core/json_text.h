@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the library: JSON from outside, parsed within bounds, and made fit for one-line
 // messages.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the library: named things that static initialisers make known before main() and that
 // are only looked up afterwards, so there is no lock.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the library: work that comes in pieces, by several threads, while something is loaded.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether two paths, by whatever way, name one file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions without a context on the heap: a page makes thousands of hashes of one block, and
 // EVP's set-up takes longer than such a hash. OpenSSL 3 keeps them, for those who ask for 1.1's.
 #define OPENSSL_API_COMPAT 0x10101000L

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SHA-256 (FIPS 180-4) of bytes that come in pieces, by OpenSSL's libcrypto: it uses the
 // processor's instructions for it, where there are any.
 #pragma once

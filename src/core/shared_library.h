@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Libraries of ours that are loaded when they are asked for, never linked.
 #pragma once
 

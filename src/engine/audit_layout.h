@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where each audit value of a model's passes lies.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast something is that takes a while: the best of several tries. A header alone, for
 // backends.
 #pragma once

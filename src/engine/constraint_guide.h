@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Leads one answer through its constraint: the mask of each token, the room that is left, counts.
 #pragma once
 

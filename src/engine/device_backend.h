@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which devices this process can use. The CUDA backend is a shared library of its own, loaded when
 // a CUDA device is asked for, so that a CPU process never maps libtorch_cuda.
 #pragma once

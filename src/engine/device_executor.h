@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fused path on a device other than the CPU: a backend's model behind the engine's interface.
 #pragma once
 

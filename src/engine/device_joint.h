@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federation's joint that a device makes of the rows of one step, so that rows stay there: what
 // is agreed on once, what a step brings, what comes back.
 #pragma once

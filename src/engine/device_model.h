@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model whose steps run wholly on a device by fused kernels: what the engine asks of a backend
 // that it loads, and what the backend is given. The backend includes this header, the engine links
 // nothing of it.

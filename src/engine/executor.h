@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What runs a pass: the fused plan or the reference. The engine above knows no other difference.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Routes that a step's input gives in place of the router's.
 #pragma once
 

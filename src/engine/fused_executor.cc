@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fused path on the CPU: a plan made once, run without allocating.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federation's record of a pass: one account of each token, put together from the accounts of the
 // specialists' engines.
 #pragma once

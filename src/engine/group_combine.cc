@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A row of a federation's joint, made by the threads of its first engine.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federation whose device makes the joint and chooses by it: one account a row comes back.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One step of a federation: all specialists, their joint, one record.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tokens a constraint forces next, as the tokenizer spells them: what jump-forward feeds in
 // one chunk in place of one step a token.
 #pragma once

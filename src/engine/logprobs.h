@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Log-probabilities of a row of logits, for those who ask for them beside the recorder's.
 #pragma once
 

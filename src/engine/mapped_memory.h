@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that takes up room only where it is touched.
 #pragma once
 

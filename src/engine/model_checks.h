@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is looked at once when a model is loaded, before its weights, and what of a step's input.
 #pragma once
 

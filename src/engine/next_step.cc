@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/next_step.h"
 
 #include "engine/row_sampler.h"

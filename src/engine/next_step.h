@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The step that most likely follows: each sequence brings the token that is being chosen for it.
 #pragma once
 

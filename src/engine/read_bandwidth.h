@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast the engine's threads read its weights when they do nothing else.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference path: the graph through plain ATen calls, on any device.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

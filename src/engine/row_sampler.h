@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses a row's token on the host, and writes down how it was chosen.
 #pragma once
 

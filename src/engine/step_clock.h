@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long steps take, for their records: a read costs as little as it can, since it is on the hot
 // path.
 #pragma once

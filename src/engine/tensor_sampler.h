@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A sampler pipeline's steps as tensor operations, so that a choice is made where the logits are
 // and only it is read back.
 #pragma once

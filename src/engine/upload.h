@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the host to a device, on the reference path.
 #pragma once
 

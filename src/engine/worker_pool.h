@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's threads. The calling thread leads; the others take pieces while there are any.
 #pragma once
 

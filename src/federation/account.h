@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The accounts of the file format's combiners: one token's parts, from what each specialist said of
 // it. Their rows may be elsewhere.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixture, gate and product of experts (Jacobs et al. 1991; Hinton 2002), over whole vocabularies.
 #include <algorithm>
 #include <array>

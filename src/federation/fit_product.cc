@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The weights of a product of experts by maximum likelihood. The mean of
 //   log p(t) = sum_i w_i l_i(t) - log sum_v exp(sum_i w_i l_i(v))
 // is concave in w; its gradient is l_i(t) less the joint's mean of l_i (Hinton 2002).

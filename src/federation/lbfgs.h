@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Minimisation of a smooth function by L-BFGS (Liu and Nocedal 1989) with a backtracking line
 // search.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What makes the specialists of a federation themselves: their files and hashes.
 #include <filesystem>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exponentials and logarithms of whole rows in float32: plain arithmetic that compilers turn into
 // vector instructions and that gives the same bits whatever their width (the polynomials of
 // Moshier's Cephes library; about one unit in the last place).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a federation's file and a spec that a host made are both held to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KV blocks: which are free, who shares them, and which positions of a sequence each one holds.
 // The memory itself belongs to the engine; this room only numbers it.
 #pragma once

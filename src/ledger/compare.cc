@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How what is booked of a run compares with what a log of it and the rates make.
 #include <tuple>
 

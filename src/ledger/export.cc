@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ledger's lines for other programs.
 #include <dlfcn.h>
 

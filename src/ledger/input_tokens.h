@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which records of a log read a token that was put in, and not one that was generated before.
 #pragma once
 

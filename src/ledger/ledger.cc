@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ledger's file: SQLite, one transaction a booking, so that a failure leaves what was there.
 #include "vitrine/ledger.h"
 

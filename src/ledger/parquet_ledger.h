@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What libvitrine_parquet.so gives to the ledger room: one table in one file.
 #pragma once
 

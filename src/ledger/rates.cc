@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is paid for what, from a JSON file, and the lines that follow from it for a run.
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a log says of one inference, in numbers that a booking needs.
 #include <algorithm>
 #include <cmath>

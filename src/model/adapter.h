@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Low-rank adapters in the layout of PEFT: adapter_config.json and adapter_model.safetensors.
 #pragma once
 

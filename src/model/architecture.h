@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Architectures: from a config to a graph of ops. One file each, one registration.
 #pragma once
 

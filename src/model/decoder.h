@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pre-norm decoder that all supported architectures share; a file per architecture says in what
 // it differs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Experts that are read from the checkpoint when a step needs them, and kept while there is room.
 #pragma once
 

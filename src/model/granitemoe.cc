@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Granite 3 mixture of experts: multipliers on embedding, attention, residual and logits, and a
 // softmax over the chosen router logits alone.
 #include "model/architecture.h"

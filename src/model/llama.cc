@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Llama 2 and 3 (Touvron et al. 2023): dense.
 #include "model/architecture.h"
 #include "model/decoder.h"

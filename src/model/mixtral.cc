@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixtral (Jiang et al. 2024): w1 is the gate, w3 the up and w2 the down projection.
 #include "model/architecture.h"
 #include "model/decoder.h"

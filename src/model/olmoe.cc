@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OLMoE (Muennighoff et al. 2024): query and key are normed over their whole rows.
 #include "model/architecture.h"
 #include "model/decoder.h"

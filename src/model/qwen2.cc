@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen2 and 2.5, dense: biases on q, k and v.
 #include "model/architecture.h"
 #include "model/decoder.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen2 mixture of experts: biases on q, k and v, and a shared expert behind a sigmoid gate.
 #include "model/architecture.h"
 #include "model/decoder.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen3, dense: a norm on every query and key head.
 #include "model/architecture.h"
 #include "model/decoder.h"

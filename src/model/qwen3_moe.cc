@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Qwen3 mixture of experts: Qwen3's attention; dense layers may stand between sparse ones.
 #include "model/architecture.h"
 #include "model/decoder.h"

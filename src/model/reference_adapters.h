@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Low-rank adapters as float32 tensors on one device, for the reference path.
 #pragma once
 

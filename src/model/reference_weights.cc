@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/reference_weights.h"
 
 #include "model/stored_matrix.h"

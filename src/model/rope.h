@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rotary frequencies of a config, scaled as it says.
 #pragma once
 

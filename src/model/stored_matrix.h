@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A weight matrix of a checkpoint, from its place in the file to its place in memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights of a checkpoint as the fused path reads them: packed once, each behind a handle.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Low-rank adapters (Hu et al. 2021) beside the weights of a model: y += scale * b (a x), for the
 // tokens of the sequences that use them, while the model's own matrices are read once for all.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attention: norm of query and key heads and clamp where the model has them, rotary embedding (Su
 // et al. 2021, halves layout), the write to the KV cache, and grouped-query softmax attention over
 // it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attribution_probe: keeps what an op left in the residual stream, or its experts.
 #include "ops/attribution.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Direct logit attribution: a token's logit as a sum of the parts that the residual stream is made
 // of (Elhage et al. 2021; nostalgebraist 2020), the final norm's scale frozen at its actual value.
 #pragma once

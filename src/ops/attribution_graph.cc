@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a graph is probed for attribution, and the terms that come of it. Free of libtorch.
 #include "ops/attribution.h"
 

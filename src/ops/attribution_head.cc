@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attribution: after the head, the dot of every kept vector with the direction of the chosen token
 // (its unembedding row times the norm's weight), times the norm's scale, and with that of the
 // runner-up.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // combine: adds a layer's routed experts in slot order, then the shared expert (times the sigmoid
 // of its gate), to the residual stream.
 #include <algorithm>

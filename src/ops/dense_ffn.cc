@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dense_ffn: a SwiGLU block on every token; a dense layer's (added to the residual stream) or a
 // shared expert (its output is a value that `combine` adds). Where adapters change its gate or up,
 // the two products stand by themselves before the activation; the bits are those of the fused one.

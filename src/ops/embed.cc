@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // embed: token ids to the residual stream, times a multiplier (granitemoe).
 #include "ops/op.h"
 #include "ops/reference.h"

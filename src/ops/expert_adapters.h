@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What adapters add to routed experts: low-rank products of each expert and adapter that met in a
 // step, on the slots that both have.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // experts: the routed experts of a layer. Tokens are grouped by expert; each expert's output for
 // each of its tokens lands in that token's slot, [tokens, top_k, hidden], where `combine` (and
 // later attribution) finds it. Where adapters change an expert's gate or up, these two products

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What dense blocks, shared experts and routed experts have in common: gate, up, activation, down.
 #pragma once
 

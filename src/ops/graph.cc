@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a graph says of itself: all that a device's backend needs of this room, and so without ATen.
 #include "ops/graph.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model as a list of ops over named values: what an architecture file builds, what a plan or the
 // reference runs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // head: logits of the requested rows and, in its epilogue, what recorder and greedy sampler need:
 // log-sum-exp, entropy, the ten best, a digest of the row, the chosen id.
 #include <algorithm>

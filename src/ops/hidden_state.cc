@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hidden_state: copies the residual stream of every token into its record.
 #include "ops/hidden_state.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hidden states: the residual stream between layers, kept for the recorder.
 #pragma once
 

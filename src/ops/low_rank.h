@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Low-rank products for an op's plan: y += scale * b (a x), for each adapter on its own tokens.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The recorder done wrong, on purpose: it reads each value back inside the hook where it appears.
 // Kept to measure what breaking the rule costs; nothing else may do this.
 #pragma once

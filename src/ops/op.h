@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One op: its meaning (reference), its checks, its choice of kernel; found by name in a registry.
 #pragma once
 

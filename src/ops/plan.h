@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fused path: ops that were planned once and run without allocating, over raw pointers.
 #pragma once
 

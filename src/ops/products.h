@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products with matrices that stand packed in memory, or as their file has them.
 #pragma once
 

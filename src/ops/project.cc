@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // project: a linear op whose result is added to the residual stream, times a multiplier
 // (granitemoe), with what adapters add to it. The attention's output projection.
 #include <algorithm>

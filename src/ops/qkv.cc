@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // qkv: the query, key and value projections of one normed input, with optional biases, and what
 // adapters add to them.
 #include <algorithm>

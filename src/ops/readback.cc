@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/readback.h"
 
 #include <ATen/ATen.h>

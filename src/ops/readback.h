@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All traffic from a device to the host, counted. A pass makes exactly one (two where the host
 // chooses in the middle of a device's); a test finds any other.
 #pragma once

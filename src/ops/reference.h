@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference path: the same graph through plain ATen calls on any device (CPU, CUDA, MPS).
 //
 // No call here may read a value back or learn a shape from a value; float64 is not used, since MPS

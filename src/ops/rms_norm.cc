@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rms_norm: x * weight / sqrt(mean(x^2) + eps) (Zhang and Sennrich 2019). Quantizes its output for
 // the linear ops that read it, and leaves the residual's norm in its audit slot.
 #include <cmath>

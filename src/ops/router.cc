@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // router: the probabilities of a layer's experts and the top-k of them. Its ids, weights and (level
 // full) whole distribution are left in the audit record as they are made.
 #include <algorithm>

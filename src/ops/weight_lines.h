@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A packed matrix's parts one after the other, each beginning at a cache line.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Private to the room: how a block format's file registers it, and how it reads a block.
 #pragma once
 

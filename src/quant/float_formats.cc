@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // bfloat16 and IEEE half, to and from float32, in integer arithmetic: the same bits on any machine.
 #include <bit>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scheme fp8: E4M3 floats, one scale a row.
 #include <algorithm>
 #include <cmath>

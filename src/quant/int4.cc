@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scheme int4: symmetric round-to-nearest to -8..7, one scale per row and group of columns.
 #include "round_to_nearest.h"
 

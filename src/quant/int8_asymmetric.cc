@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scheme int8-asymmetric: round-to-nearest to -128..127, one scale and one zero point per row
 // and group of columns.
 #include "round_to_nearest.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format IQ4_NL: a half d, then 32 nibbles that index sixteen values; d * value.
 #include "block_format.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format IQ4_XS: a half d, eight 6-bit scales s (two high bits each, then nibbles), then
 // 256 nibbles that index sixteen values; (d * (s - 32)) * value.
 #include "block_format.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format MXFP4 (OCP Microscaling 1.0): an exponent e, then 32 nibbles of E2M1; the values
 // here are doubled to be whole, so the scale is 2^(e - 128), which bfloat16 holds down to its
 // subnormals.

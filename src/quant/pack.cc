@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of compressed-tensors' `pack_to_int32`: offset values, lowest bits first, rows padded
 // to whole words.
 #include <bit>

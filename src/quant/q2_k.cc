@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format Q2_K: 16 pairs of nibbles (scale s, minimum t), 256 2-bit q, halves d and e;
 // (d * s) * q - e * t.
 #include "block_format.h"

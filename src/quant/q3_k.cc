@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format Q3_K: 256 high bits h, 256 2-bit q, 16 6-bit scales s in 12 bytes, a half d;
 // (d * (s - 32)) * (q - 4 * !h).
 #include "block_format.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format Q4_0: a half d, then 32 nibbles q (the low ones first); d * (q - 8).
 #include "block_format.h"
 

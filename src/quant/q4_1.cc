@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format Q4_1: halves d and m, then 32 nibbles q (the low ones first); d * q + m.
 #include "block_format.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format Q5_0: a half d, 32 high bits, 32 nibbles; d * (q - 16).
 #include "block_format.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format Q5_1: halves d and m, 32 high bits, 32 nibbles; d * q + m.
 #include "block_format.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format Q5_K: halves d and e, eight 6-bit scales s and minimums t in 12 bytes, 256 high
 // bits, 256 nibbles; (d * s) * q - e * t.
 #include "block_format.h"

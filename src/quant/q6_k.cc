@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format Q6_K: 256 nibbles, 256 high pairs of bits, 16 signed scales s, a half d;
 // (d * s) * (q - 32).
 #include "block_format.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block format Q8_0: a half d, then 32 signed bytes q; d * q.
 #include "block_format.h"
 

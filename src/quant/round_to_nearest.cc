@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "round_to_nearest.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rules out tokens, and the last token of sequences that must not appear (transformers'
 // NoBadWordsLogitsProcessor).
 #include <algorithm>

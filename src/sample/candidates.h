@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the stages share: how candidates are ordered and narrowed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The place of a constraint's mask in the pipeline.
 #include <algorithm>
 #include <bit>

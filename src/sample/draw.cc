@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws one of the tokens that are left, each with its probability.
 
 #include "candidates.h"

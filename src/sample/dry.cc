@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DRY, "don't repeat yourself" (P. E. Weidmann 2024, text-generation-webui pull request 5677): a
 // token that would prolong a repetition of n >= allowed_length tokens loses multiplier * base^(n -
 // allowed_length). Sequence breakers as in llama.cpp: no repetition runs across one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Takes the most probable token.
 #include <algorithm>
 #include "candidates.h"

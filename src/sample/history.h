@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How stages that look back read the sequence.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adds a number to the logits of chosen tokens (the logit_bias of OpenAI's API; transformers'
 // SequenceBiasLogitsProcessor for sequences of one token).
 #include <algorithm>

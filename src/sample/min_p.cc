@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps tokens at least p times as probable as the best (Nguyen et al. 2024, min-p sampling).
 #include "candidates.h"
 #include "numerics.h"

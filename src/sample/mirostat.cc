@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mirostat 2 (Basu et al. 2020, "Mirostat: A Neural Text Decoding Algorithm that Directly Controls
 // Perplexity", algorithm 2): tokens of more surprise than mu go, one of the rest is drawn, and mu
 // moves against the difference of its surprise (in bits, among the rest) and tau.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exponentials and logarithms that have the same bits on every machine: libm's choose another
 // polynomial where the processor has FMA, and a draw at the edge of two tokens would tell.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options of the sampler as text: what command lines read and logs keep.
 #include <algorithm>
 #include <charconv>

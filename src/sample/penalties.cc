@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Repetition penalty (Keskar et al. 2019, "CTRL", section 4.1; transformers'
 // RepetitionPenaltyLogitsProcessor), then frequency and presence penalties (OpenAI's API: logit -
 // count * frequency - (count > 0) * presence).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "vitrine/sample.h"
 
 namespace vitrine {

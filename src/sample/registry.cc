@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stages there are, in the default order, and how options make a pipeline of them.
 #include <algorithm>
 #include <array>

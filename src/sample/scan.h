@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes over a whole vocabulary, in the widest registers that the machine has. Maxima and
 // comparisons are exact and sums have a fixed order: the same bits whichever form runs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A first, cheap choice: the few tokens that the stages ahead could keep, without a look at the
 // rest. It never changes a result: whatever could be kept is on the list.
 #pragma once

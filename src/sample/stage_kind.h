@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the registry knows of a stage: its name in an order, its options, how it is made.
 #pragma once
 

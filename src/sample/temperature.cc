@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Temperature (Ackley, Hinton, Sejnowski 1985), and the dynamic temperature of llama.cpp's
 // temp-ext sampler (kalomaze 2023): from T - range to T + range as the entropy, over the highest
 // that so many tokens can have, goes from 0 to 1, raised to an exponent.

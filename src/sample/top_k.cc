@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps the k most probable tokens (Fan et al. 2018, "Hierarchical Neural Story Generation").
 #include <algorithm>
 #include "candidates.h"

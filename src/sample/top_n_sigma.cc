@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps tokens whose logit is at most n standard deviations below the best (Tang et al. 2024,
 // "Top-n-sigma: Not All Logits Are You Need"). The deviation is the population's, over the tokens
 // that are not ruled out.

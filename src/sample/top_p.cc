@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps the smallest set of most probable tokens that reaches p (Holtzman et al. 2019, nucleus
 // sampling).
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps the tokens whose surprise is nearest to the entropy, the smallest such set that reaches p
 // (Meister et al. 2022, "Locally Typical Sampling"; transformers' TypicalLogitsWarper).
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // XTC, "exclude top choices" (P. E. Weidmann 2024, text-generation-webui pull request 6335): with
 // some probability, of the tokens that reach a threshold only the least probable one stays.
 #include "candidates.h"

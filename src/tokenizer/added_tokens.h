@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Added and special tokens of a tokenizer.json: found in the text before BPE sees it.
 #pragma once
 

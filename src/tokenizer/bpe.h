@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model of a tokenizer.json: byte-pair encoding of one word.
 #pragma once
 

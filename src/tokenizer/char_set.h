@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of code points as PCRE2 patterns, with Oniguruma's idea of every property.
 #pragma once
 

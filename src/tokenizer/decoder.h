@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decoder of a tokenizer.json: tokens to text, at once or one by one.
 #pragma once
 

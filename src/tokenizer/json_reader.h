@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Typed access to tokenizer.json that knows where it stands, so that every complaint names the file
 // and the field.
 #pragma once

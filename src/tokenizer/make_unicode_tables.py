@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes unicode_tables.inc: where the Unicode data of PyPI's `tokenizers` differs from ours.
 
 `tokenizers` carries several Unicode versions at once (Oniguruma 16, Rust's standard library 17,

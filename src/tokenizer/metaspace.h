@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the pre-tokenizer and the decoder Metaspace of a tokenizer.json have in common.
 #pragma once
 

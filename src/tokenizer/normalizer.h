@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The normaliser of a tokenizer.json: text to text.
 #pragma once
 

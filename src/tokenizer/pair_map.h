@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A hash map from a pair of ids to a value, open addressing: the inner loop of BPE is its lookup.
 #pragma once
 

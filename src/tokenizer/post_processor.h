@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The post-processor of a tokenizer.json: the ids that stand before and after a text.
 #pragma once
 

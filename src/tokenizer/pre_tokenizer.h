@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pre-tokenizer of a tokenizer.json: text to the words that BPE works on.
 #pragma once
 

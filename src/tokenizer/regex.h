@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Regular expressions as PyPI's `tokenizers` (Oniguruma) understands them, run by PCRE2.
 #pragma once
 

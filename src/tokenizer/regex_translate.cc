@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Oniguruma's syntax to PCRE2's. Every construct that is not known to mean the same is refused.
 #include <array>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UTF-8 and the few Unicode operations that tokenizers need.
 #pragma once
 

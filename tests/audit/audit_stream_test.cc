@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stream of a run: framing, policies, and bytes a token. What the messages say is checked by an
 // oracle (tests/cli/stream_cases.py); here a reader of Protocol Buffers' wire format is enough.
 #include "vitrine/audit_stream.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuzz_vtr SECONDS [SEED]: changes .vtr logs and reads, verifies, exports and redacts them.
 //
 // Some changes are blind, others are chained, signed and committed to anew, so that they get past

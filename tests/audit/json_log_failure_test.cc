@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What may go wrong with a log, and that nothing is left behind then.
 #include <gtest/gtest.h>
 #include <signal.h>

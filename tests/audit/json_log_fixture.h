@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder of its own for each test of the JSON log, and what a log begins with.
 #pragma once
 

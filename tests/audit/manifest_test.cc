@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A log's manifest: it fits its own log alone, and nothing in it can be changed.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows hash as messages alone do; 16-bit floats are the nearest.
 #include "src/audit/page_hash.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hand-built audit layouts and records, with the structs that they must decode to.
 #pragma once
 

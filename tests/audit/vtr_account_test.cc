@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every position is in exactly one state, whatever happens to sequences, ring and disk.
 #include <gtest/gtest.h>
 #include <sys/resource.h>

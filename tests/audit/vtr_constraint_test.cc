@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decisions of constraints in sealed logs, and logs of runs without any.
 #include "src/audit/failure_list.h"
 #include "src/audit/page_writer.h"

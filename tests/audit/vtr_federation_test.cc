@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federation's shares in a `.vtr` and in JSON: kept bit for bit at every level, and what a head
 // may not say.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs that a `.vtr` log is made of, and files to keep them in.
 #pragma once
 

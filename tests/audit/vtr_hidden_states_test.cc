@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hidden states in a `.vtr`: which records keep them, what can be left out, what is refused.
 #include <gtest/gtest.h>
 

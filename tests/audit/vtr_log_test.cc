@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes into a .vtr comes out of it, at every level, in the bytes that it may take.
 #include <gtest/gtest.h>
 #include <sys/stat.h>

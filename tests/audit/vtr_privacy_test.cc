@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What of a log is encrypted, for whom, and what is never written at all.
 #include <gtest/gtest.h>
 

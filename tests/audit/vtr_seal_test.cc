@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seal, keys, redaction: what a changed log is never taken for.
 #include <gtest/gtest.h>
 #include <sodium.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/peers/compare.py: which program runs when, and what is made of their figures, with two
 programs that print given ones."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/make_moe_gguf.py and fill_gguf.py: their files load, mean what PyPI's `gguf` says, and behave like a model.
 
     make_moe_gguf_test.py VITRINE DEQUANTIZE_BYTES [unittest arguments]

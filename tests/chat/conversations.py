@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the chat templates of the tests are rendered with."""
 
 TOOLS = [

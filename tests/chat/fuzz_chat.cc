@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuzz_chat SECONDS [SEED]: mutates chat templates and tokenizer_config.json files, then renders
 // conversations with them.
 //

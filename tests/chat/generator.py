@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random templates: expressions and statements over a few variables."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chat templates against PyPI's `jinja2`, in the environment that transformers gives it.
 
     oracle_test.py RENDER_LINES [unittest arguments]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expressions whose meaning is Python's in detail, and what of characters Python's str knows."""
 
 import itertools

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Renders chat templates from standard input, for oracle_test.py: one JSON object a line with
 // "template" (text) or "config" (a tokenizer_config.json), "variables" and "now"; one line back
 // with "text", or with "error" and "kind".

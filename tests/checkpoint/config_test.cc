@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // config.json in all of its spellings, and what it must not say.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules of 8-bit floats: every way in which scales stand beside them, and what is refused.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Folders with hand-made checkpoint files, shared by the tests and the fuzz program.
 #pragma once
 

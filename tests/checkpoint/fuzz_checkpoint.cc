@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuzz_checkpoint SECONDS [SEED]: mutates checkpoint folders and reads all that is in them.
 //
 // Every outcome must be success or vitrine::Error with one line; anything else ends with 1 and the

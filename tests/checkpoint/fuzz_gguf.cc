@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Feeds damaged GGUF files to the checkpoint and tokenizer rooms: whatever happens must be a
 // vitrine::Error of one line, or a model that reads. The seeds are files that PyPI's `gguf` wrote
 // (tests/data/gguf). Under sanitizers any crash, overflow or leak ends the program.

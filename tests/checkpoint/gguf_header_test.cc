@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hostile and healthy GGUF headers.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GGUF files as models: metadata to config.json, tensors by their Hugging Face names, tokenizers.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shards with their index, and fused expert tensors.
 #include <gtest/gtest.h>
 

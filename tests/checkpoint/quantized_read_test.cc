@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed modules, and what quantization_config may say.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // tokenizer_config.json, from a folder's files and from GGUF metadata.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the room writes: safetensors files, small files, hashes.
 #include <fcntl.h>
 #include <gtest/gtest.h>

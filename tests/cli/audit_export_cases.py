@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vitrine audit export: tables and the page."""
 
 import array

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives the command line tool: every command, every bad input that it can reach.
 
 usage: cli_test.py VITRINE MODEL [PART/PARTS | unittest arguments]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vitrine score, tokenize, inspect, quantize, bench; the tool itself."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """generate under a constraint: answers, refusals, and what logs say of them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives the command line tool on `--device cuda --kernels fused`, over a libvitrine_cuda.so of the
 emulator that runs CUDA kernels on the CPU: there is no GPU in it.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """federate with what generate has too: constraints, several answers, log-probabilities, hidden
 states; and the replay of what came of it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """federate, federate fit, federate score, inspect of a federation file, and what its logs say."""
 
 import hashlib

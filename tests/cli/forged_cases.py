@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vitrine audit replay of logs whose values someone changed, whatever else they left as it was."""
 
 import json

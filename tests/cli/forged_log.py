@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sealed logs with one value changed and everything sealed anew: what someone could write who holds
 a key."""
 

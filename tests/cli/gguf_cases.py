@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every command with a .gguf file in place of a folder."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands say of columns that were left out or are encrypted."""
 
 import json

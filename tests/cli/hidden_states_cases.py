@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """generate --hidden-states, and the digest of the logits: what only full logs and replay show."""
 
 import json

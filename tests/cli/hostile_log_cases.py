@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs and manifests from strangers, and the places where they stand."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON logs, and exports of sealed ones: what a reader can and cannot see in them."""
 
 import json

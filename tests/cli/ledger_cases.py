@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vitrine ledger: bookings recomputed from a log's JSON export with exact fractions."""
 
 import csv

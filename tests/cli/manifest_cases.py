@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The manifest beside a sealed log, checked by the tools of in-toto: generate --seal, audit manifest,
 audit verify."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """generate --encrypt-for and --redact, audit --decrypt, encrypted Parquet tables."""
 
 import base64

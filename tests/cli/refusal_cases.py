@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a refused or mistaken command leaves as it was: logs, streams, keys and what it reads."""
 
 import hashlib

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A log of several sequences, forked, truncated, released and batched: run again, bit for bit.
 #include "examples/cli/audit_rerun.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sampler's options on the command line: generate and chat."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """generate --audit-stream: the messages, decoded by Protocol Buffers' own library with the schema of
 docs/audit_stream.proto, against the JSON export of the same run."""
 

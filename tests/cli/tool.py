@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of the command line tool share: running it, and what a failure must look like."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our quantized folders against PyPI's compressed-tensors: the same values, scales and zero points,
 bit for bit.
 

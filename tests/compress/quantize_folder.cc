@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // quantize_folder IN OUT SCHEME GROUP [keep-head]: what the Python oracle test runs.
 #include <cstdio>
 #include <cstdlib>

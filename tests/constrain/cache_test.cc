@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What grammars share: the masks are the same with and without, from any number of threads.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // check_lines: constraints for the Python oracles. One JSON object a line in, one out.
 //
 //   {"schema": S | "regex": R | "lark": G | "tags": T | "json": true, "format": "annotate",

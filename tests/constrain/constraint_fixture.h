@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A vocabulary whose ids 1 to 256 are the bytes, and texts given to grammars byte by byte.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuzz_constrain SECONDS [SEED]: mutates schemas, patterns, grammars and tags, compiles them, and
 // walks along random allowed tokens.
 //

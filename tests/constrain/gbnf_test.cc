@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Context-free grammars: what they accept, what is refused, and random ones against brute force.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // generate_lines MODEL: constrained generations for the Python oracle. One JSON object a line in,
 // one out.
 //

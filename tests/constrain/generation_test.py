@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """200 generations from the shipped model at temperature 1.5 under 20 schemas, with little room:
 each must parse and be valid.
 

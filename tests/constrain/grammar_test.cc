@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Constraints as a host uses them: masks, history, forks, ends, refusals.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grammars in Lark's notation against PyPI's `lark` (Earley, every way to cut a text into terminals).
 
     lark_oracle_test.py CHECK_LINES [SEED [ROUNDS]]

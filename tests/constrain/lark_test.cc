@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lark's notation: what it accepts and what is refused. lark_oracle_test.py has random grammars.
 #include <gtest/gtest.h>
 

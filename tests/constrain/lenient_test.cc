@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Schemas that are weakened in place of being refused: what is left out, and what is left.
 #include <gtest/gtest.h>
 

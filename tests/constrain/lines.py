@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives the program check_lines (its file says what it reads and writes)."""
 
 import json

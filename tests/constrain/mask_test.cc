@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Masks that are made from parts known beforehand say what trying each token says.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounds on numbers, against arithmetic on exact fractions.
 #include <gtest/gtest.h>
 

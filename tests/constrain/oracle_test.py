@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constraints against PyPI's `jsonschema`, and masks against trying each token.
 
     oracle_test.py CHECK_LINES [SEED [ROUNDS]]

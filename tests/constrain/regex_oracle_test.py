@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random regular expressions against PyPI's regex: what is accepted, each mask, random answers.
 
     regex_oracle_test.py CHECK_LINES [SEED [ROUNDS]]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The algebra of regular languages, against sets of short strings.
 #include <gtest/gtest.h>
 

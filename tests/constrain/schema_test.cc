@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keywords that look at several schemas or at several items: key order, unevaluated*, dynamic
 // references, uniqueItems.
 #include <gtest/gtest.h>

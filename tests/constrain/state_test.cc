@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a constraint stands, in words: places, bytes that follow, a completion that finishes.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON-Schema-Test-Suite (2020-12 and 7) and JSONTestSuite: no wrong answer.
 
     suites_test.py CHECK_LINES DATA

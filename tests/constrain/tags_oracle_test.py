@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tags in free text against their definition, written down once more in Python: contents are judged
 by `re` and by PyPI's `jsonschema`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tags within free text: what they accept, what is refused, and random ones against brute force.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers that end within a number of tokens: bounds are kept, and masks leave nothing out.
 #include <gtest/gtest.h>
 

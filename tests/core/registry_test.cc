@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What static initialisers make known.
 #include "core/registry.h"
 

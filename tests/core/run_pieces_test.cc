@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work in pieces, by several threads.
 #include "core/run_pieces.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Paged attention: the portable CPU kernel's bits, and the same bits for a token in whatever tile.
 #include "kernels/cuda/attention/attention_mma.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows that are kept, and the terms that come of them.
 #include "kernels/cuda/attribution/attribution.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums into the residual stream.
 #include "kernels/cuda/combine/combine.h"
 

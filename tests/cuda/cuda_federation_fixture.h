@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Federations under test that run on the emulated device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of CUDA kernels share: memory, orders of threads, comparisons.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An array that kernels read and write, over allocate_array() and free_array() of the header that
 // includes this one: the emulator's or a GPU's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of embedding tables.
 #include "kernels/cuda/embed/embed.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the emulated libvitrine_cuda.so beside a test counts.
 #pragma once
 

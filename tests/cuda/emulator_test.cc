@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulator finds what it is there to find, and its warps compute what the PTX manual says.
 #include <string>
 

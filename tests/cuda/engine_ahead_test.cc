@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Engines whose device starts a step before the last one's results are on the host (StepInput::
 // goes_on), emulated, beside engines on the CPU, which never do.
 #include "tests/cuda/emulated_counts.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of engines that are compared, on the CPU and on the emulated device.
 #pragma once
 

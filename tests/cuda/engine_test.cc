@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole engines on `--device cuda --kernels fused`, emulated, beside engines on the CPU.
 #include "tests/cuda/emulated_counts.h"
 #include "tests/cuda/engine_options_on.h"

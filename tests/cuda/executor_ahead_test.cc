@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that are started before the last one's results are on the host, on the emulator (which
 // copies these as late as it may) or on a GPU.
 #include "kernels/cuda/sample/sample.h"

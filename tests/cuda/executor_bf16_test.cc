@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps with bf16 and E4M3 activations on the emulated device: another result than the CPU's, near
 // the float32 reference, and the same whatever else is in a step.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole steps of a model through the executor of the CUDA kernels, emulated or on a GPU, beside the
 // CPU's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choices in the step's graph, on the emulator or a GPU, against the host's sampler over the CPU's
 // logits.
 #include "kernels/cuda/sample/sample.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The executor of the CUDA kernels: what a step computes, against the CPU's fused path.
 #include <cmath>
 #include <filesystem>

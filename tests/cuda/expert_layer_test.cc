@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A layer's experts from the norm to the residual stream, kernel after kernel with nothing read
 // back in between: the portable CPU kernels' bits, for a token alone and in a batch.
 #include "kernels/cuda/combine/combine.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Federations of adapters whose device starts a step with the joint's choice before that is on the
 // host, emulated, beside federations on the CPU.
 #include "tests/cuda/cuda_federation_fixture.h"

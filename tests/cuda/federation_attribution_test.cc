@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attribution of federations on CUDA's fused path, emulated: each specialist's terms have the bits
 // of the CPU's, whoever makes the joint and chooses by it.
 #include "tests/cuda/cuda_federation_fixture.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federation's joint that the device makes and chooses by: what comes back, and when the host has
 // to do it.
 #include "tests/cuda/cuda_federation_fixture.h"

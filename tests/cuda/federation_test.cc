@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Federations on `--device cuda --kernels fused`, emulated, beside federations on the CPU: the
 // device makes the joint.
 #include "tests/cuda/cuda_federation_fixture.h"

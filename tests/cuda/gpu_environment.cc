@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Skips every test of the program where there is no GPU, and those of what it lacks.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

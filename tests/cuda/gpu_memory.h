@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names of the emulator that kernel tests use, for a real GPU: the same test sources, linked
 // with what nvcc made of the kernels, run there.
 #pragma once

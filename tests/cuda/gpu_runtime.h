@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated runtime's name and counts for a real GPU: the executor's tests, linked with the CUDA
 // runtime, run there.
 #pragma once

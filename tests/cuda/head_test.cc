@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The output head's epilogue.
 #include "kernels/cuda/head/head.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federation's joint on the device, beside what the host's combiners make of the same rows.
 #include "kernels/cuda/federation/joint.h"
 

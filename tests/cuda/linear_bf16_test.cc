@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products with bf16 activations: against double precision, and the same bits in every cut, alone
 // and in a batch.
 #include "tests/cuda/linear_test_util.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of E4M3 weights with E4M3 activations: what the rows hold, against double precision, and
 // the same bits in every cut, alone and in a batch.
 #include "kernels/cpu/float8.h"

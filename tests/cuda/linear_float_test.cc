@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of float matrices: the portable CPU kernels' bits.
 #include "kernels/cuda/linear/linear_float.h"
 

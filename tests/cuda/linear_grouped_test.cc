@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products grouped by expert: each place by its own expert's matrix, as the CPU kernels compute it.
 #include "tests/cuda/linear_test_util.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products with int8 activations: the portable CPU kernels' bits, whatever the cut and the batch.
 #include <bit>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing for tensor cores, against an unpacker that is written from the layout's description.
 #include "tests/cuda/linear_test_util.h"
 

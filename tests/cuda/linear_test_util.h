@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the products share: matrices of every packed kind, packed on a "device".
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What adapters add to a product.
 #include "kernels/cuda/adapter/low_rank.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm with sums ahead of it and quantization behind.
 #include "kernels/cuda/norm/rms_norm.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading memory: every word once.
 #include "kernels/cuda/memory/read.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norm, clamp and rotation of heads, and the write to the KV cache.
 #include "kernels/cuda/kv/rope_kv.h"
 

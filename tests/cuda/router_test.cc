@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of experts and the grouping of tokens by expert.
 #include "kernels/cuda/router/router.h"
 

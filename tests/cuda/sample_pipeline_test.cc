@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random sampler pipelines, chosen by the kernel and by the host.
 #include <random>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choices made where the logits are.
 #include "kernels/cuda/sample/sample.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Low-rank adapters with made-up numbers for the models under test.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adapters applied beside the weights: what they add, and the promise of bits.
 #include "tests/engine/adapter_fixture.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step allocates nothing. The allocator of this whole process is counted, on every thread.
 #include <atomic>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A logit as a sum of terms: the terms add up, both paths agree, and nothing else changes.
 #include <cmath>
 

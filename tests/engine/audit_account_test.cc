@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The account of an engine's sequences in a sealed log: forked, truncated, released, a step that
 // failed, a recorder that was off.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The recorder: three modes that tell the same, one readback a pass, records that agree with the
 // logits, and nothing changed by recording.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small MoE model as a GGUF file whose matrices are random blocks of one type.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Generation under a constraint: masks, room, ends, deadlocks, and what is recorded of them.
 #include <cmath>
 #include <limits>

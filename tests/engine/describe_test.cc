@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a model takes, told without reading its weights: the same as once it is loaded.
 #include <tuple>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Samplers on the reference path: as tensor operations, and on the host.
 #include "tests/engine/recorded_answer.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the engine share: models, prompts, feeding sequences, a sink that keeps
 // records.
 #pragma once

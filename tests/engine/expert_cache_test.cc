@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Experts that are read when a step needs them: the same bits as with all of them in memory, in any
 // size of the cache that a layer fits in, and errors that leave the engine usable.
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a federation shares with an engine: constraints, forks, log-probabilities, hidden states.
 #include <regex>
 

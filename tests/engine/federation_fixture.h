@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two federations under test: one of separate checkpoints, one of a base and its adapters.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Federations in place of an engine: of separate checkpoints and of adapters of one base.
 #include "tests/engine/federation_fixture.h"
 #include "vitrine/audit_log.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Routes given in place of the router's: what was chosen gives the same bits, anything else another
 // result, on both paths.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Generation: why it stops, what it refuses, and seeds that mean the same text in any company.
 #include <set>
 

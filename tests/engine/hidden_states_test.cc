@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hidden states in the records: the stream that the layers really see, the same however a sequence
 // came to be, and nothing else changed by keeping it.
 #include <cmath>

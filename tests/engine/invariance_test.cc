@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One token, one result: on the fused path a row of logits has the same bits however its sequence
 // came to be. Rows are compared whole, with memcmp.
 #include "tests/engine/block_model.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a constraint forces, fed in one chunk: the same answers and records as token by token where
 // each text has one spelling, the tokenizer's own spelling where it has several.
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models and options that Engine::load refuses, each with one line that says what to do.
 #include <cmath>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrices that stay in the mapped file: the same bits as packed ones, for every type of block, in
 // any batch and on any number of threads; a file that is cut under the mapping is an error.
 #include <chrono>

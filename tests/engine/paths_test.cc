@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fused path against the reference: two ways through one graph, on every architecture.
 #include <cmath>
 

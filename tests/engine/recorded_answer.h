@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An answer and its records, for tests that compare two ways to the same tokens.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models whose columns the group size does not divide: the last group of a row is shorter.
 #include <filesystem>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clock of steps against steady_clock.
 #include "engine/step_clock.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What step() refuses, it refuses whole: the engine is as before and goes on working.
 #include "tests/engine/engine_fixture.h"
 #include "vitrine/audit_stream.h"

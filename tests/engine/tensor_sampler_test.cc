@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choices by tensor operations against the host's pipeline, on the CPU.
 #include "src/engine/tensor_sampler.h"
 

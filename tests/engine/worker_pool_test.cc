@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's threads and memory. Free of libtorch, so that it also runs under ThreadSanitizer.
 #include "engine/worker_pool.h"
 

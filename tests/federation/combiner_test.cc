@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Combiners against the same sums in double.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Federation files: what they say, and one line for each way to be wrong.
 #include <gtest/gtest.h>
 

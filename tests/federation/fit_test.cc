@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fits find what made the data.
 #include <gtest/gtest.h>
 

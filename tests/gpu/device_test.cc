@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can be said of devices without having one: the errors, and the guard that keeps float32.
 #include <ATen/Context.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference path on a CUDA device. Skipped, never passed, where there is none.
 #include <ATen/Context.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fails on a call in the hot-path rooms that reads a device value back, waits for a device, or writes
 to a standard stream. `--self-test` plants each and fails unless each is found.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fails on an include that points up or sideways (rooms.txt), on libtorch where it must not be, and
 on anything of the library in kernels/. `--self-test` plants one violation of each kind in a
 temporary tree and fails unless each is found."""

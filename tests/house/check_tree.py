@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fails where the repository is 40 MiB or more, a text file names a machine's path or a package
-registry's host, work is left for later, a source file is longer than 500 lines, or README shows
-another embedding example than examples/embed. `--self-test` plants each and fails unless each is
-found."""
+registry's host, work is left for later, a source file is longer than 500 lines or does not name
+its licence, or README shows another embedding example than examples/embed. `--self-test` plants
+each and fails unless each is found."""
 
 import argparse
 import pathlib
@@ -18,6 +19,8 @@ TEXTS = SOURCES | {".md", ".txt", ".cmake", ".in", ".yml", ".json", ""}
 PATHS = re.compile("/(?:work|ro" + r"ot|home/[a-z]+)/[\w.]")
 HOSTS = re.compile(r"(?:py" + r"pi\.org|files\.pythonhosted|deb\.deb" + "ian|hugging" + r"face\.co/)")
 LATER = re.compile(r"\b(?:TO" + "DO|FIX" + "ME|XX" + r"X)\b|for" + r" now\b|\bplace" + "holder")
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+LICENSED = SOURCES | {".inc", ".proto", ".cmake"}
 EXAMPLE = "examples/embed/main.cc"
 # Data of others, and text the models are measured on.
 UNREAD = ("tests/data/", "models/")
@@ -46,12 +49,14 @@ def check(root):
                         f"largest: {', '.join(f'{n} ({sizes[n]})' for n in largest)}")
     for name in names:
         path = root / name
-        if path.suffix not in TEXTS or name.startswith(UNREAD):
+        if path.suffix not in TEXTS | LICENSED or name.startswith(UNREAD):
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         lines = text.splitlines()
         if path.suffix in SOURCES and len(lines) > MAX_LINES:
             problems.append(f"{name}: {len(lines)} lines, expected at most {MAX_LINES}")
+        if path.suffix in LICENSED and not any(LICENCE in line for line in lines[:2]):
+            problems.append(f"{name}: no licence, expected {LICENCE!r} in its first two lines")
         for what, pattern in (("machine path", PATHS), ("registry host", HOSTS),
                               ("work left for later", LATER)):
             for number, line in enumerate(lines, 1):
@@ -69,10 +74,11 @@ PLANTED = {  # file, its text, what must be said (None: nothing)
     "docs/host.md": ("from py" + "pi.org\n", "registry host"),
     "src/kv/later.cc": ("// TO" + "DO: all of it\n", "work left for later"),
     "src/kv/long.cc": ("\n" * (MAX_LINES + 1), "lines, expected at most"),
-    "src/kv/fine.cc": ("// the network of todays\n", None),
+    "src/kv/fine.cc": (f"// {LICENCE}\n// the network of todays\n", None),
+    "src/kv/free.cc": ("namespace vitrine {}\n", "no licence"),
     "tests/data/theirs.json": ('"/ro' + 'ot/x"', None),
     "README.md": ("int main() { return 0; }\n", "its example is not"),
-    EXAMPLE: ("int main() {}\n", None),
+    EXAMPLE: (f"// {LICENCE}\nint main() {{}}\n", None),
     "models/large.bin": ("x" * MAX_BYTES, "expected under"),
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CPU run must never map libtorch_cuda: this program loads a model, steps it on both paths, and
 // reads its own maps.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Installs the library into a fresh prefix, builds examples/embed against it with find_package, and
 runs it on the shipped model: once with the libtorch that the package remembers, once with another
 place given by VITRINE_TORCH_DIR."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peak memory of `vitrine generate`: at most packed weights + KV + 150 MB above a program that only
 links libtorch.
 

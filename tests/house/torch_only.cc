@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Links libtorch and nothing of ours: the floor that memory_test.py measures from.
 #include <ATen/ATen.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Block attention: against double precision, whatever the storage and the garbage around it.
 #include "kernel_test_util.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block formats of published files: what they unpack to (recorded from PyPI's gguf by
 // make_block_data.py), and their products: against double, the same bits in every table.
 #include <array>

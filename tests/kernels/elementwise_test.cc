@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, activation quantization, rotary embedding, embedding rows and weighted sums.
 #include "kernel_test_util.h"
 

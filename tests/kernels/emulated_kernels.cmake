@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The kernel tests once more, with the tables for AVX-512, AMX and AVX-VNNI emulated: a machine that
 # lacks these instructions tests what is written with them (not what the compiler makes of it).
 get_target_property(emulated_sources vitrine_kernels_cpu SOURCES)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Of the emulated kernels alone: that no table is missing from the tests beside this one.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AVX-512, AVX-VNNI and AMX in plain C++, so that the kernels written for them are tested on
 // machines that lack them. Included in front of each such file (-include), and of dispatch.cc. Only
 // what the kernels use, by Intel's intrinsics guide: a name that is missing does not compile.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exp of every table: its error over the whole float range, and the same bits everywhere.
 #include "kernel_test_util.h"
 #include "kernels/cpu/portable/math.h"

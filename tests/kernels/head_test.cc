@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output head: block statistics, best tokens, merging.
 #include <algorithm>
 #include <bit>

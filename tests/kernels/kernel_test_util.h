@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernel tests share: random inputs, bit comparison, quantized matrices.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products: against double precision, the same bits in every table and beside any rows.
 #include <array>
 

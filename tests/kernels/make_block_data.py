@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes tests/data/blocks/*.bin with PyPI's `gguf`: random blocks of each format, and behind them
 the float32 that gguf dequantizes them to. Run it with the tests' virtual environment."""
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing of quantized matrices: what was packed comes out again, whole or in row ranges.
 #include "kernel_test_util.h"
 

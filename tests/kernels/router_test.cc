@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Router: probabilities, selection, ties, normalisation.
 #include <algorithm>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KV blocks: who holds which, how often each is counted, when one is copied.
 #include "kv/block_pool.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which records of a run put in a token, and which read it again.
 #include "ledger/input_tokens.h"
 

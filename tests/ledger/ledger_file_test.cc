@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ledger that books all or nothing, and finds what was changed in it.
 #include <gtest/gtest.h>
 #include <sqlite3.h>

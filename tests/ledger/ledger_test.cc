@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rounding that loses nothing, and rates from hostile files.
 #include "vitrine/ledger.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rates and runs for the tests of ledgers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // adapter_ids MODEL ADAPTER KERNELS: reads ids from standard input; prints the logits behind each
 // position as JSON: [[value, …] by position]. ADAPTER "-": the model alone.
 #include <cstdio>

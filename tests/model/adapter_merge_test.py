@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An adapter beside the weights against the checkpoint that numpy merges it into: run by
 transformers, and by the engine itself.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attribute_ids MODEL KERNELS: reads ids from standard input; prints the terms of each position's
 // best token as JSON: [{"token", "logit", "rounding", "terms": [[kind, layer, expert, value], …]},
 // …].

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the term `rounding` of a logit consists of on the quantized path, computed here from the
 vectors that the run had and the checkpoint's quantized head, read by others' code.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The terms of a logit against transformers: what each block adds to the residual stream, by hooks.
 
     attribution_test.py ATTRIBUTE_IDS ORACLES [unittest arguments]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attribution_vectors MODEL PROMPT_IDS TOKENS: generates with attribution and writes, for each
 // token, what its terms and its logit were computed from, as float32 in binary to standard output:
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GGUF file of the architecture `llama` in transformers, its weights dequantized to float32."""
 
 import gguf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face folders written as GGUF files, by PyPI's `gguf`, as published converters lay them out."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GGUF files through the tool: against the same weights in a folder, and against transformers.
 
     gguf_oracle_test.py VITRINE ORACLES [unittest arguments]

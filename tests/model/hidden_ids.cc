@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hidden_ids MODEL KERNELS: reads ids from standard input; prints the residual stream of each
 // position, entering every layer and leaving the last, as JSON: [[[value, …] by layer] by
 // position].

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recorded hidden states against transformers' output_hidden_states, float32.
 
     hidden_states_test.py HIDDEN_IDS ORACLES [unittest arguments]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random models of odd shapes, written as transformers writes checkpoints."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole models against transformers: `vitrine score`, on both kernel paths.
 
     oracle_test.py VITRINE ORACLES [unittest arguments]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The logits of every position; bench/peers/compare_kl.py compares them with a float reference's.
 //
 //     row_logits MODEL THREADS OUT [KV] < IDS     OUT: float32, a row of logits for each id

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A published GGUF file: SmolLM2-135M-Instruct in Q4_1, against transformers and `tokenizers`.
 
     smollm2_test.py VITRINE TOKENIZE_LINES ROW_LOGITS HELDOUT [unittest arguments]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sees every op that goes through ATen's dispatcher on this thread, with who called it.
 #pragma once
 

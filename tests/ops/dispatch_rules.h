@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules that the reference path's ATen calls keep. Each returns what breaks it, one line each.
 #pragma once
 

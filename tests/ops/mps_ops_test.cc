@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPS without a Mac: every ATen op that the reference path calls has an MPS kernel, or is composed
 // of ops that have one; and no float64 tensor is ever made. Each check is shown to fail.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/ops/native_functions.h"
 
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the torch wheel's native_functions.yaml says of each ATen op: tags and backends.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A llama with one op more at its start, so that the rules meet a violation inside a real pass.
 #pragma once
 

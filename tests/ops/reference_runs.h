@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs passes on the reference path with every dispatched op recorded.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule on the reference path: a pass never makes the host wait for a device's value, and what
 // the recorder adds to it does not grow with the number of layers. Each check is shown to fail.
 #include <gtest/gtest.h>

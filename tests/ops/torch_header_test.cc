@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // vitrine/torch.h: both ways share memory and keep type, shape and device.
 #include "vitrine/torch.h"
 

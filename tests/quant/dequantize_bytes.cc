@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dequantizes for the oracle test: blocks of one format in, float32 out, both as bytes.
 //
 //   dequantize_bytes            lists the formats: number, name, values and bytes of a block

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GGUF's block formats against PyPI's `gguf`: the same bits from the same blocks.
 
     gguf_oracle_test.py DEQUANTIZE_BYTES [unittest arguments]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is drawn against what should be: chi-squared over 200,000 draws, for each stage and for
 // pipelines of three, beside probabilities that share nothing with the stages.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares the sampler's surviving sets with transformers', and its Philox with numpy's.
 
 usage: oracle_test.py SAMPLE_LINES

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows of logits and sampler pipelines drawn at random, for tests of choices made on a device.
 #pragma once
 

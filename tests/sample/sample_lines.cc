@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs sampler stages on lines of text, for oracle_test.py and stage_oracle_test.py.
 //
 //   stages top_k=5 top_p=0.9 : BITS…     -> surviving ids, in order

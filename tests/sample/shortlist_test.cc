@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What makes sampling quick changes nothing: the short list against a look at every token, and the
 // wide passes against the portable ones.
 #include <gtest/gtest.h>

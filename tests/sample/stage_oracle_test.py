@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares every sampler stage with an independent definition on 1,000 random logit vectors: with
 transformers' logits processors where there is one, else with numpy from the paper.
 

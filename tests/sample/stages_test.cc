@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Orders, options as text, state across tokens, and mistakes.
 #include <gtest/gtest.h>
 

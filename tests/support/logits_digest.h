@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The digest of a row of logits, word for word as docs/numerics.md defines it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damages files for the fuzz tests: bytes, the tokens of JSON, the header of safetensors files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one file of the tests that knows where the build is: a compiler cache finds all others, from
 // whichever folder they were compiled.
 #include "tests/support/test_data.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the tests' data is: a folder of the build (tests/CMakeLists.txt), or where
 // VITRINE_TEST_DATA says (scripts/bundle).
 #pragma once

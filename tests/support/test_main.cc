@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // main() of every GoogleTest program: as gtest_main, but a run of which every test was skipped ends
 // with 77, which ctest reports as skipped and not as passed.
 #include <gtest/gtest.h>

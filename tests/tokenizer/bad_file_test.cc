@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a broken tokenizer.json is told: one line with the file, the field, what was found and what
 // was expected.
 #include <gtest/gtest.h>

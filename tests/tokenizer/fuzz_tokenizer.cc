@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fuzz_tokenizer SECONDS [SEED]: mutates tokenizer.json files, then encodes and decodes with them.
 //
 // Every outcome must be success or vitrine::Error with one line; anything else ends with 1 and the

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tokenizers of GGUF files against PyPI's `tokenizers` and `sentencepiece`.
 
     gguf_oracle_test.py TOKENIZE_LINES

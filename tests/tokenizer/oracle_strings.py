@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Seeded strings that a tokenizer must not get wrong, as bytes (not always valid UTF-8)."""
 import random
 

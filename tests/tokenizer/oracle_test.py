@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares our tokenizer with PyPI's `tokenizers` on 20,000 seeded strings per tokenizer.
 
     oracle_test.py TOKENIZE_LINES TOKENIZER_JSON

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Encodes and decodes for the oracle test: length-prefixed byte strings in, lines out.
 //
 //   tokenize_lines TOKENIZER < strings

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small byte-level tokenizer.json for the tests, to be changed before it is loaded.
 #pragma once
 

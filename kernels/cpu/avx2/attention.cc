@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Block attention of the AVX2 table.
 #include "../fetch.h"
 #include "avx2.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over integer keys and values, of the AVX2 table, and their writing. vpmaddwd multiplies
 // two numbers a lane and adds them.
 #include "../kv_int16.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of the AVX2 table (see cpu_kernels.h for what each does). Single-element and
 // scattered work (kv_write of floats, head_merge) is the portable table's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the AVX2 products make dots of four bytes: with vpmaddubsw, or with AVX-VNNI. Each Dot has
 // the numbers of eight rows and 32 columns unpacked once (Weights), for all tokens that follow; a
 // token's 32 values come as words of four, each in all lanes. Every sum of products is exact,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, rotary embedding and sums of the AVX2 table.
 #include "avx2.h"
 #include "math.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the AVX2 products unpack each quantized format: half a tile (8 rows) is one vector, lane =
 // row.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Entry points of the AVX2 matrix products, without and with AVX-VNNI.
 #include "linear.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Float32, float16, bfloat16 and E4M3 matrix products: four dots at once, rows x tokens = 4x1 or
 // 2x2.
 #include "../widen.h"

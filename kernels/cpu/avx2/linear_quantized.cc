@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantized matrix products of the AVX2 table.
 #include "quantized.h"
 

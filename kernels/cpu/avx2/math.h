@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16-lane building blocks of the AVX2 table: two vectors of 8; docs/numerics.md states each of
 // them.
 //

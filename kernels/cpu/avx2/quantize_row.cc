@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activation quantization of the AVX2 table.
 #include "../quantize_four.h"
 #include "avx2.h"

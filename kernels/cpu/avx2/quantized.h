@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed quantized matrix products, one template over how four-byte dots are made (dots.h) and how
 // weights are unpacked (formats.h).
 #pragma once

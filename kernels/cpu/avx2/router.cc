@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Router of the AVX2 table.
 #include "../top_list.h"
 #include "avx2.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over integer keys and values, of the AVX-512 table, and their writing. vpdpwssd
 // multiplies two numbers a lane and adds both: twice what an FMA does.
 #include "../kv_int16.h"

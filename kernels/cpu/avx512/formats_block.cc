@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The block formats of published files: 2, 4 and 6 bits with scales of scales, and E2M1.
 #include "quantized.h"
 

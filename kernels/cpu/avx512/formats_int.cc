@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // int8 and int4 weights with a scale per group, and without or with zero points or minimums.
 #include "quantized.h"
 

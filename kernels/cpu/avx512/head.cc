@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics of the output head's logits, AVX-512.
 #include "../fetch.h"
 #include "../logits_hash.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Entry points of the AVX-512 matrix products.
 #include "linear.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the files of the AVX-512 matrix products share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantized matrix products of many input rows with AMX: 16 x 16 sums of 32 products at once.
 //
 // A tile of weights is unpacked once, to signed bytes, and multiplied with all input rows. Tile

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Float32, float16, bfloat16 and E4M3 matrix products: 16 dots at once, rows x tokens = 16x1, 8x2
 // or 4x4.
 #include "../widen.h"

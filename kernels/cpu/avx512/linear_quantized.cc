@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantized matrix products of the AVX-512 table: tile by tile, in blocks of up to 8 input rows.
 #include <algorithm>
 

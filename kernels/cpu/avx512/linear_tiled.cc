@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of float matrices in tiles of 16 rows: lane = row, and the 16 sums that a row's own
 // product has as lanes are 16 vectors, which are added up in the order of sum_lanes.
 #include "../packed.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16-lane building blocks of the AVX-512 table; docs/numerics.md states each of them.
 //
 // Everything here has internal linkage and uses intrinsics only: an inline function of the standard

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing of the common block formats with gathers: lane r reads row r of a tile, so that four
 // neighbouring columns of all 16 rows are one vector, as the packed layout has them.
 #include <cstring>

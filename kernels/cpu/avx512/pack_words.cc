@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing of compressed-tensors' words with gathers: lane r reads row r of a tile, so that a word
 // of all 16 rows is one vector.
 #include "../word_tiles.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activation quantization of the AVX-512 table: whole groups of 32 sixteen at a time up to one that
 // is special, the rest of the row four at a time, as AVX2 does; groups of other sizes up to
 // sixteen, whose divisions, tests and sums are then one vector's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activation quantization: sixteen whole groups of 32 at once, a lane for each in what is done once
 // a group.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed quantized matrix products: a tile of 16 rows is one vector, lane = row.
 //
 // One template over how weights are unpacked (a Format), see formats_*.cc. vpdpbusd adds four

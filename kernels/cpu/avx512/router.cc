@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Router of the AVX-512 table.
 #include "../top_list.h"
 #include "avx512.h"

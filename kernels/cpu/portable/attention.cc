@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Block attention of the portable table.
 #include "../packed.h"
 #include "math.h"

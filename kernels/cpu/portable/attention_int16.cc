@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over integer keys and values, of the portable table, and their writing.
 #include <cstring>
 

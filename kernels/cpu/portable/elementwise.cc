@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms, activation quantization, rotary embedding and sums of the portable table.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics of the output head's logits; head_merge serves every table.
 #include "../logits_hash.h"
 #include "../top_list.h"

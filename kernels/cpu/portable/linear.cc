@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products of the portable table: float rows and packed quantized tiles.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scalar building blocks of the portable table; docs/numerics.md states each of them.
 #pragma once
 

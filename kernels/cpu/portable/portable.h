@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of the portable table (see cpu_kernels.h for what each does).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Router of the portable table.
 #include "../top_list.h"
 #include "math.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/adapter/low_rank.h"
 
 #include "kernels/cuda/reduce.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What low-rank adapters (Hu et al. 2021) add to a product: y += scale * b (a x), for each token by
 // its own adapter.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks, the merge of ranges, and the choice of a kernel.
 #include "kernels/cuda/attention/attention_block.h"
 #include "kernels/cuda/attention/attention_shapes.h"

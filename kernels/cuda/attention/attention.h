@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Softmax attention over paged keys and values, for decode, prefill chunks and checks alike.
 #pragma once
 

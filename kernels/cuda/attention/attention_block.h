@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel of one block: a tile of query rows over one range of positions.
 //
 // Bytes: keys and values of the range once for each tile, 4 * head_dim * kv_heads a position in 16

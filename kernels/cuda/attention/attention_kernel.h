@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by attention_f32.cu, _f16.cu and _bf16.cu, each of which instantiates launch_attention.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention on tensor cores, for prefill in 16-bit keys and values: another order, and so another
 // name than attention.h's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensor-core kernel: each warp has 16 query rows, all warps share the block's positions.
 //
 // Bytes: as attention_block.h. Operations: 4 * head_dim multiply-adds a query row and position, of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One instantiation for each element format, a translation unit each.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attribution/attribution.h"
 
 #include "kernels/cuda/reduce.h"

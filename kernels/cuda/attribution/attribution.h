@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Direct logit attribution (docs/attribution.md): what parts of the model added, kept for the rows
 // of logits, and after the head each one's dot with the direction of the chosen token and of the
 // runner-up.

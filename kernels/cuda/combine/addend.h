@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How an Addend is added, four elements a thread: alone (combine.cu) or ahead of a norm
 // (rms_norm.cu).
 #pragma once

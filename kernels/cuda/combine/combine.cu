@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/combine/combine.h"
 
 #include "kernels/cuda/combine/addend.h"

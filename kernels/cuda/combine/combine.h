@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums into the residual stream (docs/numerics.md, "Sum over experts"): the CPU's order and
 // roundings, so the same bits.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/embed/embed.h"
 
 #include "kernels/cuda/floats.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The joint's rows, from what joint_sums.cu made.
 #include "kernels/cuda/federation/joint.h"
 

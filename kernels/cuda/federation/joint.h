@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A federation's joint, made where its specialists' rows of logits are (docs/numerics.md, "A
 // federation's joint"): the log-probabilities that the host's combiners make, by the same order.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a joint is made of: each specialist's log-sum-exp at each row, and its weight there.
 #include "kernels/cuda/federation/joint.h"
 #include "kernels/cuda/federation/row_math.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The joint's exponentials and logarithms: src/federation/row_math.h on the device, the same
 // operations in the same order (Moshier's Cephes), none of them an FMA.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The largest of a warp's entries, one after the other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the output head reports of its logits, without the host: statistics of blocks of 1,024
 // entries, merged for each row, the best token, and the record (docs/numerics.md, "Output head").
 #pragma once

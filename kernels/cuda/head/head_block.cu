@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/head/head_block.h"
 
 #include "kernels/cuda/head/best.h"

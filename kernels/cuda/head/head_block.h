@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launch of the head's first kernel, for the second one's file.
 #pragma once
 

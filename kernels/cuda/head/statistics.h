@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arithmetic of the head's statistics (docs/numerics.md, "Output head").
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between the projections and attention: norm of query and key heads, clamp, rotation, and the
 // write to the KV cache, in one pass.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Input rows of the tensor-core products, and what makes them from float32 rows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weight fragments, scales and offsets of a chunk in shared memory, in the order of
 // packed_matrix.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by linear_*.cu, each of which instantiates launch_shape once.
 #pragma once
 

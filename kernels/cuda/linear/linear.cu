@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks, the choice of a cut, and the choice of a kernel.
 #include "kernels/cuda/linear/linear.h"
 

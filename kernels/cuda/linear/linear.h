@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of packed matrices with rows of activations, on tensor cores.
 //
 // Two ways to the same bytes of weights:

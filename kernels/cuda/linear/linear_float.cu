@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16-lane dots: half a warp for two weight rows and up to four tokens, each lane with the elements
 // of its residue.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of float matrices in float32, with the CPU kernels' bits: the router, float32 models,
 // and any float matrix whose result must be the CPU's. (Large bf16 matrices have a tensor-core form
 // in linear.h, of other bits.)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/linear/launch_shape.h"
 
 namespace vitrine::kernels::cuda {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shapes of the family; each file of linear_*.cu instantiates those of one kind and format.
 #pragma once
 

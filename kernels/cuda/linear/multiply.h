@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One warp's products of a chunk: its row tiles' 128 columns with all tokens of the block.
 #pragma once
 

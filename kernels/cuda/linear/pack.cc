@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensor-core order from the CPU kernels' tiles: both have tiles of 16 rows and 32-bit words of one
 // row, so that packing int4 and int8 is a permutation of words.
 #include <cstring>

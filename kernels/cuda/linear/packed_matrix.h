@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weight matrices as tensor cores take them: packed once at load, on the host, from the matrices
 // that the CPU kernels read.
 #pragma once

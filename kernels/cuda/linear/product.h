@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel of the family: one block, a tile of rows by a tile of tokens, all of K.
 //
 // Bytes: every byte of the matrices once for each tile of tokens (from the second one on out of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the product kernels are given, and which shapes of a block they have.
 #pragma once
 

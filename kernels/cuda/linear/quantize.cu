@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Float32 rows as the rows that the products read.
 #include "kernels/cuda/linear/quantize.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device functions that make int8 records, for every kernel whose output is quantized.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packed numbers in registers: what fragments are made from.
 #pragma once
 

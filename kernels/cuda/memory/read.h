@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory read and nothing made of it: how fast this GPU gives bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/norm/rms_norm.h"
 
 #include "kernels/cuda/combine/addend.h"

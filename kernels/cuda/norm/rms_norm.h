@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm (Zhang and Sennrich, 2019), with what comes before it (a sum into the residual stream)
 // and behind it (the forms that matrix products read), in one pass over the row.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The router's choice of experts, and the tokens of each expert side by side, without the host.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A row of logits on its way to a choice: what is left of it, and sums over that.
 #pragma once
 

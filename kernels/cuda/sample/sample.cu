@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/sample/sample.h"
 
 #include "kernels/cuda/sample/row.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A token for each row, chosen where the logits are: the steps that SamplerPipeline::device_steps
 // lists.
 #pragma once

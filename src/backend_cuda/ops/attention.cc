@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attention: norm, clamp, rotation and the write to the KV cache, then attention over it.
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attribution: after the head, the terms of the chosen token's logit and of the runner-up's.
 #include "kernels/cuda/attribution/attribution.h"
 #include "backend_cuda/cuda_op.h"

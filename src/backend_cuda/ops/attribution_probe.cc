@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // attribution_probe: keeps what an op left, of the tokens whose logits are asked for.
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"

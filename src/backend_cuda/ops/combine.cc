@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // combine: the sum over experts, which the norm behind it makes.
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"

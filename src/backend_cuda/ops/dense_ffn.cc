@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dense_ffn: a dense block, or the shared expert of a sparse one.
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/low_rank.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // embed: rows of the embedding table.
 #include "kernels/cuda/embed/embed.h"
 #include "backend_cuda/cuda_op.h"

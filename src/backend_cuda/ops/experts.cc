@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // experts: tokens grouped by expert, and the grouped products of the routed experts.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // head: the logits, and what they come to.
 #include "kernels/cuda/head/head.h"
 #include "backend_cuda/cuda_op.h"

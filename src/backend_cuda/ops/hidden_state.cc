@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hidden_state: copies the residual stream of every token into its record.
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"

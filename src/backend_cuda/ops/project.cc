@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // project: the output projection of attention, added to the residual stream.
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/low_rank.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // qkv: the query, key and value projections, side by side in one array.
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/low_rank.h"

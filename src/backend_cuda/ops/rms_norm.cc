@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rms_norm: with the sum into the residual stream before it, and bf16, E4M3 and the first int8 form
 // behind it.
 #include "kernels/cuda/norm/rms_norm.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // router: the choice of experts.
 #include "kernels/cuda/router/router.h"
 #include "backend_cuda/cuda_op.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A libvitrine_cuda.so over the emulator: whole engines run on `--device cuda --kernels fused`
 // where there is no GPU.
 #include "backend_cuda/fused_model.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The executor's runtime where there is no GPU: memory of the host, launches by the emulator.
 // Copies and launches happen as late as a device may let them: the host's inputs are read, and
 // results copied back, when somebody waits, after all that was started until then. Memory that is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A GPU's blocks and warps on one host thread, so that kernels are tested where there is no GPU.
 //
 // Every thread of a block is a fiber that runs until it meets others (barrier, shuffle, tensor

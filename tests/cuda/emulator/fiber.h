@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A second flow of control on a stack of its own, entered and left by hand: one thread of a GPU
 // block in the emulator. Not thread-safe.
 #pragma once
