@@ -20,6 +20,18 @@ if(VITRINE_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
+# Rooms and the command line tool are compiled several files at a time: what their headers cost is
+# paid once for each batch. Names in anonymous namespaces are therefore unique within a room.
+option(VITRINE_UNITY "Compile several files of a room as one" ON)
+
+# vitrine_unity(TARGET FILES): so many of TARGET's files at a time.
+function(vitrine_unity target files)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${VITRINE_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
+  # A class of a file's own that holds another such class: no other file can include it.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endfunction()
+
 # What a target consists of that is there for its precompiled headers.
 set(VITRINE_EMPTY_SOURCE "${PROJECT_BINARY_DIR}/empty.cc")
 if(NOT EXISTS "${VITRINE_EMPTY_SOURCE}")

@@ -16,7 +16,7 @@
 namespace vitrine::audit {
 namespace {
 
-[[noreturn]] void throw_io(const std::string& path, const std::string& what) {
+[[noreturn]] void throw_log_io(const std::string& path, const std::string& what) {
   throw Error(ErrorKind::kIo, "audit log '" + path + "': " + what);
 }
 
@@ -39,7 +39,7 @@ FrameReader::FrameReader(const std::string& path) : path_(path) {
                 "audit log '" + path + "' is not there; expected a .vtr file");
   }
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
-    throw_io(path, "cannot be opened: " + std::generic_category().message(error_number));
+    throw_log_io(path, "cannot be opened: " + std::generic_category().message(error_number));
   }
   try {
     if (!S_ISREG(status.st_mode)) {
@@ -79,8 +79,8 @@ void FrameReader::read_exactly(uint8_t* to, size_t count) {
   while (count > 0) {
     const ssize_t got = ::pread(descriptor_, to, count, static_cast<off_t>(offset_));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_io(path_, "cannot be read: " + std::generic_category().message(errno));
-    if (got == 0) throw_io(path_, "became shorter while it was read");
+    if (got < 0) throw_log_io(path_, "cannot be read: " + std::generic_category().message(errno));
+    if (got == 0) throw_log_io(path_, "became shorter while it was read");
     to += got;
     count -= static_cast<size_t>(got);
     offset_ += static_cast<uint64_t>(got);

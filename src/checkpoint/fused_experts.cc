@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "config_limits.h"
 #include "text.h"
 
 namespace vitrine::checkpoint {
@@ -22,8 +23,6 @@ constexpr FusedLayout kLayouts[] = {
     {".mlp.experts.gate_up_proj", ".mlp", true},
     {".mlp.experts.down_proj", ".mlp", false},
 };
-
-constexpr int64_t kMaxExperts = 65536;
 
 const FusedLayout* find_layout(const TensorInfo& info) {
   if (info.shape.size() != 3) return nullptr;

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "config_limits.h"
 #include "core/end_texts.h"
 #include "gguf_model.h"
 #include "text.h"
@@ -11,13 +12,7 @@
 namespace vitrine::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// The limits of parse_model_config, which checks again what comes of this.
-constexpr int64_t kMaxWidth = 1 << 20;
-constexpr int64_t kMaxVocabulary = 1 << 24;
-constexpr int64_t kMaxHeads = 8192;
-constexpr int64_t kMaxPositions = int64_t{1} << 30;
+using OrderedJson = nlohmann::ordered_json;
 
 const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, const std::string& name) {
   const auto found = std::ranges::lower_bound(tensors, name, {}, &TensorInfo::name);
@@ -186,7 +181,7 @@ class ConfigWriter {
       throw_bad_file(place + " has " + std::to_string(factors.size()) + " values; expected " +
                      std::to_string(head_dim_ / 2) + ", half a head");
     }
-    Json list = Json::array();
+    OrderedJson list = OrderedJson::array();
     for (float factor : factors) {
       const double value = static_cast<double>(factor) * scale;
       if (!(value > 1e-6 && value < 1e6)) {
@@ -274,7 +269,7 @@ class ConfigWriter {
   }
 
   void write_dense_layers() {
-    Json dense_layers = Json::array();
+    OrderedJson dense_layers = OrderedJson::array();
     for (int64_t layer = 0; layer < layers_; ++layer) {
       const std::string prefix = "model.layers." + std::to_string(layer) + ".";
       if (tensor(prefix + "mlp.gate_proj.weight") == nullptr) continue;
@@ -317,7 +312,7 @@ class ConfigWriter {
   const GgufMetadata& metadata_;
   const std::vector<TensorInfo>& tensors_;
   std::string prefix_;
-  Json config_;
+  OrderedJson config_;
   int64_t hidden_ = 0, layers_ = 0, context_ = 0, heads_ = 0, head_dim_ = 0;
 };
 
@@ -350,7 +345,7 @@ std::string gguf_generation_config_json(const GgufMetadata& metadata) {
     if (id) ends.insert(*id);
   }
   if (ends.empty()) return "";
-  Json json;
+  OrderedJson json;
   json["eos_token_id"] = ends;
   return json.dump(2) + "\n";
 }

@@ -6,13 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "config_limits.h"
 #include "gguf_header.h"
 
 namespace vitrine::checkpoint {
-
-// Of the limits of parse_model_config, which checks again what comes of a file.
-inline constexpr int64_t kMaxLayers = 4096;
-inline constexpr int64_t kMaxExperts = 65536;
 
 /// How files of one architecture name and lay out what Hugging Face names and lays out differently.
 struct GgufArchitecture {

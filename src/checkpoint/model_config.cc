@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "config_limits.h"
 #include "fields.h"
 #include "rope_config.h"
 #include "text.h"
@@ -11,14 +12,12 @@ namespace vitrine {
 namespace {
 
 using checkpoint::Fields;
-
-// Upper limits far above any published model; products of any three stay within int64.
-constexpr int64_t kMaxWidth = 1 << 20;
-constexpr int64_t kMaxVocabulary = 1 << 24;
-constexpr int64_t kMaxLayers = 4096;
-constexpr int64_t kMaxHeads = 8192;
-constexpr int64_t kMaxExperts = 65536;
-constexpr int64_t kMaxPositions = int64_t{1} << 30;
+using checkpoint::kMaxExperts;
+using checkpoint::kMaxHeads;
+using checkpoint::kMaxLayers;
+using checkpoint::kMaxPositions;
+using checkpoint::kMaxVocabulary;
+using checkpoint::kMaxWidth;
 
 DType parse_dtype(const Fields& fields) {
   const char* field = fields.find("dtype") != nullptr ? "dtype" : "torch_dtype";

@@ -2,6 +2,7 @@
 // The rotary part of config.json: `rope_theta`, and `rope_scaling` or `rope_parameters`.
 #include <cmath>
 
+#include "config_limits.h"
 #include "rope_config.h"
 #include "text.h"
 
@@ -10,7 +11,6 @@ namespace {
 
 constexpr double kMaxTheta = 1e15;
 constexpr double kMaxFactor = 1e6;
-constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 void check_whole_rotation(const Fields& fields) {
   const auto factor = fields.number("partial_rotary_factor", 0.0, 1.0);

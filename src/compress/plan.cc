@@ -42,7 +42,7 @@ std::string reason_to_copy(const TensorInfo& info) {
   return "not a projection";
 }
 
-bool is_float(DType dtype) {
+bool is_float_type(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
@@ -51,7 +51,7 @@ bool is_divided(const TensorInfo& info, int group_size) { return info.shape[1] %
 /// Why a matrix can't be quantized; empty where it can.
 std::string obstacle(const TensorInfo& info, const QuantMethod& method, int group_size) {
   if (info.shape.size() != 2) return "not a matrix";
-  if (!is_float(info.dtype) && info.dtype != DType::kF8E4M3) {
+  if (!is_float_type(info.dtype) && info.dtype != DType::kF8E4M3) {
     return "dtype " + std::string(dtype_name(info.dtype));
   }
   if (stored_group_size(method, group_size) != 0 && !is_divided(info, group_size)) {
@@ -130,7 +130,7 @@ bool belongs_to_float8(const Checkpoint& checkpoint, std::string_view name) {
 /// What the values of a matrix of 8-bit floats become.
 DType wide_dtype(const Checkpoint& checkpoint) {
   const TensorInfo* embedding = checkpoint.find(kEmbeddingTensor);
-  return embedding != nullptr && is_float(embedding->dtype) ? embedding->dtype : DType::kBF16;
+  return embedding != nullptr && is_float_type(embedding->dtype) ? embedding->dtype : DType::kBF16;
 }
 
 }  // namespace

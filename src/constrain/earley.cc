@@ -9,7 +9,7 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr size_t kMaxText = size_t{1} << 16;
+constexpr size_t kMaxEarleyText = size_t{1} << 16;
 constexpr size_t kMaxTexts = size_t{1} << 28;  // of all rules
 constexpr size_t kWorkPerItem = 256;
 constexpr size_t kWorkPerSpelling = 64;  // of a short text
@@ -96,9 +96,9 @@ void complete(ContextFree& grammar, FinishTexts& texts, RegexPool& pool) {
         is_nullable = is_nullable && pool.nullable(symbol.id);
         text += finish.text;
       }
-      if (!is_possible || text.size() > kMaxText) break;
+      if (!is_possible || text.size() > kMaxEarleyText) break;
     }
-    if (!is_possible || text.size() > kMaxText) continue;
+    if (!is_possible || text.size() > kMaxEarleyText) continue;
     ContextFree::Rule& rule = grammar.rules[production.rule];
     const bool is_shorter = !known[production.rule] || text.size() < rule.text.size();
     if (!is_shorter && (!is_nullable || rule.is_nullable)) continue;
@@ -373,7 +373,7 @@ void EarleyParser::find_ways(uint32_t set) {
       std::string rest;
       const uint32_t own = rest_of({item.production, item.dot + 1, item.origin, kEmptyNode}, &rest);
       const uint32_t tokens = add_bounds(own, up.tokens);
-      if (tokens == kNoBound || rest.size() + up.text.size() > kMaxText) continue;
+      if (tokens == kNoBound || rest.size() + up.text.size() > kMaxEarleyText) continue;
       const uint32_t rule = production.symbols[item.dot].id;
       if (way(set, rule).tokens <= tokens) continue;
       Finish found{rest + up.text, tokens};

@@ -9,11 +9,11 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr size_t kMaxText = size_t{1} << 16;
+constexpr size_t kMaxFinishText = size_t{1} << 16;
 constexpr size_t kMaxStates = 20000;  // of one search
-constexpr size_t kMaxMemo = size_t{1} << 16;
+constexpr size_t kMaxFinishMemo = size_t{1} << 16;
 constexpr size_t kMaxVisits = 20000;  // of values, for one answer
-constexpr int kMaxDepth = 200;
+constexpr int kMaxFinishDepth = 200;
 constexpr size_t kMaxPaths = 5000;  // of a search for a text that is new
 
 }  // namespace
@@ -58,7 +58,7 @@ const Finish& FinishTexts::of_state(NodeId state) {
 bool FinishTexts::descend(NodeId state, std::string& out) {
   uint32_t bound = pool_.shortest_bound(state);
   while (!pool_.nullable(state)) {
-    if (bound > kMaxText) return false;
+    if (bound > kMaxFinishText) return false;
     const uint32_t* row = pool_.row(state);
     NodeId best = kEmptyNode;
     uint32_t best_bound = bound;
@@ -84,7 +84,7 @@ bool FinishTexts::descend(NodeId state, std::string& out) {
 std::optional<std::string> FinishTexts::state_text(NodeId start) {
   std::string text;
   // Long repetitions within one another make a derivative dear; a text of parts needs none.
-  if (pool_.shortest_by_parts(start, kMaxText, text)) return text;
+  if (pool_.shortest_by_parts(start, kMaxFinishText, text)) return text;
   text.clear();
   if (descend(start, text)) return text;
   std::array<bool, 256> all;
@@ -164,7 +164,7 @@ std::vector<std::string> FinishTexts::unused_texts(NodeId state,
 }
 
 void FinishTexts::trim() {
-  if (states_.size() < kMaxMemo && candidates_.size() < kMaxMemo / 64) return;
+  if (states_.size() < kMaxFinishMemo && candidates_.size() < kMaxFinishMemo / 64) return;
   must_write();
   states_.clear();
   candidates_.clear();
@@ -186,10 +186,11 @@ FinishTexts::Checked& FinishTexts::of_value(ValueId id) {
 std::optional<std::string> FinishTexts::value_text(ValueId id, int depth) {
   if (const auto known = value_texts_.find(id); known != value_texts_.end()) return known->second;
   if (std::find(open_values_.begin(), open_values_.end(), id) != open_values_.end()) return {};
-  if (depth > kMaxDepth || ++visits_ > kMaxVisits || !grammar_->is_live(id)) return {};
+  if (depth > kMaxFinishDepth || ++visits_ > kMaxVisits || !grammar_->is_live(id)) return {};
   std::optional<std::string> best;
   const auto offer = [&best](std::optional<std::string> text) {
-    if (text && text->size() <= kMaxText && (!best || text->size() < best->size())) best = text;
+    if (text && text->size() <= kMaxFinishText && (!best || text->size() < best->size()))
+      best = text;
   };
   const NodeId scalar = grammar_->value(id).scalar;
   if (scalar != kEmptyNode && of_state(scalar).is_known()) offer(of_state(scalar).text);
@@ -224,8 +225,9 @@ std::optional<std::string> FinishTexts::value_text(ValueId id, int depth) {
         if (contains.min > 0) count = std::max(count, contains.from + contains.min);
         if (contains.max != kUnbounded) is_possible = false;
       }
-      is_possible = is_possible && count <= array.max && count <= kMaxText;
-      for (uint32_t index = 0; index < count && is_possible && text.size() <= kMaxText; ++index) {
+      is_possible = is_possible && count <= array.max && count <= kMaxFinishText;
+      for (uint32_t index = 0; index < count && is_possible && text.size() <= kMaxFinishText;
+           ++index) {
         ValueId item = array.item(index);
         for (const auto& contains : array.contains) {
           if (index >= contains.from && index < contains.from + contains.min) {

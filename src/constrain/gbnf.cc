@@ -9,7 +9,7 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr int kMaxDepth = 200;
+constexpr int kMaxGbnfDepth = 200;
 
 class GbnfParser : private NotationReader {
  public:
@@ -69,7 +69,7 @@ class GbnfParser : private NotationReader {
   }
 
   Expression parse_choice(bool nested, int depth) {
-    if (depth > kMaxDepth) refuse(at_, "more than 200 groups within each other");
+    if (depth > kMaxGbnfDepth) refuse(at_, "more than 200 groups within each other");
     Expression choice;
     choice.kind = Expression::kChoice;
     choice.parts.push_back(parse_sequence(nested, depth));

@@ -9,8 +9,8 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr size_t kMaxText = size_t{1} << 16;
-constexpr size_t kMaxMemo = size_t{1} << 14;
+constexpr size_t kMaxJsonFinishText = size_t{1} << 16;
+constexpr size_t kMaxJsonFinishMemo = size_t{1} << 14;
 constexpr uint32_t kMaxKeys = 4;     // keys tried where one is begun
 constexpr uint32_t kMaxItems = 100;  // numbers that must differ, which are followed one by one
 
@@ -184,7 +184,7 @@ uint32_t JsonFinish::visit_key(const Config& config, std::string* text) {
   if (kind.empty()) return look_at_key(config, text);
   if (const auto found = keys_.find(kind); found != keys_.end()) return found->second;
   const uint32_t bound = look_at_key(config, text);
-  if (keys_.size() >= kMaxMemo) keys_.clear();
+  if (keys_.size() >= kMaxJsonFinishMemo) keys_.clear();
   return keys_.emplace(std::move(kind), bound).first->second;
 }
 
@@ -267,7 +267,7 @@ const JsonFinish::Rest& JsonFinish::rest_of(const Frame& frame, Place place) {
     made.size = made_size_;
   }
   if (!is_kept) return passing_rest_ = std::move(made);
-  if (frames_.size() >= kMaxMemo) frames_.clear();
+  if (frames_.size() >= kMaxJsonFinishMemo) frames_.clear();
   return frames_.emplace(key, std::move(made)).first->second;
 }
 
@@ -290,7 +290,7 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
     text += (wants_comma ? ",\"" : "\"") + escaped(name) + "\":" + value.text;
     wants_comma = true;
     ++count;
-    return value.is_known() && text.size() <= kMaxText;
+    return value.is_known() && text.size() <= kMaxJsonFinishText;
   };
   const auto is_free = [&](size_t i) {
     if ((frame.seen[i / 64] >> (i % 64) & 1) != 0) return false;
@@ -311,7 +311,7 @@ std::optional<std::string> JsonFinish::object_rest(const Frame& frame, Place pla
   }
   RegexPool& pool = grammar.pool();
   const auto add_others = [&](NodeId keys, ValueId also, uint32_t wanted) {
-    if (wanted > kMaxText) return false;
+    if (wanted > kMaxJsonFinishText) return false;
     // A search for texts, since an automaton without the used ones would be one for each object.
     const std::vector<std::string> found = texts_.unused_texts(keys, used, wanted);
     used.insert(used.end(), found.begin(), found.end());
@@ -383,7 +383,7 @@ std::optional<std::string> JsonFinish::array_rest(const Frame& frame) {
       made_size_ = index;
       return text + "]";
     }
-    if (text.size() > kMaxText || !grammar.is_live(item)) return {};
+    if (text.size() > kMaxJsonFinishText || !grammar.is_live(item)) return {};
     Finish unused;
     if (shape.unique) {
       if (auto found = texts_.unused_texts(grammar.value(item).scalar, used, 1); !found.empty()) {

@@ -11,7 +11,7 @@ namespace vitrine::constrain {
 namespace {
 
 constexpr size_t kMaxValues = 100000;
-constexpr size_t kMaxDepth = 1000;
+constexpr size_t kMaxGrammarDepth = 1000;
 
 NodeId plain_number(RegexPool& pool) {
   const NodeId digits = pool.repeat(pool.bytes(ByteSet::range('0', '9')), 1, kUnbounded);
@@ -116,7 +116,7 @@ bool JsonGrammar::is_live(ValueId id) {
 /// Whether anything is valid: what is assumed along a cycle is that nothing is.
 bool JsonGrammar::live_search(ValueId id) {
   if (values_[id].live >= 0) return values_[id].live != 0;
-  if (live_in_progress_.size() > kMaxDepth)
+  if (live_in_progress_.size() > kMaxGrammarDepth)
     unsupported(place(id), "schemas that require each other, too deep");
   if (!live_in_progress_.insert(id).second) {
     cycle_seen_ = true;

@@ -7,7 +7,7 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr size_t kMostText = 160;  // of an expression
+constexpr size_t kMaxJsonText = 160;  // of an expression
 constexpr size_t kMostKeys = 6;
 
 /// Names that the schema has, as "'a', 'b', …".
@@ -49,7 +49,9 @@ std::string JsonMachine::reading(const Config& config) const {
   std::string out;
   switch (config.kind) {
     case Config::kValue: out = "before a value"; break;
-    case Config::kScalar: out = "in a value: " + regex_text(pool_, config.state, kMostText); break;
+    case Config::kScalar:
+      out = "in a value: " + regex_text(pool_, config.state, kMaxJsonText);
+      break;
     case Config::kFirstKey: out = "behind '{'"; break;
     case Config::kNextKey: out = "before a key"; break;
     case Config::kColon: out = "behind a key"; break;

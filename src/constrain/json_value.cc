@@ -11,11 +11,11 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr int kMaxDepth = 500;
+constexpr int kMaxValueDepth = 500;
 
-class Parser {
+class ValueParser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  explicit ValueParser(std::string_view text) : text_(text) {}
 
   JsonValue parse() {
     skip_space();
@@ -43,7 +43,7 @@ class Parser {
   }
 
   JsonValue value(int depth) {
-    if (depth > kMaxDepth) fail("nested deeper than 500");
+    if (depth > kMaxValueDepth) fail("nested deeper than 500");
     JsonValue out;
     switch (peek()) {
       case 'n': word("null"); break;
@@ -188,7 +188,7 @@ const JsonValue* JsonValue::find(std::string_view key) const {
   return nullptr;
 }
 
-JsonValue parse_json(std::string_view text) { return Parser(text).parse(); }
+JsonValue parse_json(std::string_view text) { return ValueParser(text).parse(); }
 
 std::string write_json(const JsonValue& value) {
   switch (value.type) {

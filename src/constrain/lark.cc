@@ -12,7 +12,7 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr int kMaxDepth = 200;
+constexpr int kMaxLarkDepth = 200;
 
 class LarkParser : private NotationReader {
  public:
@@ -207,7 +207,7 @@ class LarkParser : private NotationReader {
   // ---- expressions ----------------------------------------------------------------------------
 
   Expression parse_choice(bool nested, int depth) {
-    if (depth > kMaxDepth) refuse(at_, "more than 200 groups within each other");
+    if (depth > kMaxLarkDepth) refuse(at_, "more than 200 groups within each other");
     std::vector<Expression> parts;
     if (nested) skip_space(true);
     do {

@@ -11,13 +11,13 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr uint32_t kMaxRepeat = 10000;
-constexpr int kMaxDepth = 100;
+constexpr uint32_t kMaxRegexRepeat = 10000;
+constexpr int kMaxRegexDepth = 100;
 constexpr uint32_t kNone = 0xFFFFFFFF;
 
-class Parser {
+class RegexParser {
  public:
-  explicit Parser(std::string_view pattern) {
+  explicit RegexParser(std::string_view pattern) {
     for (size_t at = 0; at < pattern.size();) {
       const uint32_t code = decode_utf8(pattern, at);
       if (code == kNone) throw PatternError{"it is not UTF-8"};
@@ -63,7 +63,7 @@ class Parser {
   }
 
   Syntax alternatives(int depth) {
-    if (depth > kMaxDepth) fail("groups nested deeper than 100");
+    if (depth > kMaxRegexDepth) fail("groups nested deeper than 100");
     Syntax out;
     out.kind = Syntax::kAlternatives;
     adopt(out, sequence(depth));
@@ -127,8 +127,8 @@ class Parser {
       return std::nullopt;
     }
     if (*low > *high) fail("a repetition with its bounds the wrong way round");
-    if (*low > kMaxRepeat || (*high != kUnbounded && *high > kMaxRepeat)) {
-      fail("a repetition of more than " + std::to_string(kMaxRepeat));
+    if (*low > kMaxRegexRepeat || (*high != kUnbounded && *high > kMaxRegexRepeat)) {
+      fail("a repetition of more than " + std::to_string(kMaxRegexRepeat));
     }
     return std::pair{*low, *high};
   }
@@ -377,6 +377,6 @@ class Parser {
 
 }  // namespace
 
-Syntax parse_syntax(std::string_view pattern) { return Parser(pattern).parse(); }
+Syntax parse_syntax(std::string_view pattern) { return RegexParser(pattern).parse(); }
 
 }  // namespace vitrine::constrain

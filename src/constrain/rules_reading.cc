@@ -9,19 +9,19 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr size_t kMostText = 120;   // of an expression
-constexpr size_t kMostName = 64;    // of a rule
-constexpr size_t kMostLooks = 64;   // at readings, of which some may say the same
-constexpr size_t kMostRules = 64;   // that are followed towards the root
-constexpr size_t kMostNames = 8;    // of these that are told
-constexpr size_t kMostSymbols = 3;  // behind the one that is read
+constexpr size_t kMaxRulesText = 120;  // of an expression
+constexpr size_t kMostName = 64;       // of a rule
+constexpr size_t kMostLooks = 64;      // at readings, of which some may say the same
+constexpr size_t kMostRules = 64;      // that are followed towards the root
+constexpr size_t kMostNames = 8;       // of these that are told
+constexpr size_t kMostSymbols = 3;     // behind the one that is read
 
 }  // namespace
 
 std::string EarleyParser::symbol_text(const ContextFree::Symbol& symbol) const {
   if (symbol.is_rule) return printable(grammar_.name_of(symbol.id), kMostName);
   if ((symbol.id & kJsonPlace) != 0) return "JSON";
-  return "`" + regex_text(pool_, symbol.id, kMostText) + "`";
+  return "`" + regex_text(pool_, symbol.id, kMaxRulesText) + "`";
 }
 
 /// The rules around an item, the root first: "root > list (from byte 3)".
@@ -79,7 +79,7 @@ std::vector<std::string> EarleyParser::readings(std::string_view text, size_t mo
                                                                 text.substr(begin), most);
       for (std::string& left : lefts) left = "JSON " + left;
     } else {
-      lefts = {"`" + regex_text(pool_, item.state, kMostText) + "`"};
+      lefts = {"`" + regex_text(pool_, item.state, kMaxRulesText) + "`"};
     }
     for (const std::string& left : lefts) {
       std::string reading = bounded(rules_around(item) + ": " + left + behind);

@@ -10,7 +10,7 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr int kMaxDepth = 32;       // of expressions
+constexpr int kMaxTextDepth = 32;   // of expressions
 constexpr size_t kMostMembers = 8;  // of a list of alternatives
 constexpr size_t kMostLevels = 16;  // of a place in JSON
 constexpr size_t kMostReading = 1000;
@@ -51,7 +51,7 @@ class ExpressionText {
   void put(NodeId id, Binding around, int depth) {
     if (is_full()) return;
     const Node& node = pool_.node(id);
-    if (depth > kMaxDepth) {
+    if (depth > kMaxTextDepth) {
       out_ += "(…)";
       return;
     }

@@ -15,8 +15,8 @@ namespace constrain {
 
 namespace {
 
-constexpr int kMaxDepth = 100;
-constexpr uint32_t kMaxRepeat = 10000;
+constexpr int kMaxTagDepth = 100;
+constexpr uint32_t kMaxTagRepeat = 10000;
 
 using Texts = std::vector<std::string>;
 
@@ -147,7 +147,7 @@ class TagsReader {
   /// `stops`: what free text within must not hold.
   Expression read_format(const JsonValue& json, const std::string& pointer, const Texts& stops,
                          int depth) {
-    if (depth > kMaxDepth) refuse(pointer, "formats nested deeper than 100");
+    if (depth > kMaxTagDepth) refuse(pointer, "formats nested deeper than 100");
     if (!json.is_object()) refuse(pointer, "expected an object");
     if (json.find("type") == nullptr && json.find("tags") != nullptr) {
       check_keys(json, pointer,
@@ -210,7 +210,7 @@ class TagsReader {
       check_keys(json, pointer, {"type", "content", "min", "max"});
       const int64_t min = number_of(member(json, pointer, "min"), pointer + "/min");
       const int64_t max = number_of(member(json, pointer, "max"), pointer + "/max");
-      if (min < 0 || min > kMaxRepeat || max > kMaxRepeat || (max >= 0 && max < min)) {
+      if (min < 0 || min > kMaxTagRepeat || max > kMaxTagRepeat || (max >= 0 && max < min)) {
         refuse(pointer, "expected 0 <= min <= max <= 10000, or a max of -1");
       }
       low = static_cast<uint32_t>(min);

@@ -8,7 +8,7 @@ namespace vitrine::constrain {
 namespace {
 
 // Above, the slices' masks would take more memory than they are worth.
-constexpr size_t kMaxVocabulary = size_t{1} << 20;
+constexpr size_t kMaxSlicedVocabulary = size_t{1} << 20;
 
 constexpr uint32_t kOther = TokenSlices::kKinds;
 
@@ -54,7 +54,7 @@ TokenSlices::Profile TokenSlices::profile_of(std::string_view token) {
 }
 
 void TokenSlices::build(const std::vector<Profile>& profiles) {
-  if (profiles.size() > kMaxVocabulary) return;
+  if (profiles.size() > kMaxSlicedVocabulary) return;
   const size_t words = (profiles.size() + 31) / 32;
   masks_.assign(kSets * kLengths.size(), std::vector<uint32_t>(words));
   counts_.assign(masks_.size(), 0);

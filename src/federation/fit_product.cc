@@ -44,7 +44,7 @@ VITRINE_ROW_LOOP double sum_of(const float* values, size_t count) {
   return sum;
 }
 
-VITRINE_ROW_LOOP double dot(const float* a, const float* b, size_t count) {
+VITRINE_ROW_LOOP double dot_float(const float* a, const float* b, size_t count) {
   double sums[kLanes] = {};
   size_t v = 0;
   for (; v + kLanes <= count; v += kLanes) {
@@ -100,7 +100,7 @@ class ProductObjective {
       total += double{most} + std::log(normaliser) - own;
       for (size_t i = 0; i < count; ++i) {
         const float* row = rows + i * vocabulary;
-        gradient[i] += dot(scores.data(), row, vocabulary) / normaliser - double{row[seen]};
+        gradient[i] += dot_float(scores.data(), row, vocabulary) / normaliser - double{row[seen]};
       }
     }
     return total;

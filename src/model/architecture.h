@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/unique_name.h"
 #include "ops/graph.h"
 #include "vitrine/checkpoint.h"
 
@@ -22,7 +23,8 @@ const Architecture& find_architecture(const std::string& model_type, const std::
 std::vector<std::string> architecture_names();
 bool register_architecture(const Architecture& architecture);
 
-#define VITRINE_REGISTER_ARCHITECTURE(architecture) \
-  [[maybe_unused]] const bool architecture_is_registered = register_architecture(architecture)
+#define VITRINE_REGISTER_ARCHITECTURE(architecture)                              \
+  [[maybe_unused]] const bool VITRINE_UNIQUE_NAME(architecture_is_registered_) = \
+      register_architecture(architecture)
 
 }  // namespace vitrine::model

@@ -7,7 +7,7 @@
 namespace vitrine::model {
 namespace {
 
-ops::Graph build(const ModelConfig& config) {
+ops::Graph build_granitemoe(const ModelConfig& config) {
   DecoderTraits traits;
   traits.attention_scale = 1.0;
   traits.softmax_after_top_k = true;
@@ -17,7 +17,7 @@ ops::Graph build(const ModelConfig& config) {
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"granitemoe", build}));
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"granitemoe", build_granitemoe}));
 
 }  // namespace
 }  // namespace vitrine::model

@@ -6,13 +6,13 @@
 namespace vitrine::model {
 namespace {
 
-ops::Graph build(const ModelConfig& config) {
+ops::Graph build_llama(const ModelConfig& config) {
   DecoderTraits traits;
   traits.qkv_bias = traits.output_bias = config.attention_bias;
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"llama", build}));
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"llama", build_llama}));
 
 }  // namespace
 }  // namespace vitrine::model

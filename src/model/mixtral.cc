@@ -6,7 +6,7 @@
 namespace vitrine::model {
 namespace {
 
-ops::Graph build(const ModelConfig& config) {
+ops::Graph build_mixtral(const ModelConfig& config) {
   DecoderTraits traits;
   traits.normalize_top_k = true;
   traits.block = "block_sparse_moe";
@@ -17,7 +17,7 @@ ops::Graph build(const ModelConfig& config) {
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"mixtral", build}));
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"mixtral", build_mixtral}));
 
 }  // namespace
 }  // namespace vitrine::model

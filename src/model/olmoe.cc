@@ -6,7 +6,7 @@
 namespace vitrine::model {
 namespace {
 
-ops::Graph build(const ModelConfig& config) {
+ops::Graph build_olmoe(const ModelConfig& config) {
   DecoderTraits traits;
   traits.query_key_norm = traits.norm_whole_row = true;
   traits.qkv_bias = traits.output_bias = config.attention_bias;
@@ -14,7 +14,7 @@ ops::Graph build(const ModelConfig& config) {
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"olmoe", build}));
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"olmoe", build_olmoe}));
 
 }  // namespace
 }  // namespace vitrine::model

@@ -6,13 +6,13 @@
 namespace vitrine::model {
 namespace {
 
-ops::Graph build(const ModelConfig& config) {
+ops::Graph build_qwen2(const ModelConfig& config) {
   DecoderTraits traits;
   traits.qkv_bias = config.qkv_bias.value_or(true);
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen2", build}));
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen2", build_qwen2}));
 
 }  // namespace
 }  // namespace vitrine::model

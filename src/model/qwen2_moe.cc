@@ -6,7 +6,7 @@
 namespace vitrine::model {
 namespace {
 
-ops::Graph build(const ModelConfig& config) {
+ops::Graph build_qwen2_moe(const ModelConfig& config) {
   DecoderTraits traits;
   traits.qkv_bias = config.qkv_bias.value_or(true);
   traits.normalize_top_k = config.norm_topk_prob.value_or(false);
@@ -14,7 +14,7 @@ ops::Graph build(const ModelConfig& config) {
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen2_moe", build}));
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen2_moe", build_qwen2_moe}));
 
 }  // namespace
 }  // namespace vitrine::model

@@ -6,14 +6,14 @@
 namespace vitrine::model {
 namespace {
 
-ops::Graph build(const ModelConfig& config) {
+ops::Graph build_qwen3(const ModelConfig& config) {
   DecoderTraits traits;
   traits.query_key_norm = true;
   traits.qkv_bias = traits.output_bias = config.attention_bias;
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen3", build}));
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen3", build_qwen3}));
 
 }  // namespace
 }  // namespace vitrine::model

@@ -6,7 +6,7 @@
 namespace vitrine::model {
 namespace {
 
-ops::Graph build(const ModelConfig& config) {
+ops::Graph build_qwen3_moe(const ModelConfig& config) {
   DecoderTraits traits;
   traits.query_key_norm = true;
   traits.qkv_bias = traits.output_bias = config.attention_bias;
@@ -14,7 +14,7 @@ ops::Graph build(const ModelConfig& config) {
   return build_decoder(config, traits);
 }
 
-VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen3_moe", build}));
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"qwen3_moe", build_qwen3_moe}));
 
 }  // namespace
 }  // namespace vitrine::model

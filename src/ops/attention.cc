@@ -192,7 +192,7 @@ class PlannedAttention final : public PlannedOp {
   const float* key_norm_ = nullptr;
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_attention(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedAttention>(context, node);
 }
 
@@ -216,7 +216,7 @@ at::Tensor round_heads(const at::Tensor& x) {
   return at::where(factor.isinf(), at::zeros_like(x), rounded);
 }
 
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_attention(ReferenceStep& step, const OpNode& node) {
   const Graph& graph = *step.graph;
   const int64_t heads = graph.num_heads, kv_heads = graph.num_kv_heads, dim = graph.head_dim;
   const int64_t tokens = step.token_ids.size(0);
@@ -281,7 +281,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   step.value(node.outputs[0]) = outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"attention", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"attention", plan_attention, reference_attention}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -151,12 +151,12 @@ class PlannedAttribution final : public PlannedOp {
   float* dots_ = nullptr;        // [rows, 2, vectors]
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_attribution_head(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedAttribution>(context, node);
 }
 
 // A number of calls that does not depend on the number of layers.
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_attribution_head(ReferenceStep& step, const OpNode& node) {
   if (step.attribution == nullptr) return;
   ReferenceAttribution& kept = *step.attribution;
   const at::Tensor stream = at::index_select(step.input(node, 0), 0, step.row_tokens);
@@ -183,7 +183,8 @@ void reference(ReferenceStep& step, const OpNode& node) {
   kept.dots = parts.mul(rows.mul(norm).mul(scale)).sum(-1);
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"attribution", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"attribution", plan_attribution_head,
+                                  reference_attribution_head}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -70,11 +70,11 @@ class PlannedCombine final : public PlannedOp {
   float multiplier_;
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_combine(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedCombine>(context, node);
 }
 
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_combine(ReferenceStep& step, const OpNode& node) {
   at::Tensor sum = step.input(node, 0);
   if (node.inputs.size() > 2) {
     at::Tensor shared = step.input(node, 2);
@@ -87,7 +87,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   residual = residual.add(sum, node.attribute("multiplier", 1.0));
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"combine", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"combine", plan_combine, reference_combine}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -128,11 +128,11 @@ class PlannedDenseFfn final : public PlannedOp {
   int64_t hidden_rows_ = 0, out_rows_ = 0;
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_dense_ffn(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedDenseFfn>(context, node);
 }
 
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_dense_ffn(ReferenceStep& step, const OpNode& node) {
   const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
   const at::Tensor& x = step.input(node, 0);
   const int64_t intermediate = node.integer("intermediate");
@@ -142,7 +142,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   target = node.flag("residual") ? target.add(out, node.attribute("multiplier", 1.0)) : out;
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"dense_ffn", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"dense_ffn", plan_dense_ffn, reference_dense_ffn}));
 
 }  // namespace
 }  // namespace vitrine::ops

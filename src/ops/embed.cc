@@ -37,11 +37,11 @@ class PlannedEmbed final : public PlannedOp {
   float multiplier_;
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_embed(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedEmbed>(context, node);
 }
 
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_embed(ReferenceStep& step, const OpNode& node) {
   const int64_t width = step.graph->values[static_cast<size_t>(node.outputs[0])].width;
   const at::Tensor& table =
       step.weights->matrix(node.weight("table"), step.graph->vocab_size, width);
@@ -50,7 +50,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   step.value(node.outputs[0]) = multiplier == 1.0 ? rows : rows.mul(multiplier);
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"embed", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"embed", plan_embed, reference_embed}));
 
 }  // namespace
 }  // namespace vitrine::ops

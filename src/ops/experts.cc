@@ -241,13 +241,13 @@ class PlannedExperts final : public PlannedOp {
   int32_t num_missing_ = 0;    // of them not in memory
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_experts(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedExperts>(context, node);
 }
 
 // Every expert on all rows, weighted by a scattered [tokens, experts] matrix: no shape depends on a
 // value.
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_experts(ReferenceStep& step, const OpNode& node) {
   const auto layer = static_cast<size_t>(node.layer);
   const at::Tensor& x = step.input(node, 0);
   const at::Tensor& ids = step.routes_ids[layer];
@@ -267,7 +267,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   step.value(node.outputs[0]) = sum;
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"experts", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"experts", plan_experts, reference_experts}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -120,7 +120,7 @@ class PlannedHead final : public PlannedOp {
   kernels::HeadBlockStats* stats_ = nullptr;  // [rows, blocks]
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_head(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedHead>(context, node);
 }
 
@@ -162,7 +162,7 @@ at::Tensor logits_digest(const at::Tensor& logits) {
   return hashes.mul(factors).sum(-1, /*keepdim=*/true).view(at::kShort).to(at::kFloat);
 }
 
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_head(ReferenceStep& step, const OpNode& node) {
   at::Tensor logits =
       step.linear(step.input(node, 0), node.weight("weight"), step.graph->vocab_size);
   const double multiplier = node.attribute("multiplier", 1.0);
@@ -185,7 +185,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   step.observe(step.top_logits);
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"head", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"head", plan_head, reference_head}));
 
 }  // namespace
 }  // namespace vitrine::ops

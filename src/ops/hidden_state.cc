@@ -41,18 +41,18 @@ class PlannedHiddenState final : public PlannedOp {
   size_t slot_ = 0;
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_hidden_state(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedHiddenState>(context, node);
 }
 
 // A tensor that is kept costs no call.
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_hidden_state(ReferenceStep& step, const OpNode& node) {
   const at::Tensor& stream = step.input(node, 0);
   if (step.audit != nullptr) step.audit->hidden_states.push_back(stream);
   step.observe(stream);
 }
 
-VITRINE_REGISTER_OP((OpDefinition{kProbe, plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{kProbe, plan_hidden_state, reference_hidden_state}));
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "core/unique_name.h"
 #include "ops/graph.h"
 #include "ops/plan.h"
 
@@ -26,6 +27,6 @@ const OpDefinition& find_op(std::string_view type);
 bool register_op(const OpDefinition& definition);
 
 #define VITRINE_REGISTER_OP(definition) \
-  [[maybe_unused]] const bool op_is_registered = register_op(definition)
+  [[maybe_unused]] const bool VITRINE_UNIQUE_NAME(op_is_registered_) = register_op(definition)
 
 }  // namespace vitrine::ops

@@ -64,11 +64,11 @@ class PlannedProject final : public PlannedOp {
   int64_t piece_rows_;
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_project(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedProject>(context, node);
 }
 
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_project(ReferenceStep& step, const OpNode& node) {
   const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
   at::Tensor delta =
       step.linear(step.input(node, 0), node.weight("weight"), output.width, node.weight("bias"));
@@ -78,7 +78,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
                residual);
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"project", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"project", plan_project, reference_project}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -121,11 +121,11 @@ class PlannedQkv final : public PlannedOp, public HeadProjections {
   bool can_go_by_head_ = false, is_handed_over_ = false;
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_qkv(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedQkv>(context, node);
 }
 
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_qkv(ReferenceStep& step, const OpNode& node) {
   for (size_t i = 0; i < 3; ++i) {
     const Value& output = step.graph->values[static_cast<size_t>(node.outputs[i])];
     at::Tensor& out = step.value(node.outputs[i]);
@@ -135,7 +135,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   }
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"qkv", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"qkv", plan_qkv, reference_qkv}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -70,11 +70,11 @@ class PlannedRmsNorm final : public PlannedOp {
   size_t token_bytes_ = 0;
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_rms_norm(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedRmsNorm>(context, node);
 }
 
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_rms_norm(ReferenceStep& step, const OpNode& node) {
   const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
   at::Tensor x = step.input(node, 0);
   if (output.per_row) x = at::index_select(x, 0, step.row_tokens);
@@ -87,7 +87,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   step.value(node.outputs[0]) = x.mul(mean_square.add(node.attribute("eps")).rsqrt()).mul(weight);
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"rms_norm", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"rms_norm", plan_rms_norm, reference_rms_norm}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -151,7 +151,7 @@ class PlannedRouter final : public PlannedOp {
   size_t token_bytes_ = 0;
 };
 
-std::unique_ptr<PlannedOp> plan(PlanContext& context, const OpNode& node) {
+std::unique_ptr<PlannedOp> plan_router(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedRouter>(context, node);
 }
 
@@ -163,7 +163,7 @@ std::tuple<at::Tensor, at::Tensor> forced_among(const at::Tensor& values, const 
   return {std::move(chosen), std::move(all)};
 }
 
-void reference(ReferenceStep& step, const OpNode& node) {
+void reference_router(ReferenceStep& step, const OpNode& node) {
   at::Tensor logits =
       step.linear(step.input(node, 0), node.weight("weight"), node.integer("experts"));
   add_low_rank(step, step.input(node, 0), node.weight("weight"), 1.0, logits);
@@ -197,7 +197,7 @@ void reference(ReferenceStep& step, const OpNode& node) {
   if (step.full_audit) step.observe(probs);
 }
 
-VITRINE_REGISTER_OP((OpDefinition{"router", plan, reference}));
+VITRINE_REGISTER_OP((OpDefinition{"router", plan_router, reference_router}));
 
 }  // namespace
 }  // namespace vitrine::ops

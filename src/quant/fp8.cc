@@ -12,8 +12,8 @@ namespace {
 constexpr int kGroup = 128;
 constexpr float kLargest = 448.0f;
 
-QuantizedMatrix quantize(std::span<const float> weights, int64_t rows, int64_t cols, DType dtype,
-                         int /*group_size*/) {
+QuantizedMatrix quantize_fp8(std::span<const float> weights, int64_t rows, int64_t cols,
+                             DType dtype, int /*group_size*/) {
   check_weights(weights, rows, cols, dtype);
   QuantizedMatrix matrix;
   matrix.number_format = NumberFormat::kE4M3;
@@ -43,12 +43,12 @@ QuantizedMatrix quantize(std::span<const float> weights, int64_t rows, int64_t c
   return matrix;
 }
 
-const QuantMethodRegistration kRegistration({.name = "fp8",
-                                             .description = "8-bit floats (E4M3), a scale for "
-                                                            "each row, round-to-nearest",
-                                             .number_format = NumberFormat::kE4M3,
-                                             .bits = 8,
-                                             .quantize = &quantize});
+const QuantMethodRegistration kFp8Registration({.name = "fp8",
+                                                .description = "8-bit floats (E4M3), a scale for "
+                                                               "each row, round-to-nearest",
+                                                .number_format = NumberFormat::kE4M3,
+                                                .bits = 8,
+                                                .quantize = &quantize_fp8});
 
 }  // namespace
 }  // namespace vitrine::quant

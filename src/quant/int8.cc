@@ -5,16 +5,16 @@
 namespace vitrine::quant {
 namespace {
 
-QuantizedMatrix quantize(std::span<const float> weights, int64_t rows, int64_t cols, DType dtype,
-                         int group_size) {
+QuantizedMatrix quantize_int8(std::span<const float> weights, int64_t rows, int64_t cols,
+                              DType dtype, int group_size) {
   return round_to_nearest(weights, rows, cols, dtype, {8, group_size});
 }
 
-const QuantMethodRegistration kRegistration({.name = "int8",
-                                             .description = "8-bit integers, symmetric, "
-                                                            "round-to-nearest",
-                                             .bits = 8,
-                                             .quantize = &quantize});
+const QuantMethodRegistration kInt8Registration({.name = "int8",
+                                                 .description = "8-bit integers, symmetric, "
+                                                                "round-to-nearest",
+                                                 .bits = 8,
+                                                 .quantize = &quantize_int8});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -6,17 +6,18 @@
 namespace vitrine::quant {
 namespace {
 
-QuantizedMatrix quantize(std::span<const float> weights, int64_t rows, int64_t cols, DType dtype,
-                         int group_size) {
+QuantizedMatrix quantize_int8_asymmetric(std::span<const float> weights, int64_t rows, int64_t cols,
+                                         DType dtype, int group_size) {
   return round_to_nearest(weights, rows, cols, dtype, {8, group_size, false});
 }
 
-const QuantMethodRegistration kRegistration({.name = "int8-asymmetric",
-                                             .description = "8-bit integers, asymmetric, "
-                                                            "round-to-nearest",
-                                             .bits = 8,
-                                             .symmetric = false,
-                                             .quantize = &quantize});
+const QuantMethodRegistration kInt8AsymmetricRegistration(
+    {.name = "int8-asymmetric",
+     .description = "8-bit integers, asymmetric, "
+                    "round-to-nearest",
+     .bits = 8,
+     .symmetric = false,
+     .quantize = &quantize_int8_asymmetric});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -6,7 +6,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_iq4_xs(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 136) {
     const float d = half_at(blocks);
     const uint32_t high_bits = byte_at(blocks, 2) | byte_at(blocks, 3) << 8;
@@ -23,11 +23,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "IQ4_XS",
-                                             .ggml_type = 23,
-                                             .block_size = kSuperBlock,
-                                             .block_bytes = 136,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kIq4XsRegistration({.name = "IQ4_XS",
+                                                  .ggml_type = 23,
+                                                  .block_size = kSuperBlock,
+                                                  .block_bytes = 136,
+                                                  .dequantize = &dequantize_iq4_xs});
 
 }  // namespace
 }  // namespace vitrine::quant

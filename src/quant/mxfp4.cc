@@ -7,7 +7,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_mxfp4(const std::byte* blocks, int64_t num_blocks, float* out) {
   constexpr float kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 17, out += 32) {
     const uint32_t exponent = byte_at(blocks, 0);
@@ -21,11 +21,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "MXFP4",
-                                             .ggml_type = 39,
-                                             .block_size = 32,
-                                             .block_bytes = 17,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kMxfp4Registration({.name = "MXFP4",
+                                                  .ggml_type = 39,
+                                                  .block_size = 32,
+                                                  .block_bytes = 17,
+                                                  .dequantize = &dequantize_mxfp4});
 
 }  // namespace
 }  // namespace vitrine::quant

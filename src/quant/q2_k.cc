@@ -6,7 +6,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_q2_k(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 84, out += kSuperBlock) {
     const float d = half_at(blocks + 80);
     const float e = half_at(blocks + 82);
@@ -21,11 +21,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "Q2_K",
-                                             .ggml_type = 10,
-                                             .block_size = kSuperBlock,
-                                             .block_bytes = 84,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kQ2KRegistration({.name = "Q2_K",
+                                                .ggml_type = 10,
+                                                .block_size = kSuperBlock,
+                                                .block_bytes = 84,
+                                                .dequantize = &dequantize_q2_k});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -6,7 +6,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_q3_k(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 110, out += kSuperBlock) {
     const float d = half_at(blocks + 108);
     const std::byte* scales = blocks + 96;
@@ -22,11 +22,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "Q3_K",
-                                             .ggml_type = 11,
-                                             .block_size = kSuperBlock,
-                                             .block_bytes = 110,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kQ3KRegistration({.name = "Q3_K",
+                                                .ggml_type = 11,
+                                                .block_size = kSuperBlock,
+                                                .block_bytes = 110,
+                                                .dequantize = &dequantize_q3_k});
 
 }  // namespace
 }  // namespace vitrine::quant

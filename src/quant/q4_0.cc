@@ -5,7 +5,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_q4_0(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 18, out += 32) {
     const float d = half_at(blocks);
     for (int64_t i = 0; i < 16; ++i) {
@@ -16,11 +16,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "Q4_0",
-                                             .ggml_type = 2,
-                                             .block_size = 32,
-                                             .block_bytes = 18,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kQ40Registration({.name = "Q4_0",
+                                                .ggml_type = 2,
+                                                .block_size = 32,
+                                                .block_bytes = 18,
+                                                .dequantize = &dequantize_q4_0});
 
 }  // namespace
 }  // namespace vitrine::quant

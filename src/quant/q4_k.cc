@@ -6,7 +6,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_q4_k(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 144, out += kSuperBlock) {
     const float d = half_at(blocks);
     const float e = half_at(blocks + 2);
@@ -22,11 +22,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "Q4_K",
-                                             .ggml_type = 12,
-                                             .block_size = kSuperBlock,
-                                             .block_bytes = 144,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kQ4KRegistration({.name = "Q4_K",
+                                                .ggml_type = 12,
+                                                .block_size = kSuperBlock,
+                                                .block_bytes = 144,
+                                                .dequantize = &dequantize_q4_k});
 
 }  // namespace
 }  // namespace vitrine::quant

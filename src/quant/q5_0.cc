@@ -5,7 +5,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_q5_0(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 22, out += 32) {
     const float d = half_at(blocks);
     for (int64_t i = 0; i < 32; ++i) {
@@ -16,11 +16,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "Q5_0",
-                                             .ggml_type = 6,
-                                             .block_size = 32,
-                                             .block_bytes = 22,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kQ50Registration({.name = "Q5_0",
+                                                .ggml_type = 6,
+                                                .block_size = 32,
+                                                .block_bytes = 22,
+                                                .dequantize = &dequantize_q5_0});
 
 }  // namespace
 }  // namespace vitrine::quant

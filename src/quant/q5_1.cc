@@ -5,7 +5,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_q5_1(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 24, out += 32) {
     const float d = half_at(blocks);
     const float m = half_at(blocks + 2);
@@ -17,11 +17,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "Q5_1",
-                                             .ggml_type = 7,
-                                             .block_size = 32,
-                                             .block_bytes = 24,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kQ51Registration({.name = "Q5_1",
+                                                .ggml_type = 7,
+                                                .block_size = 32,
+                                                .block_bytes = 24,
+                                                .dequantize = &dequantize_q5_1});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -6,7 +6,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_q5_k(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 176, out += kSuperBlock) {
     const float d = half_at(blocks);
     const float e = half_at(blocks + 2);
@@ -23,11 +23,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "Q5_K",
-                                             .ggml_type = 13,
-                                             .block_size = kSuperBlock,
-                                             .block_bytes = 176,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kQ5KRegistration({.name = "Q5_K",
+                                                .ggml_type = 13,
+                                                .block_size = kSuperBlock,
+                                                .block_bytes = 176,
+                                                .dequantize = &dequantize_q5_k});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -6,7 +6,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_q6_k(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 210, out += kSuperBlock) {
     const float d = half_at(blocks + 208);
     for (int64_t i = 0; i < kSuperBlock; ++i) {
@@ -20,11 +20,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "Q6_K",
-                                             .ggml_type = 14,
-                                             .block_size = kSuperBlock,
-                                             .block_bytes = 210,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kQ6KRegistration({.name = "Q6_K",
+                                                .ggml_type = 14,
+                                                .block_size = kSuperBlock,
+                                                .block_bytes = 210,
+                                                .dequantize = &dequantize_q6_k});
 
 }  // namespace
 }  // namespace vitrine::quant

@@ -5,7 +5,7 @@
 namespace vitrine::quant {
 namespace {
 
-void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
+void dequantize_q8_0(const std::byte* blocks, int64_t num_blocks, float* out) {
   for (int64_t block = 0; block < num_blocks; ++block, blocks += 34, out += 32) {
     const float d = half_at(blocks);
     for (int64_t i = 0; i < 32; ++i) {
@@ -14,11 +14,11 @@ void dequantize(const std::byte* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-const BlockFormatRegistration kRegistration({.name = "Q8_0",
-                                             .ggml_type = 8,
-                                             .block_size = 32,
-                                             .block_bytes = 34,
-                                             .dequantize = &dequantize});
+const BlockFormatRegistration kQ80Registration({.name = "Q8_0",
+                                                .ggml_type = 8,
+                                                .block_size = 32,
+                                                .block_bytes = 34,
+                                                .dequantize = &dequantize_q8_0});
 
 }  // namespace
 }  // namespace vitrine::quant
