@@ -90,7 +90,7 @@ class PlannedAttribution final : public PlannedOp {
   }
 
   /// A packed row is a cache line for each four columns, which a short step notices
-  /// (docs/performance.md). A head that is larger than this has steps too long for that.
+  /// (docs/lab/recorder.md). A head that is larger than this has steps too long for that.
   void plan_head_rows(PlanContext& context) {
     constexpr int64_t kMostBytes = int64_t{16} << 20;
     if (head_.blocks != nullptr) return;  // a mapped one may change its rows
