@@ -174,8 +174,8 @@ void JsonLimit::decide_tails(const Configs& behind, TailBounds& bounds, bool is_
 // ---- keys ---------------------------------------------------------------------------------------
 
 /// Makes known_ of the keys that begin like this one: named ones, and those that the object has or
-/// a completion of it may have. False where they may be told apart by more than that.
-bool JsonLimit::collect_known(const Config& config, const std::string& key) {
+/// a completion of it may have.
+void JsonLimit::collect_known(const Config& config, const std::string& key) {
   const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
   known_.clear();
   for (uint32_t i = config.low; i < config.high; ++i) {
@@ -184,13 +184,54 @@ bool JsonLimit::collect_known(const Config& config, const std::string& key) {
   finish_.for_known_keys(*config.frame, [&](std::string_view text) {
     if (text.starts_with(key)) known_.emplace_back(text.substr(key.size()));
   });
-  return true;
 }
 
-/// Makes apart_ of the tokens that may be the beginning of a known key, or one.
-void JsonLimit::set_apart(const std::array<bool, 256>& begins) {
+/// Finds a byte with which the key becomes one that is not known, and of which each rule shows
+/// whether it holds: 0 where there is none. Marks in differs_ the bytes that may lead elsewhere,
+/// and sets `met` to the rules that hold.
+uint8_t JsonLimit::find_letter(const ObjectShape& shape, const std::string& key, uint64_t& met) {
+  RegexPool& pool = machine_.grammar().pool();
+  const NodeId any_text = pool.any_text();
+  differs_.fill(false);
+  for (const std::string& rest : known_) {
+    if (!rest.empty()) differs_[static_cast<uint8_t>(rest[0])] = true;
+  }
+  std::vector<NodeId> open;  // rules that do not show it yet
+  met = 0;
+  is_open_ = false;
+  for (size_t i = 0; i < shape.rules.size(); ++i) {
+    open.push_back(pool.step(shape.rules[i].keys, key));
+    is_open_ = is_open_ || (open[i] != any_text && open[i] != kEmptyNode);
+  }
+  const auto holds = [&](size_t rule, uint8_t byte) {  // 0 no, 1 yes, 2 it may
+    const NodeId rest = pool.step(open[rule], byte);
+    return rest == kEmptyNode ? 0 : rest == pool.step(any_text, byte) ? 1 : 2;
+  };
+  const auto is_settled = [&](uint8_t byte) {
+    for (size_t i = 0; i < open.size(); ++i) {
+      if (holds(i, byte) == 2) return false;
+    }
+    return true;
+  };
+  uint8_t letter = 'a';
+  while (letter <= 'z' && (differs_[letter] || !is_settled(letter))) ++letter;
+  if (letter > 'z') return 0;
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (holds(i, letter) == 1) met |= uint64_t{1} << i;
+  }
+  for (size_t byte = 0; is_open_ && byte < differs_.size(); ++byte) {
+    for (size_t i = 0; i < open.size() && !differs_[byte]; ++i) {
+      differs_[byte] = holds(i, static_cast<uint8_t>(byte)) != holds(i, letter);
+    }
+  }
+  return letter;
+}
+
+/// Makes apart_ of the tokens that may be the beginning of a known key, or one, or behind which the
+/// rules may hold otherwise.
+void JsonLimit::set_apart() {
   apart_.assign(check_.size(), 0);
-  if (known_.empty()) return;
+  if (known_.empty() && !is_open_) return;
   const auto add = [this](uint32_t from, uint32_t to) {
     for (uint32_t i = table_.nodes[from].first_id; i < table_.nodes[to].first_id; ++i) {
       set_bit(apart_, table_.ids[i]);
@@ -205,45 +246,51 @@ void JsonLimit::set_apart(const std::array<bool, 256>& begins) {
       add(node, node + 1);
     }
   }
+  for (size_t byte = 0; is_open_ && byte < differs_.size(); ++byte) {
+    const uint32_t node = table_.first_bytes[byte];
+    if (node != 0 && (differs_[byte] || byte == '"')) add(node, table_.nodes[node].end);
+  }
   for (size_t i = 0; i < table_.plain.escapes.size(); ++i) {
     const int first = table_.plain.first_spelled[i];
-    if (first < 0 || begins[static_cast<size_t>(first)]) set_bit(apart_, table_.plain.escapes[i]);
+    if (first < 0 || differs_[static_cast<size_t>(first)]) {
+      set_bit(apart_, table_.plain.escapes[i]);
+    }
   }
+}
+
+void JsonLimit::decide_key(const Config& config, uint32_t left) {
+  JsonGrammar& grammar = machine_.grammar();
+  const Frame& frame = *config.frame;
+  const ObjectShape& shape = grammar.object(frame.shape);
+  if (config.escape != 0 || config.state == kEmptyNode || frame.needs != 0 || frame.inside ||
+      grammar.keys_may_repeat() || shape.rules.size() > kMaxRules) {
+    return;
+  }
+  const std::string key = machine_.text_of(config.text);
+  collect_known(config, key);
+  uint64_t met = 0;
+  const uint8_t letter = find_letter(shape, key, met);
+  if (letter == 0) return;
+  set_apart();
+  if (config.state == grammar.pool().any_text()) {
+    const JsonMachine::Mark mark = machine_.mark();
+    decide_open_key(config, letter, bounds_of(keys_, frame.serial << kMaxRules | met), left);
+    machine_.return_to(mark);
+  } else {
+    decide_patterned_key(config, left);
+  }
+  take_out(decided_.fits, apart_);
+  take_out(decided_.misses, apart_);
 }
 
 /// Tokens that go on with a key that may become any text, or end it, leave the same to come,
 /// whatever they are: one of them is looked at for all. The others: those that a key begins with
 /// which the object names or has.
-void JsonLimit::decide_key(const Config& config, uint32_t left) {
-  JsonGrammar& grammar = machine_.grammar();
-  const Frame& frame = *config.frame;
-  const ObjectShape& shape = grammar.object(frame.shape);
-  const NodeId any_text = grammar.pool().any_text();
-  if (config.escape != 0 || config.state != any_text || frame.needs != 0 || frame.inside ||
-      grammar.keys_may_repeat() || shape.rules.size() > kMaxRules) {
-    return;
-  }
-  const std::string key = machine_.text_of(config.text);
-  uint64_t met = 0;
-  for (size_t i = 0; i < shape.rules.size(); ++i) {  // each must have come to hold, or not to
-    const NodeId rest = grammar.pool().step(shape.rules[i].keys, key);
-    if (rest != any_text && rest != kEmptyNode) return;
-    if (rest == any_text) met |= uint64_t{1} << i;
-  }
-  if (!collect_known(config, key)) return;
-  std::array<bool, 256> begins = {};
-  for (const std::string& rest : known_) {
-    if (!rest.empty()) begins[static_cast<uint8_t>(rest[0])] = true;
-  }
-  uint8_t letter = 'a';
-  while (letter <= 'z' && begins[letter]) ++letter;
-  if (letter > 'z') return;
-  set_apart(begins);
-  const JsonMachine::Mark mark = machine_.mark();
+void JsonLimit::decide_open_key(const Config& config, uint8_t letter, KeyBounds& bounds,
+                                uint32_t left) {
   Configs inside, behind;
   machine_.step(config, letter, inside);
   machine_.step(inside, '"', behind);
-  KeyBounds& bounds = bounds_of(keys_, frame.serial << kMaxRules | met);
   bounds.kinds.resize(table_.plain.num_kinds, kUnasked);
   for (const auto& group : table_.plain.insides) {
     uint32_t& bound = bounds.kinds[group.kind];
@@ -254,13 +301,39 @@ void JsonLimit::decide_key(const Config& config, uint32_t left) {
     }
     if (group.kind != 0) set(group.ids, bound <= left);
   }
-  const bool is_fit = bounds.kinds[0] <= left;
-  std::vector<uint32_t>& whole = is_fit ? decided_.fits : decided_.misses;
+  std::vector<uint32_t>& whole = bounds.kinds[0] <= left ? decided_.fits : decided_.misses;
   for (size_t i = 0; i < whole.size(); ++i) whole[i] |= table_.plain.whole[i];
   decide_tails(behind, bounds.tails, true, left);
-  take_out(decided_.fits, apart_);
-  take_out(decided_.misses, apart_);
-  machine_.return_to(mark);
+}
+
+/// Of a key under a pattern, tokens that lead to the same place of it leave the same to come: one
+/// of them is looked at for all.
+void JsonLimit::decide_patterned_key(const Config& config, uint32_t left) {
+  RegexPool& pool = machine_.grammar().pool();
+  std::vector<uint32_t> check = check_;
+  for (size_t i = 0; i < check.size(); ++i) check[i] &= table_.plain.whole[i] & ~apart_[i];
+  for (const int32_t id : table_.plain.escapes) {
+    check[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
+  }
+  decided_.fits = check;
+  std::unordered_map<NodeId, bool> fits;  // by what is left of the key
+  std::vector<NodeId> states(table_.max_depth + 1, config.state);
+  std::string text;
+  keep_fitting(
+      table_, decided_.fits, check,
+      [&](size_t depth, uint8_t byte) {
+        text.resize(depth);
+        text += static_cast<char>(byte);
+        states[depth + 1] = pool.step(states[depth], byte);
+        return states[depth + 1] != kEmptyNode;
+      },
+      [&](size_t depth) {
+        const auto known = fits.find(states[depth]);
+        if (known != fits.end()) return known->second;
+        const bool is_fit = tail_bound({config}, std::string_view(text).substr(0, depth)) <= left;
+        return fits.emplace(states[depth], is_fit).first->second;
+      });
+  for (size_t i = 0; i < check.size(); ++i) decided_.misses[i] = check[i] & ~decided_.fits[i];
 }
 
 // ---- one by one ---------------------------------------------------------------------------------

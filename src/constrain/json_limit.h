@@ -36,7 +36,6 @@ class JsonLimit {
     std::vector<uint32_t> tokens;  // by TokenTable::Impl::Plain::tails; kUnasked
   };
   struct KeyBounds {
-    uint32_t ending = 0;          // behind the key
     std::vector<uint32_t> kinds;  // by kind of token that stays within it; kUnasked
     TailBounds tails;
   };
@@ -50,10 +49,12 @@ class JsonLimit {
   void decide_tails(const Configs& behind, TailBounds& bounds, bool is_key, uint32_t left);
   uint32_t tail_bound(const Configs& behind, std::string_view tail);
   void set(std::span<const int32_t> ids, bool is_fit);
-  void set_kind(const std::vector<uint32_t>& words, bool is_fit);
   bool is_asked(std::span<const int32_t> ids) const;
-  bool collect_known(const Config& config, const std::string& key);
-  void set_apart(const std::array<bool, 256>& begins);
+  void decide_open_key(const Config& config, uint8_t letter, KeyBounds& bounds, uint32_t left);
+  void decide_patterned_key(const Config& config, uint32_t left);
+  void collect_known(const Config& config, const std::string& key);
+  uint8_t find_letter(const ObjectShape& shape, const std::string& key, uint64_t& met);
+  void set_apart();
 
   bool is_hopeless(const Config& config, uint32_t left);
   void keep_checked(const Configs& configs, std::span<uint32_t> mask, uint32_t left);
@@ -67,8 +68,10 @@ class JsonLimit {
   std::vector<uint32_t> check_;
   Decided decided_;
   std::vector<uint32_t> all_miss_;
-  std::vector<uint32_t> apart_;     // tokens that may spell a key which the object names or has
-  std::vector<std::string> known_;  // what is left of such keys
+  std::vector<uint32_t> apart_;         // tokens that may spell a key which the object names or has
+  std::vector<std::string> known_;      // what is left of such keys
+  std::array<bool, 256> differs_ = {};  // bytes that may lead to one, or to other rules
+  bool is_open_ = false;                // some rule does not show yet whether it holds
   std::vector<Configs> places_;
   std::vector<JsonMachine::Mark> marks_;
   std::unordered_map<uint64_t, TailBounds> strings_;  // by the frame's serial
