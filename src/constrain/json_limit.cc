@@ -2,6 +2,7 @@
 #include "json_limit.h"
 
 #include <algorithm>
+#include <map>
 
 namespace vitrine::constrain {
 
@@ -186,16 +187,20 @@ void JsonLimit::collect_known(const Config& config, const std::string& key) {
   });
 }
 
+void JsonLimit::find_beginnings() {
+  differs_.fill(false);
+  for (const std::string& rest : known_) {
+    if (!rest.empty()) differs_[static_cast<uint8_t>(rest[0])] = true;
+  }
+}
+
 /// Finds a byte with which the key becomes one that is not known, and of which each rule shows
 /// whether it holds: 0 where there is none. Marks in differs_ the bytes that may lead elsewhere,
 /// and sets `met` to the rules that hold.
 uint8_t JsonLimit::find_letter(const ObjectShape& shape, const std::string& key, uint64_t& met) {
   RegexPool& pool = machine_.grammar().pool();
   const NodeId any_text = pool.any_text();
-  differs_.fill(false);
-  for (const std::string& rest : known_) {
-    if (!rest.empty()) differs_[static_cast<uint8_t>(rest[0])] = true;
-  }
+  find_beginnings();
   std::vector<NodeId> open;  // rules that do not show it yet
   met = 0;
   is_open_ = false;
@@ -270,14 +275,18 @@ void JsonLimit::decide_key(const Config& config, uint32_t left) {
   collect_known(config, key);
   uint64_t met = 0;
   const uint8_t letter = find_letter(shape, key, met);
-  if (letter == 0) return;
+  const bool is_any = config.state == grammar.pool().any_text() && letter != 0;
+  if (!is_any) {  // then the rules tell tokens apart as the key itself does
+    is_open_ = false;
+    find_beginnings();
+  }
   set_apart();
-  if (config.state == grammar.pool().any_text()) {
+  if (is_any) {
     const JsonMachine::Mark mark = machine_.mark();
     decide_open_key(config, letter, bounds_of(keys_, frame.serial << kMaxRules | met), left);
     machine_.return_to(mark);
   } else {
-    decide_patterned_key(config, left);
+    decide_patterned_key(config, key, left);
   }
   take_out(decided_.fits, apart_);
   take_out(decided_.misses, apart_);
@@ -306,32 +315,43 @@ void JsonLimit::decide_open_key(const Config& config, uint8_t letter, KeyBounds&
   decide_tails(behind, bounds.tails, true, left);
 }
 
-/// Of a key under a pattern, tokens that lead to the same place of it leave the same to come: one
-/// of them is looked at for all.
-void JsonLimit::decide_patterned_key(const Config& config, uint32_t left) {
+/// Of a key under patterns, tokens that lead to the same place of all of them leave the same to
+/// come: one of them is looked at for all.
+void JsonLimit::decide_patterned_key(const Config& config, const std::string& key, uint32_t left) {
   RegexPool& pool = machine_.grammar().pool();
+  const ObjectShape& shape = machine_.grammar().object(config.frame->shape);
   std::vector<uint32_t> check = check_;
   for (size_t i = 0; i < check.size(); ++i) check[i] &= table_.plain.whole[i] & ~apart_[i];
   for (const int32_t id : table_.plain.escapes) {
     check[static_cast<size_t>(id) / 32] &= ~(1U << (id % 32));
   }
   decided_.fits = check;
-  std::unordered_map<NodeId, bool> fits;  // by what is left of the key
-  std::vector<NodeId> states(table_.max_depth + 1, config.state);
+  std::vector<NodeId> start = {config.state};  // what is left of the key, and of each rule
+  for (const ObjectShape::Rule& rule : shape.rules) start.push_back(pool.step(rule.keys, key));
+  std::vector<std::vector<NodeId>> states(table_.max_depth + 1, start);
+  std::map<std::vector<NodeId>, bool> fits;
+  const std::vector<NodeId>* last = nullptr;
+  bool last_fits = false;
   std::string text;
   keep_fitting(
       table_, decided_.fits, check,
       [&](size_t depth, uint8_t byte) {
         text.resize(depth);
         text += static_cast<char>(byte);
-        states[depth + 1] = pool.step(states[depth], byte);
-        return states[depth + 1] != kEmptyNode;
+        for (size_t i = 0; i < start.size(); ++i) {
+          states[depth + 1][i] = pool.step(states[depth][i], byte);
+        }
+        return states[depth + 1][0] != kEmptyNode;
       },
       [&](size_t depth) {
-        const auto known = fits.find(states[depth]);
-        if (known != fits.end()) return known->second;
-        const bool is_fit = tail_bound({config}, std::string_view(text).substr(0, depth)) <= left;
-        return fits.emplace(states[depth], is_fit).first->second;
+        if (last != nullptr && *last == states[depth]) return last_fits;
+        auto known = fits.find(states[depth]);
+        if (known == fits.end()) {
+          const bool is_fit = tail_bound({config}, std::string_view(text).substr(0, depth)) <= left;
+          known = fits.emplace(states[depth], is_fit).first;
+        }
+        last = &known->first;
+        return last_fits = known->second;
       });
   for (size_t i = 0; i < check.size(); ++i) decided_.misses[i] = check[i] & ~decided_.fits[i];
 }

@@ -51,9 +51,10 @@ class JsonLimit {
   void set(std::span<const int32_t> ids, bool is_fit);
   bool is_asked(std::span<const int32_t> ids) const;
   void decide_open_key(const Config& config, uint8_t letter, KeyBounds& bounds, uint32_t left);
-  void decide_patterned_key(const Config& config, uint32_t left);
+  void decide_patterned_key(const Config& config, const std::string& key, uint32_t left);
   void collect_known(const Config& config, const std::string& key);
   uint8_t find_letter(const ObjectShape& shape, const std::string& key, uint64_t& met);
+  void find_beginnings();
   void set_apart();
 
   bool is_hopeless(const Config& config, uint32_t left);
