@@ -20,6 +20,7 @@ constexpr size_t kMaxFileBytes = size_t{256} << 20;
 struct Arguments {
   std::string tokenizer, folder, out;
   double time_limit = 60;
+  int64_t token_limit = -1;
   size_t max_alternatives = vitrine::SchemaOptions{}.max_alternatives;
   std::string key_order = "any";
   bool annotate = false, lenient = false, no_sharing = false;
@@ -51,6 +52,7 @@ int run_bench_constraint(const Arguments& arguments) {
   require_output_folder("--out", arguments.out);
   MaskBenchOptions options;
   options.time_limit = arguments.time_limit;
+  options.token_limit = arguments.token_limit;
   options.schema.max_alternatives = arguments.max_alternatives;
   if (arguments.annotate) options.schema.format = vitrine::JsonFormat::kAnnotate;
   options.schema.lenient = arguments.lenient;
@@ -96,6 +98,11 @@ void add_bench_constraint(CLI::App& bench, Command& command) {
   constraint->add_option("--time-limit", arguments->time_limit, "seconds for one schema")
       ->check(CLI::Range(0.001, 86400.0))
       ->capture_default_str();
+  constraint
+      ->add_option("--token-limit", arguments->token_limit,
+                   "tokens that an answer may have: also times what the limit takes of each mask "
+                   "(limit_us)")
+      ->check(CLI::Range(0, 1 << 20));
   constraint
       ->add_option("--max-alternatives", arguments->max_alternatives,
                    "alternatives that one value may leave open")

@@ -163,17 +163,32 @@ MaskBenchResult MaskBench::measure(const std::string& name, const std::string& t
   return {};
 }
 
+/// The next mask; with a limit, then also what that leaves of it, counted by itself. The instances
+/// are followed whatever the limit rules out.
+void MaskBench::make_mask(vitrine::Constraint& constraint, size_t used) {
+  const Clock::time_point start = Clock::now();
+  constraint.allowed_tokens(mask_);
+  mask_us_.push_back(microseconds(start));
+  add_to_hash();
+  if (options_.token_limit < 0) return;
+  const std::vector<uint32_t> whole = mask_;
+  const auto left = static_cast<uint32_t>(
+      std::max<int64_t>(options_.token_limit - static_cast<int64_t>(used), 0));
+  const Clock::time_point limited = Clock::now();
+  constraint.keep_within(mask_, left);
+  limit_us_.push_back(microseconds(limited));
+  add_to_hash();
+  mask_ = whole;
+}
+
 /// What went wrong, empty where it went right.
 std::string MaskBench::run_instance(const vitrine::Grammar& grammar, const std::string& text,
                                     bool valid) {
   const std::vector<int32_t> ids = tokenizer_.encode(text, false);
   const auto constraint = grammar.start();
-  size_t place = 0;
+  size_t place = 0, used = 0;
   for (int32_t id : ids) {
-    const Clock::time_point start = Clock::now();
-    constraint->allowed_tokens(mask_);
-    mask_us_.push_back(microseconds(start));
-    add_to_hash();
+    make_mask(*constraint, used++);
     const bool allowed = mask_[static_cast<size_t>(id) / 32] >> (id % 32) & 1;
     const bool accepted = constraint->accept(id);
     if (allowed != accepted)
@@ -186,10 +201,7 @@ std::string MaskBench::run_instance(const vitrine::Grammar& grammar, const std::
     }
     place += table_.bytes(id).size();
   }
-  const Clock::time_point start = Clock::now();
-  constraint->allowed_tokens(mask_);
-  mask_us_.push_back(microseconds(start));
-  add_to_hash();
+  make_mask(*constraint, used);
   if (constraint->is_complete() == valid) return "";
   return valid ? "not complete at the end" : "accepted: " + text.substr(0, 200);
 }
@@ -206,6 +218,7 @@ nlohmann::ordered_json MaskBench::report() const {
   if (options_.schema.lenient) summary["weakened"] = weakened_.size();
   summary["tbm_us"] = statistics(mask_us_);
   summary["ttfm_us"] = statistics(first_us_);
+  if (options_.token_limit >= 0) summary["limit_us"] = statistics(limit_us_);
   char hash[17];
   std::snprintf(hash, sizeof(hash), "%016llx", static_cast<unsigned long long>(masks_hash_));
   summary["masks_hash"] = hash;

@@ -25,6 +25,7 @@ struct MaskBenchOptions {
   vitrine::SchemaOptions schema;
   double time_limit = 60;    // seconds for one schema; beyond: a timeout
   bool shares_masks = true;  // between schemas (TokenTable::limit_shared)
+  int64_t token_limit = -1;  // of an answer; -1: none, and no mask is limited
 };
 
 struct MaskBenchResult {
@@ -52,6 +53,7 @@ class MaskBench {
 
  private:
   void add_to_hash();
+  void make_mask(vitrine::Constraint& constraint, size_t used);
   MaskBenchResult measure(const std::string& name, const std::string& text);
   std::string run_instance(const vitrine::Grammar& grammar, const std::string& text, bool valid);
 
@@ -59,7 +61,7 @@ class MaskBench {
   MaskBenchOptions options_;
   vitrine::TokenTable table_;
   std::vector<uint32_t> mask_;
-  std::vector<double> mask_us_, first_us_;
+  std::vector<double> mask_us_, first_us_, limit_us_;
   std::vector<std::pair<double, std::string>> slowest_, slowest_first_;  // a schema's
   uint64_t masks_hash_ = 0;  // of all masks, in their order
   std::map<std::string, MaskBenchResult> failures_;

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "grammar_rules.h"
+#include "json_limit.h"
 #include "shared_states.h"
 #include "state_text.h"
-#include "token_limit.h"
 
 namespace vitrine {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "finish.h"
+#include "json_limit.h"
 #include "json_mask.h"
-#include "token_limit.h"
 
 namespace vitrine::constrain {
 
@@ -167,7 +167,7 @@ class EarleyParser {
         : machine(std::move(from)),
           finish(machine, *json.texts),
           mask(machine, table, *json.masks),
-          limit(machine, table, *json.masks, finish) {}
+          limit(machine, table, *json.masks, finish, *json.texts) {}
     JsonMachine machine;
     JsonFinish finish;
     JsonMask mask;

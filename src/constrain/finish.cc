@@ -163,6 +163,50 @@ std::vector<std::string> FinishTexts::unused_texts(NodeId state,
   return found;
 }
 
+uint32_t FinishTexts::end_of_string(uint32_t kind, uint32_t least) {
+  const uint64_t key = uint64_t{kind} << 32 | least;
+  if (const auto found = string_ends_.find(key); found != string_ends_.end()) return found->second;
+  must_write();
+  const auto& insides = table_.plain.insides;
+  const auto example =
+      std::ranges::find(insides, kind, [](const auto& inside) { return inside.kind; });
+  uint32_t chars = 0;  // a string that has just begun is like one between two characters
+  std::string_view text;
+  if (kind != 0) {
+    chars = example->chars;
+    text = table_.bytes[static_cast<size_t>(example->ids[0])];
+  }
+  const NodeId content = pool_.repeat(pool_.any_char(), add_bounds(least, chars), kUnbounded);
+  const NodeId state = pool_.step(pool_.json_body(content), text);
+  if (string_ends_.size() >= kMaxMemo) string_ends_.clear();
+  return string_ends_[key] = of_state(state).tokens;
+}
+
+const std::vector<uint32_t>& FinishTexts::within_string(uint32_t most) {
+  if (within_string_.empty()) {
+    must_write();
+    std::map<uint32_t, std::vector<const TokenTable::Impl::Plain::Inside*>> by_tokens;
+    for (const auto& inside : table_.plain.insides) {
+      const uint32_t tokens = end_of_string(inside.kind, 0);
+      if (tokens != kNoBound) by_tokens[tokens].push_back(&inside);
+    }
+    std::vector<Within> made(1);
+    made[0].words.resize((table_.bytes.size() + 31) / 32);
+    for (const auto& [tokens, insides] : by_tokens) {
+      made.push_back({tokens, made.back().words});
+      for (const auto* inside : insides) {
+        for (const int32_t id : inside->ids) {
+          made.back().words[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
+        }
+      }
+    }
+    within_string_ = std::move(made);
+  }
+  auto at = within_string_.end() - 1;
+  while (at->most > most) --at;
+  return at->words;
+}
+
 void FinishTexts::trim() {
   if (states_.size() < kMaxFinishMemo && candidates_.size() < kMaxFinishMemo / 64) return;
   must_write();

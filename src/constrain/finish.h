@@ -49,6 +49,11 @@ class FinishTexts {
   const std::vector<std::string>& first_texts(NodeId state, size_t count) {
     return candidates(state, count).texts;
   }
+  /// The fewest tokens that end a string behind a token of this kind (Plain::Inside), where
+  /// `least` characters more must come, and any may.
+  uint32_t end_of_string(uint32_t kind, uint32_t least);
+  /// The tokens that stay within a string of any text and leave at most so many to its end.
+  const std::vector<uint32_t>& within_string(uint32_t most);
   /// Between questions: bounds the memory.
   void trim();
   Finish spelled(std::string text) const;
@@ -75,6 +80,12 @@ class FinishTexts {
     bool all = false;                // no more are found within the work that is allowed
   };
   const Candidates& candidates(NodeId state, size_t count);
+  std::unordered_map<uint64_t, uint32_t> string_ends_;  // by kind and characters
+  struct Within {
+    uint32_t most = 0;
+    std::vector<uint32_t> words;
+  };
+  std::vector<Within> within_string_;  // ascending; the first has none
   std::unordered_map<NodeId, Candidates> candidates_;
 };
 

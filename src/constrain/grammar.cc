@@ -31,7 +31,7 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
         machine_(*grammar_->json),
         mask_(machine_, grammar_->table.impl(), *grammar_->terminals),
         finish_(machine_, *grammar_->finish),
-        limit_(machine_, grammar_->table.impl(), *grammar_->terminals, finish_) {
+        limit_(machine_, grammar_->table.impl(), *grammar_->terminals, finish_, *grammar_->finish) {
     machine_.start(current_);
   }
   JsonConstraint(const JsonConstraint& other, JsonMachine machine)
@@ -39,7 +39,7 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
         machine_(std::move(machine)),
         mask_(machine_, grammar_->table.impl(), *grammar_->terminals),
         finish_(machine_, *grammar_->finish),
-        limit_(machine_, grammar_->table.impl(), *grammar_->terminals, finish_),
+        limit_(machine_, grammar_->table.impl(), *grammar_->terminals, finish_, *grammar_->finish),
         current_(other.current_),
         past_(other.past_),
         steps_(other.steps_) {}

@@ -11,6 +11,18 @@ namespace vitrine::constrain {
 
 namespace {
 
+/// Bytes that are still to come of an escape that becomes `code`.
+uint32_t bytes_of_escape(EscapeState escape, uint32_t code) {
+  const uint32_t pair = code > 0xFFFF && escape.high == 0 ? 6 : 0;
+  switch (escape.phase) {
+    case EscapeState::kBackslash: return code == '"' || code == '\n' ? 1 : 5 + pair;
+    case EscapeState::kHex: return 4 - escape.digits + pair;
+    case EscapeState::kNeedBackslash: return 6;
+    case EscapeState::kNeedU: return 5;
+    default: return 0;
+  }
+}
+
 constexpr size_t kMaxSearch = 100000;
 
 [[noreturn]] void too_complex(const char* what) {
@@ -245,23 +257,24 @@ uint64_t RegexPool::count_strings(NodeId start, uint64_t limit) {
   return counts[start];
 }
 
-/// One way to finish the escape stands for all.
+/// The best of a few ways to finish the escape stands for all.
 uint32_t RegexPool::bound_after_escape(const Node& body) {
-  const CodeRanges ranges = escape_range(EscapeState::unpack(body.b));
+  const EscapeState escape = EscapeState::unpack(body.b);
+  const CodeRanges ranges = escape_range(escape);
+  uint32_t best = kUnbounded;
   for (int i = 0; i < ranges.count; ++i) {
     const CodeRange range = ranges.ranges[static_cast<size_t>(i)];
-    for (uint32_t code : {uint32_t{'a'}, uint32_t{'n'}, range.low, range.high}) {
+    for (uint32_t code : {uint32_t{'"'}, uint32_t{'\n'}, uint32_t{'a'}, range.low, range.high}) {
       if (code < range.low || code > range.high) continue;
       uint8_t encoded[4];
       const int length = encode_utf8(code, encoded);
       const NodeId next = step(body.a, std::string_view(reinterpret_cast<const char*>(encoded),
                                                         static_cast<size_t>(length)));
       if (next == kEmptyNode) continue;
-      const uint32_t rest = shortest_bound(next);
-      return rest > kUnbounded - 16 ? kUnbounded : rest + 13;
+      best = std::min(best, add_bounds(shortest_bound(next), bytes_of_escape(escape, code) + 1));
     }
   }
-  return kUnbounded;
+  return best;
 }
 
 uint32_t RegexPool::shortest_bound(NodeId id) {

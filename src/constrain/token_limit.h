@@ -3,10 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <span>
 
 #include "finish.h"
-#include "json_mask.h"
+#include "terminal_mask.h"
 
 namespace vitrine::constrain {
 
@@ -17,14 +18,20 @@ namespace vitrine::constrain {
 template <typename Step, typename Fits>
 void keep_fitting(const TokenTable::Impl& table, std::span<uint32_t> mask,
                   std::span<const uint32_t> check, Step&& step, Fits&& fits) {
+  std::vector<uint32_t> places;  // in the trie's order, of the tokens to look at
+  for (size_t word = 0; word < check.size(); ++word) {
+    for (uint32_t bits = check[word]; bits != 0; bits &= bits - 1) {
+      const size_t id = word * 32 + static_cast<size_t>(std::countr_zero(bits));
+      places.push_back(table.places[id]);
+    }
+  }
+  std::ranges::sort(places);
   std::string_view last;
   size_t read = 0;  // bytes of `last` that were read; all places up to there are made
   bool last_fits = false;
-  for (const int32_t id : table.ids) {
-    const size_t word = static_cast<size_t>(id) / 32;
-    const uint32_t bit = 1U << (id % 32);
-    if ((check[word] & bit) == 0) continue;
-    const std::string_view text = table.bytes[static_cast<size_t>(id)];
+  for (const uint32_t place : places) {
+    const auto id = static_cast<size_t>(table.ids[place]);
+    const std::string_view text = table.bytes[id];
     if (text != last) {
       size_t depth = static_cast<size_t>(
           std::mismatch(last.begin(), last.end(), text.begin(), text.end()).first - last.begin());
@@ -34,7 +41,7 @@ void keep_fitting(const TokenTable::Impl& table, std::span<uint32_t> mask,
       last_fits = depth == text.size() && fits(depth);
       last = text;
     }
-    if (!last_fits) mask[word] &= ~bit;
+    if (!last_fits) mask[id / 32] &= ~(1U << (id % 32));
   }
 }
 
@@ -45,33 +52,5 @@ std::vector<uint32_t> without_ends(const TokenTable::Impl& table, std::span<cons
 /// leaves more than `left` tokens to finish.
 void keep_fitting(const TokenTable::Impl& table, TerminalMasks& terminals, FinishTexts& texts,
                   RegexPool& pool, NodeId state, std::span<uint32_t> mask, uint32_t left);
-
-/// Of JSON text.
-class JsonLimit {
- public:
-  JsonLimit(JsonMachine& machine, const TokenTable::Impl& table, TerminalMasks& terminals,
-            JsonFinish& finish)
-      : machine_(machine), table_(table), terminals_(terminals), finish_(finish) {}
-
-  /// Takes out of `mask`, but for the tokens that end the sequence, what leaves more than `left`
-  /// tokens to finish.
-  void keep(const Configs& configs, std::span<uint32_t> mask, uint32_t left);
-
- private:
-  void skip_proven(const Config& config, uint32_t left);
-  void skip_open_key(const Config& config, uint32_t left);
-  void decide_open_key(const Configs& configs, std::span<uint32_t> mask, uint32_t left);
-  bool is_hopeless(const Config& config, uint32_t left);
-  void keep_checked(const Configs& configs, std::span<uint32_t> mask, uint32_t left);
-  void skip_hopeless(const Configs& configs, std::span<uint32_t> mask, uint32_t left);
-
-  JsonMachine& machine_;
-  const TokenTable::Impl& table_;
-  TerminalMasks& terminals_;
-  JsonFinish& finish_;
-  std::vector<uint32_t> check_;
-  std::vector<Configs> places_;
-  std::vector<JsonMachine::Mark> marks_;
-};
 
 }  // namespace vitrine::constrain

@@ -2,6 +2,7 @@
 #include "token_table.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "char_ranges.h"
@@ -114,6 +115,13 @@ void TokenTable::Impl::build() {
     has_all_bytes =
         has_all_bytes && child != 0 && nodes[child].first_id < nodes[child + 1].first_id;
   }
+  has_string_bytes = true;
+  for (const char byte : std::string_view("\"\\u0123456789abcdef")) {
+    has_string_bytes = has_string_bytes && is_token(static_cast<uint8_t>(byte));
+  }
+  for (size_t byte = 0x80; byte < 0xC0; ++byte) {  // the rest of a character
+    has_string_bytes = has_string_bytes && is_token(byte);
+  }
   build_plain();
   build_spaces();
 }
@@ -126,6 +134,10 @@ void TokenTable::Impl::build_trie() {
     const int order = bytes[static_cast<size_t>(x)].compare(bytes[static_cast<size_t>(y)]);
     return order != 0 ? order < 0 : x < y;
   });
+  places.resize(bytes.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    places[static_cast<size_t>(ids[i])] = static_cast<uint32_t>(i);
+  }
   nodes.push_back({});
   std::vector<uint32_t> path = {0};  // the nodes above and at the last token
   std::string_view last;
@@ -221,6 +233,41 @@ bool TokenTable::Impl::has_string_below(uint32_t node) const {
   return false;
 }
 
+void TokenTable::Impl::build_escapes() {
+  for (const int32_t id : ids) {
+    const std::string& text = bytes[static_cast<size_t>(id)];
+    if (text.find('\\') == std::string::npos) continue;
+    plain.escapes.push_back(id);
+    constrain::EscapeStep step;
+    for (size_t i = 0; i < text.size() && (i == 0 || step.kind == constrain::EscapeStep::kMore);
+         ++i) {
+      step = constrain::escape_step(step.next, static_cast<uint8_t>(text[i]));
+    }
+    int first = -1;
+    if (step.kind == constrain::EscapeStep::kRawByte) {
+      first = static_cast<uint8_t>(text[0]);
+    } else if (step.kind == constrain::EscapeStep::kCodePoint) {
+      uint8_t spelled[4];
+      constrain::encode_utf8(step.code_point, spelled);
+      first = spelled[0];
+    }
+    plain.first_spelled.push_back(static_cast<int16_t>(first));
+  }
+}
+
+void TokenTable::Impl::build_tails() {
+  std::map<std::string_view, std::vector<int32_t>> tails;
+  for (const Close& close : plain.closes) {
+    for (uint32_t i = nodes[close.node].first_id; i < nodes[nodes[close.node].end].first_id; ++i) {
+      const std::string_view text = bytes[static_cast<size_t>(ids[i])];
+      tails[text.substr(nodes[close.node].depth)].push_back(ids[i]);
+    }
+  }
+  for (auto& [text, tokens] : tails) {
+    plain.tails.push_back({std::string(text), std::move(tokens)});
+  }
+}
+
 void TokenTable::Impl::build_plain() {
   using constrain::NodeId;
   constrain::RegexPool pool;
@@ -235,7 +282,9 @@ void TokenTable::Impl::build_plain() {
   };
   std::vector<Level> levels(max_depth + 1);
   // Visits what follows `from` within a string that begins there.
-  bool is_whole = false;  // the token being told of ends between two characters
+  NodeId end = start;  // what the token being told of leaves
+  std::map<NodeId, uint32_t> kinds = {{start, 0}};
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<int32_t>> insides;
   const auto walk = [&](uint32_t from, auto&& inside, auto&& close) {
     levels[nodes[from].depth] = {start, 0, false};
     for (uint32_t node = from + 1; node < nodes[from].end;) {
@@ -255,7 +304,7 @@ void TokenTable::Impl::build_plain() {
       Level& level = levels[nodes[node].depth];
       level = {next, above.chars + (begins ? 1 : 0),
                above.escaped || (begins && nodes[node].byte == '\\')};
-      is_whole = next == start;
+      end = next;
       for (uint32_t i = nodes[node].first_id; i < nodes[node + 1].first_id; ++i) {
         inside(ids[i], level.chars);
       }
@@ -269,13 +318,18 @@ void TokenTable::Impl::build_plain() {
         const uint32_t bit = 1U << (id % 32);
         for (uint32_t slice = chars; slice <= kMaxSlice; ++slice) plain.inside[slice][at] |= bit;
         plain.inside[kMaxSlice + 1][at] |= bit;
-        if (is_whole) plain.whole[at] |= bit;
+        if (end == start) plain.whole[at] |= bit;
+        const auto kind = static_cast<uint32_t>(kinds.size());
+        insides[{kinds.try_emplace(end, kind).first->second, chars}].push_back(id);
         if (chars > kMaxSlice) plain.long_tokens.emplace_back(chars, id);
       },
       [&](const Close& close) { plain.closes.push_back(close); });
-  for (const int32_t id : ids) {
-    if (bytes[static_cast<size_t>(id)].find('\\') != std::string::npos) plain.escapes.push_back(id);
+  plain.num_kinds = static_cast<uint32_t>(kinds.size());
+  for (auto& [group, tokens] : insides) {
+    plain.insides.push_back({group.first, group.second, std::move(tokens)});
   }
+  build_escapes();
+  build_tails();
   plain.open = plain.open_key = plain.inside[kMaxSlice + 1];
   for (const Close& close : plain.closes) {
     plain.max_close = std::max<size_t>(plain.max_close, nodes[close.node].depth);

@@ -26,6 +26,7 @@ struct TokenTable::Impl {
   std::vector<int32_t> end_ids;
   std::vector<Node> nodes;  // one more than there are, to end the last
   std::vector<int32_t> ids;
+  std::vector<uint32_t> places;  // by id: where it stands in ids
   uint32_t max_depth = 0;
 
   /// Children, node by node: those of `n` stand from first_child[n] to first_child[n + 1] - 1, with
@@ -38,6 +39,7 @@ struct TokenTable::Impl {
 
   std::vector<uint32_t> first_bytes;  // [256]: the root's children, 0 where there is none
   bool has_all_bytes = false;         // every byte is a token: so many bytes are as many tokens
+  bool has_string_bytes = false;      // so is every byte that a string needs to end
 
   bool is_token(size_t byte) const {
     const uint32_t child = first_bytes[byte];
@@ -80,7 +82,25 @@ struct TokenTable::Impl {
     /// escape or with another string within one token.
     std::vector<uint32_t> key_branches, odd_branches;
     std::vector<int32_t> escapes;  // tokens with a backslash
-    size_t max_close = 0;          // bytes of the longest of `closes`
+    /// Of each of `escapes`: the first byte of the characters that it spells, -1 where it spells
+    /// less than one.
+    std::vector<int16_t> first_spelled;
+    /// The last of `inside` by what they leave of the string: behind all of one kind the same may
+    /// come. Kind 0 ends between two characters.
+    struct Inside {
+      uint32_t kind = 0;
+      uint32_t chars = 0;  // characters that are begun
+      std::vector<int32_t> ids;
+    };
+    std::vector<Inside> insides;  // by kind, then by characters
+    uint32_t num_kinds = 0;
+    /// Tokens that close the string, by what they have behind its quote; sorted by that.
+    struct Tail {
+      std::string text;
+      std::vector<int32_t> ids;
+    };
+    std::vector<Tail> tails;
+    size_t max_close = 0;  // bytes of the longest of `closes`
   } plain;
   /// Tokens that are nothing but JSON's white space, and what stands behind the runs of white space
   /// that begin a token, the empty run too: nodes by their byte, which is no white space.
@@ -104,6 +124,8 @@ struct TokenTable::Impl {
   void build_children();
   void build_slices();
   void build_plain();
+  void build_escapes();
+  void build_tails();
   void build_spaces();
   bool has_string_below(uint32_t node) const;
 };
