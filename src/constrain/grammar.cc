@@ -4,6 +4,7 @@
 
 #include "char_ranges.h"
 #include "constraint_base.h"
+#include "core/utf8.h"
 #include "lenient.h"
 #include "regex_parse.h"
 
@@ -325,7 +326,7 @@ Grammar Grammar::choices(const TokenTable& table, std::vector<std::string> texts
                          const GrammarOptions& options) {
   if (texts.empty()) throw Error(ErrorKind::kInvalidArgument, "a list of choices that is empty");
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (!constrain::is_utf8(texts[i])) {
+    if (!is_utf8(texts[i])) {
       throw Error(ErrorKind::kInvalidArgument, "choice " + std::to_string(i) + " is not UTF-8");
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/utf8.h"
 #include "json_value.h"
 
 namespace vitrine::constrain {
@@ -200,10 +201,10 @@ std::string printable(std::string_view text, size_t limit) {
 std::string printable_utf8(std::string_view text, size_t limit) {
   std::string out;
   for (size_t at = 0, size = 0; at < text.size(); at += size) {
-    const auto byte = static_cast<uint8_t>(text[at]);
-    size = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-    const std::string one =
-        byte < 0x80 ? printable(text.substr(at, 1), 4) : std::string(text.substr(at, size));
+    size = read_utf8(text, at).size;
+    const std::string_view character = text.substr(at, size);
+    const bool is_ascii = static_cast<uint8_t>(text[at]) < 0x80;
+    const std::string one = is_ascii ? printable(character, 4) : std::string(character);
     if (out.size() + one.size() > limit) return out + "…";
     out += one;
   }
@@ -213,7 +214,7 @@ std::string printable_utf8(std::string_view text, size_t limit) {
 std::string bounded(std::string reading) {
   if (reading.size() <= kMostReading) return reading;
   size_t end = kMostReading;
-  while ((static_cast<uint8_t>(reading[end]) & 0xC0) == 0x80) --end;  // a whole character
+  while (is_continuation(reading[end])) --end;  // a whole character
   return reading.substr(0, end) + "…";
 }
 
