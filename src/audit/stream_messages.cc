@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "core/half_float.h"
 #include "core/utf8.h"
-#include "half_float.h"
 
 namespace vitrine::audit {
 namespace {
