@@ -7,15 +7,15 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr size_t kMostText = 160;  // of an expression
-constexpr size_t kMostKeys = 6;
+constexpr size_t kMaxText = 160;  // of an expression
+constexpr size_t kMaxKeys = 6;
 
 /// Names that the schema has, as "'a', 'b', …".
 class KeyList {
  public:
   void add(std::string_view name) {
-    if (count_ < kMostKeys) out_ += (count_ > 0 ? ", '" : "'") + printable_utf8(name, 64) + "'";
-    if (count_++ == kMostKeys) out_ += ", …";
+    if (count_ < kMaxKeys) out_ += (count_ > 0 ? ", '" : "'") + printable_utf8(name, 64) + "'";
+    if (count_++ == kMaxKeys) out_ += ", …";
   }
   bool is_empty() const { return count_ == 0; }
   const std::string& text() const { return out_; }
@@ -49,7 +49,7 @@ std::string JsonMachine::reading(const Config& config) const {
   std::string out;
   switch (config.kind) {
     case Config::kValue: out = "before a value"; break;
-    case Config::kScalar: out = "in a value: " + regex_text(pool_, config.state, kMostText); break;
+    case Config::kScalar: out = "in a value: " + regex_text(pool_, config.state, kMaxText); break;
     case Config::kFirstKey: out = "behind '{'"; break;
     case Config::kNextKey: out = "before a key"; break;
     case Config::kColon: out = "behind a key"; break;

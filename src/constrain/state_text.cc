@@ -11,11 +11,11 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr int kMaxDepth = 32;       // of expressions
-constexpr size_t kMostMembers = 8;  // of a list of alternatives
-constexpr size_t kMostLevels = 16;  // of a place in JSON
-constexpr size_t kMostReading = 1000;
-constexpr size_t kMostKey = 64;  // bytes
+constexpr int kMaxDepth = 32;      // of expressions
+constexpr size_t kMaxMembers = 8;  // of a list of alternatives
+constexpr size_t kMaxLevels = 16;  // of a place in JSON
+constexpr size_t kMaxReading = 1000;
+constexpr size_t kMaxKey = 64;  // bytes
 
 std::string hex(uint8_t byte) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
@@ -121,7 +121,7 @@ class ExpressionText {
     if (is_inner) out_ += '(';
     for (size_t i = 0; i < members.size() && !is_full(); ++i) {
       if (i > 0) out_ += sign;
-      if (i == kMostMembers) {
+      if (i == kMaxMembers) {
         out_ += "…";
         break;
       }
@@ -155,7 +155,7 @@ class ExpressionText {
     if (is_inner) out_ += '(';
     pool_.any_literal(id, [&](std::string_view rest) {
       if (count > 0) out_ += '|';
-      if (count++ == kMostMembers || is_full()) {
+      if (count++ == kMaxMembers || is_full()) {
         out_ += "…";
         return true;
       }
@@ -212,8 +212,8 @@ std::string printable_utf8(std::string_view text, size_t limit) {
 }
 
 std::string bounded(std::string reading) {
-  if (reading.size() <= kMostReading) return reading;
-  size_t end = kMostReading;
+  if (reading.size() <= kMaxReading) return reading;
+  size_t end = kMaxReading;
   while (is_continuation(reading[end])) --end;  // a whole character
   return reading.substr(0, end) + "…";
 }
@@ -254,7 +254,7 @@ std::string json_place(std::string_view text,
     }
   }
   std::string out;
-  const size_t shown = std::min(levels.size(), kMostLevels);
+  const size_t shown = std::min(levels.size(), kMaxLevels);
   if (shown < levels.size()) out = "…";
   for (size_t i = levels.size() - shown; i < levels.size(); ++i) {
     const Level& level = levels[i];
@@ -262,7 +262,7 @@ std::string json_place(std::string_view text,
       out += '/' + std::to_string(level.index);
     } else if (!level.key.empty()) {
       const std::string key = parse_json(level.key).text;
-      out += is_named(key) ? printable_utf8(pointer_token(key), kMostKey) : "/*";
+      out += is_named(key) ? printable_utf8(pointer_token(key), kMaxKey) : "/*";
     }
   }
   return out;

@@ -12,7 +12,7 @@ namespace {
 // pair of surrogates (11), and the quote.
 constexpr uint32_t kStringEnd = 12;
 
-constexpr uint32_t kMostTakenKeys = 25;  // one of 26 letters makes a new one
+constexpr uint32_t kMaxTakenKeys = 25;  // one of 26 letters makes a new one
 
 void take_out(std::vector<uint32_t>& words, const std::vector<uint32_t>& these) {
   for (size_t i = 0; i < words.size(); ++i) words[i] &= ~these[i];
@@ -62,7 +62,7 @@ void JsonLimit::skip_open_key(const Config& config, uint32_t left) {
   }
   uint32_t taken = static_cast<uint32_t>(shape.named.size());
   for (const SeenLink* link = frame.others; link != nullptr; link = link->before) ++taken;
-  if (taken > kMostTakenKeys) return;
+  if (taken > kMaxTakenKeys) return;
   uint32_t value = 0;
   for (const auto& combination : shape.combinations) {
     value = std::max(value, finish_.text_of_value(combination.value).tokens);
