@@ -137,8 +137,8 @@ void bench_head(cudaStream_t stream, int32_t rows) {
   using Kind = SampleStep::Kind;
   const SampleStep steps[] = {
       {Kind::kDivide, 0.8}, {Kind::kTopK, 40}, {Kind::kTopP, 0.95}, {Kind::kDraw, 0.5}};
-  const SampleStep* all = device_array<SampleStep>(rows * kMostSampleSteps, [&](int64_t i) {
-    return i % kMostSampleSteps < 4 ? steps[i % kMostSampleSteps] : SampleStep{};
+  const SampleStep* all = device_array<SampleStep>(rows * kMaxSampleSteps, [&](int64_t i) {
+    return i % kMaxSampleSteps < 4 ? steps[i % kMaxSampleSteps] : SampleStep{};
   });
   Sampling sampling;
   sampling.vocab = kVocab;

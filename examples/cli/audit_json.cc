@@ -137,7 +137,7 @@ vitrine::AuditLayout::Federation json_federation_head(const json& from) {
 vitrine::TokenRecord json_record(const json& from) {
   vitrine::TokenRecord record;
   record.sequence = whole<uint64_t>(from.at("sequence"));
-  record.position = whole<int64_t>(from.at("position"), "a record", kMostPositions);
+  record.position = whole<int64_t>(from.at("position"), "a record", kMaxPositions);
   record.token = whole<int32_t>(from.at("token"));
   for (const json& layer : from.at("layers")) record.layers.push_back(json_layer(layer));
   if (from.contains("hidden_states")) {

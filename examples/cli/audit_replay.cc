@@ -27,7 +27,7 @@ void require_replayable(const Run& run, bool force_routes) {
   }
   require_tokens(run, "replay");
   for (const TokenRecord& record : run.records) {
-    if (record.position >= 0 && record.position < kMostPositions) continue;
+    if (record.position >= 0 && record.position < kMaxPositions) continue;
     refuse(fmt::format("{}: a record stands at position {}; expected 0 or more", run.path,
                        record.position));
   }

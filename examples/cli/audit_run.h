@@ -68,7 +68,7 @@ std::shared_ptr<vitrine::Tokenizer> find_tokenizer(const vitrine::LogHeader& hea
                                                    const std::string& model);
 
 /// No position of a log is beyond.
-constexpr int64_t kMostPositions = int64_t{1} << 40;
+constexpr int64_t kMaxPositions = int64_t{1} << 40;
 
 /// Records whose prediction can be read: those that chose a token, and that score the prompt.
 std::pair<uint64_t, uint64_t> readable_predictions(const Run& run);

@@ -27,9 +27,9 @@ using vitrine::ErrorKind;
 
 constexpr size_t kRingBytes = size_t{64} << 20;
 constexpr size_t kMaxLineBytes = size_t{16} << 20;
-constexpr int kMostStepTokens = 512;
+constexpr int kMaxStepTokens = 512;
 constexpr int kDefaultContext = 4096;
-constexpr size_t kMostExpertsShown = 8;
+constexpr size_t kMaxExpertsShown = 8;
 
 struct Arguments {
   std::string model;
@@ -96,7 +96,7 @@ class Conversation {
     vitrine::EngineOptions options = arguments.device.engine_options();
     options.max_context = static_cast<int>(
         context_limit(arguments.context, config_, arguments.model, kDefaultContext));
-    options.max_step_tokens = std::min(options.max_context, kMostStepTokens);
+    options.max_step_tokens = std::min(options.max_context, kMaxStepTokens);
     arguments.constraint.reserve_steps(options);
     options.audit_mode = arguments.log.audit_mode();
     options.audit_level = arguments.log.audit_level();
@@ -160,7 +160,7 @@ class Conversation {
   std::string audit() {
     if (!ring_) return "the recorder is off (--audit-mode none)\n";
     if (!has_answer_) return "no answer yet\n";
-    std::string text = answer_experts(answer_, kMostExpertsShown);
+    std::string text = answer_experts(answer_, kMaxExpertsShown);
     if (overwritten_ > 0) {
       text += fmt::format("{} older records of the answer were overwritten\n", overwritten_);
     }

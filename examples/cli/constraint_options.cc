@@ -13,7 +13,7 @@ namespace cli {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
-constexpr size_t kMostText = 1024;  // of a constraint, in a log's head
+constexpr size_t kMaxText = 1024;  // of a constraint, in a log's head
 constexpr int kDefaultRetries = 3;
 constexpr int kJumpTokens = 16;  // of a step that computes what a constraint forces
 
@@ -220,7 +220,7 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
     bool hides_text) const {
   if (!is_given()) return {};
   std::vector<std::pair<std::string, std::string>> pairs;
-  const auto text_of = [](const std::string& text) { return text.substr(0, kMostText); };
+  const auto text_of = [](const std::string& text) { return text.substr(0, kMaxText); };
   const auto text_pair = [&](const std::string& text) -> std::pair<std::string, std::string> {
     if (hides_text) return {"sha256", vitrine::sha256_of_text(text)};
     return {"text", text_of(text)};

@@ -14,7 +14,7 @@ namespace {
 using Failure = vitrine::ConstraintFailure;
 using nlohmann::json;
 
-constexpr size_t kMostNotes = 4;
+constexpr size_t kMaxNotes = 4;
 constexpr auto kReplace = json::error_handler_t::replace;
 
 std::string reason_text(const Failure& failure, const std::function<std::string(int32_t)>& quoted) {
@@ -86,12 +86,12 @@ void write_failures(const std::vector<Failure>& failures, const vitrine::Tokeniz
   const auto quoted = [&tokenizer](int32_t id) {
     return plain(json(tokenizer.token_bytes(id)).dump(-1, ' ', false, kReplace));
   };
-  for (size_t i = 0; i < failures.size() && i < kMostNotes; ++i) {
+  for (size_t i = 0; i < failures.size() && i < kMaxNotes; ++i) {
     std::istringstream lines(failure_text(failures[i], quoted));
     for (std::string line; std::getline(lines, line);) write_note(line);
   }
-  if (failures.size() > kMostNotes) {
-    write_note(fmt::format("… {} more; --json and a log have them", failures.size() - kMostNotes));
+  if (failures.size() > kMaxNotes) {
+    write_note(fmt::format("… {} more; --json and a log have them", failures.size() - kMaxNotes));
   }
 }
 

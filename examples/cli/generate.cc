@@ -26,7 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kRingBytes = size_t{4} << 20;
-constexpr int kMostStepTokens = 512;
+constexpr int kMaxStepTokens = 512;
 constexpr int kLogitRows = 32;  // of a pass that scores the prompt
 
 struct Arguments {
@@ -158,7 +158,7 @@ int run_generate(Arguments arguments) {
   const vitrine::AuditMode mode = arguments.log.audit_mode();
   const int64_t context = std::min(limit, prompt_tokens + arguments.max_new_tokens);
   options.max_context = static_cast<int>(context);
-  options.max_step_tokens = static_cast<int>(std::min<int64_t>(prompt_tokens, kMostStepTokens));
+  options.max_step_tokens = static_cast<int>(std::min<int64_t>(prompt_tokens, kMaxStepTokens));
   if (arguments.prompt_logprobs) {
     options.max_logit_rows = std::min(options.max_step_tokens, kLogitRows);
   }

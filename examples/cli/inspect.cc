@@ -19,7 +19,7 @@ struct Arguments {
 };
 
 /// A model's own limit may be a million positions, whose keys and values no memory holds.
-constexpr int kMostContext = 32768;
+constexpr int kMaxContext = 32768;
 
 struct Totals {
   int64_t count = 0;
@@ -196,7 +196,7 @@ int run_inspect(const Arguments& arguments) {
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   vitrine::EngineOptions options = arguments.device.engine_options();
   options.max_context =
-      static_cast<int>(context_limit(arguments.context, config, arguments.model, kMostContext));
+      static_cast<int>(context_limit(arguments.context, config, arguments.model, kMaxContext));
   const vitrine::ModelPlan made = vitrine::Engine::describe(arguments.model, options);
   if (arguments.json) {
     write_json(json_object(arguments, checkpoint, config, made));
@@ -217,7 +217,7 @@ void add_inspect(CLI::App& app, Command& command) {
       ->add_option("-c,--context", arguments->context,
                    fmt::format("positions whose keys and values are counted (default: the model's "
                                "own limit, at most {})",
-                               kMostContext))
+                               kMaxContext))
       ->check(CLI::Range(1, 1 << 30));
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kKeptBytes = uint64_t{64} << 20;  // hashed in less than a tenth of a second
 constexpr uint64_t kNotedBytes = uint64_t{1} << 30;
-constexpr uint64_t kMostEntryBytes = 4096;
+constexpr uint64_t kMaxEntryBytes = 4096;
 constexpr int64_t kSettledSeconds = 2;
 
 /// What changes whenever a file's content does. Programs can set the time of the content's change,
@@ -66,7 +66,7 @@ std::string kept_hash(const std::filesystem::path& entry, const Identity& identi
   std::error_code error;
   if (!std::filesystem::is_regular_file(entry, error)) return "";
   try {
-    const std::string text = vitrine::read_text_file(entry.string(), kMostEntryBytes);
+    const std::string text = vitrine::read_text_file(entry.string(), kMaxEntryBytes);
     const size_t end = text.find('\n');
     if (end == std::string::npos || text.substr(0, end) != identity.state) return "";
     const std::string hash = text.substr(end + 1, 64);

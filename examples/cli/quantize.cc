@@ -17,7 +17,7 @@ namespace cli {
 
 namespace {
 
-constexpr uint64_t kMostTextBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
 struct Arguments {
   std::string model, out, scheme, text;
@@ -43,7 +43,7 @@ Evaluation prepare_evaluation(const Arguments& arguments, const vitrine::Checkpo
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
   Evaluation evaluation;
-  evaluation.ids = tokenizer.encode(vitrine::read_text_file(arguments.text, kMostTextBytes));
+  evaluation.ids = tokenizer.encode(vitrine::read_text_file(arguments.text, kMaxTextBytes));
   if (evaluation.ids.size() < 2) {
     refuse(fmt::format("--eval {}: {} tokens; expected at least 2", arguments.text,
                        evaluation.ids.size()));

@@ -63,9 +63,9 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
   vitrine::EngineOptions options = device.engine_options();
   const RerunSizes sizes = rerun_sizes(run);
-  constexpr int64_t kMost = std::numeric_limits<int>::max();
-  options.max_context = static_cast<int>(std::min(sizes.context, kMost));
-  options.max_sequences = static_cast<int>(std::min(sizes.sequences, kMost));
+  constexpr int64_t kMax = std::numeric_limits<int>::max();
+  options.max_context = static_cast<int>(std::min(sizes.context, kMax));
+  options.max_sequences = static_cast<int>(std::min(sizes.sequences, kMax));
   options.max_step_tokens = std::min(options.max_context, kRerunStepTokens);
   options.max_logit_rows = std::min(options.max_step_tokens, kRerunRows);
   options.keep_logits = !is_other_model && !run.header.sampler.empty();

@@ -29,7 +29,7 @@ CLI::Validator check_seed() {
 }
 
 constexpr const char* kBreakers[] = {"\n", ":", "\"", "*"};  // llama.cpp's
-constexpr size_t kMostBreakerTail = 20;  // tokens behind the first of a breaker, as in llama.cpp
+constexpr size_t kMaxBreakerTail = 20;  // tokens behind the first of a breaker, as in llama.cpp
 
 std::string flag_of(std::string_view name) {
   std::string flag = "--" + std::string(name);
@@ -50,7 +50,7 @@ void add_breaker(const vitrine::Tokenizer& tokenizer, const std::string& text,
     for (size_t size = std::min(text.size() - 1, bytes.size()); size > 0; --size) {
       if (!bytes.ends_with(std::string_view(text).substr(0, size))) continue;
       std::vector<int32_t> tail = tokenizer.encode(text.substr(size), false);
-      tail.resize(std::min(tail.size(), kMostBreakerTail));
+      tail.resize(std::min(tail.size(), kMaxBreakerTail));
       tail.insert(tail.begin(), id);
       breakers.insert(tail);
     }

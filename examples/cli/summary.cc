@@ -16,9 +16,9 @@ namespace cli {
 namespace {
 
 constexpr size_t kSurprises = 5;
-constexpr int kBarWidth = 8;               // characters
-constexpr int kLayersAcross = 4;           // columns of the table
-constexpr int kMostExpertsInColumns = 16;  // beyond that: one line a layer, one character an expert
+constexpr int kBarWidth = 8;              // characters
+constexpr int kLayersAcross = 4;          // columns of the table
+constexpr int kMaxExpertsInColumns = 16;  // beyond that: one line a layer, one character an expert
 
 /// A bar of eighths of a character.
 std::string bar(double fraction) {
@@ -90,9 +90,9 @@ std::string Summary::expert_use(const vitrine::ModelSummary& model) const {
   std::string text = fmt::format(
       "experts     share of the routes of {} tokens ({} of {} a token), {}\n", tokens_,
       model.num_experts_per_token, experts,
-      experts <= kMostExpertsInColumns ? "by layer"
-                                       : fmt::format("highest bar {:.1f} %", 100 * largest));
-  if (experts > kMostExpertsInColumns) {
+      experts <= kMaxExpertsInColumns ? "by layer"
+                                      : fmt::format("highest bar {:.1f} %", 100 * largest));
+  if (experts > kMaxExpertsInColumns) {
     for (size_t layer : layers) {
       text += fmt::format("  layer {:<3} ", layer);
       for (size_t expert = 0; expert < experts; ++expert) {
@@ -156,7 +156,7 @@ std::string measure_overhead(Model& engine, vitrine::AuditMode mode,
   if (mode == vitrine::AuditMode::kNone) return "not measured: the recorder is off";
   constexpr double kSeconds = 1.5;
   constexpr int kSliceTokens = 25;
-  constexpr size_t kMostPairs = 400, kFewestPairs = 4;
+  constexpr size_t kMaxPairs = 400, kFewestPairs = 4;
   std::vector<int32_t> prefix = prompt;
   const int64_t longest = std::max<int64_t>(1, context - kSliceTokens);
   if (static_cast<int64_t>(prefix.size()) > longest) prefix.resize(static_cast<size_t>(longest));
@@ -173,7 +173,7 @@ std::string measure_overhead(Model& engine, vitrine::AuditMode mode,
     runner.run(mode, kSliceTokens);
     runner.run(vitrine::AuditMode::kNone, kSliceTokens);
     const double pair_seconds = elapsed();
-    while (overheads.size() < kMostPairs && interrupt_signal() == 0 &&
+    while (overheads.size() < kMaxPairs && interrupt_signal() == 0 &&
            elapsed() + 2 * pair_seconds < kSeconds) {
       runner.run_pairs(mode, kSliceTokens, overheads);
     }

@@ -13,20 +13,23 @@
 
 namespace vitrine {
 
+/// One expert that a token went through in a layer.
 struct RouteRecord {
-  int32_t expert = 0;
-  float weight = 0;  ///< gate weight, as used
+  int32_t expert = 0;  ///< its number in the layer
+  float weight = 0;    ///< gate weight, as used
 };
 
+/// What one layer did with a token.
 struct LayerRecord {
-  int32_t layer = 0;
+  int32_t layer = 0;                ///< counts from 0
   float residual_norm = 0;          ///< L2 norm of the residual stream entering the layer
   std::vector<RouteRecord> routes;  ///< descending weight; empty for a dense layer
   std::vector<float> router_probs;  ///< [num_experts]; level full only
 };
 
+/// A token that could have come next.
 struct AlternativeRecord {
-  int32_t token = 0;
+  int32_t token = 0;  ///< its id
   float logprob = 0;  ///< nats
 };
 
@@ -35,19 +38,22 @@ VITRINE_API std::string_view term_kind_name(AuditLayout::Term::Kind kind);
 
 /// What one part of the model added to a token's logit.
 struct TermRecord {
-  AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;
-  int32_t layer = -1;   ///< -1: the embedding
-  int32_t expert = -1;  ///< kExpert: which
-  float value = 0;      ///< of the chosen token's logit
-  float runner_up = 0;  ///< of the runner-up's
+  AuditLayout::Term::Kind kind =
+      AuditLayout::Term::Kind::kEmbedding;  ///< which part of the model it is
+  int32_t layer = -1;                       ///< -1: the embedding
+  int32_t expert = -1;                      ///< kExpert: which
+  float value = 0;                          ///< of the chosen token's logit
+  float runner_up = 0;                      ///< of the runner-up's
 };
 
 /// A logit as a sum: logit = the terms' sum + rounding (docs/attribution.md).
 struct AttributionRecord {
   std::vector<TermRecord> terms;  ///< empty where nothing was attributed
-  float logit = 0, rounding = 0;
-  int32_t runner_up = -1;  ///< the best token that was not chosen
-  float runner_up_logit = 0, runner_up_rounding = 0;
+  float logit = 0;                ///< of the chosen token
+  float rounding = 0;             ///< what the terms leave of it
+  int32_t runner_up = -1;         ///< the best token that was not chosen
+  float runner_up_logit = 0;      ///< the runner-up's
+  float runner_up_rounding = 0;   ///< what the terms leave of that
 };
 
 /// The residual stream at a token, before the norm of the layer that it enters.
@@ -72,30 +78,30 @@ struct FederationRecord {
 
 /// What the model said after a token.
 struct PredictionRecord {
-  int32_t token = 0;  ///< the chosen id (generated), or the prompt's next id (scored)
-  bool generated = true;
-  float logprob = 0;                            ///< nats, of `token`, before any sampler stage
-  float entropy = 0;                            ///< nats
-  uint64_t logits_digest = 0;                   ///< of the bits of the whole row of logits
-                                                ///< (docs/numerics.md); 0: not recorded
-  SampleDecision sampled;                       ///< generated: how the sampler came to `token`
-  ConstraintDecision constraint;                ///< generated: what a constraint ruled out; the
-                                                ///< model's own first choice is alternatives[0]
+  int32_t token = 0;              ///< the chosen id (generated), or the prompt's next id (scored)
+  bool generated = true;          ///< false: it only scores the prompt
+  float logprob = 0;              ///< nats, of `token`, before any sampler stage
+  float entropy = 0;              ///< nats
+  uint64_t logits_digest = 0;     ///< of the bits of the whole row of logits
+                                  ///< (docs/numerics.md); 0: not recorded
+  SampleDecision sampled;         ///< generated: how the sampler came to `token`
+  ConstraintDecision constraint;  ///< generated: what a constraint ruled out; the
+                                  ///< model's own first choice is alternatives[0]
   std::vector<AlternativeRecord> alternatives;  ///< the ten best, descending
-  AttributionRecord attribution;
-  FederationRecord federation;
+  AttributionRecord attribution;  ///< the chosen token's logit as a sum, where it was recorded
+  FederationRecord federation;    ///< how specialists came to `token`, where several did
 };
 
 /// The account of one input token: what happened in each layer while it was processed, and what
 /// was predicted from it. The experts that made a generated token are those of the record whose
 /// prediction chose it.
 struct TokenRecord {
-  uint64_t sequence = 0;
-  int64_t position = 0;
-  int32_t token = 0;
-  std::vector<LayerRecord> layers;
-  bool has_prediction = false;
-  PredictionRecord prediction;
+  uint64_t sequence = 0;                         ///< the engine's id of it
+  int64_t position = 0;                          ///< in the sequence, from 0
+  int32_t token = 0;                             ///< the input's id
+  std::vector<LayerRecord> layers;               ///< in their order
+  bool has_prediction = false;                   ///< false: the pass made no row for it
+  PredictionRecord prediction;                   ///< valid with `has_prediction`
   std::vector<HiddenStateRecord> hidden_states;  ///< of the layers that were asked for; level full
 };
 
@@ -120,7 +126,9 @@ VITRINE_API std::vector<TokenRecord> decode_pass(const AuditLayout& layout,
 /// waits for the reader before the next step.
 class VITRINE_API SlabRing : public AuditSink {
  public:
+  /// What the step's thread does where the ring is full.
   enum class WhenFull : uint8_t { kOverwrite, kWait };
+  /// Allocates nothing yet; open() does.
   SlabRing(size_t capacity_bytes, WhenFull when_full);
   ~SlabRing() override;
 
@@ -129,8 +137,8 @@ class VITRINE_API SlabRing : public AuditSink {
   /// is forgotten (and counted as overwritten); then no reader may be inside drain(). Throws
   /// kBadFile for a layout that contradicts itself, kOutOfMemory.
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
-  /// No allocation, lock or system call, except that kWait yields and sleeps while there is no
-  /// room. A record reserved and not committed is replaced by the next reserve(). Throws
+  /// Makes no allocation, lock or system call, except that kWait yields and sleeps while there is
+  /// no room. A record reserved and not committed is replaced by the next reserve(). Throws
   /// kInvalidArgument before open() and for more than `max_record_bytes`.
   std::byte* reserve(size_t num_bytes) override;
   void commit() override;
@@ -149,6 +157,7 @@ class VITRINE_API SlabRing : public AuditSink {
   size_t drain(const std::function<void(std::span<const std::byte>)>& consume);
   /// Reader: the finished records as structs.
   std::vector<TokenRecord> drain_records();
+  /// Returns what open() was given last.
   const AuditLayout& layout() const;
   /// Records that were overwritten unread.
   uint64_t overwritten() const;
@@ -160,14 +169,19 @@ class VITRINE_API SlabRing : public AuditSink {
 
 /// Facts that stand at the head of a log.
 struct LogHeader {
-  std::string model_path, architecture, device, kernels, isa;
-  int threads = 1;
-  int32_t num_layers = 0, vocab_size = 0;
-  uint64_t seed = 0;
+  std::string model_path;                                    ///< as it was given
+  std::string architecture;                                  ///< "qwen3_moe"
+  std::string device;                                        ///< "cpu", "cuda:0"
+  std::string kernels;                                       ///< "fused", "reference"
+  std::string isa;                                           ///< the instruction set: "avx512"
+  int threads = 1;                                           ///< of the engine
+  int32_t num_layers = 0;                                    ///< of the model
+  int32_t vocab_size = 0;                                    ///< of the model
+  uint64_t seed = 0;                                         ///< of the sampler
   std::vector<std::pair<std::string, std::string>> engine;   ///< option that changes bits, value
   std::vector<std::pair<std::string, std::string>> sampler;  ///< option, value
   std::vector<std::pair<std::string, std::string>> hashes;   ///< file, SHA-256
-  /// Of the constraint, empty where there is none: kind, SHA-256 of its text, options.
+  /// The constraint, empty where there is none: kind, SHA-256 of its text, options.
   std::vector<std::pair<std::string, std::string>> constraint = {};
 };
 

@@ -30,7 +30,9 @@ using PublicKey = std::array<uint8_t, 32>;  ///< Ed25519
 /// system refuses, kBadFile for a file that is no key, kInvalidArgument for a taken name.
 class VITRINE_API SealKey {
  public:
+  /// Makes a new random pair; no file is written.
   static SealKey generate();
+  /// Reads the secret file.
   static SealKey load(const std::string& path);
   /// Makes the two files where `path` does not exist, and PATH.pub where it alone is missing and
   /// its folder takes it. kInvalidArgument where PATH.pub is of another key.
@@ -39,6 +41,7 @@ class VITRINE_API SealKey {
   void require_public_half(const std::string& path) const;
   /// Writes both files; neither may exist.
   void save(const std::string& path) const;
+  /// Returns the half that anybody may know.
   const PublicKey& public_key() const { return public_key_; }
   /// Signature over `message`.
   std::array<uint8_t, 64> sign(std::span<const uint8_t> message) const;
@@ -79,37 +82,41 @@ enum class LostReason : uint8_t {
   kWriteFailed,  ///< the page that held it could not be written
   kBadRecord,    ///< its record contradicted itself
 };
-inline constexpr size_t kLostReasons = 4;
+inline constexpr size_t kLostReasons = 4;  ///< of LostReason
 /// "not reported", "sink too slow", "page not written", "bad record".
 VITRINE_API std::string_view lost_reason_name(LostReason reason);
 
 /// States of positions. Every position that a sequence ever had is in exactly one.
 struct VtrAccount {
-  uint64_t captured = 0;   ///< has a record
-  uint64_t counted = 0;    ///< is in the expert counters
-  uint64_t replayed = 0;   ///< taken over from another sequence's past
-  uint64_t discarded = 0;  ///< was in one of the other states, then undone
-  std::array<uint64_t, kLostReasons> lost{};
+  uint64_t captured = 0;                      ///< has a record
+  uint64_t counted = 0;                       ///< is in the expert counters
+  uint64_t replayed = 0;                      ///< taken over from another sequence's past
+  uint64_t discarded = 0;                     ///< was in one of the other states, then undone
+  std::array<uint64_t, kLostReasons> lost{};  ///< positions without a record, by LostReason
+  /// Returns the lost ones of every reason together.
   uint64_t num_lost() const { return lost[0] + lost[1] + lost[2] + lost[3]; }
+  /// Returns all positions of the account.
   uint64_t total() const { return captured + counted + replayed + discarded + num_lost(); }
   bool operator==(const VtrAccount&) const = default;
 };
 
 /// What the end record says.
 struct VtrCounts {
-  uint64_t pages = 0, passes = 0;
+  uint64_t pages = 0;      ///< of the log
+  uint64_t passes = 0;     ///< that began in them
   uint64_t step_ns = 0;    ///< that the passes' steps took, by the host's clock
   uint64_t tokens = 0;     ///< records
   uint64_t generated = 0;  ///< records whose prediction chose the next token
   uint64_t scored = 0;     ///< records whose prediction scores the prompt
   uint64_t sequences = 0;  ///< that were created or forked
-  uint64_t events = 0;
-  VtrAccount positions;
+  uint64_t events = 0;     ///< lines of the event columns
+  VtrAccount positions;    ///< all of them, by state
   bool operator==(const VtrCounts&) const = default;
 };
 
 /// One line of a page's event column: where a run of positions came from or went.
 struct VtrEvent {
+  /// What happened.
   enum class Kind : uint8_t {
     kCreated,
     kForked,    ///< positions 0 … count - 1 are replayed from `source`
@@ -120,11 +127,13 @@ struct VtrEvent {
     kCounted,    ///< first … first + count - 1 are in the expert counters
     kLost,       ///< first … first + count - 1, with `reason`
   };
-  Kind kind = Kind::kCreated;
-  LostReason reason = LostReason::kNotReported;
-  uint32_t row = 0;  ///< records of the page that stand before it
-  uint64_t sequence = 0, source = 0;
-  int64_t first = 0, count = 0;
+  Kind kind = Kind::kCreated;                    ///< what happened
+  LostReason reason = LostReason::kNotReported;  ///< kLost: why
+  uint32_t row = 0;                              ///< records of the page that stand before it
+  uint64_t sequence = 0;                         ///< to which it happened
+  uint64_t source = 0;  ///< kForked, kReplayed: the sequence that they refer to
+  int64_t first = 0;    ///< of a run of positions, as `kind` says
+  int64_t count = 0;    ///< of that run
   bool operator==(const VtrEvent&) const = default;
 };
 
@@ -136,12 +145,13 @@ struct VtrRecipient {
 
 /// The keys of column groups, sealed for one reader.
 struct VtrSealedKeys {
+  /// One column group's key.
   struct Box {
-    uint8_t group = 0;
+    uint8_t group = 0;                 ///< the column group's number
     std::array<uint8_t, 80> sealed{};  ///< crypto_box_seal of 32 bytes
     bool operator==(const Box&) const = default;
   };
-  PublicKey recipient{};
+  PublicKey recipient{};   ///< whose key opens the boxes
   std::vector<Box> boxes;  ///< ascending groups
 };
 
@@ -158,22 +168,22 @@ struct VtrRedaction {
 
 /// The head of a log.
 struct VtrHeader {
-  LogHeader log;
-  LogDetail detail = LogDetail::kStandard;
-  AuditMode mode = AuditMode::kDeferred;
+  LogHeader log;                             ///< the facts that every log begins with
+  LogDetail detail = LogDetail::kStandard;   ///< what is kept of each record
+  AuditMode mode = AuditMode::kDeferred;     ///< how the engine recorded
   std::vector<AuditLayout::Layer> layers;    ///< only layer, top_k and num_experts are set
   std::vector<AuditLayout::Term> terms;      ///< of the attribution; empty: there is none
   std::vector<int32_t> hidden_state_layers;  ///< ascending; empty: no hidden states
   AuditLayout::Federation federation;        ///< without its place; no names: a single model
   int32_t hidden_size = 0;                   ///< 0 where there are none
-  PublicKey public_key{};
-  bool is_key_ephemeral = true;      ///< made for this log alone and thrown away
-  std::array<uint8_t, 16> log_id{};  ///< random
-  uint64_t started_unix_ns = 0;
-  bool has_text = false;
-  std::string engine_build;  ///< version, and BLAKE2b-256 of the library's file
-  std::string trace_id;      ///< the host's OpenTelemetry trace, or empty
-  /// Not empty: every column group but sequences, positions and states is encrypted.
+  PublicKey public_key{};                    ///< that the pages' signatures are checked with
+  bool is_key_ephemeral = true;              ///< made for this log alone and thrown away
+  std::array<uint8_t, 16> log_id{};          ///< random
+  uint64_t started_unix_ns = 0;              ///< by the system's clock
+  bool has_text = false;                     ///< each token's piece is kept
+  std::string engine_build;                  ///< version, and BLAKE2b-256 of the library's file
+  std::string trace_id;                      ///< the host's OpenTelemetry trace, or empty
+  /// The keys, where every column group but sequences, positions and states is encrypted.
   std::vector<VtrSealedKeys> sealed_keys;
 };
 
@@ -181,25 +191,28 @@ struct VtrHeader {
 /// case, not all 0.
 VITRINE_API bool is_trace_id(std::string_view id);
 
+/// How a log is written.
 struct VtrOptions {
-  LogDetail detail = LogDetail::kStandard;
+  LogDetail detail = LogDetail::kStandard;  ///< what is kept of each record
   std::optional<SealKey> seal =
       {};                ///< without: a key of the log's own, so that it vouches for itself
   bool durable = false;  ///< fsync after each page
   bool text = false;     ///< keep each token's piece too
+  /// What happens to a pass that comes while the log is behind.
   enum class WhenBehind : uint8_t {
     kWait,   ///< the next step waits
     kDrop,   ///< the pass is not recorded; its positions are counted as lost
     kSpill,  ///< the pass goes to a nameless file beside the log until the log catches up
-  } when_behind = WhenBehind::kWait;
+  } when_behind = WhenBehind::kWait;  ///< for a pass that comes while the log is behind
+  /// What happens where the file cannot be written.
   enum class OnError : uint8_t {
     kFail,     ///< the step after a failed write throws, and so does finish()
     kDegrade,  ///< go on; the positions of pages that could not be written are counted as lost
-  } on_error = OnError::kFail;
-  double page_seconds = 1;  ///< a page is closed at this age …
-  int page_tokens = 4096;   ///< … or with this many records (1 to 4096)
-  size_t ring_bytes = size_t{1} << 20;
-  std::string trace_id = {};  ///< carried in the head: 32 hexadecimal digits, or empty
+  } on_error = OnError::kFail;          ///< for a file that cannot be written
+  double page_seconds = 1;              ///< a page is closed at this age …
+  int page_tokens = 4096;               ///< … or with this many records (1 to 4096)
+  size_t ring_bytes = size_t{1} << 20;  ///< of the ring between the step's thread and the log's
+  std::string trace_id = {};            ///< carried in the head: 32 hexadecimal digits, or empty
   /// Which records keep the hidden states that the engine recorded (level full); empty: all. Called
   /// from the log's thread; what it throws comes out of finish().
   std::function<bool(const TokenRecord&)> hidden_states_at = {};
@@ -239,9 +252,9 @@ class VITRINE_API VtrLog {
   /// kFail throws what went wrong (kIo: disk full, …); the file is then an open log. Of the reason
   /// 4,096 bytes are kept.
   void finish(const std::string& stop_reason);
-  /// After finish(): what the end record says (or would have said).
+  /// Returns, after finish(), what the end record says (or would have said).
   const VtrCounts& counts() const;
-  /// After finish(): bytes of the file.
+  /// Returns, after finish(), the bytes of the file.
   uint64_t bytes_written() const;
 
  private:
@@ -252,31 +265,34 @@ class VITRINE_API VtrLog {
 /// A byte over a layer's unrounded residual norm, and one over its experts and their weights: where
 /// two records differ, the first mark that differs says where (one difference of 256 is missed).
 struct LayerMark {
-  uint8_t residual_norm = 0, routes = 0;
+  uint8_t residual_norm = 0;  ///< of the norm
+  uint8_t routes = 0;         ///< of experts and weights
 };
 
 /// A page, decoded. Fields of columns that the log does not have (or that were left out) are empty
 /// or NaN.
 struct VtrPage {
-  uint64_t number = 0;
-  uint64_t offset = 0, bytes = 0;  ///< in the file
-  uint64_t closed_unix_ns = 0;
-  uint64_t passes = 0;   ///< that began in it
-  uint64_t step_ns = 0;  ///< that their steps took
-  std::vector<TokenRecord> records;
+  uint64_t number = 0;                              ///< counts from 0
+  uint64_t offset = 0;                              ///< in the file
+  uint64_t bytes = 0;                               ///< in the file
+  uint64_t closed_unix_ns = 0;                      ///< by the system's clock
+  uint64_t passes = 0;                              ///< that began in it
+  uint64_t step_ns = 0;                             ///< that their steps took
+  std::vector<TokenRecord> records;                 ///< in the order of their passes
   std::vector<uint64_t> digests;                    ///< [records]: over the unrounded values
   std::vector<std::vector<LayerMark>> layer_marks;  ///< [records][layers], level standard; or empty
   std::vector<std::string> text;                    ///< [records], or empty
   std::vector<bool> is_redacted;  ///< [records]: some column of it was left out or is encrypted
-  std::vector<VtrEvent> events;
+  std::vector<VtrEvent> events;   ///< in the order in which they came
   std::vector<ConstraintFailure> failures;         ///< that the log heard of since the page before
   std::vector<std::vector<uint64_t>> expert_uses;  ///< [layer][expert]; level counters only
 };
 
+/// What ends a log that was finished.
 struct VtrEnd {
-  std::string stop_reason;
-  VtrCounts counts;
-  uint64_t closed_unix_ns = 0;
+  std::string stop_reason;      ///< as finish() was given it
+  VtrCounts counts;             ///< what the writer counted
+  uint64_t closed_unix_ns = 0;  ///< by the system's clock
 };
 
 /// Reads a log page by page; checks sizes and the chain of hashes, not signatures. Never trusts the
@@ -290,12 +306,14 @@ class VITRINE_API VtrReader {
   /// recipient of an encrypted log.
   explicit VtrReader(const std::string& path, const std::optional<SealKey>& reader = {});
   ~VtrReader();
+  /// Returns the head, which the constructor has read.
   const VtrHeader& header() const;
   /// The next page; false at the end record and where the file ends. Throws kBadFile for damage.
   bool next(VtrPage& page);
-  /// After next() said false: the end record, if there is one.
+  /// Returns, after next() said false, the end record, if there is one.
   const std::optional<VtrEnd>& end() const;
-  /// After next() said false without an end: bytes of an unfinished page behind the last whole one.
+  /// Returns, after next() said false without an end, the bytes of an unfinished page behind the
+  /// last whole one.
   uint64_t torn_bytes() const;
   /// The path, as given.
   const std::string& path() const;
@@ -317,11 +335,12 @@ VITRINE_API const std::string& engine_build();
 
 /// verify_vtr()'s answer.
 struct VtrReport {
+  /// What the log's seal is worth.
   enum class Seal : uint8_t {
     kComplete,  ///< chain and signatures hold, and the end record's counts agree
     kOpen,      ///< the same up to the last whole page, but there is no end: a crash or a cut
     kBroken,    ///< something was changed; see `problem`
-  } seal = Seal::kBroken;
+  } seal = Seal::kBroken;     ///< what the seal is worth
   std::string problem;        ///< one line: what, and what was expected
   uint64_t page = 0;          ///< kBroken: in which page (the head and the end count as pages, too)
   uint64_t offset = 0;        ///< kBroken: the byte at which that page begins
@@ -331,8 +350,8 @@ struct VtrReport {
   uint64_t closed_groups = 0;    ///< … that are encrypted and could not be opened
   VtrHeader header;              ///< as far as it could be read
   VtrCounts counts;              ///< counted, not believed
-  std::string stop_reason;
-  uint64_t closed_unix_ns = 0;  ///< kComplete: when the end record was written
+  std::string stop_reason;       ///< of the end record
+  uint64_t closed_unix_ns = 0;   ///< kComplete: when the end record was written
 };
 /// "complete", "open", "broken".
 VITRINE_API std::string_view seal_name(VtrReport::Seal seal);
@@ -377,6 +396,7 @@ class VITRINE_API ParquetExport {
   ~ParquetExport();
   /// Throws kIo, kOutOfMemory.
   void add(const TokenRecord& record);
+  /// Writes what is left and gives the folder its name. Throws kIo, kOutOfMemory.
   void finish();
 
  private:

@@ -14,9 +14,9 @@
 
 namespace vitrine {
 
-/// Where a log's manifest stands: `log_path`, or the file that it links to, and ".manifest.json". A
-/// new VtrLog and redact_vtr()
-/// remove a manifest there when their log takes its name.
+/// Returns where a log's manifest stands: `log_path`, or the file that it links to, and
+/// ".manifest.json". A new VtrLog and redact_vtr() remove a manifest there when their log takes its
+/// name.
 VITRINE_API std::string manifest_path(const std::string& log_path);
 
 /// The manifest of a log, one line of JSON. Verifies the log first; the same log and key give the

@@ -19,28 +19,32 @@
 
 namespace vitrine {
 
+/// How a run is streamed.
 struct StreamOptions {
   LogDetail detail = LogDetail::kStandard;  ///< kStandard: 16 bits a value; kFull: 32 bits, and the
                                             ///< routers' distributions
   /// kWait: the next step waits. kDrop: the pass is not sent, and its positions are counted as
   /// lost.
   VtrOptions::WhenBehind when_behind = VtrOptions::WhenBehind::kWait;
-  /// Where sending fails: the next step and finish() throw; or the run goes on, nothing more is
-  /// sent, and what is missing is counted.
+  /// What a failure of sending does: the next step and finish() throw; or the run goes on, nothing
+  /// more is sent, and what is missing is counted.
   VtrOptions::OnError on_error = VtrOptions::OnError::kFail;
-  size_t ring_bytes = size_t{1} << 20;
+  size_t ring_bytes = size_t{1} << 20;  ///< of the ring between the step's thread and the stream's
   /// The host's OpenTelemetry trace, carried in the head: 32 hexadecimal digits, or empty.
   std::string trace_id = {};
 };
 
+/// What a stream has sent.
 struct StreamCounts {
-  uint64_t messages = 0, bytes = 0;  ///< handed over, lengths included
-  uint64_t passes = 0;               ///< sent
-  uint64_t tokens = 0;               ///< records in them
-  uint64_t generated = 0, scored = 0;
-  uint64_t events = 0;
-  uint64_t lost = 0;    ///< positions that were dropped because the receiver was too slow
-  uint64_t unsent = 0;  ///< records that came after sending had failed
+  uint64_t messages = 0;   ///< handed over
+  uint64_t bytes = 0;      ///< of these, lengths included
+  uint64_t passes = 0;     ///< sent
+  uint64_t tokens = 0;     ///< records in them
+  uint64_t generated = 0;  ///< records that chose a token
+  uint64_t scored = 0;     ///< records that score the prompt
+  uint64_t events = 0;     ///< of sequences, sent
+  uint64_t lost = 0;       ///< positions that were dropped because the receiver was too slow
+  uint64_t unsent = 0;     ///< records that came after sending had failed
 };
 
 /// Turns what the engine records into messages, on a thread of its own.
@@ -63,7 +67,7 @@ class VITRINE_API AuditStream {
   /// Drains and sends the end message. Once, after the last commit(). With kFail throws what went
   /// wrong.
   void finish(const std::string& stop_reason);
-  /// After finish().
+  /// Returns, after finish(), what was sent.
   const StreamCounts& counts() const;
 
  private:
@@ -74,6 +78,7 @@ class VITRINE_API AuditStream {
 /// Gives two sinks every record and every event: a log and a stream, say. Both must outlive it.
 class VITRINE_API TeeSink : public AuditSink {
  public:
+  /// Owns neither sink.
   TeeSink(AuditSink& first, AuditSink& second) : first_(first), second_(second) {}
   void open(const AuditLayout& layout, size_t max_record_bytes) override;
   std::byte* reserve(size_t num_bytes) override;

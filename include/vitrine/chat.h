@@ -16,11 +16,13 @@
 
 namespace vitrine {
 
+/// One turn of a conversation.
 struct ChatMessage {
   std::string role;     ///< "system", "user", "assistant", …
   std::string content;  ///< bytes that are no UTF-8 become U+FFFD
 };
 
+/// What a rendering is given besides the messages.
 struct ChatOptions {
   /// Ends with what opens the assistant's turn.
   bool add_generation_prompt = true;
@@ -29,7 +31,7 @@ struct ChatOptions {
   std::string variables_json = {};
   /// Seconds since 1970 for strftime_now, in the process's time zone; nothing: the clock.
   std::optional<int64_t> now = {};
-  size_t max_output_bytes = size_t{64} << 20;
+  size_t max_output_bytes = size_t{64} << 20;  ///< beyond it rendering fails
   /// What a template may use up: about a byte read or made each.
   uint64_t max_work = uint64_t{1} << 28;
 };
@@ -78,8 +80,8 @@ class VITRINE_API ChatTemplate {
 };
 
 /// Ids that end an assistant's turn, ascending: the template's eos_token, and the special tokens of
-/// the vocabulary that published chat models end a turn with (<|im_end|>, <|eot_id|>,
-/// <end_of_turn>, …). The model's own end-of-text ids come on top of them
+/// the vocabulary that published chat models end a turn with (`<|im_end|>`, `<|eot_id|>`,
+/// `<end_of_turn>`, …). The model's own end-of-text ids come on top of them
 /// (ModelSummary::eos_token_ids).
 VITRINE_API std::vector<int32_t> end_of_turn_ids(const Tokenizer& tokenizer,
                                                  const ChatTemplate& chat);

@@ -37,18 +37,19 @@ namespace vitrine {
 /// A tensor of a GGUF file goes by its Hugging Face name, and reads as Hugging Face would store it:
 /// blocks as float32, rows that the file permutes for RoPE in Hugging Face's order.
 struct TensorInfo {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  uint64_t file_offset = 0;  ///< absolute byte offset in the file
-  uint64_t num_bytes = 0;    ///< dtype_size(dtype) * product of shape
-  int file_index = 0;        ///< position in Checkpoint::weight_files()
-  std::string fused_from;    ///< name of the fused tensor in the file; empty for a plain tensor
+  std::string name;            ///< Hugging Face's
+  DType dtype = DType::kF32;   ///< of its values as they are read
+  std::vector<int64_t> shape;  ///< row-major, outermost first
+  uint64_t file_offset = 0;    ///< absolute byte offset in the file
+  uint64_t num_bytes = 0;      ///< dtype_size(dtype) * product of shape
+  int file_index = 0;          ///< position in Checkpoint::weight_files()
+  std::string fused_from;      ///< name of the fused tensor in the file; empty for a plain tensor
 
   uint64_t stored_bytes = 0;  ///< bytes in the file: num_bytes unless there is a block_format
   const BlockFormat* block_format = nullptr;  ///< how a GGUF file stores it; null: as `dtype`
-  /// Above 0: within each head of so many rows, the file holds row i of the first half and row i of
-  /// the second half side by side (the layout of RoPE over neighbours).
+  /// Rows of a head, where the file is interleaved; else 0. Within each head the file holds row i
+  /// of the first half and row i of the second half side by side (the layout of RoPE over
+  /// neighbours).
   int64_t interleaved_head_rows = 0;
 
   /// "BF16", "Q4_0", …: how the file stores it.
@@ -59,8 +60,8 @@ struct TensorInfo {
 
 /// What `quantization_config` says of one module.
 struct QuantizedModule {
-  NumberFormat number_format = NumberFormat::kInteger;
-  int bits = 0;
+  NumberFormat number_format = NumberFormat::kInteger;  ///< of a stored number
+  int bits = 0;                                         ///< of a stored number
   int group_size = 0;     ///< columns that share a scale; 0: all of a row
   int block_rows = 1;     ///< rows that share a scale (kE4M3); 0: all
   bool symmetric = true;  ///< false: the module has a tensor of zero points
@@ -73,17 +74,18 @@ struct QuantizedModule {
 /// [rows, groups()]; `zero_points` null, I8 [rows, groups()], or I32 as pack_int32_rows makes it.
 /// kE4M3: `numbers` is F8_E4M3 [rows, cols], `scales` has one for each block.
 struct QuantizedTensors {
-  NumberFormat number_format = NumberFormat::kInteger;
-  int bits = 8;
-  int group_size = 32;  ///< as QuantizedMatrix has it: 128 of kE4M3
-  int64_t rows = 0;
-  int64_t cols = 0;
+  NumberFormat number_format = NumberFormat::kInteger;  ///< of a stored number
+  int bits = 8;                                         ///< of a stored number
+  int group_size = 32;                                  ///< as QuantizedMatrix has it: 128 of kE4M3
+  int64_t rows = 0;                                     ///< of the matrix
+  int64_t cols = 0;                                     ///< of the matrix
   int block_rows = 1;  ///< kE4M3: rows and columns that share a stored scale; 0: all
-  int block_cols = 0;
-  const TensorInfo* numbers = nullptr;
-  const TensorInfo* scales = nullptr;
-  const TensorInfo* zero_points = nullptr;
+  int block_cols = 0;  ///< see block_rows
+  const TensorInfo* numbers = nullptr;      ///< the stored numbers
+  const TensorInfo* scales = nullptr;       ///< of the groups or blocks
+  const TensorInfo* zero_points = nullptr;  ///< of the groups; null: all zero
 
+  /// Returns the groups of a row.
   int64_t groups() const { return cols / group_size + (cols % group_size != 0 ? 1 : 0); }
 };
 
@@ -116,6 +118,7 @@ class VITRINE_API Checkpoint {
 
   /// The folder or file, as given to `open`.
   const std::string& path() const;
+  /// Returns true for a GGUF file, false for a folder.
   bool is_gguf() const;
   /// Text of config.json (valid JSON object).
   const std::string& config_json() const;
@@ -171,6 +174,7 @@ class VITRINE_API Checkpoint {
   /// Reads a F32, F16 or BF16 tensor widened to float32, row-major. Throws kBadFile for a missing
   /// tensor, kUnsupported for another dtype.
   std::vector<float> read_f32(std::string_view name) const;
+  /// Reads the same of a tensor that tensors() listed.
   std::vector<float> read_f32(const TensorInfo& info) const;
   /// What read_f32 throws for a tensor of another dtype, without reading it.
   void require_floats(const TensorInfo& info) const;
@@ -213,7 +217,7 @@ class VITRINE_API Checkpoint {
 ///
 /// Without it such a read ends the process (SIGBUS). While one of these exists, what the file no
 /// longer has reads as zeros, and the step that read it throws kIo (EngineOptions::mmap_weights).
-/// For hosts: it installs a handler of SIGBUS for the process, hands on what does not concern a
+/// Serves hosts: it installs a handler of SIGBUS for the process, hands on what does not concern a
 /// mapped checkpoint, and puts the handler that was there before back. Thread-safe. Covers up to
 /// 1,024 mapped files.
 class VITRINE_API MappedFileGuard {
@@ -226,6 +230,7 @@ class VITRINE_API MappedFileGuard {
 
 /// How rotary frequencies differ from theta^(-2i/head_dim), as transformers computes each kind.
 struct RopeScaling {
+  /// What is done to the frequencies.
   enum class Kind : uint8_t {
     kNone,
     kLinear,    ///< all divided by `factor`
@@ -233,32 +238,34 @@ struct RopeScaling {
     kLlama3,    ///< divided by `factor`, but for short waves; a ramp between
     kDivisors,  ///< each divided by its own of `divisors`
   };
-  Kind kind = Kind::kNone;
-  double factor = 1.0;
-  int64_t original_max_position_embeddings = 0;        ///< kYarn, kLlama3
-  double beta_fast = 32.0, beta_slow = 1.0;            ///< kYarn: turns over the original context
-  bool truncate = true;                                ///< kYarn: the ramp's ends are whole numbers
-  double low_freq_factor = 1.0, high_freq_factor = 4;  ///< kLlama3
-  std::vector<double> divisors;                        ///< kDivisors: head_dim / 2
-  double attention_factor = 1.0;                       ///< cosine and sine are multiplied with it
+  Kind kind = Kind::kNone;                       ///< what is done
+  double factor = 1.0;                           ///< how many times longer the context becomes
+  int64_t original_max_position_embeddings = 0;  ///< kYarn, kLlama3
+  double beta_fast = 32.0;        ///< kYarn: turns over the original context, where the ramp begins
+  double beta_slow = 1.0;         ///< kYarn: turns over it, where the ramp ends
+  bool truncate = true;           ///< kYarn: the ramp's ends are whole numbers
+  double low_freq_factor = 1.0;   ///< kLlama3: the ramp's end among long waves
+  double high_freq_factor = 4;    ///< kLlama3: the ramp's end among short waves
+  std::vector<double> divisors;   ///< kDivisors: head_dim / 2
+  double attention_factor = 1.0;  ///< cosine and sine are multiplied with it
 };
 
 /// A model's config.json in one spelling. Every number is range-checked.
 struct ModelConfig {
   std::string model_type;                  ///< "qwen3_moe", …: not judged here
   std::vector<std::string> architectures;  ///< `architectures`, may be empty
-  int64_t vocab_size = 0;
-  int64_t hidden_size = 0;
-  int64_t num_layers = 0;
-  int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;  ///< divides num_heads
-  int64_t head_dim = 0;      ///< even; hidden_size / num_heads where absent
-  int64_t max_position_embeddings = 0;
-  double rms_norm_eps = 1e-6;
-  double rope_theta = 10000.0;
-  RopeScaling rope_scaling;
-  bool tie_word_embeddings = false;
-  DType dtype = DType::kF32;  ///< `dtype` / `torch_dtype`
+  int64_t vocab_size = 0;                  ///< ids that the embedding has
+  int64_t hidden_size = 0;                 ///< of the residual stream
+  int64_t num_layers = 0;                  ///< decoder blocks
+  int64_t num_heads = 0;                   ///< of queries
+  int64_t num_kv_heads = 0;                ///< divides num_heads
+  int64_t head_dim = 0;                    ///< even; hidden_size / num_heads where absent
+  int64_t max_position_embeddings = 0;     ///< that the model was made for
+  double rms_norm_eps = 1e-6;              ///< of every norm
+  double rope_theta = 10000.0;             ///< base of the rotary frequencies
+  RopeScaling rope_scaling;                ///< how these differ for long contexts
+  bool tie_word_embeddings = false;        ///< the output head is the embedding
+  DType dtype = DType::kF32;               ///< `dtype` / `torch_dtype`
 
   bool attention_bias = false;     ///< `attention_bias`: q, k, v and o have biases
   std::optional<bool> qkv_bias;    ///< `qkv_bias` where given: q, k and v only
@@ -278,8 +285,8 @@ struct ModelConfig {
   double residual_multiplier = 1.0;            ///< granite: block output times this
   double logits_scaling = 1.0;                 ///< granite: logits divided by this
 
-  std::optional<int64_t> bos_token_id;
-  std::vector<int64_t> eos_token_ids;  ///< ascending union of config.json, generation_config.json
+  std::optional<int64_t> bos_token_id;  ///< begins a text, where the model has one
+  std::vector<int64_t> eos_token_ids;   ///< ascending union of config.json, generation_config.json
 
   /// True where layer `layer` (from 0) has experts in place of a dense feed-forward block.
   bool is_sparse_layer(int64_t layer) const {
@@ -316,6 +323,7 @@ VITRINE_API ModelConfig parse_model_config(std::string_view config_json,
 /// older target stays whole. Not thread-safe.
 class VITRINE_API SafetensorsWriter {
  public:
+  /// Opens nothing yet: begin() makes the temporary file.
   explicit SafetensorsWriter(std::string path);
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
@@ -340,6 +348,7 @@ class VITRINE_API SafetensorsWriter {
 /// Replaces a file's content at once or not at all (temporary file, flush to disk, rename).
 /// Throws kIo.
 VITRINE_API void write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
+/// Does the same with text.
 VITRINE_API void write_file_atomically(const std::string& path, std::string_view text);
 
 /// The whole of a file of at most `max_bytes`. Throws kIo, or kBadFile where it is larger.

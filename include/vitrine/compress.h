@@ -16,14 +16,15 @@ namespace vitrine {
 /// What an evaluation found; goes into the manifest. Perplexities are exp of the mean negative
 /// log-probability (natural log) per token; the divergence is in nats per token.
 struct QuantizeEvaluation {
-  std::string text_name;    ///< what the text is called (a file name, no path)
-  std::string text_sha256;  ///< of its bytes
-  int64_t num_tokens = 0;   ///< tokens that were predicted
-  double source_perplexity = 0.0;
-  double result_perplexity = 0.0;
-  double mean_kl = 0.0;  ///< mean over tokens of KL(source || result)
+  std::string text_name;           ///< what the text is called (a file name, no path)
+  std::string text_sha256;         ///< of its bytes
+  int64_t num_tokens = 0;          ///< tokens that were predicted
+  double source_perplexity = 0.0;  ///< of the model that was read
+  double result_perplexity = 0.0;  ///< of the model that was made
+  double mean_kl = 0.0;            ///< mean over tokens of KL(source || result)
 };
 
+/// How a checkpoint is quantized.
 struct QuantizeOptions {
   std::string scheme = "int4";  ///< a name of the quant room's registry
   int group_size = 32;          ///< 32, 64 or 128; of no effect on "fp8", a scale for each row
@@ -41,11 +42,11 @@ struct QuantizeOptions {
 
 /// One quantized tensor.
 struct QuantizedTensorReport {
-  std::string name;  ///< of the module: "model.layers.0.self_attn.q_proj"
-  int bits = 0;
-  int group_size = 0;  ///< columns that share a scale; 0: all of a row
-  double mean_absolute_error = 0.0;
-  double worst_absolute_error = 0.0;
+  std::string name;                   ///< of the module: "model.layers.0.self_attn.q_proj"
+  int bits = 0;                       ///< of a stored weight
+  int group_size = 0;                 ///< columns that share a scale; 0: all of a row
+  double mean_absolute_error = 0.0;   ///< mean of |weight - dequantized|
+  double worst_absolute_error = 0.0;  ///< largest |weight - dequantized|
 };
 
 /// One tensor that was copied as it is.
@@ -54,12 +55,13 @@ struct UnquantizedTensorReport {
   std::string reason;  ///< "router", "norm", "embedding", "the group of 128 does not divide 96 …"
 };
 
+/// What quantize_checkpoint() did.
 struct QuantizeReport {
-  std::vector<QuantizedTensorReport> quantized;
-  std::vector<UnquantizedTensorReport> unquantized;
-  uint64_t source_bytes = 0;  ///< of all tensors read
-  uint64_t result_bytes = 0;  ///< of all tensors written
-  std::optional<QuantizeEvaluation> evaluation;
+  std::vector<QuantizedTensorReport> quantized;      ///< in the order of the source
+  std::vector<UnquantizedTensorReport> unquantized;  ///< in the order of the source
+  uint64_t source_bytes = 0;                         ///< of all tensors read
+  uint64_t result_bytes = 0;                         ///< of all tensors written
+  std::optional<QuantizeEvaluation> evaluation;      ///< what `evaluate` returned
 };
 
 /// Quantizes the attention, expert, shared-expert and dense feed-forward projections of the

@@ -18,7 +18,7 @@ namespace vitrine {
 /// The vocabulary as constraints see it: what bytes each id adds. Immutable; copies share.
 class VITRINE_API TokenTable {
  public:
-  /// Of no id.
+  /// Makes a table of no id.
   TokenTable();
   /// `token_bytes`: [vocab_size], empty for an id that adds no text of its own (special tokens,
   /// unused ids): such an id is never allowed, except those of `end_ids`, which end the sequence
@@ -30,9 +30,11 @@ class VITRINE_API TokenTable {
   /// about finishing an answer holds without them. Throws kInvalidArgument for an id out of range.
   TokenTable without(std::span<const int32_t> banned) const;
 
+  /// Returns the number of ids, allowed or not.
   int32_t vocab_size() const;
   /// Throws kInvalidArgument for an id out of range.
   const std::string& bytes(int32_t id) const;
+  /// Returns the ids that end the sequence.
   std::span<const int32_t> end_ids() const;
   /// Words of a mask: [ceil(vocab_size / 32)].
   size_t mask_words() const { return (static_cast<size_t>(vocab_size()) + 31) / 32; }
@@ -40,14 +42,19 @@ class VITRINE_API TokenTable {
   /// What grammars over this table share: masks of patterns, formats and the like, by what is left
   /// of them. Thread-safe; the masks used longest ago leave where there are too many bytes.
   struct SharedStatistics {
-    uint64_t hits = 0, misses = 0, evictions = 0;
-    size_t masks = 0, bytes = 0;
+    uint64_t hits = 0;       ///< masks that were found
+    uint64_t misses = 0;     ///< masks that were computed
+    uint64_t evictions = 0;  ///< masks that had to leave
+    size_t masks = 0;        ///< kept now
+    size_t bytes = 0;        ///< of these
   };
+  /// Returns the counts so far.
   SharedStatistics shared_statistics() const;
   /// 64 MiB unless said; 0 shares nothing. Of all copies of this table.
   void limit_shared(size_t max_bytes) const;
 
   struct Impl;
+  /// Returns what the room itself works with.
   const Impl& impl() const { return *impl_; }
 
  private:
@@ -61,7 +68,7 @@ enum class JsonWhitespace : uint8_t {
   kCompact,  ///< none
 };
 
-/// In which order an object's keys may stand.
+/// The order in which an object's keys may stand.
 enum class JsonKeyOrder : uint8_t {
   kAny,
   kSchema,  ///< keys of `properties` as the schema writes them, then all others in any order
@@ -76,11 +83,12 @@ enum class JsonFormat : uint8_t {
 /// Which rules hold where a schema has no `$schema`.
 enum class SchemaDialect : uint8_t { kDraft4, kDraft6, kDraft7, kDraft2019, kDraft2020 };
 
+/// How a JSON Schema is read.
 struct SchemaOptions {
-  JsonFormat format = JsonFormat::kAssert;
-  JsonWhitespace whitespace = JsonWhitespace::kRfc;
-  SchemaDialect dialect = SchemaDialect::kDraft2020;
-  JsonKeyOrder key_order = JsonKeyOrder::kAny;
+  JsonFormat format = JsonFormat::kAssert;            ///< what `format` means
+  JsonWhitespace whitespace = JsonWhitespace::kRfc;   ///< between the parts of an answer
+  SchemaDialect dialect = SchemaDialect::kDraft2020;  ///< of a schema that names none
+  JsonKeyOrder key_order = JsonKeyOrder::kAny;        ///< of an object in an answer
   /// True leaves out of a schema what cannot be kept exactly, in place of refusing it, and tells it
   /// in Grammar::weakened(): an answer may then be one that the schema does not accept.
   bool lenient = false;
@@ -97,6 +105,7 @@ struct Weakening {
   std::string reason;   ///< why it could not be kept
 };
 
+/// What a grammar may use up.
 struct GrammarOptions {
   /// Places in rules that one constraint may be at, all bytes of the answer together: bounds its
   /// memory and work.
@@ -106,6 +115,7 @@ struct GrammarOptions {
   SchemaOptions schema;  ///< of JSON within the grammar
 };
 
+/// How a grammar is written.
 enum class GrammarNotation : uint8_t { kGbnf, kLark };
 /// The notation that a grammar's first rule is in: GBNF writes "::=", Lark ":".
 VITRINE_API GrammarNotation grammar_notation(std::string_view text);
@@ -171,6 +181,7 @@ class VITRINE_API Grammar {
     size_t values = 0;  ///< distinct conjunctions of schemas
     size_t shapes = 0;  ///< distinct objects and arrays
   };
+  /// Returns the counts so far.
   Statistics statistics() const;
   /// Memory of what is compiled so far, about.
   size_t num_bytes() const;
@@ -198,26 +209,39 @@ class VITRINE_API Grammar {
 ///     const Grammar grammar = cache.json_schema(table, schema);
 class VITRINE_API GrammarCache {
  public:
+  /// Makes a cache that holds about so many bytes.
   explicit GrammarCache(size_t max_bytes = size_t{256} << 20);
   ~GrammarCache();
   GrammarCache(const GrammarCache&) = delete;
   GrammarCache& operator=(const GrammarCache&) = delete;
 
+  /// Returns what Grammar::json_schema() makes.
   Grammar json_schema(const TokenTable& table, std::string_view schema,
                       const SchemaOptions& options = {});
+  /// Returns what Grammar::json() makes.
   Grammar json(const TokenTable& table, const SchemaOptions& options = {});
+  /// Returns what Grammar::regex() makes.
   Grammar regex(const TokenTable& table, std::string_view pattern,
                 const GrammarOptions& options = {});
+  /// Returns what Grammar::choices() makes.
   Grammar choices(const TokenTable& table, std::vector<std::string> texts,
                   const GrammarOptions& options = {});
+  /// Returns what Grammar::gbnf() makes.
   Grammar gbnf(const TokenTable& table, std::string_view text, const GrammarOptions& options = {});
+  /// Returns what Grammar::lark() makes.
   Grammar lark(const TokenTable& table, std::string_view text, const GrammarOptions& options = {});
+  /// Returns what Grammar::tags() makes.
   Grammar tags(const TokenTable& table, std::string_view json, const GrammarOptions& options = {});
 
+  /// What the cache has done so far.
   struct Statistics {
-    uint64_t hits = 0, misses = 0, evictions = 0;
-    size_t grammars = 0, bytes = 0;
+    uint64_t hits = 0;       ///< grammars that were found
+    uint64_t misses = 0;     ///< grammars that were compiled
+    uint64_t evictions = 0;  ///< grammars that had to leave
+    size_t grammars = 0;     ///< kept now
+    size_t bytes = 0;        ///< of these
   };
+  /// Returns the counts so far.
   Statistics statistics() const;
 
  private:

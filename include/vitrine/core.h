@@ -23,6 +23,7 @@
 #define VITRINE_API __attribute__((visibility("default")))
 #endif
 
+/// All of the library.
 namespace vitrine {
 
 /// What went wrong, coarse enough to branch on.
@@ -47,7 +48,9 @@ VITRINE_API std::string_view error_kind_name(ErrorKind kind);
 /// was expected, and so tells a user what to do next.
 class VITRINE_API Error : public std::runtime_error {
  public:
+  /// Replaces line breaks of `message`, which stays one line.
   Error(ErrorKind kind, const std::string& message);
+  /// Returns what went wrong.
   ErrorKind kind() const noexcept { return kind_; }
   /// True where the caller's input is at fault (the command line tool then exits with 2, else 1).
   bool is_user_error() const noexcept;
@@ -67,9 +70,10 @@ VITRINE_API std::string_view dtype_name(DType dtype);
 /// Where tensors live and kernels run.
 enum class DeviceKind : uint8_t { kCpu, kCuda, kMps };
 
+/// One device.
 struct VITRINE_API Device {
-  DeviceKind kind = DeviceKind::kCpu;
-  int index = 0;
+  DeviceKind kind = DeviceKind::kCpu;  ///< what it is
+  int index = 0;                       ///< among those of its kind
 
   /// Parses "cpu", "cuda", "cuda:1", "mps". Throws kInvalidArgument.
   static Device parse(std::string_view text);
@@ -80,10 +84,10 @@ struct VITRINE_API Device {
 
 /// A non-owning view of a dense, row-major tensor (DLPack-compatible: data, shape, dtype, device).
 struct TensorView {
-  const void* data = nullptr;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  Device device;
+  const void* data = nullptr;  ///< not owned
+  DType dtype = DType::kF32;   ///< of each element
+  std::vector<int64_t> shape;  ///< extents, outermost first
+  Device device;               ///< where `data` lies
 
   /// Product of the extents (1 for a scalar).
   int64_t num_elements() const {
@@ -91,9 +95,11 @@ struct TensorView {
     for (int64_t extent : shape) count *= extent;
     return count;
   }
+  /// Returns the elements' bytes.
   size_t num_bytes() const { return static_cast<size_t>(num_elements()) * dtype_size(dtype); }
 };
 
+/// How much a message matters.
 enum class LogLevel { kDebug, kInfo, kWarning };
 
 /// Receives the library's messages; called from any thread. The library itself prints nothing.
@@ -108,7 +114,7 @@ VITRINE_API void log_message(LogLevel level, std::string_view message);
 
 /// Where in a sequence a sampler stage stands; everything that its random numbers may depend on.
 struct SampleContext {
-  uint64_t seed = 0;
+  uint64_t seed = 0;                      ///< of the request
   int64_t position = 0;                   ///< absolute position that the sampled token will take
   uint32_t branch = 0;                    ///< which fork of the sequence
   std::span<const int32_t> history = {};  ///< all tokens of the sequence so far
@@ -148,7 +154,9 @@ struct ConstraintDecision {
   bool is_limited = false;       ///< the token limit ruled out tokens that the constraint allows
   bool first_ruled_out = false;  ///< the model's first choice was not among them
   int32_t attempt = 0;           ///< above 0: which attempt without a mask, after a deadlock
+  /// Returns true where no choice was left.
   bool is_forced() const { return allowed == 1; }
+  /// Returns true where a constraint took part.
   bool is_given() const { return allowed > 0 || attempt > 0; }
 };
 
@@ -180,15 +188,16 @@ struct ConstraintState {
   /// The readings of the answer so far that are open, the first eight: the place in the schema or
   /// in the grammar, and what is left there.
   std::vector<std::string> readings;
-  int64_t num_readings = 0;
-  std::string next_bytes;  ///< that may follow, as "'a'-'z' '\"'"
+  int64_t num_readings = 0;  ///< also those that `readings` leaves out
+  std::string next_bytes;    ///< that may follow, as "'a'-'z' '\"'"
   /// A text that finishes the answer from here: its first 256 bytes, what is no printable ASCII as
-  /// \xNN. Empty where none is known or the answer is whole.
+  /// \\xNN. Empty where none is known or the answer is whole.
   std::string completion;
 };
 
 /// An answer that could not be had under a constraint, or could not stand.
 struct ConstraintFailure {
+  /// What went wrong.
   enum class Kind : uint8_t {
     kDeadlock,    ///< no token was left to choose from
     kRefused,     ///< an attempt without a mask came to `token`, which the constraint refuses
@@ -196,15 +205,15 @@ struct ConstraintFailure {
     kRejected,    ///< the host's validator refused a whole answer
     kError,       ///< the constraint threw `message`: it needs too much work or memory, say
   };
-  Kind kind = Kind::kDeadlock;
-  int32_t attempt = 0;  ///< as ConstraintDecision::attempt
-  uint64_t sequence = 0;
-  int64_t position = 0;  ///< of the token that was refused, or that would have come next
-  int32_t token = -1;    ///< kRefused
-  int32_t allowed = 0;   ///< kDeadlock: tokens that the constraint allowed
-  int32_t in_time = 0;   ///< kDeadlock: of these, those within the token limit; all of them banned
-  std::string message = {};
-  ConstraintState state = {};
+  Kind kind = Kind::kDeadlock;  ///< what went wrong
+  int32_t attempt = 0;          ///< as ConstraintDecision::attempt
+  uint64_t sequence = 0;        ///< the engine's id of it
+  int64_t position = 0;         ///< of the token that was refused, or that would have come next
+  int32_t token = -1;           ///< kRefused
+  int32_t allowed = 0;          ///< kDeadlock: tokens that the constraint allowed
+  int32_t in_time = 0;  ///< kDeadlock: of these, those within the token limit; all of them banned
+  std::string message = {};    ///< kError: what was thrown
+  ConstraintState state = {};  ///< where the constraint stood
 };
 /// "deadlock", "refused", "unfinished", "rejected", "error".
 VITRINE_API std::string_view constraint_failure_name(ConstraintFailure::Kind kind);
@@ -215,6 +224,7 @@ VITRINE_API std::string_view constraint_failure_name(ConstraintFailure::Kind kin
 /// tokens back. Not thread-safe; fork() gives another thread its own.
 class VITRINE_API Constraint {
  public:
+  /// Says that no bound is known.
   static constexpr uint32_t kNoTokenBound = std::numeric_limits<uint32_t>::max();
   virtual ~Constraint() = default;
   /// Number of ids that a mask covers; one 32-bit word covers 32.
@@ -235,8 +245,9 @@ class VITRINE_API Constraint {
   /// The same, where a character of a JSON string that could be spelt as an escape, too, counts as
   /// forced by itself: what jump-forward writes (GenerateOptions::jump_forward).
   virtual std::string forced_text() { return forced_bytes(); }
-  /// At most so many tokens finish the answer from here (the one that ends the sequence does not
-  /// count): as many as some completion has that is known. kNoTokenBound where none is known.
+  /// Returns a bound: at most so many tokens finish the answer from here (the one that ends the
+  /// sequence does not count): as many as some completion has that is known. kNoTokenBound where
+  /// none is known.
   virtual uint32_t tokens_to_finish() { return kNoTokenBound; }
   /// True of a constraint that looks for such a completion, in tokens that it allows: where it
   /// knows none and tokens are banned, a request is refused before it starts.
@@ -245,8 +256,8 @@ class VITRINE_API Constraint {
   /// the answer is not known to be finished within `limit` tokens, the token itself counted.
   /// Returns false where none is left. As it stands here it tries each token.
   virtual bool keep_within(std::span<uint32_t> mask, uint32_t limit);
-  /// Where it stands, for people to read: of failures and of refused texts (vitrine constrain
-  /// check). Not for the hot path. What it throws is taken for nothing known.
+  /// Returns where it stands, for people to read: of failures and of refused texts (vitrine
+  /// constrain check). Not for the hot path. What it throws is taken for nothing known.
   virtual ConstraintState state() { return {}; }
   /// An independent copy that stands at the same place and can be rolled back as far.
   virtual std::unique_ptr<Constraint> fork() const = 0;
@@ -261,7 +272,7 @@ enum class ShareKind : uint8_t {
 /// One specialist's prediction of the next token: log p(t) = logits[t] - log_sum_exp.
 struct SpecialistRow {
   std::span<const float> logits;  ///< [vocabulary]
-  double log_sum_exp = 0;
+  double log_sum_exp = 0;         ///< of all its logits
 };
 
 /// What a combiner sees of one position.
@@ -289,8 +300,9 @@ struct JointScore {
 class VITRINE_API Combiner {
  public:
   virtual ~Combiner() = default;
-  /// As the log and the plan name it ("mixture").
+  /// Returns its name in the log and the plan ("mixture").
   virtual std::string_view name() const = 0;
+  /// Returns what the shares of explain() mean.
   virtual ShareKind shares() const { return ShareKind::kResponsibility; }
   /// True where CombinerInput::hidden_state must be there.
   virtual bool needs_hidden_state() const { return false; }
@@ -307,13 +319,16 @@ struct ForcedRoute {
   /// The weight that the router gives this expert among those that are forced with it, normalised
   /// as the architecture does it.
   static constexpr float kRouterWeight = -1;
-  int32_t token = 0;  ///< index among the tokens that its sequence brings to the step
-  int32_t layer = 0;
-  int32_t expert = 0;
+  int32_t token = 0;             ///< index among the tokens that its sequence brings to the step
+  int32_t layer = 0;             ///< of the model
+  int32_t expert = 0;            ///< in that layer
   float weight = kRouterWeight;  ///< else a gate weight to use as it is; 0 takes the expert out
 };
 
+/// How an engine records: not at all, by extra reads in the middle of a pass (for comparison), or
+/// into the arena, which is read once behind the pass.
 enum class AuditMode : uint8_t { kNone, kNaive, kDeferred };
+/// How much is recorded: kFull adds the routers' distributions and what else is asked for.
 enum class AuditLevel : uint8_t { kStandard, kFull };
 
 /// Words of AuditLayout::constraint.
@@ -328,19 +343,22 @@ inline constexpr int kAuditTopTokens = 10;
 /// A pass's bytes are: [rows] chosen ids (int32, at the head), then [rows] row records of
 /// `row_words` words, then [tokens] token records of `token_words` words.
 struct AuditLayout {
+  /// Where the values of one layer lie.
   struct Layer {
-    int32_t layer = 0;
+    int32_t layer = 0;            ///< counts from 0
     int32_t residual_norm = -1;   ///< word offset in a token record: float, L2 norm of the residual
                                   ///< stream that enters this layer
     int32_t expert_ids = -1;      ///< word offset: int32[top_k]; -1 for a dense layer
     int32_t expert_weights = -1;  ///< word offset: float[top_k], slot order
     int32_t router_probs = -1;    ///< word offset: float[num_experts]; level full only, else -1
-    int32_t top_k = 0;
-    int32_t num_experts = 0;
+    int32_t top_k = 0;            ///< routes of a token
+    int32_t num_experts = 0;      ///< of the layer
   };
   /// A term of a token's logit: what one part of the model added to it.
   struct Term {
-    enum class Kind : uint8_t { kEmbedding, kAttention, kDense, kExpert, kShared } kind;
+    /// Which part of the model it is.
+    enum class Kind : uint8_t { kEmbedding, kAttention, kDense, kExpert, kShared };
+    Kind kind;           ///< which part of the model it is
     int32_t layer = -1;  ///< -1: the embedding
     int32_t slot = -1;   ///< kExpert: the route's slot
     bool operator==(const Term&) const = default;
@@ -351,15 +369,15 @@ struct AuditLayout {
     int32_t values = -1;  ///< word offset in a token record: float[hidden_size]
     bool operator==(const HiddenState&) const = default;
   };
-  AuditMode mode = AuditMode::kNone;
-  AuditLevel level = AuditLevel::kStandard;
-  std::vector<Layer> layers;
-  std::vector<Term> terms;                 ///< empty where nothing is attributed; of a federation
-                                           ///< those of each specialist in turn
-  std::vector<HiddenState> hidden_states;  ///< level full only; ascending layers
-  int32_t hidden_size = 0;                 ///< valid where there are hidden states
-  int32_t token_words = 0;
-  int32_t row_words = 0;
+  AuditMode mode = AuditMode::kNone;         ///< how values are recorded
+  AuditLevel level = AuditLevel::kStandard;  ///< how much is recorded
+  std::vector<Layer> layers;                 ///< ascending
+  std::vector<Term> terms;                   ///< empty where nothing is attributed; of a federation
+                                             ///< those of each specialist in turn
+  std::vector<HiddenState> hidden_states;    ///< level full only; ascending layers
+  int32_t hidden_size = 0;                   ///< valid where there are hidden states
+  int32_t token_words = 0;                   ///< words of a token record
+  int32_t row_words = 0;                     ///< words of a row record
   // Word offsets in a row record (valid where row_words > 0).
   int32_t chosen_logit = 0;         ///< float
   int32_t log_sum_exp = 0;          ///< float, nats: log-probability = logit - log_sum_exp
@@ -369,32 +387,34 @@ struct AuditLayout {
   int32_t logits_digest = 0;        ///< 64 bits, low word first: of the bits of the row's logits
   int32_t sampler_candidates = 0;   ///< int32; of a row that chose a token (SampleDecision)
   int32_t sampler_probability = 0;  ///< float; the same
-  /// Of a row that chose a token under a constraint (ConstraintDecision): int32 allowed, float
+  /// The ConstraintDecision of a row that chose a token under a constraint: int32 allowed, float
   /// removed, float mask_microseconds, int32 flags (1 is_limited, 2 first_ruled_out, attempt * 4).
   /// -1: not recorded.
   int32_t constraint = -1;
   /// What several specialists add to each row where a federation made it.
   struct Federation {
-    std::vector<std::string> specialists;  ///< names; empty: a single model
-    std::string combiner;                  ///< Combiner::name()
-    ShareKind shares = ShareKind::kResponsibility;
+    std::vector<std::string> specialists;           ///< names; empty: a single model
+    std::string combiner;                           ///< Combiner::name()
+    ShareKind shares = ShareKind::kResponsibility;  ///< what a share means
     /// Word offset in a row record. Numbers are float64 in two words, low word first: for each
     /// specialist log-probability, weight and share; then the joint's log-probability, the
     /// log-normaliser and the residual: the joint less what its parts give.
     int32_t values = -1;
     /// [specialists] how many of AuditLayout::terms are each one's; empty: nothing is attributed.
     std::vector<int32_t> num_terms = {};
+    /// Returns how many words a row has for it.
     int32_t num_words() const {
       return specialists.empty() ? 0 : 2 * (3 * static_cast<int32_t>(specialists.size()) + 3);
     }
     bool operator==(const Federation&) const = default;
   };
-  Federation federation;
+  Federation federation;  ///< no specialists: a single model
   /// float[terms] of the chosen token, then float[terms] of the runner-up: the best token that was
   /// not chosen. In a federation's record so for each specialist, and its own logits of the two
   /// tokens, float[2], before them; runner-up is then the joint's.
   int32_t attribution = 0;
 
+  /// Returns the words of one pass.
   size_t pass_words(size_t rows, size_t tokens) const {
     return rows * (1 + static_cast<size_t>(row_words)) + tokens * static_cast<size_t>(token_words);
   }
@@ -402,9 +422,9 @@ struct AuditLayout {
 
 /// One input token of a pass, known to the host before the pass runs.
 struct AuditToken {
-  uint64_t sequence = 0;
-  int32_t position = 0;
-  int32_t token = 0;
+  uint64_t sequence = 0;  ///< the engine's id of it
+  int32_t position = 0;   ///< in the sequence, from 0
+  int32_t token = 0;      ///< its id
   int32_t row = -1;       ///< which row of logits this token's output made; -1: none
   int32_t generated = 0;  ///< 1 where that row chose the sequence's next token, 0 where it only
                           ///< scores the prompt
@@ -412,22 +432,23 @@ struct AuditToken {
 
 /// A pass's record in a slab: this header, then AuditToken[num_tokens], then the pass's words.
 struct AuditPassHeader {
-  uint64_t pass = 0;  ///< counts from 0
-  uint32_t num_tokens = 0;
-  uint32_t num_rows = 0;
-  uint64_t num_bytes = 0;  ///< of the whole record, header included; a multiple of 8
-  uint64_t step_ns = 0;    ///< that the step took by the host's clock, its sampling included
+  uint64_t pass = 0;        ///< counts from 0
+  uint32_t num_tokens = 0;  ///< of the pass
+  uint32_t num_rows = 0;    ///< of logits
+  uint64_t num_bytes = 0;   ///< of the whole record, header included; a multiple of 8
+  uint64_t step_ns = 0;     ///< that the step took by the host's clock, its sampling included
 };
 
 /// What happened to a sequence between passes. Whoever accounts for positions needs it: a fork has
 /// positions that no pass made, a truncation takes back some that one did.
 struct AuditEvent {
+  /// What happened.
   enum class Kind : uint8_t { kCreated, kForked, kTruncated, kReleased };
-  Kind kind = Kind::kCreated;
-  uint64_t sequence = 0;
-  uint64_t source = 0;  ///< kForked: the sequence whose past it shares
-  int64_t length = 0;   ///< positions that the sequence has after the event; kReleased: had
-  int64_t before = 0;   ///< kTruncated: positions that it had
+  Kind kind = Kind::kCreated;  ///< what happened
+  uint64_t sequence = 0;       ///< the engine's id of it
+  uint64_t source = 0;         ///< kForked: the sequence whose past it shares
+  int64_t length = 0;          ///< positions that the sequence has after the event; kReleased: had
+  int64_t before = 0;          ///< kTruncated: positions that it had
 };
 
 /// Receives one slab a pass. The engine calls it from the step's thread only; it may not read

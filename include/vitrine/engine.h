@@ -25,13 +25,15 @@ struct DeviceJointSpec;
 struct DeviceJointStep;
 }  // namespace engine
 
+/// Which kernels run a model.
 enum class KernelPath : uint8_t {
   kFused,      ///< Vitrine's own kernels, bitwise invariant (CPU; CUDA, not yet run on a GPU)
   kReference,  ///< plain ATen, any device, exempt from invariance
 };
 
+/// How a model is loaded.
 struct EngineOptions {
-  Device device;
+  Device device;                            ///< where it runs
   KernelPath kernels = KernelPath::kFused;  ///< other devices fall back to the reference
   bool kernels_given = false;  ///< true: fail where `kernels` cannot run instead of falling back
   int threads = 0;             ///< 0: the number of cores this process may use
@@ -54,9 +56,9 @@ struct EngineOptions {
   /// kernels, a GPU of compute capability 8.9 or above): as kBF16, but rows that meet E4M3 weights
   /// are rounded to E4M3, with a scale for each 128 columns.
   DType activation_dtype = DType::kI8;
-  /// Above 0: routed experts are read from the file when a step needs them, and the ones used last
-  /// stay in so many bytes. At least what one layer of a step may need. Fused path. The result is
-  /// the same to the bit.
+  /// Bytes of a cache; above 0, routed experts are read from the file when a step needs them, and
+  /// the ones used last stay in so many bytes. At least what one layer of a step may need. Fused
+  /// path. The result is the same to the bit.
   uint64_t expert_cache_bytes = 0;
   /// Matrices are read where they stand, in the mapped file, and nothing is packed: loading is
   /// instant, memory is the system's page cache, a step is slower (docs/performance.md). Fused
@@ -64,8 +66,8 @@ struct EngineOptions {
   /// truncated meanwhile: a step checks their sizes before and after (kIo), but a read in between
   /// ends the process, unless the host has a MappedFileGuard (checkpoint.h).
   bool mmap_weights = false;
-  AuditMode audit_mode = AuditMode::kDeferred;
-  AuditLevel audit_level = AuditLevel::kStandard;
+  AuditMode audit_mode = AuditMode::kDeferred;     ///< how records are made
+  AuditLevel audit_level = AuditLevel::kStandard;  ///< how much is recorded
   /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).
   bool attribution = false;
   /// False: records say nothing of rows of logits (AuditLayout::row_words is 0), and nothing is
@@ -96,27 +98,30 @@ struct EngineOptions {
   std::vector<std::string> adapters = {};
 };
 
+/// Names a sequence of one engine; none is 0.
 using SequenceId = uint64_t;
 
 /// What one sequence brings to a step.
 struct StepInput {
-  SequenceId sequence = 0;
-  std::span<const int32_t> tokens;                                      ///< at least one
-  enum class Rows : uint8_t { kNone, kLast, kAll } rows = Rows::kLast;  ///< which tokens get logits
+  SequenceId sequence = 0;          ///< it is created already
+  std::span<const int32_t> tokens;  ///< at least one
+  /// Which tokens get logits.
+  enum class Rows : uint8_t { kNone, kLast, kAll };
+  Rows rows = Rows::kLast;  ///< which tokens get logits
   int32_t next_token = -1;  ///< the id known to follow the last token (a prompt is being scored);
                             ///< -1: it is chosen
   SamplerPipeline* sampler = nullptr;  ///< for the last row; null: greedy
   /// Which tokens may be chosen, by bit (Constraint::allowed_tokens); empty: any. The host chooses
   /// then, greedy too.
   std::span<const uint32_t> allowed_tokens = {};
-  /// Of what stands behind the first of `tokens` (`next_token` counts where it is known), so many,
-  /// the last ones, had no alternative under a constraint: what predicted them is recorded as a
-  /// choice of one token, where it has a row.
+  /// How many of the last ones behind the first of `tokens` (`next_token` counts where it is known)
+  /// had no alternative under a constraint: what predicted them is recorded as a choice of one
+  /// token, where it has a row.
   int32_t num_forced = 0;
   /// Recorded with the choice. The engine adds `allowed`, `removed` and `first_ruled_out`.
   ConstraintDecision constraint = {};
-  uint64_t seed = 0;
-  uint32_t branch = 0;
+  uint64_t seed = 0;    ///< of this choice
+  uint32_t branch = 0;  ///< SampleContext::branch of this choice
   /// Routes that run instead of the router's, by token, then layer. A token and layer that is named
   /// needs all its top-k slots, in slot order; others route freely. A weight given for one slot
   /// leaves the others as they are. What is recorded is what ran.
@@ -130,9 +135,9 @@ struct StepInput {
 
 /// One row of logits. Spans are valid until the next step.
 struct StepOutput {
-  SequenceId sequence = 0;
-  int64_t position = 0;  ///< of the token whose output this is; `token` would stand one later
-  /// On a sequence's last row the sampler's choice, the argmax without one, or
+  SequenceId sequence = 0;  ///< the input's
+  int64_t position = 0;     ///< of the token whose output this is; `token` would stand one later
+  /// The sampler's choice on a sequence's last row, the argmax without one, or
   /// StepInput::next_token where that was given; on the rows before it the input token that comes
   /// next, which they score.
   int32_t token = -1;
@@ -152,27 +157,37 @@ struct PlanEntry {
 
 /// Facts about a loaded model.
 struct ModelSummary {
-  std::string path, architecture, device, kernels, isa;
-  int num_layers = 0, hidden_size = 0, vocab_size = 0, max_position_embeddings = 0;
-  int num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
-  int num_experts = 0, num_experts_per_token = 0;
-  std::vector<int32_t> eos_token_ids;
-  int64_t num_parameters = 0;
-  uint64_t weight_bytes = 0;     ///< packed weights in memory
-  uint64_t mapped_bytes = 0;     ///< weights that stay in the mapped file
-  uint64_t kv_bytes = 0;         ///< KV pool
-  DType kv_dtype = DType::kF32;  ///< EngineOptions::kv_dtype, whoever chose it
-  uint64_t arena_bytes = 0;      ///< intermediates of the plan
-  uint64_t bytes_per_token = 0;  ///< weight bytes read for one decoded token
-  bool invariant = false;        ///< "one token, one result" holds
-  int threads = 1;
+  std::string path;                    ///< as it was given
+  std::string architecture;            ///< "qwen3_moe"
+  std::string device;                  ///< "cpu", "cuda:0"
+  std::string kernels;                 ///< "fused", "reference"
+  std::string isa;                     ///< the instruction set: "avx512"
+  int num_layers = 0;                  ///< decoder blocks
+  int hidden_size = 0;                 ///< of the residual stream
+  int vocab_size = 0;                  ///< ids that the embedding has
+  int max_position_embeddings = 0;     ///< that the model was made for
+  int num_attention_heads = 0;         ///< of queries
+  int num_key_value_heads = 0;         ///< of keys and values
+  int head_dim = 0;                    ///< of one head
+  int num_experts = 0;                 ///< of a sparse layer; 0: a dense model
+  int num_experts_per_token = 0;       ///< that a token goes through in a sparse layer
+  std::vector<int32_t> eos_token_ids;  ///< as the checkpoint names them
+  int64_t num_parameters = 0;          ///< of all tensors
+  uint64_t weight_bytes = 0;           ///< packed weights in memory
+  uint64_t mapped_bytes = 0;           ///< weights that stay in the mapped file
+  uint64_t kv_bytes = 0;               ///< KV pool
+  DType kv_dtype = DType::kF32;        ///< EngineOptions::kv_dtype, whoever chose it
+  uint64_t arena_bytes = 0;            ///< intermediates of the plan
+  uint64_t bytes_per_token = 0;        ///< weight bytes read for one decoded token
+  bool invariant = false;              ///< "one token, one result" holds
+  int threads = 1;                     ///< that steps use
 };
 
 /// What Engine::load makes of a model.
 struct ModelPlan {
-  ModelSummary summary;
-  std::vector<PlanEntry> plan;
-  EngineOptions options;  ///< with what stands for defaults
+  ModelSummary summary;         ///< as Engine::summary has it
+  std::vector<PlanEntry> plan;  ///< as Engine::plan has it
+  EngineOptions options;        ///< with what stands for defaults
 };
 
 /// What a cache of experts holds and did since the model was loaded.
@@ -180,7 +195,8 @@ struct ExpertCacheStats {
   int64_t slots = 0;        ///< experts that it holds at once; 0: there is no cache
   int64_t experts = 0;      ///< of all layers
   uint64_t slot_bytes = 0;  ///< packed
-  uint64_t hits = 0, misses = 0;
+  uint64_t hits = 0;        ///< experts that were there
+  uint64_t misses = 0;      ///< experts that had to be read
   uint64_t bytes_read = 0;  ///< from the file
 };
 
@@ -191,7 +207,7 @@ struct ExpertCacheStats {
 ///     auto outputs = engine->step({{StepInput{sequence, prompt_ids}}});
 class VITRINE_API Engine {
  public:
-  /// From a Hugging Face folder or a GGUF file.
+  /// Loads a Hugging Face folder or a GGUF file.
   static std::unique_ptr<Engine> load(const std::string& path, const EngineOptions& options);
   /// Throws what load() throws for a model that cannot run (architecture, a missing tensor, a shape
   /// that contradicts the config) without reading its weights. Thread-safe.
@@ -203,9 +219,13 @@ class VITRINE_API Engine {
   static ModelPlan describe(const std::string& path, const EngineOptions& options);
   ~Engine();
 
+  /// Returns the facts about the model.
   const ModelSummary& summary() const;
+  /// Returns what runs, op by op.
   const std::vector<PlanEntry>& plan() const;
+  /// Returns the options, with what stands for defaults.
   const EngineOptions& options() const;
+  /// Returns the counts so far; all 0 without a cache.
   ExpertCacheStats expert_cache() const;
 
   /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none. Throws
@@ -216,7 +236,9 @@ class VITRINE_API Engine {
   SequenceId fork(SequenceId sequence);
   /// Forgets everything from position `length` on.
   void truncate(SequenceId sequence, int64_t length);
+  /// Forgets a sequence; its id is not used again.
   void release(SequenceId sequence);
+  /// Returns the tokens that the sequence holds.
   int64_t length(SequenceId sequence) const;
   /// All tokens of the sequence, [length]. Valid until the sequence changes.
   std::span<const int32_t> tokens(SequenceId sequence) const;
@@ -230,9 +252,12 @@ class VITRINE_API Engine {
   /// step.
   std::span<const StepOutput> step(std::span<const StepInput> inputs);
 
-  /// Where records go (not owned; null: nowhere). Takes effect with the next step; calls open().
+  /// Says where records go (not owned; null: nowhere). Takes effect with the next step; calls
+  /// open().
   void set_audit_sink(AuditSink* sink);
+  /// Returns what set_audit_sink() was given, or null.
   AuditSink* audit_sink() const;
+  /// Returns where values lie in the records of this engine.
   const AuditLayout& audit_layout() const;
   /// Switches the recorder between steps, so that modes can be compared on one engine, whichever it
   /// was loaded with. Throws kUnsupported for kNaive where CUDA's fused kernels run, which record
@@ -262,7 +287,7 @@ class VITRINE_API Engine {
   std::span<const StepOutput> begin_step(std::span<const StepInput> inputs,
                                          const engine::DeviceJointStep* joint = nullptr);
   void finish_step(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
-  // On CUDA's fused path an engine's steps may be of a federation's joint, made and chosen on the
+  // An engine's steps may, on CUDA's fused path, be of a federation's joint, made and chosen on the
   // device: the outputs of such a step have no tokens and no logits. A joint of no rows: the step's
   // rows stay where they are. Null: an engine, a step as others are.
   static std::unique_ptr<Engine> load_joint(const std::string& path, const EngineOptions& options,
@@ -277,6 +302,7 @@ class VITRINE_API Engine {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Why a text ended.
 enum class StopReason : uint8_t {
   kLength,
   kEndOfText,
@@ -289,11 +315,12 @@ enum class StopReason : uint8_t {
 /// "length", "end of text", "context full", "cancelled", "complete", "deadlock", "rejected".
 VITRINE_API std::string_view stop_reason_name(StopReason reason);
 
+/// What is generated, and how.
 struct GenerateOptions {
-  int max_new_tokens = 128;
-  SamplerOptions sampler = {};
-  bool ignore_end_of_text = false;
-  bool prompt_logprobs = false;  ///< record log-probabilities of prompt tokens too
+  int max_new_tokens = 128;         ///< at most
+  SamplerOptions sampler = {};      ///< how each token is chosen
+  bool ignore_end_of_text = false;  ///< go on behind an end-of-text token
+  bool prompt_logprobs = false;     ///< record log-probabilities of prompt tokens too
   /// Ids that end the text as the model's own end-of-text ids do (chat.h, end_of_turn_ids).
   std::vector<int32_t> stop_token_ids = {};
   /// GenerateResult::logprobs is filled, with so many alternatives a token; -1: it is not. Needs
@@ -309,8 +336,8 @@ struct GenerateOptions {
   /// a step a token. What later tokens see is the same to the bit as if those had been chosen one
   /// by one. Must stay while generate() runs. Null: every token is chosen.
   const Tokenizer* jump_forward = nullptr;
-  /// Where no token leads on: so many attempts follow without a mask, each with random numbers of
-  /// its own, until the constraint accepts one.
+  /// Attempts after a place where no token leads on: so many follow without a mask, each with
+  /// random numbers of its own, until the constraint accepts one.
   int deadlock_retries = 0;
   /// Valid is not true: asked about each whole answer, an end-of-text token included, before
   /// generate() returns. Where it says false, the answer is made again under the constraint with
@@ -318,20 +345,20 @@ struct GenerateOptions {
   /// answer again. Runs on the calling thread; what it throws, generate() throws. Needs a
   /// constraint.
   std::function<bool(std::span<const int32_t> tokens)> validator = {};
-  int validator_retries = 0;
+  int validator_retries = 0;  ///< answers that are made again at most
 };
 
 /// A generated token in the model's own softmax: before any sampler stage.
 struct TokenLogprobs {
-  int32_t token = 0;
+  int32_t token = 0;                             ///< its id
   double logprob = 0;                            ///< nats
   std::vector<std::pair<int32_t, double>> best;  ///< id, nats: the most probable, ties by lower id
 };
 
 /// A generated token, as it is made.
 struct TokenEvent {
-  int32_t token = 0;
-  int64_t position = 0;
+  int32_t token = 0;        ///< its id
+  int64_t position = 0;     ///< in the sequence, from 0
   int32_t attempt = 0;      ///< of GenerateOptions' retries: when it grows, the text begins anew
   bool is_complete = true;  ///< false: a constraint accepts no answer that ends here, so that no
                             ///< stop of the host's should act
@@ -344,9 +371,11 @@ struct ConstraintCounts {
   int64_t jumped = 0;      ///< further tokens, forced ones that jump-forward fed without a choice
   int64_t rejections = 0;  ///< of these, where the model's first choice was ruled out
   int64_t limited = 0;     ///< of these, where the token limit ruled out more
-  int64_t deadlocks = 0, retries = 0;
+  int64_t deadlocks = 0;   ///< places where no token was left
+  int64_t retries = 0;     ///< attempts that followed these
   int64_t rejected_answers = 0;  ///< by GenerateOptions::validator
-  double mask_seconds = 0;
+  double mask_seconds = 0;       ///< that masks took
+  /// Adds the counts of another run.
   ConstraintCounts& operator+=(const ConstraintCounts& other) {
     masks += other.masks, forced += other.forced, jumped += other.jumped;
     rejections += other.rejections, limited += other.limited;
@@ -357,16 +386,18 @@ struct ConstraintCounts {
   }
 };
 
+/// What generate() made.
 struct GenerateResult {
-  std::vector<int32_t> tokens;  ///< the generated ones, an end-of-text token included
-  StopReason reason = StopReason::kLength;
-  ConstraintCounts constraint;
+  std::vector<int32_t> tokens;              ///< the generated ones, an end-of-text token included
+  StopReason reason = StopReason::kLength;  ///< why it ended
+  ConstraintCounts constraint;              ///< all 0 without a constraint
   bool is_complete = true;  ///< false: a constraint accepts no answer that ends here
   /// Where the constraint stood when an answer or an attempt at one was given up, in that order;
   /// the first 64.
   std::vector<ConstraintFailure> failures;
-  int64_t prompt_tokens = 0;
-  double prefill_seconds = 0, decode_seconds = 0;
+  int64_t prompt_tokens = 0;            ///< the prompt's length
+  double prefill_seconds = 0;           ///< that the prompt took
+  double decode_seconds = 0;            ///< that what was generated took
   std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for
 };
 

@@ -17,24 +17,25 @@ namespace vitrine {
 
 /// One specialist.
 struct SpecialistSpec {
-  std::string name;
+  std::string name;     ///< of the file, unique in it
   std::string model;    ///< folder or GGUF file
   std::string adapter;  ///< folder of a low-rank adapter for `model`; empty: the model as it is
 };
 
 /// The numbers of a combiner.
 struct CombinerSpec {
+  /// How several distributions become one.
   enum class Kind : uint8_t {
     kMixture,  ///< sum of weight * p; weights of the file
     kGate,     ///< the same; weights are softmax(gate * hidden state + bias)
     kProduct,  ///< product of p^weight, normalised over the vocabulary
   };
-  Kind kind = Kind::kMixture;
+  Kind kind = Kind::kMixture;   ///< how they become one
   std::vector<double> weights;  ///< [specialists]; mixture: positive, they sum to one
   int64_t hidden_size = 0;      ///< gate
   std::vector<float> gate;      ///< [specialists, hidden_size]
   std::vector<float> bias;      ///< [specialists]
-  /// Of a gate: member_hashes() of the federation that it was fitted for; empty: not fitted yet.
+  /// The member_hashes() of the federation that a gate was fitted for; empty: not fitted yet.
   std::vector<std::string> members;
 };
 /// "mixture", "gate", "product".
@@ -45,7 +46,7 @@ struct VITRINE_API FederationSpec {
   std::string path;  ///< of the file; names in it are relative to its folder
   std::string base;  ///< of adapters: the model that they share; empty: separate checkpoints
   std::vector<SpecialistSpec> specialists;  ///< at least two, at most 64
-  CombinerSpec combiner;
+  CombinerSpec combiner;                    ///< how their distributions become one
   std::string fit_json;  ///< what a fit wrote about itself (JSON object); empty: not fitted
   /// The SHA-256 of a file, for members; a host that keeps hashes of large files gives its own.
   std::function<std::string(const std::string& path)> hash_file = sha256_of_file;
@@ -61,10 +62,11 @@ struct VITRINE_API FederationSpec {
 /// A file that is part of what makes a specialist itself.
 struct MemberFile {
   std::string name;  ///< in its folder
-  std::string path;
+  std::string path;  ///< to open it by
 };
-/// Of each specialist: its adapter's weights and configuration, or all weight files and the
-/// configuration of its model; the first weights first. Throws what Checkpoint::open throws.
+/// Returns each specialist's files: its adapter's weights and configuration, or all weight files
+/// and the configuration of its model; the first weights first. Throws what Checkpoint::open
+/// throws.
 VITRINE_API std::vector<std::vector<MemberFile>> member_files(const FederationSpec& spec);
 
 /// SHA-256 of what makes each specialist itself: over the hashes of its files, each a line, and
@@ -72,6 +74,8 @@ VITRINE_API std::vector<std::vector<MemberFile>> member_files(const FederationSp
 VITRINE_API std::vector<std::string> member_hashes(const FederationSpec& spec,
                                                    bool with_base = true);
 
+/// Makes the combiner that a spec describes. Throws kInvalidArgument
+/// where its weights are too few, too many or out of range.
 VITRINE_API std::unique_ptr<Combiner> make_combiner(const CombinerSpec& spec,
                                                     size_t num_specialists);
 
@@ -92,6 +96,7 @@ class VITRINE_API BlockCombiner : public Combiner {
   /// The whole row on this thread, without exponentials.
   void combine(const CombinerInput& input, std::span<float> joint) final;
 
+  /// Sees the position before any of its blocks is made.
   virtual void begin(const CombinerInput& input) = 0;
   /// Tokens [first, first + joint.size()) of the row. `exponentials`: [specialists], or empty. Must
   /// not throw.
@@ -102,6 +107,7 @@ class VITRINE_API BlockCombiner : public Combiner {
   virtual bool uses_exponentials() const { return false; }
   /// False: the log-sum-exp of what the blocks made is taken off them, and set here.
   virtual bool is_normalised() const { return true; }
+  /// Is told the row's log-sum-exp before explain(), where is_normalised() is false.
   virtual void set_log_normaliser(double /*log_normaliser*/) {}
 };
 
@@ -115,7 +121,9 @@ VITRINE_API ExponentialSum sum_exponentials(std::span<const float> logits, float
 /// Adds blocks up in their order, in float64.
 class VITRINE_API ExponentialTotal {
  public:
+  /// Adds the next block.
   void add(const ExponentialSum& block);
+  /// Returns the log-sum-exp of what was added.
   double log() const;
 
  private:
@@ -126,10 +134,11 @@ VITRINE_API double log_sum_exp(std::span<const float> logits);
 
 /// What a fit works on: each token of a text, as every specialist predicted it.
 struct FitData {
-  size_t num_specialists = 0;
+  size_t num_specialists = 0;        ///< of each token
   int64_t hidden_size = 0;           ///< 0 where no gate is fitted
   std::vector<float> logprobs;       ///< [tokens, specialists]
   std::vector<float> hidden_states;  ///< [tokens, hidden_size]: the base's, before the token
+  /// Returns how many tokens there are.
   size_t num_tokens() const { return num_specialists == 0 ? 0 : logprobs.size() / num_specialists; }
 };
 
@@ -147,7 +156,8 @@ VITRINE_API CombinerSpec fit_gate(const FitData& data, const CombinerSpec& start
 
 /// What the fit of a product works on: whole rows, since its log-partition is over the vocabulary.
 struct ProductFitData {
-  size_t num_specialists = 0, vocab_size = 0;
+  size_t num_specialists = 0;   ///< of each token
+  size_t vocab_size = 0;        ///< of each row
   std::vector<float> logprobs;  ///< [tokens, specialists, vocab_size]
   std::vector<int32_t> tokens;  ///< [tokens] the ids that came
 };

@@ -32,7 +32,7 @@ class VITRINE_API Federation {
   /// recorded of each specialist, under the numbers that its layers have in the log; what leaves
   /// the last layer of the i-th has the number of all layers plus i; of specialists of different
   /// depths each records those that it has. `combiner`: a host's own in place of the file's.
-  /// With attribution each specialist's own logit is recorded as a sum; on the reference path it is
+  /// Each specialist's own logit is recorded as a sum with attribution; on the reference path it is
   /// kUnsupported. Throws what Engine::load throws; kInvalidArgument for specialists whose
   /// vocabularies differ.
   static std::unique_ptr<Federation> load(const FederationSpec& spec, const EngineOptions& options,
@@ -41,24 +41,31 @@ class VITRINE_API Federation {
 
   /// Sums over the specialists' memory; the path is the federation file's.
   const ModelSummary& summary() const;
+  /// Returns the options, with what holds for the federation.
   const EngineOptions& options() const;
+  /// Returns what it was loaded from.
   const FederationSpec& spec() const;
+  /// Returns what makes the joint.
   const Combiner& combiner() const;
   /// The engines that run the specialists: one for adapters of one base, else one each.
   std::vector<const Engine*> engines() const;
 
+  /// Makes a sequence of every specialist.
   SequenceId create_sequence();
-  /// As Engine::fork, of every specialist's sequence.
+  /// Does what Engine::fork does, with every specialist's sequence.
   SequenceId fork(SequenceId sequence);
+  /// Does what Engine::truncate does.
   void truncate(SequenceId sequence, int64_t length);
+  /// Does what Engine::release does.
   void release(SequenceId sequence);
+  /// Returns what Engine::length returns.
   int64_t length(SequenceId sequence) const;
   /// All tokens of the sequence, [length]. Valid until the sequence changes.
   std::span<const int32_t> tokens(SequenceId sequence) const;
 
-  /// As Engine::step. A step's outputs have the joint's log-probabilities in place of logits, for
-  /// every row, and the base's hidden state where the combiner reads it; on CUDA's fused path,
-  /// which makes the joint of the file's combiners on the device, only where
+  /// Does what Engine::step does. A step's outputs have the joint's log-probabilities in place of
+  /// logits, for every row, and the base's hidden state where the combiner reads it; on CUDA's
+  /// fused path, which makes the joint of the file's combiners on the device, only where
   /// EngineOptions::keep_logits and keep_hidden_state ask for them. A mask narrows the joint: what
   /// is recorded of a token is its probability before the mask. Forced routes name layers by their
   /// numbers in the log, so each specialist has its own.
@@ -66,9 +73,13 @@ class VITRINE_API Federation {
   /// [specialists] what each had to do with the token of an output of the last step.
   std::span<const SpecialistShare> shares(size_t output) const;
 
+  /// Does what Engine::set_audit_sink does.
   void set_audit_sink(AuditSink* sink);
+  /// Returns what set_audit_sink() was given, or null.
   AuditSink* audit_sink() const;
+  /// Returns where values lie in the records of this federation.
   const AuditLayout& audit_layout() const;
+  /// Does what Engine::set_audit_mode does.
   void set_audit_mode(AuditMode mode);
 
  private:

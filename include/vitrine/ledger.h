@@ -27,7 +27,7 @@ namespace vitrine {
 /// A token's shares are counted in units and sum to exactly this.
 inline constexpr int64_t kShareUnits = 1'000'000'000;
 
-/// By what a token is shared out.
+/// What a token is shared out by.
 enum class ShareBasis : uint8_t {
   kResponsibility,  ///< of a federation's specialists, as the log has it
   kAttribution,     ///< of experts: the positive terms of the token's logit that they made
@@ -38,20 +38,24 @@ VITRINE_API std::string_view share_basis_name(ShareBasis basis);
 
 /// Who can earn by a token: a specialist of a federation, or an expert of a layer.
 struct Contributor {
-  std::string specialist;           ///< empty: an expert
-  int32_t layer = -1, expert = -1;  ///< of an expert
+  std::string specialist;  ///< empty: an expert
+  int32_t layer = -1;      ///< of an expert
+  int32_t expert = -1;     ///< of an expert
   auto operator<=>(const Contributor&) const = default;
 };
 
 /// What a log says of one inference; read once, booked as often as there are rates.
 struct RunAccount {
-  std::string path;
+  std::string path;       ///< of the log, as it was given
   std::string log_id;     ///< 32 hexadecimal digits: of the run, whatever was left out of a copy
   std::string proof;      ///< SHA-256 of the file
   std::string sealed_by;  ///< public key that seals it; empty: a key of the log's own
-  VtrReport::Seal seal = VtrReport::Seal::kComplete;
-  std::string model, device, engine_build;
-  uint64_t started_unix_ns = 0, closed_unix_ns = 0;
+  VtrReport::Seal seal = VtrReport::Seal::kComplete;  ///< what the seal is worth
+  std::string model;                                  ///< as the log's head names it
+  std::string device;                                 ///< as the log's head names it
+  std::string engine_build;                           ///< as the log's head names it
+  uint64_t started_unix_ns = 0;                       ///< by the system's clock
+  uint64_t closed_unix_ns = 0;                        ///< by the system's clock
   int64_t tokens_in = 0;   ///< read and not generated before; what candidates or attempts at an
                            ///< answer share counts once
   int64_t tokens_out = 0;  ///< generated
@@ -62,9 +66,10 @@ struct RunAccount {
   /// Units of kShareUnits a token, over all generated tokens, by contributor; no entry for a basis
   /// that the log does not have. `unshared`: of tokens of which no contributor had a part.
   std::map<ShareBasis, std::map<Contributor, int64_t>> shares;
-  std::map<ShareBasis, int64_t> unshared;
+  std::map<ShareBasis, int64_t> unshared;  ///< see `shares`
 };
 
+/// How a log is read.
 struct RunOptions {
   std::optional<PublicKey> key = {};  ///< that must have sealed it; else the log vouches for itself
   std::optional<SealKey> reader = {};  ///< opens an encrypted log
@@ -79,6 +84,7 @@ VITRINE_API RunAccount read_run_account(const std::string& path, const RunOption
 /// The id of a log's run, from its head, which nobody has to decrypt. Throws what VtrReader throws.
 VITRINE_API std::string read_log_id(const std::string& path);
 
+/// What is booked: what a run costs, or what its contributors earn by it.
 enum class BookingKind : uint8_t { kSettlement, kRoyalties };
 /// "settlement", "royalties".
 VITRINE_API std::string_view booking_kind_name(BookingKind kind);
@@ -86,19 +92,19 @@ VITRINE_API std::string_view booking_kind_name(BookingKind kind);
 /// One line of a booking. Amounts are millionths of the currency's unit; positive: the account is
 /// owed, negative: it owes. A booking's lines sum to zero.
 struct LedgerLine {
-  std::string account;
-  int64_t micro = 0;
-  std::string memo;
+  std::string account;  ///< whom it is about
+  int64_t micro = 0;    ///< millionths of the currency's unit
+  std::string memo;     ///< what it is for
   bool operator==(const LedgerLine&) const = default;
 };
 
 /// The lines of one kind for one run at one set of rates, as LedgerRates::book makes them.
 struct Booking {
-  std::string log_id;
-  BookingKind kind = BookingKind::kSettlement;
-  std::string currency;
-  std::string rates_sha256;
-  std::vector<LedgerLine> lines;
+  std::string log_id;                           ///< of the run
+  BookingKind kind = BookingKind::kSettlement;  ///< what is booked
+  std::string currency;                         ///< of the amounts
+  std::string rates_sha256;                     ///< of the rates' text
+  std::vector<LedgerLine> lines;                ///< in the order in which they were made
   bool operator==(const Booking&) const = default;
 };
 
@@ -108,6 +114,7 @@ class VITRINE_API LedgerRates {
   /// Throws kIo, kBadFile (file, field, what was expected): for negative rates, two rates for one
   /// contributor at one time, a period that ends before it begins, a key that is unknown.
   static LedgerRates load(const std::string& path);
+  /// The same from text; `name` stands for the file in messages.
   static LedgerRates parse(std::string_view json, const std::string& name);
 
   /// The lines of a run. Throws kInvalidArgument where a contributor of the run has no rate, where
@@ -117,8 +124,11 @@ class VITRINE_API LedgerRates {
   /// Whether there are rates for this kind.
   bool has(BookingKind kind) const;
 
+  /// Returns the file's text.
   const std::string& text() const;
+  /// Returns that text's hash, 64 hexadecimal digits.
   const std::string& sha256() const;
+  /// Returns the currency that amounts are in.
   const std::string& currency() const;
 
   struct Impl;
@@ -134,8 +144,9 @@ class VITRINE_API Ledger {
   /// A ledger of an older version is brought up to date. Throws kInvalidArgument for an empty path,
   /// kIo, and kBadFile for a file that is no ledger of ours.
   static Ledger open(const std::string& path);
+  /// Makes an empty ledger where there is no file. Throws as open() does.
   static Ledger open_or_create(const std::string& path);
-  /// Of the file.
+  /// Returns the path of the file.
   const std::string& path() const;
   Ledger(Ledger&&) noexcept;
   Ledger& operator=(Ledger&&) noexcept;
@@ -143,10 +154,11 @@ class VITRINE_API Ledger {
 
   /// What is booked together, or not at all.
   struct Item {
-    const RunAccount& run;
-    const Booking& booking;
-    const LedgerRates& rates;
+    const RunAccount& run;     ///< whose lines they are
+    const Booking& booking;    ///< what LedgerRates::book made
+    const LedgerRates& rates;  ///< what it was made with
   };
+  /// What became of an item.
   enum class Outcome : uint8_t {
     kAdded,
     kWasThere,  ///< at these rates; nothing was changed
@@ -161,38 +173,52 @@ class VITRINE_API Ledger {
 
   /// What is booked, with what was read of the log: `run` has no shares.
   struct Booked {
-    int64_t id = 0;
-    Booking booking;
-    RunAccount run;
+    int64_t id = 0;   ///< in the ledger
+    Booking booking;  ///< its lines
+    RunAccount run;   ///< as the log was read then
   };
   /// What is booked of a run and kind; none: nothing.
   std::optional<Booked> find(const std::string& log_id, BookingKind kind) const;
 
   /// What a log of the run and the rates make of it now.
   struct Comparison {
+    /// How the two stand to each other.
     enum class Verdict : uint8_t {
       kSame,  ///< booked from this very file, and every fact and line is as it makes them
       kCopy,  ///< booked from another file of the run; all but that file's size and hash is so
       kOther  ///< something else is booked: `difference` says what
-    } verdict = Verdict::kSame;
-    std::string difference;
+    } verdict = Verdict::kSame;  ///< how they stand to each other
+    std::string difference;      ///< kOther: what differs
   };
   /// Throws what LedgerRates::book throws.
   static Comparison compare(const Booked& booked, const RunAccount& run, const LedgerRates& rates);
 
+  /// What an account is owed.
   struct Balance {
-    std::string account, currency;
-    int64_t micro = 0;
+    std::string account;   ///< whose
+    std::string currency;  ///< of the amount
+    int64_t micro = 0;     ///< millionths of the currency's unit
   };
-  /// By currency, then account.
+  /// Returns all balances, by currency, then account.
   std::vector<Balance> balances() const;
 
   /// A line with what it belongs to.
   struct Entry {
-    std::string log_id, run, model, proof, sealed_by, seal, kind, currency, rates_sha256;
-    uint64_t closed_unix_ns = 0;
-    int64_t tokens_in = 0, tokens_out = 0, log_bytes = 0, device_us = 0;
-    LedgerLine line;
+    std::string log_id;           ///< RunAccount::log_id
+    std::string run;              ///< RunAccount::path
+    std::string model;            ///< RunAccount::model
+    std::string proof;            ///< RunAccount::proof
+    std::string sealed_by;        ///< RunAccount::sealed_by
+    std::string seal;             ///< seal_name()
+    std::string kind;             ///< booking_kind_name()
+    std::string currency;         ///< Booking::currency
+    std::string rates_sha256;     ///< Booking::rates_sha256
+    uint64_t closed_unix_ns = 0;  ///< by the system's clock
+    int64_t tokens_in = 0;        ///< RunAccount::tokens_in
+    int64_t tokens_out = 0;       ///< RunAccount::tokens_out
+    int64_t log_bytes = 0;        ///< RunAccount::log_bytes
+    int64_t device_us = 0;        ///< RunAccount::device_us
+    LedgerLine line;              ///< the line itself
   };
   /// All lines, in the order they were booked.
   void for_each(const std::function<void(const Entry&)>& use) const;

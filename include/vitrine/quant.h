@@ -26,9 +26,9 @@ enum class NumberFormat : uint8_t {
 /// How a weight matrix is quantized: one scale, and where asymmetric one zero point, per row and
 /// group of columns.
 struct QuantScheme {
-  int bits = 8;         ///< 4 (values -8..7) or 8 (values -128..127)
-  int group_size = 32;  ///< columns that share a scale: 32, 64 or 128
-  bool symmetric = true;
+  int bits = 8;           ///< 4 (values -8..7) or 8 (values -128..127)
+  int group_size = 32;    ///< columns that share a scale: 32, 64 or 128
+  bool symmetric = true;  ///< false: groups have zero points
   bool operator==(const QuantScheme&) const = default;
 };
 
@@ -36,11 +36,11 @@ struct QuantScheme {
 /// be shorter: weight[r][c] ~ (values[r][c] - zero_points[r][g]) * scales[r][g], g = c /
 /// group_size. Of kE4M3 the values are the floats that their bits stand for, without zero points.
 struct QuantizedMatrix {
-  NumberFormat number_format = NumberFormat::kInteger;
-  int bits = 8;
-  int group_size = 32;
-  int64_t rows = 0;
-  int64_t cols = 0;
+  NumberFormat number_format = NumberFormat::kInteger;  ///< of a value
+  int bits = 8;                                         ///< of a value
+  int group_size = 32;                                  ///< columns that share a scale
+  int64_t rows = 0;                                     ///< of the matrix
+  int64_t cols = 0;                                     ///< of the matrix
   std::vector<int8_t> values;       ///< [rows, cols], row-major, one value a byte
   std::vector<float> scales;        ///< [rows, groups()], exact in `scale_dtype`
   std::vector<int8_t> zero_points;  ///< [rows, groups()], in the range of values; empty: all zero
@@ -97,6 +97,7 @@ VITRINE_API std::vector<int32_t> pack_int32(std::span<const int8_t> values, int6
 /// the first of a column's values in the lowest bits of its first word.
 VITRINE_API std::vector<int32_t> pack_int32_rows(std::span<const int8_t> values, int64_t rows,
                                                  int64_t cols, int bits);
+/// The inverse of pack_int32_rows. Throws kInvalidArgument for sizes that disagree.
 VITRINE_API std::vector<int8_t> unpack_int32_rows(std::span<const int32_t> packed, int64_t rows,
                                                   int64_t cols, int bits);
 
@@ -108,9 +109,9 @@ VITRINE_API std::vector<int8_t> unpack_int32(std::span<const int32_t> packed, in
 struct QuantMethod {
   std::string name;         ///< what the user writes: "int8", "int4-asymmetric"
   std::string description;  ///< one line
-  NumberFormat number_format = NumberFormat::kInteger;
-  int bits = 0;           ///< bits of a stored value
-  bool symmetric = true;  ///< false: groups have zero points
+  NumberFormat number_format = NumberFormat::kInteger;  ///< of a stored value
+  int bits = 0;                                         ///< bits of a stored value
+  bool symmetric = true;                                ///< false: groups have zero points
   /// Same contract as quantize_matrix, `group_size` in place of the scheme.
   QuantizedMatrix (*quantize)(std::span<const float> weights, int64_t rows, int64_t cols,
                               DType dtype, int group_size) = nullptr;
@@ -126,10 +127,10 @@ VITRINE_API std::vector<QuantMethod> quant_methods();
 /// values in `block_bytes` bytes. Formats are found by number in a registry; each lives in one file
 /// of src/quant.
 struct BlockFormat {
-  std::string_view name;   ///< "Q4_0"
-  uint32_t ggml_type = 0;  ///< its number in a file
-  int64_t block_size = 0;  ///< values: a multiple of 32
-  int64_t block_bytes = 0;
+  std::string_view name;    ///< "Q4_0"
+  uint32_t ggml_type = 0;   ///< its number in a file
+  int64_t block_size = 0;   ///< values: a multiple of 32
+  int64_t block_bytes = 0;  ///< of one block
 
   /// Blocks to float32, `num_blocks * block_size` of them, bit for bit as PyPI's `gguf`
   /// (`gguf.quants.dequantize`); which of its payloads a NaN has is left open. No alignment needed.

@@ -28,33 +28,33 @@ VITRINE_API std::array<uint32_t, 4> philox4x32(uint64_t key,
 VITRINE_API double philox_uniform(const SampleContext& context, uint32_t stage_id, uint32_t draw);
 
 /// Stable stage numbers: part of what a seed means, so they never change and are never reused.
-inline constexpr uint32_t kTemperatureStageId = 1;
-inline constexpr uint32_t kTopKStageId = 2;
-inline constexpr uint32_t kTopPStageId = 3;
-inline constexpr uint32_t kMinPStageId = 4;
-inline constexpr uint32_t kDrawStageId = 5;
-inline constexpr uint32_t kGreedyStageId = 6;
-inline constexpr uint32_t kConstraintStageId = 7;
-inline constexpr uint32_t kLogitBiasStageId = 8;
-inline constexpr uint32_t kBanStageId = 9;
-inline constexpr uint32_t kPenaltiesStageId = 10;
-inline constexpr uint32_t kDryStageId = 11;
-inline constexpr uint32_t kDynamicTemperatureStageId = 12;
-inline constexpr uint32_t kTopNSigmaStageId = 13;
-inline constexpr uint32_t kTypicalPStageId = 14;
-inline constexpr uint32_t kXtcStageId = 15;
-inline constexpr uint32_t kMirostatStageId = 16;
+inline constexpr uint32_t kTemperatureStageId = 1;          ///< make_temperature_stage()
+inline constexpr uint32_t kTopKStageId = 2;                 ///< make_top_k_stage()
+inline constexpr uint32_t kTopPStageId = 3;                 ///< make_top_p_stage()
+inline constexpr uint32_t kMinPStageId = 4;                 ///< make_min_p_stage()
+inline constexpr uint32_t kDrawStageId = 5;                 ///< make_draw_stage()
+inline constexpr uint32_t kGreedyStageId = 6;               ///< make_greedy_stage()
+inline constexpr uint32_t kConstraintStageId = 7;           ///< make_constraint_stage()
+inline constexpr uint32_t kLogitBiasStageId = 8;            ///< make_logit_bias_stage()
+inline constexpr uint32_t kBanStageId = 9;                  ///< make_ban_stage()
+inline constexpr uint32_t kPenaltiesStageId = 10;           ///< make_penalties_stage()
+inline constexpr uint32_t kDryStageId = 11;                 ///< make_dry_stage()
+inline constexpr uint32_t kDynamicTemperatureStageId = 12;  ///< make_dynamic_temperature_stage()
+inline constexpr uint32_t kTopNSigmaStageId = 13;           ///< make_top_n_sigma_stage()
+inline constexpr uint32_t kTypicalPStageId = 14;            ///< make_typical_p_stage()
+inline constexpr uint32_t kXtcStageId = 15;                 ///< make_xtc_stage()
+inline constexpr uint32_t kMirostatStageId = 16;            ///< make_mirostat_stage()
 /// The first number that a host's own stage may use.
 inline constexpr uint32_t kFirstHostStageId = 1000;
 
 /// Every option; the value that switches a stage off stands beside it. docs/sampling.md explains
 /// each, and each factory below says what its stage does.
 struct SamplerOptions {
-  float temperature = 1.0f;  ///< 0: greedy
-  int32_t top_k = 0;         ///< 0: off
-  float top_p = 1.0f;        ///< 1: off
-  float min_p = 0.0f;        ///< 0: off
-  uint64_t seed = 0;
+  float temperature = 1.0f;                   ///< 0: greedy
+  int32_t top_k = 0;                          ///< 0: off
+  float top_p = 1.0f;                         ///< 1: off
+  float min_p = 0.0f;                         ///< 0: off
+  uint64_t seed = 0;                          ///< of every random number
   float typical_p = 1.0f;                     ///< 1: off
   float top_n_sigma = 0.0f;                   ///< 0: off
   float xtc_probability = 0.0f;               ///< 0: off
@@ -63,16 +63,16 @@ struct SamplerOptions {
   float dynamic_temperature_exponent = 1.0f;  ///< above 0
   int32_t mirostat = 0;                       ///< 0: off; 2
   float mirostat_tau = 5.0f;                  ///< bits
-  float mirostat_eta = 0.1f;
-  float repetition_penalty = 1.0f;                               ///< 1: off
-  float frequency_penalty = 0.0f;                                ///< 0: off
-  float presence_penalty = 0.0f;                                 ///< 0: off
-  int32_t penalty_window = 0;                                    ///< tokens; 0: the whole sequence
-  std::vector<int32_t> penalty_exempt = {};                      ///< no penalty, DRY neither
-  float dry_multiplier = 0.0f;                                   ///< 0: off
-  float dry_base = 1.75f;                                        ///< 1 or more
-  int32_t dry_allowed_length = 2;                                ///< 1 or more
-  int32_t dry_penalty_last_n = -1;                               ///< tokens; -1: all, 0: off
+  float mirostat_eta = 0.1f;                  ///< how fast the surprise is corrected
+  float repetition_penalty = 1.0f;            ///< 1: off
+  float frequency_penalty = 0.0f;             ///< 0: off
+  float presence_penalty = 0.0f;              ///< 0: off
+  int32_t penalty_window = 0;                 ///< tokens; 0: the whole sequence
+  std::vector<int32_t> penalty_exempt = {};   ///< no penalty, DRY neither
+  float dry_multiplier = 0.0f;                ///< 0: off
+  float dry_base = 1.75f;                     ///< 1 or more
+  int32_t dry_allowed_length = 2;             ///< 1 or more
+  int32_t dry_penalty_last_n = -1;            ///< tokens; -1: all, 0: off
   std::vector<std::vector<int32_t>> dry_sequence_breakers = {};  ///< sequences of ids
   std::vector<std::pair<int32_t, float>> logit_bias = {};        ///< id, what is added
   std::vector<std::vector<int32_t>> ban = {};                    ///< ids and sequences of ids
@@ -85,8 +85,8 @@ struct SamplerOptions {
 struct SamplerOptionInfo {
   std::string_view name;   ///< that of SamplerOptions' field
   std::string_view stage;  ///< whose it is, as an order names it
-  std::string_view help;
-  bool is_list = false;  ///< may be given repeatedly
+  std::string_view help;   ///< one line for people
+  bool is_list = false;    ///< may be given repeatedly
 };
 /// All of them but seed and samplers. Thread-safe, as what follows.
 VITRINE_API const std::vector<SamplerOptionInfo>& sampler_option_list();
@@ -118,6 +118,7 @@ VITRINE_API void check_sampler_options(const SamplerOptions& options, int64_t vo
 /// does to a row of logits [vocabulary], -infinity meaning ruled out. w is the softmax of what is
 /// left; among equal logits the lower id is the better one.
 struct DeviceSamplerStep {
+  /// What is done to the logits, or to what is left of them.
   enum class Kind : uint8_t {
     kAdd,                 ///< logits[ids[i]] += values[i]
     kPenalise,            ///< logits[ids[i]]: / a where 0 or more, * a below; then - values[i]
@@ -133,8 +134,10 @@ struct DeviceSamplerStep {
     kDraw,                ///< chooses the first id at which the sum of w exceeds a
     kGreedy,              ///< chooses the best
   };
-  Kind kind = Kind::kGreedy;
-  double a = 0, b = 0, c = 0;
+  Kind kind = Kind::kGreedy;       ///< what is done
+  double a = 0;                    ///< as `kind` says
+  double b = 0;                    ///< as `kind` says
+  double c = 0;                    ///< as `kind` says
   std::vector<int32_t> ids;        ///< each once
   std::vector<float> values;       ///< as many; -infinity in kAdd rules out
   std::span<const uint32_t> mask;  ///< not copied
@@ -143,8 +146,11 @@ struct DeviceSamplerStep {
 /// The steps of one choice; a list that is used again keeps its memory.
 class VITRINE_API DeviceSamplerSteps {
  public:
+  /// Leaves no step.
   void clear() { count_ = 0; }
+  /// Appends a step and returns it.
   DeviceSamplerStep& add(DeviceSamplerStep::Kind kind, double a = 0, double b = 0, double c = 0);
+  /// Returns the steps in their order.
   std::span<const DeviceSamplerStep> list() const { return std::span(steps_).first(count_); }
 
  private:
@@ -157,7 +163,8 @@ class VITRINE_API DeviceSamplerSteps {
 ///     auto pipeline = SamplerPipeline::from_options({.temperature = 0.8f, .top_p = 0.95f});
 ///     int32_t id = pipeline.sample(logits, {.seed = 7, .position = 12});
 ///
-/// Not thread-safe: one pipeline a sequence. Buffers are allocated for the first vocabulary seen.
+/// It is not thread-safe: one pipeline a sequence. Buffers are allocated for the first vocabulary
+/// seen.
 class VITRINE_API SamplerPipeline {
  public:
   SamplerPipeline();
@@ -172,7 +179,9 @@ class VITRINE_API SamplerPipeline {
   /// stage that narrows the choice.
   static SamplerPipeline from_options(const SamplerOptions& options);
 
+  /// Appends a stage.
   void add(std::unique_ptr<SamplerStage> stage);
+  /// Returns the stages in their order.
   const std::vector<std::unique_ptr<SamplerStage>>& stages() const;
   /// The same stages in the same state (mirostat's, forced positions), for a fork of the sequence.
   /// Throws kUnsupported for a host's stage that has no fork().
@@ -224,24 +233,26 @@ VITRINE_API std::unique_ptr<SamplerStage> make_logit_bias_stage(
 /// Rules out each last id of a sequence whose other ids are the last of the history; of sequences
 /// of one id always (transformers' NoBadWordsLogitsProcessor).
 VITRINE_API std::unique_ptr<SamplerStage> make_ban_stage(std::vector<std::vector<int32_t>> banned);
+/// What make_penalties_stage() is given.
 struct PenaltyOptions {
-  float repetition = 1.0f;  ///< above 0; 1: off
-  float frequency = 0.0f;   ///< 0: off
-  float presence = 0.0f;    ///< 0: off
-  int32_t window = 0;       ///< last tokens of the history; 0: all
-  std::vector<int32_t> exempt = {};
+  float repetition = 1.0f;           ///< above 0; 1: off
+  float frequency = 0.0f;            ///< 0: off
+  float presence = 0.0f;             ///< 0: off
+  int32_t window = 0;                ///< last tokens of the history; 0: all
+  std::vector<int32_t> exempt = {};  ///< ids that are never changed
 };
-/// Of a token in the window: a positive logit divided by `repetition`, a negative one multiplied
-/// (Keskar et al. 2019); then less count * frequency + presence (OpenAI's API). Nothing at a step
-/// that a constraint forces; tokens that it forced don't count.
+/// Changes each token in the window: a positive logit is divided by `repetition`, a negative one
+/// multiplied (Keskar et al. 2019); then less count * frequency + presence (OpenAI's API). Nothing
+/// at a step that a constraint forces; tokens that it forced don't count.
 VITRINE_API std::unique_ptr<SamplerStage> make_penalties_stage(const PenaltyOptions& options);
+/// What make_dry_stage() is given.
 struct DryOptions {
   float multiplier = 0.0f;      ///< 0 or more
   float base = 1.75f;           ///< 1 or more
   int32_t allowed_length = 2;   ///< 1 or more
   int32_t penalty_last_n = -1;  ///< last tokens of the history; -1: all
-  std::vector<std::vector<int32_t>> sequence_breakers = {};
-  std::vector<int32_t> exempt = {};
+  std::vector<std::vector<int32_t>> sequence_breakers = {};  ///< ids that end a repetition
+  std::vector<int32_t> exempt = {};                          ///< ids that are never changed
 };
 /// Takes multiplier * base^(n - allowed_length) off a token that would prolong a repetition of n
 /// tokens (Weidmann 2024; breakers as in llama.cpp). A forced token breaks repetitions.
@@ -269,8 +280,8 @@ VITRINE_API std::unique_ptr<SamplerStage> make_top_p_stage(float p);
 /// Keeps the tokens at least `p` times as probable as the best (0 <= p <= 1; Nguyen et al. 2024),
 /// as transformers' MinPLogitsWarper.
 VITRINE_API std::unique_ptr<SamplerStage> make_min_p_stage(float p);
-/// With `probability`: of the tokens at least as probable as `threshold`, where there are two or
-/// more, keeps the least probable alone, beside those below (Weidmann 2024).
+/// Acts with `probability`: of the tokens at least as probable as `threshold`, where there are two
+/// or more, keeps the least probable alone, beside those below (Weidmann 2024).
 VITRINE_API std::unique_ptr<SamplerStage> make_xtc_stage(float probability, float threshold);
 /// Mirostat 2 (Basu et al. 2020): draws among tokens of at most mu bits of surprise, and moves mu
 /// (2 tau at first) by eta * (tau - surprise).

@@ -45,6 +45,7 @@ class VITRINE_API Tokenizer {
   std::string token_text(int32_t id) const;
   /// The id of a vocabulary entry or added token, -1 where there is none.
   int32_t token_id(std::string_view token) const;
+  /// Returns true for a special token, which decoding may leave out.
   bool is_special(int32_t id) const;
   /// One more than the largest id.
   int32_t vocab_size() const;
@@ -66,6 +67,7 @@ class VITRINE_API Tokenizer {
 /// The concatenation equals `tokenizer.decode(ids)`. Not thread-safe; keeps the tokenizer alive.
 class VITRINE_API StreamDecoder {
  public:
+  /// Begins a text.
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true);
   ~StreamDecoder();
   StreamDecoder(StreamDecoder&&) noexcept;
@@ -95,6 +97,7 @@ class VITRINE_API StopStrings {
   /// `may_begin` a string counts only where it begins at a byte of which that is true: so a text
   /// that has to be whole is cut only where it is.
   std::string add(std::string_view piece, const MayBegin& may_begin = {});
+  /// Returns true once the text has ended with one of the strings.
   bool stopped() const { return is_stopped_; }
   /// What was held back; empty where the text was stopped.
   std::string finish();

@@ -55,6 +55,7 @@ inline DType from_torch(at::ScalarType type) {
   }
 }
 
+/// libtorch's name of a device.
 inline at::Device to_torch(const Device& device) {
   const auto index = static_cast<at::DeviceIndex>(device.index);
   switch (device.kind) {

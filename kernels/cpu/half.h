@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16-bit float conversions in plain C++. Internal linkage: each file has its own copy.
+// 16-bit floats to float32 and back, in plain C++ and with the same bits on any machine: the one
+// source of these conversions, for the kernels and for the library above them. Internal linkage:
+// each file has its own copy, compiled for its instruction set.
 #pragma once
 
 #include <cstdint>

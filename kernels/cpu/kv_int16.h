@@ -35,11 +35,11 @@ __attribute__((always_inline)) inline Int16Run int16_run(const KvView& kv, int64
 
 /// Up to 64 positions of one kv head, in runs of 16; those that are missing are the last one again.
 struct Int16Runs {
-  static constexpr int kMost = kAttentionBlock / kKvLanes;
-  const int32_t* keys[kMost];    // [element_pairs(head_dim)][16]
-  const int32_t* values[kMost];  // [8 pairs of positions][head_dim]
-  const float* key_scales[kMost];
-  const float* value_scales[kMost];
+  static constexpr int kMax = kAttentionBlock / kKvLanes;
+  const int32_t* keys[kMax];    // [element_pairs(head_dim)][16]
+  const int32_t* values[kMax];  // [8 pairs of positions][head_dim]
+  const float* key_scales[kMax];
+  const float* value_scales[kMax];
   int32_t start;  // the first one's position
 };
 
@@ -56,7 +56,7 @@ struct Int16Cursor {
     Int16Runs runs{};
     runs.start = start;
     int count = 0;
-    for (; count < Int16Runs::kMost && start + count * kKvLanes < end; ++count) {
+    for (; count < Int16Runs::kMax && start + count * kKvLanes < end; ++count) {
       const Int16Run run = int16_run(kv, block_table[block_index], kv_head, offset);
       runs.keys[count] = run.keys;
       runs.values[count] = run.values;
@@ -68,7 +68,7 @@ struct Int16Cursor {
         ++block_index;
       }
     }
-    for (int i = count; count > 0 && i < Int16Runs::kMost; ++i) {
+    for (int i = count; count > 0 && i < Int16Runs::kMax; ++i) {
       runs.keys[i] = runs.keys[count - 1];
       runs.values[i] = runs.values[count - 1];
       runs.key_scales[i] = runs.key_scales[count - 1];
@@ -114,7 +114,7 @@ struct Int16State {
 /// Scales lie behind all of a run's numbers.
 __attribute__((always_inline)) inline void fetch_scales(const Int16Runs& block) {
 #pragma GCC unroll 4
-  for (int i = 0; i < Int16Runs::kMost; ++i) {
+  for (int i = 0; i < Int16Runs::kMax; ++i) {
     fetch(block.key_scales[i]);
     fetch(block.value_scales[i]);
   }

@@ -250,7 +250,7 @@ Status launch(void (*kernel)(Parameters...), Dim3 grid, int threads, size_t shar
   if (shared_bytes > kAlwaysThere) {
     // The same for every launch of it: another thread may be about to start it with more.
     error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes);
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSharedBytes);
   }
   if (error == cudaSuccess) {
     cudaLaunchConfig_t config{};

@@ -12,7 +12,7 @@ namespace vitrine::kernels::cuda {
 using Stream = CUstream_st*;
 
 /// Shared memory that a block may have on sm_80, 90 and 100 (sm_86, 89 and 120 have less).
-inline constexpr int kMostSharedBytes = 163 * 1024;
+inline constexpr int kMaxSharedBytes = 163 * 1024;
 
 /// What became of a launch; a kernel's own faults show only when somebody waits for it.
 struct Status {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/utf8.h"
+
 namespace vitrine::audit {
 namespace {
 
@@ -20,7 +22,7 @@ uint64_t count_of(int64_t value) { return static_cast<uint64_t>(std::max<int64_t
 std::string_view kept(std::string_view text) {
   if (text.size() <= kMaxFailureText) return text;
   size_t end = kMaxFailureText;
-  while (end > kMaxFailureText - 4 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  while (end > kMaxFailureText - 4 && is_continuation(text[end])) --end;
   return text.substr(0, end);
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/utf8.h"
+
 namespace vitrine::audit {
 
 void JsonBuffer::grow(size_t bytes) {
@@ -46,37 +48,15 @@ void JsonBuffer::real(double value) {
   size_ = static_cast<size_t>(last - data_.get());
 }
 
-size_t utf8_length(std::string_view text, size_t& skip) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  skip = 1;
-  if (lead < 0x80) return 1;
-  if (lead < 0xC2 || lead > 0xF4) return 0;
-  const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  for (size_t i = 1; i < length; ++i) {
-    if (i == text.size()) return 0;
-    // The second byte's range excludes overlong forms, surrogates and what is above U+10FFFF.
-    const unsigned char low = i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned char high = i > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (byte(i) < low || byte(i) > high) return 0;
-    skip = i + 1;
-  }
-  return length;
-}
-
 void JsonBuffer::string(std::string_view text) {
   static constexpr char kHex[] = "0123456789abcdef";
   raw('"');
   while (!text.empty()) {
     const char character = text.front();
-    size_t skip = 0;
-    const size_t length = utf8_length(text, skip);
-    if (length == 0) {
-      raw("\xEF\xBF\xBD");
-      text.remove_prefix(skip);
-      continue;
-    }
-    if (character == '"' || character == '\\') {
+    const Utf8Character next = read_utf8(text, 0);
+    if (!next.is_valid) {
+      raw(kReplacementText);
+    } else if (character == '"' || character == '\\') {
       raw('\\');
       raw(character);
     } else if (character == '\n') {
@@ -90,9 +70,9 @@ void JsonBuffer::string(std::string_view text) {
       raw(kHex[character >> 4]);
       raw(kHex[character & 15]);
     } else {
-      raw(text.substr(0, length));
+      raw(text.substr(0, next.size));
     }
-    text.remove_prefix(length);
+    text.remove_prefix(next.size);
   }
   raw('"');
 }

@@ -61,9 +61,4 @@ class JsonBuffer {
   size_t size_ = 0;
 };
 
-/// How many bytes at the head of `text` (not empty) are one UTF-8 character: 1 to 4; 0 where they
-/// are none. `skip` is then the length of the invalid part that one U+FFFD stands for (the "maximal
-/// subpart" of Unicode 15.0, section 3.9).
-size_t utf8_length(std::string_view text, size_t& skip);
-
 }  // namespace vitrine::audit

@@ -227,13 +227,13 @@ void append_forks(JsonBuffer& out, const std::vector<LogFork>& forks) {
 }  // namespace
 
 std::string_view PieceCache::quoted(int32_t token) {
-  constexpr int32_t kMostCached = 1 << 20;  // beyond any vocabulary; bounds the table
+  constexpr int32_t kMaxCached = 1 << 20;  // beyond any vocabulary; bounds the table
   const auto make = [&] {
     scratch_.clear();
     scratch_.string(token_text_(token));
     return scratch_.view();
   };
-  if (token < 0 || token >= kMostCached) return make();
+  if (token < 0 || token >= kMaxCached) return make();
   const size_t index = static_cast<size_t>(token);
   if (index >= pieces_.size()) pieces_.resize(index + 1);
   if (pieces_[index].empty()) pieces_[index] = make();

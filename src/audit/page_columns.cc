@@ -45,11 +45,11 @@ void hash_leaves(const GroupSpec& spec, const GroupRows& rows, uint32_t num_rows
     hash_rows(kLeafPurpose, row_salts, rows.bytes.data(), spec.row_bytes, count, leaves.data());
     return;
   }
+  TaggedHash tagged(kLeafPurpose);
   ByteSpan left(rows.bytes);
   for (size_t row = 0; row < count; ++row) {
     const size_t length = spec.kind == GroupKind::kWhole ? left.size() : rows.lengths[row];
-    const Digest leaf =
-        hash(kLeafPurpose, {row_salts + row * kSaltBytes, kSaltBytes}, left.first(length));
+    const Digest leaf = tagged.of({row_salts + row * kSaltBytes, kSaltBytes}, left.first(length));
     std::memcpy(leaves.data() + row * kDigestBytes, leaf.data(), kDigestBytes);
     left = left.subspan(length);
   }
@@ -109,6 +109,7 @@ void read_some_rows(const GroupSpec& spec, uint32_t num_rows, ByteReader in, Ope
   group.salts.assign((num_rows + size_t{1}) * kSaltBytes, 0);
   group.leaves.resize(num_rows * kDigestBytes);
   if (spec.kind == GroupKind::kVariableRows) group.rows.lengths.assign(num_rows, 0);
+  TaggedHash tagged(kLeafPurpose);
   size_t num_visible = 0;
   for (uint32_t row = 0; row < num_rows; ++row) {
     group.visible[row] = (bitmap[row / 8] >> (row % 8) & 1) != 0;
@@ -128,7 +129,7 @@ void read_some_rows(const GroupSpec& spec, uint32_t num_rows, ByteReader in, Ope
       group.rows.lengths[row] = static_cast<uint32_t>(length);
     }
     ByteWriter(group.rows.bytes).raw(bytes);
-    const Digest digest = hash(kLeafPurpose, salt, bytes);
+    const Digest digest = tagged.of(salt, bytes);
     std::memcpy(leaf, digest.data(), kDigestBytes);
   }
   in.expect_end("a column group");

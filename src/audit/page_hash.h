@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "bytes.h"
+#include "core/sha256.h"
 
 namespace vitrine::audit {
 
@@ -26,6 +27,16 @@ constexpr Purpose purpose(const char (&name)[5]) {
 
 /// SHA-256 of `purpose`, `first` and `second`, one behind the other.
 Digest hash(const Purpose& purpose, ByteSpan first, ByteSpan second = {});
+
+/// The same of many messages of one purpose.
+class TaggedHash {
+ public:
+  explicit TaggedHash(const Purpose& purpose);
+  Digest of(ByteSpan first, ByteSpan second = {});
+
+ private:
+  Sha256 tag_, message_;
+};
 
 /// For i < count: digests[32 i] = hash(purpose, salts[16 i, 16 i + 16), rows[row_bytes i,
 /// row_bytes (i + 1))). `salts` null: of the row alone.

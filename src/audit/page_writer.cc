@@ -15,7 +15,7 @@ uint64_t unix_nanoseconds() {
                                    .count());
 }
 
-constexpr size_t kMostWaitingFailures = 4096;  // while no page can be written
+constexpr size_t kMaxWaitingFailures = 4096;  // while no page can be written
 
 }  // namespace
 
@@ -132,7 +132,7 @@ void PageWriter::add_failure(ConstraintFailure failure) {
   const bool has_column = std::any_of(specs_.begin(), specs_.end(), [](const GroupSpec& spec) {
     return spec.id == GroupId::kFailures;
   });
-  if (has_column && failures_.size() < kMostWaitingFailures) {
+  if (has_column && failures_.size() < kMaxWaitingFailures) {
     failures_.push_back(std::move(failure));
   }
 }

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "core/shared_library.h"
-#include "json_buffer.h"
+#include "core/utf8.h"
 #include "parquet_backend.h"
 #include "vitrine/audit_log.h"
 
@@ -35,12 +35,7 @@ audit::MakeParquetBackend find_backend() {
 /// Bytes that are not UTF-8 become U+FFFD, as in Python's errors="replace".
 std::string as_utf8(std::string_view bytes) {
   std::string text;
-  while (!bytes.empty()) {
-    size_t skip = 0;
-    const size_t length = audit::utf8_length(bytes, skip);
-    text += length > 0 ? bytes.substr(0, length) : std::string_view("\xEF\xBF\xBD");
-    bytes.remove_prefix(length > 0 ? length : skip);
-  }
+  append_lossy(bytes, true, text);
   return text;
 }
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <limits>
 
-#include "half_float.h"
+#include "core/half_float.h"
 #include "vitrine/audit_log.h"
 #include "vitrine/version.h"
 #include "vtr_rows.h"
@@ -84,14 +84,14 @@ TokenRecord round_record(TokenRecord record, LogDetail detail) {
     if (detail == LogDetail::kFull) {
       if (std::isnan(value)) value = std::numeric_limits<float>::quiet_NaN();
     } else {
-      value = audit::from_half(audit::to_half(value));
+      value = from_half(to_half(value));
     }
   };
   for (LayerRecord& layer : record.layers) {
     if (detail == LogDetail::kFull) {
       round(layer.residual_norm);
     } else {
-      layer.residual_norm = audit::from_bfloat16(audit::to_bfloat16(layer.residual_norm));
+      layer.residual_norm = from_bfloat16(to_bfloat16(layer.residual_norm));
       layer.router_probs.clear();
     }
     for (RouteRecord& route : layer.routes) round(route.weight);
@@ -106,7 +106,7 @@ TokenRecord round_record(TokenRecord record, LogDetail detail) {
   round(record.prediction.constraint.removed);
   if (detail != LogDetail::kFull) {
     float& time = record.prediction.constraint.mask_microseconds;
-    time = audit::from_bfloat16(audit::to_bfloat16(time));
+    time = from_bfloat16(to_bfloat16(time));
   }
   for (AlternativeRecord& other : record.prediction.alternatives) round(other.logprob);
   const auto round_terms = [&round](AttributionRecord& attribution) {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "bytes.h"
-#include "half_float.h"
+#include "core/half_float.h"
 
 namespace vitrine::audit {
 

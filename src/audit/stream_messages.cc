@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "half_float.h"
+#include "core/half_float.h"
+#include "core/utf8.h"
 
 namespace vitrine::audit {
 namespace {
@@ -57,23 +58,13 @@ uint64_t stream_zigzag(int64_t value) {
   return static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
 }
 
-/// What a string field holds must be UTF-8; a path need not be.
+/// What a string field holds must be UTF-8; a path need not be. Each invalid byte becomes a U+FFFD.
 std::string utf8(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const size_t length = byte < 0x80 ? 1 : byte >= 0xC2 && byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-    bool is_good = byte < 0x80 || (byte >= 0xC2 && byte < 0xF5 && i + length <= text.size());
-    for (size_t next = 1; is_good && next < length; ++next) {
-      is_good = (static_cast<unsigned char>(text[i + next]) & 0xC0) == 0x80;
-    }
-    if (is_good && length >= 3) {  // no overlong form, surrogate, or number beyond U+10FFFF
-      const auto second = static_cast<unsigned char>(text[i + 1]);
-      is_good = !(byte == 0xE0 && second < 0xA0) && !(byte == 0xED && second >= 0xA0) &&
-                !(byte == 0xF0 && second < 0x90) && !(byte == 0xF4 && second >= 0x90);
-    }
-    out += is_good ? std::string(text.substr(i, length)) : "\xEF\xBF\xBD";
-    i += is_good ? length : 1;
+    const Utf8Character next = read_utf8(text, i);
+    out += next.is_valid ? text.substr(i, next.size) : kReplacementText;
+    i += next.is_valid ? next.size : 1;
   }
   return out;
 }

@@ -60,7 +60,7 @@ LogHeader get_log(ByteReader& in) {
 
 // Behind the layers' numbers come those of what leaves each specialist's last layer, and the
 // base's.
-constexpr uint64_t kMostLeavingStates = 65;
+constexpr uint64_t kMaxLeavingStates = 65;
 
 void check_leaving_states(const VtrHeader& header) {
   const size_t most = header.layers.size() + header.federation.specialists.size();
@@ -70,7 +70,7 @@ void check_leaving_states(const VtrHeader& header) {
 }
 
 void get_hidden_states(ByteReader& in, VtrHeader& header) {
-  const uint64_t most_layers = header.layers.size() + kMostLeavingStates;
+  const uint64_t most_layers = header.layers.size() + kMaxLeavingStates;
   header.hidden_state_layers.resize(in.varint(most_layers, "the number of hidden states"));
   int32_t previous = -1;
   for (int32_t& layer : header.hidden_state_layers) {

@@ -35,15 +35,15 @@ void check(const Status& status, const std::string& what) {
 }
 
 void require_capable(DeviceRuntime& runtime) {
-  using kernels::cuda::kMostSharedBytes;
+  using kernels::cuda::kMaxSharedBytes;
   constexpr int kLeastCapability = 80;
   int capability = 0, shared_bytes = 0;
   check(runtime.compute_capability(&capability), "asking for the compute capability");
   check(runtime.most_shared_bytes(&shared_bytes), "asking for the shared memory of a block");
-  if (capability >= kLeastCapability && shared_bytes >= kMostSharedBytes) return;
+  if (capability >= kLeastCapability && shared_bytes >= kMaxSharedBytes) return;
   throw Error(ErrorKind::kUnsupported,
               "the fused kernels need a GPU of compute capability 8.0 or above with " +
-                  std::to_string(kMostSharedBytes) +
+                  std::to_string(kMaxSharedBytes) +
                   " bytes of shared memory for a block (A100, H100, H200); this one has " +
                   std::to_string(capability / 10) + "." + std::to_string(capability % 10) +
                   " and " + std::to_string(shared_bytes) +

@@ -8,7 +8,7 @@
 
 namespace vitrine::backend_cuda {
 
-static_assert(engine::kMostJointSpecialists == kernels::cuda::kMostSpecialists);
+static_assert(engine::kMaxJointSpecialists == kernels::cuda::kMaxSpecialists);
 
 namespace {
 

@@ -25,7 +25,7 @@ struct JointMemory {
   const float** sources = nullptr;             // [row_width] where each specialist's rows begin
   int32_t* rows = nullptr;                     // [joints, row_width] which of them
   int32_t* targets = nullptr;                  // [joints]
-  kernels::cuda::SampleStep* steps = nullptr;  // [joints, kMostSampleSteps] where it samples
+  kernels::cuda::SampleStep* steps = nullptr;  // [joints, kMaxSampleSteps] where it samples
   int32_t* words = nullptr;                    // what steps point to
   // Back.
   int32_t* chosen_ids = nullptr;  // [joints]

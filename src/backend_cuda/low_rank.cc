@@ -28,11 +28,11 @@ const LowRankMatrix* place_matrices(PlanBuilder& builder, const AdaptedProduct& 
       weights.push_back(&found->a);
       weights.push_back(&found->b);
       *max_rank = std::max(*max_rank, found->a.rows);
-      if (found->a.rows > kernels::cuda::kMostLowRank) {
+      if (found->a.rows > kernels::cuda::kMaxLowRank) {
         throw Error(ErrorKind::kUnsupported,
                     "an adapter of rank " + std::to_string(found->a.rows) + " for " + module +
                         "; CUDA's kernels take at most " +
-                        std::to_string(kernels::cuda::kMostLowRank) + ", use --kernels reference");
+                        std::to_string(kernels::cuda::kMaxLowRank) + ", use --kernels reference");
       }
     }
   }

@@ -11,7 +11,7 @@ namespace vitrine::backend_cuda {
 
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 30, kLeastBytes = size_t{1} << 20;
+constexpr size_t kMaxBytes = size_t{1} << 30, kLeastBytes = size_t{1} << 20;
 constexpr int kReads = 8;  // of all of it: one launch's time is hardly seen
 
 }  // namespace
@@ -19,7 +19,7 @@ constexpr int kReads = 8;  // of all of it: one launch's time is hardly seen
 std::optional<double> measure_read_bandwidth(DeviceRuntime& runtime, double seconds) {
   size_t free = 0, total = 0;
   check(runtime.memory_info(&free, &total), "asking for the memory that is free");
-  const size_t bytes = std::min({kMostBytes, total / 64, free / 2}) / 16 * 16;
+  const size_t bytes = std::min({kMaxBytes, total / 64, free / 2}) / 16 * 16;
   if (bytes < kLeastBytes) return std::nullopt;
   const DeviceBuffer data(runtime, bytes, "reading it");
   const DeviceBuffer sums(runtime, kernels::cuda::kReadBlocks * sizeof(uint32_t), "what was read");

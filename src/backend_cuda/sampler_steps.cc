@@ -6,7 +6,7 @@
 
 namespace vitrine::backend_cuda {
 
-using kernels::cuda::kMostSampleSteps;
+using kernels::cuda::kMaxSampleSteps;
 using kernels::cuda::SampleStep;
 using From = DeviceSamplerStep::Kind;
 using To = SampleStep::Kind;
@@ -39,7 +39,7 @@ bool comes_first(From kind) {
 }  // namespace
 
 bool kernel_takes(std::span<const DeviceSamplerStep> steps) {
-  if (steps.empty() || steps.size() > static_cast<size_t>(kMostSampleSteps)) return false;
+  if (steps.empty() || steps.size() > static_cast<size_t>(kMaxSampleSteps)) return false;
   if (steps.back().kind != From::kDraw && steps.back().kind != From::kGreedy) return false;
   int64_t ids = 0, masks = 0;
   bool is_first = true;
@@ -49,7 +49,7 @@ bool kernel_takes(std::span<const DeviceSamplerStep> steps) {
     ids += static_cast<int64_t>(step.ids.size());
     masks += step.kind == From::kMask ? 1 : 0;
   }
-  return ids <= kMostEditedIds && masks <= 2;
+  return ids <= kMaxEditedIds && masks <= 2;
 }
 
 int64_t sampler_words(std::span<const DeviceSamplerStep> steps) {
@@ -77,7 +77,7 @@ int64_t pack_steps(std::span<const DeviceSamplerStep> steps, int64_t first, Samp
 
 int64_t write_steps(std::span<const DeviceSamplerSteps* const> row_steps, int32_t choices,
                     int64_t first, SampleStep* out, int32_t* words) {
-  for (size_t row = 0; row < static_cast<size_t>(choices); ++row, out += kMostSampleSteps) {
+  for (size_t row = 0; row < static_cast<size_t>(choices); ++row, out += kMaxSampleSteps) {
     // Rows that the head chooses, and those that fill the shape up.
     out->kind = SampleStep::Kind::kKeep;
     if (row >= row_steps.size() || row_steps[row] == nullptr) continue;

@@ -10,11 +10,11 @@
 namespace vitrine::backend_cuda {
 
 /// Ids that the edits of one row may have.
-inline constexpr int64_t kMostEditedIds = 4096;
+inline constexpr int64_t kMaxEditedIds = 4096;
 
 /// Words that a row's edits and masks take, at most.
 constexpr int64_t most_sampler_words(int64_t vocab) {
-  return 2 * kMostEditedIds + 2 * ((vocab + 31) / 32);
+  return 2 * kMaxEditedIds + 2 * ((vocab + 31) / 32);
 }
 
 /// Whether the kernel takes them: edits and masks ahead of all others (so do the default order and
@@ -24,7 +24,7 @@ bool kernel_takes(std::span<const DeviceSamplerStep> steps);
 /// Words of their ids, values and masks.
 int64_t sampler_words(std::span<const DeviceSamplerStep> steps);
 
-/// Writes them to `out` [kMostSampleSteps], and their ids, values and masks to `words` from `first`
+/// Writes them to `out` [kMaxSampleSteps], and their ids, values and masks to `words` from `first`
 /// on. Returns the first word behind. Expects kernel_takes().
 int64_t pack_steps(std::span<const DeviceSamplerStep> steps, int64_t first,
                    kernels::cuda::SampleStep* out, int32_t* words);

@@ -21,7 +21,7 @@ using kernels::cuda::SampleStep;
 namespace {
 
 // Sixteen query rows a block need two tokens or more of a sequence to be worth it.
-constexpr int32_t kMostDecodeTokens = 16;
+constexpr int32_t kMaxDecodeTokens = 16;
 
 // Powers of two, and above 64 three sizes between two of them: a small step waits for weights,
 // which filling up reads no more of, a large one for arithmetic.
@@ -156,7 +156,7 @@ StepShape StepBuffers::shape_of(const engine::StepBatch& batch) const {
 StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out) const {
   StepMemory memory;
   memory.shape = shape;
-  const bool is_small = shape.tokens <= kMostDecodeTokens;
+  const bool is_small = shape.tokens <= kMaxDecodeTokens;
   memory.queries = is_small ? AttentionQueries::k8 : AttentionQueries::k16;
   memory.mma_rows = is_small ? MmaRows::k16 : MmaRows::k64;
   memory.table_stride = table_stride_;

@@ -72,7 +72,7 @@ struct StepMemory {
   int32_t* host_choices = nullptr;                // [rows, 2] and runners-up; -1: none
   int32_t* row_choices = nullptr;                 // [rows] the row itself, or its joint
   kernels::cuda::AttentionTile* tiles = nullptr;  // [tokens] count 0 where there are fewer
-  kernels::cuda::SampleStep* steps = nullptr;     // [choices, kMostSampleSteps] where it samples
+  kernels::cuda::SampleStep* steps = nullptr;     // [choices, kMaxSampleSteps] where it samples
   int32_t* forced_routes = nullptr;               // [tokens, forced_route_words] where it forces
   int32_t* tables = nullptr;                      // [sequences, table_stride]
   int32_t* words = nullptr;  // all of these; behind the tables the edits and masks of steps

@@ -15,7 +15,7 @@ constexpr int64_t aligned(int64_t words) {
 }
 
 /// Of the sampler's steps that choose one token.
-inline constexpr int64_t kChoiceStepWords = kernels::cuda::kMostSampleSteps *
+inline constexpr int64_t kChoiceStepWords = kernels::cuda::kMaxSampleSteps *
                                             int64_t{sizeof(kernels::cuda::SampleStep)} /
                                             int64_t{sizeof(int32_t)};
 

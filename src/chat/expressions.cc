@@ -164,6 +164,7 @@ Value Interpreter::evaluate_call(const Expression& expression, const ScopeRef& s
 Value Interpreter::call(const Value& callee, CallArguments& arguments) {
   if (const auto* function = callee.get_if<std::shared_ptr<const Callable>>()) {
     const auto held = *function;
+    arguments.function = held->name;
     return held->call(*this, arguments);
   }
   if (const auto* macro = callee.get_if<std::shared_ptr<Macro>>()) {
@@ -242,10 +243,9 @@ Value Interpreter::item(const Value& object, const Value& key) {
   return Value::undefined("a " + type_name(object) + " has no item " + to_repr(runtime_, key));
 }
 
-BoundArguments::BoundArguments(Runtime& runtime, std::string_view function,
-                               CallArguments& arguments, std::initializer_list<const char*> names,
-                               size_t required)
-    : runtime_(runtime), function_(function), names_(names), values_(names.size()) {
+BoundArguments::BoundArguments(Runtime& runtime, CallArguments& arguments,
+                               std::initializer_list<const char*> names, size_t required)
+    : runtime_(runtime), function_(arguments.function), names_(names), values_(names.size()) {
   std::string known;
   for (const char* name : names_) known += (known.empty() ? "" : ", ") + std::string(name);
   if (arguments.positional.size() > names_.size()) {

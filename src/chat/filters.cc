@@ -19,7 +19,7 @@ std::string input_text(Interpreter& interpreter, const Value& input) {
 template <std::string (*change)(std::string_view), bool keeps_mark = true>
 Value change_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "upper", arguments, {});
+  const BoundArguments bound(runtime, arguments, {});
   const std::string text = input_text(interpreter, input);
   runtime.spend(4 * text.size());
   return make_text(runtime, change(text), keeps_mark && input.is_markup());
@@ -45,7 +45,7 @@ std::string title_words(std::string_view text) {
 
 Value trim_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "trim", arguments, {"chars"});
+  const BoundArguments bound(runtime, arguments, {"chars"});
   const std::string text = input_text(interpreter, input);
   if (bound.get(0) == nullptr || bound.value(0).is_none()) {
     return make_text(runtime, std::string(strip(text, true, true)), input.is_markup());
@@ -57,27 +57,27 @@ Value trim_filter(Interpreter& interpreter, const Value& input, CallArguments& a
 }
 
 Value string_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "string", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   if (input.as_text() != nullptr) return input;
   return make_text(interpreter.runtime(), input_text(interpreter, input));
 }
 
 Value safe_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "safe", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   return make_text(interpreter.runtime(), input_text(interpreter, input), true);
 }
 
 template <bool is_forced>
 Value escape_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "escape", arguments, {});
+  const BoundArguments bound(runtime, arguments, {});
   if (!is_forced && input.is_markup()) return input;
   return make_text(runtime, escape_markup(input_text(interpreter, input)), true);
 }
 
 Value replace_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "replace", arguments, {"old", "new", "count"}, 2);
+  const BoundArguments bound(runtime, arguments, {"old", "new", "count"}, 2);
   const std::string text = input_text(interpreter, input);
   const std::string from = to_text(runtime, bound.value(0)), to = to_text(runtime, bound.value(1));
   const bool has_count = bound.get(2) != nullptr && !bound.value(2).is_none();
@@ -87,8 +87,7 @@ Value replace_filter(Interpreter& interpreter, const Value& input, CallArguments
 }
 
 Value default_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "default", arguments,
-                             {"default_value", "boolean"});
+  const BoundArguments bound(interpreter.runtime(), arguments, {"default_value", "boolean"});
   const bool is_missing = input.is_undefined() || (bound.boolean(1, false) && !is_true(input));
   if (!is_missing) return input;
   return bound.get(0) != nullptr ? bound.value(0) : Value::text("");
@@ -96,7 +95,7 @@ Value default_filter(Interpreter& interpreter, const Value& input, CallArguments
 
 Value indent_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "indent", arguments, {"width", "first", "blank"});
+  const BoundArguments bound(runtime, arguments, {"width", "first", "blank"});
   refuse_undefined(interpreter, input);
   if (input.as_text() == nullptr) {
     runtime.fail("'indent' gets a " + type_name(input) + "; expected text");
@@ -129,8 +128,7 @@ Value indent_filter(Interpreter& interpreter, const Value& input, CallArguments&
 
 Value truncate_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "truncate", arguments,
-                             {"length", "killwords", "end", "leeway"});
+  const BoundArguments bound(runtime, arguments, {"length", "killwords", "end", "leeway"});
   const std::string end = bound.text(2, "...");
   const int64_t length = bound.integer(0, 255), leeway = bound.integer(3, 5);
   const auto end_length = static_cast<int64_t>(count_code_points(end));
@@ -161,7 +159,7 @@ Value truncate_filter(Interpreter& interpreter, const Value& input, CallArgument
 
 Value center_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "center", arguments, {"width"});
+  const BoundArguments bound(runtime, arguments, {"width"});
   CallArguments method_arguments;
   method_arguments.positional.emplace_back(bound.integer(0, 80));
   const Value text = make_text(runtime, input_text(interpreter, input), input.is_markup());
@@ -169,7 +167,7 @@ Value center_filter(Interpreter& interpreter, const Value& input, CallArguments&
 }
 
 Value wordcount_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "wordcount", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   int64_t count = 0;
   bool was_word = false;
   for (const char32_t c : decode_utf8(input_text(interpreter, input))) {
@@ -197,7 +195,7 @@ Value format_filter(Interpreter& interpreter, const Value& input, CallArguments&
 
 Value tojson_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "tojson", arguments,
+  const BoundArguments bound(runtime, arguments,
                              {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = bound.boolean(0, false);
@@ -222,7 +220,7 @@ Value tojson_filter(Interpreter& interpreter, const Value& input, CallArguments&
 
 Value attr_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "attr", arguments, {"name"}, 1);
+  const BoundArguments bound(runtime, arguments, {"name"}, 1);
   const std::string name = bound.text(0, "");
   refuse_undefined(interpreter, input);
   const bool has_it = input.get_if<std::shared_ptr<Namespace>>() != nullptr ||

@@ -5,9 +5,9 @@
 #include <cstdio>
 
 #include "characters.h"
+#include "core/utf8.h"
 #include "runtime.h"
 #include "text.h"
-#include "tokenizer/unicode.h"
 #include "value.h"
 #include "writer.h"
 
@@ -26,7 +26,7 @@ std::string quote(std::string_view text) {
   std::string out(1, mark);
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
-    const char32_t c = tokenizer::next_code_point(text, at);
+    const char32_t c = next_code_point(text, at);
     if (c == static_cast<char32_t>(mark) || c == '\\') {
       out += '\\';
       out += static_cast<char>(c);
@@ -169,7 +169,7 @@ std::string to_repr(Runtime& runtime, const Value& value) {
 std::string ascii_repr(std::string_view repr) {
   std::string out;
   for (size_t at = 0; at < repr.size();) {
-    const char32_t c = tokenizer::next_code_point(repr, at);
+    const char32_t c = next_code_point(repr, at);
     c < 0x80 ? void(out += static_cast<char>(c)) : append_escape(c, out);
   }
   return out;

@@ -25,7 +25,7 @@ Value make_callable(std::string name, std::function<Value(Interpreter&, CallArgu
 
 Value range_function(Interpreter& interpreter, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "range", arguments, {"start", "stop", "step"}, 1);
+  const BoundArguments bound(runtime, arguments, {"start", "stop", "step"}, 1);
   const bool has_stop = bound.get(1) != nullptr;
   const int64_t start = has_stop ? bound.integer(0, 0) : 0;
   const int64_t stop = has_stop ? bound.integer(1, 0) : bound.integer(0, 0);
@@ -69,7 +69,7 @@ Value dict_function(Interpreter& interpreter, CallArguments& arguments) {
 
 Value raise_function(Interpreter& interpreter, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "raise_exception", arguments, {"message"}, 1);
+  const BoundArguments bound(runtime, arguments, {"message"}, 1);
   std::string message =
       runtime.name() + ": line " + std::to_string(runtime.line) +
       ": the template refuses these messages: " + to_text(runtime, bound.value(0));
@@ -96,7 +96,7 @@ std::string without_zones(const std::string& format) {
 
 Value strftime_function(Interpreter& interpreter, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "strftime_now", arguments, {"format"}, 1);
+  const BoundArguments bound(runtime, arguments, {"format"}, 1);
   const std::string format = without_zones(bound.text(0, ""));
   if (format.size() > kMaxTimeFormat || format.find('\0') != std::string::npos) {
     runtime.fail("'strftime_now' gets a format that is too long; expected one as '%d %b %Y'");
@@ -139,7 +139,7 @@ Value copy_method(const Ref& self) {
   return make_callable(
       "copy",
       [self](Interpreter& interpreter, CallArguments& arguments) {
-        const BoundArguments bound(interpreter.runtime(), "copy", arguments, {});
+        const BoundArguments bound(interpreter.runtime(), arguments, {});
         return Value(self);
       },
       self->depth);
@@ -147,7 +147,7 @@ Value copy_method(const Ref& self) {
 
 Value fromkeys_function(Interpreter& interpreter, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "fromkeys", arguments, {"iterable", "value"}, 1);
+  const BoundArguments bound(runtime, arguments, {"iterable", "value"}, 1);
   const ListRef keys = iterate(runtime, bound.value(0));
   std::vector<std::pair<Value, Value>> items;
   for (const Value& key : keys->items) {
@@ -162,7 +162,7 @@ std::optional<Value> find_dict_method(const Value& object, const std::string& na
     return make_callable(
         name,
         [self, name](Interpreter& interpreter, CallArguments& arguments) {
-          const BoundArguments bound(interpreter.runtime(), name, arguments, {});
+          const BoundArguments bound(interpreter.runtime(), arguments, {});
           return dict_view(interpreter.runtime(), *self, name);
         },
         self->depth);
@@ -171,8 +171,7 @@ std::optional<Value> find_dict_method(const Value& object, const std::string& na
     return make_callable(
         name,
         [self](Interpreter& interpreter, CallArguments& arguments) {
-          const BoundArguments bound(interpreter.runtime(), "get", arguments, {"key", "default"},
-                                     1);
+          const BoundArguments bound(interpreter.runtime(), arguments, {"key", "default"}, 1);
           const Value* found = find_key(interpreter.runtime(), *self, bound.value(0));
           if (found != nullptr) return *found;
           return bound.get(1) != nullptr ? bound.value(1) : Value(None());
@@ -191,7 +190,7 @@ std::optional<Value> find_list_method(const Value& object, const std::string& na
         name,
         [self, name](Interpreter& interpreter, CallArguments& arguments) {
           Runtime& runtime = interpreter.runtime();
-          const BoundArguments bound(runtime, name, arguments, {"value"}, 1);
+          const BoundArguments bound(runtime, arguments, {"value"}, 1);
           int64_t count = 0;
           for (size_t i = 0; i < self->items.size(); ++i) {
             if (!are_equal(runtime, self->items[i], bound.value(0))) continue;

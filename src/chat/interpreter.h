@@ -110,8 +110,10 @@ Value slice(Runtime& runtime, const Value& object, const Value& begin, const Val
 class BoundArguments {
  public:
   /// `names`: all that it knows, in order; the first `required` must be there.
-  BoundArguments(Runtime& runtime, std::string_view function, CallArguments& arguments,
+  BoundArguments(Runtime& runtime, CallArguments& arguments,
                  std::initializer_list<const char*> names, size_t required = 0);
+  /// The name that it was called by.
+  const std::string& function() const { return function_; }
   /// Null where it was not given.
   const Value* get(size_t index) const { return values_[index]; }
   const Value& value(size_t index) const { return *values_[index]; }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/utf8.h"
 #include "runtime.h"
-#include "tokenizer/unicode.h"
 #include "value.h"
 #include "writer.h"
 
@@ -20,7 +20,7 @@ std::string json_text(std::string_view text, bool ensure_ascii) {
   };
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
-    const char32_t c = tokenizer::next_code_point(text, at);
+    const char32_t c = next_code_point(text, at);
     switch (c) {
       case '"': out += "\\\""; continue;
       case '\\': out += "\\\\"; continue;

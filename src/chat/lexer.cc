@@ -5,8 +5,8 @@
 
 #include "characters.h"
 #include "core/json_text.h"
+#include "core/utf8.h"
 #include "text.h"
-#include "tokenizer/unicode.h"
 #include "vitrine/core.h"
 
 namespace vitrine::chat {
@@ -64,7 +64,7 @@ class Lexer {
     size_t at = from;
     while (at < source_.size()) {
       size_t next = at;
-      if (!is_space(tokenizer::next_code_point(source_, next))) break;
+      if (!is_space(next_code_point(source_, next))) break;
       at = next;
     }
     return at - from;
@@ -269,7 +269,7 @@ class Lexer {
   std::string unescape(std::string_view text) const {
     std::string out;
     const auto append = [&out](char32_t c) {
-      tokenizer::append_utf8(c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0xfffd : c, out);
+      append_utf8(c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? 0xfffd : c, out);
     };
     for (size_t at = 0; at < text.size();) {
       if (text[at] != '\\' || at + 1 >= text.size()) {
@@ -312,9 +312,9 @@ class Lexer {
 
   void read_name_or_operator() {
     size_t end = at_;
-    if (is_word_start(tokenizer::next_code_point(source_, end))) {
+    if (is_word_start(next_code_point(source_, end))) {
       for (size_t next = end; next < source_.size();) {
-        if (!is_word(tokenizer::next_code_point(source_, next))) break;
+        if (!is_word(next_code_point(source_, next))) break;
         end = next;
       }
       add(TokenKind::kName, std::string(rest().substr(0, end - at_)));

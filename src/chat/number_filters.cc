@@ -13,7 +13,7 @@ namespace {
 
 Value int_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "int", arguments, {"default", "base"});
+  const BoundArguments bound(runtime, arguments, {"default", "base"});
   refuse_undefined(interpreter, input);
   const Value otherwise = bound.get(0) != nullptr ? bound.value(0) : Value(int64_t{0});
   int64_t whole = 0;
@@ -39,7 +39,7 @@ Value int_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
 }
 
 Value float_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "float", arguments, {"default"});
+  const BoundArguments bound(interpreter.runtime(), arguments, {"default"});
   refuse_undefined(interpreter, input);
   double number = 0;
   const Text* text = input.as_text();
@@ -51,7 +51,7 @@ Value float_filter(Interpreter& interpreter, const Value& input, CallArguments& 
 }
 
 Value abs_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "abs", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   double number = 0;
   refuse_undefined(interpreter, input);
   if (!input.as_number(number)) {
@@ -63,7 +63,7 @@ Value abs_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
 
 Value round_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "round", arguments, {"precision", "method"});
+  const BoundArguments bound(runtime, arguments, {"precision", "method"});
   refuse_undefined(interpreter, input);
   const std::string method = bound.text(1, "common");
   const int64_t precision = bound.integer(0, 0);

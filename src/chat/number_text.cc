@@ -7,7 +7,7 @@
 #include <string>
 
 #include "characters.h"
-#include "tokenizer/unicode.h"
+#include "core/utf8.h"
 
 namespace vitrine::chat {
 
@@ -19,7 +19,7 @@ std::string ascii_digits(std::string_view text) {
   std::string result;
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
-    const char32_t c = tokenizer::next_code_point(text, at);
+    const char32_t c = next_code_point(text, at);
     if (is_decimal(c)) {
       result += static_cast<char>('0' + decimal_value(c));
     } else if (c >= 0x80 && is_space(c)) {

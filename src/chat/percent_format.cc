@@ -7,10 +7,10 @@
 #include <cstdlib>
 
 #include "core/json_text.h"
+#include "core/utf8.h"
 #include "number_text.h"
 #include "runtime.h"
 #include "text.h"
-#include "tokenizer/unicode.h"
 #include "value.h"
 #include "writer.h"
 
@@ -256,7 +256,7 @@ class PercentFormat {
                          !(code >= 0xd800 && code < 0xe000);
     if (escapes_ || (!is_text && !is_code)) refuse(value, 'c', "a character or its number");
     std::string result = is_text ? text->bytes : "";
-    if (is_code) tokenizer::append_utf8(static_cast<char32_t>(code), result);
+    if (is_code) append_utf8(static_cast<char32_t>(code), result);
     return result;
   }
 

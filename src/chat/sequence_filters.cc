@@ -60,13 +60,13 @@ Value sorted_by_key(Runtime& runtime, std::vector<std::pair<Value, Value>> keyed
 }
 
 Value list_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "list", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   return make_list(interpreter.runtime(), iterate(interpreter.runtime(), input)->items);
 }
 
 Value length_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "length", arguments, {});
+  const BoundArguments bound(runtime, arguments, {});
   const auto size = [](size_t count) { return Value(static_cast<int64_t>(count)); };
   if (input.is_undefined()) return Value(int64_t{0});
   if (const Text* text = input.as_text()) {
@@ -80,13 +80,14 @@ Value length_filter(Interpreter& interpreter, const Value& input, CallArguments&
   if (const auto* loop = input.get_if<std::shared_ptr<Loop>>()) {
     return size((*loop)->items->items.size());
   }
-  runtime.fail("'length' gets a " + type_name(input) + "; expected text, a list or a dict");
+  runtime.fail("'" + bound.function() + "' gets a " + type_name(input) +
+               "; expected text, a list or a dict");
 }
 
 template <bool is_last>
 Value end_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, is_last ? "last" : "first", arguments, {});
+  const BoundArguments bound(runtime, arguments, {});
   const List* list = input.as_list();
   if (is_last && list != nullptr && list->kind == ListKind::kIterator) {
     runtime.fail("'last' gets a generator; expected a list (… | list | last)");
@@ -102,7 +103,7 @@ Value end_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
 
 Value join_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "join", arguments, {"d", "attribute"});
+  const BoundArguments bound(runtime, arguments, {"d", "attribute"});
   const std::string between = bound.get(0) == nullptr ? "" : to_text(runtime, bound.value(0));
   const bool has_attribute = bound.get(1) != nullptr && !bound.value(1).is_none();
   std::string text;
@@ -120,7 +121,7 @@ Value join_filter(Interpreter& interpreter, const Value& input, CallArguments& a
 
 Value reverse_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "reverse", arguments, {});
+  const BoundArguments bound(runtime, arguments, {});
   if (input.as_text() != nullptr) {
     return slice(runtime, input, Value(None()), Value(None()), Value(int64_t{-1}));
   }
@@ -133,7 +134,7 @@ Value reverse_filter(Interpreter& interpreter, const Value& input, CallArguments
 
 Value items_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "items", arguments, {});
+  const BoundArguments bound(runtime, arguments, {});
   Values items;
   if (const Dict* dict = input.as_dict()) {
     for (const auto& [key, value] : dict->items) {
@@ -147,7 +148,7 @@ Value items_filter(Interpreter& interpreter, const Value& input, CallArguments& 
 
 Value dictsort_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "dictsort", arguments, {"case_sensitive", "by", "reverse"});
+  const BoundArguments bound(runtime, arguments, {"case_sensitive", "by", "reverse"});
   const Dict* dict = input.as_dict();
   if (dict == nullptr) {
     runtime.fail("'dictsort' gets a " + type_name(input) + "; expected a dict");
@@ -164,8 +165,7 @@ Value dictsort_filter(Interpreter& interpreter, const Value& input, CallArgument
 
 Value sort_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "sort", arguments,
-                             {"reverse", "case_sensitive", "attribute"});
+  const BoundArguments bound(runtime, arguments, {"reverse", "case_sensitive", "attribute"});
   const bool keeps_case = bound.boolean(1, false);
   const Text* names = bound.get(2) == nullptr ? nullptr : bound.value(2).as_text();
   std::vector<std::pair<Value, Value>> keyed;
@@ -187,7 +187,7 @@ Value sort_filter(Interpreter& interpreter, const Value& input, CallArguments& a
 
 Value unique_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "unique", arguments, {"case_sensitive", "attribute"});
+  const BoundArguments bound(runtime, arguments, {"case_sensitive", "attribute"});
   std::set<std::string> seen;
   Values items;
   const ListRef all = iterate(runtime, input);
@@ -201,8 +201,7 @@ Value unique_filter(Interpreter& interpreter, const Value& input, CallArguments&
 template <bool is_max>
 Value extreme_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, is_max ? "max" : "min", arguments,
-                             {"case_sensitive", "attribute"});
+  const BoundArguments bound(runtime, arguments, {"case_sensitive", "attribute"});
   const ListRef items = iterate(runtime, input);
   if (items->items.empty()) return Value::undefined("the sequence is empty");
   const Value* best = nullptr;
@@ -219,7 +218,7 @@ Value extreme_filter(Interpreter& interpreter, const Value& input, CallArguments
 
 Value sum_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "sum", arguments, {"attribute", "start"});
+  const BoundArguments bound(runtime, arguments, {"attribute", "start"});
   const bool has_attribute = bound.get(0) != nullptr && !bound.value(0).is_none();
   Value total = bound.get(1) != nullptr ? bound.value(1) : Value(int64_t{0});
   if (total.as_text() != nullptr) {
@@ -235,7 +234,7 @@ Value sum_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
 
 Value batch_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "batch", arguments, {"linecount", "fill_with"}, 1);
+  const BoundArguments bound(runtime, arguments, {"linecount", "fill_with"}, 1);
   const int64_t size = bound.integer(0, 1);
   Values batches, batch;
   const ListRef all = iterate(runtime, input);
@@ -256,7 +255,7 @@ Value batch_filter(Interpreter& interpreter, const Value& input, CallArguments& 
 
 Value slice_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "slice", arguments, {"slices", "fill_with"}, 1);
+  const BoundArguments bound(runtime, arguments, {"slices", "fill_with"}, 1);
   const int64_t count = bound.integer(0, 1);
   if (count < 1) runtime.fail("'slice' gets a number below 1; expected how many slices");
   const ListRef all = iterate(runtime, input);
@@ -277,20 +276,23 @@ Value slice_filter(Interpreter& interpreter, const Value& input, CallArguments& 
 }
 
 /// Takes the first positional argument away: the name of a filter, test or attribute.
-Value take_first(Runtime& runtime, const char* filter, CallArguments& arguments) {
+Value take_first(Runtime& runtime, CallArguments& arguments) {
   if (arguments.positional.empty()) {
-    runtime.fail(std::string("'") + filter + "' gets nothing; expected a name");
+    runtime.fail("'" + std::string(arguments.function) + "' gets nothing; expected a name");
   }
   Value first = arguments.positional.front();
   arguments.positional.erase(arguments.positional.begin());
   return first;
 }
 
-std::string name_of(Runtime& runtime, const char* filter, const Value& value) {
-  if (value.as_text() == nullptr) {
-    runtime.fail(std::string("'") + filter + "' gets a " + type_name(value) + "; expected a name");
+/// The same of a filter or test, whose name must be text.
+std::string take_name(Runtime& runtime, CallArguments& arguments) {
+  const Value first = take_first(runtime, arguments);
+  if (first.as_text() == nullptr) {
+    runtime.fail("'" + std::string(arguments.function) + "' gets a " + type_name(first) +
+                 "; expected a name");
   }
-  return value.as_text()->bytes;
+  return first.as_text()->bytes;
 }
 
 Value map_filter(Interpreter& interpreter, const Value& input, CallArguments& arguments) {
@@ -298,7 +300,7 @@ Value map_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
   Values results;
   if (is_true(input)) {
     if (arguments.positional.empty()) {
-      const BoundArguments bound(runtime, "map", arguments, {"attribute", "default"}, 1);
+      const BoundArguments bound(runtime, arguments, {"attribute", "default"}, 1);
       const bool has_default = bound.get(1) != nullptr && !bound.value(1).is_none();
       const ListRef all = iterate(runtime, input);
       for (const Value& item : all->items) {
@@ -306,7 +308,7 @@ Value map_filter(Interpreter& interpreter, const Value& input, CallArguments& ar
             read_path(interpreter, item, bound.value(0), has_default ? &bound.value(1) : nullptr));
       }
     } else {
-      const std::string name = name_of(runtime, "map", take_first(runtime, "map", arguments));
+      const std::string name = take_name(runtime, arguments);
       const ListRef all = iterate(runtime, input);
       for (const Value& item : all->items) {
         CallArguments copy = arguments;
@@ -322,10 +324,9 @@ Value select_filter(Interpreter& interpreter, const Value& input, CallArguments&
   Runtime& runtime = interpreter.runtime();
   Values results;
   if (is_true(input)) {
-    const Value path = by_attribute ? take_first(runtime, "selectattr", arguments) : Value();
+    const Value path = by_attribute ? take_first(runtime, arguments) : Value();
     const bool has_test = !arguments.positional.empty();
-    const std::string name =
-        has_test ? name_of(runtime, "select", take_first(runtime, "select", arguments)) : "";
+    const std::string name = has_test ? take_name(runtime, arguments) : "";
     const ListRef all = iterate(runtime, input);
     for (const Value& item : all->items) {
       const Value value = by_attribute ? read_path(interpreter, item, path) : item;
@@ -383,7 +384,10 @@ bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
 Value Interpreter::filter(std::string_view name, const Value& input, CallArguments& arguments) {
   const Runtime::Level level(runtime_);
   const FilterEntry* found = find_filter(name);
-  if (found != nullptr) return found->filter(*this, input, arguments);
+  if (found != nullptr) {
+    arguments.function = found->name;
+    return found->filter(*this, input, arguments);
+  }
   std::set<std::string_view> names;
   for (const auto& entries : {value_filters(), number_filters(), sequence_filters()}) {
     for (const FilterEntry& entry : entries) names.insert(entry.name);

@@ -12,13 +12,13 @@ namespace {
 
 using Test = bool (*)(Interpreter&, const Value&, CallArguments&);
 
-void take_nothing(Interpreter& interpreter, const char* name, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), name, arguments, {});
+void take_nothing(Interpreter& interpreter, CallArguments& arguments) {
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
 }
 
 template <bool (*holds)(const Value&)>
 bool plain_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
-  take_nothing(interpreter, "is", arguments);
+  take_nothing(interpreter, arguments);
   return holds(value);
 }
 
@@ -49,20 +49,20 @@ bool is_iterable(const Value& value) {
 /// The remainder's test: odd (1), even (0).
 template <int wanted>
 bool parity_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
-  take_nothing(interpreter, "odd", arguments);
+  take_nothing(interpreter, arguments);
   const Value rest = binary_operation(interpreter.runtime(), "%", value, Value(int64_t{2}));
   return are_equal(interpreter.runtime(), rest, Value(int64_t{wanted}));
 }
 
 bool divisible_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "divisibleby", arguments, {"num"}, 1);
+  const BoundArguments bound(interpreter.runtime(), arguments, {"num"}, 1);
   const Value rest = binary_operation(interpreter.runtime(), "%", value, bound.value(0));
   return are_equal(interpreter.runtime(), rest, Value(int64_t{0}));
 }
 
 template <bool (*wanted)(char32_t), bool (*other)(char32_t)>
 bool case_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
-  take_nothing(interpreter, "lower", arguments);
+  take_nothing(interpreter, arguments);
   const std::u32string text = decode_utf8(to_text(interpreter.runtime(), value));
   return std::ranges::any_of(text, wanted) && std::ranges::none_of(text, other) &&
          std::ranges::none_of(text, is_title);
@@ -70,14 +70,14 @@ bool case_test(Interpreter& interpreter, const Value& value, CallArguments& argu
 
 template <bool is_wanted>
 bool equal_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "eq", arguments, {"other"}, 1);
+  const BoundArguments bound(interpreter.runtime(), arguments, {"other"}, 1);
   return are_equal(interpreter.runtime(), value, bound.value(0)) == is_wanted;
 }
 
 /// <, <=, > and >=: with the sign of the order, and whether equal values fit.
 template <int sign, bool with_equal>
 bool order_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "lt", arguments, {"other"}, 1);
+  const BoundArguments bound(interpreter.runtime(), arguments, {"other"}, 1);
   bool is_unordered = false;
   const int order =
       compare(interpreter.runtime(), value, bound.value(0), sign < 0 ? "<" : ">", &is_unordered);
@@ -86,7 +86,7 @@ bool order_test(Interpreter& interpreter, const Value& value, CallArguments& arg
 
 bool same_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "sameas", arguments, {"other"}, 1);
+  const BoundArguments bound(runtime, arguments, {"other"}, 1);
   const Value& other = bound.value(0);
   if (value.data().index() != other.data().index()) return false;
   if (value.as_list() != nullptr) return value.as_list() == other.as_list();
@@ -95,12 +95,12 @@ bool same_test(Interpreter& interpreter, const Value& value, CallArguments& argu
 }
 
 bool in_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "in", arguments, {"seq"}, 1);
+  const BoundArguments bound(interpreter.runtime(), arguments, {"seq"}, 1);
   return contains(interpreter.runtime(), bound.value(0), value);
 }
 
 bool filter_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
-  take_nothing(interpreter, "filter", arguments);
+  take_nothing(interpreter, arguments);
   hash_key(interpreter.runtime(), value);  // refuses what cannot be a name's like
   return value.as_text() != nullptr && is_filter(value.as_text()->bytes);
 }
@@ -156,7 +156,7 @@ const std::pair<std::string_view, Test>* find_test(std::string_view name) {
 }
 
 bool test_test(Interpreter& interpreter, const Value& value, CallArguments& arguments) {
-  take_nothing(interpreter, "test", arguments);
+  take_nothing(interpreter, arguments);
   hash_key(interpreter.runtime(), value);
   return value.as_text() != nullptr && find_test(value.as_text()->bytes) != nullptr;
 }
@@ -165,7 +165,10 @@ bool test_test(Interpreter& interpreter, const Value& value, CallArguments& argu
 
 bool Interpreter::test(std::string_view name, const Value& value, CallArguments& arguments) {
   const auto* found = find_test(name);
-  if (found != nullptr) return found->second(*this, value, arguments);
+  if (found != nullptr) {
+    arguments.function = found->first;
+    return found->second(*this, value, arguments);
+  }
   std::string known;
   for (const auto& [test, function] : kTests)
     known += (known.empty() ? "" : ", ") + std::string(test);

@@ -4,14 +4,11 @@
 #include <algorithm>
 
 #include "characters.h"
-#include "tokenizer/unicode.h"
+#include "core/utf8.h"
 
 namespace vitrine::chat {
 
 namespace {
-
-using tokenizer::append_utf8;
-using tokenizer::next_code_point;
 
 bool is_line_break(char32_t c) {
   return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
@@ -19,7 +16,7 @@ bool is_line_break(char32_t c) {
 }
 
 bool is_boundary(std::string_view text, size_t at) {
-  return at == text.size() || (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
+  return at == text.size() || !is_continuation(text[at]);
 }
 
 size_t previous_start(std::string_view text, size_t at) {
@@ -49,8 +46,8 @@ void for_each_match(std::string_view text, std::string_view from, int64_t max_co
 }  // namespace
 
 size_t count_code_points(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return !is_continuation(c); }));
 }
 
 size_t byte_offset(std::string_view text, size_t index) {
@@ -75,7 +72,7 @@ std::string encode_utf8(std::u32string_view text) {
 
 std::string valid_utf8(std::string_view text) {
   std::string result;
-  tokenizer::append_lossy(text, true, result);
+  append_lossy(text, true, result);
   return result;
 }
 

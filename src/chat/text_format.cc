@@ -93,7 +93,7 @@ Value format_method(Interpreter& interpreter, const Text& self, CallArguments& a
 
 Value format_map_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "format_map", arguments, {"mapping"}, 1);
+  const BoundArguments bound(runtime, arguments, {"mapping"}, 1);
   CallArguments named;
   if (const Dict* dict = bound.value(0).as_dict()) {
     runtime.spend(128 * dict->items.size());

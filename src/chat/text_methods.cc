@@ -35,7 +35,7 @@ Value make_parts(Runtime& runtime, const std::vector<std::string_view>& parts,
 template <bool left, bool right>
 Value strip_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "strip", arguments, {"chars"});
+  const BoundArguments bound(runtime, arguments, {"chars"});
   if (bound.get(0) == nullptr || bound.value(0).is_none()) {
     return make_text(runtime, std::string(strip(self.bytes, left, right)));
   }
@@ -48,11 +48,11 @@ Value strip_method(Interpreter& interpreter, const Text& self, CallArguments& ar
 template <bool from_right>
 Value split_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "split", arguments, {"sep", "maxsplit"});
+  const BoundArguments bound(runtime, arguments, {"sep", "maxsplit"});
   const bool by_space = bound.get(0) == nullptr || bound.value(0).is_none();
   const std::string separator = by_space ? "" : bound.text(0, "");
   if (!by_space && separator.empty()) {
-    runtime.fail("'split' gets empty text as 'sep'; expected a separator");
+    runtime.fail("'" + bound.function() + "' gets empty text as 'sep'; expected a separator");
   }
   runtime.spend(2 * self.bytes.size());
   return make_parts(runtime, split(self.bytes, separator, bound.integer(1, -1), from_right));
@@ -61,9 +61,10 @@ Value split_method(Interpreter& interpreter, const Text& self, CallArguments& ar
 template <bool from_right>
 Value partition_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "partition", arguments, {"sep"}, 1);
+  const BoundArguments bound(runtime, arguments, {"sep"}, 1);
   const std::string separator = bound.text(0, "");
-  if (separator.empty()) runtime.fail("'partition' gets empty text; expected a separator");
+  if (separator.empty())
+    runtime.fail("'" + bound.function() + "' gets empty text; expected a separator");
   const std::string_view text = self.bytes;
   const size_t at = from_right ? text.rfind(separator) : text.find(separator);
   if (at == text.npos) {
@@ -94,8 +95,7 @@ std::pair<size_t, size_t> part_of(Runtime& runtime, const Text& self, const Boun
 template <bool at_end>
 Value affix_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, at_end ? "endswith" : "startswith", arguments,
-                             {"affix", "start", "end"}, 1);
+  const BoundArguments bound(runtime, arguments, {"affix", "start", "end"}, 1);
   const auto [begin, end] = part_of(runtime, self, bound);
   const bool is_inside = begin <= end;
   const std::string_view part =
@@ -108,7 +108,8 @@ Value affix_method(Interpreter& interpreter, const Text& self, CallArguments& ar
     return Value(fits(bound.text(0, "")));
   for (const Value& item : several->items) {
     runtime.spend(1);
-    if (item.as_text() == nullptr) runtime.fail("'startswith' gets a tuple without text");
+    if (item.as_text() == nullptr)
+      runtime.fail("'" + bound.function() + "' gets a tuple without text");
     if (fits(item.as_text()->bytes)) return Value(true);
   }
   return Value(false);
@@ -117,7 +118,7 @@ Value affix_method(Interpreter& interpreter, const Text& self, CallArguments& ar
 template <bool from_right, bool must_find>
 Value find_method_of_text(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "find", arguments, {"sub", "start", "end"}, 1);
+  const BoundArguments bound(runtime, arguments, {"sub", "start", "end"}, 1);
   const auto [begin, end] = part_of(runtime, self, bound);
   runtime.spend(2 * self.bytes.size());
   size_t at = std::string::npos;
@@ -126,7 +127,8 @@ Value find_method_of_text(Interpreter& interpreter, const Text& self, CallArgume
     at = from_right ? part.rfind(bound.text(0, "")) : part.find(bound.text(0, ""));
   }
   if (at == std::string::npos) {
-    if (must_find) runtime.fail("'index' does not find its text; expected it to be there");
+    if (must_find)
+      runtime.fail("'" + bound.function() + "' does not find its text; expected it to be there");
     return Value(int64_t{-1});
   }
   const std::string_view before = std::string_view(self.bytes).substr(0, begin + at);
@@ -135,7 +137,7 @@ Value find_method_of_text(Interpreter& interpreter, const Text& self, CallArgume
 
 Value count_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "count", arguments, {"sub", "start", "end"}, 1);
+  const BoundArguments bound(runtime, arguments, {"sub", "start", "end"}, 1);
   const auto [begin, end] = part_of(runtime, self, bound);
   runtime.spend(self.bytes.size());
   if (begin > end) return Value(int64_t{0});
@@ -151,7 +153,7 @@ Value count_method(Interpreter& interpreter, const Text& self, CallArguments& ar
 
 Value replace_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "replace", arguments, {"old", "new", "count"}, 2);
+  const BoundArguments bound(runtime, arguments, {"old", "new", "count"}, 2);
   const std::string from = bound.text(0, "");
   const std::string to = self.is_markup ? safe_text(runtime, bound.value(1)) : bound.text(1, "");
   const int64_t count = bound.integer(2, -1);
@@ -161,7 +163,7 @@ Value replace_method(Interpreter& interpreter, const Text& self, CallArguments& 
 
 Value join_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "join", arguments, {"iterable"}, 1);
+  const BoundArguments bound(runtime, arguments, {"iterable"}, 1);
   std::string text;
   const ListRef items = iterate(runtime, bound.value(0));
   for (size_t i = 0; i < items->items.size(); ++i) {
@@ -180,14 +182,14 @@ Value join_method(Interpreter& interpreter, const Text& self, CallArguments& arg
 
 Value splitlines_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "splitlines", arguments, {"keepends"});
+  const BoundArguments bound(runtime, arguments, {"keepends"});
   return make_parts(runtime, split_lines(self.bytes, bound.boolean(0, false)));
 }
 
 template <bool at_end>
 Value remove_affix_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "removeprefix", arguments, {"affix"}, 1);
+  const BoundArguments bound(runtime, arguments, {"affix"}, 1);
   const std::string affix = bound.text(0, "");
   std::string_view text = self.bytes;
   if (at_end ? text.ends_with(affix) : text.starts_with(affix)) {
@@ -200,12 +202,13 @@ Value remove_affix_method(Interpreter& interpreter, const Text& self, CallArgume
 template <int how>
 Value justify_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "ljust", arguments, {"width", "fillchar"}, 1);
+  const BoundArguments bound(runtime, arguments, {"width", "fillchar"}, 1);
   const std::string fill = how == 2 ? "0"
                            : self.is_markup && bound.get(1) != nullptr
                                ? safe_text(runtime, bound.value(1))
                                : bound.text(1, " ");
-  if (count_code_points(fill) != 1) runtime.fail("'ljust' fills with one character; expected that");
+  if (count_code_points(fill) != 1)
+    runtime.fail("'" + bound.function() + "' fills with one character; expected that");
   const int64_t width = bound.integer(0, 0);
   const auto length = static_cast<int64_t>(count_code_points(self.bytes));
   if (width <= length) return make_text(runtime, self.bytes);
@@ -225,7 +228,7 @@ Value justify_method(Interpreter& interpreter, const Text& self, CallArguments& 
 
 Value expandtabs_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
   Runtime& runtime = interpreter.runtime();
-  const BoundArguments bound(runtime, "expandtabs", arguments, {"tabsize"});
+  const BoundArguments bound(runtime, arguments, {"tabsize"});
   const int64_t size = std::clamp<int64_t>(bound.integer(0, 8), 0, 1000);
   std::u32string out;
   int64_t column = 0;
@@ -245,7 +248,7 @@ Value expandtabs_method(Interpreter& interpreter, const Text& self, CallArgument
 
 template <std::string (*change)(std::string_view)>
 Value change_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "upper", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   interpreter.runtime().spend(4 * self.bytes.size());
   return make_text(interpreter.runtime(), change(self.bytes));
 }
@@ -253,7 +256,7 @@ Value change_method(Interpreter& interpreter, const Text& self, CallArguments& a
 /// True where there is a character and each fits.
 template <bool (*fits)(char32_t)>
 Value every_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "isdigit", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   interpreter.runtime().spend(self.bytes.size());
   const std::u32string characters = decode_utf8(self.bytes);
   return Value(!characters.empty() && std::ranges::all_of(characters, fits));
@@ -264,7 +267,7 @@ bool is_alphanumeric(char32_t c) { return is_alphabetic(c) || is_numeric(c); }
 /// isupper and islower: there is a cased character, and none of the other case.
 template <bool (*is_wanted)(char32_t), bool (*is_other)(char32_t)>
 Value case_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "isupper", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   interpreter.runtime().spend(self.bytes.size());
   const std::u32string characters = decode_utf8(self.bytes);
   return Value(std::ranges::any_of(characters, is_wanted) &&
@@ -273,7 +276,7 @@ Value case_method(Interpreter& interpreter, const Text& self, CallArguments& arg
 }
 
 Value istitle_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "istitle", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   interpreter.runtime().spend(self.bytes.size());
   bool was_cased = false, has_cased = false;
   for (const char32_t c : decode_utf8(self.bytes)) {
@@ -286,19 +289,19 @@ Value istitle_method(Interpreter& interpreter, const Text& self, CallArguments& 
 }
 
 Value isascii_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "isascii", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   return Value(self.is_ascii);
 }
 
 bool printable(char32_t c) { return is_printable(c); }
 Value isprintable_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "isprintable", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   interpreter.runtime().spend(self.bytes.size());
   return Value(std::ranges::all_of(decode_utf8(self.bytes), printable));
 }
 
 Value isidentifier_method(Interpreter& interpreter, const Text& self, CallArguments& arguments) {
-  const BoundArguments bound(interpreter.runtime(), "isidentifier", arguments, {});
+  const BoundArguments bound(interpreter.runtime(), arguments, {});
   interpreter.runtime().spend(self.bytes.size());
   const std::u32string characters = decode_utf8(self.bytes);
   return Value(!characters.empty() && is_identifier_start(characters.front()) &&

@@ -130,6 +130,7 @@ struct Loop {
 struct CallArguments {
   Values positional;
   std::vector<std::pair<std::string, Value>> named;
+  std::string_view function;  ///< the name that it was called by, for messages
 };
 
 /// A function or bound method.

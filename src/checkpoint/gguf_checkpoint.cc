@@ -92,9 +92,9 @@ std::vector<float> take_rope_factors(Checkpoint::Impl& impl) {
   const TensorInfo info = *found;
   impl.tensors.erase(found);
   const InputFile& file = impl.files[static_cast<size_t>(info.file_index)];
-  constexpr int64_t kMostFactors = 1 << 20;
+  constexpr int64_t kMaxFactors = 1 << 20;
   if (info.dtype != DType::kF32 || info.block_format != nullptr || info.shape.size() != 1 ||
-      info.shape[0] > kMostFactors) {
+      info.shape[0] > kMaxFactors) {
     throw_bad_file(file.path() + ": tensor " + quote_text(kRopeFactors) + " is " +
                    std::string(info.storage_name()) + " " + shape_text(info.shape) +
                    "; expected F32 [half a head]");

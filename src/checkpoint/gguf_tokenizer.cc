@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/end_texts.h"
+#include "core/utf8.h"
 #include "gguf_model.h"
 #include "gguf_pre_tokenizer.h"
 #include "text.h"
@@ -32,38 +33,23 @@ constexpr size_t kMaxPieceBytes = 1024;
 constexpr uint64_t kMaxPieceWork = uint64_t{1} << 28;
 constexpr std::string_view kSpacePiece = "\xe2\x96\x81";  // ▁
 
-/// Length of the well-formed UTF-8 sequence at the start of `text`; 0 where there is none.
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  const size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  if (length == 0 || lead > 0xf4 || length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates and what lies beyond U+10FFFF.
-  const bool is_bad = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
-                      (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f);
-  return is_bad ? 0 : length;
-}
-
 /// "…" with escapes. Throws kBadFile where `text` is no UTF-8; `place` names it.
 template <typename Place>
 void append_json_string(std::string_view text, const Place& place, std::string& out) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
   for (std::string_view rest = text; !rest.empty();) {
-    const size_t length = utf8_length(rest);
-    if (length == 0) throw_bad_file(place() + " is " + quote_text(text) + "; expected UTF-8");
+    const Utf8Character next = read_utf8(rest, 0);
+    if (!next.is_valid) throw_bad_file(place() + " is " + quote_text(text) + "; expected UTF-8");
     const char c = rest[0];
     if (c == '"' || c == '\\') {
       out += {'\\', c};
     } else if (c >= 0 && c < 0x20) {
       out += {'\\', 'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
     } else {
-      out += rest.substr(0, length);
+      out += rest.substr(0, next.size);
     }
-    rest.remove_prefix(length);
+    rest.remove_prefix(next.size);
   }
   out += '"';
 }
@@ -301,7 +287,7 @@ class TokenizerWriter {
     std::vector<Merge> merges;
     for (const auto& [piece, id] : pieces_) {
       for (size_t cut = 1; cut < piece.size(); ++cut) {
-        if ((static_cast<unsigned char>(piece[cut]) & 0xc0) == 0x80) continue;
+        if (is_continuation(piece[cut])) continue;
         const auto left = pieces_.find(piece.substr(0, cut));
         if (left == pieces_.end()) continue;
         const auto right = pieces_.find(piece.substr(cut));
@@ -327,7 +313,9 @@ class TokenizerWriter {
       before = merges.size();
       kept_unused_.clear();
       for (const auto& [piece, id] : pieces_) {
-        if (type(id) == kUnused && !piece.empty() && utf8_length(piece) == piece.size()) {
+        if (type(id) != kUnused || piece.empty()) continue;
+        const Utf8Character first = read_utf8(piece, 0);
+        if (first.is_valid && first.size == piece.size()) {
           kept_unused_.emplace(id, true);
         }
       }

@@ -8,6 +8,8 @@
 #include <map>
 #include <mutex>
 
+#include "core/utf8.h"
+
 namespace vitrine::constrain {
 
 CharSet normalize(CharSet set) {
@@ -164,20 +166,11 @@ CharSet property_chars(std::string_view name) {
 }
 
 uint32_t decode_utf8(std::string_view text, size_t& at) {
-  utf8proc_int32_t code = -1;
-  const utf8proc_ssize_t length =
-      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                       static_cast<utf8proc_ssize_t>(text.size() - at), &code);
-  if (length <= 0 || code < 0) return 0xFFFFFFFF;
-  at += static_cast<size_t>(length);
-  return static_cast<uint32_t>(code);
-}
-
-bool is_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    if (decode_utf8(text, at) == 0xFFFFFFFF) return false;
-  }
-  return true;
+  if (at >= text.size()) return kNoCodePoint;
+  const Utf8Character character = read_utf8(text, at);
+  if (!character.is_valid) return kNoCodePoint;
+  at += character.size;
+  return character.code_point;
 }
 
 /// UTF-8's byte sequences of the range between two code points of one length.

@@ -32,8 +32,10 @@ CharSet property_chars(std::string_view name);
 /// Thread-safe.
 CharSet unicode_property(std::string_view name);
 
-/// Reads one character of UTF-8 at `at` and moves behind it; 0xFFFFFFFF where there is none.
+inline constexpr uint32_t kNoCodePoint = 0xFFFFFFFF;
+
+/// Reads one character of UTF-8 at `at` and moves behind it; kNoCodePoint, and `at` stays, where
+/// there is none.
 uint32_t decode_utf8(std::string_view text, size_t& at);
-bool is_utf8(std::string_view text);
 
 }  // namespace vitrine::constrain

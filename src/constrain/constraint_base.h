@@ -43,9 +43,9 @@ struct Grammar::Rules {
 namespace constrain {
 
 inline constexpr size_t kMaxForced = 1024;  // bytes
-inline constexpr size_t kMostLeftPlans = 64;
+inline constexpr size_t kMaxLeftPlans = 64;
 // Of a state in words.
-inline constexpr size_t kMostReadings = 8, kMostCompletion = 256, kMostExpression = 240;
+inline constexpr size_t kMaxReadings = 8, kMaxCompletion = 256, kMaxExpression = 240;
 
 /// The one byte of these that leads on; -1 where none or several do. `leads_on` is asked for the
 /// one that is returned, and for none after the second that does.
@@ -103,7 +103,7 @@ class ConstraintBase : public Constraint {
     if (plan_ && plan_->text.starts_with(bytes)) {
       plan_ = grammar_->finish->spelled(plan_->text.substr(bytes.size()));
     } else if (plan_) {
-      if (left_plans_.size() == kMostLeftPlans) left_plans_.erase(left_plans_.begin());
+      if (left_plans_.size() == kMaxLeftPlans) left_plans_.erase(left_plans_.begin());
       left_plans_.emplace_back(accepted_.size(), std::move(*plan_));
       plan_.reset();
     }
@@ -156,7 +156,7 @@ class ConstraintBase : public Constraint {
     look([&] { out.next_bytes = constrain::byte_set_text(self().next_bytes()); });
     look([&] {
       if (!self().complete() && plan().is_known()) {
-        out.completion = constrain::printable(plan().text, kMostCompletion);
+        out.completion = constrain::printable(plan().text, kMaxCompletion);
       }
     });
     return out;

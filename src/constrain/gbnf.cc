@@ -3,6 +3,7 @@
 #include <map>
 
 #include "char_ranges.h"
+#include "core/utf8.h"
 #include "notation_reader.h"
 
 namespace vitrine::constrain {

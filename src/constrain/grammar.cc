@@ -4,6 +4,7 @@
 
 #include "char_ranges.h"
 #include "constraint_base.h"
+#include "core/utf8.h"
 #include "lenient.h"
 #include "regex_parse.h"
 
@@ -16,9 +17,9 @@ using constrain::ConstraintBase;
 using constrain::JsonGrammar;
 using constrain::JsonMachine;
 using constrain::kEmptyNode;
+using constrain::kMaxExpression;
 using constrain::kMaxForced;
-using constrain::kMostExpression;
-using constrain::kMostReadings;
+using constrain::kMaxReadings;
 using constrain::NodeId;
 using constrain::RegexPool;
 
@@ -49,7 +50,7 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
   void limit(std::span<uint32_t> mask, uint32_t left) { limit_.keep(current_, mask, left); }
   bool complete() const { return machine_.is_complete(current_); }
   void describe(std::string_view text, ConstraintState& out) const {
-    out.readings = machine_.readings(current_, text, kMostReadings);
+    out.readings = machine_.readings(current_, text, kMaxReadings);
     out.num_readings = static_cast<int64_t>(current_.size());
   }
   ByteSet next_bytes() { return machine_.taken_bytes(current_); }
@@ -150,7 +151,7 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
   bool complete() const { return grammar_->states().nullable(state_); }
   void describe(std::string_view, ConstraintState& out) const {
     if (state_ == constrain::kEpsilonNode) return;  // nothing is left
-    out.readings = {"`" + constrain::regex_text(grammar_->states(), state_, kMostExpression) + "`"};
+    out.readings = {"`" + constrain::regex_text(grammar_->states(), state_, kMaxExpression) + "`"};
     out.num_readings = 1;
   }
   ByteSet next_bytes() const { return grammar_->states().row_bytes(state_); }
@@ -215,7 +216,7 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
   bool complete() const { return parser_.is_complete(); }
   void describe(std::string_view text, ConstraintState& out) const {
     size_t count = 0;
-    out.readings = parser_.readings(text, kMostReadings, count);
+    out.readings = parser_.readings(text, kMaxReadings, count);
     out.num_readings = static_cast<int64_t>(count);
   }
   ByteSet next_bytes() { return parser_.taken_bytes(); }
@@ -325,7 +326,7 @@ Grammar Grammar::choices(const TokenTable& table, std::vector<std::string> texts
                          const GrammarOptions& options) {
   if (texts.empty()) throw Error(ErrorKind::kInvalidArgument, "a list of choices that is empty");
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (!constrain::is_utf8(texts[i])) {
+    if (!is_utf8(texts[i])) {
       throw Error(ErrorKind::kInvalidArgument, "choice " + std::to_string(i) + " is not UTF-8");
     }
   }

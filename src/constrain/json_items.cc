@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "char_ranges.h"
+#include "core/utf8.h"
 #include "json_machine.h"
 
 namespace vitrine::constrain {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/utf8.h"
 #include "json_machine.h"
 
 namespace vitrine::constrain {
@@ -120,15 +121,11 @@ bool JsonMachine::key_is_live(const Config& config) {
     if (between) return true;
     const std::string& name = *shape.named[i].name;
     if (name.size() == config.depth) continue;
-    size_t at = config.depth;
-    const auto lead = static_cast<uint8_t>(name[at]);
-    if ((lead & 0xC0) == 0x80) continue;  // an escape cannot stand within a character
-    const int length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    uint32_t code = length == 1 ? lead : lead & (0xFF >> (length + 1));
-    for (int k = 1; k < length; ++k) code = code << 6 | (static_cast<uint8_t>(name[++at]) & 0x3F);
+    const Utf8Character next = read_utf8(name, config.depth);
+    if (!next.is_valid) continue;  // an escape cannot stand within a character
     for (int k = 0; k < ranges.count; ++k) {
       const CodeRange range = ranges.ranges[static_cast<size_t>(k)];
-      if (code >= range.low && code <= range.high) return true;
+      if (next.code_point >= range.low && next.code_point <= range.high) return true;
     }
   }
   return false;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "char_ranges.h"
+#include "core/utf8.h"
 #include "string_escape.h"
 #include "vitrine/core.h"
 

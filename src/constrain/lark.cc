@@ -4,6 +4,7 @@
 #include <map>
 
 #include "char_ranges.h"
+#include "core/utf8.h"
 #include "lenient.h"
 #include "notation_reader.h"
 #include "regex_parse.h"

@@ -5,6 +5,7 @@
 #include <bit>
 #include <utility>
 
+#include "core/utf8.h"
 #include "regex_pool.h"
 #include "vitrine/core.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/utf8.h"
 #include "regex_pool.h"
 
 namespace vitrine::constrain {
@@ -67,7 +68,7 @@ RegexPool::LengthRange RegexPool::length_range(NodeId id, LengthRanges& known) c
       for (uint32_t i = node.low; i < node.high; ++i) {
         const auto text = std::string_view(literal_sets_[node.a][i]).substr(node.b);
         const auto length = static_cast<uint32_t>(std::count_if(
-            text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
+            text.begin(), text.end(), [](char byte) { return !is_continuation(byte); }));
         out = {std::min(out.least, length), std::max(out.most, length)};
       }
       break;

@@ -9,8 +9,8 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr uint32_t kMostOptional = 1000;  // parts of a sequence: bounds the work for one byte
-constexpr size_t kMembersPerNode = 16;    // of lists, on average
+constexpr uint32_t kMaxOptional = 1000;  // parts of a sequence: bounds the work for one byte
+constexpr size_t kMembersPerNode = 16;   // of lists, on average
 constexpr size_t kNodesPerAutomatonState = 256;
 
 }  // namespace
@@ -119,9 +119,9 @@ NodeId RegexPool::cat(NodeId first, NodeId second) {
   const Node& next = nodes_[second];
   const bool is_optional = nodes_[first].nullable;
   const uint32_t run = !is_optional ? 0 : next.kind == NodeKind::kCat ? next.low + 1 : 1;
-  if (run > kMostOptional) {
+  if (run > kMaxOptional) {
     throw Error(ErrorKind::kUnsupported, "a pattern with more than " +
-                                             std::to_string(kMostOptional) +
+                                             std::to_string(kMaxOptional) +
                                              " parts in a row that may be empty; make it simpler");
   }
   return intern({NodeKind::kCat, is_optional && next.nullable, first, second, run, 0});

@@ -4,6 +4,7 @@
 #include <deque>
 #include <unordered_map>
 
+#include "core/utf8.h"
 #include "regex_pool.h"
 #include "vitrine/core.h"
 

@@ -10,16 +10,16 @@ namespace vitrine::constrain {
 namespace {
 
 constexpr size_t kMaxRulesText = 120;  // of an expression
-constexpr size_t kMostName = 64;       // of a rule
-constexpr size_t kMostLooks = 64;      // at readings, of which some may say the same
-constexpr size_t kMostRules = 64;      // that are followed towards the root
-constexpr size_t kMostNames = 8;       // of these that are told
-constexpr size_t kMostSymbols = 3;     // behind the one that is read
+constexpr size_t kMaxName = 64;        // of a rule
+constexpr size_t kMaxLooks = 64;       // at readings, of which some may say the same
+constexpr size_t kMaxRules = 64;       // that are followed towards the root
+constexpr size_t kMaxNames = 8;        // of these that are told
+constexpr size_t kMaxSymbols = 3;      // behind the one that is read
 
 }  // namespace
 
 std::string EarleyParser::symbol_text(const ContextFree::Symbol& symbol) const {
-  if (symbol.is_rule) return printable(grammar_.name_of(symbol.id), kMostName);
+  if (symbol.is_rule) return printable(grammar_.name_of(symbol.id), kMaxName);
   if ((symbol.id & kJsonPlace) != 0) return "JSON";
   return "`" + regex_text(pool_, symbol.id, kMaxRulesText) + "`";
 }
@@ -28,9 +28,9 @@ std::string EarleyParser::symbol_text(const ContextFree::Symbol& symbol) const {
 std::string EarleyParser::rules_around(const Item& item) const {
   std::vector<std::string> names;
   uint32_t rule = grammar_.productions[item.production].rule, origin = item.origin;
-  for (size_t i = 0; i < kMostRules; ++i) {
+  for (size_t i = 0; i < kMaxRules; ++i) {
     if (grammar_.rules[rule].named == rule) {  // else a part of the next one
-      std::string name = printable(grammar_.name_of(rule), kMostName) + " (from byte " +
+      std::string name = printable(grammar_.name_of(rule), kMaxName) + " (from byte " +
                          std::to_string(origin) + ")";
       if (names.empty() || names.back() != name) names.push_back(std::move(name));
     }
@@ -48,7 +48,7 @@ std::string EarleyParser::rules_around(const Item& item) const {
     origin = waiting->origin;
   }
   std::string out;
-  const size_t shown = std::min(names.size(), kMostNames);
+  const size_t shown = std::min(names.size(), kMaxNames);
   if (shown < names.size()) out = "… > ";
   for (size_t i = shown; i-- > 0;) out += names[i] + (i > 0 ? " > " : "");
   return out;
@@ -65,12 +65,12 @@ std::vector<std::string> EarleyParser::readings(std::string_view text, size_t mo
     const bool is_json = (item.state & kJsonPlace) != 0;
     const uint32_t place = item.state & ~kJsonPlace;
     count += is_json ? places_[place].configs.size() : 1;
-    if (out.size() == most || ++looks > kMostLooks) continue;
+    if (out.size() == most || ++looks > kMaxLooks) continue;
     const ContextFree::Production& production = grammar_.productions[item.production];
     std::string behind;
     for (size_t dot = item.dot + 1; dot < production.symbols.size(); ++dot) {
-      behind += " " + (dot > item.dot + kMostSymbols ? "…" : symbol_text(production.symbols[dot]));
-      if (dot > item.dot + kMostSymbols) break;
+      behind += " " + (dot > item.dot + kMaxSymbols ? "…" : symbol_text(production.symbols[dot]));
+      if (dot > item.dot + kMaxSymbols) break;
     }
     std::vector<std::string> lefts = {};
     if (is_json) {

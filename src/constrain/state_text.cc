@@ -4,17 +4,18 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/utf8.h"
 #include "json_value.h"
 
 namespace vitrine::constrain {
 
 namespace {
 
-constexpr int kMaxTextDepth = 32;   // of expressions
-constexpr size_t kMostMembers = 8;  // of a list of alternatives
-constexpr size_t kMostLevels = 16;  // of a place in JSON
-constexpr size_t kMostReading = 1000;
-constexpr size_t kMostKey = 64;  // bytes
+constexpr int kMaxTextDepth = 32;      // of expressions
+constexpr size_t kMaxMembers = 8;  // of a list of alternatives
+constexpr size_t kMaxLevels = 16;  // of a place in JSON
+constexpr size_t kMaxReading = 1000;
+constexpr size_t kMaxKey = 64;  // bytes
 
 std::string hex(uint8_t byte) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
@@ -120,7 +121,7 @@ class ExpressionText {
     if (is_inner) out_ += '(';
     for (size_t i = 0; i < members.size() && !is_full(); ++i) {
       if (i > 0) out_ += sign;
-      if (i == kMostMembers) {
+      if (i == kMaxMembers) {
         out_ += "…";
         break;
       }
@@ -154,7 +155,7 @@ class ExpressionText {
     if (is_inner) out_ += '(';
     pool_.any_literal(id, [&](std::string_view rest) {
       if (count > 0) out_ += '|';
-      if (count++ == kMostMembers || is_full()) {
+      if (count++ == kMaxMembers || is_full()) {
         out_ += "…";
         return true;
       }
@@ -200,10 +201,10 @@ std::string printable(std::string_view text, size_t limit) {
 std::string printable_utf8(std::string_view text, size_t limit) {
   std::string out;
   for (size_t at = 0, size = 0; at < text.size(); at += size) {
-    const auto byte = static_cast<uint8_t>(text[at]);
-    size = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-    const std::string one =
-        byte < 0x80 ? printable(text.substr(at, 1), 4) : std::string(text.substr(at, size));
+    size = read_utf8(text, at).size;
+    const std::string_view character = text.substr(at, size);
+    const bool is_ascii = static_cast<uint8_t>(text[at]) < 0x80;
+    const std::string one = is_ascii ? printable(character, 4) : std::string(character);
     if (out.size() + one.size() > limit) return out + "…";
     out += one;
   }
@@ -211,9 +212,9 @@ std::string printable_utf8(std::string_view text, size_t limit) {
 }
 
 std::string bounded(std::string reading) {
-  if (reading.size() <= kMostReading) return reading;
-  size_t end = kMostReading;
-  while ((static_cast<uint8_t>(reading[end]) & 0xC0) == 0x80) --end;  // a whole character
+  if (reading.size() <= kMaxReading) return reading;
+  size_t end = kMaxReading;
+  while (is_continuation(reading[end])) --end;  // a whole character
   return reading.substr(0, end) + "…";
 }
 
@@ -253,7 +254,7 @@ std::string json_place(std::string_view text,
     }
   }
   std::string out;
-  const size_t shown = std::min(levels.size(), kMostLevels);
+  const size_t shown = std::min(levels.size(), kMaxLevels);
   if (shown < levels.size()) out = "…";
   for (size_t i = levels.size() - shown; i < levels.size(); ++i) {
     const Level& level = levels[i];
@@ -261,7 +262,7 @@ std::string json_place(std::string_view text,
       out += '/' + std::to_string(level.index);
     } else if (!level.key.empty()) {
       const std::string key = parse_json(level.key).text;
-      out += is_named(key) ? printable_utf8(pointer_token(key), kMostKey) : "/*";
+      out += is_named(key) ? printable_utf8(pointer_token(key), kMaxKey) : "/*";
     }
   }
   return out;

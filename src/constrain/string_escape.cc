@@ -94,19 +94,4 @@ CodeRanges escape_range(EscapeState state) {
   return out;
 }
 
-int encode_utf8(uint32_t code_point, uint8_t out[4]) {
-  if (code_point < 0x80) {
-    out[0] = static_cast<uint8_t>(code_point);
-    return 1;
-  }
-  const int length = code_point < 0x800 ? 2 : code_point < 0x10000 ? 3 : 4;
-  for (int i = length - 1; i > 0; --i) {
-    out[i] = static_cast<uint8_t>(0x80 | (code_point & 0x3F));
-    code_point >>= 6;
-  }
-  static constexpr uint8_t kLead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
-  out[0] = static_cast<uint8_t>(kLead[length] | code_point);
-  return length;
-}
-
 }  // namespace vitrine::constrain

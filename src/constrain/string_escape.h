@@ -54,7 +54,4 @@ struct CodeRanges {
 };
 CodeRanges escape_range(EscapeState state);
 
-/// UTF-8 of a code point; the number of bytes.
-int encode_utf8(uint32_t code_point, uint8_t out[4]);
-
 }  // namespace vitrine::constrain

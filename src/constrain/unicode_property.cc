@@ -10,6 +10,7 @@
 #include <string>
 
 #include "char_ranges.h"
+#include "core/utf8.h"
 #include "vitrine/core.h"
 
 namespace vitrine::constrain {
@@ -36,8 +37,7 @@ std::string all_characters() {
   std::string out;
   for (uint32_t code = 0; code <= kMaxCodePoint; ++code) {
     if (code >= 0xD800 && code <= 0xDFFF) continue;
-    uint8_t bytes[4];
-    out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(encode_utf8(code, bytes)));
+    append_utf8(code, out);
   }
   return out;
 }
@@ -54,7 +54,7 @@ CharSet characters_of(const Code& code) {
     if (count <= 0) break;
     const PCRE2_SIZE* const place = pcre2_get_ovector_pointer(found.get());
     size_t last = place[1] - 1;
-    while ((static_cast<uint8_t>(text[last]) & 0xC0) == 0x80) --last;
+    while (is_continuation(text[last])) --last;
     out.push_back({code_at(place[0]), code_at(last)});
     at = place[1];
   }

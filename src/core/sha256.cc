@@ -1,22 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions without a context on the heap: a page makes thousands of hashes of one block, and
-// EVP's set-up takes longer than such a hash. OpenSSL 3 keeps them, for those who ask for 1.1's.
-#define OPENSSL_API_COMPAT 0x10101000L
-
 #include "core/sha256.h"
+
+#include <openssl/evp.h>
+
+#include "vitrine/core.h"
 
 namespace vitrine {
 
-Sha256::Sha256() { SHA256_Init(&state_); }
+namespace {
+
+/// OpenSSL's own SHA-256, looked up once: to look it up takes longer than a short message's hash.
+/// It is never freed, for a log's last page may be hashed while static objects are destroyed.
+const EVP_MD* algorithm() {
+  static const EVP_MD* const fetched = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  return fetched;
+}
+
+void require(bool is_done) {
+  if (is_done) return;
+  throw Error(ErrorKind::kInternal,
+              "OpenSSL could not compute a SHA-256; check its configuration and the free memory");
+}
+
+}  // namespace
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
+  const bool is_ready = context_ != nullptr && algorithm() != nullptr &&
+                        EVP_DigestInit_ex2(context_, algorithm(), nullptr) == 1;
+  if (!is_ready) EVP_MD_CTX_free(context_);
+  require(is_ready);
+}
+
+Sha256::~Sha256() { EVP_MD_CTX_free(context_); }
 
 void Sha256::update(std::span<const uint8_t> bytes) {
-  SHA256_Update(&state_, bytes.data(), bytes.size());
+  require(EVP_DigestUpdate(context_, bytes.data(), bytes.size()) == 1);
 }
 
 Sha256Digest Sha256::finish() {
   Sha256Digest digest;
-  SHA256_Final(digest.data(), &state_);
+  require(EVP_DigestFinal_ex(context_, digest.data(), nullptr) == 1);
   return digest;
+}
+
+void Sha256::restart_from(const Sha256& prefix) {
+  require(EVP_MD_CTX_copy_ex(context_, prefix.context_) == 1);
 }
 
 std::string hex(std::span<const uint8_t> bytes) {

@@ -13,7 +13,7 @@
 namespace vitrine::engine {
 
 /// What a device takes; a file has no more either.
-inline constexpr size_t kMostJointSpecialists = 64;
+inline constexpr size_t kMaxJointSpecialists = 64;
 
 /// Words of a row of the joint, as of an engine's record of one: where each of them stands.
 inline constexpr int32_t kJointChosenLogit = 0, kJointLogSumExp = 1, kJointEntropy = 2,

@@ -171,12 +171,12 @@ class FusedExecutor final : public Executor {
   }
 
   void find_next_weights() {
-    constexpr size_t kMost = 8192;  // more would take longer than most waits
+    constexpr size_t kMax = 8192;  // more would take longer than most waits
     next_weights_.resize(ops_.size());
     for (size_t i = 0; i < ops_.size(); ++i) {
       for (size_t j = 0; j < 2 && i + 1 + j < ops_.size(); ++j) {
         const std::span<const std::byte> weights = ops_[i + 1 + j]->leader_weights();
-        next_weights_[i][j] = weights.first(std::min(weights.size(), kMost));
+        next_weights_[i][j] = weights.first(std::min(weights.size(), kMax));
       }
     }
   }

@@ -34,7 +34,7 @@ class OwnedSequence {
   SequenceId id_;
 };
 
-constexpr size_t kMostFailures = 64;  // of a result
+constexpr size_t kMaxFailures = 64;  // of a result
 
 using engine::ConstraintGuide;
 using engine::JumpForward;
@@ -133,7 +133,7 @@ class Generation {
     if (options_.max_new_tokens == 0) return std::move(result_);
     const Clock::time_point decode_start = Clock::now();
     if (next_ >= 0) decode();
-    while (is_to_be_made_again()) retry();
+    while (should_retry()) retry();
     if (guide_) {
       result_.constraint = guide_->counts();
       result_.is_complete = guide_->is_complete();
@@ -151,7 +151,7 @@ class Generation {
     failure.position = held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size()) -
                        (refused >= 0 ? 1 : 0);
     engine::tell_sink(engine_.audit_sink(), failure);
-    if (result_.failures.size() < kMostFailures) result_.failures.push_back(std::move(failure));
+    if (result_.failures.size() < kMaxFailures) result_.failures.push_back(std::move(failure));
   }
 
   /// The same of what the constraint threw; returns where that was, to stand behind a message.
@@ -321,7 +321,7 @@ class Generation {
   }
 
   /// Whether the answer does not stand and there is an attempt left.
-  bool is_to_be_made_again() {
+  bool should_retry() {
     if (result_.reason == StopReason::kDeadlock) {
       is_masked_ = false;
       return unmasked_attempts_++ < options_.deadlock_retries;

@@ -17,7 +17,7 @@ namespace vitrine {
 namespace {
 
 // What Engine::load accepts; a group's engines work on all sources at once.
-constexpr int kMostStepTokens = 16384, kMostRows = 16384, kMostSequences = 4096;
+constexpr int kMaxStepTokens = 16384, kMaxRows = 16384, kMaxSequences = 4096;
 
 void refuse_options(const EngineOptions& options) {
   if (!options.adapters.empty()) {
@@ -167,9 +167,9 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
     sources.push_back({0, -1});
   }
   const auto width = static_cast<int>(has_base ? sources.size() : 1);
-  options.max_step_tokens = std::min(options.max_step_tokens, kMostStepTokens / width);
-  options.max_logit_rows = std::min(options.max_logit_rows, kMostRows / width);
-  options.max_sequences = std::min(options.max_sequences, kMostSequences / width);
+  options.max_step_tokens = std::min(options.max_step_tokens, kMaxStepTokens / width);
+  options.max_logit_rows = std::min(options.max_logit_rows, kMaxRows / width);
+  options.max_sequences = std::min(options.max_sequences, kMaxSequences / width);
   own.max_step_tokens = options.max_step_tokens * width;
   own.max_logit_rows = options.max_logit_rows * width;
   own.max_sequences = options.max_sequences * width;

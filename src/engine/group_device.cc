@@ -33,7 +33,7 @@ kernels::HeadStats stats_of(const int32_t* record) {
 // in its own step, of several engines' rows it is made behind their steps.
 void Federation::Impl::plan_device_joint(bool has_own_combiner) {
   if (has_own_combiner || !engine::runs_fused_on_cuda(options) ||
-      spec.specialists.size() > engine::kMostJointSpecialists) {
+      spec.specialists.size() > engine::kMaxJointSpecialists) {
     return;
   }
   engine::DeviceJointSpec& joint_spec = device_joint.emplace();

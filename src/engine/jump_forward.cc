@@ -9,7 +9,7 @@ namespace vitrine::engine {
 namespace {
 
 constexpr size_t kTokensBefore = 16;  // of the answer, that are spelt again with what is forced
-constexpr int kMostAllowed = 64;      // ways to begin what is forced
+constexpr int kMaxAllowed = 64;       // ways to begin what is forced
 
 bool is_in_word(char byte) {
   const auto value = static_cast<unsigned char>(byte);
@@ -24,7 +24,7 @@ bool JumpForward::may_jump(std::span<const uint32_t> mask) const {
   for (size_t word = 0; word < mask.size(); ++word) {
     for (uint32_t bits = mask[word]; bits != 0; bits &= bits - 1) {
       const auto id = static_cast<int32_t>(word * 32) + std::countr_zero(bits);
-      if (++count > kMostAllowed || id >= tokenizer_.vocab_size()) return false;
+      if (++count > kMaxAllowed || id >= tokenizer_.vocab_size()) return false;
       const std::string bytes = tokenizer_.token_bytes(id);
       if (bytes.empty()) return false;
       const int byte = static_cast<unsigned char>(bytes[0]);

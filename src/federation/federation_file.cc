@@ -104,12 +104,12 @@ SpecialistSpec read_specialist(const FederationSpec& spec, const nlohmann::json&
 
 void read_gate(const Fields& fields, size_t count, CombinerSpec& combiner) {
   combiner.hidden_size = fields.required_integer("hidden_size", 1, kMaxHidden);
-  constexpr double kMost = federation::kLargestGateWeight;
-  for (const double value : fields.numbers("weights", -kMost, kMost,
-                                           count * static_cast<size_t>(combiner.hidden_size))) {
+  constexpr double kMax = federation::kLargestGateWeight;
+  for (const double value :
+       fields.numbers("weights", -kMax, kMax, count * static_cast<size_t>(combiner.hidden_size))) {
     combiner.gate.push_back(static_cast<float>(value));
   }
-  for (const double value : fields.numbers("bias", -kMost, kMost, count)) {
+  for (const double value : fields.numbers("bias", -kMax, kMax, count)) {
     combiner.bias.push_back(static_cast<float>(value));
   }
   combiner.members = fields.strings("members");

@@ -102,9 +102,9 @@ class Fields {
       fail(key, "is " + (value == nullptr ? "missing" : found_text(*value)) +
                     "; expected [first, last]");
     }
-    constexpr int64_t kMost = 1 << 20;
-    const int64_t first = whole((*value)[0], key, kMost, "the first of a range");
-    const int64_t last = whole((*value)[1], key, kMost, "the last of a range");
+    constexpr int64_t kMax = 1 << 20;
+    const int64_t first = whole((*value)[0], key, kMax, "the first of a range");
+    const int64_t last = whole((*value)[1], key, kMax, "the last of a range");
     if (first > last) fail(key, "is " + found_text(*value) + "; expected first <= last");
     return {first, last};
   }

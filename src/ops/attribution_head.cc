@@ -92,11 +92,11 @@ class PlannedAttribution final : public PlannedOp {
   /// A packed row is a cache line for each four columns, which a short step notices
   /// (docs/lab/recorder.md). A head that is larger than this has steps too long for that.
   void plan_head_rows(PlanContext& context) {
-    constexpr int64_t kMostBytes = int64_t{16} << 20;
+    constexpr int64_t kMaxBytes = int64_t{16} << 20;
     if (head_.blocks != nullptr) return;  // a mapped one may change its rows
     kernels::RowMajor rows = kernels::row_major(head_);
     const int64_t bytes = head_.rows * rows.stride;
-    if (bytes == 0 || bytes > kMostBytes) return;
+    if (bytes == 0 || bytes > kMaxBytes) return;
     head_row_memory_ = context.array<std::byte>(bytes);
     rows.data = head_row_memory_;
     head_rows_ = rows;

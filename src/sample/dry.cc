@@ -13,12 +13,12 @@ namespace vitrine {
 
 namespace {
 
-constexpr double kMostPenalty = 1e30;
+constexpr double kMaxPenalty = 1e30;
 
 /// base^exponent for a base of at least 1, cut off where the penalty could not grow any more.
 double bounded_power(double base, int32_t exponent) {
   double power = 1;
-  for (int32_t i = 0; i < exponent && power < kMostPenalty && base > 1; ++i) power *= base;
+  for (int32_t i = 0; i < exponent && power < kMaxPenalty && base > 1; ++i) power *= base;
   return power;
 }
 
@@ -95,7 +95,7 @@ class DryStage : public RoomStage {
     const double power =
         bounded_power(static_cast<double>(options_.base), length - options_.allowed_length);
     return static_cast<float>(
-        std::min(static_cast<double>(options_.multiplier) * power, kMostPenalty));
+        std::min(static_cast<double>(options_.multiplier) * power, kMaxPenalty));
   }
 
   void find_repetitions(const SampleContext& context, size_t vocabulary) {

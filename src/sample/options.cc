@@ -32,7 +32,7 @@ using IdList = std::vector<int32_t>;
 using IdSequences = std::vector<std::vector<int32_t>>;
 using BiasList = std::vector<std::pair<int32_t, float>>;
 
-constexpr size_t kMostQuoted = 40;  // bytes of a wrong text that an error repeats
+constexpr size_t kMaxQuoted = 40;  // bytes of a wrong text that an error repeats
 
 template <class Number>
 Number parse_number(std::string_view name, std::string_view text, const char* expected) {
@@ -41,8 +41,7 @@ Number parse_number(std::string_view name, std::string_view text, const char* ex
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (status != std::errc() || end != digits.data() + digits.size() || digits.empty() ||
       (text.starts_with('+') && digits.starts_with('-'))) {
-    refuse_option(std::string(name), "'" + std::string(text.substr(0, kMostQuoted)) + "'",
-                  expected);
+    refuse_option(std::string(name), "'" + std::string(text.substr(0, kMaxQuoted)) + "'", expected);
   }
   return number;
 }
@@ -70,7 +69,7 @@ BiasList parse_biases(std::string_view name, std::string_view text) {
   for (const std::string_view part : split(text, ";")) {
     const size_t equals = part.find('=');
     if (equals == part.npos) {
-      refuse_option(std::string(name), "'" + std::string(part.substr(0, kMostQuoted)) + "'",
+      refuse_option(std::string(name), "'" + std::string(part.substr(0, kMaxQuoted)) + "'",
                     "ID=V, as in 5=-1.5");
     }
     biases.emplace_back(parse_number<int32_t>(name, part.substr(0, equals), "ID=V with a token id"),

@@ -93,11 +93,11 @@ void SamplerPipeline::set_allowed_tokens(std::span<const uint32_t> mask, bool is
 }
 
 void SamplerPipeline::mark_forced(int64_t first, int64_t count) {
-  constexpr int64_t kMost = int64_t{1} << 24;  // beyond any context
-  if (first < 0 || count < 0 || count > kMost) {
+  constexpr int64_t kMax = int64_t{1} << 24;  // beyond any context
+  if (first < 0 || count < 0 || count > kMax) {
     throw Error(ErrorKind::kInvalidArgument,
                 "forced positions from " + std::to_string(first) + " on, " + std::to_string(count) +
-                    " of them; expected a position, and 0 to " + std::to_string(kMost));
+                    " of them; expected a position, and 0 to " + std::to_string(kMax));
   }
   impl_->forget_forced_from(first);
   for (int64_t i = 0; i < count; ++i) impl_->forced_positions.push_back(first + i);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "char_set.h"
+#include "core/utf8.h"
 #include "unicode.h"
 
 namespace vitrine::tokenizer {
@@ -25,7 +26,7 @@ bool is_word_char(std::string_view character) {
 /// Where the character before `pos` begins.
 size_t previous_start(std::string_view text, size_t pos) {
   --pos;
-  while (pos > 0 && (static_cast<uint8_t>(text[pos]) & 0xc0) == 0x80) --pos;
+  while (pos > 0 && is_continuation(text[pos])) --pos;
   return pos;
 }
 

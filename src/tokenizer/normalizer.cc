@@ -13,7 +13,7 @@ std::string strip(std::string_view text, bool left, bool right) {
   }
   while (right && end > begin) {
     size_t last = end - 1;
-    while (last > begin && (static_cast<uint8_t>(text[last]) & 0xc0) == 0x80) --last;
+    while (last > begin && is_continuation(text[last])) --last;
     size_t pos = last;
     if (!is_whitespace(next_code_point(text, pos))) break;
     end = last;

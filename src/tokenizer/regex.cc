@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <new>
 
+#include "core/utf8.h"
 #include "unicode.h"
 #include "vitrine/core.h"
 
@@ -132,7 +133,7 @@ void Regex::split(std::string_view text, RegexScratch& scratch,
     if (result == PCRE2_ERROR_NOMATCH) {
       if (limit == text.size()) break;
       start = limit + 1;
-      while (start < text.size() && (static_cast<uint8_t>(text[start]) & 0xc0) == 0x80) ++start;
+      while (start < text.size() && is_continuation(text[start])) ++start;
       continue;
     }
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data);

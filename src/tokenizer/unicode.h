@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8 and the few Unicode operations that tokenizers need.
+// The few Unicode operations that tokenizers need.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "core/utf8.h"
+
 namespace vitrine::tokenizer {
-
-/// Appends one code point as UTF-8.
-void append_utf8(char32_t code_point, std::string& out);
-
-/// The code point at `pos` of valid UTF-8; advances `pos` behind it.
-char32_t next_code_point(std::string_view text, size_t& pos);
-
-/// Appends `bytes` to `out`, each maximal ill-formed part as one U+FFFD, as Python's
-/// `errors="replace"` and Rust's `from_utf8_lossy` do. Unless `is_final`, an unfinished character
-/// at the end is left alone. Returns the number of bytes consumed.
-size_t append_lossy(std::string_view bytes, bool is_final, std::string& out);
 
 /// Unicode's White_Space property (complete and stable).
 bool is_whitespace(char32_t code_point);

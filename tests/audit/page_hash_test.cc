@@ -9,8 +9,8 @@
 #include <cmath>
 #include <random>
 
-#include "src/audit/half_float.h"
 #include "src/audit/merkle.h"
+#include "src/core/half_float.h"
 
 namespace vitrine::audit {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "json_log_fixture.h"
 #include "record_builder.h"
-#include "src/audit/half_float.h"
+#include "src/core/half_float.h"
 #include "vitrine/audit_log.h"
 
 namespace vitrine::audit_test {

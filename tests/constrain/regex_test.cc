@@ -431,15 +431,15 @@ std::vector<bool> lengths_of(RegexPool& pool, NodeId language, size_t most) {
 }
 
 TEST(RegexPool, KnowsWhetherATextHasALength) {
-  constexpr uint32_t kMost = 12;
+  constexpr uint32_t kMax = 12;
   for (const char* pattern :
        {"a{3,}", "(ab){2,}", "(ab){2,4}", "(a|bcd)*e", "é{2,5}(ab)*", "(é|ab|😀){3}", "a?b?c?", "",
         "(a{3}){2,}|b", "([a-f]{2}-)*x", "a{2}(bc)*(def)*", "(a*b){3,5}", "\\S+( \\S+){0,3}"}) {
     RegexPool counting;
     const std::vector<bool> lengths =
-        lengths_of(counting, compile_pattern(counting, pattern, PatternScope::kWhole), kMost);
-    for (uint32_t low = 0; low <= kMost; ++low) {
-      for (uint32_t high = low; high <= kMost; ++high) {
+        lengths_of(counting, compile_pattern(counting, pattern, PatternScope::kWhole), kMax);
+    for (uint32_t low = 0; low <= kMax; ++low) {
+      for (uint32_t high = low; high <= kMax; ++high) {
         RegexPool pool;
         const NodeId text = compile_pattern(pool, pattern, PatternScope::kWhole);
         const NodeId both = pool.all_of(text, pool.repeat(pool.any_char(), low, high));
@@ -448,8 +448,8 @@ TEST(RegexPool, KnowsWhetherATextHasALength) {
         EXPECT_EQ(pool.is_live(both), is_there) << pattern << " " << low << " to " << high;
         // Lengths that say nothing new may go: the same texts are left.
         const NodeId plain = pool.without_idle_lengths(both);
-        const std::vector<bool> same = lengths_of(pool, both, kMost + 3);
-        EXPECT_EQ(lengths_of(pool, plain, kMost + 3), same) << pattern << " " << low << " " << high;
+        const std::vector<bool> same = lengths_of(pool, both, kMax + 3);
+        EXPECT_EQ(lengths_of(pool, plain, kMax + 3), same) << pattern << " " << low << " " << high;
       }
     }
   }

@@ -23,7 +23,7 @@ struct Chosen {
 Chosen choose(const std::vector<float>& logits, std::span<const DeviceSamplerStep> steps) {
   const auto vocab = static_cast<int64_t>(logits.size());
   DeviceArray<float> row(logits);
-  DeviceArray<SampleStep> packed(kMostSampleSteps);
+  DeviceArray<SampleStep> packed(kMaxSampleSteps);
   DeviceArray<int32_t> words(static_cast<size_t>(backend_cuda::most_sampler_words(vocab)) + 5);
   backend_cuda::pack_steps(steps, 5, packed.data(), words.data());
   DeviceArray<int32_t> id(1);
@@ -90,11 +90,11 @@ TEST(CudaSamplePipeline, WhatTheKernelDoesNotTake) {
     EXPECT_FALSE(backend_cuda::kernel_takes(steps.list())) << "an edit of what was divided";
   }
   steps.clear();
-  steps.add(Kind::kAdd).ids.resize(backend_cuda::kMostEditedIds + 1);
+  steps.add(Kind::kAdd).ids.resize(backend_cuda::kMaxEditedIds + 1);
   steps.add(Kind::kGreedy);
   EXPECT_FALSE(backend_cuda::kernel_takes(steps.list()));
   steps.clear();
-  for (int i = 0; i < kMostSampleSteps; ++i) steps.add(Kind::kDivide, 1);
+  for (int i = 0; i < kMaxSampleSteps; ++i) steps.add(Kind::kDivide, 1);
   steps.add(Kind::kGreedy);
   EXPECT_FALSE(backend_cuda::kernel_takes(steps.list()));
 }

@@ -19,9 +19,9 @@ struct Chosen {
 std::vector<Chosen> run(const std::vector<float>& logits, int32_t rows,
                         const std::vector<std::vector<SampleStep>>& steps) {
   DeviceArray<float> input(logits);
-  DeviceArray<SampleStep> all(static_cast<size_t>(rows * kMostSampleSteps));
+  DeviceArray<SampleStep> all(static_cast<size_t>(rows * kMaxSampleSteps));
   for (size_t row = 0; row < steps.size(); ++row) {
-    std::ranges::copy(steps[row], all.data() + row * kMostSampleSteps);
+    std::ranges::copy(steps[row], all.data() + row * kMaxSampleSteps);
   }
   DeviceArray<int32_t> ids(static_cast<size_t>(rows));
   DeviceArray<float> facts(static_cast<size_t>(kSampleFacts * rows));

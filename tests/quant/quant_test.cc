@@ -23,6 +23,40 @@ std::vector<float> random_weights(size_t count, DType dtype, unsigned seed) {
   return weights;
 }
 
+/// A binary float's value by its definition, from its bits without the sign.
+double value_of(uint32_t bits, int mantissa_bits, int bias) {
+  const auto exponent = static_cast<int>(bits >> mantissa_bits);
+  const uint32_t mantissa = bits & ((1u << mantissa_bits) - 1);
+  const uint32_t leading = exponent == 0 ? 0 : 1u << mantissa_bits;
+  return std::ldexp(leading + mantissa, std::max(exponent, 1) - bias - mantissa_bits);
+}
+
+TEST(FloatFormats, ValuesAreThoseOfTheDefinition) {
+  for (uint32_t bits = 0; bits < 0x8000; ++bits) {
+    const float half = f16_to_float(static_cast<uint16_t>(bits));
+    const float bfloat = bf16_to_float(static_cast<uint16_t>(bits));
+    if (bits < 0x7c00) {
+      EXPECT_EQ(half, value_of(bits, 10, 15));
+    }
+    if (bits > 0x7c00) {
+      EXPECT_TRUE(std::isnan(half));
+    }
+    if (bits < 0x7f80) {
+      EXPECT_EQ(bfloat, value_of(bits, 7, 127));
+    }
+    if (bits > 0x7f80) {
+      EXPECT_TRUE(std::isnan(bfloat));
+    }
+    const auto negative = static_cast<uint16_t>(bits | 0x8000);
+    EXPECT_EQ(std::bit_cast<uint32_t>(f16_to_float(negative)),
+              std::bit_cast<uint32_t>(half) | 0x80000000u);
+    EXPECT_EQ(std::bit_cast<uint32_t>(bf16_to_float(negative)),
+              std::bit_cast<uint32_t>(bfloat) | 0x80000000u);
+  }
+  EXPECT_EQ(f16_to_float(0x7c00), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(bf16_to_float(0x7f80), std::numeric_limits<float>::infinity());
+}
+
 TEST(FloatFormats, EveryHalfAndBfloatSurvivesTheRoundTrip) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const float half = f16_to_float(static_cast<uint16_t>(bits));

@@ -9,7 +9,7 @@
 namespace vitrine::kernels::avx2 {
 namespace {
 
-constexpr int kRuns = Int16Runs::kMost;
+constexpr int kRuns = Int16Runs::kMax;
 constexpr int kGroup = 4;  // queries whose sums the registers hold together
 
 VITRINE_INLINE __m256i load_words(const int32_t* words) {

@@ -79,14 +79,14 @@ void two_tiles(DotsFunction make_dots, const Weight& weight, int64_t row, int64_
 
 /// Blocks of input rows that meet each tile of weights, one after the other.
 struct TokenBlocks {
-  static constexpr int kMost = 16;
+  static constexpr int kMax = 16;
   int count = 0;
-  TokenBlock blocks[kMost];
-  TokenRows rows[kMost];
+  TokenBlock blocks[kMax];
+  TokenRows rows[kMax];
 
   /// The next ones, from input row `first` on; returns where they end.
   int32_t take(int32_t first, const Activations& input, const RowMap& map) {
-    for (count = 0; count < kMost && first < map.count; ++count) {
+    for (count = 0; count < kMax && first < map.count; ++count) {
       const int32_t left = map.count - first;
       const int32_t tokens = left >= kFewRows ? 8 : left == 5 || left == 6 ? 3 : left;
       blocks[count] = {first, std::min(left, tokens), tokens};

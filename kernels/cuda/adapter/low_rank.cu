@@ -71,10 +71,10 @@ void activate_kernel(const float* gate, const float* up, int64_t count, float* o
 
 Status add_low_rank(const LowRank& low_rank, int32_t tokens, Stream stream) {
   if (tokens < 1) return refuse("add_low_rank: tokens, expected at least 1");
-  if (low_rank.num_parts < 1 || low_rank.num_parts > kMostLowRankParts) {
+  if (low_rank.num_parts < 1 || low_rank.num_parts > kMaxLowRankParts) {
     return refuse("add_low_rank: num_parts, expected 1 to 3");
   }
-  if (low_rank.max_rank < 1 || low_rank.max_rank > kMostLowRank) {
+  if (low_rank.max_rank < 1 || low_rank.max_rank > kMaxLowRank) {
     return refuse("add_low_rank: max_rank, expected 1 to 4,096");
   }
   int64_t rows = 0;

@@ -24,13 +24,13 @@ struct LowRankPart {
   int64_t rows = 0;
 };
 
-inline constexpr int kMostLowRankParts = 3;
-inline constexpr int32_t kMostLowRank = 4096;
+inline constexpr int kMaxLowRankParts = 3;
+inline constexpr int32_t kMaxLowRank = 4096;
 
 /// Items are tokens, or routes: token * per_token + slot.
 struct LowRank {
   int32_t num_parts = 0;
-  LowRankPart parts[kMostLowRankParts] = {};
+  LowRankPart parts[kMaxLowRankParts] = {};
   int32_t adapters = 0;
   int32_t max_rank = 0;
   const int32_t* adapter_of = nullptr;  ///< [tokens] -1: none

@@ -37,7 +37,7 @@ const char* problem_of(const AttentionArguments& a) {
   if (a.kv.kv_heads <= 0 || a.heads <= 0 || a.heads % a.kv.kv_heads != 0) {
     return "attention: heads, expected a multiple of kv_heads";
   }
-  if (a.kv.head_dim <= 0 || a.kv.head_dim > kMostHeadDim ||
+  if (a.kv.head_dim <= 0 || a.kv.head_dim > kMaxHeadDim ||
       a.kv.head_dim * element_bytes(a.kv.format) % 16 != 0) {
     return "attention: head_dim, expected at most 256 and whole vectors of 16 bytes";
   }

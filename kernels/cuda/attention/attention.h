@@ -12,7 +12,7 @@ namespace vitrine::kernels::cuda {
 inline constexpr int kAttentionPositions = kKvBlock;
 /// Positions of a range: ranges are computed side by side, and merged in ascending order.
 inline constexpr int kAttentionRange = 1024;
-inline constexpr int kMostHeadDim = 256;
+inline constexpr int kMaxHeadDim = 256;
 
 /// Consecutive tokens of the batch that belong to one sequence.
 struct AttentionTile {
@@ -21,7 +21,7 @@ struct AttentionTile {
 };
 
 struct AttentionArguments {
-  KvCache kv = {};    // head_dim at most kMostHeadDim, a multiple of 16 bytes
+  KvCache kv = {};    // head_dim at most kMaxHeadDim, a multiple of 16 bytes
   int32_t heads = 0;  // query heads, a multiple of kv_heads
   float scale = 0;
   const float* queries = nullptr;      // [tokens, heads, head_dim] float32

@@ -108,7 +108,7 @@ void terms_kernel(Attribution of) {
 
 Status copy_rows(const RowCopies& copies, int32_t rows, Stream stream) {
   if (rows < 1) return refuse("copy_rows: rows, expected at least 1");
-  if (copies.count < 1 || copies.count > kMostCopies) {
+  if (copies.count < 1 || copies.count > kMaxCopies) {
     return refuse("copy_rows: count, expected 1 to 4");
   }
   int64_t width = 1;
@@ -123,7 +123,7 @@ Status copy_rows(const RowCopies& copies, int32_t rows, Stream stream) {
 
 Status attribute_rows(const Attribution& attribution, int32_t rows, Stream stream) {
   if (rows < 1) return refuse("attribute_rows: rows, expected at least 1");
-  if (attribution.vectors < 1 || attribution.vectors > kMostAttributionVectors) {
+  if (attribution.vectors < 1 || attribution.vectors > kMaxAttributionVectors) {
     return refuse("attribute_rows: vectors, expected 1 to 8,192");
   }
   const auto count = static_cast<uint32_t>(rows);

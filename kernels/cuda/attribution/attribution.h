@@ -18,13 +18,13 @@ struct CopiedRows {
   int64_t to_stride = 0;
 };
 
-inline constexpr int kMostCopies = 4;
-inline constexpr int32_t kMostAttributionVectors = 8192;
+inline constexpr int kMaxCopies = 4;
+inline constexpr int32_t kMaxAttributionVectors = 8192;
 
 /// One kernel for up to four copies of the same rows.
 struct RowCopies {
   int32_t count = 0;
-  CopiedRows copies[kMostCopies] = {};
+  CopiedRows copies[kMaxCopies] = {};
   const int32_t* index = nullptr;  ///< [rows]
 };
 Status copy_rows(const RowCopies& copies, int32_t rows, Stream stream);

@@ -36,9 +36,9 @@ VITRINE_DEVICE void load_logits(const Joint& joint, const Place& place, int32_t 
 }
 
 struct MixShared {
-  float factors[kMostSpecialists];
-  float max[kMostSpecialists];
-  float offsets[kMostSpecialists];
+  float factors[kMaxSpecialists];
+  float max[kMaxSpecialists];
+  float offsets[kMaxSpecialists];
   uint32_t below[kJointThreads / kWarp];
 };
 
@@ -160,7 +160,7 @@ void joint_normalise_kernel(Joint joint, bool whole) {
 }
 
 // A block a row of the joint, a thread a specialist.
-VITRINE_KERNEL(kMostSpecialists)
+VITRINE_KERNEL(kMaxSpecialists)
 void joint_account_kernel(Joint joint) {
   const int64_t row = block_x();
   const int32_t count = joint.specialists;
@@ -177,7 +177,7 @@ void joint_account_kernel(Joint joint) {
 }
 
 Status check(const Joint& joint, int32_t joints) {
-  if (joint.specialists < 1 || joint.specialists > kMostSpecialists) {
+  if (joint.specialists < 1 || joint.specialists > kMaxSpecialists) {
     return refuse("joint: specialists, expected 1 to 64");
   }
   if (joint.vocab < 1 || joint.vocab > 1 << 22) return refuse("joint: vocab, expected 1 to 2^22");
@@ -210,7 +210,7 @@ Status joint_rows(const Joint& joint, int32_t joints, Stream stream) {
 Status joint_account(const Joint& joint, int32_t joints, Stream stream) {
   const Status status = check(joint, joints);
   if (!status.ok()) return status;
-  return launch(joint_account_kernel, {static_cast<uint32_t>(joints)}, kMostSpecialists, 0, stream,
+  return launch(joint_account_kernel, {static_cast<uint32_t>(joints)}, kMaxSpecialists, 0, stream,
                 joint);
 }
 

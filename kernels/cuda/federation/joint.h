@@ -8,7 +8,7 @@
 namespace vitrine::kernels::cuda {
 
 inline constexpr int kJointBlockEntries = 1024;
-inline constexpr int kMostSpecialists = 64;
+inline constexpr int kMaxSpecialists = 64;
 
 enum class JointKind : int32_t {
   kMixture,  ///< sum of weight * p
@@ -31,12 +31,12 @@ constexpr int64_t joint_blocks(int64_t vocab) {
 
 struct Joint {
   JointKind kind = JointKind::kMixture;
-  int32_t specialists = 0;                ///< 1 to kMostSpecialists
-  int64_t vocab = 0;                      ///< 1 to 2^22
-  double weights[kMostSpecialists] = {};  ///< not of a gate
-  int64_t hidden = 0;                     ///< of a gate
-  const float* gate = nullptr;            ///< [specialists, hidden]
-  const float* bias = nullptr;            ///< [specialists]
+  int32_t specialists = 0;               ///< 1 to kMaxSpecialists
+  int64_t vocab = 0;                     ///< 1 to 2^22
+  double weights[kMaxSpecialists] = {};  ///< not of a gate
+  int64_t hidden = 0;                    ///< of a gate
+  const float* gate = nullptr;           ///< [specialists, hidden]
+  const float* bias = nullptr;           ///< [specialists]
   /// [specialists + 1] where each one's rows of logits begin, [.., vocab]; then the hidden states
   /// that a gate reads, [.., hidden].
   const float* const* sources = nullptr;

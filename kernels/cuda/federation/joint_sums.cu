@@ -31,7 +31,7 @@ struct FoldShared {
   double factors[kWarps][kWarp];
   double terms[kWarps][kWarp];
   double products[kWarps][kProductsAhead];
-  double weights[kMostSpecialists];
+  double weights[kMaxSpecialists];
 };
 
 // One warp: log of the sum over blocks in ascending order, S = S * factor + term for each, by the

@@ -7,10 +7,10 @@ namespace vitrine::kernels::cuda {
 namespace {
 
 constexpr int kWarpsPerBlock = 4;
-constexpr int kMostHeadDim = 256;
+constexpr int kMaxHeadDim = 256;
 
 struct Shared {
-  float heads[kWarpsPerBlock][kMostHeadDim];
+  float heads[kWarpsPerBlock][kMaxHeadDim];
 };
 
 enum class Part : uint8_t { kQuery, kKey, kValue };
@@ -105,7 +105,7 @@ void rope_kv_kernel(RopeKv step) {
 Status rope_kv_write(const RopeKv& step, int32_t tokens, Stream stream) {
   if (tokens < 1) return refuse("rope_kv_write: tokens, expected at least 1");
   const int32_t n = step.cache.head_dim;
-  if (n < 2 || n > kMostHeadDim || n % 2 != 0) {
+  if (n < 2 || n > kMaxHeadDim || n % 2 != 0) {
     return refuse("rope_kv_write: head_dim, expected an even number, at most 256");
   }
   const int32_t heads = step.heads + 2 * step.cache.kv_heads;

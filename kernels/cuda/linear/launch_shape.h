@@ -15,8 +15,8 @@ Status launch_shape(const ProductArguments& arguments, const ProductTuning& tuni
   // Fewer stages where a chunk has more bytes: as many are under way.
   constexpr int kUnits = largest_layout<kKind>().chunk_bytes / kPackedUnitBytes;
   constexpr int kLess = kUnits >= 8 ? 4 : kUnits >= 4 ? 2 : 0;
-  const auto start = [&]<int kTokens, int kRowTiles, int kSlices, int kMostStages>() {
-    constexpr int kStages = kMostStages - kLess > 3 ? kMostStages - kLess : 3;
+  const auto start = [&]<int kTokens, int kRowTiles, int kSlices, int kMaxStages>() {
+    constexpr int kStages = kMaxStages - kLess > 3 ? kMaxStages - kLess : 3;
     return launch_product<ProductShape<kKind, kActivations, kTokens, kRowTiles, kSlices, kStages>>(
         arguments, blocks_y, stream);
   };

@@ -19,7 +19,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kUnits = kThreads / 16;  // half warps: each two rows, or one of gate and one of up
 constexpr int kSteps = 32;             // loads of a lane for each row at once
-constexpr int kMostTokens = 4;
+constexpr int kMaxTokens = 4;
 
 struct FloatArguments {
   FloatMatrix matrix;
@@ -155,13 +155,13 @@ Status start(const FloatArguments& a, int32_t experts, Stream stream) {
   if (a.rows.map.tile_experts == nullptr && count == 1) {
     return launch(linear_float_kernel<kFormat, 1>, {blocks_x, 1}, kThreads, 0, stream, a);
   }
-  int64_t blocks_y = divide_up<int64_t>(count, kMostTokens);
+  int64_t blocks_y = divide_up<int64_t>(count, kMaxTokens);
   if (a.rows.map.tile_experts != nullptr) {
     const int64_t tiles = count / a.rows.tile_rows + (experts < count ? experts : count);
-    blocks_y = tiles * (a.rows.tile_rows / kMostTokens);
+    blocks_y = tiles * (a.rows.tile_rows / kMaxTokens);
   }
   if (blocks_y > 65535) return refuse("linear_float: too many rows for one launch");
-  return launch(linear_float_kernel<kFormat, kMostTokens>,
+  return launch(linear_float_kernel<kFormat, kMaxTokens>,
                 {blocks_x, static_cast<uint32_t>(blocks_y)}, kThreads, 0, stream, a);
 }
 
@@ -178,7 +178,7 @@ Status run(const FloatArguments& a, int32_t experts, Stream stream) {
   if (map.tile_experts == nullptr) {
     if (experts > 1) return refuse("linear_float: several experts need tiles");
   } else if (map.num_tiles == nullptr || map.row_routes == nullptr || map.routes_per_row < 1 ||
-             a.rows.tile_rows <= 0 || a.rows.tile_rows % kMostTokens != 0) {
+             a.rows.tile_rows <= 0 || a.rows.tile_rows % kMaxTokens != 0) {
     return refuse("linear_float: tiles, expected with routes and a multiple of 4 rows each");
   }
   switch (a.matrix.format) {

@@ -216,7 +216,7 @@ void product_kernel(const ProductArguments a) {
 /// Launches one shape; `blocks_y` is the number of token tiles at most.
 template <typename Shape>
 Status launch_product(const ProductArguments& arguments, uint32_t blocks_y, Stream stream) {
-  static_assert(Shape::shared_bytes(largest_layout<Shape::kKind>()) <= kMostSharedBytes);
+  static_assert(Shape::shared_bytes(largest_layout<Shape::kKind>()) <= kMaxSharedBytes);
   const int tiles_per_block = Shape::kRowWarps * (arguments.gated ? 1 : Shape::kRowTiles);
   const auto blocks_x = static_cast<uint32_t>(divide_up(arguments.layout.tiles, tiles_per_block));
   return launch(product_kernel<Shape>, {blocks_x, blocks_y}, Shape::kThreads,

@@ -8,7 +8,7 @@ namespace vitrine::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostElements = 32768;
+constexpr int64_t kMaxElements = 32768;
 
 /// Up to a whole record.
 constexpr int64_t padded_row(int64_t n) { return divide_up<int64_t>(n, kRecordCols) * kRecordCols; }
@@ -90,7 +90,7 @@ void rms_norm_kernel(RmsNorm norm, bool whole) {
 
 const char* why_bad(const RmsNorm& norm, int32_t rows) {
   if (rows < 1) return "rms_norm: rows, expected at least 1";
-  if (norm.n < 1 || norm.n > kMostElements) return "rms_norm: n, expected 1 to 32,768";
+  if (norm.n < 1 || norm.n > kMaxElements) return "rms_norm: n, expected 1 to 32,768";
   const int32_t group = norm.group_size;
   if (norm.int8_rows != nullptr && group != 32 && group != 64 && group != 128) {
     return "rms_norm: group_size, expected 32, 64 or 128";

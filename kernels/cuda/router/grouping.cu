@@ -5,9 +5,9 @@
 namespace vitrine::kernels::cuda {
 namespace {
 
-constexpr int32_t kMostExperts = 1024;
-constexpr int32_t kMostTileRows = 256;
-constexpr int kMostWarps = 32;
+constexpr int32_t kMaxExperts = 1024;
+constexpr int32_t kMaxTileRows = 256;
+constexpr int kMaxWarps = 32;
 constexpr int64_t kRoutesPerWarp = 128;  // fewer routes are not worth another warp
 
 /// A warp's part of the routes, 32 at a time.
@@ -76,7 +76,7 @@ VITRINE_DEVICE void add_up_offsets(const int32_t* counts, int32_t experts, int32
 // One block: two passes over the routes, each warp its own consecutive part, so that the order is
 // that of the routes however many warps there are. Bytes: 8 a route to read, 8 to write, 4 a padded
 // row.
-VITRINE_KERNEL(kMostWarps* kWarp)
+VITRINE_KERNEL(kMaxWarps* kWarp)
 void group_kernel(Grouping grouping, int64_t total, int64_t tiles) {
   const int32_t experts = grouping.num_experts;
   const int warps = block_threads() / kWarp;
@@ -128,16 +128,16 @@ void group_kernel(Grouping grouping, int64_t total, int64_t tiles) {
 Status group_by_expert(const Grouping& grouping, int32_t tokens, Stream stream) {
   if (tokens < 1) return refuse("group_by_expert: tokens, expected at least 1");
   const int32_t experts = grouping.num_experts;
-  if (experts < 1 || experts > kMostExperts) {
+  if (experts < 1 || experts > kMaxExperts) {
     return refuse("group_by_expert: num_experts, expected 1 to 1,024");
   }
   if (grouping.top_k < 1) return refuse("group_by_expert: top_k, expected at least 1");
-  if (grouping.tile_rows < 1 || grouping.tile_rows > kMostTileRows) {
+  if (grouping.tile_rows < 1 || grouping.tile_rows > kMaxTileRows) {
     return refuse("group_by_expert: tile_rows, expected 1 to 256");
   }
   const int64_t total = static_cast<int64_t>(tokens) * grouping.top_k;
   const int64_t wanted = divide_up<int64_t>(total, kRoutesPerWarp);
-  const int warps = wanted < kMostWarps ? static_cast<int>(wanted) : kMostWarps;
+  const int warps = wanted < kMaxWarps ? static_cast<int>(wanted) : kMaxWarps;
   const size_t shared = static_cast<size_t>((warps + 2) * experts + 1) * sizeof(int32_t);
   return launch(group_kernel, {1}, warps * kWarp, shared, stream, grouping, total,
                 most_tiles(tokens, grouping.top_k, experts, grouping.tile_rows));

@@ -6,8 +6,8 @@
 namespace vitrine::kernels::cuda {
 namespace {
 
-constexpr int32_t kMostExperts = 1024;
-constexpr int32_t kMostChosen = kWarp;
+constexpr int32_t kMaxExperts = 1024;
+constexpr int32_t kMaxChosen = kWarp;
 constexpr int kWarpsPerBlock = 4;
 
 // Lane s gets the id of slot s: k times the largest probability that is left, ties by lower id.
@@ -16,7 +16,7 @@ VITRINE_DEVICE void choose_best(float* left, int32_t n, int32_t k, int32_t* own_
   constexpr uint32_t kNone = 0;  // below every probability's key
   const auto best_of_lane = [&](uint32_t* key, int32_t* id) {
     *key = kNone;
-    *id = kMostExperts;
+    *id = kMaxExperts;
     for (int32_t i = lane_index(); i < n; i += kWarp) {
       const float prob = left[i];
       if (prob < 0.0f) continue;                        // taken
@@ -33,7 +33,7 @@ VITRINE_DEVICE void choose_best(float* left, int32_t n, int32_t k, int32_t* own_
   for (int32_t slot = 0; slot < k; ++slot) {
     const uint32_t best = reduce_max(key);
     const auto chosen = static_cast<int32_t>(
-        reduce_min(key == best ? static_cast<uint32_t>(id) : static_cast<uint32_t>(kMostExperts)));
+        reduce_min(key == best ? static_cast<uint32_t>(id) : static_cast<uint32_t>(kMaxExperts)));
     if (lane_index() == slot) *own_id = chosen;
     if (chosen == id) {
       left[id] = -1.0f;
@@ -115,10 +115,10 @@ void router_kernel(Router router, int32_t tokens) {
 
 Status router_top_k(const Router& router, int32_t tokens, Stream stream) {
   if (tokens < 1) return refuse("router: tokens, expected at least 1");
-  if (router.num_experts < 1 || router.num_experts > kMostExperts) {
+  if (router.num_experts < 1 || router.num_experts > kMaxExperts) {
     return refuse("router: num_experts, expected 1 to 1,024");
   }
-  if (router.top_k < 1 || router.top_k > router.num_experts || router.top_k > kMostChosen) {
+  if (router.top_k < 1 || router.top_k > router.num_experts || router.top_k > kMaxChosen) {
     return refuse("router: top_k, expected 1 to num_experts, at most 32");
   }
   const auto blocks = static_cast<uint32_t>(divide_up(tokens, kWarpsPerBlock));

@@ -45,7 +45,7 @@ struct SampleShared {
   double warp_doubles[kSampleWarps];
   Best warp_best[kSampleWarps];
   uint64_t found[2];
-  Taken taken[kMostSampleSteps];
+  Taken taken[kMaxSampleSteps];
   float values[kShortRow];
   uint32_t ids[kShortRow];
 };

@@ -312,7 +312,7 @@ VITRINE_DEVICE Choice choose(Row& row, const SampleStep* steps, int first, bool 
     if (!find_best_again(row)) return none;
     shorten(row);
   }
-  for (int i = first; i < kMostSampleSteps; ++i) {
+  for (int i = first; i < kMaxSampleSteps; ++i) {
     const SampleStep step = steps[i];
     if (step.kind == Kind::kGreedy) break;
     if (step.kind == Kind::kDraw) return draw(row, step.a);
@@ -357,7 +357,7 @@ VITRINE_DEVICE void find_removed(const Row& row, const SampleStep* steps, const 
 VITRINE_KERNEL(kSampleThreads)
 void sample_kernel(Sampling sampling) {
   const int64_t index = block_x();
-  const SampleStep* steps = sampling.steps + index * kMostSampleSteps;
+  const SampleStep* steps = sampling.steps + index * kMaxSampleSteps;
   if (steps[0].kind == Kind::kKeep) return;  // the whole block
   Row row{*dynamic_shared<SampleShared>(),
           sampling.logits + index * sampling.vocab,

@@ -31,7 +31,7 @@ struct SampleStep {
   int64_t count = 0;  ///< of the ids, each below the vocabulary, none twice
 };
 
-inline constexpr int kMostSampleSteps = 16;
+inline constexpr int kMaxSampleSteps = 16;
 /// Of a row: tokens left (1 where it was certain), the chosen one's probability among them, the
 /// probability that the mask took away, 1 where it ruled out the first choice.
 inline constexpr int kSampleFacts = 4;
@@ -42,8 +42,8 @@ struct Sampling {
   int64_t vocab = 0;        ///< 1 to 2^22
   float* logits = nullptr;  ///< [rows, vocab] float32; edited while the kernel runs, then as before
   const SampleStep* steps =
-      nullptr;               ///< [rows, kMostSampleSteps] on the device, up to a draw or greedy
-  int32_t* words = nullptr;  ///< ids, values and masks of steps; values do not outlive it
+      nullptr;                    ///< [rows, kMaxSampleSteps] on the device, up to a draw or greedy
+  int32_t* words = nullptr;       ///< ids, values and masks of steps; values do not outlive it
   int32_t* chosen_ids = nullptr;  ///< [rows]
   float* facts = nullptr;         ///< [rows, kSampleFacts]
   /// Where the logit of row r's choice is recorded: records[r * record_stride]; null: nowhere.

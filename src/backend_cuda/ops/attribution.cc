@@ -26,11 +26,11 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   Attribution own;
   own.hidden = residual.width;
   own.vectors = ops::attribution_vectors(builder.graph());
-  if (own.vectors > kernels::cuda::kMostAttributionVectors) {
-    throw Error(
-        ErrorKind::kUnsupported,
-        "attribution of " + std::to_string(own.vectors) + " parts; CUDA's kernels take at most " +
-            std::to_string(kernels::cuda::kMostAttributionVectors) + ", use --kernels reference");
+  if (own.vectors > kernels::cuda::kMaxAttributionVectors) {
+    throw Error(ErrorKind::kUnsupported, "attribution of " + std::to_string(own.vectors) +
+                                             " parts; CUDA's kernels take at most " +
+                                             std::to_string(kernels::cuda::kMaxAttributionVectors) +
+                                             ", use --kernels reference");
   }
   const int64_t rows = builder.max_rows(), vectors = own.vectors;
   const auto floats = [&](const char* name, int64_t count) {

@@ -17,7 +17,7 @@ using kernels::cuda::ProductTuning;
 using kernels::cuda::Rows;
 using ops::OpNode;
 
-constexpr int32_t kMostTileRows = 64;
+constexpr int32_t kMaxTileRows = 64;
 constexpr int32_t kLeastTileRows = 8;
 
 /// How both grouped products are cut: in tiles of as many rows as the routes of an expert fill.
@@ -27,7 +27,7 @@ ProductTuning tuning_of(const DeviceMatrix& matrix, int64_t routes, bool gated) 
   }
   const int64_t each = (routes + matrix.experts - 1) / matrix.experts;
   int32_t rows = kLeastTileRows;
-  while (rows < each && rows < kMostTileRows) rows *= 2;
+  while (rows < each && rows < kMaxTileRows) rows *= 2;
   return {rows, false};
 }
 
@@ -63,7 +63,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   };
   grouping.counts = integers("experts' counts", routes.experts);
   grouping.offsets = integers("experts' offsets", routes.experts + 1);
-  grouping.row_routes = integers("rows' routes", most_routes + active * kMostTileRows);
+  grouping.row_routes = integers("rows' routes", most_routes + active * kMaxTileRows);
   grouping.slot_rows = integers("routes' rows", most_routes);
   grouping.tile_experts = integers("tiles' experts", tiles);
   grouping.num_tiles = integers("number of tiles", 1);

@@ -110,7 +110,7 @@ void Machine::shuffle_order(Order& order) {
 std::string at(Site site) { return std::string(site.file) + ":" + std::to_string(site.line); }
 
 Status Machine::run(const Launch& launch, const std::function<void()>& thread) {
-  constexpr size_t kMostShared = 227 * 1024;
+  constexpr size_t kMaxShared = 227 * 1024;
   if (launch.threads <= 0 || launch.threads > 1024 || launch.threads % kWarp != 0) {
     return refuse("a block's threads: expected a multiple of 32, at most 1024");
   }
@@ -118,7 +118,7 @@ Status Machine::run(const Launch& launch, const std::function<void()>& thread) {
       launch.grid.x > 0x7fffffff || launch.grid.y > 65535 || launch.grid.z > 65535) {
     return refuse("the grid: expected 1 to 2^31 - 1, 65535 and 65535 blocks");
   }
-  if (launch.shared_bytes > kMostShared) return refuse("shared memory: expected at most 227 KiB");
+  if (launch.shared_bytes > kMaxShared) return refuse("shared memory: expected at most 227 KiB");
   ++launches;
   failure_.clear();
   launch_ = launch;
