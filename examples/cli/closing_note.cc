@@ -10,7 +10,7 @@
 namespace cli {
 
 namespace {
-bool is_quiet = false;
+bool quiet = false;
 }  // namespace
 
 std::string token_speed(int64_t tokens, int64_t steps, double seconds) {
@@ -23,12 +23,14 @@ std::string token_speed(int64_t tokens, int64_t steps, double seconds) {
 }
 
 void add_quiet(CLI::App& command) {
-  command.add_flag("-q,--quiet", is_quiet,
+  command.add_flag("-q,--quiet", quiet,
                    "leave out the notes beside the output; warnings and mistakes stay");
 }
 
+bool is_quiet() { return quiet; }
+
 void write_remark(const std::string& message) {
-  if (!is_quiet) write_note(message);
+  if (!quiet) write_note(message);
 }
 
 }  // namespace cli

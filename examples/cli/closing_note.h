@@ -17,7 +17,12 @@ std::string token_speed(int64_t tokens, int64_t steps, double seconds);
 
 /// -q, --quiet: write_remark() says nothing; warnings and mistakes are told all the same.
 void add_quiet(CLI::App& command);
+bool is_quiet();
 /// A line to standard error that a script can do without.
 void write_remark(const std::string& message);
+
+/// Whether writing to standard output failed because nobody reads it, as behind `| head`: no news
+/// to anybody.
+bool is_output_closed();
 
 }  // namespace cli

@@ -15,20 +15,6 @@ namespace {
 
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
 
-/// The first byte that begins no character; the text's size where there is none.
-size_t find_invalid_utf8(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    utf8proc_int32_t character = 0;
-    const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at;
-    const utf8proc_ssize_t size =
-        utf8proc_iterate(bytes, static_cast<utf8proc_ssize_t>(text.size() - at), &character);
-    if (size <= 0) return at;
-    at += static_cast<size_t>(size);
-  }
-  return text.size();
-}
-
 }  // namespace
 
 void PromptOptions::add_to(CLI::App& command) {
@@ -49,6 +35,19 @@ std::string PromptOptions::read() const {
   }
   warn_of_invalid_utf8(prompt, file ? *file : "the prompt");
   return prompt;
+}
+
+size_t find_invalid_utf8(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    utf8proc_int32_t character = 0;
+    const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at;
+    const utf8proc_ssize_t size =
+        utf8proc_iterate(bytes, static_cast<utf8proc_ssize_t>(text.size() - at), &character);
+    if (size <= 0) return at;
+    at += static_cast<size_t>(size);
+  }
+  return text.size();
 }
 
 void warn_of_invalid_utf8(std::string_view text, const std::string& what) {

@@ -2,6 +2,7 @@
 // A text from the command line, from a file or from standard input.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ struct PromptOptions {
   /// are no UTF-8. Throws kInvalidArgument for a file that is none or too large.
   std::string read() const;
 };
+
+/// The first byte that begins no character of UTF-8; the text's size where there is none.
+size_t find_invalid_utf8(std::string_view text);
 
 /// One line where the text has bytes that are no UTF-8: a tokenizer reads U+FFFD in their place.
 void warn_of_invalid_utf8(std::string_view text, const std::string& what);
