@@ -44,9 +44,9 @@ void AnswerOutput::add(const vitrine::TokenEvent& event, const std::string& piec
   text_ += piece;
   if (form_.json_lines) {
     waiting_.emplace_back(event.token, piece);
-    write_known({});
+    write_known(event.logprobs);
   } else if (!form_.json && !form_.may_begin_anew) {
-    form_.logprobs > 0 ? write_known({}) : write(piece);
+    form_.logprobs > 0 ? write_known(event.logprobs) : write(piece);
   }
 }
 

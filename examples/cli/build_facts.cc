@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "build_facts.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
+
+#include <filesystem>
 
 #include "commit.h"  // made by cmake/VitrineCommit.cmake
 #include "vitrine/engine.h"
@@ -24,10 +27,21 @@ std::string compiler() {
 /// The kernels that run here; a variable that asks for others than this processor has is named.
 std::string kernels() {
   try {
-    return "TODO";
+    return std::string(vitrine::cpu_instruction_set());
   } catch (const vitrine::Error& error) {
     return error.what();
   }
+}
+
+/// What the library for CUDA devices has; it lies beside libvitrine.so where it was built.
+std::string cuda() {
+  Dl_info library{};
+  std::error_code error;
+  if (::dladdr(reinterpret_cast<const void*>(&vitrine::cpu_instruction_set), &library) == 0) {
+    return "unknown";
+  }
+  const auto folder = std::filesystem::path(library.dli_fname).parent_path();
+  return std::filesystem::exists(folder / "libvitrine_cuda.so", error) ? VITRINE_CUDA_FACT : "no";
 }
 
 }  // namespace
@@ -42,7 +56,7 @@ std::string build_facts() {
       "libtorch  {}\n"
       "CUDA      {}\n",
       VITRINE_VERSION, commit.empty() ? "unknown" : commit, compiler(), VITRINE_BUILD_TYPE,
-      kernels(), VITRINE_TORCH, VITRINE_CUDA_FACT);
+      kernels(), VITRINE_TORCH, cuda());
 }
 
 }  // namespace cli

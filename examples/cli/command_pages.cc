@@ -175,6 +175,7 @@ std::string markdown_page(const std::vector<CommandInfo>& commands) {
   for (const SharedSection& section : sections) {
     page += fmt::format("\n## {}\n\n{}", section.name, table(section.options));
   }
+  page += kEvents;
   page +=
       "\n## llama.cpp's names\n\nEvery command that has the option takes these names, too.\n\n"
       "| llama.cpp | Vitrine |\n|---|---|\n";

@@ -4,8 +4,8 @@
 
 #include <filesystem>
 #include <limits>
-#include <optional>
 #include <map>
+#include <optional>
 
 #include "federate.h"
 

@@ -380,7 +380,9 @@ class Output(AuditCase):
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([process.stdout], [], [], TIMEOUT)
             self.assertTrue(ready, "nothing came")
-            line += process.stdout.read(1)
+            byte = process.stdout.read(1)
+            self.assertTrue(byte, "nothing came before the end")
+            line += byte
         self.assertIsNone(process.poll())
         self.assertEqual(line.count(b"\t"), 3, line)  # behind the first byte, read at the start
         process.terminate()
