@@ -8,6 +8,21 @@ install(TARGETS vitrine EXPORT vitrineTargets
 if(TARGET vitrine_cli)
   set_target_properties(vitrine_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS vitrine_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  # The tool prints its man page and its completions itself.
+  set(pages "${PROJECT_BINARY_DIR}/pages")
+  install(CODE "
+    file(MAKE_DIRECTORY \"${pages}\")
+    foreach(page IN ITEMS vitrine.1:--man vitrine:--completion=bash _vitrine:--completion=zsh)
+      string(REPLACE \":\" \";\" parts \"\${page}\")
+      list(GET parts 0 name)
+      list(GET parts 1 option)
+      execute_process(COMMAND \"$<TARGET_FILE:vitrine_cli>\" \"\${option}\"
+                      OUTPUT_FILE \"${pages}/\${name}\" COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()")
+  install(FILES "${pages}/vitrine.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
+  install(FILES "${pages}/vitrine"
+          DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+  install(FILES "${pages}/_vitrine" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
 endif()
 if(TARGET vitrine_cuda)
   install(TARGETS vitrine_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")

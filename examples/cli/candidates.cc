@@ -119,15 +119,18 @@ std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_
                                            if (event.attempt != attempt) {
                                              attempt = event.attempt;
                                              candidate.text.clear();
+                                             candidate.pieces.clear();
                                              answer.emplace(tokenizer, stop, constraint);
                                            }
-                                           candidate.text += answer->add(event);
+                                           candidate.pieces.push_back(answer->add(event));
+                                           candidate.text += candidate.pieces.back();
                                            return !answer->stopped() && interrupt_signal() == 0;
                                          });
     // What the user asked for, not what is left of it behind the part that was shared.
     candidate.result.prompt_tokens = static_cast<int64_t>(prompt.size());
     candidate.result.prefill_seconds += shared_time.count();
-    candidate.text += answer->finish();
+    candidate.rest = answer->finish();
+    candidate.text += candidate.rest;
     if (answer->is_cut_whole()) candidate.result.is_complete = true;
     candidate.reason = answer->reason(candidate.result.reason);
     for (const TokenLogprobs& token : candidate.result.logprobs) {
@@ -153,12 +156,12 @@ template std::vector<Candidate> generate_candidates(vitrine::Federation&, std::s
                                                     const vitrine::Tokenizer&,
                                                     const std::vector<std::string>&);
 
-std::string logprobs_text(const std::vector<TokenLogprobs>& logprobs,
+std::string logprobs_text(std::span<const TokenLogprobs> logprobs, size_t first,
                           const vitrine::Tokenizer& tokenizer) {
   std::string text;
   for (size_t i = 0; i < logprobs.size(); ++i) {
-    text +=
-        fmt::format("{}\t{}\t{:.4f}", i, quoted(tokenizer, logprobs[i].token), logprobs[i].logprob);
+    text += fmt::format("{}\t{}\t{:.4f}", first + i, quoted(tokenizer, logprobs[i].token),
+                        logprobs[i].logprob);
     for (const auto& [token, logprob] : logprobs[i].best) {
       text += fmt::format("\t{} {:.4f}", quoted(tokenizer, token), logprob);
     }

@@ -50,7 +50,9 @@ struct Candidate {
   uint32_t branch = 0;
   std::string text, reason;
   vitrine::GenerateResult result;
-  double total_logprob = 0;  // nats: the model's own, of all its tokens
+  double total_logprob = 0;         // nats: the model's own, of all its tokens
+  std::vector<std::string> pieces;  // the text that became certain with each token
+  std::string rest;                 // and at the end
 };
 
 /// `count` answers with branches 0 to count - 1, best total log-probability first; ties by branch.
@@ -62,8 +64,9 @@ std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_
                                            const vitrine::Tokenizer& tokenizer,
                                            const std::vector<std::string>& stop);
 
-/// One line a token: its number, its text, its log-probability, and the best ones with theirs.
-std::string logprobs_text(const std::vector<vitrine::TokenLogprobs>& logprobs,
+/// One line a token: its number, from `first` on, its text, its log-probability, and the best ones
+/// with theirs.
+std::string logprobs_text(std::span<const vitrine::TokenLogprobs> logprobs, size_t first,
                           const vitrine::Tokenizer& tokenizer);
 nlohmann::ordered_json logprobs_json(const std::vector<vitrine::TokenLogprobs>& logprobs,
                                      const vitrine::Tokenizer& tokenizer);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "option_section.h"
+
 namespace cli {
 
 using vitrine::Error;
@@ -13,6 +15,7 @@ constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
 }  // namespace
 
 void ChatPromptOptions::add_to(CLI::App& command) {
+  const OptionSection section(command, "Conversation");
   system_option = command.add_option("--system", system,
                                      "the system message of a conversation; '' is one that says "
                                      "nothing, in place of a template's own");

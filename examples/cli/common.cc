@@ -14,6 +14,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "closing_note.h"
+#include "option_section.h"
+
 namespace cli {
 
 using vitrine::Error;
@@ -22,6 +25,7 @@ using vitrine::ErrorKind;
 namespace {
 constexpr size_t kMaxInputBytes = size_t{64} << 20;
 volatile std::sig_atomic_t caught_signal = 0;
+int output_errno = 0;  // of the write that failed
 
 constexpr vitrine::DType kKvTypes[] = {vitrine::DType::kF32, vitrine::DType::kF16,
                                        vitrine::DType::kBF16, vitrine::DType::kI16};
@@ -51,6 +55,7 @@ std::vector<std::string> kv_type_names() {
 void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgument, message); }
 
 void DeviceOptions::add_to(CLI::App& command) {
+  const OptionSection section(command, "Device");
   command.add_option("--device", device, "cpu, cuda, cuda:N or mps")->capture_default_str();
   command.add_option("--kernels", kernels, "fused or reference (default: fused on the CPU)")
       ->check(CLI::IsMember({"fused", "reference"}));
@@ -227,13 +232,16 @@ void write_out(std::string_view text) {
     const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
+      output_errno = errno;
       throw OutputError(ErrorKind::kIo,
                         fmt::format("standard output: {}; expected to write {} more bytes",
-                                    std::strerror(errno), text.size()));
+                                    std::strerror(output_errno), text.size()));
     }
     text.remove_prefix(static_cast<size_t>(count));
   }
 }
+
+bool is_output_closed() { return output_errno == EPIPE; }
 
 void write_json(const nlohmann::ordered_json& json) {
   write_out(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");

@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <regex>
+
 #include "answer_command.h"
 #include "candidates.h"
 #include "failure_text.h"
+#include "option_section.h"
 #include "text_file.h"
 
 namespace cli {
@@ -23,6 +27,41 @@ CLI::Validator some_text(const std::string& what) {
         return text.empty() ? "is empty; expected " + what : std::string();
       },
       "");
+}
+
+bool is_file(const std::string& value) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(value, error);
+}
+
+/// Whether a schema, or what tags hold, was given as JSON itself in a file's place.
+bool is_json_text(const std::string& value) {
+  const size_t first = value.find_first_not_of(" \t\r\n");
+  return first != value.npos && (value[first] == '{' || value[first] == '[') && !is_file(value);
+}
+
+/// The same of a grammar: GBNF's and Lark's rules have a name, then ::= or a colon.
+bool is_grammar_text(const std::string& value) {
+  if (value.ends_with(".gbnf") || value.ends_with(".lark") || is_file(value)) return false;
+  static const std::regex rule(R"((^|\n)\s*[?!]?[A-Za-z_][\w.\-]*\s*(::=|:\s))");
+  return std::regex_search(value, rule);
+}
+
+/// What a constraint is made of.
+struct Source {
+  std::string text;
+  std::string name;  // of the file, or of the option whose value the text is
+};
+
+Source read_source(const std::string& value, bool is_text, const char* option) {
+  if (is_text) return {value, option};
+  return {read_text_file(value, kMaxFileBytes), value};
+}
+Source json_source(const std::string& value, const char* option) {
+  return read_source(value, is_json_text(value), option);
+}
+Source grammar_source(const std::string& value) {
+  return read_source(value, is_grammar_text(value), "--grammar");
 }
 
 /// The bytes of every id that a model has; special tokens have none.
@@ -51,16 +90,23 @@ void add_key_order(CLI::App& command, std::string& key_order) {
 }
 
 void ConstraintOptions::add_to(CLI::App& command) {
-  command.add_option("--json-schema", json_schema, "the answer is JSON that this schema accepts")
+  const OptionSection section(command, "Constraint");
+  command
+      .add_option("-j,--json-schema", json_schema,
+                  "the answer is JSON that this schema, a file or the JSON itself, accepts")
       ->check(not_empty());
   command.add_flag("--json-object", json_object, "the answer is a JSON object");
   command.add_option("--regex", regex, "the answer matches this regular expression as a whole")
       ->check(some_text("a regular expression"));
-  command.add_option("--grammar", grammar, "the answer is a text of this grammar (GBNF or Lark)")
+  command
+      .add_option(
+          "--grammar", grammar,
+          "the answer is a text of this grammar (GBNF or Lark), a file or its rules themselves")
       ->check(not_empty());
   command
-      .add_option("--tags", tags,
-                  "the answer is text in which tags hold what this JSON file says of each")
+      .add_option(
+          "--tags", tags,
+          "the answer is text in which tags hold what this JSON, a file or itself, says of each")
       ->check(not_empty());
   command.add_option("--choice", choices, "the answer is this text; may be given again")
       ->check(some_text("a text"))
@@ -146,31 +192,26 @@ vitrine::Grammar ConstraintOptions::compile(const vitrine::Tokenizer& tokenizer,
                                                  : vitrine::JsonWhitespace::kOneLine;
   vitrine::GrammarOptions grammar_options;
   grammar_options.schema = options;
-  if (!grammar.empty()) {
-    try {
-      const std::string text = read_text_file(grammar, kMaxFileBytes);
-      return is_lark(text) ? vitrine::Grammar::lark(table, text, grammar_options)
-                           : vitrine::Grammar::gbnf(table, text, grammar_options);
-    } catch (const vitrine::Error& error) {
-      throw vitrine::Error(error.kind(), grammar + ": " + error.what());
-    }
-  }
-  if (!tags.empty()) {
-    try {
-      return vitrine::Grammar::tags(table, read_text_file(tags, kMaxFileBytes), grammar_options);
-    } catch (const vitrine::Error& error) {
-      throw vitrine::Error(error.kind(), tags + ": " + error.what());
-    }
-  }
+  const Source source = !grammar.empty()       ? grammar_source(grammar)
+                        : !tags.empty()        ? json_source(tags, "--tags")
+                        : !json_schema.empty() ? json_source(json_schema, "--json-schema")
+                                               : Source{R"({"type":"object"})", "--json-object"};
   try {
-    return vitrine::Grammar::json_schema(
-        table,
-        json_schema.empty() ? R"({"type":"object"})" : read_text_file(json_schema, kMaxFileBytes),
-        options);
+    if (!tags.empty()) return vitrine::Grammar::tags(table, source.text, grammar_options);
+    if (grammar.empty()) return vitrine::Grammar::json_schema(table, source.text, options);
+    return is_lark(source.text) ? vitrine::Grammar::lark(table, source.text, grammar_options)
+                                : vitrine::Grammar::gbnf(table, source.text, grammar_options);
   } catch (const vitrine::Error& error) {
-    throw vitrine::Error(
-        error.kind(), (json_schema.empty() ? "--json-object" : json_schema) + ": " + error.what());
+    throw vitrine::Error(error.kind(), source.name + ": " + error.what());
   }
+}
+
+std::vector<NamedPath> ConstraintOptions::files() const {
+  std::vector<NamedPath> files;
+  if (!is_json_text(json_schema)) files.emplace_back("--json-schema", json_schema);
+  if (!is_grammar_text(grammar)) files.emplace_back("--grammar", grammar);
+  if (!is_json_text(tags)) files.emplace_back("--tags", tags);
+  return files;
 }
 
 std::future<size_t> ConstraintOptions::prepare(const std::optional<vitrine::Grammar>& grammar) {
@@ -225,20 +266,24 @@ std::vector<std::pair<std::string, std::string>> ConstraintOptions::description(
     if (hides_text) return {"sha256", vitrine::sha256_of_text(text)};
     return {"text", text_of(text)};
   };
+  const auto source_pairs = [&](const char* kind, const std::string& value, bool is_text) {
+    pairs = {{"kind", kind}};
+    if (is_text) {
+      pairs.push_back(text_pair(value));
+    } else {
+      pairs.emplace_back("file", text_of(value));
+      pairs.emplace_back("sha256", vitrine::sha256_of_file(value));
+    }
+  };
   if (!json_schema.empty()) {
-    pairs = {{"kind", "json-schema"},
-             {"file", text_of(json_schema)},
-             {"sha256", vitrine::sha256_of_file(json_schema)},
-             {"format", format}};
+    source_pairs("json-schema", json_schema, is_json_text(json_schema));
+    pairs.emplace_back("format", format);
   } else if (!tags.empty()) {
-    pairs = {{"kind", "tags"},
-             {"file", text_of(tags)},
-             {"sha256", vitrine::sha256_of_file(tags)},
-             {"format", format}};
+    source_pairs("tags", tags, is_json_text(tags));
+    pairs.emplace_back("format", format);
   } else if (!grammar.empty()) {
-    pairs = {{"kind", is_lark(read_text_file(grammar, kMaxFileBytes)) ? "lark" : "gbnf"},
-             {"file", text_of(grammar)},
-             {"sha256", vitrine::sha256_of_file(grammar)}};
+    source_pairs(is_lark(grammar_source(grammar).text) ? "lark" : "gbnf", grammar,
+                 is_grammar_text(grammar));
   } else if (!regex.empty()) {
     pairs = {{"kind", "regex"}, text_pair(regex)};
   } else if (!choices.empty()) {

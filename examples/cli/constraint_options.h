@@ -45,10 +45,8 @@ struct ConstraintOptions {
   /// What stands in a log's head (LogHeader::constraint). `hides_text`: of an expression or choices
   /// no more than their SHA-256, since an answer's text may be in them.
   std::vector<std::pair<std::string, std::string>> description(bool hides_text) const;
-  /// The files that are read.
-  std::vector<NamedPath> files() const {
-    return {{"--json-schema", json_schema}, {"--grammar", grammar}, {"--tags", tags}};
-  }
+  /// The files that are read: a schema or a grammar may also be given as text.
+  std::vector<NamedPath> files() const;
 
  private:
   bool is_lark(std::string_view text) const;

@@ -5,16 +5,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
+#include <limits>
 #include <optional>
 
+#include "answer_output.h"
 #include "candidates.h"
 #include "chat_prompt.h"
+#include "closing_note.h"
 #include "constraint_options.h"
 #include "failure_text.h"
 #include "federate.h"
 #include "hidden_states.h"
+#include "length_options.h"
 #include "log_options.h"
+#include "prompt_options.h"
 #include "sampling_options.h"
 #include "stream_target.h"
 #include "summary.h"
@@ -26,13 +30,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kRingBytes = size_t{4} << 20;
-constexpr int kMaxStepTokens = 512;
 constexpr int kLogitRows = 32;  // of a pass that scores the prompt
 
 struct Arguments {
-  std::string model, prompt;
-  int max_new_tokens = 128;
-  int context = 0;  // 0: as many positions as the prompt and the new tokens need
+  std::string model;
+  PromptOptions prompt;
+  LengthOptions lengths;  // without -c as many positions as the prompt and the new tokens need
   SamplingOptions sampling;
   ConstraintOptions constraint;
   LogOptions log;
@@ -41,7 +44,8 @@ struct Arguments {
   bool attribution = false;
   int logprobs = 0;  // 0: none are printed
   int n_best = 1;
-  bool json = false, summary = false, prompt_logprobs = false, ignore_end_of_text = false;
+  bool json = false, json_lines = false, summary = false, prompt_logprobs = false,
+       ignore_end_of_text = false;
   DeviceOptions device;
 };
 
@@ -61,6 +65,11 @@ std::unique_ptr<vitrine::Federation> load_model(const vitrine::Federation*, cons
                                                 const std::optional<vitrine::FederationSpec>& spec,
                                                 const vitrine::EngineOptions& options) {
   return vitrine::Federation::load(*spec, options);
+}
+
+[[noreturn]] void refuse_empty_prompt() {
+  refuse(
+      "the prompt is empty; expected text (-p TEXT, -f FILE, or -p - and text on standard input)");
 }
 
 double seconds_since(Clock::time_point start) {
@@ -97,6 +106,9 @@ int run_generate(Arguments arguments) {
     refuse(
         "--system, --chat-template and --chat-variables are for a conversation; expected --chat");
   }
+  if (arguments.json_lines && (arguments.json || arguments.summary)) {
+    refuse("--json-lines, --json and --summary are different outputs; expected one of them");
+  }
   const bool is_several = arguments.n_best > 1;
   if (is_several && (arguments.prompt_logprobs || arguments.summary)) {
     refuse("--prompt-logprobs and --summary are for one answer; expected --n-best 1");
@@ -113,7 +125,8 @@ int run_generate(Arguments arguments) {
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
   arguments.sampling.resolve_tokens(tokenizer, config.vocab_size);
   arguments.sampling.note_explanation();
-  std::string prompt_text = read_text_argument(arguments.prompt);
+  std::string prompt_text = arguments.prompt.read();
+  if (prompt_text.empty()) refuse_empty_prompt();
   std::vector<int32_t> stop_token_ids;
   if (arguments.chat) {
     const vitrine::ChatTemplate chat = open_chat_template(checkpoint, arguments.chat_prompt);
@@ -130,15 +143,16 @@ int run_generate(Arguments arguments) {
   // A template writes the tokens around a prompt itself.
   const std::vector<int32_t> prompt = tokenizer.encode(prompt_text, !arguments.chat);
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.size());
-  const int64_t limit = context_limit(arguments.context, config, model);
-  if (prompt.empty())
-    refuse("the prompt is empty; expected text (-p TEXT, or -p - and text on standard input)");
+  const int64_t limit = arguments.lengths.context_limit(
+      config, model,
+      arguments.lengths.is_endless() ? kDefaultContext : std::numeric_limits<int64_t>::max());
+  if (prompt.empty()) refuse_empty_prompt();
   if (prompt_tokens > limit) {
-    refuse(
-        fmt::format("the prompt has {} tokens and the context of {} holds {} ({}); expected a "
-                    "shorter prompt",
-                    prompt_tokens, model, limit,
-                    arguments.context > 0 ? "-c" : "config, max_position_embeddings"));
+    refuse(fmt::format(
+        "the prompt has {} tokens and the context of {} holds {} ({}); expected a "
+        "shorter prompt",
+        prompt_tokens, model, limit,
+        limit < config.max_position_embeddings ? "-c" : "config, max_position_embeddings"));
   }
 
   // What the grammar refuses fails before the weights are read.
@@ -156,9 +170,10 @@ int run_generate(Arguments arguments) {
   const auto ahead = ConstraintOptions::prepare(grammar);
 
   const vitrine::AuditMode mode = arguments.log.audit_mode();
-  const int64_t context = std::min(limit, prompt_tokens + arguments.max_new_tokens);
+  const int64_t context = std::min(limit, prompt_tokens + arguments.lengths.token_limit());
   options.max_context = static_cast<int>(context);
-  options.max_step_tokens = static_cast<int>(std::min<int64_t>(prompt_tokens, kMaxStepTokens));
+  options.max_step_tokens =
+      static_cast<int>(std::min<int64_t>(prompt_tokens, arguments.lengths.step_tokens));
   if (arguments.prompt_logprobs) {
     options.max_logit_rows = std::min(options.max_step_tokens, kLogitRows);
   }
@@ -213,7 +228,7 @@ int run_generate(Arguments arguments) {
   }
   if (sink != nullptr) engine->set_audit_sink(sink);
 
-  generation.max_new_tokens = arguments.max_new_tokens;
+  generation.max_new_tokens = arguments.lengths.token_limit();
   generation.sampler = arguments.sampling.sampler;
   generation.stop_token_ids = stop_token_ids;
   generation.ignore_end_of_text = arguments.ignore_end_of_text;
@@ -222,36 +237,22 @@ int run_generate(Arguments arguments) {
   const auto beginning = constraint ? constraint->fork() : nullptr;
   std::optional<AnswerText> answer(std::in_place, tokenizer, arguments.sampling.stop,
                                    beginning.get());
-  std::string text;
-  // A text that may begin anew is not shown before it is known to stand.
-  const bool is_held_back = arguments.json || arguments.constraint.may_begin_anew();
+  AnswerOutput output({.json = arguments.json,
+                       .json_lines = arguments.json_lines,
+                       .logprobs = arguments.logprobs,
+                       .may_begin_anew = arguments.constraint.may_begin_anew()},
+                      tokenizer);
   int32_t attempt = 0;
-  // Nobody reads any more: the log is finished before that is told.
-  std::exception_ptr lost_output;
-  const auto show = [&](const std::string& piece) {
-    if (lost_output) return;
-    try {
-      write_out(piece);
-    } catch (const OutputError&) {
-      lost_output = std::current_exception();
-    }
-  };
-  const auto emit = [&](const std::string& piece) {
-    if (is_held_back) {
-      text += piece;
-    } else if (!piece.empty()) {
-      show(piece);
-    }
-  };
   const auto on_token = [&](const vitrine::TokenEvent& event) {
     if (event.attempt != attempt) {
       attempt = event.attempt;
-      text.clear();
+      output.restart(attempt);
       answer.emplace(tokenizer, arguments.sampling.stop, beginning.get());
     }
-    emit(answer->add(event));
-    return !answer->stopped() && interrupt_signal() == 0 && !lost_output;
+    output.add(event, answer->add(event));
+    return !answer->stopped() && interrupt_signal() == 0 && !output.is_lost();
   };
+  const AnswerStart start{.model = arguments.model, .prompt_tokens = prompt_tokens, .seed = seed};
   std::vector<Candidate> candidates;
   vitrine::GenerateResult result;
   std::string reason(vitrine::stop_reason_name(vitrine::StopReason::kCancelled));
@@ -264,35 +265,35 @@ int run_generate(Arguments arguments) {
       for (const Candidate& candidate : candidates)
         result.constraint += candidate.result.constraint;
       reason = candidates.front().reason;
-      text = candidates.front().text;
     }
-    if (!arguments.json) show(candidates_text(candidates));
+    output.show(candidates, start);
   } else {
+    output.start(start);
     result = vitrine::generate(*engine, prompt, generation, on_token);
-    emit(answer->finish());
+    const std::string rest = answer->finish();
     if (answer->is_cut_whole()) result.is_complete = true;
-    const bool is_shown = is_held_back && unfinished(result).empty();
-    if (!arguments.json) show((is_shown ? text : "") + "\n");
     reason = answer->reason(result.reason);
+    const std::string failure = unfinished(result);
+    output.finish(rest, result, failure.empty());
+    output.end(answer_end(result, output.text(), reason, failure));
   }
   engine->set_audit_sink(nullptr);
   const bool is_cancelled =
       interrupt_signal() != 0 &&
       (is_several || (result.reason == vitrine::StopReason::kCancelled && !answer->stopped()));
-  if (arguments.logprobs > 0 && !arguments.json) {
-    show("\n" + logprobs_text(result.logprobs, tokenizer));
-  }
   if (log) log->finish(reason);
   if (stream) stream->finish(reason);
-  if (lost_output) std::rethrow_exception(lost_output);
+  output.rethrow_if_lost();
 
   // The prompt's pass makes the first token.
-  const double steps = std::max(0.0, static_cast<double>(result.tokens.size()) - 1);
-  const double tokens_per_second = result.decode_seconds > 0 ? steps / result.decode_seconds : 0;
+  const auto num_tokens = static_cast<int64_t>(result.tokens.size());
+  const int64_t steps = std::max<int64_t>(0, num_tokens - 1);
+  const double tokens_per_second =
+      result.decode_seconds > 0 ? static_cast<double>(steps) / result.decode_seconds : 0;
   const std::string log_place = log ? arguments.log.path : "";
   if (arguments.json) {
     nlohmann::ordered_json json;
-    json["text"] = text;
+    json["text"] = output.text();
     json["tokens"] = result.tokens;
     json["reason"] = reason;
     json["prompt_tokens"] = result.prompt_tokens;
@@ -323,10 +324,9 @@ int run_generate(Arguments arguments) {
     if (log) table += "log         " + log_place + "\n";
     write_out(table);
   }
-  write_note(fmt::format(
-      "{}: {} tokens at {:.0f} tokens/s after a prompt of {} in {:.1f} ms; seed {}; "
-      "recorder {}{}{}{}",
-      reason, result.tokens.size(), tokens_per_second, result.prompt_tokens,
+  write_remark(fmt::format(
+      "{}: {} after a prompt of {} in {:.1f} ms; seed {}; recorder {}{}{}{}", reason,
+      token_speed(num_tokens, steps, result.decode_seconds), result.prompt_tokens,
       1000 * result.prefill_seconds, seed, arguments.log.mode, arguments.log.note(log.get()),
       stream_note(arguments.log.stream, stream.get()), constraint_note(result)));
   if (is_cancelled) return 128 + interrupt_signal();
@@ -347,17 +347,11 @@ std::shared_ptr<Arguments> add_options(CLI::App* generate, const char* model_hel
                                        bool is_required) {
   auto arguments = std::make_shared<Arguments>();
   add_model(*generate, arguments->model, model_help)->required(is_required);
-  generate->add_option("-p,--prompt", arguments->prompt, "the prompt; - reads standard input")
-      ->required(is_required);
-  generate->add_option("-n,--max-new-tokens", arguments->max_new_tokens, "how many tokens at most")
-      ->check(CLI::Range(1, 1 << 30))
-      ->capture_default_str();
-  generate
-      ->add_option(
-          "-c,--context", arguments->context,
-          "positions that the prompt and the new tokens may take (default: as many as they "
-          "need)")
-      ->check(CLI::Range(1, 1 << 30));
+  arguments->prompt.add_to(*generate);
+  arguments->lengths.add_to(*generate, "how many tokens at most",
+                            "positions that the prompt and the new tokens may take (default: as "
+                            "many as they need, with -n -1 at most " +
+                                std::to_string(kDefaultContext) + ")");
   arguments->sampling.add_to(*generate, "default: a random one, which --json tells");
   generate->add_flag("--chat", arguments->chat,
                      "the prompt is a user's message: put it into the model's chat template, and "
@@ -382,6 +376,11 @@ std::shared_ptr<Arguments> add_options(CLI::App* generate, const char* model_hel
                      "go on after an end-of-text token");
   generate->add_flag("--summary", arguments->summary, "end with a table of what the recorder saw");
   generate->add_flag("--json", arguments->json, "one JSON object instead of text");
+  generate->add_flag(
+      "--json-lines", arguments->json_lines,
+      "one JSON object an event instead of text: where an answer starts, each token, "
+      "where it ends");
+  add_quiet(*generate);
   arguments->device.add_to(*generate);
   return arguments;
 }
@@ -392,6 +391,7 @@ void add_generate(CLI::App& app, Command& command) {
   CLI::App* generate = app.add_subcommand("generate", "Generates text from a prompt");
   const auto arguments = add_options(generate, "folder of the model, or a .gguf file", true);
   generate->callback([arguments, &command] {
+    if (!arguments->prompt.is_given()) throw CLI::RequiredError("--prompt");
     command = [arguments] { return run_generate<vitrine::Engine>(*arguments); };
   });
 }
@@ -401,7 +401,7 @@ void add_federated_generation(CLI::App& federate, Command& command) {
   federate.callback([arguments, &command, &federate] {
     if (!federate.get_subcommands().empty()) return;  // `command` is that one's
     if (arguments->model.empty()) throw CLI::RequiredError("MODEL");
-    if (federate.count("--prompt") == 0) throw CLI::RequiredError("--prompt");
+    if (!arguments->prompt.is_given()) throw CLI::RequiredError("--prompt");
     command = [arguments] { return run_generate<vitrine::Federation>(*arguments); };
   });
 }

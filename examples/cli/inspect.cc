@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <limits>
 #include <map>
+#include <optional>
 
 #include "federate.h"
 
@@ -13,7 +15,7 @@ namespace {
 
 struct Arguments {
   std::string model;
-  int context = 0;
+  std::optional<int> context;  // 0: the model's own limit
   bool plan = false, tensors = false, json = false;
   DeviceOptions device;
 };
@@ -187,7 +189,7 @@ nlohmann::ordered_json json_object(const Arguments& arguments,
 
 int run_inspect(const Arguments& arguments) {
   if (std::filesystem::path(arguments.model).extension() == ".json") {
-    if (arguments.plan || arguments.tensors || arguments.context > 0) {
+    if (arguments.plan || arguments.tensors || arguments.context) {
       refuse("--plan, --tensors and -c are of one model; expected a model, not a federation file");
     }
     return inspect_federation(arguments.model, arguments.device, arguments.json);
@@ -195,8 +197,10 @@ int run_inspect(const Arguments& arguments) {
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   vitrine::EngineOptions options = arguments.device.engine_options();
+  constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   options.max_context =
-      static_cast<int>(context_limit(arguments.context, config, arguments.model, kMaxContext));
+      static_cast<int>(context_limit(arguments.context.value_or(0), config, arguments.model,
+                                     arguments.context ? kNoLimit : kMostContext));
   const vitrine::ModelPlan made = vitrine::Engine::describe(arguments.model, options);
   if (arguments.json) {
     write_json(json_object(arguments, checkpoint, config, made));
@@ -216,9 +220,9 @@ void add_inspect(CLI::App& app, Command& command) {
   inspect
       ->add_option("-c,--context", arguments->context,
                    fmt::format("positions whose keys and values are counted (default: the model's "
-                               "own limit, at most {})",
-                               kMaxContext))
-      ->check(CLI::Range(1, 1 << 30));
+                               "own limit, at most {}); 0: that limit itself",
+                               kMostContext))
+      ->check(CLI::Range(0, 1 << 30));
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");
   inspect->add_flag("--json", arguments->json, "one JSON object, tensors included");

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "hidden_states.h"
+#include "option_section.h"
 #include "vitrine/audit_manifest.h"
 
 namespace cli {
@@ -50,6 +51,7 @@ void Log::finish(const std::string& reason) {
 }
 
 void LogOptions::add_to(CLI::App& command) {
+  const OptionSection section(command, "Audit log");
   command
       .add_option("--audit", path,
                   "where the recorder's log goes; the extension picks the format: .vtr (sealed) "

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "audit_run.h"
+#include "closing_note.h"
 
 namespace cli {
 
@@ -97,8 +98,8 @@ std::string file_hash(const std::string& path, HashCache cache) {
     if (const std::string hash = kept_hash(entry, before); !hash.empty()) return hash;
   }
   if (before.size >= kNotedBytes) {
-    write_note(fmt::format("reading {} ({}) for its SHA-256{}", path, format_bytes(before.size),
-                           entry.empty() ? "" : ", which is kept"));
+    write_remark(fmt::format("reading {} ({}) for its SHA-256{}", path, format_bytes(before.size),
+                             entry.empty() ? "" : ", which is kept"));
   }
   const std::string hash = vitrine::sha256_of_file(path);
   const Identity after = identity_of(path);

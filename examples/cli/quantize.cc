@@ -6,8 +6,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "closing_note.h"
 #include "common.h"
 #include "evaluate.h"
 #include "vitrine/compress.h"
@@ -67,6 +72,48 @@ std::string machine_instruction_set() {
   return "portable";
 }
 
+/// Bytes in the files by module: its weight with scales and zero points.
+std::map<std::string, uint64_t> bytes_by_module(const vitrine::Checkpoint& checkpoint) {
+  std::map<std::string, uint64_t> bytes;
+  for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
+    bytes[tensor.name.substr(0, tensor.name.rfind('.'))] += tensor.stored_bytes;
+  }
+  return bytes;
+}
+
+/// Names what takes more than before, the largest first, where all of it does.
+void warn_of_growth(const vitrine::Checkpoint& source, const std::string& out) {
+  constexpr size_t kMaxNamed = 3;
+  const auto before = bytes_by_module(source);
+  const auto after = bytes_by_module(vitrine::Checkpoint::open(out));
+  uint64_t source_bytes = 0, result_bytes = 0;
+  std::vector<std::pair<uint64_t, std::string>> grown;
+  for (const auto& [name, bytes] : before) source_bytes += bytes;
+  for (const auto& [name, bytes] : after) {
+    result_bytes += bytes;
+    const auto found = before.find(name);
+    const uint64_t was = found == before.end() ? 0 : found->second;
+    if (bytes <= was) continue;
+    grown.emplace_back(
+        bytes - was,
+        was == 0 ? fmt::format("{} (new, {})", name, format_bytes(bytes))
+                 : fmt::format("{} ({} to {})", name, format_bytes(was), format_bytes(bytes)));
+  }
+  if (result_bytes <= source_bytes) return;
+  std::ranges::stable_sort(grown, std::greater(), &std::pair<uint64_t, std::string>::first);
+  std::string names;
+  for (size_t i = 0; i < std::min(grown.size(), kMaxNamed); ++i) {
+    names += (i == 0 ? "" : ", ") + grown[i].second;
+  }
+  if (grown.size() > kMaxNamed) names += fmt::format(" and {} more", grown.size() - kMaxNamed);
+  const bool has_blocks = std::ranges::any_of(
+      source.tensors(), [](const auto& tensor) { return tensor.block_format != nullptr; });
+  write_note(fmt::format("warning: {} takes {}, more than the {} of {}; what grew: {}{}", out,
+                         format_bytes(result_bytes), format_bytes(source_bytes), source.path(),
+                         names,
+                         has_blocks ? "; the source is quantized already and runs as it is" : ""));
+}
+
 std::string describe(const Arguments& arguments, const vitrine::QuantizeReport& report) {
   double worst = 0;
   std::string worst_name;
@@ -98,13 +145,20 @@ std::string describe(const Arguments& arguments, const vitrine::QuantizeReport& 
 }
 
 int run_quantize(const Arguments& arguments) {
+  for (const std::string_view file : {".gguf", ".safetensors"}) {
+    if (!arguments.out.ends_with(file)) continue;
+    refuse(
+        fmt::format("{}: quantize makes a folder (config.json, model.safetensors, …), no {} file; "
+                    "expected a folder's name",
+                    arguments.out, file));
+  }
   const vitrine::Checkpoint checkpoint = open_model(arguments.model);
   if (!checkpoint.tokenizer_json().empty()) {
     open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
   }
   vitrine::Engine::check(arguments.model);  // nobody could load what came of another
   catch_interrupts();
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  const bool terminal = ::isatty(STDERR_FILENO) == 1 && !is_quiet();
   vitrine::QuantizeOptions options;
   options.scheme = arguments.scheme;
   options.group_size = arguments.group_size;
@@ -143,6 +197,7 @@ int run_quantize(const Arguments& arguments) {
       vitrine::quantize_checkpoint(arguments.model, arguments.out, options);
   if (terminal) std::fputs("\r\033[K", stderr);
   write_out(describe(arguments, report));
+  warn_of_growth(checkpoint, arguments.out);
   return 0;
 }
 
@@ -170,6 +225,7 @@ void add_quantize(CLI::App& app, Command& command) {
       ->add_option("--eval-tokens", arguments->eval_tokens,
                    "how much of the text at most (default: all)")
       ->check(CLI::Range(2, 1 << 30));
+  add_quiet(*quantize);
   quantize->callback(
       [arguments, &command] { command = [arguments] { return run_quantize(*arguments); }; });
 }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "model_hashes.h"
+#include "option_section.h"
 
 namespace cli {
 
@@ -76,6 +77,7 @@ bool runs(const std::string& stage, vitrine::SamplerOptions options) {
 }  // namespace
 
 void SamplingOptions::add_to(CLI::App& command, const char* seed_help) {
+  const OptionSection section(command, "Sampling");
   for (const vitrine::SamplerOptionInfo& info : vitrine::sampler_option_list()) {
     if (info.name == "dry_sequence_breakers") continue;  // texts, on a command line
     const std::string name(info.name);

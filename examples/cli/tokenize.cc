@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common.h"
+#include "prompt_options.h"
 
 namespace cli {
 
@@ -13,7 +14,8 @@ namespace {
 
 struct Arguments {
   std::string model;
-  std::optional<std::string> text, ids;
+  PromptOptions prompt;
+  std::optional<std::string> ids;
   bool json = false, keep_special = false;
 };
 
@@ -36,16 +38,27 @@ vitrine::Tokenizer read_tokenizer(const std::string& model) {
   return vitrine::Tokenizer::from_file(path);
 }
 
+/// As the vocabulary spells it; a part of a character as its bytes: <0xF0><0x9F>.
+std::string shown(const vitrine::Tokenizer& tokenizer, int32_t id) {
+  const std::string bytes = tokenizer.token_bytes(id);
+  if (find_invalid_utf8(bytes) == bytes.size()) return tokenizer.token_text(id);
+  std::string text;
+  for (const char byte : bytes) {
+    text += fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte));
+  }
+  return text;
+}
+
 int run_tokenize(const Arguments& arguments) {
   const vitrine::Tokenizer tokenizer = read_tokenizer(arguments.model);
   nlohmann::ordered_json json;
   std::string plain;
-  if (arguments.text) {
-    const std::vector<int32_t> ids = tokenizer.encode(read_text_argument(*arguments.text));
+  if (arguments.prompt.is_given()) {
+    const std::vector<int32_t> ids = tokenizer.encode(arguments.prompt.read());
     std::vector<std::string> pieces;
     for (int32_t id : ids) {
       pieces.push_back(tokenizer.token_text(id));
-      plain += fmt::format("{}\t{}\n", id, pieces.back());
+      plain += fmt::format("{}\t{}\n", id, shown(tokenizer, id));
     }
     json["ids"] = ids;
     json["pieces"] = pieces;
@@ -71,7 +84,7 @@ void add_tokenize(CLI::App& app, Command& command) {
       app.add_subcommand("tokenize", "Turns text into ids and pieces, or ids into text");
   add_model(*tokenize, arguments->model, "folder with tokenizer.json, or a .gguf file");
   CLI::Option_group* input = tokenize->add_option_group("input");
-  input->add_option("-p,--prompt", arguments->text, "the text; - reads standard input");
+  arguments->prompt.add_to(*input);
   input->add_option("--ids", arguments->ids, "file with a JSON array of ids");
   input->require_option(1);
   tokenize->add_flag("--keep-special-tokens", arguments->keep_special,

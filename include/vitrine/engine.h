@@ -302,6 +302,11 @@ class VITRINE_API Engine {
   std::unique_ptr<Impl> impl_;
 };
 
+/// The instruction set of the kernels that a CPU engine takes on this machine: "avx512_amx",
+/// "avx512", "avx2_vnni", "avx2" or "portable"; VITRINE_CPU_ISA chooses another. Throws
+/// kInvalidArgument or kUnavailable for one that there is not.
+VITRINE_API std::string_view cpu_instruction_set();
+
 /// Why a text ended.
 enum class StopReason : uint8_t {
   kLength,
@@ -362,6 +367,9 @@ struct TokenEvent {
   int32_t attempt = 0;      ///< of GenerateOptions' retries: when it grows, the text begins anew
   bool is_complete = true;  ///< false: a constraint accepts no answer that ends here, so that no
                             ///< stop of the host's should act
+  /// Those of the attempt's tokens, from the first on, where they were asked for: up to this one, or
+  /// fewer where a constraint forces tokens before their logits are computed. Valid in the callback.
+  std::span<const TokenLogprobs> logprobs = {};
 };
 
 /// What a constraint did in one run.

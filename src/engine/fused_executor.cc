@@ -327,3 +327,9 @@ std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs) {
 }
 
 }  // namespace vitrine::engine
+
+namespace vitrine {
+
+std::string_view cpu_instruction_set() { return ops::select_cpu_kernels().isa; }
+
+}  // namespace vitrine

@@ -298,7 +298,10 @@ class Generation {
       result_.reason = reason;
       return false;
     };
-    if (on_token_ && !on_token_({token, position, attempt_, is_complete})) {
+    const auto logprobs = std::span<const TokenLogprobs>(result_.logprobs);
+    const size_t known = std::min(logprobs.size(), result_.tokens.size());
+    const TokenEvent event{token, position, attempt_, is_complete, logprobs.first(known)};
+    if (on_token_ && !on_token_(event)) {
       return ends(StopReason::kCancelled);
     }
     if (is_refused) {  // the attempt is over

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vitrine generate --chat and vitrine chat; llama.cpp's short flags."""
+"""vitrine generate --chat and vitrine chat."""
 
 import json
 import os
@@ -130,15 +130,6 @@ class GenerateChat(ChatCase):
         self.succeed("score", "-m", self.model, "-t", 1, "--tokens", self.write_ids(ids), "--out", "o.json")
         self.assertEqual(self.succeed_json("inspect", "-m", self.model, "-t", 1, "--json")["threads"], 1)
         self.fail_with(2, ["model"], "generate", "-p", "x")
-
-    def test_flags_that_only_llama_cpp_has(self):
-        generate = ("generate", self.model, "-p", "x")
-        for flag, hint in (("-ngl", "--device cuda"), ("--temp", "--temperature"), ("-f", "-p -"),
-                           ("-sys", "--system"), ("-no-cnv", "without --chat"), ("-cnv", "--chat"),
-                           ("--n-predict", "-n"), ("--ctx-size", "-c"), ("--no-mmap", "--mmap")):
-            self.fail_with(2, [f"'{flag}'", "llama.cpp", hint], *generate, flag, "0")
-        # Values are no flags.
-        self.fail_with(2, ["-n"], *generate, "-n", "x")
 
 
 class Chat(ChatCase):

@@ -14,8 +14,8 @@ import unittest
 from audit_cases import Audit  # noqa: F401
 from audit_export_cases import AuditExport  # noqa: F401
 from chat_cases import Chat, GenerateChat  # noqa: F401
-from command_cases import (BenchAudit, BenchGenerate, CommandPage, Inspect, Quantize,  # noqa: F401
-                           Score, Tokenize, Tool)
+from command_cases import (BenchAudit, BenchGenerate, Inspect, Quantize, Score,  # noqa: F401
+                           Tokenize, Tool)
 from constraint_cases import Constraint  # noqa: F401
 from federated_answer_cases import FederatedAnswers, FederatedFit, FederatedReplay  # noqa: F401
 from federation_cases import Federation  # noqa: F401

@@ -87,7 +87,7 @@ class FederatedAnswers(FederationCase):
                             "--temperature", 1.5, "-n", 12)
         self.assertLessEqual({one["text"] for one in run["candidates"]}, {"a cat", "a dog"})
         text = self.succeed("federate", path, "-p", PROMPT, "-n", 4, "-s", 3, "--logprobs", 2)
-        self.assertEqual(text.stdout.decode().strip().splitlines()[-1].count("\t"), 4)
+        self.assertEqual(text.stdout.decode().splitlines()[0].count("\t"), 4)
 
     def test_logprobs_are_the_joints(self):
         path = self.write()

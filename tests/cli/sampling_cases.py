@@ -87,7 +87,7 @@ class Sampling(AuditCase):
             best = [b["logprob"] for b in entry["best"]]
             self.assertEqual(best, sorted(best, reverse=True))
         lines = self.succeed(*BASE, "-n", 6, "--seed", 3, "--logprobs", 4).stdout.decode()
-        table = lines.split("\n\n")[-1].strip().split("\n")
+        table = lines.split("\n\n")[0].split("\n")
         self.assertEqual([len(line.split("\t")) for line in table], [3 + 4] * 6)
 
     def test_n_best(self):

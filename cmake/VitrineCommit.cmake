@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# Run by each build (cmake -DSOURCE=… -DHEADER=… -P): writes the checkout's commit into a header, and
+# leaves the header alone where nothing changed. A folder that is no checkout has no commit.
+set(commit "")
+find_program(git git)
+if(git)
+  execute_process(COMMAND "${git}" rev-parse --show-toplevel WORKING_DIRECTORY "${SOURCE}"
+                  OUTPUT_VARIABLE root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(root STREQUAL SOURCE)
+    execute_process(COMMAND "${git}" describe --always --dirty --exclude=* --abbrev=12
+                    WORKING_DIRECTORY "${SOURCE}"
+                    OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+endif()
+set(text "#define VITRINE_COMMIT \"${commit}\"\n")
+set(before "")
+if(EXISTS "${HEADER}")
+  file(READ "${HEADER}" before)
+endif()
+if(NOT before STREQUAL text)
+  file(WRITE "${HEADER}" "${text}")
+endif()

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `vitrine --version` says of this build.
+#pragma once
+
+#include <string>
+
+namespace cli {
+
+/// A line each: version, commit, compiler, instruction set of the kernels on this processor,
+/// libtorch, CUDA.
+std::string build_facts();
+
+}  // namespace cli

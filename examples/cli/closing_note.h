@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What commands say in their closing line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace cli {
+
+/// "12 tokens at 240 tokens/s"; without a speed where no step was timed: "1 token", "no tokens".
+/// `steps`: those of the tokens that took the seconds (a prompt's pass makes the first one).
+std::string token_speed(int64_t tokens, int64_t steps, double seconds);
+
+/// -q, --quiet: write_remark() says nothing; warnings and mistakes are told all the same.
+void add_quiet(CLI::App& command);
+bool is_quiet();
+/// A line to standard error that a script can do without.
+void write_remark(const std::string& message);
+
+/// Whether writing to standard output failed because nobody reads it, as behind `| head`: no news
+/// to anybody.
+bool is_output_closed();
+
+}  // namespace cli
