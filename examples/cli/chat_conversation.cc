@@ -59,6 +59,7 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
   messages_ = first_messages();
   renew_sequence();
   if (session) take_over(*session);
+  if (session && arguments.chat_prompt.has_system()) set_system(arguments.chat_prompt.system);
 }
 
 void Conversation::compile_constraint() {

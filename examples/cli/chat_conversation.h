@@ -55,6 +55,7 @@ class Conversation {
   void take_sampler(const ChatSession& session);
   void require_fit(const std::string& path, const ChatSession& session) const;
   void take_over(const ChatSession& session);
+  bool is_past(const ChatSession& session) const;
   std::vector<std::pair<std::string, std::string>> settings() const;
 
   /// Forgets what the sequence holds beyond what it shares with these tokens.

@@ -84,11 +84,12 @@ ChatSession Conversation::read_fitting_session(const std::string& path) const {
   } catch (const Error& error) {
     throw Error(ErrorKind::kBadFile, path + ": sampler: " + error.what());
   }
-  const std::string other = first_other_file(
-      session.model, hashes_.empty() ? file_hashes(checkpoint_) : hashes_, "session");
-  if (!other.empty()) {
-    cli::refuse(fmt::format("{}: is of another model: {}; expected a session of {}", path, other,
-                            arguments_.model));
+  const FileHashes hashes = hashes_.empty() ? file_hashes(checkpoint_) : hashes_;
+  if (!first_other_file(session.model, hashes).empty()) {
+    cli::refuse(
+        fmt::format("{}: is of another model, whose files have another SHA-256; expected a session "
+                    "of {}",
+                    path, arguments_.model));
   }
   return session;
 }
@@ -112,6 +113,11 @@ void Conversation::require_fit(const std::string& path, const ChatSession& sessi
   probe(session.messages);
 }
 
+/// The log tells a branch by its forks, which it cannot take back.
+bool Conversation::is_past(const ChatSession& session) const {
+  return log_ != nullptr && session.branch != 0 && session.branch < num_forks_;
+}
+
 void Conversation::load(const std::string& path) {
   const ChatSession session = read_fitting_session(path);
   require_fit(path, session);
@@ -131,6 +137,9 @@ void Conversation::load(const std::string& path) {
                     "--load {}",
                     path, path));
   }
+  if (is_past(session) && next_branch_ >= kMaxChatBranch) {
+    cli::refuse(path + ": the log has no further random numbers; begin with --load " + path);
+  }
   generation_.sampler = session.sampler;
   renew_sequence();
   take_over(session);
@@ -143,9 +152,8 @@ void Conversation::take_over(const ChatSession& session) {
   trace_id_ = session.trace_id;
   has_answer_ = false;
   records_.clear();
-  // The log tells a branch by its forks, which it cannot take back.
-  const bool is_past = log_ != nullptr && session.branch != 0 && session.branch < num_forks_;
-  if (session.branch != 0) move_to_branch(is_past ? next_branch_ : session.branch);
+  const bool draws_others = is_past(session);
+  if (session.branch != 0) move_to_branch(draws_others ? next_branch_ : session.branch);
   // Keys and values are computed anew.
   vitrine::GenerateOptions options;
   options.max_new_tokens = 0;
@@ -161,7 +169,9 @@ void Conversation::take_over(const ChatSession& session) {
   for (const vitrine::ChatMessage& message : messages_) answers += message.role == "assistant";
   output_.note(
       fmt::format("the conversation goes on behind {} answer{}", answers, answers == 1 ? "" : "s"));
-  if (is_past) output_.note("further answers draw other random numbers than before it was saved");
+  if (draws_others) {
+    output_.note("further answers draw other random numbers than before it was saved");
+  }
   ChatSession here;
   here.settings = settings();
   if (const std::string other = other_settings(here, session); !other.empty()) {

@@ -101,8 +101,8 @@ bool LineEditor::set_up() {
   el_wset(editor, EL_SIGNAL, 0);
   // What comes while an answer is written is kept whole, and not echoed into the answer.
   el_wset(editor, EL_SETTY, L"-x", L"-icanon", L"-echo", nullptr);
-  el_wset(editor, EL_SETTY, L"-d", L"-inlcr", nullptr);  // a paste's line ends as they are
-  el_source(editor, nullptr);                            // ~/.editrc
+  el_wset(editor, EL_SETTY, L"-d", L"-inlcr", L"-icrnl", nullptr);  // a paste as it is
+  el_source(editor, nullptr);                                       // ~/.editrc
   bind_keys();
   draw(kPasteOn);
   return true;

@@ -76,7 +76,7 @@ class ChatSessions(SessionCase):
         self.talk("Hi\n/save s.json\n")
         template = self.folder / "t.jinja"
         template.write_text("{{ messages[0].content }}")
-        self.fail_with(2, ["s.json", "another model", "SHA-256", "session says"], "chat", SMALL, "--chat-template",
+        self.fail_with(2, ["s.json", "another model", "SHA-256"], "chat", SMALL, "--chat-template",
                        template, "--load", "s.json")
 
     def test_what_is_there_is_not_lost(self):

@@ -11,6 +11,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import stat
 import struct
@@ -48,7 +49,7 @@ class Terminal:
 
         variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": "xterm-256color"}
         self.process = subprocess.Popen(
-            [VITRINE, *map(str, arguments)], cwd=folder, stdin=self.follower,
+            list(map(str, arguments)), cwd=folder, stdin=self.follower,
             stdout=stdout or self.follower, stderr=self.follower, preexec_fn=take_terminal,
             env={**variables, **(environment or {})})
 
@@ -109,7 +110,7 @@ class Terminal:
 
 class TerminalCase(ChatCase):
     def start(self, *more, n=3, temperature=0, **options):
-        terminal = Terminal(["chat", self.model, "-n", n, "--temperature", temperature, *more],
+        terminal = Terminal([VITRINE, "chat", self.model, "-n", n, "--temperature", temperature, *more],
                             self.folder, **options)
         self.addCleanup(terminal.close)
         terminal.wait_for(PROMPT)
@@ -133,11 +134,12 @@ class TerminalCase(ChatCase):
 
 class Editing(TerminalCase):
     def test_arrow_keys(self):
-        self.assertEqual(self.heard(b"Hi thre" + LEFT + b"e" + RIGHT + b"!"), ["Hi there!"])
+        self.assertEqual(self.heard(b"Hi thre" + LEFT + LEFT + b"e" + RIGHT + RIGHT + b"!"), ["Hi there!"])
 
     def test_characters_of_several_bytes(self):
         text = "naïve 漢字 \N{WHITE SMILING FACE}".encode()
-        self.assertEqual(self.heard(text + LEFT + LEFT + BACKSPACE + "語".encode()), ["naïve 漢語 \N{WHITE SMILING FACE}"])
+        self.assertEqual(self.heard(text + LEFT + LEFT + BACKSPACE + "語".encode()),
+                         ["naïve 漢語 \N{WHITE SMILING FACE}"])
 
     def test_bytes_that_are_no_utf8(self):
         self.assertEqual(self.heard(b"a\xff\xfeb"), ["a\ufffd\ufffdb"])
@@ -149,7 +151,7 @@ class Editing(TerminalCase):
 
     def test_a_paste_can_be_edited(self):
         self.assertEqual(self.heard(paste(b"one\ntwo\nthree") + UP + LEFT + BACKSPACE + DOWN + b"!"),
-                         ["one\nt\nth!ree"])
+                         ["one\nto\nt!hree"])
 
     def test_messages_of_several_lines(self):
         self.assertEqual(self.heard(b"one" + ALT_ENTER + b"two" + ALT_ENTER + b"three", b"a\\" + ENTER + b"b"),
@@ -185,7 +187,7 @@ class Editing(TerminalCase):
         """Standard output has answers alone; the message is typed in the terminal."""
         with open(self.folder / "out.txt", "wb") as out:
             terminal = self.start(stdout=out)
-            terminal.say(b"Hi thre" + LEFT + b"e")
+            terminal.say(b"Hi thre" + LEFT + LEFT + b"e")
             self.assertEqual(self.saved(terminal), ["Hi there"])
         answer = self.generate("[user] Hi there\n[assistant] Once upon a time", n=3)["text"]
         self.assertEqual((self.folder / "out.txt").read_text(), answer + "\n")
@@ -225,15 +227,17 @@ class Ending(TerminalCase):
         self.assertTrue(whole.startswith(messages[1]["content"]), messages)
 
     def test_stopped_and_continued(self):
-        """The terminal is given back meanwhile, and what was typed stays."""
-        terminal = self.start()
+        """Ctrl-Z gives the terminal back; behind fg what was typed is still there."""
+        command = shlex.join([VITRINE, "chat", str(self.model), "-n", "3", "--temperature", "0"])
+        terminal = Terminal(["bash", "-mc", f"{command}; stty -a; echo STOPPED; fg"], self.folder)
+        self.addCleanup(terminal.close)
+        terminal.wait_for(PROMPT)
         terminal.type(b"Hi ")
         terminal.wait_for(b"Hi ")
-        terminal.process.send_signal(signal.SIGTSTP)
-        _, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
-        self.assertTrue(os.WIFSTOPPED(status))
-        self.assertEqual(termios.tcgetattr(terminal.follower), terminal.before)
-        terminal.process.send_signal(signal.SIGCONT)
+        terminal.type(CTRL_Z)
+        settings = terminal.wait_for(b"STOPPED").split()
+        self.assertIn(b"icanon", settings)
+        self.assertIn(b"echo", settings)
         terminal.wait_for(b"> Hi ")
         terminal.say(b"there")
         self.assertEqual(self.saved(terminal), ["Hi there"])
@@ -250,12 +254,12 @@ class History(TerminalCase):
     FILE = ".local/state/vitrine/chat_history"
 
     def test_in_a_conversation_and_in_the_next(self):
-        self.assertEqual(self.heard(b"first", paste(b"sec\nond"), UP + UP + b"!"), ["first", "sec\nond", "first!"])
+        self.assertEqual(self.heard(b"first", paste(b"sec\nond"), UP + UP + UP + b"!"), ["first", "sec\nond", "first!"])
         file = self.folder / self.FILE
         self.assertEqual(stat.S_IMODE(file.stat().st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(file.parent.stat().st_mode), 0o700)
-        # /save s.json is the last entry; a second line up leaves a message of several lines.
-        self.assertEqual(self.heard(UP + UP, UP + UP + UP + UP + UP), ["first!", "first"])
+        # /save s.json is the last entry; within a message of several lines, up goes to the line above.
+        self.assertEqual(self.heard(UP + UP, 6 * UP), ["first!", "first"])
         self.assertEqual(self.heard(CTRL_R + b"ond" + ENTER), ["sec\nond"])
 
     def test_a_long_message_comes_back(self):
@@ -293,7 +297,7 @@ class History(TerminalCase):
         file = self.folder / self.FILE
         file.parent.mkdir(parents=True)
         file.write_text("something else\n")
-        terminal = Terminal(["chat", self.model, "-n", 3], self.folder)
+        terminal = Terminal([VITRINE, "chat", self.model, "-n", 3], self.folder)
         self.addCleanup(terminal.close)
         terminal.wait_for(rb"chat_history: is no history of libedit.*" + PROMPT)
         terminal.say(b"Hi")
