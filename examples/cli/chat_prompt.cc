@@ -36,8 +36,10 @@ std::vector<vitrine::ChatMessage> ChatPromptOptions::first_messages() const {
 }
 
 std::string ChatPromptOptions::render(const vitrine::ChatTemplate& chat,
-                                      const std::vector<vitrine::ChatMessage>& messages) const {
+                                      const std::vector<vitrine::ChatMessage>& messages,
+                                      bool opens_answer) const {
   vitrine::ChatOptions options;
+  options.add_generation_prompt = opens_answer;
   options.variables_json = variables;
   return chat.render(messages, options);
 }

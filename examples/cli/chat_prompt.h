@@ -18,10 +18,11 @@ struct ChatPromptOptions {
   bool has_system() const { return system_option != nullptr && system_option->count() > 0; }
   /// The system message, where there is one.
   std::vector<vitrine::ChatMessage> first_messages() const;
-  /// The prompt of these messages up to where the assistant begins. Special tokens that the text
-  /// spells become these tokens; none are added.
+  /// The prompt of these messages, with `opens_answer` up to where the assistant begins. Special
+  /// tokens that the text spells become these tokens; none are added.
   std::string render(const vitrine::ChatTemplate& chat,
-                     const std::vector<vitrine::ChatMessage>& messages) const;
+                     const std::vector<vitrine::ChatMessage>& messages,
+                     bool opens_answer = true) const;
 };
 
 /// The model's template, or that of --chat-template. Throws kBadFile where there is none.

@@ -200,7 +200,7 @@ int run_inspect(const Arguments& arguments) {
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   options.max_context =
       static_cast<int>(context_limit(arguments.context.value_or(0), config, arguments.model,
-                                     arguments.context ? kNoLimit : kMostContext));
+                                     arguments.context ? kNoLimit : kMaxContext));
   const vitrine::ModelPlan made = vitrine::Engine::describe(arguments.model, options);
   if (arguments.json) {
     write_json(json_object(arguments, checkpoint, config, made));
@@ -221,7 +221,7 @@ void add_inspect(CLI::App& app, Command& command) {
       ->add_option("-c,--context", arguments->context,
                    fmt::format("positions whose keys and values are counted (default: the model's "
                                "own limit, at most {}); 0: that limit itself",
-                               kMostContext))
+                               kMaxContext))
       ->check(CLI::Range(0, 1 << 30));
   inspect->add_flag("--plan", arguments->plan, "the kernel of every op");
   inspect->add_flag("--tensors", arguments->tensors, "every tensor of the checkpoint");

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages, answers and the model's sequence; sessions are in chat_restore.cc.
+#include "chat_conversation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "answer_experts.h"
+#include "candidates.h"
+#include "closing_note.h"
+#include "common.h"
+#include "failure_text.h"
+
+namespace cli {
+
+namespace {
+
+using vitrine::Error;
+
+constexpr size_t kRingBytes = size_t{64} << 20;
+constexpr size_t kMaxExpertsShown = 8;
+
+}  // namespace
+
+Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
+    : arguments_(arguments),
+      output_(output),
+      checkpoint_(open_model(arguments.model)),
+      config_(vitrine::parse_model_config(checkpoint_)),
+      tokenizer_(open_tokenizer(checkpoint_, config_)),
+      chat_(open_chat_template(checkpoint_, arguments.chat_prompt)) {
+  arguments.sampling.resolve_tokens(tokenizer_, config_.vocab_size);
+  if (arguments.chat_prompt.has_system()) system_ = arguments.chat_prompt.system;
+  // What the template or the session refuses fails before the weights are read.
+  std::optional<ChatSession> session;
+  if (!arguments.load.empty()) {
+    session = read_fitting_session(arguments.load);
+    take_sampler(*session);
+  }
+  arguments.sampling.note_explanation();
+  probe(session ? session->messages : first_messages());
+
+  vitrine::EngineOptions options = arguments.device.engine_options();
+  options.max_context =
+      static_cast<int>(arguments.length.context_limit(config_, arguments.model, kDefaultContext));
+  options.max_step_tokens = std::min(options.max_context, arguments.length.step_tokens);
+  arguments.constraint.reserve_steps(options);
+  options.audit_mode = arguments.log.audit_mode();
+  options.audit_level = arguments.log.audit_level();
+  generation_.sampler = arguments.sampling.sampler;
+  generation_.max_new_tokens = arguments.length.token_limit();
+  generation_.stop_token_ids = vitrine::end_of_turn_ids(tokenizer_, chat_);
+  compile_constraint();
+  const auto ahead = ConstraintOptions::prepare(grammar_);
+  engine_ = vitrine::Engine::load(arguments.model, options);
+  if (session) require_fit(arguments.load, *session);
+  open_sinks();
+  messages_ = first_messages();
+  renew_sequence();
+  if (session) take_over(*session);
+  if (session && arguments.chat_prompt.has_system()) set_system(arguments.chat_prompt.system);
+}
+
+void Conversation::compile_constraint() {
+  if (!arguments_.constraint.is_given()) return;
+  std::vector<int32_t> end_ids = generation_.stop_token_ids;
+  for (const int64_t id : config_.eos_token_ids) end_ids.push_back(static_cast<int32_t>(id));
+  grammar_ = arguments_.constraint.compile(tokenizer_, static_cast<int32_t>(config_.vocab_size),
+                                           end_ids, vitrine::banned_ids(generation_.sampler));
+}
+
+void Conversation::open_sinks() {
+  if (arguments_.log.audit_mode() == vitrine::AuditMode::kNone) return;
+  ring_ = std::make_unique<vitrine::SlabRing>(kRingBytes, vitrine::SlabRing::WhenFull::kOverwrite);
+  vitrine::AuditSink* sink = ring_.get();
+  if (!arguments_.log.path.empty()) {
+    vitrine::LogHeader head = log_header(arguments_.model, arguments_.sampling, arguments_.device,
+                                         engine_->summary(), checkpoint_);
+    hashes_ = head.hashes;
+    head.constraint = arguments_.constraint.description(arguments_.log.hides_text());
+    log_ = arguments_.log.open(std::move(head), 0, [this](int32_t id) {
+      return id < tokenizer_.vocab_size() ? tokenizer_.token_text(id) : std::string();
+    });
+    sink = &both_.emplace(log_->sink(), *ring_);
+  }
+  engine_->set_audit_sink(sink);
+}
+
+void Conversation::refuse(const std::string& why) {
+  was_refused_ = true;
+  output_.refused(why);
+}
+
+Conversation::Messages Conversation::first_messages() const {
+  if (!system_) return {};
+  return {{"system", *system_}};
+}
+
+/// Throws what the template says to a message behind these.
+void Conversation::probe(Messages messages) const {
+  messages.push_back({"user", "?"});
+  arguments_.chat_prompt.render(chat_, messages);
+}
+
+/// Nothing where they cannot be answered, which is told.
+std::optional<std::vector<int32_t>> Conversation::prompt_of(const Messages& messages) {
+  std::vector<int32_t> prompt;
+  try {
+    prompt = tokenizer_.encode(arguments_.chat_prompt.render(chat_, messages), false);
+  } catch (const Error& error) {
+    if (!error.is_user_error()) throw;
+    refuse(error.what());
+    return {};
+  }
+  const int64_t context = engine_->options().max_context;
+  if (prompt.empty()) {
+    refuse("the template makes an empty prompt of these messages; expected text");
+    return {};
+  }
+  if (static_cast<int64_t>(prompt.size()) > context) {
+    refuse(
+        fmt::format("the conversation has {} tokens with this message and the context holds {}; "
+                    "forget it with /reset, or begin with a larger -c",
+                    prompt.size(), context));
+    return {};
+  }
+  return prompt;
+}
+
+void Conversation::say(const std::string& text) {
+  Messages messages = messages_;
+  messages.push_back({"user", text});
+  const auto prompt = prompt_of(messages);
+  if (!prompt) return;
+  messages_ = std::move(messages);
+  answer(*prompt);
+}
+
+void Conversation::regenerate() {
+  if (messages_.empty() || messages_.back().role != "assistant") {
+    return refuse("/regen: there is no answer yet; expected a message before it");
+  }
+  if (next_branch_ >= kMaxChatBranch) {
+    return refuse(fmt::format("/regen: {} answers were made again already; expected fewer",
+                              next_branch_ - 1));
+  }
+  const auto prompt = prompt_of({messages_.begin(), messages_.end() - 1});
+  if (!prompt) return;
+  if (generation_.sampler.temperature == 0) {
+    output_.remark("at temperature 0 the same answer comes again");
+  }
+  messages_.pop_back();
+  keep_common(*prompt);
+  move_to_branch(next_branch_);
+  answer(*prompt);
+}
+
+void Conversation::undo() {
+  if (messages_.empty() || messages_.back().role != "assistant") {
+    return refuse("/undo: there is no message to forget; expected one before it");
+  }
+  Messages messages(messages_.begin(), messages_.end() - 2);
+  std::vector<int32_t> tokens;
+  if (!messages.empty()) {
+    try {
+      tokens = tokenizer_.encode(
+          arguments_.chat_prompt.render(chat_, messages, /*opens_answer=*/false), false);
+    } catch (const Error& error) {  // the template wants more; it is asked again with a message
+      if (!error.is_user_error()) throw;
+    }
+  }
+  messages_ = std::move(messages);
+  keep_common(tokens);
+  has_answer_ = false;
+  output_.note("the last message and its answer are forgotten");
+}
+
+void Conversation::set_system(const std::optional<std::string>& text) {
+  const std::optional<std::string> before = std::exchange(system_, text);
+  Messages messages = first_messages();
+  for (const vitrine::ChatMessage& message : messages_) {
+    if (message.role != "system") messages.push_back(message);
+  }
+  try {
+    probe(messages);
+  } catch (const Error& error) {
+    system_ = before;
+    if (!error.is_user_error()) throw;
+    return refuse(error.what());
+  }
+  messages_ = std::move(messages);
+  output_.note(text ? "the system message counts from the next answer on"
+                    : "there is no system message from the next answer on");
+}
+
+void Conversation::reset() {
+  messages_ = first_messages();
+  renew_sequence();
+  has_answer_ = false;
+  records_.clear();
+  output_.note("the conversation is forgotten");
+}
+
+void Conversation::renew_sequence() {
+  if (sequence_) engine_->release(*sequence_);
+  sequence_ = engine_->create_sequence();
+  ids_.clear();
+  generation_.branch = 0;
+}
+
+void Conversation::truncate(size_t length) {
+  engine_->truncate(*sequence_, static_cast<int64_t>(length));
+  ids_.resize(length);
+}
+
+void Conversation::keep_common(std::span<const int32_t> tokens) {
+  truncate(static_cast<size_t>(std::ranges::mismatch(ids_, tokens).in1 - ids_.begin()));
+}
+
+/// From here on the sequence draws this branch's random numbers. `audit replay` knows them by
+/// counting a log's forks, so with a log there are forks until it comes to the branch.
+void Conversation::move_to_branch(uint32_t branch) {
+  generation_.branch = branch;
+  next_branch_ = std::max(next_branch_, branch + 1);
+  if (!log_ || branch == 0) return;
+  // Forks share whole blocks; a partial one would need room that a full context has not.
+  const auto block = static_cast<size_t>(engine_->options().kv_block_size);
+  truncate(ids_.size() / block * block);
+  for (bool is_there = false; !is_there; ++num_forks_) {
+    const vitrine::SequenceId fork = engine_->fork(*sequence_);
+    is_there = num_forks_ == branch;
+    engine_->release(is_there ? std::exchange(*sequence_, fork) : fork);
+  }
+}
+
+vitrine::GenerateResult Conversation::generate(std::span<const int32_t> prompt, std::string& text,
+                                               std::string& reason) {
+  std::unique_ptr<vitrine::Constraint> constraint;
+  arguments_.constraint.apply(grammar_, tokenizer_, constraint, generation_);
+  const auto beginning = constraint ? constraint->fork() : nullptr;
+  const std::vector<std::string>& stop = arguments_.sampling.stop;
+  std::optional<AnswerText> answer(std::in_place, tokenizer_, stop, beginning.get());
+  int32_t attempt = 0;
+  vitrine::GenerateResult result = vitrine::generate(
+      *engine_, *sequence_, prompt, generation_, [&](const vitrine::TokenEvent& event) {
+        if (event.attempt != attempt) {
+          attempt = event.attempt;
+          text.clear();
+          answer.emplace(tokenizer_, stop, beginning.get());
+          output_.restart(attempt);
+        }
+        const std::string piece = answer->add(event);
+        text += piece;
+        output_.token(event.token, piece, tokenizer_);
+        return !answer->stopped() && interrupt_signal() == 0;
+      });
+  const std::string rest = answer->finish();
+  text += rest;
+  output_.rest(rest);
+  reason = answer->reason(result.reason);
+  return result;
+}
+
+void Conversation::answer(const std::vector<int32_t>& prompt) {
+  // What the sequence holds of this prompt stays; the last token is computed, for its logits.
+  keep_common(std::span(prompt).first(prompt.size() - 1));
+  const size_t common = ids_.size();
+  if (ring_) {
+    ring_->drain([](std::span<const std::byte>) {});
+    overwritten_ = ring_->overwritten();
+  }
+  output_.start({.model = arguments_.model,
+                 .prompt_tokens = static_cast<int64_t>(prompt.size()),
+                 .reused_tokens = static_cast<int64_t>(common),
+                 .seed = generation_.sampler.seed});
+  std::string text, reason;
+  const vitrine::GenerateResult result = generate(std::span(prompt).subspan(common), text, reason);
+  const std::string why = unfinished(result);
+  output_.end({.text = text,
+               .reason = reason,
+               .tokens = static_cast<int64_t>(result.tokens.size()),
+               .is_complete = result.is_complete,
+               .failure = why,
+               .prefill_seconds = result.prefill_seconds,
+               .decode_seconds = result.decode_seconds});
+  if (!why.empty()) write_failures(result.failures, tokenizer_);
+  ids_ = prompt;
+  ids_.insert(ids_.end(), result.tokens.begin(), result.tokens.end());
+  ids_.resize(static_cast<size_t>(engine_->length(*sequence_)));
+  messages_.push_back({"assistant", text});
+  if (ring_) {
+    records_ = ring_->drain_records();
+    overwritten_ = ring_->overwritten() - overwritten_;
+  }
+  has_answer_ = true;
+  ++answers_;
+  tokens_ += static_cast<int64_t>(result.tokens.size());
+  steps_ += std::max<int64_t>(static_cast<int64_t>(result.tokens.size()) - 1, 0);
+  decode_seconds_ += result.decode_seconds;
+  computed_ += static_cast<int64_t>(prompt.size() - common);
+  reused_ += static_cast<int64_t>(common);
+  tell_end(result);
+}
+
+void Conversation::tell_end(const vitrine::GenerateResult& result) {
+  if (result.reason == vitrine::StopReason::kContextFull) {
+    output_.remark(
+        fmt::format("the context of {} tokens is full; forget it with /reset, or begin with a "
+                    "larger -c",
+                    engine_->options().max_context));
+  } else if (result.reason == vitrine::StopReason::kLength) {
+    output_.remark(fmt::format("the answer was cut after {} tokens (-n)", result.tokens.size()));
+  }
+}
+
+std::string Conversation::audit() const {
+  if (!ring_) return "the recorder is off (--audit-mode none)\n";
+  if (!has_answer_) return "no answer yet\n";
+  std::string text = answer_experts(records_, kMaxExpertsShown);
+  if (overwritten_ > 0) {
+    text += fmt::format("{} older records of the answer were overwritten\n", overwritten_);
+  }
+  return text;
+}
+
+void Conversation::finish(const std::string& reason) {
+  engine_->release(*sequence_);
+  engine_->set_audit_sink(nullptr);
+  if (log_) log_->finish(reason);
+  write_remark(fmt::format(
+      "{}: {} answer{}, {}; {} prompt tokens computed, {} reused; seed {}; recorder {}{}", reason,
+      answers_, answers_ == 1 ? "" : "s", token_speed(tokens_, steps_, decode_seconds_), computed_,
+      reused_, generation_.sampler.seed, arguments_.log.mode, arguments_.log.note(log_.get())));
+}
+
+}  // namespace cli

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat_output.h"
+
+#include "closing_note.h"
+#include "common.h"
+
+namespace cli {
+
+ChatOutput::ChatOutput(bool has_json_lines, bool is_held_back) : is_held_back_(is_held_back) {
+  if (has_json_lines) events_.emplace([](std::string_view line) { write_out(line); });
+}
+
+void ChatOutput::start(const AnswerStart& answer) {
+  if (events_) events_->start(answer);
+}
+
+void ChatOutput::token(int32_t id, std::string_view text, const vitrine::Tokenizer& tokenizer) {
+  if (events_) {
+    events_->token(id, text, nullptr, tokenizer);
+  } else if (!text.empty() && !is_held_back_) {
+    write_out(text);
+  }
+}
+
+void ChatOutput::rest(std::string_view text) {
+  if (events_) {
+    events_->rest(text);
+  } else if (!text.empty() && !is_held_back_) {
+    write_out(text);
+  }
+}
+
+void ChatOutput::restart(int32_t attempt) {
+  if (events_) events_->restart(attempt);
+}
+
+void ChatOutput::end(const AnswerEnd& answer) {
+  if (events_) return events_->end(answer);
+  write_out((is_held_back_ && answer.failure.empty() ? answer.text : "") + "\n");
+  if (!answer.failure.empty()) write_note(answer.failure);
+}
+
+void ChatOutput::note(const std::string& text) {
+  if (events_) return events_->note(text);
+  write_remark(text);
+}
+
+void ChatOutput::remark(const std::string& text) {
+  if (!events_) write_remark(text);
+}
+
+void ChatOutput::page(const std::string& text) {
+  if (events_) return events_->note(text);
+  write_out(text);
+}
+
+void ChatOutput::refused(const std::string& why) {
+  if (events_) return events_->refused(why);
+  write_note(why);
+}
+
+}  // namespace cli
