@@ -32,14 +32,15 @@ enum class KernelPath : uint8_t {
 
 struct EngineOptions {
   Device device;
-  KernelPath kernels = KernelPath::kFused;  ///< other devices fall back to the reference
-  bool kernels_given = false;  ///< true: fail where `kernels` cannot run instead of falling back
-  int threads = 0;             ///< 0: the number of cores this process may use
-  int max_context = 0;         ///< positions a sequence may have; 0: the model's own limit
-  int max_sequences = 1;       ///< live sequences that may each reach max_context
-  int max_step_tokens = 512;   ///< new tokens in one step, all sequences together
-  int max_logit_rows = 0;      ///< rows of logits in one step; 0: max_sequences
-  int kv_block_size = 64;      ///< positions in one KV block: a multiple of 16 up to 256
+  /// Set: load() throws kUnsupported where these cannot run. Not set: fused on the CPU, the
+  /// reference elsewhere; Engine::options has what it is.
+  std::optional<KernelPath> kernels = {};
+  int threads = 0;            ///< 0: the number of cores this process may use
+  int max_context = 0;        ///< positions a sequence may have; 0: the model's own limit
+  int max_sequences = 1;      ///< live sequences that may each reach max_context
+  int max_step_tokens = 512;  ///< new tokens in one step, all sequences together
+  int max_logit_rows = 0;     ///< rows of logits in one step; 0: max_sequences
+  int kv_block_size = 64;     ///< positions in one KV block: a multiple of 16 up to 256
   /// What keys and values are kept in: kF32, or kF16 or kBF16, to which they are rounded as they
   /// are written (nearest, ties to even), or kI16 (not CUDA's fused kernels), integers of 12 bits
   /// and a sign with a scale for each position and head, which attention multiplies as they are

@@ -54,7 +54,6 @@ class LoadErrors : public ::testing::TestWithParam<KernelPath> {
   EngineOptions options() {
     EngineOptions options = test_options();
     options.kernels = GetParam();
-    options.kernels_given = true;
     return options;
   }
   void expect_refused(const EditedModel& model, ErrorKind kind,
