@@ -271,6 +271,7 @@ void Federation::Impl::release_all(const Member& member) {
 
 SequenceId Federation::create_sequence() {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   Impl::Member member;
   member.history.reserve(static_cast<size_t>(impl.options.max_context));
   for (const GroupSource& source : impl.sources) {
@@ -284,6 +285,7 @@ SequenceId Federation::create_sequence() {
 
 SequenceId Federation::fork(SequenceId sequence) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   const Impl::Member& from = impl.find(sequence);
   Impl::Member member;
   member.history.reserve(static_cast<size_t>(impl.options.max_context));
@@ -307,6 +309,7 @@ SequenceId Federation::fork(SequenceId sequence) {
 
 void Federation::truncate(SequenceId sequence, int64_t length) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   Impl::Member& member = impl.find(sequence);
   const int64_t before = member.length;
   for (size_t source = 0; source < impl.sources.size(); ++source) {
@@ -322,6 +325,7 @@ void Federation::truncate(SequenceId sequence, int64_t length) {
 
 void Federation::release(SequenceId sequence) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant, engine::Occupied::kWaits);
   Impl::Member& member = impl.find(sequence);
   const int64_t length = member.length;
   impl.release_all(member);
@@ -336,6 +340,7 @@ std::span<const int32_t> Federation::tokens(SequenceId sequence) const {
 }
 
 std::span<const StepOutput> Federation::step(std::span<const StepInput> inputs) {
+  const engine::Occupied occupied(impl_->occupant);
   impl_->prepare(inputs);
   impl_->run(inputs);
   return impl_->outputs;
@@ -355,6 +360,7 @@ AuditSink* Federation::audit_sink() const { return impl_->sink; }
 
 void Federation::set_audit_sink(AuditSink* sink) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   // It may refuse, and nothing has changed then.
   if (sink != nullptr) {
     sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
@@ -369,6 +375,7 @@ void Federation::set_audit_sink(AuditSink* sink) {
 const AuditLayout& Federation::audit_layout() const { return impl_->layout; }
 
 void Federation::set_audit_mode(AuditMode mode) {
+  const engine::Occupied occupied(impl_->occupant);
   for (const auto& engine : impl_->engines) engine->set_audit_mode(mode);
   impl_->layout.mode = mode;
 }
