@@ -31,7 +31,7 @@ enum class KernelPath : uint8_t {
 };
 
 struct EngineOptions {
-  Device device;
+  Device device = {};
   /// Set: load() throws kUnsupported where these cannot run. Not set: fused on the CPU, the
   /// reference elsewhere; Engine::options has what it is.
   std::optional<KernelPath> kernels = {};
