@@ -77,7 +77,7 @@ def main():
     hidden = ("LD_LIBRARY_PATH", "VITRINE_VENV", "PKG_CONFIG_PATH")
     environment = {k: v for k, v in os.environ.items() if k not in hidden}
     models = {"folder": (arguments.model, "Once upon a time"),
-              "GGUF file": (arguments.source / "tests/data/gguf/experts.gguf", "a b ab a"),
+              "GGUF file": (arguments.source / "tests/data/gguf/dense.gguf", "a b ab a"),
               "federation": (arguments.source / "models/fractalmoe-30m-adapters/federation.json",
                              "Once upon a time")}
 
