@@ -2,6 +2,7 @@
 #include "vitrine/group.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "core/json_text.h"
@@ -54,6 +55,7 @@ void check_spec(const FederationSpec& spec) {
 void check_models(const FederationSpec& spec, EngineOptions& options) {
   std::string tokenizer, first;
   int64_t vocabulary = 0;
+  int fewest = std::numeric_limits<int>::max();  // positions
   for (const SpecialistSpec& specialist : spec.specialists) {
     if (specialist.model == first) continue;
     const Checkpoint checkpoint = Checkpoint::open(specialist.model);
@@ -77,16 +79,15 @@ void check_models(const FederationSpec& spec, EngineOptions& options) {
                       "'; expected the same tokenizer.json, since ids must mean the same");
     }
     const auto limit = static_cast<int>(config.max_position_embeddings);
-    if (options.max_context > limit) {
+    if (options.max_context < 0 || options.max_context > limit) {
       throw Error(ErrorKind::kInvalidArgument, "engine option 'max_context' is " +
                                                    std::to_string(options.max_context) +
-                                                   "; expected at most " + std::to_string(limit) +
+                                                   "; expected 1 to " + std::to_string(limit) +
                                                    ", the limit of " + specialist.model);
     }
-    options.max_context = options.max_context == 0 ? -limit : options.max_context;
-    if (options.max_context < 0) options.max_context = std::max(options.max_context, -limit);
+    fewest = std::min(fewest, limit);
   }
-  if (options.max_context < 0) options.max_context = -options.max_context;
+  if (options.max_context == 0) options.max_context = fewest;
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST_F(NoModel, AFolderThatLacksParts) {
 }
 
 TEST_F(NoModel, ATokenizerOfALargerModel) {
-  fs::copy(oracle_folder("qwen3_moe"), folder_.path(), fs::copy_options::overwrite_existing);
+  fs::copy(oracle_folder("qwen3_moe"), folder_.path(), fs::copy_options::recursive);
   fs::copy_file(shipped_model() + "/tokenizer.json", folder_ / "tokenizer.json",
                 fs::copy_options::overwrite_existing);
   refuse(folder_.path(), ErrorKind::kBadFile, {"tokenizer.json", "256 rows"});
