@@ -185,7 +185,8 @@ struct ExpertCacheStats {
   uint64_t bytes_read = 0;  ///< from the file
 };
 
-/// A loaded model and its sequences. Not thread-safe: one thread at a time.
+/// A loaded model and its sequences. One thread at a time: a call while another thread's runs
+/// throws kInvalidArgument, but release(), length(), tokens() and kv_blocks() wait for it.
 ///
 ///     auto engine = Engine::load("models/fractalmoe-30m-int4", {});
 ///     SequenceId sequence = engine->create_sequence();

@@ -350,11 +350,16 @@ void Engine::release(SequenceId sequence) {
   engine::tell_sink(impl_->sink,
                     AuditEvent{AuditEvent::Kind::kReleased, sequence, 0, last_length, 0});
 }
-int64_t Engine::length(SequenceId sequence) const { return impl_->pool.get(sequence).length; }
+int64_t Engine::length(SequenceId sequence) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return impl_->pool.get(sequence).length;
+}
 std::span<const int32_t> Engine::tokens(SequenceId sequence) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   return impl_->pool.get(sequence).history;
 }
 std::pair<int64_t, int64_t> Engine::kv_blocks() const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   return {impl_->pool.num_free(), impl_->pool.num_blocks()};
 }
 const AuditLayout& Engine::audit_layout() const { return impl_->layout; }

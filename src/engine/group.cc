@@ -334,8 +334,12 @@ void Federation::release(SequenceId sequence) {
   engine::tell_sink(impl.sink, AuditEvent{AuditEvent::Kind::kReleased, sequence, 0, length, 0});
 }
 
-int64_t Federation::length(SequenceId sequence) const { return impl_->find(sequence).length; }
+int64_t Federation::length(SequenceId sequence) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return impl_->find(sequence).length;
+}
 std::span<const int32_t> Federation::tokens(SequenceId sequence) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   const Impl::Member& member = impl_->find(sequence);
   return std::span(member.history).first(static_cast<size_t>(member.length));
 }

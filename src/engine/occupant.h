@@ -25,20 +25,24 @@ class Occupant {
 /// Occupies for a scope. Allocates nothing where nobody else is inside.
 class Occupied {
  public:
-  enum Waiting { kThrows, kWaits };
+  enum Waiting { kThrows, kWaits, kReads };
 
-  /// Where another thread is inside, throws kInvalidArgument, or waits until it has left. Always
-  /// throws where this thread is inside: a sampler, sink or combiner of its step calls.
+  /// Where another thread is inside, throws kInvalidArgument, or waits until it has left. Where
+  /// this thread is inside already (a sampler, sink or combiner of its step calls), kReads stays
+  /// with that, and the others throw.
   explicit Occupied(Occupant& occupant, Waiting waiting = kThrows) : occupant_(occupant) {
     const std::thread::id self = std::this_thread::get_id();
     while (true) {
       std::thread::id found;
       if (occupant_.thread_.compare_exchange_strong(found, self, std::memory_order_acquire)) return;
+      is_entered_ = waiting != kReads || found != self;
+      if (!is_entered_) return;
       if (waiting == kThrows || found == self) refuse(found == self);
       occupant_.thread_.wait(found, std::memory_order_relaxed);
     }
   }
   ~Occupied() {
+    if (!is_entered_) return;
     occupant_.thread_.store({}, std::memory_order_release);
     occupant_.thread_.notify_all();
   }
@@ -57,6 +61,7 @@ class Occupied {
   }
 
   Occupant& occupant_;
+  bool is_entered_ = true;
 };
 
 }  // namespace vitrine::engine

@@ -165,6 +165,7 @@ TEST_P(ModelKinds, ASecondThreadIsRefused) {
     std::thread([&] { try_all("another thread"); }).join();
     try_all("what this step calls");
     EXPECT_THROW(model.release(other), Error);
+    EXPECT_EQ(model.length(other), 0);
     releaser = std::thread([&] {  // waits, so that destructors can
       model.release(other);
       is_released = true;
