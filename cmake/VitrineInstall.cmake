@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# find_package(vitrine) for a host: target vitrine::vitrine, variable VITRINE_TORCH_DIR.
+# find_package(vitrine) for a host: target vitrine::vitrine, variable VITRINE_TORCH_DIR. For others,
+# vitrine.pc with the variable torch_libdir. Installed libraries carry no path of this machine unless
+# VITRINE_INSTALL_RPATH names one.
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/vitrine")
 
 install(TARGETS vitrine EXPORT vitrineTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET vitrine_cli)
-  set_target_properties(vitrine_cli PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(vitrine_cli PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${VITRINE_INSTALL_RPATH}")
   install(TARGETS vitrine_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   # The tool prints its man page and its completions itself.
   set(pages "${PROJECT_BINARY_DIR}/pages")
@@ -43,3 +46,13 @@ install(FILES "${PROJECT_BINARY_DIR}/vitrineConfig.cmake"
               "${PROJECT_BINARY_DIR}/vitrineConfigVersion.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/VitrineTorch.cmake"
         DESTINATION "${package_dir}")
+
+# Relative to the file itself, so that the prefix can be chosen when it is installed.
+file(RELATIVE_PATH VITRINE_PC_PREFIX
+  "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" VITRINE_PC_PREFIX "${VITRINE_PC_PREFIX}")
+file(RELATIVE_PATH VITRINE_PC_LIBDIR "${CMAKE_INSTALL_PREFIX}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+file(RELATIVE_PATH VITRINE_PC_INCLUDEDIR
+  "${CMAKE_INSTALL_PREFIX}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/vitrine.pc.in" "${PROJECT_BINARY_DIR}/vitrine.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/vitrine.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -46,21 +46,14 @@ std::string ChatPromptOptions::render(const vitrine::ChatTemplate& chat,
 
 vitrine::ChatTemplate open_chat_template(const vitrine::Checkpoint& checkpoint,
                                          const ChatPromptOptions& options) {
-  std::string config = checkpoint.tokenizer_config_json();
-  std::string name = checkpoint.tokenizer_config_name();
+  const std::string config = checkpoint.tokenizer_config_json();
   if (!options.template_file.empty()) {
-    // The special tokens are the model's all the same.
-    nlohmann::json json = config.empty() ? nlohmann::json::object() : nlohmann::json::parse(config);
-    json["chat_template"] = vitrine::read_text_file(options.template_file, kMaxTemplateBytes);
-    name = options.template_file;
-    try {
-      config = json.dump();
-    } catch (const nlohmann::json::exception&) {
-      throw Error(ErrorKind::kBadFile, name + ": holds bytes that are no UTF-8; expected text");
-    }
+    return vitrine::ChatTemplate::parse(
+        vitrine::read_text_file(options.template_file, kMaxTemplateBytes), options.template_file,
+        config);
   }
   std::optional<vitrine::ChatTemplate> chat =
-      vitrine::ChatTemplate::from_tokenizer_config(config, name);
+      vitrine::ChatTemplate::from_tokenizer_config(config, checkpoint.tokenizer_config_name());
   if (!chat) {
     throw Error(ErrorKind::kBadFile,
                 fmt::format("{}: has no chat template ({}); expected a model that was trained on "

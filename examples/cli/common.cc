@@ -99,7 +99,7 @@ void DeviceOptions::add_to(CLI::App& command) {
 vitrine::EngineOptions DeviceOptions::engine_options() const {
   vitrine::EngineOptions options;
   options.device = vitrine::Device::parse(device);
-  options.kernels_given = !kernels.empty();
+  if (kernels == "fused") options.kernels = vitrine::KernelPath::kFused;
   if (kernels == "reference") options.kernels = vitrine::KernelPath::kReference;
   options.threads = threads;
   options.strict = strict;
@@ -128,43 +128,6 @@ int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::
       "-c {}: the context of {} holds {} (config, max_position_embeddings); expected at "
       "most that",
       asked, model, limit));
-}
-
-vitrine::Checkpoint open_model(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    refuse(
-        fmt::format("model '{}' is not there; expected a folder with config.json and "
-                    "model.safetensors, or a .gguf file",
-                    path));
-  }
-  return vitrine::Checkpoint::open(path);
-}
-
-vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint,
-                                  const vitrine::ModelConfig& config) {
-  vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint);
-  if (tokenizer.vocab_size() > config.vocab_size) {
-    throw Error(ErrorKind::kBadFile,
-                fmt::format("{}: the vocabulary has {} ids and the model's embedding {} rows "
-                            "({}, vocab_size); expected a tokenizer of this model",
-                            checkpoint.tokenizer_name(), tokenizer.vocab_size(), config.vocab_size,
-                            checkpoint.is_gguf() ? "token_embd.weight" : "config.json"));
-  }
-  return tokenizer;
-}
-
-vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint) {
-  const std::string json = checkpoint.tokenizer_json();
-  if (json.empty()) {
-    throw Error(ErrorKind::kBadFile,
-                checkpoint.path() +
-                    (checkpoint.is_gguf()
-                         ? ": holds no tokenizer (tokenizer.ggml.tokens); expected one"
-                         : ": there is no tokenizer.json; expected one in the model's folder, as "
-                           "Hugging Face publishes it"));
-  }
-  return vitrine::Tokenizer::from_json(json, checkpoint.tokenizer_name());
 }
 
 std::string read_text_argument(const std::string& argument) {

@@ -15,6 +15,7 @@
 
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
+#include "vitrine/model.h"
 
 namespace cli {
 
@@ -68,13 +69,11 @@ CLI::Option* add_model(CLI::App& command, std::string& model,
 int64_t context_limit(int asked, const vitrine::ModelConfig& config, const std::string& model,
                       int64_t most_by_default = std::numeric_limits<int64_t>::max());
 
-/// A model folder's or GGUF file's checkpoint. Throws kInvalidArgument where there is none.
-vitrine::Checkpoint open_model(const std::string& path);
-/// Its tokenizer. Throws kBadFile where there is none or where it has more tokens than the model.
-vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint,
-                                  const vitrine::ModelConfig& config);
-/// The same without a look at the model.
-vitrine::Tokenizer open_tokenizer(const vitrine::Checkpoint& checkpoint);
+/// A model folder's or GGUF file's checkpoint (open_tokenizer of vitrine/model.h has its
+/// tokenizer).
+inline vitrine::Checkpoint open_model(const std::string& path) {
+  return vitrine::Checkpoint::open(path);
+}
 
 /// The argument itself, or all of standard input for "-".
 std::string read_text_argument(const std::string& argument);

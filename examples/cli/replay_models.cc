@@ -100,7 +100,7 @@ template <typename Load>
 auto load_as_logged(const Run& run, const vitrine::EngineOptions& options, Load load) {
   const char* chosen = std::getenv(kIsaVariable);
   const bool forces = (chosen == nullptr || *chosen == '\0') && run.header.kernels == "fused" &&
-                      options.kernels == vitrine::KernelPath::kFused &&
+                      options.kernels != vitrine::KernelPath::kReference &&
                       options.device.kind == vitrine::DeviceKind::kCpu &&
                       run.header.device == "cpu";
   if (!forces) return load();

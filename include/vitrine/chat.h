@@ -48,9 +48,11 @@ struct ChatOptions {
 /// output are bounded. Immutable: any number of threads may render at once.
 class VITRINE_API ChatTemplate {
  public:
-  /// `name` stands for the file in messages. Throws kBadFile: "name: line N: what was found; what
-  /// was expected".
-  static ChatTemplate parse(std::string_view source, const std::string& name);
+  /// `name` stands for the file in messages. The special tokens of `tokenizer_config_json` ("":
+  /// none) become variables, whatever template it has itself. Throws kBadFile: "name: line N: what
+  /// was found; what was expected".
+  static ChatTemplate parse(std::string_view source, const std::string& name,
+                            std::string_view tokenizer_config_json = {});
   /// The template or templates of a tokenizer_config.json, whose special tokens ("bos_token", …)
   /// become variables. Nothing where it has none. Of several templates "default" is rendered, or
   /// "tool_use" where it is there and the variables have tools. Throws kBadFile.

@@ -101,9 +101,9 @@ struct QuantizedTensors {
 class VITRINE_API Checkpoint {
  public:
   /// Reads config.json and the headers of model.safetensors, or of the shards that
-  /// model.safetensors.index.json names. Weights stay on disk. Throws kIo where a file can't be
-  /// read, kBadFile where its content breaks the format, kUnsupported for a valid dtype or
-  /// quantization that this build can't read.
+  /// model.safetensors.index.json names. Weights stay on disk. Throws kInvalidArgument where
+  /// nothing is at `path`, kIo where a file can't be read, kBadFile where its content breaks the
+  /// format, kUnsupported for a valid dtype or quantization that this build can't read.
   ///
   /// A file instead of a folder is read as GGUF (version 2 or 3, little-endian). Of a split one the
   /// first is given, and the others lie beside it. Metadata becomes config.json, generation_config.

@@ -16,12 +16,12 @@
 #include <string_view>
 #include <vector>
 
-#if defined(_WIN32)
-#define VITRINE_API
-#else
+#if __cplusplus < 202002L
+#error "Vitrine's headers need C++20: compile with -std=c++20 or later."
+#endif
+
 /// Marks what the shared library exports; everything else is hidden.
 #define VITRINE_API __attribute__((visibility("default")))
-#endif
 
 /// All of the library.
 namespace vitrine {

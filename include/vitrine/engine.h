@@ -33,15 +33,16 @@ enum class KernelPath : uint8_t {
 
 /// How a model is loaded.
 struct EngineOptions {
-  Device device;                            ///< where it runs
-  KernelPath kernels = KernelPath::kFused;  ///< other devices fall back to the reference
-  bool kernels_given = false;  ///< true: fail where `kernels` cannot run instead of falling back
-  int threads = 0;             ///< 0: the number of cores this process may use
-  int max_context = 0;         ///< positions a sequence may have; 0: the model's own limit
-  int max_sequences = 1;       ///< live sequences that may each reach max_context
-  int max_step_tokens = 512;   ///< new tokens in one step, all sequences together
-  int max_logit_rows = 0;      ///< rows of logits in one step; 0: max_sequences
-  int kv_block_size = 64;      ///< positions in one KV block: a multiple of 16 up to 256
+  Device device = {};  ///< where it runs
+  /// Set: load() throws kUnsupported where these cannot run. Not set: fused on the CPU, the
+  /// reference elsewhere; Engine::options has what it is.
+  std::optional<KernelPath> kernels = {};
+  int threads = 0;            ///< 0: the number of cores this process may use
+  int max_context = 0;        ///< positions a sequence may have; 0: the model's own limit
+  int max_sequences = 1;      ///< live sequences that may each reach max_context
+  int max_step_tokens = 512;  ///< new tokens in one step, all sequences together
+  int max_logit_rows = 0;     ///< rows of logits in one step; 0: max_sequences
+  int kv_block_size = 64;     ///< positions in one KV block: a multiple of 16 up to 256
   /// What keys and values are kept in: kF32, or kF16 or kBF16, to which they are rounded as they
   /// are written (nearest, ties to even), or kI16 (not CUDA's fused kernels), integers of 12 bits
   /// and a sign with a scale for each position and head, which attention multiplies as they are
@@ -200,7 +201,8 @@ struct ExpertCacheStats {
   uint64_t bytes_read = 0;  ///< from the file
 };
 
-/// A loaded model and its sequences. Not thread-safe: one thread at a time.
+/// A loaded model and its sequences. One thread at a time: a call while another thread's runs
+/// throws kInvalidArgument, but release(), length(), tokens() and kv_blocks() wait for it.
 ///
 ///     auto engine = Engine::load("models/fractalmoe-30m-int4", {});
 ///     SequenceId sequence = engine->create_sequence();

@@ -15,7 +15,7 @@ namespace vitrine {
 
 /// Specialists that answer together: several checkpoints with one tokenizer, or one base with
 /// low-rank adapters, whose weights are then read once for all of them. Used where an Engine is; a
-/// sequence here is one sequence of each specialist. Not thread-safe: one thread at a time.
+/// sequence here is one sequence of each specialist. One thread at a time, as an Engine.
 ///
 ///     FederationSpec spec = FederationSpec::load("federation.json");
 ///     auto federation = Federation::load(spec, {});

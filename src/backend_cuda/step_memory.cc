@@ -32,10 +32,32 @@ int32_t next_size(int64_t count, int32_t most) {
   return static_cast<int32_t>(std::min<int64_t>((count + step - 1) / step * step, most));
 }
 
-// Words of the part before the steps, of these, and of what is chosen for a row.
-int64_t head_words(const StepShape& shape) {
-  return aligned(int64_t{6} * shape.tokens + int64_t{5} * shape.rows);
+// Where the parts before the sampler's steps begin, in words, and how many they are in all.
+struct HeadLayout {
+  int64_t tiles, token_ids, positions, sequences, adapters;
+  int64_t row_tokens, row_targets, host_choices, row_choices;
+  int64_t words;
+};
+
+HeadLayout head_layout(const StepShape& shape) {
+  int64_t words = 0;
+  const auto take = [&words](int64_t count) { return std::exchange(words, words + count); };
+  constexpr int64_t kTileWords = sizeof(AttentionTile) / sizeof(int32_t);
+  HeadLayout layout;
+  layout.tiles = take(kTileWords * shape.tokens);
+  layout.token_ids = take(shape.tokens);
+  layout.positions = take(shape.tokens);
+  layout.sequences = take(shape.tokens);
+  layout.adapters = take(shape.tokens);
+  layout.row_tokens = take(shape.rows);
+  layout.row_targets = take(shape.rows);
+  layout.host_choices = take(int64_t{2} * shape.rows);
+  layout.row_choices = take(shape.rows);
+  layout.words = aligned(words);
+  return layout;
 }
+
+// Words of the sampler's steps, for what is chosen in each row.
 int64_t step_words(const StepShape& shape) {
   return shape.samples ? aligned(shape.choices() * kChoiceStepWords) : 0;
 }
@@ -123,7 +145,7 @@ int64_t StepBuffers::joint_record_words(int32_t joints) const {
 }
 
 int64_t StepBuffers::words_before_tables(const StepShape& shape) const {
-  return head_words(shape) + step_words(shape) + joint_.input_words(shape.joints) +
+  return head_layout(shape).words + step_words(shape) + joint_.input_words(shape.joints) +
          (shape.forces ? aligned(shape.tokens * forced_words_) : 0);
 }
 
@@ -161,18 +183,19 @@ StepMemory StepBuffers::at(const StepShape& shape, std::byte* in, std::byte* out
   memory.mma_rows = is_small ? MmaRows::k16 : MmaRows::k64;
   memory.table_stride = table_stride_;
   auto* words = reinterpret_cast<int32_t*>(in);
-  memory.tiles = reinterpret_cast<AttentionTile*>(words);
-  memory.token_ids = words + int64_t{2} * shape.tokens;
-  memory.positions = memory.token_ids + shape.tokens;
-  memory.sequences = memory.positions + shape.tokens;
-  memory.adapters = memory.sequences + shape.tokens;
-  memory.row_tokens = memory.adapters + shape.tokens;
-  memory.row_targets = memory.row_tokens + shape.rows;
-  memory.host_choices = memory.row_targets + shape.rows;
-  memory.row_choices = memory.host_choices + int64_t{2} * shape.rows;
+  const HeadLayout head = head_layout(shape);
+  memory.tiles = reinterpret_cast<AttentionTile*>(words + head.tiles);
+  memory.token_ids = words + head.token_ids;
+  memory.positions = words + head.positions;
+  memory.sequences = words + head.sequences;
+  memory.adapters = words + head.adapters;
+  memory.row_tokens = words + head.row_tokens;
+  memory.row_targets = words + head.row_targets;
+  memory.host_choices = words + head.host_choices;
+  memory.row_choices = words + head.row_choices;
   memory.words = words;
-  memory.steps = reinterpret_cast<SampleStep*>(words + head_words(shape));
-  int32_t* const joint = words + head_words(shape) + step_words(shape);
+  memory.steps = reinterpret_cast<SampleStep*>(words + head.words);
+  int32_t* const joint = words + head.words + step_words(shape);
   memory.forced_routes = joint + joint_.input_words(shape.joints);
   memory.tables = words + words_before_tables(shape);
   memory.chosen_ids = reinterpret_cast<int32_t*>(out);

@@ -26,6 +26,17 @@ struct Source {
   chat::Block block;
 };
 
+/// A tokenizer_config.json: a dict.
+Value read_config(std::string_view json, const std::string& name) {
+  chat::Runtime reader(name, kMaxConfigWork);
+  Value config = chat::parse_json_value(reader, json);
+  if (config.as_dict() == nullptr) {
+    throw Error(ErrorKind::kBadFile,
+                name + ": found a JSON " + type_name(config) + "; expected an object");
+  }
+  return config;
+}
+
 }  // namespace
 
 struct ChatTemplate::Impl {
@@ -40,6 +51,16 @@ struct ChatTemplate::Impl {
                       " bytes; expected at most " + std::to_string(kMaxTemplateBytes));
     }
     sources.push_back({name, chat::parse_template(text, file)});
+  }
+
+  void add_special_tokens(const chat::Dict& config) {
+    for (const auto& [key, value] : config.items) {
+      const std::string& field = key.as_text()->bytes;
+      if (!field.ends_with("_token")) continue;
+      // Either the text or the token as an object.
+      const Value* text = value.as_dict() == nullptr ? &value : value.as_dict()->find("content");
+      if (text != nullptr && text->as_text() != nullptr) special_tokens.emplace_back(field, *text);
+    }
   }
 
   const Source* find(std::string_view name) const {
@@ -97,12 +118,16 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
-ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& name) {
+ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& name,
+                                 std::string_view tokenizer_config_json) {
   auto impl = std::make_shared<Impl>();
   impl->file = name;
   const std::string text = chat::valid_utf8(source);
   if (text != source) {
     throw Error(ErrorKind::kBadFile, name + ": the chat template is no UTF-8; expected text");
+  }
+  if (!tokenizer_config_json.empty()) {
+    impl->add_special_tokens(*read_config(tokenizer_config_json, name).as_dict());
   }
   impl->add("default", text);
   return ChatTemplate(std::move(impl));
@@ -113,26 +138,13 @@ std::optional<ChatTemplate> ChatTemplate::from_tokenizer_config(std::string_view
   if (json.empty()) return std::nullopt;
   auto impl = std::make_shared<Impl>();
   impl->file = name;
-  chat::Runtime reader(name, kMaxConfigWork);
-  const Value config = chat::parse_json_value(reader, json);
-  if (config.as_dict() == nullptr) {
-    throw Error(ErrorKind::kBadFile,
-                name + ": found a JSON " + type_name(config) + "; expected an object");
-  }
+  const Value config = read_config(json, name);
   const auto bad = [&](const std::string& found) -> Error {
     return Error(ErrorKind::kBadFile, name + ": chat_template " + found +
                                           "; expected text, or a list of objects with name and "
                                           "template");
   };
-  for (const auto& [key, value] : config.as_dict()->items) {
-    const std::string& field = key.as_text()->bytes;
-    if (!field.ends_with("_token")) continue;
-    // Either the text or the token as an object.
-    const Value* text = value.as_dict() == nullptr ? &value : value.as_dict()->find("content");
-    if (text != nullptr && text->as_text() != nullptr) {
-      impl->special_tokens.emplace_back(field, *text);
-    }
-  }
+  impl->add_special_tokens(*config.as_dict());
   const Value* found = config.as_dict()->find("chat_template");
   if (found == nullptr || found->is_none()) return std::nullopt;
   if (const chat::Text* text = found->as_text()) {

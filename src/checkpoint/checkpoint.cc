@@ -130,7 +130,15 @@ Checkpoint Checkpoint::open(const std::string& folder) {
                 "a model's path is empty; expected a checkpoint's folder or a .gguf file");
   }
   std::error_code status;
-  if (std::filesystem::exists(folder, status) && !std::filesystem::is_directory(folder, status)) {
+  const bool is_there = std::filesystem::exists(folder, status);
+  if (!is_there && !status) {
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        "model '" + folder +
+            "' is not there; expected a folder with config.json and model.safetensors, or a "
+            ".gguf file");
+  }
+  if (is_there && !std::filesystem::is_directory(folder, status)) {
     return Checkpoint(checkpoint::open_gguf(folder));
   }
   auto impl = std::make_shared<Impl>();

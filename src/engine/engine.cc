@@ -6,129 +6,59 @@
 
 #include "engine/audit_layout.h"
 #include "engine/device_executor.h"
+#include "engine/engine_impl.h"
 #include "engine/engine_options.h"
-#include "engine/executor.h"
 #include "engine/forced_routes.h"
-#include "engine/model_checks.h"
-#include "engine/next_step.h"
-#include "engine/row_sampler.h"
-#include "engine/step_clock.h"
-#include "kv/block_pool.h"
 #include "model/architecture.h"
 
 namespace vitrine {
 
-using engine::StepBatch;
-
-struct Engine::Impl {
-  enum class Reading { kCheck, kDescribe, kLoad };
-
-  Impl(const std::string& path, const EngineOptions& given, Reading reading,
-       const engine::DeviceJointSpec* joint = nullptr)
-      : checkpoint(Checkpoint::open(path)),
-        config(parse_model_config(checkpoint)),
-        graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)),
-        options(engine::resolve_options(given, checkpoint, config, graph)),
-        layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
-                                         options.record_rows)),
-        pool(num_blocks(), options.kv_block_size, options.max_context,
-             [this](int32_t from, int32_t to) { executor->copy_block(from, to); }),
-        row_sampler(static_cast<size_t>(config.vocab_size),
-                    static_cast<size_t>(options.max_logit_rows)),
-        next_step(config.vocab_size, options.max_context) {
-    engine::require_no_further_layer(checkpoint, config);
-    const bool is_fused_cpu =
-        options.kernels == KernelPath::kFused && options.device.kind == DeviceKind::kCpu;
-    if (!options.adapters.empty()) adapters.emplace(options.adapters, graph, is_fused_cpu);
-    if (reading != Reading::kCheck) engine::report_float_blocks(checkpoint, options.strict);
-    const bool knows_unread = is_fused_cpu && options.expert_cache_bytes == 0;
-    const bool weights_read =
-        reading == Reading::kLoad || (reading == Reading::kDescribe && !knows_unread);
-    engine::ExecutorInputs inputs{
-        checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,
-        weights_read};
-    inputs.joint = joint;
-    executor = options.kernels == KernelPath::kReference ? engine::make_reference_executor(inputs)
-               : options.device.kind == DeviceKind::kCpu ? engine::make_fused_executor(inputs)
-                                                         : engine::make_device_executor(inputs);
-    checkpoint.check_unchanged();  // some of what was read might be of another model
-    summary.path = path;
-    engine::describe_model(config, options, summary);
-    executor->describe(summary);
-    const auto tokens = static_cast<size_t>(options.max_step_tokens);
-    const auto rows = static_cast<size_t>(options.max_logit_rows);
-    batch.reserve(tokens, rows, static_cast<size_t>(options.max_sequences) + tokens);
-    audit_tokens.reserve(tokens);
-    row_inputs.reserve(rows);
-    outputs.reserve(rows);
-    own_words.resize(rows);
-    const bool is_device = options.device.kind != DeviceKind::kCpu;
-    samples_on_device = options.sample_on_device.value_or(is_device) &&
-                        (is_device || options.kernels == KernelPath::kReference);
-    sampler_steps.resize(samples_on_device ? rows : 0);
-    batch.row_steps.reserve(sampler_steps.size());
-    if (executor->runs_ahead()) next_step.reserve(rows);
-  }
-
-  int64_t num_blocks() const {
-    const int64_t per_sequence =
-        (options.max_context + options.kv_block_size - 1) / options.kv_block_size;
-    return per_sequence * options.max_sequences;
-  }
-
-  bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
-
-  void check(std::span<const StepInput> inputs) const {
-    engine::check_step(inputs, pool, options, config.vocab_size, layout, row_sampler);
-  }
-  void prepare(std::span<const StepInput> inputs);
-  void begin(std::span<const StepInput> inputs, const engine::DeviceJointStep* joint, bool stops);
-  void choose_in_pass();
-  void finish();
-  void undo(std::span<const StepInput> inputs);
-  std::byte* reserve_record();
-  StepOutput output_of(size_t row) const;
-  void choose(std::span<const StepInput> inputs);
-  void collect_without_tokens();
-  /// The input whose next token this row chooses, or null.
-  const StepInput* choosing_input(size_t row) const;
-  /// The same where the host chooses it.
-  const StepInput* host_sampled(size_t row) const;
-  bool is_device_sampled(const StepInput& input, bool chooses) const;
-  bool has_steps(size_t row) const;
-  void require_choice_in_pass();
-  void describe_choices();
-  SampleContext context_of(const StepInput& input, size_t row) const;
-  int32_t sample(const StepInput& input, size_t row, const float* logits);
-
-  Checkpoint checkpoint;
-  ModelConfig config;
-  ops::Graph graph;
-  EngineOptions options;
-  AuditLayout layout;
-  std::optional<model::LoraAdapters> adapters;
-  std::unique_ptr<engine::Executor> executor;
-  kv::BlockPool pool;
-  ModelSummary summary;
-  AuditSink* sink = nullptr;
-  uint64_t passes = 0;
-  engine::StepClock clock;
-  std::byte* record = nullptr;             // of the step under way
-  std::span<const StepInput> step_inputs;  // of the step under way
-  StepBatch batch;
-  engine::PassOutput pass;               // of the step under way
-  bool chooses_in_pass = false;          // it needs the host's choices before it ends
-  std::vector<AuditToken> audit_tokens;  // [tokens]
-  static constexpr int32_t kForced = -2;
-  std::vector<int32_t> row_inputs;  // [rows] input that the row's choice belongs to, kForced
-                                    // minus the one that brings what was forced, or -1
-  std::vector<StepOutput> outputs;  // [rows]
-  std::vector<int32_t> own_words;   // chosen ids where nobody records
-  engine::RowSampler row_sampler;
-  engine::NextStep next_step;
-  bool samples_on_device = false;                 // where the sampler's stages can
-  std::vector<DeviceSamplerSteps> sampler_steps;  // [rows]
-};
+Engine::Impl::Impl(const std::string& path, const EngineOptions& given, Reading reading,
+                   const engine::DeviceJointSpec* joint)
+    : checkpoint(Checkpoint::open(path)),
+      config(parse_model_config(checkpoint)),
+      graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)),
+      options(engine::resolve_options(given, checkpoint, config, graph)),
+      layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
+                                       options.record_rows)),
+      pool(num_blocks(), options.kv_block_size, options.max_context,
+           [this](int32_t from, int32_t to) { executor->copy_block(from, to); }),
+      row_sampler(static_cast<size_t>(config.vocab_size),
+                  static_cast<size_t>(options.max_logit_rows)),
+      next_step(config.vocab_size, options.max_context) {
+  engine::require_no_further_layer(checkpoint, config);
+  const bool is_fused_cpu =
+      options.kernels == KernelPath::kFused && options.device.kind == DeviceKind::kCpu;
+  if (!options.adapters.empty()) adapters.emplace(options.adapters, graph, is_fused_cpu);
+  if (reading != Reading::kCheck) engine::report_float_blocks(checkpoint, options.strict);
+  const bool knows_unread = is_fused_cpu && options.expert_cache_bytes == 0;
+  const bool weights_read =
+      reading == Reading::kLoad || (reading == Reading::kDescribe && !knows_unread);
+  engine::ExecutorInputs inputs{
+      checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,
+      weights_read};
+  inputs.joint = joint;
+  executor = options.kernels == KernelPath::kReference ? engine::make_reference_executor(inputs)
+             : options.device.kind == DeviceKind::kCpu ? engine::make_fused_executor(inputs)
+                                                       : engine::make_device_executor(inputs);
+  checkpoint.check_unchanged();  // some of what was read might be of another model
+  summary.path = path;
+  engine::describe_model(config, options, summary);
+  executor->describe(summary);
+  const auto tokens = static_cast<size_t>(options.max_step_tokens);
+  const auto rows = static_cast<size_t>(options.max_logit_rows);
+  batch.reserve(tokens, rows, static_cast<size_t>(options.max_sequences) + tokens);
+  audit_tokens.reserve(tokens);
+  row_inputs.reserve(rows);
+  outputs.reserve(rows);
+  own_words.resize(rows);
+  const bool is_device = options.device.kind != DeviceKind::kCpu;
+  samples_on_device = options.sample_on_device.value_or(is_device) &&
+                      (is_device || options.kernels == KernelPath::kReference);
+  sampler_steps.resize(samples_on_device ? rows : 0);
+  batch.row_steps.reserve(sampler_steps.size());
+  if (executor->runs_ahead()) next_step.reserve(rows);
+}
 
 void Engine::Impl::prepare(std::span<const StepInput> inputs) {
   batch.clear();
@@ -391,18 +321,21 @@ const std::vector<PlanEntry>& Engine::plan() const { return impl_->executor->pla
 const EngineOptions& Engine::options() const { return impl_->options; }
 ExpertCacheStats Engine::expert_cache() const { return impl_->executor->expert_cache(); }
 SequenceId Engine::create_sequence(int adapter) {
+  const engine::Occupied occupied(impl_->occupant);
   engine::require_adapter(adapter, static_cast<int>(impl_->options.adapters.size()));
   const SequenceId sequence = impl_->pool.create(adapter);
   engine::tell_sink(impl_->sink, AuditEvent{AuditEvent::Kind::kCreated, sequence, 0, 0, 0});
   return sequence;
 }
 SequenceId Engine::fork(SequenceId sequence) {
+  const engine::Occupied occupied(impl_->occupant);
   const SequenceId copy = impl_->pool.fork(sequence);
   engine::tell_sink(impl_->sink,
                     AuditEvent{AuditEvent::Kind::kForked, copy, sequence, length(copy), 0});
   return copy;
 }
 void Engine::truncate(SequenceId sequence, int64_t length) {
+  const engine::Occupied occupied(impl_->occupant);
   const int64_t before = impl_->pool.get(sequence).length;
   impl_->pool.truncate(sequence, length);
   if (length != before) {
@@ -411,21 +344,28 @@ void Engine::truncate(SequenceId sequence, int64_t length) {
   }
 }
 void Engine::release(SequenceId sequence) {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kWaits);
   const int64_t last_length = length(sequence);
   impl_->pool.release(sequence);
   engine::tell_sink(impl_->sink,
                     AuditEvent{AuditEvent::Kind::kReleased, sequence, 0, last_length, 0});
 }
-int64_t Engine::length(SequenceId sequence) const { return impl_->pool.get(sequence).length; }
+int64_t Engine::length(SequenceId sequence) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return impl_->pool.get(sequence).length;
+}
 std::span<const int32_t> Engine::tokens(SequenceId sequence) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   return impl_->pool.get(sequence).history;
 }
 std::pair<int64_t, int64_t> Engine::kv_blocks() const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   return {impl_->pool.num_free(), impl_->pool.num_blocks()};
 }
 const AuditLayout& Engine::audit_layout() const { return impl_->layout; }
 uint64_t Engine::readback_count() const { return impl_->executor->readback().count(); }
 std::optional<double> Engine::measure_read_bandwidth(double seconds) {
+  const engine::Occupied occupied(impl_->occupant);
   return impl_->executor->measure_read_bandwidth(seconds);
 }
 
@@ -437,6 +377,7 @@ std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
 
 std::span<const StepOutput> Engine::step_joint(std::span<const StepInput> inputs,
                                                const engine::DeviceJointStep* joint) {
+  const engine::Occupied occupied(impl_->occupant);
   impl_->check(inputs);
   try {
     impl_->begin(inputs, joint, /*stops=*/false);
@@ -452,6 +393,7 @@ std::span<const StepOutput> Engine::step_joint(std::span<const StepInput> inputs
 std::span<const StepOutput> Engine::begin_step(std::span<const StepInput> inputs,
                                                const engine::DeviceJointStep* joint) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   impl.check(inputs);
   try {
     impl.begin(inputs, joint, /*stops=*/true);
@@ -472,6 +414,7 @@ bool Engine::take_steps(std::span<const DeviceSamplerSteps*> row_steps) const {
 
 void Engine::finish_step(std::span<const int32_t> chosen, std::span<const int32_t> runners_up) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   impl.batch.chosen.assign(chosen.begin(), chosen.end());
   impl.batch.runners_up.assign(runners_up.begin(), runners_up.end());
   try {
@@ -484,6 +427,7 @@ void Engine::finish_step(std::span<const int32_t> chosen, std::span<const int32_
 
 void Engine::set_audit_sink(AuditSink* sink) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   if (sink != nullptr) sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
   impl.sink = sink;  // where it does not refuse
   impl.record = nullptr;
@@ -492,6 +436,7 @@ void Engine::set_audit_sink(AuditSink* sink) {
 
 AuditSink* Engine::audit_sink() const { return impl_->sink; }
 void Engine::set_audit_mode(AuditMode mode) {
+  const engine::Occupied occupied(impl_->occupant);
   impl_->executor->check_audit_mode(mode);
   impl_->layout.mode = mode;
 }

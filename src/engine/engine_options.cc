@@ -48,8 +48,7 @@ void resolve_hidden_states(EngineOptions& options, int num_layers) {
 }  // namespace
 
 bool runs_fused_on_cuda(const EngineOptions& options) {
-  return options.device.kind == DeviceKind::kCuda && options.kernels == KernelPath::kFused &&
-         options.kernels_given;
+  return options.device.kind == DeviceKind::kCuda && options.kernels == KernelPath::kFused;
 }
 
 DType default_kv_dtype(const Device& device, const Checkpoint& checkpoint) {
@@ -96,15 +95,14 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
   require_option(options.threads > 0 && options.threads <= 256, "threads", options.threads,
                  "1 to 256");
   // CUDA's fused kernels have not run on a GPU yet (docs/gpu-results.md): only who asks gets them.
-  const bool asks_for_fused = options.kernels == KernelPath::kFused && options.kernels_given;
-  if (options.device.kind != DeviceKind::kCpu &&
-      !(asks_for_fused && options.device.kind == DeviceKind::kCuda)) {
-    if (asks_for_fused) {
-      throw Error(ErrorKind::kUnsupported, "device '" + options.device.name() +
-                                               "' has no fused kernels in this version; use "
-                                               "--kernels reference");
-    }
-    options.kernels = KernelPath::kReference;
+  if (!options.kernels) {
+    options.kernels =
+        options.device.kind == DeviceKind::kCpu ? KernelPath::kFused : KernelPath::kReference;
+  }
+  if (options.kernels == KernelPath::kFused && options.device.kind == DeviceKind::kMps) {
+    throw Error(ErrorKind::kUnsupported, "device '" + options.device.name() +
+                                             "' has no fused kernels in this version; use "
+                                             "--kernels reference");
   }
   if (options.activation_dtype != DType::kI8 && !runs_fused_on_cuda(options)) {
     throw Error(ErrorKind::kUnsupported,

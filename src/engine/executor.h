@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs a pass: the fused plan or the reference. The engine above knows no other difference.
+// What runs a pass: the CPU's fused plan, a device's fused model, or the reference on any device.
+// The engine above knows no other difference.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 #include "vitrine/group.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "core/json_text.h"
@@ -54,6 +55,7 @@ void check_spec(const FederationSpec& spec) {
 void check_models(const FederationSpec& spec, EngineOptions& options) {
   std::string tokenizer, first;
   int64_t vocabulary = 0;
+  int fewest = std::numeric_limits<int>::max();  // positions
   for (const SpecialistSpec& specialist : spec.specialists) {
     if (specialist.model == first) continue;
     const Checkpoint checkpoint = Checkpoint::open(specialist.model);
@@ -77,16 +79,15 @@ void check_models(const FederationSpec& spec, EngineOptions& options) {
                       "'; expected the same tokenizer.json, since ids must mean the same");
     }
     const auto limit = static_cast<int>(config.max_position_embeddings);
-    if (options.max_context > limit) {
+    if (options.max_context < 0 || options.max_context > limit) {
       throw Error(ErrorKind::kInvalidArgument, "engine option 'max_context' is " +
                                                    std::to_string(options.max_context) +
-                                                   "; expected at most " + std::to_string(limit) +
+                                                   "; expected 1 to " + std::to_string(limit) +
                                                    ", the limit of " + specialist.model);
     }
-    options.max_context = options.max_context == 0 ? -limit : options.max_context;
-    if (options.max_context < 0) options.max_context = std::max(options.max_context, -limit);
+    fewest = std::min(fewest, limit);
   }
-  if (options.max_context < 0) options.max_context = -options.max_context;
+  if (options.max_context == 0) options.max_context = fewest;
 }
 
 }  // namespace
@@ -271,6 +272,7 @@ void Federation::Impl::release_all(const Member& member) {
 
 SequenceId Federation::create_sequence() {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   Impl::Member member;
   member.history.reserve(static_cast<size_t>(impl.options.max_context));
   for (const GroupSource& source : impl.sources) {
@@ -284,6 +286,7 @@ SequenceId Federation::create_sequence() {
 
 SequenceId Federation::fork(SequenceId sequence) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   const Impl::Member& from = impl.find(sequence);
   Impl::Member member;
   member.history.reserve(static_cast<size_t>(impl.options.max_context));
@@ -307,6 +310,7 @@ SequenceId Federation::fork(SequenceId sequence) {
 
 void Federation::truncate(SequenceId sequence, int64_t length) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   Impl::Member& member = impl.find(sequence);
   const int64_t before = member.length;
   for (size_t source = 0; source < impl.sources.size(); ++source) {
@@ -322,6 +326,7 @@ void Federation::truncate(SequenceId sequence, int64_t length) {
 
 void Federation::release(SequenceId sequence) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant, engine::Occupied::kWaits);
   Impl::Member& member = impl.find(sequence);
   const int64_t length = member.length;
   impl.release_all(member);
@@ -329,13 +334,18 @@ void Federation::release(SequenceId sequence) {
   engine::tell_sink(impl.sink, AuditEvent{AuditEvent::Kind::kReleased, sequence, 0, length, 0});
 }
 
-int64_t Federation::length(SequenceId sequence) const { return impl_->find(sequence).length; }
+int64_t Federation::length(SequenceId sequence) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return impl_->find(sequence).length;
+}
 std::span<const int32_t> Federation::tokens(SequenceId sequence) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   const Impl::Member& member = impl_->find(sequence);
   return std::span(member.history).first(static_cast<size_t>(member.length));
 }
 
 std::span<const StepOutput> Federation::step(std::span<const StepInput> inputs) {
+  const engine::Occupied occupied(impl_->occupant);
   impl_->prepare(inputs);
   impl_->run(inputs);
   return impl_->outputs;
@@ -355,6 +365,7 @@ AuditSink* Federation::audit_sink() const { return impl_->sink; }
 
 void Federation::set_audit_sink(AuditSink* sink) {
   Impl& impl = *impl_;
+  const engine::Occupied occupied(impl.occupant);
   // It may refuse, and nothing has changed then.
   if (sink != nullptr) {
     sink->open(impl.layout, engine::largest_record(impl.layout, impl.options));
@@ -369,6 +380,7 @@ void Federation::set_audit_sink(AuditSink* sink) {
 const AuditLayout& Federation::audit_layout() const { return impl_->layout; }
 
 void Federation::set_audit_mode(AuditMode mode) {
+  const engine::Occupied occupied(impl_->occupant);
   for (const auto& engine : impl_->engines) engine->set_audit_mode(mode);
   impl_->layout.mode = mode;
 }

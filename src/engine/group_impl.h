@@ -11,6 +11,7 @@
 
 #include "engine/device_model.h"
 #include "engine/group_audit.h"
+#include "engine/occupant.h"
 #include "engine/row_sampler.h"
 #include "engine/step_clock.h"
 #include "ops/plan.h"
@@ -98,6 +99,7 @@ struct Federation::Impl {
   std::array<float, 2> device_logits(size_t row, size_t specialist) const;
 
   static constexpr size_t kNone = static_cast<size_t>(-1);
+  engine::Occupant occupant{"a federation"};
   const kernels::CpuKernels& kernel;
   engine::WorkerPool* workers = nullptr;  // the first engine's
   FederationSpec spec;

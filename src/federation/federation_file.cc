@@ -160,6 +160,11 @@ FederationSpec FederationSpec::load(const std::string& path) {
   const nlohmann::json json =
       parse_json_object(read_text_file(path, kMaxFileBytes), path, kMaxValues);
   const Fields fields(json, path);
+  if (fields.find("federation") == nullptr) {
+    bad(path,
+        "has no field 'federation', so it is no federation file; expected one, or a model's folder "
+        "or .gguf file");
+  }
   refuse_unknown(fields, json, {"federation", "base", "specialists", "combiner", "fit"});
   fields.required_integer("federation", 1, 1);
   FederationSpec spec;

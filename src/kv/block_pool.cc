@@ -39,7 +39,6 @@ uint64_t BlockPool::fork(uint64_t sequence) {
   SequenceBlocks& target = find(copy);
   target.length = source.length;
   target.history.assign(source.history.begin(), source.history.end());
-  target.branch = source.branch + 1;
   for (int32_t block : source.blocks) {
     target.blocks.push_back(block);
     ++references_[static_cast<size_t>(block)];

@@ -17,7 +17,6 @@ struct SequenceBlocks {
   int64_t length = 0;
   std::vector<int32_t> blocks;   // capacity for the longest context: never reallocated in a step
   std::vector<int32_t> history;  // the tokens so far, likewise
-  uint32_t branch = 0;
   int32_t adapter = -1;  // which its keys and values were made with; -1: none
 };
 

@@ -16,7 +16,8 @@ class ReferenceStep;
 /// To add an op, write one file with these functions and a VITRINE_REGISTER_OP at its end.
 struct OpDefinition {
   std::string_view type;
-  /// Makes the fused form. Weight shapes are checked here. Returns null where there is no kernel.
+  /// Makes the CPU's fused form; never null. Throws kBadFile for weights of other shapes,
+  /// kUnsupported where there is no kernel.
   std::unique_ptr<PlannedOp> (*plan)(PlanContext& context, const OpNode& node) = nullptr;
   /// Plain ATen calls on any device.
   void (*reference)(ReferenceStep& step, const OpNode& node) = nullptr;

@@ -236,6 +236,10 @@ TEST(Chat, TokenizerConfig) {
               std::string::npos)
         << json;
   }
+  EXPECT_EQ(ChatTemplate::parse("{{ eos_token }}{{ messages[0].content }}", "c",
+                                R"({"eos_token": {"content": "E"}, "chat_template": "{% if %}"})")
+                .render({{{"user", "a"}}}),
+            "Ea");
   EXPECT_NE(message_of([] { ChatTemplate::parse("\xff", "c"); }).find("no UTF-8"),
             std::string::npos);
   EXPECT_NE(message_of([] { render("", "[1]"); }, ErrorKind::kInvalidArgument).find("JSON list"),

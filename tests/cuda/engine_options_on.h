@@ -13,7 +13,7 @@ inline EngineOptions options_on(bool is_cuda) {
   options.max_step_tokens = 16;
   options.max_logit_rows = 16;
   options.keep_logits = false;
-  options.kernels_given = true;
+  options.kernels = KernelPath::kFused;
   options.audit_mode = AuditMode::kDeferred;
   options.audit_level = AuditLevel::kFull;
   options.kv_dtype = DType::kF32;  // CUDA's default

@@ -15,7 +15,7 @@ using kernels::cuda::emulator::Traffic;
 EngineOptions bf16_options(DType kv = DType::kF32) {
   EngineOptions options;
   options.device = Device::parse("cuda");
-  options.kernels_given = true;
+  options.kernels = KernelPath::kFused;
   options.activation_dtype = DType::kBF16;
   options.kv_dtype = kv;
   return options;

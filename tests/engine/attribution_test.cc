@@ -13,7 +13,6 @@ std::unique_ptr<Engine> load(const std::string& path, KernelPath kernels, bool a
                              AuditMode mode = AuditMode::kDeferred) {
   EngineOptions options = test_options(kernels == KernelPath::kFused ? 2 : 1, 16);
   options.kernels = kernels;
-  options.kernels_given = true;
   options.audit_mode = mode;
   options.attribution = attribution;
   return Engine::load(path, options);

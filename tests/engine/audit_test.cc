@@ -12,7 +12,6 @@ namespace {
 EngineOptions options_of(KernelPath path, AuditMode mode, AuditLevel level) {
   EngineOptions options = test_options();
   options.kernels = path;
-  options.kernels_given = true;
   options.audit_mode = mode;
   options.audit_level = level;
   return options;

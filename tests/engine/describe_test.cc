@@ -58,7 +58,6 @@ TEST(Describe, OfOtherPathsToo) {
   expect_same(shipped_model(), options, "with an expert cache");
   options = test_options();
   options.kernels = KernelPath::kReference;
-  options.kernels_given = true;
   expect_same(oracle_folder("qwen3_moe"), options, "the reference");
 }
 

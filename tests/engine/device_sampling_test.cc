@@ -13,7 +13,6 @@ Answer answer_of(bool on_device, const SamplerOptions& sampler, const char* rege
                  bool attribution) {
   EngineOptions options = test_options(1);
   options.kernels = KernelPath::kReference;
-  options.kernels_given = true;
   options.max_context = 64;
   options.audit_mode = AuditMode::kDeferred;
   options.attribution = attribution;
@@ -81,7 +80,6 @@ TEST(DeviceSampling, NothingLeftIsAnErrorThatSaysSo) {
   try {
     EngineOptions options = test_options(1);
     options.kernels = KernelPath::kReference;
-    options.kernels_given = true;
     options.sample_on_device = true;
     const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
     sampler.logit_bias.resize(static_cast<size_t>(engine->summary().vocab_size));

@@ -79,7 +79,6 @@ TEST(ExpertCache, TooSmallForALayer) {
       error, {"expert_cache_bytes", "--expert-cache", "hold 7", "8", "max_step_tokens"}))
       << error.what();
   options.kernels = KernelPath::kReference;
-  options.kernels_given = true;
   EXPECT_EQ(error_of([&] { Engine::load(path, options); }).kind(), ErrorKind::kUnsupported);
 }
 

@@ -434,7 +434,6 @@ TEST_F(FederationAttribution, RoyaltiesLeaveADenseSpecialistsPartToNobody) {
 TEST_F(FederationAttribution, NeedsTheFusedKernels) {
   EngineOptions options = attributed();
   options.kernels = KernelPath::kReference;
-  options.kernels_given = true;
   const Error error = error_of([&] { Federation::load(separate_, options); });
   EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
   EXPECT_TRUE(is_one_line_with(error, {"attribution", "fused"})) << error.what();

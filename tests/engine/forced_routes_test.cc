@@ -12,7 +12,6 @@ namespace {
 std::unique_ptr<Engine> load(const std::string& path, KernelPath kernels, int threads = 2) {
   EngineOptions options = test_options(kernels == KernelPath::kFused ? threads : 1, 16);
   options.kernels = kernels;
-  options.kernels_given = true;
   options.audit_mode = AuditMode::kDeferred;
   options.audit_level = AuditLevel::kFull;
   return Engine::load(path, options);

@@ -12,7 +12,6 @@ namespace {
 EngineOptions options_of(KernelPath path, std::vector<int> layers, int threads = 1) {
   EngineOptions options = test_options(threads, 16);
   options.kernels = path;
-  options.kernels_given = true;
   options.audit_mode = AuditMode::kDeferred;
   options.audit_level = AuditLevel::kFull;
   options.hidden_state_layers = std::move(layers);

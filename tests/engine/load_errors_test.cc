@@ -54,7 +54,6 @@ class LoadErrors : public ::testing::TestWithParam<KernelPath> {
   EngineOptions options() {
     EngineOptions options = test_options();
     options.kernels = GetParam();
-    options.kernels_given = true;
     return options;
   }
   void expect_refused(const EditedModel& model, ErrorKind kind,
@@ -163,8 +162,8 @@ TEST_P(LoadErrors, UnknownArchitecture) {
 
 TEST_P(LoadErrors, MissingFolder) {
   const Error error = error_of([&] { Engine::load("/nonexistent/model", options()); });
-  EXPECT_TRUE(error.is_user_error() || error.kind() == ErrorKind::kIo);
-  EXPECT_TRUE(is_one_line_with(error, {"/nonexistent/model"})) << error.what();
+  EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+  EXPECT_TRUE(is_one_line_with(error, {"/nonexistent/model", "is not there"})) << error.what();
 }
 
 // A NaN in a weight is found before it becomes a token.

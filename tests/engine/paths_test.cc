@@ -10,7 +10,6 @@ namespace {
 std::unique_ptr<Engine> load(const std::string& path, KernelPath kernels, int threads = 1) {
   EngineOptions options = test_options(threads, 16);
   options.kernels = kernels;
-  options.kernels_given = true;
   options.kv_dtype = DType::kF32;  // rounded to integers, the paths' last bits choose other experts
   return Engine::load(path, options);
 }
@@ -58,7 +57,7 @@ TEST_P(Paths, FusedAgreesWithReference) {
 TEST(PathsOfKvTypes, FusedAgreesWithReference) {
   for (const DType type : {DType::kF16, DType::kBF16, DType::kI16}) {
     EngineOptions options = test_options(2, 16);
-    options.kernels_given = true;
+    options.kernels = KernelPath::kFused;
     options.kv_dtype = type;
     auto fused = Engine::load(oracle_folder("qwen3_moe"), options);
     options.kernels = KernelPath::kReference;

@@ -120,7 +120,6 @@ class ShortGroups : public ::testing::TestWithParam<QuantScheme> {
   std::unique_ptr<Engine> load(KernelPath kernels, int threads, bool mapped = false) {
     EngineOptions options = test_options(threads, 16);
     options.kernels = kernels;
-    options.kernels_given = true;
     options.mmap_weights = mapped;
     return Engine::load(model_, options);
   }

@@ -11,7 +11,6 @@ class StepErrors : public ::testing::TestWithParam<KernelPath> {
   StepErrors() {
     EngineOptions options = test_options(1, 16);
     options.kernels = GetParam();
-    options.kernels_given = true;
     options.max_context = 64;
     options.max_sequences = 2;
     options.max_step_tokens = 40;

@@ -56,7 +56,7 @@ TEST(AbsentDevice, IsOneLineThatSaysWhatToDo) {
        {std::pair{"cuda:63", false}, {"cuda:63", true}, {"mps", false}}) {
     vitrine::EngineOptions options;
     options.device = vitrine::Device::parse(name);
-    options.kernels_given = asks_for_fused;
+    if (asks_for_fused) options.kernels = vitrine::KernelPath::kFused;
     try {
       vitrine::Engine::load(vitrine::testing_support::test_data("oracles/llama"), options);
       ADD_FAILURE() << name;

@@ -34,7 +34,6 @@ class CpuProcess : public testing::TestWithParam<vitrine::KernelPath> {};
 TEST_P(CpuProcess, DoesNotMapLibtorchCuda) {
   vitrine::EngineOptions options;
   options.kernels = GetParam();
-  options.kernels_given = true;
   auto engine =
       vitrine::Engine::load(vitrine::testing_support::test_data("oracles/qwen3_moe"), options);
   const std::vector<int32_t> prompt = {1, 2, 3, 4};

@@ -14,7 +14,6 @@ int main(int argc, char** argv) try {
   vitrine::EngineOptions options;
   options.kernels = std::string_view(argv[3]) == "reference" ? vitrine::KernelPath::kReference
                                                              : vitrine::KernelPath::kFused;
-  options.kernels_given = true;
   options.threads = 1;
   options.keep_logits = true;
   options.max_logit_rows = static_cast<int>(ids.size());

@@ -15,7 +15,6 @@ int main(int argc, char** argv) try {
   vitrine::EngineOptions options;
   options.kernels = std::string_view(argv[2]) == "reference" ? vitrine::KernelPath::kReference
                                                              : vitrine::KernelPath::kFused;
-  options.kernels_given = true;
   options.threads = 1;
   options.attribution = true;
   const auto engine = vitrine::Engine::load(argv[1], options);

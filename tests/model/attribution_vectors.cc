@@ -97,7 +97,6 @@ void run(const std::string& model, std::vector<int32_t> ids, int tokens) {
   wrap_attribution();
   EngineOptions options;
   options.kernels = KernelPath::kFused;
-  options.kernels_given = true;
   options.threads = 1;
   options.attribution = true;
   options.max_context = static_cast<int>(ids.size()) + tokens;

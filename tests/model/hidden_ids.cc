@@ -16,7 +16,6 @@ int main(int argc, char** argv) try {
   vitrine::EngineOptions options;
   options.kernels = std::string_view(argv[2]) == "reference" ? vitrine::KernelPath::kReference
                                                              : vitrine::KernelPath::kFused;
-  options.kernels_given = true;
   options.threads = 1;
   options.audit_level = vitrine::AuditLevel::kFull;
   const auto config = vitrine::parse_model_config(vitrine::Checkpoint::open(argv[1]));

@@ -88,7 +88,6 @@ RecordedRun record_reference_run(const std::string& folder, AuditMode mode, Audi
   EngineOptions options;
   options.device = device;
   options.kernels = KernelPath::kReference;
-  options.kernels_given = true;
   options.threads = 1;
   options.max_context = 64;
   options.max_sequences = 3;

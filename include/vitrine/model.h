@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `engine`: a model as a host wants it, whatever its files are: tokenizer, chat template
+// and what runs it, together.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "vitrine/chat.h"
+#include "vitrine/engine.h"
+#include "vitrine/group.h"
+#include "vitrine/tokenizer.h"
+
+namespace vitrine {
+
+struct ModelOptions {
+  /// Of the engine, or of the federation. `max_context` 0 means the model's own limit here too, but
+  /// at most kDefaultContext, since keys and values of a million positions fit no memory.
+  EngineOptions engine = {};
+  /// A chat template (Jinja text) in place of the model's own.
+  std::optional<std::string> chat_template = {};
+
+  static constexpr int kDefaultContext = 4096;  ///< positions
+};
+
+/// A model opened from a Hugging Face folder, a GGUF file or a federation file, with all that a
+/// host needs to answer a text.
+///
+///     Model model = Model::open("SmolLM2-135M-Instruct.Q4_1.gguf");
+///     std::vector<int32_t> prompt = model.encode_chat({{{"user", "What is an expert?"}}});
+///     GenerateOptions options;
+///     options.stop_token_ids = model.end_of_turn_ids();
+///     GenerateResult result = generate(model, prompt, options);
+///     std::string answer = model.tokenizer().decode(result.tokens);
+///
+/// What only reads (tokenizer, chat template, encode_chat, end_of_turn_ids, path, summary) may be
+/// used by any number of threads, also while another one generates. All the rest is for one thread
+/// at a time, as an Engine is. A model that was moved from can only be destroyed or assigned to.
+class VITRINE_API Model {
+ public:
+  /// Reads everything. A file is a federation where its text begins with { or its name ends with
+  /// .json, else GGUF. Throws kInvalidArgument where nothing is at `path` and for options out of
+  /// range or of which a federation takes none (adapters), kBadFile (also for a model without a
+  /// tokenizer), kUnsupported, kIo, kOutOfMemory, and what Engine::load, Federation::load and
+  /// ChatTemplate::parse throw. Thread-safe.
+  static Model open(const std::string& path, const ModelOptions& options = {});
+
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  /// As given to open().
+  const std::string& path() const;
+  /// Of a federation, that of its specialists, who have the same.
+  const Tokenizer& tokenizer() const;
+  /// The model's chat template, of a federation that of its base or first specialist, or null where
+  /// it has none: such a model continues texts. Throws kBadFile where it has one that cannot be
+  /// read (the model can be used without it).
+  const ChatTemplate* chat_template() const;
+  /// Facts about the model; of a federation sums over its specialists.
+  const ModelSummary& summary() const;
+  /// With what stands for defaults.
+  const EngineOptions& options() const;
+  /// What runs the model: one of these two, the other is null.
+  Engine* engine();
+  const Engine* engine() const;
+  Federation* federation();
+  const Federation* federation() const;
+
+  /// The ids of a conversation as the chat template writes it, up to where the assistant begins.
+  /// Special tokens that it or a message spells become these tokens; none are added. Throws
+  /// kInvalidArgument where the model has no chat template, and what ChatTemplate::render throws.
+  std::vector<int32_t> encode_chat(std::span<const ChatMessage> messages,
+                                   const ChatOptions& options = {}) const;
+  /// Ids that end an answer of a conversation, ascending, beside the model's own end-of-text ids:
+  /// for GenerateOptions::stop_token_ids. Empty without a chat template.
+  const std::vector<int32_t>& end_of_turn_ids() const;
+
+  // The rest is as Engine and Federation have it.
+
+  /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none. Throws
+  /// kInvalidArgument for one that is not there; a federation has none.
+  SequenceId create_sequence(int adapter = -1);
+  SequenceId fork(SequenceId sequence);
+  void truncate(SequenceId sequence, int64_t length);
+  void release(SequenceId sequence);
+  /// Tokens that the sequence holds.
+  int64_t length(SequenceId sequence) const;
+  /// All of them, [length]. Valid until the sequence changes.
+  std::span<const int32_t> tokens(SequenceId sequence) const;
+  /// Valid until the next step.
+  std::span<const StepOutput> step(std::span<const StepInput> inputs);
+  /// Where records go (not owned; null: nowhere). Takes effect with the next step.
+  void set_audit_sink(AuditSink* sink);
+  AuditSink* audit_sink() const;
+  const AuditLayout& audit_layout() const;
+  void set_audit_mode(AuditMode mode);
+
+ private:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// generate() of engine.h with a model, be it one engine or a federation.
+VITRINE_API GenerateResult generate(Model& model, std::span<const int32_t> prompt,
+                                    const GenerateOptions& options,
+                                    const std::function<bool(const TokenEvent&)>& on_token = {});
+/// The same in a sequence that stays.
+VITRINE_API GenerateResult generate(Model& model, SequenceId sequence,
+                                    std::span<const int32_t> prompt, const GenerateOptions& options,
+                                    const std::function<bool(const TokenEvent&)>& on_token = {});
+
+/// The tokenizer of an open checkpoint, for hosts that load the parts themselves. Throws kBadFile
+/// where it has none, and what Checkpoint::tokenizer_json and Tokenizer::from_json throw.
+/// Thread-safe, as the next one.
+VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint);
+/// Throws kBadFile besides where it has more ids than the model's embedding has rows.
+VITRINE_API Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelConfig& config);
+
+}  // namespace vitrine

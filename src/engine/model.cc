@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vitrine/model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "vitrine/checkpoint.h"
+
+namespace vitrine {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// Whether a regular file is meant as a federation file: a GGUF file begins with its own four
+/// letters.
+bool is_federation_file(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  if (fs::path(path).extension() == ".json") return true;
+  std::ifstream file(path, std::ios::binary);
+  char first = 0;
+  while (file.get(first) && std::string_view(" \t\r\n").find(first) != std::string_view::npos) {
+  }
+  return file.good() && first == '{';
+}
+
+void require_path(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path, error) || error) return;
+  throw Error(
+      ErrorKind::kInvalidArgument,
+      "model '" + path +
+          "' is not there; expected a folder with config.json and model.safetensors, a .gguf "
+          "file, or a federation file (.json)");
+}
+
+}  // namespace
+
+struct Model::Impl {
+  Impl(const std::string& path, const Checkpoint& checkpoint, const ModelOptions& options)
+      : path(path), tokenizer(open_tokenizer(checkpoint, parse_model_config(checkpoint))) {
+    const std::string config = checkpoint.tokenizer_config_json();
+    if (options.chat_template) {
+      chat = ChatTemplate::parse(*options.chat_template, "model option 'chat_template'", config);
+    } else {
+      read_own_template(config, checkpoint.tokenizer_config_name());
+    }
+    if (chat) end_ids = vitrine::end_of_turn_ids(tokenizer, *chat);
+  }
+
+  // A model whose template cannot be read still continues texts.
+  void read_own_template(const std::string& config, const std::string& name) {
+    try {
+      chat = ChatTemplate::from_tokenizer_config(config, name);
+    } catch (const Error& error) {
+      if (!error.is_user_error()) throw;
+      chat_problem = error;
+    }
+  }
+
+  const ChatTemplate* chat_template() const {
+    if (chat_problem) throw *chat_problem;
+    return chat ? &*chat : nullptr;
+  }
+
+  /// What runs the model, whichever it is.
+  template <typename Action>
+  decltype(auto) visit(const Action& action) const {
+    return federation != nullptr ? action(*federation) : action(*engine);
+  }
+
+  std::string path;
+  Tokenizer tokenizer;
+  std::optional<ChatTemplate> chat;
+  std::optional<Error> chat_problem;
+  std::vector<int32_t> end_ids;
+  std::unique_ptr<Engine> engine;  // null of a federation
+  std::unique_ptr<Federation> federation;
+};
+
+namespace {
+
+void limit_context(int64_t models_limit, EngineOptions& options) {
+  if (options.max_context != 0) return;
+  options.max_context =
+      static_cast<int>(std::min<int64_t>(models_limit, ModelOptions::kDefaultContext));
+}
+
+/// With its members checked. Each file is hashed once, though Federation::load checks them again.
+FederationSpec load_spec(const std::string& path) {
+  FederationSpec spec = FederationSpec::load(path);
+  const auto known = std::make_shared<std::map<std::string, std::string>>();
+  spec.hash_file = [known](const std::string& file) {
+    std::string& hash = (*known)[file];
+    if (hash.empty()) hash = sha256_of_file(file);
+    return hash;
+  };
+  spec.check_members();
+  return spec;
+}
+
+/// The fewest positions that any specialist's model has.
+int64_t context_of(const FederationSpec& spec) {
+  int64_t fewest = ModelOptions::kDefaultContext;
+  for (const SpecialistSpec& specialist : spec.specialists) {
+    const ModelConfig config = parse_model_config(Checkpoint::open(specialist.model));
+    fewest = std::min(fewest, config.max_position_embeddings);
+    if (!spec.base.empty()) break;  // all have that one's
+  }
+  return fewest;
+}
+
+}  // namespace
+
+Model Model::open(const std::string& path, const ModelOptions& options) {
+  require_path(path);
+  EngineOptions engine_options = options.engine;
+  if (is_federation_file(path)) {
+    const FederationSpec spec = load_spec(path);
+    limit_context(context_of(spec), engine_options);
+    auto impl = std::make_unique<Impl>(path, Checkpoint::open(spec.specialists[0].model), options);
+    impl->federation = Federation::load(spec, engine_options);
+    return Model(std::move(impl));
+  }
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  limit_context(parse_model_config(checkpoint).max_position_embeddings, engine_options);
+  auto impl = std::make_unique<Impl>(path, checkpoint, options);
+  impl->engine = Engine::load(path, engine_options);
+  return Model(std::move(impl));
+}
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+const std::string& Model::path() const { return impl_->path; }
+const Tokenizer& Model::tokenizer() const { return impl_->tokenizer; }
+const ChatTemplate* Model::chat_template() const { return impl_->chat_template(); }
+const ModelSummary& Model::summary() const {
+  return impl_->visit([](auto& runner) -> const ModelSummary& { return runner.summary(); });
+}
+const EngineOptions& Model::options() const {
+  return impl_->visit([](auto& runner) -> const EngineOptions& { return runner.options(); });
+}
+Engine* Model::engine() { return impl_->engine.get(); }
+const Engine* Model::engine() const { return impl_->engine.get(); }
+Federation* Model::federation() { return impl_->federation.get(); }
+const Federation* Model::federation() const { return impl_->federation.get(); }
+
+std::vector<int32_t> Model::encode_chat(std::span<const ChatMessage> messages,
+                                        const ChatOptions& options) const {
+  const ChatTemplate* chat = chat_template();
+  if (chat == nullptr) {
+    throw Error(ErrorKind::kInvalidArgument,
+                path() +
+                    ": the model has no chat template; expected one that was trained on "
+                    "conversations, or ModelOptions::chat_template");
+  }
+  return tokenizer().encode(chat->render(messages, options), /*add_special_tokens=*/false);
+}
+
+const std::vector<int32_t>& Model::end_of_turn_ids() const { return impl_->end_ids; }
+
+SequenceId Model::create_sequence(int adapter) {
+  if (impl_->engine != nullptr) return impl_->engine->create_sequence(adapter);
+  if (adapter < 0) return impl_->federation->create_sequence();
+  throw Error(ErrorKind::kInvalidArgument,
+              "adapter " + std::to_string(adapter) +
+                  " of a federation's sequence, which goes through all specialists; expected -1");
+}
+SequenceId Model::fork(SequenceId sequence) {
+  return impl_->visit([&](auto& runner) { return runner.fork(sequence); });
+}
+void Model::truncate(SequenceId sequence, int64_t length) {
+  impl_->visit([&](auto& runner) { runner.truncate(sequence, length); });
+}
+void Model::release(SequenceId sequence) {
+  impl_->visit([&](auto& runner) { runner.release(sequence); });
+}
+int64_t Model::length(SequenceId sequence) const {
+  return impl_->visit([&](auto& runner) { return runner.length(sequence); });
+}
+std::span<const int32_t> Model::tokens(SequenceId sequence) const {
+  return impl_->visit([&](auto& runner) { return runner.tokens(sequence); });
+}
+std::span<const StepOutput> Model::step(std::span<const StepInput> inputs) {
+  return impl_->visit([&](auto& runner) { return runner.step(inputs); });
+}
+void Model::set_audit_sink(AuditSink* sink) {
+  impl_->visit([&](auto& runner) { runner.set_audit_sink(sink); });
+}
+AuditSink* Model::audit_sink() const {
+  return impl_->visit([](auto& runner) { return runner.audit_sink(); });
+}
+const AuditLayout& Model::audit_layout() const {
+  return impl_->visit([](auto& runner) -> const AuditLayout& { return runner.audit_layout(); });
+}
+void Model::set_audit_mode(AuditMode mode) {
+  impl_->visit([&](auto& runner) { runner.set_audit_mode(mode); });
+}
+
+GenerateResult generate(Model& model, std::span<const int32_t> prompt,
+                        const GenerateOptions& options,
+                        const std::function<bool(const TokenEvent&)>& on_token) {
+  if (model.federation() != nullptr) {
+    return generate(*model.federation(), prompt, options, on_token);
+  }
+  return generate(*model.engine(), prompt, options, on_token);
+}
+
+GenerateResult generate(Model& model, SequenceId sequence, std::span<const int32_t> prompt,
+                        const GenerateOptions& options,
+                        const std::function<bool(const TokenEvent&)>& on_token) {
+  if (model.federation() != nullptr) {
+    return generate(*model.federation(), sequence, prompt, options, on_token);
+  }
+  return generate(*model.engine(), sequence, prompt, options, on_token);
+}
+
+Tokenizer open_tokenizer(const Checkpoint& checkpoint) {
+  const std::string json = checkpoint.tokenizer_json();
+  if (json.empty()) {
+    throw Error(ErrorKind::kBadFile,
+                checkpoint.path() +
+                    (checkpoint.is_gguf()
+                         ? ": holds no tokenizer (tokenizer.ggml.tokens); expected one"
+                         : ": there is no tokenizer.json; expected one in the model's folder, as "
+                           "Hugging Face publishes it"));
+  }
+  return Tokenizer::from_json(json, checkpoint.tokenizer_name());
+}
+
+Tokenizer open_tokenizer(const Checkpoint& checkpoint, const ModelConfig& config) {
+  Tokenizer tokenizer = open_tokenizer(checkpoint);
+  if (tokenizer.vocab_size() <= config.vocab_size) return tokenizer;
+  throw Error(ErrorKind::kBadFile,
+              checkpoint.tokenizer_name() + ": the vocabulary has " +
+                  std::to_string(tokenizer.vocab_size()) + " ids and the model's embedding " +
+                  std::to_string(config.vocab_size) + " rows (" +
+                  (checkpoint.is_gguf() ? "token_embd.weight" : "config.json") +
+                  ", vocab_size); expected a tokenizer of this model");
+}
+
+}  // namespace vitrine

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which thread is inside an engine or a federation: they serve one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "vitrine/core.h"
+
+namespace vitrine::engine {
+
+/// The thread that is inside, if any.
+class Occupant {
+ public:
+  /// `host`: who is occupied, for messages ("an engine"); must stay.
+  explicit Occupant(const char* host) : host_(host) {}
+
+ private:
+  friend class Occupied;
+  const char* host_;
+  std::atomic<std::thread::id> thread_{};  // that of no thread: nobody
+};
+
+/// Occupies for a scope. Allocates nothing where nobody else is inside.
+class Occupied {
+ public:
+  enum Waiting { kThrows, kWaits, kReads };
+
+  /// Where another thread is inside, throws kInvalidArgument, or waits until it has left. Where
+  /// this thread is inside already (a sampler, sink or combiner of its step calls), kReads stays
+  /// with that, and the others throw.
+  explicit Occupied(Occupant& occupant, Waiting waiting = kThrows) : occupant_(occupant) {
+    const std::thread::id self = std::this_thread::get_id();
+    while (true) {
+      std::thread::id found;
+      if (occupant_.thread_.compare_exchange_strong(found, self, std::memory_order_acquire)) return;
+      is_entered_ = waiting != kReads || found != self;
+      if (!is_entered_) return;
+      if (waiting == kThrows || found == self) refuse(found == self);
+      occupant_.thread_.wait(found, std::memory_order_relaxed);
+    }
+  }
+  ~Occupied() {
+    if (!is_entered_) return;
+    occupant_.thread_.store({}, std::memory_order_release);
+    occupant_.thread_.notify_all();
+  }
+  Occupied(const Occupied&) = delete;
+  Occupied& operator=(const Occupied&) = delete;
+
+ private:
+  [[noreturn]] void refuse(bool is_own) const {
+    const std::string host(occupant_.host_);
+    throw Error(ErrorKind::kInvalidArgument,
+                host + " serves one step at a time, and " +
+                    (is_own ? "what this step calls (a sampler, sink or combiner) called it again"
+                            : "another thread is in one") +
+                    "; expected the next call when that has returned" +
+                    (is_own ? "" : ", or " + host + " for each thread"));
+  }
+
+  Occupant& occupant_;
+  bool is_entered_ = true;
+};
+
+}  // namespace vitrine::engine
