@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 using vitrine::TokenRecord;
 
 /// A finite number, or null.
-ordered_json number(double value) {
+ordered_json finite_number(double value) {
   return std::isfinite(value) ? ordered_json(std::round(value * 1e6) / 1e6) : ordered_json(nullptr);
 }
 
@@ -40,7 +40,7 @@ ordered_json routes_of(const TokenRecord& record) {
     if (layer.routes.empty()) continue;
     ordered_json routes = ordered_json::array();
     for (const vitrine::RouteRecord& route : layer.routes) {
-      routes.push_back({route.expert, number(double{route.weight})});
+      routes.push_back({route.expert, finite_number(double{route.weight})});
     }
     layers.push_back({layer.layer, std::move(routes)});
   }
@@ -55,38 +55,40 @@ ordered_json sum_json(const vitrine::AttributionRecord& attribution) {
   ordered_json terms = ordered_json::array();
   const auto add = [&terms](std::string_view part, int layer, int expert, double value,
                             double other) {
-    terms.push_back({part, layer, expert, std::isfinite(value) ? number(value) : ordered_json(0),
-                     std::isfinite(other) ? number(other) : ordered_json(0)});
+    terms.push_back({part, layer, expert,
+                     std::isfinite(value) ? finite_number(value) : ordered_json(0),
+                     std::isfinite(other) ? finite_number(other) : ordered_json(0)});
   };
   for (const vitrine::TermRecord& term : attribution.terms) {
     add(vitrine::term_kind_name(term.kind), term.layer, term.expert, double{term.value},
         double{term.runner_up});
   }
   add("rounding", -1, -1, double{attribution.rounding}, double{attribution.runner_up_rounding});
-  return {
-      {"logit", {number(double{attribution.logit}), number(double{attribution.runner_up_logit})}},
-      {"terms", std::move(terms)}};
+  return {{"logit",
+           {finite_number(double{attribution.logit}),
+            finite_number(double{attribution.runner_up_logit})}},
+          {"terms", std::move(terms)}};
 }
 
 /// What was predicted from `record`, as the account of the token that followed.
 void add_prediction(const Run& run, const TokenRecord& record, ordered_json& token) {
   const vitrine::PredictionRecord& prediction = record.prediction;
-  token["lp"] = number(double{prediction.logprob});
-  token["entropy"] = number(double{prediction.entropy});
+  token["lp"] = finite_number(double{prediction.logprob});
+  token["entropy"] = finite_number(double{prediction.entropy});
   if (token["entropy"].is_null()) token["entropy"] = 0;
   if (prediction.sampled.candidates > 0) {
     token["sampler"] = {prediction.sampled.candidates,
-                        number(double{prediction.sampled.probability})};
+                        finite_number(double{prediction.sampled.probability})};
   }
   if (prediction.constraint.is_given()) {
     const vitrine::ConstraintDecision& constraint = prediction.constraint;
-    token["constraint"] = {constraint.allowed, number(double{constraint.removed}),
+    token["constraint"] = {constraint.allowed, finite_number(double{constraint.removed}),
                            constraint.first_ruled_out, constraint.is_limited, constraint.attempt};
   }
   ordered_json others = ordered_json::array();
   for (const vitrine::AlternativeRecord& other : prediction.alternatives) {
     if (std::isfinite(other.logprob)) {
-      others.push_back({text_of(run, other.token), number(double{other.logprob})});
+      others.push_back({text_of(run, other.token), finite_number(double{other.logprob})});
     }
   }
   token["others"] = std::move(others);
@@ -94,11 +96,12 @@ void add_prediction(const Run& run, const TokenRecord& record, ordered_json& tok
   if (!federation.specialists.empty()) {
     ordered_json shares = ordered_json::array();
     for (const vitrine::SpecialistShare& share : federation.specialists) {
-      shares.push_back({number(share.logprob), number(share.weight), number(share.share)});
+      shares.push_back(
+          {finite_number(share.logprob), finite_number(share.weight), finite_number(share.share)});
     }
     token["shares"] = std::move(shares);
     token["leader"] = leading_specialist(run, prediction);
-    token["normaliser"] = number(federation.log_normaliser);
+    token["normaliser"] = finite_number(federation.log_normaliser);
     token["residual"] = federation.residual;
   }
   // One model's, or each specialist's.
@@ -236,7 +239,7 @@ std::string run_page(const Run& run) {
     ordered_json specialists = ordered_json::array();
     for (size_t i = 0; i < run.federation.specialists.size(); ++i) {
       specialists.push_back(
-          {run.federation.specialists[i], number(totals.shares[i]), totals.leading[i]});
+          {run.federation.specialists[i], finite_number(totals.shares[i]), totals.leading[i]});
     }
     page["federation"] = {{"combiner", run.federation.combiner},
                           {"shares", vitrine::share_kind_name(run.federation.shares)},

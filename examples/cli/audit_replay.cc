@@ -50,7 +50,7 @@ void require_replayable(const Run& run, bool force_routes) {
   }
 }
 
-struct Comparison {
+struct ReplayComparison {
   size_t equal = 0, different = 0, not_rerun = 0, not_checked = 0, predictions = 0;
   size_t first = 0;  // index of the first record that differs
   std::optional<Difference> difference;
@@ -123,9 +123,9 @@ bool is_prediction_unknown(const Run& run, size_t index) {
 }
 
 /// `tokenizer`: of the model that made the log; null where another one replays it.
-Comparison compare(const Run& run, const std::vector<std::optional<TokenRecord>>& again,
-                   const vitrine::Tokenizer* tokenizer) {
-  Comparison result;
+ReplayComparison compare(const Run& run, const std::vector<std::optional<TokenRecord>>& again,
+                         const vitrine::Tokenizer* tokenizer) {
+  ReplayComparison result;
   for (size_t i = 0; i < run.records.size(); ++i) {
     if (!again[i]) {
       ++result.not_rerun;
@@ -180,7 +180,7 @@ std::string other_runtime(const Run& run, const vitrine::ModelSummary& model,
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-nlohmann::ordered_json comparison_json(const Run& run, const Comparison& comparison) {
+nlohmann::ordered_json comparison_json(const Run& run, const ReplayComparison& comparison) {
   nlohmann::ordered_json first = nullptr;
   if (comparison.difference) {
     const TokenRecord& record = run.records[comparison.first];
@@ -203,7 +203,7 @@ nlohmann::ordered_json comparison_json(const Run& run, const Comparison& compari
           {"first_difference", first}};
 }
 
-std::string comparison_text(const Run& run, const Comparison& comparison) {
+std::string comparison_text(const Run& run, const ReplayComparison& comparison) {
   std::string text;
   const char* how =
       run.digests.empty() ? "in every value that the log has" : "to the last bit (digests)";
@@ -280,7 +280,7 @@ int replay(const Run& run, const AuditArguments& arguments, const std::string& p
   if (other.empty() && !run.text.empty()) {
     tokenizer = open_tokenizer(checkpoint, vitrine::parse_model_config(checkpoint));
   }
-  const Comparison comparison = compare(run, again, tokenizer ? &*tokenizer : nullptr);
+  const ReplayComparison comparison = compare(run, again, tokenizer ? &*tokenizer : nullptr);
   json.update(comparison_json(run, comparison));
   if (can_choose) {
     json["choices"] = {{"equal", choices.equal}, {"different", choices.different}};

@@ -22,7 +22,7 @@ constexpr int kPrefixTokens = 32;
 constexpr auto kSettleTime = std::chrono::milliseconds(25);
 constexpr int kLongSlice = 500;  // tokens
 
-struct Arguments {
+struct BenchAuditArguments {
   std::string model, out, log;
   bool attribution = false;
   int tokens = 1000, trials = 5, slices = 200, slice_tokens = 50;
@@ -47,7 +47,7 @@ std::string mode_name(AuditMode mode) {
   return mode == AuditMode::kNaive ? "naive" : "deferred";
 }
 
-void stop_if_interrupted() {
+void stop_audit_bench_if_interrupted() {
   if (interrupt_signal() == 0) return;
   throw vitrine::Error(vitrine::ErrorKind::kCancelled,
                        "bench audit: cancelled before the end; nothing was written");
@@ -65,13 +65,13 @@ std::vector<AuditMode> audited_modes(vitrine::Engine& engine) {
   return {AuditMode::kNaive, AuditMode::kDeferred};
 }
 
-std::vector<Trial> run_trials(SliceRunner<vitrine::Engine>& runner, const Arguments& arguments,
-                              std::vector<AuditMode> modes) {
+std::vector<Trial> run_trials(SliceRunner<vitrine::Engine>& runner,
+                              const BenchAuditArguments& arguments, std::vector<AuditMode> modes) {
   modes.insert(modes.begin(), AuditMode::kNone);
   std::vector<Trial> trials;
   for (int trial = 0; trial < arguments.trials; ++trial) {
     for (size_t place = 0; place < modes.size(); ++place) {
-      stop_if_interrupted();
+      stop_audit_bench_if_interrupted();
       // Each round begins with another mode, so that none is always the first.
       const AuditMode mode = modes[(place + static_cast<size_t>(trial)) % modes.size()];
       trials.push_back({mode, arguments.tokens, runner.run(mode, arguments.tokens)});
@@ -81,12 +81,13 @@ std::vector<Trial> run_trials(SliceRunner<vitrine::Engine>& runner, const Argume
 }
 
 /// ABBA quadruples of the modes by turns.
-std::vector<Overhead> run_slices(SliceRunner<vitrine::Engine>& runner, const Arguments& arguments,
+std::vector<Overhead> run_slices(SliceRunner<vitrine::Engine>& runner,
+                                 const BenchAuditArguments& arguments,
                                  const std::vector<AuditMode>& modes) {
   std::vector<std::vector<double>> overheads(modes.size());
   while (overheads[0].size() < static_cast<size_t>(arguments.slices)) {
     for (size_t index = 0; index < modes.size(); ++index) {
-      stop_if_interrupted();
+      stop_audit_bench_if_interrupted();
       runner.run_pairs(modes[index], arguments.slice_tokens, overheads[index]);
     }
   }
@@ -106,7 +107,8 @@ std::vector<double> speeds_of(const std::vector<Trial>& trials, AuditMode mode) 
   return speeds;
 }
 
-std::string table(const std::vector<Trial>& trials, const std::vector<Overhead>& overheads) {
+std::string bench_audit_table(const std::vector<Trial>& trials,
+                              const std::vector<Overhead>& overheads) {
   std::string text = fmt::format("{:<10}{:>8}{:>10}{:>12}{:>11}\n", "trial", "tokens", "seconds",
                                  "tokens/s", "overhead");
   const double none = median(speeds_of(trials, AuditMode::kNone));
@@ -131,9 +133,10 @@ std::string table(const std::vector<Trial>& trials, const std::vector<Overhead>&
   return text;
 }
 
-nlohmann::ordered_json report(const Arguments& arguments, const vitrine::ModelSummary& model,
-                              const std::vector<Trial>& trials,
-                              const std::vector<Overhead>& overheads) {
+nlohmann::ordered_json bench_audit_report(const BenchAuditArguments& arguments,
+                                          const vitrine::ModelSummary& model,
+                                          const std::vector<Trial>& trials,
+                                          const std::vector<Overhead>& overheads) {
   nlohmann::ordered_json json;
   json["model"] = arguments.model;
   json["device"] = model.device;
@@ -161,7 +164,7 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::ModelSu
   return json;
 }
 
-int run_bench_audit(const Arguments& arguments) {
+int run_bench_audit(const BenchAuditArguments& arguments) {
   vitrine::EngineOptions options = arguments.device.engine_options();
   if (!arguments.out.empty()) require_output_folder("--out", arguments.out);
   vitrine::ModelConfig config;
@@ -204,9 +207,10 @@ int run_bench_audit(const Arguments& arguments) {
   const vitrine::ModelSummary& model = engine->summary();
   write_out(fmt::format("{} on {} ({} kernels, {}), {} threads\n\n{}", arguments.model,
                         model.device, model.kernels, model.isa, model.threads,
-                        table(trials, overheads)));
+                        bench_audit_table(trials, overheads)));
   if (!arguments.out.empty()) {
-    const std::string text = report(arguments, engine->summary(), trials, overheads).dump(2) + "\n";
+    const std::string text =
+        bench_audit_report(arguments, engine->summary(), trials, overheads).dump(2) + "\n";
     vitrine::write_file_atomically(arguments.out, text);
   }
   return 0;
@@ -215,7 +219,7 @@ int run_bench_audit(const Arguments& arguments) {
 }  // namespace
 
 void add_bench_audit(CLI::App& bench, Command& command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchAuditArguments>();
   CLI::App* audit =
       bench.add_subcommand("audit", "The recorder's cost: none, naive and deferred, interleaved");
   add_model(*audit, arguments->model);

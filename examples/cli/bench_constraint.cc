@@ -15,9 +15,9 @@ namespace cli {
 
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20;
+constexpr size_t kBenchConstraintMaxFileBytes = size_t{256} << 20;
 
-struct Arguments {
+struct BenchConstraintArguments {
   std::string tokenizer, folder, out;
   double time_limit = 60;
   int64_t token_limit = -1;
@@ -26,7 +26,7 @@ struct Arguments {
   bool annotate = false, lenient = false, no_sharing = false;
 };
 
-vitrine::Tokenizer read_tokenizer(const std::string& path) {
+vitrine::Tokenizer read_bench_tokenizer(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error) && path.ends_with(".gguf")) {
     return open_tokenizer(vitrine::Checkpoint::open(path));
@@ -35,8 +35,8 @@ vitrine::Tokenizer read_tokenizer(const std::string& path) {
   return vitrine::Tokenizer::from_file(is_folder ? path + "/tokenizer.json" : path);
 }
 
-int run_bench_constraint(const Arguments& arguments) {
-  const vitrine::Tokenizer tokenizer = read_tokenizer(arguments.tokenizer);
+int run_bench_constraint(const BenchConstraintArguments& arguments) {
+  const vitrine::Tokenizer tokenizer = read_bench_tokenizer(arguments.tokenizer);
   std::vector<std::filesystem::path> files;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(arguments.folder, error)) {
@@ -64,7 +64,7 @@ int run_bench_constraint(const Arguments& arguments) {
     if (interrupt_signal() != 0) {
       throw vitrine::Error(vitrine::ErrorKind::kCancelled, "interrupted before the last schema");
     }
-    const std::string text = read_text_file(path.string(), kMaxFileBytes);
+    const std::string text = read_text_file(path.string(), kBenchConstraintMaxFileBytes);
     try {
       bench.run(path.filename().string(), text);
     } catch (const nlohmann::json::exception&) {
@@ -83,7 +83,7 @@ int run_bench_constraint(const Arguments& arguments) {
 }  // namespace
 
 void add_bench_constraint(CLI::App& bench, Command& command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchConstraintArguments>();
   CLI::App* constraint = bench.add_subcommand(
       "constraint", "Masks of JSON Schemas over a folder of MaskBench's files: right, how fast");
   constraint

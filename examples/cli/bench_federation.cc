@@ -15,20 +15,20 @@ namespace cli {
 
 namespace {
 
-struct Arguments {
+struct BenchFederationArguments {
   std::string federation;
   int tokens = 25, prefix = 64, pairs = 40;
   bool json = false;
   DeviceOptions device;
 };
 
-void stop_if_interrupted() {
+void stop_federation_bench_if_interrupted() {
   if (interrupt_signal() == 0) return;
   throw vitrine::Error(vitrine::ErrorKind::kCancelled,
                        "bench federation: cancelled before the end");
 }
 
-int run_bench(const Arguments& arguments) {
+int run_bench(const BenchFederationArguments& arguments) {
   const vitrine::FederationSpec spec = load_federation_spec(arguments.federation);
   vitrine::EngineOptions options = arguments.device.engine_options();
   options.max_context = arguments.prefix + std::max(arguments.tokens, kTextTokens) + 1;
@@ -49,7 +49,7 @@ int run_bench(const Arguments& arguments) {
   // In turns, so that what else the machine does meets both.
   std::vector<double> base_speeds, speeds, ratios, overheads;
   for (int pair = 0; pair < arguments.pairs; ++pair) {
-    stop_if_interrupted();
+    stop_federation_bench_if_interrupted();
     const double base_seconds = alone.run(none, arguments.tokens);
     const double seconds = together.run(none, arguments.tokens);
     base_speeds.push_back(arguments.tokens / base_seconds);
@@ -58,7 +58,7 @@ int run_bench(const Arguments& arguments) {
   }
   // By itself: behind a slice of the other model the first of four finds other caches.
   for (int pair = 0; pair < arguments.pairs; ++pair) {
-    stop_if_interrupted();
+    stop_federation_bench_if_interrupted();
     together.run_pairs(vitrine::AuditMode::kDeferred, arguments.tokens, overheads);
   }
   const Interval ratio = bootstrap_median_interval(ratios, 2000);
@@ -93,7 +93,7 @@ int run_bench(const Arguments& arguments) {
 }  // namespace
 
 void add_bench_federation(CLI::App& bench, Command& command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchFederationArguments>();
   CLI::App* federation = bench.add_subcommand(
       "federation", "Measures decoding with several specialists beside one model");
   federation->add_option("FEDERATION", arguments->federation, "the federation file")->required();

@@ -18,10 +18,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kRingBytes = size_t{4} << 20;
+constexpr size_t kBenchGenerateRingBytes = size_t{4} << 20;
 constexpr double kProbeSeconds = 0.5;
 
-struct Arguments {
+struct BenchGenerateArguments {
   std::string model, audit = "deferred";
   int prompt = 256, tokens = 64, depth = 0, repeat = 5, step_tokens = 0;
   std::vector<int> batches;  // sequences that decode side by side, each in turn
@@ -42,7 +42,7 @@ struct Loading {
   double first_token_seconds = 0;  // from the same start, until the token after a prompt of one
 };
 
-double seconds_since(Clock::time_point start) {
+double bench_generate_seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -58,7 +58,7 @@ enum class Next { kGiven, kChosen, kGoesOn };
 
 class Runner {
  public:
-  Runner(vitrine::Engine& engine, const Arguments& arguments, int step_tokens)
+  Runner(vitrine::Engine& engine, const BenchGenerateArguments& arguments, int step_tokens)
       : engine_(engine), arguments_(arguments), step_tokens_(step_tokens) {
     const int64_t count = arguments.depth + std::max(arguments.prompt, arguments.tokens);
     for (int i = 0; i < engine.options().max_sequences; ++i) {
@@ -138,7 +138,7 @@ class Runner {
                                                 : vitrine::StepInput::Rows::kNone;
       engine_.step({&input, 1});
     }
-    return seconds_since(start);
+    return bench_generate_seconds_since(start);
   }
 
   /// Tokens a second of the first `batch` sequences, one each in a step.
@@ -159,11 +159,11 @@ class Runner {
       const auto outputs = engine_.step(inputs);
       for (size_t i = 0; i < inputs.size(); ++i) ids[i] = outputs[i].token;
     }
-    return batch * arguments_.tokens / seconds_since(start);
+    return batch * arguments_.tokens / bench_generate_seconds_since(start);
   }
 
   vitrine::Engine& engine_;
-  const Arguments& arguments_;
+  const BenchGenerateArguments& arguments_;
   int step_tokens_;
   std::vector<Sequence> sequences_;
 };
@@ -189,9 +189,10 @@ std::vector<double> ratios(const std::vector<double>& of, const std::vector<doub
 double lowest(const std::vector<double>& values) { return *std::ranges::min_element(values); }
 double highest(const std::vector<double>& values) { return *std::ranges::max_element(values); }
 
-std::string table(const Arguments& arguments, const vitrine::ModelSummary& model,
-                  const Speeds& speeds, const Loading& loading, std::optional<double> bandwidth,
-                  std::optional<uint64_t> peak) {
+std::string bench_generate_table(const BenchGenerateArguments& arguments,
+                                 const vitrine::ModelSummary& model, const Speeds& speeds,
+                                 const Loading& loading, std::optional<double> bandwidth,
+                                 std::optional<uint64_t> peak) {
   std::string text =
       fmt::format("{} on {} ({} kernels, {}), {} threads, recorder {}\n\n", arguments.model,
                   model.device, model.kernels, model.isa, model.threads, arguments.audit);
@@ -231,9 +232,11 @@ nlohmann::ordered_json or_null(const std::optional<T>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
-nlohmann::ordered_json report(const Arguments& arguments, const vitrine::Engine& engine,
-                              int step_tokens, const Speeds& speeds, const Loading& loading,
-                              std::optional<double> bandwidth, std::optional<uint64_t> peak) {
+nlohmann::ordered_json bench_generate_report(const BenchGenerateArguments& arguments,
+                                             const vitrine::Engine& engine, int step_tokens,
+                                             const Speeds& speeds, const Loading& loading,
+                                             std::optional<double> bandwidth,
+                                             std::optional<uint64_t> peak) {
   const vitrine::ModelSummary& model = engine.summary();
   std::optional<double> share;
   if (bandwidth) {
@@ -278,7 +281,7 @@ nlohmann::ordered_json report(const Arguments& arguments, const vitrine::Engine&
   return json;
 }
 
-int run_bench_generate(const Arguments& arguments) {
+int run_bench_generate(const BenchGenerateArguments& arguments) {
   const Clock::time_point start = Clock::now();
   vitrine::EngineOptions options = arguments.device.engine_options();
   const int64_t context = int64_t{arguments.depth} + std::max(arguments.prompt, arguments.tokens);
@@ -301,17 +304,17 @@ int run_bench_generate(const Arguments& arguments) {
   const bool records = arguments.audit != "none";
   options.audit_mode = records ? vitrine::AuditMode::kDeferred : vitrine::AuditMode::kNone;
   // As `generate` without --audit: records go to a bounded ring.
-  vitrine::SlabRing ring(kRingBytes, vitrine::SlabRing::WhenFull::kOverwrite);
+  vitrine::SlabRing ring(kBenchGenerateRingBytes, vitrine::SlabRing::WhenFull::kOverwrite);
   const auto engine = vitrine::Engine::load(arguments.model, options);
   Loading loading;
-  loading.load_seconds = seconds_since(start);
+  loading.load_seconds = bench_generate_seconds_since(start);
   catch_interrupts();
   if (records) engine->set_audit_sink(&ring);
   Speeds speeds;
   {
     Runner runner(*engine, arguments, step_tokens);
     runner.first_token();
-    loading.first_token_seconds = seconds_since(start);
+    loading.first_token_seconds = bench_generate_seconds_since(start);
     runner.prepare(speeds);
     for (int round = 0; round < arguments.repeat; ++round) runner.measure(speeds);
   }
@@ -319,9 +322,10 @@ int run_bench_generate(const Arguments& arguments) {
   const std::optional<double> bandwidth = engine->measure_read_bandwidth(kProbeSeconds);
   const std::optional<uint64_t> peak = peak_rss();
   if (arguments.json) {
-    write_json(report(arguments, *engine, step_tokens, speeds, loading, bandwidth, peak));
+    write_json(
+        bench_generate_report(arguments, *engine, step_tokens, speeds, loading, bandwidth, peak));
   } else {
-    write_out(table(arguments, engine->summary(), speeds, loading, bandwidth, peak));
+    write_out(bench_generate_table(arguments, engine->summary(), speeds, loading, bandwidth, peak));
   }
   return 0;
 }
@@ -329,7 +333,7 @@ int run_bench_generate(const Arguments& arguments) {
 }  // namespace
 
 void add_bench_generate(CLI::App& bench, Command& command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchGenerateArguments>();
   CLI::App* generate = bench.add_subcommand(
       "generate", "Speed of prefill and decode, and the share of the memory's speed it uses");
   add_model(*generate, arguments->model);

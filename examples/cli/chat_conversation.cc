@@ -18,7 +18,7 @@ namespace {
 
 using vitrine::Error;
 
-constexpr size_t kRingBytes = size_t{64} << 20;
+constexpr size_t kChatConversationRingBytes = size_t{64} << 20;
 constexpr size_t kMaxExpertsShown = 8;
 
 }  // namespace
@@ -72,7 +72,8 @@ void Conversation::compile_constraint() {
 
 void Conversation::open_sinks() {
   if (arguments_.log.audit_mode() == vitrine::AuditMode::kNone) return;
-  ring_ = std::make_unique<vitrine::SlabRing>(kRingBytes, vitrine::SlabRing::WhenFull::kOverwrite);
+  ring_ = std::make_unique<vitrine::SlabRing>(kChatConversationRingBytes,
+                                              vitrine::SlabRing::WhenFull::kOverwrite);
   vitrine::AuditSink* sink = ring_.get();
   if (!arguments_.log.path.empty()) {
     vitrine::LogHeader head = log_header(arguments_.model, arguments_.sampling, arguments_.device,

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxEntries = 1000;
 constexpr size_t kMaxEntryCharacters = size_t{1} << 14;
-constexpr uint64_t kMaxFileBytes = uint64_t{32} << 20;
+constexpr uint64_t kChatHistoryMaxFileBytes = uint64_t{32} << 20;
 constexpr std::string_view kFirstLine = "_HiStOrY_V2_\n";  // libedit's
 
 /// What libedit writes of all entries, or of the newest one, without the first line.
@@ -71,9 +71,10 @@ ChatHistory::ChatHistory(const std::string& path) : history_(history_winit()), p
 void ChatHistory::load() {
   std::error_code error;
   if (!fs::exists(path_, error)) return;
-  if (!fs::is_regular_file(path_, error) || fs::file_size(path_, error) > kMaxFileBytes) {
+  if (!fs::is_regular_file(path_, error) ||
+      fs::file_size(path_, error) > kChatHistoryMaxFileBytes) {
     write_note(fmt::format("{}: is no file of at most {}; the history is not kept (--no-history)",
-                           path_, format_bytes(kMaxFileBytes)));
+                           path_, format_bytes(kChatHistoryMaxFileBytes)));
     path_.clear();
     return;
   }

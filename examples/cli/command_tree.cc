@@ -63,7 +63,7 @@ OptionInfo option_info(const CLI::Option& option, const std::string& section, bo
   return info;
 }
 
-void add_options(const CLI::App& app, const std::string& section, CommandInfo& info) {
+void add_command_options(const CLI::App& app, const std::string& section, CommandInfo& info) {
   for (const CLI::Option* option : app.get_options()) {
     if (option == app.get_help_ptr() || option->get_group().empty()) continue;
     const std::string own = section.empty() ? option->get_group() : section;
@@ -77,11 +77,11 @@ void add_commands(const CLI::App& app, const std::string& path, std::vector<Comm
   info.path = path;
   info.description = app.get_description();
   if (info.description.ends_with('.')) info.description.pop_back();
-  add_options(app, "", info);
+  add_command_options(app, "", info);
   std::vector<const CLI::App*> commands;
   for (const CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (below->get_name().empty()) {  // options of which one is chosen
-      add_options(*below, kOwnSection, info);
+      add_command_options(*below, kOwnSection, info);
     } else if (!below->get_group().empty()) {
       commands.push_back(below);
       info.commands.push_back(below->get_name());

@@ -13,7 +13,7 @@ namespace cli {
 namespace {
 
 /// In single quotes, for a shell.
-std::string quoted(const std::string& text) {
+std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
@@ -54,7 +54,8 @@ std::string zsh_arguments(const CommandInfo& command) {
       // A name rules the others out, and itself where it comes once.
       const std::string others =
           option.repeats ? "*" : fmt::format("({})", fmt::join(option.names, " "));
-      text += " \\\n        " + quoted(others + name + bracketed(option.help) + zsh_value(option));
+      text += " \\\n        " +
+              shell_quoted(others + name + bracketed(option.help) + zsh_value(option));
     }
   }
   text += " \\\n        '--help[print what the command takes]'";
@@ -144,7 +145,7 @@ std::string zsh_completion(const std::vector<CommandInfo>& tree) {
       for (const std::string& name : command.commands) {
         const std::string whole = command.path.empty() ? name : command.path + " " + name;
         const auto below = std::ranges::find(tree, whole, &CommandInfo::path);
-        text += "\n        " + quoted(name + ":" + below->description);
+        text += "\n        " + shell_quoted(name + ":" + below->description);
       }
       text += ")\n      ((CURRENT == 2)) && _describe command commands\n";
     }

@@ -15,9 +15,9 @@ namespace cli {
 
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20;
+constexpr size_t kConstrainMaxFileBytes = size_t{256} << 20;
 
-struct Arguments {
+struct ConstrainArguments {
   std::string schema, format = "assert", whitespace = "rfc", key_order = "any";
   std::vector<std::string> instances;
   bool json = false, lenient = false;
@@ -54,12 +54,12 @@ void collect_features(const nlohmann::json& schema, std::set<std::string>& featu
   }
 }
 
-struct Verdict {
+struct ConstraintVerdict {
   bool accepted = false;
   vitrine::ConstraintState state;  // where it was refused
 };
 
-Verdict judge(const vitrine::Grammar& grammar, const std::string& text) {
+ConstraintVerdict judge(const vitrine::Grammar& grammar, const std::string& text) {
   const auto constraint = grammar.start();
   const bool goes_through = std::ranges::all_of(
       text, [&](char byte) { return constraint->accept(static_cast<uint8_t>(byte)); });
@@ -67,14 +67,14 @@ Verdict judge(const vitrine::Grammar& grammar, const std::string& text) {
   return {false, constraint->state()};
 }
 
-int run_check(const Arguments& arguments) {
+int run_check(const ConstrainArguments& arguments) {
   vitrine::SchemaOptions options;
   if (arguments.format == "annotate") options.format = vitrine::JsonFormat::kAnnotate;
   if (arguments.whitespace == "one-line") options.whitespace = vitrine::JsonWhitespace::kOneLine;
   if (arguments.whitespace == "compact") options.whitespace = vitrine::JsonWhitespace::kCompact;
   options.lenient = arguments.lenient;
   options.key_order = key_order_of(arguments.key_order);
-  const std::string schema = read_text_file(arguments.schema, kMaxFileBytes);
+  const std::string schema = read_text_file(arguments.schema, kConstrainMaxFileBytes);
   const auto grammar = [&] {
     try {
       return vitrine::Grammar::json_schema(table_of_bytes(), schema, options);
@@ -97,7 +97,7 @@ int run_check(const Arguments& arguments) {
   if (!features.empty()) plain += fmt::format("features: {}\n", fmt::join(features, ", "));
   bool all = true;
   for (const std::string& path : arguments.instances) {
-    const Verdict verdict = judge(grammar, read_text_file(path, kMaxFileBytes));
+    const ConstraintVerdict verdict = judge(grammar, read_text_file(path, kConstrainMaxFileBytes));
     all = all && verdict.accepted;
     nlohmann::ordered_json& entry = json["instances"].emplace_back();
     entry["instance"] = path;
@@ -131,7 +131,7 @@ int run_check(const Arguments& arguments) {
 void add_constrain(CLI::App& app, Command& command) {
   CLI::App* constrain = app.add_subcommand("constrain", "Schemas that an answer must satisfy");
   constrain->require_subcommand(1);
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ConstrainArguments>();
   CLI::App* check = constrain->add_subcommand(
       "check", "Compiles a JSON Schema and says which instances it accepts (exit code 1: not all)");
   check->add_option("schema", arguments->schema, "JSON file of the schema")->required();

@@ -16,7 +16,7 @@ namespace cli {
 
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{64} << 20;
+constexpr size_t kConstraintOptionsMaxFileBytes = size_t{64} << 20;
 constexpr size_t kMaxText = 1024;  // of a constraint, in a log's head
 constexpr int kDefaultRetries = 3;
 constexpr int kJumpTokens = 16;  // of a step that computes what a constraint forces
@@ -55,7 +55,7 @@ struct Source {
 
 Source read_source(const std::string& value, bool is_text, const char* option) {
   if (is_text) return {value, option};
-  return {read_text_file(value, kMaxFileBytes), value};
+  return {read_text_file(value, kConstraintOptionsMaxFileBytes), value};
 }
 Source json_source(const std::string& value, const char* option) {
   return read_source(value, is_json_text(value), option);

@@ -13,7 +13,7 @@ std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string text_of(int32_t id, const vitrine::Tokenizer& tokenizer) {
+std::string event_text(int32_t id, const vitrine::Tokenizer& tokenizer) {
   return id < tokenizer.vocab_size() ? tokenizer.token_text(id) : std::string();
 }
 
@@ -37,7 +37,7 @@ void EventLines::token(int32_t id, std::string_view text, const vitrine::TokenLo
     json["best"] = Json::array();
     for (const auto& [other, logprob] : logprobs->best) {
       json["best"].push_back(
-          {{"token", other}, {"text", text_of(other, tokenizer)}, {"logprob", logprob}});
+          {{"token", other}, {"text", event_text(other, tokenizer)}, {"logprob", logprob}});
     }
   }
   write_(line_of(json));

@@ -16,7 +16,7 @@ namespace cli {
 
 namespace {
 
-constexpr size_t kMaxTextBytes = size_t{64} << 20;
+constexpr size_t kFederateMaxTextBytes = size_t{64} << 20;
 constexpr const char* kAllFiles = ": all files";
 constexpr int kScoredTogether = 64;  // tokens of a window in one step
 
@@ -238,7 +238,7 @@ ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::Fed
   }
   ScoredTexts texts;
   for (const std::string& path : paths) {
-    texts.ids.push_back(tokenizer.encode(read_text_file(path, kMaxTextBytes), false));
+    texts.ids.push_back(tokenizer.encode(read_text_file(path, kFederateMaxTextBytes), false));
     texts.names.push_back(std::filesystem::path(path).filename().string());
     texts.hashes.push_back(vitrine::sha256_of_file(path));
     if (texts.ids.back().size() < 2) {

@@ -57,7 +57,7 @@ ordered_json json_of(const Score& score, const std::vector<std::string>& names) 
   return json;
 }
 
-int run_score(const TextArguments& arguments) {
+int run_federated_score(const TextArguments& arguments) {
   const vitrine::FederationSpec spec = load_federation_spec(arguments.federation);
   spec.check_members();
   const ScoredTexts texts = read_texts(arguments.texts, spec, arguments.window);
@@ -98,7 +98,7 @@ void add_federate_score(CLI::App& federate, Command& command) {
   const auto arguments = std::make_shared<TextArguments>();
   arguments->add_to(*score);
   score->callback(
-      [arguments, &command] { command = [arguments] { return run_score(*arguments); }; });
+      [arguments, &command] { command = [arguments] { return run_federated_score(*arguments); }; });
 }
 
 }  // namespace cli

@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kRingBytes = size_t{4} << 20;
 constexpr int kLogitRows = 32;  // of a pass that scores the prompt
 
-struct Arguments {
+struct GenerateArguments {
   std::string model;
   PromptOptions prompt;
   LengthOptions lengths;  // without -c as many positions as the prompt and the new tokens need
@@ -51,7 +51,7 @@ struct Arguments {
 
 /// The federation file that MODEL is; none for `generate`.
 template <typename Model>
-std::optional<vitrine::FederationSpec> find_spec(const Arguments& arguments) {
+std::optional<vitrine::FederationSpec> find_spec(const GenerateArguments& arguments) {
   if constexpr (std::is_same_v<Model, vitrine::Engine>) return std::nullopt;
   return load_federation_spec(arguments.model);
 }
@@ -77,7 +77,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 template <typename Model>
-int run_generate(Arguments arguments) {
+int run_generate(GenerateArguments arguments) {
   const Clock::time_point started = Clock::now();
   arguments.sampling.resolve();
   const uint64_t seed = arguments.sampling.sampler.seed;
@@ -343,9 +343,9 @@ int run_generate(Arguments arguments) {
 namespace {
 
 /// `is_required`: MODEL and the prompt must be there (a command with subcommands asks itself).
-std::shared_ptr<Arguments> add_options(CLI::App* generate, const char* model_help,
-                                       bool is_required) {
-  auto arguments = std::make_shared<Arguments>();
+std::shared_ptr<GenerateArguments> add_options(CLI::App* generate, const char* model_help,
+                                               bool is_required) {
+  auto arguments = std::make_shared<GenerateArguments>();
   add_model(*generate, arguments->model, model_help)->required(is_required);
   arguments->prompt.add_to(*generate);
   arguments->lengths.add_to(*generate, "how many tokens at most",

@@ -13,7 +13,7 @@ namespace cli {
 
 namespace {
 
-struct Arguments {
+struct InspectArguments {
   std::string model;
   std::optional<int> context;  // 0: the model's own limit
   bool plan = false, tensors = false, json = false;
@@ -57,7 +57,7 @@ std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& chec
   return modules;
 }
 
-std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& checkpoint,
+std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpoint& checkpoint,
                        const vitrine::ModelConfig& config, const vitrine::ModelPlan& made) {
   const vitrine::ModelSummary& model = made.summary;
   std::string text;
@@ -129,7 +129,7 @@ std::string plain_text(const Arguments& arguments, const vitrine::Checkpoint& ch
   return text;
 }
 
-nlohmann::ordered_json json_object(const Arguments& arguments,
+nlohmann::ordered_json json_object(const InspectArguments& arguments,
                                    const vitrine::Checkpoint& checkpoint,
                                    const vitrine::ModelConfig& config,
                                    const vitrine::ModelPlan& made) {
@@ -187,7 +187,7 @@ nlohmann::ordered_json json_object(const Arguments& arguments,
   return json;
 }
 
-int run_inspect(const Arguments& arguments) {
+int run_inspect(const InspectArguments& arguments) {
   if (std::filesystem::path(arguments.model).extension() == ".json") {
     if (arguments.plan || arguments.tensors || arguments.context) {
       refuse("--plan, --tensors and -c are of one model; expected a model, not a federation file");
@@ -213,7 +213,7 @@ int run_inspect(const Arguments& arguments) {
 }  // namespace
 
 void add_inspect(CLI::App& app, Command& command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<InspectArguments>();
   CLI::App* inspect = app.add_subcommand("inspect", "Tells what a model is and what it takes");
   add_model(*inspect, arguments->model,
             "folder of the model, a .gguf file, or a federation file (.json)");

@@ -15,13 +15,13 @@ namespace {
 using vitrine::BookingKind;
 using vitrine::Ledger;
 
-struct Arguments {
+struct LedgerArguments {
   std::vector<std::string> runs;
   std::string rates, ledger, key, decrypt, csv, parquet;
   bool allow_incomplete = false, json = false;
 };
 
-std::vector<vitrine::RunAccount> read_runs(const Arguments& arguments) {
+std::vector<vitrine::RunAccount> read_runs(const LedgerArguments& arguments) {
   vitrine::RunOptions options;
   if (!arguments.key.empty()) options.key = vitrine::load_public_key(arguments.key);
   options.reader = reader_key(arguments.decrypt);
@@ -71,7 +71,7 @@ std::string outcome_text(const Ledger& ledger, Ledger::Outcome outcome,
          (is_copy ? " from " + plain(other_copy(there->run)) : "") + "; nothing changed";
 }
 
-int run_book(const Arguments& arguments, BookingKind kind) {
+int run_book(const LedgerArguments& arguments, BookingKind kind) {
   const auto rates = vitrine::LedgerRates::load(arguments.rates);
   const std::vector<vitrine::RunAccount> runs = read_runs(arguments);
   std::vector<vitrine::Booking> bookings;
@@ -114,7 +114,7 @@ std::pair<std::string, bool> verdict_on(const Ledger& ledger, const vitrine::Run
 }
 
 /// Books nothing: computes everything from the logs anew and compares.
-int run_verify(const Arguments& arguments) {
+int run_verify(const LedgerArguments& arguments) {
   const auto rates = vitrine::LedgerRates::load(arguments.rates);
   const std::vector<vitrine::RunAccount> runs = read_runs(arguments);
   const auto ledger = Ledger::open(arguments.ledger);
@@ -139,7 +139,7 @@ int run_verify(const Arguments& arguments) {
 }
 
 /// The ledger: --out, or the only argument.
-Ledger open_ledger(Arguments& arguments) {
+Ledger open_ledger(LedgerArguments& arguments) {
   if (arguments.ledger.empty() && arguments.runs.size() == 1)
     arguments.ledger.swap(arguments.runs[0]);
   if (arguments.ledger.empty()) refuse("expected a ledger: --out LEDGER.sqlite");
@@ -148,7 +148,7 @@ Ledger open_ledger(Arguments& arguments) {
 }
 
 /// Lines of the runs and rates that were named; of all where none were.
-void for_each_wanted(const Arguments& arguments, const Ledger& ledger,
+void for_each_wanted(const LedgerArguments& arguments, const Ledger& ledger,
                      const std::function<void(const Ledger::Entry&)>& use) {
   std::set<std::string> wanted;
   for (const std::string& path : arguments.runs) {
@@ -162,7 +162,7 @@ void for_each_wanted(const Arguments& arguments, const Ledger& ledger,
   });
 }
 
-int run_show(Arguments arguments) {
+int run_show(LedgerArguments arguments) {
   const auto ledger = open_ledger(arguments);
   ledger.check();
   if (arguments.json) {
@@ -214,7 +214,7 @@ int run_show(Arguments arguments) {
   return 0;
 }
 
-int run_export(Arguments arguments) {
+int run_export(LedgerArguments arguments) {
   const auto ledger = open_ledger(arguments);
   const std::string csv = arguments.csv == "-" ? "" : arguments.csv;
   std::vector<NamedPath> inputs;
@@ -238,7 +238,7 @@ int run_export(Arguments arguments) {
 }
 
 CLI::App* add_booking(CLI::App& app, const char* name, const char* help,
-                      const std::shared_ptr<Arguments>& arguments) {
+                      const std::shared_ptr<LedgerArguments>& arguments) {
   CLI::App* command = app.add_subcommand(name, help);
   command->add_option("run", arguments->runs, "sealed logs (.vtr)")->required();
   command->add_option("--rates", arguments->rates, "JSON file: what is paid for what")->required();
@@ -258,15 +258,15 @@ void add_ledger(CLI::App& app, Command& command) {
   CLI::App* ledger = app.add_subcommand(
       "ledger", "What inferences cost and who earned by them, booked from their sealed logs");
   ledger->require_subcommand(1);
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LedgerArguments>();
   const auto on = [&command, arguments](CLI::App* one, auto run) {
     one->callback(
         [arguments, &command, run] { command = [arguments, run] { return run(*arguments); }; });
   };
   on(add_booking(*ledger, "settle", "Books what each run's serving costs", arguments),
-     [](const Arguments& given) { return run_book(given, BookingKind::kSettlement); });
+     [](const LedgerArguments& given) { return run_book(given, BookingKind::kSettlement); });
   on(add_booking(*ledger, "royalties", "Books what each contributor of each run earned", arguments),
-     [](const Arguments& given) { return run_book(given, BookingKind::kRoyalties); });
+     [](const LedgerArguments& given) { return run_book(given, BookingKind::kRoyalties); });
   on(add_booking(*ledger, "verify",
                  "Computes the bookings of these runs anew (exit code 1: something differs)",
                  arguments),

@@ -23,7 +23,7 @@ namespace cli {
 namespace {
 
 constexpr size_t kMaxCharacters = size_t{4} << 20;
-constexpr int kPollMilliseconds = 200;
+constexpr int kLineEditorPollMilliseconds = 200;
 constexpr wchar_t kFinish = 0x1C;  // bound to what ends a line; no key sends it
 constexpr wchar_t kHistoryBack = 0x10, kHistoryOn = 0x0E;  // Ctrl-P and Ctrl-N
 constexpr wchar_t kReplacement = 0xFFFD;
@@ -235,7 +235,7 @@ int LineEditor::get_character(EditLine* editor, wchar_t* character) {
     if (self.is_at_end_) return 0;
     // With a limit, as a signal may come before the wait begins.
     pollfd input{STDIN_FILENO, POLLIN, 0};
-    if (::poll(&input, 1, kPollMilliseconds) <= 0) continue;
+    if (::poll(&input, 1, kLineEditorPollMilliseconds) <= 0) continue;
     char bytes[4096];
     const ssize_t size = ::read(STDIN_FILENO, bytes, sizeof(bytes));
     if (size < 0 && (errno == EINTR || errno == EAGAIN)) continue;

@@ -53,8 +53,8 @@ class RowKeeper final : public vitrine::Combiner {
   size_t taken_ = 0;
 };
 
-void require_numbers(const vitrine::FederationSpec& spec, const std::string& text,
-                     std::span<const float> rows) {
+void require_row_numbers(const vitrine::FederationSpec& spec, const std::string& text,
+                         std::span<const float> rows) {
   const auto found = std::ranges::find_if(rows, [](float value) { return !std::isfinite(value); });
   if (found == rows.end()) return;
   const size_t of =
@@ -93,7 +93,8 @@ ProductRows score_product_rows(const vitrine::FederationSpec& spec, const Scored
         const bool is_outside = is_held_out(token.window / rows.every, held_out);
         vitrine::ProductFitData& data = is_outside ? rows.held_out : rows.train;
         keeper.take(row_values, data.logprobs);
-        require_numbers(spec, texts.names[token.text], std::span(data.logprobs).last(row_values));
+        require_row_numbers(spec, texts.names[token.text],
+                            std::span(data.logprobs).last(row_values));
         data.tokens.push_back(token.token);
       },
       rows.every);

@@ -13,7 +13,7 @@ namespace cli {
 
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{64} << 20;
+constexpr size_t kPromptOptionsMaxFileBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void PromptOptions::add_to(CLI::App& command) {
 std::string PromptOptions::read() const {
   std::string prompt;
   if (file) {
-    prompt = read_text_file(*file, kMaxFileBytes);
+    prompt = read_text_file(*file, kPromptOptionsMaxFileBytes);
     if (prompt.ends_with('\n')) prompt.pop_back();
   } else {
     prompt = read_text_argument(text.value_or(""));

@@ -22,9 +22,9 @@ namespace cli {
 
 namespace {
 
-constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
+constexpr uint64_t kQuantizeMaxTextBytes = uint64_t{64} << 20;
 
-struct Arguments {
+struct QuantizeArguments {
   std::string model, out, scheme, text;
   int group_size = 32;
   int eval_tokens = 0;
@@ -40,7 +40,8 @@ struct Evaluation {
   std::string text_name, text_sha256;
 };
 
-Evaluation prepare_evaluation(const Arguments& arguments, const vitrine::Checkpoint& checkpoint) {
+Evaluation prepare_evaluation(const QuantizeArguments& arguments,
+                              const vitrine::Checkpoint& checkpoint) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(arguments.text, error)) {
     refuse(fmt::format("--eval {}: no such file; expected a text", arguments.text));
@@ -48,7 +49,7 @@ Evaluation prepare_evaluation(const Arguments& arguments, const vitrine::Checkpo
   const vitrine::ModelConfig config = vitrine::parse_model_config(checkpoint);
   const vitrine::Tokenizer tokenizer = open_tokenizer(checkpoint, config);
   Evaluation evaluation;
-  evaluation.ids = tokenizer.encode(vitrine::read_text_file(arguments.text, kMaxTextBytes));
+  evaluation.ids = tokenizer.encode(vitrine::read_text_file(arguments.text, kQuantizeMaxTextBytes));
   if (evaluation.ids.size() < 2) {
     refuse(fmt::format("--eval {}: {} tokens; expected at least 2", arguments.text,
                        evaluation.ids.size()));
@@ -114,7 +115,7 @@ void warn_of_growth(const vitrine::Checkpoint& source, const std::string& out) {
                          has_blocks ? "; the source is quantized already and runs as it is" : ""));
 }
 
-std::string describe(const Arguments& arguments, const vitrine::QuantizeReport& report) {
+std::string describe(const QuantizeArguments& arguments, const vitrine::QuantizeReport& report) {
   double worst = 0;
   std::string worst_name;
   for (const vitrine::QuantizedTensorReport& tensor : report.quantized) {
@@ -144,7 +145,7 @@ std::string describe(const Arguments& arguments, const vitrine::QuantizeReport& 
   return text;
 }
 
-int run_quantize(const Arguments& arguments) {
+int run_quantize(const QuantizeArguments& arguments) {
   for (const std::string_view file : {".gguf", ".safetensors"}) {
     if (!arguments.out.ends_with(file)) continue;
     refuse(
@@ -204,7 +205,7 @@ int run_quantize(const Arguments& arguments) {
 }  // namespace
 
 void add_quantize(CLI::App& app, Command& command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<QuantizeArguments>();
   CLI::App* quantize = app.add_subcommand("quantize", "Makes a smaller checkpoint");
   add_model(*quantize, arguments->model);
   quantize->add_option("out", arguments->out, "folder to make")->check(not_empty())->required();

@@ -14,7 +14,8 @@ namespace cli {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint64_t kMaxTextBytes = 256 * kMiB;  // of millions of tokens; pages are compressed
+constexpr uint64_t kRunMemoryMaxTextBytes =
+    256 * kMiB;  // of millions of tokens; pages are compressed
 
 uint64_t half_of_memory() {
   const auto pages = ::sysconf(_SC_PHYS_PAGES), page_bytes = ::sysconf(_SC_PAGESIZE);
@@ -58,9 +59,9 @@ void RunMemory::add(const vitrine::VtrPage& page) {
   for (const std::string& piece : page.text) text_bytes_ += piece.size();
   bytes_ += bytes_of(page.text) + bytes_of(page.digests) + bytes_of(page.events) +
             bytes_of(page.failures);
-  if (text_bytes_ > kMaxTextBytes) {
+  if (text_bytes_ > kRunMemoryMaxTextBytes) {
     refuse(fmt::format("{}: its tokens' text takes more than {} MiB; expected a run's log", path_,
-                       kMaxTextBytes / kMiB));
+                       kRunMemoryMaxTextBytes / kMiB));
   }
   if (bytes_ + text_bytes_ <= most_) return;
   refuse(fmt::format(

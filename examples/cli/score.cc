@@ -15,7 +15,7 @@ namespace {
 constexpr int kRowsPerStep = 32;  // bounds the memory of the logits
 constexpr int64_t kGreedyIds = 24;
 
-struct Arguments {
+struct ScoreArguments {
   std::string model, tokens, out;
   DeviceOptions device;
 };
@@ -39,7 +39,7 @@ void check_finite(std::span<const float> logits, int64_t position) {
   }
 }
 
-int run_score(const Arguments& arguments) {
+int run_score(const ScoreArguments& arguments) {
   vitrine::EngineOptions options = arguments.device.engine_options();
   require_output_folder("--out", arguments.out);
   int64_t limit = 0;
@@ -113,7 +113,7 @@ int run_score(const Arguments& arguments) {
 }  // namespace
 
 void add_score(CLI::App& app, Command& command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ScoreArguments>();
   CLI::App* score = app.add_subcommand("score", "Scores given ids and continues them greedily");
   add_model(*score, arguments->model);
   score->add_option("--tokens", arguments->tokens, "file with a JSON array of ids")->required();

@@ -20,7 +20,7 @@ namespace cli {
 
 namespace {
 
-constexpr int kPollMilliseconds = 100;
+constexpr int kStreamTargetPollMilliseconds = 100;
 constexpr int kPatienceMilliseconds = 1000;  // with a receiver that does not read, after Ctrl-C
 
 /// False of a head and of what becomes of sequences: a run may be refused behind them. `message`:
@@ -97,9 +97,9 @@ void StreamTarget::open_path(const std::string& path) {
 /// Ctrl-C must not wait for a receiver that does not read.
 void StreamTarget::wait_until_writable(int& waited_ms) {
   pollfd place{descriptor_, POLLOUT, 0};
-  const int ready = ::poll(&place, 1, kPollMilliseconds);
+  const int ready = ::poll(&place, 1, kStreamTargetPollMilliseconds);
   if (ready != 0 || interrupt_signal() == 0) return;
-  waited_ms += kPollMilliseconds;
+  waited_ms += kStreamTargetPollMilliseconds;
   if (waited_ms >= kPatienceMilliseconds) fail("its receiver does not read", ETIMEDOUT);
 }
 

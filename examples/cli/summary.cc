@@ -38,7 +38,7 @@ const char* column(double fraction) {
 }
 
 /// A token's text on one line, in quotes.
-std::string quoted(const std::string& bytes) {
+std::string quoted_surprise(const std::string& bytes) {
   const std::string json =
       nlohmann::json(bytes).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return json;
@@ -131,7 +131,7 @@ std::string Summary::text(const vitrine::ModelSummary& model,
   text += "surprises   the least probable tokens, and the experts that made them\n";
   for (const Surprise& surprise : surprises_) {
     text += fmt::format("  {:>6}  {:<14} p = {:.4f}  ", surprise.position,
-                        quoted(tokenizer.token_bytes(surprise.token)),
+                        quoted_surprise(tokenizer.token_bytes(surprise.token)),
                         std::exp(static_cast<double>(surprise.logprob)));
     size_t shown = 0;
     for (const vitrine::LayerRecord& layer : surprise.layers) {

@@ -12,7 +12,7 @@ namespace cli {
 
 namespace {
 
-struct Arguments {
+struct TokenizeArguments {
   std::string model;
   PromptOptions prompt;
   std::optional<std::string> ids;
@@ -49,7 +49,7 @@ std::string shown(const vitrine::Tokenizer& tokenizer, int32_t id) {
   return text;
 }
 
-int run_tokenize(const Arguments& arguments) {
+int run_tokenize(const TokenizeArguments& arguments) {
   const vitrine::Tokenizer tokenizer = read_tokenizer(arguments.model);
   nlohmann::ordered_json json;
   std::string plain;
@@ -79,7 +79,7 @@ int run_tokenize(const Arguments& arguments) {
 }  // namespace
 
 void add_tokenize(CLI::App& app, Command& command) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TokenizeArguments>();
   CLI::App* tokenize =
       app.add_subcommand("tokenize", "Turns text into ids and pieces, or ids into text");
   add_model(*tokenize, arguments->model, "folder with tokenizer.json, or a .gguf file");

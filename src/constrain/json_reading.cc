@@ -8,14 +8,15 @@ namespace vitrine::constrain {
 namespace {
 
 constexpr size_t kMaxJsonText = 160;  // of an expression
-constexpr size_t kMaxKeys = 6;
+constexpr size_t kMaxReadingKeys = 6;
 
 /// Names that the schema has, as "'a', 'b', …".
 class KeyList {
  public:
   void add(std::string_view name) {
-    if (count_ < kMaxKeys) out_ += (count_ > 0 ? ", '" : "'") + printable_utf8(name, 64) + "'";
-    if (count_++ == kMaxKeys) out_ += ", …";
+    if (count_ < kMaxReadingKeys)
+      out_ += (count_ > 0 ? ", '" : "'") + printable_utf8(name, 64) + "'";
+    if (count_++ == kMaxReadingKeys) out_ += ", …";
   }
   bool is_empty() const { return count_ == 0; }
   const std::string& text() const { return out_; }

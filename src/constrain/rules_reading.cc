@@ -9,12 +9,12 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr size_t kMaxRulesText = 120;  // of an expression
-constexpr size_t kMaxName = 64;        // of a rule
-constexpr size_t kMaxLooks = 64;       // at readings, of which some may say the same
-constexpr size_t kMaxRules = 64;       // that are followed towards the root
-constexpr size_t kMaxNames = 8;        // of these that are told
-constexpr size_t kMaxSymbols = 3;      // behind the one that is read
+constexpr size_t kMaxRulesText = 120;    // of an expression
+constexpr size_t kMaxName = 64;          // of a rule
+constexpr size_t kMaxLooks = 64;         // at readings, of which some may say the same
+constexpr size_t kMaxReadingRules = 64;  // that are followed towards the root
+constexpr size_t kMaxNames = 8;          // of these that are told
+constexpr size_t kMaxSymbols = 3;        // behind the one that is read
 
 }  // namespace
 
@@ -28,7 +28,7 @@ std::string EarleyParser::symbol_text(const ContextFree::Symbol& symbol) const {
 std::string EarleyParser::rules_around(const Item& item) const {
   std::vector<std::string> names;
   uint32_t rule = grammar_.productions[item.production].rule, origin = item.origin;
-  for (size_t i = 0; i < kMaxRules; ++i) {
+  for (size_t i = 0; i < kMaxReadingRules; ++i) {
     if (grammar_.rules[rule].named == rule) {  // else a part of the next one
       std::string name = printable(grammar_.name_of(rule), kMaxName) + " (from byte " +
                          std::to_string(origin) + ")";

@@ -11,7 +11,7 @@ namespace vitrine::constrain {
 
 namespace {
 
-constexpr int kMaxTextDepth = 32;      // of expressions
+constexpr int kMaxTextDepth = 32;  // of expressions
 constexpr size_t kMaxMembers = 8;  // of a list of alternatives
 constexpr size_t kMaxLevels = 16;  // of a place in JSON
 constexpr size_t kMaxReading = 1000;
