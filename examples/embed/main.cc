@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host application: open a model (a Hugging Face folder, a GGUF file or a federation file), answer
-// with a callback per token, read the account of every token as structs.
+// A host application: open a model (Hugging Face folder, GGUF file or federation file), answer with
+// a callback per token, read the account of every token as structs.
 #include <vitrine/model.h>
 #include <cmath>
 #include <cstdio>

@@ -17,6 +17,7 @@
 
 namespace vitrine {
 
+/// What Model::open makes of the files.
 struct ModelOptions {
   /// Of the engine, or of the federation. `max_context` 0 means the model's own limit here too, but
   /// at most kDefaultContext, since keys and values of a million positions fit no memory.
@@ -65,10 +66,13 @@ class VITRINE_API Model {
   const ModelSummary& summary() const;
   /// With what stands for defaults.
   const EngineOptions& options() const;
-  /// What runs the model: one of these two, the other is null.
+  /// The engine, or null: a model has this or federation().
   Engine* engine();
+  /// The same.
   const Engine* engine() const;
+  /// The federation, or null.
   Federation* federation();
+  /// The same.
   const Federation* federation() const;
 
   /// The ids of a conversation as the chat template writes it, up to where the assistant begins.
@@ -80,24 +84,28 @@ class VITRINE_API Model {
   /// for GenerateOptions::stop_token_ids. Empty without a chat template.
   const std::vector<int32_t>& end_of_turn_ids() const;
 
-  // The rest is as Engine and Federation have it.
-
   /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none. Throws
   /// kInvalidArgument for one that is not there; a federation has none.
   SequenceId create_sequence(int adapter = -1);
+  /// Does what Engine::fork does, as the rest does what is so called there.
   SequenceId fork(SequenceId sequence);
+  /// Forgets everything from position `length` on.
   void truncate(SequenceId sequence, int64_t length);
+  /// Gives the sequence back; waits for a step of another thread.
   void release(SequenceId sequence);
   /// Tokens that the sequence holds.
   int64_t length(SequenceId sequence) const;
   /// All of them, [length]. Valid until the sequence changes.
   std::span<const int32_t> tokens(SequenceId sequence) const;
-  /// Valid until the next step.
+  /// Runs one pass over all inputs. The span is valid until the next step.
   std::span<const StepOutput> step(std::span<const StepInput> inputs);
   /// Where records go (not owned; null: nowhere). Takes effect with the next step.
   void set_audit_sink(AuditSink* sink);
+  /// Returns what set_audit_sink() was given, or null.
   AuditSink* audit_sink() const;
+  /// Returns where values lie in the records.
   const AuditLayout& audit_layout() const;
+  /// Switches the recorder between steps.
   void set_audit_mode(AuditMode mode);
 
  private:

@@ -17,7 +17,7 @@ struct SequenceBlocks {
   int64_t length = 0;
   std::vector<int32_t> blocks;   // capacity for the longest context: never reallocated in a step
   std::vector<int32_t> history;  // the tokens so far, likewise
-  int32_t adapter = -1;  // which its keys and values were made with; -1: none
+  int32_t adapter = -1;          // which its keys and values were made with; -1: none
 };
 
 /// Hands out fixed-size blocks with reference counts. Not thread-safe.
