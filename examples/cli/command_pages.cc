@@ -22,7 +22,7 @@ Every command and every option; `vitrine --markdown` prints this page and `vitri
 
 Exit codes: 0; 1 for a failure (a disk that is full, an answer that does not meet its constraint, runs that differ); 2 for a mistake of the user's (an option, a file that is none of ours); 128 and the signal's number after Ctrl-C or SIGTERM, and 141, in silence, where nobody reads the output any more. What a command says beside its output goes to standard error, one line each.
 
-Every option with two dashes has a twin in the environment, `VITRINE_MAX_NEW_TOKENS` for `--max-new-tokens`; a flag's is `1` or `0`. The command line wins. `vitrine --completion bash` and `zsh` print completions (`source <(vitrine --completion bash)`).
+Every option with two dashes has a twin in the environment, `VITRINE_MAX_NEW_TOKENS` for `--max-new-tokens`; a flag's is `1` or `0`. The command line wins; under `audit`, so does what a log says of its run (`--model`, `--device`, `--kernels`, `--rope-frequencies`, `--kv-type`, `--activation-type`). `vitrine --completion bash` and `zsh` print completions (`source <(vitrine --completion bash)`).
 )";
 
 constexpr const char* kEvents = R"(

@@ -137,12 +137,25 @@ class Reader {
     if (is_other_name(name, value) || is_done_anyway(name) || is_without_effect(name, value))
       return;
     const bool is_short = !word.starts_with("--");
+    // CLI11 would read -hf as -h and -f.
+    if (const std::string hint = llama_flag_hint(word);
+        is_short && word.size() > 2 && !hint.empty()) {
+      refuse(fmt::format("'{}' is llama.cpp's, here it is {}", word, hint));
+    }
     read_.words.push_back(word);
     if (is_short && note_short_options(word) && at_ != end_) read_.words.push_back(*at_++);
   }
 
   /// Keeps an option of ours, and the value behind it as it is.
   void keep(const std::string& word, const CLI::Option& own, bool has_value) {
+    // llama.cpp's -1 is a random seed, as is none.
+    const bool is_random = own.check_lname("seed") &&
+                           (has_value ? word.ends_with("=-1") : at_ != end_ && *at_ == "-1");
+    if (is_random) {
+      if (!has_value) ++at_;
+      read_.given.insert(&own);
+      return;
+    }
     read_.given.insert(&own);
     read_.words.push_back(word);
     if (!has_value && own.get_items_expected_min() > 0 && at_ != end_) {

@@ -369,8 +369,9 @@ struct TokenEvent {
   int32_t attempt = 0;      ///< of GenerateOptions' retries: when it grows, the text begins anew
   bool is_complete = true;  ///< false: a constraint accepts no answer that ends here, so that no
                             ///< stop of the host's should act
-  /// Those of the attempt's tokens, from the first on, where they were asked for: up to this one, or
-  /// fewer where a constraint forces tokens before their logits are computed. Valid in the callback.
+  /// Those of the attempt's tokens, from the first on, where they were asked for: up to this one,
+  /// or fewer where a constraint forces tokens before their logits are computed. Valid in the
+  /// callback.
   std::span<const TokenLogprobs> logprobs = {};
 };
 

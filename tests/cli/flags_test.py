@@ -67,6 +67,11 @@ class LlamaFlags(ChatCase):
         # No layer on a GPU is what happens.
         self.assertEqual(self.tokens(*RUN, "-n", 8, "-ngl", 0), plain)
 
+    def test_a_random_seed(self):
+        seeds = {self.succeed_json("generate", MODEL, "-p", PROMPT, "-n", 1, "--json", *more)["seed"]
+                 for more in (["-s", -1], ["--seed=-1"], ["-s", -1])}
+        self.assertEqual(len(seeds), 3)
+
     def test_values_are_no_flags(self):
         ids = self.succeed_json("tokenize", MODEL, "-p", "-sys", "--json")["ids"]
         out = self.succeed_json("generate", MODEL, "-p", "-sys", "-n", 1, "--json")
@@ -158,7 +163,7 @@ class Environment(CliTest):
                                 ("VITRINE_KERNELS", "warp"), ("VITRINE_MMAP", "maybe"),
                                 ("VITRINE_DEVICE", "abacus"), ("VITRINE_SEED", "-7"),
                                 ("VITRINE_JSON_SCHEMA", "gone.json")):
-            arguments = ["generate", MODEL, "-p", PROMPT, "-n", 2]
+            arguments = ["generate", MODEL, "-p", PROMPT]
             self.fail_with(2, [f"{variable}={value}"], *arguments,
                            env={**os.environ, variable: value})
             flag = "--" + variable[8:].lower().replace("_", "-")
@@ -168,11 +173,11 @@ class Environment(CliTest):
             self.assertNotIn(variable.encode(), result.stderr)
 
     def test_a_variable_that_contradicts_the_command_line(self):
-        self.tokens("-n", 2, "--expert-cache", "1MiB", VITRINE_MMAP="1")
-        self.tokens("-n", 2, VITRINE_MMAP="0", VITRINE_EXPERT_CACHE="1MiB")
+        self.tokens("-n", 2, "--expert-cache", "4MiB", VITRINE_MMAP="1")
+        self.tokens("-n", 2, VITRINE_MMAP="0", VITRINE_EXPERT_CACHE="4MiB")
         self.assertIn(b"--mmap", self.fail_with(
-            2, ["--expert-cache"], *RUN, "--mmap", "--expert-cache", "1MiB").stderr)
-        self.tokens("-n", 2, "--no-mmap", "--expert-cache", "1MiB", VITRINE_MMAP="1")
+            2, ["--expert-cache"], *RUN, "--mmap", "--expert-cache", "4MiB").stderr)
+        self.tokens("-n", 2, "--no-mmap", "--expert-cache", "4MiB", VITRINE_MMAP="1")
         ids = self.write_ids([1, 2])
         self.succeed("tokenize", MODEL, "--ids", ids, env={**os.environ, "VITRINE_PROMPT": "x"})
 
@@ -234,7 +239,7 @@ class Pages(CliTest):
 
     def test_man_page(self):
         page = self.succeed("--man").stdout.decode().replace("\\-", "-")
-        for command in (("generate",), ("chat",), ("audit", "show"), ("ledger", "add"), ()):
+        for command in (("generate",), ("chat",), ("audit", "show"), ("ledger", "show"), ()):
             options = self.options(*command)
             self.assertTrue(options)
             for option in options:
@@ -267,24 +272,25 @@ class Pages(CliTest):
 
     @unittest.skipUnless(shutil.which("zsh"), "needs zsh")
     def test_zsh_completion(self):
-        script = self.succeed("--completion", "zsh").stdout
-        (self.folder / "_vitrine").write_bytes(script)
-        # A shell that completes what is typed into it.
-        driver = f"""
-zmodload zsh/zpty
-zpty shell zsh -f -i
-send() {{ zpty -w shell "$1"; }}
-send 'PS1=; fpath=({self.folder} $fpath); autoload -Uz compinit; compinit -u -D; LISTMAX=1000'
-send 'comppostfuncs=(); zstyle ":completion:*" list-prompt ""'
-send 'bindkey "^I" complete-word; source ./_vitrine; print ready'
-zpty -r shell out '*ready*ready*'
-zpty -wn shell $'vitrine generate --max-n\\t\\x15print done\\n'
-zpty -r shell out '*done*done*'
-print -r -- $out
-"""
-        run = subprocess.run(["zsh", "-f", "-c", driver], cwd=self.folder, capture_output=True,
-                             text=True, timeout=60)
-        self.assertIn("--max-new-tokens", run.stdout)
+        script = self.succeed("--completion", "zsh").stdout.decode()
+        stubs = ('compdef() { :; }\n_arguments() { print -rl -- "$@"; }\n'
+                 '_describe() { print -rl -- "${commands[@]}"; }\n')
+
+        def complete(*words):
+            line = " ".join(f"'{word}'" for word in ("vitrine", *words))
+            run = subprocess.run(["zsh", "-f", "-c", f"{stubs}{script}\nwords=({line}) "
+                                  f"CURRENT={len(words) + 1}\n_vitrine"],
+                                 capture_output=True, text=True, check=True)
+            self.assertEqual(run.stderr, "")
+            return run.stdout
+
+        self.assertIn("generate:Generates text from a prompt\n", complete("gen"))
+        self.assertIn("show:", complete("audit", ""))
+        shown = complete("generate", MODEL, "--")
+        self.assertIn("(--kernels)--kernels[fused or reference", shown)
+        self.assertIn(":value:(fused reference)", shown)
+        for option in self.options("generate"):
+            self.assertIn(f"{option}[", shown)
 
     def test_version(self):
         lines = dict(line.split(maxsplit=1)
@@ -306,7 +312,7 @@ print -r -- $out
 class Output(AuditCase):
     def test_a_reader_that_has_enough(self):
         """As `| head`: quietly, with a whole log."""
-        for more in ([], ["--json-lines"], ["--logprobs", 2]):
+        for more in ([], ["--json-lines"], ["--logprobs", "2"]):
             process = self.start_endless("--audit", "log.json", *more)
             process.stdout.close()
             err = process.stderr.read()
@@ -384,7 +390,7 @@ class Output(AuditCase):
             self.assertTrue(byte, "nothing came before the end")
             line += byte
         self.assertIsNone(process.poll())
-        self.assertEqual(line.count(b"\t"), 3, line)  # behind the first byte, read at the start
+        self.assertEqual(line.count(b"\t"), 4, line)  # behind the first byte, read at the start
         process.terminate()
         process.communicate(timeout=TIMEOUT)
         whole = self.succeed_json(*RUN, "-n", 6, "--logprobs", 2, "--json")

@@ -111,7 +111,7 @@ class Generate(CliTest):
                 ("--min-p", "2", "min_p"),
                 ("-n", "0", "-n"), ("-n", "-5", "-n"), ("-n", "many", "-n"),
                 ("-n", "99999999999", "-n"), ("-c", "-1", "-c"),
-                ("--threads", "0", "--threads"), ("--seed", "-1", "--seed"),
+                ("--threads", "0", "--threads"), ("--seed", "-2", "--seed"),
                 ("--seed", "x", "--seed"),
                 ("--seed", str(2**64), "--seed"),
                 ("--device", "abacus", "abacus"), ("--device", "cuda:x", "cuda:x"),
