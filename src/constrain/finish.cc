@@ -178,7 +178,7 @@ uint32_t FinishTexts::end_of_string(uint32_t kind, uint32_t least) {
   }
   const NodeId content = pool_.repeat(pool_.any_char(), add_bounds(least, chars), kUnbounded);
   const NodeId state = pool_.step(pool_.json_body(content), text);
-  if (string_ends_.size() >= kMaxMemo) string_ends_.clear();
+  if (string_ends_.size() >= kMaxFinishMemo) string_ends_.clear();
   return string_ends_[key] = of_state(state).tokens;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "json_limit.h"
+#include "token_bits.h"
 
 #include <algorithm>
 #include <map>
@@ -20,10 +21,6 @@ void take_out(std::vector<uint32_t>& words, const std::vector<uint32_t>& these) 
 bool has_bit(std::span<const uint32_t> words, int32_t id) {
   return (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1U) != 0;
 }
-void set_bit(std::span<uint32_t> words, int32_t id) {
-  words[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
-}
-
 template <typename Bounds>
 Bounds& bounds_of(std::unordered_map<uint64_t, Bounds>& memo, uint64_t key) {
   if (memo.size() >= kMaxFrames && !memo.contains(key)) memo.clear();

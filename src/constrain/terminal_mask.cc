@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "terminal_mask.h"
+#include "token_bits.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,10 +10,6 @@ namespace vitrine::constrain {
 namespace {
 
 constexpr size_t kMaxStandIns = size_t{1} << 16;
-
-void set_bit(std::vector<uint32_t>& words, int32_t id) {
-  words[static_cast<size_t>(id) / 32] |= 1U << (id % 32);
-}
 
 }  // namespace
 

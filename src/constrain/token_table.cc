@@ -248,7 +248,7 @@ void TokenTable::Impl::build_escapes() {
       first = static_cast<uint8_t>(text[0]);
     } else if (step.kind == constrain::EscapeStep::kCodePoint) {
       uint8_t spelled[4];
-      constrain::encode_utf8(step.code_point, spelled);
+      encode_utf8(step.code_point, spelled);
       first = spelled[0];
     }
     plain.first_spelled.push_back(static_cast<int16_t>(first));
