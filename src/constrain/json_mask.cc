@@ -10,6 +10,18 @@ namespace vitrine::constrain {
 
 namespace {
 
+bool must_be_escaped(char byte) {
+  return static_cast<uint8_t>(byte) < 0x20 || byte == '"' || byte == '\\';
+}
+
+bool needs_escape(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), must_be_escaped);
+}
+
+void unite(std::span<uint32_t> words, const std::vector<uint32_t>& more) {
+  for (size_t i = 0; i < words.size(); ++i) words[i] |= more[i];
+}
+
 constexpr uint32_t kFewChildren = 4;  // so few are tried without a look at what is possible
 constexpr size_t kMaxAfter = 256;
 constexpr uint64_t kPlainList = ~uint64_t{0};

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "char_ranges.h"
+#include "core/utf8.h"
 #include "regex_pool.h"
 #include "string_escape.h"
 
