@@ -34,15 +34,14 @@ std::string history_text(HistoryW* history, bool is_newest) {
   FILE* stream = ::open_memstream(&bytes, &size);
   if (stream == nullptr) throw std::bad_alloc();
   HistEventW event;
-  const int status = is_newest ? history_w(history, &event, H_NSAVE_FP, size_t{1}, stream)
-                               : history_w(history, &event, H_SAVE_FP, stream);
+  const int status = history_w(history, &event, H_SAVE_FP, stream);
   std::fclose(stream);
   std::string text(bytes, size);
   std::free(bytes);
   if (status < 0 || !text.starts_with(kFirstLine)) return "";
   text.erase(0, kFirstLine.size());
   if (!is_newest || text.size() < 2) return text;
-  // A line is an entry, and libedit may write one more than it was asked for.
+  // A line is an entry.
   const size_t end = text.rfind('\n', text.size() - 2);
   return end == std::string::npos ? text : text.substr(end + 1);
 }
