@@ -29,20 +29,19 @@ constexpr std::string_view kFirstLine = "_HiStOrY_V2_\n";  // libedit's
 
 /// What libedit writes of all entries, or of the newest one, without the first line.
 std::string history_text(HistoryW* history, bool is_newest) {
-  char* bytes = nullptr;
-  size_t size = 0;
-  FILE* stream = ::open_memstream(&bytes, &size);
-  if (stream == nullptr) throw std::bad_alloc();
+  FILE* stream = std::tmpfile();  // libedit wants a file that has a mode
+  if (stream == nullptr) return "";
   HistEventW event;
-  const int status = is_newest ? history_w(history, &event, H_NSAVE_FP, size_t{1}, stream)
-                               : history_w(history, &event, H_SAVE_FP, stream);
+  const int status = history_w(history, &event, H_SAVE_FP, stream);
+  std::string text;
+  std::rewind(stream);
+  char bytes[4096];
+  while (const size_t size = std::fread(bytes, 1, sizeof(bytes), stream)) text.append(bytes, size);
   std::fclose(stream);
-  std::string text(bytes, size);
-  std::free(bytes);
   if (status < 0 || !text.starts_with(kFirstLine)) return "";
   text.erase(0, kFirstLine.size());
   if (!is_newest || text.size() < 2) return text;
-  // A line is an entry, and libedit may write one more than it was asked for.
+  // A line is an entry.
   const size_t end = text.rfind('\n', text.size() - 2);
   return end == std::string::npos ? text : text.substr(end + 1);
 }

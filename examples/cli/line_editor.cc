@@ -165,6 +165,9 @@ bool LineEditor::read(std::string& message) {
   const ScopedSignal stop(SIGTSTP, [](int signal) { passed_signal = signal; });
   const ScopedSignal quit(SIGQUIT, [](int signal) { passed_signal = signal; });
   while (interrupt_signal() == 0) {
+    // Not within a message: libedit's display does not stand a window that shrinks under it.
+    if (was_resized != 0) el_resize(editor_.get());
+    was_resized = 0;
     int count = 0;
     const wchar_t* line = el_wgets(editor_.get(), &count);
     if (line == nullptr || count <= 0) {
@@ -221,10 +224,6 @@ int LineEditor::get_character(EditLine* editor, wchar_t* character) {
     if (interrupt_signal() != 0) {
       *character = kFinish;
       return 1;
-    }
-    if (was_resized != 0) {
-      was_resized = 0;
-      el_resize(editor);
     }
     if (passed_signal != 0) {
       const int signal = passed_signal;
