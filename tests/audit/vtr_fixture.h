@@ -85,8 +85,8 @@ inline void expect_same(float got, float want) {
   }
 }
 
-inline float half(float value) { return audit::from_half(audit::to_half(value)); }
-inline float bfloat16(float value) { return audit::from_bfloat16(audit::to_bfloat16(value)); }
+inline float half(float value) { return from_half(to_half(value)); }
+inline float bfloat16(float value) { return from_bfloat16(to_bfloat16(value)); }
 
 /// `got` is `want`, rounded where the level rounds.
 inline void expect_record(const TokenRecord& got, const TokenRecord& want, LogDetail detail) {
