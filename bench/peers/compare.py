@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vitrine and llama.cpp on the same GGUF file, by turns on the same machine.
+"""Vitrine, llama.cpp and ik_llama.cpp on the same GGUF file, by turns on the same machine.
 
     compare.py MODEL.gguf [-p 256] [-n 64] [-d 0] [--threads 1,2] [--pairs 5] [--repeat 3]
-               [--ubatch 512,2048] [--without-amx] [--vitrine build/vitrine] [--json OUT]
-               [--build-only]
+               [--ubatch 512,2048] [--without-amx] [--ik-llama FOLDER] [--vitrine build/vitrine]
+               [--json OUT] [--build-only]
 
 llama.cpp is built once, with -march=native, from the source package of PyPI's `llama-cpp-python`
-into a folder outside the tree (--cache). Each of a pair is a process of its own that loads the file
-once; every other pair begins with the other program. Both get the same token ids, and only their own
-calls are timed: a prompt of -p tokens, and -n tokens one by one, each after -d tokens of context. Of
-llama.cpp's prefill the best of the physical batches in --ubatch counts. Printed are each pair's
-figures, and the ratio of the medians over all pairs with the range of the pairs' own ratios. Before
-each process as much memory as it needs is touched and freed. Run it on an idle machine, with the
-file in the page cache (the first pair of all is dropped).
+into a folder outside the tree (--cache). ik_llama.cpp takes part where --ik-llama names a build
+folder of it (with bin/llama-bench), as it is and with `-rtr 1`. In each of --pairs rounds every
+program runs once, in a process of its own that loads the file once; each round begins with the next
+program. Vitrine and llama.cpp get the same token ids, llama-bench takes its own (ik_llama.py), and
+only the calls are timed: a prompt of -p tokens, and -n tokens one by one, each after -d tokens of
+context. Of a peer's prefill the best of the physical batches in --ubatch counts. Printed are each
+round's figures, and the ratio of the medians over all rounds with the range of the rounds' own
+ratios; what a program does not say is a dash. Before each process as much memory as it needs is
+touched and freed. Run it on an idle machine, with the file in the page cache (the first round is
+dropped).
 """
 
 import argparse
+import functools
 import json
 import mmap
 import os
@@ -25,6 +29,8 @@ import statistics
 import subprocess
 import sys
 import tarfile
+
+import ik_llama
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -37,7 +43,10 @@ def fail(message):
 
 
 def run(command, what, **options):
-    result = subprocess.run([str(part) for part in command], text=True, check=False, **options)
+    try:
+        result = subprocess.run([str(part) for part in command], text=True, check=False, **options)
+    except OSError as error:
+        fail(f"{what} could not be started: {error}")
     if result.returncode != 0:
         fail(f"{what} failed (exit code {result.returncode}): {' '.join(map(str, command))}")
     return result.stdout
@@ -90,16 +99,29 @@ def best_list(lists):
     return key, lists[key]
 
 
-def run_llama(program, model, threads, arguments):
-    found = json.loads(run(
-        [program, model, "-p", arguments.prompt, "-n", arguments.tokens, "-d", arguments.depth,
-         "-t", threads, "-r", arguments.repeat, "-ub", arguments.ubatch], "llama_speed",
-        stdout=subprocess.PIPE))
-    ubatch, prefill = best_list(found["prefill"])
-    return {"prefill_tps": statistics.median(prefill), "ubatch": int(ubatch),
-            "decode_tps": statistics.median(found["decode"]),
+def take_medians(found):
+    """The figures of a peer from what it measured; None for what it did not."""
+    ubatch, prefill = best_list(found["prefill"]) if found["prefill"] else (None, None)
+    return {"prefill_tps": prefill and statistics.median(prefill),
+            "ubatch": ubatch and int(ubatch), "decode_tps": statistics.median(found["decode"]),
             **{key: found[key] for key in ("load_seconds", "first_token_seconds", "peak_rss",
                                            "system_info")}}
+
+
+def run_llama(program, model, threads, arguments):
+    return take_medians(json.loads(run(
+        [program, model, "-p", arguments.prompt, "-n", arguments.tokens, "-d", arguments.depth,
+         "-t", threads, "-r", arguments.repeat, "-ub", arguments.ubatch], "llama_speed",
+        stdout=subprocess.PIPE)))
+
+
+def run_ik_llama(program, model, threads, repack, arguments):
+    try:
+        return take_medians(ik_llama.read(
+            run(ik_llama.command(program, model, threads, repack, arguments),
+                "ik_llama.cpp's llama-bench", stdout=subprocess.PIPE), arguments))
+    except ValueError as error:
+        fail(error)
 
 
 def run_vitrine(program, model, threads, arguments):
@@ -124,56 +146,82 @@ def bring_memory(model):
         memory[::mmap.PAGESIZE] = bytes(-(-size // mmap.PAGESIZE))
 
 
-def run_pairs(runners, pairs, model, report):
-    """[{name: figures}] of `pairs` pairs; each begins with another than the one before."""
+def run_rounds(runners, rounds, model, report):
+    """[{name: figures}] of `rounds` rounds; each begins with the program after the one before."""
     names = list(runners)
     results = []
-    for index in range(pairs):
-        order = names if index % 2 == 0 else names[::-1]
-        results.append({})
+    for index in range(rounds):
+        turn = index % len(names)
+        order = names[turn:] + names[:turn]
+        figures = {}
         for name in order:
             bring_memory(model)
-            results[-1][name] = runners[name]()
+            figures[name] = runners[name]()
+        results.append({name: figures[name] for name in names})
         report(index + 1, order[0], results[-1])
     return results
 
 
-def compare(results, figure, inverted=False):
-    """The medians of both, their ratio (ours to llama.cpp's, inverted for times), and the least and
-    the largest ratio of one pair."""
-    ours = [pair["vitrine"][figure] for pair in results]
-    theirs = [pair["llama.cpp"][figure] for pair in results]
+def compare(results, peer, figure):
+    """The medians of both, their ratio (ours to the peer's, inverted for times), and the least and
+    the largest ratio of one round; None for what the peer does not say."""
+    ours = [figures["vitrine"][figure] for figures in results]
+    theirs = [figures[peer][figure] for figures in results]
+    if None in theirs:
+        return {"ours": statistics.median(ours),
+                **dict.fromkeys(("theirs", "ratio", "lowest", "highest"))}
+    inverted = figure.endswith("seconds")
     ratio = (lambda a, b: b / a) if inverted else (lambda a, b: a / b)
     single = [ratio(a, b) for a, b in zip(ours, theirs)]
     medians = statistics.median(ours), statistics.median(theirs)
-    return {"vitrine": medians[0], "llama.cpp": medians[1], "ratio": ratio(*medians),
+    return {"ours": medians[0], "theirs": medians[1], "ratio": ratio(*medians),
             "lowest": min(single), "highest": max(single)}
 
 
-def print_pair(index, first, pair):
-    ours, theirs = pair["vitrine"], pair["llama.cpp"]
-    print(f"pair {index:<3}  prefill {ours['prefill_tps']:9.1f} / {theirs['prefill_tps']:9.1f}   "
-          f"decode {ours['decode_tps']:8.1f} / {theirs['decode_tps']:8.1f}   first token "
-          f"{ours['first_token_seconds']:6.2f} / {theirs['first_token_seconds']:6.2f} s   "
-          f"({first} first)", flush=True)
+def number(value, digits, width=0):
+    return ("-" if value is None else f"{value:.{digits}f}").rjust(width)
 
 
-def table_row(arguments, threads, results):
-    """A row of the table in docs/performance.md."""
-    cells = [pathlib.Path(arguments.model).stem, str(threads)]
-    for figure in ("prefill_tps", "decode_tps"):
-        found = compare(results, figure)
-        cells.append(f"{found['vitrine']:.0f} / {found['llama.cpp']:.0f}")
-        cells.append(f"{found['ratio']:.2f} ({found['lowest']:.2f} to {found['highest']:.2f})")
-    found = compare(results, "first_token_seconds", inverted=True)
-    cells.append(f"{found['vitrine']:.2f} / {found['llama.cpp']:.2f}")
-    share = [pair["vitrine"]["bandwidth_share"] for pair in results]
-    cells.append("-" if None in share else f"{100 * statistics.median(share):.0f} %")
-    return "| " + " | ".join(cells) + " |"
+def print_round(index, first, figures):
+    def side_by_side(figure, digits, width):
+        return " / ".join(number(one[figure], digits, width) for one in figures.values())
+
+    print(f"pair {index:<3}  prefill {side_by_side('prefill_tps', 1, 9)}   "
+          f"decode {side_by_side('decode_tps', 1, 8)}   first token "
+          f"{side_by_side('first_token_seconds', 2, 6)} s   ({first} first)", flush=True)
 
 
-def table_head(arguments):
-    names = ["model", "threads", f"prefill {arguments.prompt}, tokens/s", "ratio",
+def print_summary(results, peers):
+    for figure in FIGURES:
+        for peer in peers:
+            found = compare(results, peer, figure)
+            print(f"{figure:<20} {number(found['ours'], 2, 10)} / {number(found['theirs'], 2, 10)}"
+                  f"   ratio {number(found['ratio'], 3)}   pairs {number(found['lowest'], 3)} to "
+                  f"{number(found['highest'], 3)}" + (f"   {peer}" if len(peers) > 1 else ""))
+
+
+def table_rows(arguments, threads, results, peers):
+    """Rows of a table as docs/performance.md has them: one for each peer, which is named where
+    there are several."""
+    rows = []
+    for peer in peers:
+        cells = [pathlib.Path(arguments.model).stem, str(threads)] + [peer] * (len(peers) > 1)
+        for figure in ("prefill_tps", "decode_tps"):
+            found = compare(results, peer, figure)
+            cells.append(f"{number(found['ours'], 0)} / {number(found['theirs'], 0)}")
+            cells.append("-" if found["ratio"] is None else
+                         f"{found['ratio']:.2f} ({found['lowest']:.2f} to {found['highest']:.2f})")
+        found = compare(results, peer, "first_token_seconds")
+        cells.append(f"{number(found['ours'], 2)} / {number(found['theirs'], 2)}")
+        share = [figures["vitrine"]["bandwidth_share"] for figures in results]
+        cells.append("-" if None in share else f"{100 * statistics.median(share):.0f} %")
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def table_head(arguments, peers):
+    names = ["model", "threads", *["peer"] * (len(peers) > 1),
+             f"prefill {arguments.prompt}, tokens/s", "ratio",
              f"decode {arguments.tokens}, tokens/s", "ratio", "first token, s", "bandwidth used"]
     return "| " + " | ".join(names) + " |\n|" + "---|" * len(names)
 
@@ -193,18 +241,22 @@ def parse_arguments():
     parser.add_argument("-d", dest="depth", type=int, default=0,
                         help="tokens in the context before either")
     parser.add_argument("--threads", type=parse_threads, default=[1, 2], help="as 1,2")
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5,
+                        help="rounds in which each program runs once")
     parser.add_argument("--repeat", type=int, default=3, help="measurements within one process")
     parser.add_argument("--ubatch", default="512,2048",
-                        help="llama.cpp's physical batches; the best for the prompt counts")
+                        help="physical batches of the peers; the best for the prompt counts")
     parser.add_argument("--audit", choices=("none", "deferred"), default="deferred",
                         help="Vitrine's recorder")
     parser.add_argument("--kv-type", choices=("f32", "f16", "bf16", "i16"),
                         help="what ours keeps keys and values in, other than its default; "
-                             "llama.cpp's are float16")
+                             "the peers' are float16")
     parser.add_argument("--vitrine", type=pathlib.Path, default=ROOT / "build" / "vitrine")
     parser.add_argument("--llama-speed", type=pathlib.Path,
                         help="a llama_speed that is there already; nothing is built")
+    parser.add_argument("--ik-llama", type=pathlib.Path, metavar="FOLDER",
+                        help="a build folder of ik_llama.cpp, with bin/llama-bench; runs as it is "
+                             "and with -rtr 1")
     default_cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     parser.add_argument("--cache", type=pathlib.Path, default=default_cache / "vitrine" / "peers")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build")
@@ -221,36 +273,66 @@ def parse_arguments():
     return arguments
 
 
-def main():
-    arguments = parse_arguments()
-    llama = arguments.llama_speed or build_llama(arguments.cache.expanduser(), arguments.jobs,
-                                                       not arguments.without_amx)
-    if arguments.build_only:
-        print(llama)
-        return
-    for path in (arguments.vitrine, llama, pathlib.Path(arguments.model)):
+def check_files(*paths):
+    for path in paths:
         if not path.is_file():
             fail(f"{path} is not there")
+
+
+def find_peers(arguments):
+    """{name: what runs it on so many threads}, in the tables' order."""
+    peers = {}
+    # A mistake in the folder's name is found before llama.cpp is built.
+    if arguments.ik_llama is not None:
+        try:
+            program = ik_llama.find_program(arguments.ik_llama)
+        except ValueError as error:
+            fail(error)
+        for name, repack in ik_llama.REPACK.items():
+            peers[name] = lambda threads, repack=repack: run_ik_llama(
+                program, arguments.model, threads, repack, arguments)
+    llama = arguments.llama_speed or build_llama(arguments.cache.expanduser(), arguments.jobs,
+                                                 not arguments.without_amx)
+    check_files(llama)
+    return {"llama.cpp": lambda threads: run_llama(llama, arguments.model, threads, arguments),
+            **peers}
+
+
+def print_peers(last, arguments):
+    """What ran, from the figures of the last round."""
+    print(f"\nvitrine: {last['vitrine']['isa']}, recorder {arguments.audit}")
+    for name, figures in last.items():
+        if name == "vitrine":
+            continue
+        facts = [f"{PACKAGE} {VERSION}", "-march=native"] if name == "llama.cpp" else []
+        if figures["ubatch"] is not None:
+            facts.append(f"best physical batch {figures['ubatch']}")
+        print(f"{name}{' (' + ', '.join(facts) + ')' if facts else ''}: "
+              f"{figures['system_info'].strip()}")
+    print()
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.build_only:
+        print(build_llama(arguments.cache.expanduser(), arguments.jobs, not arguments.without_amx))
+        return
+    check_files(arguments.vitrine, pathlib.Path(arguments.model))
+    peers = find_peers(arguments)
     everything, rows = {}, []
     for threads in arguments.threads:
-        print(f"\n{arguments.model}, threads {threads}: vitrine / llama.cpp, tokens/s")
         runners = {
             "vitrine": lambda: run_vitrine(arguments.vitrine, arguments.model, threads, arguments),
-            "llama.cpp": lambda: run_llama(llama, arguments.model, threads, arguments)}
-        if not rows:
-            run_pairs(runners, 1, arguments.model, lambda *_: None)  # brings the file into the page cache
-        results = run_pairs(runners, arguments.pairs, arguments.model, print_pair)
-        for figure in FIGURES:
-            found = compare(results, figure, inverted=figure.endswith("seconds"))
-            print(f"{figure:<20} {found['vitrine']:10.2f} / {found['llama.cpp']:10.2f}   ratio "
-                  f"{found['ratio']:.3f}   pairs {found['lowest']:.3f} to {found['highest']:.3f}")
+            **{name: functools.partial(runner, threads) for name, runner in peers.items()}}
+        print(f"\n{arguments.model}, threads {threads}: {' / '.join(runners)}, tokens/s")
+        if not rows:  # brings the file into the page cache
+            run_rounds(runners, 1, arguments.model, lambda *_: None)
+        results = run_rounds(runners, arguments.pairs, arguments.model, print_round)
+        print_summary(results, list(peers))
         everything[str(threads)] = results
-        rows.append(table_row(arguments, threads, results))
-    last = results[-1]
-    print(f"\nvitrine: {last['vitrine']['isa']}, recorder {arguments.audit}\n"
-          f"llama.cpp ({PACKAGE} {VERSION}, -march=native, best physical batch "
-          f"{last['llama.cpp']['ubatch']}): {last['llama.cpp']['system_info'].strip()}\n")
-    print(table_head(arguments))
+        rows += table_rows(arguments, threads, results, list(peers))
+    print_peers(results[-1], arguments)
+    print(table_head(arguments, list(peers)))
     print("\n".join(rows))
     if arguments.json:
         arguments.json.write_text(json.dumps(everything, indent=2) + "\n")
