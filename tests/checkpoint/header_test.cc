@@ -184,8 +184,8 @@ TEST_F(HeaderTest, NamesWhatTheFolderLacks) {
   EXPECT_TRUE(is_one_line_with(error_of([&] { Checkpoint::open(folder_.path()); }),
                                {"neither model.safetensors nor model.safetensors.index.json"}));
   const Error error = error_of([&] { Checkpoint::open(folder_ / "nowhere"); });
-  EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
-  EXPECT_TRUE(is_one_line_with(error, {"nowhere/config.json", "expected"}));
+  EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+  EXPECT_TRUE(is_one_line_with(error, {"nowhere'", "is not there", "expected a folder"}));
 }
 
 TEST_F(HeaderTest, SaysWhereAFileThatShrankEnds) {
