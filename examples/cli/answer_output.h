@@ -20,7 +20,7 @@ struct OutputForm {
   bool may_begin_anew = false;  ///< a text is not shown before it is known to stand
 };
 
-/// What the end of an answer tells; `failure`: why it is not what its constraint asks for.
+/// Returns what the end of an answer tells; `failure`: why it is not what its constraint asks for.
 AnswerEnd answer_end(const vitrine::GenerateResult& result, const std::string& text,
                      const std::string& reason, const std::string& failure);
 

@@ -33,7 +33,7 @@ std::string kernels() {
   }
 }
 
-/// What the library for CUDA devices has; it lies beside libvitrine.so where it was built.
+/// Tells what the library for CUDA devices has; it lies beside libvitrine.so where it was built.
 std::string cuda() {
   Dl_info library{};
   std::error_code error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `vitrine --version` says of this build.
+// Says what this build is, for `vitrine --version`.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command line of `chat` says.
+// Holds what the command line of `chat` says.
 #pragma once
 
 #include <string>

@@ -50,7 +50,7 @@ std::string names() {
   return text;
 }
 
-/// Without blanks at both ends.
+/// Returns the text without the blanks at both ends.
 std::string trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(kBlanks);
   if (first == std::string_view::npos) return "";
