@@ -54,7 +54,7 @@ class VocabularyMaker {
     if (kind < 945) return std::string(1 + low(40), ' ') + between();
     return wide();
   }
-  /// As programs have quotes: behind something, before something, with a space before.
+  /// Adds quotes as programs have them: behind something, before something, with a space before.
   std::string quoted() {
     std::string out = between() + '"' + between();
     if (rng_() % 3 == 0) out = between() + "\"";

@@ -47,11 +47,8 @@ std::string mode_name(AuditMode mode) {
   return mode == AuditMode::kNaive ? "naive" : "deferred";
 }
 
-void stop_audit_bench_if_interrupted() {
-  if (interrupt_signal() == 0) return;
-  throw vitrine::Error(vitrine::ErrorKind::kCancelled,
-                       "bench audit: cancelled before the end; nothing was written");
-}
+constexpr const char* kAuditCancelled =
+    "bench audit: cancelled before the end; nothing was written";
 
 /// Those that the engine can record in, but for none.
 std::vector<AuditMode> audited_modes(vitrine::Engine& engine) {
@@ -71,7 +68,7 @@ std::vector<Trial> run_trials(SliceRunner<vitrine::Engine>& runner,
   std::vector<Trial> trials;
   for (int trial = 0; trial < arguments.trials; ++trial) {
     for (size_t place = 0; place < modes.size(); ++place) {
-      stop_audit_bench_if_interrupted();
+      stop_if_interrupted(kAuditCancelled);
       // Each round begins with another mode, so that none is always the first.
       const AuditMode mode = modes[(place + static_cast<size_t>(trial)) % modes.size()];
       trials.push_back({mode, arguments.tokens, runner.run(mode, arguments.tokens)});
@@ -87,7 +84,7 @@ std::vector<Overhead> run_slices(SliceRunner<vitrine::Engine>& runner,
   std::vector<std::vector<double>> overheads(modes.size());
   while (overheads[0].size() < static_cast<size_t>(arguments.slices)) {
     for (size_t index = 0; index < modes.size(); ++index) {
-      stop_audit_bench_if_interrupted();
+      stop_if_interrupted(kAuditCancelled);
       runner.run_pairs(modes[index], arguments.slice_tokens, overheads[index]);
     }
   }

@@ -22,11 +22,7 @@ struct BenchFederationArguments {
   DeviceOptions device;
 };
 
-void stop_federation_bench_if_interrupted() {
-  if (interrupt_signal() == 0) return;
-  throw vitrine::Error(vitrine::ErrorKind::kCancelled,
-                       "bench federation: cancelled before the end");
-}
+constexpr const char* kFederationCancelled = "bench federation: cancelled before the end";
 
 int run_bench(const BenchFederationArguments& arguments) {
   const vitrine::FederationSpec spec = load_federation_spec(arguments.federation);
@@ -49,7 +45,7 @@ int run_bench(const BenchFederationArguments& arguments) {
   // In turns, so that what else the machine does meets both.
   std::vector<double> base_speeds, speeds, ratios, overheads;
   for (int pair = 0; pair < arguments.pairs; ++pair) {
-    stop_federation_bench_if_interrupted();
+    stop_if_interrupted(kFederationCancelled);
     const double base_seconds = alone.run(none, arguments.tokens);
     const double seconds = together.run(none, arguments.tokens);
     base_speeds.push_back(arguments.tokens / base_seconds);
@@ -58,7 +54,7 @@ int run_bench(const BenchFederationArguments& arguments) {
   }
   // By itself: behind a slice of the other model the first of four finds other caches.
   for (int pair = 0; pair < arguments.pairs; ++pair) {
-    stop_federation_bench_if_interrupted();
+    stop_if_interrupted(kFederationCancelled);
     together.run_pairs(vitrine::AuditMode::kDeferred, arguments.tokens, overheads);
   }
   const Interval ratio = bootstrap_median_interval(ratios, 2000);

@@ -42,14 +42,7 @@ struct Loading {
   double first_token_seconds = 0;  // from the same start, until the token after a prompt of one
 };
 
-double bench_generate_seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-void stop_if_interrupted() {
-  if (interrupt_signal() == 0) return;
-  throw vitrine::Error(vitrine::ErrorKind::kCancelled, "bench generate: cancelled before the end");
-}
+constexpr const char* kGenerateCancelled = "bench generate: cancelled before the end";
 
 /// What a sequence takes next: the same ids whatever the model chooses, which it does all the same
 /// (runs are comparable, and the experts change from token to token as in a text); what was chosen;
@@ -79,7 +72,7 @@ class Runner {
   /// The context that comes before what is measured, then one round that touches all memory.
   void prepare(Speeds& speeds) {
     for (const Sequence& sequence : sequences_) {
-      stop_if_interrupted();
+      stop_if_interrupted(kGenerateCancelled);
       engine_.truncate(sequence.id, 0);
       if (arguments_.depth > 0) feed(sequence, arguments_.depth, step_tokens_);
     }
@@ -116,7 +109,7 @@ class Runner {
   };
 
   void rewind(int count) {
-    stop_if_interrupted();
+    stop_if_interrupted(kGenerateCancelled);
     for (const Sequence& sequence : std::span(sequences_).first(static_cast<size_t>(count))) {
       engine_.truncate(sequence.id, arguments_.depth);
     }
@@ -138,7 +131,7 @@ class Runner {
                                                 : vitrine::StepInput::Rows::kNone;
       engine_.step({&input, 1});
     }
-    return bench_generate_seconds_since(start);
+    return seconds_since(start);
   }
 
   /// Tokens a second of the first `batch` sequences, one each in a step.
@@ -159,7 +152,7 @@ class Runner {
       const auto outputs = engine_.step(inputs);
       for (size_t i = 0; i < inputs.size(); ++i) ids[i] = outputs[i].token;
     }
-    return batch * arguments_.tokens / bench_generate_seconds_since(start);
+    return batch * arguments_.tokens / seconds_since(start);
   }
 
   vitrine::Engine& engine_;
@@ -307,14 +300,14 @@ int run_bench_generate(const BenchGenerateArguments& arguments) {
   vitrine::SlabRing ring(kBenchGenerateRingBytes, vitrine::SlabRing::WhenFull::kOverwrite);
   const auto engine = vitrine::Engine::load(arguments.model, options);
   Loading loading;
-  loading.load_seconds = bench_generate_seconds_since(start);
+  loading.load_seconds = seconds_since(start);
   catch_interrupts();
   if (records) engine->set_audit_sink(&ring);
   Speeds speeds;
   {
     Runner runner(*engine, arguments, step_tokens);
     runner.first_token();
-    loading.first_token_seconds = bench_generate_seconds_since(start);
+    loading.first_token_seconds = seconds_since(start);
     runner.prepare(speeds);
     for (int round = 0; round < arguments.repeat; ++round) runner.measure(speeds);
   }

@@ -10,9 +10,7 @@ namespace cli {
 using vitrine::Error;
 using vitrine::ErrorKind;
 
-namespace {
-constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
-}  // namespace
+namespace {}  // namespace
 
 void ChatPromptOptions::add_to(CLI::App& command) {
   const OptionSection section(command, "Conversation");

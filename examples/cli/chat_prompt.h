@@ -7,6 +7,9 @@
 
 namespace cli {
 
+/// How large the file of --chat-template may be.
+inline constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
+
 /// --system, --chat-template and --chat-variables.
 struct ChatPromptOptions {
   std::string system, template_file, variables;

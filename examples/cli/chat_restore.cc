@@ -14,8 +14,6 @@ namespace {
 using vitrine::Error;
 using vitrine::ErrorKind;
 
-constexpr uint64_t kChatRestoreMaxTemplateBytes = uint64_t{4} << 20;
-
 /// What a list holds is not added to that of another place.
 void clear_list(vitrine::SamplerOptions& sampler, const std::string& name) {
   if (name == "penalty_exempt") sampler.penalty_exempt.clear();
@@ -45,8 +43,8 @@ std::vector<std::pair<std::string, std::string>> Conversation::settings() const 
   std::vector<std::pair<std::string, std::string>> settings = {
       {"chat_template", prompt.template_file.empty()
                             ? ""
-                            : vitrine::sha256_of_text(vitrine::read_text_file(
-                                  prompt.template_file, kChatRestoreMaxTemplateBytes))},
+                            : vitrine::sha256_of_text(vitrine::read_text_file(prompt.template_file,
+                                                                              kMaxTemplateBytes))},
       {"chat_variables", prompt.variables},
       {"max_new_tokens", std::to_string(arguments_.length.max_new_tokens)},
       {"stop", nlohmann::json(arguments_.sampling.stop)

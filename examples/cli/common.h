@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -116,6 +117,11 @@ void catch_interrupts(bool restarts = true);
 int interrupt_signal();
 /// Forgets a SIGINT that was dealt with.
 void clear_interrupt();
+
+/// Seconds from `start` until now.
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 /// Bytes as "21.3 MB" (powers of 1000).
 std::string format_bytes(uint64_t bytes);

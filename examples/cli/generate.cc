@@ -72,10 +72,6 @@ std::unique_ptr<vitrine::Federation> load_model(const vitrine::Federation*, cons
       "the prompt is empty; expected text (-p TEXT, -f FILE, or -p - and text on standard input)");
 }
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 template <typename Model>
 int run_generate(GenerateArguments arguments) {
   const Clock::time_point started = Clock::now();

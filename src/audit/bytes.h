@@ -15,6 +15,11 @@
 
 namespace vitrine::audit {
 
+/// Maps small integers of either sign to small ones without (Protocol Buffers' sint64).
+inline uint64_t zigzag(int64_t value) {
+  return static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
+}
+
 static_assert(std::endian::native == std::endian::little, "the log's integers are little-endian");
 
 using Bytes = std::vector<uint8_t>;

@@ -10,7 +10,6 @@ namespace vitrine::audit {
 
 namespace {
 
-constexpr size_t kMaxSpecialists = 256;
 constexpr size_t kMaxName = 256;
 constexpr size_t kNumbersEach = 3, kNumbersOfJoint = 3;
 

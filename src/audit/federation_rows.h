@@ -7,6 +7,9 @@
 
 namespace vitrine::audit {
 
+/// How many specialists a log may name.
+inline constexpr size_t kMaxSpecialists = 256;
+
 /// Bytes of a row; 0 where a single model made the log.
 size_t federation_bytes(const AuditLayout::Federation& federation);
 /// Zeros where the record has no shares.

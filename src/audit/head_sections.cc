@@ -3,6 +3,8 @@
 
 #include <set>
 
+#include "federation_rows.h"
+
 namespace vitrine {
 
 bool is_trace_id(std::string_view id) {
@@ -16,10 +18,9 @@ namespace {
 constexpr size_t kMaxPairs = 1024;
 constexpr size_t kMaxRecipients = 256;
 constexpr size_t kMaxValue = size_t{1} << 20;  // thousands of biases, or of banned ids
-constexpr size_t kMaxHeadSpecialists = 256;
 
 std::vector<int32_t> get_num_terms(ByteReader& in) {
-  std::vector<int32_t> counts(in.varint(kMaxHeadSpecialists, "the number of attributions"));
+  std::vector<int32_t> counts(in.varint(kMaxSpecialists, "the number of attributions"));
   for (int32_t& count : counts) {
     count = static_cast<int32_t>(in.varint(kMaxTerms, "a specialist's number of terms"));
   }

@@ -14,16 +14,17 @@
 #include "vitrine/core.h"
 
 namespace vitrine::audit {
+
+void throw_log_io(const std::string& path, const std::string& what) {
+  throw Error(ErrorKind::kIo, "audit log '" + path + "': " + what);
+}
+
 namespace {
 
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-[[noreturn]] void throw_io(const std::string& path, const std::string& what) {
-  throw Error(ErrorKind::kIo, "audit log '" + path + "': " + what);
 }
 
 std::string reason(int error_number) { return std::generic_category().message(error_number); }
@@ -58,8 +59,8 @@ LogFile::LogFile(const std::string& path) : path_(path), target_(behind_links(pa
   // A name too long for the disk is found here and not in rename().
   if (::stat(path.c_str(), &status) == 0) {
     if (!S_ISREG(status.st_mode)) {
-      throw_io(path, S_ISDIR(status.st_mode) ? "is a folder, expected a file's name"
-                                             : "is not a regular file; choose another place");
+      throw_log_io(path, S_ISDIR(status.st_mode) ? "is a folder, expected a file's name"
+                                                 : "is not a regular file; choose another place");
     }
     if (::access(path.c_str(), W_OK) != 0) fail("cannot be written", errno);
     mode = status.st_mode & 0777;
@@ -85,7 +86,7 @@ LogFile::~LogFile() { discard(); }
 
 void LogFile::fail(const char* action, int error_number) {
   discard();
-  throw_io(path_, std::string(action) + ": " + reason(error_number) + advice(error_number));
+  throw_log_io(path_, std::string(action) + ": " + reason(error_number) + advice(error_number));
 }
 
 void LogFile::write(std::string_view text) {

@@ -11,6 +11,9 @@ namespace vitrine::audit {
 /// stays as it is.
 std::string behind_links(const std::string& path);
 
+/// Throws kIo: "audit log '<path>': <what>".
+[[noreturn]] void throw_log_io(const std::string& path, const std::string& what);
+
 /// Writes to a temporary file in the target's folder. Functions that fail throw kIo with the
 /// target's path, after removing the temporary. Not thread-safe.
 class LogFile {

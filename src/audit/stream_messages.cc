@@ -54,10 +54,6 @@ void put_map(Bytes& out, uint32_t field,
   }
 }
 
-uint64_t stream_zigzag(int64_t value) {
-  return static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
-}
-
 /// What a string field holds must be UTF-8; a path need not be. Each invalid byte becomes a U+FFFD.
 std::string utf8(std::string_view text) {
   std::string out;
@@ -129,8 +125,8 @@ ByteSpan StreamEncoder::head(const LogHeader& header, const std::string& trace_i
   for (const AuditLayout::Term& from : terms_) {
     packed_.clear();
     put_integer(packed_, 1, static_cast<uint32_t>(from.kind));
-    put_integer(packed_, 2, stream_zigzag(from.layer));
-    put_integer(packed_, 3, stream_zigzag(from.slot));
+    put_integer(packed_, 2, zigzag(from.layer));
+    put_integer(packed_, 3, zigzag(from.slot));
     put_message(body_, 17, packed_);
   }
   put_map(body_, 18, utf8(header.engine));

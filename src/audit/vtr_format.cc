@@ -87,9 +87,6 @@ void get_hidden_states(ByteReader& in, VtrHeader& header) {
   }
 }
 
-uint64_t zigzag(int64_t value) {
-  return static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
-}
 int64_t unzigzag(uint64_t value) { return static_cast<int64_t>(value >> 1 ^ (~(value & 1) + 1)); }
 
 /// What a kind of event does not use is 0, and what stands for positions stands for some.

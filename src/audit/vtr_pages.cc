@@ -12,13 +12,10 @@
 #include <system_error>
 
 #include "failure_list.h"
+#include "log_file.h"
 
 namespace vitrine::audit {
 namespace {
-
-[[noreturn]] void throw_log_io(const std::string& path, const std::string& what) {
-  throw Error(ErrorKind::kIo, "audit log '" + path + "': " + what);
-}
 
 bool is_row_group(const GroupSpec& spec) { return spec.kind != GroupKind::kWhole; }
 

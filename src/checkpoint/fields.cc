@@ -9,10 +9,6 @@
 namespace vitrine::checkpoint {
 namespace {
 
-std::string range_text(int64_t low, int64_t high) {
-  return std::to_string(low) + " to " + std::to_string(high);
-}
-
 bool is_integer_within(const nlohmann::json& value, int64_t low, int64_t high) {
   if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
     return false;

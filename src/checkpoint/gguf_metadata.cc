@@ -46,10 +46,6 @@ double shortest_decimal(float value) {
   return result;
 }
 
-std::string metadata_range_text(int64_t low, int64_t high) {
-  return std::to_string(low) + " to " + std::to_string(high);
-}
-
 }  // namespace
 
 std::string gguf_type_name(GgufType type) { return kTypeNames[static_cast<uint32_t>(type)]; }
@@ -99,8 +95,7 @@ std::optional<int64_t> GgufMetadata::integer(std::string_view key, int64_t low,
     result = static_cast<int64_t>(*number);
     fits = *number <= static_cast<uint64_t>(INT64_MAX);
   }
-  if (!fits || result < low || result > high)
-    bad(key, "an integer of " + metadata_range_text(low, high));
+  if (!fits || result < low || result > high) bad(key, "an integer of " + range_text(low, high));
   return result;
 }
 
@@ -113,7 +108,7 @@ std::optional<int64_t> GgufMetadata::token_id(std::string_view key, int64_t last
 
 int64_t GgufMetadata::required_integer(std::string_view key, int64_t low, int64_t high) const {
   const auto value = integer(key, low, high);
-  if (!value) bad(key, "an integer of " + metadata_range_text(low, high));
+  if (!value) bad(key, "an integer of " + range_text(low, high));
   return *value;
 }
 
@@ -125,12 +120,12 @@ std::optional<int64_t> GgufMetadata::uniform_integer(std::string_view key, int64
   const bool is_integral = array.element_type <= GgufType::kI32 ||
                            array.element_type == GgufType::kU64 ||
                            array.element_type == GgufType::kI64;
-  if (!is_integral || array.count == 0) bad(key, "an integer of " + metadata_range_text(low, high));
+  if (!is_integral || array.count == 0) bad(key, "an integer of " + range_text(low, high));
   const int64_t first = array.integer(0);
   for (uint64_t i = 0; i < array.count; ++i) {
     if (array.integer(i) != first) unsupported(key, "the same number in every layer");
   }
-  if (first < low || first > high) bad(key, "integers of " + metadata_range_text(low, high));
+  if (first < low || first > high) bad(key, "integers of " + range_text(low, high));
   return first;
 }
 

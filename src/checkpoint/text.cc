@@ -3,6 +3,10 @@
 
 namespace vitrine::checkpoint {
 
+std::string range_text(int64_t low, int64_t high) {
+  return std::to_string(low) + " to " + std::to_string(high);
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string result = "[";
   for (size_t i = 0; i < shape.size(); ++i) {

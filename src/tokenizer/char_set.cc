@@ -67,11 +67,9 @@ constexpr std::string_view kScripts[] = {
     "Latin",    "Malayalam", "Mongolian", "Myanmar",  "Oriya",    "Sinhala",  "Syriac",
     "Tamil",    "Telugu",    "Thaana",    "Thai",     "Tibetan"};
 
-char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-
 std::string ascii_lower(std::string_view text) {
   std::string lower;
-  for (char c : text) lower += ascii_lower(c);
+  for (char c : text) lower += tokenizer::ascii_lower(c);
   return lower;
 }
 

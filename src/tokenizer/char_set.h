@@ -18,6 +18,9 @@ inline constexpr char kWordItems[] = "\\p{L}\\p{M}\\p{Nl}\\p{Nd}\\p{Pc}";
 /// Any one code point.
 inline constexpr char kAnyChar[] = "(?s:.)";
 
+/// Lowers a letter of ASCII and leaves any other byte.
+constexpr char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
 /// A set of code points: (items or one of `nested`), met by all of `intersections`, negated or not.
 struct CharSet {
   std::string items;  // what stands between the brackets of a PCRE2 class

@@ -17,8 +17,6 @@ constexpr unsigned kMaxRepeat = 65535;  // PCRE2's own limit
 [[noreturn]] void malformed(const std::string& message) { throw RegexError{false, message}; }
 [[noreturn]] void unsupported(const std::string& message) { throw RegexError{true, message}; }
 
-char lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-
 std::string escape_code_point(char32_t c) {
   std::array<char, 16> buffer{};
   std::snprintf(buffer.data(), buffer.size(), "\\x{%x}", static_cast<unsigned>(c));
@@ -155,7 +153,7 @@ class Translator {
     if (options.caseless) {
       // Oniguruma also folds pairs of letters into one ("ss" and U+00DF); PCRE2 does not.
       if (c >= 0x80) unsupported("case-insensitive non-ASCII text" + here());
-      const char lower = lower_ascii(static_cast<char>(c));
+      const char lower = ascii_lower(static_cast<char>(c));
       const std::string pair{previous_caseless_, lower};
       for (const char* folded : {"ss", "ff", "fi", "fl", "st"}) {
         if (pair == folded) unsupported("case-insensitive '" + pair + "'" + here());
@@ -234,7 +232,7 @@ class Translator {
       size_t digits = 0;
       uint64_t value = 0;
       for (; digits < most && !at_end(); ++digits, ++pos_) {
-        const char lower = lower_ascii(pattern_[pos_]);
+        const char lower = ascii_lower(pattern_[pos_]);
         if (lower >= '0' && lower <= '9')
           value = value * 16 + static_cast<uint64_t>(lower - '0');
         else if (lower >= 'a' && lower <= 'f')
