@@ -301,8 +301,8 @@ void JsonLimit::decide_open_key(const Config& config, uint8_t letter, KeyBounds&
   for (const auto& group : table_.plain.insides) {
     uint32_t& bound = bounds.kinds[group.kind];
     if (bound == kUnasked) {
-      const std::string_view text =
-          group.kind == 0 ? "" : table_.bytes[static_cast<size_t>(group.ids[0])];
+      std::string_view text;  // empty where the token is plain text as a whole
+      if (group.kind != 0) text = table_.bytes[static_cast<size_t>(group.ids[0])];
       bound = tail_bound(inside, text);
     }
     if (group.kind != 0) set(group.ids, bound <= left);
