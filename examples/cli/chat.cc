@@ -32,7 +32,7 @@ void talk(Conversation& conversation, ChatOutput& output, ChatInput& input, bool
   }
 }
 
-void check(const ChatArguments& arguments) {
+void check(ChatArguments& arguments) {
   std::vector<NamedPath> inputs = arguments.files();
   inputs.emplace_back("--load", arguments.load);
   arguments.log.check(inputs);
@@ -41,7 +41,9 @@ void check(const ChatArguments& arguments) {
     refuse("--audit-stream and --hidden-states are for generate; expected --audit FILE here");
   }
   if (std::ranges::find(arguments.log.redact, "prompt") != arguments.log.redact.end()) {
-    refuse("--redact prompt is for one prompt; expected columns in a conversation: tokens,text");
+    refuse(
+        "--redact prompt is for one prompt; expected columns in a conversation: "
+        "tokens,text,prediction,routing,norms");
   }
 }
 

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 
 #include "hidden_states.h"
@@ -31,15 +34,29 @@ VtrRecipient parse_recipient(const std::string& argument) {
   return {vitrine::load_public_key(path), groups};
 }
 
-/// What would tell the prompt is left out where it stands; "prompt" says no more than that of a
-/// position, so that routing and norms stay.
+/// What would tell the prompt is left out where it stands. Routes, norms and probabilities are
+/// among it: whoever has the model finds each token by them.
 void redact_prompt(int64_t prompt_tokens, std::vector<VtrRedaction>& redactions) {
   const auto before = [](int64_t end) {
     return [end](uint64_t, int64_t position) { return position < end; };
   };
-  redactions.push_back({{"tokens", "text", "digests", "hidden_states"}, before(prompt_tokens)});
+  redactions.push_back(
+      {{"tokens", "text", "digests", "hidden_states", "routing", "norms", "router_probs"},
+       before(prompt_tokens)});
   // The last token of the prompt predicts the first of the answer.
-  redactions.push_back({{"prediction", "attribution", "federation"}, before(prompt_tokens - 1)});
+  redactions.push_back({{"prediction", "attribution", "federation", "sampler", "constraint"},
+                        before(prompt_tokens - 1)});
+}
+
+/// What of a trace's id may stand in a file's name; check() refuses others.
+std::string plain_name(std::string id) {
+  std::erase_if(id, [](unsigned char c) { return std::isxdigit(c) == 0; });
+  return id;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 }  // namespace
@@ -57,6 +74,14 @@ void LogOptions::add_to(CLI::App& command) {
                   "where the recorder's log goes; the extension picks the format: .vtr (sealed) "
                   "or .json")
       ->check(not_empty());
+  command
+      .add_option("--audit-dir", folder,
+                  "folder for a sealed log of its own name, made of the time and the trace id")
+      ->check(not_empty())
+      ->excludes("--audit");
+  command.add_flag("--overwrite", overwrite,
+                   "replace a log of that name, and its manifest; without, it is refused");
+  command.add_flag("--audit-host", names_host, "keep this machine's name in the log's head");
   command
       .add_option(
           "--audit-stream", stream,
@@ -76,10 +101,12 @@ void LogOptions::add_to(CLI::App& command) {
                      "Ed25519 secret key that signs the .vtr log; made where there is none");
   command.add_option("--encrypt-for", encrypt_for,
                      "encrypt the .vtr log for this public key (KEYFILE.pub), or only some columns "
-                     "of it: KEYFILE.pub:routing,norms; may be given again");
+                     "of it: KEYFILE.pub:counters (the use of experts over 64 tokens and more); "
+                     "may be given again");
   command
       .add_option("--redact", redact,
-                  "never write these, with commas: prompt (what its tokens were), or whole columns "
+                  "never write these, with commas: prompt (its tokens and what tells them), or "
+                  "whole columns "
                   "of the .vtr log: tokens, text, prediction, routing, norms, digests, "
                   "router_probs, attribution, sampler, constraint, failures, hidden_states, "
                   "federation, counters")
@@ -151,6 +178,36 @@ bool tells_of_text(const std::vector<std::string>& columns) {
   });
 }
 
+/// "20261127T063431.123Z-4bf92f35….vtr": what --audit-dir makes the path of. Without a trace id a
+/// number of the process stands there.
+void LogOptions::name_log() {
+  if (folder.empty()) return;
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    refuse(fmt::format("--audit-dir {}: is no folder; make it first", folder));
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  std::string time = vitrine::utc_text(static_cast<uint64_t>(nanoseconds));
+  std::erase_if(time, [](char c) { return c == '-' || c == ':'; });
+  const std::string id = trace_id.empty() ? std::to_string(::getpid()) : trace_id;
+  path = (std::filesystem::path(folder) / fmt::format("{}-{}.vtr", time, plain_name(id))).string();
+  folder.clear();
+}
+
+std::string what_still_tells(const std::vector<std::string>& columns) {
+  const auto is_out = [&columns](const std::string& name) {
+    return std::ranges::find(columns, name) != columns.end();
+  };
+  std::string left;
+  if (!is_out("tokens") && !is_out("text")) return left;
+  for (const char* name : {"tokens", "text", "prediction", "routing", "norms", "router_probs",
+                           "attribution", "hidden_states", "federation"}) {
+    if (!is_out(name)) left += (left.empty() ? "" : ",") + std::string(name);
+  }
+  return left;
+}
+
 bool LogOptions::hides_text() const { return !encrypt_for.empty() || tells_of_text(redact); }
 
 void LogOptions::check_places(std::vector<NamedPath> inputs) const {
@@ -167,7 +224,8 @@ void LogOptions::check_places(std::vector<NamedPath> inputs) const {
   refuse_same_file({"the manifest", vitrine::manifest_path(path)}, inputs);
 }
 
-void LogOptions::check(const std::vector<NamedPath>& inputs) const {
+void LogOptions::check(const std::vector<NamedPath>& inputs) {
+  name_log();
   check_places(inputs);
   check_stream();
   const bool has_stream = !stream.empty();
@@ -221,8 +279,10 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
                                       std::function<std::string(int32_t)> token_text) const {
   auto log = std::make_unique<Log>();
   log->path = path;
+  if (names_host) header.host_name = host_name();
   if (!is_sealed_log()) {
-    log->json = std::make_unique<vitrine::JsonLog>(path, std::move(header), std::move(token_text));
+    log->json = std::make_unique<vitrine::JsonLog>(path, std::move(header), std::move(token_text),
+                                                   overwrite);
     return log;
   }
   using Options = vitrine::VtrOptions;
@@ -243,6 +303,12 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
     }
   }
   if (!columns.groups.empty()) options.redact.push_back(columns);
+  if (const std::string left = what_still_tells(columns.groups); !left.empty()) {
+    write_note(
+        fmt::format("--redact {}: whoever has the model still finds the text by {}; leave "
+                    "these out, too, to withhold it",
+                    fmt::join(columns.groups, ","), left));
+  }
   std::error_code error;
   const bool makes_key = !seal.empty() && std::filesystem::symlink_status(seal, error).type() ==
                                               std::filesystem::file_type::not_found;
@@ -251,6 +317,7 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
         makes_key ? vitrine::SealKey::generate() : vitrine::SealKey::load(seal);
   }
   options.durable = durable;
+  options.overwrite = overwrite;
   options.text = text;
   options.hidden_states_at = parse_hidden_positions(hidden_positions);
   options.trace_id = trace_id;

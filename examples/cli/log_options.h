@@ -30,18 +30,23 @@ struct Log {
 /// Whether one of the columns tells what was written.
 bool tells_of_text(const std::vector<std::string>& columns);
 
+/// Where tokens or text are among columns that are left out: the others, with commas, by which
+/// whoever has the model still finds them.
+std::string what_still_tells(const std::vector<std::string>& columns);
+
 /// --audit and the options that need it.
 struct LogOptions {
-  std::string path, mode = "deferred", level = "standard", seal;
+  std::string path, folder, mode = "deferred", level = "standard", seal;
   std::string on_error = "fail", when_behind = "wait", trace_id;
   std::string stream;  ///< where messages go as they come; empty: nowhere
   std::vector<std::string> encrypt_for, redact;
   std::string hidden_states, hidden_positions = "all";
-  bool durable = false, text = false;
+  bool durable = false, text = false, overwrite = false, names_host = false;
 
   void add_to(CLI::App& command);
   /// Refuses what does not go together, and a log or stream that would replace one of `inputs`.
-  void check(const std::vector<NamedPath>& inputs) const;
+  /// Makes the log's name where only its folder was given.
+  void check(const std::vector<NamedPath>& inputs);
   /// Whoever is handed the log may not read what was said: it is encrypted, or a column that tells
   /// the text is left out.
   bool hides_text() const;
@@ -54,6 +59,7 @@ struct LogOptions {
   std::string note(const Log* log) const;
 
  private:
+  void name_log();
   bool is_sealed_log() const;
   void check_hidden_states() const;
   void check_stream() const;

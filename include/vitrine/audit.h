@@ -183,6 +183,7 @@ struct LogHeader {
   std::vector<std::pair<std::string, std::string>> hashes;   ///< file, SHA-256
   /// The constraint, empty where there is none: kind, SHA-256 of its text, options.
   std::vector<std::pair<std::string, std::string>> constraint = {};
+  std::string host_name = {};  ///< of the machine, where it is to be told; or empty
 };
 
 /// Writes a JSON log (docs/audit-log.md) from a thread of its own: to a temporary file beside
@@ -190,11 +191,12 @@ struct LogHeader {
 class VITRINE_API JsonLog {
  public:
   /// Opens the temporary file now, so that an unwritable path fails before anything is generated
-  /// (kIo; names the path). Throws kUnsupported for an extension other than .json. `token_text`
+  /// (kIo; names the path). Throws kInvalidArgument where `path` is there and `overwrite` is not
+  /// given, kUnsupported for an extension other than .json. `token_text`
   /// turns an id into its piece (may be empty); it is called from the log's thread, about once for
   /// each distinct id.
   JsonLog(const std::string& path, LogHeader header,
-          std::function<std::string(int32_t)> token_text = {});
+          std::function<std::string(int32_t)> token_text = {}, bool overwrite = false);
   ~JsonLog();
   /// The sink to hand to Engine::set_audit_sink; take it away from there before the log ends. It
   /// waits for the log's thread where that falls behind. A log has one layout: open() throws

@@ -168,6 +168,7 @@ struct VtrRedaction {
 
 /// The head of a log.
 struct VtrHeader {
+  uint32_t format_version = 7;               ///< of the file; 6 is read, too
   LogHeader log;                             ///< the facts that every log begins with
   LogDetail detail = LogDetail::kStandard;   ///< what is kept of each record
   AuditMode mode = AuditMode::kDeferred;     ///< how the engine recorded
@@ -180,9 +181,12 @@ struct VtrHeader {
   bool is_key_ephemeral = true;              ///< made for this log alone and thrown away
   std::array<uint8_t, 16> log_id{};          ///< random
   uint64_t started_unix_ns = 0;              ///< by the system's clock
-  bool has_text = false;                     ///< each token's piece is kept
-  std::string engine_build;                  ///< version, and BLAKE2b-256 of the library's file
-  std::string trace_id;                      ///< the host's OpenTelemetry trace, or empty
+  uint64_t started_monotonic_ns = 0;         ///< by the host's monotonic clock; version 6: 0
+  int32_t counter_tokens = 0;  ///< counts of experts are told for so many tokens at least; 0: none
+                               ///< are (but at level counters of version 6, for each page)
+  bool has_text = false;       ///< each token's piece is kept
+  std::string engine_build;    ///< version, and BLAKE2b-256 of the library's file
+  std::string trace_id;        ///< the host's OpenTelemetry trace, or empty
   /// The keys, where every column group but sequences, positions and states is encrypted.
   std::vector<VtrSealedKeys> sealed_keys;
 };
@@ -190,6 +194,10 @@ struct VtrHeader {
 /// Whether it is the id of a trace as W3C's Trace Context has it: 32 hexadecimal digits in lower
 /// case, not all 0.
 VITRINE_API bool is_trace_id(std::string_view id);
+
+/// Nanoseconds since 1970 as RFC 3339 writes them, UTC: "2026-11-27T06:34:31.000000000Z".
+/// Thread-safe.
+VITRINE_API std::string utc_text(uint64_t unix_ns);
 
 /// How a log is written.
 struct VtrOptions {
@@ -213,6 +221,7 @@ struct VtrOptions {
   int page_tokens = 4096;               ///< … or with this many records (1 to 4096)
   size_t ring_bytes = size_t{1} << 20;  ///< of the ring between the step's thread and the log's
   std::string trace_id = {};            ///< carried in the head: 32 hexadecimal digits, or empty
+  bool overwrite = false;               ///< a log of that name is replaced, with its manifest
   /// Which records keep the hidden states that the engine recorded (level full); empty: all. Called
   /// from the log's thread; what it throws comes out of finish().
   std::function<bool(const TokenRecord&)> hidden_states_at = {};
@@ -224,15 +233,18 @@ struct VtrOptions {
 };
 
 /// Writes a `.vtr` log from a thread of its own, page by page, under its final name. The file
-/// appears with its first page, in the place of an older one: a run that is refused before its
-/// first pass leaves that one as it was. A crash afterwards leaves everything up to the last whole
-/// page readable. Of one engine at a time: each numbers its sequences from 1, so that the records
-/// of two at once would be taken for one's; give each a log of its own.
+/// appears, with its head on the disk, before the first pass is recorded (the first reserve() of
+/// its sink waits for that), so that whatever a run has shown, there is a log of it. A log that is
+/// there already is refused, or with VtrOptions::overwrite replaced then: a run that is refused
+/// before its first pass leaves it as it was. A crash afterwards leaves everything up to the last
+/// whole page readable. Of one engine at a time: each numbers its sequences from 1, so that the
+/// records of two at once would be taken for one's; give each a log of its own.
 class VITRINE_API VtrLog {
  public:
   /// Opens a temporary file beside `path` now, so that an unwritable path fails before anything is
   /// generated (kIo). Throws kUnsupported for an extension other than .vtr, kInvalidArgument for
-  /// options out of range. `token_text` is needed for `text` only and is called from the log's
+  /// options out of range and where a log or manifest of that name is there already and may not be
+  /// overwritten. `token_text` is needed for `text` only and is called from the log's
   /// thread.
   VtrLog(const std::string& path, LogHeader header, VtrOptions options = {},
          std::function<std::string(int32_t)> token_text = {});
@@ -284,8 +296,11 @@ struct VtrPage {
   std::vector<std::string> text;                    ///< [records], or empty
   std::vector<bool> is_redacted;  ///< [records]: some column of it was left out or is encrypted
   std::vector<VtrEvent> events;   ///< in the order in which they came
-  std::vector<ConstraintFailure> failures;         ///< that the log heard of since the page before
-  std::vector<std::vector<uint64_t>> expert_uses;  ///< [layer][expert]; level counters only
+  std::vector<ConstraintFailure> failures;  ///< that the log heard of since the page before
+  /// [layer][expert] uses by expert_use_tokens tokens, of this page and of those before it; empty
+  /// where the log or the page has none.
+  std::vector<std::vector<uint64_t>> expert_uses;
+  uint64_t expert_use_tokens = 0;  ///< how many tokens these are
 };
 
 /// What ends a log that was finished.
@@ -363,7 +378,7 @@ VITRINE_API std::string_view seal_name(VtrReport::Seal seal);
 /// answer and no error. Throws kIo where the file cannot be read, kInvalidArgument for a `reader`
 /// that is no recipient.
 VITRINE_API VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& key = {},
-                                 const std::optional<SealKey>& reader = {});
+                                 const std::optional<SealKey>& reader = {}, bool overwrite = false);
 
 /// The log as JSON ("vitrine.audit/1", docs/audit-log.md), handed to `write` in pieces. Throws
 /// kBadFile for damage, kUnsupported for level counters. An open log's stop_reason is "open".
@@ -407,7 +422,8 @@ class VITRINE_API ParquetExport {
 /// Copies a log without some of its columns, so that its seal still holds. Of an encrypted column
 /// group single rows can be left out only with a `reader` that opens it; the other rows of that
 /// group are in the clear in the copy. Throws kInvalidArgument for an unknown group and for rows of
-/// one that is closed, kBadFile for damage, kIo. Nothing is left under `target` then.
+/// one that is closed, and where `target` is there and `overwrite` is not given; kBadFile for
+/// damage, kIo. Nothing is left under `target` then.
 VITRINE_API void redact_vtr(const std::string& path, const std::string& target,
                             const VtrRedaction& redaction,
                             const std::optional<SealKey>& reader = {});

@@ -353,6 +353,8 @@ struct AuditLayout {
     int32_t router_probs = -1;    ///< word offset: float[num_experts]; level full only, else -1
     int32_t top_k = 0;            ///< routes of a token
     int32_t num_experts = 0;      ///< of the layer
+    bool reads_embedding = false;  ///< the stream that enters it is the token's embedding, whose
+                                   ///< norm tells the token
   };
   /// A term of a token's logit: what one part of the model added to it.
   struct Term {

@@ -57,14 +57,14 @@ struct JsonLog::Impl : audit::LogThread {
   };
 
   Impl(const std::string& log_path, LogHeader log_header,
-       std::function<std::string(int32_t)> token_text)
+       std::function<std::string(int32_t)> token_text, bool overwrite)
       : LogThread({.name = "audit log '" + check_extension(log_path) + "'",
                    .ring_bytes = kRingBytes,
                    .runs_unopened = true},
                   nullptr),
         header(std::move(log_header)),
         pieces(std::move(token_text)),
-        file(log_path),
+        file(log_path, overwrite),
         buffer(2 * kFlushBytes) {
     start();
   }
@@ -73,7 +73,9 @@ struct JsonLog::Impl : audit::LogThread {
 
   // ---- The log's thread -----------------------------------------------------------------------
 
-  void begin() override { audit::append_head(buffer, header, ring_.layout(), "", false); }
+  void begin() override {
+    audit::append_head(buffer, header, audit::start_now(), ring_.layout(), "", false);
+  }
 
   void close(const std::optional<std::string>& reason) override {
     if (!reason) return;
@@ -121,8 +123,8 @@ struct JsonLog::Impl : audit::LogThread {
 };
 
 JsonLog::JsonLog(const std::string& path, LogHeader header,
-                 std::function<std::string(int32_t)> token_text)
-    : impl_(std::make_unique<Impl>(path, std::move(header), std::move(token_text))) {}
+                 std::function<std::string(int32_t)> token_text, bool overwrite)
+    : impl_(std::make_unique<Impl>(path, std::move(header), std::move(token_text), overwrite)) {}
 
 JsonLog::~JsonLog() {
   if (impl_->is_running()) impl_->stop(std::nullopt);

@@ -2,6 +2,7 @@
 #include "json_schema.h"
 
 #include "failure_list.h"
+#include "vitrine/audit_log.h"
 
 namespace vitrine::audit {
 namespace {
@@ -240,9 +241,18 @@ std::string_view PieceCache::quoted(int32_t token) {
   return pieces_[index];
 }
 
-void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout,
-                 const std::string& trace_id, bool is_rounded) {
+void append_head(JsonBuffer& out, const LogHeader& header, const LogStart& start,
+                 const AuditLayout& layout, const std::string& trace_id, bool is_rounded) {
   string_field(out, "{\n\"schema\":", "vitrine.audit/1");
+  // Nanoseconds are beyond what a reader of doubles keeps.
+  string_field(out, ",\n\"started\":{\"utc\":", utc_text(start.unix_ns));
+  string_field(out, ",\"unix_ns\":", std::to_string(start.unix_ns));
+  if (start.monotonic_ns > 0) {
+    string_field(out, ",\"monotonic_ns\":", std::to_string(start.monotonic_ns));
+  }
+  out.raw('}');
+  string_field(out, ",\n\"engine_build\":", start.engine_build);
+  if (!header.host_name.empty()) string_field(out, ",\n\"host_name\":", header.host_name);
   string_field(out, ",\n\"model\":{\"path\":", header.model_path);
   string_field(out, ",\"architecture\":", header.architecture);
   integer_field(out, ",\"num_layers\":", header.num_layers);

@@ -42,9 +42,18 @@ struct LogFork {
   int64_t length = 0;  ///< positions that they share
 };
 
+/// When a run began, and what made it.
+struct LogStart {
+  uint64_t unix_ns = 0;
+  uint64_t monotonic_ns = 0;  ///< 0: not known
+  std::string engine_build;
+};
+/// This moment, and this library.
+LogStart start_now();
+
 /// `is_rounded`: the values come from a `.vtr` log of level standard.
-void append_head(JsonBuffer& out, const LogHeader& header, const AuditLayout& layout,
-                 const std::string& trace_id, bool is_rounded);
+void append_head(JsonBuffer& out, const LogHeader& header, const LogStart& start,
+                 const AuditLayout& layout, const std::string& trace_id, bool is_rounded);
 /// One record on a line of its own. `is_first` leaves out the comma before it; `is_redacted`: some
 /// of it was left out of the log, or is encrypted.
 void append_record(JsonBuffer& out, const TokenRecord& record, PieceCache& pieces, bool is_first,

@@ -53,7 +53,8 @@ std::string behind_links(const std::string& path) {
   return at.string();
 }
 
-LogFile::LogFile(const std::string& path) : path_(path), target_(behind_links(path)) {
+LogFile::LogFile(const std::string& path, bool overwrite)
+    : path_(path), target_(behind_links(path)), overwrite_(overwrite) {
   struct stat status {};
   mode_t mode = 0;
   // A name too long for the disk is found here and not in rename().
@@ -62,6 +63,7 @@ LogFile::LogFile(const std::string& path) : path_(path), target_(behind_links(pa
       throw_log_io(path, S_ISDIR(status.st_mode) ? "is a folder, expected a file's name"
                                                  : "is not a regular file; choose another place");
     }
+    if (!overwrite_) refuse_existing();
     if (::access(path.c_str(), W_OK) != 0) fail("cannot be written", errno);
     mode = status.st_mode & 0777;
   } else if (errno != ENOENT) {
@@ -108,8 +110,23 @@ void LogFile::sync_and_close() {
   if (::close(descriptor) != 0 && errno != EINTR) fail("cannot be written", errno);
 }
 
+void LogFile::refuse_existing() {
+  discard();
+  throw Error(ErrorKind::kInvalidArgument,
+              "audit log '" + path_ +
+                  "': is there already, and evidence is not overwritten; choose another name, or "
+                  "ask for it to be overwritten");
+}
+
 void LogFile::publish() {
-  if (::rename(temporary_path_.c_str(), target_.c_str()) != 0) fail("cannot be renamed", errno);
+  // A link never replaces what is there; some file systems have none.
+  const bool is_linked = !overwrite_ && ::link(temporary_path_.c_str(), target_.c_str()) == 0;
+  if (!is_linked && !overwrite_ && errno == EEXIST) refuse_existing();
+  if (is_linked) {
+    ::unlink(temporary_path_.c_str());
+  } else if (::rename(temporary_path_.c_str(), target_.c_str()) != 0) {
+    fail("cannot be renamed", errno);
+  }
   temporary_path_.clear();
   // The name itself survives a power cut only after this; the file is whole either way.
   const int folder = ::open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

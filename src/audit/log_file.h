@@ -18,9 +18,11 @@ std::string behind_links(const std::string& path);
 /// target's path, after removing the temporary. Not thread-safe.
 class LogFile {
  public:
-  /// Opens the temporary. Throws kIo where `path` is a folder, a device or a file that may not be
-  /// written, or its folder cannot take a file. A symbolic link keeps pointing at the log.
-  explicit LogFile(const std::string& path);
+  /// Opens the temporary. Throws kInvalidArgument where `path` is there already and may not be
+  /// replaced (also where it comes to be there before publish()), kIo where `path` is a folder, a
+  /// device or a file that may not be written, or its folder cannot take a file. A symbolic link
+  /// keeps pointing at the log.
+  explicit LogFile(const std::string& path, bool overwrite = true);
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
   /// discard().
@@ -44,11 +46,13 @@ class LogFile {
 
  private:
   [[noreturn]] void fail(const char* action, int error_number);
+  [[noreturn]] void refuse_existing();
 
   std::string path_;            // as the user wrote it
   std::string target_;          // links resolved
   std::string temporary_path_;  // empty: there is none
   int descriptor_ = -1;
+  const bool overwrite_;
 };
 
 }  // namespace vitrine::audit

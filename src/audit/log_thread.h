@@ -42,6 +42,8 @@ class LogThread {
   void stop(std::optional<std::string> reason);
   /// AuditSink::on_failure(): beside the ring, in no order with it.
   void add_failure(const ConstraintFailure& failure);
+  /// Before the first record is reserved.
+  virtual void before_first() {}
   bool is_running() const { return thread_.joinable(); }
   bool was_opened() const { return is_open_; }
   /// Where a record comes after the end.
@@ -122,6 +124,7 @@ class LogThreadSink : public PolicySink {
   void on_failure(const ConstraintFailure& failure) override { log_.add_failure(failure); }
 
  private:
+  void before_first() override { log_.before_first(); }
   [[noreturn]] void throw_ended() override { log_.throw_ended(); }
   Log& log_;
 };

@@ -72,18 +72,6 @@ auto file_state(const std::string& path) {
   return std::tuple(status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }
 
-/// RFC 3339, UTC.
-std::string timestamp(uint64_t unix_ns) {
-  const auto seconds = static_cast<time_t>(unix_ns / 1'000'000'000);
-  struct tm parts {};
-  ::gmtime_r(&seconds, &parts);
-  char date[40], text[64];
-  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(text, sizeof text, "%s.%09luZ", date,
-                static_cast<unsigned long>(unix_ns % 1'000'000'000));
-  return text;
-}
-
 Json materials(const std::string& log_path, const VtrHeader& header) {
   Json list = Json::array();
   for (const auto& [name, hash] : header.log.hashes) {
@@ -120,8 +108,8 @@ Json predicate(const std::string& log_path, const VtrReport& log) {
   }
   json["log"]["recipients"] = recipients;
   json["engine"] = {{"build", header.engine_build}};
-  json["run"] = {{"started", timestamp(header.started_unix_ns)},
-                 {"closed", is_complete ? Json(timestamp(log.closed_unix_ns)) : Json(nullptr)},
+  json["run"] = {{"started", utc_text(header.started_unix_ns)},
+                 {"closed", is_complete ? Json(utc_text(log.closed_unix_ns)) : Json(nullptr)},
                  {"stopReason", is_complete ? Json(log.stop_reason) : Json(nullptr)},
                  {"traceId", header.trace_id}};
   json["model"] = {{"architecture", header.log.architecture},

@@ -24,10 +24,15 @@ PageWriter::PageWriter(const VtrHeader& header, const SealKey& key, PageWriterOp
       key_(key),
       codec_(header),
       specs_(codec_.groups()),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      uses_(header.layers, header.counter_tokens) {
   header_.public_key = key.public_key();
   randombytes_buf(header_.log_id.data(), header_.log_id.size());
   header_.started_unix_ns = unix_nanoseconds();
+  header_.started_monotonic_ns =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                std::chrono::steady_clock::now().time_since_epoch())
+                                .count());
   if (!options_.recipients.empty()) {
     data_keys_ = make_data_keys(specs_);
     header_.sealed_keys = seal_data_keys(data_keys_, options_.recipients);
@@ -35,14 +40,12 @@ PageWriter::PageWriter(const VtrHeader& header, const SealKey& key, PageWriterOp
   for (const VtrRedaction& redaction : options_.redact) {
     redacted_.push_back(find_hidden_groups(redaction.groups));
   }
+  counts_uses_ = header_.counter_tokens > 0;
   columns_.resize(specs_.size());
   for (size_t i = 0; i < specs_.size(); ++i) {
     if (specs_[i].id == GroupId::kDigests) digest_column_ = i;
     if (specs_[i].id == GroupId::kText) text_column_ = i;
     if (specs_[i].id == GroupId::kHiddenStates) hidden_column_ = i;
-  }
-  for (const AuditLayout::Layer& layer : header_.layers) {
-    uses_.emplace_back(static_cast<size_t>(layer.num_experts), 0);
   }
 }
 
@@ -146,12 +149,17 @@ void PageWriter::add_lost(uint64_t sequence, int64_t first, int64_t count, LostR
          .count = count});
 }
 
-void PageWriter::count_experts(const TokenRecord& record) {
-  for (size_t i = 0; i < record.layers.size(); ++i) {
-    for (const RouteRecord& route : record.layers[i].routes) {
-      ++uses_[i][static_cast<size_t>(route.expert)];
-    }
+// A row whose routes nobody may read is not counted either: less the others it would be told.
+bool PageWriter::hides_routes(const TokenRecord& record) const {
+  for (size_t i = 0; i < redacted_.size(); ++i) {
+    const auto& hides = options_.redact[i].rows;
+    if (std::ranges::find(redacted_[i], GroupId::kRouting) == redacted_[i].end()) continue;
+    if (!hides || hides(record.sequence, record.position)) return true;
   }
+  return false;
+}
+
+void PageWriter::count_position(const TokenRecord& record) {
   VtrEvent event{.kind = VtrEvent::Kind::kCounted,
                  .sequence = record.sequence,
                  .first = record.position,
@@ -163,8 +171,10 @@ void PageWriter::count_experts(const TokenRecord& record) {
 
 void PageWriter::add_record(const TokenRecord& record) {
   if (account_.length(record.sequence) != record.position) sync(record.sequence, record.position);
-  if (header_.detail == LogDetail::kCounters) {
-    count_experts(record);
+  const bool has_rows = header_.detail != LogDetail::kCounters;
+  if (counts_uses_ && !(has_rows && hides_routes(record))) uses_.add(record);
+  if (!has_rows) {
+    count_position(record);
     ++num_tokens_;
     return;
   }
@@ -254,7 +264,7 @@ void PageWriter::encode_page(Bytes& out) {
     switch (specs_[i].id) {
       case GroupId::kIndex: encode_index(runs_, rows.bytes); break;
       case GroupId::kEvents: encode_events(events_, rows.bytes); break;
-      case GroupId::kCounters: encode_counters(uses_, rows.bytes); break;
+      case GroupId::kCounters: encode_counters(kFormatVersion, uses_.due(), rows.bytes); break;
       case GroupId::kFailures: encode_failures(page_failures(), rows.bytes); break;
       case GroupId::kText: rows.lengths.swap(text_lengths_); break;
       case GroupId::kHiddenStates: rows.lengths.swap(hidden_lengths_); break;
@@ -287,7 +297,6 @@ void PageWriter::clear_page() {
   text_lengths_.clear();
   hidden_lengths_.clear();
   for (Bytes& column : columns_) column.clear();
-  for (std::vector<uint64_t>& layer : uses_) std::fill(layer.begin(), layer.end(), 0);
   generated_ = scored_ = 0;
 }
 
@@ -304,6 +313,7 @@ void PageWriter::page_written() {
   counts_.positions = account_.totals();
   failures_.erase(failures_.begin(),
                   failures_.begin() + static_cast<ptrdiff_t>(page_failures().size()));
+  uses_.clear_due();
   clear_page();
   if (options_.can_fail) account_before_ = account_;
 }

@@ -44,7 +44,14 @@ class PageWriter {
   bool is_full() const;
   bool has_many_failures() const { return failures_.size() >= kMaxPageFailures; }
   bool is_empty() const {
-    return num_tokens_ == 0 && events_.empty() && passes_ == 0 && failures_.empty();
+    return num_tokens_ == 0 && events_.empty() && passes_ == 0 && failures_.empty() &&
+           (!is_last_ || uses_.due().tokens == 0);
+  }
+
+  /// No record follows: what was counted and held back goes to the page under way.
+  void end_records() {
+    is_last_ = true;
+    if (counts_uses_) uses_.finish(header_.detail == LogDetail::kCounters);
   }
 
   /// Appends the page's frame. Then one of the next two.
@@ -60,7 +67,8 @@ class PageWriter {
   void apply(VtrEvent event);
   void sync(uint64_t sequence, int64_t length);
   void flush_counted();
-  void count_experts(const TokenRecord& record);
+  bool hides_routes(const TokenRecord& record) const;
+  void count_position(const TokenRecord& record);
   void add_hidden_states(const TokenRecord& record);
   std::span<const ConstraintFailure> page_failures() const;  // that the next page has room for
   void clear_page();
@@ -86,9 +94,10 @@ class PageWriter {
   uint32_t num_rows_ = 0;
   std::vector<VtrEvent> events_;
   std::vector<ConstraintFailure> failures_;
-  std::map<uint64_t, VtrEvent> counted_;     // not yet in events_, by sequence
-  std::vector<std::vector<uint64_t>> uses_;  // [layer][expert]
-  std::vector<Bytes> columns_;               // [groups]
+  std::map<uint64_t, VtrEvent> counted_;  // not yet in events_, by sequence
+  UseCounter uses_;                       // of experts, also of pages before
+  bool counts_uses_ = false, is_last_ = false;
+  std::vector<Bytes> columns_;  // [groups]
   std::vector<uint32_t> text_lengths_, hidden_lengths_;
   uint64_t generated_ = 0, scored_ = 0;
 

@@ -19,6 +19,9 @@ std::optional<EventFrame> event_of(std::span<const std::byte> record) {
 std::byte* PolicySink::reserve(size_t num_bytes) {
   if (has_ended_.load(std::memory_order_acquire)) [[unlikely]]
     throw_ended();
+  if (!has_begun_) [[unlikely]]
+    before_first();
+  has_begun_ = true;
   reserved_bytes_ = 0;
   if (when_behind_ == WhenBehind::kWait) return ring_.SlabRing::reserve(num_bytes);
   std::byte* slab = nullptr;

@@ -45,6 +45,8 @@ class PolicySink : public AuditSink {
 
  protected:
   [[noreturn]] virtual void throw_ended() = 0;
+  /// Before the first record is reserved.
+  virtual void before_first() = 0;
 
  private:
   bool put(const EventFrame& frame);
@@ -57,6 +59,7 @@ class PolicySink : public AuditSink {
   const std::atomic<bool>& has_ended_;
   std::vector<uint64_t> scratch_;  // 8-byte aligned
   size_t reserved_bytes_ = 0;      // in scratch_; 0: in the ring
+  bool has_begun_ = false;         // a record was reserved
   std::deque<EventFrame> pending_;
 };
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records that the ring had no room for, in a nameless file, until the log's thread catches up.
+// Each is encrypted with a key that only this process has: nothing of a log that hides its text
+// stands on a disk in the clear.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -15,13 +18,15 @@ namespace vitrine::audit {
 /// the order stays.
 class SpillFile {
  public:
-  explicit SpillFile(std::string folder) : folder_(std::move(folder)) {}
+  explicit SpillFile(std::string folder);
   ~SpillFile();
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
 
+  /// Records are no larger; write() then allocates nothing.
+  void prepare(size_t max_record_bytes);
   bool is_active() const { return is_active_.load(std::memory_order_acquire); }
-  /// False where the file cannot be made or the disk is full.
+  /// False where the file cannot be made, the disk is full or the record is too large.
   bool write(std::span<const std::byte> record);
   /// Hands over all records, oldest first; afterwards the file is empty and inactive. What
   /// `consume` throws is the end of the record alone.
@@ -33,7 +38,10 @@ class SpillFile {
   int descriptor_ = -1;
   uint64_t read_ = 0, written_ = 0;
   std::atomic<bool> is_active_{false};
-  std::vector<std::byte> buffer_;
+  std::array<unsigned char, 32> key_{};
+  uint64_t num_written_ = 0;               // records, since the beginning: the nonces
+  std::vector<std::byte> sealed_;          // the writer's
+  std::vector<std::byte> buffer_, plain_;  // the reader's
 };
 
 }  // namespace vitrine::audit

@@ -26,8 +26,9 @@ void export_json(VtrReader& reader, const std::function<void(std::string_view)>&
   layout.federation = header.federation;
   audit::JsonBuffer out;
   audit::PieceCache pieces(std::move(token_text));
-  audit::append_head(out, header.log, layout, header.trace_id,
-                     header.detail == LogDetail::kStandard);
+  audit::append_head(out, header.log,
+                     {header.started_unix_ns, header.started_monotonic_ns, header.engine_build},
+                     layout, header.trace_id, header.detail == LogDetail::kStandard);
   audit::LogCounts counts;
   std::vector<ConstraintFailure> failures;
   std::vector<audit::LogFork> forks;

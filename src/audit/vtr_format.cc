@@ -126,7 +126,11 @@ std::vector<GroupId> find_hidden_groups(const std::vector<std::string>& names) {
   const auto has = [&ids](GroupId id) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   };
-  if (has(GroupId::kRouting) || has(GroupId::kNorms)) ids.push_back(GroupId::kLayerMarks);
+  // A digest is over the token's id and values that others show, so a guess can be checked by it.
+  if (has(GroupId::kTokens)) ids.push_back(GroupId::kDigests);
+  if (has(GroupId::kTokens) || has(GroupId::kRouting) || has(GroupId::kNorms)) {
+    ids.push_back(GroupId::kLayerMarks);
+  }
   return ids;
 }
 
@@ -186,7 +190,7 @@ void append_frame(Bytes& out, FrameTag tag, ByteSpan head, ByteSpan payload, con
 
 void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups, Bytes& out) {
   ByteWriter writer(out);
-  writer.u32(kFormatVersion);
+  writer.u32(header.format_version);
   writer.raw(header.log_id);
   writer.u64(header.started_unix_ns);
   writer.raw(header.public_key);
@@ -196,12 +200,19 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
   writer.u8(header.has_text);
   writer.string(header.engine_build);
   writer.string(header.trace_id);
+  const bool is_old = header.format_version == kOldestVersion;
+  if (!is_old) {
+    writer.u64(header.started_monotonic_ns);
+    writer.string(header.log.host_name);
+    writer.varint(static_cast<uint64_t>(header.counter_tokens));
+  }
   put_log(writer, header.log);
   writer.varint(header.layers.size());
   for (const AuditLayout::Layer& layer : header.layers) {
     writer.varint(static_cast<uint64_t>(layer.layer));
     writer.varint(static_cast<uint64_t>(layer.top_k));
     writer.varint(static_cast<uint64_t>(layer.num_experts));
+    if (!is_old) writer.u8(layer.reads_embedding);
   }
   writer.varint(header.terms.size());
   for (const AuditLayout::Term& term : header.terms) {
@@ -227,13 +238,17 @@ void encode_header(const VtrHeader& header, const std::vector<GroupSpec>& groups
 
 std::string version_problem(uint32_t version) {
   return "has format version " + std::to_string(version) + ", expected " +
-         std::to_string(kFormatVersion) + "; read it with the Vitrine that wrote it";
+         std::to_string(kOldestVersion) + " or " + std::to_string(kFormatVersion) +
+         "; read it with the Vitrine that wrote it";
 }
 
 void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& groups) {
   ByteReader in(head);
-  const uint32_t version = in.u32();
-  if (version != kFormatVersion) throw Error(ErrorKind::kUnsupported, version_problem(version));
+  header.format_version = in.u32();
+  if (header.format_version < kOldestVersion || header.format_version > kFormatVersion) {
+    throw Error(ErrorKind::kUnsupported, version_problem(header.format_version));
+  }
+  const bool is_old = header.format_version == kOldestVersion;
   header.log_id = in.array<16>();
   header.started_unix_ns = in.u64();
   header.public_key = in.array<32>();
@@ -243,6 +258,11 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
   header.has_text = in.u8(1, "the text's flag") == 1;
   header.engine_build = in.string(kMaxText, "the engine's build");
   header.trace_id = in.string(kMaxText, "the trace's id");
+  if (!is_old) {
+    header.started_monotonic_ns = in.u64();
+    header.log.host_name = in.string(kMaxText, "the host's name");
+    header.counter_tokens = static_cast<int32_t>(in.varint(1 << 20, "the tokens of a count"));
+  }
   header.log = get_log(in);
   header.layers.resize(in.varint(4096, "the number of layers"));
   for (AuditLayout::Layer& layer : header.layers) {
@@ -254,6 +274,7 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
                     std::to_string(layer.top_k) + " of " + std::to_string(layer.num_experts) +
                     " experts");
     }
+    layer.reads_embedding = !is_old && in.u8(1, "what enters a layer") == 1;
   }
   header.terms.resize(in.varint(kMaxTerms, "the number of terms"));
   for (AuditLayout::Term& term : header.terms) {
@@ -432,20 +453,27 @@ std::vector<VtrEvent> parse_events(ByteSpan bytes, uint32_t rows) {
   return events;
 }
 
-void encode_counters(const std::vector<std::vector<uint64_t>>& uses, Bytes& out) {
+void encode_counters(uint32_t version, const ExpertUses& uses, Bytes& out) {
   ByteWriter writer(out);
-  for (const std::vector<uint64_t>& layer : uses) {
+  if (version > kOldestVersion) {
+    writer.varint(uses.tokens);
+    if (uses.tokens == 0) return;
+  }
+  for (const std::vector<uint64_t>& layer : uses.by_layer) {
     for (const uint64_t count : layer) writer.varint(count);
   }
 }
 
-std::vector<std::vector<uint64_t>> parse_counters(ByteSpan bytes,
-                                                  const std::vector<AuditLayout::Layer>& layers) {
+ExpertUses parse_counters(uint32_t version, ByteSpan bytes,
+                          const std::vector<AuditLayout::Layer>& layers) {
   ByteReader in(bytes);
-  std::vector<std::vector<uint64_t>> uses(layers.size());
-  for (size_t i = 0; i < layers.size(); ++i) {
+  ExpertUses uses;
+  if (version > kOldestVersion) uses.tokens = in.varint();
+  const bool has_counts = version == kOldestVersion || uses.tokens > 0;
+  if (has_counts) uses.by_layer.resize(layers.size());
+  for (size_t i = 0; i < uses.by_layer.size(); ++i) {
     for (int32_t expert = 0; expert < layers[i].num_experts; ++expert) {
-      uses[i].push_back(in.varint());
+      uses.by_layer[i].push_back(in.varint());
     }
   }
   in.expect_end("the expert counters");

@@ -5,13 +5,17 @@
 
 #include <optional>
 
+#include "expert_uses.h"
 #include "merkle.h"
 #include "vitrine/audit_log.h"
 
 namespace vitrine::audit {
 
 inline constexpr std::array<uint8_t, 8> kMagic = {0x89, 'V', 'T', 'R', '\r', '\n', 0x1A, '\n'};
-inline constexpr uint32_t kFormatVersion = 6;
+inline constexpr uint32_t kFormatVersion = 7;
+inline constexpr uint32_t kOldestVersion = 6;  // that is read
+/// Counts of experts are told over so many tokens at least.
+inline constexpr int32_t kCounterTokens = 64;
 inline constexpr uint32_t kMaxPageRows = 4096;
 /// A page is closed before its rows (or its events) take more.
 inline constexpr size_t kMaxPageBytes = size_t{4} << 20;
@@ -23,7 +27,7 @@ enum class GroupId : uint8_t {
   // One value a page.
   kIndex = 0,      // sequences and positions of the rows, as runs
   kEvents = 1,     // where positions came from and went
-  kCounters = 2,   // uses of each expert
+  kCounters = 2,   // uses of each expert, over many tokens
   kFailures = 28,  // of a constraint; logs from before there were any lack it
   // One row a record.
   kTokens = 16,
@@ -45,7 +49,8 @@ enum class GroupKind : uint8_t { kWhole, kRows, kVariableRows };
 bool is_known_group(GroupId id);
 /// The groups with these names (VtrRedaction has them). Throws kInvalidArgument for another name.
 std::vector<GroupId> find_groups(const std::vector<std::string>& names);
-/// The same for a redaction: with routing or norms it hides the layers' marks, which are of them.
+/// The same for a redaction: with routing or norms it hides the layers' marks, which are of them,
+/// with tokens also the digests.
 std::vector<GroupId> find_hidden_groups(const std::vector<std::string>& names);
 /// Its name, or its number where it has none.
 std::string group_name(GroupId id);
@@ -130,9 +135,10 @@ std::vector<IndexRun> parse_index(ByteSpan bytes, uint32_t rows);
 void encode_events(const std::vector<VtrEvent>& events, Bytes& out);
 std::vector<VtrEvent> parse_events(ByteSpan bytes, uint32_t rows);
 
-/// [layers with experts][experts]
-void encode_counters(const std::vector<std::vector<uint64_t>>& uses, Bytes& out);
-std::vector<std::vector<uint64_t>> parse_counters(ByteSpan bytes,
-                                                  const std::vector<AuditLayout::Layer>& layers);
+/// How many tokens, and where there are any [layers with experts][experts]. Version 6 has the
+/// counts alone, always.
+void encode_counters(uint32_t version, const ExpertUses& uses, Bytes& out);
+ExpertUses parse_counters(uint32_t version, ByteSpan bytes,
+                          const std::vector<AuditLayout::Layer>& layers);
 
 }  // namespace vitrine::audit

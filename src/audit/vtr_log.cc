@@ -14,6 +14,7 @@
 #include "log_thread.h"
 #include "manifest.h"
 #include "page_writer.h"
+#include "vitrine/audit_manifest.h"
 #include "vitrine/version.h"
 
 namespace vitrine {
@@ -30,12 +31,22 @@ const std::string& check_path(const std::string& path) {
               "audit log '" + path + "': extension '" + extension + "', expected .vtr");
 }
 
-/// Some columns say more of a prediction, and are read with it.
+/// Some columns say more of a prediction, and are read with it. Others tell each token to whoever
+/// runs the model on every token that might stand there, and are read with the tokens.
 void check_groups(const std::vector<std::string>& groups) {
+  if (groups.empty()) return;
   audit::find_groups(groups);
   const auto is_given = [&groups](const std::string& name) {
     return std::find(groups.begin(), groups.end(), name) != groups.end();
   };
+  for (const char* name : {"routing", "norms", "digests", "router_probs", "hidden_states"}) {
+    if (!is_given(name) || is_given("tokens")) continue;
+    throw Error(ErrorKind::kInvalidArgument,
+                std::string("audit log: a recipient is to read '") + name +
+                    "' without 'tokens', but whoever has the model finds each token by it; "
+                    "expected both, or 'counters' for the use of experts over " +
+                    std::to_string(audit::kCounterTokens) + " tokens and more");
+  }
   if (is_given("prediction")) return;
   for (const char* name : {"attribution", "sampler", "constraint", "federation"}) {
     if (!is_given(name)) continue;
@@ -79,21 +90,38 @@ struct VtrLog::Impl : audit::LogThread {
         options(std::move(log_options)),
         key(options.seal ? *options.seal : SealKey::generate()),
         token_text(std::move(log_token_text)),
-        file(path),
+        file(path, options.overwrite),
         spill(file.folder()),
         sink(*this, ring_, spill, options.when_behind, has_ended_) {
     check_options(options, static_cast<bool>(token_text));
+    if (!options.overwrite) refuse_manifest();
     header.log = std::move(log_header);
     header.detail = options.detail;
     header.is_key_ephemeral = !options.seal;
     header.has_text = options.text && options.detail != LogDetail::kCounters;
     header.engine_build = engine_build();
     header.trace_id = options.trace_id;
+    const auto counts = [](const VtrRecipient& recipient) {
+      return std::ranges::find(recipient.groups, "counters") != recipient.groups.end();
+    };
+    if (options.detail == LogDetail::kCounters || std::ranges::any_of(options.recipients, counts)) {
+      header.counter_tokens = audit::kCounterTokens;
+    }
     start();
+  }
+
+  void refuse_manifest() const {
+    std::error_code error;
+    if (!std::filesystem::exists(manifest_path(path), error)) return;
+    throw Error(ErrorKind::kInvalidArgument,
+                "audit log '" + path + "': a manifest of that name is there already, '" +
+                    manifest_path(path) +
+                    "'; choose another name, or ask for it to be overwritten");
   }
 
   void prepare(const AuditLayout& layout, size_t max_record_bytes) override {
     sink.prepare(max_record_bytes);
+    if (options.when_behind == WhenBehind::kSpill) spill.prepare(max_record_bytes);
     header.mode = layout.mode;
     for (const AuditLayout::Layer& from : layout.layers) {
       AuditLayout::Layer layer{.layer = from.layer};
@@ -152,11 +180,21 @@ struct VtrLog::Impl : audit::LogThread {
         std::chrono::duration<double>(std::min(options.page_seconds, 1e6)));
   }
 
-  /// A run that is refused before its first pass leaves the log that was there.
+  /// The step's thread, before its first record: what the run shows from here on is in a log of its
+  /// name. A run that is refused before its first pass leaves the log that was there.
+  void before_first() override {
+    try {
+      publish();
+    } catch (const Error&) {
+      if (options.on_error == OnError::kFail) throw;
+    }
+  }
+
   void publish() {
+    const std::lock_guard lock(publish_mutex);
     if (is_published) return;
     file.publish();
-    audit::remove_manifest(path);
+    if (options.overwrite) audit::remove_manifest(path);
     is_published = true;
   }
 
@@ -253,6 +291,7 @@ struct VtrLog::Impl : audit::LogThread {
   void close(const std::optional<std::string>& reason) override {
     for (const audit::EventFrame& frame : sink.pending()) take_event(frame);
     if (!reason && !has_pass) return;
+    pages->end_records();
     close_pages();
     if (reason) end(*reason);
   }
@@ -270,7 +309,8 @@ struct VtrLog::Impl : audit::LogThread {
   std::function<void(const TokenRecord&)> callback;
   uint64_t num_bytes = 0;
   bool has_warned = false;
-  bool has_pass = false;      // one came, or was lost
+  bool has_pass = false;  // one came, or was lost
+  std::mutex publish_mutex;
   bool is_published = false;  // the file has its name
   Clock::time_point page_began;
   Clock::duration page_age{};

@@ -127,7 +127,7 @@ bool FrameReader::read_frame(Frame& frame) {
 void FrameReader::refuse_older_version(ByteSpan head, const Digest& found) const {
   if (head.size() < 4) return;
   const uint32_t version = ByteReader(head).u32();
-  if (version == 0 || version >= kFormatVersion) return;
+  if (version == 0 || version >= kOldestVersion) return;
   // Up to version 4 the chain was BLAKE2b-256 of the hash before, the tag and the head.
   Bytes content(kDigestBytes);
   ByteWriter(content).u32(static_cast<uint32_t>(FrameTag::kHead));
@@ -210,7 +210,9 @@ void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {
     if (id == GroupId::kEvents) page.page.events = parse_events(group.rows.bytes, num_rows);
     if (id == GroupId::kFailures) page.page.failures = parse_failures(group.rows.bytes);
     if (id == GroupId::kCounters) {
-      page.page.expert_uses = parse_counters(group.rows.bytes, header_.layers);
+      ExpertUses uses = parse_counters(header_.format_version, group.rows.bytes, header_.layers);
+      page.page.expert_uses = std::move(uses.by_layer);
+      page.page.expert_use_tokens = uses.tokens;
     }
   }
   payload.expect_end("the payload");
@@ -293,7 +295,8 @@ void PageOpener::check_canonical(const Frame& frame, const OpenPage& page) const
     } else if (spec.id == GroupId::kEvents) {
       encode_events(page.page.events, again);
     } else if (spec.id == GroupId::kCounters) {
-      encode_counters(page.page.expert_uses, again);
+      encode_counters(header_.format_version, {page.page.expert_use_tokens, page.page.expert_uses},
+                      again);
     } else if (spec.id == GroupId::kFailures) {
       encode_failures(page.page.failures, again);
     } else if (is_known_group(spec.id) && !is_opaque(spec.id)) {

@@ -66,11 +66,11 @@ audit::Bytes redact_payload(const std::vector<audit::GroupSpec>& specs, const au
 }  // namespace
 
 void redact_vtr(const std::string& path, const std::string& target, const VtrRedaction& redaction,
-                const std::optional<SealKey>& reader) {
+                const std::optional<SealKey>& reader, bool overwrite) {
   refuse_to_replace(path, target);
   const std::vector<audit::GroupId> ids = audit::find_hidden_groups(redaction.groups);
   audit::FrameReader frames(path);
-  audit::LogFile file(target);
+  audit::LogFile file(target, overwrite);
   file.write(text_of(audit::kMagic));
   file.write(text_of(frames.head_frame().bytes));
   try {
@@ -103,7 +103,7 @@ void redact_vtr(const std::string& path, const std::string& target, const VtrRed
   }
   file.sync_and_close();
   file.publish();
-  audit::remove_manifest(target);
+  if (overwrite) audit::remove_manifest(target);
 }
 
 }  // namespace vitrine

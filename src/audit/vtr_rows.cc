@@ -76,10 +76,11 @@ RowCodec::RowCodec(const VtrHeader& header)
     id_bits_ = bits_for(vocabulary_);
   }
   groups_ = {{GroupId::kIndex, GroupKind::kWhole, 0}, {GroupId::kEvents, GroupKind::kWhole, 0}};
-  if (header.detail == LogDetail::kCounters) {
+  const bool has_rows = header.detail != LogDetail::kCounters;
+  if (!has_rows || header.counter_tokens > 0) {
     groups_.push_back({GroupId::kCounters, GroupKind::kWhole, 0});
-    return;
   }
+  if (!has_rows) return;
   const auto value = static_cast<size_t>(value_bytes());
   size_t expert_bits = 0, slots = 0, experts = 0;
   for (const AuditLayout::Layer& layer : layers_) {
@@ -99,11 +100,14 @@ RowCodec::RowCodec(const VtrHeader& header)
     }
     groups_.push_back({id, GroupKind::kRows, static_cast<uint32_t>(bytes)});
   };
-  add(GroupId::kTokens, byte_count(static_cast<size_t>(id_bits_)));
+  const auto tells_token = [](const AuditLayout::Layer& layer) { return layer.reads_embedding; };
+  const auto num_first = static_cast<size_t>(std::ranges::count_if(layers_, tells_token));
+  id_bytes_ = byte_count(static_cast<size_t>(id_bits_));
+  add(GroupId::kTokens, id_bytes_ + value * num_first);
   if (header.has_text) groups_.push_back({GroupId::kText, GroupKind::kVariableRows, 0});
   add(GroupId::kPrediction, prediction_bytes_);
   add(GroupId::kRouting, routing_bytes_);
-  add(GroupId::kNorms, value * layers_.size());
+  add(GroupId::kNorms, value * (layers_.size() - num_first));
   add(GroupId::kDigests, sizeof(uint64_t));
   if (is_full_) add(GroupId::kRouterProbs, 4 * experts);
   add(GroupId::kAttribution, attribution_.row_bytes());
@@ -154,7 +158,8 @@ void RowCodec::write(GroupId group, const TokenRecord& record, Bytes& out) const
   switch (group) {
     case GroupId::kTokens: {
       const auto token = static_cast<uint32_t>(record.token);
-      std::memcpy(to, &token, found->row_bytes);
+      std::memcpy(to, &token, id_bytes_);
+      write_norms(record, true, to + id_bytes_);
       break;
     }
     case GroupId::kPrediction: {
@@ -188,12 +193,7 @@ void RowCodec::write(GroupId group, const TokenRecord& record, Bytes& out) const
       }
       break;
     }
-    case GroupId::kNorms:
-      for (const LayerRecord& layer : record.layers) {
-        to = is_full_ ? put_value(to, layer.residual_norm, true)
-                      : put(to, to_bfloat16(layer.residual_norm));
-      }
-      break;
+    case GroupId::kNorms: write_norms(record, false, to); break;
     case GroupId::kLayerMarks:
       for (const LayerRecord& layer : record.layers) to = put(to, layer_mark(layer));
       break;
@@ -218,6 +218,23 @@ void RowCodec::write(GroupId group, const TokenRecord& record, Bytes& out) const
       }
       break;
     default: break;
+  }
+}
+
+/// Of the layers that the embedding enters, or of the others.
+void RowCodec::write_norms(const TokenRecord& record, bool of_embedding, uint8_t* to) const {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (layers_[i].reads_embedding != of_embedding) continue;
+    const float norm = record.layers[i].residual_norm;
+    to = is_full_ ? put_value(to, norm, true) : put(to, to_bfloat16(norm));
+  }
+}
+
+void RowCodec::read_norms(const uint8_t* from, bool of_embedding, TokenRecord& record) const {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (layers_[i].reads_embedding != of_embedding) continue;
+    record.layers[i].residual_norm =
+        is_full_ ? take<float>(from) : from_bfloat16(take<uint16_t>(from));
   }
 }
 
@@ -274,9 +291,10 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record) const {
   switch (group) {
     case GroupId::kTokens: {
       uint32_t token = 0;
-      std::memcpy(&token, from, row.size());
+      std::memcpy(&token, from, id_bytes_);
       if (token >> 31 != 0) bad_id("a token's id", token, int64_t{1} << 31);
       record.token = check_token(token);
+      read_norms(from + id_bytes_, true, record);
       break;
     }
     case GroupId::kPrediction: {
@@ -326,11 +344,7 @@ void RowCodec::read(GroupId group, ByteSpan row, TokenRecord& record) const {
       }
       break;
     }
-    case GroupId::kNorms:
-      for (LayerRecord& layer : record.layers) {
-        layer.residual_norm = is_full_ ? take<float>(from) : from_bfloat16(take<uint16_t>(from));
-      }
-      break;
+    case GroupId::kNorms: read_norms(from, false, record); break;
     case GroupId::kRouterProbs:
       for (size_t i = 0; i < layers_.size(); ++i) {
         record.layers[i].router_probs.resize(static_cast<size_t>(layers_[i].num_experts));

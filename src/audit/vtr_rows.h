@@ -40,6 +40,8 @@ class RowCodec {
   bool is_full_ = false;
   uint32_t vocabulary_ = 0;  // 0: any id
   int id_bits_ = 31;
+  void write_norms(const TokenRecord& record, bool of_embedding, uint8_t* to) const;
+  void read_norms(const uint8_t* from, bool of_embedding, TokenRecord& record) const;
   void write_constraint(const ConstraintDecision& constraint, uint8_t* to) const;
   void read_constraint(const uint8_t* from, ConstraintDecision& constraint) const;
   void read_hidden_states(ByteSpan row, TokenRecord& record) const;
@@ -52,7 +54,7 @@ class RowCodec {
   std::vector<int> expert_bits_;
   std::vector<GroupSpec> groups_;
   size_t record_bytes_ = 0;
-  size_t prediction_bytes_ = 0, routing_bytes_ = 0, count_bytes_ = 0;
+  size_t id_bytes_ = 0, prediction_bytes_ = 0, routing_bytes_ = 0, count_bytes_ = 0;
 };
 
 /// SipHash-2-4 with the key 0 of a record's 32-bit words, unrounded (docs/vtr-format.md has the

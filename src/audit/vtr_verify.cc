@@ -51,12 +51,40 @@ void account_for(const audit::OpenPage& page, audit::Account& account) {
   if (next != events.size()) throw_damaged("has events behind its last row");
 }
 
-/// Level counters: what the histograms add up to is what the events say was counted.
-void check_counters(const audit::OpenPage& page, const VtrHeader& header) {
-  if (header.detail != LogDetail::kCounters || page.page.expert_uses.empty()) return;
-  uint64_t counted = 0;
+/// Positions whose experts were counted, by the events and by the counts themselves.
+struct CountedTokens {
+  uint64_t by_events = 0, by_counts = 0, failed = 0;
+  bool has_few = false;   // a count of fewer tokens than the head says
+  bool is_known = false;  // every page's could be read
+};
+
+void add_events(const audit::OpenPage& page, CountedTokens& tokens) {
   for (const VtrEvent& event : page.page.events) {
-    if (event.kind == VtrEvent::Kind::kCounted) counted += static_cast<uint64_t>(event.count);
+    const auto count = static_cast<uint64_t>(event.count);
+    if (event.kind == VtrEvent::Kind::kCounted) tokens.by_events += count;
+    if (event.kind == VtrEvent::Kind::kLost && event.reason == LostReason::kWriteFailed) {
+      tokens.failed += count;
+    }
+  }
+}
+
+/// What the histograms add up to is what so many tokens use; of version 6 those that the page's
+/// events say were counted.
+void check_counters(const audit::OpenPage& page, const VtrHeader& header, CountedTokens& tokens) {
+  const uint64_t before = tokens.by_events;
+  add_events(page, tokens);
+  if (page.page.expert_uses.empty()) return;
+  const bool is_old = header.format_version == audit::kOldestVersion;
+  const uint64_t counted = is_old ? tokens.by_events - before : page.page.expert_use_tokens;
+  tokens.by_counts += counted;
+  if (!is_old) {
+    // Fewer than the head says may stand in one count alone: that of a short run.
+    if (tokens.has_few) throw_damaged("counts experts behind a count of too few tokens");
+    tokens.has_few = counted < static_cast<uint64_t>(header.counter_tokens);
+    if (tokens.has_few && (header.detail != LogDetail::kCounters || tokens.by_counts > counted)) {
+      throw_damaged("counts the experts of " + std::to_string(counted) + " tokens, expected " +
+                    std::to_string(header.counter_tokens) + " or more");
+    }
   }
   for (size_t layer = 0; layer < header.layers.size(); ++layer) {
     uint64_t uses = 0;
@@ -68,6 +96,17 @@ void check_counters(const audit::OpenPage& page, const VtrHeader& header) {
                     std::to_string(counted) + " positions");
     }
   }
+}
+
+/// At level counters every position is in the counts at the end.
+void check_counted(const VtrHeader& header, const CountedTokens& tokens) {
+  if (header.detail != LogDetail::kCounters || !tokens.is_known) return;
+  if (tokens.by_counts >= tokens.by_events &&
+      tokens.by_counts <= tokens.by_events + tokens.failed) {
+    return;
+  }
+  throw_damaged("the pages count the experts of " + std::to_string(tokens.by_counts) +
+                " positions, expected " + std::to_string(tokens.by_events));
 }
 
 /// A logit is its terms and the rounding: exactly so at level full, where every number is whole.
@@ -186,10 +225,12 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, audit::Data
   audit::Account account;
   audit::Frame frame;
   audit::OpenPage page;
+  CountedTokens counted{.is_known = true};
   while (frames.next(frame)) {
     check_signature(frame, frames.chain(), key);
     if (frame.tag == audit::FrameTag::kEnd) {
       const VtrEnd end = audit::parse_end(frame.head);
+      check_counted(frames.header(), counted);
       check_end(end, frame, report.counts, report.redacted_groups + report.closed_groups > 0);
       if (frames.has_more()) throw_damaged("there are bytes after the end record");
       report.counts = end.counts;
@@ -204,7 +245,8 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, audit::Data
                     std::to_string(report.counts.pages));
     }
     opener.check_canonical(frame, page);
-    check_counters(page, frames.header());
+    check_counters(page, frames.header(), counted);
+    if (page.redacted_groups + page.closed_groups > 0) counted.is_known = false;
     check_sums(page, frames.header());
     check_predictions(page, frames.groups());
     account_for(page, account);

@@ -21,6 +21,7 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
   for (int layer = 0; layer < graph.num_layers; ++layer) {
     layout.layers[static_cast<size_t>(layer)].layer = layer;
     layout.layers[static_cast<size_t>(layer)].residual_norm = word++;
+    layout.layers[static_cast<size_t>(layer)].reads_embedding = layer == 0;
   }
   for (const ops::OpNode& node : graph.nodes) {
     if (node.type != "router") continue;

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+
+#include "json_schema.h"
+#include "vitrine/audit_log.h"
+
+namespace vitrine {
+
+std::string utc_text(uint64_t unix_ns) {
+  const auto seconds = static_cast<time_t>(unix_ns / 1'000'000'000);
+  struct tm parts {};
+  ::gmtime_r(&seconds, &parts);
+  char date[40], text[64];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text, sizeof text, "%s.%09luZ", date,
+                static_cast<unsigned long>(unix_ns % 1'000'000'000));
+  return text;
+}
+
+namespace audit {
+
+LogStart start_now() {
+  const auto nanoseconds = [](auto since) {
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
+  };
+  return {nanoseconds(std::chrono::system_clock::now().time_since_epoch()),
+          nanoseconds(std::chrono::steady_clock::now().time_since_epoch()), engine_build()};
+}
+
+}  // namespace audit
+}  // namespace vitrine
