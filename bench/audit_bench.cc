@@ -142,7 +142,7 @@ void json_log_token(benchmark::State& state) {
                                      ("vitrine-bench-" + std::to_string(::getpid()) + ".json");
   constexpr int kTokens = 100000;
   while (state.KeepRunningBatch(kTokens)) {
-    JsonLog log(path, {}, token_text);
+    JsonLog log(path, {}, token_text, true);
     log.sink().open(layout, bytes.size());
     for (int i = 0; i < kTokens; ++i) {
       std::memcpy(log.sink().reserve(bytes.size()), bytes.data(), bytes.size());
@@ -178,6 +178,7 @@ void vtr_log_token(benchmark::State& state) {
   options.seal = SealKey::generate();
   constexpr int kTokens = 100000;
   while (state.KeepRunningBatch(kTokens)) {
+    options.overwrite = true;
     VtrLog log(path, header, options);
     log.sink().open(layout, tokens[0].size());
     for (int i = 0; i < kTokens; ++i) {
@@ -207,6 +208,7 @@ void vtr_step_token(benchmark::State& state) {
                                      ("vitrine-bench-" + std::to_string(::getpid()) + ".vtr");
   VtrOptions options;
   options.ring_bytes = size_t{8} << 20;
+  options.overwrite = true;
   VtrLog log(path, {}, options);
   log.sink().open(layout, bytes.size());
   int position = 0;
@@ -235,7 +237,7 @@ void vtr_verify_token(benchmark::State& state) {
   const std::filesystem::path path = std::filesystem::temp_directory_path() /
                                      ("vitrine-bench-" + std::to_string(::getpid()) + ".vtr");
   constexpr int kTokens = 100000;
-  VtrLog log(path, {});
+  VtrLog log(path, {}, {.overwrite = true});
   log.sink().open(layout, bytes.size());
   for (int i = 0; i < kTokens; ++i) {
     std::byte* slab = log.sink().reserve(bytes.size());

@@ -253,6 +253,13 @@ void LogOptions::check(const std::vector<NamedPath>& inputs) {
                     trace_id));
   }
   if (path.empty()) return;
+  std::error_code error;
+  if (!overwrite && std::filesystem::exists(path, error)) {
+    refuse(
+        fmt::format("--audit {}: is there already, and evidence is not overwritten; expected "
+                    "another name, --audit-dir FOLDER, or --overwrite",
+                    path));
+  }
   const std::string extension = std::filesystem::path(path).extension().string();
   if (extension != ".json" && extension != ".vtr") {
     refuse(fmt::format("--audit {}: the extension '{}' names no log format; expected .vtr or .json",

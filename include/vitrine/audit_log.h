@@ -378,7 +378,7 @@ VITRINE_API std::string_view seal_name(VtrReport::Seal seal);
 /// answer and no error. Throws kIo where the file cannot be read, kInvalidArgument for a `reader`
 /// that is no recipient.
 VITRINE_API VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& key = {},
-                                 const std::optional<SealKey>& reader = {}, bool overwrite = false);
+                                 const std::optional<SealKey>& reader = {});
 
 /// The log as JSON ("vitrine.audit/1", docs/audit-log.md), handed to `write` in pieces. Throws
 /// kBadFile for damage, kUnsupported for level counters. An open log's stop_reason is "open".
@@ -426,6 +426,6 @@ class VITRINE_API ParquetExport {
 /// damage, kIo. Nothing is left under `target` then.
 VITRINE_API void redact_vtr(const std::string& path, const std::string& target,
                             const VtrRedaction& redaction,
-                            const std::optional<SealKey>& reader = {});
+                            const std::optional<SealKey>& reader = {}, bool overwrite = false);
 
 }  // namespace vitrine

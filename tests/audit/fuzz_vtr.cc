@@ -71,7 +71,7 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool i
   LogHeader header;
   header.vocab_size = 300;
   header.hashes = {{"config.json", "ab"}};
-  VtrLog log(path, header, options, [](int32_t id) { return std::to_string(id); });
+  VtrLog log(path, header, overwriting(options), [](int32_t id) { return std::to_string(id); });
   log.sink().open(layout, audit_record_bytes(layout, 8, 8));
   log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
   for (int32_t i = 0; i < 20; ++i) {

@@ -71,7 +71,7 @@ TEST_F(JsonLogFailureTest, DestructorLeavesNothingAndKeepsTheOldFile) {
   write(at("out.json"), "old");
   Rng rng(13);
   {
-    JsonLog log(at("out.json"), some_header());
+    JsonLog log(at("out.json"), some_header(), {}, true);
     EXPECT_EQ(names().size(), 2u) << "the temporary stands beside the target";
     const AuditLayout layout = four_layers();
     log.sink().open(layout, audit_record_bytes(layout, 8, 8));
@@ -87,7 +87,7 @@ TEST_F(JsonLogFailureTest, ReplacesAFileBehindALinkAndKeepsItsPermissions) {
   write(at("real.json"), "old");
   fs::permissions(at("real.json"), fs::perms::owner_read | fs::perms::owner_write);
   fs::create_symlink("real.json", at("link.json"));
-  JsonLog log(at("link.json"), {});
+  JsonLog log(at("link.json"), {}, {}, true);
   log.finish("length");
   EXPECT_TRUE(fs::is_symlink(at("link.json")));
   EXPECT_EQ(json::parse(read(at("real.json"))).at("stop_reason"), "length");
@@ -127,7 +127,7 @@ TEST_F(JsonLogFailureTest, FullDiskKeepsTheOldFileAndNeverBlocksTheStep) {
   // In the head's write, in the middle of the records, and in the closing part.
   for (const size_t num_passes : {size_t{0}, size_t{500}, size_t{20}}) {
     write(at("out.json"), "old");
-    JsonLog log(at("out.json"), some_header(), piece);
+    JsonLog log(at("out.json"), some_header(), piece, true);
     const FileSizeLimit limit(100);
     log.sink().open(layout, audit_record_bytes(layout, 16, 16));
     for (size_t pass = 0; pass < num_passes; ++pass) {
@@ -150,7 +150,7 @@ TEST_F(JsonLogFailureTest, FullDiskKeepsTheOldFileAndNeverBlocksTheStep) {
 TEST_F(JsonLogFailureTest, TemporaryIsGoneAsSoonAsAWriteFails) {
   const AuditLayout layout = four_layers(AuditLevel::kFull);
   Rng rng(15);
-  JsonLog log(at("out.json"), {});
+  JsonLog log(at("out.json"), {}, {}, true);
   const FileSizeLimit limit(1000);
   log.sink().open(layout, audit_record_bytes(layout, 16, 16));
   const std::vector<std::byte> bytes = build_pass(layout, 0, 16, rng).bytes;
@@ -165,7 +165,7 @@ TEST_F(JsonLogFailureTest, TemporaryIsGoneAsSoonAsAWriteFails) {
 TEST_F(JsonLogFailureTest, BadRecordFailsTheLog) {
   write(at("out.json"), "old");
   const AuditLayout layout = four_layers();
-  JsonLog log(at("out.json"), {});
+  JsonLog log(at("out.json"), {}, {}, true);
   log.sink().open(layout, 1000);
   send(log.sink(), std::vector<std::byte>(64, std::byte{0xFF}));
   try {
@@ -198,7 +198,7 @@ TEST_F(JsonLogFailureTest, WhatAHostThrowsComesBackFromFinish) {
 
 TEST_F(JsonLogFailureTest, MisuseIsRefused) {
   const AuditLayout layout = four_layers();
-  JsonLog log(at("out.json"), {});
+  JsonLog log(at("out.json"), {}, {}, true);
   AuditSink& sink = log.sink();
   EXPECT_THROW(sink.reserve(8), Error);
   sink.open(layout, 1000);

@@ -98,7 +98,7 @@ TEST_F(JsonLogTest, EveryFieldComesBack) {
       AuditLayout layout = with_constraint(make_layout({{2, 8}, {0, 0}, {4, 60}}, level, rng));
       layout.mode = AuditMode::kNaive;
       JsonLog log(at("out.json"), some_header(),
-                  has_text ? piece : std::function<std::string(int32_t)>());
+                  has_text ? piece : std::function<std::string(int32_t)>(), true);
       std::vector<TokenRecord> seen;
       log.on_record([&](const TokenRecord& record) { seen.push_back(record); });
       log.sink().open(layout, audit_record_bytes(layout, 30, 30));
@@ -186,7 +186,7 @@ TEST_F(JsonLogTest, FloatsOfEveryKind) {
     std::memcpy(&value, &bits, 4);
     values.push_back(value);
   }
-  JsonLog log(at("out.json"), {});
+  JsonLog log(at("out.json"), {}, {}, true);
   log.sink().open(layout, audit_record_bytes(layout, 0, 1));
   std::vector<std::byte> bytes(audit_record_bytes(layout, 0, 1));
   for (const float value : values) {
@@ -229,14 +229,14 @@ TEST_F(JsonLogTest, InvalidUtf8BecomesReplacementCharacters) {
   for (const auto& [bytes, text] : cases) {
     LogHeader header;
     header.model_path = bytes;
-    JsonLog log(at("out.json"), header);
+    JsonLog log(at("out.json"), header, {}, true);
     log.finish("length");
     EXPECT_EQ(json::parse(read(at("out.json"))).at("model").at("path"), text);
   }
 }
 
 TEST_F(JsonLogTest, NoPassAtAllIsStillALog) {
-  JsonLog log(at("out.json"), some_header());
+  JsonLog log(at("out.json"), some_header(), {}, true);
   log.finish("cancelled");
   const json parsed = json::parse(read(at("out.json")));
   EXPECT_EQ(parsed.at("records"), json::array());
@@ -253,7 +253,7 @@ TEST_F(JsonLogTest, LogsSideBySideDoNotMix) {
   for (int i = 0; i < kLogs; ++i) {
     // Two of them have the same target: the one that finishes last wins, whole.
     logs.push_back(std::make_unique<JsonLog>(at(i < 2 ? "same.json" : std::to_string(i) + ".json"),
-                                             LogHeader{}));
+                                             LogHeader{}, nullptr, i < 2));
     logs.back()->sink().open(layout, audit_record_bytes(layout, 4, 4));
   }
   std::vector<std::thread> threads;

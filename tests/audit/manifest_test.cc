@@ -249,7 +249,7 @@ TEST_F(ManifestTest, GoesWithItsLog) {
   write_manifest(log, key_, manifest_path(log));
   {
     // Another log of that name takes it away as soon as it has the name, and not before.
-    VtrLog next(log, some_header(), {.seal = key_});
+    VtrLog next(log, some_header(), overwriting({.seal = key_}));
     EXPECT_EQ(complaint(log, manifest_path(log)), "");
     next.sink().open(four_layers(), audit_record_bytes(four_layers(), 1, 1));
     EXPECT_EQ(complaint(log, manifest_path(log)), "");
@@ -258,14 +258,14 @@ TEST_F(ManifestTest, GoesWithItsLog) {
   }
   write_manifest(log, key_, manifest_path(log));
   make_log("more.vtr");
-  redact_vtr(at("more.vtr"), log, {.groups = {"routing"}});
+  redact_vtr(at("more.vtr"), log, {.groups = {"routing"}}, {}, true);
   EXPECT_FALSE(std::filesystem::exists(manifest_path(log)));
 }
 
 TEST_F(ManifestTest, AHashThatIsNone) {
   LogHeader header = some_header();
   header.hashes = {{"model.safetensors", "AB"}};
-  VtrLog log(at("run.vtr"), header, {.seal = key_});
+  VtrLog log(at("run.vtr"), header, overwriting({.seal = key_}));
   log.sink().open(four_layers(), audit_record_bytes(four_layers(), 1, 1));
   log.finish("length");
   try {

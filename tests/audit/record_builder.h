@@ -48,6 +48,7 @@ inline AuditLayout make_layout(const std::vector<LayerShape>& shapes, AuditLevel
   for (size_t i = 0; i < shapes.size(); ++i) {
     AuditLayout::Layer layer;
     layer.layer = static_cast<int32_t>(i);
+    layer.reads_embedding = i == 0;
     if (shapes[i].top_k > 0) {
       layer.top_k = shapes[i].top_k;
       layer.num_experts = shapes[i].num_experts;

@@ -56,7 +56,7 @@ TEST_F(VtrTest, ForkedTruncatedReleased) {
     VtrOptions options;
     options.detail = detail;
     options.page_tokens = 5;  // events fall on every side of a page's end
-    VtrLog log(at("run.vtr"), some_header(), options);
+    VtrLog log(at("run.vtr"), some_header(), overwriting(options));
     Sender sender(log);
     sender.event(Kind::kCreated, 1);
     sender.tokens(1, 0, 10);
@@ -81,7 +81,7 @@ TEST_F(VtrTest, ForkedTruncatedReleased) {
 }
 
 TEST_F(VtrTest, WhatWasNotReportedIsLost) {
-  VtrLog log(at("run.vtr"), some_header());
+  VtrLog log(at("run.vtr"), some_header(), overwriting());
   Sender sender(log);
   sender.tokens(5, 7, 2);                      // 0 to 6: before the log
   sender.tokens(5, 12, 1);                     // 9 to 11: the recorder was off
@@ -129,7 +129,7 @@ TEST_F(VtrTest, ASinkThatIsTooSlow) {
     VtrOptions options;
     options.when_behind = policy;
     options.ring_bytes = 1 << 14;
-    VtrLog log(at("run.vtr"), some_header(), options);
+    VtrLog log(at("run.vtr"), some_header(), overwriting(options));
     Gate gate;
     log.on_record([&](const TokenRecord&) { gate.pass(); });
     Sender sender(log);
@@ -169,7 +169,7 @@ TEST_F(VtrTest, AStepThatWaitsForItsLog) {
     VtrOptions options;
     options.when_behind = WhenBehind::kWait;
     options.ring_bytes = ring_bytes;
-    VtrLog log(at("run.vtr"), some_header(), options);
+    VtrLog log(at("run.vtr"), some_header(), overwriting(options));
     Gate gate;
     log.on_record([&](const TokenRecord&) { gate.pass(); });
     Sender sender(log);
@@ -216,7 +216,7 @@ class FullDisk {
 TEST_F(VtrTest, AFullDiskFailsTheNextStep) {
   VtrOptions options;
   options.page_tokens = 50;
-  VtrLog log(at("run.vtr"), some_header(), options);
+  VtrLog log(at("run.vtr"), some_header(), overwriting(options));
   Sender sender(log);
   sender.event(Kind::kCreated, 1);
   const FullDisk disk(20000);
@@ -244,7 +244,7 @@ TEST_F(VtrTest, AFullDiskDegrades) {
     options.detail = detail;
     options.page_tokens = 50;
     options.on_error = OnError::kDegrade;
-    VtrLog log(at("run.vtr"), some_header(), options);
+    VtrLog log(at("run.vtr"), some_header(), overwriting(options));
     std::atomic<int> seen{0};
     log.on_record([&](const TokenRecord&) { ++seen; });
     Sender sender(log);
@@ -277,7 +277,7 @@ TEST_F(VtrTest, ABadRecordDegrades) {
     header.vocab_size = 100;
     VtrOptions options;
     options.on_error = on_error;
-    VtrLog log(at("run.vtr"), header, options);
+    VtrLog log(at("run.vtr"), header, overwriting(options));
     log.sink().open(layout, audit_record_bytes(layout, 7, 7));
     for (int32_t i = 0; i < 50; ++i) {
       // Every other one names ids that the vocabulary lacks.
@@ -306,7 +306,7 @@ TEST_F(VtrTest, ManyRandomLives) {
     VtrOptions options;
     options.page_tokens = uniform(rng, 1, 40);
     options.detail = round % 3 == 0 ? LogDetail::kCounters : LogDetail::kStandard;
-    VtrLog log(at("run.vtr"), some_header(), options);
+    VtrLog log(at("run.vtr"), some_header(), overwriting(options));
     Sender sender(log);
     std::map<uint64_t, int32_t> live;
     uint64_t next = 1, total = 0, discarded = 0;

@@ -51,7 +51,7 @@ class VtrConstraint : public VtrTest {
     const bool is_full = options.detail == LogDetail::kFull;
     const AuditLayout layout =
         with_constraint(four_layers(is_full ? AuditLevel::kFull : AuditLevel::kStandard));
-    VtrLog log(at(name), header, std::move(options), piece);
+    VtrLog log(at(name), header, overwriting(std::move(options)), piece);
     log.sink().open(layout, audit_record_bytes(layout, 7, 7));
     log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
     std::vector<TokenRecord> expected = send_run(log.sink(), layout, 500, rng);

@@ -76,7 +76,7 @@ TEST_F(VtrTest, SharesComeBackBitForBitAtEveryLevel) {
     const std::string path = at(std::string(log_detail_name(detail)) + ".vtr");
     VtrOptions options;
     options.detail = detail;
-    VtrLog log(path, some_header(), options, piece);
+    VtrLog log(path, some_header(), overwriting(options), piece);
     log.sink().open(layout, audit_record_bytes(layout, 7, 7));
     log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
     const std::vector<TokenRecord> expected = send_federated(log.sink(), layout);
@@ -168,7 +168,7 @@ TEST_F(VtrTest, EachSpecialistsTermsComeBackAndAreVerified) {
     const std::string path = at(std::string(log_detail_name(detail)) + ".vtr");
     VtrOptions options;
     options.detail = detail;
-    VtrLog log(path, some_header(), options, piece);
+    VtrLog log(path, some_header(), overwriting(options), piece);
     log.sink().open(layout, audit_record_bytes(layout, 7, 7));
     log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
     const std::vector<TokenRecord> expected = send_federated(log.sink(), layout);
@@ -240,7 +240,7 @@ TEST_F(VtrTest, LevelCountersHasNoShares) {
   const AuditLayout layout = federated_layout();
   VtrOptions options;
   options.detail = LogDetail::kCounters;
-  VtrLog log(at("run.vtr"), some_header(), options, piece);
+  VtrLog log(at("run.vtr"), some_header(), overwriting(options), piece);
   log.sink().open(layout, audit_record_bytes(layout, 7, 7));
   log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
   send_federated(log.sink(), layout);

@@ -47,12 +47,18 @@ inline std::vector<TokenRecord> send_run(AuditSink& sink, const AuditLayout& lay
   return expected;
 }
 
+/// The same, for a log that may be there already.
+inline VtrOptions overwriting(VtrOptions options = {}) {
+  options.overwrite = true;
+  return options;
+}
+
 /// A whole log of one sequence, created and released.
 inline std::vector<TokenRecord> write_log(const std::string& path, const AuditLayout& layout,
                                           int32_t num_tokens, VtrOptions options = {},
                                           uint64_t seed = 7) {
   Rng rng(seed);
-  VtrLog log(path, some_header(), std::move(options), piece);
+  VtrLog log(path, some_header(), overwriting(std::move(options)), piece);
   log.sink().open(layout, audit_record_bytes(layout, 7, 7));
   log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
   std::vector<TokenRecord> expected = send_run(log.sink(), layout, num_tokens, rng);

@@ -76,7 +76,7 @@ TEST_F(VtrTest, LowerLevelsKeepNoHiddenStates) {
 TEST_F(VtrTest, WideHiddenStatesFillPages) {
   const AuditLayout layout = hidden_layout(20000, {1});
   Rng rng(3);
-  VtrLog log(at("run.vtr"), some_header(), full_options());
+  VtrLog log(at("run.vtr"), some_header(), overwriting(full_options()));
   log.sink().open(layout, audit_record_bytes(layout, 7, 7));
   for (int32_t position = 0; position < 120; ++position) {
     BuiltPass built = build_step(layout, 0, 1, position, 1, rng);
@@ -104,7 +104,7 @@ TEST_F(VtrTest, WideHiddenStatesFillPages) {
 
 TEST_F(VtrTest, HiddenStatesBeyondAMebibyteAreRefused) {
   const AuditLayout layout = hidden_layout(131073, {0, 1});
-  VtrLog log(at("run.vtr"), some_header(), full_options());
+  VtrLog log(at("run.vtr"), some_header(), overwriting(full_options()));
   try {
     log.sink().open(layout, audit_record_bytes(layout, 1, 1));
     ADD_FAILURE() << "was taken";

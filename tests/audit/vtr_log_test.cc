@@ -86,7 +86,7 @@ TEST_F(VtrTest, DigestsAreOfUnroundedValues) {
                          (one.bytes.size() - sizeof(AuditPassHeader) - 24 -
                           4 * layout.pass_words(one.expected[0].has_prediction ? 1 : 0, 1));
     put(one.bytes, words + 4 * static_cast<size_t>(layout.layers[0].residual_norm), norm);
-    VtrLog log(at("n.vtr"), some_header());
+    VtrLog log(at("n.vtr"), some_header(), overwriting());
     log.sink().open(layout, audit_record_bytes(layout, 7, 7));
     send(log.sink(), one.bytes);
     log.finish("length");
@@ -203,7 +203,7 @@ TEST_F(VtrTest, BytesPerTokenAreBounded) {
     options.seal = SealKey::generate();
     options.page_tokens = 1000;
     options.page_seconds = 1000;
-    VtrLog log(at("run.vtr"), header, options);
+    VtrLog log(at("run.vtr"), header, overwriting(options));
     log.sink().open(layout, audit_record_bytes(layout, 1, 1));
     Rng rng(2);
     int32_t position = 0;
@@ -280,7 +280,7 @@ TEST_F(VtrTest, PagesCloseByAge) {
   VtrOptions options;
   options.page_seconds = 0.02;
   const AuditLayout layout = four_layers();
-  VtrLog log(at("run.vtr"), some_header(), options);
+  VtrLog log(at("run.vtr"), some_header(), overwriting(options));
   log.sink().open(layout, audit_record_bytes(layout, 7, 7));
   Rng rng(1);
   for (int32_t i = 0; i < 3; ++i) {
@@ -316,14 +316,14 @@ TEST_F(VtrTest, AnOlderLogIsReplacedByAPage) {
   write(at("run.vtr"), "an older log");
   {
     // A run that is refused before its first pass.
-    VtrLog log(at("run.vtr"), some_header());
+    VtrLog log(at("run.vtr"), some_header(), overwriting());
     log.sink().open(four_layers(), 4096);
     log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
     log.sink().on_event({AuditEvent::Kind::kReleased, 1, 0, 0, 0});
   }
   EXPECT_EQ(read(at("run.vtr")), "an older log");
   EXPECT_EQ(names(), std::vector<std::string>{"run.vtr"});
-  VtrLog log(at("run.vtr"), some_header());
+  VtrLog log(at("run.vtr"), some_header(), overwriting());
   log.sink().open(four_layers(), 4096);
   EXPECT_EQ(read(at("run.vtr")), "an older log");
   log.finish("length");
@@ -343,16 +343,16 @@ TEST_F(VtrTest, RefusesWhatItCannotDo) {
   EXPECT_THROW(VtrLog(at("run.vtr"), some_header(), options), Error);
   options = {.detail = LogDetail::kFull};
   {
-    VtrLog log(at("run.vtr"), some_header(), options);
+    VtrLog log(at("run.vtr"), some_header(), overwriting(options));
     EXPECT_THROW(log.sink().open(four_layers(), 4096), Error) << "no router probabilities";
   }
   {
-    VtrLog log(at("run.vtr"), some_header());
+    VtrLog log(at("run.vtr"), some_header(), overwriting());
     EXPECT_THROW(log.finish("length"), Error) << "never opened";
   }
   LogHeader header = some_header();
   header.model_path.assign(5000, 'x');
-  VtrLog log(at("run.vtr"), header);
+  VtrLog log(at("run.vtr"), header, overwriting());
   EXPECT_THROW(log.sink().open(four_layers(), 4096), Error);
   EXPECT_EQ(names(), std::vector<std::string>{});
 }

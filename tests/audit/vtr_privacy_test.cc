@@ -41,14 +41,14 @@ std::vector<TokenRecord> read_with(const std::string& path, const std::optional<
 
 class VtrPrivacyTest : public VtrTest {
  protected:
-  /// For `all` everything, for `auditor` routing and norms.
+  /// For `all` everything, for `auditor` the use of experts.
   std::vector<TokenRecord> write_encrypted(LogDetail detail = LogDetail::kStandard) {
     VtrOptions options;
     options.detail = detail;
     options.text = true;
     options.page_tokens = 23;
     options.seal = seal_;
-    options.recipients = {{all_.public_key()}, {auditor_.public_key(), {"routing", "norms"}}};
+    options.recipients = {{all_.public_key()}, {auditor_.public_key(), {"counters"}}};
     const auto level = detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard;
     return write_log(at("run.vtr"), layout_of(3, 8, 2, level), 100, options);
   }
@@ -75,7 +75,7 @@ TEST_F(VtrPrivacyTest, ARecipientReadsWhatWasWritten) {
   }
 }
 
-TEST_F(VtrPrivacyTest, AnAuditorReadsRoutesWithoutText) {
+TEST_F(VtrPrivacyTest, AnAuditorReadsTheUseOfExpertsOverManyTokens) {
   const auto expected = write_encrypted();
   std::vector<std::string> text;
   const auto records = read_with(at("run.vtr"), auditor_, &text);
@@ -86,15 +86,97 @@ TEST_F(VtrPrivacyTest, AnAuditorReadsRoutesWithoutText) {
     EXPECT_EQ(records[i].token, -1);
     EXPECT_FALSE(records[i].has_prediction);
     for (size_t l = 0; l < 3; ++l) {
-      EXPECT_EQ(records[i].layers[l].routes[0].expert, expected[i].layers[l].routes[0].expert);
-      expect_same(records[i].layers[l].residual_norm,
-                  bfloat16(expected[i].layers[l].residual_norm));
+      EXPECT_EQ(records[i].layers[l].routes[0].expert, -1);
+      EXPECT_TRUE(std::isnan(records[i].layers[l].residual_norm));
     }
   }
   const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key(), auditor_);
   EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
-  EXPECT_EQ(report.closed_groups, 6 * 5u)
-      << "tokens, text, prediction, digests, layers' marks, sampler in five pages";
+  EXPECT_EQ(report.closed_groups, 8 * 5u)
+      << "tokens, text, prediction, routing, norms, digests, layers' marks, sampler in five pages";
+}
+
+// Every count is over 64 tokens and more, however small the pages are, and none is left out.
+TEST_F(VtrPrivacyTest, CountsAreOverManyTokens) {
+  for (const int32_t tokens : {1, 63, 64, 65, 127, 128, 300}) {
+    VtrOptions options;
+    options.page_tokens = 5;
+    options.recipients = {{all_.public_key()}, {auditor_.public_key(), {"counters"}}};
+    const auto expected = write_log(at("run.vtr"), layout_of(3, 8, 2), tokens, options);
+    EXPECT_EQ(verify_vtr(at("run.vtr"), {}, auditor_).seal, Seal::kComplete);
+    std::vector<std::vector<uint64_t>> told(3, std::vector<uint64_t>(8)), uses = told;
+    uint64_t counted = 0;
+    VtrReader reader(at("run.vtr"), auditor_);
+    EXPECT_EQ(reader.header().counter_tokens, 64);
+    for (VtrPage page; reader.next(page);) {
+      if (page.expert_uses.empty()) continue;
+      EXPECT_GE(page.expert_use_tokens, 64u);
+      counted += page.expert_use_tokens;
+      for (size_t l = 0; l < 3; ++l) {
+        for (size_t e = 0; e < 8; ++e) told[l][e] += page.expert_uses[l][e];
+      }
+    }
+    EXPECT_EQ(counted, tokens < 64 ? 0u : static_cast<uint64_t>(tokens));
+    for (const TokenRecord& record : expected) {
+      for (size_t l = 0; l < 3; ++l) {
+        for (const RouteRecord& route : record.layers[l].routes) {
+          ++uses[l][static_cast<size_t>(route.expert)];
+        }
+      }
+    }
+    if (tokens >= 64) {
+      EXPECT_EQ(told, uses) << tokens;
+    }
+  }
+}
+
+// Less what may be read, a count would tell what may not.
+TEST_F(VtrPrivacyTest, HiddenRoutesAreNotCounted) {
+  VtrOptions options;
+  options.recipients = {{all_.public_key()}, {auditor_.public_key(), {"counters"}}};
+  options.redact = {{{"routing"}, [](uint64_t, int64_t position) { return position < 10; }}};
+  write_log(at("run.vtr"), layout_of(3, 8, 2), 100, options);
+  VtrReader reader(at("run.vtr"), auditor_);
+  uint64_t counted = 0;
+  for (VtrPage page; reader.next(page);) counted += page.expert_use_tokens;
+  EXPECT_EQ(counted, 90u);
+}
+
+// Whoever has the model finds each token by them.
+TEST_F(VtrPrivacyTest, WhatTellsTokensIsNotReadWithoutThem) {
+  for (const char* name : {"routing", "norms", "digests", "router_probs", "hidden_states"}) {
+    VtrOptions options;
+    options.recipients = {{all_.public_key()}, {auditor_.public_key(), {name}}};
+    EXPECT_EQ(kind_of([&] { VtrLog(at("x.vtr"), some_header(), options); }, "'counters'"),
+              ErrorKind::kInvalidArgument);
+    options.recipients[1].groups.push_back("tokens");
+    write_log(at("y.vtr"), layout_of(3, 8, 2), 10, options);
+    EXPECT_EQ(verify_vtr(at("y.vtr"), {}, auditor_).seal, Seal::kComplete);
+  }
+}
+
+// The norm that enters the first layer is the embedding's: it goes with the tokens, and so do the
+// digests, which are over the token's id.
+TEST_F(VtrPrivacyTest, WithTokensGoesWhatIsOfTheEmbeddingAlone) {
+  for (const LogDetail detail : {LogDetail::kStandard, LogDetail::kFull}) {
+    VtrOptions options;
+    options.detail = detail;
+    options.redact = {{{"tokens"}, {}}};
+    const auto level = detail == LogDetail::kFull ? AuditLevel::kFull : AuditLevel::kStandard;
+    const AuditLayout layout = layout_of(3, 8, 2, level);
+    const auto expected = write_log(at("run.vtr"), layout, 30, options);
+    EXPECT_EQ(verify_vtr(at("run.vtr")).seal, Seal::kComplete);
+    const std::vector<VtrPage> pages = read_pages(at("run.vtr"));
+    ASSERT_EQ(pages.size(), 1u);
+    for (size_t i = 0; i < 30; ++i) {
+      const TokenRecord& record = pages[0].records[i];
+      EXPECT_EQ(record.token, -1);
+      EXPECT_TRUE(std::isnan(record.layers[0].residual_norm));
+      EXPECT_FALSE(std::isnan(record.layers[1].residual_norm));
+      EXPECT_EQ(pages[0].digests[i], 0u);
+    }
+    EXPECT_TRUE(pages[0].layer_marks.empty());
+  }
 }
 
 TEST_F(VtrPrivacyTest, WithoutAKeyTheSealStandsAndNothingIsRead) {
@@ -102,7 +184,7 @@ TEST_F(VtrPrivacyTest, WithoutAKeyTheSealStandsAndNothingIsRead) {
   const VtrReport report = verify_vtr(at("run.vtr"), seal_.public_key());
   EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
   EXPECT_EQ(report.counts.positions.captured, 100u);
-  EXPECT_EQ(report.closed_groups, 5 * 8u);
+  EXPECT_EQ(report.closed_groups, 5 * 9u);
   EXPECT_EQ(report.header.sealed_keys.size(), 2u);
   for (const TokenRecord& record : read_with(at("run.vtr"), {})) {
     EXPECT_EQ(record.token, -1);
@@ -131,7 +213,8 @@ TEST_F(VtrPrivacyTest, NoPlainTextIsInTheFile) {
     secret.text = true;
     secret.recipients = std::move(recipients);
     secret.redact = std::move(redact);
-    VtrLog log(at(name), some_header(), secret, [](int32_t) { return "the-patient-is-called-so"; });
+    VtrLog log(at(name), some_header(), overwriting(secret),
+               [](int32_t) { return "the-patient-is-called-so"; });
     const AuditLayout layout = some_layout();
     Rng rng(3);
     log.sink().open(layout, audit_record_bytes(layout, 7, 7));
@@ -186,15 +269,15 @@ TEST_F(VtrPrivacyTest, RedactionAtCapture) {
 TEST_F(VtrPrivacyTest, RedactingWhatIsClosed) {
   write_encrypted();
   const VtrRedaction rows{{"tokens"}, [](uint64_t, int64_t position) { return position == 5; }};
-  EXPECT_EQ(kind_of([&] { redact_vtr(at("run.vtr"), at("x.vtr"), rows, auditor_); }, "tokens"),
+  EXPECT_EQ(kind_of([&] { redact_vtr(at("run.vtr"), at("x.vtr"), rows, auditor_); }, "encrypted"),
             ErrorKind::kInvalidArgument);
   EXPECT_FALSE(std::filesystem::exists(at("x.vtr")));
   redact_vtr(at("run.vtr"), at("x.vtr"), {{"tokens", "text"}, {}});
   const VtrReport report = verify_vtr(at("x.vtr"), seal_.public_key(), all_);
   EXPECT_EQ(report.seal, Seal::kComplete) << report.problem;
-  EXPECT_EQ(report.redacted_groups, 2 * 5u);
+  EXPECT_EQ(report.redacted_groups, 4 * 5u) << "with tokens digests and marks";
   redact_vtr(at("run.vtr"), at("y.vtr"), rows, all_);
-  EXPECT_EQ(verify_vtr(at("y.vtr"), seal_.public_key(), all_).redacted_groups, 1u);
+  EXPECT_EQ(verify_vtr(at("y.vtr"), seal_.public_key(), all_).redacted_groups, 3u);
   EXPECT_EQ(read_with(at("y.vtr"), {})[5].token, -1);
   EXPECT_GE(read_with(at("y.vtr"), {})[6].token, 0) << "the rest of that page is in the clear";
 }
@@ -234,7 +317,7 @@ TEST_F(VtrPrivacyTest, WhatCannotBeIsRefused) {
     VtrOptions options;
     options.recipients = std::move(recipients);
     options.redact = std::move(redact);
-    VtrLog log(at("run.vtr"), some_header(), options);
+    VtrLog log(at("run.vtr"), some_header(), overwriting(options));
     const AuditLayout layout = some_layout();
     log.sink().open(layout, audit_record_bytes(layout, 7, 7));
   };

@@ -49,7 +49,7 @@ class RerunLog : public ::testing::Test {
   void write_log() {
     LogHeader header;
     header.vocab_size = engine_->summary().vocab_size;
-    VtrLog log(path(), header);
+    VtrLog log(path(), header, {.overwrite = true});
     engine_->set_audit_sink(&log.sink());
     const std::vector<int32_t> ids = prompt_ids(60, engine_->summary().vocab_size);
     std::vector<SequenceId> live = {engine_->create_sequence(), engine_->create_sequence()};
@@ -125,7 +125,7 @@ TEST_F(RerunLog, GivesTheSameDigests) {
 TEST_F(RerunLog, StopsWhereTokensAreNotInTheLog) {
   LogHeader header;
   header.vocab_size = engine_->summary().vocab_size;
-  VtrLog log(path(), header);
+  VtrLog log(path(), header, {.overwrite = true});
   engine_->set_audit_sink(&log.sink());
   std::vector<SequenceId> live = {engine_->create_sequence(), engine_->create_sequence()};
   std::vector<int32_t> last = {1, 2};

@@ -137,7 +137,7 @@ TEST_F(AuditAccount, GenerateIsAccountedForAndUnchanged) {
   const std::span<const int32_t> prompt = std::span(ids_).first(12);
   const auto plain = generate(*engine_, prompt, options).tokens;
   for (const LogDetail detail : {LogDetail::kStandard, LogDetail::kCounters}) {
-    VtrLog log(path_, header(), {.detail = detail});
+    VtrLog log(path_, header(), {.detail = detail, .overwrite = true});
     engine_->set_audit_sink(&log.sink());
     EXPECT_EQ(generate(*engine_, prompt, options).tokens, plain);
     // Cancelled in the middle: the sequence is released, and all of it is accounted for.

@@ -353,7 +353,7 @@ TEST_F(FederationAttribution, LogsKeepItAtEveryLevel) {
       std::filesystem::remove(path);
       LogHeader header;
       header.vocab_size = federation->summary().vocab_size;
-      VtrLog log(path, header, {.detail = detail});
+      VtrLog log(path, header, {.detail = detail, .overwrite = true});
       federation->set_audit_sink(&log.sink());
       generate(*federation, prompt_, sampled());
       federation->set_audit_sink(nullptr);
@@ -401,7 +401,7 @@ TEST_F(FederationAttribution, RoyaltiesLeaveADenseSpecialistsPartToNobody) {
   const std::string path = folder_ / "run.vtr";
   LogHeader header;
   header.vocab_size = federation->summary().vocab_size;
-  VtrLog log(path, header, {});
+  VtrLog log(path, header, {.overwrite = true});
   federation->set_audit_sink(&log.sink());
   generate(*federation, prompt_, sampled());
   federation->set_audit_sink(nullptr);

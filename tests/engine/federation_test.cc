@@ -172,7 +172,7 @@ TEST_F(FederationTest, RecordsEveryPartAndReconciles) {
     std::filesystem::remove(path);
     LogHeader header;
     header.vocab_size = federation->summary().vocab_size;
-    VtrLog log(path, header, {.detail = LogDetail::kFull});
+    VtrLog log(path, header, {.detail = LogDetail::kFull, .overwrite = true});
     federation->set_audit_sink(&log.sink());
     GenerateOptions generation;
     generation.max_new_tokens = 40;
