@@ -27,11 +27,31 @@ void check(const arrow::Status& status, const std::string& path) {
 bool tells_text(const std::string& column) {
   const std::string name = column.substr(0, column.find('.'));
   for (const char* known :
-       {"token_id", "token", "bytes", "logprob", "top_logprobs", "entropy", "next_token_id",
-        "runner_up_id", "values",    // of hidden states
-        "value", "runner_up_value",  // of terms
-        "sampler_candidates", "sampler_probability", "constraint_allowed", "constraint_removed",
-        "constraint_first_ruled_out", "joint", "log_normaliser", "share"}) {
+       // Whoever has the model finds each token by its routes and norms.
+       {"routed_experts",
+        "routed_weights",
+        "residual_norms",
+        "expert",
+        "weight",
+        "token_id",
+        "token",
+        "bytes",
+        "logprob",
+        "top_logprobs",
+        "entropy",
+        "next_token_id",
+        "runner_up_id",
+        "values",  // of hidden states
+        "value",
+        "runner_up_value",  // of terms
+        "sampler_candidates",
+        "sampler_probability",
+        "constraint_allowed",
+        "constraint_removed",
+        "constraint_first_ruled_out",
+        "joint",
+        "log_normaliser",
+        "share"}) {
     if (name == known) return true;
   }
   return false;

@@ -4,9 +4,13 @@
 import base64
 import json
 import os
+import pathlib
 import secrets
+import subprocess
 
-from tool import MODEL, PROMPT, TRACE, AuditCase
+from tool import MODEL, PROMPT, TRACE, VITRINE, AuditCase
+
+RECOVER = pathlib.Path(VITRINE).parent / "tests" / "recover_tokens"
 
 
 class Privacy(AuditCase):
@@ -21,21 +25,21 @@ class Privacy(AuditCase):
     def test_encrypted_for_two(self):
         self.generate("open.vtr", "--audit-text", "--attribution")
         self.generate("run.vtr", "--audit-text", "--attribution", "--seal", "key", "--encrypt-for",
-                      "owner.pub", "--encrypt-for", "auditor.pub:routing,norms")
+                      "owner.pub", "--encrypt-for", "auditor.pub:counters")
         everything = self.export("open.vtr")
         self.assertEqual(self.export("run.vtr", "--decrypt", "owner"), everything)
-        routes = self.export("run.vtr", "--decrypt", "auditor")
-        self.assertEqual([record["layers"] for record in routes],
-                         [record["layers"] for record in everything])
-        self.assertEqual({record["token"] for record in routes}, {-1})
-        self.assertEqual({record["prediction"] for record in routes}, {None})
+        less = self.export("run.vtr", "--decrypt", "auditor")
+        self.assertEqual({record["token"] for record in less}, {-1})
+        self.assertEqual({record["prediction"] for record in less}, {None})
+        self.assertEqual({tuple(layer["experts"]) for record in less
+                          for layer in record["layers"]}, {(-1, -1)})
         for key, words in (([], "were not opened"), (["--decrypt", "auditor"], "were not opened"),
                            (["--decrypt", "owner"], "for 2 recipients\n")):
             out = self.verify("run.vtr", "--key", "key.pub", *key)
             self.assertTrue(out.startswith("complete: "), out)
             self.assertIn(words, out)
         report = json.loads(self.verify("run.vtr", "--json"))
-        self.assertEqual((report["recipients"], report["closed_groups"]), (2, 9))
+        self.assertEqual((report["recipients"], report["closed_groups"]), (2, 10))
         for command in ("show", "stats"):
             self.assertIn("encrypted", self.succeed("audit", command, "run.vtr").stdout.decode())
             self.assertNotIn("encrypted", self.succeed("audit", command, "run.vtr", "--decrypt",
@@ -88,6 +92,41 @@ class Privacy(AuditCase):
         self.assertLess((self.folder / "less.vtr").stat().st_size,
                         (self.folder / "run.vtr").stat().st_size)
 
+    def attack(self, name, *key):
+        result = subprocess.run([RECOVER, name, MODEL, "open.vtr", *key], cwd=self.folder,
+                                capture_output=True, text=True, check=True)
+        return json.loads(result.stdout)
+
+    def test_a_dictionary_of_tokens(self):
+        """Every token of the vocabulary is tried at every position that is withheld."""
+        for level in ("standard", "full"):
+            self.generate("open.vtr", "--audit-level", level, tokens=5)
+            num_tokens = len(self.export("open.vtr"))
+            prompt = self.prompt_tokens()
+            # The attack works where routes and norms are shown without the tokens.
+            result = self.succeed("audit", "redact", "open.vtr", f"{level}-bad.vtr", "--columns",
+                                  "tokens,text,prediction")
+            self.assert_one_line(result.stderr, "whoever has the model", "routing,norms")
+            bad = self.attack(f"{level}-bad.vtr")
+            self.assertEqual((bad["hidden"], bad["recovered_by_the_model"]),
+                             (num_tokens, num_tokens))
+            # But not without running it: what is of the embedding alone went with the tokens.
+            self.assertEqual(bad["recovered_without_it"], 0)
+            # A recipient of counts, and nobody in particular.
+            self.generate("run.vtr", "--audit-level", level, "--encrypt-for", "owner.pub",
+                          "--encrypt-for", "auditor.pub:counters", tokens=5)
+            for key in ([], ["auditor"]):
+                found = self.attack("run.vtr", *key)
+                self.assertEqual(found["hidden"], num_tokens)
+                self.assertEqual((found["with_something_shown"], found["recovered_by_the_model"],
+                                  found["recovered_without_it"]), (0, 0, 0))
+            # A prompt that was never written. Behind its last token stands the answer, whose
+            # numbers hang on the whole prompt: as long as that is unknown they tell nothing.
+            self.generate("prompt.vtr", "--audit-level", level, "--redact", "prompt", tokens=5)
+            found = self.attack("prompt.vtr")
+            self.assertEqual((found["hidden"], found["recovered_without_it"]), (prompt, 0))
+            self.assertLessEqual(found["recovered_by_the_model"], found["most_probable_is_right"])
+
     def test_what_is_refused(self):
         run = ("generate", MODEL, "-p", PROMPT, "-n", 2, "--audit")
         self.fail_with(2, ["--encrypt-for", ".vtr"], *run, "run.json", "--encrypt-for", "owner.pub")
@@ -98,7 +137,11 @@ class Privacy(AuditCase):
         self.fail_with(2, ["gone.pub"], *run, "run.vtr", "--encrypt-for", "gone.pub")
         self.fail_with(2, ["owner", "other half"], *run, "run.vtr", "--encrypt-for", "owner")
         self.fail_with(2, ["nobody", "'tokens'"], *run, "run.vtr", "--encrypt-for",
-                       "auditor.pub:routing")
+                       "auditor.pub:counters")
+        # Whoever has the model would find the tokens by them.
+        for columns in ("routing,norms", "norms", "digests", "routing,prediction"):
+            self.fail_with(2, ["without 'tokens'", "'counters'"], *run, "run.vtr",
+                           "--encrypt-for", "owner.pub", "--encrypt-for", f"auditor.pub:{columns}")
         for option in ("--attribution", "--prompt-logprobs", "--audit-text"):
             self.fail_with(2, [option, "counters", "standard"], *run, "run.vtr", option,
                            "--audit-level", "counters")

@@ -131,7 +131,7 @@ class AuditCase(CliTest):
 
     def generate(self, name="run.vtr", *more, tokens=40):
         return self.succeed("generate", MODEL, "-p", PROMPT, "-n", tokens, "--seed", 5,
-                            "--ignore-end-of-text", "--audit", name, *more)
+                            "--ignore-end-of-text", "--overwrite", "--audit", name, *more)
 
     def verify(self, name="run.vtr", *more, code=0):
         result = self.run_tool("audit", "verify", name, *more)
