@@ -23,6 +23,10 @@ using Seal = vitrine::VtrReport::Seal;
 
 constexpr uint64_t kSecond = 1'000'000'000;  // in nanoseconds
 
+bool is_broken(const Run& run) {
+  return run.report ? run.report->seal == Seal::kBroken : !run.problem.empty();
+}
+
 std::string utc_text(uint64_t unix_ns) {
   const auto seconds = static_cast<std::time_t>(unix_ns / kSecond);
   std::tm parts{};
@@ -34,6 +38,7 @@ std::string utc_text(uint64_t unix_ns) {
 
 std::string duration_text(uint64_t ns) {
   const uint64_t seconds = ns / kSecond;
+  if (seconds == 0) return fmt::format("{} milliseconds", ns / 1'000'000);
   if (seconds < 60) return fmt::format("{:.1f} seconds", static_cast<double>(ns) / 1e9);
   if (seconds < 3600) return fmt::format("{} min {} s", seconds / 60, seconds % 60);
   return fmt::format("{} h {} min", seconds / 3600, seconds / 60 % 60);
@@ -71,6 +76,13 @@ PageFact weights_fact(const Run& run) {
                   ? fmt::format("{}, SHA-256 {}", plain(first->first), plain(first->second))
                   : fmt::format("{} files, each told by its SHA-256", hashes.size());
   return fact;
+}
+
+PageFact engine_fact(const Run& run) {
+  if (!run.report) return {"Engine", "not told: a JSON log does not name its build"};
+  const std::string build = plain(run.report->header.engine_build);
+  const size_t hash = build.find(" blake2b-256 ");
+  return {"Engine", build.substr(0, hash), {{"its build", build}}};
 }
 
 std::string stop_words(const std::string& reason) {
@@ -151,9 +163,8 @@ PageFact seal_fact(const Run& run) {
   }
   const vitrine::VtrHeader& head = run.report->header;
   const std::string key = vitrine::public_key_text(head.public_key);
-  const bool is_broken = run.report->seal == Seal::kBroken;
   PageFact fact{"Seal",
-                is_broken ? "BROKEN: what was sealed is not what is there"
+                is_broken(run) ? "BROKEN: what was sealed is not what is there"
                 : head.is_key_ephemeral
                     ? "sealed, by a key that was made for this record alone and thrown away: that "
                       "tells of damage, not of who made the record, and whoever changes it can "
@@ -163,7 +174,7 @@ PageFact seal_fact(const Run& run) {
                                   "out",
                                   key.substr(0, 16)),
                 {}};
-  if (is_broken) {
+  if (is_broken(run)) {
     fact.details.emplace_back("what is wrong", plain(run.report->problem));
     fact.details.emplace_back(
         "where", fmt::format("record {}, byte {}", run.report->page, run.report->offset));
@@ -195,7 +206,7 @@ std::vector<std::string> hidden_words(const Run& run) {
       return i >= run.text.size() || run.text[i].empty();
     });
   }
-  add("what was predicted, and how probable it was", [&](const TokenRecord& one, size_t) {
+  add("what was predicted and how probably", [&](const TokenRecord& one, size_t) {
     return has_hidden_predictions && !one.has_prediction;
   });
   add("which experts worked", [](const TokenRecord& one, size_t) {
@@ -241,14 +252,14 @@ bool has_hidden(const Run& run) {
   return std::ranges::find(run.is_redacted, true) != run.is_redacted.end();
 }
 
-/// "which experts worked; their text (12 of 83 records)".
+/// "12 of 83 records do not tell which experts worked, their text".
 std::string hidden_sentence(const Run& run) {
   const std::vector<std::string> words = hidden_words(run);
   const auto count = std::ranges::count(run.is_redacted, true);
-  return fmt::format("{} ({} of {} records)",
-                     words.empty() ? "columns that this page does not show"
-                                   : fmt::format("{}", fmt::join(words, "; ")),
-                     count, run.records.size());
+  if (count == 0) return "values that belong to no single token, such as where a constraint failed";
+  return fmt::format("{} of {} records do not tell {}", count, run.records.size(),
+                     words.empty() ? "values that this page does not show"
+                                   : fmt::format("{}", fmt::join(words, ", ")));
 }
 
 /// How it is that something is not there.
@@ -259,7 +270,11 @@ std::string hidden_how(const Run& run) {
 
 PageFact hidden_fact(const Run& run) {
   PageFact fact{"Left out", "nothing", {}};
-  if (has_hidden(run)) fact.text = hidden_how(run) + ": " + hidden_sentence(run);
+  if (is_broken(run)) fact.text = "cannot be told of a broken record";
+  if (has_hidden(run)) {
+    const std::string how = hidden_how(run);
+    fact.text = (how == "left out" ? "" : how + ": ") + hidden_sentence(run);
+  }
   if (!run.report) return fact;
   if (has_hidden(run)) {
     fact.details.emplace_back("column groups of pages left out",
@@ -292,8 +307,7 @@ std::vector<PageFact> page_facts(const Run& run) {
                     {"layers", std::to_string(header.num_layers)},
                     {"tokens that it knows", std::to_string(header.vocab_size)}}});
   facts.push_back(weights_fact(run));
-  facts.push_back({"Engine", run.report ? plain(run.report->header.engine_build)
-                                        : "not told: a JSON log does not name its build"});
+  facts.push_back(engine_fact(run));
   facts.push_back(start_fact(run));
   facts.push_back(end_fact(run));
   facts.push_back(choice_fact(run));
@@ -317,24 +331,28 @@ std::vector<PageFact> page_facts(const Run& run) {
 }
 
 PageVerdict page_verdict(const Run& run) {
-  const std::string account = account_line(run);
   const std::string unsealed =
       run.report ? "" : " It is not sealed either: nothing proves that it is as it was written.";
-  if (run.report ? run.report->seal == Seal::kBroken : !run.problem.empty()) {
-    return {"broken", fmt::format("BROKEN: this record was changed or damaged. Do not rely on what "
-                                  "follows. ({}){}",
-                                  account, unsealed)};
+  if (is_broken(run)) {
+    return {"broken",
+            "BROKEN: this record was changed or damaged, or contradicts itself. Do not "
+            "rely on what follows. What is wrong: " +
+                plain(run.report ? run.report->problem : run.problem) + "." + unsealed};
   }
   const std::string also =
       has_hidden(run) ? fmt::format(" Also {}: {}.", hidden_how(run), hidden_sentence(run)) : "";
   if (!is_complete(run)) {
-    return {"broken", fmt::format("NOT COMPLETE: a part of the run is not in this record. ({}){}{}",
-                                  account, also, unsealed)};
+    const uint64_t lost = run.report ? run.report->counts.positions.num_lost() : run.lost;
+    const bool is_open = run.report ? run.report->seal == Seal::kOpen : run.stop_reason == "open";
+    std::string what;
+    if (is_open) what += " it ends without its closing entry, by a crash or a cut.";
+    if (lost > 0)
+      what += fmt::format(" {} positions that the model worked on are not in it.", lost);
+    return {"broken",
+            "NOT COMPLETE: this record lacks a part of the run:" + what + also + unsealed};
   }
   if (!run.report) {
-    return {"partly", fmt::format("Not sealed: nothing proves that this record is as it was "
-                                  "written.{}",
-                                  also)};
+    return {"partly", "Not sealed: nothing proves that this record is as it was written." + also};
   }
   if (!also.empty()) {
     return {"partly", fmt::format("Complete, but {}: {}. The seal holds.",

@@ -85,7 +85,7 @@ function build() {
       span.id = 't' + i;
       span.setAttribute('role', 'option');
       span.setAttribute('aria-selected', 'false');
-      if (token.special) span.setAttribute('aria-label', 'template tag ' + token.text);
+      if (token.special) span.setAttribute('aria-label', 'tag ' + token.text);
       else if (token.part) span.setAttribute('aria-label', told(token));
       else if (token.text.trim() === '') span.setAttribute('aria-label', token.text.includes('\n') ? 'line end' : 'white space');
       spans[i] = span;
@@ -93,6 +93,7 @@ function build() {
     }
     list.append(group);
   }
+  if (!spans.length) list.replaceWith(make('p', 'No token can be read from this record.', 'broken'));
 }
 
 function select(index, speak) {

@@ -6,10 +6,11 @@ function row(table, cells) {
   table.append(tr);
 }
 
-function head(table, names) {
-  row(table, names.map(name => {
-    const cell = name instanceof Node ? make('th') : make('th', name);
-    if (name instanceof Node) cell.append(name);
+// Of the columns' names (texts or terms) those at `numbers` stand over numbers.
+function head(table, names, numbers = []) {
+  row(table, names.map((name, i) => {
+    const cell = make('th', undefined, numbers.includes(i) ? 'number' : '');
+    cell.append(name);
     cell.scope = 'col';
     return cell;
   }));
@@ -68,7 +69,7 @@ function show_sum(box, token, sum, i) {
   }
   const table = make('table');
   const largest = Math.max(1e-9, ...sum.terms.map(term => Math.abs(term[3])));
-  head(table, ['part', 'adds', '', 'runner-up']);
+  head(table, ['part', 'adds', '', 'runner-up'], [1, 3]);
   for (const term of sum.terms) {
     const name = title(term[0] === 'rounding' ? undefined : term_name(term));
     if (term[0] === 'rounding') name.append(word('rounding'));
@@ -85,7 +86,7 @@ function show_shares(box, token) {
   box.append(make('h3', is_term ? 'Specialists: terms of its log-probability' : 'Specialists: shares'));
   const table = make('table');
   const largest = Math.max(1e-9, ...token.shares.map(one => Math.abs(one[2])));
-  head(table, [word('specialist'), 'log p', 'weight', is_term ? 'term' : 'share', '']);
+  head(table, [word('specialist'), 'log p', 'weight', is_term ? 'term' : 'share', ''], [1, 2, 3]);
   for (const [i, [lp, weight, share]] of token.shares.entries()) {
     const name = title(run.federation.specialists[i][0]);
     name.style.background = specialist_colour(i);
@@ -99,9 +100,10 @@ function show_shares(box, token) {
 
 function show(token) {
   const box = $('account');
+  $('token').scrollTop = 0;
   box.replaceChildren(make('p', (token.made ? 'Answer, position ' : token.hidden ? 'Position ' : 'Prompt, position ') + token.position + ': '));
   box.firstChild.append(make('strong', told(token)));
-  if (token.special) box.append(make('p', 'A tag of the conversation’s template.', 'soft'));
+  if (token.special) box.append(make('p', 'A special token: a tag of the conversation’s template, no part of what is said.', 'soft'));
   if (token.lp === null) {
     box.append(make('p', token.hidden ? 'What the model said of it was left out or is encrypted.' :
       'Part of the prompt: no probability was recorded.', 'soft'));
@@ -117,7 +119,7 @@ function show(token) {
   if (token.others && token.others.length) {
     box.append(make('h3', 'Alternatives'));
     const table = make('table');
-    head(table, ['token', 'probability', '']);
+    head(table, ['token', 'probability', ''], [1]);
     for (const [text, lp] of token.others) {
       row(table, [title(shown(text)), make('td', percent(lp), 'number'), bar(Math.exp(lp), 1, false)]);
     }
@@ -126,7 +128,7 @@ function show(token) {
   if (token.routes && token.routes.length) {
     box.append(make('h3', token.made ? 'Experts that made it' : 'Experts that read it'));
     const table = make('table');
-    head(table, ['layer', word('expert'), word('weight', 'gate weight'), '']);
+    head(table, ['layer', word('expert'), word('weight', 'gate weight'), ''], [2]);
     for (const [layer, routes] of token.routes) {
       for (const [i, [expert, weight]] of routes.entries()) {
         row(table, [title(i ? '' : layer), make('td', expert < 0 ? 'left out' : 'expert ' + expert), number(weight),
@@ -141,7 +143,10 @@ function show(token) {
 function heat() {
   const table = $('heat');
   const widest = Math.max(0, ...run.experts.map(one => one[1].length));
-  if (!widest) return row(table, [make('td', 'none: a dense model', 'soft')]);
+  if (!widest) {
+    table.previousElementSibling.hidden = true;
+    return row(table, [make('td', 'none: a dense model', 'soft')]);
+  }
   head(table, ['layer', ...Array(widest).keys()]);
   for (const [layer, uses] of run.experts) {
     if (run.hidden_layers.includes(layer)) {
@@ -169,7 +174,7 @@ function specialists() {
   $('federation').hidden = false;
   const table = $('specialists'), is_term = run.federation.shares === 'term';
   const of = Math.max(1, run.federation.tokens);
-  head(table, [run.federation.combiner, is_term ? 'mean term' : 'mean share', 'leads', '']);
+  head(table, [run.federation.combiner, is_term ? 'mean term' : 'mean share', 'leads', ''], [1, 2]);
   for (const [i, [name, share, leading]] of run.federation.specialists.entries()) {
     const cell = title(name);
     cell.style.background = specialist_colour(i);
@@ -183,21 +188,22 @@ function specialists() {
 }
 
 // ---- All chosen tokens, for print -------------------------------------------------------------
+// Pairs of what a line is about and what it says.
 function record_lines(token) {
-  const lines = [sampler_text(token), constraint_text(token)];
-  const list = (name, all) => lines.push(all.length ? name + ': ' + all.join(', ') : '');
-  list('Alternatives', (token.others || []).map(([text, lp]) => '“' + shown(text) + '” ' + percent(lp)));
-  lines.push((token.routes || []).length ? 'Experts with their gate weights: ' + token.routes.map(([layer, routes]) =>
-    'layer ' + layer + ': ' + routes.map(([expert, weight]) => expert < 0 ? 'left out' :
-    expert + ' (' + (weight === null ? 'left out' : weight.toFixed(3)) + ')').join(', ')).join('; ') : '');
+  const lines = [['', sampler_text(token)], ['', constraint_text(token)]];
+  lines.push(['Alternatives', (token.others || []).map(([text, lp]) => '“' + shown(text) + '” ' + percent(lp)).join(', ')]);
+  lines.push(['Experts with their gate weights', (token.routes || []).map(([layer, routes]) => 'layer ' + layer + ': ' +
+    routes.map(([expert, weight]) => expert < 0 ? 'left out' : expert + ' (' + (weight === null ? 'left out' : weight.toFixed(3)) + ')')
+      .join(', ')).join('; ')]);
   for (const [i, sum] of (token.sums || []).entries()) {
-    lines.push('Its logit' + specialist_of(i) + ', ' + sum.logit[0].toFixed(3) + ' (runner-up “' + shown(token.other) + '” ' +
-      sum.logit[1].toFixed(3) + '), as a sum, recorded arithmetic, not a reason: ' +
-      sum.terms.map(term => term_name(term) + ' ' + term[3].toFixed(3) + ' (' + term[4].toFixed(3) + ')').join(', '));
+    lines.push(['Its logit' + specialist_of(i) + ' as a sum', sum.logit[0].toFixed(3) + ' (in brackets that of the runner-up “' +
+      shown(token.other) + '”, ' + sum.logit[1].toFixed(3) + ') = ' +
+      sum.terms.map(term => term_name(term) + ' ' + term[3].toFixed(3) + ' (' + term[4].toFixed(3) + ')').join(', ') +
+      '; recorded arithmetic, not a reason']);
   }
-  list('Specialists (log p, weight, ' + (run.federation ? run.federation.shares : '') + ')', (token.shares || []).map((one, i) =>
-    run.federation.specialists[i][0] + ' ' + one.map(value => value === null ? 'unknown' : value.toFixed(3)).join(' / ')));
-  return lines.filter(line => line);
+  lines.push(['Specialists: log p, weight, ' + (run.federation ? run.federation.shares : ''), (token.shares || []).map((one, i) =>
+    run.federation.specialists[i][0] + ' ' + one.map(value => value === null ? 'unknown' : value.toFixed(3)).join(' / ')).join('; ')]);
+  return lines.filter(line => line[1]);
 }
 
 function record() {
@@ -205,7 +211,12 @@ function record() {
   for (const token of run.tokens) {
     if (!token.made) continue;
     const how = make('td');
-    for (const line of record_lines(token)) how.append(make('p', line));
+    for (const [about, text] of record_lines(token)) {
+      const line = make('p');
+      if (about) line.append(make('b', about + ': '));
+      line.append(text);
+      how.append(line);
+    }
     row(all, [make('td', token.position), make('td', told(token)), make('td', token.lp === null ? 'left out' :
       percent(token.lp) + ' (' + token.lp.toFixed(3) + ' nats), entropy ' + token.entropy.toFixed(3)), how]);
   }
@@ -237,3 +248,4 @@ heat();
 record();
 const first = run.tokens.findIndex(token => token.made);
 select(first < 0 ? 0 : first, false);
+$('token').hidden = !spans.length;
