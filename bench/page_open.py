@@ -6,8 +6,8 @@
 
 `--make` makes the page of a run of N (2,000) tokens first.
 Needs Debian's `chromium`, and `poppler-utils` for what is printed. Prints the time from the request
-to the load event and to the frame painted after it, as medians over N (9) fresh tabs, and fails
-where
+to the load event, to the frame painted after it and to the last row of the table for print, as
+medians over N (9) fresh tabs, and fails where
 - the page asks the network for anything,
 - it is wider than the window at 360, 820 or 1280 pixels,
 - a text's contrast with what is behind it is under 4.5, in light, dark or print and with every
@@ -39,6 +39,11 @@ AFTER_LOAD = """new Promise(done => requestAnimationFrame(() => requestAnimation
   const entry = performance.getEntriesByType('navigation')[0];
   done([entry.loadEventEnd, performance.now()]);
 })))"""
+# When the table that is printed has its rows, of which there are COUNT.
+TABLE = """new Promise(done => (function look() {
+  if (document.getElementById('rows').childElementCount >= COUNT) done(performance.now());
+  else setTimeout(look, 5);
+})())"""
 SELECTED = "document.querySelectorAll('#text [aria-selected=true]')[0]?.id ?? ''"
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 FOCUSED = """(() => {
@@ -356,23 +361,24 @@ def main():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         folder = pathlib.Path(temporary)
         page = options.page or make_page(*options.make, options.tokens, folder)
+        tokens = page_data(page)["tokens"]
+        if not tokens:
+            sys.exit("the page has no token; expected that of a log whose records can be read")
+        table = TABLE.replace("COUNT", str(sum(token["made"] for token in tokens)))
         browser = Browser(folder / "profile")
         address = page.resolve().as_uri()
         times = []
         for _ in range(options.tabs):
             target, session = browser.open(address)
-            times.append(browser.value(session, AFTER_LOAD))
+            times.append(browser.value(session, AFTER_LOAD) + [browser.value(session, table)])
             browser.call("Target.closeTarget", targetId=target)
         session = browser.open(address)[1]
-        if not page_data(page)["tokens"]:
-            sys.exit("the page has no token; expected that of a log whose records can be read")
-        count = browser.value(session, "document.querySelectorAll('#text [role=option]').length")
         seen = check(browser, session, page, folder, options.screenshots)
         browser.close()
-        loaded, painted = (sorted(t[i] / 1000 for t in times) for i in (0, 1))
-        print(f"{count:,} tokens, {page.stat().st_size:,} bytes, {len(times)} tabs: loaded in "
-              f"{statistics.median(loaded):.2f} s ({loaded[0]:.2f} to {loaded[-1]:.2f}), painted in "
-              f"{statistics.median(painted):.2f} s ({painted[0]:.2f} to {painted[-1]:.2f})")
+        print(f"{len(tokens):,} tokens, {page.stat().st_size:,} bytes, {len(times)} tabs: " + ", ".join(
+            f"{what} in {statistics.median(of) / 1000:.2f} s ({min(of) / 1000:.2f} to "
+            f"{max(of) / 1000:.2f})"
+            for what, of in zip(("loaded", "painted", "table for print"), zip(*times))))
         print(seen)
 
 

@@ -206,32 +206,34 @@ function record_lines(token) {
   return lines.filter(line => line[1]);
 }
 
-function record() {
-  const all = document.createDocumentFragment();
-  for (const token of run.tokens) {
-    if (!token.made) continue;
-    const how = make('td');
-    for (const [about, text] of record_lines(token)) {
-      const line = make('p');
-      if (about) line.append(make('b', about + ': '));
-      line.append(text);
-      how.append(line);
-    }
-    row(all, [make('td', token.position), make('td', told(token)), make('td', token.lp === null ? 'left out' :
-      percent(token.lp) + ' (' + token.lp.toFixed(3) + ' nats), entropy ' + token.entropy.toFixed(3)), how]);
+function record_row(table, token) {
+  const how = make('td');
+  for (const [about, text] of record_lines(token)) {
+    const line = make('p');
+    if (about) line.append(make('b', about + ': '));
+    line.append(text);
+    how.append(line);
   }
-  $('rows').append(all);
-  if (run.tokens.some(token => token.hidden)) {
-    const cell = make('td', 'Of other positions it was left out, or is encrypted, which were chosen and how.');
-    cell.colSpan = 4;
-    row($('rows'), [cell]);
-  }
+  row(table, [make('td', token.position), make('td', told(token)), make('td', token.lp === null ? 'left out' :
+    percent(token.lp) + ' (' + token.lp.toFixed(3) + ' nats), entropy ' + token.entropy.toFixed(3)), how]);
+}
+
+// Rows are made behind the first picture of the page, some at a time, and by `all` those that lack.
+const chosen = run.tokens.filter(token => token.made);
+let written = 0;
+function record(all) {
+  const rows = document.createDocumentFragment();
+  const until = all ? chosen.length : Math.min(chosen.length, written + 100);
+  for (; written < until; ++written) record_row(rows, chosen[written]);
+  $('rows').append(rows);
+  if (written < chosen.length) setTimeout(record);
 }
 
 // What is folded on the screen is printed, also by a browser that knows no ::details-content.
 const folded = () => document.querySelectorAll('#facts details:not([open])');
 let opened = [];
 addEventListener('beforeprint', () => {
+  record(true);
   opened = [...folded()];
   for (const one of opened) one.open = true;
 });
@@ -245,7 +247,8 @@ specialists();
 build();
 paint();
 heat();
-record();
 const first = run.tokens.findIndex(token => token.made);
 select(first < 0 ? 0 : first, false);
 $('token').hidden = !spans.length;
+$('lacking').hidden = !run.tokens.some(token => token.hidden);
+requestAnimationFrame(() => setTimeout(record));
