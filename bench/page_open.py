@@ -21,6 +21,7 @@ medians over N (9) fresh tabs, and fails where
 
 import argparse
 import base64
+import decimal
 import json
 import math
 import os
@@ -233,10 +234,12 @@ def check_roles(browser, session):
         if role == "group" and not name:  # a details element
             continue
         roles[role] = roles.get(role, 0) + 1
-        if role in NAMED_ROLES and not name:
-            sys.exit(f"a {role} has no name: {node['properties']}")
+        properties = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
+        is_to_name = role in NAMED_ROLES or role != "RootWebArea" and properties.get("focusable")
+        if is_to_name and not name:
+            sys.exit(f"a {role} has no name: {properties}")
         if role == "heading":
-            own = next(p["value"]["value"] for p in node["properties"] if p["name"] == "level")
+            own = properties["level"]
             if own > level + 1:
                 sys.exit(f"the heading {name!r} is of level {own} and follows one of level {level}")
             level = own
@@ -281,6 +284,12 @@ def spelt(text):
     return re.sub(r"\s", "", text) or "␀"
 
 
+def fixed(value, digits):
+    """As JavaScript's toFixed rounds: a half away from zero."""
+    return str(decimal.Decimal(value).quantize(decimal.Decimal(10) ** -digits,
+                                               decimal.ROUND_HALF_UP))
+
+
 def check_print(browser, session, page, folder):
     """The PDF has every chosen token's account. Answers how many there are, on how many pages."""
     if shutil.which("pdftotext") is None:
@@ -296,13 +305,13 @@ def check_print(browser, session, page, folder):
         if not token["made"]:
             continue
         num_tokens += 1
-        row = f"{token['position']}“{spelt(token['text'])}”{100 * math.exp(token['lp']):.2f}%"
+        row = f"{token['position']}“{spelt(token['text'])}”{fixed(100 * math.exp(token['lp']), 2)}%"
         if token.get("part"):
             row = f"{token['position']}therestofthecharacterbeforeit"
         wanted = [row]
         if token["routes"] and token["routes"][0][1][0][0] >= 0:
             layer, routes = token["routes"][0]
-            wanted.append(f"layer{layer}:{routes[0][0]}({routes[0][1]:.3f})")
+            wanted.append(f"layer{layer}:{routes[0][0]}({fixed(routes[0][1], 3)})")
         for one in wanted:
             found = text.find(one, at)
             if found < 0:
