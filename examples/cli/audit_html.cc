@@ -234,8 +234,8 @@ const char* kind_of(const ordered_json& token) {
 ordered_json segments_json(const Run& run, const ordered_json& tokens) {
   ordered_json segments = ordered_json::array();
   std::map<std::string, int> counts;  // by kind
-  const bool has_several =
-      !tokens.empty() && tokens.front()["sequence"] != tokens.back()["sequence"];
+  const bool has_several = std::ranges::any_of(
+      tokens, [&](const auto& token) { return token["sequence"] != tokens[0]["sequence"]; });
   for (size_t i = 0; i < tokens.size(); ++i) {
     const char* kind = kind_of(tokens[i]);
     const bool follows = i > 0 && tokens[i]["sequence"] == tokens[i - 1]["sequence"] &&
@@ -290,10 +290,10 @@ std::string run_page(const Run& run) {
     const SpecialistTotals totals = specialist_totals(run);
     ordered_json specialists = ordered_json::array();
     for (size_t i = 0; i < run.federation.specialists.size(); ++i) {
-      specialists.push_back(
-          {run.federation.specialists[i], finite_number(totals.shares[i]), totals.leading[i]});
+      specialists.push_back({plain(run.federation.specialists[i]), finite_number(totals.shares[i]),
+                             totals.leading[i]});
     }
-    page["federation"] = {{"combiner", run.federation.combiner},
+    page["federation"] = {{"combiner", plain(run.federation.combiner)},
                           {"shares", vitrine::share_kind_name(run.federation.shares)},
                           {"tokens", totals.tokens},
                           {"told", has_told_shares(run, totals)},

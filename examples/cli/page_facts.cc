@@ -153,7 +153,8 @@ PageFact machine_fact(const Run& run) {
                             plain(header.kernels), plain(header.isa), header.threads,
                             header.threads == 1 ? "" : "s"),
                 plain_pairs(header.engine)};
-  fact.details.emplace_back("recorder", fmt::format("{}, level {}", run.mode, run.level));
+  fact.details.emplace_back("recorder",
+                            fmt::format("{}, level {}", plain(run.mode), plain(run.level)));
   return fact;
 }
 

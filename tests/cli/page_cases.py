@@ -311,6 +311,7 @@ class RunPage(AuditCase):
         log["model"].update(path=HOSTILE, architecture=HOSTILE, sha256={HOSTILE: HOSTILE})
         log["runtime"].update(device=HOSTILE, kernels=HOSTILE, isa=HOSTILE,
                               options={HOSTILE: HOSTILE})
+        log["audit"].update(mode=HOSTILE)
         log["sampler"] = {HOSTILE: HOSTILE, "temperature": HOSTILE}
         log["constraint"] = {HOSTILE: HOSTILE}
         log.update(trace_id=HOSTILE, stop_reason=HOSTILE)
