@@ -74,7 +74,7 @@ PageFact weights_fact(const Run& run) {
   fact.text = hashes.empty() ? "not told: which model it was cannot be checked"
               : count == 1
                   ? fmt::format("{}, SHA-256 {}", plain(first->first), plain(first->second))
-                  : fmt::format("{} files, each told by its SHA-256", hashes.size());
+                  : fmt::format("files that are told by their SHA-256: {}", hashes.size());
   return fact;
 }
 
