@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "audit.h"
 #include "failure_text.h"
 #include "federation_text.h"
 #include "hidden_values.h"
+#include "page_facts.h"
 #include "run_page.h"
 
 namespace cli {
@@ -115,12 +117,20 @@ void add_prediction(const Run& run, const TokenRecord& record, ordered_json& tok
   if (!sums.empty()) token["sums"] = std::move(sums);
 }
 
+/// A token that stands for no text, such as <|im_start|>.
+bool is_special(const Run& run, int32_t id) {
+  return run.tokenizer && id >= 0 && id < run.tokenizer->vocab_size() &&
+         run.tokenizer->is_special(id);
+}
+
 ordered_json token_json(const Run& run, uint64_t sequence, int64_t position, int32_t id) {
-  return {{"sequence", sequence},
-          {"position", position},
-          {"text", text_of(run, id)},
-          {"made", false},
-          {"lp", nullptr}};
+  ordered_json token = {{"sequence", sequence},
+                        {"position", position},
+                        {"text", text_of(run, id)},
+                        {"made", false},
+                        {"lp", nullptr}};
+  if (is_special(run, id)) token["special"] = true;
+  return token;
 }
 
 /// How many bytes a text's last character lacks: it may go on in the next token.
@@ -204,22 +214,64 @@ ordered_json tokens_json(const Run& run) {
   return tokens;
 }
 
+/// Where a sequence comes from, where the page shows several.
+std::string sequence_text(const Run& run, uint64_t sequence) {
+  std::string text = fmt::format("sequence {}", sequence);
+  for (const auto& [record, event] : run.events) {
+    if (event.kind != vitrine::VtrEvent::Kind::kForked || event.sequence != sequence) continue;
+    text += fmt::format(", goes on from sequence {} at position {}", event.source, event.count);
+    break;
+  }
+  return text;
+}
+
+/// Who wrote a token: the prompt, the model, or that cannot be told.
+const char* kind_of(const ordered_json& token) {
+  return token["made"].get<bool>() ? "Answer" : token.contains("hidden") ? "Not told" : "Prompt";
+}
+
+/// Runs of tokens that follow each other and were written by one, each with its name.
+ordered_json segments_json(const Run& run, const ordered_json& tokens) {
+  ordered_json segments = ordered_json::array();
+  std::map<std::string, int> counts;  // by kind
+  const bool has_several = std::ranges::any_of(
+      tokens, [&](const auto& token) { return token["sequence"] != tokens[0]["sequence"]; });
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const char* kind = kind_of(tokens[i]);
+    const bool follows = i > 0 && tokens[i]["sequence"] == tokens[i - 1]["sequence"] &&
+                         tokens[i]["position"] == tokens[i - 1]["position"].get<int64_t>() + 1;
+    if (follows && segments.back()["kind"] == kind) {
+      ++segments.back()["count"].get_ref<ordered_json::number_integer_t&>();
+      continue;
+    }
+    std::string note;
+    if (has_several && (i == 0 || tokens[i]["sequence"] != tokens[i - 1]["sequence"])) {
+      note = sequence_text(run, tokens[i]["sequence"].get<uint64_t>());
+    } else if (i > 0 && !follows) {
+      note = fmt::format("from position {} on", tokens[i]["position"].get<int64_t>());
+    }
+    segments.push_back({{"kind", kind},
+                        {"label", fmt::format("{} {}", kind, ++counts[kind])},
+                        {"note", note},
+                        {"first", i},
+                        {"count", int64_t{1}}});
+  }
+  for (ordered_json& segment : segments) {  // no number where there is no second one
+    if (counts[segment["kind"].get<std::string>()] == 1) segment["label"] = segment["kind"];
+  }
+  return segments;
+}
+
 }  // namespace
 
 std::string run_page(const Run& run) {
   ordered_json page;
-  page["account"] = account_line(run);
-  page["whole"] = page["account"].get<std::string>().starts_with("complete");
-  page["facts"] = fmt::format(
-      "{} ({}, {} layers, vocabulary of {}); {}, {} kernels, {}, {} threads; recorder {}, level "
-      "{}; "
-      "seed {}; stop: {}",
-      plain(run.header.model_path), plain(run.header.architecture), run.header.num_layers,
-      run.header.vocab_size, plain(run.header.device), plain(run.header.kernels),
-      plain(run.header.isa), run.header.threads, run.mode, run.level, run.header.seed,
-      run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));
-  if (const std::string hidden = hidden_text(run); !hidden.empty()) {
-    page["facts"].get_ref<std::string&>() += "; " + hidden;
+  const PageVerdict verdict = page_verdict(run);
+  page["verdict"] = {{"kind", verdict.kind}, {"text", verdict.text}};
+  page["facts"] = ordered_json::array();
+  for (const PageFact& fact : page_facts(run)) {
+    page["facts"].push_back(
+        {{"label", fact.label}, {"text", fact.text}, {"details", fact.details}});
   }
   std::string failures;
   for (const vitrine::ConstraintFailure& failure : run.failures) {
@@ -238,16 +290,17 @@ std::string run_page(const Run& run) {
     const SpecialistTotals totals = specialist_totals(run);
     ordered_json specialists = ordered_json::array();
     for (size_t i = 0; i < run.federation.specialists.size(); ++i) {
-      specialists.push_back(
-          {run.federation.specialists[i], finite_number(totals.shares[i]), totals.leading[i]});
+      specialists.push_back({plain(run.federation.specialists[i]), finite_number(totals.shares[i]),
+                             totals.leading[i]});
     }
-    page["federation"] = {{"combiner", run.federation.combiner},
+    page["federation"] = {{"combiner", plain(run.federation.combiner)},
                           {"shares", vitrine::share_kind_name(run.federation.shares)},
                           {"tokens", totals.tokens},
                           {"told", has_told_shares(run, totals)},
                           {"specialists", std::move(specialists)}};
   }
   page["tokens"] = tokens_json(run);
+  page["segments"] = segments_json(run, page["tokens"]);
   std::string json = page.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   // Inside a script element: no log may end it.
   for (size_t at = 0; (at = json.find('<', at)) != std::string::npos; at += 6) {

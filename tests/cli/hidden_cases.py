@@ -42,7 +42,7 @@ class Hidden(AuditCase):
             self.assertEqual(log["counts"]["generated"], 12)
             page = self.page_data(name)
             self.assertEqual(page["hidden_layers"], [0, 1, 2, 3])
-            self.assertIn("lack columns", page["facts"])
+            self.assertIn("which experts worked", page["verdict"]["text"])
             self.assertTrue(all(token.get("hidden") for token in page["tokens"][1:]))
         # What is there is told as before.
         page = self.page_data("run.vtr")
