@@ -460,7 +460,8 @@ int run_audit_redact(const AuditArguments& arguments) {
     require_record(arguments.run, positions);
     redaction.rows = [positions](uint64_t, int64_t position) { return positions.holds(position); };
   }
-  vitrine::redact_vtr(arguments.run, arguments.out, redaction, reader_key(arguments.decrypt));
+  vitrine::redact_vtr(arguments.run, arguments.out, redaction, reader_key(arguments.decrypt),
+                      arguments.overwrite);
   const vitrine::VtrReport report = vitrine::verify_vtr(arguments.out);
   if (!arguments.positions.empty() && !report.header.sealed_keys.empty()) {
     write_note(
@@ -469,6 +470,11 @@ int run_audit_redact(const AuditArguments& arguments) {
                     arguments.out, fmt::join(arguments.columns, ", ")));
   }
   warn_of_predictions(arguments, positions);
+  if (const std::string left = what_still_tells(arguments.columns); !left.empty()) {
+    write_note(fmt::format("{}: whoever has the model still finds the text by {}; leave these "
+                           "out, too, to withhold it",
+                           arguments.out, left));
+  }
   write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
                         arguments.out, seal_line(report), report.redacted_groups));
   warn_of_constraint(arguments, report.header.log);

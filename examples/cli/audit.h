@@ -14,7 +14,7 @@ struct AuditArguments {
   int limit = 40;
   int64_t position = -1;
   uint64_t most_bytes = 0;  // of memory, for a log's records
-  bool json = false, html = false, parquet = false, force_routes = false;
+  bool overwrite = false, json = false, html = false, parquet = false, force_routes = false;
   DeviceOptions device;
 };
 

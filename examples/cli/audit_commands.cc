@@ -109,6 +109,8 @@ void add_audit(CLI::App& app, Command& command) {
                       "hidden_states, federation, counters")
             ->delimiter(',')
             ->required();
+        to.add_flag("--overwrite", arguments.overwrite,
+                    "replace a log of that name, and its manifest; without, it is refused");
         to.add_option("--positions", arguments.positions,
                       "only there: FIRST-LAST (default: everywhere)");
       });
