@@ -57,7 +57,7 @@ struct JsonLog::Impl : audit::LogThread {
   };
 
   Impl(const std::string& log_path, LogHeader log_header,
-       std::function<std::string(int32_t)> token_text)
+       std::function<TokenPiece(int32_t)> token_text)
       : LogThread({.name = "audit log '" + check_extension(log_path) + "'",
                    .ring_bytes = kRingBytes,
                    .runs_unopened = true},
@@ -121,7 +121,7 @@ struct JsonLog::Impl : audit::LogThread {
 };
 
 JsonLog::JsonLog(const std::string& path, LogHeader header,
-                 std::function<std::string(int32_t)> token_text)
+                 std::function<TokenPiece(int32_t)> token_text)
     : impl_(std::make_unique<Impl>(path, std::move(header), std::move(token_text))) {}
 
 JsonLog::~JsonLog() {
