@@ -322,9 +322,9 @@ TEST_F(ConstraintTest, NearTheLimitABannedSequenceLeavesNoInvalidAnswer) {
       const std::string text = text_of(result);
       for (const char* banned : {"ab", "yxy", "dz"}) EXPECT_EQ(text.find(banned), text.npos);
       EXPECT_EQ(result.constraint.deadlocks, result.is_complete ? 0 : 1);
-      const StopReason whole =
+      const StopReason end =
           result.constraint.limited > 0 ? StopReason::kLengthConstrained : StopReason::kComplete;
-      EXPECT_EQ(result.reason, result.is_complete ? whole : StopReason::kDeadlock);
+      EXPECT_EQ(result.reason, result.is_complete ? end : StopReason::kDeadlock);
       EXPECT_EQ(std::regex_match(text, std::regex("(ab|acd|xy){1,9}z")), result.is_complete);
       ++(result.is_complete ? whole : deadlocks);
     }
