@@ -3,14 +3,11 @@
 #include "audit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <limits>
 
-#include "log_options.h"
-#include "output_path.h"
 #include "replay_models.h"
 
 namespace cli {
@@ -18,18 +15,6 @@ namespace cli {
 namespace {
 
 using vitrine::VtrReport;
-
-/// "lost (sink too slow 10, not reported 2)".
-std::string lost_text(const vitrine::VtrAccount& positions) {
-  std::string reasons;
-  for (size_t i = 0; i < vitrine::kLostReasons; ++i) {
-    if (positions.lost[i] == 0) continue;
-    reasons +=
-        fmt::format("{}{} {}", reasons.empty() ? "" : ", ",
-                    lost_reason_name(static_cast<vitrine::LostReason>(i)), positions.lost[i]);
-  }
-  return fmt::format("lost ({})", reasons);
-}
 
 std::string states_text(const vitrine::VtrAccount& positions) {
   std::string text;
@@ -61,9 +46,9 @@ std::string encryption_text(const VtrReport& report) {
   std::string text = fmt::format("encrypted for {} recipient{}", report.header.sealed_keys.size(),
                                  report.header.sealed_keys.size() == 1 ? "" : "s");
   if (report.closed_groups > 0) {
-    text +=
-        fmt::format("; the rows of {} column groups of pages were not opened (--decrypt KEYFILE)",
-                    report.closed_groups);
+    text += fmt::format(
+        "; the rows of {} column groups of pages were not opened (--decrypt KEYFILE): {}",
+        report.closed_groups, fmt::join(report.closed_columns, ", "));
   }
   return text + "\n";
 }
@@ -85,6 +70,8 @@ nlohmann::ordered_json report_json(const VtrReport& report) {
           {"byte", is_broken ? nlohmann::ordered_json(report.offset) : nullptr},
           {"torn_bytes", report.torn_bytes},
           {"redacted_groups", report.redacted_groups},
+          {"redacted_columns", report.redacted_columns},
+          {"closed_columns", report.closed_columns},
           {"recipients", report.header.sealed_keys.size()},
           {"closed_groups", report.closed_groups},
           {"stop_reason", report.stop_reason},
@@ -104,29 +91,6 @@ nlohmann::ordered_json report_json(const VtrReport& report) {
             {"replayed", positions.replayed},
             {"discarded", positions.discarded},
             {"lost", lost}}}};
-}
-
-/// What verify and show say first.
-std::string seal_line(const VtrReport& report) {
-  const vitrine::VtrAccount& positions = report.counts.positions;
-  switch (report.seal) {
-    case VtrReport::Seal::kBroken: return fmt::format("BROKEN: {}", plain(report.problem));
-    case VtrReport::Seal::kOpen:
-      return fmt::format(
-          "OPEN: intact, but it ends without an end record (a crash or a cut{}); "
-          "{} positions so far: {}",
-          report.torn_bytes == 0
-              ? std::string()
-              : fmt::format(", {} bytes of an unfinished page", report.torn_bytes),
-          positions.total(), states_text(positions));
-    case VtrReport::Seal::kComplete: break;
-  }
-  if (positions.num_lost() > 0) {
-    return fmt::format("INCOMPLETE: the seal is whole, but {} of {} positions were {}",
-                       positions.num_lost(), positions.total(), lost_text(positions));
-  }
-  return fmt::format("complete: {} positions, every one accounted for: {}", positions.total(),
-                     states_text(positions));
 }
 
 /// What verify says of the model that it was given, if any.
@@ -162,30 +126,90 @@ nlohmann::ordered_json run_json(const Run& run, const std::string& model,
   return json;
 }
 
-bool is_whole(const VtrReport& report) {
-  return report.seal == VtrReport::Seal::kComplete && report.counts.positions.num_lost() == 0;
+/// What verify was asked to find whole and does not: a column's name and why, in pairs.
+using Missing = std::vector<std::pair<std::string, std::string>>;
+
+Missing missing_columns(const AuditArguments& arguments, const VtrReport& report) {
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  Missing missing;
+  const auto add = [&](const std::string& name) {
+    const char* why = has(report.redacted_columns, name) ? "left out"
+                      : has(report.closed_columns, name) ? "encrypted and not opened"
+                      : has(report.columns, name)        ? nullptr
+                                                         : "never in the log";
+    const bool is_told =
+        std::ranges::any_of(missing, [&](const auto& of) { return of.first == name; });
+    if (why != nullptr && !is_told) missing.emplace_back(name, why);
+  };
+  std::ranges::for_each(arguments.required, add);
+  if (arguments.requires_unredacted) {
+    std::ranges::for_each(report.redacted_columns, add);
+    std::ranges::for_each(report.closed_columns, add);
+  }
+  return missing;
 }
 
-/// Exports but the page go where no one sees an account, so what is broken stays out of them.
-void refuse_broken(const std::string& run, const VtrReport& report) {
-  if (report.seal != VtrReport::Seal::kBroken) return;
-  refuse(fmt::format("{}: {}; expected a log whose pages are whole", run, seal_line(report)));
-}
-
-/// Of an export, which goes elsewhere.
-void warn(const Run& run) {
-  if (!is_complete(run)) write_note(fmt::format("{}: {}", run.path, account_line(run)));
+std::string missing_line(const Missing& missing) {
+  if (missing.empty()) return "";
+  std::string text;
+  for (const auto& [name, why] : missing) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", name, why);
+  }
+  return "MISSING: " + text + "\n";
 }
 
 }  // namespace
+
+std::string lost_text(const vitrine::VtrAccount& positions) {
+  std::string reasons;
+  for (size_t i = 0; i < vitrine::kLostReasons; ++i) {
+    if (positions.lost[i] == 0) continue;
+    reasons +=
+        fmt::format("{}{} {}", reasons.empty() ? "" : ", ",
+                    lost_reason_name(static_cast<vitrine::LostReason>(i)), positions.lost[i]);
+  }
+  return fmt::format("lost ({})", reasons);
+}
+
+std::string seal_line(const VtrReport& report) {
+  const vitrine::VtrAccount& positions = report.counts.positions;
+  switch (report.seal) {
+    case VtrReport::Seal::kBroken: return fmt::format("BROKEN: {}", plain(report.problem));
+    case VtrReport::Seal::kOpen:
+      return fmt::format(
+          "OPEN: intact, but it ends without an end record (a crash or a cut{}); "
+          "{} positions so far: {}",
+          report.torn_bytes == 0
+              ? std::string()
+              : fmt::format(", {} bytes of an unfinished page", report.torn_bytes),
+          positions.total(), states_text(positions));
+    case VtrReport::Seal::kComplete: break;
+  }
+  if (positions.num_lost() > 0) {
+    return fmt::format("INCOMPLETE: the seal is whole, but {} of {} positions were {}",
+                       positions.num_lost(), positions.total(), lost_text(positions));
+  }
+  const std::string redacted =
+      report.redacted_columns.empty()
+          ? ""
+          : fmt::format(", redacted: {}", fmt::join(report.redacted_columns, ", "));
+  return fmt::format("complete{}{} {} positions, every one accounted for: {}", redacted,
+                     redacted.empty() ? ":" : ";", positions.total(), states_text(positions));
+}
 
 void require_records(const Run& run) {
   if (run.level != "counters") return;
   refuse(fmt::format("{}: level counters has no records; see vitrine audit stats", run.path));
 }
 
+bool is_complete(const VtrReport& report) {
+  return report.seal == VtrReport::Seal::kComplete && report.counts.positions.num_lost() == 0;
+}
+
 bool is_complete(const Run& run) {
-  if (run.report) return is_whole(*run.report);
+  if (run.report) return is_complete(*run.report);
   return run.problem.empty() && run.lost == 0 && run.stop_reason != "open";
 }
 
@@ -217,11 +241,19 @@ int run_audit_verify(const AuditArguments& arguments) {
     const Run run = load_run(arguments.run, "", "");
     const std::string problem =
         arguments.model.empty() ? "" : model_problem(run.header, arguments.model);
-    const int code = problem.empty() && is_complete(run) ? 0 : 1;
+    if (!arguments.required.empty()) {
+      refuse(fmt::format(
+          "--require {}: a JSON log does not say which columns it lacks; expected a .vtr log, or "
+          "--require-unredacted",
+          arguments.run));
+    }
+    const std::string hidden = arguments.requires_unredacted ? hidden_text(run) : "";
+    const int code = problem.empty() && hidden.empty() && is_complete(run) ? 0 : 1;
     if (arguments.json) {
       write_json(run_json(run, arguments.model, problem));
     } else {
-      write_out(account_line(run) + "\n" + hidden_line(run) + model_line(arguments.model, problem));
+      write_out(account_line(run) + "\n" + hidden_line(run) + model_line(arguments.model, problem) +
+                (hidden.empty() ? "" : "MISSING: " + hidden + "\n"));
     }
     return code;
   }
@@ -229,7 +261,10 @@ int run_audit_verify(const AuditArguments& arguments) {
   const ManifestFinding manifest = check_manifest(arguments.run, report);
   const bool checks_model = !arguments.model.empty() && report.seal != VtrReport::Seal::kBroken;
   const std::string other = checks_model ? model_problem(report.header.log, arguments.model) : "";
-  const int code = is_whole(report) && manifest.problem.empty() && other.empty() ? 0 : 1;
+  const bool is_broken = report.seal == VtrReport::Seal::kBroken;
+  const Missing missing = is_broken ? Missing() : missing_columns(arguments, report);
+  const int code =
+      is_complete(report) && manifest.problem.empty() && other.empty() && missing.empty() ? 0 : 1;
   if (arguments.json) {
     nlohmann::ordered_json json = report_json(report);
     if (!manifest.path.empty()) {
@@ -237,6 +272,7 @@ int run_audit_verify(const AuditArguments& arguments) {
       if (!manifest.problem.empty()) json["manifest"]["problem"] = manifest.problem;
     }
     if (checks_model) json["model"] = model_json(arguments.model, other);
+    for (const auto& [name, why] : missing) json["missing"][name] = why;
     write_json(json);
     return code;
   }
@@ -253,7 +289,7 @@ int run_audit_verify(const AuditArguments& arguments) {
       text += fmt::format("{} column groups of pages were left out, whole or in part\n",
                           report.redacted_groups);
     }
-    text += encryption_text(report);
+    text += encryption_text(report) + missing_line(missing);
     if (!manifest.problem.empty()) {
       text += "MANIFEST DOES NOT FIT: " + plain(manifest.problem) + "\n";
     } else if (!manifest.path.empty()) {
@@ -264,221 +300,6 @@ int run_audit_verify(const AuditArguments& arguments) {
   }
   write_out(text);
   return code;
-}
-
-/// 16, 24 or 32 bytes in hexadecimal, as `openssl rand -hex 32` writes them.
-std::string read_aes_key(const std::string& option, const std::string& path) {
-  if (path.empty()) return "";
-  std::string text = vitrine::read_text_file(path, 256);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
-    text.pop_back();
-  }
-  std::string key;
-  for (size_t i = 0; i + 1 < text.size(); i += 2) {
-    unsigned byte = 0;
-    const auto [end, status] = std::from_chars(&text[i], &text[i] + 2, byte, 16);
-    if (status != std::errc() || end != &text[i] + 2) break;
-    key += static_cast<char>(byte);
-  }
-  if (2 * key.size() != text.size() || (key.size() != 16 && key.size() != 24 && key.size() != 32)) {
-    refuse(
-        fmt::format("{} {}: is no AES key; expected 32, 48 or 64 hexadecimal digits, as openssl "
-                    "rand -hex 32 makes them",
-                    option, path));
-  }
-  return key;
-}
-
-int export_tables(const AuditArguments& arguments) {
-  if (arguments.out.empty()) refuse("audit export --parquet: expected --out FOLDER");
-  const vitrine::ParquetKeys keys{read_aes_key("--parquet-key", arguments.parquet_key),
-                                  read_aes_key("--parquet-text-key", arguments.parquet_text_key)};
-  const Run run = load_run(arguments.run, arguments.model, arguments.decrypt, arguments.most_bytes);
-  require_records(run);
-  if (run.report) refuse_broken(run.path, *run.report);
-  const auto is_attributed = [](const vitrine::TokenRecord& record) {
-    return !attributions_of(record.prediction).empty();
-  };
-  std::function<std::string(int32_t)> token_bytes;
-  if (run.tokenizer) {
-    token_bytes = [&run](int32_t id) {
-      return id < run.tokenizer->vocab_size() ? run.tokenizer->token_bytes(id) : std::string();
-    };
-  }
-  std::vector<std::pair<std::string, std::string>> notes;
-  if (run.report || !is_complete(run)) notes.emplace_back("account", account_line(run));
-  if (run.report && !run.report->header.trace_id.empty()) {
-    notes.emplace_back("trace_id", run.report->header.trace_id);
-  }
-  vitrine::ParquetExport tables(arguments.out, run.header,
-                                std::any_of(run.records.begin(), run.records.end(), is_attributed),
-                                token_bytes, keys, run.federation.specialists, notes);
-  for (const vitrine::TokenRecord& record : run.records) tables.add(record);
-  tables.finish();
-  warn(run);
-  return 0;
-}
-
-int run_audit_export(const AuditArguments& arguments) {
-  if (arguments.json + arguments.html + arguments.parquet != 1) {
-    refuse("audit export: expected one format, --json, --html or --parquet");
-  }
-  refuse_same_file({"--out", arguments.out}, {{"the log", arguments.run},
-                                              {"-m", arguments.model},
-                                              {"--decrypt", arguments.decrypt},
-                                              {"--parquet-key", arguments.parquet_key},
-                                              {"--parquet-text-key", arguments.parquet_text_key}});
-  if (arguments.parquet) return export_tables(arguments);
-  if (!arguments.parquet_key.empty() || !arguments.parquet_text_key.empty()) {
-    refuse("--parquet-key is for Parquet; expected --parquet");
-  }
-  if (arguments.html) {
-    const Run run =
-        load_run(arguments.run, arguments.model, arguments.decrypt, arguments.most_bytes);
-    if (arguments.model.empty()) {
-      refuse_same_file({"--out", arguments.out}, {{"the log's model", run.header.model_path}});
-    }
-    const std::string page = run_page(run);
-    if (arguments.out.empty()) {
-      write_out(page);
-    } else {
-      vitrine::write_file_atomically(arguments.out, page);
-    }
-    warn(run);
-    // The page says so itself; who asked for it must hear it as with other formats.
-    return run.report && run.report->seal == VtrReport::Seal::kBroken ? 2 : 0;
-  }
-  std::string text;
-  const auto write = [&](std::string_view piece) {
-    text += piece;
-    if (!arguments.out.empty()) return;
-    write_out(text);
-    text.clear();
-  };
-  if (std::filesystem::path(arguments.run).extension() == ".json") {
-    warn(load_run(arguments.run, "", ""));  // refuses what is no log
-    write(vitrine::read_text_file(arguments.run, uint64_t{1} << 30));
-  } else {
-    refuse_broken(arguments.run,
-                  vitrine::verify_vtr(arguments.run, {}, reader_key(arguments.decrypt)));
-    vitrine::VtrReader reader(arguments.run, reader_key(arguments.decrypt));
-    const auto tokenizer = find_tokenizer(reader.header().log, arguments.model);
-    std::function<std::string(int32_t)> token_text;
-    if (tokenizer) {
-      token_text = [tokenizer](int32_t id) {
-        return id >= 0 && id < tokenizer->vocab_size() ? tokenizer->token_text(id) : std::string();
-      };
-    }
-    vitrine::export_json(reader, write, token_text);
-    if (!reader.end()) {
-      write_note(fmt::format("{}: OPEN: it ends without an end record; what it has was exported",
-                             arguments.run));
-    } else if (const vitrine::VtrAccount& positions = reader.end()->counts.positions;
-               positions.num_lost() > 0) {
-      write_note(fmt::format("{}: INCOMPLETE: {} of {} positions were {}", arguments.run,
-                             positions.num_lost(), positions.total(), lost_text(positions)));
-    }
-  }
-  if (!arguments.out.empty()) vitrine::write_file_atomically(arguments.out, text);
-  return 0;
-}
-
-/// The head is signed and stays as it is, with what it says of a constraint.
-void warn_of_constraint(const AuditArguments& arguments, const vitrine::LogHeader& log) {
-  const bool has_text =
-      std::ranges::any_of(log.constraint, [](const auto& pair) { return pair.first == "text"; });
-  if (!tells_of_text(arguments.columns) || !has_text) return;
-  write_note(fmt::format(
-      "{}: its head has the text of the constraint, which is signed with it and cannot be left "
-      "out; generate --redact writes its SHA-256 instead",
-      arguments.out));
-}
-
-/// FIRST-LAST; all where none is given.
-struct Positions {
-  int64_t first = 0, last = std::numeric_limits<int64_t>::max();
-  bool holds(int64_t position) const { return position >= first && position <= last; }
-};
-
-Positions parse_positions(const std::string& text) {
-  if (text.empty()) return {};
-  const std::vector<int64_t> range = parse_numbers(text, '-');
-  if (range.size() != 2 || range[1] < range[0]) {
-    refuse(fmt::format("--positions {}: expected FIRST-LAST, as 0-11", text));
-  }
-  return {range[0], range[1]};
-}
-
-void require_record(const std::string& log, const Positions& positions) {
-  vitrine::VtrReader reader(log);
-  vitrine::VtrPage page;
-  while (reader.next(page)) {
-    for (const vitrine::TokenRecord& record : page.records) {
-      if (positions.holds(record.position)) return;
-    }
-  }
-  refuse(fmt::format("--positions {}-{}: {} has no record there", positions.first, positions.last,
-                     log));
-}
-
-/// A token is told at its own position, and by the one before it, which predicted it.
-void warn_of_predictions(const AuditArguments& arguments, const Positions& positions) {
-  const bool hides_tokens = std::ranges::any_of(
-      arguments.columns, [](const std::string& one) { return one == "tokens" || one == "text"; });
-  if (!hides_tokens) return;
-  int64_t first = positions.last, last = 0, count = 0;
-  vitrine::VtrReader reader(arguments.out, reader_key(arguments.decrypt));
-  vitrine::VtrPage page;
-  while (reader.next(page)) {
-    for (const vitrine::TokenRecord& record : page.records) {
-      if (!record.has_prediction || record.prediction.token < 0) continue;
-      if (!positions.holds(record.position + 1)) continue;
-      first = std::min(first, record.position);
-      last = std::max(last, record.position);
-      ++count;
-    }
-  }
-  if (count == 0) return;
-  write_note(
-      fmt::format("{}: {} of the tokens are still told by what predicted them; leave out "
-                  "predictions and digests, too (--columns prediction,digests --positions "
-                  "{}-{})",
-                  arguments.out, count, first, last));
-}
-
-int run_audit_redact(const AuditArguments& arguments) {
-  refuse_same_file({"the copy", arguments.out},
-                   {{"the log", arguments.run}, {"--decrypt", arguments.decrypt}});
-  if (arguments.out.ends_with(".json")) {
-    refuse(fmt::format("{}: the copy is a sealed log; expected a name that ends in .vtr",
-                       arguments.out));
-  }
-  vitrine::VtrRedaction redaction;
-  redaction.groups = arguments.columns;
-  const Positions positions = parse_positions(arguments.positions);
-  if (!arguments.positions.empty()) {
-    require_record(arguments.run, positions);
-    redaction.rows = [positions](uint64_t, int64_t position) { return positions.holds(position); };
-  }
-  vitrine::redact_vtr(arguments.run, arguments.out, redaction, reader_key(arguments.decrypt),
-                      arguments.overwrite);
-  const vitrine::VtrReport report = vitrine::verify_vtr(arguments.out);
-  if (!arguments.positions.empty() && !report.header.sealed_keys.empty()) {
-    write_note(
-        fmt::format("{}: the log is encrypted, and what stands of {} beside the positions "
-                    "that were left out is in the clear in this copy",
-                    arguments.out, fmt::join(arguments.columns, ", ")));
-  }
-  warn_of_predictions(arguments, positions);
-  if (const std::string left = what_still_tells(arguments.columns); !left.empty()) {
-    write_note(fmt::format("{}: whoever has the model still finds the text by {}; leave these "
-                           "out, too, to withhold it",
-                           arguments.out, left));
-  }
-  write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
-                        arguments.out, seal_line(report), report.redacted_groups));
-  warn_of_constraint(arguments, report.header.log);
-  return 0;
 }
 
 }  // namespace cli

@@ -10,11 +10,12 @@ namespace cli {
 struct AuditArguments {
   std::string run, other, model, key, decrypt, out, expert, positions;
   std::string parquet_key, parquet_text_key;
-  std::vector<std::string> columns;
+  std::vector<std::string> columns, required;
   int limit = 40;
   int64_t position = -1;
   uint64_t most_bytes = 0;  // of memory, for a log's records
   bool overwrite = false, json = false, html = false, parquet = false, force_routes = false;
+  bool is_strict = false, requires_unredacted = false;
   DeviceOptions device;
 };
 
@@ -41,6 +42,8 @@ struct Difference {
   int32_t layer = -1;  ///< -1: outside the layers
   std::string value;   ///< "residual norm", "weight of expert 3", …
   std::string left, right;
+  /// Of all that differs in the two records, in the order of the pass: "norm", "routing", …
+  std::vector<std::string> kinds = {};
   /// "layer 2, residual norm: 1.5 and 1.25"
   std::string text() const;
 };
@@ -69,10 +72,16 @@ vitrine::TokenRecord as_logged(const Run& run, vitrine::TokenRecord record);
 /// The run as one self-contained page of HTML.
 std::string run_page(const Run& run);
 
+/// What a sealed log is worth as an account, in one line: what verify and show say first.
+std::string seal_line(const vitrine::VtrReport& report);
+/// "lost (sink too slow 10, not reported 2)".
+std::string lost_text(const vitrine::VtrAccount& positions);
 /// What a run is worth as an account, in one line: seal, and states of positions.
 std::string account_line(const Run& run);
 /// Refuses a log of level counters, which has no records.
 void require_records(const Run& run);
+/// The same of a sealed log alone.
+bool is_complete(const vitrine::VtrReport& report);
 /// False where account_line() must be said first: a broken or open log, and lost positions.
 bool is_complete(const Run& run);
 

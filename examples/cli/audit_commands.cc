@@ -1,8 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of `vitrine audit`.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "audit.h"
 
 namespace cli {
+
+namespace {
+
+/// The column groups that can be left out, by the names of VtrRedaction::groups.
+const std::vector<std::string>& column_names() {
+  static const std::vector<std::string> names = {
+      "tokens",   "text",          "prediction",  "routing", "norms",
+      "digests",  "router_probs",  "attribution", "sampler", "constraint",
+      "failures", "hidden_states", "federation",  "counters"};
+  return names;
+}
+
+}  // namespace
 
 void add_audit(CLI::App& app, Command& command) {
   CLI::App* audit = app.add_subcommand("audit", "Shows, checks and exports recorded runs");
@@ -12,8 +28,14 @@ void add_audit(CLI::App& app, Command& command) {
     auto arguments = std::make_shared<AuditArguments>();
     CLI::App* subcommand = audit->add_subcommand(name, help);
     add_options(*subcommand, *arguments);
-    subcommand->callback(
-        [arguments, run, &command] { command = [arguments, run] { return run(*arguments); }; });
+    subcommand->callback([arguments, run, &command] {
+      command = [arguments, run] {
+        if (arguments->is_strict || arguments->device.strict) {
+          require_private_key("--decrypt", arguments->decrypt);
+        }
+        return run(*arguments);
+      };
+    });
   };
   const auto add_run = [](CLI::App& to, AuditArguments& arguments) {
     to.add_option("run", arguments.run, "the log: .vtr or .json")->required();
@@ -22,6 +44,8 @@ void add_audit(CLI::App& app, Command& command) {
     to.add_option(
         "--decrypt", arguments.decrypt,
         "secret key of a recipient, for a log that is encrypted (generate --encrypt-for)");
+    // Of a model, too, where one is run.
+    if (to.get_name() != "replay") add_strict(to, arguments.is_strict);
   };
   const auto add_model = [](CLI::App& to, AuditArguments& arguments) {
     to.add_option("-m,--model", arguments.model,
@@ -48,17 +72,27 @@ void add_audit(CLI::App& app, Command& command) {
                       "the public key (KEYFILE.pub) it must be sealed with");
         to.add_option("-m,--model", arguments.model,
                       "folder, .gguf or federation file whose hashes must be those in the log");
+        to.add_flag("--require-unredacted", arguments.requires_unredacted,
+                    "exit code 1, too, where any column was left out, in whole or in part, or is "
+                    "encrypted and was not opened");
+        to.add_option("--require", arguments.required,
+                      "the same of these columns alone, with commas, and where the log never had "
+                      "one of them; names as of audit redact --columns")
+            ->delimiter(',')
+            ->check(CLI::IsMember(column_names()));
         to.add_flag("--json", arguments.json, "one JSON object instead of text");
       });
   add("manifest", "Makes a sealed log's manifest: an in-toto statement in a DSSE envelope",
       run_audit_manifest, [&](CLI::App& to, AuditArguments& arguments) {
         to.add_option("run", arguments.run, "the log: .vtr")->required();
         to.add_option("--seal", arguments.key, "the secret key that sealed the log")->required();
+        add_strict(to, arguments.is_strict);
         to.add_option("--out", arguments.out,
                       "the file, or - for standard output (default: RUN.manifest.json)");
       });
-  add("show", "The run token by token: probability, alternatives, experts", run_audit_show,
-      [&](CLI::App& to, AuditArguments& arguments) {
+  add("show",
+      "The run token by token: probability, alternatives, experts; exit code 1 where verify has it",
+      run_audit_show, [&](CLI::App& to, AuditArguments& arguments) {
         add_run(to, arguments);
         add_decrypt(to, arguments);
         add_memory(to, arguments);
@@ -103,10 +137,9 @@ void add_audit(CLI::App& app, Command& command) {
         to.add_option("run", arguments.run, "the log: .vtr")->required();
         to.add_option("out", arguments.out, "the log to make")->check(not_empty())->required();
         add_decrypt(to, arguments);
-        to.add_option("--columns", arguments.columns,
-                      "what to leave out, with commas: tokens, text, prediction, routing, norms, "
-                      "digests, router_probs, attribution, sampler, constraint, failures, "
-                      "hidden_states, federation, counters")
+        to.add_option(
+              "--columns", arguments.columns,
+              fmt::format("what to leave out, with commas: {}", fmt::join(column_names(), ", ")))
             ->delimiter(',')
             ->required();
         to.add_flag("--overwrite", arguments.overwrite,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <tuple>
 
@@ -96,6 +97,7 @@ class RunComparison {
                                       : "in every value";
     std::string text = first_ + fmt::format("{} records equal {}, {} different\n", num_equal_, how,
                                             num_different_);
+    if (!by_kind_.empty()) text += "of these differ in " + kinds_text() + "\n";
     if (num_only_a_ + num_only_b_ > 0) {
       text += fmt::format("{} positions are only in {}, {} only in {}\n", num_only_a_, a_.path,
                           num_only_b_, b_.path);
@@ -113,6 +115,17 @@ class RunComparison {
   }
 
  private:
+  /// "routing 3, norm 3, entropy 1": in how many records, the most first.
+  std::string kinds_text() const {
+    std::vector<std::pair<std::string, size_t>> kinds(by_kind_.begin(), by_kind_.end());
+    std::ranges::stable_sort(kinds, std::ranges::greater(),
+                             &std::pair<std::string, size_t>::second);
+    std::string text;
+    for (const auto& [kind, count] : kinds) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kind, count);
+    }
+    return text;
+  }
   void attempts(const std::vector<size_t>& x, const std::vector<size_t>& y) {
     for (size_t i = 0, j = 0; i < x.size() || j < y.size();) {
       const bool is_both = i < x.size() && j < y.size();
@@ -138,15 +151,19 @@ class RunComparison {
         find_difference(a_, a_.records[x], b_.records[y], is_rounded_ ? 0.005 : 0, hidden,
                         is_digested ? marks_of(a_, x, b_, y) : MarkPair{});
     std::string what = difference ? difference->text() : "";
+    std::vector<std::string> kinds = difference ? difference->kinds : std::vector<std::string>();
     if (what.empty() && !a_.text.empty() && !b_.text.empty() && !a_.text[x].empty() &&
         !b_.text[y].empty() && a_.text[x] != b_.text[y] &&
         (a_.report.has_value() == b_.report.has_value())) {
       what = "text";
+      kinds = {"text"};
     }
     if (what.empty() && is_digested && a_.digests[x] != b_.digests[y]) {
       what = "unrounded values (their digests)";
+      kinds = {what};
     }
     ++(what.empty() ? num_equal_ : num_different_);
+    for (const std::string& kind : kinds) ++by_kind_[kind];
     if (!what.empty()) note(a_.records[x], what);
   }
 
@@ -160,8 +177,47 @@ class RunComparison {
   bool is_rounded_ = false, has_digests_ = false;
   size_t num_equal_ = 0, num_different_ = 0, num_only_a_ = 0, num_only_b_ = 0;
   size_t num_hidden_ = 0, num_undigested_ = 0;
+  std::map<std::string, size_t> by_kind_;  // records that differ in it
   std::string first_;
 };
+
+/// As text, or as numbers where both are: a JSON log has an option's number in its own form.
+bool is_same_option(const std::string& left, const std::string& right) {
+  if (left == right) return true;
+  double a = 0, b = 0;
+  const auto read = [](const std::string& text, double& value) {
+    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return status == std::errc() && end == text.data() + text.size();
+  };
+  return read(left, a) && read(right, b) && a == b;
+}
+
+/// What the runs were made with, where it differs: it tells where other tokens come from.
+std::string settings_text(const vitrine::LogHeader& a, const vitrine::LogHeader& b) {
+  std::string text;
+  const auto add = [&text](const std::string& name, const std::string& x, const std::string& y) {
+    if (is_same_option(x, y)) return;
+    const auto shown = [](const std::string& of) { return of.empty() ? "none" : plain(of); };
+    text +=
+        fmt::format("{}{} {} and {}", text.empty() ? "" : "; ", plain(name), shown(x), shown(y));
+  };
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  const auto add_all = [&](const std::string& of, const Pairs& left, const Pairs& right) {
+    std::map<std::string, std::pair<std::string, std::string>> values;
+    for (const auto& [name, value] : left) values[name].first = value;
+    for (const auto& [name, value] : right) values[name].second = value;
+    for (const auto& [name, both] : values) add(of + name, both.first, both.second);
+  };
+  if (a.seed != b.seed) text = fmt::format("seed {} and {}", a.seed, b.seed);  // all 64 bits
+  add_all("", a.sampler, b.sampler);
+  add_all("", a.engine, b.engine);
+  add_all("constraint's ", a.constraint, b.constraint);
+  add("device", a.device, b.device);
+  add("kernels", a.kernels, b.kernels);
+  add("instruction set", a.isa, b.isa);
+  add_all("SHA-256 of ", a.hashes, b.hashes);
+  return text.empty() ? "" : "made with other settings: " + text + "\n";
+}
 
 }  // namespace
 
@@ -171,7 +227,7 @@ int run_audit_diff(const AuditArguments& arguments) {
   require_records(a);
   require_records(b);
   const auto sequences_a = by_sequence(a), sequences_b = by_sequence(b);
-  std::string warnings;
+  std::string warnings = settings_text(a.header, b.header);
   for (const Run* run : {&a, &b}) {
     if (!is_complete(*run)) warnings += fmt::format("{}: {}\n", run->path, account_line(*run));
   }

@@ -55,6 +55,17 @@ float number(const json& value) {
   return static_cast<float>(real(value, std::numeric_limits<float>::max()));
 }
 
+/// A number, or its digits where it is large.
+uint64_t json_seed(const json& from) {
+  uint64_t seed = 0;
+  if (!read_seed(from, seed)) {
+    throw Malformed(fmt::format(
+        "seed is {}, expected a whole number from 0 to 2^64 - 1, or its digits as a text",
+        from.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 40)));
+  }
+  return seed;
+}
+
 /// 16 hexadecimal digits; 0 for what is none.
 uint64_t digest(const std::string& text) {
   uint64_t value = 0;
@@ -309,7 +320,7 @@ void read_json(Run& run) {
     for (const auto& [name, value] : engine.items()) {
       run.header.engine.emplace_back(name, value.get<std::string>());
     }
-    run.header.seed = log.at("seed").get<uint64_t>();
+    run.header.seed = json_seed(log.at("seed"));
     for (const auto& [name, value] : log.at("sampler").items()) {
       run.header.sampler.emplace_back(name,
                                       value.is_string() ? value.get<std::string>() : value.dump());
@@ -347,7 +358,9 @@ void read_json(Run& run) {
         bad(fmt::format("a record tells of {} specialists and the head names {}", count, named));
       }
       run.is_redacted.push_back(record.value("redacted", false));
-      if (record.contains("text")) run.text.push_back(record.at("text").get<std::string>());
+      // Logs from before there was a piece have it as the text.
+      const char* key = record.contains("piece") ? "piece" : "text";
+      if (record.contains(key)) run.text.push_back(record.at(key).get<std::string>());
     }
     where.clear();
     if (run.text.size() != run.records.size()) run.text.clear();

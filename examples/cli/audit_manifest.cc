@@ -27,6 +27,7 @@ ManifestFinding check_manifest(const std::string& run, const vitrine::VtrReport&
 }
 
 int run_audit_manifest(const AuditArguments& arguments) {
+  if (arguments.is_strict) require_private_key("--seal", arguments.key);
   const vitrine::SealKey key = vitrine::SealKey::load(arguments.key);
   if (arguments.out == "-") {
     write_out(vitrine::seal_manifest(arguments.run, key));

@@ -271,6 +271,7 @@ struct Hanging {
 int run_audit_show(const AuditArguments& arguments) {
   const Run run = load_run(arguments.run, arguments.model, arguments.decrypt, arguments.most_bytes);
   const Colours colours = Colours::of_output();
+  const int code = is_complete(run) ? 0 : 1;
   const std::string account = account_line(run);
   const bool is_whole = account.starts_with("complete") || account.starts_with("not sealed");
   std::string text =
@@ -287,12 +288,12 @@ int run_audit_show(const AuditArguments& arguments) {
                          arguments.run, run.records.size()));
     }
     write_out(text);
-    return 0;
+    return code;
   }
   text += header_text(run);
   if (run.level == "counters") {
     write_out(text + "tokens    none at level counters; see vitrine audit stats\n");
-    return 0;
+    return code;
   }
   // Of a copy the shares may have been left out.
   const bool has_shares = std::ranges::any_of(run.records, [](const TokenRecord& record) {
@@ -341,7 +342,7 @@ int run_audit_show(const AuditArguments& arguments) {
                       : "",
                   run.stop_reason.empty() ? "unknown" : plain(run.stop_reason));
   write_out(text);
-  return 0;
+  return code;
 }
 
 int run_audit_top(const AuditArguments& arguments) {

@@ -81,9 +81,9 @@ void Conversation::open_sinks() {
                                          engine_->summary(), checkpoint_);
     hashes_ = head.hashes;
     head.constraint = arguments_.constraint.description(arguments_.log.hides_text());
-    log_ = arguments_.log.open(std::move(head), 0, [this](int32_t id) {
-      return id < tokenizer_.vocab_size() ? tokenizer_.token_text(id) : std::string();
-    });
+    if (arguments_.device.strict) require_private_key("--seal", arguments_.log.seal);
+    log_ = arguments_.log.open(std::move(head), 0,
+                               [this](int32_t id) { return token_piece(tokenizer_, id); });
     sink = &both_.emplace(log_->sink(), *ring_);
   }
   engine_->set_audit_sink(sink);
@@ -313,6 +313,8 @@ void Conversation::tell_end(const vitrine::GenerateResult& result) {
                     engine_->options().max_context));
   } else if (result.reason == vitrine::StopReason::kLength) {
     output_.remark(fmt::format("the answer was cut after {} tokens (-n)", result.tokens.size()));
+  } else if (const std::string warning = squeezed(result); !warning.empty()) {
+    output_.remark(warning);
   }
 }
 

@@ -57,6 +57,16 @@ class Fields {
     return json.get<uint64_t>();
   }
 
+  uint64_t seed() const {
+    const std::string expected = fmt::format("a number from 0 to {}, or its digits as a text",
+                                             std::numeric_limits<uint64_t>::max());
+    const auto found = json_.find("seed");
+    if (found == json_.end()) fail("seed", nullptr, expected);
+    uint64_t seed = 0;
+    if (!read_seed(*found, seed)) fail("seed", &*found, expected);
+    return seed;
+  }
+
   /// An object whose values are text.
   std::vector<std::pair<std::string, std::string>> texts(const std::string& name) const {
     std::vector<std::pair<std::string, std::string>> pairs;
@@ -92,7 +102,7 @@ vitrine::SamplerOptions sampler_of(const Fields& fields) {
                   std::string("one of the sampler's options (") + plain(error.what()) + ")");
     }
   }
-  sampler.seed = fields.number("seed", std::numeric_limits<uint64_t>::max());
+  sampler.seed = fields.seed();
   return sampler;
 }
 
@@ -165,7 +175,7 @@ void write_session(const std::string& path, const ChatSession& session) {
   json[kSignature] = kVersion;  // first: it tells a session from other files
   json["model"] = object_of(session.model);
   json["sampler"] = object_of(vitrine::sampler_option_values(session.sampler));
-  json["seed"] = session.sampler.seed;
+  json["seed"] = seed_json(session.sampler.seed);
   json["branch"] = session.branch;
   json["trace_id"] = session.trace_id;
   json["settings"] = object_of(session.settings);

@@ -16,6 +16,7 @@
 
 #include "closing_note.h"
 #include "option_section.h"
+#include "vitrine/audit_log.h"
 
 namespace cli {
 
@@ -92,8 +93,10 @@ void DeviceOptions::add_to(CLI::App& command) {
       .add_flag("--mmap", mmap,
                 "compute on the mapped file and pack nothing: loads at once, runs slower")
       ->excludes("--expert-cache");
-  command.add_flag("--strict", strict,
-                   "refuse weights that could only run as float32, in place of a warning");
+  command.add_flag(
+      "--strict", strict,
+      "refuse weights that could only run as float32, and a secret key whose file others can "
+      "read, in place of a warning");
 }
 
 vitrine::EngineOptions DeviceOptions::engine_options() const {
@@ -208,6 +211,39 @@ bool is_output_closed() { return output_errno == EPIPE; }
 
 void write_json(const nlohmann::ordered_json& json) {
   write_out(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+nlohmann::ordered_json seed_json(uint64_t seed) {
+  if (seed < kMostWholeNumber) return seed;
+  return std::to_string(seed);
+}
+
+bool read_seed(const nlohmann::json& json, uint64_t& seed) {
+  if (json.is_number_unsigned()) {
+    seed = json.get<uint64_t>();
+    return true;
+  }
+  if (!json.is_string()) return false;
+  const auto& text = json.get_ref<const std::string&>();
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  return status == std::errc() && end == text.data() + text.size();
+}
+
+vitrine::TokenPiece token_piece(const vitrine::Tokenizer& tokenizer, int32_t id) {
+  if (id < 0 || id >= tokenizer.vocab_size()) return {"", ""};
+  return {tokenizer.token_text(id), tokenizer.token_bytes(id)};
+}
+
+void add_strict(CLI::App& command, bool& is_strict) {
+  command.add_flag("--strict", is_strict,
+                   "refuse a secret key whose file others can read, which is a warning otherwise");
+}
+
+void require_private_key(const std::string& option, const std::string& path) {
+  if (path.empty() || !vitrine::is_open_to_others(path)) return;
+  refuse(fmt::format(
+      "{} {}: its permissions let others read it (--strict); take them away with chmod 600", option,
+      path));
 }
 
 void write_note(const std::string& message) {

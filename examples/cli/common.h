@@ -14,9 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "vitrine/audit.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 #include "vitrine/model.h"
+#include "vitrine/tokenizer.h"
 
 namespace cli {
 
@@ -90,6 +92,18 @@ struct OutputError : vitrine::Error {
 void write_out(std::string_view text);
 /// One JSON value and a newline; bytes that are not UTF-8 become U+FFFD.
 void write_json(const nlohmann::ordered_json& json);
+/// From here on not every whole number is one in readers that keep doubles: 2^53.
+constexpr uint64_t kMostWholeNumber = uint64_t{1} << 53;
+/// A seed for JSON: a number, or its digits as a text where readers might round it.
+nlohmann::ordered_json seed_json(uint64_t seed);
+/// Reads it back, in either form. False for anything else.
+bool read_seed(const nlohmann::json& json, uint64_t& seed);
+/// What a log says of a token's text; empty for an id that the tokenizer lacks.
+vitrine::TokenPiece token_piece(const vitrine::Tokenizer& tokenizer, int32_t id);
+/// `--strict`, and what it does: refuses a secret key's file that others can read. An empty path
+/// and a file that is not there are nothing to refuse.
+void add_strict(CLI::App& command, bool& is_strict);
+void require_private_key(const std::string& option, const std::string& path);
 /// One line to standard error: "vitrine: …". Newlines within become spaces.
 void write_note(const std::string& message);
 

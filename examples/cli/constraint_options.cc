@@ -313,7 +313,9 @@ std::string constraint_note(const vitrine::GenerateResult& result) {
       1e6 * counts.mask_seconds / static_cast<double>(std::max<int64_t>(1, counts.masks)),
       counts.forced, counts.rejections);
   if (counts.jumped > 0) note += fmt::format(", {} tokens jumped over", counts.jumped);
-  if (counts.limited > 0) note += fmt::format(", {} narrowed by -n", counts.limited);
+  if (counts.limited > 0) {
+    note += fmt::format(", {} narrowed by the limit of tokens", counts.limited);
+  }
   if (counts.deadlocks > 0) {
     note += fmt::format(", {} deadlock{}, {} retries", counts.deadlocks,
                         counts.deadlocks == 1 ? "" : "s", counts.retries);
@@ -379,6 +381,12 @@ std::string unfinished(const vitrine::GenerateResult& result) {
   }
   return fmt::format("the answer ended ({}) before it was what the constraint asks for; raise -n",
                      vitrine::stop_reason_name(result.reason));
+}
+
+std::string squeezed(const vitrine::GenerateResult& result) {
+  if (result.reason != vitrine::StopReason::kLengthConstrained) return "";
+  return "the answer is whole, but the limit of tokens took away what could have come otherwise; "
+         "raise -n or the context";
 }
 
 }  // namespace cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "event_lines.h"
 
-#include <nlohmann/json.hpp>
+#include "common.h"
 
 namespace cli {
 
@@ -26,7 +26,7 @@ void EventLines::start(const AnswerStart& answer) {
                   {"model", answer.model},
                   {"prompt_tokens", answer.prompt_tokens},
                   {"reused_tokens", answer.reused_tokens},
-                  {"seed", answer.seed}}));
+                  {"seed", seed_json(answer.seed)}}));
 }
 
 void EventLines::token(int32_t id, std::string_view text, const vitrine::TokenLogprobs* logprobs,

@@ -76,6 +76,7 @@ template <typename Model>
 int run_generate(GenerateArguments arguments) {
   const Clock::time_point started = Clock::now();
   arguments.sampling.resolve();
+  if (arguments.device.strict) require_private_key("--seal", arguments.log.seal);
   const uint64_t seed = arguments.sampling.sampler.seed;
   std::vector<NamedPath> inputs = arguments.constraint.files();
   inputs.insert(inputs.end(), {{"MODEL", arguments.model},
@@ -205,9 +206,8 @@ int run_generate(GenerateArguments arguments) {
   };
   vitrine::AuditSink* sink = nullptr;
   if (!arguments.log.path.empty()) {
-    log = arguments.log.open(header(), prompt_tokens, [&tokenizer](int32_t id) {
-      return id < tokenizer.vocab_size() ? tokenizer.token_text(id) : std::string();
-    });
+    log = arguments.log.open(header(), prompt_tokens,
+                             [&tokenizer](int32_t id) { return token_piece(tokenizer, id); });
     if (arguments.summary) {
       log->on_record([&summary](const vitrine::TokenRecord& record) { summary.add(record); });
     }
@@ -293,7 +293,7 @@ int run_generate(GenerateArguments arguments) {
     json["tokens"] = result.tokens;
     json["reason"] = reason;
     json["prompt_tokens"] = result.prompt_tokens;
-    json["seed"] = seed;
+    json["seed"] = seed_json(seed);
     if (grammar) json["constraint"] = constraint_json(result);
     if (arguments.constraint.lenient) json["constraint"]["weakened"] = weakened_json(*grammar);
     if (arguments.chat) json["prompt"] = prompt_text;
@@ -331,6 +331,7 @@ int run_generate(GenerateArguments arguments) {
     write_failures(result.failures, tokenizer);
     return 1;
   }
+  if (const std::string warning = squeezed(result); !warning.empty()) write_note(warning);
   return 0;
 }
 

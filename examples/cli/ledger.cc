@@ -18,12 +18,13 @@ using vitrine::Ledger;
 struct LedgerArguments {
   std::vector<std::string> runs;
   std::string rates, ledger, key, decrypt, csv, parquet;
-  bool allow_incomplete = false, json = false;
+  bool allow_incomplete = false, json = false, is_strict = false;
 };
 
 std::vector<vitrine::RunAccount> read_runs(const LedgerArguments& arguments) {
   vitrine::RunOptions options;
   if (!arguments.key.empty()) options.key = vitrine::load_public_key(arguments.key);
+  if (arguments.is_strict) require_private_key("--decrypt", arguments.decrypt);
   options.reader = reader_key(arguments.decrypt);
   options.allow_incomplete = arguments.allow_incomplete;
   std::vector<vitrine::RunAccount> runs;
@@ -247,6 +248,7 @@ CLI::App* add_booking(CLI::App& app, const char* name, const char* help,
       ->check(not_empty());
   command->add_option("--key", arguments->key, "public key that must have sealed the logs");
   command->add_option("--decrypt", arguments->decrypt, "secret key that opens encrypted logs");
+  add_strict(*command, arguments->is_strict);
   command->add_flag("--allow-incomplete", arguments->allow_incomplete,
                     "open logs too (a crash, a cut), as far as they go; marked so");
   return command;

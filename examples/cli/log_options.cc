@@ -282,8 +282,9 @@ vitrine::AuditLevel LogOptions::audit_level() const {
   return level == "full" ? vitrine::AuditLevel::kFull : vitrine::AuditLevel::kStandard;
 }
 
-std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_tokens,
-                                      std::function<std::string(int32_t)> token_text) const {
+std::unique_ptr<Log> LogOptions::open(
+    vitrine::LogHeader header, int64_t prompt_tokens,
+    std::function<vitrine::TokenPiece(int32_t)> token_text) const {
   auto log = std::make_unique<Log>();
   log->path = path;
   if (names_host) header.host_name = host_name();
@@ -332,8 +333,9 @@ std::unique_ptr<Log> LogOptions::open(vitrine::LogHeader header, int64_t prompt_
                         : when_behind == "spill" ? Options::WhenBehind::kSpill
                                                  : Options::WhenBehind::kWait;
   if (on_error == "degrade") options.on_error = Options::OnError::kDegrade;
-  log->sealed = std::make_unique<vitrine::VtrLog>(path, std::move(header), std::move(options),
-                                                  std::move(token_text));
+  log->sealed = std::make_unique<vitrine::VtrLog>(
+      path, std::move(header), std::move(options),
+      [tell = std::move(token_text)](int32_t token) { return tell(token).piece; });
   // A log that is refused leaves no key behind.
   if (makes_key) {
     log->key->save(seal);

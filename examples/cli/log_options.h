@@ -54,7 +54,7 @@ struct LogOptions {
   vitrine::AuditLevel audit_level() const;
   /// Opens the log; `prompt_tokens`: how many positions of a sequence are its prompt.
   std::unique_ptr<Log> open(vitrine::LogHeader header, int64_t prompt_tokens,
-                            std::function<std::string(int32_t)> token_text) const;
+                            std::function<vitrine::TokenPiece(int32_t)> token_text) const;
   /// What the log is worth, for the closing note; also how large it is. `log` may be null.
   std::string note(const Log* log) const;
 

@@ -111,7 +111,9 @@ void SamplingOptions::add_to(CLI::App& command, const char* seed_help) {
 }
 
 void SamplingOptions::resolve() {
-  sampler.seed = seed.value_or(uint64_t{std::random_device()()} << 32 | std::random_device()());
+  // 53 bits: whole in every reader of JSON.
+  const uint64_t drawn = uint64_t{std::random_device()()} << 32 | std::random_device()();
+  sampler.seed = seed.value_or(drawn & (kMostWholeNumber - 1));
   vitrine::SamplerPipeline::from_options(sampler);
   vitrine::StopStrings{stop};
   const bool is_given = !sampler.samplers.empty();

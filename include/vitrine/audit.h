@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "vitrine/core.h"
@@ -186,17 +188,24 @@ struct LogHeader {
   std::string host_name = {};  ///< of the machine, where it is to be told; or empty
 };
 
+/// What is known of a token's text. Made of a piece alone where its bytes are not known.
+struct TokenPiece {
+  TokenPiece(std::string text_piece, std::optional<std::string> text_bytes = {})
+      : piece(std::move(text_piece)), bytes(std::move(text_bytes)) {}
+  std::string piece;                 ///< the vocabulary's own spelling: "Ġglass"
+  std::optional<std::string> bytes;  ///< what the token adds to the text: " glass"
+};
+
 /// Writes a JSON log (docs/audit-log.md) from a thread of its own: to a temporary file beside
 /// `path` that takes its name in finish(). Without finish() nothing is left behind.
 class VITRINE_API JsonLog {
  public:
   /// Opens the temporary file now, so that an unwritable path fails before anything is generated
   /// (kIo; names the path). Throws kInvalidArgument where `path` is there and `overwrite` is not
-  /// given, kUnsupported for an extension other than .json. `token_text`
-  /// turns an id into its piece (may be empty); it is called from the log's thread, about once for
-  /// each distinct id.
+  /// given, kUnsupported for an extension other than .json. `token_text` tells an id's text (may be
+  /// empty); it is called from the log's thread, about once for each distinct id.
   JsonLog(const std::string& path, LogHeader header,
-          std::function<std::string(int32_t)> token_text = {}, bool overwrite = false);
+          std::function<TokenPiece(int32_t)> token_text = {}, bool overwrite = false);
   ~JsonLog();
   /// The sink to hand to Engine::set_audit_sink; take it away from there before the log ends. It
   /// waits for the log's thread where that falls behind. A log has one layout: open() throws

@@ -32,7 +32,8 @@ class VITRINE_API SealKey {
  public:
   /// Makes a new random pair; no file is written.
   static SealKey generate();
-  /// Reads the secret file.
+  /// Reads the secret file. One that others can read is used with a warning, one a process
+  /// (log_message).
   static SealKey load(const std::string& path);
   /// Makes the two files where `path` does not exist, and PATH.pub where it alone is missing and
   /// its folder takes it. kInvalidArgument where PATH.pub is of another key.
@@ -61,6 +62,8 @@ class VITRINE_API SealKey {
   PublicKey public_key_{};
 };
 
+/// True of a file whose permission bits let its group or others read or write it.
+VITRINE_API bool is_open_to_others(const std::string& path);
 /// Reads a `.pub` file. Throws kBadFile (also for a secret key given by mistake), kIo.
 VITRINE_API PublicKey load_public_key(const std::string& path);
 /// 64 hexadecimal digits.
@@ -363,10 +366,13 @@ struct VtrReport {
   bool is_key_given = false;  ///< false: the log vouches only for itself
   uint64_t redacted_groups = 0;  ///< column groups of pages that were left out, whole or in part
   uint64_t closed_groups = 0;    ///< … that are encrypted and could not be opened
-  VtrHeader header;              ///< as far as it could be read
-  VtrCounts counts;              ///< counted, not believed
-  std::string stop_reason;       ///< of the end record
-  uint64_t closed_unix_ns = 0;   ///< kComplete: when the end record was written
+  /// Their names, as VtrRedaction::groups has them, in the log's order, each once.
+  std::vector<std::string> redacted_columns, closed_columns;
+  std::vector<std::string> columns;  ///< the names of all that the log has, there or not
+  VtrHeader header;                  ///< as far as it could be read
+  VtrCounts counts;                  ///< counted, not believed
+  std::string stop_reason;           ///< of the end record
+  uint64_t closed_unix_ns = 0;       ///< kComplete: when the end record was written
 };
 /// "complete", "open", "broken".
 VITRINE_API std::string_view seal_name(VtrReport::Seal seal);
@@ -383,7 +389,7 @@ VITRINE_API VtrReport verify_vtr(const std::string& path, const std::optional<Pu
 /// The log as JSON ("vitrine.audit/1", docs/audit-log.md), handed to `write` in pieces. Throws
 /// kBadFile for damage, kUnsupported for level counters. An open log's stop_reason is "open".
 VITRINE_API void export_json(VtrReader& reader, const std::function<void(std::string_view)>& write,
-                             std::function<std::string(int32_t)> token_text = {});
+                             std::function<TokenPiece(int32_t)> token_text = {});
 
 /// AES keys of 16, 24 or 32 bytes for Parquet's modular encryption (AES_GCM_V1, encrypted footers).
 struct ParquetKeys {

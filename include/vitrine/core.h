@@ -148,10 +148,12 @@ struct SampleDecision {
 
 /// What a constraint did to one choice.
 struct ConstraintDecision {
-  int32_t allowed = 0;           ///< tokens that it allowed; 0: no mask was at work
-  float removed = 0;             ///< probability, before any sampler stage, of those it ruled out
-  float mask_microseconds = 0;   ///< that it took to say which
-  bool is_limited = false;       ///< the token limit ruled out tokens that the constraint allows
+  int32_t allowed = 0;          ///< tokens that it allowed; 0: no mask was at work
+  float removed = 0;            ///< probability, before any sampler stage, of those it ruled out
+  float mask_microseconds = 0;  ///< that it took to say which
+  /// The token limit ruled out a token that the constraint allows and that an end is known behind.
+  /// What leads to no known end is ruled out at any limit, and is not counted.
+  bool is_limited = false;
   bool first_ruled_out = false;  ///< the model's first choice was not among them
   int32_t attempt = 0;           ///< above 0: which attempt without a mask, after a deadlock
   /// Returns true where no choice was left.

@@ -318,8 +318,12 @@ enum class StopReason : uint8_t {
   kComplete,  ///< the constraint is met and nothing can follow
   kDeadlock,  ///< no token leads on under the constraint, and no attempt without it was valid
   kRejected,  ///< GenerateOptions::validator accepted no attempt
+  /// A constraint's answer is whole and ended by itself (it was kComplete or kEndOfText), but the
+  /// limit of tokens took away, before at least one of its tokens, what could have come otherwise.
+  kLengthConstrained,
 };
-/// "length", "end of text", "context full", "cancelled", "complete", "deadlock", "rejected".
+/// "length", "end of text", "context full", "cancelled", "complete", "deadlock", "rejected",
+/// "length_constrained".
 VITRINE_API std::string_view stop_reason_name(StopReason reason);
 
 /// What is generated, and how.
@@ -381,7 +385,7 @@ struct ConstraintCounts {
   int64_t forced = 0;      ///< of these, with one token allowed
   int64_t jumped = 0;      ///< further tokens, forced ones that jump-forward fed without a choice
   int64_t rejections = 0;  ///< of these, where the model's first choice was ruled out
-  int64_t limited = 0;     ///< of these, where the token limit ruled out more
+  int64_t limited = 0;     ///< of these, where ConstraintDecision::is_limited
   int64_t deadlocks = 0;   ///< places where no token was left
   int64_t retries = 0;     ///< attempts that followed these
   int64_t rejected_answers = 0;  ///< by GenerateOptions::validator

@@ -57,7 +57,7 @@ struct JsonLog::Impl : audit::LogThread {
   };
 
   Impl(const std::string& log_path, LogHeader log_header,
-       std::function<std::string(int32_t)> token_text, bool overwrite)
+       std::function<TokenPiece(int32_t)> token_text, bool overwrite)
       : LogThread({.name = "audit log '" + check_extension(log_path) + "'",
                    .ring_bytes = kRingBytes,
                    .runs_unopened = true},
@@ -123,7 +123,7 @@ struct JsonLog::Impl : audit::LogThread {
 };
 
 JsonLog::JsonLog(const std::string& path, LogHeader header,
-                 std::function<std::string(int32_t)> token_text, bool overwrite)
+                 std::function<TokenPiece(int32_t)> token_text, bool overwrite)
     : impl_(std::make_unique<Impl>(path, std::move(header), std::move(token_text), overwrite)) {}
 
 JsonLog::~JsonLog() {

@@ -7,6 +7,9 @@
 namespace vitrine::audit {
 namespace {
 
+/// Readers that keep numbers as doubles have each whole number below; from here on they round.
+constexpr uint64_t kMostWholeNumber = uint64_t{1} << 53;
+
 std::string_view mode_name(AuditMode mode) {
   switch (mode) {
     case AuditMode::kNone: return "none";
@@ -37,10 +40,7 @@ void integer_field(JsonBuffer& out, std::string_view key_and_colon, Integer valu
 
 void append_token(JsonBuffer& out, int32_t token, PieceCache& pieces) {
   integer_field(out, "\"token\":", token);
-  if (!pieces.empty()) {
-    out.raw(",\"text\":");
-    out.raw(pieces.quoted(token));
-  }
+  if (!pieces.empty()) out.raw(pieces.fields(token));
 }
 
 void append_layer(JsonBuffer& out, const LayerRecord& layer) {
@@ -227,11 +227,23 @@ void append_forks(JsonBuffer& out, const std::vector<LogFork>& forks) {
 
 }  // namespace
 
-std::string_view PieceCache::quoted(int32_t token) {
+std::string_view PieceCache::fields(int32_t token) {
   constexpr int32_t kMaxCached = 1 << 20;  // beyond any vocabulary; bounds the table
   const auto make = [&] {
     scratch_.clear();
-    scratch_.string(token_text_(token));
+    const TokenPiece found = token_text_(token);
+    if (found.bytes) {
+      scratch_.raw(",\"text\":");
+      scratch_.string(*found.bytes);
+      scratch_.raw(",\"bytes\":[");
+      for (size_t i = 0; i < found.bytes->size(); ++i) {
+        if (i > 0) scratch_.raw(',');
+        scratch_.integer(static_cast<int32_t>(static_cast<uint8_t>((*found.bytes)[i])));
+      }
+      scratch_.raw(']');
+    }
+    scratch_.raw(",\"piece\":");
+    scratch_.string(found.piece);
     return scratch_.view();
   };
   if (token < 0 || token >= kMaxCached) return make();
@@ -265,7 +277,12 @@ void append_head(JsonBuffer& out, const LogHeader& header, const LogStart& start
   integer_field(out, ",\"threads\":", header.threads);
   out.raw(",\"options\":");
   append_pairs(out, header.engine);
-  integer_field(out, "},\n\"seed\":", header.seed);
+  out.raw("},\n\"seed\":");
+  if (header.seed < kMostWholeNumber) {
+    out.integer(header.seed);
+  } else {
+    out.string(std::to_string(header.seed));
+  }
   if (!trace_id.empty()) string_field(out, ",\n\"trace_id\":", trace_id);
   out.raw(",\n\"sampler\":{");
   for (size_t i = 0; i < header.sampler.size(); ++i) {

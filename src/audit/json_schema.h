@@ -12,17 +12,18 @@
 
 namespace vitrine::audit {
 
-/// Token ids as quoted JSON strings, each made once.
+/// What a log says of a token's text, each made once.
 class PieceCache {
  public:
-  explicit PieceCache(std::function<std::string(int32_t)> token_text)
+  explicit PieceCache(std::function<TokenPiece(int32_t)> token_text)
       : token_text_(std::move(token_text)) {}
   bool empty() const { return !token_text_; }
-  /// The piece of `token`, quoted; valid until the next call.
-  std::string_view quoted(int32_t token);
+  /// The keys `text`, `bytes` and `piece`, as far as they are known, with their values and a comma
+  /// before each; valid until the next call.
+  std::string_view fields(int32_t token);
 
  private:
-  std::function<std::string(int32_t)> token_text_;
+  std::function<TokenPiece(int32_t)> token_text_;
   std::vector<std::string> pieces_;  // by id; an empty string is not known yet
   JsonBuffer scratch_;
 };

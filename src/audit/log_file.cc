@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "temporary_files.h"
 #include "vitrine/core.h"
 
 namespace vitrine::audit {
@@ -70,12 +71,14 @@ LogFile::LogFile(const std::string& path, bool overwrite)
     fail("cannot be opened", errno);
   }
   static std::atomic<uint32_t> counter{0};
-  const std::string prefix = folder_of(target_) + "/.vitrine-" + std::to_string(::getpid()) + "-";
+  const std::string folder_path = folder_of(target_);
+  remove_left_temporaries(folder_path);
   for (int attempt = 0; descriptor_ < 0; ++attempt) {
-    const std::string name = prefix + std::to_string(counter.fetch_add(1)) + ".tmp";
+    const std::string name = folder_path + "/" + temporary_name(counter.fetch_add(1));
     descriptor_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor_ >= 0) {
       temporary_path_ = name;
+      mark_in_use(descriptor_);
     } else if (errno != EEXIST || attempt == 1000) {
       fail("cannot be created", errno);
     }

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
+#include <set>
 #include <system_error>
 
 #include "core/sha256.h"
@@ -83,6 +85,18 @@ void write_key(const std::string& path, mode_t mode, std::string_view label,
   }
 }
 
+/// Once for each file.
+void warn_of_others(const std::string& path) {
+  if (!is_open_to_others(path)) return;
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  const std::lock_guard lock(mutex);
+  if (!warned.insert(path).second) return;
+  log_message(LogLevel::kWarning, "key file '" + path +
+                                      "' holds a secret key and its permissions let others read "
+                                      "it; take them away with chmod 600");
+}
+
 void start_sodium() {
   if (sodium_init() < 0) throw Error(ErrorKind::kInternal, "libsodium cannot be initialised");
 }
@@ -112,7 +126,16 @@ SealKey::~SealKey() {
 }
 
 SealKey SealKey::load(const std::string& path) {
-  return from_seed(read_key(path, kSecretLabel, "a secret key as vitrine audit keygen makes it"));
+  SealKey key =
+      from_seed(read_key(path, kSecretLabel, "a secret key as vitrine audit keygen makes it"));
+  warn_of_others(path);
+  return key;
+}
+
+bool is_open_to_others(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         (status.st_mode & (S_IRWXG | S_IRWXO)) != 0;
 }
 
 SealKey SealKey::load_or_create(const std::string& path) {

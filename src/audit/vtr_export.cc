@@ -5,7 +5,7 @@
 namespace vitrine {
 
 void export_json(VtrReader& reader, const std::function<void(std::string_view)>& write,
-                 std::function<std::string(int32_t)> token_text) {
+                 std::function<TokenPiece(int32_t)> token_text) {
   const VtrHeader& header = reader.header();
   if (!write) {
     throw Error(ErrorKind::kInvalidArgument,

@@ -217,6 +217,25 @@ void check_end(const VtrEnd& end, const audit::Frame& frame, VtrCounts counts, b
                 name(counts) + ")");
 }
 
+/// Names the groups of which rows are not there. The layers' marks go with routing and norms, which
+/// have no less to tell; they are named where nothing else is.
+void name_missing(const std::vector<audit::GroupSpec>& specs, const audit::OpenPage& page,
+                  VtrReport& report) {
+  const auto add = [&](std::vector<std::string>& names, audit::GroupId id) {
+    const std::string name = audit::group_name(id);
+    if (id == audit::GroupId::kLayerMarks && !names.empty()) return;
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  };
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const audit::OpenGroup& group = page.groups[i];
+    if (group.is_closed()) {
+      add(report.closed_columns, specs[i].id);
+    } else if (!group.is_readable() || !group.visible.empty()) {
+      add(report.redacted_columns, specs[i].id);
+    }
+  }
+}
+
 void verify_frames(audit::FrameReader& frames, const PublicKey& key, audit::DataKeys data_keys,
                    VtrReport& report) {
   check_signature(frames.head_frame(), frames.chain(), key);
@@ -252,6 +271,7 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, audit::Data
     account_for(page, account);
     report.redacted_groups += page.redacted_groups;
     report.closed_groups += page.closed_groups;
+    name_missing(frames.groups(), page, report);
     count_page(page, account, report.counts);
   }
   report.seal = VtrReport::Seal::kOpen;
@@ -268,6 +288,11 @@ VtrReport verify_vtr(const std::string& path, const std::optional<PublicKey>& ke
   try {
     frames = std::make_unique<audit::FrameReader>(path);
     report.header = frames->header();
+    for (const audit::GroupSpec& spec : frames->groups()) {
+      if (spec.id != audit::GroupId::kIndex && spec.id != audit::GroupId::kEvents) {
+        report.columns.push_back(audit::group_name(spec.id));
+      }
+    }
     if (key && *key != report.header.public_key) {
       throw_damaged("the log is sealed with the key " + public_key_text(report.header.public_key) +
                     ", expected " + public_key_text(*key));

@@ -13,6 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr uint32_t kNoLimit = INT32_MAX;  // less than Constraint::kNoTokenBound
+
 int64_t count_bits(std::span<const uint32_t> mask) {
   int64_t count = 0;
   for (const uint32_t word : mask) count += std::popcount(word);
@@ -30,6 +32,7 @@ ConstraintGuide::ConstraintGuide(Constraint& constraint, int32_t vocab_size,
       end_ids_(std::move(end_ids)),
       banned_(std::move(banned)),
       mask_((static_cast<size_t>(vocab_size) + 31) / 32),
+      unlimited_(mask_.size()),
       room_(room) {
   if (constraint.vocab_size() != vocab_size) {
     throw Error(ErrorKind::kInvalidArgument,
@@ -62,10 +65,10 @@ ConstraintGuide::ConstraintGuide(Constraint& constraint, int32_t vocab_size,
   recent_.insert(recent_.end(), prompt.end() - static_cast<ptrdiff_t>(of_prompt), prompt.end());
 }
 
-void ConstraintGuide::take_out_banned() {
-  const auto take_out = [this](int32_t id) {
+void ConstraintGuide::take_out_banned(std::span<uint32_t> mask) const {
+  const auto take_out = [mask](int32_t id) {
     const size_t word = static_cast<size_t>(id) / 32;
-    if (id >= 0 && word < mask_.size()) mask_[word] &= ~(1U << (id % 32));
+    if (id >= 0 && word < mask.size()) mask[word] &= ~(1U << (id % 32));
   };
   for (const int32_t id : banned_) take_out(id);
   const std::span<const int32_t> recent(recent_);
@@ -95,30 +98,43 @@ bool ConstraintGuide::is_at_its_end() {
   return asking([this] {
     if (!constraint_.is_complete()) return false;
     constraint_.allowed_tokens(mask_);
-    take_out_banned();
+    take_out_banned(mask_);
     return has_only_ends();
   });
 }
 
 void ConstraintGuide::make_mask() {
+  is_limited_ = false;
   constraint_.allowed_tokens(mask_);
   allowed_ = in_time_ = count_bits(mask_);
   if (has_bound_ && allowed_ > 0 && !(constraint_.is_complete() && has_only_ends())) {
-    constraint_.keep_within(mask_, static_cast<uint32_t>(std::min<int64_t>(left(), INT32_MAX)));
+    std::ranges::copy(mask_, unlimited_.begin());
+    constraint_.keep_within(mask_, static_cast<uint32_t>(std::min<int64_t>(left(), kNoLimit)));
     in_time_ = count_bits(mask_);
+    is_limited_ = in_time_ < allowed_ && limit_takes_more();
   }
+}
+
+/// Whether the limit itself took a token out of the mask: one that might come (it is not banned),
+/// and behind which an end is known. What leads to no known end goes at any limit.
+bool ConstraintGuide::limit_takes_more() {
+  constraint_.keep_within(unlimited_, kNoLimit);
+  for (size_t word = 0; word < mask_.size(); ++word) unlimited_[word] &= ~mask_[word];
+  take_out_banned(unlimited_);
+  return std::ranges::any_of(unlimited_, [](uint32_t word) { return word != 0; });
 }
 
 ConstraintGuide::Next ConstraintGuide::prepare() {
   const Clock::time_point start = Clock::now();
   decision_ = {};
   asking([this] { make_mask(); });
-  decision_.is_limited = in_time_ < allowed_;
+  decision_.is_limited = is_limited_;
   // Behind the limit: what finishes in time is known of the constraint's own tokens.
-  take_out_banned();
+  take_out_banned(mask_);
   Next next = Next::kToken;
   if (constraint_.is_complete() && has_only_ends()) {  // or nothing at all
     next = Next::kComplete;
+    was_limited_ = was_limited_ || is_limited_;  // what could have followed
   } else if (count_bits(mask_) == 0) {
     next = Next::kDeadlock;
   }
@@ -139,6 +155,7 @@ void ConstraintGuide::accept(int32_t token, const ConstraintDecision& decided) {
   counts_.forced += decided.is_forced() ? 1 : 0;
   counts_.rejections += decided.first_ruled_out ? 1 : 0;
   counts_.limited += decided.is_limited ? 1 : 0;
+  was_limited_ = was_limited_ || decided.is_limited;
 }
 
 std::span<const int32_t> ConstraintGuide::jump(JumpForward& jump, std::span<const int32_t> answer,
@@ -186,6 +203,7 @@ void ConstraintGuide::restart() {
   constraint_.rollback(accepted_);
   accepted_ = 0;
   recent_.resize(before_);
+  was_limited_ = false;
   ++counts_.retries;
 }
 

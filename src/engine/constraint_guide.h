@@ -51,6 +51,9 @@ class ConstraintGuide {
   /// The answer is whole and nothing can follow.
   bool is_at_its_end();
   bool is_complete() const { return constraint_.is_complete(); }
+  /// The limit took a token away that an end is known behind, before some token of this attempt or
+  /// where it ended.
+  bool was_limited() const { return was_limited_; }
   /// Where the constraint stands; of kDeadlock what was left of the mask, too.
   ConstraintFailure failure(ConstraintFailure::Kind kind);
   /// What the constraint threw, behind the tokens that it had taken by then; empty where it didn't.
@@ -69,11 +72,12 @@ class ConstraintGuide {
     }
   }
   void make_mask();
+  bool limit_takes_more();
   void move_on(int32_t token);
   bool has_only_ends() const;
   void roll_back(size_t count);
   int64_t left() const { return std::max<int64_t>(room_ - accepted_, 0); }
-  void take_out_banned();
+  void take_out_banned(std::span<uint32_t> mask) const;
 
   Constraint& constraint_;
   std::vector<int32_t> end_ids_, banned_;
@@ -81,10 +85,13 @@ class ConstraintGuide {
   std::vector<int32_t> recent_;                // what ban_ looks at; kept where there is a ban_
   size_t before_ = 0;                          // so many of them stand before the answer
   std::vector<uint32_t> mask_;
+  std::vector<uint32_t> unlimited_;  // the mask at any limit, where it was asked for
   int64_t room_;
   int32_t accepted_ = 0;
   bool has_bound_;
   int64_t allowed_ = 0, in_time_ = 0;  // tokens of the mask, before and behind the limit
+  bool is_limited_ = false;            // some of those that went did so for the limit
+  bool was_limited_ = false;           // … before a token of this attempt
   std::string problem_;
   ConstraintDecision decision_;
   ConstraintCounts counts_;

@@ -134,6 +134,11 @@ class Generation {
     const Clock::time_point decode_start = Clock::now();
     if (next_ >= 0) decode();
     while (should_retry()) retry();
+    const bool is_at_end =
+        result_.reason == StopReason::kComplete || result_.reason == StopReason::kEndOfText;
+    if (guide_ && is_at_end && guide_->was_limited()) {
+      result_.reason = StopReason::kLengthConstrained;
+    }
     if (guide_) {
       result_.constraint = guide_->counts();
       result_.is_complete = guide_->is_complete();
@@ -381,6 +386,7 @@ std::string_view stop_reason_name(StopReason reason) {
     case StopReason::kComplete: return "complete";
     case StopReason::kDeadlock: return "deadlock";
     case StopReason::kRejected: return "rejected";
+    case StopReason::kLengthConstrained: return "length_constrained";
   }
   return "?";
 }

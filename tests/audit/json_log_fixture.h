@@ -65,6 +65,14 @@ inline LogHeader some_header() {
   return header;
 }
 
+inline std::string piece(int32_t token);
+
+/// Its bytes are no UTF-8 by themselves where the piece is one of "😀é".
+inline TokenPiece told_piece(int32_t token) {
+  if (token % 5 == 2) return {piece(token), "\xF0\x9F" + std::to_string(token)};
+  return {piece(token), token % 5 == 0 ? " t" + std::to_string(token) : piece(token)};
+}
+
 inline std::string piece(int32_t token) {
   switch (token % 5) {
     case 0: return "Ġt" + std::to_string(token);

@@ -31,11 +31,21 @@ void expect_record(const json& got, const TokenRecord& want, bool has_text) {
   const auto expect_token = [&](const json& object, int32_t token) {
     EXPECT_EQ(object.at("token"), token);
     ASSERT_EQ(object.contains("text"), has_text);
+    ASSERT_EQ(object.contains("piece"), has_text);
+    ASSERT_EQ(object.contains("bytes"), has_text);
     if (has_text) {
-      EXPECT_EQ(object.at("text"), piece(token));
+      const TokenPiece told = told_piece(token);
+      EXPECT_EQ(object.at("piece"), told.piece);
+      std::string bytes;
+      for (const json& byte : object.at("bytes")) {
+        bytes += static_cast<char>(byte.get<uint8_t>());
+      }
+      EXPECT_EQ(bytes, *told.bytes);
+      const bool is_utf8 = token % 5 != 2;
+      EXPECT_EQ(object.at("text"), is_utf8 ? bytes : "\uFFFD" + bytes.substr(2));
     }
   };
-  EXPECT_EQ(got.size(), has_text ? 6u : 5u);
+  EXPECT_EQ(got.size(), has_text ? 8u : 5u);
   EXPECT_EQ(got.at("sequence"), want.sequence);
   EXPECT_EQ(got.at("position"), want.position);
   expect_token(got, want.token);
@@ -91,6 +101,38 @@ void expect_record(const json& got, const TokenRecord& want, bool has_text) {
   }
 }
 
+TEST_F(JsonLogTest, WhatIsNotKnownOfATokenIsNotTold) {
+  Rng rng(12);
+  const AuditLayout layout = make_layout({{2, 8}}, AuditLevel::kStandard, rng);
+  JsonLog log(at("out.json"), some_header(), piece);  // pieces alone
+  log.sink().open(layout, audit_record_bytes(layout, 3, 3));
+  const BuiltPass built = build_pass(layout, 0, 3, rng);
+  send(log.sink(), built.bytes);
+  log.finish("length");
+  for (const json& record : json::parse(read(at("out.json"))).at("records")) {
+    EXPECT_EQ(record.at("piece"), piece(record.at("token").get<int32_t>()));
+    EXPECT_FALSE(record.contains("text"));
+    EXPECT_FALSE(record.contains("bytes"));
+  }
+}
+
+TEST_F(JsonLogTest, ASeedIsANumberWhereEveryReaderKeepsIt) {
+  const AuditLayout layout = four_layers();
+  for (const uint64_t seed : {uint64_t{7}, (uint64_t{1} << 53) - 1, uint64_t{1} << 53}) {
+    LogHeader header = some_header();
+    header.seed = seed;
+    JsonLog log(at("out.json"), header);
+    log.sink().open(layout, audit_record_bytes(layout, 1, 1));
+    log.finish("length");
+    const json found = json::parse(read(at("out.json"))).at("seed");
+    if (seed < uint64_t{1} << 53) {
+      EXPECT_EQ(found, seed);
+    } else {
+      EXPECT_EQ(found, "9007199254740992");
+    }
+  }
+}
+
 TEST_F(JsonLogTest, EveryFieldComesBack) {
   for (const AuditLevel level : {AuditLevel::kStandard, AuditLevel::kFull}) {
     for (const bool has_text : {false, true}) {
@@ -98,7 +140,7 @@ TEST_F(JsonLogTest, EveryFieldComesBack) {
       AuditLayout layout = with_constraint(make_layout({{2, 8}, {0, 0}, {4, 60}}, level, rng));
       layout.mode = AuditMode::kNaive;
       JsonLog log(at("out.json"), some_header(),
-                  has_text ? piece : std::function<std::string(int32_t)>(), true);
+                  has_text ? told_piece : std::function<TokenPiece(int32_t)>(), true);
       std::vector<TokenRecord> seen;
       log.on_record([&](const TokenRecord& record) { seen.push_back(record); });
       log.sink().open(layout, audit_record_bytes(layout, 30, 30));
@@ -127,7 +169,7 @@ TEST_F(JsonLogTest, EveryFieldComesBack) {
                                             {"isa", "avx512"},
                                             {"threads", 2},
                                             {"options", {{"rope_frequencies", "bf16"}}}}));
-      EXPECT_EQ(parsed.at("seed"), 18446744073709551615u);
+      EXPECT_EQ(parsed.at("seed"), "18446744073709551615") << "a double would round it";
       EXPECT_EQ(parsed.at("sampler"),
                 json({{"temperature", 0.8}, {"top_k", 40}, {"stage", "inf"}, {"note", "1x"}}));
       EXPECT_EQ(parsed.at("audit"),

@@ -265,14 +265,14 @@ TEST_F(VtrTest, ExportIsTheJsonLog) {
   options.detail = LogDetail::kFull;
   write_log(at("run.vtr"), layout, 500, options, 9);
   Rng rng(9);
-  JsonLog log(at("log.json"), some_header(), piece);
+  JsonLog log(at("log.json"), some_header(), told_piece);
   log.sink().open(layout, audit_record_bytes(layout, 7, 7));
   send_run(log.sink(), layout, 500, rng);
   log.finish("length");
   VtrReader reader(at("run.vtr"));
   std::string text;
   export_json(
-      reader, [&](std::string_view part) { text += part; }, piece);
+      reader, [&](std::string_view part) { text += part; }, told_piece);
   EXPECT_EQ(text, read(at("log.json")));
 }
 

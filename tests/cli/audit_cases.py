@@ -255,7 +255,7 @@ class Audit(AuditCase):
         (self.folder / "cut.vtr").write_bytes(log[:-40])
         out = self.verify("cut.vtr", "--key", "key.pub", code=1)
         self.assertTrue(out.startswith("OPEN: "), out)
-        show = self.succeed("audit", "show", "cut.vtr").stdout.decode()
+        show = self.run_tool("audit", "show", "cut.vtr").stdout.decode()
         self.assertTrue(show.startswith("OPEN: "), show)
         changed = bytearray(log)
         changed[len(log) // 2] ^= 4
@@ -263,7 +263,7 @@ class Audit(AuditCase):
         out = self.verify("bad.vtr", code=1)
         self.assertTrue(out.startswith("BROKEN: "), out)
         self.assertIn("record 1 at byte ", out)
-        show = self.succeed("audit", "show", "bad.vtr").stdout.decode()
+        show = self.run_tool("audit", "show", "bad.vtr").stdout.decode()
         self.assertTrue(show.startswith("BROKEN: "), show)
         report = json.loads(self.verify("bad.vtr", "--json", code=1))
         self.assertEqual((report["seal"], report["record"]), ("broken", 1))
@@ -281,7 +281,7 @@ class Audit(AuditCase):
             self.assert_one_line(result.stderr, "cut.vtr: OPEN: ")
         (self.folder / "cut.json").write_bytes(
             self.succeed("audit", "export", "cut.vtr", "--json").stdout)
-        self.assertTrue(self.succeed("audit", "show", "cut.json").stdout.startswith(b"OPEN: "))
+        self.assertTrue(self.run_tool("audit", "show", "cut.json").stdout.startswith(b"OPEN: "))
         (self.folder / "no.vtr").write_bytes(b"no log")
         self.fail_with(2, ["no.vtr"], "audit", "show", "no.vtr")
         self.assertTrue(self.verify("no.vtr", code=1).startswith("BROKEN: "))
@@ -323,7 +323,7 @@ class Audit(AuditCase):
         result = self.run_tool(*generate, "--audit-on-error", "degrade", **file_size_limit(4000))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn(b"INCOMPLETE", result.stderr)
-        show = self.succeed("audit", "show", "run.vtr").stdout.decode()
+        show = self.run_tool("audit", "show", "run.vtr").stdout.decode()
         self.assertRegex(show.splitlines()[0], "^(INCOMPLETE|OPEN): ")
 
     def test_deep_json_is_no_log(self):

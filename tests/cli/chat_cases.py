@@ -240,7 +240,7 @@ class Chat(ChatCase):
         self.assertGreater(counts["lost"], 0)
         self.assertGreater(counts["tokens"], 20)
         (self.folder / "run.json").write_bytes(result.stdout)
-        self.assertTrue(self.succeed("audit", "show", "run.json").stdout.startswith(b"INCOMPLETE: "))
+        self.assertTrue(self.run_tool("audit", "show", "run.json").stdout.startswith(b"INCOMPLETE: "))
         self.assertEqual(self.run_tool("audit", "verify", "run.json").returncode, 1)
         for lost in (b"-1", b'"1"', b"1.5"):
             (self.folder / "bad.json").write_bytes(

@@ -33,6 +33,7 @@ from page_cases import RunPage  # noqa: F401
 from privacy_cases import Privacy  # noqa: F401
 from refusal_cases import Refusals  # noqa: F401
 from replay_cases import Replay  # noqa: F401
+from report_cases import Numbers, Reports  # noqa: F401
 from sampling_cases import Sampling  # noqa: F401
 from stream_cases import Stream  # noqa: F401
 

@@ -51,6 +51,34 @@ class Constraint(CliTest):
             log = json.loads(self.succeed("audit", "export", "lark.vtr", "--json").stdout)
             self.assertEqual(log["constraint"]["kind"], "lark")
 
+    def test_the_limit_answers_for_what_it_took(self):
+        whole = self.generate("--json-schema", "schema.json", "-n", "2000", "--temperature", "1")
+        self.assertEqual((whole["reason"], whole["constraint"]["limited"]), ("complete", 0))
+        # As many tokens as the shortest answer takes, and not one more.
+        arguments = ("generate", MODEL, "-p", PROMPT, "-s", "3", "--temperature", "1",
+                     "--json-schema", "schema.json", "-n")
+        refused = self.run_tool(*arguments, "1")
+        self.assertEqual(refused.returncode, 2)
+        least = re.search(rb"known to fit into (\d+) tokens", refused.stderr)[1].decode()
+        result = self.succeed(*arguments, least, "--audit", "run.vtr")
+        self.assertEqual(set(json.loads(result.stdout)), {"name", "age"})
+        closing, warning = result.stderr.decode().splitlines()
+        self.assertTrue(closing.startswith("vitrine: length_constrained: "), closing)
+        self.assertRegex(closing, r", \d+ narrowed by the limit of tokens")
+        self.assertIn("the limit of tokens took away what could have come", warning)
+        self.assertIn("stop: length_constrained\n",
+                      self.succeed("audit", "show", "run.vtr").stdout.decode())
+        log = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
+        self.assertEqual(log["stop_reason"], "length_constrained")
+        self.assertTrue(any(record["prediction"]["constraint"]["limited"]
+                            for record in log["records"] if record["prediction"]))
+        lines = self.succeed(*arguments, least, "--json-lines").stdout.splitlines()
+        end = json.loads(lines[-1])
+        self.assertEqual((end["reason"], end["is_complete"], "failure" in end),
+                         ("length_constrained", True, False))
+        self.assertEqual(self.generate("--json-schema", "schema.json", "-n", least, "--temperature",
+                                       "1")["reason"], "length_constrained")
+
     def check_tags(self, text):
         """What stands between tags holds no trigger; returns how many tags there are."""
         parts = re.split(r"<tool>(.*?)</tool>|<time>([0-9:]*)</time>", text)

@@ -65,7 +65,8 @@ TEST_F(FederationAnswers, AConstraintHoldsWhateverTheRoom) {
         const std::string text = text_of(result, federation->summary());
         EXPECT_TRUE(std::regex_match(text, std::regex(kPattern))) << text;
         EXPECT_TRUE(result.is_complete);
-        EXPECT_EQ(result.reason, StopReason::kComplete);
+        EXPECT_EQ(result.reason, result.constraint.limited > 0 ? StopReason::kLengthConstrained
+                                                               : StopReason::kComplete);
         EXPECT_GT(result.constraint.forced, 0);
         size_t made = 0;
         for (const TokenRecord& record : sink.take()) {
