@@ -82,7 +82,7 @@ class Privacy(AuditCase):
                 layer["residual_norm"] = None
             more["redacted"] = True
             if i < prompt:
-                more["token"], more["text"] = -1, ""
+                more.update(token=-1, text="", bytes=[], piece="")
             if i < prompt - 1:
                 more["prediction"] = None
             less.setdefault("text", "")
