@@ -53,6 +53,33 @@ std::string encryption_text(const VtrReport& report) {
   return text + "\n";
 }
 
+/// What the head says of the run; large numbers are texts, as in a JSON log.
+nlohmann::ordered_json head_json(const vitrine::VtrHeader& header) {
+  const vitrine::LogHeader& log = header.log;
+  const auto pairs = [](const std::vector<std::pair<std::string, std::string>>& from) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : from) json[name] = value;
+    return json;
+  };
+  return {{"started", vitrine::utc_text(header.started_unix_ns)},
+          {"started_unix_ns", std::to_string(header.started_unix_ns)},
+          {"started_monotonic_ns", std::to_string(header.started_monotonic_ns)},
+          {"host_name", log.host_name},
+          {"engine_build", header.engine_build},
+          {"trace_id", header.trace_id},
+          {"model", log.model_path},
+          {"architecture", log.architecture},
+          {"device", log.device},
+          {"kernels", log.kernels},
+          {"isa", log.isa},
+          {"threads", log.threads},
+          {"seed", std::to_string(log.seed)},
+          {"engine", pairs(log.engine)},
+          {"sampler", pairs(log.sampler)},
+          {"constraint", pairs(log.constraint)},
+          {"sha256", pairs(log.hashes)}};
+}
+
 nlohmann::ordered_json report_json(const VtrReport& report) {
   const vitrine::VtrCounts& counts = report.counts;
   const vitrine::VtrAccount& positions = counts.positions;
@@ -73,6 +100,7 @@ nlohmann::ordered_json report_json(const VtrReport& report) {
           {"redacted_columns", report.redacted_columns},
           {"closed_columns", report.closed_columns},
           {"recipients", report.header.sealed_keys.size()},
+          {"head", head_json(report.header)},
           {"closed_groups", report.closed_groups},
           {"stop_reason", report.stop_reason},
           {"counts",

@@ -321,6 +321,15 @@ void read_json(Run& run) {
       run.header.engine.emplace_back(name, value.get<std::string>());
     }
     run.header.seed = json_seed(log.at("seed"));
+    run.engine_build = log.value("engine_build", "");
+    run.header.host_name = log.value("host_name", "");
+    if (log.contains("started")) {
+      const json& started = log.at("started");
+      run.started_unix_ns = json_seed(started.at("unix_ns"));
+      if (started.contains("monotonic_ns")) {
+        run.started_monotonic_ns = json_seed(started.at("monotonic_ns"));
+      }
+    }
     for (const auto& [name, value] : log.at("sampler").items()) {
       run.header.sampler.emplace_back(name,
                                       value.is_string() ? value.get<std::string>() : value.dump());

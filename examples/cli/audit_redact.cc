@@ -104,9 +104,10 @@ int run_audit_redact(const AuditArguments& arguments) {
   }
   warn_of_predictions(arguments, positions);
   if (const std::string left = what_still_tells(arguments.columns); !left.empty()) {
-    write_note(fmt::format("{}: whoever has the model still finds the text by {}; leave these "
-                           "out, too, to withhold it",
-                           arguments.out, left));
+    write_note(
+        fmt::format("{}: whoever has the model still finds the text by {}; leave these "
+                    "out, too, to withhold it",
+                    arguments.out, left));
   }
   write_out(fmt::format("{}: {}; {} column groups of pages were left out, whole or in part\n",
                         arguments.out, seal_line(report), report.redacted_groups));

@@ -28,6 +28,9 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key, uint64_t mos
   run.mode = header.mode == vitrine::AuditMode::kNaive ? "naive" : "deferred";
   run.hidden_state_layers = header.hidden_state_layers;
   run.federation = header.federation;
+  run.started_unix_ns = header.started_unix_ns;
+  run.started_monotonic_ns = header.started_monotonic_ns;
+  run.engine_build = header.engine_build;
   for (const auto& layer : header.layers) {
     run.layer_numbers.push_back(static_cast<uint32_t>(layer.layer));
     run.uses.emplace_back(static_cast<size_t>(layer.num_experts), 0);
@@ -50,6 +53,7 @@ void read_vtr(Run& run, const std::optional<vitrine::SealKey>& key, uint64_t mos
                              page.layer_marks.end());
       if (header.has_text) page.text.resize(page.records.size());  // empty: it was left out
       run.text.insert(run.text.end(), page.text.begin(), page.text.end());
+      run.told_tokens += page.expert_use_tokens;
       for (size_t layer = 0; layer < page.expert_uses.size(); ++layer) {
         for (size_t expert = 0; expert < run.uses[layer].size(); ++expert) {
           run.uses[layer][expert] += page.expert_uses[layer][expert];
@@ -131,6 +135,16 @@ Run load_run(const std::string& path, const std::string& model, const std::strin
     read_json(run);
   } else {
     read_vtr(run, reader_key(decrypt), most_bytes);
+  }
+  // Who reads the routes needs no counts, which are of fewer tokens.
+  const bool has_routes = std::ranges::any_of(run.records, [](const auto& record) {
+    return std::ranges::any_of(record.layers, [](const vitrine::LayerRecord& layer) {
+      return !layer.routes.empty() && layer.routes[0].expert >= 0;
+    });
+  });
+  if (has_routes) {
+    for (std::vector<uint64_t>& layer : run.uses) std::ranges::fill(layer, 0);
+    run.told_tokens = 0;
   }
   for (const vitrine::TokenRecord& record : run.records) {
     for (size_t i = 0; i < record.layers.size() && i < run.uses.size(); ++i) {

@@ -17,14 +17,18 @@ namespace cli {
 struct Run {
   std::string path;
   vitrine::LogHeader header;
-  std::string level, mode, stop_reason;       // stop_reason "": none was written
+  std::string level, mode, stop_reason;                    // stop_reason "": none was written
+  uint64_t started_unix_ns = 0, started_monotonic_ns = 0;  // 0: not told
+  std::string engine_build;                                // or empty
   bool is_rounded = false;                    // its values: a .vtr of level standard, or its export
   std::vector<vitrine::TokenRecord> records;  // in the order they were processed
   std::vector<uint64_t> digests;              // [records], or empty
   /// [records][layers]; or empty, also where a record's were left out.
   std::vector<std::vector<vitrine::LayerMark>> layer_marks;
-  std::vector<std::string> text;                // [records]: pieces ("" where left out), or empty
-  std::vector<std::vector<uint64_t>> uses;      // [layer][expert]: how often it was routed to
+  std::vector<std::string> text;            // [records]: pieces ("" where left out), or empty
+  std::vector<std::vector<uint64_t>> uses;  // [layer][expert]: how often it was routed to
+  uint64_t told_tokens = 0;  // where `uses` are of the log's own counts over so many, and no
+                             // record's routes can be read
   std::vector<uint32_t> layer_numbers;          // [layer]
   std::vector<int> hidden_state_layers;         // that the recorder kept
   vitrine::AuditLayout::Federation federation;  // no names: a single model

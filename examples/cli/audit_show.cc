@@ -49,6 +49,19 @@ std::string header_text(const Run& run) {
       plain(run.header.model_path), plain(run.header.architecture), run.header.num_layers,
       run.header.vocab_size, plain(run.header.device), plain(run.header.kernels),
       plain(run.header.isa), run.header.threads, run.mode, run.level, run.header.seed);
+  if (run.started_unix_ns > 0) {
+    text += fmt::format("started   {}{}\n", vitrine::utc_text(run.started_unix_ns),
+                        run.header.host_name.empty() ? "" : " on " + plain(run.header.host_name));
+  }
+  if (!run.engine_build.empty()) text += fmt::format("build     {}\n", plain(run.engine_build));
+  for (const auto& [name, options] :
+       {std::pair("engine", &run.header.engine), std::pair("sampler", &run.header.sampler)}) {
+    std::string all;
+    for (const auto& [option, value] : *options) {
+      all += fmt::format("{}{}={}", all.empty() ? "" : " ", plain(option), plain(value));
+    }
+    if (!all.empty()) text += fmt::format("{:<9} {}\n", name, all);
+  }
   text += federation_lines(run) + hidden_line(run);
   if (run.report && !run.report->header.trace_id.empty()) {
     text += fmt::format("trace     {}\n", plain(run.report->header.trace_id));

@@ -34,6 +34,7 @@ bool may_hide_prediction(const Run& run, size_t index) {
 }
 
 size_t num_hidden_routes(const Run& run, size_t layer) {
+  if (run.told_tokens > 0) return 0;  // the log's counts tell them
   return static_cast<size_t>(std::ranges::count_if(run.records, [layer](const auto& record) {
     return layer < record.layers.size() &&
            std::ranges::any_of(record.layers[layer].routes,

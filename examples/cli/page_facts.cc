@@ -79,19 +79,20 @@ PageFact weights_fact(const Run& run) {
 }
 
 PageFact engine_fact(const Run& run) {
-  if (!run.report) return {"Engine", "not told: a JSON log does not name its build"};
-  const std::string build = plain(run.report->header.engine_build);
+  if (run.engine_build.empty()) return {"Engine", "not told: the log does not name its build"};
+  const std::string build = plain(run.engine_build);
   const size_t hash = build.find(" blake2b-256 ");
   return {"Engine", build.substr(0, hash), {{"its build", build}}};
 }
 
 std::string stop_words(const std::string& reason) {
-  constexpr std::array<std::pair<const char*, const char*>, 8> kWords{{
+  constexpr std::array<std::pair<const char*, const char*>, 9> kWords{{
       {"length", "the set number of tokens was reached"},
       {"end of text", "the model ended its text"},
       {"context full", "there was no room for more"},
       {"cancelled", "it was cancelled"},
       {"complete", "the constraint was met and nothing could follow"},
+      {"length_constrained", "the limit of tokens squeezed the answer into this form"},
       {"deadlock", "no token could follow under the constraint"},
       {"rejected", "no answer was accepted"},
       {"stop string", "a text came that was to end it"},
@@ -103,11 +104,16 @@ std::string stop_words(const std::string& reason) {
 }
 
 PageFact start_fact(const Run& run) {
-  if (!run.report) return {"Began", "not told: a JSON log has no clock times"};
-  const uint64_t started = run.report->header.started_unix_ns;
-  return {"Began",
-          utc_text(started) + ", by the clock of the machine that ran it",
-          {{"nanoseconds since 1970", std::to_string(started)}}};
+  const uint64_t started = run.started_unix_ns;
+  if (started == 0) return {"Began", "not told: the log has no clock times"};
+  PageFact fact{"Began",
+                utc_text(started) + ", by the clock of the machine that ran it",
+                {{"nanoseconds since 1970", std::to_string(started)}}};
+  if (run.started_monotonic_ns > 0) {
+    fact.details.emplace_back("nanoseconds of its monotonic clock",
+                              std::to_string(run.started_monotonic_ns));
+  }
+  return fact;
 }
 
 PageFact end_fact(const Run& run) {
@@ -322,6 +328,7 @@ std::vector<PageFact> page_facts(const Run& run) {
                                           fmt::join(run.federation.specialists, ", ")))});
   }
   facts.push_back(machine_fact(run));
+  if (!run.header.host_name.empty()) facts.push_back({"Machine", plain(run.header.host_name)});
   facts.push_back(seal_fact(run));
   facts.push_back(complete_fact(run));
   facts.push_back(hidden_fact(run));

@@ -249,6 +249,7 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
     throw Error(ErrorKind::kUnsupported, version_problem(header.format_version));
   }
   const bool is_old = header.format_version == kOldestVersion;
+  std::string host_name;
   header.log_id = in.array<16>();
   header.started_unix_ns = in.u64();
   header.public_key = in.array<32>();
@@ -260,10 +261,11 @@ void parse_header(ByteSpan head, VtrHeader& header, std::vector<GroupSpec>& grou
   header.trace_id = in.string(kMaxText, "the trace's id");
   if (!is_old) {
     header.started_monotonic_ns = in.u64();
-    header.log.host_name = in.string(kMaxText, "the host's name");
+    host_name = in.string(kMaxText, "the host's name");
     header.counter_tokens = static_cast<int32_t>(in.varint(1 << 20, "the tokens of a count"));
   }
   header.log = get_log(in);
+  header.log.host_name = std::move(host_name);
   header.layers.resize(in.varint(4096, "the number of layers"));
   for (AuditLayout::Layer& layer : header.layers) {
     layer.layer = static_cast<int32_t>(in.varint(4095, "a layer's number"));

@@ -124,7 +124,9 @@ struct VtrLog::Impl : audit::LogThread {
     if (options.when_behind == WhenBehind::kSpill) spill.prepare(max_record_bytes);
     header.mode = layout.mode;
     for (const AuditLayout::Layer& from : layout.layers) {
-      AuditLayout::Layer layer{.layer = from.layer};
+      AuditLayout::Layer layer;
+      layer.layer = from.layer;
+      layer.reads_embedding = from.reads_embedding;
       if (from.expert_ids >= 0) layer.top_k = from.top_k;
       if (from.expert_ids >= 0 || from.router_probs >= 0) layer.num_experts = from.num_experts;
       if (options.detail == LogDetail::kFull && layer.num_experts > 0 && from.router_probs < 0) {

@@ -63,7 +63,7 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool i
   options.seal = key();
   options.page_tokens = 7;
   if (is_encrypted) {
-    options.recipients = {{SealKey::generate().public_key(), {"routing", "counters"}},
+    options.recipients = {{SealKey::generate().public_key(), {"tokens", "routing", "counters"}},
                           {key().public_key()}};
     options.redact = {{{"norms"}, [](uint64_t, int64_t position) { return position < 9; }}};
   }
@@ -71,7 +71,8 @@ Bytes write_log(const std::string& path, LogDetail detail, bool has_text, bool i
   LogHeader header;
   header.vocab_size = 300;
   header.hashes = {{"config.json", "ab"}};
-  VtrLog log(path, header, overwriting(options), [](int32_t id) { return std::to_string(id); });
+  options.overwrite = true;
+  VtrLog log(path, header, options, [](int32_t id) { return std::to_string(id); });
   log.sink().open(layout, audit_record_bytes(layout, 8, 8));
   log.sink().on_event({AuditEvent::Kind::kCreated, 1, 0, 0, 0});
   for (int32_t i = 0; i < 20; ++i) {
@@ -225,7 +226,7 @@ bool read_all(const std::string& path, const std::string& other, bool is_blind) 
     redact_vtr(path, other,
                {.groups = {"tokens", "text"},
                 .rows = [](uint64_t, int64_t position) { return position % 3 == 0; }},
-               key());
+               key(), true);
   });
   return is_clean;
 }

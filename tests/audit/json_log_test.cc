@@ -121,7 +121,7 @@ TEST_F(JsonLogTest, ASeedIsANumberWhereEveryReaderKeepsIt) {
   for (const uint64_t seed : {uint64_t{7}, (uint64_t{1} << 53) - 1, uint64_t{1} << 53}) {
     LogHeader header = some_header();
     header.seed = seed;
-    JsonLog log(at("out.json"), header);
+    JsonLog log(at("out.json"), header, {}, true);
     log.sink().open(layout, audit_record_bytes(layout, 1, 1));
     log.finish("length");
     const json found = json::parse(read(at("out.json"))).at("seed");

@@ -37,7 +37,7 @@ class TemporaryFilesTest : public JsonLogTest {
   }
   /// Names behind a log that is written to the folder.
   std::vector<std::string> names_behind_a_log() {
-    JsonLog(at("log.json"), some_header()).finish("length");
+    JsonLog(at("log.json"), some_header(), {}, true).finish("length");
     return names();
   }
 };
@@ -87,7 +87,7 @@ TEST_F(TemporaryFilesTest, OtherNamesAndOtherKindsStay) {
 }
 
 TEST_F(TemporaryFilesTest, ALogThatIsWrittenIsLocked) {
-  JsonLog log(at("log.json"), some_header());
+  JsonLog log(at("log.json"), some_header(), {}, true);
   const std::vector<std::string> found = names();
   ASSERT_EQ(found.size(), 1u);
   const int file = ::open(at(found[0]).c_str(), O_RDONLY | O_CLOEXEC);

@@ -148,7 +148,7 @@ TEST_F(VtrConstraint, ALeftOutPositionTakesThePagesFailuresAlong) {
     redaction.rows = [=](uint64_t, int64_t position) {
       return position >= first && position <= last;
     };
-    redact_vtr(at("run.vtr"), at("less.vtr"), redaction);
+    redact_vtr(at("run.vtr"), at("less.vtr"), redaction, {}, true);
     EXPECT_EQ(verify_vtr(at("less.vtr")).seal, VtrReport::Seal::kComplete);
     VtrOptions options;
     options.redact = {redaction};

@@ -235,6 +235,8 @@ TEST_F(VtrTest, CountersKeepNothingOfAToken) {
   std::vector<std::vector<uint64_t>> uses(4, std::vector<uint64_t>(8, 0)), want = uses;
   for (const VtrPage& page : read_pages(at("run.vtr"))) {
     EXPECT_TRUE(page.records.empty());
+    if (page.expert_uses.empty()) continue;  // held back for a later page
+    EXPECT_GE(page.expert_use_tokens, 64u) << "no token can be told from a count";
     for (size_t layer = 0; layer < 4; ++layer) {
       for (size_t expert = 0; expert < 8; ++expert) {
         uses[layer][expert] += page.expert_uses[layer][expert];
@@ -273,7 +275,13 @@ TEST_F(VtrTest, ExportIsTheJsonLog) {
   std::string text;
   export_json(
       reader, [&](std::string_view part) { text += part; }, told_piece);
-  EXPECT_EQ(text, read(at("log.json")));
+  // But for when each began.
+  const auto less_start = [](const std::string& log) {
+    const size_t begin = log.find("\"started\":"), end = log.find("},\n", begin);
+    EXPECT_NE(end, std::string::npos);
+    return log.substr(0, begin) + log.substr(end);
+  };
+  EXPECT_EQ(less_start(text), less_start(read(at("log.json"))));
 }
 
 TEST_F(VtrTest, PagesCloseByAge) {

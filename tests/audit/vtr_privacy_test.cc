@@ -253,8 +253,9 @@ TEST_F(VtrPrivacyTest, RedactionAtCapture) {
     // The same log, redacted later, leaves out the same.
     options.redact.clear();
     write_log(at("later.vtr"), some_layout(), 90, options);
-    redact_vtr(at("later.vtr"), at("once.vtr"), {{"tokens", "text", "digests"}, is_prompt}, all_);
-    redact_vtr(at("once.vtr"), at("twice.vtr"), {{"routing"}, {}});
+    redact_vtr(at("later.vtr"), at("once.vtr"), {{"tokens", "text", "digests"}, is_prompt}, all_,
+               true);
+    redact_vtr(at("once.vtr"), at("twice.vtr"), {{"routing"}, {}}, {}, true);
     const auto later = read_with(at("twice.vtr"), all_);
     ASSERT_EQ(later.size(), records.size());
     for (size_t i = 0; i < records.size(); ++i) {

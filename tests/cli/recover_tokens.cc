@@ -38,7 +38,7 @@ struct Log {
 
 Log read(const std::string& path, const std::optional<SealKey>& key) {
   VtrReader reader(path, key);
-  Log log{.header = reader.header()};
+  Log log{reader.header(), {}, {}};
   for (VtrPage page; reader.next(page);) {
     page.digests.resize(page.records.size());
     log.records.insert(log.records.end(), page.records.begin(), page.records.end());

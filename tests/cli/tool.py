@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import pty
 import resource
 import shutil
@@ -26,6 +27,13 @@ for name in [name for name in os.environ if name.startswith("VITRINE_")]:
         del os.environ[name]
 # Most tests write one name again and again; those of evidence that stays take it away.
 os.environ["VITRINE_OVERWRITE"] = "1"
+
+
+def without_start(text):
+    """A JSON log's text, or its export's, less what two runs cannot share: when each began."""
+    less, count = re.subn(rb'"started":\{[^}]*\},\n', b"", text)
+    assert count == 1, "one start a log"
+    return less
 
 
 def file_size_limit(size):
