@@ -18,6 +18,8 @@ namespace cli {
 
 namespace {
 
+constexpr int64_t kMaxGuessed = 3;  // tokens of a prompt that can be found by trying all
+
 using vitrine::VtrRecipient;
 using vitrine::VtrRedaction;
 
@@ -306,6 +308,13 @@ std::unique_ptr<Log> LogOptions::open(
   for (const std::string& name : redact) {
     if (name == "prompt") {
       redact_prompt(prompt_tokens, options.redact);
+      if (prompt_tokens <= kMaxGuessed) {
+        write_note(fmt::format(
+            "--redact prompt: a prompt of {} token{} is found by trying all, since the answer's "
+            "numbers hang on it; leave out "
+            "routing,norms,digests,prediction,attribution,sampler, too",
+            prompt_tokens, prompt_tokens == 1 ? "" : "s"));
+      }
     } else {
       columns.groups.push_back(name);
     }
