@@ -370,9 +370,15 @@ void read_json(Run& run) {
       // Logs from before there was a piece have it as the text.
       const char* key = record.contains("piece") ? "piece" : "text";
       if (record.contains(key)) run.text.push_back(record.at(key).get<std::string>());
+      if (record.contains("bytes")) {
+        const auto bytes = record.at("bytes").get<std::vector<uint8_t>>();
+        run.spelling.emplace_back(record.at("text").get<std::string>(),
+                                  std::string(bytes.begin(), bytes.end()));
+      }
     }
     where.clear();
     if (run.text.size() != run.records.size()) run.text.clear();
+    if (run.spelling.size() != run.records.size()) run.spelling.clear();
     if (log.at("counts").at("tokens").get<uint64_t>() != run.records.size()) {
       bad(fmt::format("counts.tokens is {} and there are {} records",
                       log.at("counts").at("tokens").dump(), run.records.size()));

@@ -105,8 +105,14 @@ std::optional<Difference> text_difference(const Run& run, size_t index,
     return plain(nlohmann::json(of).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   };
   // JSON holds no bytes that are no UTF-8.
-  if (run.report ? logged == text : quoted(logged) == quoted(text)) return {};
-  return Difference{-1, "text", quoted(logged), quoted(text)};
+  if (!(run.report ? logged == text : quoted(logged) == quoted(text))) {
+    return Difference{-1, "text", quoted(logged), quoted(text)};
+  }
+  if (run.spelling.empty()) return {};
+  const std::string bytes = token < tokenizer.vocab_size() ? tokenizer.token_bytes(token) : "";
+  const auto& [spelled, spelled_bytes] = run.spelling[index];
+  if (quoted(spelled) == quoted(bytes) && spelled_bytes == bytes) return {};
+  return Difference{-1, "text", quoted(spelled), quoted(bytes)};
 }
 
 /// True where the log left out which token followed, and no later record tells.

@@ -25,7 +25,9 @@ struct Run {
   std::vector<uint64_t> digests;              // [records], or empty
   /// [records][layers]; or empty, also where a record's were left out.
   std::vector<std::vector<vitrine::LayerMark>> layer_marks;
-  std::vector<std::string> text;            // [records]: pieces ("" where left out), or empty
+  std::vector<std::string> text;  // [records]: pieces ("" where left out), or empty
+  /// [records]: text and bytes that a JSON log has beside the pieces, or empty.
+  std::vector<std::pair<std::string, std::string>> spelling;
   std::vector<std::vector<uint64_t>> uses;  // [layer][expert]: how often it was routed to
   uint64_t told_tokens = 0;  // where `uses` are of the log's own counts over so many, and no
                              // record's routes can be read

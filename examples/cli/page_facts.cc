@@ -221,9 +221,15 @@ std::vector<std::string> hidden_words(const Run& run) {
       return std::ranges::any_of(layer.routes, [](const auto& route) { return route.expert < 0; });
     });
   });
-  add("the strength of the signal between layers", [](const TokenRecord& one, size_t) {
-    return std::ranges::any_of(one.layers,
-                               [](const auto& layer) { return std::isnan(layer.residual_norm); });
+  // What enters the first layer is the token's own, and goes with it.
+  const auto is_of_token = [&run](size_t layer) {
+    return run.report && run.report->header.layers[layer].reads_embedding;
+  };
+  add("the strength of the signal between layers", [&](const TokenRecord& one, size_t) {
+    for (size_t i = 0; i < one.layers.size(); ++i) {
+      if (std::isnan(one.layers[i].residual_norm) && !is_of_token(i)) return true;
+    }
+    return false;
   });
   if (!run.header.constraint.empty()) {
     add("what the constraint did", [](const TokenRecord& one, size_t) {

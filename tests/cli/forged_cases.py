@@ -91,6 +91,8 @@ class Forged(AuditCase):
         self.generate("log.json", tokens=4)
         log = json.loads((self.folder / "log.json").read_text())
         changes = (("text", lambda record: record.update(text="bomb")),
+                   ("text", lambda record: record.update(bytes=list(b"bomb"))),
+                   ("text", lambda record: record.update(piece="bomb")),
                    ("number of tokens that the sampler left",
                     lambda record: record["prediction"]["sampler"].update(candidates=7000)))
         for word, change in changes:

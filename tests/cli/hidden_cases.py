@@ -101,13 +101,13 @@ class Hidden(AuditCase):
         for column in ("attribution", "sampler"):
             self.fail_with(2, [f"'{column}' without 'prediction'"], "generate", MODEL, "-p", "Once",
                            "-n", 2, "--attribution", "--audit", "run.vtr", "--encrypt-for",
-                           "all.pub", "--encrypt-for", f"reader.pub:routing,{column}")
+                           "all.pub", "--encrypt-for", f"reader.pub:tokens,{column}")
 
     def test_text_that_turns_around(self):
         self.generate("run.json", tokens=2)
         log = json.loads((self.folder / "run.json").read_text())
         log["model"]["path"] = "gone\u202e"
-        log["records"][-1].update(token=8000, text="a\u2066b\u202ec")
+        log["records"][-1].update(token=8000, piece="a\u2066b\u202ec")
         for record in log["records"]:
             if record["prediction"] is not None:
                 record["prediction"]["token"] = 8000

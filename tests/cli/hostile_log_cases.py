@@ -122,11 +122,11 @@ class HostileLogs(AuditCase):
         self.assertFalse(set(known) & {10, 11, 12}, known)
         self.assertNotIn({10, 11, 12}, [r["position"] for r in told if r["token"] >= 0])
         out = self.succeed(*redact, "o.vtr", "--columns", "tokens", "--positions", "1-3")
-        self.assertEqual(out.stderr, b"")
+        self.assertNotIn(b"still told", out.stderr)
         out = self.succeed(*redact, "o.vtr", "--columns", "tokens,text")
         self.assertIn(b"20 of the tokens are still told", out.stderr)
         out = self.succeed(*redact, "o.vtr", "--columns", "tokens,text,prediction")
-        self.assertEqual(out.stderr, b"")
+        self.assertNotIn(b"still told", out.stderr)
         out = self.succeed(*redact, "o.vtr", "--columns", "norms", "--positions", "10-12")
         self.assertEqual(out.stderr, b"")
 

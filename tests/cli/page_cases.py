@@ -182,6 +182,13 @@ class RunPage(AuditCase):
         self.generate("log.json", tokens=2)
         facts = self.facts("log.json")
         self.assertIn("none: a JSON log is not sealed", facts["Seal"]["text"])
+        self.assertIn("vitrine", facts["Engine"]["text"])
+        self.assertIn("UTC", facts["Began"]["text"])
+        log = json.loads((self.folder / "log.json").read_text())
+        for key in ("started", "engine_build"):  # as logs from before had none
+            del log[key]
+        (self.folder / "older.json").write_text(json.dumps(log))
+        facts = self.facts("older.json")
         for label in ("Engine", "Began"):
             self.assertIn("not told", facts[label]["text"])
 
@@ -316,7 +323,7 @@ class RunPage(AuditCase):
         log["constraint"] = {HOSTILE: HOSTILE}
         log.update(trace_id=HOSTILE, stop_reason=HOSTILE)
         for record in log["records"]:
-            record["text"] = HOSTILE
+            record["text"] = record["piece"] = HOSTILE
         (self.folder / "hostile.json").write_text(json.dumps(log))
         name = HOSTILE.replace("/", "")
         os.symlink(MODEL, self.folder / name)

@@ -4,55 +4,11 @@
 #include <limits>
 #include <regex>
 
-#include "tests/engine/engine_fixture.h"
+#include "tests/engine/constraint_fixture.h"
 #include "vitrine/audit.h"
-#include "vitrine/constrain.h"
 
 namespace vitrine::testing {
 namespace {
-
-class ConstraintTest : public ::testing::Test {
- protected:
-  ConstraintTest() : ids_(prompt_ids(12, 256)) {
-    EngineOptions options = test_options(2);
-    options.max_context = 64;
-    options.max_step_tokens = 16;
-    options.max_sequences = 2;
-    options.audit_mode = AuditMode::kDeferred;
-    engine_ = Engine::load(oracle_folder("qwen3_moe"), options);
-    options_.max_new_tokens = 20;
-  }
-  int32_t vocab() const { return engine_->summary().vocab_size; }
-  /// Id and byte are the same, but for the ids that end a text and those of `without`.
-  TokenTable table(std::string_view without = "") const {
-    std::vector<std::string> bytes(static_cast<size_t>(vocab()));
-    for (int byte = 0; byte < std::min(256, vocab()); ++byte) {
-      if (without.find(static_cast<char>(byte)) == std::string_view::npos) {
-        bytes[static_cast<size_t>(byte)] = std::string(1, static_cast<char>(byte));
-      }
-    }
-    return TokenTable::from_bytes(std::move(bytes), engine_->summary().eos_token_ids);
-  }
-  std::string text_of(const GenerateResult& result) const {
-    std::string text;
-    const auto& ends = engine_->summary().eos_token_ids;
-    for (const int32_t id : result.tokens) {
-      if (std::find(ends.begin(), ends.end(), id) == ends.end()) text += static_cast<char>(id);
-    }
-    return text;
-  }
-  GenerateResult run(const Grammar& grammar) {
-    const auto blocks = engine_->kv_blocks();
-    const auto constraint = grammar.start();
-    options_.constraint = constraint.get();
-    const GenerateResult result = generate(*engine_, ids_, options_);
-    EXPECT_EQ(engine_->kv_blocks(), blocks);
-    return result;
-  }
-  std::unique_ptr<Engine> engine_;
-  std::vector<int32_t> ids_;
-  GenerateOptions options_;
-};
 
 TEST_F(ConstraintTest, GreedyAndSampledAnswersMatchWhateverTheRoom) {
   const Grammar grammar = Grammar::regex(table(), "(ab|cd){1,40}x[0-9]{2}");
@@ -75,59 +31,6 @@ TEST_F(ConstraintTest, GreedyAndSampledAnswersMatchWhateverTheRoom) {
   const Error error = error_of([&] { run(grammar); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
   EXPECT_TRUE(is_one_line_with(error, {"5 tokens", "room for 4", "-n"})) << error.what();
-}
-
-TEST_F(ConstraintTest, TheLimitAnswersForWhatItTookAndForNothingElse) {
-  const auto check = [&](const Grammar& grammar, int room, bool is_limited) {
-    SCOPED_TRACE(room);
-    options_.max_new_tokens = room;
-    const GenerateResult result = run(grammar);
-    EXPECT_TRUE(result.is_complete);
-    EXPECT_EQ(result.constraint.limited > 0, is_limited);
-    EXPECT_EQ(result.reason, is_limited ? StopReason::kLengthConstrained : StopReason::kComplete);
-    return text_of(result);
-  };
-  EXPECT_EQ(stop_reason_name(StopReason::kLengthConstrained), "length_constrained");
-  // Behind 'd' no end is known at any limit: no token spells 'e'.
-  const Grammar open = Grammar::regex(table("e"), "ab|ade");
-  EXPECT_EQ(check(open, 2, false), "ab");
-  EXPECT_EQ(check(open, 40, false), "ab");
-  // The long branch fits from 4 tokens on, whichever of the two is taken then.
-  const Grammar branches = Grammar::regex(table(), "ab|axyz");
-  EXPECT_EQ(check(branches, 2, true), "ab");
-  EXPECT_EQ(check(branches, 3, true), "ab");
-  check(branches, 4, false);
-  check(branches, 40, false);
-  // What is banned would not have come at any limit.
-  options_.sampler.ban = {{'x'}};
-  EXPECT_EQ(check(branches, 3, false), "ab");
-  options_.sampler.ban = {};
-  // Another attempt that the limit did not touch is no longer limited; its counts stay.
-  options_.sampler = {.temperature = 1.5F, .seed = 4};
-  int asked = 0;
-  options_.validator = [&](std::span<const int32_t>) { return ++asked == 1; };
-  check(branches, 3, true);
-  options_.validator = nullptr;
-}
-
-TEST_F(ConstraintTest, ASqueezedAnswerThatEndsItselfSaysSo) {
-  options_.max_new_tokens = 30;
-  // 'e' leads beyond the limit: nothing else can follow, or an end of text or 'g'.
-  const Grammar ends = Grammar::regex(table(), "[a-d]{2}(e[f-z]{40})?");
-  const Grammar goes_on = Grammar::regex(table(), "[a-d]{2}(e[f-z]{40}|g)?");
-  for (uint64_t seed = 0; seed < 40; ++seed) {
-    options_.sampler = {.temperature = 1.5F, .seed = seed};
-    GenerateResult result = run(ends);
-    EXPECT_EQ(result.tokens.size(), 2u);
-    EXPECT_EQ(result.reason, StopReason::kLengthConstrained);
-    result = run(goes_on);
-    EXPECT_EQ(result.tokens.size(), 3u);
-    EXPECT_EQ(result.constraint.limited, 1);
-    EXPECT_EQ(result.reason, StopReason::kLengthConstrained);
-  }
-  // With room for all of it the limit takes nothing.
-  options_.max_new_tokens = 50;
-  EXPECT_EQ(run(goes_on).constraint.limited, 0);
 }
 
 TEST_F(ConstraintTest, BannedTokensLeaveTheMaskAndWhatIsKnownOfIt) {
