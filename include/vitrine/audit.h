@@ -190,6 +190,7 @@ struct LogHeader {
 
 /// What is known of a token's text. Made of a piece alone where its bytes are not known.
 struct TokenPiece {
+  /// Takes the vocabulary's spelling, and the bytes where they are known.
   TokenPiece(std::string text_piece, std::optional<std::string> text_bytes = {})
       : piece(std::move(text_piece)), bytes(std::move(text_bytes)) {}
   std::string piece;                 ///< the vocabulary's own spelling: "Ġglass"

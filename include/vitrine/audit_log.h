@@ -367,12 +367,13 @@ struct VtrReport {
   uint64_t redacted_groups = 0;  ///< column groups of pages that were left out, whole or in part
   uint64_t closed_groups = 0;    ///< … that are encrypted and could not be opened
   /// Their names, as VtrRedaction::groups has them, in the log's order, each once.
-  std::vector<std::string> redacted_columns, closed_columns;
-  std::vector<std::string> columns;  ///< the names of all that the log has, there or not
-  VtrHeader header;                  ///< as far as it could be read
-  VtrCounts counts;                  ///< counted, not believed
-  std::string stop_reason;           ///< of the end record
-  uint64_t closed_unix_ns = 0;       ///< kComplete: when the end record was written
+  std::vector<std::string> redacted_columns;
+  std::vector<std::string> closed_columns;  ///< the names of those that could not be opened
+  std::vector<std::string> columns;         ///< the names of all that the log has, there or not
+  VtrHeader header;                         ///< as far as it could be read
+  VtrCounts counts;                         ///< counted, not believed
+  std::string stop_reason;                  ///< of the end record
+  uint64_t closed_unix_ns = 0;              ///< kComplete: when the end record was written
 };
 /// "complete", "open", "broken".
 VITRINE_API std::string_view seal_name(VtrReport::Seal seal);
