@@ -103,7 +103,7 @@ int run_audit_redact(const AuditArguments& arguments) {
                     arguments.out, fmt::join(arguments.columns, ", ")));
   }
   warn_of_predictions(arguments, positions);
-  if (const std::string left = what_still_tells(arguments.columns); !left.empty()) {
+  if (const std::string left = what_still_tells(arguments.columns, report.columns); !left.empty()) {
     write_note(
         fmt::format("{}: whoever has the model still finds the text by {}; leave these "
                     "out, too, to withhold it",

@@ -197,15 +197,17 @@ void LogOptions::name_log() {
   folder.clear();
 }
 
-std::string what_still_tells(const std::vector<std::string>& columns) {
-  const auto is_out = [&columns](const std::string& name) {
-    return std::ranges::find(columns, name) != columns.end();
+std::string what_still_tells(const std::vector<std::string>& columns,
+                             const std::vector<std::string>& there) {
+  const auto is_in = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
   };
   std::string left;
-  if (!is_out("tokens") && !is_out("text")) return left;
+  if (!is_in(columns, "tokens") && !is_in(columns, "text")) return left;
   for (const char* name : {"tokens", "text", "prediction", "routing", "norms", "router_probs",
                            "attribution", "hidden_states", "federation"}) {
-    if (!is_out(name)) left += (left.empty() ? "" : ",") + std::string(name);
+    if (is_in(columns, name) || !is_in(there, name)) continue;
+    left += (left.empty() ? "" : ",") + std::string(name);
   }
   return left;
 }
@@ -284,6 +286,17 @@ vitrine::AuditLevel LogOptions::audit_level() const {
   return level == "full" ? vitrine::AuditLevel::kFull : vitrine::AuditLevel::kStandard;
 }
 
+/// Of the columns that tell text those that the log has, but for what hangs on the model's options.
+std::vector<std::string> LogOptions::told_columns() const {
+  std::vector<std::string> names;
+  if (level == "counters") return names;
+  names = {"tokens", "prediction", "routing", "norms"};
+  if (text) names.emplace_back("text");
+  if (level == "full") names.emplace_back("router_probs");
+  if (!hidden_states.empty()) names.emplace_back("hidden_states");
+  return names;
+}
+
 std::unique_ptr<Log> LogOptions::open(
     vitrine::LogHeader header, int64_t prompt_tokens,
     std::function<vitrine::TokenPiece(int32_t)> token_text) const {
@@ -320,7 +333,7 @@ std::unique_ptr<Log> LogOptions::open(
     }
   }
   if (!columns.groups.empty()) options.redact.push_back(columns);
-  if (const std::string left = what_still_tells(columns.groups); !left.empty()) {
+  if (const std::string left = what_still_tells(columns.groups, told_columns()); !left.empty()) {
     write_note(
         fmt::format("--redact {}: whoever has the model still finds the text by {}; leave "
                     "these out, too, to withhold it",

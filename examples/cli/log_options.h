@@ -31,8 +31,9 @@ struct Log {
 bool tells_of_text(const std::vector<std::string>& columns);
 
 /// Where tokens or text are among columns that are left out: the others, with commas, by which
-/// whoever has the model still finds them.
-std::string what_still_tells(const std::vector<std::string>& columns);
+/// whoever has the model still finds them. `there`: the columns that the log has.
+std::string what_still_tells(const std::vector<std::string>& columns,
+                             const std::vector<std::string>& there);
 
 /// --audit and the options that need it.
 struct LogOptions {
@@ -61,6 +62,7 @@ struct LogOptions {
  private:
   void name_log();
   bool is_sealed_log() const;
+  std::vector<std::string> told_columns() const;
   void check_hidden_states() const;
   void check_stream() const;
   void check_places(std::vector<NamedPath> inputs) const;
