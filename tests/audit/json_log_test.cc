@@ -109,7 +109,8 @@ TEST_F(JsonLogTest, WhatIsNotKnownOfATokenIsNotTold) {
   const BuiltPass built = build_pass(layout, 0, 3, rng);
   send(log.sink(), built.bytes);
   log.finish("length");
-  for (const json& record : json::parse(read(at("out.json"))).at("records")) {
+  const json found = json::parse(read(at("out.json")));
+  for (const json& record : found.at("records")) {
     EXPECT_EQ(record.at("piece"), piece(record.at("token").get<int32_t>()));
     EXPECT_FALSE(record.contains("text"));
     EXPECT_FALSE(record.contains("bytes"));
