@@ -53,7 +53,7 @@ std::string encryption_text(const VtrReport& report) {
   return text + "\n";
 }
 
-/// What the head says of the run; large numbers are texts, as in a JSON log.
+/// Returns what the head says of the run; large numbers are texts, as in a JSON log.
 nlohmann::ordered_json head_json(const vitrine::VtrHeader& header) {
   const vitrine::LogHeader& log = header.log;
   const auto pairs = [](const std::vector<std::pair<std::string, std::string>>& from) {
@@ -154,7 +154,7 @@ nlohmann::ordered_json run_json(const Run& run, const std::string& model,
   return json;
 }
 
-/// What verify was asked to find whole and does not: a column's name and why, in pairs.
+/// Names the columns that verify was asked to find whole and does not, each with the reason.
 using Missing = std::vector<std::pair<std::string, std::string>>;
 
 Missing missing_columns(const AuditArguments& arguments, const VtrReport& report) {

@@ -42,7 +42,7 @@ struct Difference {
   int32_t layer = -1;  ///< -1: outside the layers
   std::string value;   ///< "residual norm", "weight of expert 3", …
   std::string left, right;
-  /// Of all that differs in the two records, in the order of the pass: "norm", "routing", …
+  /// Names the kinds of all that differs, in the order of the pass: "norm", "routing", …
   std::vector<std::string> kinds = {};
   /// "layer 2, residual norm: 1.5 and 1.25"
   std::string text() const;
@@ -72,7 +72,7 @@ vitrine::TokenRecord as_logged(const Run& run, vitrine::TokenRecord record);
 /// The run as one self-contained page of HTML.
 std::string run_page(const Run& run);
 
-/// What a sealed log is worth as an account, in one line: what verify and show say first.
+/// Says what a sealed log is worth as an account, in one line: verify and show begin with it.
 std::string seal_line(const vitrine::VtrReport& report);
 /// "lost (sink too slow 10, not reported 2)".
 std::string lost_text(const vitrine::VtrAccount& positions);
@@ -80,9 +80,9 @@ std::string lost_text(const vitrine::VtrAccount& positions);
 std::string account_line(const Run& run);
 /// Refuses a log of level counters, which has no records.
 void require_records(const Run& run);
-/// The same of a sealed log alone.
-bool is_complete(const vitrine::VtrReport& report);
-/// False where account_line() must be said first: a broken or open log, and lost positions.
+/// Returns false where account_line() must be said first: a broken or open log, and lost positions.
 bool is_complete(const Run& run);
+/// Returns what is_complete() says of a sealed log, from its report alone.
+bool is_complete(const vitrine::VtrReport& report);
 
 }  // namespace cli

@@ -44,7 +44,7 @@ void add_audit(CLI::App& app, Command& command) {
     to.add_option(
         "--decrypt", arguments.decrypt,
         "secret key of a recipient, for a log that is encrypted (generate --encrypt-for)");
-    // Of a model, too, where one is run.
+    // A replay has a --strict of its model, which covers keys, too.
     if (to.get_name() != "replay") add_strict(to, arguments.is_strict);
   };
   const auto add_model = [](CLI::App& to, AuditArguments& arguments) {

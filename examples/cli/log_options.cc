@@ -2,7 +2,6 @@
 #include "log_options.h"
 
 #include <fmt/format.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,12 +47,6 @@ void redact_prompt(int64_t prompt_tokens, std::vector<VtrRedaction>& redactions)
   // The last token of the prompt predicts the first of the answer.
   redactions.push_back({{"prediction", "attribution", "federation", "sampler", "constraint"},
                         before(prompt_tokens - 1)});
-}
-
-/// What of a trace's id may stand in a file's name; check() refuses others.
-std::string plain_name(std::string id) {
-  std::erase_if(id, [](unsigned char c) { return std::isxdigit(c) == 0; });
-  return id;
 }
 
 std::string host_name() {
@@ -193,7 +186,7 @@ void LogOptions::name_log() {
   std::string time = vitrine::utc_text(static_cast<uint64_t>(nanoseconds));
   std::erase_if(time, [](char c) { return c == '-' || c == ':'; });
   const std::string id = trace_id.empty() ? std::to_string(::getpid()) : trace_id;
-  path = (std::filesystem::path(folder) / fmt::format("{}-{}.vtr", time, plain_name(id))).string();
+  path = (std::filesystem::path(folder) / fmt::format("{}-{}.vtr", time, id)).string();
   folder.clear();
 }
 
@@ -229,6 +222,12 @@ void LogOptions::check_places(std::vector<NamedPath> inputs) const {
 }
 
 void LogOptions::check(const std::vector<NamedPath>& inputs) {
+  if (!trace_id.empty() && !vitrine::is_trace_id(trace_id)) {
+    refuse(
+        fmt::format("--trace-id {}: expected 32 hexadecimal digits in lower case, not all 0 "
+                    "(W3C Trace Context)",
+                    trace_id));
+  }
   name_log();
   check_places(inputs);
   check_stream();
@@ -249,12 +248,6 @@ void LogOptions::check(const std::vector<NamedPath>& inputs) {
     if (is_given && !is_sealed_log()) {
       refuse(fmt::format("{} is for a .vtr log; expected --audit FILE.vtr", name));
     }
-  }
-  if (!trace_id.empty() && !vitrine::is_trace_id(trace_id)) {
-    refuse(
-        fmt::format("--trace-id {}: expected 32 hexadecimal digits in lower case, not all 0 "
-                    "(W3C Trace Context)",
-                    trace_id));
   }
   if (path.empty()) return;
   std::error_code error;

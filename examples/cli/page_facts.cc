@@ -27,7 +27,7 @@ bool is_broken(const Run& run) {
   return run.report ? run.report->seal == Seal::kBroken : !run.problem.empty();
 }
 
-std::string utc_text(uint64_t unix_ns) {
+std::string date_text(uint64_t unix_ns) {
   const auto seconds = static_cast<std::time_t>(unix_ns / kSecond);
   std::tm parts{};
   ::gmtime_r(&seconds, &parts);
@@ -107,7 +107,7 @@ PageFact start_fact(const Run& run) {
   const uint64_t started = run.started_unix_ns;
   if (started == 0) return {"Began", "not told: the log has no clock times"};
   PageFact fact{"Began",
-                utc_text(started) + ", by the clock of the machine that ran it",
+                date_text(started) + ", by the clock of the machine that ran it",
                 {{"nanoseconds since 1970", std::to_string(started)}}};
   if (run.started_monotonic_ns > 0) {
     fact.details.emplace_back("nanoseconds of its monotonic clock",
@@ -128,7 +128,7 @@ PageFact end_fact(const Run& run) {
   const std::string after = closed < started ? "before it began: the clock was set back"
                                              : duration_text(closed - started) + " later";
   return {"Ended",
-          fmt::format("{}, {}; {}", utc_text(closed), after, why),
+          fmt::format("{}, {}; {}", date_text(closed), after, why),
           {{"nanoseconds since 1970", std::to_string(closed)}}};
 }
 

@@ -6,6 +6,7 @@
 #include "json_schema.h"
 #include "log_file.h"
 #include "log_thread.h"
+#include "start_time.h"
 #include "vitrine/audit.h"
 
 namespace vitrine {

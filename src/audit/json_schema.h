@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "json_buffer.h"
+#include "start_time.h"
 #include "vitrine/audit.h"
 
 namespace vitrine::audit {
@@ -42,15 +43,6 @@ struct LogFork {
   uint64_t sequence = 0, source = 0;
   int64_t length = 0;  ///< positions that they share
 };
-
-/// When a run began, and what made it.
-struct LogStart {
-  uint64_t unix_ns = 0;
-  uint64_t monotonic_ns = 0;  ///< 0: not known
-  std::string engine_build;
-};
-/// This moment, and this library.
-LogStart start_now();
 
 /// `is_rounded`: the values come from a `.vtr` log of level standard.
 void append_head(JsonBuffer& out, const LogHeader& header, const LogStart& start,

@@ -50,6 +50,8 @@ struct OpenGroup {
   Bytes leaves;                            // [rows] digests
   bool is_closed() const { return encoding == Encoding::kEncrypted && !is_decrypted; }
   bool is_readable() const { return encoding != Encoding::kLeftOut && !is_closed(); }
+  /// True where rows were left out, some or all.
+  bool is_redacted() const { return !is_closed() && (!is_readable() || !visible.empty()); }
   /// Of a group that is readable: the row was not left out.
   bool shows(size_t row) const { return visible.empty() || visible[row]; }
 };

@@ -4,16 +4,11 @@
 #include <sodium.h>
 
 #include <algorithm>
-#include <chrono>
+
+#include "start_time.h"
 
 namespace vitrine::audit {
 namespace {
-
-uint64_t unix_nanoseconds() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
 
 constexpr size_t kMaxWaitingFailures = 4096;  // while no page can be written
 
@@ -28,11 +23,9 @@ PageWriter::PageWriter(const VtrHeader& header, const SealKey& key, PageWriterOp
       uses_(header.layers, header.counter_tokens) {
   header_.public_key = key.public_key();
   randombytes_buf(header_.log_id.data(), header_.log_id.size());
-  header_.started_unix_ns = unix_nanoseconds();
-  header_.started_monotonic_ns =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                std::chrono::steady_clock::now().time_since_epoch())
-                                .count());
+  const LogStart start = start_now();
+  header_.started_unix_ns = start.unix_ns;
+  header_.started_monotonic_ns = start.monotonic_ns;
   if (!options_.recipients.empty()) {
     data_keys_ = make_data_keys(specs_);
     header_.sealed_keys = seal_data_keys(data_keys_, options_.recipients);
@@ -40,7 +33,6 @@ PageWriter::PageWriter(const VtrHeader& header, const SealKey& key, PageWriterOp
   for (const VtrRedaction& redaction : options_.redact) {
     redacted_.push_back(find_hidden_groups(redaction.groups));
   }
-  counts_uses_ = header_.counter_tokens > 0;
   columns_.resize(specs_.size());
   for (size_t i = 0; i < specs_.size(); ++i) {
     if (specs_[i].id == GroupId::kDigests) digest_column_ = i;
@@ -172,7 +164,7 @@ void PageWriter::count_position(const TokenRecord& record) {
 void PageWriter::add_record(const TokenRecord& record) {
   if (account_.length(record.sequence) != record.position) sync(record.sequence, record.position);
   const bool has_rows = header_.detail != LogDetail::kCounters;
-  if (counts_uses_ && !(has_rows && hides_routes(record))) uses_.add(record);
+  if (counts_uses() && !(has_rows && hides_routes(record))) uses_.add(record);
   if (!has_rows) {
     count_position(record);
     ++num_tokens_;

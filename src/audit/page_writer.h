@@ -51,7 +51,7 @@ class PageWriter {
   /// No record follows: what was counted and held back goes to the page under way.
   void end_records() {
     is_last_ = true;
-    if (counts_uses_) uses_.finish(header_.detail == LogDetail::kCounters);
+    if (counts_uses()) uses_.finish(header_.detail == LogDetail::kCounters);
   }
 
   /// Appends the page's frame. Then one of the next two.
@@ -67,6 +67,7 @@ class PageWriter {
   void apply(VtrEvent event);
   void sync(uint64_t sequence, int64_t length);
   void flush_counted();
+  bool counts_uses() const { return header_.counter_tokens > 0; }
   bool hides_routes(const TokenRecord& record) const;
   void count_position(const TokenRecord& record);
   void add_hidden_states(const TokenRecord& record);
@@ -96,7 +97,7 @@ class PageWriter {
   std::vector<ConstraintFailure> failures_;
   std::map<uint64_t, VtrEvent> counted_;  // not yet in events_, by sequence
   UseCounter uses_;                       // of experts, also of pages before
-  bool counts_uses_ = false, is_last_ = false;
+  bool is_last_ = false;
   std::vector<Bytes> columns_;  // [groups]
   std::vector<uint32_t> text_lengths_, hidden_lengths_;
   uint64_t generated_ = 0, scored_ = 0;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "start_time.h"
+
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 
-#include "json_schema.h"
 #include "vitrine/audit_log.h"
 
 namespace vitrine {
@@ -21,13 +22,21 @@ std::string utc_text(uint64_t unix_ns) {
 
 namespace audit {
 
+namespace {
+
+template <typename Clock>
+uint64_t nanoseconds_of() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+          .count());
+}
+
+}  // namespace
+
+uint64_t unix_nanoseconds() { return nanoseconds_of<std::chrono::system_clock>(); }
+
 LogStart start_now() {
-  const auto nanoseconds = [](auto since) {
-    return static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
-  };
-  return {nanoseconds(std::chrono::system_clock::now().time_since_epoch()),
-          nanoseconds(std::chrono::steady_clock::now().time_since_epoch()), engine_build()};
+  return {unix_nanoseconds(), nanoseconds_of<std::chrono::steady_clock>(), engine_build()};
 }
 
 }  // namespace audit

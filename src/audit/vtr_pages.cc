@@ -192,7 +192,7 @@ void PageOpener::open(const Frame& frame, bool records, OpenPage& page) const {
                key == keys_.end() ? nullptr : &key->second, payload, group);
     if (group.is_closed()) {
       ++page.closed_groups;
-    } else if (!group.is_readable() || !group.visible.empty()) {
+    } else if (group.is_redacted()) {
       ++page.redacted_groups;
     }
     const bool is_account = id == GroupId::kIndex || id == GroupId::kEvents;

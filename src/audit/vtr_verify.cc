@@ -54,8 +54,8 @@ void account_for(const audit::OpenPage& page, audit::Account& account) {
 /// Positions whose experts were counted, by the events and by the counts themselves.
 struct CountedTokens {
   uint64_t by_events = 0, by_counts = 0, failed = 0;
-  bool has_few = false;   // a count of fewer tokens than the head says
-  bool is_known = false;  // every page's could be read
+  bool has_few = false;  // a count of fewer tokens than the head says
+  bool is_known = true;  // every page's could be read
 };
 
 void add_events(const audit::OpenPage& page, CountedTokens& tokens) {
@@ -230,7 +230,7 @@ void name_missing(const std::vector<audit::GroupSpec>& specs, const audit::OpenP
     const audit::OpenGroup& group = page.groups[i];
     if (group.is_closed()) {
       add(report.closed_columns, specs[i].id);
-    } else if (!group.is_readable() || !group.visible.empty()) {
+    } else if (group.is_redacted()) {
       add(report.redacted_columns, specs[i].id);
     }
   }
@@ -244,7 +244,7 @@ void verify_frames(audit::FrameReader& frames, const PublicKey& key, audit::Data
   audit::Account account;
   audit::Frame frame;
   audit::OpenPage page;
-  CountedTokens counted{.is_known = true};
+  CountedTokens counted;
   while (frames.next(frame)) {
     check_signature(frame, frames.chain(), key);
     if (frame.tag == audit::FrameTag::kEnd) {

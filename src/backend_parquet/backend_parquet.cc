@@ -23,35 +23,34 @@ void check(const arrow::Status& status, const std::string& path) {
               path + ": cannot be written: " + reason);
 }
 
-/// Columns that a reader could put the text together from.
+/// Columns that a reader could put the text together from: also routes and norms, by which whoever
+/// has the model finds each token, hidden states ("values") and terms.
 bool tells_text(const std::string& column) {
   const std::string name = column.substr(0, column.find('.'));
-  for (const char* known :
-       // Whoever has the model finds each token by its routes and norms.
-       {"routed_experts",
-        "routed_weights",
-        "residual_norms",
-        "expert",
-        "weight",
-        "token_id",
-        "token",
-        "bytes",
-        "logprob",
-        "top_logprobs",
-        "entropy",
-        "next_token_id",
-        "runner_up_id",
-        "values",  // of hidden states
-        "value",
-        "runner_up_value",  // of terms
-        "sampler_candidates",
-        "sampler_probability",
-        "constraint_allowed",
-        "constraint_removed",
-        "constraint_first_ruled_out",
-        "joint",
-        "log_normaliser",
-        "share"}) {
+  for (const char* known : {"routed_experts",
+                            "routed_weights",
+                            "residual_norms",
+                            "expert",
+                            "weight",
+                            "token_id",
+                            "token",
+                            "bytes",
+                            "logprob",
+                            "top_logprobs",
+                            "entropy",
+                            "next_token_id",
+                            "runner_up_id",
+                            "values",
+                            "value",
+                            "runner_up_value",
+                            "sampler_candidates",
+                            "sampler_probability",
+                            "constraint_allowed",
+                            "constraint_removed",
+                            "constraint_first_ruled_out",
+                            "joint",
+                            "log_normaliser",
+                            "share"}) {
     if (name == known) return true;
   }
   return false;

@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <iostream>
 #include <map>
+#include <numeric>
 
 #include "vitrine/audit_log.h"
 #include "vitrine/engine.h"
@@ -90,6 +91,12 @@ class Attacker {
   }
   int32_t vocabulary() const { return engine_->summary().vocab_size; }
 
+  /// Returns the next ids of the vocabulary that one step tries.
+  std::vector<int32_t> candidates_from(int32_t first) const {
+    std::vector<int32_t> ids(std::min(kBatch, static_cast<size_t>(vocabulary() - first)));
+    std::iota(ids.begin(), ids.end(), first);
+    return ids;
+  }
   /// The records of each candidate and what stands behind it, behind the prefix.
   std::vector<std::vector<TokenRecord>> run(std::span<const int32_t> candidates,
                                             std::span<const int32_t> behind) {
@@ -147,10 +154,7 @@ Best search(Attacker& attacker, const Log& log, size_t at) {
   }
   Best best;
   for (int32_t first = 0; first < attacker.vocabulary(); first += kBatch) {
-    std::vector<int32_t> candidates;
-    for (int32_t id = first; id < attacker.vocabulary() && candidates.size() < kBatch; ++id) {
-      candidates.push_back(id);
-    }
+    const std::vector<int32_t> candidates = attacker.candidates_from(first);
     const auto made = attacker.run(candidates, behind);
     for (size_t i = 0; i < candidates.size(); ++i) {
       Score score;
@@ -170,10 +174,7 @@ Best search(Attacker& attacker, const Log& log, size_t at) {
 std::vector<float> norms_of(Attacker& attacker) {
   std::vector<float> norms;
   for (int32_t first = 0; first < attacker.vocabulary(); first += kBatch) {
-    std::vector<int32_t> candidates;
-    for (int32_t id = first; id < attacker.vocabulary() && candidates.size() < kBatch; ++id) {
-      candidates.push_back(id);
-    }
+    const std::vector<int32_t> candidates = attacker.candidates_from(first);
     for (const auto& made : attacker.run(candidates, {})) {
       norms.push_back(made.at(0).layers.at(0).residual_norm);
     }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a run began, by both clocks, and what made it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace vitrine::audit {
+
+/// Stands at the head of every log.
+struct LogStart {
+  uint64_t unix_ns = 0;
+  uint64_t monotonic_ns = 0;  ///< 0: not known
+  std::string engine_build;
+};
+
+/// Returns this moment, and this library.
+LogStart start_now();
+/// Returns nanoseconds since 1970, by the system's clock.
+uint64_t unix_nanoseconds();
+
+}  // namespace vitrine::audit
