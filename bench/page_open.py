@@ -171,7 +171,7 @@ def make_page(program, model, tokens, folder):
     log, page = folder / "run.vtr", folder / "run.html"
     subprocess.run([program, "generate", model, "-p", "Once upon a time", "-n", str(tokens), "-s",
                     "7", "--ignore-end-of-text", "--temperature", "1", "--attribution", "--audit",
-                    log, "--audit-text"], check=True, stdout=subprocess.DEVNULL)
+                    log, "--audit-text", "--overwrite"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([program, "audit", "export", log, "--html", "--out", page], check=True)
     return page
 

@@ -155,7 +155,7 @@ class Generator(unittest.TestCase):
                         self.assertGreater(len(set(scored["greedy"])), 4)
                     self.assertGreater(np.corrcoef(logits["fused"], logits["reference"])[0, 1], 0.95)
                     vitrine("generate", self.path, "-p", "the thing", "-n", "8", "--audit",
-                            self.folder / "run.json")
+                            self.folder / "run.json", "--overwrite")
                     records = json.loads((self.folder / "run.json").read_text())["records"]
                     experts = {expert for record in records
                                for expert in record["layers"][0]["experts"]}

@@ -56,13 +56,13 @@ class HiddenStates(AuditCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn(b"position 3, layer 2, hidden state [7]: ", result.stdout)
         self.succeed("audit", "redact", "run.vtr", "out.vtr", "--columns", "hidden_states")
-        self.assertTrue(self.verify("out.vtr").startswith("complete: "))
+        self.assertTrue(self.verify("out.vtr").startswith("complete, redacted: hidden_states; "))
         self.assertIn(b"equal: ", self.succeed("audit", "replay", "out.vtr").stdout)
 
     def test_redacted_prompt(self):
         self.generate("run.vtr", "--audit-level", "full", "--hidden-states", "all", "--redact",
                       "prompt", tokens=6)
-        self.assertTrue(self.verify().startswith("complete: "))
+        self.assertTrue(self.verify().startswith("complete, redacted: tokens, "))
         log = json.loads(self.succeed("audit", "export", "run.vtr", "--json").stdout)
         # What the prompt's tokens were can be read from their states.
         kept = ["hidden_states" in record for record in log["records"]]
