@@ -16,17 +16,16 @@ namespace {
 using vitrine::StepInput;
 using vitrine::TokenLogprobs;
 
-template <typename Model>
 class OwnedSequence {
  public:
-  OwnedSequence(Model& engine, vitrine::SequenceId id) : engine_(engine), id_(id) {}
+  OwnedSequence(vitrine::Stepper& engine, vitrine::SequenceId id) : engine_(engine), id_(id) {}
   ~OwnedSequence() { engine_.release(id_); }
   OwnedSequence(const OwnedSequence&) = delete;
   OwnedSequence& operator=(const OwnedSequence&) = delete;
   vitrine::SequenceId id() const { return id_; }
 
  private:
-  Model& engine_;
+  vitrine::Stepper& engine_;
   vitrine::SequenceId id_;
 };
 
@@ -86,8 +85,8 @@ std::string AnswerText::reason(vitrine::StopReason reason) const {
   return stopped() ? "stop string" : std::string(vitrine::stop_reason_name(reason));
 }
 
-template <typename Model>
-std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_t> prompt,
+std::vector<Candidate> generate_candidates(vitrine::Stepper& engine,
+                                           std::span<const int32_t> prompt,
                                            vitrine::GenerateOptions options, int count,
                                            const vitrine::Tokenizer& tokenizer,
                                            const std::vector<std::string>& stop) {
@@ -110,22 +109,23 @@ std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_
     const auto own = constraint != nullptr ? constraint->fork() : nullptr;
     options.constraint = own.get();
     const OwnedSequence fork(engine, engine.fork(base.id()));
+    options.sequence = fork.id();
     Candidate candidate;
     candidate.branch = options.branch = static_cast<uint32_t>(branch);
     std::optional<AnswerText> answer(std::in_place, tokenizer, stop, constraint);
     int32_t attempt = 0;
-    candidate.result = vitrine::generate(engine, fork.id(), prompt.last(1), options,
-                                         [&](const vitrine::TokenEvent& event) {
-                                           if (event.attempt != attempt) {
-                                             attempt = event.attempt;
-                                             candidate.text.clear();
-                                             candidate.pieces.clear();
-                                             answer.emplace(tokenizer, stop, constraint);
-                                           }
-                                           candidate.pieces.push_back(answer->add(event));
-                                           candidate.text += candidate.pieces.back();
-                                           return !answer->stopped() && interrupt_signal() == 0;
-                                         });
+    candidate.result =
+        vitrine::generate(engine, prompt.last(1), options, [&](const vitrine::TokenEvent& event) {
+          if (event.attempt != attempt) {
+            attempt = event.attempt;
+            candidate.text.clear();
+            candidate.pieces.clear();
+            answer.emplace(tokenizer, stop, constraint);
+          }
+          candidate.pieces.push_back(answer->add(event));
+          candidate.text += candidate.pieces.back();
+          return !answer->stopped() && interrupt_signal() == 0;
+        });
     // What the user asked for, not what is left of it behind the part that was shared.
     candidate.result.prompt_tokens = static_cast<int64_t>(prompt.size());
     candidate.result.prefill_seconds += shared_time.count();
@@ -146,15 +146,6 @@ std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_
   });
   return candidates;
 }
-
-template std::vector<Candidate> generate_candidates(vitrine::Engine&, std::span<const int32_t>,
-                                                    vitrine::GenerateOptions, int,
-                                                    const vitrine::Tokenizer&,
-                                                    const std::vector<std::string>&);
-template std::vector<Candidate> generate_candidates(vitrine::Federation&, std::span<const int32_t>,
-                                                    vitrine::GenerateOptions, int,
-                                                    const vitrine::Tokenizer&,
-                                                    const std::vector<std::string>&);
 
 std::string logprobs_text(std::span<const TokenLogprobs> logprobs, size_t first,
                           const vitrine::Tokenizer& tokenizer) {

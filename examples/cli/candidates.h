@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common.h"
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 #include "vitrine/tokenizer.h"
 
 namespace cli {
@@ -57,9 +57,8 @@ struct Candidate {
 
 /// `count` answers with branches 0 to count - 1, best total log-probability first; ties by branch.
 /// The prompt is computed once and forked. Stops early, with the answers so far, at a signal.
-/// Of an Engine or a Federation.
-template <typename Model>
-std::vector<Candidate> generate_candidates(Model& engine, std::span<const int32_t> prompt,
+std::vector<Candidate> generate_candidates(vitrine::Stepper& engine,
+                                           std::span<const int32_t> prompt,
                                            vitrine::GenerateOptions options, int count,
                                            const vitrine::Tokenizer& tokenizer,
                                            const std::vector<std::string>& stop);

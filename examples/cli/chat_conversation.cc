@@ -244,8 +244,9 @@ vitrine::GenerateResult Conversation::generate(std::span<const int32_t> prompt, 
   const std::vector<std::string>& stop = arguments_.sampling.stop;
   std::optional<AnswerText> answer(std::in_place, tokenizer_, stop, beginning.get());
   int32_t attempt = 0;
-  vitrine::GenerateResult result = vitrine::generate(
-      *engine_, *sequence_, prompt, generation_, [&](const vitrine::TokenEvent& event) {
+  generation_.sequence = *sequence_;
+  vitrine::GenerateResult result =
+      vitrine::generate(*engine_, prompt, generation_, [&](const vitrine::TokenEvent& event) {
         if (event.attempt != attempt) {
           attempt = event.attempt;
           text.clear();

@@ -159,7 +159,8 @@ void Conversation::take_over(const ChatSession& session) {
   while (ids_.size() < session.tokens.size() && interrupt_signal() == 0) {
     const auto next = std::span(session.tokens).subspan(ids_.size());
     const auto now = next.first(std::min(chunk, next.size()));
-    vitrine::generate(*engine_, *sequence_, now, options);
+    options.sequence = *sequence_;
+    vitrine::generate(*engine_, now, options);
     ids_.insert(ids_.end(), now.begin(), now.end());
   }
   computed_ += static_cast<int64_t>(ids_.size());

@@ -10,7 +10,7 @@
 #include "model_hashes.h"
 #include "output_path.h"
 #include "vitrine/audit_log.h"
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 
 namespace cli {
 

@@ -8,7 +8,7 @@
 #include "audit.h"
 #include "audit_run.h"
 #include "model_hashes.h"
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 
 namespace cli {
 

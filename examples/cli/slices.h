@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 
 namespace cli {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "vitrine/audit.h"
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 
 namespace cli {
 

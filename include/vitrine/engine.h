@@ -2,7 +2,6 @@
 // The room `engine`: loads a model, steps over ragged batches, generates.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,17 +11,13 @@
 
 #include "vitrine/audit.h"
 #include "vitrine/core.h"
-#include "vitrine/sample.h"
-#include "vitrine/tokenizer.h"
+#include "vitrine/generate.h"
+#include "vitrine/step.h"
 
 namespace vitrine {
 
 namespace engine {
-class WorkerPool;
-struct DeviceJointResult;
-struct DeviceRows;
-struct DeviceJointSpec;
-struct DeviceJointStep;
+struct EngineAccess;
 }  // namespace engine
 
 /// Which kernels run a model.
@@ -71,9 +66,6 @@ struct EngineOptions {
   AuditLevel audit_level = AuditLevel::kStandard;  ///< how much is recorded
   /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).
   bool attribution = false;
-  /// False: records say nothing of rows of logits (AuditLayout::row_words is 0), and nothing is
-  /// computed for them: a federation records its joint's rows instead. Not with attribution.
-  bool record_rows = true;
   /// Layers whose residual stream is recorded as it enters them, for every token, as float32; the
   /// number of layers stands for what leaves the last one, before the final norm. Needs audit_level
   /// full. Costs 4 bytes x hidden size a layer and token in the arena and in each slab.
@@ -97,55 +89,6 @@ struct EngineOptions {
   /// (docs/federation.md). A sequence uses one of them or none; those of all sequences share a
   /// step.
   std::vector<std::string> adapters = {};
-};
-
-/// Names a sequence of one engine; none is 0.
-using SequenceId = uint64_t;
-
-/// What one sequence brings to a step.
-struct StepInput {
-  SequenceId sequence = 0;          ///< it is created already
-  std::span<const int32_t> tokens;  ///< at least one
-  /// Which tokens get logits.
-  enum class Rows : uint8_t { kNone, kLast, kAll };
-  Rows rows = Rows::kLast;  ///< which tokens get logits
-  int32_t next_token = -1;  ///< the id known to follow the last token (a prompt is being scored);
-                            ///< -1: it is chosen
-  SamplerPipeline* sampler = nullptr;  ///< for the last row; null: greedy
-  /// Which tokens may be chosen, by bit (Constraint::allowed_tokens); empty: any. The host chooses
-  /// then, greedy too.
-  std::span<const uint32_t> allowed_tokens = {};
-  /// How many of the last ones behind the first of `tokens` (`next_token` counts where it is known)
-  /// had no alternative under a constraint: what predicted them is recorded as a choice of one
-  /// token, where it has a row.
-  int32_t num_forced = 0;
-  /// Recorded with the choice. The engine adds `allowed`, `removed` and `first_ruled_out`.
-  ConstraintDecision constraint = {};
-  uint64_t seed = 0;    ///< of this choice
-  uint32_t branch = 0;  ///< SampleContext::branch of this choice
-  /// Routes that run instead of the router's, by token, then layer. A token and layer that is named
-  /// needs all its top-k slots, in slot order; others route freely. A weight given for one slot
-  /// leaves the others as they are. What is recorded is what ran.
-  std::span<const ForcedRoute> routes = {};
-  /// The token that is chosen will most likely be the sequence's only one in the next step, in
-  /// which the same inputs stand in the same order. Where all inputs of a step say so, a device may
-  /// start that step before this one's results are on the host. It changes no result: where another
-  /// step comes, that one is run, and what was computed in vain is recorded nowhere.
-  bool goes_on = false;
-};
-
-/// One row of logits. Spans are valid until the next step.
-struct StepOutput {
-  SequenceId sequence = 0;  ///< the input's
-  int64_t position = 0;     ///< of the token whose output this is; `token` would stand one later
-  /// The sampler's choice on a sequence's last row, the argmax without one, or
-  /// StepInput::next_token where that was given; on the rows before it the input token that comes
-  /// next, which they score.
-  int32_t token = -1;
-  std::span<const float> logits;  ///< [vocabulary] where they were read back, else empty
-  ConstraintDecision constraint;  ///< of a choice with a mask; `removed` where it was recorded
-  /// [hidden_size] what the output head reads, after the final norm; where it was asked for
-  std::span<const float> hidden_state;
 };
 
 /// One op of a plan.
@@ -207,7 +150,7 @@ struct ExpertCacheStats {
 ///     auto engine = Engine::load("models/fractalmoe-30m-int4", {});
 ///     SequenceId sequence = engine->create_sequence();
 ///     auto outputs = engine->step({{StepInput{sequence, prompt_ids}}});
-class VITRINE_API Engine {
+class VITRINE_API Engine final : public Stepper {
  public:
   /// Loads a Hugging Face folder or a GGUF file.
   static std::unique_ptr<Engine> load(const std::string& path, const EngineOptions& options);
@@ -219,52 +162,31 @@ class VITRINE_API Engine {
   /// what is kept beside the map (zero points, scales of FP8), so a wrong number elsewhere is not
   /// found. On other paths the model is loaded. Thread-safe.
   static ModelPlan describe(const std::string& path, const EngineOptions& options);
-  ~Engine();
+  ~Engine() override;
 
-  /// Returns the facts about the model.
-  const ModelSummary& summary() const;
+  const ModelSummary& summary() const override;
   /// Returns what runs, op by op.
   const std::vector<PlanEntry>& plan() const;
-  /// Returns the options, with what stands for defaults.
-  const EngineOptions& options() const;
+  const EngineOptions& options() const override;
   /// Returns the counts so far; all 0 without a cache.
   ExpertCacheStats expert_cache() const;
 
-  /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none. Throws
-  /// kInvalidArgument for one that the engine was not loaded with.
-  SequenceId create_sequence(int adapter = -1);
-  /// A new sequence with the same past. Full blocks are shared and counted; a partial one is
-  /// copied.
-  SequenceId fork(SequenceId sequence);
-  /// Forgets everything from position `length` on.
-  void truncate(SequenceId sequence, int64_t length);
-  /// Forgets a sequence; its id is not used again.
-  void release(SequenceId sequence);
-  /// Returns the tokens that the sequence holds.
-  int64_t length(SequenceId sequence) const;
-  /// All tokens of the sequence, [length]. Valid until the sequence changes.
-  std::span<const int32_t> tokens(SequenceId sequence) const;
+  using Stepper::create_sequence;
+  SequenceId create_sequence(int adapter) override;
+  SequenceId fork(SequenceId sequence) override;
+  void truncate(SequenceId sequence, int64_t length) override;
+  void release(SequenceId sequence) override;
+  int64_t length(SequenceId sequence) const override;
+  std::span<const int32_t> tokens(SequenceId sequence) const override;
   /// Blocks free, and in total.
   std::pair<int64_t, int64_t> kv_blocks() const;
 
-  /// Runs one pass over all inputs. Allocates nothing, reads back once. Throws kInvalidArgument for
-  /// an id out of range, an unknown sequence, too many tokens, a context that is full, or forced
-  /// routes that do not fit the model; kOutOfMemory where the KV pool has no block left (forks
-  /// share theirs until they part); then nothing has changed. The span is valid until the next
-  /// step.
-  std::span<const StepOutput> step(std::span<const StepInput> inputs);
+  std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
 
-  /// Says where records go (not owned; null: nowhere). Takes effect with the next step; calls
-  /// open().
-  void set_audit_sink(AuditSink* sink);
-  /// Returns what set_audit_sink() was given, or null.
-  AuditSink* audit_sink() const;
-  /// Returns where values lie in the records of this engine.
-  const AuditLayout& audit_layout() const;
-  /// Switches the recorder between steps, so that modes can be compared on one engine, whichever it
-  /// was loaded with. Throws kUnsupported for kNaive where CUDA's fused kernels run, which record
-  /// in the step's graph alone.
-  void set_audit_mode(AuditMode mode);
+  void set_audit_sink(AuditSink* sink) override;
+  AuditSink* audit_sink() const override;
+  const AuditLayout& audit_layout() const override;
+  void set_audit_mode(AuditMode mode) override;
 
   /// Device-to-host readbacks so far: exactly one a pass unless naive, and two of a pass on CUDA in
   /// whose middle the host chooses (attribution of a token that the device cannot).
@@ -278,28 +200,8 @@ class VITRINE_API Engine {
   std::optional<double> measure_read_bandwidth(double seconds);
 
  private:
-  friend class Federation;  // its joint is made by the same threads
+  friend struct engine::EngineAccess;
   struct Impl;
-  engine::WorkerPool* workers();  // null: a path without threads of its own
-  // A step that stops behind the head, so that the federation's choice is known to what follows;
-  // fused path only. The outputs have logits and hidden states. Then the rest: [rows] each row's
-  // token and the runner-up, or -1 where the head's own stand. (No outputs' logits where a joint of
-  // no rows leaves them on the device.)
-  // A joint: as of step_joint.
-  std::span<const StepOutput> begin_step(std::span<const StepInput> inputs,
-                                         const engine::DeviceJointStep* joint = nullptr);
-  void finish_step(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
-  // An engine's steps may, on CUDA's fused path, be of a federation's joint, made and chosen on the
-  // device: the outputs of such a step have no tokens and no logits. A joint of no rows: the step's
-  // rows stay where they are. Null: an engine, a step as others are.
-  static std::unique_ptr<Engine> load_joint(const std::string& path, const EngineOptions& options,
-                                            const engine::DeviceJointSpec* joint);
-  std::span<const StepOutput> step_joint(std::span<const StepInput> inputs,
-                                         const engine::DeviceJointStep* joint);
-  const engine::DeviceJointResult& joint_result() const;  // of the last one, until the next step
-  const engine::DeviceRows& rows_on_device() const;
-  // Executor::take_steps.
-  bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
@@ -308,127 +210,5 @@ class VITRINE_API Engine {
 /// "avx512", "avx2_vnni", "avx2" or "portable"; VITRINE_CPU_ISA chooses another. Throws
 /// kInvalidArgument or kUnavailable for one that there is not.
 VITRINE_API std::string_view cpu_instruction_set();
-
-/// Why a text ended.
-enum class StopReason : uint8_t {
-  kLength,
-  kEndOfText,
-  kContextFull,
-  kCancelled,
-  kComplete,  ///< the constraint is met and nothing can follow
-  kDeadlock,  ///< no token leads on under the constraint, and no attempt without it was valid
-  kRejected,  ///< GenerateOptions::validator accepted no attempt
-  /// A constraint's answer is whole and ended by itself (it was kComplete or kEndOfText), but the
-  /// limit of tokens took away, before at least one of its tokens, what could have come otherwise.
-  kLengthConstrained,
-};
-/// "length", "end of text", "context full", "cancelled", "complete", "deadlock", "rejected",
-/// "length_constrained".
-VITRINE_API std::string_view stop_reason_name(StopReason reason);
-
-/// What is generated, and how.
-struct GenerateOptions {
-  int max_new_tokens = 128;         ///< at most
-  SamplerOptions sampler = {};      ///< how each token is chosen
-  bool ignore_end_of_text = false;  ///< go on behind an end-of-text token
-  bool prompt_logprobs = false;     ///< record log-probabilities of prompt tokens too
-  /// Ids that end the text as the model's own end-of-text ids do (chat.h, end_of_turn_ids).
-  std::vector<int32_t> stop_token_ids = {};
-  /// GenerateResult::logprobs is filled, with so many alternatives a token; -1: it is not. Needs
-  /// EngineOptions::keep_logits.
-  int logprobs = -1;
-  uint32_t branch = 0;  ///< SampleContext::branch: candidates of one prompt draw different numbers
-  /// Which tokens may come (not owned): it stands at the start of an answer and follows what is
-  /// generated. An answer that ends, by the limit too, is whole: near the limit only tokens are
-  /// allowed that leave room to finish (Constraint::tokens_to_finish). Null: any token.
-  Constraint* constraint = nullptr;
-  /// The tokenizer of the model, and of the constraint's ids: where the constraint forces text
-  /// (Constraint::forced_text), it is spelt as this tokenizer does and fed in one step, in place of
-  /// a step a token. What later tokens see is the same to the bit as if those had been chosen one
-  /// by one. Must stay while generate() runs. Null: every token is chosen.
-  const Tokenizer* jump_forward = nullptr;
-  /// Attempts after a place where no token leads on: so many follow without a mask, each with
-  /// random numbers of its own, until the constraint accepts one.
-  int deadlock_retries = 0;
-  /// Valid is not true: asked about each whole answer, an end-of-text token included, before
-  /// generate() returns. Where it says false, the answer is made again under the constraint with
-  /// other random numbers, `validator_retries` times at most. At temperature 0 that is the same
-  /// answer again. Runs on the calling thread; what it throws, generate() throws. Needs a
-  /// constraint.
-  std::function<bool(std::span<const int32_t> tokens)> validator = {};
-  int validator_retries = 0;  ///< answers that are made again at most
-};
-
-/// A generated token in the model's own softmax: before any sampler stage.
-struct TokenLogprobs {
-  int32_t token = 0;                             ///< its id
-  double logprob = 0;                            ///< nats
-  std::vector<std::pair<int32_t, double>> best;  ///< id, nats: the most probable, ties by lower id
-};
-
-/// A generated token, as it is made.
-struct TokenEvent {
-  int32_t token = 0;        ///< its id
-  int64_t position = 0;     ///< in the sequence, from 0
-  int32_t attempt = 0;      ///< of GenerateOptions' retries: when it grows, the text begins anew
-  bool is_complete = true;  ///< false: a constraint accepts no answer that ends here, so that no
-                            ///< stop of the host's should act
-  /// Those of the attempt's tokens, from the first on, where they were asked for: up to this one,
-  /// or fewer where a constraint forces tokens before their logits are computed. Valid in the
-  /// callback.
-  std::span<const TokenLogprobs> logprobs = {};
-};
-
-/// What a constraint did in one run.
-struct ConstraintCounts {
-  int64_t masks = 0;       ///< tokens that were chosen under one
-  int64_t forced = 0;      ///< of these, with one token allowed
-  int64_t jumped = 0;      ///< further tokens, forced ones that jump-forward fed without a choice
-  int64_t rejections = 0;  ///< of these, where the model's first choice was ruled out
-  int64_t limited = 0;     ///< of these, where ConstraintDecision::is_limited
-  int64_t deadlocks = 0;   ///< places where no token was left
-  int64_t retries = 0;     ///< attempts that followed these
-  int64_t rejected_answers = 0;  ///< by GenerateOptions::validator
-  double mask_seconds = 0;       ///< that masks took
-  /// Adds the counts of another run.
-  ConstraintCounts& operator+=(const ConstraintCounts& other) {
-    masks += other.masks, forced += other.forced, jumped += other.jumped;
-    rejections += other.rejections, limited += other.limited;
-    deadlocks += other.deadlocks, retries += other.retries;
-    rejected_answers += other.rejected_answers;
-    mask_seconds += other.mask_seconds;
-    return *this;
-  }
-};
-
-/// What generate() made.
-struct GenerateResult {
-  std::vector<int32_t> tokens;              ///< the generated ones, an end-of-text token included
-  StopReason reason = StopReason::kLength;  ///< why it ended
-  ConstraintCounts constraint;              ///< all 0 without a constraint
-  bool is_complete = true;  ///< false: a constraint accepts no answer that ends here
-  /// Where the constraint stood when an answer or an attempt at one was given up, in that order;
-  /// the first 64.
-  std::vector<ConstraintFailure> failures;
-  int64_t prompt_tokens = 0;            ///< the prompt's length
-  double prefill_seconds = 0;           ///< that the prompt took
-  double decode_seconds = 0;            ///< that what was generated took
-  std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for
-};
-
-/// Generates from a prompt in a sequence of its own (released at the end). The callback runs on the
-/// calling thread after each token; returning false cancels. Throws kInvalidArgument for an empty
-/// prompt, an id out of range, a prompt longer than the context, a constraint over another number
-/// of ids, or one that no answer within max_new_tokens is known to meet.
-VITRINE_API GenerateResult generate(Engine& engine, std::span<const int32_t> prompt,
-                                    const GenerateOptions& options,
-                                    const std::function<bool(const TokenEvent&)>& on_token = {});
-
-/// The same in a sequence that stays, behind what it holds: a prompt whose beginning is there
-/// already (Engine::length, Engine::truncate) is not computed twice. Afterwards the sequence holds
-/// the prompt and every generated token but the last, however it ended.
-VITRINE_API GenerateResult generate(Engine& engine, SequenceId sequence,
-                                    std::span<const int32_t> prompt, const GenerateOptions& options,
-                                    const std::function<bool(const TokenEvent&)>& on_token = {});
 
 }  // namespace vitrine

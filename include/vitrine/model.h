@@ -12,7 +12,7 @@
 
 #include "vitrine/chat.h"
 #include "vitrine/engine.h"
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 #include "vitrine/tokenizer.h"
 
 namespace vitrine {
@@ -41,7 +41,7 @@ struct ModelOptions {
 /// What only reads (tokenizer, chat template, encode_chat, end_of_turn_ids, path, summary) may be
 /// used by any number of threads, also while another one generates. All the rest is for one thread
 /// at a time, as an Engine is. A model that was moved from can only be destroyed or assigned to.
-class VITRINE_API Model {
+class VITRINE_API Model final : public Stepper {
  public:
   /// Reads everything. A file is a federation where its text begins with { or its name ends with
   /// .json, else GGUF. Throws kInvalidArgument where nothing is at `path` and for options out of
@@ -52,7 +52,7 @@ class VITRINE_API Model {
 
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
-  ~Model();
+  ~Model() override;
 
   /// As given to open().
   const std::string& path() const;
@@ -63,9 +63,9 @@ class VITRINE_API Model {
   /// read (the model can be used without it).
   const ChatTemplate* chat_template() const;
   /// Facts about the model; of a federation sums over its specialists.
-  const ModelSummary& summary() const;
+  const ModelSummary& summary() const override;
   /// With what stands for defaults.
-  const EngineOptions& options() const;
+  const EngineOptions& options() const override;
   /// The engine, or null: a model has this or federation().
   Engine* engine();
   /// The same.
@@ -84,44 +84,24 @@ class VITRINE_API Model {
   /// for GenerateOptions::stop_token_ids. Empty without a chat template.
   const std::vector<int32_t>& end_of_turn_ids() const;
 
-  /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none. Throws
-  /// kInvalidArgument for one that is not there; a federation has none.
-  SequenceId create_sequence(int adapter = -1);
-  /// Does what Engine::fork does, as the rest does what is so called there.
-  SequenceId fork(SequenceId sequence);
-  /// Forgets everything from position `length` on.
-  void truncate(SequenceId sequence, int64_t length);
-  /// Gives the sequence back; waits for a step of another thread.
-  void release(SequenceId sequence);
-  /// Tokens that the sequence holds.
-  int64_t length(SequenceId sequence) const;
-  /// All of them, [length]. Valid until the sequence changes.
-  std::span<const int32_t> tokens(SequenceId sequence) const;
-  /// Runs one pass over all inputs. The span is valid until the next step.
-  std::span<const StepOutput> step(std::span<const StepInput> inputs);
-  /// Where records go (not owned; null: nowhere). Takes effect with the next step.
-  void set_audit_sink(AuditSink* sink);
-  /// Returns what set_audit_sink() was given, or null.
-  AuditSink* audit_sink() const;
-  /// Returns where values lie in the records.
-  const AuditLayout& audit_layout() const;
-  /// Switches the recorder between steps.
-  void set_audit_mode(AuditMode mode);
+  using Stepper::create_sequence;
+  SequenceId create_sequence(int adapter) override;
+  SequenceId fork(SequenceId sequence) override;
+  void truncate(SequenceId sequence, int64_t length) override;
+  void release(SequenceId sequence) override;
+  int64_t length(SequenceId sequence) const override;
+  std::span<const int32_t> tokens(SequenceId sequence) const override;
+  std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
+  void set_audit_sink(AuditSink* sink) override;
+  AuditSink* audit_sink() const override;
+  const AuditLayout& audit_layout() const override;
+  void set_audit_mode(AuditMode mode) override;
 
  private:
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-/// generate() of engine.h with a model, be it one engine or a federation.
-VITRINE_API GenerateResult generate(Model& model, std::span<const int32_t> prompt,
-                                    const GenerateOptions& options,
-                                    const std::function<bool(const TokenEvent&)>& on_token = {});
-/// The same in a sequence that stays.
-VITRINE_API GenerateResult generate(Model& model, SequenceId sequence,
-                                    std::span<const int32_t> prompt, const GenerateOptions& options,
-                                    const std::function<bool(const TokenEvent&)>& on_token = {});
 
 /// The tokenizer of an open checkpoint, for hosts that load the parts themselves. Throws kBadFile
 /// where it has none, and what Checkpoint::tokenizer_json and Tokenizer::from_json throw.

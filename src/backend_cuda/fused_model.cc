@@ -75,22 +75,24 @@ engine::DevicePass FusedModel::run(const engine::StepBatch& batch) {
       next.reset();  // where it is asked for, it is started again, and says what is wrong
     }
   }
+  if (batch.meanwhile != nullptr) batch.meanwhile->run_meanwhile();
   const engine::DevicePass pass = buffers_.receive(step);
   ahead_ = next;
   return pass;
 }
 
-engine::DevicePass FusedModel::begin(const engine::StepBatch& batch) {
+engine::DevicePass FusedModel::run_to_choice(const engine::StepBatch& batch) {
   ahead_.reset();  // whoever chooses in between leads none on
   lane_ = 0;
   PackedStep step = pack(batch, 0, StepPart::kToChoice);
   if (!batch.row_tokens.empty()) step.audit = false;  // the second part brings the records
   start(batch, step);
+  if (batch.meanwhile != nullptr) batch.meanwhile->run_meanwhile();
   begun_ = buffers_.receive(step);
   return begun_;
 }
 
-engine::DevicePass FusedModel::finish(const engine::StepBatch& batch) {
+engine::DevicePass FusedModel::run_from_choice(const engine::StepBatch& batch) {
   if (batch.row_tokens.empty()) return begun_;  // nothing to choose, no graph behind it
   PackedStep step = pack(batch, 0, StepPart::kBehindChoice);
   step.read_logits = step.read_hidden_states = false;

@@ -16,11 +16,11 @@ class FusedModel final : public engine::DeviceModel {
 
   void load() override;
   engine::DevicePass run(const engine::StepBatch& batch) override;
-  engine::DevicePass begin(const engine::StepBatch& batch) override;
-  engine::DevicePass finish(const engine::StepBatch& batch) override;
+  engine::DevicePass run_to_choice(const engine::StepBatch& batch) override;
+  engine::DevicePass run_from_choice(const engine::StepBatch& batch) override;
   void copy_block(int32_t from, int32_t to) override;
-  bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override {
-    return buffers_.take_steps(row_steps);
+  bool keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const override {
+    return buffers_.keep_choosable(row_steps);
   }
   const std::vector<PlanEntry>& plan() const override { return plan_.entries(); }
   engine::DeviceMemoryUse memory_use() const override;

@@ -118,7 +118,7 @@ engine::DeviceJointResult JointModel::run(const engine::DeviceJointStep& step,
           step.reads_logits ? host.logits : nullptr};
 }
 
-bool JointModel::take_steps(std::span<const DeviceSamplerSteps*> row_steps) const {
+bool JointModel::keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const {
   return keep_takeable(row_steps, samples_ ? sampler_words_ : -1);
 }
 

@@ -20,7 +20,7 @@ class JointModel final : public engine::DeviceJoint {
 
   engine::DeviceJointResult run(const engine::DeviceJointStep& step,
                                 std::span<const float* const> sources) override;
-  bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override;
+  bool keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const override;
   uint64_t num_bytes() const override;
 
  private:

@@ -369,7 +369,7 @@ void StepBuffers::write_forced_routes(const engine::StepBatch& batch,
   }
 }
 
-bool StepBuffers::take_steps(std::span<const DeviceSamplerSteps*> row_steps) const {
+bool StepBuffers::keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const {
   return keep_takeable(row_steps, samples_ ? sampler_words_ : -1);
 }
 

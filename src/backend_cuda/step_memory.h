@@ -127,8 +127,8 @@ class StepBuffers {
   /// Waits for it.
   engine::DevicePass receive(const PackedStep& step);
 
-  /// Executor::take_steps: what the kernel takes, as many rows as there is room for.
-  bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const;
+  /// Executor::keep_choosable: what the kernel takes, as many rows as there is room for.
+  bool keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const;
 
   uint64_t num_bytes() const {
     return device_in_.size() + device_out_[0].size() + device_out_[1].size();

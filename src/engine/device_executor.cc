@@ -52,13 +52,14 @@ class DeviceExecutor final : public Executor {
   }
 
   // The graph of a step runs whole where nobody chooses in its middle.
-  void begin(const StepBatch& batch, PassOutput& output) override {
-    if (!batch.stops) return;
-    take(model_->begin(batch), output);
+  void run_to_choice(const StepBatch& batch, PassOutput& output) override {
+    if (batch.choice_point != ChoicePoint::kBehindHead) return;
+    take(model_->run_to_choice(batch), output);
     if (!batch.row_tokens.empty()) readback_.note();
   }
-  void finish(const StepBatch& batch, PassOutput& output) override {
-    const DevicePass pass = batch.stops ? model_->finish(batch) : model_->run(batch);
+  void run_from_choice(const StepBatch& batch, PassOutput& output) override {
+    const bool is_in_parts = batch.choice_point == ChoicePoint::kBehindHead;
+    const DevicePass pass = is_in_parts ? model_->run_from_choice(batch) : model_->run(batch);
     const size_t rows = batch.row_tokens.size();
     if (batch.joint == nullptr) {
       readback_.copy(output.words, pass.chosen_ids, rows * sizeof(int32_t));
@@ -74,15 +75,15 @@ class DeviceExecutor final : public Executor {
           to + row_bytes, pass.token_records,
           batch.token_ids.size() * static_cast<size_t>(layout_.token_words) * sizeof(int32_t));
     }
-    if (batch.stops) {
+    if (is_in_parts) {
       write_choices(batch, output);
     } else {
       take(pass, output);
     }
   }
 
-  bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const override {
-    return model_->take_steps(row_steps);
+  bool keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const override {
+    return model_->keep_choosable(row_steps);
   }
   bool runs_ahead() const override { return true; }
   void check_audit_mode(AuditMode mode) const override { refuse_naive(mode, device_); }

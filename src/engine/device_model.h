@@ -37,8 +37,8 @@ class DeviceJoint {
   /// each specialist's rows of logits begin on the device, and the hidden states that a gate reads.
   virtual DeviceJointResult run(const DeviceJointStep& step,
                                 std::span<const float* const> sources) = 0;
-  /// DeviceModel::take_steps.
-  virtual bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
+  /// DeviceModel::keep_choosable.
+  virtual bool keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
   virtual uint64_t num_bytes() const = 0;
 };
 
@@ -57,16 +57,16 @@ class DeviceModel {
   /// Packs and uploads the weights, once, when the host has read them.
   virtual void load() = 0;
   /// One pass: one copy to the device, one launch of a graph, one copy back. Starts what
-  /// StepBatch::next says before it waits.
+  /// StepBatch::next says before it waits, and meanwhile calls StepBatch::meanwhile.
   virtual DevicePass run(const StepBatch& batch) = 0;
   /// The same in two parts, where the host chooses in the middle of it: up to its rows and a joint
   /// of them, without records; then, of the same batch and what it chose, the records. Each part is
   /// a copy, a launch and a copy back. The first one's logits stay where they are.
-  virtual DevicePass begin(const StepBatch& batch) = 0;
-  virtual DevicePass finish(const StepBatch& batch) = 0;
+  virtual DevicePass run_to_choice(const StepBatch& batch) = 0;
+  virtual DevicePass run_from_choice(const StepBatch& batch) = 0;
   virtual void copy_block(int32_t from, int32_t to) = 0;
-  /// Executor::take_steps, and of a joint's rows where the model makes one.
-  virtual bool take_steps(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
+  /// Executor::keep_choosable, and of a joint's rows where the model makes one.
+  virtual bool keep_choosable(std::span<const DeviceSamplerSteps*> row_steps) const = 0;
   virtual const std::vector<PlanEntry>& plan() const = 0;
   virtual DeviceMemoryUse memory_use() const = 0;
   /// Executor::measure_read_bandwidth, of the device's memory.

@@ -20,7 +20,8 @@ void StepBatch::clear() {
   chosen.clear();
   runners_up.clear();
   next = nullptr;
-  stops = false;
+  choice_point = ChoicePoint::kBehindPass;
+  meanwhile = nullptr;
   joint = nullptr;
 }
 

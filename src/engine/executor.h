@@ -30,6 +30,19 @@ struct BatchSpan {
   int32_t next_block = -1;  // behind those of the table, where the span needs one more
 };
 
+/// When the tokens of a pass's rows are chosen that no one knows yet.
+enum class ChoicePoint : uint8_t {
+  kBehindPass,  // by the head and by the device in the pass, by the host when it is over
+  kBehindHead,  // by the host, behind the head; the pass waits for that. Fused path only
+};
+
+/// What the host does while a device runs a pass.
+class Meanwhile {
+ public:
+  virtual ~Meanwhile() = default;
+  virtual void run_meanwhile() noexcept = 0;
+};
+
 /// A pass as the host prepared it. Vectors are preallocated for the largest step.
 struct StepBatch {
   std::vector<int32_t> token_ids;            // [tokens]
@@ -42,13 +55,12 @@ struct StepBatch {
   std::vector<std::span<const ForcedRoute>> forced_routes;
   std::vector<int32_t> span_adapters;       // [spans] -1: none
   AuditMode audit_mode = AuditMode::kNone;  // kNone where nobody listens
-  // Between begin() and finish() the host chooses. Fused path only
-  bool stops = false;
-  // [rows] or empty: what the host chose in the middle of the pass, where attribution needs it, and
-  // the runner-up; -1: the head's stands
+  ChoicePoint choice_point = ChoicePoint::kBehindPass;
+  Meanwhile* meanwhile = nullptr;  // called once where a device runs the pass, while it does
+  // [rows] or empty: what the host chose behind the head, and the runner-up; -1: the head's stands
   std::vector<int32_t> chosen, runners_up;
   // [rows]: how the device chooses; null: the head's choice stands. Empty: it does in all. Only
-  // where the executor takes the steps
+  // what keep_choosable() left
   std::vector<const DeviceSamplerSteps*> row_steps;
   bool read_logits = false;         // the one readback carries the logits rows too
   bool read_hidden_states = false;  // and what the head read
@@ -99,14 +111,16 @@ class Executor {
   virtual ~Executor() = default;
   /// A pass up to its head: the fused path's logits and hidden states are in the output then, for
   /// whoever chooses before the pass goes on. On the reference path nothing happens yet, and on a
-  /// device only where the batch says that the pass stops here.
-  virtual void begin(const StepBatch& batch, PassOutput& output) = 0;
+  /// device only where the batch's choice point is kBehindHead.
+  virtual void run_to_choice(const StepBatch& batch, PassOutput& output) = 0;
   /// The rest of it, the batch as it was but for `chosen` and `runners_up`, and its one readback
   /// (more in naive mode).
-  virtual void finish(const StepBatch& batch, PassOutput& output) = 0;
+  virtual void run_from_choice(const StepBatch& batch, PassOutput& output) = 0;
   /// Of StepBatch::row_steps: sets those to null by which a pass cannot choose itself. Returns
   /// whether it can by all.
-  virtual bool take_steps(std::span<const DeviceSamplerSteps*> /*row_steps*/) const { return true; }
+  virtual bool keep_choosable(std::span<const DeviceSamplerSteps*> /*row_steps*/) const {
+    return true;
+  }
   /// Whether it looks at StepBatch::next.
   virtual bool runs_ahead() const { return false; }
   /// Throws kUnsupported for a mode in which it cannot record.

@@ -51,7 +51,7 @@ class FusedExecutor final : public Executor {
         arena_.allocate(layout_.pass_words(rows, tokens) * sizeof(int32_t)));
   }
 
-  void begin(const StepBatch& batch, PassOutput& output) override {
+  void run_to_choice(const StepBatch& batch, PassOutput& output) override {
     if (reads_files_) weights_.check_files();
     const bool audit = batch.audit_mode != AuditMode::kNone;
     const size_t rows = batch.row_tokens.size();
@@ -83,7 +83,7 @@ class FusedExecutor final : public Executor {
     output.hidden_states = batch.read_hidden_states ? head_input_->data : nullptr;
   }
 
-  void finish(const StepBatch& batch, PassOutput& output) override {
+  void run_from_choice(const StepBatch& batch, PassOutput& output) override {
     if (!batch.chosen.empty()) take_choices(batch);
     if (!batch.runners_up.empty()) step_.runners_up = batch.runners_up.data();
     run_ops(first_after_head_, ops_.size(), batch);

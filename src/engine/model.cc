@@ -67,9 +67,8 @@ struct Model::Impl {
   }
 
   /// What runs the model, whichever it is.
-  template <typename Action>
-  decltype(auto) visit(const Action& action) const {
-    return federation != nullptr ? action(*federation) : action(*engine);
+  Stepper& stepper() const {
+    return federation != nullptr ? static_cast<Stepper&>(*federation) : *engine;
   }
 
   std::string path;
@@ -140,12 +139,8 @@ Model::~Model() = default;
 const std::string& Model::path() const { return impl_->path; }
 const Tokenizer& Model::tokenizer() const { return impl_->tokenizer; }
 const ChatTemplate* Model::chat_template() const { return impl_->chat_template(); }
-const ModelSummary& Model::summary() const {
-  return impl_->visit([](auto& runner) -> const ModelSummary& { return runner.summary(); });
-}
-const EngineOptions& Model::options() const {
-  return impl_->visit([](auto& runner) -> const EngineOptions& { return runner.options(); });
-}
+const ModelSummary& Model::summary() const { return impl_->stepper().summary(); }
+const EngineOptions& Model::options() const { return impl_->stepper().options(); }
 Engine* Model::engine() { return impl_->engine.get(); }
 const Engine* Model::engine() const { return impl_->engine.get(); }
 Federation* Model::federation() { return impl_->federation.get(); }
@@ -165,61 +160,23 @@ std::vector<int32_t> Model::encode_chat(std::span<const ChatMessage> messages,
 
 const std::vector<int32_t>& Model::end_of_turn_ids() const { return impl_->end_ids; }
 
-SequenceId Model::create_sequence(int adapter) {
-  if (impl_->engine != nullptr) return impl_->engine->create_sequence(adapter);
-  if (adapter < 0) return impl_->federation->create_sequence();
-  throw Error(ErrorKind::kInvalidArgument,
-              "adapter " + std::to_string(adapter) +
-                  " of a federation's sequence, which goes through all specialists; expected -1");
-}
-SequenceId Model::fork(SequenceId sequence) {
-  return impl_->visit([&](auto& runner) { return runner.fork(sequence); });
-}
+SequenceId Model::create_sequence(int adapter) { return impl_->stepper().create_sequence(adapter); }
+SequenceId Model::fork(SequenceId sequence) { return impl_->stepper().fork(sequence); }
 void Model::truncate(SequenceId sequence, int64_t length) {
-  impl_->visit([&](auto& runner) { runner.truncate(sequence, length); });
+  impl_->stepper().truncate(sequence, length);
 }
-void Model::release(SequenceId sequence) {
-  impl_->visit([&](auto& runner) { runner.release(sequence); });
-}
-int64_t Model::length(SequenceId sequence) const {
-  return impl_->visit([&](auto& runner) { return runner.length(sequence); });
-}
+void Model::release(SequenceId sequence) { impl_->stepper().release(sequence); }
+int64_t Model::length(SequenceId sequence) const { return impl_->stepper().length(sequence); }
 std::span<const int32_t> Model::tokens(SequenceId sequence) const {
-  return impl_->visit([&](auto& runner) { return runner.tokens(sequence); });
+  return impl_->stepper().tokens(sequence);
 }
 std::span<const StepOutput> Model::step(std::span<const StepInput> inputs) {
-  return impl_->visit([&](auto& runner) { return runner.step(inputs); });
+  return impl_->stepper().step(inputs);
 }
-void Model::set_audit_sink(AuditSink* sink) {
-  impl_->visit([&](auto& runner) { runner.set_audit_sink(sink); });
-}
-AuditSink* Model::audit_sink() const {
-  return impl_->visit([](auto& runner) { return runner.audit_sink(); });
-}
-const AuditLayout& Model::audit_layout() const {
-  return impl_->visit([](auto& runner) -> const AuditLayout& { return runner.audit_layout(); });
-}
-void Model::set_audit_mode(AuditMode mode) {
-  impl_->visit([&](auto& runner) { runner.set_audit_mode(mode); });
-}
-
-GenerateResult generate(Model& model, std::span<const int32_t> prompt,
-                        const GenerateOptions& options,
-                        const std::function<bool(const TokenEvent&)>& on_token) {
-  if (model.federation() != nullptr) {
-    return generate(*model.federation(), prompt, options, on_token);
-  }
-  return generate(*model.engine(), prompt, options, on_token);
-}
-
-GenerateResult generate(Model& model, SequenceId sequence, std::span<const int32_t> prompt,
-                        const GenerateOptions& options,
-                        const std::function<bool(const TokenEvent&)>& on_token) {
-  if (model.federation() != nullptr) {
-    return generate(*model.federation(), sequence, prompt, options, on_token);
-  }
-  return generate(*model.engine(), sequence, prompt, options, on_token);
-}
+void Model::set_audit_sink(AuditSink* sink) { impl_->stepper().set_audit_sink(sink); }
+AuditSink* Model::audit_sink() const { return impl_->stepper().audit_sink(); }
+const AuditLayout& Model::audit_layout() const { return impl_->stepper().audit_layout(); }
+void Model::set_audit_mode(AuditMode mode) { impl_->stepper().set_audit_mode(mode); }
 
 Tokenizer open_tokenizer(const Checkpoint& checkpoint) {
   const std::string json = checkpoint.tokenizer_json();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/forced_routes.h"
+#include "engine/step_rows.h"
 #include "model/stored_matrix.h"
 
 namespace vitrine::engine {
@@ -145,9 +146,7 @@ void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
     }
     const auto count = static_cast<int64_t>(input.tokens.size());
     tokens += count;
-    rows += input.rows == StepInput::Rows::kAll    ? count
-            : input.rows == StepInput::Rows::kLast ? 1
-                                                   : 0;
+    rows += static_cast<int64_t>(StepRows::count(input));
     blocks += pool.blocks_needed(input.sequence, count, sharers);
   }
   if (tokens == 0) throw Error(ErrorKind::kInvalidArgument, "a step needs at least one token");

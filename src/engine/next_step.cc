@@ -13,8 +13,8 @@ void NextStep::reserve(size_t rows) {
 
 bool NextStep::is_led_on(const StepInput& input) {
   const bool chooses = input.rows != StepInput::Rows::kNone && input.next_token < 0;
-  return input.goes_on && chooses && input.allowed_tokens.empty() &&
-         (input.sampler == nullptr || !input.sampler->looks_back());
+  return input.goes_on && chooses && input.num_drafts == 0 && input.allowed_tokens.empty() &&
+         input.guide == nullptr && (input.sampler == nullptr || !input.sampler->looks_back());
 }
 
 bool NextStep::add(const StepInput& input, int32_t choice, int32_t adapter,
@@ -45,8 +45,9 @@ bool NextStep::add(const StepInput& input, int32_t choice, int32_t adapter,
   return true;
 }
 
-const StepBatch* NextStep::make(std::span<const StepInput> inputs, const StepBatch& batch,
-                                const kv::BlockPool& pool, const Executor& executor) {
+const StepBatch* NextStep::make(std::span<const StepInput> inputs, const StepRows& rows,
+                                const StepBatch& batch, const kv::BlockPool& pool,
+                                const Executor& executor) {
   // What the host chooses is not known before it has read the logits.
   if (batch.read_logits || batch.read_hidden_states || !batch.forced_routes.empty()) return nullptr;
   const DeviceJointStep* const joint = batch.joint;
@@ -55,15 +56,13 @@ const StepBatch* NextStep::make(std::span<const StepInput> inputs, const StepBat
   batch_.joint = joint != nullptr ? joint->next : nullptr;
   batch_.audit_mode = batch.audit_mode;
   new_blocks_ = 0;
-  int32_t row = -1;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool has_all = inputs[i].rows == StepInput::Rows::kAll;
-    row += has_all ? static_cast<int32_t>(inputs[i].tokens.size()) : 1;
-    const int32_t choice = joint != nullptr ? joint->choosers[i] : row;
+    const auto last_row = static_cast<int32_t>(rows.first_of(i + 1)) - 1;
+    const int32_t choice = joint != nullptr ? joint->choosers[i] : last_row;
     if (!add(inputs[i], choice, batch.span_adapters[i], pool)) return nullptr;
   }
   if (!batch_.row_steps.empty()) batch_.row_steps.resize(batch_.row_tokens.size());
-  return executor.take_steps(batch_.row_steps) ? &batch_ : nullptr;
+  return executor.keep_choosable(batch_.row_steps) ? &batch_ : nullptr;
 }
 
 }  // namespace vitrine::engine

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/executor.h"
+#include "engine/step_rows.h"
 #include "kv/block_pool.h"
 
 namespace vitrine::engine {
@@ -24,8 +25,9 @@ class NextStep {
   /// What follows `batch`, whose inputs' tokens the pool's sequences have; null where they do not
   /// all go on, or not in a way that is known by now. Valid until the next call; the pool's blocks
   /// are named, not taken.
-  const StepBatch* make(std::span<const StepInput> inputs, const StepBatch& batch,
-                        const kv::BlockPool& pool, const Executor& executor);
+  const StepBatch* make(std::span<const StepInput> inputs, const StepRows& rows,
+                        const StepBatch& batch, const kv::BlockPool& pool,
+                        const Executor& executor);
 
  private:
   // `choice`: of the step's choices the one that the input goes on with.

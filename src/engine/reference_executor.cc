@@ -78,15 +78,15 @@ class ReferenceExecutor final : public Executor {
     first.span_adapters = {-1};
     std::vector<int32_t> word(1);
     PassOutput output{reinterpret_cast<std::byte*>(word.data()), nullptr, nullptr};
-    finish(first, output);
+    run_from_choice(first, output);
     readback_ = {};
     for (const ops::OpNode& node : graph_.nodes)
       plan_.push_back({node.layer, node.type, "aten", 0});
   }
 
   // Its choices are the device's: there is nobody to stop for.
-  void begin(const StepBatch& /*batch*/, PassOutput& /*output*/) override {}
-  void finish(const StepBatch& batch, PassOutput& output) override {
+  void run_to_choice(const StepBatch& /*batch*/, PassOutput& /*output*/) override {}
+  void run_from_choice(const StepBatch& batch, PassOutput& output) override {
     try {
       run_pass(batch, output);
     } catch (const c10::Error& error) {

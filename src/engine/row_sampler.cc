@@ -15,6 +15,12 @@ bool is_allowed(std::span<const uint32_t> mask, size_t id) {
   return (mask[id / 32] >> (id % 32) & 1U) != 0;
 }
 
+[[noreturn]] void refuse_input(const StepInput& input, const std::string& what,
+                               const std::string& expected) {
+  throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(input.sequence) +
+                                               " brings " + what + "; expected " + expected);
+}
+
 /// Probability of the tokens that the mask rules out. Adds up the smaller side of it.
 double removed_probability(std::span<const uint32_t> mask, int32_t allowed, size_t vocab_size,
                            const float* logits, float log_sum_exp) {
@@ -34,7 +40,7 @@ double removed_probability(std::span<const uint32_t> mask, int32_t allowed, size
 }  // namespace
 
 RowSampler::RowSampler(size_t vocab_size, size_t rows)
-    : vocab_size_(vocab_size), decisions_(rows), constraints_(rows) {
+    : vocab_size_(vocab_size), decisions_(rows), constraints_(rows), masks_(rows) {
   greedy_.add(make_constraint_stage());
   greedy_.add(make_greedy_stage());
   greedy_.sample(std::vector<float>(vocab_size), {});  // its buffers are made now, not in a step
@@ -43,37 +49,68 @@ RowSampler::RowSampler(size_t vocab_size, size_t rows)
 void RowSampler::check(const StepInput& input) const {
   const size_t behind = input.tokens.size() - (input.next_token < 0 ? 1 : 0);
   if (input.num_forced < 0 || static_cast<size_t>(input.num_forced) > behind) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "sequence " + std::to_string(input.sequence) + " brings num_forced " +
-                    std::to_string(input.num_forced) + "; expected 0 to " + std::to_string(behind) +
-                    ", the tokens that are known behind its first");
+    refuse_input(input, "num_forced " + std::to_string(input.num_forced),
+                 "0 to " + std::to_string(behind) + ", the tokens that are known behind its first");
   }
-  const size_t words = (vocab_size_ + 31) / 32;
-  if (input.allowed_tokens.empty() || input.allowed_tokens.size() == words) return;
-  throw Error(ErrorKind::kInvalidArgument,
-              "sequence " + std::to_string(input.sequence) + " brings a mask of " +
-                  std::to_string(input.allowed_tokens.size()) + " words; expected " +
-                  std::to_string(words) + " for " + std::to_string(vocab_size_) + " tokens");
+  if (input.guide != nullptr && !input.allowed_tokens.empty()) {
+    refuse_input(input, "a guide and a mask", "one of them");
+  }
+  check_mask(input, input.allowed_tokens);
+  if (input.num_drafts == 0) return;
+  if (input.num_drafts < 0 || static_cast<size_t>(input.num_drafts) >= input.tokens.size()) {
+    refuse_input(
+        input, "num_drafts " + std::to_string(input.num_drafts),
+        "0 to " + std::to_string(input.tokens.size() - 1) + ", with a token before the drafts");
+  }
+  if (input.rows == StepInput::Rows::kNone || input.next_token >= 0 || input.num_forced != 0 ||
+      !input.allowed_tokens.empty()) {
+    refuse_input(input, "drafts with rows kNone, next_token, num_forced or allowed_tokens",
+                 "rows that choose, and a guide for masks");
+  }
 }
 
-void RowSampler::set_mask(const StepInput& input, size_t row) {
-  ConstraintDecision& constraint = constraints_[row];
-  constraint = input.constraint;
-  constraint.allowed = 0;
-  if (input.allowed_tokens.empty()) return;
-  for (const uint32_t word : input.allowed_tokens) constraint.allowed += std::popcount(word);
-  sampler_of(input).set_allowed_tokens(input.allowed_tokens, constraint.is_forced());
+void RowSampler::check_mask(const StepInput& input, std::span<const uint32_t> mask) const {
+  const size_t words = (vocab_size_ + 31) / 32;
+  if (mask.empty() || mask.size() == words) return;
+  refuse_input(input, "a mask of " + std::to_string(mask.size()) + " words",
+               std::to_string(words) + " for " + std::to_string(vocab_size_) + " tokens");
+}
+
+void RowSampler::begin(size_t rows) { std::fill_n(masks_.begin(), rows, Mask()); }
+
+void RowSampler::find_mask(const StepInput& input, size_t row, int64_t position) {
+  Mask& mask = masks_[row];
+  if (mask.is_found) return;
+  constraints_[row] = input.constraint;
+  mask.bits = input.allowed_tokens;
+  if (input.guide != nullptr) {
+    mask.bits = input.guide->allowed_tokens(position, constraints_[row]);
+    check_mask(input, mask.bits);
+  }
+  constraints_[row].allowed = 0;
+  for (const uint32_t word : mask.bits) constraints_[row].allowed += std::popcount(word);
+  mask.is_found = true;
+}
+
+void RowSampler::ask(const StepInput& input, size_t row, int64_t position) {
+  find_mask(input, row, position);
+}
+
+void RowSampler::set_mask(const StepInput& input, size_t row, int64_t position) {
+  find_mask(input, row, position);
+  if (masks_[row].bits.empty()) return;
+  sampler_of(input).set_allowed_tokens(masks_[row].bits, constraints_[row].is_forced());
 }
 
 void RowSampler::describe(const StepInput& input, size_t row, const SampleContext& context,
                           DeviceSamplerSteps& steps) {
-  set_mask(input, row);
+  set_mask(input, row, context.position);
   sampler_of(input).device_steps(context, static_cast<int64_t>(vocab_size_), steps);
 }
 
-void RowSampler::take_facts(const StepInput& input, size_t row, const float* facts) {
+void RowSampler::take_facts(size_t row, const float* facts) {
   decisions_[row] = {static_cast<int32_t>(facts[0]), facts[1]};
-  if (input.allowed_tokens.empty()) return;
+  if (masks_[row].bits.empty()) return;
   constraints_[row].removed = facts[2];
   constraints_[row].first_ruled_out = facts[3] != 0;
 }
@@ -81,13 +118,13 @@ void RowSampler::take_facts(const StepInput& input, size_t row, const float* fac
 int32_t RowSampler::sample(const StepInput& input, size_t row, const float* logits,
                            const SampleContext& context) {
   SamplerPipeline& sampler = sampler_of(input);
-  set_mask(input, row);
-  if (!input.allowed_tokens.empty()) {
+  set_mask(input, row, context.position);
+  if (!masks_[row].bits.empty()) {
     size_t first = 0;
     for (size_t id = 1; id < vocab_size_; ++id) {
       if (logits[id] > logits[first]) first = id;
     }
-    constraints_[row].first_ruled_out = !is_allowed(input.allowed_tokens, first);
+    constraints_[row].first_ruled_out = !is_allowed(masks_[row].bits, first);
   }
   const int32_t token = sampler.sample({logits, vocab_size_}, context);
   decisions_[row] = sampler.decision();
@@ -107,15 +144,16 @@ void RowSampler::record(const AuditLayout& layout, const StepInput* input, size_
   put(layout.sampler_probability, decision.probability);
   if (layout.constraint < 0) return;
   const ConstraintDecision none;
-  const bool is_masked = input != nullptr && !input->allowed_tokens.empty();
+  const bool is_masked = input != nullptr && masks_[row].is_found && !masks_[row].bits.empty();
   if (is_masked && logits != nullptr) {
     float log_sum_exp = 0;
     std::memcpy(&log_sum_exp, row_record + static_cast<size_t>(layout.log_sum_exp) * sizeof(float),
                 sizeof(float));
     constraints_[row].removed = static_cast<float>(removed_probability(
-        input->allowed_tokens, constraints_[row].allowed, vocab_size_, logits, log_sum_exp));
+        masks_[row].bits, constraints_[row].allowed, vocab_size_, logits, log_sum_exp));
   }
-  const ConstraintDecision& constraint = is_masked          ? constraints_[row]
+  const ConstraintDecision& constraint = is_masked || (input != nullptr && input->guide != nullptr)
+                                             ? constraints_[row]
                                          : input != nullptr ? input->constraint
                                                             : none;
   put(layout.constraint, constraint.allowed);

@@ -4,6 +4,7 @@
 #include "tests/cuda/emulated_counts.h"
 #include "tests/cuda/engine_options_on.h"
 #include "tests/engine/recorded_answer.h"
+#include "tests/support/in_sequence.h"
 #include "vitrine/audit_log.h"
 #include "vitrine/sample.h"
 
@@ -71,7 +72,7 @@ TEST(CudaEngineAhead, AnEndThatNobodyKnewOfLeavesNothing) {
   cuda->set_audit_sink(&ring);
   const SequenceId sequence = cuda->create_sequence();
   const int64_t before = steps_started();
-  const GenerateResult found = generate(*cuda, sequence, kPrompt, options);
+  const GenerateResult found = generate(*cuda, kPrompt, in_sequence(sequence, options));
   EXPECT_EQ(found.tokens, expected.tokens);
   EXPECT_EQ(found.reason, StopReason::kEndOfText);
   EXPECT_EQ(steps_started() - before, static_cast<int64_t>(found.tokens.size()) + 1);
@@ -82,7 +83,7 @@ TEST(CudaEngineAhead, AnEndThatNobodyKnewOfLeavesNothing) {
   const SequenceId other = cpu->create_sequence();
   generate(*cpu, other, kPrompt, options);
   const std::vector<int32_t> more = {found.tokens.back(), 9, 8};
-  EXPECT_EQ(generate(*cuda, sequence, more, options).tokens,
+  EXPECT_EQ(generate(*cuda, more, in_sequence(sequence, options)).tokens,
             generate(*cpu, other, more, options).tokens);
   cuda->release(sequence);
   EXPECT_EQ(cuda->kv_blocks().first, cuda->kv_blocks().second);
@@ -104,10 +105,13 @@ TEST(CudaEngineAhead, OtherWorkComesInBetween) {
       if (event.position == 30) copy = engine->fork(sequence);
       return event.position != 40;
     };
-    all.push_back(generate(*engine, sequence, kPrompt, answer_options(90), on_token).tokens);
+    all.push_back(
+        generate(*engine, kPrompt, in_sequence(sequence, answer_options(90)), on_token).tokens);
     // The same positions with other tokens, and the fork with its own.
     engine->truncate(sequence, 25);
-    all.push_back(generate(*engine, sequence, std::vector<int32_t>{2}, answer_options(50)).tokens);
+    all.push_back(
+        generate(*engine, std::vector<int32_t>{2}, in_sequence(sequence, answer_options(50)))
+            .tokens);
     all.push_back(generate(*engine, copy, std::vector<int32_t>{3}, answer_options(50)).tokens);
     engine->set_audit_mode(AuditMode::kNone);
     all.push_back(generate(*engine, copy, std::vector<int32_t>{4}, answer_options(20)).tokens);
@@ -154,7 +158,7 @@ TEST(CudaEngineAhead, AForkTakesTheBlockThatWasWrittenAhead) {
 TEST(CudaEngineAhead, AThrowingHostLosesNothing) {
   const auto cpu = make_engine(false), cuda = make_engine(true);
   const SequenceId sequence = cuda->create_sequence();
-  EXPECT_THROW(generate(*cuda, sequence, kPrompt, answer_options(20),
+  EXPECT_THROW(generate(*cuda, kPrompt, in_sequence(sequence, answer_options(20)),
                         [](const TokenEvent& event) -> bool {
                           if (event.position == 9) throw std::runtime_error("full");
                           return true;
@@ -162,7 +166,7 @@ TEST(CudaEngineAhead, AThrowingHostLosesNothing) {
                std::runtime_error);
   EXPECT_EQ(cuda->length(sequence), 9) << "the token at 9 was chosen, not computed";
   cuda->truncate(sequence, 0);
-  EXPECT_EQ(generate(*cuda, sequence, kPrompt, answer_options(20)).tokens,
+  EXPECT_EQ(generate(*cuda, kPrompt, in_sequence(sequence, answer_options(20))).tokens,
             generate(*cpu, kPrompt, answer_options(20)).tokens);
 }
 

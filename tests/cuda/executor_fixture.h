@@ -44,7 +44,7 @@ struct ModelUnderTest {
     options = engine::resolve_options(given, checkpoint, config, graph);
     if (!options.adapters.empty()) adapters.emplace(options.adapters, graph);
     layout = engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
-                                       options.record_rows);
+                                       /*record_rows=*/true);
   }
   int64_t blocks_per_sequence() const { return (options.max_context + 63) / 64; }
   engine::ExecutorInputs inputs() const {
@@ -178,8 +178,8 @@ class StepDriver {
                             : model_.layout.pass_words(result.rows, result.tokens));
     engine::PassOutput output;
     output.words = reinterpret_cast<std::byte*>(result.words.data());
-    executor_.begin(batch, output);
-    executor_.finish(batch, output);
+    executor_.run_to_choice(batch, output);
+    executor_.run_from_choice(batch, output);
     if (output.choice_facts != nullptr) {
       result.choice_facts.assign(output.choice_facts,
                                  output.choice_facts + result.rows * engine::kChoiceFacts);

@@ -56,7 +56,7 @@ TEST(CudaExecutorSampling, ChoosesAsTheHostDoes) {
       if (is_masked) pipeline.set_allowed_tokens(mask);
       pipeline.device_steps(context, static_cast<int64_t>(vocab), steps);
       const DeviceSamplerSteps* row_steps[] = {nullptr, &steps};
-      ASSERT_TRUE(device->take_steps(row_steps));
+      ASSERT_TRUE(device->keep_choosable(row_steps));
       ASSERT_EQ(row_steps[1], &steps);
       // A greedy row and rows with targets beside the sampled one, which is filled up to.
       const std::vector<Part> parts = {{0, {9}}, {1, {3, 1, 4}, true, &steps}, {2, {5}}};
@@ -128,12 +128,12 @@ TEST(CudaExecutorSampling, RowsWithoutRoomAreLeftToTheHost) {
     steps->add(DeviceSamplerStep::Kind::kGreedy);
   }
   const DeviceSamplerSteps* rows[] = {&full, &full, &late, nullptr, &full, &full, &full, &small};
-  EXPECT_FALSE(device->take_steps(rows));
+  EXPECT_FALSE(device->keep_choosable(rows));
   EXPECT_EQ(rows[2], nullptr) << "divided first";
   EXPECT_EQ(rows[5], &full);
   EXPECT_EQ(rows[6], nullptr) << "no room";
   EXPECT_EQ(rows[7], &small);
-  EXPECT_TRUE(device->take_steps(rows));
+  EXPECT_TRUE(device->keep_choosable(rows));
 }
 
 TEST(CudaExecutorSampling, TakesNoMemoryWhereTheHostSamples) {
@@ -156,7 +156,7 @@ TEST(CudaExecutorSampling, TakesNoMemoryWhereTheHostSamples) {
   DeviceSamplerSteps steps;
   steps.add(DeviceSamplerStep::Kind::kGreedy);
   const DeviceSamplerSteps* rows[] = {&steps};
-  EXPECT_FALSE(other->take_steps(rows));
+  EXPECT_FALSE(other->keep_choosable(rows));
   EXPECT_EQ(rows[0], nullptr);
   StepDriver driver(model, *device), host(without, *other);
   for (const std::vector<int32_t>& tokens : {std::vector{3, 1, 4}, std::vector{1}}) {

@@ -3,6 +3,7 @@
 // host, emulated, beside federations on the CPU.
 #include "tests/cuda/cuda_federation_fixture.h"
 #include "tests/cuda/emulated_counts.h"
+#include "tests/support/in_sequence.h"
 
 namespace vitrine::testing {
 namespace {
@@ -58,14 +59,14 @@ TEST_F(CudaFederationAhead, AnEndThatNobodyKnewOfLeavesNothing) {
     VectorSink sink;
     cuda->set_audit_sink(&sink);
     const int64_t before = steps_started();
-    EXPECT_EQ(generate(*cuda, sequence, prompt, options).tokens, stopped.tokens);
+    EXPECT_EQ(generate(*cuda, prompt, in_sequence(sequence, options)).tokens, stopped.tokens);
     EXPECT_EQ(steps_started() - before, static_cast<int64_t>(stopped.tokens.size()) + 1)
         << "one step was under way when the end came";
     EXPECT_EQ(sink.take().size(), prompt.size() + stopped.tokens.size() - 1);
     EXPECT_EQ(cuda->length(sequence), cpu->length(expected));
     // The sequence goes on as if nothing had been.
     const std::vector<int32_t> more = {stopped.tokens.back(), 9, 8};
-    EXPECT_EQ(generate(*cuda, sequence, more, options).tokens,
+    EXPECT_EQ(generate(*cuda, more, in_sequence(sequence, options)).tokens,
               generate(*cpu, expected, more, options).tokens);
     cuda->set_audit_sink(nullptr);
   }

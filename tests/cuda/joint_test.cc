@@ -43,7 +43,7 @@ CombinerSpec combiner(Kind kind, size_t specialists, int64_t hidden, Random& ran
   return spec;
 }
 
-/// What the federation's threads make of one row (src/engine/group_combine.cc), and the account of
+/// What the federation's threads make of one row (src/engine/federation_combine.cc), and the account of
 /// one token.
 struct HostJoint {
   std::vector<float> joint;

@@ -6,7 +6,7 @@
 
 #include "tests/engine/adapter_fixture.h"
 #include "vitrine/audit.h"
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
 #define VITRINE_COUNTS_ALLOCATIONS 0

@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "tests/engine/constraint_fixture.h"
+#include "tests/support/in_sequence.h"
 #include "vitrine/audit.h"
 
 namespace vitrine::testing {
@@ -366,7 +367,7 @@ TEST_F(ConstraintTest, ABannedSequenceMayBeginBeforeTheAnswer) {
     const auto constraint = only.start();
     options_.constraint = constraint.get();
     const std::vector<int32_t> prompt = {'q'};
-    result = generate(*engine_, sequence, prompt, options_);
+    result = generate(*engine_, prompt, in_sequence(sequence, options_));
     EXPECT_EQ(result.reason, is_banned ? StopReason::kDeadlock : StopReason::kComplete);
     engine_->release(sequence);
   }

@@ -3,6 +3,7 @@
 #include <regex>
 
 #include "tests/engine/federation_fixture.h"
+#include "tests/support/in_sequence.h"
 #include "vitrine/audit.h"
 #include "vitrine/audit_log.h"
 #include "vitrine/constrain.h"
@@ -230,7 +231,7 @@ TEST_F(FederationAnswers, LogprobsAndBranchesAreTheJoints) {
     options.branch = branch;
     sink.take();
     results.push_back(
-        generate(*federation, fork, std::span<const int32_t>(prompt_).last(1), options));
+        generate(*federation, std::span<const int32_t>(prompt_).last(1), in_sequence(fork, options)));
     size_t made = 0;
     for (const TokenRecord& record : sink.take()) {
       const TokenLogprobs& of = results.back().logprobs[made++];

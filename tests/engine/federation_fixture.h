@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/engine/adapter_fixture.h"
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 
 namespace vitrine::testing {
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "tests/engine/engine_fixture.h"
+#include "tests/support/in_sequence.h"
 
 namespace vitrine::testing {
 namespace {
@@ -253,7 +254,7 @@ TEST_F(Generate, ContinuesASequence) {
   options_.max_new_tokens = 6;
   const SequenceId sequence = engine_->create_sequence();
   const auto again = [&](std::span<const int32_t> prompt) {
-    return generate(*engine_, sequence, prompt, options_);
+    return generate(*engine_, prompt, in_sequence(sequence, options_));
   };
   const GenerateResult first = again(std::span(ids_).first(10));
   EXPECT_EQ(first.tokens, run(10).tokens);
@@ -268,7 +269,7 @@ TEST_F(Generate, ContinuesASequence) {
 
   engine_->truncate(sequence, 12);
   int64_t position = 0;
-  generate(*engine_, sequence, std::span(whole).subspan(12), options_,
+  generate(*engine_, std::span(whole).subspan(12), in_sequence(sequence, options_),
            [&](const TokenEvent& event) {
              position = event.position;
              return false;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tests/engine/federation_fixture.h"
+#include "tests/support/in_sequence.h"
 #include "vitrine/audit.h"
 #include "vitrine/constrain.h"
 
@@ -296,7 +297,7 @@ TEST(JumpForward, StopsAndRetriesInTheMiddle) {
     options.constraint = constraint.get();
     std::vector<int32_t> seen;
     const GenerateResult result =
-        generate(*engine, sequence, prompt, options, [&](const TokenEvent& event) {
+        generate(*engine, prompt, in_sequence(sequence, options), [&](const TokenEvent& event) {
           EXPECT_EQ(event.position, static_cast<int64_t>(prompt.size() + seen.size()));
           seen.push_back(event.token);
           return seen.size() < most;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/engine/model_fixture.h"
+#include "tests/support/in_sequence.h"
 
 namespace vitrine::testing {
 namespace {
@@ -68,14 +69,14 @@ TEST_P(ModelKinds, ServesSequences) {
   options.engine.max_sequences = 2;
   Model model = Model::open(GetParam().path, options);
   const SequenceId kept = model.create_sequence();
-  const GenerateResult first = generate(model, kept, prompt_, drawn(6));
+  const GenerateResult first = generate(model, prompt_, in_sequence(kept, drawn(6)));
   const auto held = static_cast<int64_t>(prompt_.size() + 5);  // all but the last token
   ASSERT_EQ(model.length(kept), held);
   EXPECT_EQ(model.tokens(kept).back(), first.tokens[4]);
   const SequenceId copy = model.fork(kept);
   EXPECT_EQ(model.length(copy), held);
   model.truncate(copy, static_cast<int64_t>(prompt_.size()) - 1);
-  EXPECT_EQ(generate(model, copy, {&prompt_.back(), 1}, drawn(6)).tokens, first.tokens);
+  EXPECT_EQ(generate(model, {&prompt_.back(), 1}, in_sequence(copy, drawn(6))).tokens, first.tokens);
   StepInput input;
   input.sequence = kept;
   input.tokens = {&first.tokens.back(), 1};

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/json_text.h"
-#include "engine/group_impl.h"
+#include "engine/federation_impl.h"
 #include "engine/worker_pool.h"
 
 namespace vitrine {
@@ -163,27 +163,23 @@ void Federation::Impl::refuse_joint(const StepOutput& output) {
                   " is no number; a specialist, its weights or the combiner is broken");
 }
 
-void Federation::Impl::combine_row(size_t row, const StepInput& input, int64_t position,
-                                   int32_t next) {
+void Federation::Impl::combine_row(size_t row) {
   const size_t count = spec.specialists.size();
   const auto vocabulary = static_cast<size_t>(summary.vocab_size);
   make_joint(row);
   const std::span<const float> to(joint.data() + row * vocabulary, vocabulary);
-  StepOutput output;
-  output.sequence = input.sequence;
-  output.position = position;
-  output.token = next;
+  const StepInput& input = input_of(row);
+  StepOutput output = output_of(row);
+  output.token = rows[row].next;
   output.logits = to;
   RowAccount& account = accounts[row];
-  account.input = next < 0 ? &input : nullptr;
   account.joint = to.data();
-  if (next < 0) {
+  if (rows[row].is_chosen()) {
     if (stats[row].count == 0) refuse_joint(output);
     output.token = stats[row].top_ids[0];
     if (engine::RowSampler::is_needed(input)) {
-      output.token = row_sampler->sample(
-          input, row, to.data(),
-          {input.seed, position + 1, input.branch, find(input.sequence).history});
+      output.token = row_sampler->sample(input, row, to.data(), context_of(row));
+      if (input.guide != nullptr) input.guide->chosen(output.position + 1, output.token);
     }
   }
   output.hidden_state = hidden[row];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,7 @@
 #include "engine/audit_layout.h"
 #include "engine/device_backend.h"
 #include "engine/engine_options.h"
-#include "engine/group_impl.h"
+#include "engine/federation_impl.h"
 #include "federation/spec_limits.h"
 #include "vitrine/checkpoint.h"
 
@@ -17,7 +17,7 @@ namespace vitrine {
 
 namespace {
 
-// What Engine::load accepts; a group's engines work on all sources at once.
+// What Engine::load accepts; a federation's engines work on all sources at once.
 constexpr int kMaxStepTokens = 16384, kMaxRows = 16384, kMaxSequences = 4096;
 
 void refuse_options(const EngineOptions& options) {
@@ -107,15 +107,15 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
   const AuditLayout::Federation names{specialist_names(), std::string(combiner->name()),
                                       combiner->shares(), -1};
   std::vector<const AuditLayout*> layouts;
-  for (const GroupSource& source : sources) {
+  for (const FederationSource& source : sources) {
     layouts.push_back(&engines[source.engine]->audit_layout());
   }
   check_hidden_states(layouts);
-  layout = engine::make_group_layout(layouts, names);
+  layout = engine::make_federation_layout(layouts, names);
   describe();
   const auto rows = static_cast<size_t>(options.max_logit_rows);
   reserve_rows(rows);
-  workers = engines[0]->workers();
+  workers = runner(0).executor().workers();
   shares.resize(rows * count);
   accounts.resize(rows);
   next_output.resize(engines.size());
@@ -142,6 +142,8 @@ Federation::Impl::Impl(const FederationSpec& given, const EngineOptions& asked,
     next_sampler_steps.resize(rows);
   }
   row_sampler.emplace(static_cast<size_t>(summary.vocab_size), rows);
+  this->rows.reserve(static_cast<size_t>(options.max_step_tokens), rows,
+                     static_cast<size_t>(options.max_step_tokens));
   hidden.resize(rows);
   summary.arena_bytes += (joint.size() + exponentials.size()) * sizeof(float);
 }
@@ -150,11 +152,12 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   const bool has_base = !spec.base.empty();
   EngineOptions own = options;
   own.keep_logits = true;
-  own.record_rows = options.attribution;  // of rows the joint's are recorded, and terms
   own.keep_hidden_state = combiner->needs_hidden_state();
-  own.sample_on_device = false;  // the joint is sampled, not a specialist's row
+  engine::LoadRequest request;
+  request.record_rows = options.attribution;  // of rows the joint's are recorded, and terms
+  own.sample_on_device = false;               // the joint is sampled, not a specialist's row
   for (const SpecialistSpec& specialist : spec.specialists) {
-    GroupSource source{has_base ? 0 : sources.size(), -1};
+    FederationSource source{has_base ? 0 : sources.size(), -1};
     if (!specialist.adapter.empty()) {
       source.adapter = static_cast<int>(own.adapters.size());
       own.adapters.push_back(specialist.adapter);
@@ -178,7 +181,8 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   plan_device_joint(has_own_combiner);
   if (!device_joint) options.keep_logits = true;  // the joint's rows are on the host anyway
   if (has_base) {
-    engines.push_back(Engine::load_joint(spec.base, own, device_joint ? &*device_joint : nullptr));
+    request.joint = device_joint ? &*device_joint : nullptr;
+    engines.push_back(engine::EngineAccess::load(spec.base, own, request));
   } else {
     std::vector<int64_t> depths;
     DType kv_dtype = DType::kI16;  // one for all, which a log names
@@ -196,7 +200,7 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
       std::erase_if(its.hidden_state_layers, [&](int layer) {  // a deeper specialist has it
         return layer > depths[i] && layer <= deepest;
       });
-      engines.push_back(Engine::load(spec.specialists[i].model, its));
+      engines.push_back(engine::EngineAccess::load(spec.specialists[i].model, its, request));
     }
   }
   taps.resize(engines.size());
@@ -270,12 +274,17 @@ void Federation::Impl::release_all(const Member& member) {
   }
 }
 
-SequenceId Federation::create_sequence() {
+SequenceId Federation::create_sequence(int adapter) {
+  if (adapter >= 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "adapter " + std::to_string(adapter) +
+                    " of a federation's sequence, which goes through all specialists; expected -1");
+  }
   Impl& impl = *impl_;
   const engine::Occupied occupied(impl.occupant);
   Impl::Member member;
   member.history.reserve(static_cast<size_t>(impl.options.max_context));
-  for (const GroupSource& source : impl.sources) {
+  for (const FederationSource& source : impl.sources) {
     member.sequences.push_back(impl.engines[source.engine]->create_sequence(source.adapter));
   }
   const SequenceId sequence = impl.next_sequence++;
@@ -346,8 +355,9 @@ std::span<const int32_t> Federation::tokens(SequenceId sequence) const {
 
 std::span<const StepOutput> Federation::step(std::span<const StepInput> inputs) {
   const engine::Occupied occupied(impl_->occupant);
-  impl_->prepare(inputs);
-  impl_->run(inputs);
+  impl_->step_inputs = inputs;
+  impl_->prepare();
+  impl_->run();
   return impl_->outputs;
 }
 

@@ -31,18 +31,18 @@ class RecordTap final : public AuditSink {
 };
 
 /// One specialist's (or the base's) place in its engine.
-struct GroupSource {
+struct FederationSource {
   size_t engine = 0;
   int adapter = -1;
 };
 
 /// The layout of a federation's records: the layers of each source in turn, with numbers that go
 /// on; rows as an engine's, and what the combiner says.
-AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
+AuditLayout make_federation_layout(std::span<const AuditLayout* const> sources,
                               AuditLayout::Federation federation);
 
 /// What is recorded of one row beside how its token was chosen (RowSampler::record).
-struct GroupRow {
+struct FederationRow {
   int32_t chosen = -1;
   float logprob = 0;  // of the chosen token, as the joint's row has it
   const kernels::HeadStats* stats = nullptr;
@@ -50,7 +50,7 @@ struct GroupRow {
   double residual = 0;
   std::span<const SpecialistShare> shares;
 };
-void write_group_row(const AuditLayout& layout, const GroupRow& row, std::byte* words);
+void write_federation_row(const AuditLayout& layout, const FederationRow& row, std::byte* words);
 
 /// The best token of a row that was not chosen; -1 where there is no other.
 int32_t runner_up(const kernels::HeadStats& stats, int32_t chosen);

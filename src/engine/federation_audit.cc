@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/group_audit.h"
+#include "engine/federation_audit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +40,7 @@ const std::byte* RecordTap::token_words(size_t token) const {
          token * static_cast<size_t>(layout_.token_words) * sizeof(int32_t);
 }
 
-AuditLayout make_group_layout(std::span<const AuditLayout* const> sources,
+AuditLayout make_federation_layout(std::span<const AuditLayout* const> sources,
                               AuditLayout::Federation federation) {
   AuditLayout layout = *sources[0];
   const size_t num_specialists = federation.specialists.size();
@@ -108,7 +108,7 @@ double reconcile(ShareKind kind, const JointScore& score, std::span<const Specia
   return score.logprob - (most + std::log(sum));
 }
 
-void write_group_row(const AuditLayout& layout, const GroupRow& row, std::byte* words) {
+void write_federation_row(const AuditLayout& layout, const FederationRow& row, std::byte* words) {
   const auto put = [words](int32_t word, auto value) {
     std::memcpy(words + static_cast<size_t>(word) * sizeof(int32_t), &value, sizeof(value));
   };

@@ -6,13 +6,14 @@
 
 #include "engine/audit_layout.h"
 #include "engine/forced_routes.h"
-#include "engine/group_impl.h"
+#include "engine/federation_impl.h"
 
 namespace vitrine {
 
-void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
+void Federation::Impl::prepare() {
   for (std::vector<StepInput>& of : inputs) of.clear();
-  size_t rows = 0, num_routes = 0;
+  rows.clear();
+  size_t num_rows = 0, num_routes = 0;
   for (const StepInput& input : step_inputs) num_routes += input.routes.size();
   routes.clear();
   routes.reserve(num_routes);  // the engines' inputs point into it
@@ -20,6 +21,8 @@ void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
     const Member& member = find(input.sequence);
     engine::check_forced_routes(layout, input);
     row_sampler->check(input);
+    num_rows += engine::StepRows::count(input);
+    if (num_rows <= static_cast<size_t>(options.max_logit_rows)) rows.add(input, member.length);
     int32_t first_layer = 0;
     for (size_t source = 0; source < sources.size(); ++source) {
       StepInput own;
@@ -27,6 +30,7 @@ void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
       own.tokens = input.tokens;
       own.rows = input.rows;
       own.next_token = input.next_token;
+      own.num_drafts = input.num_drafts;
       // Several engines' next steps hang on a joint that none of them makes.
       own.goes_on = input.goes_on && joint_model == nullptr;
       const auto layers = static_cast<int32_t>(engine_of(source).audit_layout().layers.size());
@@ -34,12 +38,12 @@ void Federation::Impl::prepare(std::span<const StepInput> step_inputs) {
       first_layer += layers;
       inputs[sources[source].engine].push_back(own);
     }
-    rows += rows_of(input);
   }
-  if (rows > static_cast<size_t>(options.max_logit_rows)) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a step with " + std::to_string(rows) + " rows of logits is over max_logit_rows, " +
-                    std::to_string(options.max_logit_rows) + "; split it");
+  if (num_rows > static_cast<size_t>(options.max_logit_rows)) {
+    throw Error(ErrorKind::kInvalidArgument, "a step with " + std::to_string(num_rows) +
+                                                 " rows of logits is over max_logit_rows, " +
+                                                 std::to_string(options.max_logit_rows) +
+                                                 "; split it");
   }
 }
 
@@ -55,34 +59,35 @@ std::span<const ForcedRoute> Federation::Impl::own_routes(std::span<const Forced
   return std::span(routes).subspan(first);
 }
 
-void Federation::Impl::run(std::span<const StepInput> step_inputs) {
+void Federation::Impl::run() {
   if (records()) clock.begin();
   try {
     for (const StepInput& input : step_inputs) {  // before the pass: a sampler in it sees them
       std::vector<int32_t>& history = find(input.sequence).history;
       history.insert(history.end(), input.tokens.begin(), input.tokens.end());
     }
-    is_joint_on_device = run_on_device(step_inputs);
+    row_sampler->begin(rows.size());
+    is_joint_on_device = run_on_device();
     if (!is_joint_on_device) {
       const bool stops = attributes();
       for (size_t i = 0; i < engines.size(); ++i) {
-        engine_outputs[i] = stops ? engines[i]->begin_step(inputs[i]) : engines[i]->step(inputs[i]);
+        engine_outputs[i] = stops ? runner(i).step_to_rows(inputs[i]) : runner(i).step(inputs[i]);
       }
-      collect(step_inputs);
+      collect();
       if (stops) tell_choices();
     }
   } catch (...) {
-    undo(step_inputs);
+    undo();
     throw;
   }
   for (const StepInput& input : step_inputs) {
     Member& member = find(input.sequence);
     member.length = static_cast<int64_t>(member.history.size());
   }
-  if (records()) record(step_inputs);
+  if (records()) record();
   for (size_t row = 0; row < outputs.size(); ++row) {  // now that the record has filled them in
-    const StepInput* input = accounts[row].input;
-    if (input != nullptr && engine::RowSampler::is_needed(*input)) {
+    if (outputs[row].token >= 0 && rows[row].is_chosen() &&
+        engine::RowSampler::is_needed(input_of(row))) {
       outputs[row].constraint = row_sampler->constraint(row);
     }
   }
@@ -101,16 +106,17 @@ void Federation::Impl::tell_choices() {
       Choices& of = choices[sources[source].engine];
       const size_t engine_row = part_rows[row * count + source];
       of.chosen[engine_row] = outputs[row].token;
+      if (outputs[row].token < 0) continue;
       of.runners_up[engine_row] = engine::runner_up(stats[row], outputs[row].token);
     }
   }
   for (size_t i = 0; i < engines.size(); ++i) {
-    engines[i]->finish_step(choices[i].chosen, choices[i].runners_up);
+    runner(i).step_from_rows(choices[i].chosen, choices[i].runners_up);
   }
 }
 
 // No specialist is further than the others.
-void Federation::Impl::undo(std::span<const StepInput> step_inputs) {
+void Federation::Impl::undo() {
   for (const StepInput& input : step_inputs) {
     Member& member = find(input.sequence);
     member.history.resize(static_cast<size_t>(member.length));
@@ -123,35 +129,44 @@ void Federation::Impl::undo(std::span<const StepInput> step_inputs) {
   }
 }
 
-// Brings the engines' rows into the order of the federation's and makes each one's joint.
-void Federation::Impl::collect(std::span<const StepInput> step_inputs) {
+// Brings the engines' rows into the order of the federation's and makes each one's joint, until
+// an input's row chooses another token than its draft.
+void Federation::Impl::collect() {
   outputs.clear();
   next_output.assign(engines.size(), 0);
-  size_t row = 0;
   const size_t count = spec.specialists.size();
-  for (const StepInput& input : step_inputs) {
-    const int64_t past = find(input.sequence).length;
-    const size_t tokens = input.tokens.size(), rows = rows_of(input);
+  for (size_t input = 0; input < step_inputs.size(); ++input) {
+    const size_t first = rows.first_of(input), end = rows.first_of(input + 1);
     for (size_t source = 0; source < sources.size(); ++source) {
       const size_t engine = sources[source].engine;
-      for (size_t i = 0; i < rows; ++i) {
+      for (size_t row = first; row < end; ++row) {
         const size_t engine_row = next_output[engine]++;
         const StepOutput& output = engine_outputs[engine][engine_row];
         if (source < count) {
-          parts[(row + i) * count + source].logits = output.logits;
-          part_rows[(row + i) * count + source] = engine_row;
+          parts[row * count + source].logits = output.logits;
+          part_rows[row * count + source] = engine_row;
         }
-        if (source == base) hidden[row + i] = output.hidden_state;
+        if (source == base) hidden[row] = output.hidden_state;
       }
     }
-    for (size_t i = 0; i < rows; ++i, ++row) {
-      const size_t token = tokens - rows + i;
-      const bool is_last = token + 1 == tokens;
-      combine_row(row, input, past + static_cast<int64_t>(token),
-                  is_last ? input.next_token : input.tokens[token + 1]);
-      accounts[row].forced = engine::RowSampler::is_forced(input, token) ? &input : nullptr;
+  }
+  engine::AcceptedRows accepted;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (accepted.has(rows[row])) {
+      combine_row(row);
+      accepted.choose(rows[row], outputs.back().token);
+    } else {
+      outputs.push_back(output_of(row));
     }
   }
+}
+
+// Of a row, but for its token and what the joint gives.
+StepOutput Federation::Impl::output_of(size_t row) const {
+  StepOutput output;
+  output.sequence = input_of(row).sequence;
+  output.position = rows[row].position;
+  return output;
 }
 
 // Each specialist's logits of the two tokens and the terms that its engine made.
@@ -184,26 +199,23 @@ void Federation::Impl::record_terms(size_t row, std::byte* words) {
 }
 
 // One record of the pass: each source's words behind one another.
-void Federation::Impl::record(std::span<const StepInput> step_inputs) {
-  size_t tokens = 0;
-  for (const StepInput& input : step_inputs) tokens += input.tokens.size();
-  const size_t rows = outputs.size();
+void Federation::Impl::record() {
+  const std::span<const AuditToken> tokens = rows.audit_tokens();
   const size_t num_specialists = spec.specialists.size();
-  const AuditPassHeader header = engine::record_header(layout, passes, tokens, rows);
+  const AuditPassHeader header = engine::record_header(layout, passes, tokens.size(), rows.size());
   const uint64_t step_ns = clock.nanoseconds();  // waiting for a slow sink is no work
   std::byte* out = engine::begin_record(*sink, header);
   std::byte* audit_tokens = out + sizeof(header);
-  std::byte* chosen = audit_tokens + tokens * sizeof(AuditToken);
-  std::byte* row_words = chosen + rows * sizeof(int32_t);
+  std::byte* chosen = audit_tokens + tokens.size_bytes();
+  std::byte* row_words = chosen + rows.size() * sizeof(int32_t);
   std::byte* token_words =
-      row_words + rows * static_cast<size_t>(layout.row_words) * sizeof(int32_t);
+      row_words + rows.size() * static_cast<size_t>(layout.row_words) * sizeof(int32_t);
+  std::memcpy(audit_tokens, tokens.data(), tokens.size_bytes());
   next_output.assign(engines.size(), 0);
-  size_t row = 0;
   for (const StepInput& input : step_inputs) {
     const size_t count = input.tokens.size();
-    const auto past = static_cast<int64_t>(find(input.sequence).history.size() - count);
     size_t word = 0;
-    for (const GroupSource& source : sources) {
+    for (const FederationSource& source : sources) {
       const size_t width =
           static_cast<size_t>(taps[source.engine].layout().token_words) * sizeof(int32_t);
       for (size_t i = 0; i < count; ++i) {
@@ -214,24 +226,19 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
       word += width;
     }
     token_words += count * static_cast<size_t>(layout.token_words) * sizeof(int32_t);
-    for (size_t i = 0; i < count; ++i) {
-      AuditToken token{input.sequence, static_cast<int32_t>(past + static_cast<int64_t>(i)),
-                       input.tokens[i], -1, 0};
-      const bool is_last = i + 1 == count;
-      if (input.rows == StepInput::Rows::kAll ||
-          (is_last && input.rows == StepInput::Rows::kLast)) {
-        token.row = static_cast<int32_t>(row++);
-        const bool chooses = is_last && input.next_token < 0;
-        token.generated = chooses || engine::RowSampler::is_forced(input, i) ? 1 : 0;
-      }
-      std::memcpy(audit_tokens, &token, sizeof(token));
-      audit_tokens += sizeof(token);
-    }
   }
-  for (size_t i = 0; i < rows; ++i) {
+  for (size_t i = 0; i < rows.size(); ++i) {
     const int32_t id = outputs[i].token;
     std::memcpy(chosen + i * sizeof(int32_t), &id, sizeof(id));
-    engine::GroupRow of;
+    if (id < 0) {  // nobody looked at the row: its token has none
+      AuditToken token = tokens[static_cast<size_t>(rows[i].token)];
+      token.row = -1;
+      token.generated = 0;
+      std::memcpy(audit_tokens + static_cast<size_t>(rows[i].token) * sizeof(token), &token,
+                  sizeof(token));
+      continue;
+    }
+    engine::FederationRow of;
     of.chosen = id;
     of.logprob = accounts[i].logprob;
     of.stats = &stats[i];
@@ -239,11 +246,12 @@ void Federation::Impl::record(std::span<const StepInput> step_inputs) {
     of.residual = accounts[i].residual;
     of.shares = std::span(shares).subspan(i * num_specialists, num_specialists);
     std::byte* words = row_words + i * static_cast<size_t>(layout.row_words) * sizeof(int32_t);
-    engine::write_group_row(layout, of, words);
+    engine::write_federation_row(layout, of, words);
     if (!layout.terms.empty()) record_terms(i, words);
-    row_sampler->record(layout, accounts[i].input, i, accounts[i].joint, words);
-    if (accounts[i].forced != nullptr) {
-      row_sampler->record_forced(layout, *accounts[i].forced, id, words);
+    row_sampler->record(layout, rows[i].is_chosen() ? &input_of(i) : nullptr, i, accounts[i].joint,
+                        words);
+    if (rows[i].kind == engine::StepRow::Kind::kForced) {
+      row_sampler->record_forced(layout, input_of(i), id, words);
     }
   }
   engine::commit_record(*sink, out, step_ns);

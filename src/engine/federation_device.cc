@@ -5,7 +5,7 @@
 
 #include "engine/engine_options.h"
 #include "engine/executor.h"
-#include "engine/group_impl.h"
+#include "engine/federation_impl.h"
 #include "engine/model_checks.h"
 #include "engine/next_step.h"
 #include "federation/account.h"
@@ -46,29 +46,28 @@ void Federation::Impl::plan_device_joint(bool has_own_combiner) {
 }
 
 // Which rows of the engine's step each row of the joint is of, and how its token is chosen.
-bool Federation::Impl::describe_joint(std::span<const StepInput> step_inputs) {
+bool Federation::Impl::describe_joint() {
   const size_t count = spec.specialists.size(), width = count + 1;
   joint_step.rows.clear();
   joint_step.targets.clear();
   joint_step.steps.clear();
   next_output.assign(engines.size(), 0);
   bool samples = false;
-  for (const StepInput& input : step_inputs) {
-    const size_t rows = rows_of(input), first = joint_step.rows.size();
-    joint_step.rows.resize(first + rows * width, 0);
+  for (size_t index = 0; index < step_inputs.size(); ++index) {
+    const std::span<const engine::StepRow> own = rows.of_input(index);
+    const size_t first = joint_step.rows.size();
+    joint_step.rows.resize(first + own.size() * width, 0);
     for (size_t source = 0; source < sources.size(); ++source) {
-      for (size_t i = 0; i < rows; ++i) {
+      for (size_t i = 0; i < own.size(); ++i) {
         const auto engine_row = static_cast<int32_t>(next_output[sources[source].engine]++);
         if (source < count) joint_step.rows[first + i * width + source] = engine_row;
         if (source == base) joint_step.rows[first + i * width + count] = engine_row;
       }
     }
-    for (size_t i = 0; i < rows; ++i) {
-      const size_t token = input.tokens.size() - rows + i + 1;
-      const bool is_last = token == input.tokens.size();
-      const int32_t next = is_last ? input.next_token : input.tokens[token];
-      joint_step.targets.push_back(next);
-      if (next >= 0 || !engine::RowSampler::is_needed(input)) continue;
+    const StepInput& input = step_inputs[index];
+    for (const engine::StepRow& row : own) {
+      joint_step.targets.push_back(row.target());
+      if (!row.is_chosen() || !engine::RowSampler::is_needed(input)) continue;
       if (device_joint->max_sampled == 0 || !engine::RowSampler::has_device_form(input)) {
         return false;
       }
@@ -79,24 +78,18 @@ bool Federation::Impl::describe_joint(std::span<const StepInput> step_inputs) {
   joint_step.reads_hidden_states = options.keep_hidden_state && combiner->needs_hidden_state();
   if (!samples) return true;
   joint_step.steps.resize(joint_step.count(), nullptr);
-  size_t row = 0;
-  for (const StepInput& input : step_inputs) {
-    const size_t rows = rows_of(input);
-    row += rows;
-    if (rows == 0 || input.next_token >= 0 || !engine::RowSampler::is_needed(input)) continue;
-    const std::vector<int32_t>& history = find(input.sequence).history;
-    const auto position = static_cast<int64_t>(history.size());
-    row_sampler->describe(input, row - 1, {input.seed, position, input.branch, history},
-                          sampler_steps[row - 1]);
-    joint_step.steps[row - 1] = &sampler_steps[row - 1];
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (!rows[row].is_chosen() || !engine::RowSampler::is_needed(input_of(row))) continue;
+    row_sampler->describe(input_of(row), row, context_of(row), sampler_steps[row]);
+    joint_step.steps[row] = &sampler_steps[row];
   }
-  return joint_model != nullptr ? joint_model->take_steps(joint_step.steps)
-                                : engines[0]->take_steps(joint_step.steps);
+  return joint_model != nullptr ? joint_model->keep_choosable(joint_step.steps)
+                                : runner(0).executor().keep_choosable(joint_step.steps);
 }
 
 // What follows a step of one engine, where every sequence brings what the joint chooses for it. Of
 // several engines' steps none is started before the joint is made.
-void Federation::Impl::describe_next_joint(std::span<const StepInput> step_inputs) {
+void Federation::Impl::describe_next_joint() {
   joint_step.next = nullptr;
   joint_step.choosers.clear();
   next_joint.rows.clear();
@@ -105,15 +98,14 @@ void Federation::Impl::describe_next_joint(std::span<const StepInput> step_input
   if (joint_model != nullptr) return;
   const auto width = static_cast<int32_t>(sources.size());
   const auto count = static_cast<int32_t>(spec.specialists.size());
-  size_t row = 0;
-  for (const StepInput& input : step_inputs) {
-    row += rows_of(input);
+  for (size_t index = 0; index < step_inputs.size(); ++index) {
+    const StepInput& input = step_inputs[index];
     if (!engine::NextStep::is_led_on(input)) return;
     const int32_t first = width * static_cast<int32_t>(next_joint.count());
     for (int32_t i = 0; i < count; ++i) next_joint.rows.push_back(first + i);
     next_joint.rows.push_back(base == kNone ? 0 : first + static_cast<int32_t>(base));
     joint_step.choosers.insert(joint_step.choosers.end(), sources.size(),
-                               static_cast<int32_t>(row) - 1);
+                               static_cast<int32_t>(rows.first_of(index + 1)) - 1);
     if (engine::RowSampler::is_needed(input)) {
       DeviceSamplerSteps& steps = next_sampler_steps[next_joint.count()];
       const std::vector<int32_t>& history = find(input.sequence).history;
@@ -126,43 +118,41 @@ void Federation::Impl::describe_next_joint(std::span<const StepInput> step_input
     next_joint.targets.push_back(-1);
   }
   if (!next_joint.steps.empty()) next_joint.steps.resize(next_joint.count(), nullptr);
-  if (engines[0]->take_steps(next_joint.steps)) joint_step.next = &next_joint;
+  if (runner(0).executor().keep_choosable(next_joint.steps)) joint_step.next = &next_joint;
 }
 
 // joint_step -> joint_result, and the engines' outputs.
 void Federation::Impl::step_on_device() {
   if (joint_model == nullptr) {
-    engine_outputs[0] = engines[0]->step_joint(inputs[0], &joint_step);
-    joint_result = engines[0]->joint_result();
+    engine_outputs[0] = runner(0).step(inputs[0], &joint_step);
+    joint_result = runner(0).joint_result();
     return;
   }
   rows_stay.reads_hidden_states = joint_step.reads_hidden_states;
   for (size_t i = 0; i < engines.size(); ++i) {
-    engine_outputs[i] = attributes() ? engines[i]->begin_step(inputs[i], &rows_stay)
-                                     : engines[i]->step_joint(inputs[i], &rows_stay);
+    engine_outputs[i] = attributes() ? runner(i).step_to_rows(inputs[i], &rows_stay)
+                                     : runner(i).step(inputs[i], &rows_stay);
   }
   const size_t count = spec.specialists.size();
   for (size_t i = 0; i < count; ++i) {
-    joint_sources[i] = engine_of(i).rows_on_device().logits;
+    joint_sources[i] = runner(sources[i].engine).rows_on_device().logits;
   }
-  joint_sources[count] = engine_of(base).rows_on_device().hidden_states;
+  joint_sources[count] = runner(sources[base].engine).rows_on_device().hidden_states;
   joint_result = joint_model->run(joint_step, joint_sources);
 }
 
-bool Federation::Impl::run_on_device(std::span<const StepInput> step_inputs) {
-  const bool has_rows =
-      std::ranges::any_of(step_inputs, [](const StepInput& input) { return rows_of(input) > 0; });
-  if (!device_joint || !has_rows || !describe_joint(step_inputs)) return false;
-  describe_next_joint(step_inputs);
+bool Federation::Impl::run_on_device() {
+  if (!device_joint || rows.size() == 0 || !describe_joint()) return false;
+  describe_next_joint();
   step_on_device();
   outputs.clear();
-  for (const StepInput& input : step_inputs) {
-    const int64_t past = find(input.sequence).length;
-    const size_t tokens = input.tokens.size(), rows = rows_of(input);
-    for (size_t token = tokens - rows; token < tokens; ++token) {
-      const size_t row = outputs.size();
-      take_device_row(row, input, past + static_cast<int64_t>(token), joint_step.targets[row]);
-      accounts[row].forced = engine::RowSampler::is_forced(input, token) ? &input : nullptr;
+  engine::AcceptedRows accepted;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (accepted.has(rows[row])) {
+      take_device_row(row);
+      accepted.choose(rows[row], outputs.back().token);
+    } else {
+      outputs.push_back(output_of(row));
     }
   }
   // A joint that is part of an engine's step has told that step's rows already.
@@ -177,18 +167,16 @@ std::array<float, 2> Federation::Impl::device_logits(size_t row, size_t speciali
   return {static_cast<float>(logits[0]), static_cast<float>(logits[count])};
 }
 
-void Federation::Impl::take_device_row(size_t row, const StepInput& input, int64_t position,
-                                       int32_t next) {
+void Federation::Impl::take_device_row(size_t row) {
   const engine::DeviceJointResult& result = joint_result;
   const int32_t* record = result.records + row * engine::kJointRecordWords;
   stats[row] = stats_of(record);
-  StepOutput output;
-  output.sequence = input.sequence;
-  output.position = position;
+  StepOutput output = output_of(row);
   output.token = result.chosen_ids[row];
-  if (next < 0 && output.token < 0) {
+  if (rows[row].is_chosen() && output.token < 0) {
     if (stats[row].count == 0) refuse_joint(output);
-    engine::refuse_choice(output.token == engine::kNothingLeft, input.sequence, position, "");
+    engine::refuse_choice(output.token == engine::kNothingLeft, output.sequence, output.position,
+                          "");
   }
   if (result.logits != nullptr) {
     const auto vocabulary = static_cast<size_t>(summary.vocab_size);
@@ -203,11 +191,10 @@ void Federation::Impl::take_device_row(size_t row, const StepInput& input, int64
     output.hidden_state = engine_outputs[sources[base].engine][of_base].hidden_state;
   }
   RowAccount& account = accounts[row];
-  account.input = next < 0 ? &input : nullptr;
   account.joint = nullptr;
   std::memcpy(&account.logprob, record + engine::kJointChosenLogit, sizeof(float));
   if (row < joint_step.steps.size() && joint_step.steps[row] != nullptr) {
-    row_sampler->take_facts(input, row, result.choice_facts + row * engine::kChoiceFacts);
+    row_sampler->take_facts(row, result.choice_facts + row * engine::kChoiceFacts);
   }
   const double* values = result.values + row * static_cast<size_t>(device_joint->num_values());
   const double *log_sum_exps = values + 1, *logits = log_sum_exps + 2 * count;

@@ -10,16 +10,17 @@
 #include <vector>
 
 #include "engine/device_model.h"
-#include "engine/group_audit.h"
+#include "engine/federation_audit.h"
 #include "engine/occupant.h"
 #include "engine/row_sampler.h"
 #include "engine/step_clock.h"
+#include "engine/step_runner.h"
 #include "ops/plan.h"
-#include "vitrine/group.h"
+#include "vitrine/federation_engine.h"
 
 namespace vitrine {
 
-using engine::GroupSource;
+using engine::FederationSource;
 using engine::RecordTap;
 
 struct Federation::Impl {
@@ -29,10 +30,8 @@ struct Federation::Impl {
     int64_t length = 0;  // of the last step that was finished
   };
   struct RowAccount {
-    const StepInput* input = nullptr;   // of the step under way, where it chose the row's token
-    const StepInput* forced = nullptr;  // the same, where that token was forced
-    const float* joint = nullptr;       // the row, where the host chose by it
-    float logprob = 0;                  // of the token in it
+    const float* joint = nullptr;  // the row, where the host chose by it
+    float logprob = 0;             // of the token in it
     JointScore score;
     double residual = 0;
   };
@@ -63,25 +62,32 @@ struct Federation::Impl {
   // Releases the sequences that a member has so far.
   void release_all(const Member& member);
   Engine& engine_of(size_t source) { return *engines[sources[source].engine]; }
+  engine::StepRunner& runner(size_t engine) {
+    return engine::EngineAccess::runner(*engines[engine]);
+  }
+  const StepInput& input_of(size_t row) const {
+    return step_inputs[static_cast<size_t>(rows[row].input)];
+  }
+  SampleContext context_of(size_t row) {
+    const StepInput& input = input_of(row);
+    const engine::StepRow& of = rows[row];
+    return {input.seed, of.position + 1, input.branch,
+            std::span(find(input.sequence).history).first(static_cast<size_t>(of.position) + 1)};
+  }
   bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
 
-  void prepare(std::span<const StepInput> step_inputs);
+  void prepare();
   std::span<const ForcedRoute> own_routes(std::span<const ForcedRoute> all, int32_t first_layer,
                                           int32_t layers);
-  void run(std::span<const StepInput> step_inputs);
-  static size_t rows_of(const StepInput& input) {
-    return input.rows == StepInput::Rows::kAll    ? input.tokens.size()
-           : input.rows == StepInput::Rows::kLast ? 1
-                                                  : 0;
-  }
+  void run();
   // False, and nothing has happened, where the host has to choose.
-  bool run_on_device(std::span<const StepInput> step_inputs);
-  bool describe_joint(std::span<const StepInput> step_inputs);
-  void describe_next_joint(std::span<const StepInput> step_inputs);
+  bool run_on_device();
+  bool describe_joint();
+  void describe_next_joint();
   void step_on_device();
-  void take_device_row(size_t row, const StepInput& input, int64_t position, int32_t next);
-  void undo(std::span<const StepInput> step_inputs);
-  void collect(std::span<const StepInput> step_inputs);
+  void take_device_row(size_t row);
+  void undo();
+  void collect();
   // Attribution is recorded: every pass stops behind its head until the joint's tokens are known,
   // or makes the joint itself (step_on_device).
   bool attributes() const { return !layout.terms.empty() && records(); }
@@ -91,8 +97,10 @@ struct Federation::Impl {
   void make_joint(size_t row);
   void check_hosts_joint() const;
   [[noreturn]] static void refuse_joint(const StepOutput& output);
-  void combine_row(size_t row, const StepInput& input, int64_t position, int32_t next);
-  void record(std::span<const StepInput> step_inputs);
+  void combine_row(size_t row);
+  void choose_rows();
+  StepOutput output_of(size_t row) const;
+  void record();
   void record_terms(size_t row, std::byte* words);
   // A specialist's logits of the chosen token and of the runner-up, where the device made the
   // joint.
@@ -107,7 +115,7 @@ struct Federation::Impl {
   BlockCombiner* block_combiner = nullptr;  // the same, where it is one
   EngineOptions options;
   std::vector<std::unique_ptr<Engine>> engines;
-  std::vector<GroupSource> sources;  // the specialists; the base, where only the gate reads it
+  std::vector<FederationSource> sources;  // the specialists; the base, where only the gate reads it
   size_t base = kNone;               // the source whose hidden state the gate reads
   AuditLayout layout;
   ModelSummary summary;
@@ -118,6 +126,8 @@ struct Federation::Impl {
 
   std::map<SequenceId, Member> sequences;
   SequenceId next_sequence = 1;
+  std::span<const StepInput> step_inputs;                   // of the step under way
+  engine::StepRows rows;                                    // its rows, of each token one
   std::vector<std::vector<StepInput>> inputs;               // [engines]
   std::vector<ForcedRoute> routes;                          // those of the inputs
   std::vector<std::span<const StepOutput>> engine_outputs;  // [engines]

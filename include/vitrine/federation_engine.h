@@ -24,7 +24,7 @@ namespace vitrine {
 /// What it records is one account of each token: its layers are the specialists', one after the
 /// other (the base's last, where a gate reads it and it is no specialist), its prediction is the
 /// joint's, and PredictionRecord::federation has every specialist's part.
-class VITRINE_API Federation {
+class VITRINE_API Federation final : public Stepper {
  public:
   /// `options` hold for the federation: max_sequences are its own sequences, and max_step_tokens
   /// and max_logit_rows count each of its tokens once; where one engine runs all specialists, they
@@ -37,12 +37,12 @@ class VITRINE_API Federation {
   /// vocabularies differ.
   static std::unique_ptr<Federation> load(const FederationSpec& spec, const EngineOptions& options,
                                           std::unique_ptr<Combiner> combiner = nullptr);
-  ~Federation();
+  ~Federation() override;
 
   /// Sums over the specialists' memory; the path is the federation file's.
-  const ModelSummary& summary() const;
+  const ModelSummary& summary() const override;
   /// Returns the options, with what holds for the federation.
-  const EngineOptions& options() const;
+  const EngineOptions& options() const override;
   /// Returns what it was loaded from.
   const FederationSpec& spec() const;
   /// Returns what makes the joint.
@@ -50,18 +50,14 @@ class VITRINE_API Federation {
   /// The engines that run the specialists: one for adapters of one base, else one each.
   std::vector<const Engine*> engines() const;
 
-  /// Makes a sequence of every specialist.
-  SequenceId create_sequence();
-  /// Does what Engine::fork does, with every specialist's sequence.
-  SequenceId fork(SequenceId sequence);
-  /// Does what Engine::truncate does.
-  void truncate(SequenceId sequence, int64_t length);
-  /// Does what Engine::release does.
-  void release(SequenceId sequence);
-  /// Returns what Engine::length returns.
-  int64_t length(SequenceId sequence) const;
-  /// All tokens of the sequence, [length]. Valid until the sequence changes.
-  std::span<const int32_t> tokens(SequenceId sequence) const;
+  using Stepper::create_sequence;
+  /// Makes a sequence of every specialist. `adapter`: -1, since each goes through its own.
+  SequenceId create_sequence(int adapter) override;
+  SequenceId fork(SequenceId sequence) override;
+  void truncate(SequenceId sequence, int64_t length) override;
+  void release(SequenceId sequence) override;
+  int64_t length(SequenceId sequence) const override;
+  std::span<const int32_t> tokens(SequenceId sequence) const override;
 
   /// Does what Engine::step does. A step's outputs have the joint's log-probabilities in place of
   /// logits, for every row, and the base's hidden state where the combiner reads it; on CUDA's
@@ -69,32 +65,19 @@ class VITRINE_API Federation {
   /// EngineOptions::keep_logits and keep_hidden_state ask for them. A mask narrows the joint: what
   /// is recorded of a token is its probability before the mask. Forced routes name layers by their
   /// numbers in the log, so each specialist has its own.
-  std::span<const StepOutput> step(std::span<const StepInput> inputs);
+  std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
   /// [specialists] what each had to do with the token of an output of the last step.
   std::span<const SpecialistShare> shares(size_t output) const;
 
-  /// Does what Engine::set_audit_sink does.
-  void set_audit_sink(AuditSink* sink);
-  /// Returns what set_audit_sink() was given, or null.
-  AuditSink* audit_sink() const;
-  /// Returns where values lie in the records of this federation.
-  const AuditLayout& audit_layout() const;
-  /// Does what Engine::set_audit_mode does.
-  void set_audit_mode(AuditMode mode);
+  void set_audit_sink(AuditSink* sink) override;
+  AuditSink* audit_sink() const override;
+  const AuditLayout& audit_layout() const override;
+  void set_audit_mode(AuditMode mode) override;
 
  private:
   struct Impl;
   explicit Federation(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-/// generate() of engine.h with a federation.
-VITRINE_API GenerateResult generate(Federation& federation, std::span<const int32_t> prompt,
-                                    const GenerateOptions& options,
-                                    const std::function<bool(const TokenEvent&)>& on_token = {});
-/// The same in a sequence that stays.
-VITRINE_API GenerateResult generate(Federation& federation, SequenceId sequence,
-                                    std::span<const int32_t> prompt, const GenerateOptions& options,
-                                    const std::function<bool(const TokenEvent&)>& on_token = {});
 
 }  // namespace vitrine

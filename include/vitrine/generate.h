@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `engine`: generation of one answer, whoever drives the steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "vitrine/sample.h"
+#include "vitrine/step.h"
+#include "vitrine/tokenizer.h"
+
+namespace vitrine {
+
+/// Why a text ended.
+enum class StopReason : uint8_t {
+  kLength,
+  kEndOfText,
+  kContextFull,
+  kCancelled,
+  kComplete,  ///< the constraint is met and nothing can follow
+  kDeadlock,  ///< no token leads on under the constraint, and no attempt without it was valid
+  kRejected,  ///< GenerateOptions::validator accepted no attempt
+  /// A constraint's answer is whole and ended by itself (it was kComplete or kEndOfText), but the
+  /// limit of tokens took away, before at least one of its tokens, what could have come otherwise.
+  kLengthConstrained,
+};
+/// "length", "end of text", "context full", "cancelled", "complete", "deadlock", "rejected",
+/// "length_constrained".
+VITRINE_API std::string_view stop_reason_name(StopReason reason);
+
+/// What is generated, and how.
+struct GenerateOptions {
+  /// A sequence that stays: the prompt stands behind what it holds, so that a beginning that is
+  /// there already (Stepper::length, Stepper::truncate) is not computed twice. Afterwards it holds
+  /// the prompt and every generated token but the last, however the answer ended. 0: a sequence of
+  /// its own, which is released at the end.
+  SequenceId sequence = 0;
+  int max_new_tokens = 128;         ///< at most
+  SamplerOptions sampler = {};      ///< how each token is chosen
+  bool ignore_end_of_text = false;  ///< go on behind an end-of-text token
+  bool prompt_logprobs = false;     ///< record log-probabilities of prompt tokens too
+  /// Ids that end the text as the model's own end-of-text ids do (chat.h, end_of_turn_ids).
+  std::vector<int32_t> stop_token_ids = {};
+  /// GenerateResult::logprobs is filled, with so many alternatives a token; -1: it is not. Needs
+  /// EngineOptions::keep_logits.
+  int logprobs = -1;
+  uint32_t branch = 0;  ///< SampleContext::branch: candidates of one prompt draw different numbers
+  /// Which tokens may come (not owned): it stands at the start of an answer and follows what is
+  /// generated. An answer that ends, by the limit too, is whole: near the limit only tokens are
+  /// allowed that leave room to finish (Constraint::tokens_to_finish). Null: any token.
+  Constraint* constraint = nullptr;
+  /// The tokenizer of the model, and of the constraint's ids: where the constraint forces text
+  /// (Constraint::forced_text), it is spelt as this tokenizer does and fed in one step, in place of
+  /// a step a token. What later tokens see is the same to the bit as if those had been chosen one
+  /// by one. Must stay while the answer is being made. Null: every token is chosen.
+  const Tokenizer* jump_forward = nullptr;
+  /// Attempts after a place where no token leads on: so many follow without a mask, each with
+  /// random numbers of its own, until the constraint accepts one.
+  int deadlock_retries = 0;
+  /// Valid is not true: asked about each whole answer, an end-of-text token included, before
+  /// generate() returns. Where it says false, the answer is made again under the constraint with
+  /// other random numbers, `validator_retries` times at most. At temperature 0 that is the same
+  /// answer again. Runs on the calling thread; what it throws, generate() throws. Needs a
+  /// constraint.
+  std::function<bool(std::span<const int32_t> tokens)> validator = {};
+  int validator_retries = 0;  ///< answers that are made again at most
+};
+
+/// A generated token in the model's own softmax: before any sampler stage.
+struct TokenLogprobs {
+  int32_t token = 0;                             ///< its id
+  double logprob = 0;                            ///< nats
+  std::vector<std::pair<int32_t, double>> best;  ///< id, nats: the most probable, ties by lower id
+};
+
+/// A generated token, as it is made.
+struct TokenEvent {
+  int32_t token = 0;        ///< its id
+  int64_t position = 0;     ///< in the sequence, from 0
+  int32_t attempt = 0;      ///< of GenerateOptions' retries: when it grows, the text begins anew
+  bool is_complete = true;  ///< false: a constraint accepts no answer that ends here, so that no
+                            ///< stop of the host's should act
+  /// Those of the attempt's tokens, from the first on, where they were asked for: up to this one,
+  /// or fewer where a constraint forces tokens before their logits are computed. Valid in the
+  /// callback.
+  std::span<const TokenLogprobs> logprobs = {};
+};
+
+/// What a constraint did in one run.
+struct ConstraintCounts {
+  int64_t masks = 0;       ///< tokens that were chosen under one
+  int64_t forced = 0;      ///< of these, with one token allowed
+  int64_t jumped = 0;      ///< further tokens, forced ones that jump-forward fed without a choice
+  int64_t rejections = 0;  ///< of these, where the model's first choice was ruled out
+  int64_t limited = 0;     ///< of these, where ConstraintDecision::is_limited
+  int64_t deadlocks = 0;   ///< places where no token was left
+  int64_t retries = 0;     ///< attempts that followed these
+  int64_t rejected_answers = 0;  ///< by GenerateOptions::validator
+  double mask_seconds = 0;       ///< that masks took
+  /// Adds the counts of another run.
+  ConstraintCounts& operator+=(const ConstraintCounts& other) {
+    masks += other.masks, forced += other.forced, jumped += other.jumped;
+    rejections += other.rejections, limited += other.limited;
+    deadlocks += other.deadlocks, retries += other.retries;
+    rejected_answers += other.rejected_answers;
+    mask_seconds += other.mask_seconds;
+    return *this;
+  }
+};
+
+/// What generate() made.
+struct GenerateResult {
+  std::vector<int32_t> tokens;              ///< the generated ones, an end-of-text token included
+  StopReason reason = StopReason::kLength;  ///< why it ended
+  ConstraintCounts constraint;              ///< all 0 without a constraint
+  bool is_complete = true;  ///< false: a constraint accepts no answer that ends here
+  /// Where the constraint stood when an answer or an attempt at one was given up, in that order;
+  /// the first 64.
+  std::vector<ConstraintFailure> failures;
+  int64_t prompt_tokens = 0;            ///< the prompt's length
+  double prefill_seconds = 0;           ///< that the prompt took
+  double decode_seconds = 0;            ///< that what was generated took
+  std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for
+};
+
+/// One answer that is being made, step by step: it says what it wants of the next step and takes
+/// what came of it. generate() is a loop over it; a scheduler drives any number through one step.
+///
+///     Generation generation(engine, prompt_ids, options);
+///     while (!generation.finished()) {
+///       const StepInput input = generation.next_input();
+///       generation.accept(engine.step({&input, 1}));
+///     }
+///
+/// It can be left alone between any two steps and gone on with later; other sequences may be
+/// stepped meanwhile. Not thread-safe. Everything that is given to it must stay.
+class VITRINE_API Generation {
+ public:
+  /// Checks what it is given, and runs what comes before the first step: a constraint's first mask,
+  /// and what that forces. The callback runs inside accept(), or here, after each token; returning
+  /// false cancels. Throws kInvalidArgument for an empty prompt, an id out of range, a prompt
+  /// longer than the context, a constraint over another number of ids, or one that no answer within
+  /// max_new_tokens is known to meet.
+  Generation(Stepper& stepper, std::span<const int32_t> prompt, const GenerateOptions& options,
+             std::function<bool(const TokenEvent&)> on_token = {});
+  Generation(Generation&&) noexcept;
+  Generation& operator=(Generation&&) noexcept;
+  /// Releases the sequence where it is its own.
+  ~Generation();
+
+  /// Returns the sequence that it works on.
+  SequenceId sequence() const;
+  /// Returns whether there is no further step.
+  bool finished() const;
+  /// What it wants of the next step; its spans and pointers are valid until accept(). The input may
+  /// bring as many tokens as EngineOptions::max_step_tokens and as many rows as max_logit_rows;
+  /// `most_tokens` and `most_rows` (at least 1) are a scheduler's limits below these. Asked again
+  /// before accept(), it answers anew. Throws kInvalidArgument where it has finished.
+  StepInput next_input(int64_t most_tokens = INT64_MAX, int64_t most_rows = INT64_MAX);
+  /// Takes the outputs of the input that next_input() gave last, those of its rows alone and in
+  /// their order, and goes on with them: tells the callback, follows the constraint, begins another
+  /// attempt. What the sequence holds too much after that, it has truncated when this returns.
+  /// Throws what the callback, the validator and the constraint throw; it has finished then.
+  void accept(std::span<const StepOutput> outputs);
+  /// Ends the answer here: kCancelled. Between steps.
+  void cancel();
+  /// What was made so far; whole where it has finished.
+  const GenerateResult& result() const;
+  /// Moves it out, once it has finished.
+  GenerateResult take_result();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Generates from a prompt: a Generation that is driven to its end on the calling thread. The
+/// callback runs on it, too, after each token; returning false cancels. Throws what Generation and
+/// Stepper::step throw.
+VITRINE_API GenerateResult generate(Stepper& stepper, std::span<const int32_t> prompt,
+                                    const GenerateOptions& options,
+                                    const std::function<bool(const TokenEvent&)>& on_token = {});
+
+}  // namespace vitrine

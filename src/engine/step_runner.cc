@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/step_runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/audit_layout.h"
+#include "engine/device_executor.h"
+#include "engine/engine_options.h"
+#include "engine/forced_routes.h"
+#include "engine/model_checks.h"
+#include "model/architecture.h"
+
+namespace vitrine::engine {
+
+StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
+                       const LoadRequest& request)
+    : checkpoint_(Checkpoint::open(path)),
+      config_(parse_model_config(checkpoint_)),
+      graph_(
+          model::find_architecture(config_.model_type, checkpoint_.config_name()).build(config_)),
+      options_(resolve_options(given, checkpoint_, config_, graph_)),
+      layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
+                                request.record_rows)),
+      pool_(num_blocks(), options_.kv_block_size, options_.max_context,
+            [this](int32_t from, int32_t to) { executor_->copy_block(from, to); }),
+      row_sampler_(static_cast<size_t>(config_.vocab_size),
+                   static_cast<size_t>(options_.max_logit_rows)),
+      next_step_(config_.vocab_size, options_.max_context) {
+  using Reading = LoadRequest::Reading;
+  require_no_further_layer(checkpoint_, config_);
+  const bool is_fused_cpu =
+      options_.kernels == KernelPath::kFused && options_.device.kind == DeviceKind::kCpu;
+  if (!options_.adapters.empty()) adapters_.emplace(options_.adapters, graph_, is_fused_cpu);
+  if (request.reading != Reading::kCheck) report_float_blocks(checkpoint_, options_.strict);
+  const bool knows_unread = is_fused_cpu && options_.expert_cache_bytes == 0;
+  const bool weights_read =
+      request.reading == Reading::kLoad || (request.reading == Reading::kDescribe && !knows_unread);
+  ExecutorInputs inputs{checkpoint_,
+                        config_,
+                        graph_,
+                        layout_,
+                        options_,
+                        num_blocks(),
+                        adapters_ ? &*adapters_ : nullptr,
+                        weights_read};
+  inputs.joint = request.joint;
+  executor_ = options_.kernels == KernelPath::kReference ? make_reference_executor(inputs)
+              : options_.device.kind == DeviceKind::kCpu ? make_fused_executor(inputs)
+                                                         : make_device_executor(inputs);
+  checkpoint_.check_unchanged();  // some of what was read might be of another model
+  summary_.path = path;
+  describe_model(config_, options_, summary_);
+  executor_->describe(summary_);
+  const auto tokens = static_cast<size_t>(options_.max_step_tokens);
+  const auto rows = static_cast<size_t>(options_.max_logit_rows);
+  batch_.reserve(tokens, rows, static_cast<size_t>(options_.max_sequences) + tokens);
+  rows_.reserve(tokens, rows, tokens);
+  outputs_.reserve(rows);
+  own_words_.resize(rows);
+  const bool is_device = options_.device.kind != DeviceKind::kCpu;
+  samples_on_device_ = options_.sample_on_device.value_or(is_device) &&
+                       (is_device || options_.kernels == KernelPath::kReference);
+  sampler_steps_.resize(samples_on_device_ ? rows : 0);
+  batch_.row_steps.reserve(sampler_steps_.size());
+  if (executor_->runs_ahead()) next_step_.reserve(rows);
+}
+
+void StepRunner::check(std::span<const StepInput> inputs) const {
+  check_step(inputs, pool_, options_, config_.vocab_size, layout_, row_sampler_);
+}
+
+void StepRunner::prepare(std::span<const StepInput> inputs) {
+  batch_.clear();
+  rows_.clear();
+  batch_.audit_mode = records() ? layout_.mode : AuditMode::kNone;
+  batch_.read_logits = options_.keep_logits;
+  batch_.read_hidden_states = options_.keep_hidden_state;
+  const bool forces_routes =
+      std::ranges::any_of(inputs, [](const StepInput& input) { return !input.routes.empty(); });
+  for (const StepInput& input : inputs) {
+    const auto count = static_cast<int32_t>(input.tokens.size());
+    pool_.prepare(input.sequence, count);
+    if (forces_routes) append_by_token(input, batch_.forced_routes);
+    const kv::SequenceBlocks& blocks = pool_.get(input.sequence);
+    batch_.spans.push_back({static_cast<int32_t>(batch_.token_ids.size()), count, blocks.length,
+                            blocks.blocks.data()});
+    batch_.span_adapters.push_back(blocks.adapter);
+    for (int32_t i = 0; i < count; ++i) {
+      batch_.token_ids.push_back(input.tokens[static_cast<size_t>(i)]);
+      batch_.positions.push_back(static_cast<int32_t>(blocks.length) + i);
+      batch_.block_tables.push_back(blocks.blocks.data());
+    }
+    rows_.add(input, blocks.length);
+  }
+  prepare_rows(inputs);
+}
+
+// Who chooses each row's token.
+void StepRunner::prepare_rows(std::span<const StepInput> inputs) {
+  inputs_ = inputs;
+  row_sampler_.begin(rows_.size());
+  bool needs_host = false;
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    batch_.row_tokens.push_back(rows_[row].token);
+    batch_.row_targets.push_back(rows_[row].target());
+    if (is_device_sampled(rows_[row])) {
+      batch_.row_steps.resize(row);  // of rows before this one that have none
+      batch_.row_steps.push_back(&sampler_steps_[row]);
+    } else if (is_host_sampled(row)) {
+      needs_host = true;
+    }
+  }
+  if (!batch_.row_steps.empty()) batch_.row_steps.resize(rows_.size());
+  if (needs_host) let_host_choose();
+}
+
+// In the middle of the pass where the terms of what it chooses are recorded, else behind it.
+void StepRunner::let_host_choose() {
+  batch_.read_logits = true;
+  if (!options_.attribution || batch_.audit_mode == AuditMode::kNone) return;
+  if (!runs_fused(options_)) refuse_late_choice();
+  batch_.choice_point = ChoicePoint::kBehindHead;
+}
+
+// The record's head, written before the pass; returns where the pass's words go.
+std::byte* StepRunner::reserve_record() {
+  const std::span<const AuditToken> tokens = rows_.audit_tokens();
+  const AuditPassHeader header = record_header(layout_, passes_, tokens.size(), rows_.size());
+  record_ = begin_record(*sink_, header);
+  clock_.begin();  // waiting for a slow sink is no work
+  std::memcpy(record_ + sizeof(header), tokens.data(), tokens.size_bytes());
+  return record_ + sizeof(header) + tokens.size_bytes();
+}
+
+// Of a row, but for its token.
+StepOutput StepRunner::output_of(size_t row) const {
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  const auto hidden = static_cast<size_t>(config_.hidden_size);
+  StepOutput output;
+  output.sequence = input_of(rows_[row]).sequence;
+  output.position = rows_[row].position;
+  if (pass_.logits != nullptr) output.logits = {pass_.logits + row * vocab, vocab};
+  if (pass_.hidden_states != nullptr) {
+    output.hidden_state = {pass_.hidden_states + row * hidden, hidden};
+  }
+  return output;
+}
+
+// Every row's token, in the record too.
+void StepRunner::choose() {
+  outputs_.clear();
+  AcceptedRows accepted;
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    StepOutput output = output_of(row);
+    if (accepted.has(rows_[row])) {
+      std::memcpy(&output.token, pass_.words + row * sizeof(int32_t), sizeof(int32_t));
+      if (rows_[row].is_chosen()) choose_row(row, output);
+      if (records() && layout_.row_words > 0) record_row(row, output);
+      if (has_steps(row) || is_host_sampled(row)) output.constraint = row_sampler_.constraint(row);
+      accepted.choose(rows_[row], output.token);
+    } else {
+      drop_from_record(row);
+    }
+    outputs_.push_back(output);
+  }
+}
+
+// The output has the head's or the device's choice, and gets the one that stands.
+void StepRunner::choose_row(size_t row, StepOutput& output) {
+  const StepInput& input = input_of(rows_[row]);
+  const auto broken_at = [&] {
+    return broken_layer(layout_, static_cast<size_t>(rows_[row].token), rows_.size(),
+                        records() ? pass_.words : nullptr);
+  };
+  if (has_steps(row) && output.token >= 0) {
+    row_sampler_.take_facts(row, pass_.choice_facts + row * kChoiceFacts);
+  } else if (is_host_sampled(row)) {
+    if (batch_.choice_point != ChoicePoint::kBehindHead) {
+      try {
+        output.token = sample(row, output.logits.data());
+      } catch (const Error& error) {
+        throw Error(error.kind(), error.what() + broken_at());
+      }
+      const float logit = output.logits[static_cast<size_t>(output.token)];
+      write_choice(layout_, rows_.size(), row, output.token, logit, records(), pass_.words);
+    }
+  } else if (output.token < 0) {
+    refuse_choice(output.token == kNothingLeft, input.sequence, output.position,
+                  broken_at() + " (" + checkpoint_.path() + ")");
+  }
+}
+
+void StepRunner::record_row(size_t row, const StepOutput& output) {
+  const size_t words = rows_.size() + row * static_cast<size_t>(layout_.row_words);
+  std::byte* const of_row = pass_.words + words * sizeof(int32_t);
+  const StepInput& input = input_of(rows_[row]);
+  row_sampler_.record(layout_, rows_[row].is_chosen() ? &input : nullptr, row,
+                      has_steps(row) ? nullptr : output.logits.data(), of_row);
+  if (rows_[row].kind == StepRow::Kind::kForced) {
+    row_sampler_.record_forced(layout_, input, rows_[row].next, of_row);
+  }
+}
+
+// A row that nobody looked at says nothing of its token.
+void StepRunner::drop_from_record(size_t row) {
+  if (!records() || record_ == nullptr) return;
+  const auto token = static_cast<size_t>(rows_[row].token);
+  AuditToken of = rows_.audit_tokens()[token];
+  of.row = -1;
+  of.generated = 0;
+  std::memcpy(record_ + sizeof(AuditPassHeader) + token * sizeof(of), &of, sizeof(of));
+}
+
+bool StepRunner::is_host_sampled(size_t row) const {
+  return rows_[row].is_chosen() && RowSampler::is_needed(input_of(rows_[row])) && !has_steps(row);
+}
+
+// The naive recorder has read the head's choice before another one could be made.
+bool StepRunner::is_device_sampled(const StepRow& row) const {
+  const StepInput& input = input_of(row);
+  return row.is_chosen() && samples_on_device_ && batch_.audit_mode != AuditMode::kNaive &&
+         RowSampler::is_needed(input) && RowSampler::has_device_form(input);
+}
+
+// Once the sequences have their new tokens, which stages look back at.
+void StepRunner::describe_choices() {
+  for (size_t row = 0; row < batch_.row_steps.size(); ++row) {
+    if (batch_.row_steps[row] == nullptr) continue;
+    row_sampler_.describe(input_of(rows_[row]), row, context_of(rows_[row]), sampler_steps_[row]);
+  }
+  // What the executor leaves to the host: a row can be described, and then sampled.
+  if (!executor_->keep_choosable(batch_.row_steps)) let_host_choose();
+}
+
+SampleContext StepRunner::context_of(const StepRow& row) const {
+  const StepInput& input = input_of(row);
+  const std::vector<int32_t>& history = pool_.get(input.sequence).history;
+  return {input.seed, row.position + 1, input.branch,
+          std::span(history).first(static_cast<size_t>(row.position) + 1)};
+}
+
+int32_t StepRunner::sample(size_t row, const float* logits) {
+  const StepInput& input = input_of(rows_[row]);
+  const int32_t token = row_sampler_.sample(input, row, logits, context_of(rows_[row]));
+  if (input.guide != nullptr) input.guide->chosen(rows_[row].position + 1, token);
+  return token;
+}
+
+void StepRunner::run_to_rows(std::span<const StepInput> inputs, const DeviceJointStep* joint,
+                             ChoicePoint point) {
+  prepare(inputs);
+  if (joint != nullptr) {
+    batch_.joint = joint->count() > 0 ? joint : nullptr;
+    batch_.read_logits = joint->reads_logits;
+    batch_.read_hidden_states = joint->reads_hidden_states;
+  }
+  pass_ = {};
+  pass_.words = records() ? reserve_record() : reinterpret_cast<std::byte*>(own_words_.data());
+  for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
+    pool_.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
+  }
+  describe_choices();
+  if (point == ChoicePoint::kBehindHead) batch_.choice_point = point;
+  const bool leads_on = executor_->runs_ahead() && batch_.choice_point != ChoicePoint::kBehindHead;
+  batch_.next = leads_on ? next_step_.make(inputs, rows_, batch_, pool_, *executor_) : nullptr;
+  batch_.meanwhile = this;
+  executor_->run_to_choice(batch_, pass_);
+}
+
+// The masks of inputs that bring a guide, as far as they hang on no choice of this step.
+void StepRunner::run_meanwhile() noexcept {
+  try {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (inputs_[i].guide == nullptr) continue;
+      const std::span<const StepRow> rows = rows_.of_input(i);
+      const auto chosen = std::ranges::find_if(rows, &StepRow::is_chosen);
+      if (chosen == rows.end()) continue;
+      const size_t row = rows_.first_of(i) + static_cast<size_t>(chosen - rows.begin());
+      row_sampler_.ask(inputs_[i], row, chosen->position + 1);
+    }
+  } catch (...) {  // the pass is under way
+    meanwhile_error_ = std::current_exception();
+  }
+}
+
+void StepRunner::choose_behind_head() {
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  AcceptedRows accepted;
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    const bool is_sampled = accepted.has(rows_[row]) && is_host_sampled(row);
+    batch_.chosen.push_back(is_sampled ? sample(row, pass_.logits + row * vocab) : -1);
+    if (is_sampled) accepted.choose(rows_[row], batch_.chosen.back());
+  }
+}
+
+void StepRunner::run_from_rows() {
+  executor_->run_from_choice(batch_, pass_);
+  if (meanwhile_error_) std::rethrow_exception(std::exchange(meanwhile_error_, nullptr));
+  if (batch_.joint == nullptr) {
+    choose();
+  } else {
+    collect_without_tokens();
+  }
+  if (records() && record_ != nullptr) commit_record(*sink_, record_, clock_.nanoseconds());
+  ++passes_;
+}
+
+void StepRunner::collect_without_tokens() {
+  outputs_.clear();
+  for (size_t row = 0; row < rows_.size(); ++row) outputs_.push_back(output_of(row));
+}
+
+// Gives back what a pass that failed had taken, wherever it failed.
+void StepRunner::undo(std::span<const StepInput> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const SequenceId sequence = inputs[i].sequence;
+    pool_.truncate(sequence,
+                   i < batch_.spans.size() ? batch_.spans[i].past : pool_.get(sequence).length);
+  }
+}
+
+std::span<const StepOutput> StepRunner::step(std::span<const StepInput> inputs,
+                                             const DeviceJointStep* joint) {
+  check(inputs);
+  try {
+    run_to_rows(inputs, joint, ChoicePoint::kBehindPass);
+    if (batch_.choice_point == ChoicePoint::kBehindHead) choose_behind_head();
+    run_from_rows();
+  } catch (...) {
+    undo(inputs);
+    throw;
+  }
+  return outputs_;
+}
+
+std::span<const StepOutput> StepRunner::step_to_rows(std::span<const StepInput> inputs,
+                                                     const DeviceJointStep* joint) {
+  check(inputs);
+  try {
+    run_to_rows(inputs, joint, ChoicePoint::kBehindHead);
+  } catch (...) {
+    undo(inputs);
+    throw;
+  }
+  collect_without_tokens();
+  return outputs_;
+}
+
+void StepRunner::step_from_rows(std::span<const int32_t> chosen,
+                                std::span<const int32_t> runners_up) {
+  batch_.chosen.assign(chosen.begin(), chosen.end());
+  batch_.runners_up.assign(runners_up.begin(), runners_up.end());
+  try {
+    run_from_rows();
+  } catch (...) {
+    undo(inputs_);
+    throw;
+  }
+}
+
+void StepRunner::set_audit_sink(AuditSink* sink) {
+  if (sink != nullptr) sink->open(layout_, largest_record(layout_, options_));
+  sink_ = sink;  // where it does not refuse
+  record_ = nullptr;
+  clock_.calibrate();
+}
+
+void StepRunner::set_audit_mode(AuditMode mode) {
+  executor_->check_audit_mode(mode);
+  layout_.mode = mode;
+}
+
+}  // namespace vitrine::engine

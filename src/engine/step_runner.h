@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loaded model and one step at a time of it: what an Engine owns, and a Federation drives.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/next_step.h"
+#include "engine/row_sampler.h"
+#include "engine/step_clock.h"
+#include "engine/step_rows.h"
+#include "kv/block_pool.h"
+#include "vitrine/engine.h"
+
+namespace vitrine::engine {
+
+/// What an engine is loaded for.
+struct LoadRequest {
+  enum class Reading { kCheck, kDescribe, kLoad };
+  Reading reading = Reading::kLoad;
+  const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
+  bool record_rows = true;  // false: records say nothing of rows, which somebody else records
+};
+
+/// Not thread-safe.
+class StepRunner final : private Meanwhile {
+ public:
+  StepRunner(const std::string& path, const EngineOptions& given, const LoadRequest& request);
+
+  /// A whole step. `joint`: a joint of its rows is made and chosen on the device, and the outputs
+  /// have no tokens and no logits; one of no rows: the step's rows stay where they are.
+  std::span<const StepOutput> step(std::span<const StepInput> inputs,
+                                   const DeviceJointStep* joint = nullptr);
+  /// A step up to the rows of its head, where somebody else chooses their tokens; fused path only.
+  /// The outputs have logits and hidden states (no logits where a joint of no rows leaves them on
+  /// the device).
+  std::span<const StepOutput> step_to_rows(std::span<const StepInput> inputs,
+                                           const DeviceJointStep* joint = nullptr);
+  /// The rest of it. [rows] each row's token and the runner-up, or -1 where the head's own stand.
+  void step_from_rows(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
+
+  const DeviceJointResult& joint_result() const { return pass_.joint; }  // until the next step
+  const DeviceRows& rows_on_device() const { return pass_.rows_on_device; }
+
+  void set_audit_sink(AuditSink* sink);
+  void set_audit_mode(AuditMode mode);
+  AuditSink* audit_sink() const { return sink_; }
+  const AuditLayout& layout() const { return layout_; }
+  const EngineOptions& options() const { return options_; }
+  const ModelSummary& summary() const { return summary_; }
+  kv::BlockPool& pool() { return pool_; }
+  Executor& executor() { return *executor_; }
+  int num_adapters() const { return adapters_ ? adapters_->size() : 0; }
+
+ private:
+  int64_t num_blocks() const {
+    const int64_t per_sequence =
+        (options_.max_context + options_.kv_block_size - 1) / options_.kv_block_size;
+    return per_sequence * options_.max_sequences;
+  }
+  bool records() const { return sink_ != nullptr && layout_.mode != AuditMode::kNone; }
+
+  void check(std::span<const StepInput> inputs) const;
+  void prepare(std::span<const StepInput> inputs);
+  void prepare_rows(std::span<const StepInput> inputs);
+  void run_to_rows(std::span<const StepInput> inputs, const DeviceJointStep* joint,
+                   ChoicePoint point);
+  void run_meanwhile() noexcept override;
+  void choose_behind_head();
+  void run_from_rows();
+  void undo(std::span<const StepInput> inputs);
+  std::byte* reserve_record();
+  StepOutput output_of(size_t row) const;
+  void choose();
+  void choose_row(size_t row, StepOutput& output);
+  void record_row(size_t row, const StepOutput& output);
+  void drop_from_record(size_t row);
+  void collect_without_tokens();
+  /// The host chooses this row's token.
+  bool is_host_sampled(size_t row) const;
+  bool is_device_sampled(const StepRow& row) const;
+  bool has_steps(size_t row) const {
+    return row < batch_.row_steps.size() && batch_.row_steps[row] != nullptr;
+  }
+  void let_host_choose();
+  void describe_choices();
+  SampleContext context_of(const StepRow& row) const;
+  int32_t sample(size_t row, const float* logits);
+  const StepInput& input_of(const StepRow& row) const {
+    return inputs_[static_cast<size_t>(row.input)];
+  }
+
+  Checkpoint checkpoint_;
+  ModelConfig config_;
+  ops::Graph graph_;
+  EngineOptions options_;
+  AuditLayout layout_;
+  std::optional<model::LoraAdapters> adapters_;
+  std::unique_ptr<Executor> executor_;
+  kv::BlockPool pool_;
+  ModelSummary summary_;
+  AuditSink* sink_ = nullptr;
+  uint64_t passes_ = 0;
+  StepClock clock_;
+  // Of the step under way:
+  std::byte* record_ = nullptr;
+  std::span<const StepInput> inputs_;
+  StepBatch batch_;
+  PassOutput pass_;
+  StepRows rows_;
+  std::exception_ptr meanwhile_error_;
+  std::vector<StepOutput> outputs_;  // [rows]
+  std::vector<int32_t> own_words_;   // chosen ids where nobody records
+  RowSampler row_sampler_;
+  NextStep next_step_;
+  bool samples_on_device_ = false;                 // where the sampler's stages can
+  std::vector<DeviceSamplerSteps> sampler_steps_;  // [rows]
+};
+
+/// How a federation reaches what its engines own.
+struct EngineAccess {
+  static std::unique_ptr<Engine> load(const std::string& path, const EngineOptions& options,
+                                      const LoadRequest& request);
+  static StepRunner& runner(Engine& engine);
+};
+
+}  // namespace vitrine::engine
