@@ -11,18 +11,20 @@
 #include <vector>
 
 #include "vitrine/audit.h"
+#include "vitrine/constraint.h"
 #include "vitrine/core.h"
 #include "vitrine/sample.h"
 #include "vitrine/tokenizer.h"
 
 namespace vitrine {
 
+class DeviceSamplerSteps;
 namespace engine {
 class WorkerPool;
 struct DeviceJointResult;
 struct DeviceRows;
-struct DeviceJointSpec;
 struct DeviceJointStep;
+struct PartLoader;
 }  // namespace engine
 
 /// Which kernels run a model.
@@ -71,9 +73,6 @@ struct EngineOptions {
   AuditLevel audit_level = AuditLevel::kStandard;  ///< how much is recorded
   /// Each generated token's logit is recorded as a sum of terms (docs/attribution.md).
   bool attribution = false;
-  /// False: records say nothing of rows of logits (AuditLayout::row_words is 0), and nothing is
-  /// computed for them: a federation records its joint's rows instead. Not with attribution.
-  bool record_rows = true;
   /// Layers whose residual stream is recorded as it enters them, for every token, as float32; the
   /// number of layers stands for what leaves the last one, before the final norm. Needs audit_level
   /// full. Costs 4 bytes x hidden size a layer and token in the arena and in each slab.
@@ -279,6 +278,7 @@ class VITRINE_API Engine {
 
  private:
   friend class Federation;  // its joint is made by the same threads
+  friend struct engine::PartLoader;
   struct Impl;
   engine::WorkerPool* workers();  // null: a path without threads of its own
   // A step that stops behind the head, so that the federation's choice is known to what follows;
@@ -289,11 +289,8 @@ class VITRINE_API Engine {
   std::span<const StepOutput> begin_step(std::span<const StepInput> inputs,
                                          const engine::DeviceJointStep* joint = nullptr);
   void finish_step(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
-  // An engine's steps may, on CUDA's fused path, be of a federation's joint, made and chosen on the
-  // device: the outputs of such a step have no tokens and no logits. A joint of no rows: the step's
-  // rows stay where they are. Null: an engine, a step as others are.
-  static std::unique_ptr<Engine> load_joint(const std::string& path, const EngineOptions& options,
-                                            const engine::DeviceJointSpec* joint);
+  // A step of a federation's joint (engine_part.h). A joint of no rows: the step's rows stay where
+  // they are. Null: a step as others are.
   std::span<const StepOutput> step_joint(std::span<const StepInput> inputs,
                                          const engine::DeviceJointStep* joint);
   const engine::DeviceJointResult& joint_result() const;  // of the last one, until the next step

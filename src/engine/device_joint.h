@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "sample/device_steps.h"
 #include "vitrine/federation.h"
-#include "vitrine/sample.h"
 
 namespace vitrine::engine {
 

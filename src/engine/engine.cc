@@ -14,13 +14,13 @@
 namespace vitrine {
 
 Engine::Impl::Impl(const std::string& path, const EngineOptions& given, Reading reading,
-                   const engine::DeviceJointSpec* joint)
+                   const engine::PartOptions& part)
     : checkpoint(Checkpoint::open(path)),
       config(parse_model_config(checkpoint)),
       graph(model::find_architecture(config.model_type, checkpoint.config_name()).build(config)),
       options(engine::resolve_options(given, checkpoint, config, graph)),
       layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
-                                       options.record_rows)),
+                                       part.record_rows)),
       pool(num_blocks(), options.kv_block_size, options.max_context,
            [this](int32_t from, int32_t to) { executor->copy_block(from, to); }),
       row_sampler(static_cast<size_t>(config.vocab_size),
@@ -37,7 +37,7 @@ Engine::Impl::Impl(const std::string& path, const EngineOptions& given, Reading 
   engine::ExecutorInputs inputs{
       checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,
       weights_read};
-  inputs.joint = joint;
+  inputs.joint = part.joint;
   executor = options.kernels == KernelPath::kReference ? engine::make_reference_executor(inputs)
              : options.device.kind == DeviceKind::kCpu ? engine::make_fused_executor(inputs)
                                                        : engine::make_device_executor(inputs);
@@ -295,13 +295,14 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 std::unique_ptr<Engine> Engine::load(const std::string& path, const EngineOptions& options) {
-  return load_joint(path, options, nullptr);
+  return engine::PartLoader::load(path, options, {});
 }
 
-std::unique_ptr<Engine> Engine::load_joint(const std::string& path, const EngineOptions& options,
-                                           const engine::DeviceJointSpec* joint) {
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(path, options, Impl::Reading::kLoad, joint)));
+std::unique_ptr<Engine> engine::PartLoader::load(const std::string& path,
+                                                 const EngineOptions& options,
+                                                 const PartOptions& part) {
+  return std::unique_ptr<Engine>(new Engine(
+      std::make_unique<Engine::Impl>(path, options, Engine::Impl::Reading::kLoad, part)));
 }
 
 void Engine::check(const std::string& path) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine_part.h"
 #include "engine/executor.h"
 #include "engine/model_checks.h"
 #include "engine/next_step.h"
@@ -22,7 +23,7 @@ struct Engine::Impl {
   enum class Reading { kCheck, kDescribe, kLoad };
 
   Impl(const std::string& path, const EngineOptions& given, Reading reading,
-       const engine::DeviceJointSpec* joint = nullptr);
+       const engine::PartOptions& part = {});
 
   int64_t num_blocks() const {
     const int64_t per_sequence =

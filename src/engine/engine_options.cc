@@ -139,11 +139,6 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                 "engine options 'mmap_weights' and 'expert_cache_bytes' are both given; expected "
                 "one: experts are mapped, or read");
   }
-  if (options.attribution && !options.record_rows) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "engine option 'attribution' is recorded with rows of logits; expected "
-                "'record_rows' to be true");
-  }
   if (options.attribution) ops::add_attribution(graph);
   resolve_hidden_states(options, graph.num_layers);
   ops::add_hidden_states(graph, options.hidden_state_layers);

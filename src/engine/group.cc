@@ -9,6 +9,7 @@
 #include "engine/audit_layout.h"
 #include "engine/device_backend.h"
 #include "engine/engine_options.h"
+#include "engine/engine_part.h"
 #include "engine/group_impl.h"
 #include "federation/spec_limits.h"
 #include "vitrine/checkpoint.h"
@@ -150,7 +151,6 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   const bool has_base = !spec.base.empty();
   EngineOptions own = options;
   own.keep_logits = true;
-  own.record_rows = options.attribution;  // of rows the joint's are recorded, and terms
   own.keep_hidden_state = combiner->needs_hidden_state();
   own.sample_on_device = false;  // the joint is sampled, not a specialist's row
   for (const SpecialistSpec& specialist : spec.specialists) {
@@ -177,8 +177,11 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   own.max_context = options.max_context;
   plan_device_joint(has_own_combiner);
   if (!device_joint) options.keep_logits = true;  // the joint's rows are on the host anyway
+  // Of rows the joint's are recorded, and terms.
+  engine::PartOptions part{options.attribution, nullptr};
   if (has_base) {
-    engines.push_back(Engine::load_joint(spec.base, own, device_joint ? &*device_joint : nullptr));
+    part.joint = device_joint ? &*device_joint : nullptr;
+    engines.push_back(engine::PartLoader::load(spec.base, own, part));
   } else {
     std::vector<int64_t> depths;
     DType kv_dtype = DType::kI16;  // one for all, which a log names
@@ -196,7 +199,7 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
       std::erase_if(its.hidden_state_layers, [&](int layer) {  // a deeper specialist has it
         return layer > depths[i] && layer <= deepest;
       });
-      engines.push_back(Engine::load(spec.specialists[i].model, its));
+      engines.push_back(engine::PartLoader::load(spec.specialists[i].model, its, part));
     }
   }
   taps.resize(engines.size());

@@ -14,6 +14,7 @@
 #include "engine/occupant.h"
 #include "engine/row_sampler.h"
 #include "engine/step_clock.h"
+#include "federation/block_combiner.h"
 #include "ops/plan.h"
 #include "vitrine/group.h"
 

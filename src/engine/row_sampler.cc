@@ -68,7 +68,7 @@ void RowSampler::set_mask(const StepInput& input, size_t row) {
 void RowSampler::describe(const StepInput& input, size_t row, const SampleContext& context,
                           DeviceSamplerSteps& steps) {
   set_mask(input, row);
-  sampler_of(input).device_steps(context, static_cast<int64_t>(vocab_size_), steps);
+  DeviceForm::describe(sampler_of(input), context, static_cast<int64_t>(vocab_size_), steps);
 }
 
 void RowSampler::take_facts(const StepInput& input, size_t row, const float* facts) {
