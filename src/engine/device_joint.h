@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sample/device_steps.h"
+#include "vitrine/audit_sink.h"
 #include "vitrine/federation.h"
 
 namespace vitrine::engine {
