@@ -290,112 +290,134 @@ std::string contradiction(const Run& run) {
   return run.lost > 0 || run.stop_reason == "open" ? "" : skipped_position(run);
 }
 
+[[noreturn]] void refuse_log(const Run& run, const std::string& what) {
+  throw vitrine::Error(vitrine::ErrorKind::kBadFile,
+                       run.path + ": " + what + "; expected a log of vitrine generate --audit");
+}
+
+/// What ran, and how it was asked to.
+void read_head(const json& log, Run& run) {
+  const json &model = log.at("model"), &runtime = log.at("runtime");
+  run.header.model_path = model.at("path").get<std::string>();
+  run.header.architecture = model.at("architecture").get<std::string>();
+  run.header.num_layers = model.at("num_layers").get<int32_t>();
+  run.header.vocab_size = model.at("vocab_size").get<int32_t>();
+  for (const auto& [name, hash] : model.at("sha256").items()) {
+    run.header.hashes.emplace_back(name, hash.get<std::string>());
+  }
+  run.header.device = runtime.at("device").get<std::string>();
+  run.header.kernels = runtime.at("kernels").get<std::string>();
+  run.header.isa = runtime.at("isa").get<std::string>();
+  run.header.threads = runtime.at("threads").get<int>();
+  const json engine = runtime.value("options", json::object());
+  for (const auto& [name, value] : engine.items()) {
+    run.header.engine.emplace_back(name, value.get<std::string>());
+  }
+  run.header.seed = json_seed(log.at("seed"));
+  run.engine_build = log.value("engine_build", "");
+  run.header.host_name = log.value("host_name", "");
+  if (log.contains("started")) {
+    const json& started = log.at("started");
+    run.started_unix_ns = json_seed(started.at("unix_ns"));
+    if (started.contains("monotonic_ns")) {
+      run.started_monotonic_ns = json_seed(started.at("monotonic_ns"));
+    }
+  }
+  for (const auto& [name, value] : log.at("sampler").items()) {
+    run.header.sampler.emplace_back(name,
+                                    value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  const json constraint = log.value("constraint", json::object());
+  for (const auto& [name, value] : constraint.items()) {
+    run.header.constraint.emplace_back(name, value.get<std::string>());
+  }
+}
+
+/// What was recorded, and of which layers.
+void read_account(const json& log, Run& run) {
+  const json& audit = log.at("audit");
+  run.level = audit.at("level").get<std::string>();
+  run.mode = audit.at("mode").get<std::string>();
+  run.is_rounded = audit.value("rounded", false);
+  run.stop_reason = log.at("stop_reason").get<std::string>();
+  for (const json& failure : log.value("constraint_failures", json::array())) {
+    run.failures.push_back(json_failure(failure));
+  }
+  if (audit.contains("hidden_state_layers")) {
+    run.hidden_state_layers = audit.at("hidden_state_layers").get<std::vector<int>>();
+  }
+  if (audit.contains("federation")) {
+    run.federation = json_federation_head(audit.at("federation"));
+  }
+  for (const json& layer : audit.at("layers")) {
+    run.layer_numbers.push_back(layer.at("layer").get<uint32_t>());
+    const auto experts = layer.at("num_experts").get<uint32_t>();
+    if (experts > 65536) refuse_log(run, "a layer of more than 65536 experts");
+    run.uses.emplace_back(experts, 0);
+  }
+}
+
+/// `where`: the record under way, for a message.
+void read_records(const json& log, Run& run, std::string& where) {
+  for (const json& record : log.at("records")) {
+    where = fmt::format("record {}: ", run.records.size());
+    run.records.push_back(json_record(record));
+    const vitrine::FederationRecord& of = run.records.back().prediction.federation;
+    const size_t named = run.federation.specialists.size();
+    for (const size_t count : {of.specialists.size(), of.attributions.size()}) {
+      if (count == 0 || count == named) continue;
+      refuse_log(
+          run, fmt::format("a record tells of {} specialists and the head names {}", count, named));
+    }
+    run.is_redacted.push_back(record.value("redacted", false));
+    // Logs from before there was a piece have it as the text.
+    const char* key = record.contains("piece") ? "piece" : "text";
+    if (record.contains(key)) run.text.push_back(record.at(key).get<std::string>());
+    if (record.contains("bytes")) {
+      const auto bytes = record.at("bytes").get<std::vector<uint8_t>>();
+      run.spelling.emplace_back(record.at("text").get<std::string>(),
+                                std::string(bytes.begin(), bytes.end()));
+    }
+  }
+  where.clear();
+  if (run.text.size() != run.records.size()) run.text.clear();
+  if (run.spelling.size() != run.records.size()) run.spelling.clear();
+}
+
+void read_counts(const json& log, Run& run) {
+  if (log.at("counts").at("tokens").get<uint64_t>() != run.records.size()) {
+    refuse_log(run, fmt::format("counts.tokens is {} and there are {} records",
+                                log.at("counts").at("tokens").dump(), run.records.size()));
+  }
+  const json& counts = log.at("counts");
+  run.counted = {whole<uint64_t>(counts.at("generated"), "counts.generated"),
+                 whole<uint64_t>(counts.at("scored"), "counts.scored")};
+  run.lost = whole<uint64_t>(counts.value("lost", json(0)), "counts.lost");
+}
+
 }  // namespace
 
 void read_json(Run& run) {
   const json log = parse_shallow_json(run.path, kMaxJsonBytes, 16, "a log of vitrine");
-  const auto bad = [&](const std::string& what) {
-    throw vitrine::Error(vitrine::ErrorKind::kBadFile,
-                         run.path + ": " + what + "; expected a log of vitrine generate --audit");
-  };
-  if (log.is_discarded()) bad("not valid JSON");
+  if (log.is_discarded()) refuse_log(run, "not valid JSON");
   if (!log.is_object() || log.value("schema", "") != "vitrine.audit/1") {
-    bad("no audit log of schema vitrine.audit/1");
+    refuse_log(run, "no audit log of schema vitrine.audit/1");
   }
   std::string where;
   try {
-    const json &model = log.at("model"), &runtime = log.at("runtime");
-    run.header.model_path = model.at("path").get<std::string>();
-    run.header.architecture = model.at("architecture").get<std::string>();
-    run.header.num_layers = model.at("num_layers").get<int32_t>();
-    run.header.vocab_size = model.at("vocab_size").get<int32_t>();
-    for (const auto& [name, hash] : model.at("sha256").items()) {
-      run.header.hashes.emplace_back(name, hash.get<std::string>());
-    }
-    run.header.device = runtime.at("device").get<std::string>();
-    run.header.kernels = runtime.at("kernels").get<std::string>();
-    run.header.isa = runtime.at("isa").get<std::string>();
-    run.header.threads = runtime.at("threads").get<int>();
-    const json engine = runtime.value("options", json::object());
-    for (const auto& [name, value] : engine.items()) {
-      run.header.engine.emplace_back(name, value.get<std::string>());
-    }
-    run.header.seed = json_seed(log.at("seed"));
-    run.engine_build = log.value("engine_build", "");
-    run.header.host_name = log.value("host_name", "");
-    if (log.contains("started")) {
-      const json& started = log.at("started");
-      run.started_unix_ns = json_seed(started.at("unix_ns"));
-      if (started.contains("monotonic_ns")) {
-        run.started_monotonic_ns = json_seed(started.at("monotonic_ns"));
-      }
-    }
-    for (const auto& [name, value] : log.at("sampler").items()) {
-      run.header.sampler.emplace_back(name,
-                                      value.is_string() ? value.get<std::string>() : value.dump());
-    }
-    const json constraint = log.value("constraint", json::object());
-    for (const auto& [name, value] : constraint.items()) {
-      run.header.constraint.emplace_back(name, value.get<std::string>());
-    }
-    run.level = log.at("audit").at("level").get<std::string>();
-    run.mode = log.at("audit").at("mode").get<std::string>();
-    run.is_rounded = log.at("audit").value("rounded", false);
-    run.stop_reason = log.at("stop_reason").get<std::string>();
-    for (const json& failure : log.value("constraint_failures", json::array())) {
-      run.failures.push_back(json_failure(failure));
-    }
-    if (log.at("audit").contains("hidden_state_layers")) {
-      run.hidden_state_layers = log.at("audit").at("hidden_state_layers").get<std::vector<int>>();
-    }
-    if (log.at("audit").contains("federation")) {
-      run.federation = json_federation_head(log.at("audit").at("federation"));
-    }
-    for (const json& layer : log.at("audit").at("layers")) {
-      run.layer_numbers.push_back(layer.at("layer").get<uint32_t>());
-      const auto experts = layer.at("num_experts").get<uint32_t>();
-      if (experts > 65536) bad("a layer of more than 65536 experts");
-      run.uses.emplace_back(experts, 0);
-    }
-    for (const json& record : log.at("records")) {
-      where = fmt::format("record {}: ", run.records.size());
-      run.records.push_back(json_record(record));
-      const vitrine::FederationRecord& of = run.records.back().prediction.federation;
-      const size_t named = run.federation.specialists.size();
-      for (const size_t count : {of.specialists.size(), of.attributions.size()}) {
-        if (count == 0 || count == named) continue;
-        bad(fmt::format("a record tells of {} specialists and the head names {}", count, named));
-      }
-      run.is_redacted.push_back(record.value("redacted", false));
-      // Logs from before there was a piece have it as the text.
-      const char* key = record.contains("piece") ? "piece" : "text";
-      if (record.contains(key)) run.text.push_back(record.at(key).get<std::string>());
-      if (record.contains("bytes")) {
-        const auto bytes = record.at("bytes").get<std::vector<uint8_t>>();
-        run.spelling.emplace_back(record.at("text").get<std::string>(),
-                                  std::string(bytes.begin(), bytes.end()));
-      }
-    }
-    where.clear();
-    if (run.text.size() != run.records.size()) run.text.clear();
-    if (run.spelling.size() != run.records.size()) run.spelling.clear();
-    if (log.at("counts").at("tokens").get<uint64_t>() != run.records.size()) {
-      bad(fmt::format("counts.tokens is {} and there are {} records",
-                      log.at("counts").at("tokens").dump(), run.records.size()));
-    }
-    const json& counts = log.at("counts");
-    run.counted = {whole<uint64_t>(counts.at("generated"), "counts.generated"),
-                   whole<uint64_t>(counts.at("scored"), "counts.scored")};
-    run.lost = whole<uint64_t>(counts.value("lost", json(0)), "counts.lost");
+    read_head(log, run);
+    read_account(log, run);
+    read_records(log, run, where);
+    read_counts(log, run);
     read_forks(run, log.value("forks", json::array()));
     run.problem = contradiction(run);
   } catch (const json::exception& error) {
     // Behind the name of the library's exception.
     const std::string_view text = error.what();
-    bad(where + "a field is missing or of another type: " +
-        std::string(text.substr(std::min(text.size(), text.find("] ") + 2))));
+    refuse_log(run, where + "a field is missing or of another type: " +
+                        std::string(text.substr(std::min(text.size(), text.find("] ") + 2))));
   } catch (const Malformed& error) {
-    bad(where + error.what());
+    refuse_log(run, where + error.what());
   }
 }
 

@@ -255,48 +255,29 @@ ScoredTexts read_texts(const std::vector<std::string>& paths, const vitrine::Fed
   return texts;
 }
 
-vitrine::EngineOptions scoring_options(const DeviceOptions& device, int window) {
-  vitrine::EngineOptions options = device.engine_options();
-  options.audit_mode = vitrine::AuditMode::kNone;
-  options.max_context = window;
-  options.max_step_tokens = std::min(window, kScoredTogether);
-  options.max_logit_rows = options.max_step_tokens;
-  options.keep_logits = options.keep_hidden_state = true;  // the joint of each token, gates' input
+vitrine::EngineOptions text_options(const DeviceOptions& device, int window) {
+  vitrine::EngineOptions options =
+      vitrine::scoring_options(window, device.engine_options(), kScoredTogether);
+  options.keep_hidden_state = true;  // gates' input
   return options;
 }
 
 void score_texts(vitrine::Federation& federation, const ScoredTexts& texts, int window,
                  const std::function<void(const ScoredToken&)>& on_token, size_t every) {
-  const auto width = static_cast<size_t>(window);
-  const auto together = static_cast<size_t>(federation.options().max_step_tokens);
-  size_t number = 0;
+  vitrine::WindowOptions options;
+  options.window = window;
+  options.every = every;
+  options.before_step = [] {
+    if (interrupt_signal() == 0) return;
+    throw vitrine::Error(vitrine::ErrorKind::kCancelled, "federate: cancelled before the end");
+  };
   for (size_t text = 0; text < texts.ids.size(); ++text) {
-    const std::span<const int32_t> all(texts.ids[text]);
-    for (size_t first = 0; first + 1 < all.size(); first += width, ++number) {
-      if (number % every != 0) continue;
-      const std::span<const int32_t> ids = all.subspan(first, std::min(width, all.size() - first));
-      const vitrine::SequenceId sequence = federation.create_sequence();
-      // The last id has no successor in its window.
-      for (size_t at = 0; at + 1 < ids.size(); at += together) {
-        if (interrupt_signal() != 0) {
-          throw vitrine::Error(vitrine::ErrorKind::kCancelled,
-                               "federate: cancelled before the end");
-        }
-        vitrine::StepInput input;
-        input.sequence = sequence;
-        input.tokens = ids.subspan(at, std::min(together, ids.size() - 1 - at));
-        input.next_token = ids[at + input.tokens.size()];
-        input.rows = vitrine::StepInput::Rows::kAll;
-        const auto outputs = federation.step({&input, 1});
-        for (size_t i = 0; i < outputs.size(); ++i) {
-          const ScoredToken token{text, number, &outputs[i], federation.shares(i),
-                                  outputs[i].token};
-          require_numbers(federation, texts, token);
-          on_token(token);
-        }
-      }
-      federation.release(sequence);
-    }
+    options.first_window += vitrine::predict_windows(federation, texts.ids[text], options,
+                                                     [&](const vitrine::PredictedToken& predicted) {
+                                                       const ScoredToken token{predicted, text};
+                                                       require_numbers(federation, texts, token);
+                                                       on_token(token);
+                                                     });
   }
 }
 

@@ -11,6 +11,7 @@
 #include "output_path.h"
 #include "vitrine/audit_log.h"
 #include "vitrine/federation_engine.h"
+#include "vitrine/quality.h"
 
 namespace cli {
 
@@ -43,13 +44,9 @@ std::string short_name(const std::string& name, size_t most_bytes);
 /// `vitrine inspect` of a federation file.
 int inspect_federation(const std::string& path, const DeviceOptions& device, bool json);
 
-/// A token of a text as a federation predicted it.
-struct ScoredToken {
-  size_t text = 0;    ///< which of the texts
-  size_t window = 0;  ///< which of all texts' windows
-  const vitrine::StepOutput* output = nullptr;
-  std::span<const vitrine::SpecialistShare> shares;
-  int32_t token = 0;
+/// A token of a text as a federation predicted it; its window is numbered among all texts'.
+struct ScoredToken : vitrine::PredictedToken {
+  size_t text = 0;  ///< which of the texts
 };
 
 /// What fit and score read.
@@ -79,7 +76,7 @@ bool is_held_out(size_t window, double share);
                                    double found);
 
 /// Options for scoring windows of so many tokens.
-vitrine::EngineOptions scoring_options(const DeviceOptions& device, int window);
+vitrine::EngineOptions text_options(const DeviceOptions& device, int window);
 /// Every token but the first of each window, of one window in `every`. Stops where Ctrl-C was
 /// pressed (kCancelled). Throws kBadFile for a specialist whose log-probability is no number.
 void score_texts(vitrine::Federation& federation, const ScoredTexts& texts, int window,

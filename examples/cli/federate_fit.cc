@@ -29,7 +29,7 @@ void add_to(vitrine::FitData& data, const ScoredToken& token, size_t specialists
   for (const vitrine::SpecialistShare& share : token.shares) {
     data.logprobs.push_back(static_cast<float>(share.logprob));
   }
-  const std::span<const float> state = token.output->hidden_state;
+  const std::span<const float> state = token.hidden_state;
   data.hidden_size = static_cast<int64_t>(state.size());
   data.hidden_states.insert(data.hidden_states.end(), state.begin(), state.end());
 }
@@ -131,7 +131,7 @@ void fit_on_shares(const FitArguments& arguments, bool wants_gate, Fit& fit) {
   vitrine::FitData train, held_out;
   {
     const auto federation =
-        vitrine::Federation::load(fit.spec, scoring_options(arguments.device, arguments.window));
+        vitrine::Federation::load(fit.spec, text_options(arguments.device, arguments.window));
     catch_interrupts();
     score_texts(*federation, fit.texts, arguments.window, [&](const ScoredToken& token) {
       add_to(is_held_out(token.window, arguments.held_out) ? held_out : train, token, count);

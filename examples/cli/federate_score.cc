@@ -2,8 +2,6 @@
 // vitrine federate score: what a federation is worth on texts.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "audit_run.h"
 #include "federate.h"
 
@@ -13,46 +11,26 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Sums over tokens that end as means.
-struct Score {
-  size_t tokens = 0;
-  double joint = 0;
-  std::vector<double> specialists, shares;
-
-  void add(const ScoredToken& token) {
-    specialists.resize(token.shares.size());
-    shares.resize(token.shares.size());
-    ++tokens;
-    joint += double{token.output->logits[static_cast<size_t>(token.token)]};
-    for (size_t i = 0; i < token.shares.size(); ++i) {
-      specialists[i] += token.shares[i].logprob;
-      shares[i] += token.shares[i].share;
-    }
-  }
-  double mean(double sum) const { return sum / static_cast<double>(tokens); }
-  double perplexity(double sum) const { return std::exp(-mean(sum)); }
-};
-
-std::string out_of(const Score& score, const std::vector<std::string>& names,
+std::string out_of(const vitrine::TextScore& score, const std::vector<std::string>& names,
                    const std::string& text) {
   std::string line =
-      fmt::format("{:<16}{:>8}{:>10.3f}", plain(text), score.tokens, score.perplexity(score.joint));
+      fmt::format("{:<16}{:>8}{:>10.3f}", plain(text), score.num_tokens(), score.perplexity());
   for (size_t i = 0; i < names.size(); ++i) {
-    line += fmt::format("{:>12.3f}", score.perplexity(score.specialists[i]));
+    line += fmt::format("{:>12.3f}", score.perplexity(i));
   }
   for (size_t i = 0; i < names.size(); ++i) {
-    line += fmt::format("{:>12.3f}", score.mean(score.shares[i]));
+    line += fmt::format("{:>12.3f}", score.share(i));
   }
   return line + "\n";
 }
 
-ordered_json json_of(const Score& score, const std::vector<std::string>& names) {
-  ordered_json json = {{"tokens", score.tokens},
-                       {"perplexity", score.perplexity(score.joint)},
-                       {"log_likelihood", score.mean(score.joint)}};
+ordered_json json_of(const vitrine::TextScore& score, const std::vector<std::string>& names) {
+  ordered_json json = {{"tokens", score.num_tokens()},
+                       {"perplexity", score.perplexity()},
+                       {"log_likelihood", score.logprob()}};
   for (size_t i = 0; i < names.size(); ++i) {
-    json["specialists"][names[i]] = {{"perplexity", score.perplexity(score.specialists[i])},
-                                     {"share", score.mean(score.shares[i])}};
+    json["specialists"][names[i]] = {{"perplexity", score.perplexity(i)},
+                                     {"share", score.share(i)}};
   }
   return json;
 }
@@ -62,10 +40,10 @@ int run_federated_score(const TextArguments& arguments) {
   spec.check_members();
   const ScoredTexts texts = read_texts(arguments.texts, spec, arguments.window);
   const auto federation =
-      vitrine::Federation::load(spec, scoring_options(arguments.device, arguments.window));
+      vitrine::Federation::load(spec, text_options(arguments.device, arguments.window));
   catch_interrupts();
-  std::vector<Score> scores(texts.ids.size());
-  Score all;
+  std::vector<vitrine::TextScore> scores(texts.ids.size());
+  vitrine::TextScore all;
   score_texts(*federation, texts, arguments.window, [&](const ScoredToken& token) {
     scores[token.text].add(token);
     all.add(token);

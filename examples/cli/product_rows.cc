@@ -76,7 +76,7 @@ ProductRows score_product_rows(const vitrine::FederationSpec& spec, const Scored
   auto owned = std::make_unique<RowKeeper>();
   RowKeeper& keeper = *owned;
   const auto federation =
-      vitrine::Federation::load(spec, scoring_options(device, window), std::move(owned));
+      vitrine::Federation::load(spec, text_options(device, window), std::move(owned));
   ProductRows rows;
   for (vitrine::ProductFitData* data : {&rows.train, &rows.held_out}) {
     data->num_specialists = spec.specialists.size();

@@ -14,8 +14,8 @@
 
 #include "closing_note.h"
 #include "common.h"
-#include "evaluate.h"
 #include "vitrine/compress.h"
+#include "vitrine/quality.h"
 #include "vitrine/version.h"
 
 namespace cli {
@@ -23,6 +23,7 @@ namespace cli {
 namespace {
 
 constexpr uint64_t kQuantizeMaxTextBytes = uint64_t{64} << 20;
+constexpr int64_t kEvaluationWindow = 1024;
 
 struct QuantizeArguments {
   std::string model, out, scheme, text;
@@ -39,6 +40,12 @@ struct Evaluation {
   int64_t window = 0;
   std::string text_name, text_sha256;
 };
+
+vitrine::EngineOptions evaluation_options(int64_t window) {
+  vitrine::EngineOptions options;
+  options.kv_dtype = vitrine::DType::kF32;  // of the two models, weights alone differ
+  return vitrine::scoring_options(window, options);
+}
 
 Evaluation prepare_evaluation(const QuantizeArguments& arguments,
                               const vitrine::Checkpoint& checkpoint) {
@@ -63,6 +70,27 @@ Evaluation prepare_evaluation(const QuantizeArguments& arguments,
   evaluation.text_sha256 = vitrine::sha256_of_file(arguments.text);
   evaluation.source = vitrine::Engine::load(arguments.model, evaluation_options(evaluation.window));
   return evaluation;
+}
+
+/// Runs the model that was made over the text beside its source. Throws kCancelled after Ctrl-C.
+vitrine::QuantizeEvaluation evaluate(const Evaluation& evaluation, const std::string& folder) {
+  const auto result = vitrine::Engine::load(folder, evaluation_options(evaluation.window));
+  vitrine::WindowOptions options;
+  options.window = evaluation.window;
+  options.before_step = [] {
+    if (interrupt_signal() == 0) return;
+    throw vitrine::Error(vitrine::ErrorKind::kCancelled, "evaluation: cancelled before the end");
+  };
+  const vitrine::ModelComparison comparison =
+      vitrine::compare_models(*evaluation.source, *result, evaluation.ids, options);
+  vitrine::QuantizeEvaluation found;
+  found.text_name = evaluation.text_name;
+  found.text_sha256 = evaluation.text_sha256;
+  found.num_tokens = std::ssize(comparison.tokens);
+  found.source_perplexity = comparison.first_perplexity;
+  found.result_perplexity = comparison.second_perplexity;
+  found.mean_kl = comparison.mean_kl;
+  return found;
 }
 
 /// What this machine's kernels would be compiled for: quantizing itself depends on none.
@@ -181,17 +209,7 @@ int run_quantize(const QuantizeArguments& arguments) {
     evaluation = prepare_evaluation(arguments, checkpoint);
     options.instruction_set = evaluation->source->summary().isa;
     options.evaluate = [&evaluation](const std::string& folder) {
-      const auto result = vitrine::Engine::load(folder, evaluation_options(evaluation->window));
-      const Comparison comparison =
-          compare_models(*evaluation->source, *result, evaluation->ids, evaluation->window);
-      vitrine::QuantizeEvaluation found;
-      found.text_name = evaluation->text_name;
-      found.text_sha256 = evaluation->text_sha256;
-      found.num_tokens = comparison.num_tokens;
-      found.source_perplexity = comparison.source_perplexity;
-      found.result_perplexity = comparison.result_perplexity;
-      found.mean_kl = comparison.mean_kl;
-      return std::optional(found);
+      return std::optional(evaluate(*evaluation, folder));
     };
   }
   const vitrine::QuantizeReport report =

@@ -6,6 +6,8 @@
 #include <limits>
 #include <random>
 
+#include "vitrine/quality.h"
+
 namespace cli {
 
 namespace {
@@ -16,14 +18,6 @@ double median_in_place(std::vector<double>& values) {
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
   return (*std::max_element(values.begin(), middle) + *middle) / 2;
-}
-
-/// The value below which a fraction of the sorted values lies, interpolated.
-double quantile(const std::vector<double>& sorted, double fraction) {
-  const double place = fraction * static_cast<double>(sorted.size() - 1);
-  const size_t below = static_cast<size_t>(place);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (place - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
 enum class Verdict { kStrict, kLenient, kFail, kCatastrophic };
@@ -56,8 +50,7 @@ Interval bootstrap_median_interval(std::span<const double> values, int resamples
     }
     result = median_in_place(sample);
   }
-  std::sort(medians.begin(), medians.end());
-  return {quantile(medians, 0.025), quantile(medians, 0.975)};
+  return {vitrine::quantile(medians, 0.025), vitrine::quantile(medians, 0.975)};
 }
 
 std::string_view overhead_verdict(const Interval& interval) {

@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "vitrine/audit_sink.h"
 #include "vitrine/core.h"
+#include "vitrine/sampler_stage.h"
 
 namespace vitrine {
 

@@ -70,9 +70,11 @@ struct QuantizedModule {
 /// The tensors of a quantized module, checked against each other and `quantization_config`. Their
 /// pointers are valid as long as a copy of the checkpoint.
 ///
-/// Integers: `numbers` is I32 [rows, packed_words(cols, bits)] as pack_int32 makes it, `scales`
-/// [rows, groups()]; `zero_points` null, I8 [rows, groups()], or I32 as pack_int32_rows makes it.
-/// kE4M3: `numbers` is F8_E4M3 [rows, cols], `scales` has one for each block.
+/// Integers: `numbers` is I32 [rows, ceil(cols * bits / 32)] as compressed-tensors packs it: each
+/// value plus 2^(bits-1), the first in the lowest bits of a row's first word. `scales` is
+/// [rows, groups()]; `zero_points` null, I8 [rows, groups()], or I32 packed along the rows,
+/// [ceil(rows * bits / 32), groups()]. kE4M3: `numbers` is F8_E4M3 [rows, cols], `scales` has one
+/// for each block.
 struct QuantizedTensors {
   NumberFormat number_format = NumberFormat::kInteger;  ///< of a stored number
   int bits = 8;                                         ///< of a stored number

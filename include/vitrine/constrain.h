@@ -11,9 +11,14 @@
 #include <string_view>
 #include <vector>
 
+#include "vitrine/constraint.h"
 #include "vitrine/core.h"
 
 namespace vitrine {
+
+namespace constrain {
+struct TableAccess;
+}
 
 /// The vocabulary as constraints see it: what bytes each id adds. Immutable; copies share.
 class VITRINE_API TokenTable {
@@ -54,10 +59,9 @@ class VITRINE_API TokenTable {
   void limit_shared(size_t max_bytes) const;
 
   struct Impl;
-  /// Returns what the room itself works with.
-  const Impl& impl() const { return *impl_; }
 
  private:
+  friend struct constrain::TableAccess;  // the room's own
   std::shared_ptr<const Impl> impl_;
 };
 

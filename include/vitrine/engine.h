@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "vitrine/audit.h"
+#include "vitrine/constraint.h"
 #include "vitrine/core.h"
 #include "vitrine/generate.h"
 #include "vitrine/step.h"

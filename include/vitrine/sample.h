@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "vitrine/core.h"
+#include "vitrine/sampler_stage.h"
 
 namespace vitrine {
 
@@ -114,50 +115,6 @@ VITRINE_API std::vector<std::string> default_sampler_order(const SamplerOptions&
 /// id of the vocabulary.
 VITRINE_API void check_sampler_options(const SamplerOptions& options, int64_t vocab_size);
 
-/// One step of a choice that is made where the logits are (SamplerPipeline::device_steps): what it
-/// does to a row of logits [vocabulary], -infinity meaning ruled out. w is the softmax of what is
-/// left; among equal logits the lower id is the better one.
-struct DeviceSamplerStep {
-  /// What is done to the logits, or to what is left of them.
-  enum class Kind : uint8_t {
-    kAdd,                 ///< logits[ids[i]] += values[i]
-    kPenalise,            ///< logits[ids[i]]: / a where 0 or more, * a below; then - values[i]
-    kMask,                ///< rules out ids whose bit in `mask` is not set
-    kDivide,              ///< / a
-    kDynamicTemperature,  ///< / a + (b - a) * (entropy / ln(tokens left))^c
-    kTopNSigma,           ///< keeps logits at most a deviations below the best
-    kTopK,                ///< keeps the a best
-    kTypicalP,            ///< keeps the smallest set nearest to the entropy with sum(w) >= a
-    kTopP,                ///< keeps the smallest set of the best with sum(w) >= a
-    kMinP,                ///< keeps logits at least the best + a
-    kXtc,                 ///< of two and more with w >= a keeps the least probable one
-    kDraw,                ///< chooses the first id at which the sum of w exceeds a
-    kGreedy,              ///< chooses the best
-  };
-  Kind kind = Kind::kGreedy;       ///< what is done
-  double a = 0;                    ///< as `kind` says
-  double b = 0;                    ///< as `kind` says
-  double c = 0;                    ///< as `kind` says
-  std::vector<int32_t> ids;        ///< each once
-  std::vector<float> values;       ///< as many; -infinity in kAdd rules out
-  std::span<const uint32_t> mask;  ///< not copied
-};
-
-/// The steps of one choice; a list that is used again keeps its memory.
-class VITRINE_API DeviceSamplerSteps {
- public:
-  /// Leaves no step.
-  void clear() { count_ = 0; }
-  /// Appends a step and returns it.
-  DeviceSamplerStep& add(DeviceSamplerStep::Kind kind, double a = 0, double b = 0, double c = 0);
-  /// Returns the steps in their order.
-  std::span<const DeviceSamplerStep> list() const { return std::span(steps_).first(count_); }
-
- private:
-  std::vector<DeviceSamplerStep> steps_;
-  size_t count_ = 0;
-};
-
 /// An ordered list of stages that ends with a selection.
 ///
 ///     auto pipeline = SamplerPipeline::from_options({.temperature = 0.8f, .top_p = 0.95f});
@@ -205,18 +162,11 @@ class VITRINE_API SamplerPipeline {
   /// True where every stage can run where the logits are: all but mirostat, whose state hangs on
   /// the choice, and a host's own stages.
   bool has_device_form() const;
-  /// What sample() would do, to be done on a device; counts as a call of sample() for masks and
-  /// forced positions. `vocab_size`: of the row. Probabilities may round otherwise there, so a draw
-  /// at the edge of two tokens may fall to the other one. Throws kUnsupported without a device
-  /// form, and what stages throw for ids beyond the vocabulary.
-  void device_steps(const SampleContext& context, int64_t vocab_size, DeviceSamplerSteps& steps);
-  /// True where device_steps() hangs on the tokens before the position (penalties, DRY, banned
-  /// sequences), or where there is none: a choice cannot be described before they are known.
-  bool looks_back() const;
   /// How the last sample() was decided.
   const SampleDecision& decision() const;
 
  private:
+  friend struct DeviceForm;  // src/sample/device_steps.h
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -6,6 +6,7 @@
 
 #include "bytes.h"
 #include "json_buffer.h"
+#include "vitrine/constraint.h"
 
 namespace vitrine::audit {
 

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "kernels/cuda/sample/sample.h"
-#include "vitrine/sample.h"
+#include "sample/device_steps.h"
 
 namespace vitrine::backend_cuda {
 

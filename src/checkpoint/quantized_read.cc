@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "checkpoint_impl.h"
+#include "quant/pack.h"
 #include "text.h"
 
 namespace vitrine {

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "quant/pack.h"
+
 namespace vitrine::compress {
 namespace {
 

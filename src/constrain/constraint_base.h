@@ -247,7 +247,7 @@ class ConstraintBase : public Constraint {
     accepted_.resize(length);
   }
   int32_t next_of_plan() const {
-    const TokenTable::Impl& table = grammar_->table.impl();
+    const TokenTable::Impl& table = constrain::impl_of(grammar_->table);
     size_t length = 0;
     if (table.count_tokens(plan_->text, &length) == 0) return -1;
     const uint32_t node = table.find(0, std::string_view(plan_->text).substr(0, length));

@@ -30,17 +30,19 @@ class JsonConstraint : public ConstraintBase<JsonConstraint> {
   explicit JsonConstraint(std::shared_ptr<Grammar::Impl> grammar)
       : ConstraintBase(std::move(grammar)),
         machine_(*grammar_->json),
-        mask_(machine_, grammar_->table.impl(), *grammar_->terminals),
+        mask_(machine_, constrain::impl_of(grammar_->table), *grammar_->terminals),
         finish_(machine_, *grammar_->finish),
-        limit_(machine_, grammar_->table.impl(), *grammar_->terminals, finish_, *grammar_->finish) {
+        limit_(machine_, constrain::impl_of(grammar_->table), *grammar_->terminals, finish_,
+               *grammar_->finish) {
     machine_.start(current_);
   }
   JsonConstraint(const JsonConstraint& other, JsonMachine machine)
       : ConstraintBase(other),
         machine_(std::move(machine)),
-        mask_(machine_, grammar_->table.impl(), *grammar_->terminals),
+        mask_(machine_, constrain::impl_of(grammar_->table), *grammar_->terminals),
         finish_(machine_, *grammar_->finish),
-        limit_(machine_, grammar_->table.impl(), *grammar_->terminals, finish_, *grammar_->finish),
+        limit_(machine_, constrain::impl_of(grammar_->table), *grammar_->terminals, finish_,
+               *grammar_->finish),
         current_(other.current_),
         past_(other.past_),
         steps_(other.steps_) {}
@@ -157,8 +159,8 @@ class RegexConstraint : public ConstraintBase<RegexConstraint> {
   ByteSet next_bytes() const { return grammar_->states().row_bytes(state_); }
   constrain::Finish finish() { return grammar_->finish->of_state(state_); }
   void limit(std::span<uint32_t> mask, uint32_t left) {
-    constrain::keep_fitting(grammar_->table.impl(), *grammar_->terminals, *grammar_->finish,
-                            grammar_->states(), state_, mask, left);
+    constrain::keep_fitting(constrain::impl_of(grammar_->table), *grammar_->terminals,
+                            *grammar_->finish, grammar_->states(), state_, mask, left);
   }
   size_t length() const { return past_.size(); }
   void repeat_state() { past_.push_back(state_); }
@@ -289,9 +291,9 @@ class RulesConstraint : public ConstraintBase<RulesConstraint> {
 
 Grammar::Grammar(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {
   impl_->terminals =
-      std::make_unique<constrain::TerminalMasks>(impl_->states(), impl_->table.impl());
+      std::make_unique<constrain::TerminalMasks>(impl_->states(), constrain::impl_of(impl_->table));
   impl_->finish = std::make_unique<constrain::FinishTexts>(impl_->states(), impl_->json.get(),
-                                                           impl_->table.impl());
+                                                           constrain::impl_of(impl_->table));
 }
 
 Grammar Grammar::json_schema(const TokenTable& table, std::string_view schema,

@@ -167,7 +167,7 @@ std::string key_of(const TokenTable& table, char kind, std::string_view text,
                    const SchemaOptions& schema = {}, const GrammarOptions* options = nullptr) {
   std::string key(1, kind);
   const auto add = [&key](uint64_t number) { key += std::to_string(number) + ' '; };
-  add(reinterpret_cast<uintptr_t>(&table.impl()));
+  add(reinterpret_cast<uintptr_t>(&constrain::impl_of(table)));
   // All members, by the compiler's count of them.
   const auto& [format, whitespace, dialect, key_order, lenient, max_alternatives, max_states] =
       schema;

@@ -130,4 +130,15 @@ struct TokenTable::Impl {
   bool has_string_below(uint32_t node) const;
 };
 
+namespace constrain {
+
+struct TableAccess {
+  static const TokenTable::Impl& impl(const TokenTable& table) { return *table.impl_; }
+};
+
+/// What the room itself works with.
+inline const TokenTable::Impl& impl_of(const TokenTable& table) { return TableAccess::impl(table); }
+
+}  // namespace constrain
+
 }  // namespace vitrine

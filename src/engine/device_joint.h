@@ -7,8 +7,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "sample/device_steps.h"
+#include "vitrine/audit_sink.h"
 #include "vitrine/federation.h"
-#include "vitrine/sample.h"
 
 namespace vitrine::engine {
 

@@ -41,7 +41,7 @@ const std::byte* RecordTap::token_words(size_t token) const {
 }
 
 AuditLayout make_federation_layout(std::span<const AuditLayout* const> sources,
-                              AuditLayout::Federation federation) {
+                                   AuditLayout::Federation federation) {
   AuditLayout layout = *sources[0];
   const size_t num_specialists = federation.specialists.size();
   layout.terms.clear();

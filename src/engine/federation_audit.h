@@ -39,7 +39,7 @@ struct FederationSource {
 /// The layout of a federation's records: the layers of each source in turn, with numbers that go
 /// on; rows as an engine's, and what the combiner says.
 AuditLayout make_federation_layout(std::span<const AuditLayout* const> sources,
-                              AuditLayout::Federation federation);
+                                   AuditLayout::Federation federation);
 
 /// What is recorded of one row beside how its token was chosen (RowSampler::record).
 struct FederationRow {

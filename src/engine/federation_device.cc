@@ -110,8 +110,8 @@ void Federation::Impl::describe_next_joint() {
       DeviceSamplerSteps& steps = next_sampler_steps[next_joint.count()];
       const std::vector<int32_t>& history = find(input.sequence).history;
       const auto position = static_cast<int64_t>(history.size()) + 1;
-      input.sampler->device_steps({input.seed, position, input.branch, history}, summary.vocab_size,
-                                  steps);
+      DeviceForm::describe(*input.sampler, {input.seed, position, input.branch, history},
+                           summary.vocab_size, steps);
       next_joint.steps.resize(next_joint.count(), nullptr);
       next_joint.steps.push_back(&steps);
     }

@@ -15,6 +15,7 @@
 #include "engine/row_sampler.h"
 #include "engine/step_clock.h"
 #include "engine/step_runner.h"
+#include "federation/block_combiner.h"
 #include "ops/plan.h"
 #include "vitrine/federation_engine.h"
 
@@ -116,7 +117,7 @@ struct Federation::Impl {
   EngineOptions options;
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<FederationSource> sources;  // the specialists; the base, where only the gate reads it
-  size_t base = kNone;               // the source whose hidden state the gate reads
+  size_t base = kNone;                    // the source whose hidden state the gate reads
   AuditLayout layout;
   ModelSummary summary;
   AuditSink* sink = nullptr;

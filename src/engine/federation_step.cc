@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "engine/audit_layout.h"
-#include "engine/forced_routes.h"
 #include "engine/federation_impl.h"
+#include "engine/forced_routes.h"
 
 namespace vitrine {
 

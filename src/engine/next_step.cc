@@ -14,7 +14,8 @@ void NextStep::reserve(size_t rows) {
 bool NextStep::is_led_on(const StepInput& input) {
   const bool chooses = input.rows != StepInput::Rows::kNone && input.next_token < 0;
   return input.goes_on && chooses && input.num_drafts == 0 && input.allowed_tokens.empty() &&
-         input.guide == nullptr && (input.sampler == nullptr || !input.sampler->looks_back());
+         input.guide == nullptr &&
+         (input.sampler == nullptr || !DeviceForm::looks_back(*input.sampler));
 }
 
 bool NextStep::add(const StepInput& input, int32_t choice, int32_t adapter,
@@ -38,7 +39,7 @@ bool NextStep::add(const StepInput& input, int32_t choice, int32_t adapter,
   if (RowSampler::is_needed(input)) {
     DeviceSamplerSteps& steps = steps_[static_cast<size_t>(token)];
     const SampleContext context{input.seed, blocks.length + 1, input.branch, blocks.history};
-    input.sampler->device_steps(context, vocab_size_, steps);
+    DeviceForm::describe(*input.sampler, context, vocab_size_, steps);
     batch_.row_steps.resize(static_cast<size_t>(token));
     batch_.row_steps.push_back(&steps);
   }

@@ -105,7 +105,7 @@ void RowSampler::set_mask(const StepInput& input, size_t row, int64_t position) 
 void RowSampler::describe(const StepInput& input, size_t row, const SampleContext& context,
                           DeviceSamplerSteps& steps) {
   set_mask(input, row, context.position);
-  sampler_of(input).device_steps(context, static_cast<int64_t>(vocab_size_), steps);
+  DeviceForm::describe(sampler_of(input), context, static_cast<int64_t>(vocab_size_), steps);
 }
 
 void RowSampler::take_facts(size_t row, const float* facts) {

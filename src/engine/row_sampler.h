@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "sample/device_steps.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {

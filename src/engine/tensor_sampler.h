@@ -7,7 +7,7 @@
 
 #include <span>
 
-#include "vitrine/sample.h"
+#include "sample/device_steps.h"
 
 namespace vitrine::engine {
 

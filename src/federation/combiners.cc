@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "federation/account.h"
+#include "federation/block_combiner.h"
 #include "federation/row_math.h"
 #include "federation/spec_limits.h"
 #include "vitrine/federation.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/graph.h"
+#include "vitrine/audit_sink.h"
 
 namespace vitrine::ops {
 

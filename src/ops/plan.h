@@ -14,6 +14,7 @@
 #include "ops/adapters.h"
 #include "ops/graph.h"
 #include "ops/products.h"
+#include "vitrine/audit_sink.h"
 
 namespace vitrine::ops {
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The layout of compressed-tensors' `pack_to_int32`: offset values, lowest bits first, rows padded
 // to whole words.
-#include <bit>
+#include "pack.h"
 
-#include "vitrine/quant.h"
+#include <bit>
+#include <string>
+
+#include "vitrine/core.h"
 
 namespace vitrine {
 namespace {

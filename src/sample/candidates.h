@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "device_steps.h"
 #include "scan.h"
 #include "vitrine/sample.h"
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "vitrine/core.h"
+#include "vitrine/sampler_stage.h"
 
 namespace vitrine {
 

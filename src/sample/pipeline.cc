@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "candidates.h"
+#include "device_steps.h"
 #include "shortlist.h"
 #include "vitrine/sample.h"
 
@@ -177,25 +178,26 @@ bool SamplerPipeline::has_device_form() const {
   });
 }
 
-bool SamplerPipeline::looks_back() const {
-  return std::ranges::any_of(impl_->room_stages, [](const RoomStage* stage) {
+bool DeviceForm::looks_back(const SamplerPipeline& pipeline) {
+  return std::ranges::any_of(pipeline.impl_->room_stages, [](const RoomStage* stage) {
     return stage == nullptr || !stage->has_device_form() || stage->looks_back();
   });
 }
 
-void SamplerPipeline::device_steps(const SampleContext& given_context, int64_t vocab_size,
-                                   DeviceSamplerSteps& steps) {
+void DeviceForm::describe(SamplerPipeline& pipeline, const SampleContext& given_context,
+                          int64_t vocab_size, DeviceSamplerSteps& steps) {
   steps.clear();
-  if (!has_device_form()) {
+  if (!pipeline.has_device_form()) {
     throw Error(ErrorKind::kUnsupported,
                 "sampler: a stage of this pipeline runs on the host only (mirostat, or a stage of "
                 "the host's own); read the logits and call sample()");
   }
-  const SampleContext context = impl_->take_context(given_context);
-  for (RoomStage* stage : impl_->room_stages) {
+  SamplerPipeline::Impl& impl = *pipeline.impl_;
+  const SampleContext context = impl.take_context(given_context);
+  for (RoomStage* stage : impl.room_stages) {
     if (!stage->is_idle(context)) stage->describe(context, vocab_size, steps);
   }
-  if (context.is_forced) impl_->forced_positions.push_back(context.position);
+  if (context.is_forced) impl.forced_positions.push_back(context.position);
 }
 
 DeviceSamplerStep& DeviceSamplerSteps::add(DeviceSamplerStep::Kind kind, double a, double b,

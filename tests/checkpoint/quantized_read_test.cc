@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "folders.h"
+#include "quant/pack.h"
 
 namespace vitrine {
 namespace {

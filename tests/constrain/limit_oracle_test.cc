@@ -84,7 +84,7 @@ const char* const kSchemas[] = {
 class JsonWalk {
  public:
   JsonWalk(const TokenTable& table, JsonGrammar& grammar, std::mt19937& rng)
-      : table_(table.impl()),
+      : table_(constrain::impl_of(table)),
         terminals_(grammar.pool(), table_),
         texts_(grammar.pool(), &grammar, table_),
         machine_(grammar),
@@ -199,8 +199,8 @@ TEST(LimitOracle, PatternsAreAsIfEachTokenWereTried) {
       SCOPED_TRACE(pattern);
       RegexPool pool;
       const NodeId start = compile_pattern(pool, pattern, PatternScope::kWhole);
-      TerminalMasks terminals(pool, table.impl());
-      FinishTexts texts(pool, nullptr, table.impl());
+      TerminalMasks terminals(pool, constrain::impl_of(table));
+      FinishTexts texts(pool, nullptr, constrain::impl_of(table));
       for (int run = 0; run < 6; ++run) {
         NodeId state = start;
         for (int step = 0; step < 10; ++step) {
@@ -210,7 +210,7 @@ TEST(LimitOracle, PatternsAreAsIfEachTokenWereTried) {
           std::vector<int32_t> allowed;
           for (const uint32_t left : {least, least + static_cast<uint32_t>(rng() % 20)}) {
             std::vector<uint32_t> mask = whole;
-            keep_fitting(table.impl(), terminals, texts, pool, state, mask, left);
+            keep_fitting(constrain::impl_of(table), terminals, texts, pool, state, mask, left);
             allowed.clear();
             for (int32_t id = 0; id < table.vocab_size(); ++id) {
               if (!has(whole, id)) continue;

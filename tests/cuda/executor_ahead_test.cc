@@ -79,8 +79,8 @@ TEST(CudaExecutorAhead, StepsHaveTheSameResults) {
   SamplerPipeline pipeline = SamplerPipeline::from_options({.temperature = 1.3F, .top_p = 0.9F});
   std::vector<DeviceSamplerSteps> samplers(kSteps + 1);
   for (size_t i = 0; i < samplers.size(); ++i) {
-    pipeline.device_steps({11, static_cast<int64_t>(i), 0, {}}, model.config.vocab_size,
-                          samplers[i]);
+    DeviceForm::describe(pipeline, {11, static_cast<int64_t>(i), 0, {}}, model.config.vocab_size,
+                         samplers[i]);
   }
   for (auto* of : {static_cast<std::vector<DeviceSamplerSteps>*>(nullptr), &samplers}) {
     Traffic one_by_one, traffic;
@@ -106,8 +106,8 @@ TEST(CudaExecutorAhead, AnotherStepThanExpectedIsRun) {
   const ModelUnderTest model(oracle_folder("qwen3_moe"));
   SamplerPipeline pipeline = SamplerPipeline::from_options({.temperature = 1.3F});
   DeviceSamplerSteps one, other;
-  pipeline.device_steps({1, 5, 0, {}}, model.config.vocab_size, one);
-  pipeline.device_steps({2, 5, 0, {}}, model.config.vocab_size, other);
+  DeviceForm::describe(pipeline, {1, 5, 0, {}}, model.config.vocab_size, one);
+  DeviceForm::describe(pipeline, {2, 5, 0, {}}, model.config.vocab_size, other);
   Traffic traffic, expected_traffic;
   backend_cuda::FusedModel* made = nullptr;
   const auto device = make_on_device(model, traffic, &made),

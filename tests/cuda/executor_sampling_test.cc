@@ -54,7 +54,7 @@ TEST(CudaExecutorSampling, ChoosesAsTheHostDoes) {
       DeviceSamplerSteps steps;
       SamplerPipeline pipeline = SamplerPipeline::from_options(options);
       if (is_masked) pipeline.set_allowed_tokens(mask);
-      pipeline.device_steps(context, static_cast<int64_t>(vocab), steps);
+      DeviceForm::describe(pipeline, context, static_cast<int64_t>(vocab), steps);
       const DeviceSamplerSteps* row_steps[] = {nullptr, &steps};
       ASSERT_TRUE(device->keep_choosable(row_steps));
       ASSERT_EQ(row_steps[1], &steps);
@@ -96,8 +96,8 @@ TEST(CudaExecutorSampling, AStepReadsNoLogitsBackAndRunsTheSameKernelsWithAuditO
   const auto device = make_on_device(model, traffic, &fused);
   StepDriver driver(model, *device);
   DeviceSamplerSteps steps;
-  SamplerPipeline::from_options({.temperature = 0.8F, .top_p = 0.9F})
-      .device_steps({.seed = 3}, vocab, steps);
+  SamplerPipeline pipeline = SamplerPipeline::from_options({.temperature = 0.8F, .top_p = 0.9F});
+  DeviceForm::describe(pipeline, {.seed = 3}, vocab, steps);
   driver.step({{0, {3}}}, AuditMode::kNone, false);
   const int64_t greedy_kernels = fused->kernels_per_step();
   driver.step({{0, {3}, true, &steps}}, AuditMode::kNone, false);

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "federation/block_combiner.h"
 #include "tests/cuda/cuda_test_util.h"
 #include "vitrine/federation.h"
 

@@ -49,7 +49,7 @@ TEST(CudaSamplePipeline, ChoosesAsTheHostDoes) {
     const size_t vocabulary = round % 10 == 0 ? 2000 + rng() % 3000 : 1 + rng() % 130;
     SCOPED_TRACE("round " + std::to_string(round) + ", " + std::to_string(vocabulary) + " logits");
     DrawnChoice drawn = draw_choice(rng, vocabulary);
-    drawn.device.device_steps(drawn.context(), static_cast<int64_t>(vocabulary), steps);
+    DeviceForm::describe(drawn.device, drawn.context(), static_cast<int64_t>(vocabulary), steps);
     if (!backend_cuda::kernel_takes(steps.list())) {
       ++untaken;
       continue;

@@ -3,66 +3,17 @@
 // logits, and nothing changed by recording.
 #include <cmath>
 
-#include "tests/engine/engine_fixture.h"
+#include "tests/engine/audit_passes.h"
 #include "tests/support/logits_digest.h"
 
 namespace vitrine::testing {
 namespace {
 
-EngineOptions options_of(KernelPath path, AuditMode mode, AuditLevel level) {
-  EngineOptions options = test_options();
-  options.kernels = path;
-  options.audit_mode = mode;
-  options.audit_level = level;
-  return options;
-}
-
-struct Passes {
-  VectorSink sink;
-  Rows rows;
-  std::vector<int32_t> tokens;
-  uint64_t readbacks = 0;
-  uint64_t passes = 0;
-};
-
-// Two sequences: prefills of different lengths, a scored chunk, then decoding.
-void run_passes(Engine& engine, Passes& result) {
-  engine.set_audit_sink(&result.sink);
-  const int vocab = engine.summary().vocab_size;
-  const std::vector<int32_t> one = prompt_ids(21, vocab, 1), two = prompt_ids(6, vocab, 2);
-  StepInput inputs[2];
-  inputs[0].sequence = engine.create_sequence();
-  inputs[1].sequence = engine.create_sequence();
-  const uint64_t before = engine.readback_count();
-  auto step = [&](size_t count) {
-    const std::span<const StepOutput> outputs = engine.step(std::span(inputs).first(count));
-    keep_rows(outputs, inputs[0].sequence, result.rows);
-    for (const StepOutput& output : outputs) result.tokens.push_back(output.token);
-    ++result.passes;
-  };
-  inputs[0].tokens = std::span(one).first(17);
-  inputs[0].rows = StepInput::Rows::kAll;
-  inputs[0].next_token = one[17];
-  inputs[1].tokens = two;
-  step(2);
-  inputs[0].tokens = std::span(one).subspan(17);
-  inputs[0].rows = StepInput::Rows::kLast;
-  inputs[0].next_token = -1;
-  step(1);
-  for (int i = 0; i < 3; ++i) {
-    const int32_t next = result.tokens.back();
-    inputs[0].tokens = inputs[1].tokens = {&next, 1};
-    step(2);
-  }
-  result.readbacks = engine.readback_count() - before;
-  engine.set_audit_sink(nullptr);
-}
-
 class Audit : public ::testing::TestWithParam<ModelVariant> {
  protected:
   Audit() : folder_(GetParam()) {}
   void load_and_run(KernelPath path, AuditMode mode, AuditLevel level, Passes& result) {
-    auto engine = Engine::load(folder_.path(), options_of(path, mode, level));
+    auto engine = Engine::load(folder_.path(), audit_options(path, mode, level));
     run_passes(*engine, result);
   }
   VariantFolder folder_;
@@ -100,7 +51,7 @@ TEST_P(Audit, ChangesNoBitOfTheLogits) {
 
 TEST_P(Audit, ModesCanBeSwitchedOnOneEngine) {
   auto engine = Engine::load(
-      folder_.path(), options_of(KernelPath::kFused, AuditMode::kNone, AuditLevel::kStandard));
+      folder_.path(), audit_options(KernelPath::kFused, AuditMode::kNone, AuditLevel::kStandard));
   std::vector<std::vector<std::byte>> records[2];
   size_t i = 0;
   for (AuditMode mode : {AuditMode::kNone, AuditMode::kDeferred, AuditMode::kNaive}) {
@@ -126,7 +77,7 @@ TEST_P(Audit, ModesCanBeSwitchedOnOneEngine) {
 // What a sequence's records say depends neither on its batch nor on the chunks.
 TEST_P(Audit, RecordsAreInvariant) {
   auto engine = Engine::load(
-      folder_.path(), options_of(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kFull));
+      folder_.path(), audit_options(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kFull));
   const std::vector<int32_t> ids = prompt_ids(40, engine->summary().vocab_size);
   std::vector<TokenRecord> whole;
   for (size_t chunk : {0, 1, 7}) {
@@ -156,7 +107,7 @@ TEST_P(Audit, LogitsDigestsAreInvariant) {
   std::map<int64_t, uint64_t> digests;
   for (const int threads : {1, 2}) {
     EngineOptions options =
-        options_of(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kStandard);
+        audit_options(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kStandard);
     options.threads = threads;
     auto engine = Engine::load(folder_.path(), options);
     const std::vector<int32_t> ids = prompt_ids(40, engine->summary().vocab_size);
@@ -248,7 +199,7 @@ TEST_P(Audit, PredictionsAgreeWithTheLogits) {
 // The routes of a record are what its router's whole distribution makes them.
 TEST_P(Audit, RoutesFollowFromTheRouterProbabilities) {
   auto engine = Engine::load(
-      folder_.path(), options_of(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kFull));
+      folder_.path(), audit_options(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kFull));
   const ModelSummary& summary = engine->summary();
   const std::string& name = GetParam().name;
   const bool normalized = name == "mixtral" || name == "qwen3_moe" || name == "granitemoe";
@@ -322,7 +273,7 @@ TEST_P(Audit, AgreesWithTheReferencePath) {
 
 TEST_P(Audit, PromptLogProbabilities) {
   EngineOptions options =
-      options_of(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kStandard);
+      audit_options(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kStandard);
   options.max_logit_rows = 8;  // less than the prompt: several chunks
   options.keep_logits = false;
   auto engine = Engine::load(folder_.path(), options);

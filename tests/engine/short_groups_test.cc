@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "quant/pack.h"
 #include "tests/engine/engine_fixture.h"
 #include "vitrine/quant.h"
 

@@ -42,7 +42,7 @@ TEST(TensorSampler, ChoosesAsTheHostDoes) {
     SCOPED_TRACE("round " + std::to_string(round) + ", " + std::to_string(vocabulary) + " logits");
     DrawnChoice drawn = draw_choice(rng, vocabulary);
     ASSERT_TRUE(drawn.device.has_device_form());
-    drawn.device.device_steps(drawn.context(), static_cast<int64_t>(vocabulary), steps);
+    DeviceForm::describe(drawn.device, drawn.context(), static_cast<int64_t>(vocabulary), steps);
     const Chosen chosen = choose(drawn.logits, steps.list());
     const std::optional<int32_t> expected = drawn.host_choice();
     if (!expected) {
@@ -63,7 +63,7 @@ TEST(TensorSampler, LogitsThatAreNoNumbersGiveNoToken) {
   for (const SamplerOptions& options : {SamplerOptions{}, SamplerOptions{.temperature = 0},
                                         SamplerOptions{.top_k = 2, .top_p = .5F}}) {
     SamplerPipeline pipeline = SamplerPipeline::from_options(options);
-    pipeline.device_steps({}, 4, steps);
+    DeviceForm::describe(pipeline, {}, 4, steps);
     EXPECT_EQ(choose({1, 2, std::nanf(""), 0}, steps.list()).id, kBrokenLogits);
     EXPECT_EQ(choose({1, kInfinity, 0, 0}, steps.list()).id, kBrokenLogits);
     EXPECT_EQ(choose({-kInfinity, -kInfinity, -kInfinity, -kInfinity}, steps.list()).id,
@@ -78,13 +78,13 @@ TEST(TensorSampler, ForcedPositionsAreRememberedAsByTheHost) {
   DeviceSamplerSteps steps;
   const std::vector<uint32_t> mask = {2};
   pipeline.set_allowed_tokens(mask, /*is_forced=*/true);
-  pipeline.device_steps({}, 3, steps);
+  DeviceForm::describe(pipeline, {}, 3, steps);
   EXPECT_EQ(choose({9, 1, 9}, steps.list()).id, 1);
   const std::vector<int32_t> history = {1};
-  pipeline.device_steps({.position = 1, .history = history}, 3, steps);
+  DeviceForm::describe(pipeline, {.position = 1, .history = history}, 3, steps);
   EXPECT_EQ(choose({1, 2, 1}, steps.list()).id, 1);  // not penalised: the constraint wrote it
   SamplerPipeline unforced = SamplerPipeline::from_options(options);
-  unforced.device_steps({.position = 1, .history = history}, 3, steps);
+  DeviceForm::describe(unforced, {.position = 1, .history = history}, 3, steps);
   EXPECT_EQ(choose({1, 2, 1}, steps.list()).id, 0);
 }
 
@@ -92,7 +92,7 @@ TEST(TensorSampler, HostStagesHaveNoDeviceForm) {
   SamplerPipeline mirostat = SamplerPipeline::from_options({.mirostat = 2});
   DeviceSamplerSteps steps;
   EXPECT_FALSE(mirostat.has_device_form());
-  EXPECT_THROW(mirostat.device_steps({}, 3, steps), Error);
+  EXPECT_THROW(DeviceForm::describe(mirostat, {}, 3, steps), Error);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "federation/block_combiner.h"
 #include "vitrine/federation.h"
 
 namespace vitrine {

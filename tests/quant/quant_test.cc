@@ -8,6 +8,8 @@
 #include <limits>
 #include <random>
 
+#include "quant/pack.h"
+
 namespace vitrine {
 namespace {
 

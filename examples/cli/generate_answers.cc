@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "generate_answers.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "vitrine/federation_engine.h"
+
+namespace cli {
+
+namespace {
+
+template <typename Model>
+Answers make_several(Model& model, const GenerateArguments& arguments,
+                     const GenerateRequest& request, const AnswerStart& start,
+                     AnswerOutput& output) {
+  Answers answers;
+  answers.may_be_cut = true;
+  answers.reason = vitrine::stop_reason_name(vitrine::StopReason::kCancelled);
+  answers.candidates =
+      generate_candidates(model, request.prompt, request.generation, arguments.n_best,
+                          request.tokenizer, arguments.sampling.stop);
+  if (!answers.candidates.empty()) {
+    answers.result = answers.candidates.front().result;
+    answers.result.constraint = {};
+    for (const Candidate& candidate : answers.candidates) {
+      answers.result.constraint += candidate.result.constraint;
+    }
+    answers.reason = answers.candidates.front().reason;
+  }
+  output.show(answers.candidates, start);
+  return answers;
+}
+
+template <typename Model>
+Answers make_one(Model& model, const GenerateArguments& arguments, const GenerateRequest& request,
+                 const AnswerStart& start, AnswerOutput& output) {
+  const auto beginning = request.constraint ? request.constraint->fork() : nullptr;
+  std::optional<AnswerText> answer(std::in_place, request.tokenizer, arguments.sampling.stop,
+                                   beginning.get());
+  int32_t attempt = 0;
+  const auto on_token = [&](const vitrine::TokenEvent& event) {
+    if (event.attempt != attempt) {
+      attempt = event.attempt;
+      output.restart(attempt);
+      answer.emplace(request.tokenizer, arguments.sampling.stop, beginning.get());
+    }
+    output.add(event, answer->add(event));
+    return !answer->stopped() && interrupt_signal() == 0 && !output.is_lost();
+  };
+  output.start(start);
+  Answers answers;
+  vitrine::GenerateResult& result = answers.result;
+  result = vitrine::generate(model, request.prompt, request.generation, on_token);
+  const std::string rest = answer->finish();
+  if (answer->is_cut_whole()) result.is_complete = true;
+  answers.reason = answer->reason(result.reason);
+  answers.may_be_cut = result.reason == vitrine::StopReason::kCancelled && !answer->stopped();
+  const std::string failure = unfinished(result);
+  output.finish(rest, result, failure.empty());
+  output.end(answer_end(result, output.text(), answers.reason, failure));
+  return answers;
+}
+
+}  // namespace
+
+double Answers::tokens_per_second() const {
+  return result.decode_seconds > 0 ? static_cast<double>(num_steps()) / result.decode_seconds : 0;
+}
+
+template <typename Model>
+Answers make_answers(Model& model, const GenerateArguments& arguments,
+                     const GenerateRequest& request, AnswerOutput& output) {
+  const AnswerStart start{.model = arguments.model,
+                          .prompt_tokens = request.prompt_tokens(),
+                          .seed = arguments.sampling.sampler.seed};
+  return arguments.is_several() ? make_several(model, arguments, request, start, output)
+                                : make_one(model, arguments, request, start, output);
+}
+
+template Answers make_answers(vitrine::Engine&, const GenerateArguments&, const GenerateRequest&,
+                              AnswerOutput&);
+template Answers make_answers(vitrine::Federation&, const GenerateArguments&,
+                              const GenerateRequest&, AnswerOutput&);
+
+nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
+                                    const GenerateRequest& request, const Answers& answers,
+                                    const std::string& text, double load_seconds) {
+  const vitrine::GenerateResult& result = answers.result;
+  nlohmann::ordered_json json;
+  json["text"] = text;
+  json["tokens"] = result.tokens;
+  json["reason"] = answers.reason;
+  json["prompt_tokens"] = result.prompt_tokens;
+  json["seed"] = seed_json(arguments.sampling.sampler.seed);
+  if (request.grammar) json["constraint"] = constraint_json(result);
+  if (arguments.constraint.lenient)
+    json["constraint"]["weakened"] = weakened_json(*request.grammar);
+  if (arguments.chat) json["prompt"] = request.prompt_text;
+  json["timings"] = {{"load_seconds", load_seconds},
+                     {"prefill_seconds", result.prefill_seconds},
+                     {"decode_seconds", result.decode_seconds}};
+  json["tokens_per_second"] = answers.tokens_per_second();
+  if (arguments.sampling.explain) json["sampler"] = arguments.sampling.explanation();
+  if (arguments.logprobs > 0) json["logprobs"] = logprobs_json(result.logprobs, request.tokenizer);
+  if (arguments.is_several()) {
+    json["candidates"] = candidates_json(answers.candidates, request.tokenizer);
+  }
+  json["audit"] = arguments.log.path.empty() ? nlohmann::ordered_json(nullptr)
+                                             : nlohmann::ordered_json(arguments.log.path);
+  return json;
+}
+
+}  // namespace cli

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answers of a `generate`: made, shown as they come, and told as JSON at the end.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "answer_output.h"
+#include "candidates.h"
+#include "generate_request.h"
+
+namespace cli {
+
+struct Answers {
+  vitrine::GenerateResult result;     ///< the best one's; the constraint's counts are all answers'
+  std::string reason;                 ///< why it ended
+  std::vector<Candidate> candidates;  ///< best first, where several were asked for
+  bool may_be_cut = false;            ///< a signal may have ended it
+
+  /// Tokens behind the first one, which the prompt's pass makes.
+  int64_t num_steps() const { return std::max<int64_t>(0, std::ssize(result.tokens) - 1); }
+  double tokens_per_second() const;
+};
+
+/// Makes what was asked for, and shows it. Of an Engine or a Federation.
+template <typename Model>
+Answers make_answers(Model& model, const GenerateArguments& arguments,
+                     const GenerateRequest& request, AnswerOutput& output);
+
+/// What --json prints.
+nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
+                                    const GenerateRequest& request, const Answers& answers,
+                                    const std::string& text, double load_seconds);
+
+}  // namespace cli

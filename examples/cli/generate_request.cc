@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "generate_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "closing_note.h"
+#include "hidden_states.h"
+
+namespace cli {
+
+namespace {
+
+constexpr int kLogitRows = 32;  // of a pass that scores the prompt
+
+[[noreturn]] void refuse_empty_prompt() {
+  refuse(
+      "the prompt is empty; expected text (-p TEXT, -f FILE, or -p - and text on standard input)");
+}
+
+void refuse_counters_of_tokens(const GenerateArguments& arguments) {
+  if (arguments.log.level != "counters") return;
+  const std::pair<bool, const char*> of_tokens[] = {
+      {arguments.attribution, "--attribution"},
+      {arguments.prompt_logprobs, "--prompt-logprobs"},
+      {arguments.log.text, "--audit-text"}};
+  for (const auto& [is_given, name] : of_tokens) {
+    if (!is_given) continue;
+    refuse(
+        fmt::format("{}: --audit-level counters keeps nothing of a single token; expected standard "
+                    "or full",
+                    name));
+  }
+}
+
+std::string model_of(const std::optional<vitrine::FederationSpec>& spec, const std::string& given) {
+  if (!spec) return given;
+  spec->check_members();
+  return spec->specialists[0].model;
+}
+
+}  // namespace
+
+void GenerateArguments::add_to(CLI::App& command, const char* model_help, bool is_required) {
+  add_model(command, model, model_help)->required(is_required);
+  prompt.add_to(command);
+  lengths.add_to(command, "how many tokens at most",
+                 "positions that the prompt and the new tokens may take (default: as "
+                 "many as they need, with -n -1 at most " +
+                     std::to_string(kDefaultContext) + ")");
+  sampling.add_to(command, "default: a random one, which --json tells");
+  command.add_flag("--chat", chat,
+                   "the prompt is a user's message: put it into the model's chat template, and "
+                   "stop at the end of the turn");
+  chat_prompt.add_to(command);
+  constraint.add_to(command);
+  log.add_to(command);
+  command.add_flag("--attribution", attribution,
+                   "the log splits each token's logit into what every part of the model added");
+  command.add_flag("--prompt-logprobs", prompt_logprobs,
+                   "record the log-probabilities of the prompt's tokens too");
+  command
+      .add_option("--logprobs", logprobs,
+                  "so many most probable tokens beside each token, with log-probabilities")
+      ->check(CLI::Range(1, 1000));
+  command
+      .add_option("--n-best", n_best,
+                  "so many answers, the one of the highest log-probability first")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command.add_flag("--ignore-end-of-text", ignore_end_of_text, "go on after an end-of-text token");
+  command.add_flag("--summary", summary, "end with a table of what the recorder saw");
+  command.add_flag("--json", json, "one JSON object instead of text");
+  command.add_flag("--json-lines", json_lines,
+                   "one JSON object an event instead of text: where an answer starts, each token, "
+                   "where it ends");
+  add_quiet(command);
+  device.add_to(command);
+}
+
+std::vector<NamedPath> GenerateArguments::inputs() const {
+  std::vector<NamedPath> inputs = constraint.files();
+  inputs.insert(inputs.end(), {{"MODEL", model},
+                               {"--chat-template", chat_prompt.template_file},
+                               {"--chat-variables", chat_prompt.variables}});
+  return inputs;
+}
+
+void GenerateArguments::check(const std::function<std::vector<NamedPath>()>& members) {
+  sampling.resolve();
+  if (device.strict) require_private_key("--seal", log.seal);
+  std::vector<NamedPath> all = inputs();
+  const std::vector<NamedPath> of_members = members();
+  all.insert(all.end(), of_members.begin(), of_members.end());
+  log.check(all);
+  refuse_counters_of_tokens(*this);
+  constraint.check();
+  if (chat_prompt.is_given() && !chat) {
+    refuse(
+        "--system, --chat-template and --chat-variables are for a conversation; expected --chat");
+  }
+  if (json_lines && (json || summary)) {
+    refuse("--json-lines, --json and --summary are different outputs; expected one of them");
+  }
+  if (is_several() && (prompt_logprobs || summary)) {
+    refuse("--prompt-logprobs and --summary are for one answer; expected --n-best 1");
+  }
+}
+
+vitrine::EngineOptions GenerateArguments::engine_options() const {
+  vitrine::EngineOptions options = device.engine_options();
+  options.keep_logits = is_several() || logprobs > 0;
+  if (is_several()) options.max_sequences = 2;  // the prompt, and the answer that is made
+  options.audit_mode = log.audit_mode();
+  options.audit_level = log.audit_level();
+  options.attribution = attribution;
+  return options;
+}
+
+GenerateRequest::GenerateRequest(GenerateArguments& arguments, vitrine::EngineOptions options,
+                                 std::optional<vitrine::FederationSpec> given_spec)
+    : spec(std::move(given_spec)),
+      model(model_of(spec, arguments.model)),
+      checkpoint(open_model(model)),
+      config(vitrine::parse_model_config(checkpoint)),
+      tokenizer(vitrine::open_tokenizer(checkpoint, config)),
+      engine(std::move(options)) {
+  arguments.sampling.resolve_tokens(tokenizer, config.vocab_size);
+  arguments.sampling.note_explanation();
+  read_prompt(arguments);
+  const int64_t limit = check_prompt(arguments);
+  generation.max_new_tokens = arguments.lengths.token_limit();
+  generation.sampler = arguments.sampling.sampler;
+  generation.ignore_end_of_text = arguments.ignore_end_of_text;
+  generation.prompt_logprobs = arguments.prompt_logprobs;
+  if (engine.keep_logits) generation.logprobs = arguments.logprobs;
+  compile_constraint(arguments);
+  size_engine(arguments, limit);
+}
+
+void GenerateRequest::read_prompt(const GenerateArguments& arguments) {
+  prompt_text = arguments.prompt.read();
+  if (prompt_text.empty()) refuse_empty_prompt();
+  if (arguments.chat) {
+    const vitrine::ChatTemplate chat = open_chat_template(checkpoint, arguments.chat_prompt);
+    std::vector<vitrine::ChatMessage> messages = arguments.chat_prompt.first_messages();
+    messages.push_back({"user", prompt_text});
+    prompt_text = arguments.chat_prompt.render(chat, messages);
+    if (prompt_text.empty()) {
+      refuse(
+          "the chat template makes no text of this message; expected the template of a model that "
+          "converses (--chat-template FILE)");
+    }
+    generation.stop_token_ids = vitrine::end_of_turn_ids(tokenizer, chat);
+  }
+  // A template writes the tokens around a prompt itself.
+  prompt = tokenizer.encode(prompt_text, !arguments.chat);
+}
+
+/// Returns how many positions there are at most.
+int64_t GenerateRequest::check_prompt(const GenerateArguments& arguments) const {
+  const int64_t limit = arguments.lengths.context_limit(
+      config, model,
+      arguments.lengths.is_endless() ? kDefaultContext : std::numeric_limits<int64_t>::max());
+  if (prompt.empty()) refuse_empty_prompt();
+  if (prompt_tokens() > limit) {
+    refuse(fmt::format(
+        "the prompt has {} tokens and the context of {} holds {} ({}); expected a "
+        "shorter prompt",
+        prompt_tokens(), model, limit,
+        limit < config.max_position_embeddings ? "-c" : "config, max_position_embeddings"));
+  }
+  return limit;
+}
+
+void GenerateRequest::compile_constraint(const GenerateArguments& arguments) {
+  if (arguments.constraint.is_given()) {
+    std::vector<int32_t> end_ids = generation.stop_token_ids;
+    for (const int64_t id : config.eos_token_ids) end_ids.push_back(static_cast<int32_t>(id));
+    grammar =
+        arguments.constraint.compile(tokenizer, static_cast<int32_t>(config.vocab_size), end_ids,
+                                     vitrine::banned_ids(arguments.sampling.sampler));
+    arguments.constraint.apply(grammar, tokenizer, constraint, generation);
+  }
+  ahead_ = ConstraintOptions::prepare(grammar);
+}
+
+void GenerateRequest::size_engine(const GenerateArguments& arguments, int64_t limit) {
+  context = std::min(limit, prompt_tokens() + arguments.lengths.token_limit());
+  engine.max_context = static_cast<int>(context);
+  engine.max_step_tokens =
+      static_cast<int>(std::min<int64_t>(prompt_tokens(), arguments.lengths.step_tokens));
+  if (arguments.prompt_logprobs) {
+    engine.max_logit_rows = std::min(engine.max_step_tokens, kLogitRows);
+  }
+  arguments.constraint.reserve_steps(engine);
+  if (arguments.log.hidden_states.empty()) return;
+  engine.hidden_state_layers =
+      parse_hidden_layers(arguments.log.hidden_states,
+                          static_cast<int>(spec ? num_layers_of(*spec) : config.num_layers));
+}
+
+}  // namespace cli

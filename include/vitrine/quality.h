@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `quality`: how well a model predicts given tokens, and how far another model is from it.
+//
+//     auto engine = Engine::load(model, scoring_options(512));
+//     const TextScore score = score_text(*engine, ids, {.window = 512});
+//     use(score.perplexity());
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "vitrine/engine.h"
+#include "vitrine/federation_engine.h"
+
+namespace vitrine {
+
+/// Returns `options` as a model needs them that is to be measured on windows of so many positions:
+/// contexts of that size, up to `rows` tokens in one step with the logits of each (what they take
+/// bounds a step's memory), no records. Throws kInvalidArgument for either below 1, or above what
+/// an engine takes.
+VITRINE_API EngineOptions scoring_options(int64_t window, EngineOptions options = {},
+                                          int rows = 32);
+
+// ---- What a model says of given tokens ---------------------------------------------------------
+
+/// Returns log p(token), nats, under the softmax of `logits` [vocabulary], in float64. Throws
+/// kInvalidArgument for a token that has no logit.
+VITRINE_API double logprob_of(std::span<const float> logits, int32_t token);
+/// Writes log p of each token, nats, in float64. `logprobs`: as many, else kInvalidArgument.
+VITRINE_API void log_softmax(std::span<const float> logits, std::span<double> logprobs);
+/// Returns KL(p || q) = sum of p (log p - log q), nats, of two distributions by their
+/// log-probabilities, as many as in the other, else kInvalidArgument (Kullback and Leibler 1951).
+VITRINE_API double kl_divergence(std::span<const double> p_logprobs,
+                                 std::span<const double> q_logprobs);
+
+/// What score_tokens() is given.
+struct TokenScoreOptions {
+  size_t first = 1;  ///< the first id that is scored, at least 1; those before it are context
+  int greedy = 0;    ///< so many most probable ids, one after the other, behind the given ones
+  std::function<void()> before_step = {};  ///< ends it by what it throws
+};
+
+/// What a model says of given ids.
+struct TokenScores {
+  std::vector<double> logprobs;    ///< [ids - first] of each id after those before it, nats
+  std::vector<float> last_logits;  ///< [vocabulary] behind the last id; of a federation the joint's
+                                   ///< log-probabilities
+  std::vector<int32_t> greedy;     ///< [TokenScoreOptions::greedy]
+};
+
+/// Scores ids in one sequence, which is released. Throws kInvalidArgument for no ids, an id out of
+/// range, `first` that is 0 or beyond the ids, more positions than the context has, and a model
+/// without logits of each token; kInternal where an engine's logit is not finite.
+VITRINE_API TokenScores score_tokens(Stepper& model, std::span<const int32_t> ids,
+                                     const TokenScoreOptions& options = {});
+
+// ---- Texts -------------------------------------------------------------------------------------
+
+/// How a text is read: in windows that do not overlap, each of which begins anew. The first id of a
+/// window is not predicted, and an id that is alone in the last window counts for nothing.
+struct WindowOptions {
+  int64_t window = 1024;    ///< ids, at least 2; a context must hold them
+  size_t first_window = 0;  ///< the number of the text's first window
+  size_t every = 1;         ///< windows are left out whose number is no multiple of it
+  std::function<void()> before_step = {};  ///< ends it by what it throws
+};
+
+/// A token of a text, as a model predicted it. Spans are valid in the callback.
+struct PredictedToken {
+  size_t window = 0;                        ///< the window's number
+  int64_t position = 0;                     ///< of the token in its window, from 1
+  int32_t token = 0;                        ///< its id
+  double logprob = 0;                       ///< nats
+  std::span<const float> logits;            ///< [vocabulary], as StepOutput has them
+  std::span<const float> hidden_state;      ///< where EngineOptions::keep_hidden_state asks for it
+  std::span<const SpecialistShare> shares;  ///< [specialists] of a federation
+};
+
+/// Calls `on_token` with each token that is predicted, in order, and returns how many windows the
+/// text has, those that are left out too. Throws kInvalidArgument for fewer than two ids, an id out
+/// of range, options out of range, and a model without logits of each token; kInternal where an
+/// engine's logit is not finite (what a federation says is passed on as it is).
+VITRINE_API size_t predict_windows(Stepper& model, std::span<const int32_t> ids,
+                                   const WindowOptions& options,
+                                   const std::function<void(const PredictedToken&)>& on_token);
+
+/// What texts are to a model.
+class VITRINE_API TextScore {
+ public:
+  /// Adds a token. Throws kInvalidArgument where it has another number of specialists.
+  void add(const PredictedToken& token);
+  /// Returns how many were added; of none, what follows is NaN.
+  size_t num_tokens() const { return num_tokens_; }
+  /// Returns the mean log-probability, nats.
+  double logprob() const;
+  /// Returns exp(-logprob()): the perplexity.
+  double perplexity() const;
+  /// Returns how many specialists a federation has; 0 for an engine.
+  size_t num_specialists() const { return specialists_.size(); }
+  /// Returns the perplexity of one specialist alone.
+  double perplexity(size_t specialist) const;
+  /// Returns the mean of a specialist's shares (SpecialistShare::share).
+  double share(size_t specialist) const;
+
+ private:
+  struct Specialist {
+    double logprob = 0, share = 0;
+  };
+  size_t num_tokens_ = 0;
+  double logprob_ = 0;
+  std::vector<Specialist> specialists_;
+};
+
+/// predict_windows() with the sum of it.
+VITRINE_API TextScore score_text(Stepper& model, std::span<const int32_t> ids,
+                                 const WindowOptions& options = {});
+
+// ---- Two models
+// ----------------------------------------------------------------------------------
+
+/// A mean, and how sure it is.
+struct Estimate {
+  double mean = 0;  ///< of the values
+  /// Of the mean, where clusters were drawn at random and not values: values of a cluster may hang
+  /// together (the ratio estimator's, Cochran, Sampling Techniques, 1977, 9.1). NaN for fewer than
+  /// two clusters.
+  double standard_error = 0;
+};
+
+/// Mean of values and its standard error. `clusters`: [values] which cluster each is in; those of
+/// one stand side by side. Throws kInvalidArgument for none, or other numbers of both.
+VITRINE_API Estimate clustered_mean(std::span<const double> values,
+                                    std::span<const size_t> clusters);
+/// The same of second[i] - first[i]: two measurements of each thing. Far surer than the difference
+/// of two means where both go up and down together.
+VITRINE_API Estimate paired_difference(std::span<const double> first,
+                                       std::span<const double> second,
+                                       std::span<const size_t> clusters);
+/// The value below which a fraction (0 to 1) of the values lies, between two of them interpolated.
+/// NaN for none. Throws kInvalidArgument for a fraction out of range.
+VITRINE_API double quantile(std::span<const double> values, double fraction);
+
+/// Answers of two models to the same questions, each right or wrong.
+struct VITRINE_API PairedAnswers {
+  int64_t both = 0;         ///< right
+  int64_t first_only = 0;   ///< the first model's is right
+  int64_t second_only = 0;  ///< the second's is
+  int64_t neither = 0;      ///< is right
+  /// Returns how probable so uneven a split of those that differ is, or one more uneven, where
+  /// neither model is better: the exact two-sided test of McNemar (1947).
+  double p_value() const;
+};
+/// Counts them. Throws kInvalidArgument for other numbers of both.
+VITRINE_API PairedAnswers compare_answers(std::span<const uint8_t> first_is_right,
+                                          std::span<const uint8_t> second_is_right);
+
+/// One token as two models predicted it.
+struct ComparedToken {
+  size_t window = 0;          ///< the window's number
+  double first_logprob = 0;   ///< nats
+  double second_logprob = 0;  ///< nats
+  double kl = 0;              ///< KL(first || second), nats
+  bool is_same_best = false;  ///< both have the same most probable id, among equals the lower one
+};
+
+/// Two models on one text.
+struct VITRINE_API ModelComparison {
+  std::vector<ComparedToken> tokens;  ///< in order
+  double first_perplexity = 0;        ///< exp of the mean negative log-probability
+  double second_perplexity = 0;       ///< the same
+  double mean_kl = 0;                 ///< KL(first || second), nats a token
+
+  /// Returns the second's log-probability less the first's, nats a token; windows are clusters.
+  Estimate logprob_change() const;
+  /// Returns the mean of KL(first || second), nats a token.
+  Estimate kl() const;
+  /// Returns a quantile of KL(first || second) over tokens.
+  double kl_quantile(double fraction) const;
+  /// Returns the share of tokens with ComparedToken::is_same_best.
+  Estimate agreement() const;
+};
+
+/// Runs both models over a text side by side. Throws what predict_windows() throws, and
+/// kInvalidArgument for vocabularies that differ and for one model given twice.
+VITRINE_API ModelComparison compare_models(Stepper& first, Stepper& second,
+                                           std::span<const int32_t> ids,
+                                           const WindowOptions& options = {});
+
+}  // namespace vitrine

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// One sequence of a model that is measured.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "vitrine/quality.h"
+
+namespace vitrine::quality {
+
+class Reader {
+ public:
+  /// Throws kInvalidArgument for a model without logits of each token.
+  explicit Reader(Stepper& model);
+  ~Reader() { end(); }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  size_t vocab_size() const { return static_cast<size_t>(summary_->vocab_size); }
+  int64_t max_context() const { return options_->max_context; }
+  /// Tokens of a step whose logits all come back.
+  size_t step_tokens() const;
+  /// Throws kInvalidArgument for ids that the vocabulary lacks.
+  void check_ids(std::span<const int32_t> ids) const;
+  /// Throws kInvalidArgument where a context has fewer positions.
+  void check_positions(int64_t count) const;
+
+  /// Begins a sequence anew.
+  void begin();
+  /// Forgets the sequence.
+  void end();
+  /// `next`: the id that follows, -1: it is chosen. Throws kInternal where an engine's logits are
+  /// not finite.
+  std::span<const StepOutput> step(std::span<const int32_t> tokens, int32_t next,
+                                   StepInput::Rows rows = StepInput::Rows::kAll);
+  /// Of an output of the last step: log p(token).
+  double logprob(const StepOutput& output, int32_t token) const;
+  /// The same of every token. `logprobs`: [vocabulary].
+  void logprobs(const StepOutput& output, std::span<double> logprobs) const;
+  /// Empty for an engine.
+  std::span<const SpecialistShare> shares(size_t output) const;
+
+ private:
+  Stepper& model_;
+  const Federation* federation_;
+  const EngineOptions* options_;
+  const ModelSummary* summary_;
+  SequenceId sequence_ = 0;  // 0: none
+};
+
+}  // namespace vitrine::quality
