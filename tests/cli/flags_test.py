@@ -195,7 +195,7 @@ class Environment(CliTest):
         self.assertFalse(twins & {"VITRINE_CPU_ISA", "VITRINE_VENV", "VITRINE_BUILD", "VITRINE_MODELS",
                                   "VITRINE_TEST_DATA", "VITRINE_TEST_MODEL", "VITRINE_TORCH_DIR",
                                   "VITRINE_PYTHON", "VITRINE_FUZZ_SECONDS", "VITRINE_TORCH",
-                                  "VITRINE_CUDA", "VITRINE_PARQUET"})
+                                  "VITRINE_CUDA"})
 
 
 class Suggestions(CliTest):
