@@ -5,6 +5,8 @@
 set(VITRINE_WITH_CUDA OFF)
 if(VITRINE_CUDA STREQUAL "OFF")
   set(reason "switched off")
+elseif(NOT VITRINE_WITH_TORCH)
+  set(reason "it needs libtorch, and there is no torch backend")
 elseif(NOT EXISTS "${VITRINE_TORCH_LIB_DIR}/libtorch_cuda.so")
   set(reason "this libtorch has no CUDA")
 else()
@@ -23,7 +25,8 @@ else()
 endif()
 if(VITRINE_CUDA STREQUAL "ON" AND NOT VITRINE_WITH_CUDA)
   message(FATAL_ERROR "VITRINE_CUDA is ON, but the backend cannot be built: ${reason}. Set "
-                      "CUDAToolkit_ROOT to a CUDA 13 toolkit, or VITRINE_CUDA to OFF.")
+                      "CUDAToolkit_ROOT to a CUDA 13 toolkit and VITRINE_TORCH to ON, or "
+                      "VITRINE_CUDA to OFF.")
 endif()
 message(STATUS "CUDA backend: ${VITRINE_WITH_CUDA} (${reason})")
 

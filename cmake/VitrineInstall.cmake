@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-# find_package(vitrine) for a host: target vitrine::vitrine, variable VITRINE_TORCH_DIR. For others,
-# vitrine.pc with the variable torch_libdir. Installed libraries carry no path of this machine unless
+# find_package(vitrine) for a host: target vitrine::vitrine; with its component torch also
+# vitrine::torch and the variable VITRINE_TORCH_DIR. For others, vitrine.pc, and vitrine-torch.pc with
+# the variable torch_libdir. What is installed carries no path of this machine, but for backends where
 # VITRINE_INSTALL_RPATH names one.
+#
+# Components: vitrine (the library, the tool, headers), and each backend by itself (torch, cuda,
+# parquet). `cmake --install build --component vitrine` is a package that needs none of libtorch.
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME vitrine)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/vitrine")
 
 install(TARGETS vitrine EXPORT vitrineTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET vitrine_cli)
   set_target_properties(vitrine_cli PROPERTIES
-    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${VITRINE_INSTALL_RPATH}")
+    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS vitrine_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
   # The tool prints its man page and its completions itself.
   set(pages "${PROJECT_BINARY_DIR}/pages")
@@ -27,12 +32,12 @@ if(TARGET vitrine_cli)
           DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
   install(FILES "${pages}/_vitrine" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
 endif()
-if(TARGET vitrine_cuda)
-  install(TARGETS vitrine_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-endif()
-if(TARGET vitrine_parquet)
-  install(TARGETS vitrine_parquet LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-endif()
+foreach(backend torch cuda parquet)
+  if(TARGET vitrine_${backend})
+    install(TARGETS vitrine_${backend}
+            LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT ${backend})
+  endif()
+endforeach()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/vitrine" "${PROJECT_BINARY_DIR}/include/vitrine"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
 install(FILES "${PROJECT_SOURCE_DIR}/docs/audit_stream.proto"
@@ -44,7 +49,6 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/vitrineConfigVersion.cma
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/vitrineConfig.cmake"
               "${PROJECT_BINARY_DIR}/vitrineConfigVersion.cmake"
-              "${PROJECT_SOURCE_DIR}/cmake/VitrineTorch.cmake"
         DESTINATION "${package_dir}")
 
 # Relative to the file itself, so that the prefix can be chosen when it is installed.
@@ -56,3 +60,12 @@ file(RELATIVE_PATH VITRINE_PC_INCLUDEDIR
   "${CMAKE_INSTALL_PREFIX}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/vitrine.pc.in" "${PROJECT_BINARY_DIR}/vitrine.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/vitrine.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+if(VITRINE_WITH_TORCH)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/vitrine-torch.pc.in"
+                 "${PROJECT_BINARY_DIR}/vitrine-torch.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/vitrine-torch.pc"
+          DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT torch)
+  install(FILES "${PROJECT_SOURCE_DIR}/cmake/VitrinePython.cmake"
+                "${PROJECT_SOURCE_DIR}/cmake/VitrineTorch.cmake"
+          DESTINATION "${package_dir}" COMPONENT torch)
+endif()

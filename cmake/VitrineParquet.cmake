@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# libarrow and libparquet of PyPI's pyarrow, beside torch in the virtual environment. Sets
+# libarrow and libparquet of PyPI's pyarrow, beside torch or in the virtual environment. Sets
 # VITRINE_WITH_PARQUET and the target vitrine_arrow.
+include("${CMAKE_CURRENT_LIST_DIR}/VitrinePython.cmake")
 set(VITRINE_PARQUET AUTO CACHE STRING "Build libvitrine_parquet.so: AUTO (where it can be), ON, OFF")
 set_property(CACHE VITRINE_PARQUET PROPERTY STRINGS AUTO ON OFF)
 set(VITRINE_WITH_PARQUET OFF)
 if(NOT VITRINE_PARQUET STREQUAL OFF)
-  get_filename_component(pyarrow "${VITRINE_TORCH_DIR}/../pyarrow" ABSOLUTE)
+  if(VITRINE_WITH_TORCH)
+    get_filename_component(pyarrow "${VITRINE_TORCH_DIR}/../pyarrow" ABSOLUTE)
+  else()
+    vitrine_find_python_package(pyarrow pyarrow)
+  endif()
   file(GLOB arrow_library "${pyarrow}/libarrow.so.[0-9]*")
   file(GLOB parquet_library "${pyarrow}/libparquet.so.[0-9]*")
   list(LENGTH arrow_library num_arrow)
@@ -17,7 +22,7 @@ if(NOT VITRINE_PARQUET STREQUAL OFF)
     target_include_directories(vitrine_arrow SYSTEM INTERFACE "${pyarrow}/include")
     target_link_libraries(vitrine_arrow INTERFACE "${parquet_library}" "${arrow_library}")
   elseif(VITRINE_PARQUET STREQUAL ON)
-    message(FATAL_ERROR "VITRINE_PARQUET is ON, but ${pyarrow} has no libarrow, libparquet and "
+    message(FATAL_ERROR "VITRINE_PARQUET is ON, but '${pyarrow}' has no libarrow, libparquet and "
                         "headers; install the PyPI package pyarrow there")
   endif()
 endif()

@@ -1,42 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 # libtorch, taken out of PyPI's torch wheel. Torch's own CMake package links libtorch_cuda whole, and
 # a CPU process must never map that, so the libraries are named here one by one. The installed
-# package ships this file and includes it, with VITRINE_TORCH_REMEMBERED_DIR set.
+# package ships this file and includes it for its component torch, with VITRINE_TORCH_REMEMBERED_DIR
+# set.
 #
 # In:  VITRINE_TORCH_DIR  the folder site-packages/torch (found in the virtual environment if unset)
-# Out: vitrine_torch_cpu, vitrine_torch_cuda (imported), VITRINE_TORCH_LIB_DIR
+# Out: VITRINE_TORCH_PROBLEM (what is missing; empty: nothing), and where nothing is
+#      vitrine_torch_cpu, vitrine_torch_cuda (imported), VITRINE_TORCH_LIB_DIR
+include("${CMAKE_CURRENT_LIST_DIR}/VitrinePython.cmake")
 
 set(VITRINE_TORCH_VERSION 2.11.0)
 set(VITRINE_TORCH_DIR "${VITRINE_TORCH_REMEMBERED_DIR}" CACHE PATH
     "The torch folder of a Python site-packages folder that holds torch ${VITRINE_TORCH_VERSION}")
-
 if(NOT VITRINE_TORCH_DIR)
-  if(DEFINED ENV{VITRINE_VENV})
-    set(venv "$ENV{VITRINE_VENV}")
-  else()
-    set(venv "$ENV{HOME}/.cache/vitrine/venv")
-  endif()
-  execute_process(
-    COMMAND "${venv}/bin/python" -c
-            "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-    OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
-  if(NOT status EQUAL 0)
-    message(FATAL_ERROR "No torch in the virtual environment ${venv}. Run scripts/setup, or pass "
-                        "-DVITRINE_TORCH_DIR=<site-packages>/torch.")
-  endif()
+  vitrine_find_python_package(torch found)
   set_property(CACHE VITRINE_TORCH_DIR PROPERTY VALUE "${found}")
 endif()
 
+set(VITRINE_TORCH_PROBLEM "")
 set(version_file "${VITRINE_TORCH_DIR}/version.py")
-if(NOT EXISTS "${version_file}")
-  message(FATAL_ERROR "VITRINE_TORCH_DIR is ${VITRINE_TORCH_DIR}, where there is no version.py; "
-                      "expected the torch folder of torch==${VITRINE_TORCH_VERSION}.")
+if(NOT VITRINE_TORCH_DIR)
+  set(VITRINE_TORCH_PROBLEM "no torch in the virtual environment ${VITRINE_VENV}")
+elseif(NOT EXISTS "${version_file}")
+  set(VITRINE_TORCH_PROBLEM "VITRINE_TORCH_DIR is ${VITRINE_TORCH_DIR}, where there is no version.py")
+else()
+  file(STRINGS "${version_file}" version_line REGEX "^__version__")
+  string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" found_version "${version_line}")
+  if(NOT found_version STREQUAL VITRINE_TORCH_VERSION)
+    set(VITRINE_TORCH_PROBLEM "${version_file} is of ${found_version}, not ${VITRINE_TORCH_VERSION}")
+  endif()
 endif()
-file(STRINGS "${version_file}" version_line REGEX "^__version__")
-string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" found_version "${version_line}")
-if(NOT found_version STREQUAL VITRINE_TORCH_VERSION)
-  message(FATAL_ERROR "${version_file} says ${version_line}; expected torch "
-                      "${VITRINE_TORCH_VERSION}. Run scripts/setup, or pass VITRINE_TORCH_DIR.")
+if(VITRINE_TORCH_PROBLEM)
+  return()
 endif()
 
 set(VITRINE_TORCH_LIB_DIR "${VITRINE_TORCH_DIR}/lib")

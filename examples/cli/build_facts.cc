@@ -33,15 +33,15 @@ std::string kernels() {
   }
 }
 
-/// Tells what the library for CUDA devices has; it lies beside libvitrine.so where it was built.
-std::string cuda() {
+/// Tells what a backend has; its library lies beside libvitrine.so where it was built.
+std::string backend(const char* name, const char* fact) {
   Dl_info library{};
   std::error_code error;
   if (::dladdr(reinterpret_cast<const void*>(&vitrine::cpu_instruction_set), &library) == 0) {
     return "unknown";
   }
   const auto folder = std::filesystem::path(library.dli_fname).parent_path();
-  return std::filesystem::exists(folder / "libvitrine_cuda.so", error) ? VITRINE_CUDA_FACT : "no";
+  return std::filesystem::exists(folder / name, error) ? fact : "no";
 }
 
 }  // namespace
@@ -56,7 +56,8 @@ std::string build_facts() {
       "libtorch  {}\n"
       "CUDA      {}\n",
       VITRINE_VERSION, commit.empty() ? "unknown" : commit, compiler(), VITRINE_BUILD_TYPE,
-      kernels(), VITRINE_TORCH, cuda());
+      kernels(), backend("libvitrine_torch.so", VITRINE_TORCH_FACT),
+      backend("libvitrine_cuda.so", VITRINE_CUDA_FACT));
 }
 
 }  // namespace cli

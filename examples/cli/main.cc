@@ -4,7 +4,6 @@
 
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -148,12 +147,5 @@ int main(int argc, char** argv) {
   vitrine::set_log_callback([](vitrine::LogLevel level, std::string_view message) {
     if (level == vitrine::LogLevel::kWarning) cli::write_note("warning: " + std::string(message));
   });
-  const int code = run_guarded(argc, argv);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return code;  // they look for leaks, and set their own code, behind main()
-#else
-  // Everything of ours is closed; libtorch would take its operators apart one by one for 0.1 s.
-  std::fflush(nullptr);
-  std::_Exit(code);
-#endif
+  return run_guarded(argc, argv);
 }

@@ -24,7 +24,7 @@ struct EngineAccess;
 /// Which kernels run a model.
 enum class KernelPath : uint8_t {
   kFused,      ///< Vitrine's own kernels, bitwise invariant (CPU; CUDA, not yet run on a GPU)
-  kReference,  ///< plain ATen, any device, exempt from invariance
+  kReference,  ///< plain ATen (libvitrine_torch.so), any device, exempt from invariance
 };
 
 /// How a model is loaded.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors between Vitrine and libtorch: the only public header that includes ATen. A host that
-// includes it links `vitrine_torch_cpu` beside `vitrine::vitrine`.
+// includes it links `vitrine::torch`, of find_package(vitrine COMPONENTS torch).
 //
 //     at::Tensor ids = vitrine::to_torch(view);          // shares the memory
 //     vitrine::TensorView again = vitrine::from_torch(ids);

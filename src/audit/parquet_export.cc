@@ -27,7 +27,7 @@ audit::MakeParquetBackend find_backend() {
   if (make == nullptr) {
     throw Error(ErrorKind::kUnavailable,
                 "Parquet needs libvitrine_parquet.so, which could not be loaded (" + reason +
-                    "); build with the PyPI package pyarrow, or export JSON");
+                    "); build it with scripts/build all, or export JSON");
   }
   return make;
 }

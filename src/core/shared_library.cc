@@ -2,6 +2,7 @@
 #include "core/shared_library.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 namespace vitrine {
 namespace {
@@ -18,11 +19,16 @@ std::string own_folder() {
 
 void* find_library_symbol(const std::string& name, const char* symbol, int flags,
                           std::string& reason) {
-  void* library = dlopen((own_folder() + name).c_str(), flags);
-  if (library == nullptr) library = dlopen(name.c_str(), flags);
+  const std::string beside = own_folder() + name;
+  void* library = dlopen(beside.c_str(), flags);
   if (library == nullptr) {
     reason = dlerror();
-    return nullptr;
+    library = dlopen(name.c_str(), flags);
+    const char* problem = library == nullptr ? dlerror() : nullptr;
+    // Of one that is there, why it cannot be loaded is of more use than where else none is.
+    const bool is_beside = ::access(beside.c_str(), F_OK) == 0;
+    if (problem != nullptr && !is_beside) reason = problem;
+    if (library == nullptr) return nullptr;
   }
   void* found = dlsym(library, symbol);
   if (found == nullptr) reason = name + " is of another version";

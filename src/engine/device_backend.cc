@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/device_backend.h"
 
-#include <ATen/Context.h>
 #include <dlfcn.h>
 
 #include <mutex>
@@ -30,23 +29,14 @@ int cuda_device_count(std::string& problem) {
   });
   if (count == nullptr) {
     throw Error(ErrorKind::kUnavailable,
-                "device 'cuda' needs the CUDA backend, which could not be loaded (" + reason +
-                    "); build with a CUDA toolkit or use --device cpu");
+                "device 'cuda' needs libvitrine_cuda.so, which could not be loaded (" + reason +
+                    "); build it with scripts/build all where there is a CUDA 13 toolkit, or use "
+                    "--device cpu");
   }
   const char* text = "";
   const int devices = count(&text);
   problem = one_line(text);
   return devices;
-}
-
-// Throws kUnavailable where it is not here.
-void require_cuda_device(const Device& device) {
-  std::string problem;
-  const int count = cuda_device_count(problem);
-  if (device.index < count) return;
-  throw Error(ErrorKind::kUnavailable,
-              "device '" + device.name() + "' is not here: " + std::to_string(count) +
-                  " CUDA devices were found" + problem + "; use --device cpu");
 }
 
 // A function of the backend's fused path. Throws kUnavailable where it or the device is not here.
@@ -63,22 +53,13 @@ void* find_fused(const Device& device, const char* name) {
 
 }  // namespace
 
-c10::Device torch_device(const Device& device) {
-  switch (device.kind) {
-    case DeviceKind::kCpu: break;
-    case DeviceKind::kCuda:
-      require_cuda_device(device);
-      at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
-      return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device.index)};
-    case DeviceKind::kMps:
-      if (!at::hasMPS()) {
-        throw Error(ErrorKind::kUnavailable,
-                    "device 'mps' is not here: it needs an Apple GPU and a libtorch with MPS; use "
-                    "--device cpu");
-      }
-      return {c10::DeviceType::MPS, 0};
-  }
-  return {c10::DeviceType::CPU};
+void require_cuda_device(const Device& device) {
+  std::string problem;
+  const int count = cuda_device_count(problem);
+  if (device.index < count) return;
+  throw Error(ErrorKind::kUnavailable,
+              "device '" + device.name() + "' is not here: " + std::to_string(count) +
+                  " CUDA devices were found" + problem + "; use --device cpu");
 }
 
 std::unique_ptr<DeviceModel> make_device_model(const Device& device,
@@ -93,24 +74,6 @@ std::unique_ptr<DeviceJoint> make_device_joint(const Device& device, const Devic
   const auto make = reinterpret_cast<DeviceJoint* (*)(const DeviceJointSpec&, int64_t, int)>(
       find_fused(device, "vitrine_cuda_make_joint"));
   return std::unique_ptr<DeviceJoint>(make(spec, vocab, device.index));
-}
-
-Float32Guard::Float32Guard(c10::Device device) {
-  if (!device.is_cuda()) return;
-  no_tf32_.emplace();
-  at::Context& context = at::globalContext();
-  if (context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
-      at::Float32Precision::TF32) {
-    context.setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL,
-                                at::Float32Precision::IEEE);
-    restore_ = true;
-  }
-}
-
-Float32Guard::~Float32Guard() {
-  if (!restore_) return;
-  at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL,
-                                          at::Float32Precision::TF32);
 }
 
 }  // namespace vitrine::engine

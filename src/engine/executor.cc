@@ -38,31 +38,6 @@ void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
   forced_routes.reserve(tokens);
 }
 
-void AdapterGroups::reserve(size_t adapters, size_t tokens) {
-  adapters_ = adapters;
-  groups_.reserve(adapters);
-  rows_.reserve(tokens);
-}
-
-std::span<const ops::AdapterRows> AdapterGroups::gather(const StepBatch& batch) {
-  groups_.clear();
-  rows_.clear();
-  for (size_t adapter = 0; adapter < adapters_; ++adapter) {
-    const size_t first = rows_.size();
-    for (size_t i = 0; i < batch.spans.size(); ++i) {
-      if (batch.span_adapters[i] != static_cast<int32_t>(adapter)) continue;
-      for (int32_t token = 0; token < batch.spans[i].num_tokens; ++token) {
-        rows_.push_back(batch.spans[i].first_token + token);
-      }
-    }
-    const size_t count = rows_.size() - first;
-    if (count == 0) continue;
-    groups_.push_back(
-        {static_cast<int32_t>(adapter), rows_.data() + first, static_cast<int32_t>(count)});
-  }
-  return groups_;
-}
-
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
                       std::vector<float>& cos, std::vector<float>& sin) {
   const int64_t max_context = options.max_context;

@@ -76,19 +76,6 @@ struct StepBatch {
   void reserve(size_t tokens, size_t rows, size_t sequences);
 };
 
-/// The tokens of each adapter that a batch uses, gathered without allocating.
-class AdapterGroups {
- public:
-  void reserve(size_t adapters, size_t tokens);
-  /// Valid until the next call.
-  std::span<const ops::AdapterRows> gather(const StepBatch& batch);
-
- private:
-  std::vector<ops::AdapterRows> groups_;
-  std::vector<int32_t> rows_;
-  size_t adapters_ = 0;
-};
-
 /// In place of a token that a device chose: logits that are no numbers, and none left to choose.
 inline constexpr int32_t kBrokenLogits = -1, kNothingLeft = -2;
 /// What a device says of a choice: candidates left, the probability of the chosen one among them,

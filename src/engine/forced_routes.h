@@ -2,8 +2,6 @@
 // Routes that a step's input gives in place of the router's.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <span>
 #include <vector>
 
@@ -16,10 +14,5 @@ void check_forced_routes(const AuditLayout& layout, const StepInput& input);
 
 /// Appends each token's part of the input's routes, which have been checked.
 void append_by_token(const StepInput& input, std::vector<std::span<const ForcedRoute>>& routes);
-
-/// The reference path's form: by layer [tokens, top_k], -1 where nothing is forced.
-void force_routes(const AuditLayout& layout,
-                  const std::vector<std::span<const ForcedRoute>>& routes, at::Device device,
-                  std::vector<at::Tensor>& ids, std::vector<at::Tensor>& weights);
 
 }  // namespace vitrine::engine

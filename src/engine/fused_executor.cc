@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "engine/adapter_groups.h"
 #include "engine/executor.h"
 #include "engine/mapped_memory.h"
 #include "engine/read_bandwidth.h"

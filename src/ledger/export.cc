@@ -30,7 +30,7 @@ ledger::WriteParquetLedger find_writer() {
   if (write == nullptr) {
     throw Error(ErrorKind::kUnavailable,
                 "Parquet needs libvitrine_parquet.so, which could not be loaded (" + reason +
-                    "); build with the PyPI package pyarrow, or export CSV");
+                    "); build it with scripts/build all, or export CSV");
   }
   return write;
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
@@ -196,92 +195,7 @@ std::unique_ptr<PlannedOp> plan_attention(PlanContext& context, const OpNode& no
   return std::make_unique<PlannedAttention>(context, node);
 }
 
-at::Tensor norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return x.mul(x.mul(x).mean(-1, true).add(eps).rsqrt()).mul(weight);
-}
-
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const int64_t half = x.size(-1) / 2;
-  at::Tensor low = x.narrow(-1, 0, half);
-  at::Tensor high = x.narrow(-1, half, half);
-  return at::cat({low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin))}, -1);
-}
-
-/// Rounds to kI16's integers and widens them: [tokens, heads, head_dim].
-at::Tensor round_heads(const at::Tensor& x) {
-  const double largest = kernels::largest_kv_number(static_cast<int32_t>(x.size(-1)));
-  const at::Tensor magnitude = x.abs().amax(-1, true);
-  const at::Tensor factor = magnitude.reciprocal().mul(largest);
-  const at::Tensor rounded = x.mul(factor).round().mul(magnitude.div(largest));
-  return at::where(factor.isinf(), at::zeros_like(x), rounded);
-}
-
-void reference_attention(ReferenceStep& step, const OpNode& node) {
-  const Graph& graph = *step.graph;
-  const int64_t heads = graph.num_heads, kv_heads = graph.num_kv_heads, dim = graph.head_dim;
-  const int64_t tokens = step.token_ids.size(0);
-  at::Tensor query = step.input(node, 0);
-  at::Tensor key = step.input(node, 1);
-  const double eps = node.attribute("eps", 0.0);
-  const HeadNorm norm = head_norm(node);
-  if (norm == HeadNorm::kWholeRow) {
-    query = norm_rows(query, step.weights->vector(node.weight("q_norm"), heads * dim), eps);
-    key = norm_rows(key, step.weights->vector(node.weight("k_norm"), kv_heads * dim), eps);
-  }
-  query = query.view({tokens, heads, dim});
-  key = key.view({tokens, kv_heads, dim});
-  if (norm == HeadNorm::kPerHead) {
-    query = norm_rows(query, step.weights->vector(node.weight("q_norm"), dim), eps);
-    key = norm_rows(key, step.weights->vector(node.weight("k_norm"), dim), eps);
-  }
-  at::Tensor value = step.input(node, 2);
-  if (const double clip = node.attribute("clip", 0.0); clip > 0) {
-    query = query.clamp(-clip, clip);
-    key = key.clamp(-clip, clip);
-    value = value.clamp(-clip, clip);
-  }
-  at::Tensor cos = at::index_select(step.rope_cos, 0, step.positions).unsqueeze(1);
-  at::Tensor sin = at::index_select(step.rope_sin, 0, step.positions).unsqueeze(1);
-  query = rotate(query, cos, sin);
-  key = rotate(key, cos, sin);
-
-  ReferenceKv& kv = (*step.kv)[static_cast<size_t>(node.layer)];
-  if (kv.are_integers) query = round_heads(query);
-  const auto keep = [&](at::Tensor& cache, const at::Tensor& rows) {
-    const at::Tensor kept =
-        kv.are_integers ? round_heads(rows.reshape({tokens, kv_heads, dim})) : rows;
-    // Where its type is narrower, this rounds.
-    cache.index_copy_(0, step.new_slots,
-                      kept.reshape({tokens, kv_heads * dim}).to(cache.scalar_type()));
-  };
-  keep(kv.keys, key);
-  keep(kv.values, value);
-
-  std::vector<at::Tensor> outputs;
-  for (const ReferenceSpan& span : step.spans) {
-    const int64_t total = span.past + span.num_tokens;
-    auto gather = [&](const at::Tensor& cache) {
-      return at::index_select(cache, 0, span.slots)
-          .to(at::kFloat)
-          .view({total, kv_heads, 1, dim})
-          .expand({total, kv_heads, heads / kv_heads, dim})
-          .reshape({total, heads, dim})
-          .transpose(0, 1);
-    };
-    at::Tensor q = query.narrow(0, span.first_token, span.num_tokens).transpose(0, 1);
-    at::Tensor scores = at::matmul(q, gather(kv.keys).transpose(1, 2)).mul(node.attribute("scale"));
-    at::Tensor seen = step.positions.narrow(0, span.first_token, span.num_tokens).unsqueeze(1);
-    at::Tensor where = at::arange(total, step.positions.options()).unsqueeze(0);
-    scores =
-        scores.masked_fill(where.gt(seen).unsqueeze(0), -std::numeric_limits<float>::infinity());
-    outputs.push_back(at::matmul(at::softmax(scores, -1), gather(kv.values))
-                          .transpose(0, 1)
-                          .reshape({span.num_tokens, heads * dim}));
-  }
-  step.value(node.outputs[0]) = outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
-}
-
-VITRINE_REGISTER_OP((OpDefinition{"attention", plan_attention, reference_attention}));
+VITRINE_REGISTER_OP((OpDefinition{"attention", plan_attention}));
 
 }  // namespace
 }  // namespace vitrine::ops

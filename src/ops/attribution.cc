@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
@@ -62,13 +61,7 @@ std::unique_ptr<PlannedOp> plan_probe(PlanContext& context, const OpNode& node) 
   return std::make_unique<PlannedProbe>(context, node);
 }
 
-// Experts leave their outputs themselves; a tensor that is kept costs no call.
-void reference_probe(ReferenceStep& step, const OpNode& node) {
-  if (step.attribution == nullptr || node.flag("experts")) return;
-  step.attribution->streams.push_back(step.input(node, 0));
-}
-
-VITRINE_REGISTER_OP((OpDefinition{kAttributionProbe, plan_probe, reference_probe}));
+VITRINE_REGISTER_OP((OpDefinition{kAttributionProbe, plan_probe}));
 
 }  // namespace
 

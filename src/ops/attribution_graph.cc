@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a graph is probed for attribution, and the terms that come of it. Free of libtorch.
+// Where a graph is probed for attribution, and the terms that come of it.
 #include "ops/attribution.h"
 
 namespace vitrine::ops {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
@@ -74,20 +73,7 @@ std::unique_ptr<PlannedOp> plan_combine(PlanContext& context, const OpNode& node
   return std::make_unique<PlannedCombine>(context, node);
 }
 
-void reference_combine(ReferenceStep& step, const OpNode& node) {
-  at::Tensor sum = step.input(node, 0);
-  if (node.inputs.size() > 2) {
-    at::Tensor shared = step.input(node, 2);
-    const std::string& gate = node.weight("shared_gate");
-    if (!gate.empty()) shared = shared.mul(at::sigmoid(step.linear(step.input(node, 1), gate, 1)));
-    if (step.attribution != nullptr) step.attribution->experts.push_back(shared);
-    sum = sum.add(shared);
-  }
-  at::Tensor& residual = step.value(node.outputs[0]);
-  residual = residual.add(sum, node.attribute("multiplier", 1.0));
-}
-
-VITRINE_REGISTER_OP((OpDefinition{"combine", plan_combine, reference_combine}));
+VITRINE_REGISTER_OP((OpDefinition{"combine", plan_combine}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -132,17 +132,7 @@ std::unique_ptr<PlannedOp> plan_dense_ffn(PlanContext& context, const OpNode& no
   return std::make_unique<PlannedDenseFfn>(context, node);
 }
 
-void reference_dense_ffn(ReferenceStep& step, const OpNode& node) {
-  const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
-  const at::Tensor& x = step.input(node, 0);
-  const int64_t intermediate = node.integer("intermediate");
-  const at::Tensor out = adapted_feed_forward(step, x, node.weight("gate"), node.weight("up"),
-                                              node.weight("down"), output.width, intermediate);
-  at::Tensor& target = step.value(node.outputs[0]);
-  target = node.flag("residual") ? target.add(out, node.attribute("multiplier", 1.0)) : out;
-}
-
-VITRINE_REGISTER_OP((OpDefinition{"dense_ffn", plan_dense_ffn, reference_dense_ffn}));
+VITRINE_REGISTER_OP((OpDefinition{"dense_ffn", plan_dense_ffn}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // embed: token ids to the residual stream, times a multiplier (granitemoe).
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
@@ -41,16 +40,7 @@ std::unique_ptr<PlannedOp> plan_embed(PlanContext& context, const OpNode& node) 
   return std::make_unique<PlannedEmbed>(context, node);
 }
 
-void reference_embed(ReferenceStep& step, const OpNode& node) {
-  const int64_t width = step.graph->values[static_cast<size_t>(node.outputs[0])].width;
-  const at::Tensor& table =
-      step.weights->matrix(node.weight("table"), step.graph->vocab_size, width);
-  at::Tensor rows = at::index_select(table, 0, step.token_ids);
-  const double multiplier = node.attribute("multiplier", 1.0);
-  step.value(node.outputs[0]) = multiplier == 1.0 ? rows : rows.mul(multiplier);
-}
-
-VITRINE_REGISTER_OP((OpDefinition{"embed", plan_embed, reference_embed}));
+VITRINE_REGISTER_OP((OpDefinition{"embed", plan_embed}));
 
 }  // namespace
 }  // namespace vitrine::ops

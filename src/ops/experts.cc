@@ -245,29 +245,7 @@ std::unique_ptr<PlannedOp> plan_experts(PlanContext& context, const OpNode& node
   return std::make_unique<PlannedExperts>(context, node);
 }
 
-// Every expert on all rows, weighted by a scattered [tokens, experts] matrix: no shape depends on a
-// value.
-void reference_experts(ReferenceStep& step, const OpNode& node) {
-  const auto layer = static_cast<size_t>(node.layer);
-  const at::Tensor& x = step.input(node, 0);
-  const at::Tensor& ids = step.routes_ids[layer];
-  const int64_t experts = node.integer("experts");
-  at::Tensor weights =
-      at::zeros({x.size(0), experts}, x.options()).scatter(1, ids, step.routes_weights[layer]);
-  at::Tensor sum;
-  for (int64_t expert = 0; expert < experts; ++expert) {
-    at::Tensor out =
-        adapted_feed_forward(step, x, expert_module(node, expert, "gate"),
-                             expert_module(node, expert, "up"), expert_module(node, expert, "down"),
-                             x.size(1), node.integer("intermediate"))
-            .mul(weights.narrow(1, expert, 1));
-    if (step.attribution != nullptr) step.attribution->experts.push_back(out);
-    sum = expert == 0 ? out : sum.add(out);
-  }
-  step.value(node.outputs[0]) = sum;
-}
-
-VITRINE_REGISTER_OP((OpDefinition{"experts", plan_experts, reference_experts}));
+VITRINE_REGISTER_OP((OpDefinition{"experts", plan_experts}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a graph says of itself: all that a device's backend needs of this room, and so without ATen.
+// What a graph says of itself: with attribution_graph.cc all that a backend needs of this room.
 #include "ops/graph.h"
 
 #include "ops/adapters.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
@@ -45,14 +44,7 @@ std::unique_ptr<PlannedOp> plan_hidden_state(PlanContext& context, const OpNode&
   return std::make_unique<PlannedHiddenState>(context, node);
 }
 
-// A tensor that is kept costs no call.
-void reference_hidden_state(ReferenceStep& step, const OpNode& node) {
-  const at::Tensor& stream = step.input(node, 0);
-  if (step.audit != nullptr) step.audit->hidden_states.push_back(stream);
-  step.observe(stream);
-}
-
-VITRINE_REGISTER_OP((OpDefinition{kProbe, plan_hidden_state, reference_hidden_state}));
+VITRINE_REGISTER_OP((OpDefinition{kProbe, plan_hidden_state}));
 
 }  // namespace
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ops/plan.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 
@@ -52,14 +51,5 @@ class LowRankProducts {
   std::array<int64_t, kPhases> pieces_{};
   uint64_t weight_bytes_ = 0;
 };
-
-/// The same on the reference path: adds to `out` [tokens, rows] what the step's adapters make of
-/// `x` [tokens, cols].
-void add_low_rank(ReferenceStep& step, const at::Tensor& x, const std::string& module,
-                  double multiplier, at::Tensor& out);
-/// ReferenceStep::feed_forward with what adapters add to its three matrices.
-at::Tensor adapted_feed_forward(ReferenceStep& step, const at::Tensor& x, const std::string& gate,
-                                const std::string& up, const std::string& down, int64_t width,
-                                int64_t intermediate);
 
 }  // namespace vitrine::ops

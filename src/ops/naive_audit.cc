@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/naive_audit.h"
 
-#include <utility>
-
 namespace vitrine::ops {
 
 NaivePlanAudit::NaivePlanAudit(const AuditLayout& layout, int64_t max_tokens)
@@ -45,14 +43,5 @@ void NaivePlanAudit::read(const StepState& step, int32_t word, int32_t count, Re
 const std::byte* NaivePlanAudit::token_records() const {
   return reinterpret_cast<const std::byte*>(words_.data());
 }
-
-void NaiveReferenceAudit::on_value(const at::Tensor& value) {
-  const at::Tensor flat = value.reshape({-1}).to(at::kFloat).contiguous();
-  std::vector<float> host(static_cast<size_t>(flat.numel()));
-  readback_.copy(host.data(), flat, flat.numel());
-  values_.push_back(std::move(host));
-}
-
-std::vector<std::vector<float>> NaiveReferenceAudit::take() { return std::exchange(values_, {}); }
 
 }  // namespace vitrine::ops

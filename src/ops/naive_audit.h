@@ -7,7 +7,6 @@
 
 #include "ops/plan.h"
 #include "ops/readback.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 
@@ -25,19 +24,6 @@ class NaivePlanAudit {
 
   AuditLayout layout_;
   std::vector<int32_t> words_;
-};
-
-/// Reference path: each by-product is brought to the host where it appears.
-class NaiveReferenceAudit : public ReferenceHook {
- public:
-  explicit NaiveReferenceAudit(Readback& readback) : readback_(readback) {}
-  void on_value(const at::Tensor& value) override;
-  /// Everything read so far, in order, as float32 (ids too); then forgets it.
-  std::vector<std::vector<float>> take();
-
- private:
-  Readback& readback_;
-  std::vector<std::vector<float>> values_;
 };
 
 }  // namespace vitrine::ops

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One op: its meaning (reference), its checks, its choice of kernel; found by name in a registry.
+// One op on the CPU's fused path: its checks, its choice of kernel; found by name in a registry.
+// What it means is its reference (src/backend_torch/ops).
 #pragma once
 
 #include <memory>
@@ -11,16 +12,12 @@
 
 namespace vitrine::ops {
 
-class ReferenceStep;
-
-/// To add an op, write one file with these functions and a VITRINE_REGISTER_OP at its end.
+/// To add an op, write one file with its `plan` and a VITRINE_REGISTER_OP at its end.
 struct OpDefinition {
   std::string_view type;
   /// Makes the CPU's fused form; never null. Throws kBadFile for weights of other shapes,
   /// kUnsupported where there is no kernel.
   std::unique_ptr<PlannedOp> (*plan)(PlanContext& context, const OpNode& node) = nullptr;
-  /// Plain ATen calls on any device.
-  void (*reference)(ReferenceStep& step, const OpNode& node) = nullptr;
 };
 
 /// Throws kInternal for a type that nobody registered.

@@ -68,17 +68,7 @@ std::unique_ptr<PlannedOp> plan_project(PlanContext& context, const OpNode& node
   return std::make_unique<PlannedProject>(context, node);
 }
 
-void reference_project(ReferenceStep& step, const OpNode& node) {
-  const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
-  at::Tensor delta =
-      step.linear(step.input(node, 0), node.weight("weight"), output.width, node.weight("bias"));
-  at::Tensor& residual = step.value(node.outputs[0]);
-  residual = residual.add(delta, node.attribute("multiplier", 1.0));
-  add_low_rank(step, step.input(node, 0), node.weight("weight"), node.attribute("multiplier", 1.0),
-               residual);
-}
-
-VITRINE_REGISTER_OP((OpDefinition{"project", plan_project, reference_project}));
+VITRINE_REGISTER_OP((OpDefinition{"project", plan_project}));
 
 }  // namespace
 }  // namespace vitrine::ops

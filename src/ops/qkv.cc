@@ -125,17 +125,7 @@ std::unique_ptr<PlannedOp> plan_qkv(PlanContext& context, const OpNode& node) {
   return std::make_unique<PlannedQkv>(context, node);
 }
 
-void reference_qkv(ReferenceStep& step, const OpNode& node) {
-  for (size_t i = 0; i < 3; ++i) {
-    const Value& output = step.graph->values[static_cast<size_t>(node.outputs[i])];
-    at::Tensor& out = step.value(node.outputs[i]);
-    out = step.linear(step.input(node, 0), node.weight(kRoles[i]), output.width,
-                      node.weight(kBiasRoles[i]));
-    add_low_rank(step, step.input(node, 0), node.weight(kRoles[i]), 1.0, out);
-  }
-}
-
-VITRINE_REGISTER_OP((OpDefinition{"qkv", plan_qkv, reference_qkv}));
+VITRINE_REGISTER_OP((OpDefinition{"qkv", plan_qkv}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -6,10 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace at {
-class Tensor;
-}
-
 namespace vitrine::ops {
 
 /// Counts the readbacks of one engine.
@@ -17,9 +13,7 @@ class Readback {
  public:
   /// Host memory to host memory (the CPU's fused path).
   void copy(void* destination, const void* source, size_t bytes);
-  /// A contiguous float32 tensor on any device to host memory of `count` floats.
-  void copy(float* destination, const at::Tensor& source, int64_t count);
-  /// One that a device's runtime made.
+  /// One that a device's runtime made, or libtorch.
   void note() { ++count_; }
   uint64_t count() const { return count_; }
 

@@ -6,7 +6,6 @@
 
 #include "ops/attribution.h"
 #include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::ops {
 namespace {
@@ -74,20 +73,7 @@ std::unique_ptr<PlannedOp> plan_rms_norm(PlanContext& context, const OpNode& nod
   return std::make_unique<PlannedRmsNorm>(context, node);
 }
 
-void reference_rms_norm(ReferenceStep& step, const OpNode& node) {
-  const Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
-  at::Tensor x = step.input(node, 0);
-  if (output.per_row) x = at::index_select(x, 0, step.row_tokens);
-  at::Tensor mean_square = x.mul(x).mean(-1, /*keepdim=*/true);
-  if (node.flag("audit")) {
-    if (step.audit != nullptr) step.audit->mean_squares.push_back(mean_square);
-    step.observe(mean_square);
-  }
-  const at::Tensor& weight = step.weights->vector(node.weight("weight"), output.width);
-  step.value(node.outputs[0]) = x.mul(mean_square.add(node.attribute("eps")).rsqrt()).mul(weight);
-}
-
-VITRINE_REGISTER_OP((OpDefinition{"rms_norm", plan_rms_norm, reference_rms_norm}));
+VITRINE_REGISTER_OP((OpDefinition{"rms_norm", plan_rms_norm}));
 
 }  // namespace
 }  // namespace vitrine::ops

@@ -110,7 +110,7 @@ class AuditExport(AuditCase):
         shutil.copy(library, self.folder / "lib")
         self.generate("run.vtr")
         environment = {**os.environ, "LD_LIBRARY_PATH": str(self.folder / "lib")}
-        self.fail_with(2, ["libvitrine_parquet.so", "pyarrow"], "audit", "export", "run.vtr",
+        self.fail_with(2, ["libvitrine_parquet.so", "scripts/build all"], "audit", "export", "run.vtr",
                        "--parquet", "--out", "t", env=environment)
 
     def test_an_export_has_one_format(self):

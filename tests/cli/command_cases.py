@@ -280,9 +280,9 @@ class BenchGenerate(CliTest):
                                found["decode_tps"] * found["bytes_per_token"],
                                delta=1e-6 * found["read_bandwidth"])
         self.assertLess(found["load_seconds"], found["first_token_seconds"])
-        # The process maps libtorch; a model of 100 kB adds next to nothing.
+        # The model has 100 kB: what is left is the process.
         self.assertGreater(found["peak_rss"], facts["memory"]["weight_bytes"])
-        self.assertLess(found["peak_rss"], 4e9)
+        self.assertLess(found["peak_rss"], 1e8)
         for key in ("prefill_tps", "decode_tps"):
             low, high = found[key + "_range"]
             self.assertLessEqual(low, found[key])

@@ -97,6 +97,11 @@ class Commands(DeviceCase):
     def test_what_is_not_here(self):
         self.fail_with(2, ["cuda:1", "1 CUDA devices"], "inspect", SMALL, "--device", "cuda:1",
                        "--kernels", "fused")
+        # Nor does a library of the reference path lie here.
+        for more, instead in (((), "--kernels fused"), (("--device", "cuda"), "--device cpu")):
+            self.fail_with(2, ["libvitrine_torch.so", "scripts/build all", instead], "inspect", SMALL,
+                           "--kernels", "reference", *more)
+        self.assertIn("libtorch  no\n", self.succeed("--version").stdout.decode())
 
 
 class Replay(DeviceCase):

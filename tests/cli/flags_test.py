@@ -194,7 +194,8 @@ class Environment(CliTest):
         self.assertIn("VITRINE_MAX_NEW_TOKENS", twins)
         self.assertFalse(twins & {"VITRINE_CPU_ISA", "VITRINE_VENV", "VITRINE_BUILD", "VITRINE_MODELS",
                                   "VITRINE_TEST_DATA", "VITRINE_TEST_MODEL", "VITRINE_TORCH_DIR",
-                                  "VITRINE_PYTHON", "VITRINE_FUZZ_SECONDS", "VITRINE_CUDA"})
+                                  "VITRINE_PYTHON", "VITRINE_FUZZ_SECONDS", "VITRINE_TORCH",
+                                  "VITRINE_CUDA"})
 
 
 class Suggestions(CliTest):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choices by tensor operations against the host's pipeline, on the CPU.
-#include "src/engine/tensor_sampler.h"
+#include "src/backend_torch/tensor_sampler.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,12 @@
 #include "src/engine/executor.h"
 #include "tests/sample/random_pipelines.h"
 
-namespace vitrine::engine {
+namespace vitrine::backend_torch {
 namespace {
 
+using engine::kBrokenLogits;
+using engine::kChoiceFacts;
+using engine::kNothingLeft;
 using testing::draw_choice;
 using testing::DrawnChoice;
 using testing::expect_facts;
@@ -96,4 +99,4 @@ TEST(TensorSampler, HostStagesHaveNoDeviceForm) {
 }
 
 }  // namespace
-}  // namespace vitrine::engine
+}  // namespace vitrine::backend_torch

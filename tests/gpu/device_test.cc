@@ -3,7 +3,7 @@
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 
-#include "engine/device_backend.h"
+#include "backend_torch/torch_device.h"
 #include "tests/support/test_data.h"
 #include "vitrine/engine.h"
 
@@ -12,7 +12,7 @@ namespace {
 using at::Float32Backend;
 using at::Float32Op;
 using at::Float32Precision;
-using vitrine::engine::Float32Guard;
+using vitrine::backend_torch::Float32Guard;
 
 Float32Precision matmul_precision() {
   return at::globalContext().float32Precision(Float32Backend::CUDA, Float32Op::MATMUL);

@@ -2,9 +2,9 @@
 """Fails on a call in the hot-path rooms that reads a device value back, waits for a device, or writes
 to a standard stream. `--self-test` plants each and fails unless each is found.
 
-src/ops/naive_audit.cc is exempt: it breaks the rule to measure it. src/ops/readback.cc, the one
-counted function, and src/backend_cuda/cuda_readback.cc, which does it for CUDA's fused path, must
-hold exactly one copy to the host each; waiting for that copy is allowed there."""
+src/backend_torch/naive_audit.cc is exempt: it breaks the rule to measure it.
+src/backend_torch/readback.cc, and src/backend_cuda/cuda_readback.cc, which does it for CUDA's fused
+path, must hold exactly one copy to the host each; waiting for that copy is allowed there."""
 
 import argparse
 import pathlib
@@ -12,9 +12,10 @@ import re
 import sys
 import tempfile
 
-FOLDERS = ("src/ops", "src/model", "src/kv", "src/engine", "src/sample", "src/backend_cuda", "kernels")
-NAIVE = "src/ops/naive_audit.cc"
-READBACK = "src/ops/readback.cc"
+FOLDERS = ("src/ops", "src/model", "src/kv", "src/engine", "src/sample", "src/backend_torch",
+           "src/backend_cuda", "kernels")
+NAIVE = "src/backend_torch/naive_audit.cc"
+READBACK = "src/backend_torch/readback.cc"
 READBACKS = {READBACK, "src/backend_cuda/cuda_readback.cc"}
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 
@@ -83,6 +84,7 @@ def check(root):
 PLANTED = {  # file, its text, what must be said (None: nothing)
     "src/ops/item.cc": ("float x = t.item<float>();", "reads a value back"),
     "src/ops/item2.cc": ("auto x = t.sum()\n  .item();", "reads a value back"),
+    "src/backend_torch/ops/item.cc": ("float x = t.item<float>();", "reads a value back"),
     "src/model/cpu.cc": ("auto x = logits.cpu();", "copies to the host"),
     "src/engine/to.cc": ("auto x = t.to(at::TensorOptions()\n  .device(at::kCPU), true);", "moves to"),
     "src/engine/to2.cc": ('auto x = t.to("cpu");', "moves to the host"),

@@ -15,6 +15,7 @@ namespace {
 namespace ops = vitrine::ops;
 using vitrine::AuditLevel;
 using vitrine::AuditMode;
+using vitrine::backend_torch::ReferenceStep;
 using namespace vitrine::testing_support;
 
 const std::set<std::string> kNothing;
@@ -67,15 +68,14 @@ constexpr char kFloat64[] = "planted_float64";
 constexpr char kDoubleScalar[] = "planted_double_scalar";
 
 TEST(MpsPlanted, AnOpWithoutAKernelIsFound) {
-  plant<kNoKernel>(
-      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)at::geqrf(step.rope_cos); });
+  plant<kNoKernel>([](ReferenceStep& step, const ops::OpNode&) { (void)at::geqrf(step.rope_cos); });
   const RecordedRun run = planted_run(kNoKernel);
   EXPECT_TRUE(ops_without_mps(run.passes, NativeFunctions::of_torch()).contains("geqrf"));
 }
 
 TEST(MpsPlanted, AnOpWithoutAKernelIsFoundWithinACompositeOp) {
   plant<kWithinComposite>(
-      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)at::nuclear_norm(step.rope_cos); });
+      [](ReferenceStep& step, const ops::OpNode&) { (void)at::nuclear_norm(step.rope_cos); });
   const RecordedRun run = planted_run(kWithinComposite);
   const auto found = ops_without_mps(run.passes, NativeFunctions::of_torch());
   EXPECT_FALSE(found.empty());
@@ -84,13 +84,13 @@ TEST(MpsPlanted, AnOpWithoutAKernelIsFoundWithinACompositeOp) {
 
 TEST(MpsPlanted, AFloat64TensorIsFound) {
   plant<kFloat64>(
-      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)step.rope_cos.to(at::kDouble); });
+      [](ReferenceStep& step, const ops::OpNode&) { (void)step.rope_cos.to(at::kDouble); });
   EXPECT_TRUE(ops_making_float64(planted_run(kFloat64).passes).contains("_to_copy"));
 }
 
 TEST(MpsPlanted, ADoubleThatIsOnlyAScalarIsNot) {
   plant<kDoubleScalar>(
-      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)step.rope_cos.mul(2.5).add(0.1); });
+      [](ReferenceStep& step, const ops::OpNode&) { (void)step.rope_cos.mul(2.5).add(0.1); });
   const RecordedRun run = planted_run(kDoubleScalar);
   EXPECT_EQ(ops_making_float64(run.passes), kNothing);
   EXPECT_EQ(ops_without_mps(run.passes, NativeFunctions::of_torch()), kNothing);

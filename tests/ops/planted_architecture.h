@@ -4,18 +4,17 @@
 
 #include <string>
 
+#include "backend_torch/torch_op.h"
 #include "model/architecture.h"
-#include "ops/op.h"
-#include "ops/reference.h"
 
 namespace vitrine::testing_support {
 
-using PlantedReference = void (*)(ops::ReferenceStep& step, const ops::OpNode& node);
+using PlantedReference = void (*)(backend_torch::ReferenceStep& step, const ops::OpNode& node);
 
 /// Registers op and architecture `name`; in each pass `reference` runs after the embedding.
 template <const char* name>
 void plant(PlantedReference reference) {
-  ops::register_op({name, nullptr, reference});
+  backend_torch::register_torch_op({name, reference});
   model::register_architecture(
       {name, [](const ModelConfig& config) {
          ops::Graph graph = model::find_architecture("llama", "planted").build(config);

@@ -16,6 +16,7 @@ namespace {
 namespace ops = vitrine::ops;
 using vitrine::AuditLevel;
 using vitrine::AuditMode;
+using vitrine::backend_torch::ReferenceStep;
 using namespace vitrine::testing_support;
 
 std::string oracle(const std::string& name) { return test_data("oracles/" + name); }
@@ -121,29 +122,27 @@ constexpr char kComparison[] = "planted_comparison";
 constexpr char kHarmless[] = "planted_harmless";
 
 TEST(PlantedOp, ThatReadsAValueIsFound) {
-  plant<kItem>([](ops::ReferenceStep& step, const ops::OpNode&) {
-    (void)step.positions.max().item<int64_t>();
-  });
+  plant<kItem>(
+      [](ReferenceStep& step, const ops::OpNode&) { (void)step.positions.max().item<int64_t>(); });
   EXPECT_EQ(planted_findings(kItem), (std::set<std::string>{"_local_scalar_dense", "item"}));
 }
 
 TEST(PlantedOp, ThatLearnsAShapeIsFound) {
-  plant<kBooleanIndex>([](ops::ReferenceStep& step, const ops::OpNode&) {
+  plant<kBooleanIndex>([](ReferenceStep& step, const ops::OpNode&) {
     (void)step.positions.index({step.positions.gt(1)});
   });
   EXPECT_TRUE(planted_findings(kBooleanIndex).contains("nonzero"));
 }
 
 TEST(PlantedOp, ThatDecidesOnAValueIsFound) {
-  plant<kComparison>([](ops::ReferenceStep& step, const ops::OpNode&) {
+  plant<kComparison>([](ReferenceStep& step, const ops::OpNode&) {
     (void)at::equal(step.positions, step.token_ids);
   });
   EXPECT_TRUE(planted_findings(kComparison).contains("equal"));
 }
 
 TEST(PlantedOp, ThatIsHarmlessIsNot) {
-  plant<kHarmless>(
-      [](ops::ReferenceStep& step, const ops::OpNode&) { (void)step.positions.add(1); });
+  plant<kHarmless>([](ReferenceStep& step, const ops::OpNode&) { (void)step.positions.add(1); });
   EXPECT_EQ(planted_findings(kHarmless), std::set<std::string>{});
 }
 

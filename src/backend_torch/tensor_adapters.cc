@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/reference_adapters.h"
+#include "backend_torch/tensor_adapters.h"
 
-namespace vitrine::model {
+#include <ATen/ATen.h>
 
-const ops::ReferenceLowRank* TensorAdapters::find(int32_t adapter, const std::string& module) {
+namespace vitrine::backend_torch {
+
+const TensorLowRank* TensorAdapters::find(int32_t adapter, const std::string& module) {
   const auto key = std::pair(adapter, module);
   if (const auto found = tensors_.find(key); found != tensors_.end()) return &found->second;
   const ops::LowRankMatrix* matrix = adapters_.find(adapter, module);
@@ -18,10 +20,8 @@ const ops::ReferenceLowRank* TensorAdapters::find(int32_t adapter, const std::st
         .to(at::kFloat, /*non_blocking=*/false, /*copy=*/true)
         .to(device_);
   };
-  return &tensors_
-              .emplace(key,
-                       ops::ReferenceLowRank{upload(matrix->a), upload(matrix->b), matrix->scale})
+  return &tensors_.emplace(key, TensorLowRank{upload(matrix->a), upload(matrix->b), matrix->scale})
               .first->second;
 }
 
-}  // namespace vitrine::model
+}  // namespace vitrine::backend_torch

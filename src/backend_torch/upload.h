@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-namespace vitrine::engine {
+namespace vitrine::backend_torch {
 
 /// [values.size()]. Pinned memory on CUDA, so that the copy does not wait for the device.
 template <typename T>
@@ -18,4 +18,4 @@ at::Tensor upload(const std::vector<T>& values, at::ScalarType type, at::Device 
   return host.to(device, type, /*non_blocking=*/device.is_cuda());
 }
 
-}  // namespace vitrine::engine
+}  // namespace vitrine::backend_torch

@@ -7,25 +7,14 @@
 
 #include <ATen/ATen.h>
 
-#include <map>
 #include <string>
 #include <vector>
 
+#include "backend_torch/tensor_adapters.h"
+#include "backend_torch/tensor_weights.h"
 #include "ops/graph.h"
 
-namespace vitrine::ops {
-
-/// Weights as float32 tensors on the device. Throws vitrine::Error for a missing tensor or another
-/// shape.
-class ReferenceWeights {
- public:
-  virtual ~ReferenceWeights() = default;
-  /// [rows, cols]
-  virtual const at::Tensor& matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
-  /// Group size with which the matrix is quantized (activations are then quantized too); 0: float.
-  virtual int64_t group_size(const std::string& module) = 0;
-  virtual const at::Tensor& vector(const std::string& tensor, int64_t length) = 0;
-};
+namespace vitrine::backend_torch {
 
 /// One sequence's part of a step.
 struct ReferenceSpan {
@@ -40,21 +29,6 @@ struct ReferenceKv {
   at::Tensor keys;
   at::Tensor values;
   bool are_integers = false;  // rounded to kernels::KvFormat::kI16, kept as float32
-};
-
-/// A low-rank addition to one matrix, as float32 tensors.
-struct ReferenceLowRank {
-  at::Tensor a;  // [rank, cols]
-  at::Tensor b;  // [rows, rank]
-  double scale = 0;
-};
-
-/// The adapters of an engine on its device.
-class ReferenceAdapters {
- public:
-  virtual ~ReferenceAdapters() = default;
-  /// Null where the adapter leaves that module as it is.
-  virtual const ReferenceLowRank* find(int32_t adapter, const std::string& module) = 0;
 };
 
 /// The tokens of a step that one adapter works on.
@@ -89,8 +63,8 @@ class ReferenceHook {
 /// State of one reference pass.
 class ReferenceStep {
  public:
-  const Graph* graph = nullptr;
-  ReferenceWeights* weights = nullptr;
+  const ops::Graph* graph = nullptr;
+  TensorWeights* weights = nullptr;
   std::vector<ReferenceKv>* kv = nullptr;
   at::Tensor token_ids;    // [tokens] int64
   at::Tensor positions;    // [tokens] int64
@@ -100,7 +74,7 @@ class ReferenceStep {
   at::Tensor rope_cos;     // [max_context, head_dim / 2]
   at::Tensor rope_sin;
   std::vector<ReferenceSpan> spans;
-  ReferenceAdapters* adapters = nullptr;
+  TensorAdapters* adapters = nullptr;
   std::vector<ReferenceAdapterRows> adapter_rows;
   bool statistics = false;  // the head computes log-sum-exp, entropy and the ten best
   ReferenceAudit* audit = nullptr;
@@ -120,8 +94,10 @@ class ReferenceStep {
   at::Tensor top_ids;     // [rows, 10] int64
   at::Tensor top_logits;  // [rows, 10]
 
-  at::Tensor& value(ValueId id) { return values[static_cast<size_t>(id)]; }
-  const at::Tensor& input(const OpNode& node, size_t index) { return value(node.inputs[index]); }
+  at::Tensor& value(ops::ValueId id) { return values[static_cast<size_t>(id)]; }
+  const at::Tensor& input(const ops::OpNode& node, size_t index) {
+    return value(node.inputs[index]);
+  }
   /// x [n, cols] times the matrix transposed, with quantized activations where it is quantized.
   at::Tensor linear(const at::Tensor& x, const std::string& module, int64_t rows,
                     const std::string& bias = {});
@@ -134,4 +110,4 @@ class ReferenceStep {
   }
 };
 
-}  // namespace vitrine::ops
+}  // namespace vitrine::backend_torch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/reference.h"
+#include "backend_torch/reference.h"
 
-namespace vitrine::ops {
+namespace vitrine::backend_torch {
 
 namespace {
 
@@ -36,4 +36,4 @@ at::Tensor ReferenceStep::feed_forward(const at::Tensor& x, const std::string& g
   return linear(gated, down, hidden);
 }
 
-}  // namespace vitrine::ops
+}  // namespace vitrine::backend_torch

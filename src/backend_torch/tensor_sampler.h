@@ -9,16 +9,16 @@
 
 #include "sample/device_steps.h"
 
-namespace vitrine::engine {
+namespace vitrine::backend_torch {
 
 /// What was chosen for one row, on the logits' device.
 struct TensorChoice {
-  at::Tensor id;     // [1] int64; below 0: why there is none (executor.h)
-  at::Tensor facts;  // [kChoiceFacts] float32
+  at::Tensor id;     // [1] int64; below 0: why there is none (engine/executor.h)
+  at::Tensor facts;  // [engine::kChoiceFacts] float32
 };
 
 /// `logits`: [vocabulary] float32. Reads nothing back.
 TensorChoice choose_with_tensors(const at::Tensor& logits,
                                  std::span<const DeviceSamplerStep> steps);
 
-}  // namespace vitrine::engine
+}  // namespace vitrine::backend_torch

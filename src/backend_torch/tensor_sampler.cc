@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/tensor_sampler.h"
+#include "backend_torch/tensor_sampler.h"
 
 #include <ATen/ATen.h>
 
@@ -7,10 +7,10 @@
 #include <limits>
 #include <vector>
 
+#include "backend_torch/upload.h"
 #include "engine/executor.h"
-#include "engine/upload.h"
 
-namespace vitrine::engine {
+namespace vitrine::backend_torch {
 namespace {
 
 using Kind = DeviceSamplerStep::Kind;
@@ -50,8 +50,8 @@ class Choice {
     // A comparison with NaN is false, so this sees NaN and +infinity.
     const at::Tensor is_broken = given_.lt(kInfinity).all().logical_not();
     const at::Tensor is_empty = logits_.gt(-kInfinity).any().logical_not();
-    at::Tensor id = at::where(is_empty, kNothingLeft, id_);
-    id = at::where(is_broken, kBrokenLogits, id);
+    at::Tensor id = at::where(is_empty, engine::kNothingLeft, id_);
+    id = at::where(is_broken, engine::kBrokenLogits, id);
     const at::Tensor none = at::zeros({1}, logits_.options());
     return {id, at::cat({candidates_, probability_, removed_.defined() ? removed_ : none,
                          first_ruled_out_.defined() ? first_ruled_out_ : none})};
@@ -190,4 +190,4 @@ TensorChoice choose_with_tensors(const at::Tensor& logits,
   return choice.finish();
 }
 
-}  // namespace vitrine::engine
+}  // namespace vitrine::backend_torch

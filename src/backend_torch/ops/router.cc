@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// router: the probabilities of a layer's experts and the top-k of them.
+#include <tuple>
+#include <utility>
+
+#include "backend_torch/low_rank.h"
+#include "backend_torch/torch_op.h"
+
+namespace vitrine::backend_torch {
+namespace {
+
+// The ids that are forced, where they are (not -1), and the router's values for all of them.
+std::tuple<at::Tensor, at::Tensor> forced_among(const at::Tensor& values, const at::Tensor& ids,
+                                                const at::Tensor& forced_ids) {
+  at::Tensor all = at::where(forced_ids.ge(0), forced_ids, ids);
+  at::Tensor chosen = at::gather(values, -1, all);
+  return {std::move(chosen), std::move(all)};
+}
+
+void reference_router(ReferenceStep& step, const ops::OpNode& node) {
+  at::Tensor logits =
+      step.linear(step.input(node, 0), node.weight("weight"), node.integer("experts"));
+  add_low_rank(step, step.input(node, 0), node.weight("weight"), 1.0, logits);
+  at::Tensor probs = at::softmax(logits, -1);
+  const int64_t k = node.integer("top_k");
+  const auto layer = static_cast<size_t>(node.layer);
+  const bool is_forced = !step.forced_ids.empty();
+  at::Tensor weights, ids;
+  if (node.flag("softmax_after_top_k")) {
+    std::tie(weights, ids) = at::topk(logits, k, -1);
+    if (is_forced) std::tie(weights, ids) = forced_among(logits, ids, step.forced_ids[layer]);
+    weights = at::softmax(weights, -1);
+  } else {
+    std::tie(weights, ids) = at::topk(probs, k, -1);
+    if (is_forced) std::tie(weights, ids) = forced_among(probs, ids, step.forced_ids[layer]);
+    if (node.flag("normalize")) weights = weights.div(weights.sum(-1, true));
+  }
+  if (is_forced) {
+    const at::Tensor& given = step.forced_weights[layer];
+    weights = at::where(given.ge(0), given, weights);
+  }
+  step.routes_ids[layer] = ids;
+  step.routes_weights[layer] = weights;
+  if (step.audit != nullptr) {
+    step.audit->expert_ids.push_back(ids);
+    step.audit->expert_weights.push_back(weights);
+    if (step.full_audit) step.audit->router_probs.push_back(probs);
+  }
+  step.observe(ids);
+  step.observe(weights);
+  if (step.full_audit) step.observe(probs);
+}
+
+VITRINE_REGISTER_TORCH_OP((TorchOp{"router", reference_router}));
+
+}  // namespace
+}  // namespace vitrine::backend_torch

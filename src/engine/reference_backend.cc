@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/reference_backend.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+#include <string>
+
+#include "core/shared_library.h"
+#include "engine/device_backend.h"
+
+namespace vitrine::engine {
+
+namespace {
+
+using MakeReference = decltype(&vitrine_torch_make_executor);
+
+MakeReference find_reference(const Device& device) {
+  static std::once_flag once;
+  static MakeReference make = nullptr;
+  static std::string reason;
+  std::call_once(once, [] {
+    make = vitrine_torch_make_executor;  // of a program that is linked with it
+    if (make != nullptr) return;
+    make = reinterpret_cast<MakeReference>(
+        find_library_symbol(kReferenceLibrary, kReferenceSymbol, RTLD_NOW | RTLD_LOCAL, reason));
+  });
+  if (make != nullptr) return make;
+  const bool is_cpu = device.kind == DeviceKind::kCpu;
+  throw Error(ErrorKind::kUnavailable,
+              (is_cpu ? "the reference kernels need " : "device '" + device.name() + "' needs ") +
+                  std::string(kReferenceLibrary) + ", which could not be loaded (" + reason +
+                  "); build it with scripts/build all, or use " +
+                  (is_cpu ? "--kernels fused" : "--device cpu"));
+}
+
+}  // namespace
+
+std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) {
+  const Device& device = inputs.options.device;
+  if (device.kind == DeviceKind::kCuda) require_cuda_device(device);
+  const MakeReference make = find_reference(device);
+  std::vector<float> cos, sin;
+  fill_rope_tables(inputs.config, inputs.options, cos, sin);
+  ReferenceInputs given{inputs.graph,
+                        inputs.layout,
+                        inputs.options,
+                        inputs.num_blocks,
+                        model::make_float_weights(inputs.checkpoint),
+                        cos.data(),
+                        sin.data()};
+  if (inputs.adapters != nullptr) {
+    given.adapters = inputs.adapters;
+    given.adapter_bytes = inputs.adapters->num_bytes();
+    given.adapter_parameters = inputs.adapters->num_parameters();
+  }
+  return std::unique_ptr<Executor>(make(given));
+}
+
+}  // namespace vitrine::engine

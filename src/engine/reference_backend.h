@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference path is a library of its own, loaded when a model asks for it, so that a process
+// that runs the fused kernels never maps libtorch. The backend includes this header, the engine
+// links nothing of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/executor.h"
+#include "model/float_weights.h"
+
+namespace vitrine::engine {
+
+/// What a backend makes an executor from. `adapters` outlive it, the rest need not.
+struct ReferenceInputs {
+  const ops::Graph& graph;
+  const AuditLayout& layout;
+  const EngineOptions& options;  // sizes resolved: no zeros
+  int64_t num_blocks = 0;
+  std::unique_ptr<model::FloatWeights> weights;
+  const float* rope_cos = nullptr;  // [max_context, head_dim / 2]
+  const float* rope_sin = nullptr;
+  const ops::AdapterWeights* adapters = nullptr;  // null where there are none
+  uint64_t adapter_bytes = 0;
+  int64_t adapter_parameters = 0;
+};
+
+inline constexpr const char* kReferenceLibrary = "libvitrine_torch.so";
+inline constexpr const char* kReferenceSymbol = "vitrine_torch_make_executor";
+
+}  // namespace vitrine::engine
+
+/// Of a backend: the caller deletes what it returns. Throws kUnavailable where the device is not
+/// here, and what reading the weights throws. Null in a program that does not hold the backend.
+extern "C" __attribute__((weak, visibility("default"))) vitrine::engine::Executor*
+vitrine_torch_make_executor(vitrine::engine::ReferenceInputs& inputs);

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/float_weights.h"
+
+#include <array>
+#include <optional>
+
+#include "model/stored_matrix.h"
+#include "vitrine/quant.h"
+
+namespace vitrine::model {
+namespace {
+
+class CheckpointFloats final : public FloatWeights {
+ public:
+  explicit CheckpointFloats(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  FloatMatrix read_matrix(const std::string& module, int64_t rows, int64_t cols) const override {
+    FloatMatrix matrix;
+    if (const std::optional<QuantizedMatrix> quantized = checkpoint_.read_quantized(module)) {
+      check_matrix_shape(checkpoint_, module, quantized->rows, quantized->cols, rows, cols);
+      const bool is_float = quantized->number_format == NumberFormat::kE4M3;
+      matrix.group_size = is_float ? 0 : quantized->group_size;
+      matrix.values = dequantize_matrix(*quantized);
+      return matrix;
+    }
+    if (find_packed_blocks(checkpoint_, module) != nullptr) matrix.group_size = 32;
+    const std::array<int64_t, 2> shape = {rows, cols};
+    matrix.values = checkpoint_.read_f32(checkpoint_.require(module + ".weight", shape));
+    return matrix;
+  }
+
+  std::vector<float> read_vector(const std::string& tensor, int64_t length) const override {
+    const std::array<int64_t, 1> shape = {length};
+    return checkpoint_.read_f32(checkpoint_.require(tensor, shape));
+  }
+
+ private:
+  Checkpoint checkpoint_;
+};
+
+}  // namespace
+
+std::unique_ptr<FloatWeights> make_float_weights(const Checkpoint& checkpoint) {
+  return std::make_unique<CheckpointFloats>(checkpoint);
+}
+
+}  // namespace vitrine::model
