@@ -39,10 +39,16 @@ struct EngineOptions {
   std::optional<KernelPath> kernels = {};
   int threads = 0;            ///< 0: the number of cores this process may use
   int max_context = 0;        ///< positions a sequence may have; 0: the model's own limit
-  int max_sequences = 1;      ///< live sequences that may each reach max_context
+  int max_sequences = 1;      ///< sequences that may live at once, forks among them
   int max_step_tokens = 512;  ///< new tokens in one step, all sequences together
   int max_logit_rows = 0;     ///< rows of logits in one step; 0: max_sequences
   int kv_block_size = 64;     ///< positions in one KV block: a multiple of 16 up to 256
+  /// Bytes of the pool of keys and values, of which whole blocks are used. A sequence holds the
+  /// blocks that its tokens need, and one that finds none free has to wait (Engine::fits) or fails
+  /// (kOutOfMemory). At least a block; max_context becomes what the pool holds where that is less.
+  /// 0: so many that each of max_sequences can reach max_context. Of a federation of checkpoints
+  /// all engines' together. Engine::options has what it is.
+  uint64_t kv_bytes = 0;
   /// What keys and values are kept in: kF32, or kF16 or kBF16, to which they are rounded as they
   /// are written (nearest, ties to even), or kI16 (not CUDA's fused kernels), integers of 12 bits
   /// and a sign with a scale for each position and head, which attention multiplies as they are
@@ -148,6 +154,23 @@ struct StepOutput {
   std::span<const float> hidden_state;
 };
 
+/// What a step would take of an engine, and what there is.
+struct StepFit {
+  int64_t tokens = 0;            ///< that its inputs bring
+  int64_t max_tokens = 0;        ///< EngineOptions::max_step_tokens
+  int64_t rows = 0;              ///< of logits that they ask for
+  int64_t max_rows = 0;          ///< EngineOptions::max_logit_rows
+  int64_t blocks = 0;            ///< that it takes from the pool, copies of shared ones among them
+  int64_t free_blocks = 0;       ///< of the pool
+  SequenceId full_sequence = 0;  ///< the first one that would outgrow max_context; 0: none
+
+  /// Whether there is room for all of it.
+  bool fits() const {
+    return tokens > 0 && tokens <= max_tokens && rows <= max_rows && blocks <= free_blocks &&
+           full_sequence == 0;
+  }
+};
+
 /// One op of a plan.
 struct PlanEntry {
   int layer = -1;             ///< -1: outside the layers
@@ -202,7 +225,7 @@ struct ExpertCacheStats {
 };
 
 /// A loaded model and its sequences. One thread at a time: a call while another thread's runs
-/// throws kInvalidArgument, but release(), length(), tokens() and kv_blocks() wait for it.
+/// throws kInvalidArgument, but release(), length(), tokens(), kv_blocks() and fits() wait for it.
 ///
 ///     auto engine = Engine::load("models/fractalmoe-30m-int4", {});
 ///     SequenceId sequence = engine->create_sequence();
@@ -231,10 +254,11 @@ class VITRINE_API Engine {
   ExpertCacheStats expert_cache() const;
 
   /// `adapter`: which of EngineOptions::adapters its tokens go through, -1: none. Throws
-  /// kInvalidArgument for one that the engine was not loaded with.
+  /// kInvalidArgument for one that the engine was not loaded with, kOutOfMemory where max_sequences
+  /// are live.
   SequenceId create_sequence(int adapter = -1);
   /// A new sequence with the same past. Full blocks are shared and counted; a partial one is
-  /// copied.
+  /// copied. Throws kOutOfMemory where no block is free for that, or max_sequences are live.
   SequenceId fork(SequenceId sequence);
   /// Forgets everything from position `length` on.
   void truncate(SequenceId sequence, int64_t length);
@@ -246,6 +270,9 @@ class VITRINE_API Engine {
   std::span<const int32_t> tokens(SequenceId sequence) const;
   /// Blocks free, and in total.
   std::pair<int64_t, int64_t> kv_blocks() const;
+  /// What a step of these inputs would take, as step() itself finds it, and what there is. Nothing
+  /// changes. Throws kInvalidArgument for an unknown sequence, or one that stands twice.
+  StepFit fits(std::span<const StepInput> inputs) const;
 
   /// Runs one pass over all inputs. Allocates nothing, reads back once. Throws kInvalidArgument for
   /// an id out of range, an unknown sequence, too many tokens, a context that is full, or forced

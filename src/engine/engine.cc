@@ -9,6 +9,8 @@
 #include "engine/engine_impl.h"
 #include "engine/engine_options.h"
 #include "engine/forced_routes.h"
+#include "engine/kv_budget.h"
+#include "engine/step_fit.h"
 #include "model/architecture.h"
 
 namespace vitrine {
@@ -21,7 +23,8 @@ Engine::Impl::Impl(const std::string& path, const EngineOptions& given, Reading 
       options(engine::resolve_options(given, checkpoint, config, graph)),
       layout(engine::make_audit_layout(graph, options.audit_mode, options.audit_level,
                                        options.record_rows)),
-      pool(num_blocks(), options.kv_block_size, options.max_context,
+      pool({engine::num_kv_blocks(options, config), options.kv_block_size, options.max_context,
+            options.max_sequences},
            [this](int32_t from, int32_t to) { executor->copy_block(from, to); }),
       row_sampler(static_cast<size_t>(config.vocab_size),
                   static_cast<size_t>(options.max_logit_rows)),
@@ -34,9 +37,14 @@ Engine::Impl::Impl(const std::string& path, const EngineOptions& given, Reading 
   const bool knows_unread = is_fused_cpu && options.expert_cache_bytes == 0;
   const bool weights_read =
       reading == Reading::kLoad || (reading == Reading::kDescribe && !knows_unread);
-  engine::ExecutorInputs inputs{
-      checkpoint,  config, graph, layout, options, num_blocks(), adapters ? &*adapters : nullptr,
-      weights_read};
+  engine::ExecutorInputs inputs{checkpoint,
+                                config,
+                                graph,
+                                layout,
+                                options,
+                                pool.num_blocks(),
+                                adapters ? &*adapters : nullptr,
+                                weights_read};
   inputs.joint = joint;
   executor = options.kernels == KernelPath::kReference ? engine::make_reference_executor(inputs)
              : options.device.kind == DeviceKind::kCpu ? engine::make_fused_executor(inputs)
@@ -361,6 +369,10 @@ std::span<const int32_t> Engine::tokens(SequenceId sequence) const {
 std::pair<int64_t, int64_t> Engine::kv_blocks() const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   return {impl_->pool.num_free(), impl_->pool.num_blocks()};
+}
+StepFit Engine::fits(std::span<const StepInput> inputs) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return engine::measure_step(inputs, impl_->pool, impl_->options);
 }
 const AuditLayout& Engine::audit_layout() const { return impl_->layout; }
 uint64_t Engine::readback_count() const { return impl_->executor->readback().count(); }

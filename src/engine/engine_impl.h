@@ -24,12 +24,6 @@ struct Engine::Impl {
   Impl(const std::string& path, const EngineOptions& given, Reading reading,
        const engine::DeviceJointSpec* joint = nullptr);
 
-  int64_t num_blocks() const {
-    const int64_t per_sequence =
-        (options.max_context + options.kv_block_size - 1) / options.kv_block_size;
-    return per_sequence * options.max_sequences;
-  }
-
   bool records() const { return sink != nullptr && layout.mode != AuditMode::kNone; }
 
   void check(std::span<const StepInput> inputs) const {
