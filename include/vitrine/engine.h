@@ -108,6 +108,16 @@ struct EngineOptions {
 /// Names a sequence of one engine; none is 0.
 using SequenceId = uint64_t;
 
+/// Names a prefix that an engine keeps; none is 0, and none is a sequence's name.
+using PrefixId = uint64_t;
+
+/// The beginning of a sequence that an engine keeps.
+struct KvPrefix {
+  std::span<const int32_t> tokens;  ///< of its positions; valid until it is released
+  int adapter = -1;                 ///< which its keys and values were made with, -1: none
+  int64_t blocks = 0;               ///< that it holds, shared or not
+};
+
 /// What one sequence brings to a step.
 struct StepInput {
   SequenceId sequence = 0;          ///< it is created already
@@ -225,7 +235,8 @@ struct ExpertCacheStats {
 };
 
 /// A loaded model and its sequences. One thread at a time: a call while another thread's runs
-/// throws kInvalidArgument, but release(), length(), tokens(), kv_blocks() and fits() wait for it.
+/// throws kInvalidArgument, but release(), release_prefix() and what only reads (length(),
+/// tokens(), prefix(), kv_blocks(), fits()) wait for it.
 ///
 ///     auto engine = Engine::load("models/fractalmoe-30m-int4", {});
 ///     SequenceId sequence = engine->create_sequence();
@@ -262,6 +273,28 @@ class VITRINE_API Engine {
   SequenceId fork(SequenceId sequence);
   /// Forgets everything from position `length` on.
   void truncate(SequenceId sequence, int64_t length);
+  /// Of the tokens that the last step which the sequence was in brought it, the first `count` stay
+  /// (a draft's that were accepted); the others are forgotten as by truncate(). Throws
+  /// kInvalidArgument for more than it brought and still has.
+  void keep(SequenceId sequence, int64_t count);
+
+  /// Keeps the first `length` positions of a sequence, whatever becomes of that: it goes on, is
+  /// truncated or released. Their blocks stay where they are, counted once more; whoever writes
+  /// behind them into the last one copies it. Takes no memory of the pool itself. Throws
+  /// kInvalidArgument for more positions than there are. In an audit log the prefix is a fork of
+  /// the sequence which no step touches.
+  PrefixId retain(SequenceId sequence, int64_t length);
+  /// A new sequence that begins with the first `length` positions of a prefix, under its adapter.
+  /// What follows has the bits that it has behind the same tokens without reuse. Throws as
+  /// create_sequence() does, and kInvalidArgument for more positions than there are. In an audit
+  /// log it is a fork of the prefix.
+  SequenceId attach(PrefixId prefix, int64_t length);
+  /// The same with all of it.
+  SequenceId attach(PrefixId prefix);
+  /// Returns what a prefix is. Throws kInvalidArgument for an unknown one.
+  KvPrefix prefix(PrefixId prefix) const;
+  /// Forgets a prefix; sequences that began with it stay.
+  void release_prefix(PrefixId prefix);
   /// Forgets a sequence; its id is not used again.
   void release(SequenceId sequence);
   /// Returns the tokens that the sequence holds.

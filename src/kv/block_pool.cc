@@ -46,15 +46,23 @@ uint64_t BlockPool::fork(uint64_t sequence) {
                 "no KV block is free to fork sequence " + std::to_string(sequence) +
                     "; release a sequence or load the engine with more kv_bytes");
   }
-  const uint64_t copy = create(source.adapter);
+  const uint64_t copy = create_with(source.blocks, source.history, source.adapter);
   Sequence& target = find(copy);
-  set_blocks(target, std::ssize(source.blocks));
-  set_length(target, source.length);
-  std::ranges::copy(source.blocks, target.blocks.begin());
-  std::ranges::copy(source.history, target.history.begin());
-  for (const int32_t block : target.blocks) ++references_[static_cast<size_t>(block)];
   if (is_partial(target)) own_last_block(target);
   return copy;
+}
+
+uint64_t BlockPool::create_with(std::span<const int32_t> blocks, std::span<const int32_t> history,
+                                int32_t adapter) {
+  const uint64_t created = create(adapter);
+  Sequence& target = find(created);
+  set_blocks(target, std::ssize(blocks));
+  set_length(target, std::ssize(history));
+  target.step_begin = target.length;
+  std::ranges::copy(blocks, target.blocks.begin());
+  std::ranges::copy(history, target.history.begin());
+  for (const int32_t block : blocks) ++references_[static_cast<size_t>(block)];
+  return created;
 }
 
 void BlockPool::truncate(uint64_t sequence, int64_t length) {
@@ -70,6 +78,18 @@ void BlockPool::truncate(uint64_t sequence, int64_t length) {
   }
   set_blocks(found, kept);
   set_length(found, length);
+  found.step_begin = std::min(found.step_begin, length);
+}
+
+void BlockPool::keep(uint64_t sequence, int64_t count) {
+  const Sequence& found = look_up(sequence);
+  const int64_t added = found.length - found.step_begin;
+  if (count < 0 || count > added) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sequence " + std::to_string(sequence) + " cannot keep " + std::to_string(count) +
+                    " positions of its last step; expected 0 to " + std::to_string(added));
+  }
+  truncate(sequence, found.step_begin + count);
 }
 
 void BlockPool::release(uint64_t sequence) {
@@ -77,6 +97,48 @@ void BlockPool::release(uint64_t sequence) {
   for (const int32_t block : found.blocks) drop(block);
   slots_.give_back(found.slot);
   sequences_.erase(sequence);
+}
+
+uint64_t BlockPool::retain(uint64_t sequence, int64_t length) {
+  const Sequence& found = look_up(sequence);
+  if (length < 0 || length > found.length) {
+    throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(sequence) +
+                                                 " has no prefix of " + std::to_string(length) +
+                                                 " positions; expected 0 to " +
+                                                 std::to_string(found.length));
+  }
+  const auto blocks = found.blocks.first(static_cast<size_t>(blocks_for(length)));
+  const auto history = found.history.first(static_cast<size_t>(length));
+  prefixes_[next_sequence_] = {
+      length, {blocks.begin(), blocks.end()}, {history.begin(), history.end()}, found.adapter};
+  for (const int32_t block : blocks) ++references_[static_cast<size_t>(block)];
+  return next_sequence_++;
+}
+
+uint64_t BlockPool::attach(uint64_t prefix, int64_t length) {
+  const PrefixBlocks& found = this->prefix(prefix);
+  if (length < 0 || length > found.length) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "prefix " + std::to_string(prefix) + " cannot begin a sequence with " +
+                    std::to_string(length) + " positions; expected 0 to " +
+                    std::to_string(found.length));
+  }
+  return create_with(std::span(found.blocks).first(static_cast<size_t>(blocks_for(length))),
+                     std::span(found.history).first(static_cast<size_t>(length)), found.adapter);
+}
+
+void BlockPool::release_prefix(uint64_t prefix) {
+  for (const int32_t block : this->prefix(prefix).blocks) drop(block);
+  prefixes_.erase(prefix);
+}
+
+const PrefixBlocks& BlockPool::prefix(uint64_t prefix) const {
+  const auto found = prefixes_.find(prefix);
+  if (found == prefixes_.end()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "prefix " + std::to_string(prefix) + " does not exist or was released");
+  }
+  return found->second;
 }
 
 const SequenceBlocks& BlockPool::get(uint64_t sequence) const { return look_up(sequence); }
@@ -109,6 +171,7 @@ void BlockPool::prepare(uint64_t sequence, int64_t count) {
 void BlockPool::append(uint64_t sequence, const int32_t* tokens, int64_t count) {
   Sequence& found = find(sequence);
   const auto before = static_cast<size_t>(found.length);
+  found.step_begin = found.length;
   set_length(found, found.length + count);
   std::copy_n(tokens, count, found.history.subspan(before).begin());
 }

@@ -23,6 +23,14 @@ struct SequenceBlocks {
   int32_t adapter = -1;        // which its keys and values were made with; -1: none
 };
 
+/// The beginning of a sequence, which stays when that goes on or goes.
+struct PrefixBlocks {
+  int64_t length = 0;
+  std::vector<int32_t> blocks;
+  std::vector<int32_t> history;  // [length]
+  int32_t adapter = -1;
+};
+
 /// How much a pool has, once and for all.
 struct PoolSizes {
   int64_t blocks = 0;
@@ -46,9 +54,22 @@ class BlockPool {
   /// free, or as create() does.
   uint64_t fork(uint64_t sequence);
   void truncate(uint64_t sequence, int64_t length);
+  /// Of the positions that the last append() brought, the first `count` stay.
+  void keep(uint64_t sequence, int64_t count);
   void release(uint64_t sequence);
   /// Throws kInvalidArgument for an unknown sequence.
   const SequenceBlocks& get(uint64_t sequence) const;
+
+  /// Counts the blocks of a sequence's first `length` positions once more, the last one too where
+  /// it is partly filled: whoever writes behind them copies it. Takes no block. The number is one
+  /// that no sequence has.
+  uint64_t retain(uint64_t sequence, int64_t length);
+  /// A new sequence that begins with so much of a prefix and shares its blocks. Takes no block.
+  /// Throws kOutOfMemory as create() does.
+  uint64_t attach(uint64_t prefix, int64_t length);
+  void release_prefix(uint64_t prefix);
+  /// Throws kInvalidArgument for an unknown prefix.
+  const PrefixBlocks& prefix(uint64_t prefix) const;
 
   /// Makes room; a shared last block is copied before it is written. The caller has checked that
   /// enough blocks are free (Tally) and that the context holds it. Does not change the length.
@@ -69,6 +90,7 @@ class BlockPool {
  private:
   struct Sequence : SequenceBlocks {
     int32_t slot = -1;
+    int64_t step_begin = 0;      // its length before the last append()
     mutable uint64_t tally = 0;  // the last one that it was added to
   };
   // Of a block in a tally: how many of those that share it will have made their own copy.
@@ -83,6 +105,8 @@ class BlockPool {
   bool is_partial(const SequenceBlocks& blocks) const {
     return blocks.length % sizes_.block_size != 0;
   }
+  uint64_t create_with(std::span<const int32_t> blocks, std::span<const int32_t> history,
+                       int32_t adapter);
   void set_blocks(Sequence& sequence, int64_t count);
   void set_length(Sequence& sequence, int64_t length);
   void own_last_block(Sequence& sequence);
@@ -98,7 +122,8 @@ class BlockPool {
   std::vector<int32_t> free_;
   SequenceSlots slots_;
   std::unordered_map<uint64_t, Sequence> sequences_;
-  uint64_t next_sequence_ = 1;
+  std::unordered_map<uint64_t, PrefixBlocks> prefixes_;
+  uint64_t next_sequence_ = 1;            // or prefix
   mutable std::vector<Leavers> leavers_;  // by block
   mutable uint64_t last_tally_ = 0;
 };

@@ -223,6 +223,36 @@ TEST_F(BlockPoolTest, OnlySoManySequencesLive) {
   EXPECT_EQ(references(fork), (std::vector<int32_t>{2}));
 }
 
+TEST_F(BlockPoolTest, APrefixOutlivesItsSequence) {
+  const uint64_t one = pool_.create(3);
+  append(one, 40);
+  const uint64_t prefix = pool_.retain(one, 25);
+  EXPECT_EQ(references(one), (std::vector<int32_t>{2, 2, 1}));
+  EXPECT_EQ(pool_.prefix(prefix).history, copy_of(pool_.get(one).history.first(25)));
+  EXPECT_EQ(pool_.prefix(prefix).adapter, 3);
+  append(one, 3);  // behind the prefix's blocks
+  EXPECT_TRUE(copies_.empty());
+  pool_.truncate(one, 25);
+  EXPECT_EQ(blocks_needed(pool_, {one}, 1), 1);
+  append(one, 1);  // into the block that both have
+  ASSERT_EQ(copies_.size(), 1u);
+  EXPECT_EQ(copies_[0].first, pool_.prefix(prefix).blocks[1]);
+  EXPECT_EQ(copies_[0].second, pool_.get(one).blocks[1]);
+  pool_.release(one);
+  EXPECT_EQ(pool_.num_free(), kBlocks - 2);
+  const uint64_t two = pool_.attach(prefix, 25), three = pool_.attach(prefix, 16);
+  EXPECT_EQ(references(two), (std::vector<int32_t>{3, 2}));
+  EXPECT_EQ(references(three), (std::vector<int32_t>{3}));
+  EXPECT_EQ(pool_.get(two).adapter, 3);
+  pool_.release_prefix(prefix);
+  EXPECT_EQ(blocks_needed(pool_, {two}, 1), 0) << "it has the last block alone";
+  EXPECT_EQ(references(two), (std::vector<int32_t>{2, 1}));
+  pool_.release(three);
+  pool_.release(two);
+  EXPECT_EQ(pool_.num_free(), kBlocks);
+  EXPECT_EQ(error_kind([&] { pool_.attach(prefix, 0); }), ErrorKind::kInvalidArgument);
+}
+
 // Kernels hold the address of a table, and hosts that of a history.
 TEST_F(BlockPoolTest, TablesAndHistoriesStayWhereTheyAre) {
   const uint64_t one = pool_.create(), two = pool_.create();
@@ -280,7 +310,8 @@ TEST_F(BlockPoolTest, RandomWalkKeepsEveryPast) {
   std::map<uint64_t, std::vector<int32_t>> pasts;
   std::mt19937 random(3);
   int32_t next = 0;
-  int forks = 0;
+  std::map<uint64_t, std::vector<int32_t>> prefixes;
+  int forks = 0, attached = 0;
   for (int step = 0; step < 20000; ++step) {
     if (pasts.empty() || (random() % 40 == 0 && std::ssize(pasts) < kSequences))
       pasts[pool.create()];
@@ -313,11 +344,35 @@ TEST_F(BlockPoolTest, RandomWalkKeepsEveryPast) {
       const std::vector<int32_t> copy = past;
       pasts[pool.fork(sequence)] = copy;
       ++forks;
-    } else {
+    } else if (random() % 2 == 0) {
       pool.release(sequence);
       pasts.erase(chosen);
+    } else if (prefixes.size() < 3) {
+      std::vector<int32_t> kept = past;
+      kept.resize(random() % (past.size() + 1));
+      prefixes[pool.retain(sequence, std::ssize(kept))] = kept;
+    } else {
+      const auto& [prefix, kept] = *prefixes.begin();
+      if (random() % 4 == 0) {
+        pool.release_prefix(prefix);
+        prefixes.erase(prefixes.begin());
+      } else if (std::ssize(pasts) < kSequences) {
+        std::vector<int32_t> part = kept;
+        part.resize(random() % (kept.size() + 1));
+        pasts[pool.attach(prefix, std::ssize(part))] = part;
+        ++attached;
+      }
     }
     std::map<int32_t, int32_t> counts;
+    for (const auto& [id, tokens] : prefixes) {
+      const PrefixBlocks& blocks = pool.prefix(id);
+      ASSERT_EQ(blocks.history, tokens);
+      for (const int32_t block : blocks.blocks) ++counts[block];
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        const auto block = static_cast<size_t>(blocks.blocks[i / kBlockSize]);
+        ASSERT_EQ(memory[block][i % kBlockSize], tokens[i]);
+      }
+    }
     for (const auto& [id, tokens] : pasts) {
       const SequenceBlocks& blocks = pool.get(id);
       ASSERT_EQ(copy_of(blocks.history), tokens);
@@ -331,6 +386,7 @@ TEST_F(BlockPoolTest, RandomWalkKeepsEveryPast) {
     for (const auto& [block, count] : counts) ASSERT_EQ(pool.references(block), count);
   }
   EXPECT_GT(forks, 100);
+  EXPECT_GT(attached, 100);
 }
 
 }  // namespace
