@@ -46,6 +46,7 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
   options.max_context =
       static_cast<int>(arguments.length.context_limit(config_, arguments.model, kDefaultContext));
   options.max_step_tokens = std::min(options.max_context, arguments.length.step_tokens);
+  if (!arguments.log.path.empty()) options.max_sequences = 2;  // move_to_branch() forks
   arguments.constraint.reserve_steps(options);
   options.audit_mode = arguments.log.audit_mode();
   options.audit_level = arguments.log.audit_level();

@@ -77,6 +77,12 @@ void DeviceOptions::add_to(CLI::App& command) {
                                            "the CPU, else f32"))
       ->check(CLI::IsMember(kv_type_names()));
   command
+      .add_option("--kv-bytes", kv_bytes,
+                  "keep keys and values in so much memory (512MiB), in whole blocks (default: what "
+                  "the context takes)")
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(size_above_zero());
+  command
       .add_option(
           "--activation-type", activation_type,
           "what quantized weights are multiplied with: int8, or bf16 or, where they are fp8 "
@@ -106,6 +112,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   if (kernels == "reference") options.kernels = vitrine::KernelPath::kReference;
   options.threads = threads;
   options.strict = strict;
+  options.kv_bytes = kv_bytes;
   options.expert_cache_bytes = expert_cache;
   options.mmap_weights = mmap;
   // A file that somebody truncates ends a command with a message.

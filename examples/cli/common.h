@@ -41,8 +41,8 @@ void add_federate(CLI::App& app, Command& command);
 /// Throws an Error of kind kInvalidArgument: exit code 2.
 [[noreturn]] void refuse(const std::string& message);
 
-/// --device, --kernels, --threads, --kv-type, --activation-type, --expert-cache, --rope-frequencies
-/// and --strict.
+/// --device, --kernels, --threads, --kv-type, --kv-bytes, --activation-type, --expert-cache,
+/// --rope-frequencies and --strict.
 struct DeviceOptions {
   std::string device = "cpu";
   std::string kernels;
@@ -51,6 +51,7 @@ struct DeviceOptions {
   std::string activation_type = "int8";
   int threads = 0;
   bool strict = false;
+  uint64_t kv_bytes = 0;
   uint64_t expert_cache = 0;
   bool mmap = false;
 

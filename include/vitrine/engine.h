@@ -35,10 +35,16 @@ struct EngineOptions {
   std::optional<KernelPath> kernels = {};
   int threads = 0;            ///< 0: the number of cores this process may use
   int max_context = 0;        ///< positions a sequence may have; 0: the model's own limit
-  int max_sequences = 1;      ///< live sequences that may each reach max_context
+  int max_sequences = 1;      ///< sequences that may live at once, forks among them
   int max_step_tokens = 512;  ///< new tokens in one step, all sequences together
   int max_logit_rows = 0;     ///< rows of logits in one step; 0: max_sequences
   int kv_block_size = 64;     ///< positions in one KV block: a multiple of 16 up to 256
+  /// Bytes of the pool of keys and values, of which whole blocks are used. A sequence holds the
+  /// blocks that its tokens need, and one that finds none free has to wait (Engine::fits) or fails
+  /// (kOutOfMemory). At least a block; max_context becomes what the pool holds where that is less.
+  /// 0: so many that each of max_sequences can reach max_context. Of a federation of checkpoints
+  /// all engines' together. Engine::options has what it is.
+  uint64_t kv_bytes = 0;
   /// What keys and values are kept in: kF32, or kF16 or kBF16, to which they are rounded as they
   /// are written (nearest, ties to even), or kI16 (not CUDA's fused kernels), integers of 12 bits
   /// and a sign with a scale for each position and head, which attention multiplies as they are
@@ -90,6 +96,33 @@ struct EngineOptions {
   /// (docs/federation.md). A sequence uses one of them or none; those of all sequences share a
   /// step.
   std::vector<std::string> adapters = {};
+};
+
+/// Names a prefix that an engine keeps; none is 0, and none is a sequence's name.
+using PrefixId = uint64_t;
+
+/// The beginning of a sequence that an engine keeps.
+struct KvPrefix {
+  std::span<const int32_t> tokens;  ///< of its positions; valid until it is released
+  int adapter = -1;                 ///< which its keys and values were made with, -1: none
+  int64_t blocks = 0;               ///< that it holds, shared or not
+};
+
+/// What a step would take of an engine, and what there is.
+struct StepFit {
+  int64_t tokens = 0;            ///< that its inputs bring
+  int64_t max_tokens = 0;        ///< EngineOptions::max_step_tokens
+  int64_t rows = 0;              ///< of logits that they ask for
+  int64_t max_rows = 0;          ///< EngineOptions::max_logit_rows
+  int64_t blocks = 0;            ///< that it takes from the pool, copies of shared ones among them
+  int64_t free_blocks = 0;       ///< of the pool
+  SequenceId full_sequence = 0;  ///< the first one that would outgrow max_context; 0: none
+
+  /// Whether there is room for all of it.
+  bool fits() const {
+    return tokens > 0 && tokens <= max_tokens && rows <= max_rows && blocks <= free_blocks &&
+           full_sequence == 0;
+  }
 };
 
 /// One op of a plan.
@@ -146,7 +179,8 @@ struct ExpertCacheStats {
 };
 
 /// A loaded model and its sequences. One thread at a time: a call while another thread's runs
-/// throws kInvalidArgument, but release(), length(), tokens() and kv_blocks() wait for it.
+/// throws kInvalidArgument, but release(), release_prefix() and what only reads (length(),
+/// tokens(), prefix(), kv_blocks(), fits()) wait for it.
 ///
 ///     auto engine = Engine::load("models/fractalmoe-30m-int4", {});
 ///     SequenceId sequence = engine->create_sequence();
@@ -179,8 +213,34 @@ class VITRINE_API Engine final : public Stepper {
   void release(SequenceId sequence) override;
   int64_t length(SequenceId sequence) const override;
   std::span<const int32_t> tokens(SequenceId sequence) const override;
+
+  /// Of the tokens that the last step which the sequence was in brought it, the first `count` stay
+  /// (a draft's that were accepted); the others are forgotten as by truncate(). Throws
+  /// kInvalidArgument for more than it brought and still has.
+  void keep(SequenceId sequence, int64_t count);
+
+  /// Keeps the first `length` positions of a sequence, whatever becomes of that: it goes on, is
+  /// truncated or released. Their blocks stay where they are, counted once more; whoever writes
+  /// behind them into the last one copies it. Takes no memory of the pool itself. Throws
+  /// kInvalidArgument for more positions than there are. In an audit log the prefix is a fork of
+  /// the sequence which no step touches.
+  PrefixId retain(SequenceId sequence, int64_t length);
+  /// A new sequence that begins with the first `length` positions of a prefix, under its adapter.
+  /// What follows has the bits that it has behind the same tokens without reuse. Throws as
+  /// create_sequence() does, and kInvalidArgument for more positions than there are. In an audit
+  /// log it is a fork of the prefix.
+  SequenceId attach(PrefixId prefix, int64_t length);
+  /// The same with all of it.
+  SequenceId attach(PrefixId prefix);
+  /// Returns what a prefix is. Throws kInvalidArgument for an unknown one.
+  KvPrefix prefix(PrefixId prefix) const;
+  /// Forgets a prefix; sequences that began with it stay.
+  void release_prefix(PrefixId prefix);
   /// Blocks free, and in total.
   std::pair<int64_t, int64_t> kv_blocks() const;
+  /// What a step of these inputs would take, as step() itself finds it, and what there is. Nothing
+  /// changes. Throws kInvalidArgument for an unknown sequence, or one that stands twice.
+  StepFit fits(std::span<const StepInput> inputs) const;
 
   std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
 

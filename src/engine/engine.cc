@@ -2,19 +2,11 @@
 #include "vitrine/engine.h"
 
 #include "engine/audit_layout.h"
+#include "engine/engine_impl.h"
 #include "engine/model_checks.h"
-#include "engine/occupant.h"
-#include "engine/step_runner.h"
+#include "engine/step_fit.h"
 
 namespace vitrine {
-
-struct Engine::Impl {
-  Impl(const std::string& path, const EngineOptions& options, const engine::LoadRequest& request)
-      : runner(path, options, request) {}
-
-  engine::Occupant occupant{"an engine"};
-  engine::StepRunner runner;
-};
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
@@ -97,6 +89,11 @@ std::pair<int64_t, int64_t> Engine::kv_blocks() const {
   const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
   const kv::BlockPool& pool = impl_->runner.pool();
   return {pool.num_free(), pool.num_blocks()};
+}
+
+StepFit Engine::fits(std::span<const StepInput> inputs) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return engine::measure_step(inputs, impl_->pool(), impl_->runner.options());
 }
 
 std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/kv_budget.h"
 #include "engine/model_checks.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "ops/attribution.h"
@@ -142,6 +143,7 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
   if (options.attribution) ops::add_attribution(graph);
   resolve_hidden_states(options, graph.num_layers);
   ops::add_hidden_states(graph, options.hidden_state_layers);
+  resolve_kv_budget(options, config);
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include "engine/device_backend.h"
 #include "engine/engine_options.h"
 #include "engine/federation_impl.h"
+#include "engine/kv_budget.h"
 #include "federation/spec_limits.h"
 #include "vitrine/checkpoint.h"
 
@@ -184,19 +185,23 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
     request.joint = device_joint ? &*device_joint : nullptr;
     engines.push_back(engine::EngineAccess::load(spec.base, own, request));
   } else {
+    std::vector<ModelConfig> configs;
     std::vector<int64_t> depths;
     DType kv_dtype = DType::kI16;  // one for all, which a log names
     for (const SpecialistSpec& specialist : spec.specialists) {
       const Checkpoint checkpoint = Checkpoint::open(specialist.model);
-      depths.push_back(parse_model_config(checkpoint).num_layers);
+      configs.push_back(parse_model_config(checkpoint));
+      depths.push_back(configs.back().num_layers);
       if (!own.kv_dtype && kv_dtype == DType::kI16) {
         kv_dtype = engine::default_kv_dtype(own.device, checkpoint);
       }
     }
     own.kv_dtype = own.kv_dtype.value_or(kv_dtype);
+    const std::vector<uint64_t> budgets = engine::split_kv_bytes(own, configs);
     const int64_t deepest = *std::ranges::max_element(depths);
     for (size_t i = 0; i < spec.specialists.size(); ++i) {
       EngineOptions its = own;
+      its.kv_bytes = budgets[i];
       std::erase_if(its.hidden_state_layers, [&](int layer) {  // a deeper specialist has it
         return layer > depths[i] && layer <= deepest;
       });
@@ -209,6 +214,11 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   options.threads = engines[0]->options().threads;
   options.kernels = engines[0]->options().kernels;
   options.kv_dtype = engines[0]->options().kv_dtype;
+  options.kv_bytes = 0;
+  for (const auto& each : engines) {
+    options.kv_bytes += each->options().kv_bytes;
+    options.max_context = std::min(options.max_context, each->options().max_context);
+  }
   if (combiner->needs_hidden_state() && spec.combiner.kind == CombinerSpec::Kind::kGate &&
       spec.combiner.hidden_size != engines[sources[base].engine]->summary().hidden_size) {
     throw Error(ErrorKind::kBadFile,
@@ -284,8 +294,13 @@ SequenceId Federation::create_sequence(int adapter) {
   const engine::Occupied occupied(impl.occupant);
   Impl::Member member;
   member.history.reserve(static_cast<size_t>(impl.options.max_context));
-  for (const FederationSource& source : impl.sources) {
-    member.sequences.push_back(impl.engines[source.engine]->create_sequence(source.adapter));
+  try {
+    for (const FederationSource& source : impl.sources) {
+      member.sequences.push_back(impl.engines[source.engine]->create_sequence(source.adapter));
+    }
+  } catch (...) {  // one engine has as many as may live
+    impl.release_all(member);
+    throw;
   }
   const SequenceId sequence = impl.next_sequence++;
   impl.sequences.emplace(sequence, std::move(member));

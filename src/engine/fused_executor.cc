@@ -7,7 +7,8 @@
 
 #include "engine/adapter_groups.h"
 #include "engine/executor.h"
-#include "engine/mapped_memory.h"
+#include "engine/kv_budget.h"
+#include "engine/plan_arena.h"
 #include "engine/read_bandwidth.h"
 #include "engine/worker_pool.h"
 #include "model/weights.h"
@@ -214,15 +215,6 @@ class FusedExecutor final : public Executor {
     if (naive) std::memcpy(output.words + row_part, naive_->token_records(), all - row_part);
   }
 
-  static kernels::KvFormat kv_format(DType type) {
-    switch (type) {
-      case DType::kF16: return kernels::KvFormat::kF16;
-      case DType::kBF16: return kernels::KvFormat::kBF16;
-      case DType::kI16: return kernels::KvFormat::kI16;
-      default: return kernels::KvFormat::kF32;
-    }
-  }
-
   void plan_kv(const ExecutorInputs& inputs) {
     const auto layers = static_cast<size_t>(graph_.num_layers);
     const kernels::KvFormat format = kv_format(*inputs.options.kv_dtype);
@@ -297,7 +289,7 @@ class FusedExecutor final : public Executor {
   model::CheckpointWeights weights_;
   bool is_mapped_, reads_files_;  // while steps run
   PlanArena arena_;
-  std::vector<MappedMemory> kv_memory_;
+  std::vector<kv::MappedMemory> kv_memory_;
   std::vector<kernels::KvView> kv_;
   std::vector<float> rope_cos_, rope_sin_;
   std::vector<ops::RowBuffer> values_;

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "engine/forced_routes.h"
-#include "engine/step_rows.h"
+#include "engine/step_fit.h"
 #include "model/stored_matrix.h"
 
 namespace vitrine::engine {
@@ -130,42 +130,12 @@ void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context
 void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
                 const EngineOptions& options, int64_t vocab_size, const AuditLayout& layout,
                 const RowSampler& row_sampler) {
-  int64_t tokens = 0, rows = 0, blocks = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const StepInput& input = inputs[i];
+  for (const StepInput& input : inputs) {
     check_step_tokens(input, pool.get(input.sequence).length, options.max_context, vocab_size);
     row_sampler.check(input);
     check_forced_routes(layout, input);
-    int32_t sharers = 0;  // earlier inputs that leave a shared last block to copy it
-    for (size_t j = 0; j < i; ++j) {
-      if (inputs[j].sequence == input.sequence) {
-        throw Error(ErrorKind::kInvalidArgument,
-                    "sequence " + std::to_string(input.sequence) + " stands twice in one step");
-      }
-      if (pool.share_last_block(inputs[j].sequence, input.sequence)) ++sharers;
-    }
-    const auto count = static_cast<int64_t>(input.tokens.size());
-    tokens += count;
-    rows += static_cast<int64_t>(StepRows::count(input));
-    blocks += pool.blocks_needed(input.sequence, count, sharers);
   }
-  if (tokens == 0) throw Error(ErrorKind::kInvalidArgument, "a step needs at least one token");
-  if (tokens > options.max_step_tokens) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a step of " + std::to_string(tokens) + " tokens is over max_step_tokens, " +
-                    std::to_string(options.max_step_tokens) + "; split it");
-  }
-  if (rows > options.max_logit_rows) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a step with " + std::to_string(rows) + " rows of logits is over max_logit_rows, " +
-                    std::to_string(options.max_logit_rows) + "; split it");
-  }
-  if (blocks > pool.num_free()) {
-    throw Error(ErrorKind::kOutOfMemory,
-                "the step needs " + std::to_string(blocks) + " KV blocks and " +
-                    std::to_string(pool.num_free()) +
-                    " are free; release a sequence or raise max_sequences");
-  }
+  require_fit(measure_step(inputs, pool, options));
 }
 
 void refuse_choice(bool nothing_left, SequenceId sequence, int64_t position,

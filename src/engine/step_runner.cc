@@ -8,6 +8,7 @@
 #include "engine/device_executor.h"
 #include "engine/engine_options.h"
 #include "engine/forced_routes.h"
+#include "engine/kv_budget.h"
 #include "engine/model_checks.h"
 #include "model/architecture.h"
 
@@ -22,7 +23,8 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
       options_(resolve_options(given, checkpoint_, config_, graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
                                 request.record_rows)),
-      pool_(num_blocks(), options_.kv_block_size, options_.max_context,
+      pool_({num_kv_blocks(options_, config_), options_.kv_block_size, options_.max_context,
+             options_.max_sequences},
             [this](int32_t from, int32_t to) { executor_->copy_block(from, to); }),
       row_sampler_(static_cast<size_t>(config_.vocab_size),
                    static_cast<size_t>(options_.max_logit_rows)),
@@ -41,7 +43,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                         graph_,
                         layout_,
                         options_,
-                        num_blocks(),
+                        pool_.num_blocks(),
                         adapters_ ? &*adapters_ : nullptr,
                         weights_read};
   inputs.joint = request.joint;
@@ -235,9 +237,9 @@ void StepRunner::describe_choices() {
 
 SampleContext StepRunner::context_of(const StepRow& row) const {
   const StepInput& input = input_of(row);
-  const std::vector<int32_t>& history = pool_.get(input.sequence).history;
+  const std::span<const int32_t> history = pool_.get(input.sequence).history;
   return {input.seed, row.position + 1, input.branch,
-          std::span(history).first(static_cast<size_t>(row.position) + 1)};
+          history.first(static_cast<size_t>(row.position) + 1)};
 }
 
 int32_t StepRunner::sample(size_t row, const float* logits) {

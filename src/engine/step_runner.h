@@ -57,11 +57,6 @@ class StepRunner final : private Meanwhile {
   int num_adapters() const { return adapters_ ? adapters_->size() : 0; }
 
  private:
-  int64_t num_blocks() const {
-    const int64_t per_sequence =
-        (options_.max_context + options_.kv_block_size - 1) / options_.kv_block_size;
-    return per_sequence * options_.max_sequences;
-  }
   bool records() const { return sink_ != nullptr && layout_.mode != AuditMode::kNone; }
 
   void check(std::span<const StepInput> inputs) const;

@@ -1,79 +1,150 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kv/block_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace vitrine::kv {
 
-BlockPool::BlockPool(int64_t num_blocks, int64_t block_size, int64_t max_context,
-                     std::function<void(int32_t, int32_t)> copy_block)
-    : block_size_(block_size),
-      max_context_(max_context),
+namespace {
+
+// A table has an entry to spare: a pass may ask for a block that its context does not use.
+int64_t table_entries(const PoolSizes& sizes) {
+  return (sizes.max_context + sizes.block_size - 1) / sizes.block_size + 1;
+}
+
+}  // namespace
+
+BlockPool::BlockPool(const PoolSizes& sizes, std::function<void(int32_t, int32_t)> copy_block)
+    : sizes_(sizes),
       copy_block_(std::move(copy_block)),
-      references_(static_cast<size_t>(num_blocks), 0) {
-  free_.reserve(static_cast<size_t>(num_blocks));
-  for (int64_t block = num_blocks - 1; block >= 0; --block) {
+      references_(static_cast<size_t>(sizes.blocks), 0),
+      slots_(sizes.max_sequences, table_entries(sizes), sizes.max_context),
+      leavers_(static_cast<size_t>(sizes.blocks)) {
+  free_.reserve(static_cast<size_t>(sizes.blocks));
+  for (int64_t block = sizes.blocks - 1; block >= 0; --block) {
     free_.push_back(static_cast<int32_t>(block));
   }
+  sequences_.reserve(static_cast<size_t>(sizes.max_sequences));
 }
 
 uint64_t BlockPool::create(int32_t adapter) {
-  SequenceBlocks blocks;
-  blocks.adapter = adapter;
-  blocks.blocks.reserve(static_cast<size_t>(blocks_for(max_context_)) + 1);
-  blocks.history.reserve(static_cast<size_t>(max_context_));
-  const uint64_t sequence = next_sequence_++;
-  sequences_.emplace(sequence, std::move(blocks));
-  return sequence;
+  require_slot();
+  Sequence& created = sequences_[next_sequence_];
+  created.adapter = adapter;
+  created.slot = slots_.take();
+  set_blocks(created, 0);
+  set_length(created, 0);
+  return next_sequence_++;
 }
 
 uint64_t BlockPool::fork(uint64_t sequence) {
-  const SequenceBlocks& source = get(sequence);
-  const bool partial = source.length % block_size_ != 0;
-  if (partial && free_.empty()) {
+  const Sequence& source = look_up(sequence);
+  require_slot();
+  if (is_partial(source) && free_.empty()) {
     throw Error(ErrorKind::kOutOfMemory,
                 "no KV block is free to fork sequence " + std::to_string(sequence) +
-                    "; release a sequence or load the engine with more max_sequences");
+                    "; release a sequence or load the engine with more kv_bytes");
   }
-  const uint64_t copy = create(source.adapter);
-  SequenceBlocks& target = find(copy);
-  target.length = source.length;
-  target.history.assign(source.history.begin(), source.history.end());
-  for (int32_t block : source.blocks) {
-    target.blocks.push_back(block);
-    ++references_[static_cast<size_t>(block)];
-  }
-  if (partial) {
-    const int32_t own = take();
-    copy_block_(target.blocks.back(), own);
-    drop(target.blocks.back());
-    target.blocks.back() = own;
-  }
+  const uint64_t copy = create_with(source.blocks, source.history, source.adapter);
+  Sequence& target = find(copy);
+  if (is_partial(target)) own_last_block(target);
   return copy;
 }
 
+uint64_t BlockPool::create_with(std::span<const int32_t> blocks, std::span<const int32_t> history,
+                                int32_t adapter) {
+  const uint64_t created = create(adapter);
+  Sequence& target = find(created);
+  set_blocks(target, std::ssize(blocks));
+  set_length(target, std::ssize(history));
+  target.step_begin = target.length;
+  std::ranges::copy(blocks, target.blocks.begin());
+  std::ranges::copy(history, target.history.begin());
+  for (const int32_t block : blocks) ++references_[static_cast<size_t>(block)];
+  return created;
+}
+
 void BlockPool::truncate(uint64_t sequence, int64_t length) {
-  SequenceBlocks& blocks = find(sequence);
-  if (length < 0 || length > blocks.length) {
+  Sequence& found = find(sequence);
+  if (length < 0 || length > found.length) {
     throw Error(ErrorKind::kInvalidArgument,
                 "sequence " + std::to_string(sequence) + " cannot be truncated to " +
-                    std::to_string(length) + "; expected 0 to " + std::to_string(blocks.length));
+                    std::to_string(length) + "; expected 0 to " + std::to_string(found.length));
   }
-  while (static_cast<int64_t>(blocks.blocks.size()) > blocks_for(length)) {
-    drop(blocks.blocks.back());
-    blocks.blocks.pop_back();
+  const int64_t kept = std::min(blocks_for(length), std::ssize(found.blocks));
+  for (int64_t i = std::ssize(found.blocks) - 1; i >= kept; --i) {
+    drop(found.blocks[static_cast<size_t>(i)]);
   }
-  blocks.length = length;
-  blocks.history.resize(static_cast<size_t>(length));
+  set_blocks(found, kept);
+  set_length(found, length);
+  found.step_begin = std::min(found.step_begin, length);
+}
+
+void BlockPool::keep(uint64_t sequence, int64_t count) {
+  const Sequence& found = look_up(sequence);
+  const int64_t added = found.length - found.step_begin;
+  if (count < 0 || count > added) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sequence " + std::to_string(sequence) + " cannot keep " + std::to_string(count) +
+                    " positions of its last step; expected 0 to " + std::to_string(added));
+  }
+  truncate(sequence, found.step_begin + count);
 }
 
 void BlockPool::release(uint64_t sequence) {
-  for (int32_t block : find(sequence).blocks) drop(block);
+  const Sequence& found = look_up(sequence);
+  for (const int32_t block : found.blocks) drop(block);
+  slots_.give_back(found.slot);
   sequences_.erase(sequence);
 }
 
-const SequenceBlocks& BlockPool::get(uint64_t sequence) const {
-  auto found = sequences_.find(sequence);
+uint64_t BlockPool::retain(uint64_t sequence, int64_t length) {
+  const Sequence& found = look_up(sequence);
+  if (length < 0 || length > found.length) {
+    throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(sequence) +
+                                                 " has no prefix of " + std::to_string(length) +
+                                                 " positions; expected 0 to " +
+                                                 std::to_string(found.length));
+  }
+  const auto blocks = found.blocks.first(static_cast<size_t>(blocks_for(length)));
+  const auto history = found.history.first(static_cast<size_t>(length));
+  prefixes_[next_sequence_] = {
+      length, {blocks.begin(), blocks.end()}, {history.begin(), history.end()}, found.adapter};
+  for (const int32_t block : blocks) ++references_[static_cast<size_t>(block)];
+  return next_sequence_++;
+}
+
+uint64_t BlockPool::attach(uint64_t prefix, int64_t length) {
+  const PrefixBlocks& found = this->prefix(prefix);
+  if (length < 0 || length > found.length) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "prefix " + std::to_string(prefix) + " cannot begin a sequence with " +
+                    std::to_string(length) + " positions; expected 0 to " +
+                    std::to_string(found.length));
+  }
+  return create_with(std::span(found.blocks).first(static_cast<size_t>(blocks_for(length))),
+                     std::span(found.history).first(static_cast<size_t>(length)), found.adapter);
+}
+
+void BlockPool::release_prefix(uint64_t prefix) {
+  for (const int32_t block : this->prefix(prefix).blocks) drop(block);
+  prefixes_.erase(prefix);
+}
+
+const PrefixBlocks& BlockPool::prefix(uint64_t prefix) const {
+  const auto found = prefixes_.find(prefix);
+  if (found == prefixes_.end()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "prefix " + std::to_string(prefix) + " does not exist or was released");
+  }
+  return found->second;
+}
+
+const SequenceBlocks& BlockPool::get(uint64_t sequence) const { return look_up(sequence); }
+
+const BlockPool::Sequence& BlockPool::look_up(uint64_t sequence) const {
+  const auto found = sequences_.find(sequence);
   if (found == sequences_.end()) {
     throw Error(ErrorKind::kInvalidArgument,
                 "sequence " + std::to_string(sequence) + " does not exist or was released");
@@ -81,42 +152,53 @@ const SequenceBlocks& BlockPool::get(uint64_t sequence) const {
   return found->second;
 }
 
-SequenceBlocks& BlockPool::find(uint64_t sequence) {
-  return const_cast<SequenceBlocks&>(std::as_const(*this).get(sequence));
-}
-
-int64_t BlockPool::blocks_needed(uint64_t sequence, int64_t count, int32_t sharers) const {
-  const SequenceBlocks& blocks = get(sequence);
-  int64_t needed = blocks_for(blocks.length + count) - static_cast<int64_t>(blocks.blocks.size());
-  const bool partial = blocks.length % block_size_ != 0;
-  if (count > 0 && partial && references(blocks.blocks.back()) - sharers > 1) ++needed;
-  return needed;
-}
-
-bool BlockPool::share_last_block(uint64_t one, uint64_t other) const {
-  const SequenceBlocks &a = get(one), &b = get(other);
-  return a.length % block_size_ != 0 && b.length % block_size_ != 0 &&
-         a.blocks.back() == b.blocks.back();
-}
-
 void BlockPool::prepare(uint64_t sequence, int64_t count) {
-  SequenceBlocks& blocks = find(sequence);
+  Sequence& found = find(sequence);
   if (count <= 0) return;
-  if (blocks.length % block_size_ != 0 && references(blocks.blocks.back()) > 1) {
-    const int32_t own = take();
-    copy_block_(blocks.blocks.back(), own);
-    drop(blocks.blocks.back());
-    blocks.blocks.back() = own;
+  if (found.length + count > sizes_.max_context) {
+    throw Error(ErrorKind::kInternal, "sequence " + std::to_string(sequence) +
+                                          " would outgrow its context of " +
+                                          std::to_string(sizes_.max_context));
   }
-  while (static_cast<int64_t>(blocks.blocks.size()) < blocks_for(blocks.length + count)) {
-    blocks.blocks.push_back(take());
+  if (is_partial(found) && references(found.blocks.back()) > 1) own_last_block(found);
+  while (std::ssize(found.blocks) < blocks_for(found.length + count)) {
+    const int32_t block = take();
+    set_blocks(found, std::ssize(found.blocks) + 1);
+    found.blocks.back() = block;
   }
 }
 
 void BlockPool::append(uint64_t sequence, const int32_t* tokens, int64_t count) {
-  SequenceBlocks& blocks = find(sequence);
-  blocks.length += count;
-  blocks.history.insert(blocks.history.end(), tokens, tokens + count);
+  Sequence& found = find(sequence);
+  const auto before = static_cast<size_t>(found.length);
+  found.step_begin = found.length;
+  set_length(found, found.length + count);
+  std::copy_n(tokens, count, found.history.subspan(before).begin());
+}
+
+void BlockPool::require_slot() const {
+  if (slots_.num_taken() < slots_.num_slots()) return;
+  throw Error(ErrorKind::kOutOfMemory,
+              std::to_string(slots_.num_slots()) +
+                  " sequences are live, as many as max_sequences allows; release one or load the "
+                  "engine with more max_sequences");
+}
+
+void BlockPool::set_blocks(Sequence& sequence, int64_t count) {
+  sequence.blocks = {slots_.table(sequence.slot), static_cast<size_t>(count)};
+}
+
+void BlockPool::set_length(Sequence& sequence, int64_t length) {
+  sequence.length = length;
+  sequence.history = {slots_.history(sequence.slot), static_cast<size_t>(length)};
+}
+
+// Its last block is shared, and will be written.
+void BlockPool::own_last_block(Sequence& sequence) {
+  const int32_t own = take();
+  copy_block_(sequence.blocks.back(), own);
+  drop(sequence.blocks.back());
+  sequence.blocks.back() = own;
 }
 
 int32_t BlockPool::take() {
@@ -129,6 +211,25 @@ int32_t BlockPool::take() {
 
 void BlockPool::drop(int32_t block) {
   if (--references_[static_cast<size_t>(block)] == 0) free_.push_back(block);
+}
+
+BlockPool::Tally::Tally(const BlockPool& pool) : pool_(pool) { ++pool.last_tally_; }
+
+bool BlockPool::Tally::add(uint64_t sequence, int64_t count) {
+  const Sequence& found = pool_.look_up(sequence);
+  if (found.tally == pool_.last_tally_) return false;
+  found.tally = pool_.last_tally_;
+  if (count <= 0) return true;
+  blocks_ += pool_.blocks_for(found.length + count) - std::ssize(found.blocks);
+  if (!pool_.is_partial(found)) return true;
+  const int32_t last = found.blocks.back();
+  Leavers& leavers = pool_.leavers_[static_cast<size_t>(last)];
+  if (leavers.tally != pool_.last_tally_) leavers = {pool_.last_tally_, 0};
+  if (pool_.references(last) - leavers.count > 1) {
+    ++leavers.count;
+    ++blocks_;
+  }
+  return true;
 }
 
 }  // namespace vitrine::kv

@@ -5,44 +5,74 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <span>
+#include <unordered_map>
 #include <vector>
 
+#include "kv/sequence_slots.h"
 #include "vitrine/core.h"
 
 namespace vitrine::kv {
 
-/// One sequence: its length and its block table.
+/// One sequence: its length and its block table. Table and history stay at their addresses as long
+/// as it lives.
 struct SequenceBlocks {
   int64_t length = 0;
-  std::vector<int32_t> blocks;   // capacity for the longest context: never reallocated in a step
-  std::vector<int32_t> history;  // the tokens so far, likewise
-  int32_t adapter = -1;          // which its keys and values were made with; -1: none
+  std::span<int32_t> blocks;
+  std::span<int32_t> history;  // [length] the tokens so far
+  int32_t adapter = -1;        // which its keys and values were made with; -1: none
 };
 
-/// Hands out fixed-size blocks with reference counts. Not thread-safe.
+/// The beginning of a sequence, which stays when that goes on or goes.
+struct PrefixBlocks {
+  int64_t length = 0;
+  std::vector<int32_t> blocks;
+  std::vector<int32_t> history;  // [length]
+  int32_t adapter = -1;
+};
+
+/// How much a pool has, once and for all.
+struct PoolSizes {
+  int64_t blocks = 0;
+  int64_t block_size = 0;     // positions
+  int64_t max_context = 0;    // of one sequence
+  int64_t max_sequences = 0;  // live at once
+};
+
+/// Hands out fixed-size blocks with reference counts. Sequences grow without allocating. Not
+/// thread-safe.
 class BlockPool {
  public:
-  /// `copy_block(from, to)` copies one block's keys and values in every layer.
-  BlockPool(int64_t num_blocks, int64_t block_size, int64_t max_context,
-            std::function<void(int32_t from, int32_t to)> copy_block);
+  class Tally;
 
+  /// `copy_block(from, to)` copies one block's keys and values in every layer.
+  BlockPool(const PoolSizes& sizes, std::function<void(int32_t from, int32_t to)> copy_block);
+
+  /// Throws kOutOfMemory where as many sequences live as may.
   uint64_t create(int32_t adapter = -1);
   /// Full blocks are shared; a partial last block is copied. Throws kOutOfMemory where none is
-  /// free.
+  /// free, or as create() does.
   uint64_t fork(uint64_t sequence);
   void truncate(uint64_t sequence, int64_t length);
+  /// Of the positions that the last append() brought, the first `count` stay.
+  void keep(uint64_t sequence, int64_t count);
   void release(uint64_t sequence);
   /// Throws kInvalidArgument for an unknown sequence.
   const SequenceBlocks& get(uint64_t sequence) const;
 
-  /// New blocks that appending `count` tokens takes from the pool, once `sharers` of those that
-  /// share its last block have made their own copies.
-  int64_t blocks_needed(uint64_t sequence, int64_t count, int32_t sharers = 0) const;
-  /// True where both end in the same block, partly filled.
-  bool share_last_block(uint64_t one, uint64_t other) const;
+  /// Counts the blocks of a sequence's first `length` positions once more, the last one too where
+  /// it is partly filled: whoever writes behind them copies it. Takes no block. The number is one
+  /// that no sequence has.
+  uint64_t retain(uint64_t sequence, int64_t length);
+  /// A new sequence that begins with so much of a prefix and shares its blocks. Takes no block.
+  /// Throws kOutOfMemory as create() does.
+  uint64_t attach(uint64_t prefix, int64_t length);
+  void release_prefix(uint64_t prefix);
+  /// Throws kInvalidArgument for an unknown prefix.
+  const PrefixBlocks& prefix(uint64_t prefix) const;
+
   /// Makes room; a shared last block is copied before it is written. The caller has checked that
-  /// enough blocks are free. Does not change the length.
+  /// enough blocks are free (Tally) and that the context holds it. Does not change the length.
   void prepare(uint64_t sequence, int64_t count);
   /// The tokens have been written.
   void append(uint64_t sequence, const int32_t* tokens, int64_t count);
@@ -53,24 +83,64 @@ class BlockPool {
   }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
   int64_t num_blocks() const { return static_cast<int64_t>(references_.size()); }
-  int64_t block_size() const { return block_size_; }
+  int64_t num_sequences() const { return slots_.num_taken(); }
+  int64_t block_size() const { return sizes_.block_size; }
   int32_t references(int32_t block) const { return references_[static_cast<size_t>(block)]; }
 
  private:
-  SequenceBlocks& find(uint64_t sequence);
+  struct Sequence : SequenceBlocks {
+    int32_t slot = -1;
+    int64_t step_begin = 0;      // its length before the last append()
+    mutable uint64_t tally = 0;  // the last one that it was added to
+  };
+  // Of a block in a tally: how many of those that share it will have made their own copy.
+  struct Leavers {
+    uint64_t tally = 0;
+    int32_t count = 0;
+  };
+
+  const Sequence& look_up(uint64_t sequence) const;
+  Sequence& find(uint64_t sequence) { return const_cast<Sequence&>(look_up(sequence)); }
+  void require_slot() const;
+  bool is_partial(const SequenceBlocks& blocks) const {
+    return blocks.length % sizes_.block_size != 0;
+  }
+  uint64_t create_with(std::span<const int32_t> blocks, std::span<const int32_t> history,
+                       int32_t adapter);
+  void set_blocks(Sequence& sequence, int64_t count);
+  void set_length(Sequence& sequence, int64_t length);
+  void own_last_block(Sequence& sequence);
   int32_t take();
   void drop(int32_t block);
   int64_t blocks_for(int64_t positions) const {
-    return (positions + block_size_ - 1) / block_size_;
+    return (positions + sizes_.block_size - 1) / sizes_.block_size;
   }
 
-  int64_t block_size_;
-  int64_t max_context_;
+  PoolSizes sizes_;
   std::function<void(int32_t, int32_t)> copy_block_;
   std::vector<int32_t> references_;  // by block
   std::vector<int32_t> free_;
-  std::map<uint64_t, SequenceBlocks> sequences_;
-  uint64_t next_sequence_ = 1;
+  SequenceSlots slots_;
+  std::unordered_map<uint64_t, Sequence> sequences_;
+  std::unordered_map<uint64_t, PrefixBlocks> prefixes_;
+  uint64_t next_sequence_ = 1;            // or prefix
+  mutable std::vector<Leavers> leavers_;  // by block
+  mutable uint64_t last_tally_ = 0;
+};
+
+/// The blocks that a step will take from the pool, input by input: of those that share a partly
+/// filled last block all but the last copy it. Allocates nothing. One at a time, and the pool stays
+/// as it is meanwhile.
+class BlockPool::Tally {
+ public:
+  explicit Tally(const BlockPool& pool);
+  /// Throws kInvalidArgument for an unknown sequence. False: it was added before.
+  bool add(uint64_t sequence, int64_t count);
+  int64_t blocks() const { return blocks_; }
+
+ private:
+  const BlockPool& pool_;
+  int64_t blocks_ = 0;
 };
 
 }  // namespace vitrine::kv

@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
@@ -32,6 +33,21 @@ class Generate(CliTest):
         streamed = self.succeed("generate", MODEL, "-p", PROMPT, "-n", 12, "--seed", 1,
                                 "--ignore-end-of-text").stdout.decode()
         self.assertEqual(streamed, text + "\n")
+
+    def test_budget_of_keys_and_values(self):
+        """In whole blocks, and the answer ends where they do."""
+        arguments = ("generate", MODEL, "-p", PROMPT, "-n", 90, "--seed", 3, "--json",
+                     "--ignore-end-of-text")
+        tokens = self.succeed_json(*arguments)["tokens"]
+        small = self.fail_with(2, ["'kv_bytes' is 100", "one block of 64 positions"], *arguments,
+                               "--kv-bytes", 100).stderr.decode()
+        block = int(re.search(r"at least (\d+)", small)[1])
+        for blocks, reason in ((1, "context full"), (2, "length")):
+            out = self.succeed_json(*arguments, "--kv-bytes", blocks * block)
+            room = min(90, 64 * blocks - out["prompt_tokens"] + 1)
+            self.assertEqual((out["tokens"], out["reason"]), (tokens[:room], reason))
+        self.assertEqual(self.succeed_json(*arguments, "--kv-bytes", "1GiB")["tokens"], tokens)
+        self.fail_with(2, ["--kv-bytes", "expected a size above 0"], *arguments, "--kv-bytes", 0)
 
     def test_prompt_from_standard_input(self):
         arguments = ("generate", MODEL, "-n", 8, "--temperature", 0, "--json")

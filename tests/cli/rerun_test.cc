@@ -71,6 +71,16 @@ class RerunLog : public ::testing::Test {
     live.push_back(engine_->create_sequence());
     last.push_back(3);
     for (int i = 0; i < 6; ++i) decode(live, last);
+    // What outlives its sequence begins another, and a draft is kept in part.
+    const PrefixId prefix = engine_->retain(live[1], 28);
+    engine_->release(std::exchange(live[1], engine_->attach(prefix, 23)));
+    for (int i = 0; i < 3; ++i) decode(live, last);
+    engine_->release_prefix(prefix);
+    const std::vector<int32_t> draft = {5, 6, 7, 8};
+    const StepInput drafted = input_of(live[0], draft, &sampler_);
+    engine_->step({&drafted, 1});
+    engine_->keep(live[0], 2);
+    for (int i = 0; i < 3; ++i) decode(live, last);
     StepInput scored = input_of(live[2], all.first(9));
     scored.rows = StepInput::Rows::kAll;
     scored.next_token = 42;  // which nothing follows

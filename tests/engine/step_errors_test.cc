@@ -15,7 +15,10 @@ class StepErrors : public ::testing::TestWithParam<KernelPath> {
     options.max_sequences = 2;
     options.max_step_tokens = 40;
     options.max_logit_rows = 24;
-    engine_ = Engine::load(oracle_folder("qwen3_moe"), options);
+    const std::string path = oracle_folder("qwen3_moe");
+    options.kv_bytes = Engine::describe(path, options).options.kv_bytes;  // 8 blocks
+    options.max_sequences = 5;
+    engine_ = Engine::load(path, options);
     ids_ = prompt_ids(64, 256);
     expected_ = step_all(engine_->create_sequence(), 20);
     sequence_ = engine_->create_sequence();
@@ -144,11 +147,11 @@ TEST_P(StepErrors, OutOfBlocks) {
   // Either fits alone; together they need two blocks.
   expect_refused(
       {input(others[2], std::span(ids_).first(16)), input(sequence_, std::span(ids_).first(8))},
-      ErrorKind::kOutOfMemory, {"2 KV blocks", "1 are free", "max_sequences"});
+      ErrorKind::kOutOfMemory, {"2 KV blocks", "1 are free", "kv_bytes"});
   feed(*engine_, others[2], ids_, 0, 1, 0, ignored_);
   const Error error = error_of([&] { engine_->fork(sequence_); });
   EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
-  EXPECT_TRUE(is_one_line_with(error, {"fork", "max_sequences"})) << error.what();
+  EXPECT_TRUE(is_one_line_with(error, {"fork", "kv_bytes"})) << error.what();
   EXPECT_EQ(engine_->kv_blocks().first, 0);
   for (SequenceId other : others) engine_->release(other);
   EXPECT_EQ(engine_->kv_blocks().first, 7);

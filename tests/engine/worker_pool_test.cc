@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "engine/mapped_memory.h"
+#include "engine/plan_arena.h"
 
 namespace vitrine::engine {
 namespace {
@@ -112,6 +112,8 @@ bool all_zero(const std::byte* data, size_t size) {
   }
   return true;
 }
+
+using kv::MappedMemory;
 
 TEST(MappedMemory, IsZeroedAndMoves) {
   MappedMemory memory(100001, "a test");

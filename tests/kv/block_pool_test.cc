@@ -4,23 +4,33 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <random>
 
 namespace vitrine::kv {
 namespace {
 
-constexpr int64_t kBlocks = 12, kBlockSize = 16, kContext = 96;
+constexpr int64_t kBlocks = 12, kBlockSize = 16, kContext = 96, kSequences = 8;
+constexpr PoolSizes kSizes{kBlocks, kBlockSize, kContext, kSequences};
+
+int64_t blocks_needed(const BlockPool& pool, std::initializer_list<uint64_t> sequences,
+                      int64_t count) {
+  BlockPool::Tally tally(pool);
+  for (const uint64_t sequence : sequences) EXPECT_TRUE(tally.add(sequence, count));
+  return tally.blocks();
+}
+
+std::vector<int32_t> copy_of(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }
 
 class BlockPoolTest : public ::testing::Test {
  protected:
   BlockPoolTest()
-      : pool_(kBlocks, kBlockSize, kContext,
-              [this](int32_t from, int32_t to) { copies_.emplace_back(from, to); }) {}
+      : pool_(kSizes, [this](int32_t from, int32_t to) { copies_.emplace_back(from, to); }) {}
 
   void append(uint64_t sequence, int64_t count, int32_t first = 0) {
     std::vector<int32_t> tokens;
     for (int64_t i = 0; i < count; ++i) tokens.push_back(first + static_cast<int32_t>(i));
-    const int64_t free = pool_.num_free(), needed = pool_.blocks_needed(sequence, count);
+    const int64_t free = pool_.num_free(), needed = blocks_needed(pool_, {sequence}, count);
     pool_.prepare(sequence, count);
     EXPECT_EQ(free - pool_.num_free(), needed);
     pool_.append(sequence, tokens.data(), count);
@@ -47,15 +57,15 @@ class BlockPoolTest : public ::testing::Test {
 TEST_F(BlockPoolTest, GrowsBlockByBlock) {
   const uint64_t sequence = pool_.create();
   EXPECT_EQ(pool_.num_free(), kBlocks);
-  EXPECT_EQ(pool_.blocks_needed(sequence, 0), 0);
-  EXPECT_EQ(pool_.blocks_needed(sequence, 16), 1);
-  EXPECT_EQ(pool_.blocks_needed(sequence, 17), 2);
+  EXPECT_EQ(blocks_needed(pool_, {sequence}, 0), 0);
+  EXPECT_EQ(blocks_needed(pool_, {sequence}, 16), 1);
+  EXPECT_EQ(blocks_needed(pool_, {sequence}, 17), 2);
   append(sequence, 16);
   EXPECT_EQ(pool_.get(sequence).blocks.size(), 1u);
   append(sequence, 1, 16);
   EXPECT_EQ(pool_.get(sequence).blocks.size(), 2u);
   append(sequence, 15, 17);
-  EXPECT_EQ(pool_.blocks_needed(sequence, 1), 1);
+  EXPECT_EQ(blocks_needed(pool_, {sequence}, 1), 1);
   EXPECT_EQ(pool_.num_free(), kBlocks - 2);
   EXPECT_EQ(pool_.get(sequence).length, 32);
   for (int32_t i = 0; i < 32; ++i)
@@ -85,7 +95,7 @@ TEST_F(BlockPoolTest, ForkSharesFullBlocksAndCopiesAPartialOne) {
   EXPECT_EQ(copies_[0].first, pool_.get(one).blocks[2]);
   EXPECT_EQ(copies_[0].second, pool_.get(two).blocks[2]);
   EXPECT_EQ(pool_.num_free(), kBlocks - 4);
-  EXPECT_EQ(pool_.get(two).history, pool_.get(one).history);
+  EXPECT_EQ(copy_of(pool_.get(two).history), copy_of(pool_.get(one).history));
   EXPECT_EQ(pool_.get(two).length, 40);
   append(two, 10, 100);
   EXPECT_EQ(copies_.size(), 1u);
@@ -120,7 +130,7 @@ TEST_F(BlockPoolTest, WritingIntoASharedBlockCopiesIt) {
   const uint64_t two = pool_.fork(one);
   pool_.truncate(two, 20);
   EXPECT_EQ(references(two), (std::vector<int32_t>{2, 2}));
-  EXPECT_EQ(pool_.blocks_needed(two, 1), 1);
+  EXPECT_EQ(blocks_needed(pool_, {two}, 1), 1);
   const int32_t shared = pool_.get(one).blocks[1];
   append(two, 1, 50);
   ASSERT_EQ(copies_.size(), 1u);
@@ -139,14 +149,14 @@ TEST_F(BlockPoolTest, TheLastSharerKeepsTheBlock) {
   append(one, 16);
   const uint64_t two = pool_.fork(one), three = pool_.fork(one);
   for (uint64_t sequence : {one, two, three}) pool_.truncate(sequence, 10);
-  EXPECT_TRUE(pool_.share_last_block(one, two));
-  EXPECT_EQ(pool_.blocks_needed(one, 1), 1);
-  EXPECT_EQ(pool_.blocks_needed(three, 1, 1), 1);
-  EXPECT_EQ(pool_.blocks_needed(three, 1, 2), 0);
+  EXPECT_EQ(pool_.get(one).blocks.back(), pool_.get(two).blocks.back());
+  EXPECT_EQ(blocks_needed(pool_, {one}, 1), 1);
+  EXPECT_EQ(blocks_needed(pool_, {two, three}, 1), 2);
+  EXPECT_EQ(blocks_needed(pool_, {two, one, three}, 1), 2) << "the last of them has it alone";
   for (uint64_t sequence : {one, two, three}) append(sequence, 1);
   EXPECT_EQ(copies_.size(), 2u);
   EXPECT_EQ(pool_.num_free(), kBlocks - 3);
-  EXPECT_FALSE(pool_.share_last_block(one, two));
+  EXPECT_NE(pool_.get(one).blocks.back(), pool_.get(two).blocks.back());
 }
 
 TEST_F(BlockPoolTest, TruncateGivesBlocksBack) {
@@ -176,7 +186,7 @@ TEST_F(BlockPoolTest, ForkWithoutAFreeBlockChangesNothing) {
   EXPECT_TRUE(copies_.empty());
   const uint64_t copy = pool_.fork(two);  // whole blocks need none
   EXPECT_EQ(references(copy), std::vector<int32_t>(6, 2));
-  EXPECT_GT(pool_.blocks_needed(copy, 1), pool_.num_free());
+  EXPECT_GT(blocks_needed(pool_, {copy}, 1), pool_.num_free());
 }
 
 TEST_F(BlockPoolTest, UnknownSequences) {
@@ -188,18 +198,123 @@ TEST_F(BlockPoolTest, UnknownSequences) {
   EXPECT_NE(pool_.create(), sequence) << "a released number names nothing else";
 }
 
+TEST_F(BlockPoolTest, ATallyTakesASequenceOnce) {
+  const uint64_t one = pool_.create(), two = pool_.create();
+  BlockPool::Tally tally(pool_);
+  EXPECT_TRUE(tally.add(one, 17));
+  EXPECT_TRUE(tally.add(two, 1));
+  EXPECT_FALSE(tally.add(one, 1));
+  EXPECT_EQ(tally.blocks(), 3);
+  BlockPool::Tally next(pool_);
+  EXPECT_TRUE(next.add(one, 1));
+  EXPECT_EQ(next.blocks(), 1);
+}
+
+TEST_F(BlockPoolTest, OnlySoManySequencesLive) {
+  std::vector<uint64_t> live;
+  for (int64_t i = 0; i < kSequences; ++i) live.push_back(pool_.create());
+  append(live[0], 16);
+  EXPECT_EQ(error_kind([&] { pool_.create(); }), ErrorKind::kOutOfMemory);
+  EXPECT_EQ(error_kind([&] { pool_.fork(live[0]); }), ErrorKind::kOutOfMemory);
+  EXPECT_EQ(references(live[0]), (std::vector<int32_t>{1}));
+  EXPECT_EQ(pool_.num_sequences(), kSequences);
+  pool_.release(live[3]);
+  const uint64_t fork = pool_.fork(live[0]);
+  EXPECT_EQ(references(fork), (std::vector<int32_t>{2}));
+}
+
+TEST_F(BlockPoolTest, APrefixOutlivesItsSequence) {
+  const uint64_t one = pool_.create(3);
+  append(one, 40);
+  const uint64_t prefix = pool_.retain(one, 25);
+  EXPECT_EQ(references(one), (std::vector<int32_t>{2, 2, 1}));
+  EXPECT_EQ(pool_.prefix(prefix).history, copy_of(pool_.get(one).history.first(25)));
+  EXPECT_EQ(pool_.prefix(prefix).adapter, 3);
+  append(one, 3);  // behind the prefix's blocks
+  EXPECT_TRUE(copies_.empty());
+  pool_.truncate(one, 25);
+  EXPECT_EQ(blocks_needed(pool_, {one}, 1), 1);
+  append(one, 1);  // into the block that both have
+  ASSERT_EQ(copies_.size(), 1u);
+  EXPECT_EQ(copies_[0].first, pool_.prefix(prefix).blocks[1]);
+  EXPECT_EQ(copies_[0].second, pool_.get(one).blocks[1]);
+  pool_.release(one);
+  EXPECT_EQ(pool_.num_free(), kBlocks - 2);
+  const uint64_t two = pool_.attach(prefix, 25), three = pool_.attach(prefix, 16);
+  EXPECT_EQ(references(two), (std::vector<int32_t>{3, 2}));
+  EXPECT_EQ(references(three), (std::vector<int32_t>{3}));
+  EXPECT_EQ(pool_.get(two).adapter, 3);
+  pool_.release_prefix(prefix);
+  EXPECT_EQ(blocks_needed(pool_, {two}, 1), 0) << "it has the last block alone";
+  EXPECT_EQ(references(two), (std::vector<int32_t>{2, 1}));
+  pool_.release(three);
+  pool_.release(two);
+  EXPECT_EQ(pool_.num_free(), kBlocks);
+  EXPECT_EQ(error_kind([&] { pool_.attach(prefix, 0); }), ErrorKind::kInvalidArgument);
+}
+
+// Kernels hold the address of a table, and hosts that of a history.
+TEST_F(BlockPoolTest, TablesAndHistoriesStayWhereTheyAre) {
+  const uint64_t one = pool_.create(), two = pool_.create();
+  append(one, 1, 7);
+  append(two, 1, 8);
+  const SequenceBlocks& blocks = pool_.get(one);
+  const int32_t* const table = blocks.blocks.data();
+  const int32_t* const history = blocks.history.data();
+  for (int i = 1; i < kContext; ++i) append(one, 1, 7 + i);
+  EXPECT_EQ(blocks.blocks.data(), table);
+  EXPECT_EQ(blocks.history.data(), history);
+  EXPECT_EQ(history[kContext - 1], 7 + kContext - 1);
+  EXPECT_EQ(pool_.get(two).history[0], 8);
+  pool_.prepare(two, kContext - 1);
+  EXPECT_EQ(error_kind([&] { pool_.prepare(two, kContext); }), ErrorKind::kInternal);
+}
+
+int64_t resident_bytes() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * static_cast<int64_t>(MappedMemory::page_bytes());
+}
+
+// A thousand sequences of a long context take what they hold, and a long one's room comes back.
+TEST(SequenceMemory, IsWhatWasWritten) {
+  constexpr int64_t kLong = 1 << 17;
+  BlockPool pool({4096, 64, kLong, 1000}, [](int32_t, int32_t) {});
+  std::vector<uint64_t> sequences;
+  const std::vector<int32_t> tokens(kLong, 5);
+  const int64_t before = resident_bytes();
+  for (int i = 0; i < 1000; ++i) {
+    sequences.push_back(pool.create());
+    pool.prepare(sequences.back(), 100);
+    pool.append(sequences.back(), tokens.data(), 100);
+  }
+  EXPECT_LT(resident_bytes() - before, 16 << 20) << "of " << (1000 * kLong * 4 >> 20);
+  for (size_t i = 0; i < 30; ++i) {
+    pool.release(sequences[i]);
+    const uint64_t whole = pool.create();
+    pool.prepare(whole, kLong);
+    pool.append(whole, tokens.data(), kLong);
+    pool.release(whole);
+    sequences[i] = pool.create();
+    EXPECT_EQ(pool.get(sequences[i]).length, 0);
+  }
+  EXPECT_LT(resident_bytes() - before, 16 << 20);
+}
+
 // Against a model of it: every sequence remembers what its positions hold, blocks are plain memory.
 TEST_F(BlockPoolTest, RandomWalkKeepsEveryPast) {
   std::vector<std::vector<int32_t>> memory(kBlocks, std::vector<int32_t>(kBlockSize, -1));
-  BlockPool pool(kBlocks, kBlockSize, kContext, [&](int32_t from, int32_t to) {
+  BlockPool pool(kSizes, [&](int32_t from, int32_t to) {
     memory[static_cast<size_t>(to)] = memory[static_cast<size_t>(from)];
   });
   std::map<uint64_t, std::vector<int32_t>> pasts;
   std::mt19937 random(3);
   int32_t next = 0;
-  int forks = 0;
+  std::map<uint64_t, std::vector<int32_t>> prefixes;
+  int forks = 0, attached = 0;
   for (int step = 0; step < 20000; ++step) {
-    if (pasts.empty() || (random() % 40 == 0 && pasts.size() < 8)) pasts[pool.create()];
+    if (pasts.empty() || (random() % 40 == 0 && std::ssize(pasts) < kSequences))
+      pasts[pool.create()];
     auto chosen = pasts.begin();
     std::advance(chosen, static_cast<long>(random() % pasts.size()));
     auto& [sequence, past] = *chosen;
@@ -207,7 +322,7 @@ TEST_F(BlockPoolTest, RandomWalkKeepsEveryPast) {
     if (what < 5) {
       const auto count = static_cast<int64_t>(1 + random() % 20);
       if (static_cast<int64_t>(past.size()) + count > kContext ||
-          pool.blocks_needed(sequence, count) > pool.num_free()) {
+          blocks_needed(pool, {sequence}, count) > pool.num_free()) {
         continue;
       }
       pool.prepare(sequence, count);
@@ -225,18 +340,42 @@ TEST_F(BlockPoolTest, RandomWalkKeepsEveryPast) {
     } else if (what < 8) {
       past.resize(random() % (past.size() + 1));
       pool.truncate(sequence, static_cast<int64_t>(past.size()));
-    } else if (what < 9 && pasts.size() < 8 && pool.num_free() > 0) {
+    } else if (what < 9 && std::ssize(pasts) < kSequences && pool.num_free() > 0) {
       const std::vector<int32_t> copy = past;
       pasts[pool.fork(sequence)] = copy;
       ++forks;
-    } else {
+    } else if (random() % 2 == 0) {
       pool.release(sequence);
       pasts.erase(chosen);
+    } else if (prefixes.size() < 3) {
+      std::vector<int32_t> kept = past;
+      kept.resize(random() % (past.size() + 1));
+      prefixes[pool.retain(sequence, std::ssize(kept))] = kept;
+    } else {
+      const auto& [prefix, kept] = *prefixes.begin();
+      if (random() % 4 == 0) {
+        pool.release_prefix(prefix);
+        prefixes.erase(prefixes.begin());
+      } else if (std::ssize(pasts) < kSequences) {
+        std::vector<int32_t> part = kept;
+        part.resize(random() % (kept.size() + 1));
+        pasts[pool.attach(prefix, std::ssize(part))] = part;
+        ++attached;
+      }
     }
     std::map<int32_t, int32_t> counts;
+    for (const auto& [id, tokens] : prefixes) {
+      const PrefixBlocks& blocks = pool.prefix(id);
+      ASSERT_EQ(blocks.history, tokens);
+      for (const int32_t block : blocks.blocks) ++counts[block];
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        const auto block = static_cast<size_t>(blocks.blocks[i / kBlockSize]);
+        ASSERT_EQ(memory[block][i % kBlockSize], tokens[i]);
+      }
+    }
     for (const auto& [id, tokens] : pasts) {
       const SequenceBlocks& blocks = pool.get(id);
-      ASSERT_EQ(blocks.history, tokens);
+      ASSERT_EQ(copy_of(blocks.history), tokens);
       for (int32_t block : blocks.blocks) ++counts[block];
       for (size_t i = 0; i < tokens.size(); ++i) {
         const int32_t block = blocks.blocks[i / kBlockSize];
@@ -247,6 +386,7 @@ TEST_F(BlockPoolTest, RandomWalkKeepsEveryPast) {
     for (const auto& [block, count] : counts) ASSERT_EQ(pool.references(block), count);
   }
   EXPECT_GT(forks, 100);
+  EXPECT_GT(attached, 100);
 }
 
 }  // namespace

@@ -5,16 +5,16 @@
 #include <cstddef>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "ops/plan.h"
-
-namespace vitrine::engine {
+namespace vitrine::kv {
 
 /// Zeroed pages from the system. Throws kOutOfMemory naming what they were for.
 class MappedMemory {
  public:
-  MappedMemory(size_t size, const std::string& what);
+  /// kSparse: little of it will ever be touched, so the system need not have room for all of it.
+  enum class Use { kWhole, kSparse };
+
+  MappedMemory(size_t size, const std::string& what, Use use = Use::kWhole);
   ~MappedMemory();
   MappedMemory(MappedMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
@@ -22,21 +22,13 @@ class MappedMemory {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 
+  /// The bytes from `first` on, both whole pages, are zeros again and take no room.
+  void forget(size_t first, size_t count) const;
+  static size_t page_bytes();
+
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
 
-/// The intermediates of one plan.
-class PlanArena : public ops::PlanMemory {
- public:
-  void* allocate(size_t bytes) override;
-  size_t num_bytes() const { return num_bytes_; }
-
- private:
-  std::vector<MappedMemory> chunks_;
-  size_t used_ = 0;  // of the last chunk
-  size_t num_bytes_ = 0;
-};
-
-}  // namespace vitrine::engine
+}  // namespace vitrine::kv

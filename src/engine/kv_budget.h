@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many blocks of keys and values an engine has, by the bytes that it is given for them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "vitrine/checkpoint.h"
+#include "vitrine/engine.h"
+
+namespace vitrine::engine {
+
+/// What the CPU's fused kernels know EngineOptions::kv_dtype as.
+kernels::KvFormat kv_format(DType type);
+
+/// Bytes of one block of all layers, keys and values. The options are resolved but for the budget.
+uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config);
+
+/// Turns kv_bytes into what its whole blocks take (0: each of max_sequences can reach max_context),
+/// and lowers max_context to what they hold. Throws kInvalidArgument for less than one block,
+/// kOutOfMemory for more than an address reaches.
+void resolve_kv_budget(EngineOptions& options, const ModelConfig& config);
+
+/// The blocks of a resolved budget.
+int64_t num_kv_blocks(const EngineOptions& options, const ModelConfig& config);
+
+/// The budget of several models whose sequences grow together, as many positions for each: by
+/// model; 0 stays 0. Throws kInvalidArgument where it is less than a block of each.
+std::vector<uint64_t> split_kv_bytes(const EngineOptions& options,
+                                     std::span<const ModelConfig> configs);
+
+}  // namespace vitrine::engine

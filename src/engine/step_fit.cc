@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/step_fit.h"
+
+#include "engine/step_rows.h"
+
+#include <string>
+
+namespace vitrine::engine {
+
+StepFit measure_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
+                     const EngineOptions& options) {
+  StepFit fit;
+  fit.max_tokens = options.max_step_tokens;
+  fit.max_rows = options.max_logit_rows;
+  fit.free_blocks = pool.num_free();
+  kv::BlockPool::Tally tally(pool);
+  for (const StepInput& input : inputs) {
+    const auto count = static_cast<int64_t>(input.tokens.size());
+    if (!tally.add(input.sequence, count)) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "sequence " + std::to_string(input.sequence) + " stands twice in one step");
+    }
+    fit.tokens += count;
+    fit.rows += static_cast<int64_t>(StepRows::count(input));
+    const bool is_full = pool.get(input.sequence).length + count > options.max_context;
+    if (is_full && fit.full_sequence == 0) fit.full_sequence = input.sequence;
+  }
+  fit.blocks = tally.blocks();
+  return fit;
+}
+
+void require_fit(const StepFit& fit) {
+  if (fit.tokens == 0) {
+    throw Error(ErrorKind::kInvalidArgument, "a step needs at least one token");
+  }
+  if (fit.tokens > fit.max_tokens) {
+    throw Error(ErrorKind::kInvalidArgument, "a step of " + std::to_string(fit.tokens) +
+                                                 " tokens is over max_step_tokens, " +
+                                                 std::to_string(fit.max_tokens) + "; split it");
+  }
+  if (fit.rows > fit.max_rows) {
+    throw Error(ErrorKind::kInvalidArgument, "a step with " + std::to_string(fit.rows) +
+                                                 " rows of logits is over max_logit_rows, " +
+                                                 std::to_string(fit.max_rows) + "; split it");
+  }
+  if (fit.blocks > fit.free_blocks) {
+    throw Error(ErrorKind::kOutOfMemory,
+                "the step needs " + std::to_string(fit.blocks) + " KV blocks and " +
+                    std::to_string(fit.free_blocks) +
+                    " are free; release a sequence or load the engine with more kv_bytes");
+  }
+}
+
+}  // namespace vitrine::engine
