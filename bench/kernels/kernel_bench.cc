@@ -207,21 +207,23 @@ void read_memory(benchmark::State& state, size_t megabytes) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes.size()));
 }
 
-void attention(benchmark::State& state, const CpuKernels* table, kernels::KvFormat format,
+void attention(benchmark::State& state, const CpuKernels* table, const char* codec,
                int32_t positions, int32_t tokens, int32_t heads, int32_t head_dim) {
   constexpr int32_t kBlockSize = 64;
   const int32_t blocks = (positions + kBlockSize - 1) / kBlockSize;
-  const int64_t bytes = kernels::kv_position_bytes(format, head_dim) * kBlockSize * blocks;
+  const kernels::KvKernels& kv = *kernels::find_kv_kernels(*table, codec);
+  const int64_t bytes = kernels::float_kv_bytes(kernels::WeightFormat::kF32, head_dim) *
+                        kBlockSize * blocks;  // others take less
   Aligned<std::byte> keys(bytes), values(bytes);
   const Aligned<float> query = normals(tokens * heads * head_dim);
   Aligned<int32_t> block_table(blocks);
   for (int32_t i = 0; i < blocks; ++i) block_table[i] = blocks - 1 - i;
   Aligned<float> out(query.size());
-  const KvView view{keys.data(), values.data(), 1, head_dim, kBlockSize, format};
+  const KvView view{keys.data(), values.data(), 1, head_dim, kBlockSize};
   const Aligned<float> rows = normals(static_cast<size_t>(positions) * head_dim);
   for (int32_t p = 0; p < positions; ++p) {
     const float* row = rows.data() + static_cast<size_t>(p) * head_dim;
-    table->kv_write(view, block_table[p / kBlockSize], p % kBlockSize, 0, row, row);
+    kv.write(view, block_table[p / kBlockSize], p % kBlockSize, 0, row, row);
   }
   kernels::AttentionSpan span;
   span.block_table = block_table.data();
@@ -234,7 +236,7 @@ void attention(benchmark::State& state, const CpuKernels* table, kernels::KvForm
   span.query_stride = span.out_stride = head_dim;
   span.query_token_stride = span.out_token_stride = int64_t{heads} * head_dim;
   for (auto _ : state) {
-    table->attention(view, span);
+    kv.attend(view, span);
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * 2 * positions * tokens *
@@ -331,9 +333,9 @@ void register_table(const CpuKernels* table) {
                                   "/heads:" + std::to_string(heads) +
                                   "/dim:" + std::to_string(head_dim);
         benchmark::RegisterBenchmark(name("attention/f32/" + label).c_str(), attention, table,
-                                     kernels::KvFormat::kF32, positions, tokens, heads, head_dim);
+                                     "f32", positions, tokens, heads, head_dim);
         benchmark::RegisterBenchmark(name("attention/i16/" + label).c_str(), attention, table,
-                                     kernels::KvFormat::kI16, positions, tokens, heads, head_dim);
+                                     "i16", positions, tokens, heads, head_dim);
       }
     }
   }

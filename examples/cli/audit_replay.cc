@@ -175,7 +175,7 @@ std::string other_runtime(const Run& run, const vitrine::ModelSummary& model,
   }
   // Not always what was asked for: CUDA's fused kernels have no integers.
   if (!given.kv_type.empty() || logged("kv_type") != "not named") {
-    add("kv type", logged("kv_type"), kv_type_name(model.kv_dtype));
+    add("kv type", logged("kv_type"), model.kv_codec);
   }
   if (!model.invariant) {
     add("threads", std::to_string(run.header.threads), std::to_string(model.threads));

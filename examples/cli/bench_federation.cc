@@ -31,7 +31,7 @@ int run_bench(const BenchFederationArguments& arguments) {
   options.max_step_tokens = std::min(arguments.prefix, 512);
   options.audit_mode = vitrine::AuditMode::kDeferred;
   const auto federation = vitrine::Federation::load(spec, options);
-  options.kv_dtype = federation->options().kv_dtype;
+  options.kv_codecs = federation->options().kv_codecs;
   const auto base = vitrine::Engine::load(spec.specialists[0].model, options);
   catch_interrupts();
   vitrine::SlabRing ring(size_t{4} << 20, vitrine::SlabRing::WhenFull::kOverwrite);

@@ -256,7 +256,7 @@ nlohmann::ordered_json bench_generate_report(const BenchGenerateArguments& argum
   json["device"] = model.device;
   json["kernels"] = model.kernels;
   json["isa"] = model.isa;
-  json["kv_type"] = kv_type_name(model.kv_dtype);
+  json["kv_type"] = model.kv_codec;
   json["threads"] = model.threads;
   json["mmap"] = arguments.device.mmap;
   json["expert_cache"] = arguments.device.expert_cache;

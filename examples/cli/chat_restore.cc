@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, std::string>> Conversation::settings() const 
       {"stop", nlohmann::json(arguments_.sampling.stop)
                    .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)},
       {"rope_frequencies", arguments_.device.rope_frequencies},
-      {"kv_type", kv_type_name(engine_->summary().kv_dtype)},
+      {"kv_type", engine_->summary().kv_codec},
       {"activation_type", arguments_.device.activation_type}};
   for (const auto& [name, value] : arguments_.constraint.description(/*hides_text=*/true)) {
     settings.emplace_back("constraint_" + name, value);

@@ -28,9 +28,6 @@ constexpr size_t kMaxInputBytes = size_t{64} << 20;
 volatile std::sig_atomic_t caught_signal = 0;
 int output_errno = 0;  // of the write that failed
 
-constexpr vitrine::DType kKvTypes[] = {vitrine::DType::kF32, vitrine::DType::kF16,
-                                       vitrine::DType::kBF16, vitrine::DType::kI16};
-
 }  // namespace
 
 CLI::Validator size_above_zero() {
@@ -39,18 +36,6 @@ CLI::Validator size_above_zero() {
     return is_above ? std::string() : "'" + size + "'; expected a size above 0, as 8GiB";
   };
   return CLI::Validator(check, "");
-}
-
-std::string kv_type_name(vitrine::DType type) {
-  std::string name(vitrine::dtype_name(type));
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
-}
-
-std::vector<std::string> kv_type_names() {
-  std::vector<std::string> names;
-  for (const vitrine::DType type : kKvTypes) names.push_back(kv_type_name(type));
-  return names;
 }
 
 void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgument, message); }
@@ -75,7 +60,7 @@ void DeviceOptions::add_to(CLI::App& command) {
               std::string(device.empty() ? ""
                                          : "; of themselves i16 where quantized weights are on "
                                            "the CPU, else f32"))
-      ->check(CLI::IsMember(kv_type_names()));
+      ->check(CLI::IsMember(vitrine::kv_codec_names()));
   command
       .add_option("--kv-bytes", kv_bytes,
                   "keep keys and values in so much memory (512MiB), in whole blocks (default: what "
@@ -118,9 +103,7 @@ vitrine::EngineOptions DeviceOptions::engine_options() const {
   // A file that somebody truncates ends a command with a message.
   if (mmap) static const vitrine::MappedFileGuard guard;
   if (rope_frequencies == "bf16") options.rope_frequencies = vitrine::DType::kBF16;
-  for (const vitrine::DType type : kKvTypes) {
-    if (kv_type == kv_type_name(type)) options.kv_dtype = type;
-  }
+  if (!kv_type.empty()) options.kv_codecs = {kv_type};
   if (activation_type == "bf16") options.activation_dtype = vitrine::DType::kBF16;
   if (activation_type == "fp8") options.activation_dtype = vitrine::DType::kF8E4M3;
   return options;

@@ -59,11 +59,6 @@ struct DeviceOptions {
   vitrine::EngineOptions engine_options() const;
 };
 
-/// What --kv-type takes: f32, f16, bf16, i16.
-std::vector<std::string> kv_type_names();
-/// "f32": as --kv-type and a log's head name it.
-std::string kv_type_name(vitrine::DType type);
-
 /// The positional argument MODEL, which -m may name, too.
 CLI::Option* add_model(CLI::App& command, std::string& model,
                        const char* help = "folder of the model, or a .gguf file");

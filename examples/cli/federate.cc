@@ -76,7 +76,7 @@ nlohmann::ordered_json inspect_json(const vitrine::FederationSpec& spec,
   json["max_context"] = federation.options().max_context;
   json["memory"] = {{"weight_bytes", model.weight_bytes},
                     {"kv_bytes", model.kv_bytes},
-                    {"kv_type", kv_type_name(model.kv_dtype)},
+                    {"kv_type", model.kv_codec},
                     {"arena_bytes", model.arena_bytes}};
   json["bytes_per_token"] = model.bytes_per_token;
   json["invariant"] = model.invariant;
@@ -153,9 +153,8 @@ int inspect_federation(const std::string& path, const DeviceOptions& device, boo
                              model.isa, model.threads, model.threads == 1 ? "" : "s"));
   line("memory",
        fmt::format("{} weights, {} keys and values ({}) for {} positions, {} intermediates",
-                   format_bytes(model.weight_bytes), format_bytes(model.kv_bytes),
-                   kv_type_name(model.kv_dtype), federation->options().max_context,
-                   format_bytes(model.arena_bytes)));
+                   format_bytes(model.weight_bytes), format_bytes(model.kv_bytes), model.kv_codec,
+                   federation->options().max_context, format_bytes(model.arena_bytes)));
   line("read per token", format_bytes(model.bytes_per_token));
   line("invariant", model.invariant ? "yes: one token, one result" : "no (reference path)");
   if (!spec.fit_json.empty()) line("fitted", "yes; --json shows on what, and what it gained");

@@ -106,7 +106,7 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
            model.mapped_bytes > 0
                ? fmt::format(" and {} in the mapped file", format_bytes(model.mapped_bytes))
                : "",
-           format_bytes(model.kv_bytes), kv_type_name(model.kv_dtype),
+           format_bytes(model.kv_bytes), model.kv_codec,
            made.options.max_context > 0 ? made.options.max_context : model.max_position_embeddings,
            format_bytes(model.arena_bytes)));
   line("read per token", format_bytes(model.bytes_per_token));
@@ -162,7 +162,7 @@ nlohmann::ordered_json json_object(const InspectArguments& arguments,
   json["memory"] = {{"weight_bytes", model.weight_bytes},
                     {"mapped_bytes", model.mapped_bytes},
                     {"kv_bytes", model.kv_bytes},
-                    {"kv_type", kv_type_name(model.kv_dtype)},
+                    {"kv_type", model.kv_codec},
                     {"arena_bytes", model.arena_bytes}};
   json["bytes_per_token"] = model.bytes_per_token;
   json["tensors"] = nlohmann::ordered_json::array();

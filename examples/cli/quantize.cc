@@ -43,7 +43,7 @@ struct Evaluation {
 
 vitrine::EngineOptions evaluation_options(int64_t window) {
   vitrine::EngineOptions options;
-  options.kv_dtype = vitrine::DType::kF32;  // of the two models, weights alone differ
+  options.kv_codecs = {"f32"};  // of the two models, weights alone differ
   return vitrine::scoring_options(window, options);
 }
 

@@ -51,7 +51,7 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
       if (name == what && given.empty()) given = logged_choice(run, name, value, known);
     };
     take("rope_frequencies", device.rope_frequencies, {"f32", "bf16"});
-    take("kv_type", device.kv_type, kv_type_names());
+    take("kv_type", device.kv_type, vitrine::kv_codec_names());
     take("activation_type", device.activation_type, {"int8", "bf16", "fp8"});
   }
   // An older log names none: it was float32. CUDA's fused kernels have no integers.

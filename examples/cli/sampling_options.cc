@@ -184,7 +184,7 @@ vitrine::LogHeader log_header(const std::string& model_path, const SamplingOptio
   header.seed = sampler.seed;
   header.sampler = vitrine::sampler_option_values(sampler);
   header.engine = {{"rope_frequencies", device.rope_frequencies},
-                   {"kv_type", kv_type_name(model.kv_dtype)},
+                   {"kv_type", model.kv_codec},
                    {"activation_type", device.activation_type}};
   header.hashes = file_hashes(checkpoint);
   return header;

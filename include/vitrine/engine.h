@@ -38,26 +38,29 @@ struct EngineOptions {
   int max_sequences = 1;      ///< sequences that may live at once, forks among them
   int max_step_tokens = 512;  ///< new tokens in one step, all sequences together
   int max_logit_rows = 0;     ///< rows of logits in one step; 0: max_sequences
-  int kv_block_size = 64;     ///< positions in one KV block: a multiple of 16 up to 256
+  /// Positions in one block of keys and values; 0: as their codec has it (64). Deprecated: another
+  /// multiple of 16 up to 256 changes no result, and a codec may refuse it.
+  int kv_block_size = 0;
   /// Bytes of the pool of keys and values, of which whole blocks are used. A sequence holds the
   /// blocks that its tokens need, and one that finds none free has to wait (Engine::fits) or fails
   /// (kOutOfMemory). At least a block; max_context becomes what the pool holds where that is less.
   /// 0: so many that each of max_sequences can reach max_context. Of a federation of checkpoints
   /// all engines' together. Engine::options has what it is.
   uint64_t kv_bytes = 0;
-  /// What keys and values are kept in: kF32, or kF16 or kBF16, to which they are rounded as they
-  /// are written (nearest, ties to even), or kI16 (not CUDA's fused kernels), integers of 12 bits
-  /// and a sign with a scale for each position and head, which attention multiplies as they are
-  /// (docs/numerics.md): half the memory, another result, and as invariant. The reference path
-  /// rounds to kI16 and keeps float32. Not set: kI16 on the CPU for a model with quantized weights
-  /// (of a federation, where every specialist has), kF32 elsewhere; Engine::options has what it is.
-  std::optional<DType> kv_dtype = {};
+  /// How keys and values are kept, by name (kv_codec_names()): "f32"; "f16" or "bf16", to which
+  /// they are rounded as they are written (nearest, ties to even); or "i16" (not CUDA's fused
+  /// kernels), integers of 12 bits and a sign with a scale for each position and head, which
+  /// attention multiplies as they are (docs/numerics.md): half the memory, another result, and as
+  /// invariant. The reference path rounds to i16 and keeps float32. One name for all layers, or one
+  /// for each (not on CUDA). Empty: i16 on the CPU for a model with quantized weights (of a
+  /// federation, where every specialist has), f32 elsewhere; Engine::options has what it is.
+  std::vector<std::string> kv_codecs = {};
   /// What quantized weights are multiplied with: kI8, rows quantized by group (docs/numerics.md),
   /// as every path has it, with the CPU's bits; or kBF16 (CUDA's fused kernels alone), rows rounded
-  /// to it, bf16 weights on tensor cores too, and attention where kv_dtype is 16 bits wide and its
-  /// heads allow: another result, as invariant where keys and values are finite. kF8E4M3 (the same
-  /// kernels, a GPU of compute capability 8.9 or above): as kBF16, but rows that meet E4M3 weights
-  /// are rounded to E4M3, with a scale for each 128 columns.
+  /// to it, bf16 weights on tensor cores too, and attention where kv_codecs names floats of 16 bits
+  /// and its heads allow: another result, as invariant where keys and values are finite. kF8E4M3
+  /// (the same kernels, a GPU of compute capability 8.9 or above): as kBF16, but rows that meet
+  /// E4M3 weights are rounded to E4M3, with a scale for each 128 columns.
   DType activation_dtype = DType::kI8;
   /// Bytes of a cache; above 0, routed experts are read from the file when a step needs them, and
   /// the ones used last stay in so many bytes. At least what one layer of a step may need. Fused
@@ -154,7 +157,7 @@ struct ModelSummary {
   uint64_t weight_bytes = 0;           ///< packed weights in memory
   uint64_t mapped_bytes = 0;           ///< weights that stay in the mapped file
   uint64_t kv_bytes = 0;               ///< KV pool
-  DType kv_dtype = DType::kF32;        ///< EngineOptions::kv_dtype, whoever chose it
+  std::string kv_codec;                ///< EngineOptions::kv_codecs, whoever chose it: "i16"
   uint64_t arena_bytes = 0;            ///< intermediates of the plan
   uint64_t bytes_per_token = 0;        ///< weight bytes read for one decoded token
   bool invariant = false;              ///< "one token, one result" holds
@@ -266,6 +269,9 @@ class VITRINE_API Engine final : public Stepper {
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// The names that EngineOptions::kv_codecs knows, ascending: "bf16", "f16", "f32", "i16".
+VITRINE_API std::vector<std::string> kv_codec_names();
 
 /// The instruction set of the kernels that a CPU engine takes on this machine: "avx512_amx",
 /// "avx512", "avx2_vnni", "avx2" or "portable"; VITRINE_CPU_ISA chooses another. Throws

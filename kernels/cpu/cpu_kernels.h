@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace vitrine::kernels {
 
@@ -195,23 +196,16 @@ struct HeadStats {
   int32_t top_ids[kTopTokens] = {};
 };
 
-/// How keys and values are kept. Floats of 16 bits are rounded as they are written (nearest, ties
-/// to even) and widened, exactly, as they are read.
-enum class KvFormat : uint8_t {
-  kF32,
-  kF16,
-  kBF16,
-  kI16,  ///< integers up to largest_kv_number(head_dim), with a float32 scale a position and head
-};
-
 /// The keys and values of one layer, reached through a block table.
 ///
 /// A storage block holds `block_size` positions (a multiple of 16). Those of kv head h of block b
-/// begin at kv_head_bytes * (b * kv_heads + h). Floats:
-///   keys as [head_dim][block_size], values as [block_size][head_dim].
-/// kI16, run after run of 16 positions, in pairs that are multiplied and added at once, and a
-/// float32 scale for each position, [16], behind (head_dim + 1) / 2 * 16 such pairs:
-///   keys as [(head_dim + 1) / 2][16][2], values as [8][head_dim][2].
+/// begin at (b * kv_heads + h) * block_size times a position's bytes. How they lie there is the
+/// matter of the functions that write and read them (KvKernels):
+///   floats, 16 bits rounded as they are written (nearest, ties to even) and widened, exactly, as
+///   they are read: keys as [head_dim][block_size], values as [block_size][head_dim];
+///   i16, run after run of 16 positions, in pairs that are multiplied and added at once, and a
+///   float32 scale for each position, [16], behind (head_dim + 1) / 2 * 16 such pairs: keys as
+///   [(head_dim + 1) / 2][16][2], values as [8][head_dim][2].
 /// Any alignment works; on 64 bytes attention is up to twice as fast.
 struct KvView {
   void* keys = nullptr;
@@ -219,32 +213,21 @@ struct KvView {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t block_size = 0;
-  KvFormat format = KvFormat::kF32;
 };
 
-/// How the elements of floats are stored; not of kI16.
-constexpr WeightFormat float_format(KvFormat format) {
-  return format == KvFormat::kF16    ? WeightFormat::kF16
-         : format == KvFormat::kBF16 ? WeightFormat::kBF16
-                                     : WeightFormat::kF32;
+/// Bytes of one position's keys, or values, of one kv head.
+constexpr int64_t float_kv_bytes(WeightFormat element, int64_t head_dim) {
+  return head_dim * (element == WeightFormat::kF32 ? 4 : 2);
 }
-
-/// Bytes of one position's keys, or values, of one kv head. A block of them is kv_head_bytes.
-constexpr int64_t kv_position_bytes(KvFormat format, int64_t head_dim) {
-  if (format == KvFormat::kI16) return (head_dim + 1) / 2 * 4 + 4;
-  return head_dim * (format == KvFormat::kF32 ? 4 : 2);
-}
-constexpr int64_t kv_head_bytes(const KvView& kv) {
-  return kv_position_bytes(kv.format, kv.head_dim) * kv.block_size;
-}
+constexpr int64_t int16_kv_bytes(int64_t head_dim) { return (head_dim + 1) / 2 * 4 + 4; }
 
 /// Elements of a head that attention has room for.
 inline constexpr int32_t kMaxHeadDim = 256;
 
-/// kI16: what the largest magnitude of a key, value or query becomes. The sum of head_dim products
+/// i16: what the largest magnitude of a key, value or query becomes. The sum of head_dim products
 /// of two such numbers fits 32 bits.
 constexpr int32_t largest_kv_number(int32_t head_dim) { return head_dim <= 128 ? 4095 : 2895; }
-/// kI16: what the largest weight of a block of values becomes. The sum of kAttentionBlock products
+/// i16: what the largest weight of a block of values becomes. The sum of kAttentionBlock products
 /// with values fits 32 bits.
 inline constexpr int32_t kLargestValueWeight = 8191;
 
@@ -273,6 +256,25 @@ constexpr int64_t element_bytes(WeightFormat format) {
 }
 /// Columns of kE4M3 that share a scale.
 inline constexpr int kE4M3Group = 128;
+
+/// One instruction set's functions for keys and values that are kept in one way.
+struct KvKernels {
+  /// Writes one position's key and value of one kv head into its block. Other positions of the
+  /// block may be written at the same time.
+  void (*write)(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, const float* key,
+                const float* value) = nullptr;
+
+  /// Softmax attention of a span's queries over one kv head. Blocks of 64 positions are walked in
+  /// order. Nothing beyond a token's position is used for it, whatever it holds. head_dim: at most
+  /// kMaxHeadDim.
+  void (*attend)(const KvView& kv, const AttentionSpan& span) = nullptr;
+};
+
+/// Those that a table has itself.
+struct NamedKvKernels {
+  std::string_view codec;  // "f32", "f16", "bf16", "i16"
+  KvKernels kernels;
+};
 
 /// One instruction set's kernels.
 struct CpuKernels {
@@ -320,14 +322,8 @@ struct CpuKernels {
   /// cos, sin: [n / 2]. out[i] = x[i]*cos - x[i+n/2]*sin; out[i+n/2] = x[i+n/2]*cos + x[i]*sin.
   void (*rope)(float* x, const float* cos, const float* sin, int32_t n);
 
-  /// Writes one position's key and value of one kv head into its block.
-  void (*kv_write)(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
-                   const float* key, const float* value);
-
-  /// Softmax attention of a span's queries over one kv head. Blocks of 64 positions are walked in
-  /// order. Nothing beyond a token's position is used for it, whatever it holds. head_dim: at most
-  /// kMaxHeadDim.
-  void (*attention)(const KvView& kv, const AttentionSpan& span);
+  /// Of keys and values, by codec.
+  std::span<const NamedKvKernels> kv;
 
   /// Router: probs = softmax(logits) over n experts; the k largest by descending probability, ties
   /// by lower id. weights: the chosen probabilities, divided by their sum (added in slot order)
@@ -384,6 +380,14 @@ struct CpuKernels {
   int64_t (*pack_words)(const Weight& weight, int64_t row_begin, int64_t row_end,
                         const WordRows& rows, void* data, void* scales, void* offsets);
 };
+
+/// A table's functions of a codec; null: it has none.
+constexpr const KvKernels* find_kv_kernels(const CpuKernels& table, std::string_view codec) {
+  for (const NamedKvKernels& named : table.kv) {
+    if (named.codec == codec) return &named.kernels;
+  }
+  return nullptr;
+}
 
 /// The portable table; always there.
 const CpuKernels& portable_kernels();

@@ -13,6 +13,17 @@
 
 namespace vitrine::kernels {
 
+namespace {
+
+constexpr NamedKvKernels kPortableKv[] = {
+    {"f32", {portable::kv_write_f32, portable::attend_f32}},
+    {"f16", {portable::kv_write_f16, portable::attend_f16}},
+    {"bf16", {portable::kv_write_bf16, portable::attend_bf16}},
+    {"i16", {portable::kv_write_i16, portable::attend_i16}},
+};
+
+}  // namespace
+
 const CpuKernels& portable_kernels() {
   static constexpr CpuKernels kTable = {
       .isa = "portable",
@@ -24,8 +35,7 @@ const CpuKernels& portable_kernels() {
       .embed_row = portable::embed_row,
       .widen_row = portable::widen_row,
       .rope = portable::rope,
-      .kv_write = portable::kv_write,
-      .attention = portable::attention,
+      .kv = kPortableKv,
       .router_top_k = portable::router_top_k,
       .route_weights = portable::route_weights,
       .combine = portable::combine,
@@ -45,6 +55,13 @@ const CpuKernels& portable_kernels() {
 
 namespace {
 
+constexpr NamedKvKernels kAvx512Kv[] = {
+    {"f32", {portable::kv_write_f32, avx512::attend_f32}},
+    {"f16", {portable::kv_write_f16, avx512::attend_f16}},
+    {"bf16", {portable::kv_write_bf16, avx512::attend_bf16}},
+    {"i16", {avx512::kv_write_i16, avx512::attend_i16}},
+};
+
 constexpr CpuKernels kAvx512Table = {
     .isa = "avx512",
     .rms_norm = avx512::rms_norm,
@@ -55,8 +72,7 @@ constexpr CpuKernels kAvx512Table = {
     .embed_row = avx512::embed_row,
     .widen_row = avx512::widen_row,
     .rope = avx512::rope,
-    .kv_write = avx512::kv_write,
-    .attention = avx512::attention,
+    .kv = kAvx512Kv,
     .router_top_k = avx512::router_top_k,
     .route_weights = avx512::route_weights,
     .combine = avx512::combine,
@@ -114,6 +130,13 @@ const CpuKernels* avx512_amx_kernels() {
 
 namespace {
 
+constexpr NamedKvKernels kAvx2Kv[] = {
+    {"f32", {portable::kv_write_f32, avx2::attend_f32}},
+    {"f16", {portable::kv_write_f16, avx2::attend_f16}},
+    {"bf16", {portable::kv_write_bf16, avx2::attend_bf16}},
+    {"i16", {avx2::kv_write_i16, avx2::attend_i16}},
+};
+
 constexpr CpuKernels kAvx2Table = {
     .isa = "avx2",
     .rms_norm = avx2::rms_norm,
@@ -124,8 +147,7 @@ constexpr CpuKernels kAvx2Table = {
     .embed_row = avx2::embed_row,
     .widen_row = avx2::widen_row,
     .rope = avx2::rope,
-    .kv_write = avx2::kv_write,
-    .attention = avx2::attention,
+    .kv = kAvx2Kv,
     .router_top_k = avx2::router_top_k,
     .route_weights = avx2::route_weights,
     .combine = avx2::combine,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the integers of keys and values lie (KvFormat::kI16), for every instruction set's files.
+// Where the integers of keys and values lie (codec i16), for every instruction set's files.
 // Internal linkage: each file has its own copy.
 #pragma once
 
@@ -25,7 +25,7 @@ __attribute__((always_inline)) inline Int16Run int16_run(const KvView& kv, int64
                                                          int64_t kv_head, int32_t offset) {
   const int64_t runs = kv.block_size / kKvLanes;
   const int64_t index = (block * kv.kv_heads + kv_head) * runs + offset / kKvLanes;
-  const int64_t begin = index * kKvLanes * kv_position_bytes(KvFormat::kI16, kv.head_dim);
+  const int64_t begin = index * kKvLanes * int16_kv_bytes(kv.head_dim);
   auto* keys = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(kv.keys) + begin);
   auto* values = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(kv.values) + begin);
   const int64_t scales = static_cast<int64_t>(element_pairs(kv.head_dim)) * kKvLanes;

@@ -14,7 +14,8 @@ FusedModel::FusedModel(std::unique_ptr<DeviceRuntime> runtime,
       heads_(static_cast<int32_t>(inputs.graph.num_heads)),
       kv_heads_(static_cast<int32_t>(inputs.graph.num_kv_heads)),
       plan_(*runtime_, inputs),
-      buffers_(*runtime_, inputs.graph, inputs.layout, inputs.options, inputs.joint) {}
+      buffers_(*runtime_, inputs.graph, inputs.layout, inputs.options, inputs.kv_type,
+               inputs.joint) {}
 
 void FusedModel::load() { plan_.upload(); }
 

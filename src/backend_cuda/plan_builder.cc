@@ -54,11 +54,22 @@ Rows rows_for(const DeviceMatrix& matrix, const RowsBuffer& in, int32_t count) {
   return rows;
 }
 
+namespace {
+
+FloatFormat kv_format(DType type) {
+  return type == DType::kF16    ? FloatFormat::kF16
+         : type == DType::kBF16 ? FloatFormat::kBF16
+                                : FloatFormat::kF32;
+}
+
+}  // namespace
+
 PlanBuilder::PlanBuilder(DeviceRuntime& runtime, const engine::DeviceModelInputs& inputs)
     : runtime_(runtime),
       graph_(inputs.graph),
       layout_(inputs.layout),
       options_(inputs.options),
+      kv_type_(inputs.kv_type),
       weights_(runtime, inputs),
       adapters_(inputs.adapters) {
   plan_kv(inputs.num_blocks);
@@ -69,9 +80,7 @@ PlanBuilder::PlanBuilder(DeviceRuntime& runtime, const engine::DeviceModelInputs
 }
 
 void PlanBuilder::plan_kv(int64_t num_blocks) {
-  const FloatFormat format = options_.kv_dtype == DType::kF16    ? FloatFormat::kF16
-                             : options_.kv_dtype == DType::kBF16 ? FloatFormat::kBF16
-                                                                 : FloatFormat::kF32;
+  const FloatFormat format = kv_format(kv_type_);
   if (options_.kv_block_size != kernels::cuda::kKvBlock) {
     throw Error(ErrorKind::kUnsupported,
                 "engine option 'kv_block_size' is " + std::to_string(options_.kv_block_size) +

@@ -94,6 +94,7 @@ class PlanBuilder {
   const std::vector<kernels::cuda::KvCache>& kv() const { return kv_; }  // by layer
   /// Bytes of one storage block of a layer's keys, or values.
   size_t kv_block_bytes() const { return kv_block_bytes_; }
+  DType kv_type() const { return kv_type_; }  // of the elements of keys and values
   uint64_t kv_bytes() const { return kv_memory_.size(); }
   uint64_t activation_bytes() const { return activation_bytes_; }
   DeviceWeights& weights() { return weights_; }
@@ -156,6 +157,7 @@ class PlanBuilder {
   const ops::Graph& graph_;
   const AuditLayout& layout_;
   const EngineOptions& options_;
+  DType kv_type_;
   DeviceWeights weights_;
   const ops::AdapterWeights* adapters_;
   std::vector<DeviceBuffer> memory_;

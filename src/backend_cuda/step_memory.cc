@@ -68,8 +68,8 @@ std::span<const DeviceSamplerSteps* const> steps_of(const engine::StepBatch& bat
   return batch.joint != nullptr ? batch.joint->steps : batch.row_steps;
 }
 
-bool attends_on_tensor_cores(const EngineOptions& options, const ops::Graph& graph) {
-  return options.activation_dtype != DType::kI8 && options.kv_dtype != DType::kF32 &&
+bool attends_on_tensor_cores(const EngineOptions& options, DType kv_type, const ops::Graph& graph) {
+  return options.activation_dtype != DType::kI8 && kv_type != DType::kF32 &&
          kernels::cuda::takes_attention_mma(static_cast<int32_t>(graph.num_heads),
                                             static_cast<int32_t>(graph.num_kv_heads),
                                             static_cast<int32_t>(graph.head_dim));
@@ -82,7 +82,8 @@ int64_t forced_route_words(const AuditLayout& layout, int layer) {
 }
 
 StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const AuditLayout& layout,
-                         const EngineOptions& options, const engine::DeviceJointSpec* joint)
+                         const EngineOptions& options, DType kv_type,
+                         const engine::DeviceJointSpec* joint)
     : runtime_(runtime),
       max_tokens_(options.max_step_tokens),
       max_rows_(options.max_logit_rows),
@@ -90,7 +91,7 @@ StepBuffers::StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const 
                   kernels::cuda::kAttentionRange),
       most_ahead_(std::min({options.max_sequences, max_tokens_, max_rows_})),
       samples_(joint != nullptr ? joint->max_sampled > 0 : samples_on_device(options)),
-      tensor_core_attention_(attends_on_tensor_cores(options, graph)),
+      tensor_core_attention_(attends_on_tensor_cores(options, kv_type, graph)),
       layout_(layout),
       joint_(joint != nullptr ? JointLayout(*joint) : JointLayout()),
       joint_sources_(joint != nullptr ? static_cast<size_t>(joint->row_width()) : 0),

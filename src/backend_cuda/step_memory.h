@@ -42,7 +42,7 @@ struct StepShape {
 
 /// Whether attention runs on tensor cores, which round queries and exponentials to 16 bits: where
 /// activations are bf16, and keys, values and heads are such as the kernel takes.
-bool attends_on_tensor_cores(const EngineOptions& options, const ops::Graph& graph);
+bool attends_on_tensor_cores(const EngineOptions& options, DType kv_type, const ops::Graph& graph);
 
 /// Whether steps may have a choice by a sampler's steps; what that takes is left out where not.
 inline bool samples_on_device(const EngineOptions& options) {
@@ -100,7 +100,8 @@ struct PackedStep {
 class StepBuffers {
  public:
   StepBuffers(DeviceRuntime& runtime, const ops::Graph& graph, const AuditLayout& layout,
-              const EngineOptions& options, const engine::DeviceJointSpec* joint = nullptr);
+              const EngineOptions& options, DType kv_type,
+              const engine::DeviceJointSpec* joint = nullptr);
   ~StepBuffers();
 
   /// The shape that a step of so many tokens and rows, up to that position, runs in: the next

@@ -28,7 +28,7 @@ struct ReferenceSpan {
 struct ReferenceKv {
   at::Tensor keys;
   at::Tensor values;
-  bool are_integers = false;  // rounded to kernels::KvFormat::kI16, kept as float32
+  bool are_integers = false;  // rounded to integers, kept as floats
 };
 
 /// The tokens of a step that one adapter works on.

@@ -17,6 +17,7 @@
 #include "backend_torch/upload.h"
 #include "engine/adapter_groups.h"
 #include "engine/reference_backend.h"
+#include "vitrine/torch.h"
 
 namespace vitrine::backend_torch {
 
@@ -54,14 +55,11 @@ class ReferenceExecutor final : public engine::Executor {
     rope_sin_ = upload_rope(inputs.rope_sin, inputs.options.max_context);
     // One block more than the pool has: the first pass, which loads the weights, writes there.
     const int64_t slots = (inputs.num_blocks + 1) * block_size_;
-    const at::ScalarType type = inputs.options.kv_dtype == DType::kF16    ? at::kHalf
-                                : inputs.options.kv_dtype == DType::kBF16 ? at::kBFloat16
-                                                                          : at::kFloat;
-    const auto floats = at::TensorOptions().dtype(type).device(device_);
-    for (int layer = 0; layer < graph_.num_layers; ++layer) {
+    for (const engine::ReferenceInputs::KvLayer& kept : inputs.kv) {
+      const auto floats = at::TensorOptions().dtype(to_torch(kept.type)).device(device_);
       const int64_t width = graph_.num_kv_heads * graph_.head_dim;
       kv_.push_back({at::zeros({slots, width}, floats), at::zeros({slots, width}, floats),
-                     inputs.options.kv_dtype == DType::kI16});
+                     kept.rounds_to_integers});
     }
     const auto spare = static_cast<int32_t>(inputs.num_blocks);
     engine::StepBatch first;

@@ -5,6 +5,7 @@
 
 #include "engine/audit_layout.h"
 #include "engine/device_backend.h"
+#include "engine/kv_choice.h"
 #include "model/weights.h"
 
 namespace vitrine::engine {
@@ -42,8 +43,9 @@ class DeviceExecutor final : public Executor {
     std::vector<float> cos, sin;
     fill_rope_tables(inputs.config, inputs.options, cos, sin);
     model_ =
-        make_model({inputs.graph, inputs.layout, inputs.options, inputs.num_blocks, kernel, weights,
-                    inputs.weights_read, cos.data(), sin.data(), inputs.adapters, inputs.joint});
+        make_model({inputs.graph, inputs.layout, inputs.options, inputs.num_blocks,
+                    *kv_codec(inputs.options, 0).device_type, kernel, weights, inputs.weights_read,
+                    cos.data(), sin.data(), inputs.adapters, inputs.joint});
     num_parameters_ = weights.num_parameters();
     if (inputs.adapters != nullptr) num_parameters_ += inputs.adapters->num_parameters();
     if (!inputs.weights_read) return;

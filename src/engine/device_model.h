@@ -80,6 +80,7 @@ struct DeviceModelInputs {
   const AuditLayout& layout;
   const EngineOptions& options;  // sizes resolved: no zeros
   int64_t num_blocks = 0;
+  DType kv_type = DType::kF32;        // of the elements of keys and values, in all layers
   const kernels::CpuKernels& kernel;  // reads embedding tables
   ops::PackedWeights& weights;
   bool weights_read = true;         // false: a plan is made, nothing runs

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "engine/kv_budget.h"
-#include "engine/model_checks.h"
+#include "engine/kv_choice.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "ops/attribution.h"
 #include "ops/hidden_state.h"
@@ -52,11 +52,6 @@ bool runs_fused_on_cuda(const EngineOptions& options) {
   return options.device.kind == DeviceKind::kCuda && options.kernels == KernelPath::kFused;
 }
 
-DType default_kv_dtype(const Device& device, const Checkpoint& checkpoint) {
-  const bool has_quantized_weights = checkpoint.is_quantized() || has_packed_blocks(checkpoint);
-  return device.kind == DeviceKind::kCpu && has_quantized_weights ? DType::kI16 : DType::kF32;
-}
-
 EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoint,
                               const ModelConfig& config, ops::Graph& graph) {
   const int64_t limit = config.max_position_embeddings;
@@ -70,17 +65,9 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                  options.max_step_tokens, "1 to 16384");
   require_option(options.max_logit_rows > 0 && options.max_logit_rows <= 16384, "max_logit_rows",
                  options.max_logit_rows, "1 to 16384");
-  require_option(options.kv_block_size >= 16 && options.kv_block_size <= 256 &&
-                     options.kv_block_size % 16 == 0,
-                 "kv_block_size", options.kv_block_size, "a multiple of 16 up to 256");
-  if (!options.kv_dtype) options.kv_dtype = default_kv_dtype(options.device, checkpoint);
-  const DType kv_dtype = *options.kv_dtype;
-  if (kv_dtype != DType::kF32 && kv_dtype != DType::kF16 && kv_dtype != DType::kBF16 &&
-      kv_dtype != DType::kI16) {
-    throw Error(ErrorKind::kInvalidArgument, "engine option 'kv_dtype' is " +
-                                                 std::string(dtype_name(kv_dtype)) +
-                                                 "; expected F32, F16, BF16 or I16");
-  }
+  require_option(
+      options.kv_block_size >= 0 && options.kv_block_size <= 256 && options.kv_block_size % 16 == 0,
+      "kv_block_size", options.kv_block_size, "0, or a multiple of 16 up to 256");
   if (options.rope_frequencies != DType::kF32 && options.rope_frequencies != DType::kBF16) {
     throw Error(ErrorKind::kInvalidArgument, "engine option 'rope_frequencies' is " +
                                                  std::string(dtype_name(options.rope_frequencies)) +
@@ -112,11 +99,7 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                     ", which CUDA's fused kernels alone have; use I8 (--activation-type int8), or "
                     "--device cuda --kernels fused");
   }
-  if (kv_dtype == DType::kI16 && runs_fused_on_cuda(options)) {
-    throw Error(ErrorKind::kUnsupported,
-                "engine option 'kv_dtype' is I16, which CUDA's fused kernels do not have; use F16 "
-                "or BF16 (--kv-type f16 or bf16)");
-  }
+  resolve_kv_codecs(options, checkpoint, graph.num_layers);
   if (options.device.kind == DeviceKind::kCpu && options.kernels == KernelPath::kFused &&
       graph.head_dim > kernels::kMaxHeadDim) {
     throw Error(ErrorKind::kUnsupported,

@@ -14,9 +14,6 @@ namespace vitrine::engine {
 EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoint,
                               const ModelConfig& config, ops::Graph& graph);
 
-/// What EngineOptions::kv_dtype is for this model where it is not set.
-DType default_kv_dtype(const Device& device, const Checkpoint& checkpoint);
-
 /// CUDA's fused kernels run: whoever wants them asks for them.
 bool runs_fused_on_cuda(const EngineOptions& options);
 /// Fused kernels, on whatever device.

@@ -11,6 +11,7 @@
 #include "engine/engine_options.h"
 #include "engine/federation_impl.h"
 #include "engine/kv_budget.h"
+#include "engine/kv_choice.h"
 #include "federation/spec_limits.h"
 #include "vitrine/checkpoint.h"
 
@@ -187,16 +188,16 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   } else {
     std::vector<ModelConfig> configs;
     std::vector<int64_t> depths;
-    DType kv_dtype = DType::kI16;  // one for all, which a log names
+    std::string kv_codec = "i16";  // one for all, which a log names
     for (const SpecialistSpec& specialist : spec.specialists) {
       const Checkpoint checkpoint = Checkpoint::open(specialist.model);
       configs.push_back(parse_model_config(checkpoint));
       depths.push_back(configs.back().num_layers);
-      if (!own.kv_dtype && kv_dtype == DType::kI16) {
-        kv_dtype = engine::default_kv_dtype(own.device, checkpoint);
+      if (own.kv_codecs.empty() && kv_codec == "i16") {
+        kv_codec = engine::default_kv_codec(own.device, checkpoint);
       }
     }
-    own.kv_dtype = own.kv_dtype.value_or(kv_dtype);
+    if (own.kv_codecs.empty()) own.kv_codecs = {kv_codec};
     const std::vector<uint64_t> budgets = engine::split_kv_bytes(own, configs);
     const int64_t deepest = *std::ranges::max_element(depths);
     for (size_t i = 0; i < spec.specialists.size(); ++i) {
@@ -213,7 +214,7 @@ void Federation::Impl::load_engines(bool has_own_combiner) {
   engine_outputs.resize(engines.size());
   options.threads = engines[0]->options().threads;
   options.kernels = engines[0]->options().kernels;
-  options.kv_dtype = engines[0]->options().kv_dtype;
+  options.kv_codecs = engines[0]->options().kv_codecs;
   options.kv_bytes = 0;
   for (const auto& each : engines) {
     options.kv_bytes += each->options().kv_bytes;

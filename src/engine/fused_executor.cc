@@ -7,7 +7,7 @@
 
 #include "engine/adapter_groups.h"
 #include "engine/executor.h"
-#include "engine/kv_budget.h"
+#include "engine/kv_choice.h"
 #include "engine/plan_arena.h"
 #include "engine/read_bandwidth.h"
 #include "engine/worker_pool.h"
@@ -94,13 +94,10 @@ class FusedExecutor final : public Executor {
   }
 
   void copy_block(int32_t from, int32_t to) override {
-    for (kernels::KvView& kv : kv_) {
-      const auto block = static_cast<size_t>(kv.kv_heads * kernels::kv_head_bytes(kv));
-      for (void* plane : {kv.keys, kv.values}) {
-        auto* base = static_cast<std::byte*>(plane);
-        std::memcpy(base + static_cast<size_t>(to) * block,
-                    base + static_cast<size_t>(from) * block, block);
-      }
+    for (size_t layer = 0; layer < kv_.size(); ++layer) {
+      const kernels::KvView& kv = kv_[layer].view;
+      copy_block(kv.keys, kv_block_bytes_[layer].first, from, to);
+      copy_block(kv.values, kv_block_bytes_[layer].second, from, to);
     }
   }
 
@@ -119,7 +116,7 @@ class FusedExecutor final : public Executor {
   void describe(ModelSummary& summary) const override {
     summary.kernels = "fused";
     summary.isa = kernel_.isa;
-    summary.invariant = true;
+    summary.invariant = is_invariant_;
     summary.threads = pool_.threads();
     summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
     summary.mapped_bytes = weights_.num_mapped_bytes();
@@ -215,23 +212,42 @@ class FusedExecutor final : public Executor {
     if (naive) std::memcpy(output.words + row_part, naive_->token_records(), all - row_part);
   }
 
+  static void copy_block(void* plane, size_t bytes, int32_t from, int32_t to) {
+    auto* base = static_cast<std::byte*>(plane);
+    std::memcpy(base + static_cast<size_t>(to) * bytes, base + static_cast<size_t>(from) * bytes,
+                bytes);
+  }
+
   void plan_kv(const ExecutorInputs& inputs) {
-    const auto layers = static_cast<size_t>(graph_.num_layers);
-    const kernels::KvFormat format = kv_format(*inputs.options.kv_dtype);
-    const auto plane =
-        static_cast<size_t>(kernels::kv_position_bytes(format, graph_.head_dim) *
-                            graph_.num_kv_heads * inputs.options.kv_block_size * inputs.num_blocks);
-    kv_memory_.emplace_back(layers * 2 * plane, "the KV cache");
-    std::byte* base = kv_memory_[0].data();
-    for (size_t layer = 0; layer < layers; ++layer) {
+    const auto num_blocks = static_cast<size_t>(inputs.num_blocks);
+    size_t size = 0;
+    for (int layer = 0; layer < graph_.num_layers; ++layer) {
+      const kv::KvCodec& codec = kv_codec(inputs.options, layer);
+      const kernels::KvKernels* found = codec.cpu_kernels(kernel_);
+      if (found == nullptr) {
+        throw Error(ErrorKind::kUnsupported, "keys and values as " + std::string(codec.name) +
+                                                 " have no kernels for " + kernel_.isa +
+                                                 "; use another of kv_codecs, as f32");
+      }
+      is_invariant_ = is_invariant_ && codec.is_invariant;
       kernels::KvView view;
-      view.keys = base + layer * 2 * plane;
-      view.values = base + (layer * 2 + 1) * plane;
       view.kv_heads = static_cast<int32_t>(graph_.num_kv_heads);
       view.head_dim = static_cast<int32_t>(graph_.head_dim);
       view.block_size = inputs.options.kv_block_size;
-      view.format = format;
-      kv_.push_back(view);
+      kv_.push_back({view, *found, std::string(codec.name)});
+      const auto positions = static_cast<size_t>(graph_.num_kv_heads * view.block_size);
+      kv_block_bytes_.push_back(
+          {positions * static_cast<size_t>(codec.key_bytes(view.head_dim)),
+           positions * static_cast<size_t>(codec.value_bytes(view.head_dim))});
+      size += (kv_block_bytes_.back().first + kv_block_bytes_.back().second) * num_blocks;
+    }
+    kv_memory_.emplace_back(size, "the KV cache");
+    std::byte* next = kv_memory_[0].data();
+    for (size_t layer = 0; layer < kv_.size(); ++layer) {
+      kv_[layer].view.keys = next;
+      next += kv_block_bytes_[layer].first * num_blocks;
+      kv_[layer].view.values = next;
+      next += kv_block_bytes_[layer].second * num_blocks;
     }
   }
 
@@ -290,7 +306,9 @@ class FusedExecutor final : public Executor {
   bool is_mapped_, reads_files_;  // while steps run
   PlanArena arena_;
   std::vector<kv::MappedMemory> kv_memory_;
-  std::vector<kernels::KvView> kv_;
+  std::vector<ops::KvLayer> kv_;
+  std::vector<std::pair<size_t, size_t>> kv_block_bytes_;  // [layers] of keys, of values
+  bool is_invariant_ = true;
   std::vector<float> rope_cos_, rope_sin_;
   std::vector<ops::RowBuffer> values_;
   std::vector<std::unique_ptr<ops::RouteBuffer>> routes_;

@@ -7,28 +7,33 @@
 #include <string>
 
 #include "engine/engine_options.h"
+#include "engine/kv_choice.h"
 
 namespace vitrine::engine {
 
-kernels::KvFormat kv_format(DType type) {
-  switch (type) {
-    case DType::kF16: return kernels::KvFormat::kF16;
-    case DType::kBF16: return kernels::KvFormat::kBF16;
-    case DType::kI16: return kernels::KvFormat::kI16;
-    default: return kernels::KvFormat::kF32;
+namespace {
+
+// Of one position and kv head, key and value.
+int64_t position_bytes(const kv::KvCodec& codec, const EngineOptions& options, int64_t head_dim) {
+  if (options.device.kind == DeviceKind::kCpu && runs_fused(options)) {
+    return codec.key_bytes(head_dim) + codec.value_bytes(head_dim);
   }
+  const auto type = runs_fused(options) ? codec.device_type : codec.reference_type;
+  return 2 * head_dim * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32)));
 }
 
+}  // namespace
+
 uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config) {
-  kernels::KvFormat format = kv_format(*options.kv_dtype);
-  // The reference path rounds to integers, and keeps them as float32.
-  const bool keeps_integers = options.device.kind == DeviceKind::kCpu && runs_fused(options);
-  if (format == kernels::KvFormat::kI16 && !keeps_integers) format = kernels::KvFormat::kF32;
-  uint64_t bytes = 2;  // keys and values
-  const int64_t factors[] = {kernels::kv_position_bytes(format, config.head_dim),
-                             config.num_kv_heads, options.kv_block_size, config.num_layers};
-  for (const int64_t factor : factors) {
-    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(factor), &bytes)) {
+  const auto block_length = static_cast<uint64_t>(
+      options.kv_block_size > 0 ? options.kv_block_size : kv_codec(options, 0).block_length);
+  uint64_t bytes = 0;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    auto of_layer =
+        static_cast<uint64_t>(position_bytes(kv_codec(options, layer), options, config.head_dim));
+    if (__builtin_mul_overflow(of_layer, static_cast<uint64_t>(config.num_kv_heads), &of_layer) ||
+        __builtin_mul_overflow(of_layer, block_length, &of_layer) ||
+        __builtin_add_overflow(bytes, of_layer, &bytes)) {
       throw Error(ErrorKind::kOutOfMemory,
                   "a KV block of this model has more bytes than an address reaches; expected "
                   "another config");

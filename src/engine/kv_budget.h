@@ -6,16 +6,12 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/cpu_kernels.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
 namespace vitrine::engine {
 
-/// What the CPU's fused kernels know EngineOptions::kv_dtype as.
-kernels::KvFormat kv_format(DType type);
-
-/// Bytes of one block of all layers, keys and values. The options are resolved but for the budget.
+/// Bytes of one block of all layers, keys and values. The options name codecs and block length.
 uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config);
 
 /// Turns kv_bytes into what its whole blocks take (0: each of max_sequences can reach max_context),

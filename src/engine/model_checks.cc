@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/forced_routes.h"
+#include "engine/kv_choice.h"
 #include "engine/step_fit.h"
 #include "model/stored_matrix.h"
 
@@ -82,7 +83,7 @@ void require_adapter(int adapter, int count) {
 void describe_model(const ModelConfig& config, const EngineOptions& options,
                     ModelSummary& summary) {
   summary.device = options.device.name();
-  summary.kv_dtype = *options.kv_dtype;
+  summary.kv_codec = kv_codec_name(options);
   summary.architecture = config.model_type;
   summary.num_layers = static_cast<int>(config.num_layers);
   summary.hidden_size = static_cast<int>(config.hidden_size);

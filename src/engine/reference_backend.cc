@@ -8,6 +8,7 @@
 
 #include "core/shared_library.h"
 #include "engine/device_backend.h"
+#include "engine/kv_choice.h"
 
 namespace vitrine::engine {
 
@@ -47,8 +48,13 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) 
                         inputs.options,
                         inputs.num_blocks,
                         model::make_float_weights(inputs.checkpoint),
+                        {},
                         cos.data(),
                         sin.data()};
+  for (int64_t layer = 0; layer < inputs.graph.num_layers; ++layer) {
+    const kv::KvCodec& codec = kv_codec(inputs.options, layer);
+    given.kv.push_back({*codec.reference_type, codec.reference_rounds_to_integers});
+  }
   if (inputs.adapters != nullptr) {
     given.adapters = inputs.adapters;
     given.adapter_bytes = inputs.adapters->num_bytes();

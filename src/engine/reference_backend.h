@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "engine/executor.h"
 #include "model/float_weights.h"
@@ -19,6 +20,11 @@ struct ReferenceInputs {
   const EngineOptions& options;  // sizes resolved: no zeros
   int64_t num_blocks = 0;
   std::unique_ptr<model::FloatWeights> weights;
+  struct KvLayer {
+    DType type = DType::kF32;
+    bool rounds_to_integers = false;
+  };
+  std::vector<KvLayer> kv;          // [layers]
   const float* rope_cos = nullptr;  // [max_context, head_dim / 2]
   const float* rope_sin = nullptr;
   const ops::AdapterWeights* adapters = nullptr;  // null where there are none

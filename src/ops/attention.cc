@@ -98,9 +98,7 @@ class PlannedAttention final : public PlannedOp {
   }
 
   std::string kernel_name() const override {
-    static constexpr const char* kNames[] = {"f32", "f16", "bf16", "i16"};
-    const char* kv = kNames[static_cast<size_t>(kv_.format)];
-    return std::string("cpu.") + kernel_.isa + ".rope+kv_write+attention_" + kv;
+    return std::string("cpu.") + kernel_.isa + ".rope+kv_write+attention_" + kv_.codec;
   }
 
  private:
@@ -145,8 +143,9 @@ class PlannedAttention final : public PlannedOp {
     kernel_.rope(key, cos, sin, width);
     float* value = value_.row(token) + kv_head * head_dim_;
     clamp(value);
-    kernel_.kv_write(kv_, step.block_tables[token][position / kv_.block_size],
-                     position % kv_.block_size, static_cast<int32_t>(kv_head), key, value);
+    const kernels::KvView& kv = kv_.view;
+    kv_.kernels.write(kv, step.block_tables[token][position / kv.block_size],
+                      position % kv.block_size, static_cast<int32_t>(kv_head), key, value);
   }
 
   /// Tokens begin … end - 1: those of one sequence together.
@@ -170,7 +169,7 @@ class PlannedAttention final : public PlannedOp {
       span.query_token_stride = query_.width;
       span.out = out_.row(begin) + first;
       span.out_token_stride = out_.width;
-      kernel_.attention(kv_, span);
+      kv_.kernels.attend(kv_.view, span);
       begin = next;
     }
   }
@@ -180,7 +179,7 @@ class PlannedAttention final : public PlannedOp {
   RowBuffer& key_;
   RowBuffer& value_;
   RowBuffer& out_;
-  const kernels::KvView& kv_;
+  const KvLayer& kv_;
   const float* cos_;
   const float* sin_;
   int64_t heads_, kv_heads_, head_dim_, group_;

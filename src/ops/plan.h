@@ -161,6 +161,13 @@ class HeadProjections {
   virtual void run_head(int64_t kv_head) const = 0;
 };
 
+/// Where a layer keeps keys and values, and what writes and reads them.
+struct KvLayer {
+  kernels::KvView view;
+  kernels::KvKernels kernels;
+  std::string codec;  // "i16"
+};
+
 /// What an op may ask for while it is planned.
 struct PlanContext {
   const Graph& graph;
@@ -175,7 +182,7 @@ struct PlanContext {
   int64_t max_context = 0;
   std::vector<RowBuffer>& values;                         // by ValueId
   std::vector<std::unique_ptr<RouteBuffer>>& routes;      // by layer
-  std::vector<kernels::KvView>& kv;                       // by layer
+  std::vector<KvLayer>& kv;                               // by layer
   std::map<int, HeadProjections*> head_projections = {};  // by layer
   const float* rope_cos = nullptr;                        // [max_context, head_dim / 2]
   const float* rope_sin = nullptr;

@@ -158,7 +158,7 @@ class Replay(DeviceCase):
         self.replay("run.vtr", "--device", "cpu", "--activation-type", "int8", code=1)
         self.fail_with(2, ["'activation_dtype' is BF16"], "generate", model, "-p", PROMPT, *bf16)
         # Integer keys and values are the CPU's.
-        self.fail_with(2, ["'kv_dtype' is I16", "--kv-type f16"], "generate", model, "-p", PROMPT, *CUDA,
+        self.fail_with(2, ["'kv_codecs' names i16", "--kv-type f16"], "generate", model, "-p", PROMPT, *CUDA,
                        "--kv-type", "i16")
 
     def test_fp8(self):

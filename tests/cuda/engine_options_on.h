@@ -16,7 +16,7 @@ inline EngineOptions options_on(bool is_cuda) {
   options.kernels = KernelPath::kFused;
   options.audit_mode = AuditMode::kDeferred;
   options.audit_level = AuditLevel::kFull;
-  options.kv_dtype = DType::kF32;  // CUDA's default
+  options.kv_codecs = {"f32"};  // CUDA's default
   if (is_cuda) options.device = Device::parse("cuda");
   return options;
 }

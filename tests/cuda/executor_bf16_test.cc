@@ -12,12 +12,12 @@ namespace {
 
 using kernels::cuda::emulator::Traffic;
 
-EngineOptions bf16_options(DType kv = DType::kF32) {
+EngineOptions bf16_options(const std::string& kv = "f32") {
   EngineOptions options;
   options.device = Device::parse("cuda");
   options.kernels = KernelPath::kFused;
   options.activation_dtype = DType::kBF16;
-  options.kv_dtype = kv;
+  options.kv_codecs = {kv};
   return options;
 }
 
@@ -180,7 +180,7 @@ TEST(CudaExecutorBf16Contract, OneTokenOneResult) {
                                       {"qwen3_moe", "fp8", 32}}) {
     SCOPED_TRACE(variant.label());
     const VariantFolder folder(variant);
-    EngineOptions options = bf16_options(DType::kF16);
+    EngineOptions options = bf16_options("f16");
     if (variant.scheme == "fp8") options.activation_dtype = DType::kF8E4M3;
     const ModelUnderTest model(folder.path(), options);
     Traffic traffic;
@@ -264,8 +264,8 @@ TEST(CudaExecutorBf16Shipped, AttendsOnTensorCores) {
   if (!std::filesystem::exists(shipped_model())) GTEST_SKIP() << "a bundle without the model";
   Traffic traffic;
   EngineOptions exact_options = reference_options();
-  exact_options.kv_dtype = DType::kBF16;
-  const ModelUnderTest model(shipped_model(), bf16_options(DType::kBF16));
+  exact_options.kv_codecs = {"bf16"};
+  const ModelUnderTest model(shipped_model(), bf16_options("bf16"));
   const ModelUnderTest exact(shipped_model(), exact_options);
   const auto whole = make_on_device(model, traffic), chunked = make_on_device(model, traffic);
   const auto reference = engine::make_reference_executor(exact.inputs());

@@ -37,7 +37,7 @@ struct ModelUnderTest {
     config.max_position_embeddings =
         std::max<int64_t>(config.max_position_embeddings, given.max_context);
     if (given.max_context == 0) given.max_context = 100;
-    if (!given.kv_dtype) given.kv_dtype = DType::kF32;  // CUDA's default
+    if (given.kv_codecs.empty()) given.kv_codecs = {"f32"};  // CUDA's default
     given.max_sequences = 4;
     given.max_step_tokens = 24;
     given.max_logit_rows = 20;

@@ -203,7 +203,8 @@ TEST(CudaExecutorContract, ShapesAreFewAndNeverTooSmall) {
   model.options.max_step_tokens = 500;
   Traffic traffic;
   kernels::cuda::emulator::TestRuntime runtime(kPlentyOfMemory, traffic);
-  const backend_cuda::StepBuffers buffers(runtime, model.graph, model.layout, model.options);
+  const backend_cuda::StepBuffers buffers(runtime, model.graph, model.layout, model.options,
+                                          DType::kF32);
   const std::map<int64_t, int32_t> sizes = {{1, 1},   {3, 4},     {33, 64},   {65, 80},
                                             {80, 80}, {129, 160}, {300, 320}, {500, 500}};
   for (const auto& [tokens, size] : sizes) {

@@ -121,7 +121,7 @@ TEST_P(AdapterTest, AForkKeepsItsAdapter) {
 
 TEST_P(AdapterTest, TheReferencePathAgrees) {
   EngineOptions of_fused = options();
-  of_fused.kv_dtype = DType::kF32;  // as in Paths
+  of_fused.kv_codecs = {"f32"};  // as in Paths
   EngineOptions reference = of_fused;
   reference.kernels = KernelPath::kReference;
   const auto fused = Engine::load(model_.path(), of_fused);

@@ -11,7 +11,7 @@ auto facts(const ModelSummary& s) {
   return std::tuple(s.path, s.architecture, s.device, s.kernels, s.isa, s.num_layers, s.hidden_size,
                     s.vocab_size, s.max_position_embeddings, s.num_attention_heads,
                     s.num_key_value_heads, s.head_dim, s.num_experts, s.num_experts_per_token,
-                    s.num_parameters, s.weight_bytes, s.mapped_bytes, s.kv_bytes, s.kv_dtype,
+                    s.num_parameters, s.weight_bytes, s.mapped_bytes, s.kv_bytes, s.kv_codec,
                     s.arena_bytes, s.bytes_per_token, s.invariant, s.threads, s.eos_token_ids);
 }
 
@@ -28,7 +28,7 @@ void expect_same(const std::string& path, const EngineOptions& options, const st
   const auto engine = Engine::load(path, options);
   EXPECT_EQ(facts(made.summary), facts(engine->summary())) << what;
   EXPECT_EQ(facts(made.plan), facts(engine->plan())) << what;
-  EXPECT_EQ(made.options.kv_dtype, engine->options().kv_dtype) << what;
+  EXPECT_EQ(made.options.kv_codecs, engine->options().kv_codecs) << what;
   EXPECT_EQ(made.options.max_context, engine->options().max_context) << what;
 }
 

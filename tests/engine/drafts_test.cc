@@ -166,11 +166,11 @@ void check_drafts(Stepper& stepper, const std::string& kind, bool is_guided) {
 
 TEST(Drafts, ChooseWhatOneStepATokenChooses) {
   for (const std::string& name : {oracle_folder("qwen3_moe"), oracle_folder("llama")}) {
-    for (const DType kv : {DType::kF32, DType::kI16}) {
+    for (const char* kv : {"f32", "i16"}) {
       EngineOptions options = test_options(2, 16);
       options.audit_mode = AuditMode::kDeferred;
       options.audit_level = AuditLevel::kFull;
-      options.kv_dtype = kv;
+      options.kv_codecs = {kv};
       const auto engine = Engine::load(name, options);
       for (const char* kind : {"greedy", "draw", "penalties", "mirostat"}) {
         for (const bool is_guided : {false, true}) check_drafts(*engine, kind, is_guided);

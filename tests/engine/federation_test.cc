@@ -314,26 +314,26 @@ TEST_F(FederationTest, WhatDoesNotGoTogetherIsRefused) {
 // A log names one type of keys and values for all: integers where every specialist's default is.
 TEST_F(FederationTest, SpecialistsKeepKeysAndValuesAlike) {
   const VariantFolder moe({"qwen3_moe", "int8"}), dense({"llama", "int8"});
-  const auto expect = [&](const FederationSpec& spec, DType expected,
-                          std::optional<DType> given = {}) {
+  const auto expect = [&](const FederationSpec& spec, const std::vector<std::string>& expected,
+                          const std::vector<std::string>& given = {}) {
     EngineOptions options = test_options();
-    options.kv_dtype = given;
+    options.kv_codecs = given;
     const auto federation = Federation::load(spec, options);
-    EXPECT_EQ(federation->summary().kv_dtype, expected);
-    EXPECT_EQ(federation->options().kv_dtype, expected);
+    EXPECT_EQ(federation->summary().kv_codec, expected[0]);
+    EXPECT_EQ(federation->options().kv_codecs, expected);
     for (const Engine* engine : federation->engines()) {
-      EXPECT_EQ(engine->options().kv_dtype, expected);
+      EXPECT_EQ(engine->options().kv_codecs, expected);
     }
   };
-  expect(separate_, DType::kF32);
+  expect(separate_, {"f32"});
   FederationSpec spec = separate_;
   spec.specialists[0].model = moe.path();
-  expect(spec, DType::kF32);
-  expect(spec, DType::kI16, DType::kI16);
+  expect(spec, {"f32"});
+  expect(spec, {"i16"}, {"i16"});
   spec.specialists[1].model = dense.path();
-  expect(spec, DType::kI16);
-  expect(spec, DType::kBF16, DType::kBF16);
-  expect(adapted_, DType::kF32);
+  expect(spec, {"i16"});
+  expect(spec, {"bf16"}, {"bf16"});
+  expect(adapted_, {"f32"});
 }
 
 // What a file's reader refuses, of a spec that a host made.

@@ -9,10 +9,10 @@ namespace {
 
 constexpr KernelPath kPaths[] = {KernelPath::kFused, KernelPath::kReference};
 
-EngineOptions options_of(KernelPath kernels, std::optional<DType> kv_dtype = {}) {
+EngineOptions options_of(KernelPath kernels, const std::string& codec = "f32") {
   EngineOptions options = test_options(1, 16);
   options.kernels = kernels;
-  options.kv_dtype = kv_dtype;
+  options.kv_codecs = {codec};
   return options;
 }
 
@@ -25,8 +25,8 @@ uint64_t bytes_of_block(const std::string& path, EngineOptions options) {
 TEST(KvBudget, IsWholeBlocks) {
   const std::string path = oracle_folder("qwen3_moe");
   for (const KernelPath kernels : kPaths) {
-    for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kI16}) {
-      EngineOptions options = options_of(kernels, type);
+    for (const char* codec : {"f32", "f16", "bf16", "i16"}) {
+      EngineOptions options = options_of(kernels, codec);
       const uint64_t block = bytes_of_block(path, options);
       auto whole = Engine::load(path, options);  // 8 sequences of 160 positions
       EXPECT_EQ(whole->kv_blocks(), (std::pair<int64_t, int64_t>(80, 80)));
@@ -104,7 +104,7 @@ class Fits : public ::testing::TestWithParam<KernelPath> {};
 // What fits() says is what step() does.
 TEST_P(Fits, TellsWhatAStepWouldTake) {
   const std::string path = oracle_folder("llama");
-  EngineOptions options = options_of(GetParam(), DType::kF32);
+  EngineOptions options = options_of(GetParam());
   options.max_context = 64;
   options.max_step_tokens = 40;
   options.max_logit_rows = 24;

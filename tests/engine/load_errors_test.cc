@@ -239,7 +239,7 @@ TEST_P(LoadErrors, OptionsOutOfRange) {
   refuse([](EngineOptions& o) { o.max_step_tokens = 0; }, {"max_step_tokens"});
   refuse([](EngineOptions& o) { o.max_logit_rows = -2; }, {"max_logit_rows"});
   refuse([](EngineOptions& o) { o.kv_block_size = 24; }, {"kv_block_size", "16"});
-  refuse([](EngineOptions& o) { o.kv_block_size = 0; }, {"kv_block_size"});
+  refuse([](EngineOptions& o) { o.kv_block_size = -16; }, {"kv_block_size"});
   refuse([](EngineOptions& o) { o.threads = -1; }, {"threads"});
 }
 

@@ -10,7 +10,7 @@ namespace {
 std::unique_ptr<Engine> load(const std::string& path, KernelPath kernels, int threads = 1) {
   EngineOptions options = test_options(threads, 16);
   options.kernels = kernels;
-  options.kv_dtype = DType::kF32;  // rounded to integers, the paths' last bits choose other experts
+  options.kv_codecs = {"f32"};  // rounded to integers, the paths' last bits choose other experts
   return Engine::load(path, options);
 }
 
@@ -55,39 +55,39 @@ TEST_P(Paths, FusedAgreesWithReference) {
 }
 
 TEST(PathsOfKvTypes, FusedAgreesWithReference) {
-  for (const DType type : {DType::kF16, DType::kBF16, DType::kI16}) {
+  for (const std::string codec : {"f16", "bf16", "i16"}) {
     EngineOptions options = test_options(2, 16);
     options.kernels = KernelPath::kFused;
-    options.kv_dtype = type;
+    options.kv_codecs = {codec};
     auto fused = Engine::load(oracle_folder("qwen3_moe"), options);
     options.kernels = KernelPath::kReference;
     auto reference = Engine::load(oracle_folder("qwen3_moe"), options);
     EXPECT_GT(fused->summary().kv_bytes, 0u);
     const std::vector<int32_t> ids = prompt_ids(61, fused->summary().vocab_size);
     // A key that is rounded to the other neighbour is seen.
-    expect_close(score(*reference, ids), score(*fused, ids), type == DType::kBF16 ? 8e-3 : 1e-3);
+    expect_close(score(*reference, ids), score(*fused, ids), codec == "bf16" ? 8e-3 : 1e-3);
   }
   EngineOptions options = test_options();
-  options.kv_dtype = DType::kI8;
+  options.kv_codecs = {"i8"};
   const Error error = error_of([&] { Engine::load(oracle_folder("llama"), options); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
-  EXPECT_TRUE(is_one_line_with(error, {"kv_dtype", "I8", "BF16"})) << error.what();
+  EXPECT_TRUE(is_one_line_with(error, {"kv_codecs", "i8", "bf16"})) << error.what();
 }
 
 TEST(PathsOfKvTypes, DefaultFollowsTheWeights) {
-  const auto type_of = [](const ModelVariant& variant, std::optional<DType> given = {}) {
+  const auto type_of = [](const ModelVariant& variant, const std::vector<std::string>& given = {}) {
     const VariantFolder folder(variant);
     EngineOptions options = test_options();
-    options.kv_dtype = given;
+    options.kv_codecs = given;
     const auto engine = Engine::load(folder.path(), options);
-    EXPECT_EQ(engine->options().kv_dtype, engine->summary().kv_dtype);
-    return engine->summary().kv_dtype;
+    EXPECT_EQ(engine->options().kv_codecs, std::vector{engine->summary().kv_codec});
+    return engine->summary().kv_codec;
   };
-  EXPECT_EQ(type_of({"llama", ""}), DType::kF32);
-  EXPECT_EQ(type_of({"llama", "int8"}), DType::kI16);
-  EXPECT_EQ(type_of({"blocks", "Q4_K"}), DType::kI16);
-  EXPECT_EQ(type_of({"blocks", "Q4_K"}, DType::kF32), DType::kF32);
-  EXPECT_EQ(type_of({"llama", ""}, DType::kI16), DType::kI16);
+  EXPECT_EQ(type_of({"llama", ""}), "f32");
+  EXPECT_EQ(type_of({"llama", "int8"}), "i16");
+  EXPECT_EQ(type_of({"blocks", "Q4_K"}), "i16");
+  EXPECT_EQ(type_of({"blocks", "Q4_K"}, {"f32"}), "f32");
+  EXPECT_EQ(type_of({"llama", ""}, {"i16"}), "i16");
 }
 
 // Ragged batches, chunks, forks and truncation on the reference path.

@@ -9,9 +9,10 @@ namespace {
 
 constexpr size_t kTokens = 150;
 
-std::unique_ptr<Engine> load(const std::string& path, DType type, int block_size, int threads) {
+std::unique_ptr<Engine> load(const std::string& path, const std::string& codec, int block_size,
+                             int threads) {
   EngineOptions options = test_options(threads, block_size);
-  options.kv_dtype = type;
+  options.kv_codecs = {codec};
   return Engine::load(path, options);
 }
 
@@ -112,14 +113,14 @@ class Reuse {
 
 TEST(Prefix, WhatFollowsHasTheBitsThatItHasWithoutReuse) {
   const std::string path = oracle_folder("qwen3_moe");
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kI16}) {
-    SCOPED_TRACE(dtype_name(type));
-    auto plain = load(path, type, 64, 1);
+  for (const std::string codec : {"f32", "f16", "bf16", "i16"}) {
+    SCOPED_TRACE(codec);
+    auto plain = load(path, codec, 64, 1);
     const std::vector<int32_t> ids = prompt_ids(kTokens - 10, plain->summary().vocab_size);
     const Rows expected = score(*plain, ids);
     for (const auto& [block_size, threads] : std::vector<std::pair<int, int>>{{16, 2}, {64, 1}}) {
       SCOPED_TRACE(::testing::Message() << "blocks of " << block_size);
-      auto engine = load(path, type, block_size, threads);
+      auto engine = load(path, codec, block_size, threads);
       Reuse reuse(*engine, ids, expected);
       for (const size_t length : {0, 1, 15, 16, 17, 47, 48, 63, 64, 65, 96, 128, 130}) {
         reuse.check(length);
@@ -194,7 +195,7 @@ TEST(Prefix, RefusesWhatIsNotThere) {
 
 // A draft of which only the beginning was right.
 TEST(Prefix, KeepsTheBeginningOfAStep) {
-  auto engine = load(oracle_folder("qwen3_moe"), DType::kI16, 16, 2);
+  auto engine = load(oracle_folder("qwen3_moe"), "i16", 16, 2);
   const std::vector<int32_t> ids = prompt_ids(60, engine->summary().vocab_size);
   const std::vector<int32_t> wrong = prompt_ids(60, engine->summary().vocab_size, 3);
   const Rows expected = score(*engine, ids);

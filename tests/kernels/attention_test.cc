@@ -5,7 +5,20 @@
 namespace vitrine::kernels::testing {
 namespace {
 
+/// Ways to keep keys and values that every table has.
+enum class KvFormat { kF32, kF16, kBF16, kI16 };
 constexpr KvFormat kFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kBF16, KvFormat::kI16};
+
+const KvKernels& kernels_of(const CpuKernels& table, KvFormat format) {
+  static constexpr const char* kNames[] = {"f32", "f16", "bf16", "i16"};
+  return *find_kv_kernels(table, kNames[static_cast<size_t>(format)]);
+}
+
+int64_t position_bytes(KvFormat format, int32_t head_dim) {
+  if (format == KvFormat::kI16) return int16_kv_bytes(head_dim);
+  const bool is_wide = format == KvFormat::kF32;
+  return float_kv_bytes(is_wide ? WeightFormat::kF32 : WeightFormat::kF16, head_dim);
+}
 
 /// What a row of keys or values becomes by being kept.
 void round_to(KvFormat format, float* row, int32_t n) {
@@ -30,25 +43,28 @@ struct Store {
   std::vector<uint8_t> values;
   std::vector<int32_t> block_table;
   KvView view;
+  KvFormat format;
 
   Store(Random& random, int32_t positions, int32_t kv_heads, int32_t head_dim, int32_t block_size,
-        KvFormat format = KvFormat::kF32) {
+        KvFormat kept = KvFormat::kF32)
+      : format(kept) {
     const int32_t used = (positions + block_size - 1) / block_size;
     const int32_t blocks = used + 3;
     const size_t size = static_cast<size_t>(blocks) * kv_heads * block_size;
     // A NaN in every format of floats; integers of -1, whose scales are NaN.
-    keys.assign(size * kv_position_bytes(format, head_dim), 0xff);
-    values.assign(size * kv_position_bytes(format, head_dim), 0xff);
+    keys.assign(size * position_bytes(format, head_dim), 0xff);
+    values.assign(size * position_bytes(format, head_dim), 0xff);
     block_table = random.permutation(blocks);
     block_table.resize(used);  // reading past the end would be seen by a sanitizer
-    view = {keys.data(), values.data(), kv_heads, head_dim, block_size, format};
+    view = {keys.data(), values.data(), kv_heads, head_dim, block_size};
   }
   Store(const Store&) = delete;
 
   void write(const CpuKernels& table, int32_t position, int32_t kv_head, const float* key,
              const float* value) {
-    table.kv_write(view, block_table[position / view.block_size], position % view.block_size,
-                   kv_head, key, value);
+    kernels_of(table, format)
+        .write(view, block_table[position / view.block_size], position % view.block_size, kv_head,
+               key, value);
   }
 };
 
@@ -120,7 +136,7 @@ std::vector<float> run_tile(const CpuKernels& table, const Store& store, int32_t
   tile.out = out.data();
   tile.query_stride = tile.out_stride = n;
   tile.query_token_stride = tile.out_token_stride = static_cast<int64_t>(tile.heads) * n;
-  table.attention(store.view, tile);
+  kernels_of(table, store.format).attend(store.view, tile);
   return out;
 }
 
@@ -332,7 +348,7 @@ TEST(KvWrite, PutsOnePositionIntoItsPlaces) {
   for (const CpuKernels* table : available_tables()) {
     Store store(random, 64, 2, 6, 32);
     const std::vector<float> key = random.normals(6), value = random.normals(6);
-    table->kv_write(store.view, 3, 17, 1, key.data(), value.data());
+    kernels_of(*table, store.format).write(store.view, 3, 17, 1, key.data(), value.data());
     const auto elements = [](const std::vector<uint8_t>& bytes) {
       std::vector<float> result(bytes.size() / sizeof(float));
       memcpy(result.data(), bytes.data(), bytes.size());
@@ -361,7 +377,7 @@ TEST(KvWrite, PutsIntegersAndTheirScale) {
       Store store(random, 64, 2, head_dim, 32, KvFormat::kI16);
       const std::vector<uint8_t> keys_before = store.keys, values_before = store.values;
       const std::vector<float> key = random.normals(head_dim), value = random.normals(head_dim);
-      table->kv_write(store.view, 3, 21, 1, key.data(), value.data());
+      kernels_of(*table, store.format).write(store.view, 3, 21, 1, key.data(), value.data());
       const int32_t padded = (head_dim + 1) / 2 * 2;
       const size_t base = static_cast<size_t>((3 * 2 + 1) * 32 + 16) * (padded * 2 + 4);
       const auto expect = [&](const std::vector<float>& row, const std::vector<uint8_t>& before,

@@ -28,8 +28,7 @@ int main(int argc, char** argv) try {
   options.max_context = options.max_step_tokens = options.max_logit_rows =
       static_cast<int>(ids.size());
   options.keep_logits = true;
-  if (kv == "f32") options.kv_dtype = vitrine::DType::kF32;
-  if (kv == "i16") options.kv_dtype = vitrine::DType::kI16;
+  if (!kv.empty()) options.kv_codecs = {kv};
   const auto engine = vitrine::Engine::load(argv[1], options);
   vitrine::StepInput input;
   input.sequence = engine->create_sequence();

@@ -16,7 +16,7 @@ constexpr int kVocabulary = 256;
 std::unique_ptr<Engine> scoring_engine(const std::string& path, int64_t window, int rows = 7) {
   EngineOptions options;
   options.threads = 1;
-  options.kv_dtype = DType::kF32;
+  options.kv_codecs = {"f32"};
   return Engine::load(path, scoring_options(window, options, rows));
 }
 
@@ -34,7 +34,7 @@ std::vector<long double> exact_logprobs(const std::vector<float>& logits) {
 /// The rows of `ids` from an engine that is fed one token at a time.
 Rows rows_of(const std::string& path, std::span<const int32_t> ids) {
   EngineOptions options = test_options();
-  options.kv_dtype = DType::kF32;
+  options.kv_codecs = {"f32"};
   return score(*Engine::load(path, options), ids, 1);
 }
 
@@ -294,7 +294,7 @@ class FederationQuality : public FederationTest {
   std::unique_ptr<Federation> load(int64_t window) const {
     EngineOptions options;
     options.threads = 1;
-    options.kv_dtype = DType::kF32;
+    options.kv_codecs = {"f32"};
     return Federation::load(separate_, scoring_options(window, options, 7));
   }
 };

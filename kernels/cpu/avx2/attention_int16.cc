@@ -2,7 +2,6 @@
 // Attention over integer keys and values, of the AVX2 table, and their writing. vpmaddwd multiplies
 // two numbers a lane and adds them.
 #include "../kv_int16.h"
-#include "../portable/portable.h"
 #include "avx2.h"
 #include "math.h"
 
@@ -254,11 +253,8 @@ struct Table {
 
 }  // namespace
 
-void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, const float* key,
-              const float* value) {
-  if (kv.format != KvFormat::kI16) {
-    return portable::kv_write(kv, block, offset, kv_head, key, value);
-  }
+void kv_write_i16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                  const float* key, const float* value) {
   const Int16Run target = int16_run(kv, block, kv_head, offset);
   offset %= kKvLanes;
   write_key<Table>(kv, target, offset, key);
@@ -272,6 +268,6 @@ void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, 
   for (int32_t d = 0; d < kv.head_dim; ++d, values += 2) *values = numbers[d];
 }
 
-void attention_int16(const KvView& kv, const AttentionSpan& span) { attend_int16<Table>(kv, span); }
+void attend_i16(const KvView& kv, const AttentionSpan& span) { attend_int16<Table>(kv, span); }
 
 }  // namespace vitrine::kernels::avx2

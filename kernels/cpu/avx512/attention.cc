@@ -21,6 +21,7 @@ struct Runs {
 };
 
 /// Walks the block table 16 positions at a time.
+template <WeightFormat kFormat>
 struct RunCursor {
   const KvView& kv;
   const int32_t* block_table;
@@ -29,15 +30,15 @@ struct RunCursor {
   int32_t offset;
 
   void take(Runs* runs, int count) {
-    const int64_t bytes = element_bytes(float_format(kv.format));
+    constexpr int64_t kBytes = element_bytes(kFormat);
     const int64_t block_elements = static_cast<int64_t>(kv.head_dim) * kv.block_size;
     const auto* keys = static_cast<const uint8_t*>(kv.keys);
     const auto* values = static_cast<const uint8_t*>(kv.values);
     for (int i = 0; i < count; ++i) {
       const int64_t block = block_table[block_index];
       const int64_t base = (block * kv.kv_heads + kv_head) * block_elements;
-      runs->keys[i] = keys + (base + offset) * bytes;
-      runs->values[i] = values + (base + static_cast<int64_t>(offset) * kv.head_dim) * bytes;
+      runs->keys[i] = keys + (base + offset) * kBytes;
+      runs->values[i] = values + (base + static_cast<int64_t>(offset) * kv.head_dim) * kBytes;
       offset += 16;
       if (offset == kv.block_size) {
         offset = 0;
@@ -238,7 +239,8 @@ void take_block(const Block& block, int32_t valid, int count, const float* const
 }
 
 /// Of the next block, of which `left` positions are to be seen; null where there is none.
-void find_next_keys(RunCursor cursor, int32_t left, const uint8_t** keys) {
+template <WeightFormat kFormat>
+void find_next_keys(RunCursor<kFormat> cursor, int32_t left, const uint8_t** keys) {
   Runs next{};
   const int32_t positions = left < kAttentionBlock ? left : kAttentionBlock;
   if (left > 0) cursor.take(&next, (positions + 15) / 16);
@@ -264,7 +266,7 @@ void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t 
   }
   const int32_t position = span.position + first;  // of the first of these tokens
   const int32_t end = position + tokens;
-  RunCursor cursor{kv, span.block_table, span.kv_head, 0, 0};
+  RunCursor<kFormat> cursor{kv, span.block_table, span.kv_head, 0, 0};
   // More queries have enough to compute until the lines come.
   Block block{{}, count <= 4, {}, kv.block_size * element_bytes(kFormat), kv.head_dim, span.scale};
   for (int32_t start = 0; start < end; start += kAttentionBlock) {
@@ -306,13 +308,14 @@ void attend_span(const KvView& kv, const AttentionSpan& span) {
 
 }  // namespace
 
-void attention(const KvView& kv, const AttentionSpan& span) {
-  switch (kv.format) {
-    case KvFormat::kI16: return attention_int16(kv, span);
-    case KvFormat::kF16: return attend_span<WeightFormat::kF16>(kv, span);
-    case KvFormat::kBF16: return attend_span<WeightFormat::kBF16>(kv, span);
-    default: return attend_span<WeightFormat::kF32>(kv, span);
-  }
+void attend_f32(const KvView& kv, const AttentionSpan& span) {
+  attend_span<WeightFormat::kF32>(kv, span);
+}
+void attend_f16(const KvView& kv, const AttentionSpan& span) {
+  attend_span<WeightFormat::kF16>(kv, span);
+}
+void attend_bf16(const KvView& kv, const AttentionSpan& span) {
+  attend_span<WeightFormat::kBF16>(kv, span);
 }
 
 }  // namespace vitrine::kernels::avx512

@@ -25,10 +25,12 @@ void gate_up_amx(const Weight& gate, const Weight& up, int64_t row_begin, int64_
 void embed_row(const Weight& table, int64_t row, float multiplier, float* out);
 void widen_row(const RowMajor& matrix, int64_t row, const float* factors, float* out);
 void rope(float* x, const float* cos, const float* sin, int32_t n);
-void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, const float* key,
-              const float* value);
-void attention(const KvView& kv, const AttentionSpan& span);
-void attention_int16(const KvView& kv, const AttentionSpan& span);  // of KvFormat::kI16
+void kv_write_i16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                  const float* key, const float* value);
+void attend_f32(const KvView& kv, const AttentionSpan& span);
+void attend_f16(const KvView& kv, const AttentionSpan& span);
+void attend_bf16(const KvView& kv, const AttentionSpan& span);
+void attend_i16(const KvView& kv, const AttentionSpan& span);
 void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
                   bool softmax_after_topk, float* probs, int32_t* ids, float* weights);
 void route_weights(const float* logits, const float* probs, const int32_t* ids, int32_t k,

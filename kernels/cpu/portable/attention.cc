@@ -27,9 +27,9 @@ Run find_run(const KvView& kv, const int32_t* block_table, int32_t kv_head, int3
   return {base + offset, base + offset * kv.head_dim};
 }
 
+template <WeightFormat kFormat>
 void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float* query, float scale,
                   Running* state) {
-  const WeightFormat format = float_format(kv.format);
   float scores[kAttentionBlock];
   MaxLanes lanes_max;
   for (int32_t j = 0; j < valid; ++j) {
@@ -37,7 +37,7 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
     float dot = 0.0f;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
       dot = std::fma(query[d],
-                     load_element(format, kv.keys, key + static_cast<int64_t>(d) * kv.block_size),
+                     load_element(kFormat, kv.keys, key + static_cast<int64_t>(d) * kv.block_size),
                      dot);
     }
     scores[j] = dot * scale;
@@ -58,15 +58,13 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
     const int64_t value = runs[j / 16].values + static_cast<int64_t>(j % 16) * kv.head_dim;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
       state->out[d] =
-          std::fma(scores[j], load_element(format, kv.values, value + d), state->out[d]);
+          std::fma(scores[j], load_element(kFormat, kv.values, value + d), state->out[d]);
     }
   }
 }
 
-}  // namespace
-
-void attention(const KvView& kv, const AttentionSpan& span) {
-  if (kv.format == KvFormat::kI16) return attention_int16(kv, span);
+template <WeightFormat kFormat>
+void attend_span(const KvView& kv, const AttentionSpan& span) {
   for (int32_t i = 0; i < span.tokens * span.heads; ++i) {
     const int32_t token = i / span.heads, head = i % span.heads;
     const int32_t position = span.position + token;
@@ -79,11 +77,23 @@ void attention(const KvView& kv, const AttentionSpan& span) {
       for (int32_t j = 0; j < valid; j += 16) {
         runs[j / 16] = find_run(kv, span.block_table, span.kv_head, start + j);
       }
-      attend_block(kv, runs, valid, query, span.scale, &state);
+      attend_block<kFormat>(kv, runs, valid, query, span.scale, &state);
     }
     float* target = span.out + token * span.out_token_stride + head * span.out_stride;
     for (int32_t d = 0; d < kv.head_dim; ++d) target[d] = state.out[d] / state.sum;
   }
+}
+
+}  // namespace
+
+void attend_f32(const KvView& kv, const AttentionSpan& span) {
+  attend_span<WeightFormat::kF32>(kv, span);
+}
+void attend_f16(const KvView& kv, const AttentionSpan& span) {
+  attend_span<WeightFormat::kF16>(kv, span);
+}
+void attend_bf16(const KvView& kv, const AttentionSpan& span) {
+  attend_span<WeightFormat::kBF16>(kv, span);
 }
 
 }  // namespace vitrine::kernels::portable

@@ -92,8 +92,8 @@ void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, in
 
 }  // namespace
 
-void kv_write_int16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
-                    const float* key, const float* value) {
+void kv_write_i16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                  const float* key, const float* value) {
   const Int16Run target = int16_run(kv, block, kv_head, offset);
   offset %= kKvLanes;
   const int32_t largest = largest_kv_number(kv.head_dim);
@@ -110,7 +110,7 @@ void kv_write_int16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_
   for (int32_t d = 0; d < kv.head_dim; ++d) values[2 * d + offset % 2] = numbers[d];
 }
 
-void attention_int16(const KvView& kv, const AttentionSpan& span) {
+void attend_i16(const KvView& kv, const AttentionSpan& span) {
   for (int32_t i = 0; i < span.tokens * span.heads; ++i) {
     const int32_t token = i / span.heads, head = i % span.heads;
     const int32_t position = span.position + token;

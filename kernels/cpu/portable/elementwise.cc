@@ -70,26 +70,42 @@ void rope(float* x, const float* cos, const float* sin, int32_t n) {
   }
 }
 
-void kv_write(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head, const float* key,
-              const float* value) {
-  if (kv.format == KvFormat::kI16) return kv_write_int16(kv, block, offset, kv_head, key, value);
+namespace {
+
+template <WeightFormat kFormat>
+void write_floats(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                  const float* key, const float* value) {
   const int64_t base =
       (static_cast<int64_t>(block) * kv.kv_heads + kv_head) * kv.head_dim * kv.block_size;
   const int64_t key_base = base + offset;
   const int64_t value_base = base + static_cast<int64_t>(offset) * kv.head_dim;
-  if (kv.format == KvFormat::kF32) {
-    float* keys = static_cast<float*>(kv.keys) + key_base;
-    for (int32_t d = 0; d < kv.head_dim; ++d, keys += kv.block_size) *keys = key[d];
-    memcpy(static_cast<float*>(kv.values) + value_base, value,
-           static_cast<size_t>(kv.head_dim) * sizeof(float));
-    return;
-  }
-  const WeightFormat format = float_format(kv.format);
   for (int32_t d = 0; d < kv.head_dim; ++d) {
     const int64_t at = key_base + static_cast<int64_t>(d) * kv.block_size;
-    store_element(format, kv.keys, at, key[d]);
-    store_element(format, kv.values, value_base + d, value[d]);
+    store_element(kFormat, kv.keys, at, key[d]);
+    store_element(kFormat, kv.values, value_base + d, value[d]);
   }
+}
+
+}  // namespace
+
+void kv_write_f32(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                  const float* key, const float* value) {
+  const int64_t base =
+      (static_cast<int64_t>(block) * kv.kv_heads + kv_head) * kv.head_dim * kv.block_size;
+  float* keys = static_cast<float*>(kv.keys) + base + offset;
+  for (int32_t d = 0; d < kv.head_dim; ++d, keys += kv.block_size) *keys = key[d];
+  memcpy(static_cast<float*>(kv.values) + base + static_cast<int64_t>(offset) * kv.head_dim, value,
+         static_cast<size_t>(kv.head_dim) * sizeof(float));
+}
+
+void kv_write_f16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                  const float* key, const float* value) {
+  write_floats<WeightFormat::kF16>(kv, block, offset, kv_head, key, value);
+}
+
+void kv_write_bf16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_head,
+                   const float* key, const float* value) {
+  write_floats<WeightFormat::kBF16>(kv, block, offset, kv_head, key, value);
 }
 
 void combine(const float* slots, int64_t slot_stride, const float* weights, int32_t k,

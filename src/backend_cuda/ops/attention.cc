@@ -58,7 +58,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     attention.scratch = static_cast<float*>(
         builder.scratch("ranges of attention", attention_scratch_floats(attention) * 4));
   }
-  const bool on_tensor_cores = attends_on_tensor_cores(builder.options(), builder.graph());
+  const bool on_tensor_cores =
+      attends_on_tensor_cores(builder.options(), builder.kv_type(), builder.graph());
   builder.add(
       [attention, on_tensor_cores](const StepMemory& memory, Stream stream) {
         kernels::cuda::AttentionArguments own = attention;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which codecs keep an engine's keys and values.
+#pragma once
+
+#include <string>
+
+#include "kv/codec.h"
+#include "vitrine/checkpoint.h"
+#include "vitrine/engine.h"
+
+namespace vitrine::engine {
+
+/// What EngineOptions::kv_codecs names for this model where it is empty.
+std::string default_kv_codec(const Device& device, const Checkpoint& checkpoint);
+
+/// Names the codecs (one where all layers have the same) and the block length. The kernels and the
+/// device are resolved. Throws kInvalidArgument and kUnsupported.
+void resolve_kv_codecs(EngineOptions& options, const Checkpoint& checkpoint, int64_t num_layers);
+
+/// Of resolved options: a layer's codec, and all their names as one ("i16", "f32,i16").
+const kv::KvCodec& kv_codec(const EngineOptions& options, int64_t layer);
+std::string kv_codec_name(const EngineOptions& options);
+
+}  // namespace vitrine::engine
