@@ -230,8 +230,8 @@ TEST_F(FederationAnswers, LogprobsAndBranchesAreTheJoints) {
     const SequenceId fork = federation->fork(base);
     options.branch = branch;
     sink.take();
-    results.push_back(
-        generate(*federation, std::span<const int32_t>(prompt_).last(1), in_sequence(fork, options)));
+    results.push_back(generate(*federation, std::span<const int32_t>(prompt_).last(1),
+                               in_sequence(fork, options)));
     size_t made = 0;
     for (const TokenRecord& record : sink.take()) {
       const TokenLogprobs& of = results.back().logprobs[made++];

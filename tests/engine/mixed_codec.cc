@@ -48,8 +48,8 @@ void attend_one(const KvView& kv, const AttentionSpan& span, int32_t position, c
     for (int32_t j = 0; j < valid; ++j) {
       float dot = 0;
       for (int32_t d = 0; d < kv.head_dim; ++d) {
-        dot = std::fma(query[d], kernels::load_element(WeightFormat::kBF16, kv.keys, at(j) + d),
-                       dot);
+        dot =
+            std::fma(query[d], kernels::load_element(WeightFormat::kBF16, kv.keys, at(j) + d), dot);
       }
       scores[j] = dot * span.scale;
       largest = std::max(largest, scores[j]);

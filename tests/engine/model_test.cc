@@ -76,7 +76,8 @@ TEST_P(ModelKinds, ServesSequences) {
   const SequenceId copy = model.fork(kept);
   EXPECT_EQ(model.length(copy), held);
   model.truncate(copy, static_cast<int64_t>(prompt_.size()) - 1);
-  EXPECT_EQ(generate(model, {&prompt_.back(), 1}, in_sequence(copy, drawn(6))).tokens, first.tokens);
+  EXPECT_EQ(generate(model, {&prompt_.back(), 1}, in_sequence(copy, drawn(6))).tokens,
+            first.tokens);
   StepInput input;
   input.sequence = kept;
   input.tokens = {&first.tokens.back(), 1};
