@@ -177,7 +177,7 @@ class Privacy(AuditCase):
             self.succeed("audit", "replay", "run.json")
         # Of a later version: it is not taken for the default.
         self.generate("run.json")
-        for name, known in (("kv_type", "f32, f16, bf16, i16"), ("activation_type", "int8, bf16, fp8"),
+        for name, known in (("kv_type", "bf16, f16, f32, i16"), ("activation_type", "int8, bf16, fp8"),
                             ("rope_frequencies", "f32, bf16")):
             log = json.loads((self.folder / "run.json").read_text())
             log["runtime"]["options"][name] = "f8"
