@@ -7,10 +7,10 @@
 namespace vitrine::kernels::cuda::testing {
 namespace {
 
-KvFormat kv_format(FloatFormat format) {
-  return format == FloatFormat::kF32   ? KvFormat::kF32
-         : format == FloatFormat::kF16 ? KvFormat::kF16
-                                       : KvFormat::kBF16;
+const KvKernels& cpu_kernels_of(FloatFormat format) {
+  return *find_kv_kernels(portable_kernels(), format == FloatFormat::kF32   ? "f32"
+                                              : format == FloatFormat::kF16 ? "f16"
+                                                                            : "bf16");
 }
 
 struct Shape {
@@ -44,8 +44,7 @@ class Stores {
     return {keys_->data(), values_->data(), shape_.format, shape_.kv_heads, shape_.head_dim};
   }
   KvView cpu() {
-    return {cpu_keys_.data(), cpu_values_.data(), shape_.kv_heads,
-            shape_.head_dim,  kKvBlock,           kv_format(shape_.format)};
+    return {cpu_keys_.data(), cpu_values_.data(), shape_.kv_heads, shape_.head_dim, kKvBlock};
   }
   const int32_t* table(int32_t sequence) const { return tables_.data() + sequence * table_stride_; }
   const std::vector<int32_t>& tables() const { return tables_; }
@@ -68,8 +67,9 @@ class Stores {
     for (int32_t head = 0; head < shape_.kv_heads; ++head) {
       const auto n = static_cast<size_t>(shape_.head_dim);
       const auto key = random.normals(n), value = random.normals(n);
-      portable_kernels().kv_write(cpu(), table(sequence)[position / kKvBlock], position % kKvBlock,
-                                  head, key.data(), value.data());
+      cpu_kernels_of(shape_.format)
+          .write(cpu(), table(sequence)[position / kKvBlock], position % kKvBlock, head, key.data(),
+                 value.data());
       for (const bool is_value : {false, true}) {
         uint8_t* to = (is_value ? values_ : keys_)->data() + bytes_at(sequence, position, head);
         for (size_t d = 0; d < n; ++d) {
@@ -174,7 +174,7 @@ std::vector<float> portable(Stores& stores, const Shape& shape, const Batch& bat
       tile.query = &queries[at];
       tile.out = &out[at];
       tile.query_stride = tile.out_stride = n;
-      portable_kernels().attention(stores.cpu(), tile);
+      cpu_kernels_of(shape.format).attend(stores.cpu(), tile);
     }
   }
   return out;

@@ -81,10 +81,10 @@ TEST(CudaEngineAhead, AnEndThatNobodyKnewOfLeavesNothing) {
   EXPECT_EQ(ring.drain_records().size(), static_cast<size_t>(fed)) << "what ran in vain is in none";
   // The sequence goes on as if nothing had been.
   const SequenceId other = cpu->create_sequence();
-  generate(*cpu, other, kPrompt, options);
+  generate(*cpu, kPrompt, in_sequence(other, options));
   const std::vector<int32_t> more = {found.tokens.back(), 9, 8};
   EXPECT_EQ(generate(*cuda, more, in_sequence(sequence, options)).tokens,
-            generate(*cpu, other, more, options).tokens);
+            generate(*cpu, more, in_sequence(other, options)).tokens);
   cuda->release(sequence);
   EXPECT_EQ(cuda->kv_blocks().first, cuda->kv_blocks().second);
   cuda->set_audit_sink(nullptr);
@@ -112,9 +112,11 @@ TEST(CudaEngineAhead, OtherWorkComesInBetween) {
     all.push_back(
         generate(*engine, std::vector<int32_t>{2}, in_sequence(sequence, answer_options(50)))
             .tokens);
-    all.push_back(generate(*engine, copy, std::vector<int32_t>{3}, answer_options(50)).tokens);
+    all.push_back(
+        generate(*engine, std::vector<int32_t>{3}, in_sequence(copy, answer_options(50))).tokens);
     engine->set_audit_mode(AuditMode::kNone);
-    all.push_back(generate(*engine, copy, std::vector<int32_t>{4}, answer_options(20)).tokens);
+    all.push_back(
+        generate(*engine, std::vector<int32_t>{4}, in_sequence(copy, answer_options(20))).tokens);
   }
   EXPECT_EQ(answers[0].size(), 5U);
   EXPECT_EQ(answers[0], answers[1]);

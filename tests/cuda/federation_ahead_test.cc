@@ -54,7 +54,7 @@ TEST_F(CudaFederationAhead, AnEndThatNobodyKnewOfLeavesNothing) {
     options.ignore_end_of_text = false;
     options.stop_token_ids = {whole[7]};
     const SequenceId expected = cpu->create_sequence(), sequence = cuda->create_sequence();
-    const GenerateResult stopped = generate(*cpu, expected, prompt, options);
+    const GenerateResult stopped = generate(*cpu, prompt, in_sequence(expected, options));
     ASSERT_LT(stopped.tokens.size(), whole.size());
     VectorSink sink;
     cuda->set_audit_sink(&sink);
@@ -67,7 +67,7 @@ TEST_F(CudaFederationAhead, AnEndThatNobodyKnewOfLeavesNothing) {
     // The sequence goes on as if nothing had been.
     const std::vector<int32_t> more = {stopped.tokens.back(), 9, 8};
     EXPECT_EQ(generate(*cuda, more, in_sequence(sequence, options)).tokens,
-              generate(*cpu, expected, more, options).tokens);
+              generate(*cpu, more, in_sequence(expected, options)).tokens);
     cuda->set_audit_sink(nullptr);
   }
 }
