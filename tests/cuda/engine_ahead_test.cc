@@ -212,6 +212,8 @@ TEST(CudaEngineAhead, ABatchGoesOn) {
 TEST(CudaEngineAhead, WhereNoBlockIsFreeTheEngineSaysSo) {
   EngineOptions options = options_on(true);
   options.max_sequences = 1;
+  options.kv_bytes = Engine::load(oracle_folder("qwen3_moe"), options)->options().kv_bytes;
+  options.max_sequences = 2;  // with the blocks of one
   const auto engine = Engine::load(oracle_folder("qwen3_moe"), options);
   const std::vector<int32_t> tokens(16, 3);
   std::vector<StepInput> inputs(1);
