@@ -295,7 +295,7 @@ std::string contradiction(const Run& run) {
                        run.path + ": " + what + "; expected a log of vitrine generate --audit");
 }
 
-/// What ran, and how it was asked to.
+/// Reads what ran, and how it was asked to.
 void read_head(const json& log, Run& run) {
   const json &model = log.at("model"), &runtime = log.at("runtime");
   run.header.model_path = model.at("path").get<std::string>();
@@ -333,7 +333,7 @@ void read_head(const json& log, Run& run) {
   }
 }
 
-/// What was recorded, and of which layers.
+/// Reads what was recorded, and of which layers.
 void read_account(const json& log, Run& run) {
   const json& audit = log.at("audit");
   run.level = audit.at("level").get<std::string>();

@@ -265,10 +265,9 @@ std::string replayed_path(const Run& run, const AuditArguments& arguments,
 }
 
 /// `other`: how the model is another than the log's, or empty. `checkpoint`: of whose tokenizer.
-template <typename Model>
 int replay(const Run& run, const AuditArguments& arguments, const std::string& path,
            const std::string& other, const vitrine::Checkpoint& checkpoint,
-           const std::unique_ptr<Model>& engine) {
+           const std::unique_ptr<vitrine::Stepper>& engine) {
   const std::string runtime = other_runtime(run, engine->summary(), arguments.device);
   nlohmann::ordered_json json = {
       {"model", path},

@@ -30,10 +30,9 @@ std::vector<size_t> next_records(const Run& run) {
   return next;
 }
 
-template <typename Model>
 class Rerun {
  public:
-  Rerun(const Run& run, Model& engine, bool force_routes, Choices* choices)
+  Rerun(const Run& run, vitrine::Stepper& engine, bool force_routes, Choices* choices)
       : run_(run),
         engine_(engine),
         force_routes_(force_routes),
@@ -240,7 +239,7 @@ class Rerun {
   }
 
   const Run& run_;
-  Model& engine_;
+  vitrine::Stepper& engine_;
   bool force_routes_;
   Choices* choices_;
   std::optional<vitrine::SamplerOptions> sampler_;
@@ -294,14 +293,9 @@ std::optional<vitrine::SamplerOptions> logged_sampler(const Run& run) {
   return options;
 }
 
-template <typename Model>
-std::vector<std::optional<TokenRecord>> rerun(const Run& run, Model& engine, bool force_routes,
-                                              Choices* choices) {
+std::vector<std::optional<TokenRecord>> rerun(const Run& run, vitrine::Stepper& engine,
+                                              bool force_routes, Choices* choices) {
   return Rerun(run, engine, force_routes, choices).take();
 }
-template std::vector<std::optional<TokenRecord>> rerun(const Run&, vitrine::Engine&, bool,
-                                                       Choices*);
-template std::vector<std::optional<TokenRecord>> rerun(const Run&, vitrine::Federation&, bool,
-                                                       Choices*);
 
 }  // namespace cli

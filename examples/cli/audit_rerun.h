@@ -37,9 +37,8 @@ std::optional<vitrine::SamplerOptions> logged_sampler(const Run& run);
 /// `force_routes`: with the recorded experts, weighted by the engine's routers. `choices`: filled
 /// by logged_sampler's pipeline, one for each answer, on the logits (EngineOptions::keep_logits);
 /// the n-th fork of a log draws as branch n, as `generate --n-best` does. Throws what Engine::step
-/// throws. Model: Engine or Federation.
-template <typename Model>
-std::vector<std::optional<vitrine::TokenRecord>> rerun(const Run& run, Model& engine,
+/// throws.
+std::vector<std::optional<vitrine::TokenRecord>> rerun(const Run& run, vitrine::Stepper& engine,
                                                        bool force_routes,
                                                        Choices* choices = nullptr);
 

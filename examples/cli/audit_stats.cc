@@ -98,7 +98,7 @@ nlohmann::ordered_json spread_json(const std::array<double, 3>& values) {
   return {{"median", values[0]}, {"p95", values[1]}, {"max", values[2]}};
 }
 
-/// What the command tells of a run.
+/// Holds what the command tells of a run.
 struct RunFacts {
   const Run& run;
   const Statistics statistics;
@@ -114,7 +114,7 @@ struct RunFacts {
   double bytes_per_token() const {
     return positions == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(positions);
   }
-  /// Of a sum over the generated predictions that can be read.
+  /// Returns the mean of a sum over the generated predictions that can be read.
   double mean(double sum) const {
     return sum / static_cast<double>(std::max<size_t>(statistics.generated, 1));
   }

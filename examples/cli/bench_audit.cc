@@ -62,8 +62,8 @@ std::vector<AuditMode> audited_modes(vitrine::Engine& engine) {
   return {AuditMode::kNaive, AuditMode::kDeferred};
 }
 
-std::vector<Trial> run_trials(SliceRunner<vitrine::Engine>& runner,
-                              const BenchAuditArguments& arguments, std::vector<AuditMode> modes) {
+std::vector<Trial> run_trials(SliceRunner& runner, const BenchAuditArguments& arguments,
+                              std::vector<AuditMode> modes) {
   modes.insert(modes.begin(), AuditMode::kNone);
   std::vector<Trial> trials;
   for (int trial = 0; trial < arguments.trials; ++trial) {
@@ -78,8 +78,7 @@ std::vector<Trial> run_trials(SliceRunner<vitrine::Engine>& runner,
 }
 
 /// ABBA quadruples of the modes by turns.
-std::vector<Overhead> run_slices(SliceRunner<vitrine::Engine>& runner,
-                                 const BenchAuditArguments& arguments,
+std::vector<Overhead> run_slices(SliceRunner& runner, const BenchAuditArguments& arguments,
                                  const std::vector<AuditMode>& modes) {
   std::vector<std::vector<double>> overheads(modes.size());
   while (overheads[0].size() < static_cast<size_t>(arguments.slices)) {
@@ -192,7 +191,7 @@ int run_bench_audit(const BenchAuditArguments& arguments) {
   const std::vector<AuditMode> modes = audited_modes(*engine);
   {
     const int64_t prefix = std::clamp<int64_t>(context / 2, 1, kPrefixTokens);
-    SliceRunner<vitrine::Engine> runner(*engine, spread_ids(config.vocab_size, 0, prefix), context);
+    SliceRunner runner(*engine, spread_ids(config.vocab_size, 0, prefix), context);
     if (log && arguments.slice_tokens >= kLongSlice) runner.set_settle_time(kSettleTime);
     runner.run(AuditMode::kNone, arguments.slice_tokens);  // warm
     for (const AuditMode mode : modes) runner.run(mode, arguments.slice_tokens);

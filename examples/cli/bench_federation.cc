@@ -37,8 +37,8 @@ int run_bench(const BenchFederationArguments& arguments) {
   vitrine::SlabRing ring(size_t{4} << 20, vitrine::SlabRing::WhenFull::kOverwrite);
   federation->set_audit_sink(&ring);
   const std::vector<int32_t> prefix = spread_ids(base->summary().vocab_size, 0, arguments.prefix);
-  SliceRunner<vitrine::Federation> together(*federation, prefix, options.max_context);
-  SliceRunner<vitrine::Engine> alone(*base, prefix, options.max_context);
+  SliceRunner together(*federation, prefix, options.max_context);
+  SliceRunner alone(*base, prefix, options.max_context);
   const auto none = vitrine::AuditMode::kNone;
   together.run(none, arguments.tokens);
   alone.run(none, arguments.tokens);

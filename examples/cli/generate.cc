@@ -40,9 +40,8 @@ std::unique_ptr<vitrine::Federation> load_model(const vitrine::Federation*,
   return vitrine::Federation::load(*request.spec, request.engine);
 }
 
-/// What --summary prints.
-template <typename Model>
-std::string summary_text(Model& model, const GenerateArguments& arguments,
+/// Returns what --summary prints.
+std::string summary_text(vitrine::Stepper& model, const GenerateArguments& arguments,
                          const GenerateRequest& request, const vitrine::GenerateResult& result,
                          double tokens_per_second, Recording& recording) {
   const Summary& summary = recording.summary();

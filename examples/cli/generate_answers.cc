@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "vitrine/federation_engine.h"
-
 namespace cli {
 
 namespace {
 
-template <typename Model>
-Answers make_several(Model& model, const GenerateArguments& arguments,
+Answers make_several(vitrine::Stepper& model, const GenerateArguments& arguments,
                      const GenerateRequest& request, const AnswerStart& start,
                      AnswerOutput& output) {
   Answers answers;
@@ -32,9 +29,8 @@ Answers make_several(Model& model, const GenerateArguments& arguments,
   return answers;
 }
 
-template <typename Model>
-Answers make_one(Model& model, const GenerateArguments& arguments, const GenerateRequest& request,
-                 const AnswerStart& start, AnswerOutput& output) {
+Answers make_one(vitrine::Stepper& model, const GenerateArguments& arguments,
+                 const GenerateRequest& request, const AnswerStart& start, AnswerOutput& output) {
   const auto beginning = request.constraint ? request.constraint->fork() : nullptr;
   std::optional<AnswerText> answer(std::in_place, request.tokenizer, arguments.sampling.stop,
                                    beginning.get());
@@ -68,8 +64,7 @@ double Answers::tokens_per_second() const {
   return result.decode_seconds > 0 ? static_cast<double>(num_steps()) / result.decode_seconds : 0;
 }
 
-template <typename Model>
-Answers make_answers(Model& model, const GenerateArguments& arguments,
+Answers make_answers(vitrine::Stepper& model, const GenerateArguments& arguments,
                      const GenerateRequest& request, AnswerOutput& output) {
   const AnswerStart start{.model = arguments.model,
                           .prompt_tokens = request.prompt_tokens(),
@@ -77,11 +72,6 @@ Answers make_answers(Model& model, const GenerateArguments& arguments,
   return arguments.is_several() ? make_several(model, arguments, request, start, output)
                                 : make_one(model, arguments, request, start, output);
 }
-
-template Answers make_answers(vitrine::Engine&, const GenerateArguments&, const GenerateRequest&,
-                              AnswerOutput&);
-template Answers make_answers(vitrine::Federation&, const GenerateArguments&,
-                              const GenerateRequest&, AnswerOutput&);
 
 nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
                                     const GenerateRequest& request, const Answers& answers,

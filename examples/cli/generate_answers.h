@@ -23,12 +23,11 @@ struct Answers {
   double tokens_per_second() const;
 };
 
-/// Makes what was asked for, and shows it. Of an Engine or a Federation.
-template <typename Model>
-Answers make_answers(Model& model, const GenerateArguments& arguments,
+/// Makes what was asked for, and shows it.
+Answers make_answers(vitrine::Stepper& model, const GenerateArguments& arguments,
                      const GenerateRequest& request, AnswerOutput& output);
 
-/// What --json prints.
+/// Returns what --json prints.
 nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
                                     const GenerateRequest& request, const Answers& answers,
                                     const std::string& text, double load_seconds);

@@ -8,8 +8,7 @@
 
 namespace cli {
 
-template <typename Model>
-SliceRunner<Model>::SliceRunner(Model& engine, std::vector<int32_t> prefix, int64_t context)
+SliceRunner::SliceRunner(vitrine::Stepper& engine, std::vector<int32_t> prefix, int64_t context)
     : engine_(engine),
       prefix_(std::move(prefix)),
       context_(context),
@@ -28,19 +27,14 @@ SliceRunner<Model>::SliceRunner(Model& engine, std::vector<int32_t> prefix, int6
   }
 }
 
-template <typename Model>
-SliceRunner<Model>::~SliceRunner() {
-  engine_.release(sequence_);
-}
+SliceRunner::~SliceRunner() { engine_.release(sequence_); }
 
-template <typename Model>
-void SliceRunner<Model>::rewind() {
+void SliceRunner::rewind() {
   engine_.truncate(sequence_, static_cast<int64_t>(prefix_.size()) - 1);
   next_ = prefix_.back();
 }
 
-template <typename Model>
-void SliceRunner<Model>::step(vitrine::SamplerPipeline* sampler, bool goes_on) {
+void SliceRunner::step(vitrine::SamplerPipeline* sampler, bool goes_on) {
   vitrine::StepInput input;
   input.sequence = sequence_;
   input.tokens = {&next_, 1};
@@ -50,8 +44,7 @@ void SliceRunner<Model>::step(vitrine::SamplerPipeline* sampler, bool goes_on) {
   next_ = engine_.step({&input, 1}).front().token;
 }
 
-template <typename Model>
-double SliceRunner<Model>::run(vitrine::AuditMode mode, int tokens) {
+double SliceRunner::run(vitrine::AuditMode mode, int tokens) {
   engine_.set_audit_mode(mode);
   if (engine_.length(sequence_) + 1 + tokens > context_) rewind();
   step(&sampler_);  // what the other mode left in the caches is not this one's cost
@@ -64,9 +57,7 @@ double SliceRunner<Model>::run(vitrine::AuditMode mode, int tokens) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-template <typename Model>
-void SliceRunner<Model>::run_pairs(vitrine::AuditMode mode, int tokens,
-                                   std::vector<double>& overheads) {
+void SliceRunner::run_pairs(vitrine::AuditMode mode, int tokens, std::vector<double>& overheads) {
   const double none_first = run(vitrine::AuditMode::kNone, tokens);
   const double audited_first = run(mode, tokens);
   const double audited_second = run(mode, tokens);
@@ -75,8 +66,5 @@ void SliceRunner<Model>::run_pairs(vitrine::AuditMode mode, int tokens,
   overheads.push_back(1 - none_first / audited_first);
   overheads.push_back(1 - none_second / audited_second);
 }
-
-template class SliceRunner<vitrine::Engine>;
-template class SliceRunner<vitrine::Federation>;
 
 }  // namespace cli

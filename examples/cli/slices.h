@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "vitrine/federation_engine.h"
+#include "vitrine/engine.h"
 
 namespace cli {
 
@@ -17,14 +17,11 @@ inline constexpr int kTextTokens = 96;
 /// sampled, so that runs, short ones too, walk through a text: what was computed for a token just
 /// before would make the next run of the same token cheaper. End of text is ignored. Where the
 /// context is full, the sequence starts over from the prefix.
-///
-/// Of an Engine, or of a Federation in its place.
-template <typename Model>
 class SliceRunner {
  public:
   /// `context` is the number of positions that a sequence of `engine` may have, more than
   /// `prefix.size()`; the prefix holds at least one id.
-  SliceRunner(Model& engine, std::vector<int32_t> prefix, int64_t context);
+  SliceRunner(vitrine::Stepper& engine, std::vector<int32_t> prefix, int64_t context);
   ~SliceRunner();
   SliceRunner(const SliceRunner&) = delete;
   SliceRunner& operator=(const SliceRunner&) = delete;
@@ -44,7 +41,7 @@ class SliceRunner {
   void rewind();
   void step(vitrine::SamplerPipeline* sampler = nullptr, bool goes_on = false);
 
-  Model& engine_;
+  vitrine::Stepper& engine_;
   std::vector<int32_t> prefix_;
   int64_t context_;
   vitrine::SequenceId sequence_;

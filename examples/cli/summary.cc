@@ -150,8 +150,7 @@ std::string Summary::text(const vitrine::ModelSummary& model,
   return text;
 }
 
-template <typename Model>
-std::string measure_overhead(Model& engine, vitrine::AuditMode mode,
+std::string measure_overhead(vitrine::Stepper& engine, vitrine::AuditMode mode,
                              const std::vector<int32_t>& prompt, int64_t context) {
   if (mode == vitrine::AuditMode::kNone) return "not measured: the recorder is off";
   constexpr double kSeconds = 1.5;
@@ -165,7 +164,7 @@ std::string measure_overhead(Model& engine, vitrine::AuditMode mode,
   engine.set_audit_sink(&ring);
   std::vector<double> overheads;
   {
-    SliceRunner<Model> runner(engine, prefix, context);
+    SliceRunner runner(engine, prefix, context);
     const auto start = std::chrono::steady_clock::now();
     const auto elapsed = [&] {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -190,10 +189,5 @@ std::string measure_overhead(Model& engine, vitrine::AuditMode mode,
       100 * median(overheads), 100 * interval.low, 100 * interval.high, overheads.size(),
       kSliceTokens);
 }
-
-template std::string measure_overhead(vitrine::Engine&, vitrine::AuditMode,
-                                      const std::vector<int32_t>&, int64_t);
-template std::string measure_overhead(vitrine::Federation&, vitrine::AuditMode,
-                                      const std::vector<int32_t>&, int64_t);
 
 }  // namespace cli

@@ -36,8 +36,7 @@ class Summary {
 
 /// Measures for at most about two seconds what the recorder costs in this mode, and says how.
 /// `context` as for SliceRunner.
-template <typename Model>
-std::string measure_overhead(Model& engine, vitrine::AuditMode mode,
+std::string measure_overhead(vitrine::Stepper& engine, vitrine::AuditMode mode,
                              const std::vector<int32_t>& prompt, int64_t context);
 
 }  // namespace cli

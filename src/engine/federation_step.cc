@@ -231,11 +231,7 @@ void Federation::Impl::record() {
     const int32_t id = outputs[i].token;
     std::memcpy(chosen + i * sizeof(int32_t), &id, sizeof(id));
     if (id < 0) {  // nobody looked at the row: its token has none
-      AuditToken token = tokens[static_cast<size_t>(rows[i].token)];
-      token.row = -1;
-      token.generated = 0;
-      std::memcpy(audit_tokens + static_cast<size_t>(rows[i].token) * sizeof(token), &token,
-                  sizeof(token));
+      rows.drop_row(i, audit_tokens);
       continue;
     }
     engine::FederationRow of;

@@ -92,10 +92,6 @@ void RowSampler::find_mask(const StepInput& input, size_t row, int64_t position)
   mask.is_found = true;
 }
 
-void RowSampler::ask(const StepInput& input, size_t row, int64_t position) {
-  find_mask(input, row, position);
-}
-
 void RowSampler::set_mask(const StepInput& input, size_t row, int64_t position) {
   find_mask(input, row, position);
   if (masks_[row].bits.empty()) return;
@@ -144,7 +140,7 @@ void RowSampler::record(const AuditLayout& layout, const StepInput* input, size_
   put(layout.sampler_probability, decision.probability);
   if (layout.constraint < 0) return;
   const ConstraintDecision none;
-  const bool is_masked = input != nullptr && masks_[row].is_found && !masks_[row].bits.empty();
+  const bool is_masked = input != nullptr && !masks_[row].bits.empty();
   if (is_masked && logits != nullptr) {
     float log_sum_exp = 0;
     std::memcpy(&log_sum_exp, row_record + static_cast<size_t>(layout.log_sum_exp) * sizeof(float),

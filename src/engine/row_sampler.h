@@ -33,9 +33,10 @@ class RowSampler {
   /// Throws kInvalidArgument for a mask of another size, more forced tokens than there are, and
   /// drafts with what goes with none.
   void check(const StepInput& input) const;
-  /// Asks the input's guide for the row's mask now, before sample() does. Throws what it throws,
-  /// and kInvalidArgument for a mask of another size.
-  void ask(const StepInput& input, size_t row, int64_t position);
+  /// Finds the row's mask, the input's or its guide's, and counts what it allows; once a row, by
+  /// whoever comes first. Throws what a guide throws, and kInvalidArgument for a mask of another
+  /// size.
+  void find_mask(const StepInput& input, size_t row, int64_t position);
   /// Among the tokens that the row's mask allows. `logits`: [vocabulary].
   int32_t sample(const StepInput& input, size_t row, const float* logits,
                  const SampleContext& context);
@@ -54,9 +55,7 @@ class RowSampler {
   SamplerPipeline& sampler_of(const StepInput& input) {
     return input.sampler != nullptr ? *input.sampler : greedy_;
   }
-  /// The row's mask: the input's, or its guide's.
-  void find_mask(const StepInput& input, size_t row, int64_t position);
-  /// Counts what it allows, and hands it to the pipeline.
+  /// Hands the row's mask to the pipeline.
   void set_mask(const StepInput& input, size_t row, int64_t position);
 
   size_t vocab_size_;

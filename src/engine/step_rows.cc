@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step_rows.h"
 
+#include <cstring>
+
 namespace vitrine::engine {
 
 namespace {
@@ -48,6 +50,14 @@ void StepRows::add(const StepInput& input, int64_t past) {
     audit_tokens_.push_back(record);
   }
   first_.push_back(rows_.size());
+}
+
+void StepRows::drop_row(size_t row, std::byte* tokens) const {
+  const auto index = static_cast<size_t>(rows_[row].token);
+  AuditToken token = audit_tokens_[index];
+  token.row = -1;
+  token.generated = 0;
+  std::memcpy(tokens + index * sizeof(token), &token, sizeof(token));
 }
 
 }  // namespace vitrine::engine

@@ -3,6 +3,7 @@
 // a step, and read by everyone who wants to know.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -47,6 +48,9 @@ class StepRows {
   size_t first_of(size_t input) const { return first_[input]; }
   /// What the record says of each token of the step.
   std::span<const AuditToken> audit_tokens() const { return audit_tokens_; }
+  /// Takes a row that nobody looked at out of what was written of the tokens: `tokens` holds a copy
+  /// of audit_tokens(), of any alignment.
+  void drop_row(size_t row, std::byte* tokens) const;
 
   /// How many an input has, before its rows are made.
   static size_t count(const StepInput& input) {

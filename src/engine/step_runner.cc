@@ -101,6 +101,7 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
 // Who chooses each row's token.
 void StepRunner::prepare_rows(std::span<const StepInput> inputs) {
   inputs_ = inputs;
+  meanwhile_error_ = nullptr;  // of a pass that failed before it was told
   row_sampler_.begin(rows_.size());
   bool needs_host = false;
   for (size_t row = 0; row < rows_.size(); ++row) {
@@ -161,8 +162,8 @@ void StepRunner::choose() {
       if (records() && layout_.row_words > 0) record_row(row, output);
       if (has_steps(row) || is_host_sampled(row)) output.constraint = row_sampler_.constraint(row);
       accepted.choose(rows_[row], output.token);
-    } else {
-      drop_from_record(row);
+    } else if (records() && record_ != nullptr) {
+      rows_.drop_row(row, record_ + sizeof(AuditPassHeader));
     }
     outputs_.push_back(output);
   }
@@ -202,16 +203,6 @@ void StepRunner::record_row(size_t row, const StepOutput& output) {
   if (rows_[row].kind == StepRow::Kind::kForced) {
     row_sampler_.record_forced(layout_, input, rows_[row].next, of_row);
   }
-}
-
-// A row that nobody looked at says nothing of its token.
-void StepRunner::drop_from_record(size_t row) {
-  if (!records() || record_ == nullptr) return;
-  const auto token = static_cast<size_t>(rows_[row].token);
-  AuditToken of = rows_.audit_tokens()[token];
-  of.row = -1;
-  of.generated = 0;
-  std::memcpy(record_ + sizeof(AuditPassHeader) + token * sizeof(of), &of, sizeof(of));
 }
 
 bool StepRunner::is_host_sampled(size_t row) const {
@@ -279,7 +270,7 @@ void StepRunner::run_meanwhile() noexcept {
       const auto chosen = std::ranges::find_if(rows, &StepRow::is_chosen);
       if (chosen == rows.end()) continue;
       const size_t row = rows_.first_of(i) + static_cast<size_t>(chosen - rows.begin());
-      row_sampler_.ask(inputs_[i], row, chosen->position + 1);
+      row_sampler_.find_mask(inputs_[i], row, chosen->position + 1);
     }
   } catch (...) {  // the pass is under way
     meanwhile_error_ = std::current_exception();

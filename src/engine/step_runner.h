@@ -73,7 +73,6 @@ class StepRunner final : private Meanwhile {
   void choose();
   void choose_row(size_t row, StepOutput& output);
   void record_row(size_t row, const StepOutput& output);
-  void drop_from_record(size_t row);
   void collect_without_tokens();
   /// The host chooses this row's token.
   bool is_host_sampled(size_t row) const;
