@@ -16,7 +16,6 @@ namespace cli {
 
 namespace {
 
-using vitrine::ErrorKind;
 using vitrine::LayerRecord;
 using vitrine::TokenRecord;
 

@@ -163,6 +163,7 @@ class Rerun {
     const std::vector<size_t>& pending = sequence.pending;
     if (pending.empty()) return;
     std::vector<int32_t> tokens;
+    tokens.reserve(pending.size());
     for (const size_t index : pending) tokens.push_back(run_.records[index].token);
     bool wants_all = false;
     for (size_t i = 0; i + 1 < pending.size(); ++i) wants_all = wants_all || wants_row(pending[i]);

@@ -39,9 +39,7 @@ const char* column(double fraction) {
 
 /// A token's text on one line, in quotes.
 std::string quoted_surprise(const std::string& bytes) {
-  const std::string json =
-      nlohmann::json(bytes).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return json;
+  return nlohmann::json(bytes).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace
