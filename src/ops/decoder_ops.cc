@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ops of decoders say of themselves. A backend that is a library of its own has a copy.
+#include "ops/decoder_ops.h"
+
+namespace vitrine::ops {
+
+namespace {
+
+using Kind = AuditLayout::Term::Kind;
+
+const AuditLayout::Layer& layer_of(const AuditLayout& layout, const OpNode& node) {
+  return layout.layers[static_cast<size_t>(node.layer)];
+}
+
+}  // namespace
+
+std::optional<ResidualPart> EmbedParameters::residual(const Graph&, const OpNode&) const {
+  return ResidualPart{Kind::kEmbedding};
+}
+
+std::vector<RecordedWords> NormParameters::recorded(const AuditLayout& layout,
+                                                    const OpNode& node) const {
+  if (!enters_layer || node.layer < 0) return {};
+  return {{layer_of(layout, node).residual_norm, 1}};
+}
+
+void QkvParameters::append_matrices(const Graph& graph, const OpNode& node,
+                                    std::vector<OpMatrix>& all) const {
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    all.push_back({matrices[i], graph.width(node.outputs[i]), graph.width(node.inputs[0])});
+  }
+}
+
+void ProjectParameters::append_matrices(const Graph& graph, const OpNode& node,
+                                        std::vector<OpMatrix>& all) const {
+  all.push_back({matrix, graph.width(node.outputs[0]), graph.width(node.inputs[0])});
+}
+
+std::optional<ResidualPart> ProjectParameters::residual(const Graph&, const OpNode&) const {
+  return ResidualPart{Kind::kAttention};
+}
+
+void DenseParameters::append_matrices(const Graph& graph, const OpNode& node,
+                                      std::vector<OpMatrix>& all) const {
+  const int64_t in = graph.width(node.inputs[0]);
+  all.push_back({gate, intermediate, in});
+  all.push_back({up, intermediate, in});
+  all.push_back({down, graph.width(node.outputs[0]), intermediate});
+}
+
+std::optional<ResidualPart> DenseParameters::residual(const Graph&, const OpNode&) const {
+  if (!adds_to_residual) return std::nullopt;
+  return ResidualPart{Kind::kDense};
+}
+
+void RouterParameters::append_matrices(const Graph& graph, const OpNode& node,
+                                       std::vector<OpMatrix>& all) const {
+  all.push_back({matrix, shape.experts, graph.width(node.inputs[0])});
+}
+
+std::vector<RecordedWords> RouterParameters::recorded(const AuditLayout& layout,
+                                                      const OpNode& node) const {
+  const AuditLayout::Layer& layer = layer_of(layout, node);
+  if (layer.expert_ids < 0) return {};
+  std::vector<RecordedWords> words = {{layer.expert_ids, layer.top_k},
+                                      {layer.expert_weights, layer.top_k}};
+  if (layer.router_probs >= 0) words.push_back({layer.router_probs, layer.num_experts});
+  return words;
+}
+
+void ExpertsParameters::append_matrices(const Graph& graph, const OpNode& node,
+                                        std::vector<OpMatrix>& all) const {
+  const int64_t outer = graph.width(node.inputs[0]);
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    all.push_back({module(expert, gate), intermediate, outer});
+    all.push_back({module(expert, up), intermediate, outer});
+    all.push_back({module(expert, down), outer, intermediate});
+  }
+}
+
+std::optional<ResidualPart> CombineParameters::residual(const Graph& graph,
+                                                        const OpNode& node) const {
+  ResidualPart part{Kind::kExpert};
+  part.top_k = graph.width(node.inputs.at(0)) / graph.width(node.outputs.at(0));
+  part.has_shared = node.inputs.size() > 2;
+  part.multiplier = multiplier;
+  return part;
+}
+
+}  // namespace vitrine::ops

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameters of the ops that decoders are made of. Matrices are named by module
+// ("model.layers.0.mlp.gate"), vectors by tensor.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "ops/graph.h"
+
+namespace vitrine::ops {
+
+/// token ids -> residual [hidden]: rows of a table.
+struct EmbedParameters final : OpParameters {
+  std::string table;  // [vocabulary, hidden]
+  double multiplier = 1;
+
+  std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
+};
+
+/// residual -> normed.
+struct NormParameters final : OpParameters {
+  std::string weight;
+  double eps = 0;
+  /// Reads the stream as it enters the layer, whose norm is recorded; outside of the layers: as it
+  /// leaves the last one.
+  bool enters_layer = false;
+
+  bool reads_stream_between_layers() const override { return enters_layer; }
+  std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode& node) const override;
+};
+
+/// normed -> query, key, value.
+struct QkvParameters final : OpParameters {
+  std::array<std::string, 3> matrices;  // of query, key and value
+  std::array<std::string, 3> biases;    // empty: none
+
+  void append_matrices(const Graph& graph, const OpNode& node,
+                       std::vector<OpMatrix>& matrices) const override;
+};
+
+/// query, key, value -> attended.
+struct AttentionParameters final : OpParameters {
+  double scale = 0;
+  std::string query_norm, key_norm;  // empty: none
+  double eps = 0;                    // of these
+  bool norms_whole_row = false;      // not each head
+  double clip = 0;                   // of query, key and value; 0: none
+};
+
+/// in, residual -> residual.
+struct ProjectParameters final : OpParameters {
+  std::string matrix;
+  std::string bias;  // empty: none
+  double multiplier = 1;
+
+  void append_matrices(const Graph& graph, const OpNode& node,
+                       std::vector<OpMatrix>& matrices) const override;
+  std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
+};
+
+/// normed, residual -> residual; or normed -> out.
+struct DenseParameters final : OpParameters {
+  std::string gate, up, down;
+  int64_t intermediate = 0;
+  double multiplier = 1;
+  bool adds_to_residual = false;
+
+  void append_matrices(const Graph& graph, const OpNode& node,
+                       std::vector<OpMatrix>& matrices) const override;
+  std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
+};
+
+/// normed -> the layer's routes.
+struct RouterParameters final : OpParameters {
+  std::string matrix;  // [experts, hidden]
+  RouterShape shape;
+  bool normalizes = false;           // the weights of the chosen ones
+  bool softmax_after_top_k = false;  // over the chosen ones alone
+
+  void append_matrices(const Graph& graph, const OpNode& node,
+                       std::vector<OpMatrix>& matrices) const override;
+  const RouterShape* router() const override { return &shape; }
+  std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode& node) const override;
+};
+
+/// normed -> slots [top_k * hidden], by the layer's routes.
+struct ExpertsParameters final : OpParameters {
+  std::string prefix;          // "model.layers.0.mlp.experts."
+  std::string gate, up, down;  // behind prefix, number and a point
+  int64_t experts = 0;
+  int64_t intermediate = 0;
+
+  std::string module(int64_t expert, const std::string& role) const {
+    return prefix + std::to_string(expert) + "." + role;
+  }
+  void append_matrices(const Graph& graph, const OpNode& node,
+                       std::vector<OpMatrix>& matrices) const override;
+};
+
+/// slots, normed, shared expert -> residual.
+struct CombineParameters final : OpParameters {
+  std::string shared_gate;  // [1, hidden]; empty: no shared expert
+  double multiplier = 1;
+
+  std::optional<ResidualPart> residual(const Graph& graph, const OpNode& node) const override;
+};
+
+/// rows -> logits.
+struct HeadParameters final : OpParameters {
+  std::string matrix;  // [vocabulary, hidden]
+  double multiplier = 1;
+};
+
+}  // namespace vitrine::ops
