@@ -15,7 +15,9 @@ FusedPlan::FusedPlan(DeviceRuntime& runtime, const engine::DeviceModelInputs& in
     op.plan(builder_, node);
     builder_.end_node(node);
     // What comes behind tells of the joint's tokens.
-    if (node.type == "head" && inputs.joint != nullptr) plan_joint(builder_, *inputs.joint);
+    if (inputs.graph.is_head(node) && inputs.joint != nullptr) {
+      plan_joint(builder_, *inputs.joint);
+    }
   }
   builder_.finish();
 }

@@ -107,9 +107,9 @@ class ReferenceExecutor final : public engine::Executor {
     const bool attributes = audit && !layout_.terms.empty() && !batch.row_tokens.empty();
     if (attributes) step.attribution = &attribution;
     for (const ops::OpNode& node : graph_.nodes) {
-      if (node.layer < 0 && batch.row_tokens.empty() && node.type != "embed") continue;
+      if (node.layer < 0 && batch.row_tokens.empty() && !node.inputs.empty()) continue;
       find_torch_op(node.type).run(step, node);
-      if (node.type == "head" && !batch.row_steps.empty()) choose_rows(step, batch.row_steps);
+      if (graph_.is_head(node) && !batch.row_steps.empty()) choose_rows(step, batch.row_steps);
     }
     read_back(batch, step, audit_values, output);
     if (naive) words_.write_naive(batch, naive_audit.take(), output.words);
@@ -293,9 +293,7 @@ class ReferenceExecutor final : public engine::Executor {
     output.hidden_states = batch.read_hidden_states && rows > 0 ? sources[hidden] : nullptr;
   }
 
-  ops::ValueId head_input() const {
-    return std::ranges::find(graph_.nodes, "head", &ops::OpNode::type)->inputs[0];
-  }
+  ops::ValueId head_input() const { return graph_.heads.at(0).input; }
 
   static void append_rows(const ReferenceStep& step, std::vector<at::Tensor>& parts) {
     parts.push_back(step.row_floats.reshape({-1}));

@@ -24,10 +24,11 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
     layout.layers[static_cast<size_t>(layer)].reads_embedding = layer == 0;
   }
   for (const ops::OpNode& node : graph.nodes) {
-    if (node.type != "router") continue;
+    const ops::RouterShape* router = node.parameters->router();
+    if (router == nullptr) continue;
     AuditLayout::Layer& layer = layout.layers[static_cast<size_t>(node.layer)];
-    layer.top_k = static_cast<int32_t>(node.integer("top_k"));
-    layer.num_experts = static_cast<int32_t>(node.integer("experts"));
+    layer.top_k = static_cast<int32_t>(router->top_k);
+    layer.num_experts = static_cast<int32_t>(router->experts);
     layer.expert_ids = word;
     word += layer.top_k;
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
+#include <optional>
 
 #include "engine/adapter_groups.h"
 #include "engine/executor.h"
@@ -133,9 +133,9 @@ class FusedExecutor final : public Executor {
   // Hands one phase of one op to the pool; in one line, since other threads have to fetch it.
   class alignas(64) PhaseWork final : public PieceWork {
    public:
-    PhaseWork(ops::PlannedOp& op, const ops::StepState& step, int phase, const NextWeights& next)
-        : op_(op), step_(step), phase_(phase), next_(next) {}
-    void run_piece(int64_t piece) override { op_.run(step_, phase_, piece); }
+    PhaseWork(const ops::Phase& phase, const ops::StepState& step, const NextWeights& next)
+        : phase_(phase), step_(step), next_(next) {}
+    void run_piece(int64_t piece) override { phase_.run(step_, piece); }
     void fetch_next() override {
       for (const std::span<const std::byte> weights : next_) {
         for (size_t line = 0; line < weights.size(); line += 64) {
@@ -145,9 +145,8 @@ class FusedExecutor final : public Executor {
     }
 
    private:
-    ops::PlannedOp& op_;
+    const ops::Phase& phase_;
     const ops::StepState& step_;
-    int phase_;
     const NextWeights& next_;
   };
 
@@ -160,11 +159,12 @@ class FusedExecutor final : public Executor {
     }
   }
 
-  void run_op(ops::PlannedOp& op, const ops::StepState& step, const NextWeights& next) {
-    for (int phase = 0; phase < op.phases(); ++phase) {
-      const int64_t pieces = op.pieces(step, phase);
+  void run_op(const ops::PlannedOp& op, const ops::StepState& step, const NextWeights& next) {
+    for (const ops::Phase& phase : op.phases()) {
+      if (phase.prepare) phase.prepare(step);
+      const int64_t pieces = phase.pieces(step);
       if (pieces == 0) continue;
-      PhaseWork work(op, step, phase, next);
+      PhaseWork work(phase, step, next);
       pool_.run(work, pieces);
     }
   }
@@ -254,42 +254,25 @@ class FusedExecutor final : public Executor {
   void make_plan(const ExecutorInputs& inputs) {
     fill_rope_tables(inputs.config, inputs.options, rope_cos_, rope_sin_);
     max_tokens_ = inputs.options.max_step_tokens;
-    const int64_t max_rows = inputs.options.max_logit_rows;
-    logits_ = static_cast<float*>(
-        arena_.allocate(static_cast<size_t>(max_rows * graph_.vocab_size) * sizeof(float)));
-    values_.resize(graph_.values.size());
-    for (size_t i = 0; i < graph_.values.size(); ++i) {
-      const ops::Value& value = graph_.values[i];
-      values_[i].width = value.width;
-      values_[i].capacity = value.per_row ? max_rows : max_tokens_;
-      values_[i].data = static_cast<float*>(
-          arena_.allocate(static_cast<size_t>(values_[i].capacity * value.width) * sizeof(float)));
-    }
-    routes_.resize(static_cast<size_t>(graph_.num_layers));
+    const ops::PlanShape shape{pool_.threads(), max_tokens_, inputs.options.max_logit_rows,
+                               inputs.options.max_context};
+    scratch_.emplace(arena_, graph_, shape);
+    logits_ = scratch_->logits();
     ops::PlanContext context{.graph = graph_,
+                             .audit = layout_,
                              .kernel = kernel_,
                              .products = products_,
                              .weights = weights_,
-                             .memory = arena_,
-                             .audit = layout_,
-                             .threads = pool_.threads(),
-                             .max_tokens = max_tokens_,
-                             .max_rows = max_rows,
-                             .max_context = inputs.options.max_context,
-                             .values = values_,
-                             .routes = routes_,
+                             .adapters = inputs.adapters,
                              .kv = kv_,
-                             .rope_cos = rope_cos_.data(),
-                             .rope_sin = rope_sin_.data(),
-                             .logits = logits_,
-                             .shared_buffers = shared_buffers_,
-                             .shared_arrays = shared_arrays_,
-                             .adapters = inputs.adapters};
+                             .rope = {rope_cos_.data(), rope_sin_.data()},
+                             .scratch = *scratch_,
+                             .shape = shape};
     for (const ops::OpNode& node : graph_.nodes) {
       ops_.push_back(ops::find_op(node.type).plan(context, node));
-      if (node.type != "head") continue;
+      if (!graph_.is_head(node)) continue;
       first_after_head_ = ops_.size();
-      head_input_ = &values_[static_cast<size_t>(node.inputs[0])];
+      head_input_ = &scratch_->value(node.inputs[0]);
     }
     // Names depend on what later ops asked of earlier ones, so they are taken at the end.
     for (size_t i = 0; i < ops_.size(); ++i) {
@@ -310,10 +293,7 @@ class FusedExecutor final : public Executor {
   std::vector<std::pair<size_t, size_t>> kv_block_bytes_;  // [layers] of keys, of values
   bool is_invariant_ = true;
   std::vector<float> rope_cos_, rope_sin_;
-  std::vector<ops::RowBuffer> values_;
-  std::vector<std::unique_ptr<ops::RouteBuffer>> routes_;
-  std::map<std::string, std::unique_ptr<ops::RowBuffer>> shared_buffers_;
-  std::map<std::string, void*> shared_arrays_;
+  std::optional<ops::PlanScratch> scratch_;
   std::vector<std::unique_ptr<ops::PlannedOp>> ops_;
   std::vector<NextWeights> next_weights_;  // [ops]
   std::vector<PlanEntry> plan_;

@@ -154,9 +154,9 @@ std::string shape_text(int64_t rows, int64_t cols) {
 LoraAdapters::LoraAdapters(const std::vector<std::string>& folders, const ops::Graph& graph,
                            bool tiled)
     : tiled_(tiled) {
-  const std::vector<ops::AdapterTarget> targets = ops::adapter_targets(graph);
-  std::map<std::string, const ops::AdapterTarget*> by_module;
-  for (const ops::AdapterTarget& target : targets) by_module[target.module] = &target;
+  const std::vector<ops::OpMatrix> targets = ops::adapter_targets(graph);
+  std::map<std::string, const ops::OpMatrix*> by_module;
+  for (const ops::OpMatrix& target : targets) by_module[target.module] = &target;
   for (const std::string& folder : folders) adapters_.push_back(load(folder, by_module));
 }
 
@@ -184,7 +184,7 @@ LoraAdapters::Matrices LoraAdapters::load(const std::string& folder, const Targe
                     (is_target ? "leaves out (exclude_modules)" : "does not target") +
                     "; expected both files of one adapter");
     }
-    const ops::AdapterTarget* target = found->second;
+    const ops::OpMatrix* target = found->second;
     const int64_t rows = place.is_a ? config.rank : target->rows;
     const int64_t cols = place.is_a ? target->cols : config.rank;
     if (info.shape != std::vector<int64_t>{rows, cols}) {

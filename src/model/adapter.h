@@ -29,7 +29,7 @@ class LoraAdapters final : public ops::AdapterWeights {
 
  private:
   using Matrices = std::map<std::string, ops::LowRankMatrix>;
-  using Targets = std::map<std::string, const ops::AdapterTarget*>;  // by module
+  using Targets = std::map<std::string, const ops::OpMatrix*>;  // by module
   Matrices load(const std::string& folder, const Targets& targets);
 
   WeightMemory memory_;

@@ -3,9 +3,10 @@
 
 #include <cmath>
 
+#include "ops/decoder_ops.h"
+
 namespace vitrine::model {
 
-using ops::OpNode;
 using ops::ValueId;
 
 namespace {
@@ -29,10 +30,10 @@ class DecoderBuilder {
     key_ = graph_.add_value("key", config_.num_kv_heads * config_.head_dim);
     value_ = graph_.add_value("value", config_.num_kv_heads * config_.head_dim);
     attended_ = graph_.add_value("attended", config_.num_heads * config_.head_dim);
-    graph_.add({.type = "embed",
-                .outputs = {residual_},
-                .weights = {{"table", "model.embed_tokens"}},
-                .attributes = {{"multiplier", config_.embedding_multiplier}}});
+    ops::EmbedParameters embed;
+    embed.table = "model.embed_tokens";
+    embed.multiplier = config_.embedding_multiplier;
+    graph_.add("embed", -1, {}, {residual_}, std::move(embed));
     for (int layer = 0; layer < graph_.num_layers; ++layer) {
       layer_ = layer;
       add_attention();
@@ -44,12 +45,11 @@ class DecoderBuilder {
     }
     layer_ = -1;
     const ValueId rows = graph_.add_value("head_input", hidden, /*per_row=*/true);
-    add_norm("model.norm.weight", rows, /*audit=*/false);
-    graph_.add(
-        {.type = "head",
-         .inputs = {rows},
-         .weights = {{"weight", config_.tie_word_embeddings ? "model.embed_tokens" : "lm_head"}},
-         .attributes = {{"multiplier", 1.0 / config_.logits_scaling}}});
+    const size_t norm = add_norm("model.norm.weight", rows, /*enters_layer=*/true);
+    ops::HeadParameters head;
+    head.matrix = config_.tie_word_embeddings ? "model.embed_tokens" : "lm_head";
+    head.multiplier = 1.0 / config_.logits_scaling;
+    graph_.heads.push_back({graph_.add("head", -1, {rows}, {}, std::move(head)), rows, norm});
     return std::move(graph_);
   }
 
@@ -58,123 +58,92 @@ class DecoderBuilder {
     return "model.layers." + std::to_string(layer_) + "." + part;
   }
 
-  void add_norm(const std::string& weight, ValueId output, bool audit) {
-    graph_.add({.type = "rms_norm",
-                .layer = layer_,
-                .inputs = {residual_},
-                .outputs = {output},
-                .weights = {{"weight", weight}},
-                .attributes = {{"eps", config_.rms_norm_eps}, {"audit", audit ? 1.0 : 0.0}}});
+  size_t add_norm(const std::string& weight, ValueId output, bool enters_layer) {
+    ops::NormParameters norm;
+    norm.weight = weight;
+    norm.eps = config_.rms_norm_eps;
+    norm.enters_layer = enters_layer;
+    return graph_.add("rms_norm", layer_, {residual_}, {output}, std::move(norm));
   }
 
   void add_attention() {
-    add_norm(name("input_layernorm.weight"), normed_, /*audit=*/true);
-    OpNode qkv{.type = "qkv",
-               .layer = layer_,
-               .inputs = {normed_},
-               .outputs = {query_, key_, value_},
-               .weights = {{"q", name("self_attn.q_proj")},
-                           {"k", name("self_attn.k_proj")},
-                           {"v", name("self_attn.v_proj")}},
-               .attributes = {}};
-    if (traits_.qkv_bias) {
-      qkv.weights["q_bias"] = name("self_attn.q_proj.bias");
-      qkv.weights["k_bias"] = name("self_attn.k_proj.bias");
-      qkv.weights["v_bias"] = name("self_attn.v_proj.bias");
+    add_norm(name("input_layernorm.weight"), normed_, /*enters_layer=*/true);
+    ops::QkvParameters qkv;
+    const char* const parts[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
+    for (size_t i = 0; i < qkv.matrices.size(); ++i) {
+      qkv.matrices[i] = name(parts[i]);
+      if (traits_.qkv_bias) qkv.biases[i] = qkv.matrices[i] + ".bias";
     }
-    graph_.add(std::move(qkv));
+    graph_.add("qkv", layer_, {normed_}, {query_, key_, value_}, std::move(qkv));
 
     const double usual = traits_.attention_scale > 0
                              ? traits_.attention_scale
                              : 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
-    const double scale = config_.attention_multiplier.value_or(usual);
-    OpNode attention{.type = "attention",
-                     .layer = layer_,
-                     .inputs = {query_, key_, value_},
-                     .outputs = {attended_},
-                     .weights = {},
-                     .attributes = {{"scale", scale},
-                                    {"eps", config_.rms_norm_eps},
-                                    {"clip", config_.clip_qkv.value_or(0.0)}}};
+    ops::AttentionParameters attention;
+    attention.scale = config_.attention_multiplier.value_or(usual);
+    attention.eps = config_.rms_norm_eps;
+    attention.clip = config_.clip_qkv.value_or(0.0);
     if (traits_.query_key_norm) {
-      attention.weights["q_norm"] = name("self_attn.q_norm.weight");
-      attention.weights["k_norm"] = name("self_attn.k_norm.weight");
-      attention.attributes["norm_whole_row"] = traits_.norm_whole_row ? 1.0 : 0.0;
+      attention.query_norm = name("self_attn.q_norm.weight");
+      attention.key_norm = name("self_attn.k_norm.weight");
+      attention.norms_whole_row = traits_.norm_whole_row;
     }
-    graph_.add(std::move(attention));
+    graph_.add("attention", layer_, {query_, key_, value_}, {attended_}, std::move(attention));
 
-    OpNode project{.type = "project",
-                   .layer = layer_,
-                   .inputs = {attended_, residual_},
-                   .outputs = {residual_},
-                   .weights = {{"weight", name("self_attn.o_proj")}},
-                   .attributes = {{"multiplier", config_.residual_multiplier}}};
-    if (traits_.output_bias) project.weights["bias"] = name("self_attn.o_proj.bias");
-    graph_.add(std::move(project));
-    add_norm(name("post_attention_layernorm.weight"), normed_, /*audit=*/false);
+    ops::ProjectParameters project;
+    project.matrix = name("self_attn.o_proj");
+    if (traits_.output_bias) project.bias = name("self_attn.o_proj.bias");
+    project.multiplier = config_.residual_multiplier;
+    graph_.add("project", layer_, {attended_, residual_}, {residual_}, std::move(project));
+    add_norm(name("post_attention_layernorm.weight"), normed_, /*enters_layer=*/false);
+  }
+
+  ops::DenseParameters dense(const std::string& block, int64_t intermediate) const {
+    ops::DenseParameters dense;
+    dense.gate = name(block + ".gate_proj");
+    dense.up = name(block + ".up_proj");
+    dense.down = name(block + ".down_proj");
+    dense.intermediate = intermediate;
+    return dense;
   }
 
   void add_dense() {
-    graph_.add({.type = "dense_ffn",
-                .layer = layer_,
-                .inputs = {normed_, residual_},
-                .outputs = {residual_},
-                .weights = {{"gate", name("mlp.gate_proj")},
-                            {"up", name("mlp.up_proj")},
-                            {"down", name("mlp.down_proj")}},
-                .attributes = {{"intermediate", static_cast<double>(config_.intermediate_size)},
-                               {"multiplier", config_.residual_multiplier},
-                               {"residual", 1.0}}});
+    ops::DenseParameters own = dense("mlp", config_.intermediate_size);
+    own.multiplier = config_.residual_multiplier;
+    own.adds_to_residual = true;
+    graph_.add("dense_ffn", layer_, {normed_, residual_}, {residual_}, std::move(own));
   }
 
   void add_experts() {
-    const auto experts = static_cast<double>(config_.num_experts);
-    const auto top_k = static_cast<double>(config_.num_experts_per_token);
     if (slots_ < 0) {
       slots_ =
           graph_.add_value("expert_slots", config_.num_experts_per_token * config_.hidden_size);
     }
-    graph_.add({.type = "router",
-                .layer = layer_,
-                .inputs = {normed_},
-                .outputs = {},
-                .weights = {{"weight", name(traits_.router)}},
-                .attributes = {{"experts", experts},
-                               {"top_k", top_k},
-                               {"normalize", traits_.normalize_top_k ? 1.0 : 0.0},
-                               {"softmax_after_top_k", traits_.softmax_after_top_k ? 1.0 : 0.0}}});
-    graph_.add(
-        {.type = "experts",
-         .layer = layer_,
-         .inputs = {normed_},
-         .outputs = {slots_},
-         .weights = {{"prefix", name(traits_.block + ".experts.")},
-                     {"gate", traits_.gate},
-                     {"up", traits_.up},
-                     {"down", traits_.down}},
-         .attributes = {{"experts", experts},
-                        {"intermediate", static_cast<double>(config_.moe_intermediate_size)}}});
-    OpNode combine{.type = "combine",
-                   .layer = layer_,
-                   .inputs = {slots_, normed_},
-                   .outputs = {residual_},
-                   .weights = {},
-                   .attributes = {{"multiplier", config_.residual_multiplier}}};
+    ops::RouterParameters router;
+    router.matrix = name(traits_.router);
+    router.shape = {config_.num_experts, config_.num_experts_per_token};
+    router.normalizes = traits_.normalize_top_k;
+    router.softmax_after_top_k = traits_.softmax_after_top_k;
+    graph_.add("router", layer_, {normed_}, {}, std::move(router));
+    ops::ExpertsParameters experts;
+    experts.prefix = name(traits_.block + ".experts.");
+    experts.gate = traits_.gate;
+    experts.up = traits_.up;
+    experts.down = traits_.down;
+    experts.experts = config_.num_experts;
+    experts.intermediate = config_.moe_intermediate_size;
+    graph_.add("experts", layer_, {normed_}, {slots_}, std::move(experts));
+    ops::CombineParameters combine;
+    combine.multiplier = config_.residual_multiplier;
+    std::vector<ValueId> combined = {slots_, normed_};
     if (traits_.shared_expert) {
       if (shared_ < 0) shared_ = graph_.add_value("shared_expert", config_.hidden_size);
-      graph_.add({.type = "dense_ffn",
-                  .layer = layer_,
-                  .inputs = {normed_},
-                  .outputs = {shared_},
-                  .weights = {{"gate", name("mlp.shared_expert.gate_proj")},
-                              {"up", name("mlp.shared_expert.up_proj")},
-                              {"down", name("mlp.shared_expert.down_proj")}},
-                  .attributes = {{"intermediate",
-                                  static_cast<double>(config_.shared_expert_intermediate_size)}}});
-      combine.inputs.push_back(shared_);
-      combine.weights["shared_gate"] = name("mlp.shared_expert_gate");
+      graph_.add("dense_ffn", layer_, {normed_}, {shared_},
+                 dense("mlp.shared_expert", config_.shared_expert_intermediate_size));
+      combined.push_back(shared_);
+      combine.shared_gate = name("mlp.shared_expert_gate");
     }
-    graph_.add(std::move(combine));
+    graph_.add("combine", layer_, std::move(combined), {residual_}, std::move(combine));
   }
 
   const ModelConfig& config_;

@@ -36,13 +36,7 @@ struct AdapterRows {
   int32_t count = 0;
 };
 
-/// The modules that an adapter can change, with their shapes.
-struct AdapterTarget {
-  std::string module;
-  int64_t rows = 0, cols = 0;
-};
-std::vector<AdapterTarget> adapter_targets(const Graph& graph);
-/// A matrix of a node of type `experts`; role: "gate", "up" or "down".
-std::string expert_module(const OpNode& node, int64_t expert, const std::string& role);
+/// The matrices that an adapter can change.
+std::vector<OpMatrix> adapter_targets(const Graph& graph);
 
 }  // namespace vitrine::ops

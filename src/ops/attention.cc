@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "ops/decoder_ops.h"
 #include "ops/op.h"
 
 namespace vitrine::ops {
@@ -16,84 +17,86 @@ namespace {
 enum class HeadNorm { kNone, kPerHead, kWholeRow };
 
 HeadNorm head_norm(const OpNode& node) {
-  if (node.weight("q_norm").empty()) return HeadNorm::kNone;
-  return node.flag("norm_whole_row") ? HeadNorm::kWholeRow : HeadNorm::kPerHead;
+  if (node.as<AttentionParameters>().query_norm.empty()) return HeadNorm::kNone;
+  return node.as<AttentionParameters>().norms_whole_row ? HeadNorm::kWholeRow : HeadNorm::kPerHead;
 }
 
 class PlannedAttention final : public PlannedOp {
  public:
   PlannedAttention(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
-        query_(context.value(node.inputs[0])),
-        key_(context.value(node.inputs[1])),
-        value_(context.value(node.inputs[2])),
-        out_(context.value(node.outputs[0])),
+        query_(context.scratch.value(node.inputs[0])),
+        key_(context.scratch.value(node.inputs[1])),
+        value_(context.scratch.value(node.inputs[2])),
+        out_(context.scratch.value(node.outputs[0])),
         kv_(context.kv[static_cast<size_t>(node.layer)]),
-        cos_(context.rope_cos),
-        sin_(context.rope_sin),
+        cos_(context.rope.cos),
+        sin_(context.rope.sin),
         heads_(context.graph.num_heads),
         kv_heads_(context.graph.num_kv_heads),
         head_dim_(context.graph.head_dim),
         group_(heads_ / kv_heads_),
-        scale_(static_cast<float>(node.attribute("scale"))),
-        eps_(static_cast<float>(node.attribute("eps", 0.0))),
-        clip_(static_cast<float>(node.attribute("clip", 0.0))),
+        scale_(static_cast<float>(node.as<AttentionParameters>().scale)),
+        eps_(static_cast<float>(node.as<AttentionParameters>().eps)),
+        clip_(static_cast<float>(node.as<AttentionParameters>().clip)),
         norm_(head_norm(node)) {
-    const auto found = context.head_projections.find(node.layer);
-    if (norm_ != HeadNorm::kWholeRow && found != context.head_projections.end()) {
+    add_phase("write", &PlannedAttention::write_pieces, &PlannedAttention::write);
+    add_phase("attend", &PlannedAttention::attend_pieces, &PlannedAttention::attend_piece);
+    add_phase("quantize", &PlannedAttention::quantize_pieces, &PlannedAttention::quantize);
+    const auto found = context.scratch.head_projections.find(node.layer);
+    if (norm_ != HeadNorm::kWholeRow && found != context.scratch.head_projections.end()) {
       projections_ = found->second;
       projections_->hand_over();
     }
     if (norm_ == HeadNorm::kNone) return;
     const bool whole = norm_ == HeadNorm::kWholeRow;
-    query_norm_ = context.weights.vector(node.weight("q_norm"), whole ? query_.width : head_dim_);
-    key_norm_ = context.weights.vector(node.weight("k_norm"), whole ? key_.width : head_dim_);
+    query_norm_ = context.weights.vector(node.as<AttentionParameters>().query_norm,
+                                         whole ? query_.width : head_dim_);
+    key_norm_ = context.weights.vector(node.as<AttentionParameters>().key_norm,
+                                       whole ? key_.width : head_dim_);
   }
 
-  // 0: positions and cache, per token and kv head. 1: attention, per kv head and tile of tokens, in
-  // a step of one token behind that head's projections.
-  // 2: quantization of whole rows, where a head group's span is no multiple of the group size.
-  int phases() const override { return 3; }
-
-  int64_t pieces(const StepState& step, int phase) const override {
-    // Whole-row norms need every head before any is rewritten, so a row is one piece then.
-    if (phase == 0) {
-      if (norm_ == HeadNorm::kWholeRow) return step.tokens;
-      return step.one_token_each ? 0 : divide_up(step.tokens, kTokensPerPiece) * kv_heads_;
+  /// Positions and cache, per token and kv head. Whole-row norms need every head before any is
+  /// rewritten, so a row is one piece then.
+  int64_t write_pieces(const StepState& step) const {
+    if (norm_ == HeadNorm::kWholeRow) return step.tokens;
+    return step.one_token_each ? 0 : divide_up(step.tokens, kTokensPerPiece) * kv_heads_;
+  }
+  void write(const StepState& step, int64_t piece) const {
+    if (norm_ == HeadNorm::kWholeRow) return prepare_whole_row(step, piece);
+    const int64_t kv_head = piece % kv_heads_;
+    const int64_t first = piece / kv_heads_ * kTokensPerPiece;
+    const int64_t end = std::min<int64_t>(step.tokens, first + kTokensPerPiece);
+    for (int64_t token = first; token < end; ++token) prepare(step, token, kv_head);
+  }
+  /// Attention, per kv head and tile of tokens, in a step of one token behind that head's
+  /// projections. Consecutive pieces walk the tokens of one head, so that its blocks stay in cache;
+  /// the last tokens, which see most, come first.
+  int64_t attend_pieces(const StepState& step) const {
+    return divide_up(step.tokens, tile_tokens(step)) * kv_heads_;
+  }
+  void attend_piece(const StepState& step, int64_t piece) const {
+    const int64_t size = tile_tokens(step), tiles = divide_up(step.tokens, size);
+    const int64_t kv_head = piece / tiles;
+    const int64_t first = (tiles - 1 - piece % tiles) * size;
+    if (projections_ != nullptr && projections_->go_by_head(step)) projections_->run_head(kv_head);
+    if (step.one_token_each && norm_ != HeadNorm::kWholeRow) prepare(step, first, kv_head);
+    const int64_t end = std::min<int64_t>(step.tokens, first + size);
+    attend(step, first, end, kv_head);
+    if (!spans_quantizable()) return;
+    const int64_t span = group_ * head_dim_;
+    for (int64_t token = first; token < end; ++token) {
+      out_.quantize(kernel_, token, kv_head * span, (kv_head + 1) * span);
     }
-    if (phase == 1) return divide_up(step.tokens, tile_tokens(step)) * kv_heads_;
+  }
+  /// Whole rows, where a head group's span is no multiple of the group size.
+  int64_t quantize_pieces(const StepState& step) const {
     return spans_quantizable() ? 0 : divide_up(step.tokens, kTokensPerPiece);
   }
-
-  void run(const StepState& step, int phase, int64_t piece) override {
-    if (phase == 0) {
-      if (norm_ == HeadNorm::kWholeRow) return prepare_whole_row(step, piece);
-      const int64_t kv_head = piece % kv_heads_;
-      const int64_t first = piece / kv_heads_ * kTokensPerPiece;
-      const int64_t end = std::min<int64_t>(step.tokens, first + kTokensPerPiece);
-      for (int64_t token = first; token < end; ++token) prepare(step, token, kv_head);
-    } else if (phase == 1) {
-      // Consecutive pieces walk the tokens of one head, so that its blocks stay in cache; the last
-      // tokens, which see most, come first.
-      const int64_t size = tile_tokens(step), tiles = divide_up(step.tokens, size);
-      const int64_t kv_head = piece / tiles;
-      const int64_t first = (tiles - 1 - piece % tiles) * size;
-      if (projections_ != nullptr && projections_->go_by_head(step)) {
-        projections_->run_head(kv_head);
-      }
-      if (step.one_token_each && norm_ != HeadNorm::kWholeRow) prepare(step, first, kv_head);
-      const int64_t end = std::min<int64_t>(step.tokens, first + size);
-      attend(step, first, end, kv_head);
-      if (!spans_quantizable()) return;
-      const int64_t span = group_ * head_dim_;
-      for (int64_t token = first; token < end; ++token) {
-        out_.quantize(kernel_, token, kv_head * span, (kv_head + 1) * span);
-      }
-    } else {
-      const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
-      for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
-        out_.quantize(kernel_, token);
-      }
+  void quantize(const StepState& step, int64_t piece) const {
+    const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
+    for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
+      out_.quantize(kernel_, token);
     }
   }
 
@@ -114,7 +117,7 @@ class PlannedAttention final : public PlannedOp {
     return largest == 0 || (group_ * head_dim_) % largest == 0;
   }
 
-  void prepare_whole_row(const StepState& step, int64_t token) {
+  void prepare_whole_row(const StepState& step, int64_t token) const {
     kernel_.rms_norm(query_.row(token), query_norm_, eps_, query_.width, query_.row(token));
     kernel_.rms_norm(key_.row(token), key_norm_, eps_, key_.width, key_.row(token));
     for (int64_t kv_head = 0; kv_head < kv_heads_; ++kv_head) prepare(step, token, kv_head);
@@ -126,7 +129,7 @@ class PlannedAttention final : public PlannedOp {
   }
 
   // Norms, clamps and rotates the heads of one group, and writes its key and value.
-  void prepare(const StepState& step, int64_t token, int64_t kv_head) {
+  void prepare(const StepState& step, int64_t token, int64_t kv_head) const {
     const int32_t position = step.positions[token];
     const float* cos = cos_ + position * (head_dim_ / 2);
     const float* sin = sin_ + position * (head_dim_ / 2);
@@ -149,7 +152,7 @@ class PlannedAttention final : public PlannedOp {
   }
 
   /// Tokens begin … end - 1: those of one sequence together.
-  void attend(const StepState& step, int64_t begin, int64_t end, int64_t kv_head) {
+  void attend(const StepState& step, int64_t begin, int64_t end, int64_t kv_head) const {
     const int64_t first = kv_head * group_ * head_dim_;
     while (begin < end) {
       int64_t next = begin + 1;

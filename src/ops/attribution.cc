@@ -12,27 +12,29 @@ namespace vitrine::ops {
 namespace {
 
 int64_t hidden_size(PlanContext& context) {
-  return context.value(context.graph.nodes[0].outputs[0]).width;
+  return context.scratch.value(context.graph.nodes[0].outputs[0]).width;
 }
 
 // Keeps vectors of the tokens whose logits are asked for.
 class PlannedProbe final : public PlannedOp {
  public:
   PlannedProbe(PlanContext& context, const OpNode& node)
-      : in_(context.value(node.inputs[0])),
+      : in_(context.scratch.value(node.inputs[0])),
         hidden_(hidden_size(context)),
-        first_(node.integer("first")),
+        first_(node.as<AttributionProbeParameters>().first),
         vectors_(attribution_vectors(context.graph)) {
-    if (node.inputs.size() > 1) shared_ = &context.value(node.inputs[1]);
+    if (node.inputs.size() > 1) shared_ = &context.scratch.value(node.inputs[1]);
     kept_ = kept_vectors(context);
     weights_ = kept_weights(context);
-    if (node.flag("experts")) routes_ = context.routes[static_cast<size_t>(node.layer)].get();
+    if (node.as<AttributionProbeParameters>().has_experts())
+      routes_ = context.scratch.routes[static_cast<size_t>(node.layer)].get();
+    add_phase("copy", &PlannedProbe::pieces, &PlannedProbe::run);
   }
 
-  int64_t pieces(const StepState& step, int) const override {
+  int64_t pieces(const StepState& step) const {
     return step.audit && step.rows > 0 ? 1 : 0;
   }
-  void run(const StepState& step, int, int64_t) override {
+  void run(const StepState& step, int64_t) const {
     for (int32_t row = 0; row < step.rows; ++row) {
       const int64_t token = step.row_tokens[row];
       float* to = kept_ + (row * vectors_ + first_) * hidden_;
@@ -66,13 +68,13 @@ VITRINE_REGISTER_OP((OpDefinition{kAttributionProbe, plan_probe}));
 }  // namespace
 
 float* kept_vectors(PlanContext& context) {
-  return context.shared_array<float>(
-      "attribution", context.max_rows * attribution_vectors(context.graph) * hidden_size(context));
+  return context.scratch.shared_array<float>(
+      "attribution", context.shape.max_rows * attribution_vectors(context.graph) * hidden_size(context));
 }
 
 float* kept_weights(PlanContext& context) {
-  return context.shared_array<float>("attribution_weights",
-                                     context.max_rows * attribution_vectors(context.graph));
+  return context.scratch.shared_array<float>("attribution_weights",
+                                     context.shape.max_rows * attribution_vectors(context.graph));
 }
 
 float* kept_experts(PlanContext& context, int layer) {
@@ -85,7 +87,7 @@ float* kept_experts(PlanContext& context, int layer) {
 
 float* final_mean_squares(PlanContext& context) {
   if (attribution_vectors(context.graph) == 0) return nullptr;
-  return context.shared_array<float>("final_mean_squares", context.max_rows);
+  return context.scratch.shared_array<float>("final_mean_squares", context.shape.max_rows);
 }
 
 }  // namespace vitrine::ops

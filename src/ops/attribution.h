@@ -14,6 +14,24 @@ struct PlanContext;
 
 inline constexpr const char* kAttributionProbe = "attribution_probe";
 
+/// Keeps what an op added to the residual stream: the stream behind it or, of experts, their own
+/// vectors.
+struct AttributionProbeParameters final : OpParameters {
+  ResidualPart part;
+  int64_t first = 0;  // of the kept vectors
+
+  bool has_experts() const { return part.kind == AuditLayout::Term::Kind::kExpert; }
+  int64_t num_vectors() const { return has_experts() ? part.top_k + (part.has_shared ? 1 : 0) : 1; }
+};
+
+/// Behind the head: the terms of the chosen token's logit.
+struct AttributionParameters final : OpParameters {
+  std::string matrix;  // the head's
+  double multiplier = 1;
+  std::string norm;  // the final one's
+  double eps = 0;
+};
+
 /// What of a pass is kept for its rows of logits, in the order of the graph.
 struct AttributionPart {
   AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;

@@ -2,69 +2,67 @@
 // Where a graph is probed for attribution, and the terms that come of it.
 #include "ops/attribution.h"
 
+#include "ops/decoder_ops.h"
+
 namespace vitrine::ops {
 
 using Term = AuditLayout::Term;
 
 void add_attribution(Graph& graph) {
-  Graph probed = graph;
-  probed.nodes.clear();
   const ValueId stream = graph.nodes.at(0).outputs.at(0);
-  const int64_t hidden = graph.values[static_cast<size_t>(stream)].width;
-  OpNode norm;
   int64_t next = 0;
-  auto probe = [&](Term::Kind kind, const OpNode& of, std::vector<ValueId> inputs, int64_t count) {
-    OpNode node{.type = kAttributionProbe, .layer = of.layer, .inputs = std::move(inputs)};
-    node.attributes = {{"kind", static_cast<double>(kind)}, {"first", static_cast<double>(next)}};
-    next += count;
-    return node;
-  };
-  for (const OpNode& node : graph.nodes) {
-    probed.nodes.push_back(node);
-    if (node.type == "combine") {
-      const ValueId slots = node.inputs.at(0);
-      const int64_t top_k = graph.values[static_cast<size_t>(slots)].width / hidden;
-      std::vector<ValueId> inputs = {slots};
-      if (node.inputs.size() > 2) inputs.push_back(node.inputs[2]);
-      const auto count = top_k + (inputs.size() > 1 ? 1 : 0);
-      OpNode experts = probe(Term::Kind::kExpert, node, std::move(inputs), count);
-      experts.attributes["experts"] = 1.0;
-      experts.attributes["top_k"] = static_cast<double>(top_k);
-      experts.attributes["multiplier"] = node.attribute("multiplier", 1.0);
-      probed.nodes.push_back(std::move(experts));
-    }
-    const bool is_dense = node.type == "dense_ffn" && node.flag("residual");
-    if (node.type == "embed") {
-      probed.nodes.push_back(probe(Term::Kind::kEmbedding, node, {stream}, 1));
-    } else if (node.type == "project") {
-      probed.nodes.push_back(probe(Term::Kind::kAttention, node, {stream}, 1));
-    } else if (is_dense) {
-      probed.nodes.push_back(probe(Term::Kind::kDense, node, {stream}, 1));
-    } else if (node.type == "rms_norm" && node.layer < 0) {
-      norm = node;
-    } else if (node.type == "head") {
-      OpNode last{.type = "attribution", .inputs = {stream}, .weights = node.weights};
-      last.weights["norm"] = norm.weight("weight");
-      last.attributes = {{"eps", norm.attribute("eps")},
-                         {"multiplier", node.attribute("multiplier", 1.0)}};
-      probed.nodes.push_back(std::move(last));
-    }
-  }
-  graph = std::move(probed);
+  insert_nodes(
+      graph, [](const OpNode&) { return std::vector<OpNode>(); },
+      [&](const OpNode& node) {
+        std::vector<OpNode> probes;
+        if (const std::optional<ResidualPart> part = node.parameters->residual(graph, node)) {
+          AttributionProbeParameters probe;
+          probe.part = *part;
+          probe.first = next;
+          std::vector<ValueId> inputs = {stream};
+          if (probe.has_experts()) {
+            inputs = {node.inputs.at(0)};
+            if (part->has_shared) inputs.push_back(node.inputs.at(2));
+          }
+          next += probe.num_vectors();
+          probes.push_back({kAttributionProbe,
+                            node.layer,
+                            std::move(inputs),
+                            {},
+                            std::make_shared<const AttributionProbeParameters>(probe)});
+        }
+        const GraphHead& head = graph.heads.at(0);
+        if (graph.is_head(node)) {
+          const auto& norm = graph.nodes[head.final_norm].as<NormParameters>();
+          const auto& own = node.as<HeadParameters>();
+          AttributionParameters last;
+          last.matrix = own.matrix;
+          last.multiplier = own.multiplier;
+          last.norm = norm.weight;
+          last.eps = norm.eps;
+          probes.push_back({"attribution",
+                            -1,
+                            {stream},
+                            {},
+                            std::make_shared<const AttributionParameters>(last)});
+        }
+        return probes;
+      });
 }
 
 std::vector<AttributionPart> attribution_parts(const Graph& graph) {
   std::vector<AttributionPart> parts;
   for (const OpNode& node : graph.nodes) {
-    if (node.type != kAttributionProbe) continue;
+    const auto* probe = dynamic_cast<const AttributionProbeParameters*>(node.parameters.get());
+    if (probe == nullptr) continue;
     AttributionPart part;
-    part.kind = static_cast<Term::Kind>(node.integer("kind"));
+    part.kind = probe->part.kind;
     part.layer = node.layer;
-    part.first = static_cast<int32_t>(node.integer("first"));
-    if (node.flag("experts")) {
-      part.top_k = static_cast<int32_t>(node.integer("top_k"));
-      part.has_shared = node.inputs.size() > 1;
-      part.multiplier = node.attribute("multiplier");
+    part.first = static_cast<int32_t>(probe->first);
+    if (probe->has_experts()) {
+      part.top_k = static_cast<int32_t>(probe->part.top_k);
+      part.has_shared = probe->part.has_shared;
+      part.multiplier = probe->part.multiplier;
     }
     parts.push_back(part);
   }

@@ -19,19 +19,21 @@ class PlannedAttribution final : public PlannedOp {
       : kernel_(context.kernel),
         products_(context.products),
         layout_(context.audit),
-        hidden_(context.value(node.inputs[0]).width),
-        head_(context.weights.matrix(node.weight("weight"), context.graph.vocab_size, hidden_)),
-        norm_(context.weights.vector(node.weight("norm"), hidden_)),
-        eps_(static_cast<float>(node.attribute("eps"))),
-        multiplier_(static_cast<float>(node.attribute("multiplier"))),
+        hidden_(context.scratch.value(node.inputs[0]).width),
+        head_(context.weights.matrix(node.as<AttributionParameters>().matrix,
+                                     context.graph.vocab_size, hidden_)),
+        norm_(context.weights.vector(node.as<AttributionParameters>().norm, hidden_)),
+        eps_(static_cast<float>(node.as<AttributionParameters>().eps)),
+        multiplier_(static_cast<float>(node.as<AttributionParameters>().multiplier)),
         parts_(attribution_parts(context.graph)),
         vectors_(attribution_vectors(context.graph)),
         mean_squares_(final_mean_squares(context)) {
     kept_ = kept_vectors(context);
-    directions_ = context.array<float>(context.max_rows * 2 * hidden_);
+    directions_ = context.scratch.array<float>(context.shape.max_rows * 2 * hidden_);
     plan_head_rows(context);
-    dots_ = context.array<float>(context.max_rows * 2 * vectors_);
+    dots_ = context.scratch.array<float>(context.shape.max_rows * 2 * vectors_);
     weights_ = kept_weights(context);
+    add_phase("attribute", &PlannedAttribution::pieces, &PlannedAttribution::run);
   }
 
   void use_loaded_weights() override {
@@ -47,9 +49,9 @@ class PlannedAttribution final : public PlannedOp {
     }
   }
 
-  int64_t pieces(const StepState& step, int) const override { return step.audit ? step.rows : 0; }
+  int64_t pieces(const StepState& step) const { return step.audit ? step.rows : 0; }
 
-  void run(const StepState& step, int, int64_t row) override {
+  void run(const StepState& step, int64_t row) const {
     float* dots = dots_ + row * 2 * vectors_;
     kernels::Weight kept;
     kept.rows = vectors_;
@@ -96,7 +98,7 @@ class PlannedAttribution final : public PlannedOp {
     kernels::RowMajor rows = kernels::row_major(head_);
     const int64_t bytes = head_.rows * rows.stride;
     if (bytes == 0 || bytes > kMaxBytes) return;
-    head_row_memory_ = context.array<std::byte>(bytes);
+    head_row_memory_ = context.scratch.array<std::byte>(bytes);
     rows.data = head_row_memory_;
     head_rows_ = rows;
   }

@@ -3,6 +3,7 @@
 // of its gate), to the residual stream.
 #include <algorithm>
 
+#include "ops/decoder_ops.h"
 #include "ops/op.h"
 
 namespace vitrine::ops {
@@ -13,26 +14,27 @@ class PlannedCombine final : public PlannedOp {
   PlannedCombine(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
         products_(context.products),
-        slots_(context.value(node.inputs[0])),
-        in_(context.value(node.inputs[1])),
-        residual_(context.value(node.outputs[0])),
-        routes_(*context.routes[static_cast<size_t>(node.layer)]),
-        multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))) {
-    if (node.inputs.size() > 2) shared_ = &context.value(node.inputs[2]);
+        slots_(context.scratch.value(node.inputs[0])),
+        in_(context.scratch.value(node.inputs[1])),
+        residual_(context.scratch.value(node.outputs[0])),
+        routes_(*context.scratch.routes[static_cast<size_t>(node.layer)]),
+        multiplier_(static_cast<float>(node.as<CombineParameters>().multiplier)) {
+    if (node.inputs.size() > 2) shared_ = &context.scratch.value(node.inputs[2]);
     if (shared_ != nullptr) {
-      routes_.shared_weights = context.shared_array<float>("shared_weights", context.max_tokens);
+      routes_.shared_weights = context.scratch.shared_array<float>("shared_weights", context.shape.max_tokens);
     }
-    const std::string& gate = node.weight("shared_gate");
+    const std::string& gate = node.as<CombineParameters>().shared_gate;
     if (!gate.empty()) {
       gate_ = &context.weights.matrix(gate, 1, in_.width);
-      context.need(in_, *gate_);
+      context.scratch.need(in_, *gate_);
     }
+    add_phase("combine", &PlannedCombine::pieces, &PlannedCombine::run);
   }
 
-  int64_t pieces(const StepState& step, int) const override {
+  int64_t pieces(const StepState& step) const {
     return divide_up(step.tokens, kTokensPerPiece);
   }
-  void run(const StepState& step, int, int64_t piece) override {
+  void run(const StepState& step, int64_t piece) const {
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
       float shared_weight = shared_ != nullptr ? 1.0F : 0.0F;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // embed: token ids to the residual stream, times a multiplier (granitemoe).
+#include "ops/decoder_ops.h"
 #include "ops/op.h"
 
 namespace vitrine::ops {
@@ -10,14 +11,17 @@ class PlannedEmbed final : public PlannedOp {
   PlannedEmbed(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
         products_(context.products),
-        out_(context.value(node.outputs[0])),
-        table_(context.weights.matrix(node.weight("table"), context.graph.vocab_size, out_.width)),
-        multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))) {}
+        out_(context.scratch.value(node.outputs[0])),
+        table_(context.weights.matrix(node.as<EmbedParameters>().table, context.graph.vocab_size,
+                                      out_.width)),
+        multiplier_(static_cast<float>(node.as<EmbedParameters>().multiplier)) {
+    add_phase("rows", &PlannedEmbed::pieces, &PlannedEmbed::run);
+  }
 
-  int64_t pieces(const StepState& step, int) const override {
+  int64_t pieces(const StepState& step) const {
     return divide_up(step.tokens, kTokensPerPiece);
   }
-  void run(const StepState& step, int, int64_t piece) override {
+  void run(const StepState& step, int64_t piece) const {
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
       products_.embed_row(table_, step.token_ids[token], multiplier_, out_.row(token));

@@ -40,18 +40,18 @@ ExpertAdapters::ExpertAdapters(PlanContext& context, const std::vector<ExpertMod
     weight_bytes_ += *std::max_element(first, first + static_cast<std::ptrdiff_t>(modules.size())) *
                      static_cast<uint64_t>(top_k);
   }
-  const int64_t num_slots = context.max_tokens * top_k;
+  const int64_t num_slots = context.shape.max_tokens * top_k;
   if (changes_inner_) {
-    before_ = {&context.shared_rows("expert_gate", num_slots, intermediate_),
-               &context.shared_rows("expert_up", num_slots, intermediate_)};
+    before_ = {&context.scratch.shared_rows("expert_gate", num_slots, intermediate_),
+               &context.scratch.shared_rows("expert_up", num_slots, intermediate_)};
   }
   for (size_t matrix = 0; matrix < low_.size(); ++matrix) {
     low_[matrix] =
-        &context.shared_rows("expert_adapter_" + std::to_string(matrix), num_slots, rank);
+        &context.scratch.shared_rows("expert_adapter_" + std::to_string(matrix), num_slots, rank);
   }
-  adapter_of_ = context.shared_array<int32_t>("adapter_of", context.max_tokens);
-  slots_ = context.shared_array<int32_t>("adapter_slots", num_slots);
-  tokens_ = context.shared_array<int32_t>("adapter_tokens", num_slots);
+  adapter_of_ = context.scratch.shared_array<int32_t>("adapter_of", context.shape.max_tokens);
+  slots_ = context.scratch.shared_array<int32_t>("adapter_slots", num_slots);
+  tokens_ = context.scratch.shared_array<int32_t>("adapter_tokens", num_slots);
   pairs_.reserve(static_cast<size_t>(
       std::min<int64_t>(num_slots, static_cast<int64_t>(adapters_) * num_experts_)));
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/attribution.h"
+#include "ops/decoder_ops.h"
 #include "ops/expert_adapters.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
@@ -19,14 +20,14 @@ class PlannedExperts final : public PlannedOp {
   PlannedExperts(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
         products_(context.products),
-        in_(context.value(node.inputs[0])),
-        slots_(context.value(node.outputs[0])),
-        routes_(*context.routes[static_cast<size_t>(node.layer)]),
+        in_(context.scratch.value(node.inputs[0])),
+        slots_(context.scratch.value(node.outputs[0])),
+        routes_(*context.scratch.routes[static_cast<size_t>(node.layer)]),
         hidden_size_(in_.width),
-        hidden_(context.shared_rows("expert_hidden", context.max_tokens * routes_.top_k,
-                                    node.integer("intermediate"))) {
-    const int64_t intermediate = node.integer("intermediate");
-    const int64_t num_slots = context.max_tokens * routes_.top_k;
+        hidden_(context.scratch.shared_rows("expert_hidden", context.shape.max_tokens * routes_.top_k,
+                                    node.as<ExpertsParameters>().intermediate)) {
+    const int64_t intermediate = node.as<ExpertsParameters>().intermediate;
+    const int64_t num_slots = context.shape.max_tokens * routes_.top_k;
     shared_slots_ = slots_.data;
     kept_slots_ = kept_experts(context, node.layer);
     slot_rows_.width = hidden_size_;
@@ -36,9 +37,9 @@ class PlannedExperts final : public PlannedOp {
     std::vector<ExpertModules> all_modules;
     for (int64_t expert = 0; expert < routes_.num_experts; ++expert) {
       FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
-      const ExpertModules modules{expert_module(node, expert, "gate"),
-                                  expert_module(node, expert, "up"),
-                                  expert_module(node, expert, "down"), hidden_size_, intermediate};
+      const auto& own = node.as<ExpertsParameters>();
+      const ExpertModules modules{own.module(expert, own.gate), own.module(expert, own.up),
+                                  own.module(expert, own.down), hidden_size_, intermediate};
       all_modules.push_back(modules);
       if (cache_ != nullptr) {
         cached_.push_back(cache_->add(modules));
@@ -50,69 +51,82 @@ class PlannedExperts final : public PlannedOp {
         weights.down = &context.weights.matrix(modules.down, hidden_size_, intermediate);
       }
       require_pair(*weights.gate, modules.gate, *weights.up, modules.up);
-      context.need(in_, *weights.gate);
-      context.need(in_, *weights.up);
-      context.need(hidden_, *weights.down);
+      context.scratch.need(in_, *weights.gate);
+      context.scratch.need(in_, *weights.up);
+      context.scratch.need(hidden_, *weights.down);
     }
     adapters_.emplace(context, all_modules, routes_.top_k);
-    threads_ = context.threads;
+    threads_ = context.shape.threads;
     least_hidden_rows_ = hidden_rows_per_piece(hidden_, threads_);
     least_out_rows_ = rows_per_piece(hidden_size_, threads_, kernels::kTileRows);
-    token_of_ = context.shared_array<int32_t>("token_of", num_slots);
-    slot_of_ = context.shared_array<int32_t>("slot_of", num_slots);
-    active_ = context.shared_array<int32_t>("active", routes_.num_experts);
-    selected_ = context.shared_array<int32_t>("selected", routes_.num_experts);
-    begin_ = context.shared_array<int32_t>("begin", routes_.num_experts + 1);
+    token_of_ = context.scratch.shared_array<int32_t>("token_of", num_slots);
+    slot_of_ = context.scratch.shared_array<int32_t>("slot_of", num_slots);
+    active_ = context.scratch.shared_array<int32_t>("active", routes_.num_experts);
+    selected_ = context.scratch.shared_array<int32_t>("selected", routes_.num_experts);
+    begin_ = context.scratch.shared_array<int32_t>("begin", routes_.num_experts + 1);
+    using Op = PlannedExperts;
+    Phase read = make_phase(this, "read", &Op::missing_pieces, &Op::read);
+    read.prepare = [this](const StepState& step) { prepare(step); };
+    add_phase(std::move(read));
+    Phase hidden = make_phase(this, "hidden", &Op::hidden_pieces, &Op::run_hidden_piece);
+    hidden.prepare = [this](const StepState&) {
+      if (num_missing_ > 0) cache_->finish();
+    };
+    add_phase(std::move(hidden));
+    add_phase("inner_adapters", &Op::inner_adapter_pieces, &Op::run_inner_adapters);
+    add_phase("activate", &Op::slots_to_activate, &Op::activate);
+    add_phase("down", &Op::down_pieces, &Op::run_down_piece);
+    add_phase("outer_adapters", &Op::outer_adapter_pieces, &Op::run_outer_adapters);
   }
 
-  // 0: grouping. 1: experts that are not in memory are read. 2: hidden layers, per active expert
-  // and row block, or where adapters change them gate and up, and the first half of what they add.
-  // 3: the second half. 4: then the activation. 5: outputs, and the first half of what adapters
-  // add; none where phase 2 has made them. 6: the second half.
-  int phases() const override { return 7; }
-  int64_t pieces(const StepState& step, int phase) const override {
-    switch (phase) {
-      case 0: return 1;
-      case 1: return num_missing_;
-      case 2:
-        if (num_missing_ > 0) cache_->finish();
-        return is_by_expert_ ? num_active_ : inner_pieces(step) + adapters_->inner_pieces(0);
-      case 3: return adapters_->inner_pieces(1);
-      case 4:
-        return adapters_->splits(step) ? static_cast<int64_t>(step.tokens) * routes_.top_k : 0;
-      case 5: return is_by_expert_ ? 0 : outer_pieces() + adapters_->outer_pieces(0);
-      default: return adapters_->outer_pieces(1);
-    }
+  /// Experts that are not in memory are read.
+  void prepare(const StepState& step) {
+    slots_.data =
+        step.audit && step.tokens == 1 && kept_slots_ != nullptr ? kept_slots_ : shared_slots_;
+    slot_rows_.data = slots_.data;
+    group(step);
+    hidden_rows_ = piece_rows(hidden_.width, least_hidden_rows_);
+    out_rows_ = piece_rows(hidden_size_, least_out_rows_);
+    adapters_->group(step, begin_, slot_of_);
+    is_by_expert_ = goes_by_expert(step);
+    if (cache_ != nullptr) select();
   }
+  int64_t missing_pieces(const StepState&) const { return num_missing_; }
+  void read(const StepState&, int64_t piece) const { cache_->read(static_cast<int32_t>(piece)); }
 
-  void run(const StepState& step, int phase, int64_t piece) override {
-    switch (phase) {
-      case 0:
-        slots_.data =
-            step.audit && step.tokens == 1 && kept_slots_ != nullptr ? kept_slots_ : shared_slots_;
-        slot_rows_.data = slots_.data;
-        group(step);
-        hidden_rows_ = piece_rows(hidden_.width, least_hidden_rows_);
-        out_rows_ = piece_rows(hidden_size_, least_out_rows_);
-        adapters_->group(step, begin_, slot_of_);
-        is_by_expert_ = goes_by_expert(step);
-        if (cache_ != nullptr) select();
-        return;
-      case 1: return cache_->read(static_cast<int32_t>(piece));
-      case 2: {
-        if (is_by_expert_) return run_whole(piece);
-        const int64_t own = inner_pieces(step);
-        return piece < own ? run_inner(step, piece) : adapters_->run_inner(in_, 0, piece - own);
-      }
-      case 3: return adapters_->run_inner(in_, 1, piece);
-      case 4: return activate_row(kernel_, adapters_->gate(), adapters_->up(), hidden_, piece);
-      case 5: {
-        const int64_t own = outer_pieces();
-        return piece < own ? run_outer(piece)
-                           : adapters_->run_outer(hidden_, slot_rows_, 0, piece - own);
-      }
-      default: return adapters_->run_outer(hidden_, slot_rows_, 1, piece);
-    }
+  /// Hidden layers, per active expert and rows, and the first half of what adapters add to gate and
+  /// up; or all of an expert.
+  int64_t hidden_pieces(const StepState& step) const {
+    return is_by_expert_ ? num_active_ : inner_pieces(step) + adapters_->inner_pieces(0);
+  }
+  void run_hidden_piece(const StepState& step, int64_t piece) const {
+    if (is_by_expert_) return run_whole(piece);
+    const int64_t own = inner_pieces(step);
+    return piece < own ? run_inner(step, piece) : adapters_->run_inner(in_, 0, piece - own);
+  }
+  int64_t inner_adapter_pieces(const StepState&) const { return adapters_->inner_pieces(1); }
+  void run_inner_adapters(const StepState&, int64_t piece) const {
+    adapters_->run_inner(in_, 1, piece);
+  }
+  /// The activation, of steps in which adapters change what it reads.
+  int64_t slots_to_activate(const StepState& step) const {
+    return adapters_->splits(step) ? static_cast<int64_t>(step.tokens) * routes_.top_k : 0;
+  }
+  void activate(const StepState&, int64_t slot) const {
+    activate_row(kernel_, adapters_->gate(), adapters_->up(), hidden_, slot);
+  }
+  /// Down, per active expert and rows, and the first half of what adapters add to it.
+  int64_t down_pieces(const StepState&) const {
+    return is_by_expert_ ? 0 : outer_pieces() + adapters_->outer_pieces(0);
+  }
+  void run_down_piece(const StepState&, int64_t piece) const {
+    const int64_t own = outer_pieces();
+    return piece < own ? run_outer(piece)
+                       : adapters_->run_outer(hidden_, slot_rows_, 0, piece - own);
+  }
+  int64_t outer_adapter_pieces(const StepState&) const { return adapters_->outer_pieces(1); }
+  void run_outer_adapters(const StepState&, int64_t piece) const {
+    adapters_->run_outer(hidden_, slot_rows_, 1, piece);
   }
 
   std::string kernel_name() const override {

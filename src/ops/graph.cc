@@ -10,28 +10,8 @@ namespace vitrine::ops {
 using kernels::Weight;
 using kernels::WeightFormat;
 
-double OpNode::attribute(std::string_view name) const {
-  auto found = attributes.find(std::string(name));
-  if (found == attributes.end()) {
-    throw Error(ErrorKind::kInternal,
-                "op '" + type + "' lacks its attribute '" + std::string(name) + "'");
-  }
-  return found->second;
-}
-
-double OpNode::attribute(std::string_view name, double fallback) const {
-  auto found = attributes.find(std::string(name));
-  return found == attributes.end() ? fallback : found->second;
-}
-
-const std::string& OpNode::weight(std::string_view role) const {
-  static const std::string none;
-  auto found = weights.find(std::string(role));
-  return found == weights.end() ? none : found->second;
-}
-
-std::string expert_module(const OpNode& node, int64_t expert, const std::string& role) {
-  return node.weight("prefix") + std::to_string(expert) + "." + node.weight(role);
+void OpNode::refuse_parameters() const {
+  throw Error(ErrorKind::kInternal, "op '" + type + "' was made with parameters of another op");
 }
 
 namespace {

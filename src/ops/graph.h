@@ -3,12 +3,14 @@
 // reference runs.
 #pragma once
 
-#include <map>
+#include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "vitrine/audit_sink.h"
 #include "vitrine/core.h"
 
 namespace vitrine::ops {
@@ -22,27 +24,82 @@ struct Value {
   bool per_row = false;  // one row per requested row of logits, not per token
 };
 
-/// One op. Weights are named by role; a matrix by its module ("model.layers.0.mlp.gate"), since the
-/// checkpoint decides whether it is stored as `.weight` or packed; a vector by its tensor.
+struct Graph;
+struct OpNode;
+
+/// A matrix that an op multiplies with.
+struct OpMatrix {
+  std::string module;
+  int64_t rows = 0, cols = 0;
+};
+
+/// How an op changes the residual stream, for whoever takes a logit apart.
+struct ResidualPart {
+  AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;
+  int64_t top_k = 0;        // kExpert: vectors in its first input, each before its weight
+  bool has_shared = false;  // kExpert: its last input is a shared expert's
+  double multiplier = 1;    // kExpert: of the block's sum
+};
+
+/// What a router chooses from.
+struct RouterShape {
+  int64_t experts = 0;
+  int64_t top_k = 0;
+};
+
+/// Words of a token's record that an op writes.
+struct RecordedWords {
+  int32_t first = 0;
+  int32_t count = 0;
+};
+
+/// What an op is made with, and what it says of itself to those who do not know it. An op has a
+/// struct of its own, which its forms for the backends read (OpNode::as).
+struct OpParameters {
+  virtual ~OpParameters() = default;
+  /// Those that an adapter may change.
+  virtual void append_matrices(const Graph&, const OpNode&, std::vector<OpMatrix>&) const {}
+  /// None where it does not add to the residual stream.
+  virtual std::optional<ResidualPart> residual(const Graph&, const OpNode&) const {
+    return std::nullopt;
+  }
+  /// Its first input is the residual stream as it enters its layer, or as it leaves the last one.
+  virtual bool reads_stream_between_layers() const { return false; }
+  /// Null of an op that routes nothing.
+  virtual const RouterShape* router() const { return nullptr; }
+  virtual std::vector<RecordedWords> recorded(const AuditLayout&, const OpNode&) const {
+    return {};
+  }
+};
+
+/// One op. Its type is the name under which each backend finds its form.
 struct OpNode {
   std::string type;
   int layer = -1;  // -1: outside the layers
   std::vector<ValueId> inputs = {};
   std::vector<ValueId> outputs = {};
-  std::map<std::string, std::string> weights = {};
-  std::map<std::string, double> attributes = {};
+  std::shared_ptr<const OpParameters> parameters = std::make_shared<const OpParameters>();
 
-  double attribute(std::string_view name) const;
-  double attribute(std::string_view name, double fallback) const;
-  int64_t integer(std::string_view name) const { return static_cast<int64_t>(attribute(name)); }
-  bool flag(std::string_view name) const { return attribute(name, 0.0) != 0.0; }
-  /// Empty where the op has no weight of that role.
-  const std::string& weight(std::string_view role) const;
+  /// Throws kInternal for an op that was made with others.
+  template <typename Parameters>
+  const Parameters& as() const {
+    if (const auto* found = dynamic_cast<const Parameters*>(parameters.get())) return *found;
+    refuse_parameters();
+  }
+  [[noreturn]] void refuse_parameters() const;
+};
+
+/// Rows that become logits: whose tokens can be chosen.
+struct GraphHead {
+  size_t node = 0;        // of the graph
+  ValueId input = -1;     // rows behind the final norm
+  size_t final_norm = 0;  // the node that makes them
 };
 
 struct Graph {
   std::vector<Value> values;
   std::vector<OpNode> nodes;
+  std::vector<GraphHead> heads;  // the first one's rows are a step's logits
   int num_layers = 0;
   int64_t vocab_size = 0;
   int64_t num_heads = 0;
@@ -53,7 +110,37 @@ struct Graph {
     values.push_back({std::move(name), width, per_row});
     return static_cast<ValueId>(values.size()) - 1;
   }
-  OpNode& add(OpNode node) { return nodes.emplace_back(std::move(node)); }
+  int64_t width(ValueId id) const { return values[static_cast<size_t>(id)].width; }
+  /// Whether a node of this graph makes a step's logits.
+  bool is_head(const OpNode& node) const { return &node == &nodes[heads.at(0).node]; }
+  /// Returns the node's number.
+  template <typename Parameters>
+  size_t add(std::string type, int layer, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
+             Parameters parameters) {
+    static_assert(std::is_base_of_v<OpParameters, Parameters>);
+    nodes.push_back({std::move(type), layer, std::move(inputs), std::move(outputs),
+                     std::make_shared<const Parameters>(std::move(parameters))});
+    return nodes.size() - 1;
+  }
 };
+
+/// Puts other nodes beside those of a graph: `before(node)` and `behind(node)` return them. The
+/// heads' numbers follow.
+template <typename Before, typename Behind>
+void insert_nodes(Graph& graph, const Before& before, const Behind& behind) {
+  std::vector<OpNode> all;
+  std::vector<size_t> numbers;
+  for (const OpNode& node : graph.nodes) {
+    for (OpNode& other : before(node)) all.push_back(std::move(other));
+    numbers.push_back(all.size());
+    all.push_back(node);
+    for (OpNode& other : behind(node)) all.push_back(std::move(other));
+  }
+  for (GraphHead& head : graph.heads) {
+    head.node = numbers[head.node];
+    head.final_norm = numbers[head.final_norm];
+  }
+  graph.nodes = std::move(all);
+}
 
 }  // namespace vitrine::ops

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/logits_hash.h"
+#include "ops/decoder_ops.h"
 #include "ops/op.h"
 
 namespace vitrine::ops {
@@ -15,47 +16,49 @@ class PlannedHead final : public PlannedOp {
   PlannedHead(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
         products_(context.products),
-        in_(context.value(node.inputs[0])),
+        in_(context.scratch.value(node.inputs[0])),
         vocab_(context.graph.vocab_size),
-        weight_(context.weights.matrix(node.weight("weight"), vocab_, in_.width)),
-        multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))),
-        logits_(context.logits),
+        weight_(context.weights.matrix(node.as<HeadParameters>().matrix, vocab_, in_.width)),
+        multiplier_(static_cast<float>(node.as<HeadParameters>().multiplier)),
+        logits_(context.scratch.logits()),
         layout_(context.audit),
         blocks_(divide_up(vocab_, kernels::kHeadBlock)),
-        is_by_blocks_(blocks_ >= int64_t{4} * context.threads),
+        is_by_blocks_(blocks_ >= int64_t{4} * context.shape.threads),
         piece_rows_(is_by_blocks_
                         ? kernels::kHeadBlock
-                        : rows_per_piece(vocab_, context.threads * 2, kernels::kTileRows)) {
-    context.need(in_, weight_);
+                        : rows_per_piece(vocab_, context.shape.threads * 2, kernels::kTileRows)) {
+    context.scratch.need(in_, weight_);
     kernels::Weight block = weight_;
     block.rows = kernels::kHeadBlock;
     block_bytes_ = static_cast<int64_t>(kernels::packed_bytes(block).data);
-    stats_ = context.array<kernels::HeadBlockStats>(context.max_rows * blocks_);
+    stats_ = context.scratch.array<kernels::HeadBlockStats>(context.shape.max_rows * blocks_);
+    add_phase("logits", &PlannedHead::product_pieces, &PlannedHead::multiply);
+    add_phase("blocks", &PlannedHead::block_pieces, &PlannedHead::take_piece);
+    add_phase("choose", &PlannedHead::last_pieces, &PlannedHead::finish);
   }
 
-  int phases() const override { return 3; }
-  int64_t pieces(const StepState& step, int phase) const override {
-    if (step.rows == 0) return 0;
-    if (phase == 0) return divide_up(vocab_, piece_rows_);
-    if (phase == 1) return is_by_blocks_ ? 0 : step.rows * blocks_;
-    return 1;
+  int64_t product_pieces(const StepState& step) const {
+    return step.rows == 0 ? 0 : divide_up(vocab_, piece_rows_);
   }
-
-  void run(const StepState& step, int phase, int64_t piece) override {
-    if (phase == 0) {
-      kernels::RowMap rows;
-      rows.count = step.rows;
-      products_.linear(weight_, piece * piece_rows_, std::min(vocab_, (piece + 1) * piece_rows_),
-                       activations(in_, weight_), rows, nullptr, nullptr, logits_, vocab_);
-      for (int64_t row = 0; is_by_blocks_ && row < step.rows; ++row) {
-        // Most of the time the block behind this one is the next that this thread takes.
-        take_block(step, row, piece, row + 1 == step.rows ? weights_of(piece + 1) : nullptr);
-      }
-    } else if (phase == 1) {
-      take_block(step, piece / blocks_, piece % blocks_, nullptr);
-    } else {
-      for (int32_t row = 0; row < step.rows; ++row) finish_row(step, row);
+  void multiply(const StepState& step, int64_t piece) const {
+    kernels::RowMap rows;
+    rows.count = step.rows;
+    products_.linear(weight_, piece * piece_rows_, std::min(vocab_, (piece + 1) * piece_rows_),
+                     activations(in_, weight_), rows, nullptr, nullptr, logits_, vocab_);
+    for (int64_t row = 0; is_by_blocks_ && row < step.rows; ++row) {
+      // Most of the time the block behind this one is the next that this thread takes.
+      take_block(step, row, piece, row + 1 == step.rows ? weights_of(piece + 1) : nullptr);
     }
+  }
+  int64_t block_pieces(const StepState& step) const {
+    return is_by_blocks_ ? 0 : step.rows * blocks_;
+  }
+  void take_piece(const StepState& step, int64_t piece) const {
+    take_block(step, piece / blocks_, piece % blocks_, nullptr);
+  }
+  int64_t last_pieces(const StepState& step) const { return step.rows == 0 ? 0 : 1; }
+  void finish(const StepState& step, int64_t) const {
+    for (int32_t row = 0; row < step.rows; ++row) finish_row(step, row);
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +

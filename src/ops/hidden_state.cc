@@ -9,22 +9,22 @@
 namespace vitrine::ops {
 namespace {
 
-constexpr const char* kProbe = "hidden_state";
-
 class PlannedHiddenState final : public PlannedOp {
  public:
   PlannedHiddenState(PlanContext& context, const OpNode& node)
-      : stream_(context.value(node.inputs[0])),
+      : stream_(context.scratch.value(node.inputs[0])),
         token_bytes_(static_cast<size_t>(context.audit.token_words) * 4) {
     for (const AuditLayout::HiddenState& state : context.audit.hidden_states) {
-      if (state.layer == node.integer("entering")) slot_ = static_cast<size_t>(state.values) * 4;
+      if (state.layer == node.as<HiddenStateParameters>().entering)
+        slot_ = static_cast<size_t>(state.values) * 4;
     }
+    add_phase("copy", &PlannedHiddenState::pieces, &PlannedHiddenState::run);
   }
 
-  int64_t pieces(const StepState& step, int) const override {
+  int64_t pieces(const StepState& step) const {
     return step.audit ? divide_up(step.tokens, kTokensPerPiece) : 0;
   }
-  void run(const StepState& step, int, int64_t piece) override {
+  void run(const StepState& step, int64_t piece) const {
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
       std::byte* record = step.token_records + static_cast<size_t>(token) * token_bytes_;
@@ -44,38 +44,46 @@ std::unique_ptr<PlannedOp> plan_hidden_state(PlanContext& context, const OpNode&
   return std::make_unique<PlannedHiddenState>(context, node);
 }
 
-VITRINE_REGISTER_OP((OpDefinition{kProbe, plan_hidden_state}));
+VITRINE_REGISTER_OP((OpDefinition{"hidden_state", plan_hidden_state}));
 
 }  // namespace
 
-void add_hidden_states(Graph& graph, std::span<const int> layers) {
-  Graph probed = graph;
-  probed.nodes.clear();
-  for (const OpNode& node : graph.nodes) {
-    // Each layer begins with the norm of what enters it; the final norm belongs to no layer.
-    const bool is_entry = node.type == "rms_norm" && (node.flag("audit") || node.layer < 0);
-    const int entering = node.layer < 0 ? graph.num_layers : node.layer;
-    if (is_entry && std::ranges::find(layers, entering) != layers.end()) {
-      probed.nodes.push_back({.type = kProbe,
-                              .layer = std::min(entering, graph.num_layers - 1),
-                              .inputs = {node.inputs.at(0)},
-                              .attributes = {{"entering", static_cast<double>(entering)}}});
-    }
-    probed.nodes.push_back(node);
+std::vector<RecordedWords> HiddenStateParameters::recorded(const AuditLayout& layout,
+                                                           const OpNode&) const {
+  for (const AuditLayout::HiddenState& state : layout.hidden_states) {
+    if (state.layer == entering) return {{state.values, layout.hidden_size}};
   }
-  graph = std::move(probed);
+  return {};
+}
+
+void add_hidden_states(Graph& graph, std::span<const int> layers) {
+  insert_nodes(
+      graph,
+      [&](const OpNode& node) {
+        std::vector<OpNode> probes;
+        if (!node.parameters->reads_stream_between_layers()) return probes;
+        HiddenStateParameters probe;
+        probe.entering = node.layer < 0 ? graph.num_layers : node.layer;
+        if (std::ranges::find(layers, probe.entering) == layers.end()) return probes;
+        probes.push_back({"hidden_state",
+                          std::min(probe.entering, graph.num_layers - 1),
+                          {node.inputs.at(0)},
+                          {},
+                          std::make_shared<const HiddenStateParameters>(probe)});
+        return probes;
+      },
+      [](const OpNode&) { return std::vector<OpNode>(); });
 }
 
 std::vector<int> hidden_state_layers(const Graph& graph) {
   std::vector<int> layers;
   for (const OpNode& node : graph.nodes) {
-    if (node.type == kProbe) layers.push_back(static_cast<int>(node.integer("entering")));
+    const auto* probe = dynamic_cast<const HiddenStateParameters*>(node.parameters.get());
+    if (probe != nullptr) layers.push_back(probe->entering);
   }
   return layers;
 }
 
-int64_t hidden_size(const Graph& graph) {
-  return graph.values[static_cast<size_t>(graph.nodes.at(0).outputs.at(0))].width;
-}
+int64_t hidden_size(const Graph& graph) { return graph.width(graph.nodes.at(0).outputs.at(0)); }
 
 }  // namespace vitrine::ops

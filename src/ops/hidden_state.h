@@ -9,6 +9,13 @@
 
 namespace vitrine::ops {
 
+/// Copies the residual stream as it enters a layer into the record.
+struct HiddenStateParameters final : OpParameters {
+  int entering = 0;  // the number of layers: as it leaves the last one
+
+  std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode& node) const override;
+};
+
 /// Puts a probe where the stream enters each of `layers` (the number of layers: where it leaves the
 /// last one, before the final norm). Ascending, none twice. The graph computes what it did before.
 void add_hidden_states(Graph& graph, std::span<const int> layers);

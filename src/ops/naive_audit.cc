@@ -8,24 +8,8 @@ NaivePlanAudit::NaivePlanAudit(const AuditLayout& layout, int64_t max_tokens)
       words_(static_cast<size_t>(max_tokens) * static_cast<size_t>(layout.token_words)) {}
 
 void NaivePlanAudit::after_op(const OpNode& node, const StepState& step, Readback& readback) {
-  if (node.type == "hidden_state") {
-    for (const AuditLayout::HiddenState& state : layout_.hidden_states) {
-      if (state.layer != node.integer("entering")) continue;
-      read(step, state.values, layout_.hidden_size, readback);
-    }
-    return;
-  }
-  const bool norm = node.type == "rms_norm" && node.flag("audit");
-  if (!norm && node.type != "router") return;
-  for (const AuditLayout::Layer& layer : layout_.layers) {
-    if (layer.layer != node.layer) continue;
-    if (norm) {
-      read(step, layer.residual_norm, 1, readback);
-    } else if (layer.expert_ids >= 0) {
-      read(step, layer.expert_ids, layer.top_k, readback);
-      read(step, layer.expert_weights, layer.top_k, readback);
-      if (layer.router_probs >= 0) read(step, layer.router_probs, layer.num_experts, readback);
-    }
+  for (const RecordedWords& words : node.parameters->recorded(layout_, node)) {
+    read(step, words.first, words.count, readback);
   }
 }
 

@@ -28,8 +28,21 @@ int32_t RowBuffer::largest_group() const {
   return largest;
 }
 
-RowBuffer& PlanContext::shared_rows(const std::string& name, int64_t capacity, int64_t width) {
-  std::unique_ptr<RowBuffer>& buffer = shared_buffers[name + "/" + std::to_string(width)];
+PlanScratch::PlanScratch(PlanMemory& memory, const Graph& graph, const PlanShape& shape)
+    : routes(static_cast<size_t>(graph.num_layers)),
+      memory_(memory),
+      values_(graph.values.size()),
+      logits_(array<float>(shape.max_rows * graph.vocab_size)) {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const Value& value = graph.values[i];
+    values_[i].width = value.width;
+    values_[i].capacity = value.per_row ? shape.max_rows : shape.max_tokens;
+    values_[i].data = array<float>(values_[i].capacity * value.width);
+  }
+}
+
+RowBuffer& PlanScratch::shared_rows(const std::string& name, int64_t capacity, int64_t width) {
+  std::unique_ptr<RowBuffer>& buffer = shared_buffers_[name + "/" + std::to_string(width)];
   if (buffer == nullptr) {
     buffer = std::make_unique<RowBuffer>();
     buffer->width = width;
@@ -39,7 +52,7 @@ RowBuffer& PlanContext::shared_rows(const std::string& name, int64_t capacity, i
   return *buffer;
 }
 
-void PlanContext::need(RowBuffer& rows, const Weight& weight) {
+void PlanScratch::need(RowBuffer& rows, const Weight& weight) {
   if (!is_quantized(weight)) return;
   for (const auto& form : rows.quantized) {
     if (form->group_size == weight.group_size) return;

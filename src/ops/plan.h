@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -77,12 +80,34 @@ struct RouteBuffer {
   float* shared_weights = nullptr;  // [capacity], where there is a shared expert
 };
 
-/// One op of a plan. A step calls, phase by phase, run() once for each piece of work, from any
-/// thread and in any order; a barrier stands between phases. Which thread takes a piece changes no
-/// result.
+/// Work of an op that any threads do piece by piece, in any order. Which thread takes a piece
+/// changes no result.
+struct Phase {
+  std::string_view name;  // "down": what it makes
+  /// How many pieces there are in this step; 0: the phase is skipped, barrier and all.
+  std::function<int64_t(const StepState&)> pieces;
+  std::function<void(const StepState&, int64_t piece)> run;
+  /// By one thread, before the pieces are counted; may be null, may throw vitrine::Error.
+  std::function<void(const StepState&)> prepare = nullptr;
+};
+
+/// A phase that two functions of an op make, which stays at its address.
+template <typename Op>
+Phase make_phase(const Op* op, std::string_view name, int64_t (Op::*pieces)(const StepState&) const,
+                 void (Op::*run)(const StepState&, int64_t piece) const) {
+  return {name, [op, pieces](const StepState& step) { return (op->*pieces)(step); },
+          [op, run](const StepState& step, int64_t piece) { (op->*run)(step, piece); }};
+}
+
+/// One op of a plan. A step goes through its phases in order, with a barrier between them.
 class PlannedOp {
  public:
+  PlannedOp() = default;
+  PlannedOp(const PlannedOp&) = delete;  // its phases hold its address
+  PlannedOp& operator=(const PlannedOp&) = delete;
   virtual ~PlannedOp() = default;
+  /// Stays as the op was made.
+  std::span<const Phase> phases() const { return phases_; }
   /// Once, before the first step: the matrices hold what they hold (they are read when the plan
   /// stands, PackedWeights::matrix), so that what is derived from them can be made.
   virtual void use_loaded_weights() {}
@@ -92,14 +117,22 @@ class PlannedOp {
   /// When the weights are loaded, those of an op whose work for one token one thread does: for that
   /// one to fetch, or their beginning, while it waits for the others.
   virtual std::span<const std::byte> leader_weights() const { return {}; }
-  virtual int phases() const { return 1; }
-  /// How many pieces of work a phase has in this step; 0: the phase is skipped, barrier and all.
-  virtual int64_t pieces(const StepState& step, int phase) const = 0;
-  virtual void run(const StepState& step, int phase, int64_t piece) = 0;
   /// The kernel that runs the op, as the plan prints it, and the weight bytes that one decoded
   /// token reads.
   virtual std::string kernel_name() const = 0;
   virtual uint64_t weight_bytes() const { return 0; }
+
+ protected:
+  /// While it is made.
+  void add_phase(Phase phase) { phases_.push_back(std::move(phase)); }
+  template <typename Op>
+  void add_phase(std::string_view name, int64_t (Op::*pieces)(const StepState&) const,
+                 void (Op::*run)(const StepState&, int64_t piece) const) {
+    add_phase(make_phase(static_cast<const Op*>(this), name, pieces, run));
+  }
+
+ private:
+  std::vector<Phase> phases_;
 };
 
 /// The modules of one routed expert: gate and up [intermediate, hidden], down [hidden,
@@ -168,45 +201,69 @@ struct KvLayer {
   std::string codec;  // "i16"
 };
 
-/// What an op may ask for while it is planned.
-struct PlanContext {
-  const Graph& graph;
-  const kernels::CpuKernels& kernel;
-  const Products& products;
-  PackedWeights& weights;
-  PlanMemory& memory;
-  const AuditLayout& audit;
+/// How much a step may hold, and who runs it.
+struct PlanShape {
   int threads = 1;
   int64_t max_tokens = 0;
   int64_t max_rows = 0;
   int64_t max_context = 0;
-  std::vector<RowBuffer>& values;                         // by ValueId
-  std::vector<std::unique_ptr<RouteBuffer>>& routes;      // by layer
-  std::vector<KvLayer>& kv;                               // by layer
-  std::map<int, HeadProjections*> head_projections = {};  // by layer
-  const float* rope_cos = nullptr;                        // [max_context, head_dim / 2]
-  const float* rope_sin = nullptr;
-  float* logits = nullptr;  // [max_rows, vocab_size]
-  // Scratch that the ops of all layers share, since layers run one after the other.
-  std::map<std::string, std::unique_ptr<RowBuffer>>& shared_buffers;
-  std::map<std::string, void*>& shared_arrays;
-  const AdapterWeights* adapters = nullptr;  // null where the engine has none
+};
 
-  RowBuffer& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+/// Tables of the rotary embedding: [max_context, head_dim / 2].
+struct RopeTables {
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+};
+
+/// The plan's intermediates: values of the graph, routes of layers, and scratch that the ops of all
+/// layers share, since layers run one after the other. Everything stays at its address as long as
+/// the plan.
+class PlanScratch {
+ public:
+  /// Allocates the graph's values and the logits.
+  PlanScratch(PlanMemory& memory, const Graph& graph, const PlanShape& shape);
+
+  RowBuffer& value(ValueId id) { return values_[static_cast<size_t>(id)]; }
+  /// [max_rows, vocab_size]
+  float* logits() { return logits_; }
   template <typename T>
   T* array(int64_t count) {
-    return static_cast<T*>(memory.allocate(static_cast<size_t>(count) * sizeof(T)));
+    return static_cast<T*>(memory_.allocate(static_cast<size_t>(count) * sizeof(T)));
   }
   /// Scratch of that name and size, the same one for every layer that asks.
   RowBuffer& shared_rows(const std::string& name, int64_t capacity, int64_t width);
   template <typename T>
   T* shared_array(const std::string& name, int64_t count) {
-    void*& memory_of = shared_arrays[name + "/" + std::to_string(count)];
+    void*& memory_of = shared_arrays_[name + "/" + std::to_string(count)];
     if (memory_of == nullptr) memory_of = array<T>(count);
     return static_cast<T*>(memory_of);
   }
   /// Asks the producer of `rows` for its quantized form where `weight` needs one.
   void need(RowBuffer& rows, const kernels::Weight& weight);
+
+  std::vector<std::unique_ptr<RouteBuffer>> routes;       // by layer
+  std::map<int, HeadProjections*> head_projections = {};  // by layer
+
+ private:
+  PlanMemory& memory_;
+  std::vector<RowBuffer> values_;  // by ValueId
+  std::map<std::string, std::unique_ptr<RowBuffer>> shared_buffers_;
+  std::map<std::string, void*> shared_arrays_;
+  float* logits_ = nullptr;
+};
+
+/// What an op may ask for while it is planned.
+struct PlanContext {
+  const Graph& graph;
+  const AuditLayout& audit;
+  const kernels::CpuKernels& kernel;
+  const Products& products;
+  PackedWeights& weights;
+  const AdapterWeights* adapters;  // null where the engine has none
+  const std::vector<KvLayer>& kv;  // by layer
+  RopeTables rope;
+  PlanScratch& scratch;
+  PlanShape shape;
 };
 
 /// The input of a linear op with this weight: rows of `buffer`, quantized where the weight is.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/decoder_ops.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
 
@@ -15,27 +16,25 @@ class PlannedProject final : public PlannedOp {
   PlannedProject(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
         products_(context.products),
-        in_(context.value(node.inputs[0])),
-        residual_(context.value(node.outputs[0])),
-        weight_(context.weights.matrix(node.weight("weight"), residual_.width, in_.width)),
-        multiplier_(static_cast<float>(node.attribute("multiplier", 1.0))),
-        low_rank_(context, in_,
-                  std::array{LowRankProducts::Product{&residual_, node.weight("weight")}},
-                  node.attribute("multiplier", 1.0)),
-        piece_rows_(rows_per_piece(residual_.width, context.threads, kernels::kTileRows)) {
-    const std::string& bias = node.weight("bias");
+        in_(context.scratch.value(node.inputs[0])),
+        residual_(context.scratch.value(node.outputs[0])),
+        weight_(context.weights.matrix(node.as<ProjectParameters>().matrix, residual_.width,
+                                       in_.width)),
+        multiplier_(static_cast<float>(node.as<ProjectParameters>().multiplier)),
+        low_rank_(
+            context, in_,
+            std::array{LowRankProducts::Product{&residual_, node.as<ProjectParameters>().matrix}},
+            node.as<ProjectParameters>().multiplier),
+        piece_rows_(rows_per_piece(residual_.width, context.shape.threads, kernels::kTileRows)) {
+    const std::string& bias = node.as<ProjectParameters>().bias;
     if (!bias.empty()) bias_ = context.weights.vector(bias, residual_.width);
-    context.need(in_, weight_);
+    context.scratch.need(in_, weight_);
+    add_phase(low_rank_.first_half(
+        make_phase(this, "project", &PlannedProject::num_pieces, &PlannedProject::multiply)));
+    add_phase(low_rank_.second_half());
   }
 
-  // 0: the projection, and the first half of what adapters add. 1: the second half.
-  int phases() const override { return 2; }
-  int64_t pieces(const StepState& step, int phase) const override {
-    return (phase == 0 ? num_pieces() : 0) + low_rank_.pieces(step, phase);
-  }
-  void run(const StepState& step, int phase, int64_t piece) override {
-    if (phase == 1) return low_rank_.run(step, 1, piece);
-    if (piece >= num_pieces()) return low_rank_.run(step, 0, piece - num_pieces());
+  void multiply(const StepState& step, int64_t piece) const {
     kernels::RowMap rows;
     rows.count = step.tokens;
     products_.linear(
@@ -51,7 +50,7 @@ class PlannedProject final : public PlannedOp {
   }
 
  private:
-  int64_t num_pieces() const { return divide_up(residual_.width, piece_rows_); }
+  int64_t num_pieces(const StepState&) const { return divide_up(residual_.width, piece_rows_); }
 
   const kernels::CpuKernels& kernel_;
   const Products& products_;

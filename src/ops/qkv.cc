@@ -4,20 +4,18 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/decoder_ops.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
 
 namespace vitrine::ops {
 namespace {
 
-constexpr std::array<const char*, 3> kRoles = {"q", "k", "v"};
-constexpr std::array<const char*, 3> kBiasRoles = {"q_bias", "k_bias", "v_bias"};
-
 std::array<LowRankProducts::Product, 3> low_rank_products(PlanContext& context,
                                                           const OpNode& node) {
   std::array<LowRankProducts::Product, 3> products;
   for (size_t i = 0; i < 3; ++i) {
-    products[i] = {&context.value(node.outputs[i]), node.weight(kRoles[i])};
+    products[i] = {&context.scratch.value(node.outputs[i]), node.as<QkvParameters>().matrices[i]};
   }
   return products;
 }
@@ -27,42 +25,39 @@ class PlannedQkv final : public PlannedOp, public HeadProjections {
   PlannedQkv(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
         products_(context.products),
-        in_(context.value(node.inputs[0])),
+        in_(context.scratch.value(node.inputs[0])),
         low_rank_(context, in_, low_rank_products(context, node), 1.0) {
     int64_t all_rows = 0;
     for (size_t i = 0; i < 3; ++i) {
       Part& part = parts_[i];
-      part.out = &context.value(node.outputs[i]);
-      part.weight = &context.weights.matrix(node.weight(kRoles[i]), part.out->width, in_.width);
-      const std::string& bias = node.weight(kBiasRoles[i]);
+      part.out = &context.scratch.value(node.outputs[i]);
+      part.weight =
+          &context.weights.matrix(node.as<QkvParameters>().matrices[i], part.out->width, in_.width);
+      const std::string& bias = node.as<QkvParameters>().biases[i];
       if (!bias.empty()) part.bias = context.weights.vector(bias, part.out->width);
-      context.need(in_, *part.weight);
+      context.scratch.need(in_, *part.weight);
       all_rows += part.out->width;
     }
-    piece_rows_ = rows_per_piece(all_rows, context.threads, kernels::kTileRows);
+    piece_rows_ = rows_per_piece(all_rows, context.shape.threads, kernels::kTileRows);
     for (Part& part : parts_) {
       part.first_piece = num_pieces_;
       num_pieces_ += divide_up(part.out->width, piece_rows_);
     }
     kv_heads_ = context.graph.num_kv_heads;
-    can_go_by_head_ = context.threads > 1 && kv_heads_ % context.threads == 0 &&
-                      low_rank_.empty() && barrier_shows(weight_bytes(), context.threads);
+    can_go_by_head_ = context.shape.threads > 1 && kv_heads_ % context.shape.threads == 0 &&
+                      low_rank_.empty() && barrier_shows(weight_bytes(), context.shape.threads);
     for (const Part& part : parts_) {
       can_go_by_head_ = can_go_by_head_ && part.out->width % (kv_heads_ * kernels::kTileRows) == 0;
     }
-    context.head_projections[node.layer] = this;
+    context.scratch.head_projections[node.layer] = this;
+    add_phase(low_rank_.first_half(
+        make_phase(this, "project", &PlannedQkv::num_pieces, &PlannedQkv::multiply)));
+    add_phase(low_rank_.second_half());
   }
 
-  // 0: the projections, and the first half of what adapters add. 1: the second half. None where
-  // attention asks for a head's.
-  int phases() const override { return 2; }
-  int64_t pieces(const StepState& step, int phase) const override {
-    if (go_by_head(step)) return 0;
-    return (phase == 0 ? num_pieces_ : 0) + low_rank_.pieces(step, phase);
-  }
-  void run(const StepState& step, int phase, int64_t piece) override {
-    if (phase == 1) return low_rank_.run(step, 1, piece);
-    if (piece >= num_pieces_) return low_rank_.run(step, 0, piece - num_pieces_);
+  /// None where attention asks for a head's.
+  int64_t num_pieces(const StepState& step) const { return go_by_head(step) ? 0 : num_pieces_; }
+  void multiply(const StepState& step, int64_t piece) const {
     const Part& part = piece >= parts_[2].first_piece   ? parts_[2]
                        : piece >= parts_[1].first_piece ? parts_[1]
                                                         : parts_[0];

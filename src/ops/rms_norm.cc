@@ -5,6 +5,7 @@
 #include <span>
 
 #include "ops/attribution.h"
+#include "ops/decoder_ops.h"
 #include "ops/op.h"
 
 namespace vitrine::ops {
@@ -14,24 +15,25 @@ class PlannedRmsNorm final : public PlannedOp {
  public:
   PlannedRmsNorm(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
-        in_(context.value(node.inputs[0])),
-        out_(context.value(node.outputs[0])),
-        weight_(context.weights.vector(node.weight("weight"), in_.width)),
-        eps_(static_cast<float>(node.attribute("eps"))),
+        in_(context.scratch.value(node.inputs[0])),
+        out_(context.scratch.value(node.outputs[0])),
+        weight_(context.weights.vector(node.as<NormParameters>().weight, in_.width)),
+        eps_(static_cast<float>(node.as<NormParameters>().eps)),
         per_row_(context.graph.values[static_cast<size_t>(node.outputs[0])].per_row) {
-    if (node.flag("audit")) {
+    if (node.as<NormParameters>().enters_layer) {
       for (const auto& layer : context.audit.layers) {
         if (layer.layer == node.layer) slot_ = layer.residual_norm;
       }
       token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
     }
     if (node.layer < 0 && per_row_) mean_squares_ = final_mean_squares(context);
+    add_phase("norm", &PlannedRmsNorm::pieces, &PlannedRmsNorm::run);
   }
 
-  int64_t pieces(const StepState& step, int) const override {
+  int64_t pieces(const StepState& step) const {
     return divide_up(per_row_ ? step.rows : step.tokens, kRowsPerPiece);
   }
-  void run(const StepState& step, int, int64_t piece) override {
+  void run(const StepState& step, int64_t piece) const {
     const int64_t count = per_row_ ? step.rows : step.tokens;
     const int64_t end = std::min<int64_t>(count, (piece + 1) * kRowsPerPiece);
     for (int64_t row = piece * kRowsPerPiece; row < end; ++row) {

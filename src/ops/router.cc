@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/decoder_ops.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
 
@@ -21,25 +22,28 @@ class PlannedRouter final : public PlannedOp {
   PlannedRouter(PlanContext& context, const OpNode& node)
       : kernel_(context.kernel),
         products_(context.products),
-        in_(context.value(node.inputs[0])),
-        weight_(context.weights.matrix(node.weight("weight"), node.integer("experts"), in_.width)),
+        in_(context.scratch.value(node.inputs[0])),
+        weight_(context.weights.matrix(node.as<RouterParameters>().matrix,
+                                       node.as<RouterParameters>().shape.experts, in_.width)),
         layer_(node.layer),
-        logits_(&context.shared_rows("router_logits", context.max_tokens, node.integer("experts"))),
+        logits_(&context.scratch.shared_rows("router_logits", context.shape.max_tokens,
+                                     node.as<RouterParameters>().shape.experts)),
         low_rank_(context, in_,
-                  std::array{LowRankProducts::Product{logits_, node.weight("weight")}}, 1.0),
-        normalize_(node.flag("normalize")),
-        softmax_after_(node.flag("softmax_after_top_k")) {
-    context.routes[static_cast<size_t>(node.layer)] = std::make_unique<RouteBuffer>();
-    RouteBuffer& routes = *context.routes[static_cast<size_t>(node.layer)];
+                  std::array{LowRankProducts::Product{logits_, node.as<RouterParameters>().matrix}},
+                  1.0),
+        normalize_(node.as<RouterParameters>().normalizes),
+        softmax_after_(node.as<RouterParameters>().softmax_after_top_k) {
+    context.scratch.routes[static_cast<size_t>(node.layer)] = std::make_unique<RouteBuffer>();
+    RouteBuffer& routes = *context.scratch.routes[static_cast<size_t>(node.layer)];
     routes_ = &routes;
-    routes.top_k = static_cast<int32_t>(node.integer("top_k"));
-    routes.num_experts = static_cast<int32_t>(node.integer("experts"));
-    routes.ids = context.shared_array<int32_t>("route_ids", context.max_tokens * routes.top_k);
+    routes.top_k = static_cast<int32_t>(node.as<RouterParameters>().shape.top_k);
+    routes.num_experts = static_cast<int32_t>(node.as<RouterParameters>().shape.experts);
+    routes.ids = context.scratch.shared_array<int32_t>("route_ids", context.shape.max_tokens * routes.top_k);
     routes.weights =
-        context.shared_array<float>("route_weights", context.max_tokens * routes.top_k);
+        context.scratch.shared_array<float>("route_weights", context.shape.max_tokens * routes.top_k);
     routes.probs =
-        context.shared_array<float>("router_probs", context.max_tokens * routes.num_experts);
-    context.need(in_, weight_);
+        context.scratch.shared_array<float>("router_probs", context.shape.max_tokens * routes.num_experts);
+    context.scratch.need(in_, weight_);
     // A small router is not worth sharing out.
     row_pieces_ = weight_.rows * weight_.cols < (1 << 16)
                       ? 1
@@ -48,6 +52,10 @@ class PlannedRouter final : public PlannedOp {
       if (layer.layer == node.layer) slots_ = layer;
     }
     token_bytes_ = static_cast<size_t>(context.audit.token_words) * 4;
+    add_phase(low_rank_.first_half(
+        make_phase(this, "logits", &PlannedRouter::product_pieces, &PlannedRouter::multiply)));
+    add_phase(low_rank_.second_half());
+    add_phase("top_k", &PlannedRouter::num_blocks, &PlannedRouter::choose);
   }
 
   std::span<const std::byte> leader_weights() const override {
@@ -55,21 +63,14 @@ class PlannedRouter final : public PlannedOp {
     return {static_cast<const std::byte*>(weight_.data), kernels::packed_bytes(weight_).data};
   }
 
-  // 0: logits, and the first half of what adapters add. 1: the second half. 2: the top-k.
-  int phases() const override { return 3; }
-  int64_t pieces(const StepState& step, int phase) const override {
-    const int64_t blocks = divide_up(step.tokens, kTokensPerPiece);
-    if (phase == 2) return blocks;
-    return (phase == 0 ? blocks * row_pieces_ : 0) + low_rank_.pieces(step, phase);
+  int64_t num_blocks(const StepState& step) const {
+    return divide_up(step.tokens, kTokensPerPiece);
   }
-
-  void run(const StepState& step, int phase, int64_t piece) override {
-    if (phase == 0) {
-      const int64_t own = divide_up(step.tokens, kTokensPerPiece) * row_pieces_;
-      if (piece >= own) return low_rank_.run(step, 0, piece - own);
-      return project(step, piece / row_pieces_, piece % row_pieces_);
-    }
-    if (phase == 1) return low_rank_.run(step, 1, piece);
+  int64_t product_pieces(const StepState& step) const { return num_blocks(step) * row_pieces_; }
+  void multiply(const StepState& step, int64_t piece) const {
+    project(step, piece / row_pieces_, piece % row_pieces_);
+  }
+  void choose(const StepState& step, int64_t piece) const {
     const RouteBuffer& routes = *routes_;
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
@@ -93,7 +94,7 @@ class PlannedRouter final : public PlannedOp {
  private:
   static constexpr int64_t kTokensPerPiece = 16;
 
-  void project(const StepState& step, int64_t token_piece, int64_t row_piece) {
+  void project(const StepState& step, int64_t token_piece, int64_t row_piece) const {
     const int64_t first = token_piece * kTokensPerPiece;
     kernels::Activations input = activations(in_, weight_);
     input.values += first * input.value_stride;

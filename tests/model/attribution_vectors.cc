@@ -28,23 +28,25 @@ Tapped tapped;
 class Tap final : public ops::PlannedOp {
  public:
   Tap(ops::PlanContext& context, const ops::OpNode& node, std::unique_ptr<ops::PlannedOp> inner)
-      : inner_(std::move(inner)), stream_(context.value(node.inputs[0])) {
-    for (const ops::OpNode& other : context.graph.nodes) {
-      if (other.type == "head") head_input_ = &context.value(other.inputs[0]);
+      : inner_(std::move(inner)), stream_(context.scratch.value(node.inputs[0])) {
+    for (const ops::GraphHead& head : context.graph.heads) {
+      head_input_ = &context.scratch.value(head.input);
     }
     tapped.hidden = static_cast<int32_t>(stream_.width);
     tapped.vectors = ops::attribution_vectors(context.graph);
-    const int64_t count = context.max_rows * tapped.vectors;
-    kept_ = context.shared_array<float>("attribution", count * stream_.width);
-    weights_ = context.shared_array<float>("attribution_weights", count);
+    const int64_t count = context.shape.max_rows * tapped.vectors;
+    kept_ = context.scratch.shared_array<float>("attribution", count * stream_.width);
+    weights_ = context.scratch.shared_array<float>("attribution_weights", count);
+    for (ops::Phase phase : inner_->phases()) {
+      phase.run = [this, run = phase.run](const ops::StepState& step, int64_t piece) {
+        run(step, piece);
+        keep(step, piece);
+      };
+      add_phase(std::move(phase));
+    }
   }
   void use_loaded_weights() override { inner_->use_loaded_weights(); }
-  int phases() const override { return inner_->phases(); }
-  int64_t pieces(const ops::StepState& step, int phase) const override {
-    return inner_->pieces(step, phase);
-  }
-  void run(const ops::StepState& step, int phase, int64_t piece) override {
-    inner_->run(step, phase, piece);
+  void keep(const ops::StepState& step, int64_t piece) const {
     const float* stream = stream_.row(step.row_tokens[piece]);
     const float* head_input = head_input_->row(piece);
     tapped.stream.assign(stream, stream + stream_.width);

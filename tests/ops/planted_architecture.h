@@ -19,6 +19,7 @@ void plant(PlantedReference reference) {
       {name, [](const ModelConfig& config) {
          ops::Graph graph = model::find_architecture("llama", "planted").build(config);
          graph.nodes.insert(graph.nodes.begin() + 1, ops::OpNode{.type = name, .layer = 0});
+         for (ops::GraphHead& head : graph.heads) ++head.node, ++head.final_norm;
          return graph;
        }});
 }

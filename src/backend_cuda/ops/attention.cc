@@ -4,6 +4,7 @@
 #include "backend_cuda/plan_builder.h"
 #include "kernels/cuda/attention/attention_mma.h"
 #include "kernels/cuda/kv/rope_kv.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -22,16 +23,16 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   rope.heads = heads;
   rope.qkv = qkv.data;
   rope.qkv_stride = qkv.stride;
-  if (!node.weight("q_norm").empty()) {
-    const bool whole = rope.norm_whole_row = node.flag("norm_whole_row");
+  if (!node.as<ops::AttentionParameters>().query_norm.empty()) {
+    const bool whole = rope.norm_whole_row = node.as<ops::AttentionParameters>().norms_whole_row;
     const int64_t head_dim = builder.graph().head_dim;
-    rope.query_norm =
-        builder.weights().vector({{node.weight("q_norm"), whole ? qkv.width : head_dim}});
-    rope.key_norm =
-        builder.weights().vector({{node.weight("k_norm"), whole ? keys.width : head_dim}});
+    rope.query_norm = builder.weights().vector(
+        {{node.as<ops::AttentionParameters>().query_norm, whole ? qkv.width : head_dim}});
+    rope.key_norm = builder.weights().vector(
+        {{node.as<ops::AttentionParameters>().key_norm, whole ? keys.width : head_dim}});
   }
-  rope.eps = static_cast<float>(node.attribute("eps", 0.0));
-  rope.clip = static_cast<float>(node.attribute("clip", 0.0));
+  rope.eps = static_cast<float>(node.as<ops::AttentionParameters>().eps);
+  rope.clip = static_cast<float>(node.as<ops::AttentionParameters>().clip);
   rope.cos = builder.rope_cos();
   rope.sin = builder.rope_sin();
   rope.cache = builder.kv()[static_cast<size_t>(node.layer)];
@@ -48,7 +49,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   kernels::cuda::AttentionArguments attention;
   attention.kv = rope.cache;
   attention.heads = heads;
-  attention.scale = static_cast<float>(node.attribute("scale"));
+  attention.scale = static_cast<float>(node.as<ops::AttentionParameters>().scale);
   attention.queries = queries;
   attention.out = out.data;
   attention.tokens = static_cast<int32_t>(builder.max_tokens());

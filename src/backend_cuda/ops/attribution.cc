@@ -41,11 +41,11 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   own.parts = builder.weights().array(parts, "attribution's parts");
   own.num_parts = static_cast<int32_t>(parts.size());
   own.num_terms = static_cast<int32_t>(layout.terms.size());
-  const kernels::cuda::EmbeddingTable& head =
-      builder.weights().table(node.weight("weight"), builder.graph().vocab_size, own.hidden);
-  own.norm = builder.weights().vector({{node.weight("norm"), own.hidden}});
-  own.eps = static_cast<float>(node.attribute("eps"));
-  own.multiplier = static_cast<float>(node.attribute("multiplier"));
+  const kernels::cuda::EmbeddingTable& head = builder.weights().table(
+      node.as<ops::AttributionParameters>().matrix, builder.graph().vocab_size, own.hidden);
+  own.norm = builder.weights().vector({{node.as<ops::AttributionParameters>().norm, own.hidden}});
+  own.eps = static_cast<float>(node.as<ops::AttributionParameters>().eps);
+  own.multiplier = static_cast<float>(node.as<ops::AttributionParameters>().multiplier);
   own.residual = residual.data;
   own.ids = static_cast<int32_t*>(builder.scratch("attribution's ids", rows * 2 * 4));
   own.scales = floats("attribution's scales", rows);

@@ -15,7 +15,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const RowsBuffer& in = builder.value(node.inputs[0]);
   const int64_t hidden = builder.value(builder.graph().nodes[0].outputs[0]).width;
   const int64_t vectors = ops::attribution_vectors(builder.graph());
-  const int64_t first = node.integer("first");
+  const int64_t first = node.as<ops::AttributionProbeParameters>().first;
   auto* kept = static_cast<float*>(
       builder.scratch("attribution", builder.max_rows() * vectors * hidden * 4));
   auto* weights = static_cast<float*>(
@@ -25,7 +25,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     copies.copies[copies.count++] = {from, width, width, to, to_stride};
   };
   copy(in.data, in.width, kept + first * hidden, vectors * hidden);
-  if (node.flag("experts")) {
+  if (node.as<ops::AttributionProbeParameters>().has_experts()) {
     // The next layer's routes will stand where this layer's do.
     const Routes& routes = builder.routes(node.layer);
     const int64_t shared = first + routes.top_k;

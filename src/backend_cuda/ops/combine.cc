@@ -2,6 +2,7 @@
 // combine: the sum over experts, which the norm behind it makes.
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -15,20 +16,20 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   Routes& routes = builder.routes(node.layer);
   Addend addend;
   addend.kind = Addend::Kind::kExperts;
-  addend.multiplier = static_cast<float>(node.attribute("multiplier", 1.0));
+  addend.multiplier = static_cast<float>(node.as<ops::CombineParameters>().multiplier);
   addend.slots = builder.value(node.inputs[0]).data;
   addend.weights = routes.weights;
   addend.top_k = routes.top_k;
   if (node.inputs.size() > 2) addend.shared = builder.value(node.inputs[2]).data;
-  if (!node.weight("shared_gate").empty()) {
+  if (!node.as<ops::CombineParameters>().shared_gate.empty()) {
     auto* gates =
         static_cast<float*>(builder.scratch("shared experts' gates", builder.max_tokens() * 4));
     Epilogue epilogue;
     epilogue.out = gates;
     epilogue.out_stride = 1;
-    builder.add_product(
-        builder.weights().matrix(node.weight("shared_gate"), 1, in.width, Precision::kAsCpu), in,
-        epilogue);
+    builder.add_product(builder.weights().matrix(node.as<ops::CombineParameters>().shared_gate, 1,
+                                                 in.width, Precision::kAsCpu),
+                        in, epilogue);
     addend.shared_gate = routes.shared_gates = gates;
   }
   builder.set_addend(addend);

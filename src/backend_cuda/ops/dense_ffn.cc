@@ -3,6 +3,7 @@
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -13,15 +14,18 @@ using ops::OpNode;
 void plan(PlanBuilder& builder, const OpNode& node) {
   RowsBuffer& in = builder.value(node.inputs[0]);
   RowsBuffer& out = builder.value(node.outputs[0]);
-  const int64_t intermediate = node.integer("intermediate");
+  const int64_t intermediate = node.as<ops::DenseParameters>().intermediate;
   const auto rows_of = [&](const char* name) -> RowsBuffer& {
     return builder.shared_rows(name, builder.max_tokens(), intermediate);
   };
   RowsBuffer& hidden = rows_of("a dense block's hidden layer");
   hidden.is_hidden_layer = true;
-  const DeviceMatrix& gate = builder.weights().matrix(node.weight("gate"), intermediate, in.width);
-  const DeviceMatrix& up = builder.weights().matrix(node.weight("up"), intermediate, in.width);
-  const bool splits = is_adapted(builder, {{{node.weight("gate")}}, {{node.weight("up")}}});
+  const DeviceMatrix& gate =
+      builder.weights().matrix(node.as<ops::DenseParameters>().gate, intermediate, in.width);
+  const DeviceMatrix& up =
+      builder.weights().matrix(node.as<ops::DenseParameters>().up, intermediate, in.width);
+  const bool splits = is_adapted(
+      builder, {{{node.as<ops::DenseParameters>().gate}}, {{node.as<ops::DenseParameters>().up}}});
   if (splits) builder.set_condition(has_no_adapters);
   builder.add_gate_up(gate, up, in, hidden);
   builder.set_condition(nullptr);
@@ -35,23 +39,26 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     builder.add_product(gate, in, to_half);
     to_half.out = up_rows.data;
     builder.add_product(up, in, to_half);
-    add_low_rank(builder, {&in},
-                 {{{node.weight("gate")}, gate_rows.data, intermediate, intermediate},
-                  {{node.weight("up")}, up_rows.data, intermediate, intermediate}});
+    add_low_rank(
+        builder, {&in},
+        {{{node.as<ops::DenseParameters>().gate}, gate_rows.data, intermediate, intermediate},
+         {{node.as<ops::DenseParameters>().up}, up_rows.data, intermediate, intermediate}});
     add_activation(builder, gate_rows, up_rows, hidden, 1);
   }
   builder.add_forms(hidden, 1);
   Epilogue epilogue;
-  epilogue.adds_residual = node.flag("residual");
+  epilogue.adds_residual = node.as<ops::DenseParameters>().adds_to_residual;
   if (epilogue.adds_residual) {
-    epilogue.residual_scale = static_cast<float>(node.attribute("multiplier", 1.0));
+    epilogue.residual_scale = static_cast<float>(node.as<ops::DenseParameters>().multiplier);
   }
   epilogue.out = out.data;
   epilogue.out_stride = out.width;
-  builder.add_product(builder.weights().matrix(node.weight("down"), out.width, intermediate),
-                      hidden, epilogue);
-  add_low_rank(builder, {&hidden}, {{{node.weight("down")}, out.data, out.width, out.width}},
-               node.attribute("multiplier", 1.0));
+  builder.add_product(
+      builder.weights().matrix(node.as<ops::DenseParameters>().down, out.width, intermediate),
+      hidden, epilogue);
+  add_low_rank(builder, {&hidden},
+               {{{node.as<ops::DenseParameters>().down}, out.data, out.width, out.width}},
+               node.as<ops::DenseParameters>().multiplier);
 }
 
 VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "dense_ffn", .plan = plan}));

@@ -3,6 +3,7 @@
 #include "kernels/cuda/embed/embed.h"
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -11,9 +12,9 @@ using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
   RowsBuffer& out = builder.value(node.outputs[0]);
-  const kernels::cuda::EmbeddingTable& table =
-      builder.weights().table(node.weight("table"), builder.graph().vocab_size, out.width);
-  const auto multiplier = static_cast<float>(node.attribute("multiplier", 1.0));
+  const kernels::cuda::EmbeddingTable& table = builder.weights().table(
+      node.as<ops::EmbedParameters>().table, builder.graph().vocab_size, out.width);
+  const auto multiplier = static_cast<float>(node.as<ops::EmbedParameters>().multiplier);
   builder.add(
       [&table, &out, multiplier](const StepMemory& memory, Stream stream) {
         return kernels::cuda::embed_rows(table, memory.token_ids, memory.last_chosen_ids,

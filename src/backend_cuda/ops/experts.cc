@@ -8,6 +8,7 @@
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/router/router.h"
 #include "ops/adapters.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -35,12 +36,13 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   RowsBuffer& in = builder.value(node.inputs[0]);
   RowsBuffer& slots = builder.value(node.outputs[0]);
   const Routes routes = builder.routes(node.layer);
-  const int64_t intermediate = node.integer("intermediate");
+  const auto& own = node.as<ops::ExpertsParameters>();
+  const int64_t intermediate = own.intermediate;
   std::vector<std::string> gates, ups, downs;
   for (int64_t expert = 0; expert < routes.experts; ++expert) {
-    gates.push_back(ops::expert_module(node, expert, "gate"));
-    ups.push_back(ops::expert_module(node, expert, "up"));
-    downs.push_back(ops::expert_module(node, expert, "down"));
+    gates.push_back(own.module(expert, own.gate));
+    ups.push_back(own.module(expert, own.up));
+    downs.push_back(own.module(expert, own.down));
   }
   const DeviceMatrix& gate = builder.weights().experts(gates, intermediate, in.width);
   const DeviceMatrix& up = builder.weights().experts(ups, intermediate, in.width);

@@ -4,6 +4,7 @@
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"
 #include "kernels/cuda/sample/sample.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -16,11 +17,12 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const int64_t vocab = builder.graph().vocab_size;
   Epilogue epilogue;  // writes to StepMemory::logits
   epilogue.out_stride = vocab;
-  builder.add_product(builder.weights().matrix(node.weight("weight"), vocab, in.width), in,
-                      epilogue);
+  builder.add_product(
+      builder.weights().matrix(node.as<ops::HeadParameters>().matrix, vocab, in.width), in,
+      epilogue);
   kernels::cuda::Head head;
   head.vocab = vocab;
-  head.multiplier = static_cast<float>(node.attribute("multiplier", 1.0));
+  head.multiplier = static_cast<float>(node.as<ops::HeadParameters>().multiplier);
   head.blocks = static_cast<kernels::cuda::HeadBlock*>(builder.scratch(
       "the head's statistics", builder.max_rows() * kernels::cuda::head_blocks(vocab) *
                                    static_cast<int64_t>(sizeof(kernels::cuda::HeadBlock))));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hidden_state: copies the residual stream of every token into its record.
+#include "ops/hidden_state.h"
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"
 #include "kernels/cuda/attribution/attribution.h"
@@ -14,7 +15,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const RowsBuffer& in = builder.value(node.inputs[0]);
   int64_t slot = 0;
   for (const AuditLayout::HiddenState& state : builder.layout().hidden_states) {
-    if (state.layer == node.integer("entering")) slot = state.values;
+    if (state.layer == node.as<ops::HiddenStateParameters>().entering) slot = state.values;
   }
   const int64_t stride = builder.layout().token_words;
   builder.add(

@@ -3,6 +3,7 @@
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -11,16 +12,15 @@ using kernels::cuda::Epilogue;
 using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
-  constexpr const char* kRoles[] = {"q", "k", "v"};
-  constexpr const char* kBiases[] = {"q_bias", "k_bias", "v_bias"};
   RowsBuffer& in = builder.value(node.inputs[0]);
   std::vector<MatrixPart> parts;
   std::vector<std::pair<std::string, int64_t>> biases;
   int64_t width = 0;
   for (size_t i = 0; i < 3; ++i) {
     const int64_t rows = builder.value(node.outputs[i]).width;
-    parts.push_back({node.weight(kRoles[i]), rows});
-    if (!node.weight(kBiases[i]).empty()) biases.emplace_back(node.weight(kBiases[i]), rows);
+    parts.push_back({node.as<ops::QkvParameters>().matrices[i], rows});
+    if (!node.as<ops::QkvParameters>().biases[i].empty())
+      biases.emplace_back(node.as<ops::QkvParameters>().biases[i], rows);
     width += rows;
   }
   auto* rows_of_all = static_cast<float*>(

@@ -4,6 +4,7 @@
 #include "kernels/cuda/norm/rms_norm.h"
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/plan_builder.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -15,13 +16,14 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   RowsBuffer& out = builder.value(node.outputs[0]);
   kernels::cuda::RmsNorm norm;
   norm.n = in.width;
-  norm.eps = static_cast<float>(node.attribute("eps"));
-  norm.weight = builder.weights().vector({{node.weight("weight"), in.width}});
+  norm.eps = static_cast<float>(node.as<ops::NormParameters>().eps);
+  norm.weight = builder.weights().vector({{node.as<ops::NormParameters>().weight, in.width}});
   norm.residual = in.data;
   if (out.is_head_input) builder.finish_addend();  // it reads the rows of few tokens
   const std::optional<kernels::cuda::Addend> addend = builder.take_addend();
   if (addend.has_value()) norm.addend = *addend;
-  const AuditLayout::Layer* record = node.flag("audit") ? builder.record_of(node.layer) : nullptr;
+  const AuditLayout::Layer* record =
+      node.as<ops::NormParameters>().enters_layer ? builder.record_of(node.layer) : nullptr;
   const int32_t slot = record != nullptr ? record->residual_norm : -1;
   const int64_t stride = builder.layout().token_words;
   builder.add(

@@ -4,6 +4,7 @@
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_cuda {
 namespace {
@@ -14,8 +15,8 @@ using ops::OpNode;
 void plan(PlanBuilder& builder, const OpNode& node) {
   RowsBuffer& in = builder.value(node.inputs[0]);
   Routes& routes = builder.routes(node.layer);
-  routes.top_k = static_cast<int32_t>(node.integer("top_k"));
-  routes.experts = static_cast<int32_t>(node.integer("experts"));
+  routes.top_k = static_cast<int32_t>(node.as<ops::RouterParameters>().shape.top_k);
+  routes.experts = static_cast<int32_t>(node.as<ops::RouterParameters>().shape.experts);
   routes.ids =
       static_cast<int32_t*>(builder.scratch("routes", builder.max_tokens() * routes.top_k * 4));
   routes.weights =
@@ -24,7 +25,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   Epilogue epilogue;
   epilogue.out = logits.data;
   epilogue.out_stride = logits.width;
-  const std::string& module = node.weight("weight");
+  const std::string& module = node.as<ops::RouterParameters>().matrix;
   // A rounded input would choose other experts than the CPU, for a matrix that is small.
   builder.add_product(builder.weights().matrix(module, routes.experts, in.width, Precision::kAsCpu),
                       in, epilogue);
@@ -33,8 +34,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   kernels::cuda::Router router;
   router.num_experts = routes.experts;
   router.top_k = routes.top_k;
-  router.normalize = node.flag("normalize");
-  router.softmax_after_topk = node.flag("softmax_after_top_k");
+  router.normalize = node.as<ops::RouterParameters>().normalizes;
+  router.softmax_after_topk = node.as<ops::RouterParameters>().softmax_after_top_k;
   router.logits = logits.data;
   router.ids = routes.ids;
   router.weights = routes.weights;

@@ -6,6 +6,7 @@
 
 #include "backend_torch/torch_op.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_torch {
 namespace {
@@ -36,22 +37,28 @@ void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
   const int64_t tokens = step.token_ids.size(0);
   at::Tensor query = step.input(node, 0);
   at::Tensor key = step.input(node, 1);
-  const double eps = node.attribute("eps", 0.0);
+  const double eps = node.as<ops::AttentionParameters>().eps;
   // One weight for each head (qwen3), or one over the whole row (olmoe).
-  const bool has_norm = !node.weight("q_norm").empty();
-  const bool is_whole_row = node.flag("norm_whole_row");
+  const bool has_norm = !node.as<ops::AttentionParameters>().query_norm.empty();
+  const bool is_whole_row = node.as<ops::AttentionParameters>().norms_whole_row;
   if (has_norm && is_whole_row) {
-    query = norm_rows(query, step.weights->vector(node.weight("q_norm"), heads * dim), eps);
-    key = norm_rows(key, step.weights->vector(node.weight("k_norm"), kv_heads * dim), eps);
+    query = norm_rows(
+        query, step.weights->vector(node.as<ops::AttentionParameters>().query_norm, heads * dim),
+        eps);
+    key = norm_rows(
+        key, step.weights->vector(node.as<ops::AttentionParameters>().key_norm, kv_heads * dim),
+        eps);
   }
   query = query.view({tokens, heads, dim});
   key = key.view({tokens, kv_heads, dim});
   if (has_norm && !is_whole_row) {
-    query = norm_rows(query, step.weights->vector(node.weight("q_norm"), dim), eps);
-    key = norm_rows(key, step.weights->vector(node.weight("k_norm"), dim), eps);
+    query = norm_rows(
+        query, step.weights->vector(node.as<ops::AttentionParameters>().query_norm, dim), eps);
+    key = norm_rows(key, step.weights->vector(node.as<ops::AttentionParameters>().key_norm, dim),
+                    eps);
   }
   at::Tensor value = step.input(node, 2);
-  if (const double clip = node.attribute("clip", 0.0); clip > 0) {
+  if (const double clip = node.as<ops::AttentionParameters>().clip; clip > 0) {
     query = query.clamp(-clip, clip);
     key = key.clamp(-clip, clip);
     value = value.clamp(-clip, clip);
@@ -85,7 +92,8 @@ void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
           .transpose(0, 1);
     };
     at::Tensor q = query.narrow(0, span.first_token, span.num_tokens).transpose(0, 1);
-    at::Tensor scores = at::matmul(q, gather(kv.keys).transpose(1, 2)).mul(node.attribute("scale"));
+    at::Tensor scores = at::matmul(q, gather(kv.keys).transpose(1, 2))
+                            .mul(node.as<ops::AttentionParameters>().scale);
     at::Tensor seen = step.positions.narrow(0, span.first_token, span.num_tokens).unsqueeze(1);
     at::Tensor where = at::arange(total, step.positions.options()).unsqueeze(0);
     scores =

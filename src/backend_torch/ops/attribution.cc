@@ -8,7 +8,8 @@ namespace {
 
 // Experts leave their outputs themselves; a tensor that is kept costs no call.
 void reference_probe(ReferenceStep& step, const ops::OpNode& node) {
-  if (step.attribution == nullptr || node.flag("experts")) return;
+  if (step.attribution == nullptr || node.as<ops::AttributionProbeParameters>().has_experts())
+    return;
   step.attribution->streams.push_back(step.input(node, 0));
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend_torch/torch_op.h"
+#include "ops/attribution.h"
 
 namespace vitrine::backend_torch {
 namespace {
@@ -14,9 +15,9 @@ void reference_attribution_head(ReferenceStep& step, const ops::OpNode& node) {
   ReferenceAttribution& kept = *step.attribution;
   const at::Tensor stream = at::index_select(step.input(node, 0), 0, step.row_tokens);
   const int64_t hidden = stream.size(1);
-  const at::Tensor& head =
-      step.weights->matrix(node.weight("weight"), step.graph->vocab_size, hidden);
-  const at::Tensor& norm = step.weights->vector(node.weight("norm"), hidden);
+  const at::Tensor& head = step.weights->matrix(node.as<ops::AttributionParameters>().matrix,
+                                                step.graph->vocab_size, hidden);
+  const at::Tensor& norm = step.weights->vector(node.as<ops::AttributionParameters>().norm, hidden);
   const at::Tensor chosen = step.chosen_ids.clamp_min(0);
   const at::Tensor first = step.top_ids.select(1, 0);
   const at::Tensor runner_up = at::where(first.eq(chosen), step.top_ids.select(1, 1), first);
@@ -24,9 +25,9 @@ void reference_attribution_head(ReferenceStep& step, const ops::OpNode& node) {
                               .view({2, 1, stream.size(0), hidden});
   const at::Tensor scale = stream.mul(stream)
                                .mean(-1, /*keepdim=*/true)
-                               .add(node.attribute("eps"))
+                               .add(node.as<ops::AttributionParameters>().eps)
                                .rsqrt()
-                               .mul(node.attribute("multiplier"));
+                               .mul(node.as<ops::AttributionParameters>().multiplier);
   std::vector<at::Tensor> vectors = kept.streams;
   vectors.insert(vectors.end(), kept.experts.begin(), kept.experts.end());
   const at::Tensor all =

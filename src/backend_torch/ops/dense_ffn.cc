@@ -2,6 +2,7 @@
 // dense_ffn: a SwiGLU block on every token.
 #include "backend_torch/low_rank.h"
 #include "backend_torch/torch_op.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_torch {
 namespace {
@@ -9,11 +10,14 @@ namespace {
 void reference_dense_ffn(ReferenceStep& step, const ops::OpNode& node) {
   const ops::Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
   const at::Tensor& x = step.input(node, 0);
-  const int64_t intermediate = node.integer("intermediate");
-  const at::Tensor out = adapted_feed_forward(step, x, node.weight("gate"), node.weight("up"),
-                                              node.weight("down"), output.width, intermediate);
+  const int64_t intermediate = node.as<ops::DenseParameters>().intermediate;
+  const at::Tensor out = adapted_feed_forward(
+      step, x, node.as<ops::DenseParameters>().gate, node.as<ops::DenseParameters>().up,
+      node.as<ops::DenseParameters>().down, output.width, intermediate);
   at::Tensor& target = step.value(node.outputs[0]);
-  target = node.flag("residual") ? target.add(out, node.attribute("multiplier", 1.0)) : out;
+  target = node.as<ops::DenseParameters>().adds_to_residual
+               ? target.add(out, node.as<ops::DenseParameters>().multiplier)
+               : out;
 }
 
 VITRINE_REGISTER_TORCH_OP((TorchOp{"dense_ffn", reference_dense_ffn}));

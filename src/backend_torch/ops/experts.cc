@@ -3,6 +3,7 @@
 #include "backend_torch/low_rank.h"
 #include "backend_torch/torch_op.h"
 #include "ops/adapters.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_torch {
 namespace {
@@ -13,16 +14,16 @@ void reference_experts(ReferenceStep& step, const ops::OpNode& node) {
   const auto layer = static_cast<size_t>(node.layer);
   const at::Tensor& x = step.input(node, 0);
   const at::Tensor& ids = step.routes_ids[layer];
-  const int64_t experts = node.integer("experts");
+  const auto& own = node.as<ops::ExpertsParameters>();
+  const int64_t experts = own.experts;
   at::Tensor weights =
       at::zeros({x.size(0), experts}, x.options()).scatter(1, ids, step.routes_weights[layer]);
   at::Tensor sum;
   for (int64_t expert = 0; expert < experts; ++expert) {
-    at::Tensor out = adapted_feed_forward(step, x, ops::expert_module(node, expert, "gate"),
-                                          ops::expert_module(node, expert, "up"),
-                                          ops::expert_module(node, expert, "down"), x.size(1),
-                                          node.integer("intermediate"))
-                         .mul(weights.narrow(1, expert, 1));
+    at::Tensor out =
+        adapted_feed_forward(step, x, own.module(expert, own.gate), own.module(expert, own.up),
+                             own.module(expert, own.down), x.size(1), own.intermediate)
+            .mul(weights.narrow(1, expert, 1));
     if (step.attribution != nullptr) step.attribution->experts.push_back(out);
     sum = expert == 0 ? out : sum.add(out);
   }

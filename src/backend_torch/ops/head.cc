@@ -6,6 +6,7 @@
 #include "backend_torch/torch_op.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/logits_hash.h"
+#include "ops/decoder_ops.h"
 #include "ops/plan.h"
 
 namespace vitrine::backend_torch {
@@ -50,9 +51,9 @@ at::Tensor logits_digest(const at::Tensor& logits) {
 }
 
 void reference_head(ReferenceStep& step, const ops::OpNode& node) {
-  at::Tensor logits =
-      step.linear(step.input(node, 0), node.weight("weight"), step.graph->vocab_size);
-  const double multiplier = node.attribute("multiplier", 1.0);
+  at::Tensor logits = step.linear(step.input(node, 0), node.as<ops::HeadParameters>().matrix,
+                                  step.graph->vocab_size);
+  const double multiplier = node.as<ops::HeadParameters>().multiplier;
   if (multiplier != 1.0) logits = logits.mul(multiplier);
   step.logits = logits;
   auto [largest, best] = at::max(logits, -1);

@@ -4,20 +4,18 @@
 
 #include "backend_torch/low_rank.h"
 #include "backend_torch/torch_op.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_torch {
 namespace {
-
-constexpr std::array<const char*, 3> kQkvRoles = {"q", "k", "v"};
-constexpr std::array<const char*, 3> kQkvBiasRoles = {"q_bias", "k_bias", "v_bias"};
 
 void reference_qkv(ReferenceStep& step, const ops::OpNode& node) {
   for (size_t i = 0; i < 3; ++i) {
     const ops::Value& output = step.graph->values[static_cast<size_t>(node.outputs[i])];
     at::Tensor& out = step.value(node.outputs[i]);
-    out = step.linear(step.input(node, 0), node.weight(kQkvRoles[i]), output.width,
-                      node.weight(kQkvBiasRoles[i]));
-    add_low_rank(step, step.input(node, 0), node.weight(kQkvRoles[i]), 1.0, out);
+    out = step.linear(step.input(node, 0), node.as<ops::QkvParameters>().matrices[i], output.width,
+                      node.as<ops::QkvParameters>().biases[i]);
+    add_low_rank(step, step.input(node, 0), node.as<ops::QkvParameters>().matrices[i], 1.0, out);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rms_norm: x * weight / sqrt(mean(x^2) + eps).
 #include "backend_torch/torch_op.h"
+#include "ops/decoder_ops.h"
 
 namespace vitrine::backend_torch {
 namespace {
@@ -10,12 +11,14 @@ void reference_rms_norm(ReferenceStep& step, const ops::OpNode& node) {
   at::Tensor x = step.input(node, 0);
   if (output.per_row) x = at::index_select(x, 0, step.row_tokens);
   at::Tensor mean_square = x.mul(x).mean(-1, /*keepdim=*/true);
-  if (node.flag("audit")) {
+  if (node.as<ops::NormParameters>().enters_layer) {
     if (step.audit != nullptr) step.audit->mean_squares.push_back(mean_square);
     step.observe(mean_square);
   }
-  const at::Tensor& weight = step.weights->vector(node.weight("weight"), output.width);
-  step.value(node.outputs[0]) = x.mul(mean_square.add(node.attribute("eps")).rsqrt()).mul(weight);
+  const at::Tensor& weight =
+      step.weights->vector(node.as<ops::NormParameters>().weight, output.width);
+  step.value(node.outputs[0]) =
+      x.mul(mean_square.add(node.as<ops::NormParameters>().eps).rsqrt()).mul(weight);
 }
 
 VITRINE_REGISTER_TORCH_OP((TorchOp{"rms_norm", reference_rms_norm}));
