@@ -77,7 +77,7 @@ class FusedExecutor final : public Executor {
     step.token_records =
         step.row_records + rows * static_cast<size_t>(layout_.row_words) * sizeof(int32_t);
     if (batch.audit_mode == AuditMode::kNaive && naive_ == nullptr) {
-      naive_ = std::make_unique<ops::NaivePlanAudit>(layout_, max_tokens_);
+      naive_ = std::make_unique<ops::NaivePlanAudit>(graph_, layout_, max_tokens_);
     }
     run_ops(0, first_after_head_, batch);
     for (size_t i = first_after_head_; i < ops_.size(); ++i) ops_[i]->fetch_ahead(step_);
@@ -154,7 +154,7 @@ class FusedExecutor final : public Executor {
     for (size_t i = first; i < end; ++i) {
       run_op(*ops_[i], step_, next_weights_[i]);
       if (batch.audit_mode == AuditMode::kNaive) {
-        naive_->after_op(graph_.nodes[i], step_, readback_);
+        naive_->after_op(i, step_, readback_);
       }
     }
   }

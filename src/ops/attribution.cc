@@ -31,9 +31,7 @@ class PlannedProbe final : public PlannedOp {
     add_phase("copy", &PlannedProbe::pieces, &PlannedProbe::run);
   }
 
-  int64_t pieces(const StepState& step) const {
-    return step.audit && step.rows > 0 ? 1 : 0;
-  }
+  int64_t pieces(const StepState& step) const { return step.audit && step.rows > 0 ? 1 : 0; }
   void run(const StepState& step, int64_t) const {
     for (int32_t row = 0; row < step.rows; ++row) {
       const int64_t token = step.row_tokens[row];
@@ -69,12 +67,13 @@ VITRINE_REGISTER_OP((OpDefinition{kAttributionProbe, plan_probe}));
 
 float* kept_vectors(PlanContext& context) {
   return context.scratch.shared_array<float>(
-      "attribution", context.shape.max_rows * attribution_vectors(context.graph) * hidden_size(context));
+      "attribution",
+      context.shape.max_rows * attribution_vectors(context.graph) * hidden_size(context));
 }
 
 float* kept_weights(PlanContext& context) {
-  return context.scratch.shared_array<float>("attribution_weights",
-                                     context.shape.max_rows * attribution_vectors(context.graph));
+  return context.scratch.shared_array<float>(
+      "attribution_weights", context.shape.max_rows * attribution_vectors(context.graph));
 }
 
 float* kept_experts(PlanContext& context, int layer) {

@@ -21,7 +21,8 @@ class PlannedCombine final : public PlannedOp {
         multiplier_(static_cast<float>(node.as<CombineParameters>().multiplier)) {
     if (node.inputs.size() > 2) shared_ = &context.scratch.value(node.inputs[2]);
     if (shared_ != nullptr) {
-      routes_.shared_weights = context.scratch.shared_array<float>("shared_weights", context.shape.max_tokens);
+      routes_.shared_weights =
+          context.scratch.shared_array<float>("shared_weights", context.shape.max_tokens);
     }
     const std::string& gate = node.as<CombineParameters>().shared_gate;
     if (!gate.empty()) {
@@ -31,9 +32,7 @@ class PlannedCombine final : public PlannedOp {
     add_phase("combine", &PlannedCombine::pieces, &PlannedCombine::run);
   }
 
-  int64_t pieces(const StepState& step) const {
-    return divide_up(step.tokens, kTokensPerPiece);
-  }
+  int64_t pieces(const StepState& step) const { return divide_up(step.tokens, kTokensPerPiece); }
   void run(const StepState& step, int64_t piece) const {
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {

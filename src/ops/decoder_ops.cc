@@ -20,7 +20,7 @@ std::optional<ResidualPart> EmbedParameters::residual(const Graph&, const OpNode
 
 std::vector<RecordedWords> NormParameters::recorded(const AuditLayout& layout,
                                                     const OpNode& node) const {
-  if (!enters_layer || node.layer < 0) return {};
+  if (!is_recorded(node)) return {};
   return {{layer_of(layout, node).residual_norm, 1}};
 }
 
@@ -37,6 +37,7 @@ void ProjectParameters::append_matrices(const Graph& graph, const OpNode& node,
 }
 
 std::optional<ResidualPart> ProjectParameters::residual(const Graph&, const OpNode&) const {
+  if (!adds_to_residual) return std::nullopt;
   return ResidualPart{Kind::kAttention};
 }
 

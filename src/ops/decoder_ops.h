@@ -27,6 +27,8 @@ struct NormParameters final : OpParameters {
   bool enters_layer = false;
 
   bool reads_stream_between_layers() const override { return enters_layer; }
+  /// Whether what it makes of the stream stands in a token's record.
+  bool is_recorded(const OpNode& node) const { return enters_layer && node.layer >= 0; }
   std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode& node) const override;
 };
 
@@ -48,11 +50,12 @@ struct AttentionParameters final : OpParameters {
   double clip = 0;                   // of query, key and value; 0: none
 };
 
-/// in, residual -> residual.
+/// in, residual -> residual; or in -> out.
 struct ProjectParameters final : OpParameters {
   std::string matrix;
-  std::string bias;  // empty: none
-  double multiplier = 1;
+  std::string bias;       // empty: none
+  double multiplier = 1;  // of what is added to the residual stream
+  bool adds_to_residual = true;
 
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;

@@ -22,7 +22,7 @@ class PlannedDenseFfn final : public PlannedOp {
         in_(context.scratch.value(node.inputs[0])),
         out_(context.scratch.value(node.outputs[0])),
         hidden_(context.scratch.shared_rows("dense_hidden", context.shape.max_tokens,
-                                    node.as<DenseParameters>().intermediate)),
+                                            node.as<DenseParameters>().intermediate)),
         gate_(context, node, "gate", node.as<DenseParameters>().gate),
         up_(context, node, "up", node.as<DenseParameters>().up),
         low_rank_inner_(context, in_, std::array{gate_.product, up_.product}, 1.0),
@@ -101,8 +101,9 @@ class PlannedDenseFfn final : public PlannedOp {
     Half(PlanContext& context, const OpNode& node, const char* role, const std::string& module)
         : product{nullptr, module} {
       if (context.adapters == nullptr) return;
-      product.out = &context.scratch.shared_rows(std::string("dense_") + role, context.shape.max_tokens,
-                                         node.as<DenseParameters>().intermediate);
+      product.out =
+          &context.scratch.shared_rows(std::string("dense_") + role, context.shape.max_tokens,
+                                       node.as<DenseParameters>().intermediate);
     }
     Product product;
   };

@@ -18,9 +18,7 @@ class PlannedEmbed final : public PlannedOp {
     add_phase("rows", &PlannedEmbed::pieces, &PlannedEmbed::run);
   }
 
-  int64_t pieces(const StepState& step) const {
-    return divide_up(step.tokens, kTokensPerPiece);
-  }
+  int64_t pieces(const StepState& step) const { return divide_up(step.tokens, kTokensPerPiece); }
   void run(const StepState& step, int64_t piece) const {
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {

@@ -24,8 +24,9 @@ class PlannedExperts final : public PlannedOp {
         slots_(context.scratch.value(node.outputs[0])),
         routes_(*context.scratch.routes[static_cast<size_t>(node.layer)]),
         hidden_size_(in_.width),
-        hidden_(context.scratch.shared_rows("expert_hidden", context.shape.max_tokens * routes_.top_k,
-                                    node.as<ExpertsParameters>().intermediate)) {
+        hidden_(context.scratch.shared_rows("expert_hidden",
+                                            context.shape.max_tokens * routes_.top_k,
+                                            node.as<ExpertsParameters>().intermediate)) {
     const int64_t intermediate = node.as<ExpertsParameters>().intermediate;
     const int64_t num_slots = context.shape.max_tokens * routes_.top_k;
     shared_slots_ = slots_.data;

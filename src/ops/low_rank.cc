@@ -24,7 +24,8 @@ LowRankProducts::LowRankProducts(PlanContext& context, RowBuffer& in,
       weight_bytes_ += ops::weight_bytes(matrix->a) + ops::weight_bytes(matrix->b);
     }
     if (rank == 0) continue;
-    part.hidden = &context.scratch.shared_rows("adapter_" + std::to_string(i), context.shape.max_tokens, rank);
+    part.hidden = &context.scratch.shared_rows("adapter_" + std::to_string(i),
+                                               context.shape.max_tokens, rank);
     const std::array<int64_t, kHalves> rows = {rank, part.out->width};
     const std::array<int64_t, kHalves> cols = {in.width, rank};
     for (size_t half = 0; half < kHalves; ++half) {

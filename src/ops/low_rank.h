@@ -26,7 +26,7 @@ class LowRankProducts {
   LowRankProducts(PlanContext& context, RowBuffer& in, std::span<const Product> products,
                   double multiplier);
 
-    /// True where no adapter changes one of the matrices.
+  /// True where no adapter changes one of the matrices.
   bool empty() const { return parts_.empty(); }
   /// The op's own phase with the first half's pieces behind its own.
   Phase first_half(Phase own) const;

@@ -3,12 +3,16 @@
 
 namespace vitrine::ops {
 
-NaivePlanAudit::NaivePlanAudit(const AuditLayout& layout, int64_t max_tokens)
+NaivePlanAudit::NaivePlanAudit(const Graph& graph, const AuditLayout& layout, int64_t max_tokens)
     : layout_(layout),
-      words_(static_cast<size_t>(max_tokens) * static_cast<size_t>(layout.token_words)) {}
+      words_(static_cast<size_t>(max_tokens) * static_cast<size_t>(layout.token_words)) {
+  for (const OpNode& node : graph.nodes) {
+    recorded_.push_back(node.parameters->recorded(layout, node));
+  }
+}
 
-void NaivePlanAudit::after_op(const OpNode& node, const StepState& step, Readback& readback) {
-  for (const RecordedWords& words : node.parameters->recorded(layout_, node)) {
+void NaivePlanAudit::after_op(size_t node, const StepState& step, Readback& readback) {
+  for (const RecordedWords& words : recorded_[node]) {
     read(step, words.first, words.count, readback);
   }
 }

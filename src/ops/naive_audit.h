@@ -13,9 +13,9 @@ namespace vitrine::ops {
 /// Fused path: after each op, the slots that it wrote are copied one by one.
 class NaivePlanAudit {
  public:
-  NaivePlanAudit(const AuditLayout& layout, int64_t max_tokens);
-  /// After the op of `type` in `layer` has run.
-  void after_op(const OpNode& node, const StepState& step, Readback& readback);
+  NaivePlanAudit(const Graph& graph, const AuditLayout& layout, int64_t max_tokens);
+  /// After the graph's node of that number has run.
+  void after_op(size_t node, const StepState& step, Readback& readback);
   /// The token records as they were read value by value, [tokens] of token_words.
   const std::byte* token_records() const;
 
@@ -23,6 +23,7 @@ class NaivePlanAudit {
   void read(const StepState& step, int32_t word, int32_t count, Readback& readback);
 
   AuditLayout layout_;
+  std::vector<std::vector<RecordedWords>> recorded_;  // by node
   std::vector<int32_t> words_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// project: a linear op whose result is added to the residual stream, times a multiplier
-// (granitemoe), with what adapters add to it. The attention's output projection.
+// project: a linear op, with what adapters add to it. Its result is added to the residual stream,
+// times a multiplier (granitemoe), or stands by itself. The attention's output projection.
 #include <algorithm>
 #include <array>
 
@@ -17,17 +17,16 @@ class PlannedProject final : public PlannedOp {
       : kernel_(context.kernel),
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
-        residual_(context.scratch.value(node.outputs[0])),
-        weight_(context.weights.matrix(node.as<ProjectParameters>().matrix, residual_.width,
-                                       in_.width)),
+        out_(context.scratch.value(node.outputs[0])),
+        weight_(context.weights.matrix(node.as<ProjectParameters>().matrix, out_.width, in_.width)),
         multiplier_(static_cast<float>(node.as<ProjectParameters>().multiplier)),
-        low_rank_(
-            context, in_,
-            std::array{LowRankProducts::Product{&residual_, node.as<ProjectParameters>().matrix}},
-            node.as<ProjectParameters>().multiplier),
-        piece_rows_(rows_per_piece(residual_.width, context.shape.threads, kernels::kTileRows)) {
+        adds_(node.as<ProjectParameters>().adds_to_residual),
+        low_rank_(context, in_,
+                  std::array{LowRankProducts::Product{&out_, node.as<ProjectParameters>().matrix}},
+                  adds_ ? multiplier_ : 1.0),
+        piece_rows_(rows_per_piece(out_.width, context.shape.threads, kernels::kTileRows)) {
     const std::string& bias = node.as<ProjectParameters>().bias;
-    if (!bias.empty()) bias_ = context.weights.vector(bias, residual_.width);
+    if (!bias.empty()) bias_ = context.weights.vector(bias, out_.width);
     context.scratch.need(in_, weight_);
     add_phase(low_rank_.first_half(
         make_phase(this, "project", &PlannedProject::num_pieces, &PlannedProject::multiply)));
@@ -37,28 +36,29 @@ class PlannedProject final : public PlannedOp {
   void multiply(const StepState& step, int64_t piece) const {
     kernels::RowMap rows;
     rows.count = step.tokens;
-    products_.linear(
-        weight_, piece * piece_rows_, std::min(residual_.width, (piece + 1) * piece_rows_),
-        activations(in_, weight_), rows, bias_, &multiplier_, residual_.data, residual_.width);
+    products_.linear(weight_, piece * piece_rows_, std::min(out_.width, (piece + 1) * piece_rows_),
+                     activations(in_, weight_), rows, bias_, adds_ ? &multiplier_ : nullptr,
+                     out_.data, out_.width);
   }
   std::string kernel_name() const override {
-    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) + "+residual" +
-           (low_rank_.empty() ? "" : "+low_rank");
+    return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
+           (adds_ ? "+residual" : "") + (low_rank_.empty() ? "" : "+low_rank");
   }
   uint64_t weight_bytes() const override {
     return ops::weight_bytes(weight_) + low_rank_.weight_bytes();
   }
 
  private:
-  int64_t num_pieces(const StepState&) const { return divide_up(residual_.width, piece_rows_); }
+  int64_t num_pieces(const StepState&) const { return divide_up(out_.width, piece_rows_); }
 
   const kernels::CpuKernels& kernel_;
   const Products& products_;
   RowBuffer& in_;
-  RowBuffer& residual_;
+  RowBuffer& out_;
   const kernels::Weight& weight_;
   const float* bias_ = nullptr;
   float multiplier_;
+  bool adds_;
   LowRankProducts low_rank_;
   int64_t piece_rows_;
 };

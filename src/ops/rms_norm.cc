@@ -20,7 +20,7 @@ class PlannedRmsNorm final : public PlannedOp {
         weight_(context.weights.vector(node.as<NormParameters>().weight, in_.width)),
         eps_(static_cast<float>(node.as<NormParameters>().eps)),
         per_row_(context.graph.values[static_cast<size_t>(node.outputs[0])].per_row) {
-    if (node.as<NormParameters>().enters_layer) {
+    if (node.as<NormParameters>().is_recorded(node)) {
       for (const auto& layer : context.audit.layers) {
         if (layer.layer == node.layer) slot_ = layer.residual_norm;
       }

@@ -27,7 +27,7 @@ class PlannedRouter final : public PlannedOp {
                                        node.as<RouterParameters>().shape.experts, in_.width)),
         layer_(node.layer),
         logits_(&context.scratch.shared_rows("router_logits", context.shape.max_tokens,
-                                     node.as<RouterParameters>().shape.experts)),
+                                             node.as<RouterParameters>().shape.experts)),
         low_rank_(context, in_,
                   std::array{LowRankProducts::Product{logits_, node.as<RouterParameters>().matrix}},
                   1.0),
@@ -38,11 +38,12 @@ class PlannedRouter final : public PlannedOp {
     routes_ = &routes;
     routes.top_k = static_cast<int32_t>(node.as<RouterParameters>().shape.top_k);
     routes.num_experts = static_cast<int32_t>(node.as<RouterParameters>().shape.experts);
-    routes.ids = context.scratch.shared_array<int32_t>("route_ids", context.shape.max_tokens * routes.top_k);
-    routes.weights =
-        context.scratch.shared_array<float>("route_weights", context.shape.max_tokens * routes.top_k);
-    routes.probs =
-        context.scratch.shared_array<float>("router_probs", context.shape.max_tokens * routes.num_experts);
+    routes.ids =
+        context.scratch.shared_array<int32_t>("route_ids", context.shape.max_tokens * routes.top_k);
+    routes.weights = context.scratch.shared_array<float>("route_weights",
+                                                         context.shape.max_tokens * routes.top_k);
+    routes.probs = context.scratch.shared_array<float>(
+        "router_probs", context.shape.max_tokens * routes.num_experts);
     context.scratch.need(in_, weight_);
     // A small router is not worth sharing out.
     row_pieces_ = weight_.rows * weight_.cols < (1 << 16)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// project: the output projection of attention, added to the residual stream.
+// project: a linear op, whose result is added to the residual stream or stands by itself.
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
@@ -12,21 +12,18 @@ using kernels::cuda::Epilogue;
 using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
+  const auto& own = node.as<ops::ProjectParameters>();
   RowsBuffer& in = builder.value(node.inputs[0]);
-  RowsBuffer& residual = builder.value(node.outputs[0]);
+  RowsBuffer& out = builder.value(node.outputs[0]);
   Epilogue epilogue;
-  if (!node.as<ops::ProjectParameters>().bias.empty()) {
-    epilogue.bias =
-        builder.weights().vector({{node.as<ops::ProjectParameters>().bias, residual.width}});
-  }
-  epilogue.adds_residual = true;
-  epilogue.residual_scale = static_cast<float>(node.as<ops::ProjectParameters>().multiplier);
-  epilogue.out = residual.data;
-  epilogue.out_stride = residual.width;
-  const std::string& module = node.as<ops::ProjectParameters>().matrix;
-  builder.add_product(builder.weights().matrix(module, residual.width, in.width), in, epilogue);
-  add_low_rank(builder, {&in}, {{{module}, residual.data, residual.width, residual.width}},
-               node.as<ops::ProjectParameters>().multiplier);
+  if (!own.bias.empty()) epilogue.bias = builder.weights().vector({{own.bias, out.width}});
+  epilogue.adds_residual = own.adds_to_residual;
+  if (own.adds_to_residual) epilogue.residual_scale = static_cast<float>(own.multiplier);
+  epilogue.out = out.data;
+  epilogue.out_stride = out.width;
+  builder.add_product(builder.weights().matrix(own.matrix, out.width, in.width), in, epilogue);
+  add_low_rank(builder, {&in}, {{{own.matrix}, out.data, out.width, out.width}},
+               own.adds_to_residual ? own.multiplier : 1.0);
 }
 
 VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "project", .plan = plan}));

@@ -23,7 +23,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const std::optional<kernels::cuda::Addend> addend = builder.take_addend();
   if (addend.has_value()) norm.addend = *addend;
   const AuditLayout::Layer* record =
-      node.as<ops::NormParameters>().enters_layer ? builder.record_of(node.layer) : nullptr;
+      node.as<ops::NormParameters>().is_recorded(node) ? builder.record_of(node.layer) : nullptr;
   const int32_t slot = record != nullptr ? record->residual_norm : -1;
   const int64_t stride = builder.layout().token_words;
   builder.add(

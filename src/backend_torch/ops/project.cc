@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// project: a linear op whose result is added to the residual stream.
+// project: a linear op, whose result is added to the residual stream or stands by itself.
 #include "backend_torch/low_rank.h"
 #include "backend_torch/torch_op.h"
 #include "ops/decoder_ops.h"
@@ -9,12 +9,12 @@ namespace {
 
 void reference_project(ReferenceStep& step, const ops::OpNode& node) {
   const ops::Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
-  at::Tensor delta = step.linear(step.input(node, 0), node.as<ops::ProjectParameters>().matrix,
-                                 output.width, node.as<ops::ProjectParameters>().bias);
-  at::Tensor& residual = step.value(node.outputs[0]);
-  residual = residual.add(delta, node.as<ops::ProjectParameters>().multiplier);
-  add_low_rank(step, step.input(node, 0), node.as<ops::ProjectParameters>().matrix,
-               node.as<ops::ProjectParameters>().multiplier, residual);
+  const auto& own = node.as<ops::ProjectParameters>();
+  const at::Tensor in = step.input(node, 0);
+  at::Tensor product = step.linear(in, own.matrix, output.width, own.bias);
+  at::Tensor& out = step.value(node.outputs[0]);
+  out = own.adds_to_residual ? out.add(product, own.multiplier) : product;
+  add_low_rank(step, in, own.matrix, own.adds_to_residual ? own.multiplier : 1.0, out);
 }
 
 VITRINE_REGISTER_TORCH_OP((TorchOp{"project", reference_project}));

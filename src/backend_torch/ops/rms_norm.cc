@@ -11,7 +11,7 @@ void reference_rms_norm(ReferenceStep& step, const ops::OpNode& node) {
   at::Tensor x = step.input(node, 0);
   if (output.per_row) x = at::index_select(x, 0, step.row_tokens);
   at::Tensor mean_square = x.mul(x).mean(-1, /*keepdim=*/true);
-  if (node.as<ops::NormParameters>().enters_layer) {
+  if (node.as<ops::NormParameters>().is_recorded(node)) {
     if (step.audit != nullptr) step.audit->mean_squares.push_back(mean_square);
     step.observe(mean_square);
   }
