@@ -14,6 +14,7 @@
 #include "vitrine/core.h"
 #include "vitrine/generate.h"
 #include "vitrine/step.h"
+#include "vitrine/tap.h"
 
 namespace vitrine {
 
@@ -99,6 +100,14 @@ struct EngineOptions {
   /// (docs/federation.md). A sequence uses one of them or none; those of all sequences share a
   /// step.
   std::vector<std::string> adapters = {};
+  /// Places at which a host reads along or adds up (tap.h). CPU, and the reference path.
+  std::vector<Tap> taps = {};
+};
+
+/// Part of a model's depth.
+struct LayerRange {
+  int first = 0;  ///< layer
+  int end = -1;   ///< behind the last one; -1: all from `first` on
 };
 
 /// Names a prefix that an engine keeps; none is 0, and none is a sequence's name.
@@ -246,6 +255,29 @@ class VITRINE_API Engine final : public Stepper {
   StepFit fits(std::span<const StepInput> inputs) const;
 
   std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
+
+  /// A step of some layers: for early exit, for checks in the middle of the depth, for calibration
+  /// layer by layer. From layer 0 it brings new tokens, as step() does; from another one it goes on
+  /// with the next of those that the layer below has seen and this one has not, and `residual`
+  /// [tokens, hidden_size] is what left that layer (residual_rows() of that step). Layers that run
+  /// a token later give it the bits that step() gives. Where it does not reach the last layer, rows
+  /// that are asked for are the head's of what leaves its last one. A sequence is whole again, and
+  /// step() takes it, when all layers have seen its tokens or it is truncated to those that they
+  /// have. Throws as step(), kInvalidArgument for layers that do not stand equal, other tokens,
+  /// drafts or forced routes, kUnsupported on CUDA's fused kernels and while a recorder listens.
+  std::span<const StepOutput> step_layers(std::span<const StepInput> inputs, LayerRange layers,
+                                          std::span<const float> residual = {});
+  /// [tokens, hidden_size] what left the last layer of the last step, where that was not the
+  /// model's last; else empty. Valid until the next step.
+  std::span<const float> residual_rows() const;
+
+  /// Says who is shown the rows of EngineOptions::taps (not owned; null: nobody).
+  void set_tap_reader(TapReader* reader);
+  /// Returns what a tap has added up since the engine was loaded or they were cleared, of one
+  /// expert where it keeps them by expert. Throws kInvalidArgument for one that there is not.
+  TapSums tap_sums(size_t tap, int expert = 0) const;
+  /// Sets all sums to zero.
+  void clear_tap_sums();
 
   void set_audit_sink(AuditSink* sink) override;
   AuditSink* audit_sink() const override;

@@ -14,10 +14,9 @@ void add_low_rank(ReferenceStep& step, const at::Tensor& x, const std::string& m
   }
 }
 
-at::Tensor adapted_feed_forward(ReferenceStep& step, const at::Tensor& x, const std::string& gate,
-                                const std::string& up, const std::string& down, int64_t width,
-                                int64_t intermediate) {
-  if (step.adapter_rows.empty()) return step.feed_forward(x, gate, up, down, width, intermediate);
+FeedForwardRows adapted_feed_forward(ReferenceStep& step, const at::Tensor& x,
+                                     const std::string& gate, const std::string& up,
+                                     const std::string& down, int64_t width, int64_t intermediate) {
   at::Tensor gated = step.linear(x, gate, intermediate);
   at::Tensor upped = step.linear(x, up, intermediate);
   add_low_rank(step, x, gate, 1.0, gated);
@@ -25,7 +24,7 @@ at::Tensor adapted_feed_forward(ReferenceStep& step, const at::Tensor& x, const 
   const at::Tensor hidden = at::silu(gated).mul(upped);
   at::Tensor out = step.linear(hidden, down, width);
   add_low_rank(step, hidden, down, 1.0, out);
-  return out;
+  return {hidden, out};
 }
 
 }  // namespace vitrine::backend_torch

@@ -11,9 +11,13 @@ namespace vitrine::backend_torch {
 /// Adds to `out` [tokens, rows] what the step's adapters make of `x` [tokens, cols].
 void add_low_rank(ReferenceStep& step, const at::Tensor& x, const std::string& module,
                   double multiplier, at::Tensor& out);
-/// ReferenceStep::feed_forward with what adapters add to its three matrices.
-at::Tensor adapted_feed_forward(ReferenceStep& step, const at::Tensor& x, const std::string& gate,
-                                const std::string& up, const std::string& down, int64_t width,
-                                int64_t intermediate);
+/// A SwiGLU block's hidden rows, silu(gate x) * (up x), and what down makes of them, each with what
+/// adapters add.
+struct FeedForwardRows {
+  at::Tensor hidden, out;
+};
+FeedForwardRows adapted_feed_forward(ReferenceStep& step, const at::Tensor& x,
+                                     const std::string& gate, const std::string& up,
+                                     const std::string& down, int64_t width, int64_t intermediate);
 
 }  // namespace vitrine::backend_torch

@@ -29,11 +29,4 @@ at::Tensor ReferenceStep::linear(const at::Tensor& x, const std::string& module,
   return bias.empty() ? out : out.add(weights->vector(bias, rows));
 }
 
-at::Tensor ReferenceStep::feed_forward(const at::Tensor& x, const std::string& gate,
-                                       const std::string& up, const std::string& down,
-                                       int64_t hidden, int64_t intermediate) {
-  at::Tensor gated = at::silu(linear(x, gate, intermediate)).mul(linear(x, up, intermediate));
-  return linear(gated, down, hidden);
-}
-
 }  // namespace vitrine::backend_torch

@@ -7,12 +7,14 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "backend_torch/tensor_adapters.h"
 #include "backend_torch/tensor_weights.h"
 #include "ops/graph.h"
+#include "ops/taps.h"
 
 namespace vitrine::backend_torch {
 
@@ -84,6 +86,9 @@ class ReferenceStep {
   // router's own id or weight stands.
   std::vector<at::Tensor> forced_ids, forced_weights;
   ReferenceHook* hook = nullptr;
+  ops::TapBook* taps = nullptr;
+  // Where there are taps, what ops made on their way, by its name: rows as OwnRows has them.
+  std::map<std::string, at::Tensor> own_rows;
 
   std::vector<at::Tensor> values;                      // by ValueId
   std::vector<at::Tensor> routes_ids, routes_weights;  // by layer: [tokens, top_k]
@@ -101,9 +106,6 @@ class ReferenceStep {
   /// x [n, cols] times the matrix transposed, with quantized activations where it is quantized.
   at::Tensor linear(const at::Tensor& x, const std::string& module, int64_t rows,
                     const std::string& bias = {});
-  /// silu(gate x) * (up x), then down.
-  at::Tensor feed_forward(const at::Tensor& x, const std::string& gate, const std::string& up,
-                          const std::string& down, int64_t hidden, int64_t intermediate);
   /// Tells the hook, where there is one.
   void observe(const at::Tensor& tensor) {
     if (hook != nullptr) hook->on_value(tensor);

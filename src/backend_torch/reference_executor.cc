@@ -44,7 +44,8 @@ class ReferenceExecutor final : public engine::Executor {
         block_size_(inputs.options.kv_block_size),
         weights_(std::move(inputs.weights), device_),
         adapter_bytes_(inputs.adapter_bytes),
-        adapter_parameters_(inputs.adapter_parameters) {
+        adapter_parameters_(inputs.adapter_parameters),
+        layer_begins_(ops::layer_begins(graph_)) {
     const c10::InferenceMode guard;
     if (inputs.adapters != nullptr) {
       adapters_.emplace(*inputs.adapters, device_);
@@ -73,6 +74,7 @@ class ReferenceExecutor final : public engine::Executor {
     engine::PassOutput output{reinterpret_cast<std::byte*>(word.data()), nullptr, nullptr};
     run_from_choice(first, output);
     readback_ = {};
+    taps_ = inputs.taps;
     for (const ops::OpNode& node : graph_.nodes)
       plan_.push_back({node.layer, node.type, "aten", 0});
   }
@@ -106,12 +108,27 @@ class ReferenceExecutor final : public engine::Executor {
     ReferenceAttribution attribution;
     const bool attributes = audit && !layout_.terms.empty() && !batch.row_tokens.empty();
     if (attributes) step.attribution = &attribution;
-    for (const ops::OpNode& node : graph_.nodes) {
-      if (node.layer < 0 && batch.row_tokens.empty() && !node.inputs.empty()) continue;
+    step.taps = taps_;
+    const engine::NodeRange layers = engine::nodes_of(batch, layer_begins_);
+    if (batch.first_layer > 0) {
+      step.value(residual()) =
+          at::from_blob(const_cast<float*>(batch.residual),
+                        {std::ssize(batch.token_ids), residual_width()}, at::kFloat)
+              .clone()
+              .to(device_);
+    }
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const ops::OpNode& node = graph_.nodes[i];
+      if (i < layers.begin && (i >= layer_begins_[0] || batch.first_layer > 0)) continue;
+      if (i >= layers.end && (i < layer_begins_.back() || batch.row_tokens.empty())) continue;
       find_torch_op(node.type).run(step, node);
       if (graph_.is_head(node) && !batch.row_steps.empty()) choose_rows(step, batch.row_steps);
     }
     read_back(batch, step, audit_values, output);
+    if (batch.reads_residual) {
+      residual_ = step.value(residual()).to(at::kFloat).to(at::kCPU).contiguous();
+      output.residual = residual_.const_data_ptr<float>();
+    }
     if (naive) words_.write_naive(batch, naive_audit.take(), output.words);
     if (attributes) {
       const size_t streams = attribution.streams.size();
@@ -119,6 +136,8 @@ class ReferenceExecutor final : public engine::Executor {
                                output.words);
     }
   }
+
+  bool runs_layers() const override { return true; }
 
   void copy_block(int32_t from, int32_t to) override {
     const c10::InferenceMode guard;
@@ -293,6 +312,8 @@ class ReferenceExecutor final : public engine::Executor {
     output.hidden_states = batch.read_hidden_states && rows > 0 ? sources[hidden] : nullptr;
   }
 
+  ops::ValueId residual() const { return graph_.nodes.at(0).outputs.at(0); }
+  int64_t residual_width() const { return graph_.width(residual()); }
   ops::ValueId head_input() const { return graph_.heads.at(0).input; }
 
   static void append_rows(const ReferenceStep& step, std::vector<at::Tensor>& parts) {
@@ -316,8 +337,11 @@ class ReferenceExecutor final : public engine::Executor {
   std::vector<PlanEntry> plan_;
   std::vector<float> host_;
   const float* dots_ = nullptr;  // in host_
+  at::Tensor residual_;          // on the host, of a pass that asks for it
   at::Tensor choice_facts_;      // [rows * 4], of the pass under way
   ops::Readback readback_;
+  ops::TapBook* taps_ = nullptr;
+  std::vector<size_t> layer_begins_;
 };
 
 }  // namespace

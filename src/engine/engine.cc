@@ -101,6 +101,35 @@ std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
   return impl_->runner.step(inputs);
 }
 
+std::span<const StepOutput> Engine::step_layers(std::span<const StepInput> inputs,
+                                                LayerRange layers,
+                                                std::span<const float> residual) {
+  const engine::Occupied occupied(impl_->occupant);
+  return impl_->runner.step_layers(inputs, layers, residual);
+}
+
+std::span<const float> Engine::residual_rows() const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return impl_->runner.residual_rows();
+}
+
+void Engine::set_tap_reader(TapReader* reader) {
+  const engine::Occupied occupied(impl_->occupant);
+  if (impl_->runner.taps() != nullptr) impl_->runner.taps()->reader = reader;
+}
+
+TapSums Engine::tap_sums(size_t tap, int expert) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  const engine::StepRunner& runner = impl_->runner;
+  return runner.taps() != nullptr ? runner.taps()->sums(tap, expert)
+                                  : ops::TapBook({}, {}).sums(tap, expert);
+}
+
+void Engine::clear_tap_sums() {
+  const engine::Occupied occupied(impl_->occupant);
+  if (impl_->runner.taps() != nullptr) impl_->runner.taps()->clear();
+}
+
 void Engine::set_audit_sink(AuditSink* sink) {
   const engine::Occupied occupied(impl_->occupant);
   impl_->runner.set_audit_sink(sink);

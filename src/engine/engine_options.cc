@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "ops/attribution.h"
 #include "ops/hidden_state.h"
+#include "ops/taps.h"
 
 namespace vitrine::engine {
 
@@ -126,6 +127,12 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
   if (options.attribution) ops::add_attribution(graph);
   resolve_hidden_states(options, graph.num_layers);
   ops::add_hidden_states(graph, options.hidden_state_layers);
+  if (!options.taps.empty() && runs_fused_on_cuda(options)) {
+    throw Error(ErrorKind::kUnsupported,
+                "engine option 'taps' is for the CPU and the reference path; expected none, or "
+                "another device or kernels");
+  }
+  ops::add_taps(graph, options.taps);
   resolve_kv_budget(options, config);
   return options;
 }

@@ -23,6 +23,10 @@ void StepBatch::clear() {
   choice_point = ChoicePoint::kBehindPass;
   meanwhile = nullptr;
   joint = nullptr;
+  first_layer = 0;
+  end_layer = -1;
+  residual = nullptr;
+  reads_residual = false;
 }
 
 void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {

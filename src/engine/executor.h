@@ -14,6 +14,7 @@
 #include "ops/adapters.h"
 #include "ops/graph.h"
 #include "ops/readback.h"
+#include "ops/taps.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/engine.h"
 
@@ -68,6 +69,12 @@ struct StepBatch {
   // batch: of its rows, or of a joint's. An executor may start it before this batch's results are
   // on the host; it must see for itself that what is asked for then is the same.
   const StepBatch* next = nullptr;
+  // Which layers run: from the residual rows that are given where the first is not 0. A pass that
+  // does not reach the last one runs the head for the rows that it has, if any.
+  int first_layer = 0;
+  int end_layer = -1;               // -1: behind the last one
+  const float* residual = nullptr;  // [tokens, hidden]
+  bool reads_residual = false;      // what leaves the last layer of the pass is read
   // What a device makes of the rows, or null; then ids and facts are the joint's
   // (PassOutput::joint), and no row of logits comes back. Only where it was loaded for that.
   const DeviceJointStep* joint = nullptr;
@@ -88,10 +95,22 @@ struct PassOutput {
   // Set by the executor where they were asked for:
   const float* logits = nullptr;         // [rows, vocabulary]
   const float* hidden_states = nullptr;  // [rows, hidden]
+  const float* residual = nullptr;       // [tokens, hidden] behind the pass's last layer
   const float* choice_facts = nullptr;   // [rows, kChoiceFacts], where a row has steps
   DeviceRows rows_on_device = {};        // of a device's pass
   DeviceJointResult joint = {};          // of StepBatch::joint; the ids in `words` are none then
 };
+
+/// Numbers of a graph's nodes.
+struct NodeRange {
+  size_t begin = 0, end = 0;
+};
+/// Those of the layers that a pass runs (ops::layer_begins).
+inline NodeRange nodes_of(const StepBatch& batch, std::span<const size_t> layer_begins) {
+  const size_t last = layer_begins.size() - 1;
+  return {layer_begins[static_cast<size_t>(batch.first_layer)],
+          layer_begins[batch.end_layer < 0 ? last : static_cast<size_t>(batch.end_layer)]};
+}
 
 class Executor {
  public:
@@ -108,6 +127,8 @@ class Executor {
   virtual bool keep_choosable(std::span<const DeviceSamplerSteps*> /*row_steps*/) const {
     return true;
   }
+  /// Whether it runs a part of the layers.
+  virtual bool runs_layers() const { return false; }
   /// Whether it looks at StepBatch::next.
   virtual bool runs_ahead() const { return false; }
   /// Throws kUnsupported for a mode in which it cannot record.
@@ -136,6 +157,7 @@ struct ExecutorInputs {
   const model::LoraAdapters* adapters = nullptr;  // null where there are none
   bool weights_read = true;  // false: their names, types and shapes are checked, a plan is made
   const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
+  ops::TapBook* taps = nullptr;            // of the graph's taps; outlives the executor
 };
 
 std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs);

@@ -28,6 +28,10 @@ void refuse_options(const EngineOptions& options) {
                 "a federation takes adapters from its file; expected engine option 'adapters' to "
                 "be empty");
   }
+  if (!options.taps.empty()) {
+    throw Error(ErrorKind::kUnsupported,
+                "a federation's models are not tapped; expected engine option 'taps' to be empty");
+  }
   if (options.attribution && !engine::runs_fused(options)) {
     throw Error(ErrorKind::kUnsupported,
                 "attribution of a federation needs the fused kernels: the joint is made in the "

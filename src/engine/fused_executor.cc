@@ -25,6 +25,7 @@ class FusedExecutor final : public Executor {
       : kernel_(ops::select_cpu_kernels()),
         graph_(inputs.graph),
         layout_(inputs.layout),
+        layer_begins_(ops::layer_begins(graph_)),
         products_(kernel_),
         weights_(kernel_, inputs.checkpoint, inputs.weights_read, inputs.options.expert_cache_bytes,
                  inputs.options.mmap_weights),
@@ -79,7 +80,8 @@ class FusedExecutor final : public Executor {
     if (batch.audit_mode == AuditMode::kNaive && naive_ == nullptr) {
       naive_ = std::make_unique<ops::NaivePlanAudit>(graph_, layout_, max_tokens_);
     }
-    run_ops(0, first_after_head_, batch);
+    run_layers(batch);
+    if (batch.reads_residual) output.residual = residual().data;
     for (size_t i = first_after_head_; i < ops_.size(); ++i) ops_[i]->fetch_ahead(step_);
     output.logits = batch.read_logits ? logits_ : nullptr;
     output.hidden_states = batch.read_hidden_states ? head_input_->data : nullptr;
@@ -92,6 +94,8 @@ class FusedExecutor final : public Executor {
     read_back(step_, batch.audit_mode == AuditMode::kNaive, output);
     if (is_mapped_) check_products();
   }
+
+  bool runs_layers() const override { return true; }
 
   void copy_block(int32_t from, int32_t to) override {
     for (size_t layer = 0; layer < kv_.size(); ++layer) {
@@ -149,6 +153,21 @@ class FusedExecutor final : public Executor {
     const ops::StepState& step_;
     const NextWeights& next_;
   };
+
+  // Up to the head.
+  void run_layers(const StepBatch& batch) {
+    const NodeRange layers = nodes_of(batch, layer_begins_);
+    if (batch.first_layer > 0) {
+      const size_t count = batch.token_ids.size() * static_cast<size_t>(residual().width);
+      std::copy_n(batch.residual, count, residual().data);
+    } else {
+      run_ops(0, layer_begins_[0], batch);
+    }
+    run_ops(layers.begin, layers.end, batch);
+    const bool is_last = layers.end == layer_begins_.back();
+    if (is_last || step_.rows > 0) run_ops(layer_begins_.back(), first_after_head_, batch);
+  }
+  const ops::RowBuffer& residual() { return scratch_->value(graph_.nodes[0].outputs[0]); }
 
   void run_ops(size_t first, size_t end, const StepBatch& batch) {
     for (size_t i = first; i < end; ++i) {
@@ -265,6 +284,7 @@ class FusedExecutor final : public Executor {
                              .weights = weights_,
                              .adapters = inputs.adapters,
                              .kv = kv_,
+                             .taps = inputs.taps,
                              .rope = {rope_cos_.data(), rope_sin_.data()},
                              .scratch = *scratch_,
                              .shape = shape};
@@ -284,6 +304,7 @@ class FusedExecutor final : public Executor {
   const kernels::CpuKernels& kernel_;
   ops::Graph graph_;
   AuditLayout layout_;
+  std::vector<size_t> layer_begins_;
   ops::Products products_;
   model::CheckpointWeights weights_;
   bool is_mapped_, reads_files_;  // while steps run

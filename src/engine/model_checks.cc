@@ -128,6 +128,18 @@ void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context
   }
 }
 
+void require_level(const kv::BlockPool& pool, SequenceId sequence) {
+  const int64_t layer = pool.first_lagging_layer(sequence);
+  if (layer < 0) return;
+  const int64_t length = pool.get(sequence).length;
+  throw Error(ErrorKind::kInvalidArgument,
+              "sequence " + std::to_string(sequence) + " has " + std::to_string(length) +
+                  " tokens, and layer " + std::to_string(layer) + " has seen " +
+                  std::to_string(pool.layer_length(sequence, layer)) +
+                  " of them; run the others through the layers from there on (step_layers), or "
+                  "truncate it");
+}
+
 void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
                 const EngineOptions& options, int64_t vocab_size, const AuditLayout& layout,
                 const RowSampler& row_sampler) {

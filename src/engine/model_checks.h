@@ -34,6 +34,8 @@ void check_step_tokens(const StepInput& input, int64_t past, int64_t max_context
 
 /// All of a step's inputs, and whether there is room for them. Throws kInvalidArgument and
 /// kOutOfMemory.
+/// Throws kInvalidArgument where a layer has fewer positions of the sequence than it has.
+void require_level(const kv::BlockPool& pool, SequenceId sequence);
 void check_step(std::span<const StepInput> inputs, const kv::BlockPool& pool,
                 const EngineOptions& options, int64_t vocab_size, const AuditLayout& layout,
                 const RowSampler& row_sampler);

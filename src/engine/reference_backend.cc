@@ -60,6 +60,7 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) 
     given.adapter_bytes = inputs.adapters->num_bytes();
     given.adapter_parameters = inputs.adapters->num_parameters();
   }
+  given.taps = inputs.taps;
   return std::unique_ptr<Executor>(make(given));
 }
 

@@ -30,6 +30,7 @@ struct ReferenceInputs {
   const ops::AdapterWeights* adapters = nullptr;  // null where there are none
   uint64_t adapter_bytes = 0;
   int64_t adapter_parameters = 0;
+  ops::TapBook* taps = nullptr;  // null where nothing is tapped; outlives the executor
 };
 
 inline constexpr const char* kReferenceLibrary = "libvitrine_torch.so";

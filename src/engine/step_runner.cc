@@ -24,7 +24,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
                                 request.record_rows)),
       pool_({num_kv_blocks(options_, config_), options_.kv_block_size, options_.max_context,
-             options_.max_sequences},
+             options_.max_sequences, graph_.num_layers},
             [this](int32_t from, int32_t to) { executor_->copy_block(from, to); }),
       row_sampler_(static_cast<size_t>(config_.vocab_size),
                    static_cast<size_t>(options_.max_logit_rows)),
@@ -47,6 +47,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                         adapters_ ? &*adapters_ : nullptr,
                         weights_read};
   inputs.joint = request.joint;
+  if (!options_.taps.empty()) inputs.taps = &taps_.emplace(graph_, options_.taps);
   executor_ = options_.kernels == KernelPath::kReference ? make_reference_executor(inputs)
               : options_.device.kind == DeviceKind::kCpu ? make_fused_executor(inputs)
                                                          : make_device_executor(inputs);
@@ -66,9 +67,11 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   sampler_steps_.resize(samples_on_device_ ? rows : 0);
   batch_.row_steps.reserve(sampler_steps_.size());
   if (executor_->runs_ahead()) next_step_.reserve(rows);
+  layers_ = {0, graph_.num_layers};
 }
 
 void StepRunner::check(std::span<const StepInput> inputs) const {
+  for (const StepInput& input : inputs) require_level(pool_, input.sequence);
   check_step(inputs, pool_, options_, config_.vocab_size, layout_, row_sampler_);
 }
 
@@ -78,22 +81,27 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
   batch_.audit_mode = records() ? layout_.mode : AuditMode::kNone;
   batch_.read_logits = options_.keep_logits;
   batch_.read_hidden_states = options_.keep_hidden_state;
+  batch_.first_layer = layers_.first;
+  batch_.end_layer = layers_.end;
+  batch_.residual = residual_;
+  batch_.reads_residual = layers_.end < graph_.num_layers;
   const bool forces_routes =
       std::ranges::any_of(inputs, [](const StepInput& input) { return !input.routes.empty(); });
   for (const StepInput& input : inputs) {
     const auto count = static_cast<int32_t>(input.tokens.size());
-    pool_.prepare(input.sequence, count);
+    if (layers_.first == 0) pool_.prepare(input.sequence, count);
     if (forces_routes) append_by_token(input, batch_.forced_routes);
     const kv::SequenceBlocks& blocks = pool_.get(input.sequence);
-    batch_.spans.push_back({static_cast<int32_t>(batch_.token_ids.size()), count, blocks.length,
-                            blocks.blocks.data()});
+    const int64_t past = past_of(input.sequence);
+    batch_.spans.push_back(
+        {static_cast<int32_t>(batch_.token_ids.size()), count, past, blocks.blocks.data()});
     batch_.span_adapters.push_back(blocks.adapter);
     for (int32_t i = 0; i < count; ++i) {
       batch_.token_ids.push_back(input.tokens[static_cast<size_t>(i)]);
-      batch_.positions.push_back(static_cast<int32_t>(blocks.length) + i);
+      batch_.positions.push_back(static_cast<int32_t>(past) + i);
       batch_.block_tables.push_back(blocks.blocks.data());
     }
-    rows_.add(input, blocks.length);
+    rows_.add(input, past);
   }
   prepare_rows(inputs);
 }
@@ -250,12 +258,15 @@ void StepRunner::run_to_rows(std::span<const StepInput> inputs, const DeviceJoin
   }
   pass_ = {};
   pass_.words = records() ? reserve_record() : reinterpret_cast<std::byte*>(own_words_.data());
-  for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
-    pool_.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
+  if (layers_.first == 0) {
+    for (const StepInput& input : inputs) {  // before the pass: a sampler in it sees them
+      pool_.append(input.sequence, input.tokens.data(), static_cast<int64_t>(input.tokens.size()));
+    }
   }
   describe_choices();
   if (point == ChoicePoint::kBehindHead) batch_.choice_point = point;
-  const bool leads_on = executor_->runs_ahead() && batch_.choice_point != ChoicePoint::kBehindHead;
+  const bool leads_on =
+      is_whole() && executor_->runs_ahead() && batch_.choice_point != ChoicePoint::kBehindHead;
   batch_.next = leads_on ? next_step_.make(inputs, rows_, batch_, pool_, *executor_) : nullptr;
   batch_.meanwhile = this;
   executor_->run_to_choice(batch_, pass_);
@@ -306,6 +317,7 @@ void StepRunner::collect_without_tokens() {
 
 // Gives back what a pass that failed had taken, wherever it failed.
 void StepRunner::undo(std::span<const StepInput> inputs) {
+  if (layers_.first > 0) return;  // it took nothing
   for (size_t i = 0; i < inputs.size(); ++i) {
     const SequenceId sequence = inputs[i].sequence;
     pool_.truncate(sequence,

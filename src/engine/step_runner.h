@@ -43,6 +43,12 @@ class StepRunner final : private Meanwhile {
   /// The rest of it. [rows] each row's token and the runner-up, or -1 where the head's own stand.
   void step_from_rows(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
 
+  /// A step of some of the layers (Engine::step_layers).
+  std::span<const StepOutput> step_layers(std::span<const StepInput> inputs, LayerRange layers,
+                                          std::span<const float> residual);
+  /// What left the last layer of it.
+  std::span<const float> residual_rows() const;
+
   const DeviceJointResult& joint_result() const { return pass_.joint; }  // until the next step
   const DeviceRows& rows_on_device() const { return pass_.rows_on_device; }
 
@@ -53,6 +59,9 @@ class StepRunner final : private Meanwhile {
   const EngineOptions& options() const { return options_; }
   const ModelSummary& summary() const { return summary_; }
   kv::BlockPool& pool() { return pool_; }
+  /// Null where nothing is tapped.
+  ops::TapBook* taps() { return taps_ ? &*taps_ : nullptr; }
+  const ops::TapBook* taps() const { return taps_ ? &*taps_ : nullptr; }
   Executor& executor() { return *executor_; }
   int num_adapters() const { return adapters_ ? adapters_->size() : 0; }
 
@@ -60,6 +69,10 @@ class StepRunner final : private Meanwhile {
   bool records() const { return sink_ != nullptr && layout_.mode != AuditMode::kNone; }
 
   void check(std::span<const StepInput> inputs) const;
+  void check_layers(std::span<const StepInput> inputs, std::span<const float> residual) const;
+  bool is_whole() const { return layers_.first == 0 && layers_.end == graph_.num_layers; }
+  /// The positions of a sequence that the step's first layer has.
+  int64_t past_of(SequenceId sequence) const { return pool_.layer_length(sequence, layers_.first); }
   void prepare(std::span<const StepInput> inputs);
   void prepare_rows(std::span<const StepInput> inputs);
   void run_to_rows(std::span<const StepInput> inputs, const DeviceJointStep* joint,
@@ -94,6 +107,7 @@ class StepRunner final : private Meanwhile {
   EngineOptions options_;
   AuditLayout layout_;
   std::optional<model::LoraAdapters> adapters_;
+  std::optional<ops::TapBook> taps_;
   std::unique_ptr<Executor> executor_;
   kv::BlockPool pool_;
   ModelSummary summary_;
@@ -103,6 +117,8 @@ class StepRunner final : private Meanwhile {
   // Of the step under way:
   std::byte* record_ = nullptr;
   std::span<const StepInput> inputs_;
+  LayerRange layers_;
+  const float* residual_ = nullptr;  // that a step of layers further up begins with
   StepBatch batch_;
   PassOutput pass_;
   StepRows rows_;

@@ -20,6 +20,7 @@ BlockPool::BlockPool(const PoolSizes& sizes, std::function<void(int32_t, int32_t
       copy_block_(std::move(copy_block)),
       references_(static_cast<size_t>(sizes.blocks), 0),
       slots_(sizes.max_sequences, table_entries(sizes), sizes.max_context),
+      layer_lengths_(static_cast<size_t>(sizes.max_sequences * sizes.layers)),
       leavers_(static_cast<size_t>(sizes.blocks)) {
   free_.reserve(static_cast<size_t>(sizes.blocks));
   for (int64_t block = sizes.blocks - 1; block >= 0; --block) {
@@ -48,6 +49,8 @@ uint64_t BlockPool::fork(uint64_t sequence) {
   }
   const uint64_t copy = create_with(source.blocks, source.history, source.adapter);
   Sequence& target = find(copy);
+  target.lags = source.lags;
+  if (source.lags) std::ranges::copy(layer_lengths(source), layer_lengths(target).begin());
   if (is_partial(target)) own_last_block(target);
   return copy;
 }
@@ -79,6 +82,38 @@ void BlockPool::truncate(uint64_t sequence, int64_t length) {
   set_blocks(found, kept);
   set_length(found, length);
   found.step_begin = std::min(found.step_begin, length);
+  if (!found.lags) return;
+  const std::span<int64_t> lengths = layer_lengths(found);
+  for (int64_t& of_layer : lengths) of_layer = std::min(of_layer, length);
+  found.lags = std::ranges::any_of(lengths, [&](int64_t of) { return of < length; });
+}
+
+int64_t BlockPool::layer_length(uint64_t sequence, int64_t layer) const {
+  const Sequence& found = look_up(sequence);
+  if (!found.lags) return found.length;
+  return layer_lengths_[static_cast<size_t>(found.slot * sizes_.layers + layer)];
+}
+
+void BlockPool::hold_layers(uint64_t sequence) {
+  Sequence& found = find(sequence);
+  if (!found.lags) std::ranges::fill(layer_lengths(found), found.length);
+  found.lags = true;
+}
+
+void BlockPool::set_layer_length(uint64_t sequence, int64_t first, int64_t end, int64_t length) {
+  Sequence& found = find(sequence);
+  const std::span<int64_t> lengths = layer_lengths(found);
+  std::ranges::fill(lengths.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first)),
+                    length);
+  found.lags = std::ranges::any_of(lengths, [&](int64_t of) { return of < found.length; });
+}
+
+int64_t BlockPool::first_lagging_layer(uint64_t sequence) const {
+  const Sequence& found = look_up(sequence);
+  for (int64_t layer = 0; found.lags && layer < sizes_.layers; ++layer) {
+    if (layer_length(sequence, layer) < found.length) return layer;
+  }
+  return -1;
 }
 
 void BlockPool::keep(uint64_t sequence, int64_t count) {
@@ -101,11 +136,14 @@ void BlockPool::release(uint64_t sequence) {
 
 uint64_t BlockPool::retain(uint64_t sequence, int64_t length) {
   const Sequence& found = look_up(sequence);
-  if (length < 0 || length > found.length) {
-    throw Error(ErrorKind::kInvalidArgument, "sequence " + std::to_string(sequence) +
-                                                 " has no prefix of " + std::to_string(length) +
-                                                 " positions; expected 0 to " +
-                                                 std::to_string(found.length));
+  int64_t whole = found.length;  // of every layer
+  for (int64_t layer = 0; found.lags && layer < sizes_.layers; ++layer) {
+    whole = std::min(whole, layer_length(sequence, layer));
+  }
+  if (length < 0 || length > whole) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sequence " + std::to_string(sequence) + " has no prefix of " +
+                    std::to_string(length) + " positions; expected 0 to " + std::to_string(whole));
   }
   const auto blocks = found.blocks.first(static_cast<size_t>(blocks_for(length)));
   const auto history = found.history.first(static_cast<size_t>(length));

@@ -37,6 +37,7 @@ struct PoolSizes {
   int64_t block_size = 0;     // positions
   int64_t max_context = 0;    // of one sequence
   int64_t max_sequences = 0;  // live at once
+  int64_t layers = 1;
 };
 
 /// Hands out fixed-size blocks with reference counts. Sequences grow without allocating. Not
@@ -77,6 +78,16 @@ class BlockPool {
   /// The tokens have been written.
   void append(uint64_t sequence, const int32_t* tokens, int64_t count);
 
+  /// How many of a sequence's positions a layer has keys and values of: all, where no step left
+  /// layers out.
+  int64_t layer_length(uint64_t sequence, int64_t layer) const;
+  /// Before a step of some layers: from now on each has its own number, until all are equal again.
+  void hold_layers(uint64_t sequence);
+  /// Layers [first, end) have those of so many positions.
+  void set_layer_length(uint64_t sequence, int64_t first, int64_t end, int64_t length);
+  /// The first layer that has fewer positions than the sequence; -1: there is none.
+  int64_t first_lagging_layer(uint64_t sequence) const;
+
   /// The block that is given out when `index` others have been, as things stand; -1: there is none.
   int32_t next_free(size_t index) const {
     return index < free_.size() ? free_[free_.size() - 1 - index] : -1;
@@ -91,6 +102,7 @@ class BlockPool {
   struct Sequence : SequenceBlocks {
     int32_t slot = -1;
     int64_t step_begin = 0;      // its length before the last append()
+    bool lags = false;           // some layer has fewer positions: see layer_lengths_
     mutable uint64_t tally = 0;  // the last one that it was added to
   };
   // Of a block in a tally: how many of those that share it will have made their own copy.
@@ -100,6 +112,11 @@ class BlockPool {
   };
 
   const Sequence& look_up(uint64_t sequence) const;
+  std::span<int64_t> layer_lengths(const Sequence& sequence) {
+    return std::span(layer_lengths_)
+        .subspan(static_cast<size_t>(sequence.slot * sizes_.layers),
+                 static_cast<size_t>(sizes_.layers));
+  }
   Sequence& find(uint64_t sequence) { return const_cast<Sequence&>(look_up(sequence)); }
   void require_slot() const;
   bool is_partial(const SequenceBlocks& blocks) const {
@@ -121,6 +138,7 @@ class BlockPool {
   std::vector<int32_t> references_;  // by block
   std::vector<int32_t> free_;
   SequenceSlots slots_;
+  std::vector<int64_t> layer_lengths_;  // [slots, layers], of sequences that lag
   std::unordered_map<uint64_t, Sequence> sequences_;
   std::unordered_map<uint64_t, PrefixBlocks> prefixes_;
   uint64_t next_sequence_ = 1;            // or prefix

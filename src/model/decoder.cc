@@ -131,6 +131,7 @@ class DecoderBuilder {
     experts.up = traits_.up;
     experts.down = traits_.down;
     experts.experts = config_.num_experts;
+    experts.top_k = config_.num_experts_per_token;
     experts.intermediate = config_.moe_intermediate_size;
     graph_.add("experts", layer_, {normed_}, {slots_}, std::move(experts));
     ops::CombineParameters combine;

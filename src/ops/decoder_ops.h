@@ -72,6 +72,9 @@ struct DenseParameters final : OpParameters {
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
   std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
+  std::vector<OwnRows> own_rows(const Graph&, const OpNode&) const override {
+    return {{"dense_hidden", intermediate}};
+  }
 };
 
 /// normed -> the layer's routes.
@@ -94,11 +97,17 @@ struct ExpertsParameters final : OpParameters {
   int64_t experts = 0;
   int64_t intermediate = 0;
 
+  int64_t top_k = 0;  // slots of a token
+
   std::string module(int64_t expert, const std::string& role) const {
     return prefix + std::to_string(expert) + "." + role;
   }
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
+  RoutedOp routed(const Graph&, const OpNode&) const override { return {experts, top_k}; }
+  std::vector<OwnRows> own_rows(const Graph&, const OpNode&) const override {
+    return {{"expert_hidden", intermediate, top_k}};
+  }
 };
 
 /// slots, normed, shared expert -> residual.

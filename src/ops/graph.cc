@@ -2,6 +2,8 @@
 // What a graph says of itself: with attribution_graph.cc all that a backend needs of this room.
 #include "ops/graph.h"
 
+#include <algorithm>
+
 #include "ops/adapters.h"
 #include "ops/plan.h"
 
@@ -39,6 +41,19 @@ std::string packed_kernel_name(const Weight& weight) {
 
 std::string weight_kernel_name(const Weight& weight) {
   return packed_kernel_name(weight) + (weight.blocks != nullptr ? "_mapped" : "");
+}
+
+std::vector<size_t> layer_begins(const Graph& graph) {
+  std::vector<size_t> begins(static_cast<size_t>(graph.num_layers) + 1, 0);
+  size_t end = 0;  // behind the last node of a layer
+  for (size_t node = graph.nodes.size(); node-- > 0;) {
+    const int layer = graph.nodes[node].layer;
+    if (layer < 0) continue;
+    begins[static_cast<size_t>(layer)] = node;
+    end = std::max(end, node + 1);
+  }
+  begins.back() = end;
+  return begins;
 }
 
 }  // namespace vitrine::ops

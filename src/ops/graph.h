@@ -47,6 +47,19 @@ struct RouterShape {
   int64_t top_k = 0;
 };
 
+/// How a routed op's outputs stand: for each token top_k rows, in slot order.
+struct RoutedOp {
+  int64_t experts = 0;  // 0: it is none
+  int64_t top_k = 0;
+};
+
+/// Rows that an op makes on its way, by their name.
+struct OwnRows {
+  std::string name;
+  int64_t width = 0;
+  int64_t per_token = 1;
+};
+
 /// Words of a token's record that an op writes.
 struct RecordedWords {
   int32_t first = 0;
@@ -67,6 +80,8 @@ struct OpParameters {
   virtual bool reads_stream_between_layers() const { return false; }
   /// Null of an op that routes nothing.
   virtual const RouterShape* router() const { return nullptr; }
+  virtual RoutedOp routed(const Graph&, const OpNode&) const { return {}; }
+  virtual std::vector<OwnRows> own_rows(const Graph&, const OpNode&) const { return {}; }
   virtual std::vector<RecordedWords> recorded(const AuditLayout&, const OpNode&) const {
     return {};
   }
@@ -123,6 +138,10 @@ struct Graph {
     return nodes.size() - 1;
   }
 };
+
+/// [layers + 1] the number of each layer's first node; then that of the first one behind all
+/// layers.
+std::vector<size_t> layer_begins(const Graph& graph);
 
 /// Puts other nodes beside those of a graph: `before(node)` and `behind(node)` return them. The
 /// heads' numbers follow.

@@ -194,6 +194,8 @@ class HeadProjections {
   virtual void run_head(int64_t kv_head) const = 0;
 };
 
+class TapBook;
+
 /// Where a layer keeps keys and values, and what writes and reads them.
 struct KvLayer {
   kernels::KvView view;
@@ -261,6 +263,7 @@ struct PlanContext {
   PackedWeights& weights;
   const AdapterWeights* adapters;  // null where the engine has none
   const std::vector<KvLayer>& kv;  // by layer
+  TapBook* taps;                   // null where nothing is tapped
   RopeTables rope;
   PlanScratch& scratch;
   PlanShape shape;

@@ -10,8 +10,8 @@
 namespace vitrine::kv {
 namespace {
 
-constexpr int64_t kBlocks = 12, kBlockSize = 16, kContext = 96, kSequences = 8;
-constexpr PoolSizes kSizes{kBlocks, kBlockSize, kContext, kSequences};
+constexpr int64_t kBlocks = 12, kBlockSize = 16, kContext = 96, kSequences = 8, kLayers = 3;
+constexpr PoolSizes kSizes{kBlocks, kBlockSize, kContext, kSequences, kLayers};
 
 int64_t blocks_needed(const BlockPool& pool, std::initializer_list<uint64_t> sequences,
                       int64_t count) {
@@ -387,6 +387,33 @@ TEST_F(BlockPoolTest, RandomWalkKeepsEveryPast) {
   }
   EXPECT_GT(forks, 100);
   EXPECT_GT(attached, 100);
+}
+
+TEST_F(BlockPoolTest, KnowsEachLayersLength) {
+  const uint64_t sequence = pool_.create();
+  append(sequence, 10);
+  EXPECT_EQ(pool_.first_lagging_layer(sequence), -1);
+  EXPECT_EQ(pool_.layer_length(sequence, 2), 10);
+  pool_.hold_layers(sequence);
+  append(sequence, 4);
+  pool_.set_layer_length(sequence, 0, 1, 14);
+  EXPECT_EQ(pool_.first_lagging_layer(sequence), 1);
+  EXPECT_EQ(pool_.layer_length(sequence, 1), 10);
+  EXPECT_EQ(error_kind([&] { pool_.retain(sequence, 11); }), ErrorKind::kInvalidArgument);
+  pool_.release_prefix(pool_.retain(sequence, 10));
+  const uint64_t fork = pool_.fork(sequence);
+  pool_.set_layer_length(sequence, 1, 3, 14);
+  EXPECT_EQ(pool_.first_lagging_layer(sequence), -1);
+  EXPECT_EQ(pool_.first_lagging_layer(fork), 1);
+  pool_.truncate(fork, 12);
+  EXPECT_EQ(pool_.layer_length(fork, 0), 12);
+  EXPECT_EQ(pool_.layer_length(fork, 2), 10);
+  pool_.truncate(fork, 10);
+  EXPECT_EQ(pool_.first_lagging_layer(fork), -1);
+  // A sequence in the slot of one that lagged does not.
+  pool_.hold_layers(fork);
+  pool_.release(fork);
+  EXPECT_EQ(pool_.first_lagging_layer(pool_.create()), -1);
 }
 
 }  // namespace

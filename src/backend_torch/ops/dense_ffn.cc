@@ -11,9 +11,11 @@ void reference_dense_ffn(ReferenceStep& step, const ops::OpNode& node) {
   const ops::Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
   const at::Tensor& x = step.input(node, 0);
   const int64_t intermediate = node.as<ops::DenseParameters>().intermediate;
-  const at::Tensor out = adapted_feed_forward(
+  const FeedForwardRows rows = adapted_feed_forward(
       step, x, node.as<ops::DenseParameters>().gate, node.as<ops::DenseParameters>().up,
       node.as<ops::DenseParameters>().down, output.width, intermediate);
+  const at::Tensor& out = rows.out;
+  if (step.taps != nullptr) step.own_rows["dense_hidden"] = rows.hidden;
   at::Tensor& target = step.value(node.outputs[0]);
   target = node.as<ops::DenseParameters>().adds_to_residual
                ? target.add(out, node.as<ops::DenseParameters>().multiplier)

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of a part of the depth.
+#include "engine/model_checks.h"
+#include "engine/step_fit.h"
+#include "engine/step_runner.h"
+
+namespace vitrine::engine {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(ErrorKind::kInvalidArgument, what);
+}
+
+std::string name_of(SequenceId sequence) { return "sequence " + std::to_string(sequence); }
+
+// What layers further up run: tokens that those below have seen, and they not.
+void check_continued(const StepInput& input, const kv::BlockPool& pool, LayerRange layers) {
+  const auto count = static_cast<int64_t>(input.tokens.size());
+  const int64_t past = pool.layer_length(input.sequence, layers.first);
+  const int64_t seen = pool.layer_length(input.sequence, layers.first - 1);
+  if (past + count > seen) {
+    refuse(name_of(input.sequence) + " brings " + std::to_string(count) + " tokens to layer " +
+           std::to_string(layers.first) + ", but the layer below has seen " +
+           std::to_string(seen - past) + " that it has not; expected at most those");
+  }
+  const std::span<const int32_t> history = pool.get(input.sequence).history;
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t own = history[static_cast<size_t>(past + i)];
+    const int32_t given = input.tokens[static_cast<size_t>(i)];
+    if (own == given) continue;
+    refuse(name_of(input.sequence) + " has token " + std::to_string(own) + " at position " +
+           std::to_string(past + i) + ", and brings " + std::to_string(given) +
+           " to a higher layer; expected the same");
+  }
+}
+
+}  // namespace
+
+void StepRunner::check_layers(std::span<const StepInput> inputs,
+                              std::span<const float> residual) const {
+  const int count = graph_.num_layers;
+  if (layers_.first < 0 || layers_.first >= layers_.end || layers_.end > count) {
+    refuse("layers " + std::to_string(layers_.first) + " to " + std::to_string(layers_.end) +
+           " (excluded) were asked for; expected some of 0 to " + std::to_string(count));
+  }
+  if (!executor_->runs_layers()) {
+    throw Error(ErrorKind::kUnsupported,
+                "CUDA's fused kernels run all layers or none; use --kernels reference, or the CPU");
+  }
+  if (records() && !is_whole()) {
+    throw Error(ErrorKind::kUnsupported,
+                "a step of some layers is no pass that could be recorded; expected no audit sink, "
+                "or set_audit_mode(kNone) meanwhile");
+  }
+  size_t tokens = 0;
+  for (const StepInput& input : inputs) {
+    tokens += input.tokens.size();
+    const int64_t past = past_of(input.sequence);
+    for (int layer = layers_.first; layer < layers_.end; ++layer) {
+      const int64_t length = pool_.layer_length(input.sequence, layer);
+      if (length == past) continue;
+      refuse(name_of(input.sequence) + " has " + std::to_string(past) + " positions in layer " +
+             std::to_string(layers_.first) + " and " + std::to_string(length) + " in layer " +
+             std::to_string(layer) + "; expected layers that stand equal");
+    }
+    if (input.num_drafts > 0 || !input.routes.empty()) {
+      refuse("a step of some layers takes neither drafts nor forced routes");
+    }
+  }
+  const size_t wanted = layers_.first == 0 ? 0 : tokens * static_cast<size_t>(config_.hidden_size);
+  if (residual.size() != wanted) {
+    refuse("a step from layer " + std::to_string(layers_.first) + " got " +
+           std::to_string(residual.size()) + " numbers of the residual stream; expected " +
+           std::to_string(wanted) + (wanted == 0 ? "" : ", tokens times hidden size"));
+  }
+  if (layers_.first == 0) {
+    check_step(inputs, pool_, options_, config_.vocab_size, layout_, row_sampler_);
+    return;
+  }
+  StepFit fit = measure_step(inputs, pool_, options_);
+  fit.blocks = 0;  // its positions have theirs
+  require_fit(fit);
+  for (const StepInput& input : inputs) {
+    row_sampler_.check(input);
+    check_continued(input, pool_, layers_);
+  }
+}
+
+std::span<const StepOutput> StepRunner::step_layers(std::span<const StepInput> inputs,
+                                                    LayerRange layers,
+                                                    std::span<const float> residual) {
+  struct Whole {  // what step() finds
+    LayerRange& layers;
+    int count;
+    const float*& residual;
+    ~Whole() {
+      layers = {0, count};
+      residual = nullptr;
+    }
+  } whole{layers_, graph_.num_layers, residual_};
+  layers_ = {layers.first, layers.end < 0 ? graph_.num_layers : layers.end};
+  check_layers(inputs, residual);
+  residual_ = residual.data();
+  for (const StepInput& input : inputs) pool_.hold_layers(input.sequence);
+  try {
+    run_to_rows(inputs, nullptr, ChoicePoint::kBehindPass);
+    if (batch_.choice_point == ChoicePoint::kBehindHead) choose_behind_head();
+    run_from_rows();
+  } catch (...) {
+    undo(inputs);
+    throw;
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int64_t end = batch_.spans[i].past + batch_.spans[i].num_tokens;
+    pool_.set_layer_length(inputs[i].sequence, layers_.first, layers_.end, end);
+  }
+  return outputs_;
+}
+
+std::span<const float> StepRunner::residual_rows() const {
+  if (pass_.residual == nullptr) return {};
+  return {pass_.residual, batch_.token_ids.size() * static_cast<size_t>(config_.hidden_size)};
+}
+
+}  // namespace vitrine::engine
