@@ -31,6 +31,10 @@ namespace vitrine {
 ///       -> model.layers.N.block_sparse_moe.experts.{e}.down_proj.weight                  [H, I]
 ///     model.layers.N.mlp.experts.gate_up_proj [E, 2I, H], .down_proj [E, H, I]  (transformers 5)
 ///       -> model.layers.N.mlp.experts.{e}.gate_proj.weight, .up_proj.weight, .down_proj.weight
+///     model.layers.N.mlp.experts.gate_up_proj [E, H, 2I], .down_proj [E, I, H], with biases beside
+///     them (gpt_oss; the columns of gate and up take turns), or ….gate_up_proj_blocks
+///     [E, 2I, H / 32, 16] and _scales [E, 2I, H / 32] in MXFP4
+///       -> the same, and model.layers.N.mlp.experts.{e}.gate_proj.bias, …
 ///
 /// The fused tensor itself is then not listed.
 ///
@@ -47,6 +51,15 @@ struct TensorInfo {
 
   uint64_t stored_bytes = 0;  ///< bytes in the file: num_bytes unless there is a block_format
   const BlockFormat* block_format = nullptr;  ///< how a GGUF file stores it; null: as `dtype`
+  /// Of a part of a fused tensor whose elements lie scattered (gpt_oss): element c of row r lies
+  /// `row_stride` * r + `col_stride` * c bytes behind file_offset. Of blocks c counts these,
+  /// without their scales: those lie apart, one byte each, scale_row_stride to a row. 0: row after
+  /// row.
+  uint64_t row_stride = 0, col_stride = 0;
+  int scale_file_index = 0;       ///< where scales lie apart
+  uint64_t scale_offset = 0;      ///< as file_offset
+  uint64_t scale_row_stride = 0;  ///< 0: no scales lie apart
+
   /// Rows of a head, where the file is interleaved; else 0. Within each head the file holds row i
   /// of the first half and row i of the second half side by side (the layout of RoPE over
   /// neighbours).
@@ -272,6 +285,10 @@ struct ModelConfig {
   bool attention_bias = false;     ///< `attention_bias`: q, k, v and o have biases
   std::optional<bool> qkv_bias;    ///< `qkv_bias` where given: q, k and v only
   std::optional<double> clip_qkv;  ///< olmoe: clamp q, k and v to ±clip_qkv
+  /// By layer: how many positions a token sees, its own the last; 0: all. Empty: all in all layers.
+  std::vector<int64_t> windows;
+  double swiglu_limit = 0;  ///< gpt_oss: the clamp of gate and up
+  double swiglu_alpha = 0;  ///< gpt_oss: the sigmoid's factor
 
   int64_t intermediate_size = 0;                ///< of a dense feed-forward block
   int64_t num_experts = 0;                      ///< 0: a dense model
@@ -302,8 +319,7 @@ struct ModelConfig {
 
 /// Normalises config.json and generation_config.json, in older and transformers-5 spelling.
 /// Throws kBadFile for a field that is missing, of the wrong type or out of range, kUnsupported for
-/// a valid one that Vitrine can't run (another activation, an unknown RoPE scaling, a sliding
-/// window in use).
+/// a valid one that Vitrine can't run (another activation, an unknown RoPE scaling).
 VITRINE_API ModelConfig parse_model_config(const Checkpoint& checkpoint);
 /// The same from text; the names stand for the files in messages. `generation_config_json` may be
 /// empty.

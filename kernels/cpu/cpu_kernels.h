@@ -241,6 +241,10 @@ struct AttentionSpan {
   int32_t tokens = 1;
   int32_t heads = 1;  // consecutive query heads: a GQA group, or a part of it
   float scale = 1.0f;
+  int32_t window = 0;  // a token sees so many positions at most, its own the last; 0: all
+  // [heads] a score each that takes part in the softmax and has no value; null: none. The walk
+  // begins with it: max = sink, sum = 1, out = 0.
+  const float* sinks = nullptr;
   const float* query = nullptr;  // [tokens, heads, head_dim]
   int64_t query_stride = 0;      // from head to head
   int64_t query_token_stride = 0;
@@ -249,6 +253,35 @@ struct AttentionSpan {
   int64_t out_token_stride = 0;
 };
 inline constexpr int kQueriesAtOnce = 32;
+
+/// The first position that a token of the span sees.
+constexpr int32_t first_seen(const AttentionSpan& span, int32_t position) {
+  return span.window == 0 || position < span.window ? 0 : position - span.window + 1;
+}
+/// Where a walk over the blocks begins for a token and those behind it.
+constexpr int32_t first_block_seen(const AttentionSpan& span, int32_t position) {
+  return first_seen(span, position) / kAttentionBlock * kAttentionBlock;
+}
+/// How many of `tokens` tokens, the first at `position`, see something of a block from `start` on
+/// or of what lies before it: those behind them begin further up.
+constexpr int32_t tokens_above(const AttentionSpan& span, int32_t position, int32_t tokens,
+                               int32_t start) {
+  if (span.window == 0) return tokens;
+  const int64_t last = int64_t{start} + kAttentionBlock + span.window - 1 - position;
+  return last < tokens ? static_cast<int32_t>(last) : tokens;
+}
+
+/// How the hidden rows of a feed-forward block are made of what its gate and up give.
+struct Gating {
+  enum class Kind : uint8_t {
+    kSilu,     // silu(gate) * up (Shazeer 2020); gate_up has it
+    kClamped,  // gpt_oss: g = min(gate, limit), u = up within ±limit: (u + 1) * (g * sigma(alpha
+               // g))
+  };
+  Kind kind = Kind::kSilu;
+  float alpha = 1.0f;
+  float limit = 0.0f;
+};
 
 /// Bytes of an element of a float format.
 constexpr int64_t element_bytes(WeightFormat format) {
@@ -265,8 +298,8 @@ struct KvKernels {
                 const float* value) = nullptr;
 
   /// Softmax attention of a span's queries over one kv head. Blocks of 64 positions are walked in
-  /// order. Nothing beyond a token's position is used for it, whatever it holds. head_dim: at most
-  /// kMaxHeadDim.
+  /// order. Nothing beyond a token's position or before its window is used for it, whatever it
+  /// holds: such positions enter no lane, no maximum and no scale. head_dim: at most kMaxHeadDim.
   void (*attend)(const KvView& kv, const AttentionSpan& span) = nullptr;
 };
 
@@ -309,6 +342,12 @@ struct CpuKernels {
   /// row_begin and row_end as for `linear`. Same dots as `linear`.
   void (*gate_up)(const Weight& gate, const Weight& up, int64_t row_begin, int64_t row_end,
                   const Activations& input, const RowMap& rows, float* out, int64_t out_stride);
+
+  /// out[i] of gate[i] and up[i], of a kind that gate_up has not. kClamped: g = gate, or limit
+  /// where that is less; u likewise on both sides; out = (u + 1) * (g / (1 + exp(-(alpha * g)))),
+  /// each step rounded. A NaN stays one. In place is allowed.
+  void (*apply_gating)(const Gating& gating, const float* gate, const float* up, int64_t n,
+                       float* out);
 
   /// One row of a matrix as float32, out[i] = weight[row][i] * multiplier: widened, or what its
   /// stored numbers mean (the product with the scale rounded, then the sum with a minimum).

@@ -108,6 +108,7 @@ struct Int16State {
   float factor;  // of its scores: its scale times that of all scores
   float max;
   float sum;
+  int32_t first;  // position that it sees
   int32_t position;
 };
 
@@ -149,21 +150,26 @@ inline void attend_int16(const KvView& kv, const AttentionSpan& span, int32_t fi
                          (head + i % heads) * span.query_stride;
     const int32_t largest = largest_kv_number(kv.head_dim);
     state.factor = Table::quantize(query, kv.head_dim, largest, state.pairs) * span.scale;
-    state.max = -__builtin_inff();
-    state.sum = 0.0f;
+    const bool has_sink = span.sinks != nullptr;
+    state.max = has_sink ? span.sinks[head + i % heads] : -__builtin_inff();
+    state.sum = has_sink ? 1.0f : 0.0f;
     state.position = position + i / heads;
+    state.first = first_seen(span, state.position);
     __builtin_memset(state.out, 0,
                      static_cast<size_t>((kv.head_dim + 15) / 16 * 16) * sizeof(float));
   }
   const int32_t end = position + tokens;
-  Int16Cursor cursor{kv, span.block_table, span.kv_head};
-  Int16Runs next = cursor.take(0, end);
-  for (int32_t start = 0; start < end; start += kAttentionBlock) {
+  const int32_t first_block = first_block_seen(span, position);
+  Int16Cursor cursor{kv, span.block_table, span.kv_head, first_block / kv.block_size,
+                     first_block % kv.block_size};
+  Int16Runs next = cursor.take(first_block, end);
+  for (int32_t start = first_block; start < end; start += kAttentionBlock) {
     const Int16Runs block = next;
     next = cursor.take(start + kAttentionBlock, end);
     if (next.keys[0] != nullptr) fetch_scales(next);
     const int begin = start > position ? (start - position) * heads : 0;
-    Table::take_block(block, next, kv, count - begin, states + begin, count);
+    const int seen = tokens_above(span, position, tokens, start) * heads;
+    Table::take_block(block, next, kv, seen - begin, states + begin, count);
   }
   for (int i = 0; i < count; ++i) {
     Table::divide(states[i], kv.head_dim,

@@ -15,16 +15,24 @@ void add_low_rank(ReferenceStep& step, const at::Tensor& x, const std::string& m
 }
 
 FeedForwardRows adapted_feed_forward(ReferenceStep& step, const at::Tensor& x,
-                                     const std::string& gate, const std::string& up,
-                                     const std::string& down, int64_t width, int64_t intermediate) {
-  at::Tensor gated = step.linear(x, gate, intermediate);
-  at::Tensor upped = step.linear(x, up, intermediate);
-  add_low_rank(step, x, gate, 1.0, gated);
-  add_low_rank(step, x, up, 1.0, upped);
-  const at::Tensor hidden = at::silu(gated).mul(upped);
-  at::Tensor out = step.linear(hidden, down, width);
-  add_low_rank(step, hidden, down, 1.0, out);
-  return {hidden, out};
+                                     const FeedForwardModules& modules) {
+  const auto project = [&](const at::Tensor& in, const std::string& module, int64_t rows) {
+    at::Tensor out =
+        step.linear(in, module, rows, modules.has_biases ? module + ".bias" : std::string());
+    add_low_rank(step, in, module, 1.0, out);
+    return out;
+  };
+  const at::Tensor gate = project(x, modules.gate, modules.intermediate);
+  const at::Tensor up = project(x, modules.up, modules.intermediate);
+  at::Tensor hidden;
+  if (modules.gating.kind == kernels::Gating::Kind::kSilu) {
+    hidden = at::silu(gate).mul(up);
+  } else {
+    const double limit = modules.gating.limit, alpha = modules.gating.alpha;
+    const at::Tensor g = gate.clamp_max(limit);
+    hidden = up.clamp(-limit, limit).add(1.0).mul(g.mul(at::sigmoid(g.mul(alpha))));
+  }
+  return {hidden, project(hidden, modules.down, modules.width)};
 }
 
 }  // namespace vitrine::backend_torch

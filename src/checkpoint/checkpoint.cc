@@ -11,6 +11,7 @@
 #include "gguf_model.h"
 #include "gguf_read.h"
 #include "safetensors_header.h"
+#include "strided_read.h"
 #include "text.h"
 
 namespace vitrine {
@@ -249,6 +250,9 @@ void Checkpoint::read(const TensorInfo& info, uint64_t byte_offset,
                     " is out of range; expected to stay within " + std::to_string(info.num_bytes));
   }
   const checkpoint::InputFile& file = impl_->files[static_cast<size_t>(info.file_index)];
+  if (checkpoint::is_strided(info)) {
+    return checkpoint::read_strided(impl_->files, info, byte_offset, out);
+  }
   if (checkpoint::is_transformed(info)) {
     return checkpoint::read_transformed(file, info, byte_offset, out);
   }
@@ -271,6 +275,9 @@ void Checkpoint::read_blocks(const TensorInfo& info, int64_t row_begin,
                     " is out of range; expected whole rows of its " +
                     std::to_string(info.stored_bytes) + " bytes of blocks");
   }
+  if (checkpoint::is_strided(info)) {
+    return checkpoint::read_strided_blocks(impl_->files, info, row_begin, out);
+  }
   checkpoint::read_block_rows(impl_->files[static_cast<size_t>(info.file_index)], info, row_begin,
                               out);
 }
@@ -284,7 +291,7 @@ std::span<const std::byte> Checkpoint::map(const TensorInfo& info, bool any_alig
   const bool has_blocks = info.block_format != nullptr;
   const bool is_aligned =
       has_blocks || any_alignment || info.file_offset % dtype_size(info.dtype) == 0;
-  if (info.interleaved_head_rows > 0 || !is_aligned) return {};
+  if (info.interleaved_head_rows > 0 || checkpoint::is_strided(info) || !is_aligned) return {};
   const std::span<const std::byte> file = impl_->files[static_cast<size_t>(info.file_index)].map();
   return file.subspan(static_cast<size_t>(info.file_offset),
                       static_cast<size_t>(has_blocks ? info.stored_bytes : info.num_bytes));

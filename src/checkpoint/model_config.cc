@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "config_limits.h"
@@ -58,27 +59,51 @@ void read_attention(const Fields& fields, ModelConfig& config) {
   config.attention_multiplier = fields.number("attention_multiplier", 1e-9, 1e9);
 }
 
-/// Vitrine's attention sees all earlier positions: a window that some layer would use is refused.
-void check_sliding_window(const Fields& fields, const ModelConfig& config) {
+/// Which layers see a window of positions, as transformers decides it for each family.
+void read_windows(const Fields& fields, ModelConfig& config) {
+  const auto window = fields.integer("sliding_window", 0, INT64_MAX);
   const std::vector<std::string> layer_types = fields.strings("layer_types");
-  bool has_sliding_layer = false;
-  for (const std::string& type : layer_types) {
-    if (type == "sliding_attention") {
-      has_sliding_layer = true;
-    } else if (type != "full_attention") {
-      throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'layer_types' holds " +
-                                               quote_text(type) +
-                                               "; expected 'full_attention' only");
+  if (!layer_types.empty() && std::ssize(layer_types) != config.num_layers) {
+    fields.bad("layer_types", "one type for each of " + std::to_string(config.num_layers) +
+                                  " layers, found " + std::to_string(layer_types.size()));
+  }
+  std::vector<bool> slides(static_cast<size_t>(config.num_layers), false);
+  for (size_t layer = 0; layer < layer_types.size(); ++layer) {
+    const std::string& type = layer_types[layer];
+    slides[layer] = type == "sliding_attention";
+    if (slides[layer] || type == "full_attention") continue;
+    throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'layer_types' holds " +
+                                             quote_text(type) +
+                                             "; expected 'full_attention' or 'sliding_attention'");
+  }
+  if (layer_types.empty() && config.model_type == "gpt_oss") {
+    for (size_t layer = 0; layer < slides.size(); layer += 2) slides[layer] = true;
+  } else if (layer_types.empty() && window) {
+    // The families of Qwen ask; those of Mistral slide where a window is given.
+    const bool asks = !config.model_type.starts_with("mi");
+    if (fields.boolean("use_sliding_window").value_or(!asks)) {
+      const auto first = fields.integer("max_window_layers", 0, INT64_MAX).value_or(asks ? 28 : 0);
+      for (int64_t layer = first; layer < config.num_layers; ++layer) {
+        slides[static_cast<size_t>(layer)] = true;
+      }
     }
   }
-  const auto window = fields.integer("sliding_window", 0, INT64_MAX);
-  const auto use_window = fields.boolean("use_sliding_window");
-  const auto first_layer = fields.integer("max_window_layers", 0, INT64_MAX);
-  if (!window || *window == 0 || *window >= config.max_position_embeddings) return;
-  if (use_window.has_value() && !*use_window) return;
-  if (!layer_types.empty() && !has_sliding_layer) return;
-  if (layer_types.empty() && use_window && first_layer && *first_layer >= config.num_layers) return;
-  fields.unsupported("sliding_window", "null (sliding windows are not supported)");
+  if (std::ranges::none_of(slides, std::identity())) return;
+  if (!window || *window == 0) {
+    if (layer_types.empty() && config.model_type != "gpt_oss") return;
+    fields.bad("sliding_window", "1 or more positions, since layers slide");
+  }
+  for (const bool is_sliding : slides) {
+    const bool hides = is_sliding && *window < config.max_position_embeddings;
+    config.windows.push_back(hides ? *window : 0);
+  }
+}
+
+/// gpt_oss: the constants of its gating, which older configs leave out.
+void read_gating(const Fields& fields, ModelConfig& config) {
+  if (config.model_type != "gpt_oss") return;
+  config.swiglu_limit = fields.number("swiglu_limit", 1e-6, 1e9).value_or(7.0);
+  config.swiglu_alpha = fields.number("swiglu_alpha", 1e-6, 1e9).value_or(1.702);
 }
 
 void read_feed_forward(const Fields& fields, ModelConfig& config) {
@@ -145,8 +170,9 @@ ModelConfig parse_model_config(std::string_view config_json, const std::string& 
   }
   read_attention(fields, config);
   checkpoint::read_rope(fields, config);
-  check_sliding_window(fields, config);
+  read_windows(fields, config);
   read_feed_forward(fields, config);
+  read_gating(fields, config);
   config.embedding_multiplier = fields.number("embedding_multiplier", 1e-9, 1e9).value_or(1.0);
   config.residual_multiplier = fields.number("residual_multiplier", 1e-9, 1e9).value_or(1.0);
   config.logits_scaling = fields.number("logits_scaling", 1e-9, 1e9).value_or(1.0);

@@ -118,8 +118,10 @@ QuantizationConfig::QuantizationConfig(const Fields& fields) {
     read_fp8(fields);
     return;
   }
+  // gpt_oss: which tensors are in blocks shows in their names.
+  if (fields.string("quant_method") == "mxfp4") return;
   if (fields.string("quant_method") != "compressed-tensors") {
-    fields.unsupported("quant_method", "'compressed-tensors' or 'fp8'");
+    fields.unsupported("quant_method", "'compressed-tensors', 'fp8' or 'mxfp4'");
   }
   const std::string format = fields.string("format").value_or("");
   if (format != kPacked && format != kFloat) fields.unsupported("format", kFormats);

@@ -83,6 +83,8 @@ class DecoderBuilder {
     attention.scale = config_.attention_multiplier.value_or(usual);
     attention.eps = config_.rms_norm_eps;
     attention.clip = config_.clip_qkv.value_or(0.0);
+    if (!config_.windows.empty()) attention.window = config_.windows[static_cast<size_t>(layer_)];
+    if (traits_.sinks) attention.sinks = name("self_attn.sinks");
     if (traits_.query_key_norm) {
       attention.query_norm = name("self_attn.q_norm.weight");
       attention.key_norm = name("self_attn.k_norm.weight");
@@ -121,6 +123,7 @@ class DecoderBuilder {
     }
     ops::RouterParameters router;
     router.matrix = name(traits_.router);
+    if (traits_.router_bias) router.bias = router.matrix + ".bias";
     router.shape = {config_.num_experts, config_.num_experts_per_token};
     router.normalizes = traits_.normalize_top_k;
     router.softmax_after_top_k = traits_.softmax_after_top_k;
@@ -133,6 +136,8 @@ class DecoderBuilder {
     experts.experts = config_.num_experts;
     experts.top_k = config_.num_experts_per_token;
     experts.intermediate = config_.moe_intermediate_size;
+    experts.gating = traits_.gating;
+    experts.has_biases = traits_.expert_biases;
     graph_.add("experts", layer_, {normed_}, {slots_}, std::move(experts));
     ops::CombineParameters combine;
     combine.multiplier = config_.residual_multiplier;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "ops/graph.h"
 #include "vitrine/checkpoint.h"
 
@@ -24,6 +25,10 @@ struct DecoderTraits {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // of an expert
   double attention_scale = 0;  // where the config has none; 0: 1 / sqrt(head_dim)
   bool shared_expert = false;  // qwen2_moe: mlp.shared_expert, mlp.shared_expert_gate
+  bool sinks = false;          // gpt_oss: self_attn.sinks
+  bool router_bias = false;
+  bool expert_biases = false;
+  kernels::Gating gating;  // of experts
 };
 
 ops::Graph build_decoder(const ModelConfig& config, const DecoderTraits& traits);

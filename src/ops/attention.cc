@@ -39,6 +39,8 @@ class PlannedAttention final : public PlannedOp {
         scale_(static_cast<float>(node.as<AttentionParameters>().scale)),
         eps_(static_cast<float>(node.as<AttentionParameters>().eps)),
         clip_(static_cast<float>(node.as<AttentionParameters>().clip)),
+        window_(static_cast<int32_t>(
+            std::min<int64_t>(node.as<AttentionParameters>().window, INT32_MAX))),
         norm_(head_norm(node)) {
     add_phase("write", &PlannedAttention::write_pieces, &PlannedAttention::write);
     add_phase("attend", &PlannedAttention::attend_pieces, &PlannedAttention::attend_piece);
@@ -48,6 +50,8 @@ class PlannedAttention final : public PlannedOp {
       projections_ = found->second;
       projections_->hand_over();
     }
+    const std::string& sinks = node.as<AttentionParameters>().sinks;
+    if (!sinks.empty()) sinks_ = context.weights.vector(sinks, heads_);
     if (norm_ == HeadNorm::kNone) return;
     const bool whole = norm_ == HeadNorm::kWholeRow;
     query_norm_ = context.weights.vector(node.as<AttentionParameters>().query_norm,
@@ -167,6 +171,8 @@ class PlannedAttention final : public PlannedOp {
       span.tokens = static_cast<int32_t>(next - begin);
       span.heads = static_cast<int32_t>(group_);
       span.scale = scale_;
+      span.window = window_;
+      if (sinks_ != nullptr) span.sinks = sinks_ + kv_head * group_;
       span.query = query_.row(begin) + first;
       span.query_stride = span.out_stride = head_dim_;
       span.query_token_stride = query_.width;
@@ -187,6 +193,8 @@ class PlannedAttention final : public PlannedOp {
   const float* sin_;
   int64_t heads_, kv_heads_, head_dim_, group_;
   float scale_, eps_, clip_;
+  int32_t window_;
+  const float* sinks_ = nullptr;  // [heads]
   HeadNorm norm_;
   HeadProjections* projections_ = nullptr;  // null where a head's norm needs all of the row
   const float* query_norm_ = nullptr;

@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "ops/graph.h"
 
 namespace vitrine::ops {
@@ -48,6 +49,8 @@ struct AttentionParameters final : OpParameters {
   double eps = 0;                    // of these
   bool norms_whole_row = false;      // not each head
   double clip = 0;                   // of query, key and value; 0: none
+  int64_t window = 0;                // positions that a token sees, its own the last; 0: all
+  std::string sinks;                 // [heads] a score each without a value; empty: none
 };
 
 /// in, residual -> residual; or in -> out.
@@ -80,6 +83,7 @@ struct DenseParameters final : OpParameters {
 /// normed -> the layer's routes.
 struct RouterParameters final : OpParameters {
   std::string matrix;  // [experts, hidden]
+  std::string bias;    // empty: none
   RouterShape shape;
   bool normalizes = false;           // the weights of the chosen ones
   bool softmax_after_top_k = false;  // over the chosen ones alone
@@ -98,6 +102,8 @@ struct ExpertsParameters final : OpParameters {
   int64_t intermediate = 0;
 
   int64_t top_k = 0;  // slots of a token
+  kernels::Gating gating;
+  bool has_biases = false;  // of all three: the tensors "….bias"
 
   std::string module(int64_t expert, const std::string& role) const {
     return prefix + std::to_string(expert) + "." + role;

@@ -51,10 +51,25 @@ class PlannedExperts final : public PlannedOp {
         weights.up = &context.weights.matrix(modules.up, intermediate, hidden_size_);
         weights.down = &context.weights.matrix(modules.down, hidden_size_, intermediate);
       }
+      if (own.has_biases) {
+        weights.gate_bias = context.weights.vector(modules.gate + ".bias", intermediate);
+        weights.up_bias = context.weights.vector(modules.up + ".bias", intermediate);
+        weights.down_bias = context.weights.vector(modules.down + ".bias", hidden_size_);
+      }
       require_pair(*weights.gate, modules.gate, *weights.up, modules.up);
       context.scratch.need(in_, *weights.gate);
       context.scratch.need(in_, *weights.up);
       context.scratch.need(hidden_, *weights.down);
+    }
+    parts_.gating = node.as<ExpertsParameters>().gating;
+    if (parts_.gating.kind == kernels::Gating::Kind::kSilu &&
+        node.as<ExpertsParameters>().has_biases) {
+      throw Error(ErrorKind::kUnsupported,
+                  "experts with biases and silu have no fused kernels; use --kernels reference");
+    }
+    if (parts_.gating.kind != kernels::Gating::Kind::kSilu) {
+      parts_.gate = &context.scratch.shared_rows("expert_gate", num_slots, intermediate);
+      parts_.up = &context.scratch.shared_rows("expert_up", num_slots, intermediate);
     }
     adapters_.emplace(context, all_modules, routes_.top_k);
     threads_ = context.shape.threads;
@@ -114,7 +129,11 @@ class PlannedExperts final : public PlannedOp {
     return adapters_->splits(step) ? static_cast<int64_t>(step.tokens) * routes_.top_k : 0;
   }
   void activate(const StepState&, int64_t slot) const {
-    activate_row(kernel_, adapters_->gate(), adapters_->up(), hidden_, slot);
+    if (parts_.gate == nullptr) {
+      return activate_row(kernel_, adapters_->gate(), adapters_->up(), hidden_, slot);
+    }
+    ops::activate(kernel_, parts_, hidden_, slot, 0, hidden_.width);
+    hidden_.quantize(kernel_, slot);
   }
   /// Down, per active expert and rows, and the first half of what adapters add to it.
   int64_t down_pieces(const StepState&) const {
@@ -174,18 +193,19 @@ class PlannedExperts final : public PlannedOp {
     const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
     const kernels::RowMap rows = rows_of(expert, token_of_);
     if (!adapters_->splits(step)) {
-      run_hidden(kernel_, products_, weights, in_, hidden_, rows, begin, end);
+      run_hidden(kernel_, products_, weights, in_, hidden_, rows, begin, end, parts_);
       return;
     }
     const kernels::Weight& weight = is_up ? *weights.up : *weights.gate;
-    products_.linear(weight, begin, end, activations(in_, weight), rows, nullptr, nullptr,
+    products_.linear(weight, begin, end, activations(in_, weight), rows,
+                     is_up ? weights.up_bias : weights.gate_bias, nullptr,
                      (is_up ? adapters_->up() : adapters_->gate()).data, hidden_.width);
   }
 
   void run_whole(int64_t index) const {
     const int32_t expert = active_[index];
     run_hidden(kernel_, products_, experts_[static_cast<size_t>(expert)], in_, hidden_,
-               rows_of(expert, token_of_), 0, hidden_.width);
+               rows_of(expert, token_of_), 0, hidden_.width, parts_);
     run_down(expert, 0, hidden_size_);
   }
 
@@ -196,9 +216,10 @@ class PlannedExperts final : public PlannedOp {
   }
 
   void run_down(int32_t expert, int64_t begin, int64_t end) const {
-    const kernels::Weight& down = *experts_[static_cast<size_t>(expert)].down;
+    const FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
+    const kernels::Weight& down = *weights.down;
     products_.linear(down, begin, end, activations(hidden_, down), rows_of(expert, slot_of_),
-                     nullptr, nullptr, slot_rows_.data, slot_rows_.width);
+                     weights.down_bias, nullptr, slot_rows_.data, slot_rows_.width);
   }
 
   // A counting sort of the slots by expert; within an expert they stay in token order.
@@ -238,6 +259,7 @@ class PlannedExperts final : public PlannedOp {
   RowBuffer& hidden_;              // [tokens * top_k, intermediate]
   float* shared_slots_ = nullptr;  // of all layers
   float* kept_slots_ = nullptr;
+  GateAndUp parts_;
   RowBuffer slot_rows_;  // [tokens * top_k, hidden]
   std::vector<FeedForwardWeights> experts_;
   std::optional<ExpertAdapters> adapters_;

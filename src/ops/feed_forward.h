@@ -9,11 +9,14 @@
 
 namespace vitrine::ops {
 
-/// One SwiGLU block (Shazeer 2020): down(silu(gate x) * (up x)).
+/// One SwiGLU block (Shazeer 2020): down(silu(gate x) * (up x)), or with another gating.
 struct FeedForwardWeights {
   const kernels::Weight* gate = nullptr;
   const kernels::Weight* up = nullptr;
   const kernels::Weight* down = nullptr;
+  const float* gate_bias = nullptr;  // null: none
+  const float* up_bias = nullptr;
+  const float* down_bias = nullptr;
 
   uint64_t bytes() const { return weight_bytes(*gate) + weight_bytes(*up) + weight_bytes(*down); }
 };
@@ -40,16 +43,39 @@ inline int64_t hidden_rows_per_piece(const RowBuffer& hidden, int threads) {
                         std::max<int64_t>(hidden.largest_group(), kernels::kTileRows));
 }
 
+/// Where gate and up stand by themselves before they become hidden rows.
+struct GateAndUp {
+  kernels::Gating gating;
+  RowBuffer* gate = nullptr;  // as the hidden rows; null where the kernel makes these at once
+  RowBuffer* up = nullptr;
+};
+
+/// Makes hidden elements [begin, end) of a row of gate and up.
+inline void activate(const kernels::CpuKernels& kernel, const GateAndUp& parts,
+                     const RowBuffer& hidden, int64_t row, int64_t begin, int64_t end) {
+  kernel.apply_gating(parts.gating, parts.gate->row(row) + begin, parts.up->row(row) + begin,
+                      end - begin, hidden.row(row) + begin);
+}
+
 /// Computes rows [begin, end) of the hidden layer for the mapped rows and quantizes them.
 inline void run_hidden(const kernels::CpuKernels& kernel, const Products& products,
                        const FeedForwardWeights& weights, const RowBuffer& input,
                        const RowBuffer& hidden, const kernels::RowMap& rows, int64_t begin,
-                       int64_t end) {
-  products.gate_up(*weights.gate, *weights.up, begin, end, activations(input, *weights.gate), rows,
-                   hidden.data, hidden.width);
-  if (hidden.quantized.empty()) return;
+                       int64_t end, const GateAndUp& parts = {}) {
+  if (parts.gate == nullptr) {
+    products.gate_up(*weights.gate, *weights.up, begin, end, activations(input, *weights.gate),
+                     rows, hidden.data, hidden.width);
+    if (hidden.quantized.empty()) return;
+  } else {
+    products.linear(*weights.gate, begin, end, activations(input, *weights.gate), rows,
+                    weights.gate_bias, nullptr, parts.gate->data, hidden.width);
+    products.linear(*weights.up, begin, end, activations(input, *weights.up), rows, weights.up_bias,
+                    nullptr, parts.up->data, hidden.width);
+  }
   for (int32_t i = 0; i < rows.count; ++i) {
-    hidden.quantize(kernel, rows.out_rows != nullptr ? rows.out_rows[i] : i, begin, end);
+    const int64_t row = rows.out_rows != nullptr ? rows.out_rows[i] : i;
+    if (parts.gate != nullptr) activate(kernel, parts, hidden, row, begin, end);
+    hidden.quantize(kernel, row, begin, end);
   }
 }
 

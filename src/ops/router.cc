@@ -45,6 +45,8 @@ class PlannedRouter final : public PlannedOp {
     routes.probs = context.scratch.shared_array<float>(
         "router_probs", context.shape.max_tokens * routes.num_experts);
     context.scratch.need(in_, weight_);
+    const std::string& bias = node.as<RouterParameters>().bias;
+    if (!bias.empty()) bias_ = context.weights.vector(bias, weight_.rows);
     // A small router is not worth sharing out.
     row_pieces_ = weight_.rows * weight_.cols < (1 << 16)
                       ? 1
@@ -108,7 +110,7 @@ class PlannedRouter final : public PlannedOp {
     rows.count = static_cast<int32_t>(std::min<int64_t>(kTokensPerPiece, step.tokens - first));
     const int64_t span = row_pieces_ == 1 ? weight_.rows : kernels::kTileRows * 2;
     products_.linear(weight_, row_piece * span, std::min(weight_.rows, (row_piece + 1) * span),
-                     input, rows, nullptr, nullptr, logits_->row(first), logits_->width);
+                     input, rows, bias_, nullptr, logits_->row(first), logits_->width);
   }
 
   void force(const StepState& step, int64_t token, const float* probs, int32_t* ids,
@@ -143,6 +145,7 @@ class PlannedRouter final : public PlannedOp {
   const Products& products_;
   RowBuffer& in_;
   const kernels::Weight& weight_;
+  const float* bias_ = nullptr;
   int32_t layer_;
   RowBuffer* logits_;
   LowRankProducts low_rank_;

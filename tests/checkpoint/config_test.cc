@@ -243,24 +243,47 @@ TEST(Config, RefusesWhatItCannotRun) {
                {"'linear_attention'"});
 }
 
-TEST(Config, RefusesASlidingWindowOnlyWhereALayerUsesIt) {
-  const auto refused = [](const json& patch) {
-    return error_of([&] { parse(patched(patch)); }).kind() == ErrorKind::kUnsupported;
+TEST(Config, KnowsWhichLayersSlide) {
+  const auto windows = [](const json& patch) { return parse(patched(patch)).windows; };
+  using Windows = std::vector<int64_t>;
+  const json asked = {{"sliding_window", 64}, {"use_sliding_window", true}};
+  const auto with = [](json base, const json& more) {
+    base.update(more);
+    return base;
   };
-  EXPECT_TRUE(refused({{"sliding_window", 64}}));
-  EXPECT_TRUE(refused({{"sliding_window", 64}, {"use_sliding_window", true}}));
-  EXPECT_TRUE(refused({{"sliding_window", 64},
-                       {"use_sliding_window", true},
-                       {"layer_types", {"full_attention", "sliding_attention"}}}));
-  for (const json& harmless :
-       {json{{"sliding_window", 64}, {"use_sliding_window", false}}, json{{"sliding_window", 128}},
-        json{{"sliding_window", 0}}, json{{"use_sliding_window", true}},
-        json{{"sliding_window", 64}, {"use_sliding_window", true}, {"max_window_layers", 2}},
-        json{{"sliding_window", 64},
-             {"use_sliding_window", true},
-             {"layer_types", {"full_attention", "full_attention"}}}}) {
-    EXPECT_NO_THROW(parse(patched(harmless))) << harmless;
+  EXPECT_EQ(windows(with(asked, {{"max_window_layers", 0}})), (Windows{64, 64}));
+  EXPECT_EQ(windows(with(asked, {{"max_window_layers", 1}})), (Windows{0, 64}));
+  EXPECT_EQ(windows(with(asked, {{"layer_types", {"full_attention", "sliding_attention"}}})),
+            (Windows{0, 64}));
+  EXPECT_EQ(windows({{"sliding_window", 64}, {"model_type", "mixtral"}}), (Windows{64, 64}));
+  // As wide as the context: it hides nothing.
+  EXPECT_EQ(windows({{"sliding_window", 128}, {"model_type", "mixtral"}}), (Windows{0, 0}));
+  for (const json& none :
+       {json{{"sliding_window", 64}}, json{{"sliding_window", 64}, {"use_sliding_window", false}},
+        json{{"use_sliding_window", true}}, asked, with(asked, {{"max_window_layers", 2}}),
+        with(asked, {{"layer_types", {"full_attention", "full_attention"}}}),
+        json{{"sliding_window", 0}, {"model_type", "mixtral"}}}) {
+    EXPECT_EQ(windows(none), Windows()) << none;
   }
+  const auto kind = ErrorKind::kBadFile;
+  expect_error(patched({{"layer_types", {"sliding_attention"}}}), kind,
+               {"'layer_types'", "one type for each of 2 layers, found 1"});
+  expect_error(
+      patched({{"sliding_window", 0}, {"layer_types", {"full_attention", "sliding_attention"}}}),
+      kind, {"'sliding_window'", "1 or more positions"});
+  expect_error(patched({{"sliding_window", -4}}), kind, {"'sliding_window'"});
+}
+
+TEST(Config, KnowsGptOssConstants) {
+  json config = {{"model_type", "gpt_oss"}, {"sliding_window", 16}};
+  ModelConfig parsed = parse(patched(config));
+  EXPECT_EQ(parsed.windows, (std::vector<int64_t>{16, 0}));
+  EXPECT_EQ(parsed.swiglu_limit, 7.0);
+  EXPECT_EQ(parsed.swiglu_alpha, 1.702);
+  config["swiglu_limit"] = 0.5;
+  EXPECT_EQ(parse(patched(config)).swiglu_limit, 0.5);
+  config["swiglu_limit"] = -1;
+  expect_error(patched(config), ErrorKind::kBadFile, {"'swiglu_limit'"});
 }
 
 TEST(Config, RefusesBrokenJson) {

@@ -2,6 +2,8 @@
 // Shards with their index, and fused expert tensors.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "folders.h"
@@ -142,11 +144,144 @@ TEST_F(FusedTest, SplitsExpertsIntoGateUpAndDown) {
   }
 }
 
-TEST_F(FusedTest, LeavesTheInterleavedLayoutOfGptOssAlone) {
-  const Checkpoint checkpoint = open_with({{"model.layers.0.mlp.experts.gate_up_proj", {2, 4, 6}},
-                                           {"model.layers.0.mlp.experts.gate_up_proj_bias", {2, 6}},
-                                           {"model.layers.0.mlp.experts.down_proj", {2, 3, 4}}});
-  EXPECT_EQ(checkpoint.tensors().size(), 3u);
+// Gate and up take turns, and matrices stand transposed: [experts, in, 2 x out].
+TEST_F(FusedTest, SplitsTheLayoutOfGptOss) {
+  const std::string prefix = "model.layers.0.mlp.experts";
+  const Checkpoint checkpoint = open_with({{prefix + ".gate_up_proj", {2, 4, 6}},
+                                           {prefix + ".gate_up_proj_bias", {2, 6}},
+                                           {prefix + ".down_proj", {2, 3, 4}},
+                                           {prefix + ".down_proj_bias", {2, 4}}});
+  EXPECT_EQ(checkpoint.tensors().size(), 12u);
+  for (int expert = 0; expert < 2; ++expert) {
+    const std::string own = prefix + "." + std::to_string(expert) + ".";
+    const auto first = static_cast<float>(expert * 24);
+    for (int turn = 0; turn < 2; ++turn) {
+      const std::string module = own + (turn == 0 ? "gate_proj" : "up_proj");
+      const TensorInfo& info = checkpoint.require(module + ".weight");
+      EXPECT_EQ(info.shape, (std::vector<int64_t>{3, 4}));
+      EXPECT_EQ(info.fused_from, prefix + ".gate_up_proj");
+      EXPECT_TRUE(checkpoint.map(info).empty());
+      const std::vector<float> matrix = checkpoint.read_f32(info);
+      const std::vector<float> bias = checkpoint.read_f32(module + ".bias");
+      ASSERT_EQ(bias.size(), 3u);
+      for (int row = 0; row < 3; ++row) {
+        EXPECT_EQ(bias[static_cast<size_t>(row)], static_cast<float>(expert * 6 + 2 * row + turn));
+        for (int col = 0; col < 4; ++col) {
+          EXPECT_EQ(matrix[static_cast<size_t>(row * 4 + col)],
+                    first + static_cast<float>(col * 6 + 2 * row + turn));
+        }
+      }
+      // Any part of it, of no whole element even.
+      std::vector<std::byte> part(17);
+      checkpoint.read(info, 7, part);
+      EXPECT_EQ(std::memcmp(part.data(), reinterpret_cast<const char*>(matrix.data()) + 7, 17), 0);
+    }
+    const std::vector<float> down = checkpoint.read_f32(own + "down_proj.weight");
+    for (size_t row = 0; row < 4; ++row) {
+      for (size_t col = 0; col < 3; ++col) {
+        EXPECT_EQ(down[row * 3 + col],
+                  static_cast<float>(expert * 12 + static_cast<int>(col * 4 + row)));
+      }
+    }
+    EXPECT_EQ(checkpoint.read_f32(own + "down_proj.bias"),
+              (std::vector<float>{expert * 4.0f, expert * 4.0f + 1, expert * 4.0f + 2,
+                                  expert * 4.0f + 3}));
+  }
+}
+
+/// A published gpt_oss folder: blocks of MXFP4, their scales apart, biases in F32.
+class Mxfp4FolderTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kExperts = 3, kRows = 4, kBlocks = 2;
+
+  void write(DType scale_type = DType::kU8, bool with_scales = true, int64_t scale_rows = kRows) {
+    blocks_.clear();
+    scales_.clear();
+    write_bytes(folder_ / "config.json", testing::small_config());
+    SafetensorsWriter writer(folder_ / "model.safetensors");
+    writer.declare(prefix_ + ".gate_up_proj_blocks", DType::kU8, {kExperts, kRows, kBlocks, 16});
+    if (with_scales) {
+      writer.declare(prefix_ + ".gate_up_proj_scales", scale_type, {kExperts, scale_rows, kBlocks});
+    }
+    writer.declare(prefix_ + ".gate_up_proj_bias", DType::kF32, {kExperts, kRows});
+    writer.begin();
+    for (size_t i = 0; i < kExperts * kRows * kBlocks * 16; ++i) {
+      blocks_.push_back(static_cast<std::byte>(i * 37 + i / 256 + 11));
+    }
+    for (size_t i = 0; i < kExperts * kRows * kBlocks; ++i) {
+      scales_.push_back(static_cast<std::byte>(120 + i % 13));
+    }
+    writer.write(prefix_ + ".gate_up_proj_blocks", blocks_);
+    if (with_scales) {
+      std::vector<std::byte> all(static_cast<size_t>(kExperts * scale_rows * kBlocks) *
+                                 dtype_size(scale_type));
+      std::copy_n(scales_.begin(), std::min(all.size(), scales_.size()), all.begin());
+      writer.write(prefix_ + ".gate_up_proj_scales", all);
+    }
+    const std::vector<float> bias(kExperts * kRows, 0.5f);
+    writer.write(prefix_ + ".gate_up_proj_bias", std::as_bytes(std::span(bias)));
+    writer.finish();
+  }
+
+  /// As transformers dequantizes: numbers in the order of the nibbles, times two to the scale.
+  float value(int64_t expert, int64_t row, int64_t col) const {
+    static constexpr float kValues[] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                        -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    const auto block = static_cast<size_t>((expert * kRows + row) * kBlocks + col / 32);
+    const auto byte =
+        std::to_integer<unsigned>(blocks_[block * 16 + static_cast<size_t>(col % 32 / 2)]);
+    const int exponent = std::to_integer<int>(scales_[block]) - 127;
+    return std::ldexp(kValues[col % 2 == 0 ? byte & 15U : byte >> 4U], exponent);
+  }
+
+  TemporaryFolder folder_;
+  const std::string prefix_ = "model.layers.0.mlp.experts";
+  std::vector<std::byte> blocks_, scales_;
+};
+
+TEST_F(Mxfp4FolderTest, ReadsBlocksAsGgmlHasThem) {
+  write();
+  const Checkpoint checkpoint = Checkpoint::open(folder_.path());
+  EXPECT_EQ(checkpoint.tensors().size(), 12u);
+  for (int64_t expert = 0; expert < kExperts; ++expert) {
+    for (int64_t turn = 0; turn < 2; ++turn) {
+      const std::string module =
+          prefix_ + "." + std::to_string(expert) + (turn == 0 ? ".gate_proj" : ".up_proj");
+      const TensorInfo& info = checkpoint.require(module + ".weight");
+      EXPECT_EQ(info.shape, (std::vector<int64_t>{kRows / 2, kBlocks * 32}));
+      ASSERT_NE(info.block_format, nullptr);
+      EXPECT_EQ(info.storage_name(), "MXFP4");
+      EXPECT_EQ(info.stored_bytes, 2u * kBlocks * 17);
+      const std::vector<float> matrix = checkpoint.read_f32(info);
+      for (int64_t row = 0; row < kRows / 2; ++row) {
+        for (int64_t col = 0; col < kBlocks * 32; ++col) {
+          ASSERT_EQ(matrix[static_cast<size_t>(row * kBlocks * 32 + col)],
+                    value(expert, 2 * row + turn, col));
+        }
+      }
+      std::vector<std::byte> second(kBlocks * 17);
+      checkpoint.read_blocks(info, 1, second);
+      std::vector<float> numbers(kBlocks * 32);
+      info.block_format->dequantize(second.data(), kBlocks, numbers.data());
+      EXPECT_TRUE(std::equal(numbers.begin(), numbers.end(), matrix.begin() + kBlocks * 32));
+    }
+  }
+}
+
+TEST_F(Mxfp4FolderTest, RefusesScalesThatDoNotFit) {
+  const auto refusal = [&] {
+    const Error error = error_of([&] { Checkpoint::open(folder_.path()); });
+    EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
+    EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
+    return std::string(error.what());
+  };
+  write(DType::kU8, false);
+  EXPECT_NE(refusal().find("have no scales"), std::string::npos);
+  write(DType::kF32);
+  EXPECT_NE(refusal().find("gate_up_proj_scales' are impossible; expected U8 [3, 4, 2]"),
+            std::string::npos);
+  write(DType::kU8, true, 2);
+  EXPECT_NE(refusal().find("expected U8 [3, 4, 2]"), std::string::npos);
 }
 
 TEST_F(FusedTest, RefusesImpossibleShapesAndSecondNames) {

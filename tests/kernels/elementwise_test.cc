@@ -281,6 +281,37 @@ TEST(AddScaled, RoundsProductAndSum) {
   }
 }
 
+TEST(Gating, ClampsAndKeepsWhatIsNoNumber) {
+  Random random(17);
+  const Gating gating{Gating::Kind::kClamped, 1.702f, 0.7f};
+  for (const int64_t n : kLengths) {
+    std::vector<float> gate = random.normals(n), up = random.normals(n);
+    gate[0] = 80.0f;  // beyond the limit
+    if (n > 2) gate[1] = -200.0f, up[2] = -30.0f;
+    if (n > 40) gate[33] = NAN, up[35] = NAN, gate[37] = -INFINITY, up[38] = INFINITY;
+    std::vector<float> first;
+    for (const CpuKernels* table : available_tables()) {
+      std::vector<float> out(static_cast<size_t>(n)), in_place = gate;
+      table->apply_gating(gating, gate.data(), up.data(), n, out.data());
+      table->apply_gating(gating, in_place.data(), up.data(), n, in_place.data());
+      EXPECT_TRUE(same_bits(out, in_place));
+      if (first.empty()) first = out;
+      EXPECT_TRUE(same_bits(first, out)) << table->isa;
+      for (int64_t i = 0; i < n; ++i) {
+        if (std::isnan(gate[i]) || std::isnan(up[i])) {
+          EXPECT_TRUE(std::isnan(out[i]));
+          continue;
+        }
+        const double g = std::min<double>(gate[i], gating.limit);
+        const double u = std::clamp<double>(up[i], -gating.limit, gating.limit);
+        const double sigma = 1 / (1 + std::exp(-double{gating.alpha} * g));
+        const double expected = std::isinf(g) ? 0.0 : (u + 1) * g * sigma;
+        if (!std::isinf(g)) EXPECT_NEAR(out[i], expected, 1e-6 * (1 + std::fabs(expected))) << i;
+      }
+    }
+  }
+}
+
 TEST(ReadLines, TakesEachWordOnce) {
   Random random(9);
   std::vector<uint64_t> words(8 * 70 + 1);

@@ -107,12 +107,12 @@ VITRINE_INLINE void score_runs(const Runs& runs, int count, int64_t stride, int3
 
 /// Turns the dots of one query into exp(score - max); updates max and sum. Returns
 /// exp(old max - max).
-VITRINE_INLINE float softmax_block(int32_t valid, float scale, float* p, float* running_max,
-                                   float* running_sum) {
+VITRINE_INLINE float softmax_block(int32_t begin, int32_t valid, float scale, float* p,
+                                   float* running_max, float* running_sum) {
   const Lanes factor = set_lanes(scale);
   Lanes lanes_max = minus_infinity();
   for (int32_t i = 0; i < valid; i += 16) {
-    const Mask mask = first_lanes(valid - i);
+    const Mask mask = lanes_between(begin - i, valid - i);
     const Lanes score = mul(load(p + i), factor);
     store(p + i, score);
     lanes_max = blend(lanes_max, max(score, lanes_max), mask);
@@ -126,7 +126,7 @@ VITRINE_INLINE float softmax_block(int32_t valid, float scale, float* p, float* 
   for (int32_t i = 0; i < valid; i += 16) {
     const Lanes e = exp_lanes(sub(load(p + i), subtracted));
     store(p + i, e);
-    sum = blend(sum, add(sum, e), first_lanes(valid - i));
+    sum = blend(sum, add(sum, e), lanes_between(begin - i, valid - i));
   }
   *running_sum = *running_sum * correction + sum_lanes(sum);
   return correction;
@@ -136,8 +136,8 @@ VITRINE_INLINE float softmax_block(int32_t valid, float scale, float* p, float* 
 /// all of their elements exist; otherwise kVectors is 1 and `left` says how many. kFetch: the next
 /// block's keys, in rows of `stride` bytes, are fetched on the way.
 template <WeightFormat kFormat, int kQueries, int kVectors, bool kWhole, bool kFetch>
-VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, int32_t left,
-                               int32_t head_dim, const float* correction,
+VITRINE_INLINE void add_values(const Runs& runs, int32_t begin, int32_t valid, int32_t first,
+                               int32_t left, int32_t head_dim, const float* correction,
                                const uint8_t* const* next_keys, int64_t stride,
                                State<kQueries>* state) {
   constexpr int64_t kBytes = element_bytes(kFormat);
@@ -155,7 +155,12 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
     const uint8_t* next = kFetch ? next_keys[start / 16] : nullptr;
     if (next != nullptr) next += first * stride;
     const int32_t end = valid - start < 16 ? valid : start + 16;
-    for (int32_t j = start; j < end; ++j, value += head_dim * kBytes) {
+    int32_t j = start;
+    if (begin > start) {
+      j = begin < end ? begin : end;
+      value += static_cast<int64_t>(j - start) * head_dim * kBytes;
+    }
+    for (; j < end; ++j, value += head_dim * kBytes) {
       if (next != nullptr) {
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors / 2; ++i, next += stride) fetch(next);
@@ -187,27 +192,30 @@ struct Block {
   const uint8_t* next_keys[kRuns] = {};
 };
 
-/// One token's queries meet the first `valid` positions of a block.
+/// One token's queries meet the positions `begin` to `valid` - 1 of a block.
 template <WeightFormat kFormat, int kQueries, bool kFetch>
-__attribute__((noinline)) void take_block(const Block& block, int32_t valid, int32_t head_dim,
-                                          const float* query, int64_t query_stride, float scale,
+__attribute__((noinline)) void take_block(const Block& block, int32_t begin, int32_t valid,
+                                          int32_t head_dim, const float* query,
+                                          int64_t query_stride, float scale,
                                           State<kQueries>* state) {
   constexpr int kVectors = 8 / kQueries;
   score_runs<kFormat, kQueries, kFetch>(block.runs, (valid + 15) / 16, block.stride, head_dim,
                                         query, query_stride, state);
   float correction[kQueries];
   for (int q = 0; q < kQueries; ++q) {
-    correction[q] = softmax_block(valid, scale, state->p[q], &state->max[q], &state->sum[q]);
+    correction[q] = softmax_block(begin, valid, scale, state->p[q], &state->max[q], &state->sum[q]);
   }
   int32_t first = 0;
   for (; first + 8 * kVectors <= head_dim; first += 8 * kVectors) {
-    add_values<kFormat, kQueries, kVectors, true, kFetch>(
-        block.runs, valid, first, 8, head_dim, correction, block.next_keys, block.stride, state);
+    add_values<kFormat, kQueries, kVectors, true, kFetch>(block.runs, begin, valid, first, 8,
+                                                          head_dim, correction, block.next_keys,
+                                                          block.stride, state);
   }
   for (; first < head_dim; first += 8) {
     const int32_t left = head_dim - first < 8 ? head_dim - first : 8;
-    add_values<kFormat, kQueries, 1, false, false>(
-        block.runs, valid, first, left, head_dim, correction, block.next_keys, block.stride, state);
+    add_values<kFormat, kQueries, 1, false, false>(block.runs, begin, valid, first, left, head_dim,
+                                                   correction, block.next_keys, block.stride,
+                                                   state);
   }
 }
 
@@ -224,16 +232,19 @@ void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t 
   State<kQueries> states[kTileTokens];
   for (int32_t t = 0; t < tokens; ++t) {
     for (int q = 0; q < kQueries; ++q) {
-      states[t].max[q] = -__builtin_inff();
-      states[t].sum[q] = 0.0f;
+      const bool has_sink = span.sinks != nullptr;
+      states[t].max[q] = has_sink ? span.sinks[head + q] : -__builtin_inff();
+      states[t].sum[q] = has_sink ? 1.0f : 0.0f;
       for (int32_t d = 0; d < head_dim; d += 8) {
         _mm256_store_ps(states[t].out[q] + d, _mm256_setzero_ps());
       }
     }
   }
   const int32_t end = position + tokens;
-  RunCursor<kFormat> cursor{kv, span.block_table, span.kv_head, 0, 0};
-  for (int32_t start = 0; start < end; start += kAttentionBlock) {
+  const int32_t first_block = first_block_seen(span, position);
+  RunCursor<kFormat> cursor{kv, span.block_table, span.kv_head, first_block / kv.block_size,
+                            first_block % kv.block_size};
+  for (int32_t start = first_block; start < end; start += kAttentionBlock) {
     const int32_t left = end - start;
     Block block;
     block.stride = kv.block_size * element_bytes(kFormat);
@@ -241,13 +252,15 @@ void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t 
     find_next_keys(cursor, left - kAttentionBlock, block.next_keys);
     // The first token that sees the block fetches it.
     const int32_t begin = start > position ? start - position : 0;
-    for (int32_t t = begin; t < tokens; ++t) {
+    const int32_t above = tokens_above(span, position, tokens, start);
+    for (int32_t t = begin; t < above; ++t) {
+      const int32_t hidden = first_seen(span, position + t) - start;
       const int32_t seen = position + t + 1 - start;
       const int32_t valid = seen < kAttentionBlock ? seen : kAttentionBlock;
       const auto take =
           t == begin ? take_block<kFormat, kQueries, true> : take_block<kFormat, kQueries, false>;
-      take(block, valid, head_dim, query + t * span.query_token_stride, span.query_stride,
-           span.scale, &states[t]);
+      take(block, hidden > 0 ? hidden : 0, valid, head_dim, query + t * span.query_token_stride,
+           span.query_stride, span.scale, &states[t]);
     }
   }
   for (int32_t t = 0; t < tokens; ++t) {

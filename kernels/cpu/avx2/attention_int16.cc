@@ -98,6 +98,7 @@ VITRINE_INLINE void softmax_block(const Int16Runs& block, int q, Int16State* sta
                                   Weights* weights) {
   const int32_t left = state->position + 1 - block.start;
   const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
+  const int32_t begin = state->first > block.start ? state->first - block.start : 0;
   const Lanes factor = set_lanes(state->factor);
   Lanes lanes_max = minus_infinity();
   for (int32_t i = 0; i < valid; i += 16) {
@@ -106,7 +107,7 @@ VITRINE_INLINE void softmax_block(const Int16Runs& block, int q, Int16State* sta
                        _mm256_cvtepi32_ps(load_words(dots + 8))};
     const Lanes score = mul(dot, mul(load(block.key_scales[i / 16]), factor));
     store(weights->values + i, score);
-    lanes_max = blend(lanes_max, max(score, lanes_max), first_lanes(valid - i));
+    lanes_max = blend(lanes_max, max(score, lanes_max), lanes_between(begin - i, valid - i));
   }
   const float block_max = max_lanes(lanes_max);
   const float new_max = block_max > state->max ? block_max : state->max;
@@ -117,7 +118,7 @@ VITRINE_INLINE void softmax_block(const Int16Runs& block, int q, Int16State* sta
   Lanes sum = set_lanes(0.0f), largest = set_lanes(0.0f);
   int infinite = 0;
   for (int32_t i = 0; i < valid; i += 16) {
-    const Mask mask = first_lanes(valid - i);
+    const Mask mask = lanes_between(begin - i, valid - i);
     const Lanes e = exp_lanes(sub(load(weights->values + i), subtracted));
     sum = blend(sum, add(sum, e), mask);
     const Lanes weight = blend(set_lanes(0.0f), mul(e, load(block.value_scales[i / 16])), mask);

@@ -94,6 +94,20 @@ void multiply(const float* factors, int64_t n, float* values) {
   }
 }
 
+void apply_gating(const Gating& gating, const float* gate, const float* up, int64_t n, float* out) {
+  const __m256 high = _mm256_set1_ps(gating.limit), low = _mm256_set1_ps(-gating.limit);
+  const __m256 alpha = _mm256_set1_ps(gating.alpha), one = _mm256_set1_ps(1.0f);
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m256i mask = first_lanes_8(n - i);
+    // The second of min and max where one of both is a NaN.
+    const __m256 g = _mm256_min_ps(high, _mm256_maskload_ps(gate + i, mask));
+    const __m256 u = _mm256_max_ps(low, _mm256_min_ps(high, _mm256_maskload_ps(up + i, mask)));
+    const __m256 negated = _mm256_xor_ps(_mm256_mul_ps(alpha, g), _mm256_set1_ps(-0.0f));
+    const __m256 glu = _mm256_div_ps(g, _mm256_add_ps(one, exp_8(negated)));
+    _mm256_maskstore_ps(out + i, mask, _mm256_mul_ps(_mm256_add_ps(u, one), glu));
+  }
+}
+
 float sigmoid(float x) {
   const float e = _mm256_cvtss_f32(exp_8(_mm256_set1_ps(-x)));
   return 1.0f / (1.0f + e);

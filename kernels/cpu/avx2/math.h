@@ -36,6 +36,11 @@ VITRINE_INLINE __m256i first_lanes_8(int64_t n) {
 
 /// The first n of 16 lanes.
 VITRINE_INLINE Mask first_lanes(int64_t n) { return {first_lanes_8(n), first_lanes_8(n - 8)}; }
+/// Lanes begin … end - 1.
+VITRINE_INLINE Mask lanes_between(int64_t begin, int64_t end) {
+  const Mask before = first_lanes(begin), all = first_lanes(end);
+  return {_mm256_andnot_si256(before.low, all.low), _mm256_andnot_si256(before.high, all.high)};
+}
 
 /// Bit i: lane i.
 VITRINE_INLINE uint32_t bits_of(__m256 low, __m256 high) {

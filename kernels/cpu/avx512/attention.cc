@@ -63,9 +63,12 @@ struct Weights {
 
 /// Scores kCount runs of 16 positions, leaves exp(score - max) in weights->p, updates max and sum.
 template <WeightFormat kFormat, int kQueries, int kCount>
-VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t stride, int32_t head_dim,
+VITRINE_INLINE void softmax_runs(const Runs& runs, uint64_t seen, int64_t stride, int32_t head_dim,
                                  bool fetches_values, const float* const* query, float scale,
                                  State* state, Weights* weights) {
+  // Lanes behind the last position may lie behind the memory.
+  const auto last =
+      static_cast<__mmask16>(~0u >> __builtin_clz(seen >> (16 * (kCount - 1)) & 0xffff));
   __m512 score[kQueries][kCount];
 #pragma GCC unroll 4
   for (int q = 0; q < kQueries; ++q) {
@@ -98,7 +101,7 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
     __m512 lanes_max = minus_infinity();
 #pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
-      const __mmask16 mask = i == kCount - 1 ? last : 0xffff;
+      const auto mask = static_cast<__mmask16>(seen >> (16 * i));
       score[q][i] = _mm512_mul_ps(score[q][i], factor);
       lanes_max = _mm512_mask_max_ps(lanes_max, mask, score[q][i], lanes_max);
     }
@@ -120,7 +123,7 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
     __m512 sum = _mm512_setzero_ps();
 #pragma GCC unroll 4
     for (int i = 0; i < kCount; ++i) {
-      const __mmask16 mask = i == kCount - 1 ? last : 0xffff;
+      const auto mask = static_cast<__mmask16>(seen >> (16 * i));
       const __m512 p = exp_lanes(_mm512_load_ps(weights->p[q] + 16 * i));
       _mm512_store_ps(weights->p[q] + 16 * i, p);
       sum = _mm512_mask_add_ps(sum, mask, sum, p);
@@ -131,8 +134,8 @@ VITRINE_INLINE void softmax_runs(const Runs& runs, __mmask16 last, int64_t strid
 
 /// Adds p * value over the block for kVectors vectors of the head, from element `first`.
 template <WeightFormat kFormat, int kQueries, int kVectors>
-VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, int32_t head_dim,
-                               const uint8_t* const* next_keys, int64_t stride,
+VITRINE_INLINE void add_values(const Runs& runs, int32_t begin, int32_t valid, int32_t first,
+                               int32_t head_dim, const uint8_t* const* next_keys, int64_t stride,
                                const Weights& weights, State* state) {
   const __mmask16 last = first_lanes(head_dim - first - 16 * (kVectors - 1));
   constexpr int64_t kBytes = element_bytes(kFormat);
@@ -150,7 +153,12 @@ VITRINE_INLINE void add_values(const Runs& runs, int32_t valid, int32_t first, i
     const int32_t end = valid - start < 16 ? valid : start + 16;
     const uint8_t* next = next_keys[start / 16];
     if (next != nullptr) next += first * stride;
-    for (int32_t j = start; j < end; ++j, value += head_dim * kBytes) {
+    int32_t j = start;
+    if (begin > start) {
+      j = begin < end ? begin : end;
+      value += static_cast<int64_t>(j - start) * head_dim * kBytes;
+    }
+    for (; j < end; ++j, value += head_dim * kBytes) {
       if (next != nullptr) {
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i, next += stride) fetch(next);
@@ -187,18 +195,18 @@ struct Block {
   float scale;
 };
 
-/// The block's first `valid` positions, for kQueries queries.
+/// The block's positions `begin` to `valid` - 1, for kQueries queries.
 template <WeightFormat kFormat, int kQueries>
-__attribute__((noinline)) void take_block(const Block& block, int32_t valid,
+__attribute__((noinline)) void take_block(const Block& block, int32_t begin, int32_t valid,
                                           const float* const* query, State* state) {
   const Runs& runs = block.runs;
   const int32_t head_dim = block.head_dim;
   const int count = (valid + 15) / 16;
-  const __mmask16 last = first_lanes(valid - 16 * (count - 1));
+  const uint64_t seen = ~uint64_t{0} >> (64 - valid) & ~uint64_t{0} << begin;
   Weights weights;
   const auto softmax = [&](auto runs_of_16) __attribute__((always_inline)) {
     softmax_runs<kFormat, kQueries, decltype(runs_of_16)::value>(
-        runs, last, block.stride, head_dim, block.fetches, query, block.scale, state, &weights);
+        runs, seen, block.stride, head_dim, block.fetches, query, block.scale, state, &weights);
   };
   switch (count) {
     case 1: softmax(Count<1>{}); break;
@@ -209,31 +217,31 @@ __attribute__((noinline)) void take_block(const Block& block, int32_t valid,
   for (int32_t first = 0; first < head_dim; first += 64) {
     const int32_t rest = head_dim - first;
     if (rest > 48) {
-      add_values<kFormat, kQueries, 4>(runs, valid, first, head_dim, block.next_keys, block.stride,
-                                       weights, state);
+      add_values<kFormat, kQueries, 4>(runs, begin, valid, first, head_dim, block.next_keys,
+                                       block.stride, weights, state);
     } else if (rest > 32) {
-      add_values<kFormat, kQueries, 3>(runs, valid, first, head_dim, block.next_keys, block.stride,
-                                       weights, state);
+      add_values<kFormat, kQueries, 3>(runs, begin, valid, first, head_dim, block.next_keys,
+                                       block.stride, weights, state);
     } else if (rest > 16) {
-      add_values<kFormat, kQueries, 2>(runs, valid, first, head_dim, block.next_keys, block.stride,
-                                       weights, state);
+      add_values<kFormat, kQueries, 2>(runs, begin, valid, first, head_dim, block.next_keys,
+                                       block.stride, weights, state);
     } else {
-      add_values<kFormat, kQueries, 1>(runs, valid, first, head_dim, block.next_keys, block.stride,
-                                       weights, state);
+      add_values<kFormat, kQueries, 1>(runs, begin, valid, first, head_dim, block.next_keys,
+                                       block.stride, weights, state);
     }
   }
 }
 
 /// The same for `count` queries, four at a time.
 template <WeightFormat kFormat>
-void take_block(const Block& block, int32_t valid, int count, const float* const* query,
-                State* state) {
+void take_block(const Block& block, int32_t begin, int32_t valid, int count,
+                const float* const* query, State* state) {
   for (; count > 0; count -= 4, query += 4, state += 4) {
     switch (count) {
-      case 1: take_block<kFormat, 1>(block, valid, query, state); break;
-      case 2: take_block<kFormat, 2>(block, valid, query, state); break;
-      case 3: take_block<kFormat, 3>(block, valid, query, state); break;
-      default: take_block<kFormat, 4>(block, valid, query, state);
+      case 1: take_block<kFormat, 1>(block, begin, valid, query, state); break;
+      case 2: take_block<kFormat, 2>(block, begin, valid, query, state); break;
+      case 3: take_block<kFormat, 3>(block, begin, valid, query, state); break;
+      default: take_block<kFormat, 4>(block, begin, valid, query, state);
     }
   }
 }
@@ -258,29 +266,36 @@ void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t 
   for (int i = 0; i < count; ++i) {
     queries[i] = span.query + (first + i / heads) * span.query_token_stride +
                  (head + i % heads) * span.query_stride;
-    states[i].max = -__builtin_inff();
-    states[i].sum = 0.0f;
+    const bool has_sink = span.sinks != nullptr;
+    states[i].max = has_sink ? span.sinks[head + i % heads] : -__builtin_inff();
+    states[i].sum = has_sink ? 1.0f : 0.0f;
     for (int32_t d = 0; d < kv.head_dim; d += 16) {
       _mm512_store_ps(states[i].out + d, _mm512_setzero_ps());
     }
   }
   const int32_t position = span.position + first;  // of the first of these tokens
   const int32_t end = position + tokens;
-  RunCursor<kFormat> cursor{kv, span.block_table, span.kv_head, 0, 0};
+  const int32_t first_block = first_block_seen(span, position);
+  const int32_t last_first = first_seen(span, end - 1);
+  RunCursor<kFormat> cursor{kv, span.block_table, span.kv_head, first_block / kv.block_size,
+                            first_block % kv.block_size};
   // More queries have enough to compute until the lines come.
   Block block{{}, count <= 4, {}, kv.block_size * element_bytes(kFormat), kv.head_dim, span.scale};
-  for (int32_t start = 0; start < end; start += kAttentionBlock) {
+  for (int32_t start = first_block; start < end; start += kAttentionBlock) {
     const int32_t left = end - start < kAttentionBlock ? end - start : kAttentionBlock;
     cursor.take(&block.runs, (left + 15) / 16);
     if (block.fetches) find_next_keys(cursor, end - start - kAttentionBlock, block.next_keys);
-    if (start + kAttentionBlock <= position + 1) {  // all of them see all of it
-      take_block<kFormat>(block, kAttentionBlock, count, queries, states);
+    // All of them see all of it.
+    if (start + kAttentionBlock <= position + 1 && last_first <= start) {
+      take_block<kFormat>(block, 0, kAttentionBlock, count, queries, states);
       continue;
     }
-    for (int32_t t = start > position ? start - position : 0; t < tokens; ++t) {
+    const int32_t above = tokens_above(span, position, tokens, start);
+    for (int32_t t = start > position ? start - position : 0; t < above; ++t) {
+      const int32_t hidden = first_seen(span, position + t) - start;
       const int32_t seen = position + t + 1 - start;
-      take_block<kFormat>(block, seen < left ? seen : left, heads, queries + t * heads,
-                          states + t * heads);
+      take_block<kFormat>(block, hidden > 0 ? hidden : 0, seen < left ? seen : left, heads,
+                          queries + t * heads, states + t * heads);
     }
   }
   for (int i = 0; i < count; ++i) {

@@ -40,8 +40,9 @@ struct Weights {
 
 /// A bit for each of the block's positions that the query sees.
 VITRINE_INLINE uint64_t seen_positions(const Int16State& state, int32_t start) {
-  const int32_t valid = state.position + 1 - start;
-  return valid >= 64 ? ~uint64_t{0} : (uint64_t{1} << valid) - 1;
+  const int32_t valid = state.position + 1 - start, hidden = state.first - start;
+  const uint64_t behind = valid >= 64 ? ~uint64_t{0} : (uint64_t{1} << valid) - 1;
+  return hidden <= 0 ? behind : behind & ~uint64_t{0} << hidden;
 }
 VITRINE_INLINE __mmask16 mask_of_run(uint64_t seen, int run) {
   return static_cast<__mmask16>(seen >> (16 * run));

@@ -89,6 +89,20 @@ void multiply(const float* factors, int64_t n, float* values) {
   }
 }
 
+void apply_gating(const Gating& gating, const float* gate, const float* up, int64_t n, float* out) {
+  const __m512 high = _mm512_set1_ps(gating.limit), low = _mm512_set1_ps(-gating.limit);
+  const __m512 alpha = _mm512_set1_ps(gating.alpha), one = _mm512_set1_ps(1.0f);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = first_lanes(n - i);
+    // The second of min and max where one of both is a NaN.
+    const __m512 g = _mm512_min_ps(high, _mm512_maskz_loadu_ps(mask, gate + i));
+    const __m512 u = _mm512_max_ps(low, _mm512_min_ps(high, _mm512_maskz_loadu_ps(mask, up + i)));
+    const __m512 negated = _mm512_xor_ps(_mm512_mul_ps(alpha, g), _mm512_set1_ps(-0.0f));
+    const __m512 glu = _mm512_div_ps(g, _mm512_add_ps(one, exp_lanes(negated)));
+    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(_mm512_add_ps(u, one), glu));
+  }
+}
+
 float sigmoid(float x) {
   const float e = _mm512_cvtss_f32(exp_lanes(_mm512_set1_ps(-x)));
   return 1.0f / (1.0f + e);

@@ -28,11 +28,11 @@ Run find_run(const KvView& kv, const int32_t* block_table, int32_t kv_head, int3
 }
 
 template <WeightFormat kFormat>
-void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float* query, float scale,
-                  Running* state) {
+void attend_block(const KvView& kv, const Run* runs, int32_t begin, int32_t valid,
+                  const float* query, float scale, Running* state) {
   float scores[kAttentionBlock];
   MaxLanes lanes_max;
-  for (int32_t j = 0; j < valid; ++j) {
+  for (int32_t j = begin; j < valid; ++j) {
     const int64_t key = runs[j / 16].keys + j % 16;
     float dot = 0.0f;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
@@ -47,14 +47,14 @@ void attend_block(const KvView& kv, const Run* runs, int32_t valid, const float*
   const float max = block_max > state->max ? block_max : state->max;
   const float correction = exp_float(state->max - max);
   Lanes sum;
-  for (int32_t j = 0; j < valid; ++j) {
+  for (int32_t j = begin; j < valid; ++j) {
     scores[j] = exp_float(scores[j] - max);
     sum.add_at(j, scores[j]);
   }
   state->sum = state->sum * correction + sum.sum();
   state->max = max;
   for (int32_t d = 0; d < kv.head_dim; ++d) state->out[d] = state->out[d] * correction;
-  for (int32_t j = 0; j < valid; ++j) {
+  for (int32_t j = begin; j < valid; ++j) {
     const int64_t value = runs[j / 16].values + static_cast<int64_t>(j % 16) * kv.head_dim;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
       state->out[d] =
@@ -70,14 +70,21 @@ void attend_span(const KvView& kv, const AttentionSpan& span) {
     const int32_t position = span.position + token;
     const float* query = span.query + token * span.query_token_stride + head * span.query_stride;
     Running state;
-    for (int32_t start = 0; start <= position; start += kAttentionBlock) {
+    if (span.sinks != nullptr) {
+      state.max = span.sinks[head];
+      state.sum = 1.0f;
+    }
+    const int32_t first = first_seen(span, position);
+    for (int32_t start = first_block_seen(span, position); start <= position;
+         start += kAttentionBlock) {
       const int32_t left = position + 1 - start;
       const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
       Run runs[kAttentionBlock / 16];
       for (int32_t j = 0; j < valid; j += 16) {
         runs[j / 16] = find_run(kv, span.block_table, span.kv_head, start + j);
       }
-      attend_block<kFormat>(kv, runs, valid, query, span.scale, &state);
+      const int32_t begin = first > start ? first - start : 0;
+      attend_block<kFormat>(kv, runs, begin, valid, query, span.scale, &state);
     }
     float* target = span.out + token * span.out_token_stride + head * span.out_stride;
     for (int32_t d = 0; d < kv.head_dim; ++d) target[d] = state.out[d] / state.sum;

@@ -42,16 +42,16 @@ struct Running {
   float out[kMaxHeadDim] = {};
 };
 
-/// The `valid` positions from the sequence's position `start` on.
-void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, int32_t valid,
-                  Running* state) {
+/// The positions `begin` to `valid` - 1 from the sequence's position `start` on.
+void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, int32_t begin,
+                  int32_t valid, Running* state) {
   float weights[kAttentionBlock];
   MaxLanes lanes_max;
   const auto run_of = [&](int32_t j) {
     return int16_run(kv, span.block_table[(start + j) / kv.block_size], span.kv_head,
                      (start + j) % kv.block_size);
   };
-  for (int32_t j = 0; j < valid; ++j) {
+  for (int32_t j = begin; j < valid; ++j) {
     const Int16Run run = run_of(j);
     int32_t dot = 0;
     for (int32_t d = 0; d < kv.head_dim; ++d) {
@@ -68,7 +68,7 @@ void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, in
   Lanes sum;
   float largest = 0.0f;
   bool all_finite = true;
-  for (int32_t j = 0; j < valid; ++j) {
+  for (int32_t j = begin; j < valid; ++j) {
     const float e = exp_float(weights[j] - max);
     sum.add_at(j, e);
     weights[j] = e * run_of(j).value_scales[j % kKvLanes];
@@ -79,10 +79,10 @@ void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, in
   state->max = max;
   const Int16Scale scale = weight_scale(largest, all_finite);
   int32_t numbers[kAttentionBlock];
-  for (int32_t j = 0; j < valid; ++j) numbers[j] = number(weights[j], scale.factor);
+  for (int32_t j = begin; j < valid; ++j) numbers[j] = number(weights[j], scale.factor);
   for (int32_t d = 0; d < kv.head_dim; ++d) {
     int32_t dot = 0;
-    for (int32_t j = 0; j < valid; ++j) {
+    for (int32_t j = begin; j < valid; ++j) {
       const int64_t pair = j % kKvLanes / 2;
       dot += numbers[j] * number_of(run_of(j).values[pair * kv.head_dim + d], j % 2);
     }
@@ -119,9 +119,16 @@ void attend_i16(const KvView& kv, const AttentionSpan& span) {
         quantize(span.query + token * span.query_token_stride + head * span.query_stride,
                  kv.head_dim, largest_kv_number(kv.head_dim), state.query);
     state.query_factor = scale * span.scale;
-    for (int32_t start = 0; start <= position; start += kAttentionBlock) {
+    if (span.sinks != nullptr) {
+      state.max = span.sinks[head];
+      state.sum = 1.0f;
+    }
+    const int32_t first = first_seen(span, position);
+    for (int32_t start = first_block_seen(span, position); start <= position;
+         start += kAttentionBlock) {
       const int32_t left = position + 1 - start;
-      attend_block(kv, span, start, left < kAttentionBlock ? left : kAttentionBlock, &state);
+      attend_block(kv, span, start, first > start ? first - start : 0,
+                   left < kAttentionBlock ? left : kAttentionBlock, &state);
     }
     float* target = span.out + token * span.out_token_stride + head * span.out_stride;
     for (int32_t d = 0; d < kv.head_dim; ++d) target[d] = state.out[d] / state.sum;

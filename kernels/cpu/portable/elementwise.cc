@@ -127,6 +127,15 @@ void multiply(const float* factors, int64_t n, float* values) {
   for (int64_t i = 0; i < n; ++i) values[i] = values[i] * factors[i];
 }
 
+void apply_gating(const Gating& gating, const float* gate, const float* up, int64_t n, float* out) {
+  const float limit = gating.limit;
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = limit < gate[i] ? limit : gate[i];
+    const float u = limit < up[i] ? limit : up[i] < -limit ? -limit : up[i];
+    out[i] = (u + 1.0f) * (g / (1.0f + exp_float(-(gating.alpha * g))));
+  }
+}
+
 float sigmoid(float x) { return 1.0f / (1.0f + exp_float(-x)); }
 
 uint64_t read_lines(const void* data, int64_t lines) {

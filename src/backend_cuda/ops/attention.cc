@@ -12,6 +12,13 @@ namespace {
 using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
+  const auto& parameters = node.as<ops::AttentionParameters>();
+  if (parameters.window > 0 || !parameters.sinks.empty()) {
+    throw Error(ErrorKind::kUnsupported,
+                "layer " + std::to_string(node.layer) +
+                    " has attention with a window or sinks, which CUDA's fused kernels lack in "
+                    "this version; use --kernels reference");
+  }
   // Keys and values follow the queries in the same rows (qkv.cc).
   const RowsBuffer& qkv = builder.value(node.inputs[0]);
   const RowsBuffer& keys = builder.value(node.inputs[1]);

@@ -26,6 +26,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   epilogue.out = logits.data;
   epilogue.out_stride = logits.width;
   const std::string& module = node.as<ops::RouterParameters>().matrix;
+  const std::string& bias = node.as<ops::RouterParameters>().bias;
+  if (!bias.empty()) epilogue.bias = builder.weights().vector({{bias, routes.experts}});
   // A rounded input would choose other experts than the CPU, for a matrix that is small.
   builder.add_product(builder.weights().matrix(module, routes.experts, in.width, Precision::kAsCpu),
                       in, epilogue);

@@ -32,33 +32,28 @@ at::Tensor round_heads(const at::Tensor& x) {
 }
 
 void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
+  const auto& own = node.as<ops::AttentionParameters>();
   const ops::Graph& graph = *step.graph;
   const int64_t heads = graph.num_heads, kv_heads = graph.num_kv_heads, dim = graph.head_dim;
   const int64_t tokens = step.token_ids.size(0);
   at::Tensor query = step.input(node, 0);
   at::Tensor key = step.input(node, 1);
-  const double eps = node.as<ops::AttentionParameters>().eps;
+  const double eps = own.eps;
   // One weight for each head (qwen3), or one over the whole row (olmoe).
-  const bool has_norm = !node.as<ops::AttentionParameters>().query_norm.empty();
-  const bool is_whole_row = node.as<ops::AttentionParameters>().norms_whole_row;
+  const bool has_norm = !own.query_norm.empty();
+  const bool is_whole_row = own.norms_whole_row;
   if (has_norm && is_whole_row) {
-    query = norm_rows(
-        query, step.weights->vector(node.as<ops::AttentionParameters>().query_norm, heads * dim),
-        eps);
-    key = norm_rows(
-        key, step.weights->vector(node.as<ops::AttentionParameters>().key_norm, kv_heads * dim),
-        eps);
+    query = norm_rows(query, step.weights->vector(own.query_norm, heads * dim), eps);
+    key = norm_rows(key, step.weights->vector(own.key_norm, kv_heads * dim), eps);
   }
   query = query.view({tokens, heads, dim});
   key = key.view({tokens, kv_heads, dim});
   if (has_norm && !is_whole_row) {
-    query = norm_rows(
-        query, step.weights->vector(node.as<ops::AttentionParameters>().query_norm, dim), eps);
-    key = norm_rows(key, step.weights->vector(node.as<ops::AttentionParameters>().key_norm, dim),
-                    eps);
+    query = norm_rows(query, step.weights->vector(own.query_norm, dim), eps);
+    key = norm_rows(key, step.weights->vector(own.key_norm, dim), eps);
   }
   at::Tensor value = step.input(node, 2);
-  if (const double clip = node.as<ops::AttentionParameters>().clip; clip > 0) {
+  if (const double clip = own.clip; clip > 0) {
     query = query.clamp(-clip, clip);
     key = key.clamp(-clip, clip);
     value = value.clamp(-clip, clip);
@@ -92,13 +87,21 @@ void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
           .transpose(0, 1);
     };
     at::Tensor q = query.narrow(0, span.first_token, span.num_tokens).transpose(0, 1);
-    at::Tensor scores = at::matmul(q, gather(kv.keys).transpose(1, 2))
-                            .mul(node.as<ops::AttentionParameters>().scale);
+    at::Tensor scores = at::matmul(q, gather(kv.keys).transpose(1, 2)).mul(own.scale);
     at::Tensor seen = step.positions.narrow(0, span.first_token, span.num_tokens).unsqueeze(1);
     at::Tensor where = at::arange(total, step.positions.options()).unsqueeze(0);
-    scores =
-        scores.masked_fill(where.gt(seen).unsqueeze(0), -std::numeric_limits<float>::infinity());
-    outputs.push_back(at::matmul(at::softmax(scores, -1), gather(kv.values))
+    at::Tensor hidden = where.gt(seen);
+    if (own.window > 0) hidden = hidden.logical_or(where.le(seen.sub(own.window)));
+    scores = scores.masked_fill(hidden.unsqueeze(0), -std::numeric_limits<float>::infinity());
+    at::Tensor weights;
+    if (own.sinks.empty()) {
+      weights = at::softmax(scores, -1);
+    } else {  // one more score, without a value
+      const at::Tensor sinks = step.weights->vector(own.sinks, heads).view({heads, 1, 1});
+      const at::Tensor all = at::cat({scores, sinks.expand({heads, span.num_tokens, 1})}, -1);
+      weights = at::softmax(all, -1).narrow(-1, 0, total);
+    }
+    outputs.push_back(at::matmul(weights, gather(kv.values))
                           .transpose(0, 1)
                           .reshape({span.num_tokens, heads * dim}));
   }

@@ -10,16 +10,13 @@ namespace {
 void reference_dense_ffn(ReferenceStep& step, const ops::OpNode& node) {
   const ops::Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
   const at::Tensor& x = step.input(node, 0);
-  const int64_t intermediate = node.as<ops::DenseParameters>().intermediate;
-  const FeedForwardRows rows = adapted_feed_forward(
-      step, x, node.as<ops::DenseParameters>().gate, node.as<ops::DenseParameters>().up,
-      node.as<ops::DenseParameters>().down, output.width, intermediate);
+  const auto& own = node.as<ops::DenseParameters>();
+  const FeedForwardRows rows =
+      adapted_feed_forward(step, x, {own.gate, own.up, own.down, output.width, own.intermediate});
   const at::Tensor& out = rows.out;
   if (step.taps != nullptr) step.own_rows["dense_hidden"] = rows.hidden;
   at::Tensor& target = step.value(node.outputs[0]);
-  target = node.as<ops::DenseParameters>().adds_to_residual
-               ? target.add(out, node.as<ops::DenseParameters>().multiplier)
-               : out;
+  target = own.adds_to_residual ? target.add(out, own.multiplier) : out;
 }
 
 VITRINE_REGISTER_TORCH_OP((TorchOp{"dense_ffn", reference_dense_ffn}));

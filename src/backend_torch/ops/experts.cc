@@ -30,9 +30,10 @@ void reference_experts(ReferenceStep& step, const ops::OpNode& node) {
   at::Tensor sum;
   std::vector<at::Tensor> hidden, outputs;  // of each expert, where somebody taps
   for (int64_t expert = 0; expert < experts; ++expert) {
-    const FeedForwardRows rows =
-        adapted_feed_forward(step, x, own.module(expert, own.gate), own.module(expert, own.up),
-                             own.module(expert, own.down), x.size(1), own.intermediate);
+    const FeedForwardRows rows = adapted_feed_forward(
+        step, x,
+        {own.module(expert, own.gate), own.module(expert, own.up), own.module(expert, own.down),
+         x.size(1), own.intermediate, own.has_biases, own.gating});
     if (step.taps != nullptr) {
       hidden.push_back(rows.hidden);
       outputs.push_back(rows.out);

@@ -19,22 +19,22 @@ std::tuple<at::Tensor, at::Tensor> forced_among(const at::Tensor& values, const 
 }
 
 void reference_router(ReferenceStep& step, const ops::OpNode& node) {
-  at::Tensor logits = step.linear(step.input(node, 0), node.as<ops::RouterParameters>().matrix,
-                                  node.as<ops::RouterParameters>().shape.experts);
-  add_low_rank(step, step.input(node, 0), node.as<ops::RouterParameters>().matrix, 1.0, logits);
+  const auto& own = node.as<ops::RouterParameters>();
+  at::Tensor logits = step.linear(step.input(node, 0), own.matrix, own.shape.experts, own.bias);
+  add_low_rank(step, step.input(node, 0), own.matrix, 1.0, logits);
   at::Tensor probs = at::softmax(logits, -1);
-  const int64_t k = node.as<ops::RouterParameters>().shape.top_k;
+  const int64_t k = own.shape.top_k;
   const auto layer = static_cast<size_t>(node.layer);
   const bool is_forced = !step.forced_ids.empty();
   at::Tensor weights, ids;
-  if (node.as<ops::RouterParameters>().softmax_after_top_k) {
+  if (own.softmax_after_top_k) {
     std::tie(weights, ids) = at::topk(logits, k, -1);
     if (is_forced) std::tie(weights, ids) = forced_among(logits, ids, step.forced_ids[layer]);
     weights = at::softmax(weights, -1);
   } else {
     std::tie(weights, ids) = at::topk(probs, k, -1);
     if (is_forced) std::tie(weights, ids) = forced_among(probs, ids, step.forced_ids[layer]);
-    if (node.as<ops::RouterParameters>().normalizes) weights = weights.div(weights.sum(-1, true));
+    if (own.normalizes) weights = weights.div(weights.sum(-1, true));
   }
   if (is_forced) {
     const at::Tensor& given = step.forced_weights[layer];
