@@ -9,7 +9,7 @@
 namespace vitrine::checkpoint {
 namespace {
 
-constexpr std::array<GgufArchitecture, 8> kArchitectures = {{
+constexpr std::array<GgufArchitecture, 9> kArchitectures = {{
     {.name = "llama",
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -58,6 +58,13 @@ constexpr std::array<GgufArchitecture, 8> kArchitectures = {{
      .has_output_bias = true,
      .block = "block_sparse_moe",
      .router = "block_sparse_moe.router.layer"},
+    {.name = "gpt-oss",
+     .has_experts = true,
+     .model_type = "gpt_oss",
+     .class_name = "GptOssForCausalLM",
+     .has_output_bias = true,
+     .has_expert_biases = true,
+     .router = "mlp.router"},
 }};
 
 /// What stands between "blk.N." and ".weight" or ".bias", and the module that it is.
@@ -73,6 +80,7 @@ constexpr std::array kLayerNames = {
     LayerName{"attn_q_norm", "self_attn.q_norm"},
     LayerName{"attn_k_norm", "self_attn.k_norm"},
     LayerName{"ffn_norm", "post_attention_layernorm"},
+    LayerName{"post_attention_norm", "post_attention_layernorm"},
     LayerName{"ffn_gate", "mlp.gate_proj"},
     LayerName{"ffn_up", "mlp.up_proj"},
     LayerName{"ffn_down", "mlp.down_proj"},
@@ -128,7 +136,9 @@ class TensorMapper {
     const std::string base = name.substr(0, dot);
     const std::string suffix = dot == name.npos ? "" : name.substr(dot);
     if (suffix != ".weight" && suffix != ".bias") unknown(info);
-    if (architecture_.has_experts && suffix == ".weight") {
+    const bool is_gpt_oss = architecture_.model_type == "gpt_oss";
+    if (is_gpt_oss && name == "attn_sinks.weight") return add(info, prefix + "self_attn.sinks");
+    if (architecture_.has_experts && (suffix == ".weight" || architecture_.has_expert_biases)) {
       if (base == "ffn_gate_inp") {
         return add(info, prefix + std::string(architecture_.router) + suffix);
       }
@@ -143,6 +153,7 @@ class TensorMapper {
     }
     const auto* found = std::ranges::find(kLayerNames, base, &LayerName::gguf);
     const bool is_foreign =
+        (base == "post_attention_norm" && !is_gpt_oss) ||
         (base.ends_with("_shexp") && architecture_.model_type != "qwen2_moe") ||
         ((base == "attn_q_norm" || base == "attn_k_norm") && !architecture_.has_head_norms);
     const bool is_bias_known = base == "attn_q" || base == "attn_k" || base == "attn_v" ||
@@ -166,10 +177,12 @@ class TensorMapper {
   }
 
   void add_experts(const TensorInfo& stacked, const std::string& block, const std::string& end) {
-    if (stacked.shape.size() != 3 || stacked.shape[0] != experts_) {
+    const bool is_bias = end.ends_with(".bias");
+    if (stacked.shape.size() != (is_bias ? 2 : 3) || stacked.shape[0] != experts_) {
       throw_bad_file(place(stacked) + " has the shape " + shape_text(stacked.shape) +
                      "; expected [" + std::to_string(experts_) +
-                     ", rows, columns], a matrix for each expert of " + expert_count());
+                     (is_bias ? ", rows], a vector" : ", rows, columns], a matrix") +
+                     " for each expert of " + expert_count());
     }
     const auto count = static_cast<uint64_t>(stacked.shape[0]);
     for (uint64_t expert = 0; expert < count; ++expert) {
@@ -281,6 +294,11 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
     return "blk." + layer + "." + std::string(base) + std::string(name.substr(end));
   };
   if (architecture.has_experts && module == architecture.router) return named("ffn_gate_inp");
+  const bool is_gpt_oss = architecture.model_type == "gpt_oss";
+  if (is_gpt_oss && module == "post_attention_layernorm") return named("post_attention_norm");
+  if (is_gpt_oss && name.ends_with(".self_attn.sinks")) {
+    return "blk." + layer + ".attn_sinks.weight";
+  }
   const auto* found = std::ranges::find(kLayerNames, module, &LayerName::module);
   if (found != kLayerNames.end()) return named(found->gguf);
   for (const auto& [part, base] : {std::pair{architecture.gate, "ffn_gate_exps"},

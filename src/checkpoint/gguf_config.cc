@@ -100,6 +100,11 @@ class ConfigWriter {
       config_["clip_qkv"] = *clip;
     }
     const auto window = metadata_.uniform_integer(key("attention.sliding_window"), 0, INT64_MAX);
+    if (architecture_.model_type == "gpt_oss") {
+      if (!window || *window == 0) metadata_.bad(key("attention.sliding_window"), "1 or more");
+      config_["sliding_window"] = *window;  // of every other layer: the file does not say which
+      return;
+    }
     if (window && *window > 0 && *window < context_) {
       metadata_.unsupported(key("attention.sliding_window"),
                             "0, or the context's length (sliding windows are not supported)");
@@ -214,6 +219,8 @@ class ConfigWriter {
          metadata_.number(key("rope.scaling.yarn_beta_fast"), 0.0, 1e6).value_or(32.0)},
         {"beta_slow",
          metadata_.number(key("rope.scaling.yarn_beta_slow"), 0.0, 1e6).value_or(1.0)}};
+    // No file has a key for it; this family was made without.
+    if (architecture_.model_type == "gpt_oss") config_["rope_scaling"]["truncate"] = false;
     if (attention != 1.0) {
       const double usual = factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0;
       config_["rope_scaling"]["attention_factor"] = attention * usual;
@@ -243,12 +250,12 @@ class ConfigWriter {
         metadata_.integer(key("expert_feed_forward_length"), 1, kMaxWidth)
             .value_or(rows_of_any_layer(block + ".experts.0." + std::string(architecture_.gate)));
     if (expert_rows == 0) metadata_.bad(key("expert_feed_forward_length"), "a size");
-    const bool is_only_size = architecture_.model_type == "mixtral" ||
-                              architecture_.model_type == "granitemoe" ||
-                              architecture_.model_type == "olmoe";
+    const bool is_only_size =
+        architecture_.model_type == "mixtral" || architecture_.model_type == "granitemoe" ||
+        architecture_.model_type == "olmoe" || architecture_.model_type == "gpt_oss";
     config_["intermediate_size"] = is_only_size || dense.value_or(0) == 0 ? expert_rows : *dense;
     if (!is_only_size) config_["moe_intermediate_size"] = expert_rows;
-    const bool is_local = block == "block_sparse_moe";
+    const bool is_local = block == "block_sparse_moe" || architecture_.model_type == "gpt_oss";
     config_[is_local ? "num_local_experts" : "num_experts"] = experts;
     config_["num_experts_per_tok"] =
         metadata_.required_integer(key("expert_used_count"), 1, experts);

@@ -21,6 +21,7 @@ struct GgufArchitecture {
   bool normalizes_top_k = false;   ///< where `expert_weights_norm` is absent
   bool has_head_norms = false;     ///< norms of query and key
   bool has_output_bias = false;    ///< attention biases are all four or none, else q, k and v
+  bool has_expert_biases = false;  ///< of the router too
   std::string_view block = "mlp";  ///< the feed-forward block of a layer with experts
   std::string_view router = "mlp.gate";
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< of an expert

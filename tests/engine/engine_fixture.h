@@ -25,9 +25,9 @@
 namespace vitrine::testing {
 
 inline const std::vector<std::string>& oracle_names() {
-  static const std::vector<std::string> names = {
-      "granitemoe", "llama", "mixtral",   "olmoe",
-      "qwen2_moe",  "qwen3", "qwen3_moe", "qwen3_moe_sparse2"};
+  static const std::vector<std::string> names = {"gpt_oss", "granitemoe", "llama",
+                                                 "mixtral", "olmoe",      "qwen2_moe",
+                                                 "qwen3",   "qwen3_moe",  "qwen3_moe_sparse2"};
   return names;
 }
 

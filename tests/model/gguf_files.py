@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen2_moe": "qwen2moe",
                  "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "olmoe": "olmoe",
-                 "granitemoe": "granitemoe"}
+                 "granitemoe": "granitemoe", "gpt_oss": "gpt-oss"}
 INTERLEAVED = ("llama", "granitemoe")  # their q and k rows stand as RoPE over neighbours needs them
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -20,7 +20,7 @@ LAYER_NAMES = {
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp",
-    "block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
@@ -46,6 +46,15 @@ def load_folder(folder):
             block = name.removesuffix("output_linear.weight")
             for expert, rows in enumerate(tensor):
                 split[f"{block}experts.{expert}.down_proj.weight"] = rows
+        elif name.endswith((".gate_up_proj", ".gate_up_proj_bias")) and config["model_type"] == "gpt_oss":
+            block, kind = name.rsplit(".gate_up_proj", 1)
+            for expert, rows in enumerate(tensor if kind else tensor.transpose(1, 2)):
+                for turn, projection in enumerate(("gate_proj", "up_proj")):
+                    split[f"{block}.{expert}.{projection}.{'bias' if kind else 'weight'}"] = rows[turn::2]
+        elif name.endswith((".down_proj", ".down_proj_bias")) and config["model_type"] == "gpt_oss":
+            block, kind = name.rsplit(".down_proj", 1)
+            for expert, rows in enumerate(tensor if kind else tensor.transpose(1, 2)):
+                split[f"{block}.{expert}.down_proj.{'bias' if kind else 'weight'}"] = rows
         else:
             split[name] = tensor
     return config, split
@@ -71,7 +80,13 @@ def gguf_tensors(config, tensors):
             result[f"{short}.weight"] = array
             continue
         layer, rest = name.removeprefix("model.layers.").split(".", 1)
+        if rest == "self_attn.sinks":
+            result[f"blk.{layer}.attn_sinks.weight"] = array
+            continue
         module, suffix = rest.rsplit(".", 1)
+        if config["model_type"] == "gpt_oss" and module == "post_attention_layernorm":
+            result[f"blk.{layer}.post_attention_norm.weight"] = array
+            continue
         if ".experts." in module:
             number, projection = module.split(".experts.")[1].split(".")
             key = f"blk.{layer}.{EXPERT_NAMES[projection]}.{suffix}"
@@ -112,6 +127,12 @@ def add_config(writer, config, context=None):
             writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
         if "shared_expert_intermediate_size" in config:
             writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if architecture == "gpt-oss":
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if config.get("clip_qkv"):
         writer.add_clamp_kqv(config["clip_qkv"])
     if architecture == "granitemoe":

@@ -77,6 +77,27 @@ MODELS = {
         config="LlamaConfig", dtype=torch.float32, shards="100KB", vocab_size=1000, hidden_size=72,
         num_attention_heads=9, num_key_value_heads=3, intermediate_size=100, attention_bias=True,
         rope_theta=500000.0),
+    "gpt_oss_odd": dict(
+        config="GptOssConfig", vocab_size=251, hidden_size=72, num_attention_heads=6,
+        num_key_value_heads=2, head_dim=20, intermediate_size=36, num_local_experts=5,
+        num_experts_per_tok=3, num_hidden_layers=3, sliding_window=9, swiglu_limit=0.8,
+        swiglu_alpha=1.3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        attention_bias=True),
+    "gpt_oss_yarn_f32": dict(
+        config="GptOssConfig", dtype=torch.float32, vocab_size=300, hidden_size=64,
+        num_attention_heads=8, num_key_value_heads=1, head_dim=32, intermediate_size=44,
+        num_local_experts=4, num_experts_per_tok=4, num_hidden_layers=2, sliding_window=1,
+        attention_bias=True,
+        rope={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 4.0, "beta_fast": 32.0,
+              "beta_slow": 1.0, "original_max_position_embeddings": 32, "truncate": False}),
+    "mixtral_window": dict(
+        config="MixtralConfig", vocab_size=251, hidden_size=60, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=20, intermediate_size=44, num_local_experts=3,
+        num_experts_per_tok=2, sliding_window=11),
+    "qwen3_window": dict(
+        config="Qwen3Config", vocab_size=251, hidden_size=60, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=20, intermediate_size=44, use_sliding_window=True,
+        sliding_window=7, max_window_layers=1),
     "llama_tied": dict(
         config="LlamaConfig", vocab_size=251, hidden_size=72, num_attention_heads=3,
         num_key_value_heads=1, head_dim=48, intermediate_size=72, tie_word_embeddings=True),
@@ -89,14 +110,17 @@ def write_model(folder, seed, config, dtype=torch.bfloat16, shards="5GB", fused=
     fields that the written config leaves to their defaults."""
     rope_theta = options.pop("rope_theta", 10000.0)
     settings = {**SMALL, "tie_word_embeddings": False, **options}
-    settings["rope_parameters"] = {"rope_type": "default", "rope_theta": rope_theta}
+    settings["rope_parameters"] = settings.pop(
+        "rope", {"rope_type": "default", "rope_theta": rope_theta})
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(
         getattr(transformers, config)(**settings), dtype=torch.float32)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() == 1:
+            if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.normal_(0.0 if name.endswith("bias") else 1.0, 0.2)
+            elif ".experts." in name and parameter.dim() == 3:
+                parameter.normal_(0.0, 0.1)
     model.to(dtype).save_pretrained(folder, max_shard_size=shards,
                                     **({"save_original_format": False} if fused else {}))
     check_layout(folder, shards, fused)
