@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a GGUF file of a mixture-of-experts model with random weights, to measure speed on.
 
-    make_moe_gguf.py OUT.gguf [--shape qwen3moe|olmoe|30b-a3b] [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4]
+    make_moe_gguf.py OUT.gguf [--shape qwen3moe|olmoe|30b-a3b|gpt-oss] [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4]
                      [--head TYPE] [--seed N] [--header] [--layers N] [--hidden N] ...
 
-Needs PyPI's `gguf` and `numpy`. Shapes: `qwen3moe` (3.4 billion parameters), `olmoe` (OLMoE-1B-7B's)
-and `30b-a3b` (Qwen3-30B-A3B's); any of their sizes can be given anew, as --layers 2. What stands in
+Needs PyPI's `gguf` and `numpy`. Shapes: `qwen3moe` (3.4 billion parameters), `olmoe` (OLMoE-1B-7B's),
+`30b-a3b` (Qwen3-30B-A3B's) and `gpt-oss` (gpt-oss-20b's, with --type mxfp4); any of their sizes can be given anew, as --layers 2. What stands in
 quantized blocks is drawn as random bits under scales that give each weight a mean of 0 and a standard
 deviation of 1 / sqrt(columns), so activations stay finite and the logits are no two alike. The
 tokenizer is byte-level BPE: any text is encoded and comes back. At most one tensor is in memory.
@@ -68,6 +68,9 @@ SHAPES = {
     "30b-a3b": Shape("qwen3moe", hidden=2048, layers=48, experts=128, top_k=8, expert_width=768,
                      heads=32, kv_heads=4, head_dim=128, vocabulary=151936, context=40960,
                      rope_base=1e6, pre_tokenizer="qwen2"),
+    "gpt-oss": Shape("gpt-oss", hidden=2880, layers=24, experts=32, top_k=4, expert_width=2880,
+                     heads=64, kv_heads=8, head_dim=64, vocabulary=201088, context=131072,
+                     rope_base=150000.0, pre_tokenizer="gpt-4o"),
 }
 SIZES = ("hidden", "layers", "experts", "top_k", "expert_width", "heads", "kv_heads", "head_dim",
          "vocabulary", "context")
@@ -103,7 +106,9 @@ def tensor_list(shape, mix, head):
     yield "token_embd.weight", (shape.vocabulary, shape.hidden), mix.body
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     query_norm, key_norm = shape.norm_widths
-    for layer in range(shape.layers):
+    if shape.architecture == "gpt-oss":
+        yield from gpt_oss_tensors(shape, mix)
+    for layer in range(shape.layers if shape.architecture != "gpt-oss" else 0):
         fine = mix.finer if mix.finer and has_finer_types(layer, shape.layers) else None
         block = f"blk.{layer}."
         yield block + "attn_norm.weight", (shape.hidden,), None
@@ -122,6 +127,27 @@ def tensor_list(shape, mix, head):
                fine or mix.experts)
     yield "output_norm.weight", (shape.hidden,), None
     yield "output.weight", (shape.vocabulary, shape.hidden), head
+
+
+def gpt_oss_tensors(shape, mix):
+    """Biases everywhere, sinks, a norm of another name."""
+    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    for layer in range(shape.layers):
+        block = f"blk.{layer}."
+        yield block + "attn_norm.weight", (shape.hidden,), None
+        for name, rows, columns in (("q", query, shape.hidden), ("k", key, shape.hidden),
+                                    ("v", key, shape.hidden), ("output", shape.hidden, query)):
+            yield f"{block}attn_{name}.weight", (rows, columns), mix.body
+            yield f"{block}attn_{name}.bias", (rows,), Type.F32
+        yield block + "attn_sinks.weight", (shape.heads,), Type.F32
+        yield block + "post_attention_norm.weight", (shape.hidden,), None
+        yield block + "ffn_gate_inp.weight", (shape.experts, shape.hidden), Type.F32
+        yield block + "ffn_gate_inp.bias", (shape.experts,), Type.F32
+        for name, rows, columns in (("gate", shape.expert_width, shape.hidden),
+                                    ("up", shape.expert_width, shape.hidden),
+                                    ("down", shape.hidden, shape.expert_width)):
+            yield f"{block}ffn_{name}_exps.weight", (shape.experts, rows, columns), mix.experts
+            yield f"{block}ffn_{name}_exps.bias", (shape.experts, rows), Type.F32
 
 
 def stored_bytes(extents, kind):
@@ -168,6 +194,8 @@ def make_tensor(random, name, extents, kind):
     deviation = (1.0 if name.startswith("token_embd") else
                  2 / columns**0.5 if "ffn_gate_inp" in name or name.startswith("output.") else
                  1 / columns**0.5)
+    if name.endswith((".bias", "attn_sinks.weight")):
+        return 0.1 * random.standard_normal(extents, np.float32)
     if kind in (Type.F32, Type.F16):
         values = random.standard_normal(extents, np.float32) * np.float32(deviation)
         return values.astype(np.float16 if kind == Type.F16 else np.float32)
@@ -239,7 +267,12 @@ def add_metadata(writer, shape, name, mix):
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_expert_count(shape.experts)
     writer.add_expert_used_count(shape.top_k)
-    if shape.architecture == "qwen3moe":
+    if shape.architecture == "gpt-oss":
+        writer.add_sliding_window(128)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(32.0)
+        writer.add_rope_scaling_orig_ctx_len(4096)
+    if shape.architecture in ("qwen3moe", "gpt-oss"):
         writer.add_expert_feed_forward_length(shape.expert_width)
 
 

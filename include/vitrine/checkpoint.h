@@ -167,6 +167,10 @@ class VITRINE_API Checkpoint {
   /// The tensor of that name, which must have this shape. Throws kBadFile naming both shapes.
   const TensorInfo& require(std::string_view name, std::span<const int64_t> shape) const;
 
+  /// The tensor of that name, which must be a vector of this length, or a matrix of one such row.
+  /// Throws kBadFile naming both shapes.
+  const TensorInfo& require_vector(std::string_view name, int64_t length) const;
+
   /// Reads all bytes of a tensor; `out.size()` must be `info.num_bytes`. Throws kIo.
   void read(const TensorInfo& info, std::span<std::byte> out) const;
   /// Reads `out.size()` bytes from `byte_offset` within the tensor. Throws kIo.
@@ -287,8 +291,12 @@ struct ModelConfig {
   std::optional<double> clip_qkv;  ///< olmoe: clamp q, k and v to ±clip_qkv
   /// By layer: how many positions a token sees, its own the last; 0: all. Empty: all in all layers.
   std::vector<int64_t> windows;
-  double swiglu_limit = 0;  ///< gpt_oss: the clamp of gate and up
-  double swiglu_alpha = 0;  ///< gpt_oss: the sigmoid's factor
+  int64_t rotary_dim = 0;  ///< first elements of a head that are rotated; 0: all
+  /// By layer: whether its heads are rotated. Empty: all are.
+  std::vector<bool> rotates;
+  std::optional<bool> query_key_norm;  ///< `use_qk_norm` where given
+  double swiglu_limit = 0;             ///< gpt_oss: the clamp of gate and up
+  double swiglu_alpha = 0;             ///< gpt_oss: the sigmoid's factor
 
   int64_t intermediate_size = 0;                ///< of a dense feed-forward block
   int64_t num_experts = 0;                      ///< 0: a dense model
@@ -299,6 +307,9 @@ struct ModelConfig {
   int64_t decoder_sparse_step = 1;       ///< layer l is sparse only if (l + 1) % step == 0
   std::vector<int64_t> mlp_only_layers;  ///< layers that are dense all the same, ascending
 
+  int64_t router_groups = 1;                   ///< `n_group`: of experts
+  int64_t router_chosen_groups = 1;            ///< `topk_group`: among whose experts the choice is
+  double routed_scaling_factor = 1.0;          ///< of the chosen experts' weights
   double embedding_multiplier = 1.0;           ///< granite: embedding times this
   std::optional<double> attention_multiplier;  ///< granite: the scale of attention
   double residual_multiplier = 1.0;            ///< granite: block output times this
@@ -307,6 +318,8 @@ struct ModelConfig {
   std::optional<int64_t> bos_token_id;  ///< begins a text, where the model has one
   std::vector<int64_t> eos_token_ids;   ///< ascending union of config.json, generation_config.json
 
+  /// Elements of a head that are rotated.
+  int64_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   /// True where layer `layer` (from 0) has experts in place of a dense feed-forward block.
   bool is_sparse_layer(int64_t layer) const {
     if (num_experts <= 0 || (layer + 1) % decoder_sparse_step != 0) return false;

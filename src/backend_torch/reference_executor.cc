@@ -52,8 +52,8 @@ class ReferenceExecutor final : public engine::Executor {
       adapter_groups_.reserve(static_cast<size_t>(inputs.adapters->size()),
                               static_cast<size_t>(inputs.options.max_step_tokens));
     }
-    rope_cos_ = upload_rope(inputs.rope_cos, inputs.options.max_context);
-    rope_sin_ = upload_rope(inputs.rope_sin, inputs.options.max_context);
+    rope_cos_ = upload_rope(inputs.rope_cos, inputs.options.max_context, inputs.rope_half);
+    rope_sin_ = upload_rope(inputs.rope_sin, inputs.options.max_context, inputs.rope_half);
     // One block more than the pool has: the first pass, which loads the weights, writes there.
     const int64_t slots = (inputs.num_blocks + 1) * block_size_;
     for (const engine::ReferenceInputs::KvLayer& kept : inputs.kv) {
@@ -186,9 +186,9 @@ class ReferenceExecutor final : public engine::Executor {
         at::cat({chosen, step.row_floats.narrow(1, 1, step.row_floats.size(1) - 1)}, 1);
   }
 
-  at::Tensor upload_rope(const float* values, int64_t positions) const {
+  at::Tensor upload_rope(const float* values, int64_t positions, int64_t half) const {
     // The tensor is cloned at once, so nothing is written through the pointer.
-    return at::from_blob(const_cast<float*>(values), {positions, graph_.head_dim / 2},
+    return at::from_blob(const_cast<float*>(values), {positions, half},
                          at::TensorOptions().dtype(at::kFloat))
         .clone()
         .to(device_);

@@ -230,6 +230,13 @@ const TensorInfo& Checkpoint::require(std::string_view name, std::span<const int
   return info;
 }
 
+const TensorInfo& Checkpoint::require_vector(std::string_view name, int64_t length) const {
+  const int64_t shapes[] = {1, length};
+  const TensorInfo* info = find(name);
+  const bool is_row = info != nullptr && std::ranges::equal(info->shape, shapes);
+  return is_row ? *info : require(name, std::span(shapes).last(1));
+}
+
 void Checkpoint::read(const TensorInfo& info, std::span<std::byte> out) const {
   if (out.size() != info.num_bytes) {
     throw Error(ErrorKind::kInvalidArgument, "buffer for tensor " + quote_text(info.name) +

@@ -53,7 +53,9 @@ void read_attention(const Fields& fields, ModelConfig& config) {
     fields.bad(fields.find("head_dim") != nullptr ? "head_dim" : "num_attention_heads",
                "heads times head_dim of at most " + std::to_string(kMaxWidth));
   }
-  config.attention_bias = fields.boolean("attention_bias").value_or(false);
+  const char* bias = fields.find("use_bias") != nullptr ? "use_bias" : "attention_bias";
+  config.attention_bias = fields.boolean(bias).value_or(false);
+  config.query_key_norm = fields.boolean("use_qk_norm");
   config.qkv_bias = fields.boolean("qkv_bias");
   config.clip_qkv = fields.number("clip_qkv", 1e-6, 1e9);
   config.attention_multiplier = fields.number("attention_multiplier", 1e-9, 1e9);
@@ -106,9 +108,55 @@ void read_gating(const Fields& fields, ModelConfig& config) {
   config.swiglu_alpha = fields.number("swiglu_alpha", 1e-6, 1e9).value_or(1.702);
 }
 
+/// Layers without experts, as families other than Qwen's name them.
+void read_dense_layers(const Fields& fields, ModelConfig& config) {
+  const auto first = fields.integer("first_k_dense_replace", 0, config.num_layers);
+  const int64_t start = fields.integer("moe_layer_start_index", 0, kMaxLayers).value_or(0);
+  const int64_t end = fields.integer("moe_layer_end_index", -1, kMaxLayers).value_or(-1);
+  const int64_t interval = fields.integer("moe_layer_interval", 1, kMaxLayers).value_or(1);
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const bool is_sparse = layer >= first.value_or(0) && layer >= start &&
+                           (end < 0 || layer <= end) && (layer + 1) % interval == 0;
+    if (!is_sparse) config.mlp_only_layers.push_back(layer);
+  }
+}
+
+void read_router(const Fields& fields, ModelConfig& config) {
+  constexpr int64_t kMaxGroups = 64;
+  config.router_groups = fields.integer("n_group", 1, kMaxGroups).value_or(1);
+  config.router_chosen_groups =
+      fields.integer("topk_group", 1, config.router_groups).value_or(config.router_groups);
+  config.routed_scaling_factor = fields.number("routed_scaling_factor", 1e-9, 1e9).value_or(1.0);
+  const int64_t of_group = config.num_experts / config.router_groups;
+  if (config.num_experts % config.router_groups != 0) {
+    fields.bad("n_group", "a divisor of the " + std::to_string(config.num_experts) + " experts");
+  }
+  if (config.router_groups > 1 &&
+      (of_group < 2 || of_group * config.router_chosen_groups < config.num_experts_per_token)) {
+    fields.bad("topk_group", "groups with as many experts as a token goes through");
+  }
+}
+
+/// smollm3: layers whose heads are not rotated.
+void read_unrotated_layers(const Fields& fields, ModelConfig& config) {
+  if (config.model_type != "smollm3") return;
+  const std::vector<int64_t> rotated = fields.integers("no_rope_layers", 0, 1, kMaxLayers);
+  if (!rotated.empty() && std::ssize(rotated) != config.num_layers) {
+    fields.bad("no_rope_layers", "a number for each of " + std::to_string(config.num_layers) +
+                                     " layers, found " + std::to_string(rotated.size()));
+  }
+  const int64_t interval = fields.integer("no_rope_layer_interval", 1, kMaxLayers).value_or(4);
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    config.rotates.push_back(rotated.empty() ? (layer + 1) % interval != 0
+                                             : rotated[static_cast<size_t>(layer)] == 1);
+  }
+}
+
 void read_feed_forward(const Fields& fields, ModelConfig& config) {
   config.num_experts =
-      fields.integer({"num_experts", "num_local_experts", "n_routed_experts"}, 0, kMaxExperts)
+      fields
+          .integer({"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}, 0,
+                   kMaxExperts)
           .value_or(0);
   config.intermediate_size = fields.integer("intermediate_size", 1, kMaxWidth).value_or(0);
   if (fields.boolean("mlp_bias").value_or(false)) {
@@ -118,8 +166,8 @@ void read_feed_forward(const Fields& fields, ModelConfig& config) {
     if (config.intermediate_size == 0) fields.required_integer("intermediate_size", 1, kMaxWidth);
     return;
   }
-  config.num_experts_per_token =
-      fields.required_integer("num_experts_per_tok", 1, config.num_experts);
+  const char* top_k = fields.find("moe_k") != nullptr ? "moe_k" : "num_experts_per_tok";
+  config.num_experts_per_token = fields.required_integer(top_k, 1, config.num_experts);
   config.moe_intermediate_size =
       fields.integer("moe_intermediate_size", 1, kMaxWidth).value_or(config.intermediate_size);
   if (config.moe_intermediate_size == 0) {
@@ -127,6 +175,13 @@ void read_feed_forward(const Fields& fields, ModelConfig& config) {
   }
   config.shared_expert_intermediate_size =
       fields.integer("shared_expert_intermediate_size", 0, kMaxWidth).value_or(0);
+  if (const auto shared =
+          fields.integer({"n_shared_experts", "moe_num_shared_experts"}, 0, kMaxExperts)) {
+    if (*shared > kMaxWidth / config.moe_intermediate_size) {
+      fields.bad("n_shared_experts", "fewer: together they are too wide");
+    }
+    config.shared_expert_intermediate_size = *shared * config.moe_intermediate_size;
+  }
   config.norm_topk_prob = fields.boolean("norm_topk_prob");
   // These two have no such field: they always give weights that sum to one.
   if (config.model_type == "mixtral" || config.model_type == "granitemoe") {
@@ -134,7 +189,9 @@ void read_feed_forward(const Fields& fields, ModelConfig& config) {
   }
   config.decoder_sparse_step = fields.integer("decoder_sparse_step", 1, kMaxLayers).value_or(1);
   config.mlp_only_layers = fields.integers("mlp_only_layers", 0, config.num_layers - 1, kMaxLayers);
+  read_dense_layers(fields, config);
   std::ranges::sort(config.mlp_only_layers);
+  read_router(fields, config);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (!config.is_sparse_layer(layer) && config.intermediate_size == 0) {
       fields.bad("intermediate_size",
@@ -170,6 +227,7 @@ ModelConfig parse_model_config(std::string_view config_json, const std::string& 
   }
   read_attention(fields, config);
   checkpoint::read_rope(fields, config);
+  read_unrotated_layers(fields, config);
   read_windows(fields, config);
   read_feed_forward(fields, config);
   read_gating(fields, config);

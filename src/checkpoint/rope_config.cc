@@ -12,9 +12,21 @@ namespace {
 constexpr double kMaxTheta = 1e15;
 constexpr double kMaxFactor = 1e6;
 
-void check_whole_rotation(const Fields& fields) {
+/// How much of a head is rotated: a share, or a number of elements (minimax_m2).
+void read_rotary_dim(const Fields& fields, ModelConfig& config) {
   const auto factor = fields.number("partial_rotary_factor", 0.0, 1.0);
-  if (factor && *factor != 1.0) fields.unsupported("partial_rotary_factor", "1 (whole heads)");
+  const auto elements = fields.integer("rotary_dim", 1, config.head_dim);
+  if (!factor && !elements) return;
+  const int64_t width =
+      factor ? static_cast<int64_t>(static_cast<double>(config.head_dim) * *factor) : *elements;
+  if (width < 2 || width % 2 != 0) {
+    fields.bad(factor ? "partial_rotary_factor" : "rotary_dim",
+               "an even number of a head's " + std::to_string(config.head_dim) + " elements");
+  }
+  if (factor && elements && *elements != width) {
+    fields.bad("rotary_dim", std::to_string(width) + ", as partial_rotary_factor has it");
+  }
+  config.rotary_dim = width;
 }
 
 double required_number(const Fields& fields, std::string_view name, double low, double high) {
@@ -73,7 +85,7 @@ void read_llama3(const Fields& fields, const ModelConfig& config, RopeScaling& s
 /// two results.
 void read_longrope(const Fields& fields, const ModelConfig& config, RopeScaling& scaling) {
   scaling.kind = RopeScaling::Kind::kDivisors;
-  const auto half = static_cast<size_t>(config.head_dim / 2);
+  const auto half = static_cast<size_t>(config.rotary_width() / 2);
   scaling.divisors = fields.numbers("short_factor", 1e-6, 1e6, half);
   if (fields.numbers("long_factor", 1e-6, 1e6, half) != scaling.divisors) {
     fields.unsupported("long_factor", "the values of short_factor");
@@ -90,7 +102,7 @@ void read_longrope(const Fields& fields, const ModelConfig& config, RopeScaling&
 }
 
 void read_scaling(const Fields& fields, ModelConfig& config) {
-  check_whole_rotation(fields);
+  read_rotary_dim(fields, config);
   const char* field = fields.find("rope_type") != nullptr ? "rope_type" : "type";
   const std::string type = fields.string(field).value_or("default");
   RopeScaling scaling;
@@ -115,7 +127,7 @@ void read_rope(const Fields& fields, ModelConfig& config) {
   const auto theta = fields.number("rope_theta", 1.0, kMaxTheta);
   // transformers' own default where a published config leaves it out.
   config.rope_theta = theta.value_or(config.model_type == "mixtral" ? 1e6 : 1e4);
-  check_whole_rotation(fields);
+  read_rotary_dim(fields, config);
   if (const auto scaling = fields.object("rope_scaling")) read_scaling(*scaling, config);
   const auto rope = fields.object("rope_parameters");
   if (!rope) return;

@@ -45,7 +45,7 @@ void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
                       std::vector<float>& cos, std::vector<float>& sin) {
   const int64_t max_context = options.max_context;
-  const int64_t half = config.head_dim / 2;
+  const int64_t half = config.rotary_width() / 2;
   cos.resize(static_cast<size_t>(max_context * half));
   sin.resize(cos.size());
   const std::vector<float> frequencies = model::rope_frequencies(config);

@@ -163,7 +163,7 @@ struct ExecutorInputs {
 std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs);
 std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs);
 
-/// cos and sin of every position, [max_context, head_dim / 2] each, in the arithmetic of
+/// cos and sin of every position, [max_context, rotary_width / 2] each, in the arithmetic of
 /// transformers: float32 frequencies (rounded to bfloat16 where the options say so) and angles.
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
                       std::vector<float>& cos, std::vector<float>& sin);

@@ -277,17 +277,18 @@ class FusedExecutor final : public Executor {
                                inputs.options.max_context};
     scratch_.emplace(arena_, graph_, shape);
     logits_ = scratch_->logits();
-    ops::PlanContext context{.graph = graph_,
-                             .audit = layout_,
-                             .kernel = kernel_,
-                             .products = products_,
-                             .weights = weights_,
-                             .adapters = inputs.adapters,
-                             .kv = kv_,
-                             .taps = inputs.taps,
-                             .rope = {rope_cos_.data(), rope_sin_.data()},
-                             .scratch = *scratch_,
-                             .shape = shape};
+    ops::PlanContext context{
+        .graph = graph_,
+        .audit = layout_,
+        .kernel = kernel_,
+        .products = products_,
+        .weights = weights_,
+        .adapters = inputs.adapters,
+        .kv = kv_,
+        .taps = inputs.taps,
+        .rope = {inputs.config.rotary_width() / 2, rope_cos_.data(), rope_sin_.data()},
+        .scratch = *scratch_,
+        .shape = shape};
     for (const ops::OpNode& node : graph_.nodes) {
       ops_.push_back(ops::find_op(node.type).plan(context, node));
       if (!graph_.is_head(node)) continue;

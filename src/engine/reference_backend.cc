@@ -49,6 +49,7 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) 
                         inputs.num_blocks,
                         model::make_float_weights(inputs.checkpoint),
                         {},
+                        inputs.config.rotary_width() / 2,
                         cos.data(),
                         sin.data()};
   for (int64_t layer = 0; layer < inputs.graph.num_layers; ++layer) {

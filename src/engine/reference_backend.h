@@ -24,8 +24,9 @@ struct ReferenceInputs {
     DType type = DType::kF32;
     bool rounds_to_integers = false;
   };
-  std::vector<KvLayer> kv;          // [layers]
-  const float* rope_cos = nullptr;  // [max_context, head_dim / 2]
+  std::vector<KvLayer> kv;  // [layers]
+  int64_t rope_half = 0;
+  const float* rope_cos = nullptr;  // [max_context, rope_half]
   const float* rope_sin = nullptr;
   const ops::AdapterWeights* adapters = nullptr;  // null where there are none
   uint64_t adapter_bytes = 0;

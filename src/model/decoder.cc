@@ -84,6 +84,9 @@ class DecoderBuilder {
     attention.eps = config_.rms_norm_eps;
     attention.clip = config_.clip_qkv.value_or(0.0);
     if (!config_.windows.empty()) attention.window = config_.windows[static_cast<size_t>(layer_)];
+    const bool rotates = config_.rotates.empty() || config_.rotates[static_cast<size_t>(layer_)];
+    attention.rotary_dim = rotates ? config_.rotary_width() : 0;
+    attention.rotates_neighbours = traits_.rotates_neighbours;
     if (traits_.sinks) attention.sinks = name("self_attn.sinks");
     if (traits_.query_key_norm) {
       attention.query_norm = name("self_attn.q_norm.weight");
@@ -127,6 +130,13 @@ class DecoderBuilder {
     router.shape = {config_.num_experts, config_.num_experts_per_token};
     router.normalizes = traits_.normalize_top_k;
     router.softmax_after_top_k = traits_.softmax_after_top_k;
+    router.score = traits_.score;
+    if (!traits_.correction.empty()) router.correction = name(traits_.correction);
+    router.groups = config_.router_groups;
+    router.chosen_groups = config_.router_chosen_groups;
+    router.sum_epsilon = traits_.sum_epsilon;
+    router.least_sum = traits_.least_sum;
+    router.scale = config_.routed_scaling_factor;
     graph_.add("router", layer_, {normed_}, {}, std::move(router));
     ops::ExpertsParameters experts;
     experts.prefix = name(traits_.block + ".experts.");
@@ -142,12 +152,12 @@ class DecoderBuilder {
     ops::CombineParameters combine;
     combine.multiplier = config_.residual_multiplier;
     std::vector<ValueId> combined = {slots_, normed_};
-    if (traits_.shared_expert) {
+    if (!traits_.shared_block.empty() && config_.shared_expert_intermediate_size > 0) {
       if (shared_ < 0) shared_ = graph_.add_value("shared_expert", config_.hidden_size);
       graph_.add("dense_ffn", layer_, {normed_}, {shared_},
-                 dense("mlp.shared_expert", config_.shared_expert_intermediate_size));
+                 dense(traits_.shared_block, config_.shared_expert_intermediate_size));
       combined.push_back(shared_);
-      combine.shared_gate = name("mlp.shared_expert_gate");
+      if (!traits_.shared_gate.empty()) combine.shared_gate = name(traits_.shared_gate);
     }
     graph_.add("combine", layer_, std::move(combined), {residual_}, std::move(combine));
   }

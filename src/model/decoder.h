@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "ops/decoder_ops.h"
 #include "ops/graph.h"
 #include "vitrine/checkpoint.h"
 
@@ -24,8 +25,13 @@ struct DecoderTraits {
   std::string router = "mlp.gate";
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // of an expert
   double attention_scale = 0;  // where the config has none; 0: 1 / sqrt(head_dim)
-  bool shared_expert = false;  // qwen2_moe: mlp.shared_expert, mlp.shared_expert_gate
-  bool sinks = false;          // gpt_oss: self_attn.sinks
+  std::string shared_block;    // of a shared expert; empty: there is none
+  std::string shared_gate;     // its gate; empty: it counts whole
+  bool rotates_neighbours = false;
+  ops::RouterParameters::Score score = ops::RouterParameters::Score::kSoftmax;
+  std::string correction;                 // what is added to scores for the choice; empty: nothing
+  double sum_epsilon = 0, least_sum = 0;  // of the sum by which weights are divided
+  bool sinks = false;                     // gpt_oss: self_attn.sinks
   bool router_bias = false;
   bool expert_biases = false;
   kernels::Gating gating;  // of experts

@@ -30,8 +30,7 @@ class CheckpointFloats final : public FloatWeights {
   }
 
   std::vector<float> read_vector(const std::string& tensor, int64_t length) const override {
-    const std::array<int64_t, 1> shape = {length};
-    return checkpoint_.read_f32(checkpoint_.require(tensor, shape));
+    return checkpoint_.read_f32(checkpoint_.require_vector(tensor, length));
   }
 
  private:

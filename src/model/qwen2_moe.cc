@@ -10,7 +10,8 @@ ops::Graph build_qwen2_moe(const ModelConfig& config) {
   DecoderTraits traits;
   traits.qkv_bias = config.qkv_bias.value_or(true);
   traits.normalize_top_k = config.norm_topk_prob.value_or(false);
-  traits.shared_expert = true;
+  traits.shared_block = "mlp.shared_expert";
+  traits.shared_gate = "mlp.shared_expert_gate";
   return build_decoder(config, traits);
 }
 

@@ -13,7 +13,7 @@ namespace {
 void scale_yarn(const ModelConfig& config, const std::vector<float>& powers,
                 std::vector<float>& frequencies) {
   const RopeScaling& scaling = config.rope_scaling;
-  const auto dim = static_cast<double>(config.head_dim);
+  const auto dim = static_cast<double>(config.rotary_width());
   const auto correction = [&](double rotations) {
     const double positions = static_cast<double>(scaling.original_max_position_embeddings);
     return dim * std::log(positions / (rotations * 2 * std::numbers::pi)) /
@@ -59,12 +59,12 @@ void scale_llama3(const RopeScaling& scaling, std::vector<float>& frequencies) {
 }  // namespace
 
 std::vector<float> rope_frequencies(const ModelConfig& config) {
-  const auto half = static_cast<size_t>(config.head_dim / 2);
+  const auto half = static_cast<size_t>(config.rotary_width() / 2);
   const RopeScaling& scaling = config.rope_scaling;
   std::vector<float> powers(half), frequencies(half);
   for (size_t i = 0; i < half; ++i) {
     const auto exponent =
-        static_cast<float>(static_cast<double>(2 * i) / static_cast<double>(config.head_dim));
+        static_cast<float>(static_cast<double>(2 * i) / static_cast<double>(config.rotary_width()));
     powers[i] = static_cast<float>(std::pow(config.rope_theta, exponent));
     frequencies[i] = 1.0F / powers[i];
   }

@@ -108,8 +108,7 @@ void CheckpointWeights::load(int threads, int64_t most_active_experts) {
 const float* CheckpointWeights::vector(const std::string& tensor, int64_t length) {
   auto found = vectors_.find(tensor);
   if (found == vectors_.end()) {
-    const std::array<int64_t, 1> shape = {length};
-    const TensorInfo& info = checkpoint_.require(tensor, shape);
+    const TensorInfo& info = checkpoint_.require_vector(tensor, length);
     checkpoint_.require_floats(info);
     std::vector<float> values(static_cast<size_t>(read_ ? 0 : length));
     if (read_) values = checkpoint_.read_f32(info);

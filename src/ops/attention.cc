@@ -32,6 +32,9 @@ class PlannedAttention final : public PlannedOp {
         kv_(context.kv[static_cast<size_t>(node.layer)]),
         cos_(context.rope.cos),
         sin_(context.rope.sin),
+        half_(context.rope.half),
+        rotary_(node.as<AttentionParameters>().rotary_dim),
+        rotates_neighbours_(node.as<AttentionParameters>().rotates_neighbours),
         heads_(context.graph.num_heads),
         kv_heads_(context.graph.num_kv_heads),
         head_dim_(context.graph.head_dim),
@@ -132,22 +135,33 @@ class PlannedAttention final : public PlannedOp {
     for (int64_t i = 0; i < head_dim_; ++i) head[i] = std::clamp(head[i], -clip_, clip_);
   }
 
+  void rotate(float* head, const float* cos, const float* sin) const {
+    if (rotary_ == 0) return;
+    if (!rotates_neighbours_) {
+      return kernel_.rope(head, cos, sin, static_cast<int32_t>(rotary_));
+    }
+    for (int64_t i = 0; i < rotary_ / 2; ++i) {
+      const float x = head[2 * i], y = head[2 * i + 1];
+      head[2 * i] = x * cos[i] - y * sin[i];
+      head[2 * i + 1] = y * cos[i] + x * sin[i];
+    }
+  }
+
   // Norms, clamps and rotates the heads of one group, and writes its key and value.
   void prepare(const StepState& step, int64_t token, int64_t kv_head) const {
     const int32_t position = step.positions[token];
-    const float* cos = cos_ + position * (head_dim_ / 2);
-    const float* sin = sin_ + position * (head_dim_ / 2);
-    const auto width = static_cast<int32_t>(head_dim_);
+    const float* cos = cos_ + position * half_;
+    const float* sin = sin_ + position * half_;
     for (int64_t i = 0; i < group_; ++i) {
       float* head = query_.row(token) + (kv_head * group_ + i) * head_dim_;
       if (norm_ == HeadNorm::kPerHead) kernel_.rms_norm(head, query_norm_, eps_, head_dim_, head);
       clamp(head);
-      kernel_.rope(head, cos, sin, width);
+      rotate(head, cos, sin);
     }
     float* key = key_.row(token) + kv_head * head_dim_;
     if (norm_ == HeadNorm::kPerHead) kernel_.rms_norm(key, key_norm_, eps_, head_dim_, key);
     clamp(key);
-    kernel_.rope(key, cos, sin, width);
+    rotate(key, cos, sin);
     float* value = value_.row(token) + kv_head * head_dim_;
     clamp(value);
     const kernels::KvView& kv = kv_.view;
@@ -191,6 +205,8 @@ class PlannedAttention final : public PlannedOp {
   const KvLayer& kv_;
   const float* cos_;
   const float* sin_;
+  int64_t half_, rotary_;
+  bool rotates_neighbours_;
   int64_t heads_, kv_heads_, head_dim_, group_;
   float scale_, eps_, clip_;
   int32_t window_;

@@ -51,6 +51,8 @@ struct AttentionParameters final : OpParameters {
   double clip = 0;                   // of query, key and value; 0: none
   int64_t window = 0;                // positions that a token sees, its own the last; 0: all
   std::string sinks;                 // [heads] a score each without a value; empty: none
+  int64_t rotary_dim = 0;            // first elements of a head that are rotated; 0: none
+  bool rotates_neighbours = false;   // elements 2i and 2i + 1, else i and i + rotary_dim / 2
 };
 
 /// in, residual -> residual; or in -> out.
@@ -87,6 +89,19 @@ struct RouterParameters final : OpParameters {
   RouterShape shape;
   bool normalizes = false;           // the weights of the chosen ones
   bool softmax_after_top_k = false;  // over the chosen ones alone
+  // Scores, and a choice among them that the weights do not know of (scored_router.h).
+  enum class Score : uint8_t { kSoftmax, kSigmoid };
+  Score score = Score::kSoftmax;
+  std::string correction;                 // [experts] added to scores for the choice; empty: none
+  int64_t groups = 1, chosen_groups = 1;  // at most 64
+  bool group_score_adds_two = true;       // the two best of a group; else its best
+  double sum_epsilon = 0;                 // added to the sum that normalizes
+  double least_sum = 0;                   // which is at least this
+  double scale = 1;                       // of the weights
+
+  bool is_scored() const {
+    return score != Score::kSoftmax || !correction.empty() || chosen_groups < groups || scale != 1;
+  }
 
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;

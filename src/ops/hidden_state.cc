@@ -48,14 +48,6 @@ VITRINE_REGISTER_OP((OpDefinition{"hidden_state", plan_hidden_state}));
 
 }  // namespace
 
-std::vector<RecordedWords> HiddenStateParameters::recorded(const AuditLayout& layout,
-                                                           const OpNode&) const {
-  for (const AuditLayout::HiddenState& state : layout.hidden_states) {
-    if (state.layer == entering) return {{state.values, layout.hidden_size}};
-  }
-  return {};
-}
-
 void add_hidden_states(Graph& graph, std::span<const int> layers) {
   insert_nodes(
       graph,

@@ -13,7 +13,12 @@ namespace vitrine::ops {
 struct HiddenStateParameters final : OpParameters {
   int entering = 0;  // the number of layers: as it leaves the last one
 
-  std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode& node) const override;
+  std::vector<RecordedWords> recorded(const AuditLayout& layout, const OpNode&) const override {
+    for (const AuditLayout::HiddenState& state : layout.hidden_states) {
+      if (state.layer == entering) return {{state.values, layout.hidden_size}};
+    }
+    return {};
+  }
 };
 
 /// Puts a probe where the stream enters each of `layers` (the number of layers: where it leaves the

@@ -211,8 +211,9 @@ struct PlanShape {
   int64_t max_context = 0;
 };
 
-/// Tables of the rotary embedding: [max_context, head_dim / 2].
+/// Tables of the rotary embedding: [max_context, half].
 struct RopeTables {
+  int64_t half = 0;
   const float* cos = nullptr;
   const float* sin = nullptr;
 };

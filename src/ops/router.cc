@@ -3,10 +3,12 @@
 // full) whole distribution are left in the audit record as they are made.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "ops/decoder_ops.h"
 #include "ops/low_rank.h"
 #include "ops/op.h"
+#include "ops/scored_router.h"
 
 namespace vitrine::ops {
 namespace {
@@ -45,6 +47,12 @@ class PlannedRouter final : public PlannedOp {
     routes.probs = context.scratch.shared_array<float>(
         "router_probs", context.shape.max_tokens * routes.num_experts);
     context.scratch.need(in_, weight_);
+    const auto& own = node.as<RouterParameters>();
+    if (own.is_scored()) {
+      scored_.emplace(own, own.correction.empty()
+                               ? nullptr
+                               : context.weights.vector(own.correction, own.shape.experts));
+    }
     const std::string& bias = node.as<RouterParameters>().bias;
     if (!bias.empty()) bias_ = context.weights.vector(bias, weight_.rows);
     // A small router is not worth sharing out.
@@ -80,15 +88,19 @@ class PlannedRouter final : public PlannedOp {
       int32_t* ids = routes.ids + token * routes.top_k;
       float* weights = routes.weights + token * routes.top_k;
       float* probs = routes.probs + token * routes.num_experts;
-      kernel_.router_top_k(logits_->row(token), routes.num_experts, routes.top_k, normalize_,
-                           softmax_after_, probs, ids, weights);
+      if (scored_) {
+        scored_->choose(kernel_, logits_->row(token), probs, ids, weights);
+      } else {
+        kernel_.router_top_k(logits_->row(token), routes.num_experts, routes.top_k, normalize_,
+                             softmax_after_, probs, ids, weights);
+      }
       if (step.forced_routes != nullptr) force(step, token, probs, ids, weights);
       if (step.audit && slots_.expert_ids >= 0) record(step, token, ids, weights, probs);
     }
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
-           "+softmax+top_k" + (low_rank_.empty() ? "" : "+low_rank");
+           (scored_ ? "+scores+top_k" : "+softmax+top_k") + (low_rank_.empty() ? "" : "+low_rank");
   }
   uint64_t weight_bytes() const override {
     return ops::weight_bytes(weight_) + low_rank_.weight_bytes();
@@ -121,8 +133,12 @@ class PlannedRouter final : public PlannedOp {
     for (int32_t slot = 0; slot < top_k; ++slot) {
       ids[slot] = routes[static_cast<size_t>(slot)].expert;
     }
-    kernel_.route_weights(logits_->row(token), probs, ids, top_k, normalize_, softmax_after_,
-                          weights);
+    if (scored_) {
+      scored_->weigh(probs, ids, weights);
+    } else {
+      kernel_.route_weights(logits_->row(token), probs, ids, top_k, normalize_, softmax_after_,
+                            weights);
+    }
     for (int32_t slot = 0; slot < top_k; ++slot) {
       const float weight = routes[static_cast<size_t>(slot)].weight;
       if (weight != ForcedRoute::kRouterWeight) weights[slot] = weight;
@@ -150,6 +166,7 @@ class PlannedRouter final : public PlannedOp {
   RowBuffer* logits_;
   LowRankProducts low_rank_;
   bool normalize_, softmax_after_;
+  std::optional<ScoredRouter> scored_;
   RouteBuffer* routes_ = nullptr;
   int64_t row_pieces_ = 1;
   AuditLayout::Layer slots_;

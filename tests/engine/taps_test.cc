@@ -28,7 +28,12 @@ class KeptRows final : public TapReader {
   std::map<size_t, OfTap> taps;
 };
 
-bool is_sparse(const std::string& name) { return name != "llama" && name != "qwen3"; }
+bool is_sparse(const std::string& name) {
+  return name != "llama" && name != "qwen3" && name != "smollm3";
+}
+
+/// The last layer with experts, where it has some.
+int tapped_layer(const std::string& name) { return name == "ernie4_5_moe" ? 3 : 1; }
 
 std::vector<Tap> all_taps(const std::string& name, int layer) {
   const auto tap = [&](const char* op, const char* value, Tap::Side side = Tap::Side::kInput) {
@@ -70,7 +75,7 @@ EngineOptions tapped(const std::string& name, KernelPath path, int threads) {
   EngineOptions options = test_options(threads);
   options.kernels = path;
   options.kv_codecs = {"f32"};
-  options.taps = all_taps(name, 1);
+  options.taps = all_taps(name, tapped_layer(name));
   options.taps.push_back({-1, "embed", "residual", Tap::Side::kOutput});
   return options;
 }
@@ -189,7 +194,7 @@ TEST_P(Taps, SeeTheRecordedStream) {
   EngineOptions options = tapped(GetParam(), KernelPath::kFused, 2);
   options.audit_mode = AuditMode::kDeferred;
   options.audit_level = AuditLevel::kFull;
-  options.hidden_state_layers = {2};
+  options.hidden_state_layers = {tapped_layer(GetParam()) + 1};
   auto engine = Engine::load(folder_, options);
   KeptRows kept;
   VectorSink sink;

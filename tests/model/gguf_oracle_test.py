@@ -26,7 +26,7 @@ try:
     import torch
     import transformers
     from gguf import GGMLQuantizationType as Type
-    from gguf_files import fits, write_gguf, write_meant, write_packed
+    from gguf_files import ARCHITECTURES, fits, write_gguf, write_meant, write_packed
     from model_zoo import write_model
 except ImportError as error:
     print(f"skipped: {error}")
@@ -34,7 +34,8 @@ except ImportError as error:
 
 VITRINE = os.path.abspath(sys.argv[1])
 ORACLES = pathlib.Path(sys.argv[2]).resolve()
-FOLDERS = sorted(path.parent for path in ORACLES.glob("*/oracle.json"))
+FOLDERS = sorted(path.parent for path in ORACLES.glob("*/oracle.json")
+                 if path.parent.name.removesuffix("_sparse2") in ARCHITECTURES)
 PATHS = ("fused", "reference")
 TOKENS = [(37 * i * i + 11 * i + 5) % 250 for i in range(24)]
 

@@ -98,6 +98,36 @@ MODELS = {
         config="Qwen3Config", vocab_size=251, hidden_size=60, num_attention_heads=3,
         num_key_value_heads=1, head_dim=20, intermediate_size=44, use_sliding_window=True,
         sliding_window=7, max_window_layers=1),
+    "dots1_odd": dict(
+        config="Dots1Config", vocab_size=251, hidden_size=60, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=20, intermediate_size=44, moe_intermediate_size=28,
+        n_routed_experts=9, num_experts_per_tok=2, n_shared_experts=1, n_group=3, topk_group=2,
+        first_k_dense_replace=1, routed_scaling_factor=1.7, norm_topk_prob=True,
+        num_hidden_layers=3, sliding_window=5, max_window_layers=2, attention_bias=True),
+    "glm4_moe_odd": dict(
+        config="Glm4MoeConfig", dtype=torch.float32, vocab_size=300, hidden_size=72,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=24, intermediate_size=44,
+        moe_intermediate_size=36, n_routed_experts=5, num_experts_per_tok=3, n_shared_experts=2,
+        n_group=1, topk_group=1, first_k_dense_replace=1, routed_scaling_factor=0.8,
+        norm_topk_prob=False, use_qk_norm=True, num_hidden_layers=3, attention_bias=False,
+        rope={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+    "minimax_m2_odd": dict(
+        config="MiniMaxM2Config", vocab_size=251, hidden_size=60, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=20, intermediate_size=44, num_local_experts=5,
+        num_experts_per_tok=2, rotary_dim=10,
+        rope={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+    "ernie4_5_moe_odd": dict(
+        config="Ernie4_5_MoeConfig", vocab_size=251, hidden_size=72, num_attention_heads=6,
+        num_key_value_heads=2, head_dim=12, intermediate_size=44, moe_intermediate_size=28,
+        moe_num_experts=5, moe_k=2, moe_num_shared_experts=1, moe_layer_start_index=1,
+        moe_layer_end_index=2, moe_layer_interval=1, num_hidden_layers=4, use_bias=True),
+    "smollm3_odd": dict(
+        config="SmolLM3Config", vocab_size=251, hidden_size=60, num_attention_heads=3,
+        num_key_value_heads=1, intermediate_size=44, num_hidden_layers=3,
+        no_rope_layer_interval=2, attention_bias=True),
+    "mistral_window": dict(
+        config="MistralConfig", vocab_size=251, hidden_size=60, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=24, intermediate_size=44, sliding_window=6),
     "llama_tied": dict(
         config="LlamaConfig", vocab_size=251, hidden_size=72, num_attention_heads=3,
         num_key_value_heads=1, head_dim=48, intermediate_size=72, tie_word_embeddings=True),
@@ -121,6 +151,9 @@ def write_model(folder, seed, config, dtype=torch.bfloat16, shards="5GB", fused=
                 parameter.normal_(0.0 if name.endswith("bias") else 1.0, 0.2)
             elif ".experts." in name and parameter.dim() == 3:
                 parameter.normal_(0.0, 0.1)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.normal_(0.0, 0.1)
     model.to(dtype).save_pretrained(folder, max_shard_size=shards,
                                     **({"save_original_format": False} if fused else {}))
     check_layout(folder, shards, fused)

@@ -104,6 +104,36 @@ MUTANTS = {
         "biases of down": dict(fill=(".down_proj_bias", 0.0)),
         "the output projection's bias": dict(fill=(".o_proj.bias", 0.0)),
     },
+    "dots1": {
+        "the correction": dict(fill=(".e_score_correction_bias", 0.0)),
+        "groups": dict(config={"n_group": 1, "topk_group": 1}),
+        "weights are divided by their sum": dict(config={"norm_topk_prob": False}),
+        "their scale": dict(config={"routed_scaling_factor": 1.0}),
+        "shared experts": dict(fill=(".shared_experts.down_proj.weight", 0.0)),
+        "windows": dict(config={"layer_types": ["full_attention"] * 3}),
+        "norms of keys": dict(fill=(".k_norm.weight", 1.0)),
+    },
+    "glm4_moe": {
+        "the correction": dict(fill=(".e_score_correction_bias", 0.0)),
+        "groups": dict(config={"n_group": 1, "topk_group": 1}),
+        "half of a head is rotated": dict(rope={"partial_rotary_factor": 1.0}),
+        "their scale": dict(config={"routed_scaling_factor": 1.0}),
+        "biases": dict(fill=(".q_proj.bias", 0.0)),
+        "shared experts": dict(fill=(".shared_experts.down_proj.weight", 0.0)),
+    },
+    "minimax_m2": {
+        "the correction": dict(fill=(".e_score_correction_bias", 0.0)),
+        "half of a head is rotated": dict(config={"rotary_dim": 32},
+                                          rope={"partial_rotary_factor": 1.0}),
+        "norms of queries": dict(fill=(".q_norm.weight", 1.0)),
+    },
+    "ernie4_5_moe": {
+        "the correction": dict(fill=(".e_score_correction_bias", 0.0)),
+        "shared experts": dict(fill=(".shared_experts.down_proj.weight", 0.0)),
+    },
+    "smollm3": {
+        "a layer that does not rotate": dict(config={"no_rope_layers": [1] * 5}),
+    },
 }
 
 
@@ -129,7 +159,7 @@ class OracleTest(unittest.TestCase):
                     self.compare(expected[folder], job.result(), 1e-4, (folder.name, kernels))
 
     def test_the_oracles_are_here(self):
-        self.assertEqual(len(FOLDERS), 9)
+        self.assertEqual(len(FOLDERS), 14)
 
     def test_recorded_answers(self):
         for folder in FOLDERS:

@@ -13,6 +13,12 @@ using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
   const auto& parameters = node.as<ops::AttentionParameters>();
+  if (parameters.rotary_dim != builder.graph().head_dim || parameters.rotates_neighbours) {
+    throw Error(ErrorKind::kUnsupported,
+                "layer " + std::to_string(node.layer) +
+                    " rotates a part of its heads, or neighbours, which CUDA's fused kernels lack "
+                    "in this version; use --kernels reference");
+  }
   if (parameters.window > 0 || !parameters.sinks.empty()) {
     throw Error(ErrorKind::kUnsupported,
                 "layer " + std::to_string(node.layer) +

@@ -14,6 +14,12 @@ using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
   RowsBuffer& in = builder.value(node.inputs[0]);
+  if (node.as<ops::RouterParameters>().is_scored()) {
+    throw Error(ErrorKind::kUnsupported,
+                "layer " + std::to_string(node.layer) +
+                    " has a router with scores, corrections or groups, which CUDA's fused kernels "
+                    "lack in this version; use --kernels reference");
+  }
   Routes& routes = builder.routes(node.layer);
   routes.top_k = static_cast<int32_t>(node.as<ops::RouterParameters>().shape.top_k);
   routes.experts = static_cast<int32_t>(node.as<ops::RouterParameters>().shape.experts);

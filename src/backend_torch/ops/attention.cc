@@ -15,11 +15,20 @@ at::Tensor norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps) 
   return x.mul(x.mul(x).mean(-1, true).add(eps).rsqrt()).mul(weight);
 }
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const int64_t half = x.size(-1) / 2;
-  at::Tensor low = x.narrow(-1, 0, half);
-  at::Tensor high = x.narrow(-1, half, half);
-  return at::cat({low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin))}, -1);
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                  const ops::AttentionParameters& own) {
+  const int64_t half = own.rotary_dim / 2, rest = x.size(-1) - own.rotary_dim;
+  if (half == 0) return x;
+  const at::Tensor turned = x.narrow(-1, 0, own.rotary_dim);
+  const at::Tensor pairs = own.rotates_neighbours
+                               ? turned.unflatten(-1, {half, 2}).transpose(-1, -2)
+                               : turned.unflatten(-1, {2, half});
+  const at::Tensor low = pairs.select(-2, 0), high = pairs.select(-2, 1);
+  const at::Tensor first = low.mul(cos).sub(high.mul(sin));
+  const at::Tensor second = high.mul(cos).add(low.mul(sin));
+  const at::Tensor rotated = own.rotates_neighbours ? at::stack({first, second}, -1).flatten(-2)
+                                                    : at::cat({first, second}, -1);
+  return rest == 0 ? rotated : at::cat({rotated, x.narrow(-1, own.rotary_dim, rest)}, -1);
 }
 
 /// Rounds to kI16's integers and widens them: [tokens, heads, head_dim].
@@ -60,8 +69,8 @@ void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
   }
   at::Tensor cos = at::index_select(step.rope_cos, 0, step.positions).unsqueeze(1);
   at::Tensor sin = at::index_select(step.rope_sin, 0, step.positions).unsqueeze(1);
-  query = rotate(query, cos, sin);
-  key = rotate(key, cos, sin);
+  query = rotate(query, cos, sin, own);
+  key = rotate(key, cos, sin, own);
 
   ReferenceKv& kv = (*step.kv)[static_cast<size_t>(node.layer)];
   if (kv.are_integers) query = round_heads(query);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // router: the probabilities of a layer's experts and the top-k of them.
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -18,6 +19,37 @@ std::tuple<at::Tensor, at::Tensor> forced_among(const at::Tensor& values, const 
   return {std::move(chosen), std::move(all)};
 }
 
+// Experts of the best groups; the others' keys become minus infinity.
+at::Tensor keep_best_groups(const at::Tensor& keys, const ops::RouterParameters& own) {
+  if (own.chosen_groups >= own.groups) return keys;
+  const at::Tensor grouped = keys.unflatten(-1, {own.groups, own.shape.experts / own.groups});
+  const at::Tensor best = std::get<0>(at::topk(grouped, own.group_score_adds_two ? 2 : 1, -1));
+  const at::Tensor chosen = std::get<1>(at::topk(best.sum(-1), own.chosen_groups, -1));
+  const at::Tensor kept = at::zeros_like(best.select(-1, 0)).scatter(-1, chosen, 1.0);
+  return grouped.masked_fill(kept.eq(0).unsqueeze(-1), -std::numeric_limits<float>::infinity())
+      .flatten(-2);
+}
+
+// Scores, and the chosen experts' weights and ids.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> choose_by_scores(ReferenceStep& step,
+                                                                const at::Tensor& logits,
+                                                                const ops::RouterParameters& own,
+                                                                const at::Tensor* forced_ids) {
+  const bool is_softmax = own.score == ops::RouterParameters::Score::kSoftmax;
+  at::Tensor scores = is_softmax ? at::softmax(logits, -1) : at::sigmoid(logits);
+  const at::Tensor keys = own.correction.empty()
+                              ? scores
+                              : scores.add(step.weights->vector(own.correction, own.shape.experts));
+  at::Tensor ids = std::get<1>(at::topk(keep_best_groups(keys, own), own.shape.top_k, -1));
+  if (forced_ids != nullptr) ids = at::where(forced_ids->ge(0), *forced_ids, ids);
+  at::Tensor weights = at::gather(scores, -1, ids);
+  if (own.normalizes) {
+    at::Tensor sum = weights.sum(-1, true).add(own.sum_epsilon).clamp_min(own.least_sum);
+    weights = weights.div(sum);
+  }
+  return {std::move(scores), weights.mul(own.scale), std::move(ids)};
+}
+
 void reference_router(ReferenceStep& step, const ops::OpNode& node) {
   const auto& own = node.as<ops::RouterParameters>();
   at::Tensor logits = step.linear(step.input(node, 0), own.matrix, own.shape.experts, own.bias);
@@ -27,7 +59,10 @@ void reference_router(ReferenceStep& step, const ops::OpNode& node) {
   const auto layer = static_cast<size_t>(node.layer);
   const bool is_forced = !step.forced_ids.empty();
   at::Tensor weights, ids;
-  if (own.softmax_after_top_k) {
+  if (own.is_scored()) {
+    std::tie(probs, weights, ids) =
+        choose_by_scores(step, logits, own, is_forced ? &step.forced_ids[layer] : nullptr);
+  } else if (own.softmax_after_top_k) {
     std::tie(weights, ids) = at::topk(logits, k, -1);
     if (is_forced) std::tie(weights, ids) = forced_among(logits, ids, step.forced_ids[layer]);
     weights = at::softmax(weights, -1);

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// MiniMax-M2 (2025): scores by sigmoid, norms of whole rows of query and key.
+#include "model/architecture.h"
+#include "model/decoder.h"
+
+namespace vitrine::model {
+namespace {
+
+ops::Graph build_minimax_m2(const ModelConfig& config) {
+  DecoderTraits traits;
+  traits.query_key_norm = traits.norm_whole_row = true;
+  traits.score = ops::RouterParameters::Score::kSigmoid;
+  traits.correction = "block_sparse_moe.e_score_correction_bias";
+  traits.normalize_top_k = true;
+  traits.block = "block_sparse_moe";
+  traits.router = "block_sparse_moe.gate";
+  traits.gate = "w1";
+  traits.up = "w3";
+  traits.down = "w2";
+  return build_decoder(config, traits);
+}
+
+VITRINE_REGISTER_ARCHITECTURE((Architecture{"minimax_m2", build_minimax_m2}));
+
+}  // namespace
+}  // namespace vitrine::model
