@@ -3,10 +3,12 @@
 gigabytes is made where it is measured, by all cores, as fast as the memory or the disk takes it.
 
     make_moe_gguf.py 30b.header --shape 30b-a3b --type q4_0 --header     # here, 5 MB
-    fill_gguf.py 30b.header 30b.gguf [--seed N]                          # there, 17 GB
+    fill_gguf.py 30b.header 30b.gguf [--seed N] [--zero-experts]         # there, 17 GB
 
 Weights are drawn as make_moe_gguf.py draws them (Q4_0, Q8_0, F32), other numbers of one distribution: a
 few megabytes of each kind, of which every tensor is made in pieces that begin at random places.
+--zero-experts leaves the routed experts' weights as holes in the file, zeros that take neither time nor
+room: routers choose as before, and each expert is read where it is chosen.
 """
 
 import argparse
@@ -140,6 +142,10 @@ def write_piece(piece):
         at, left, begin = at + done, left - done, (begin + done) % len(pool)
 
 
+def is_expert(tensor):
+    return "_exps." in tensor[0]
+
+
 def write_all(path, front, tensors, start, size, seed):
     global POOLS, FILE  # pylint: disable=global-statement
     POOLS = make_pools(tensors, seed)
@@ -172,6 +178,8 @@ def main():
     parser.add_argument("header")
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--zero-experts", action="store_true",
+                        help="without the routed experts' weights: holes of zeros")
     arguments = parser.parse_args()
     try:
         data = pathlib.Path(arguments.header).read_bytes()
@@ -182,14 +190,17 @@ def main():
         sys.exit(f"fill_gguf: {arguments.header} ends early or is no header; make it again")
     start = -(-header.at // ALIGNMENT) * ALIGNMENT
     needed = max((start + tensor[3] + stored_bytes(tensor) for tensor in header.tensors), default=0)
+    drawn = [tensor for tensor in header.tensors
+             if not (arguments.zero_experts and is_expert(tensor))]
+    taken = start + sum(map(stored_bytes, drawn))
     free = shutil.disk_usage(arguments.out.parent).free
-    if needed + (64 << 20) > free:
-        sys.exit(f"fill_gguf: {arguments.out} needs {needed / 1e9:.1f} GB and its disk has "
+    if taken + (64 << 20) > free:
+        sys.exit(f"fill_gguf: {arguments.out} needs {taken / 1e9:.1f} GB and its disk has "
                  f"{free / 1e9:.1f} GB free; expected more, or a smaller shape")
     size = -(-needed // ALIGNMENT) * ALIGNMENT
     temporary = arguments.out.with_name(arguments.out.name + ".tmp")
     try:
-        write_all(temporary, data[:header.at], header.tensors, start, size, arguments.seed)
+        write_all(temporary, data[:header.at], drawn, start, size, arguments.seed)
         os.replace(temporary, arguments.out)
     finally:
         temporary.unlink(missing_ok=True)

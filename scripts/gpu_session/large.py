@@ -17,9 +17,14 @@ MEMORY_FOLDER = pathlib.Path("/dev/shm")
 def run(session):
     for program in ("cuda_products_bench", "cuda_kernels_bench"):
         session.step(program, lambda program=program: kernels(session, program))
-    with_weights(session, lambda path: [
-        session.step(" ".join(run), lambda run=run: generate(session, path, *run))
-        for run in session.facts["large"]["runs"]])
+    # With experts of zeros the file is there at once, and as many bytes are read: should the time not
+    # suffice for all weights, there are figures.
+    for weights, runs, more in (("zero experts", session.facts["large"]["runs"][:1], ["--zero-experts"]),
+                                ("all drawn", session.facts["large"]["runs"], [])):
+        session.step(weights, lambda weights=weights, runs=runs, more=more: with_weights(
+            session, weights, more, lambda path: [
+                session.step(f"{' '.join(run)}, {weights}",
+                             lambda run=run: generate(session, path, weights, *run)) for run in runs]))
 
 
 def kernels(session, program):
@@ -33,7 +38,7 @@ def kernels(session, program):
         raise Failed(done.last_line())
 
 
-def with_weights(session, use):
+def with_weights(session, weights, more, use):
     """Draws the weights into memory, or where that is small onto the disk, and takes them away."""
     facts = session.facts["large"]
     header = session.find(facts["header"])
@@ -45,18 +50,22 @@ def with_weights(session, use):
         raise Failed(f"no place for {needed / 1e9:.1f} GB of weights")
     path = folders[0] / f"vitrine-{os.getpid()}-large.gguf"
     try:
-        done = session.run([sys.executable, session.find("bench/fill_gguf.py"), header, path],
-                           session.left())
-        if done.timed_out or done.code != 0:
-            raise Failed(f"the weights: {done.last_line()}")
-        session.keep(fill_seconds=round(done.seconds, 2), weights=str(folders[0]))
+        done = session.run([sys.executable, session.find("bench/fill_gguf.py"), header, path,
+                            *more], session.left())
+        if done.timed_out:
+            raise OutOfTime(f"drawing them was ended after {done.seconds:.0f} s")
+        if done.code != 0:
+            raise Failed(f"drawing them: {done.last_line()}")
+        fills = session.kept("large", "fills", {})
+        fills[weights] = {"seconds": round(done.seconds, 2), "folder": str(folders[0])}
+        session.keep(fills=fills)
         use(path)
     finally:
         for left in (path, path.with_name(path.name + ".tmp")):
             left.unlink(missing_ok=True)
 
 
-def generate(session, path, activations, audit):
+def generate(session, path, weights, activations, audit):
     facts = session.facts["large"]
     more = ["--goes-on"] if audit == "deferred" else []
     output = session.vitrine(
@@ -66,5 +75,6 @@ def generate(session, path, activations, audit):
         "--json", *more, *session.facts["devices"]["fused"], seconds=session.left())
     found = json.loads(output[output.index("{"):])
     runs = session.kept("large", "runs", {})
-    runs[f"{activations} {audit}"] = found
+    name = f"{activations} {audit}" + ("" if weights == "all drawn" else f", {weights}")
+    runs[name] = found
     session.keep(runs=runs)

@@ -92,8 +92,9 @@ def run_program(session, test, index):
     names = left = list_tests(session, program, test.get("filter", "*"))
     ended, faults = {}, []
     test_seconds = test.get("seconds", TEST_SECONDS)
-    # What the programs behind it need at least.
-    later = 8 * (len(session.facts["tests"]) - 1 - index)
+    # A little more than its share: what it leaves over the programs behind it have.
+    share = min(1.0, 1.3 / (len(session.facts["tests"]) - index))
+    later = session.left() * (1 - share)
     for _ in range(MAX_PROCESSES):
         if not left:
             break

@@ -31,10 +31,10 @@ class Part:
 
 
 PARTS = (
-    Part("card", 14, card.run, "the card, its bandwidth and its bf16 rate"),
+    Part("card", 20, card.run, "the card, its bandwidth and its bf16 rate"),
     Part("model", 20, model.run, "the shipped model beside the CPU's ids and digests"),
     Part("audit", 45, audit.run, "what the recorder costs"),
-    Part("tests", 110, programs.run, "the tests for a GPU"),
+    Part("tests", 105, programs.run, "the tests for a GPU"),
     Part("large", 85, large.run, "Qwen3-30B-A3B's shape, and its kernels"),
     Part("federation", 8, federation.run, "a joint of three specialists"),
 )
@@ -102,11 +102,12 @@ def run_part(session, part, end):
         if limit < LEAST:
             raise Skipped(f"{max(limit, 0):.1f} s are left; run-one {part.name} runs it alone")
         part.function(session)
-        failed, skipped = found.get("failed_steps", {}), found.get("skipped_steps", {})
-        is_skipped = skipped and not found.get("steps_done")
-        found["status"] = "failed" if failed else "skipped" if is_skipped else "ok"
-        if failed or skipped:
-            found["error"] = "; ".join(f"{name}: {why}" for name, why in {**failed, **skipped}.items())
+        failed, late, skipped = (found.get(f"{kind}_steps", {}) for kind in ("failed", "late", "skipped"))
+        found["status"] = ("failed" if failed else "out of time" if late else
+                           "skipped" if skipped and not found.get("steps_done") else "ok")
+        if failed or late or skipped:
+            found["error"] = "; ".join(f"{name}: {why}"
+                                       for name, why in {**failed, **late, **skipped}.items())
     except (Skipped, OutOfTime, Failed) as error:
         found["status"] = {Skipped: "skipped", OutOfTime: "out of time", Failed: "failed"}[type(error)]
         found["error"] = str(error)

@@ -118,7 +118,7 @@ class Session:
             part = self.results["parts"][self.part]
             part["steps_done"] = part.get("steps_done", 0) + 1
         except (Skipped, OutOfTime, Failed) as error:
-            kind = "skipped_steps" if isinstance(error, Skipped) else "failed_steps"
+            kind = {Skipped: "skipped_steps", OutOfTime: "late_steps", Failed: "failed_steps"}[type(error)]
             self.results["parts"][self.part].setdefault(kind, {})[name] = str(error)
             self.say(f"  {name}: {error}")
             self.write()
@@ -146,7 +146,7 @@ class Session:
 
     def find(self, path):
         """A file or folder that the bundle has, or the checkout beside it."""
-        for root in (self.work, self.tree):
+        for root in (self.work, self.bundle, self.tree):
             if (root / path).exists():
                 return root / path
         raise Failed(f"{path} is neither in the bundle nor in {self.tree}; run this in a checkout "

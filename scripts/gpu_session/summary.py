@@ -79,7 +79,9 @@ def tests_answer(results):
 
 
 def ahead(results):
-    for run in (part(results, "large", "runs") or {}).values():
+    runs = part(results, "large", "runs") or {}
+    for name in sorted(runs, key=lambda name: ", " in name):  # those with all weights first
+        run = runs[name]
         for batch in run.get("batches", []):
             if batch["batch"] == 1 and "ahead_ratio" in batch:
                 saved = 1e6 * (1 / batch["chosen_tps"] - 1 / batch["ahead_tps"])
@@ -101,7 +103,10 @@ def recorder(results):
 
 def whole(results):
     told = []
-    for name, run in (part(results, "large", "runs") or {}).items():
+    runs = part(results, "large", "runs") or {}
+    for name, run in runs.items():
+        if ", " in name and name.split(", ")[0] in runs:
+            continue  # the same with all weights is there
         speeds = ", ".join(f"{one['batch']}: {one['decode_tps']:.0f}" for one in run.get("batches", []))
         share = run["bandwidth_share"]
         told.append(f"{name} {speeds} tokens/s"

@@ -104,8 +104,14 @@ class Generator(unittest.TestCase):
             make(self.folder / "whole.gguf", "--type", name)
             self.assertEqual(self.path.stat().st_size,
                              (self.folder / "whole.gguf").stat().st_size)
-        data = header.read_bytes()
         whole = self.path.read_bytes()
+        subprocess.run([*fill, header, self.path, "--zero-experts"], check=True, capture_output=True,
+                       timeout=300)
+        for tensor in gguf.GGUFReader(self.path).tensors:
+            self.assertEqual(tensor.data.any(), "_exps" not in tensor.name, tensor.name)
+        vitrine("generate", self.path, "-p", "the thing", "-n", "4", "--ignore-end-of-text")
+        self.path.write_bytes(whole)
+        data = header.read_bytes()
         make(header, "--type", "mxfp4", "--header")
         first_name = data.index(b"general.architecture") - 8  # its length
         endless = data[:first_name] + b"\xff" * 8 + data[first_name + 8:]
