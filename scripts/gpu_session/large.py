@@ -43,6 +43,7 @@ def with_weights(session, weights, more, use):
     facts = session.facts["large"]
     header = session.find(facts["header"])
     needed = facts["bytes"] + (256 << 20)
+    remove_left_over(session)
     folders = [folder for folder in (MEMORY_FOLDER, session.scratch)
                if folder.is_dir() and os.access(folder, os.W_OK)
                and shutil.disk_usage(folder).free > needed]
@@ -63,6 +64,14 @@ def with_weights(session, weights, more, use):
     finally:
         for left in (path, path.with_name(path.name + ".tmp")):
             left.unlink(missing_ok=True)
+
+
+def remove_left_over(session):
+    """Weights of a run that was killed, which would fill the memory."""
+    for folder in (MEMORY_FOLDER, session.scratch):
+        for path in folder.glob("vitrine-*-large.gguf*"):
+            if not pathlib.Path("/proc", path.name.split("-")[1]).exists():
+                path.unlink(missing_ok=True)
 
 
 def generate(session, path, weights, activations, audit):

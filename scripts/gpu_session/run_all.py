@@ -148,9 +148,7 @@ def main(kind, bundle, words):
     session.results["minutes"] = arguments.minutes
 
     def stop(number, _frame):
-        session.stop_program()
-        session.note(f"ended by signal {number}")
-        session.write()
+        session.stop(f"ended by signal {number}")
         summary.write(session)
         sys.exit(128 + number)
 
@@ -169,6 +167,6 @@ def main(kind, bundle, words):
     session.results["finished"] = True
     session.results["seconds"] = round(time.monotonic() - start, 1)
     session.write()
-    print(summary.write(session), flush=True)
+    session.say(summary.write(session))
     return 0 if all(one["status"] in ("ok", "skipped")
                     for one in session.results["parts"].values()) else 1

@@ -11,6 +11,7 @@ import pathlib
 import selectors
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 
@@ -72,7 +73,7 @@ class Session:
         self.scratch = work / "scratch"
         out.mkdir(parents=True, exist_ok=True)
         self.log_file = open(out / "log.txt", "w", encoding="utf-8")
-        self.log_bytes = 0
+        self.log_bytes = self.writes = 0
         self.part, self.part_end = None, None
         self.process = None
         self.results = {"bundle": self.facts, "notes": [], "parts": {}, "answers": {},
@@ -83,7 +84,7 @@ class Session:
     def log(self, line=""):
         if self.log_bytes > MAX_LOG_BYTES:
             return
-        text = line[:MAX_LINE] + "\n"
+        text = "\n".join(one[:MAX_LINE] for one in line.split("\n")) + "\n"
         self.log_bytes += len(text.encode())
         if self.log_bytes > MAX_LOG_BYTES:
             text = "the log is full; the rest is left out\n"
@@ -91,15 +92,21 @@ class Session:
         self.log_file.flush()
 
     def say(self, line):
-        print(line, flush=True)
+        """To the log, and to whoever still reads what is printed."""
         self.log(line)
+        try:
+            print(line, flush=True)
+        except OSError:
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")
 
     def note(self, line):
         self.results["notes"].append(line)
         self.say(line)
 
     def write(self):
-        temporary = self.out / "results.json.tmp"
+        # A name of its own: a signal can come while a file is written, and writes again.
+        self.writes += 1
+        temporary = self.out / f"results.json.{self.writes}.tmp"
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump(self.results, file, indent=1)
             file.flush()
@@ -245,13 +252,17 @@ class Session:
         finally:
             process.stdout.close()
 
-    def stop_program(self):
-        """Ends what runs, when the run itself is ended."""
+    def stop(self, why):
+        """Ends what runs and writes what is known, in a signal's handler: prints nothing."""
         if self.process is not None:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        self.results["notes"].append(why)
+        self.write()
+        for left in self.out.glob("results.json.*.tmp"):
+            left.unlink()
 
     def vitrine(self, *arguments, seconds):
         """The command line tool; what it printed, or Failed."""

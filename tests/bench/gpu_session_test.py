@@ -30,7 +30,7 @@ BUILD = pathlib.Path(sys.argv[1]).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.dont_write_bytecode = True
-from gpu_session import audit, bench_lines, summary  # noqa: E402
+from gpu_session import audit, bench_lines, model, summary  # noqa: E402
 
 PARTS = ["card", "model", "audit", "tests", "large", "federation"]
 MAX_BYTES = 16 << 20
@@ -74,7 +74,7 @@ class Rehearsal(unittest.TestCase):
         cls.folder = pathlib.Path(folder.name)
         cls.bundle = cls.folder / "bundle"
         made = subprocess.run(
-            ["bash", ROOT / "scripts/gpu-session", "--emulated", "--minutes", "3", cls.bundle],
+            ["bash", ROOT / "scripts/gpu-session", "--emulated", "--minutes", "6", cls.bundle],
             env={**os.environ, "VITRINE_BUILD": str(BUILD), "VITRINE_VENV": sys.prefix},
             capture_output=True, text=True, timeout=120, check=False)
         if made.returncode != 0:
@@ -90,7 +90,7 @@ class Rehearsal(unittest.TestCase):
 
     def run_to_end(self, *words, **options):
         process = self.start(*words, **options)
-        output, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=400)
         return process.returncode, output
 
     def results(self, out="out"):
@@ -109,8 +109,9 @@ class Rehearsal(unittest.TestCase):
 
     def test_everything(self):
         self.plant()
-        self.assertEqual(self.command[:4], [str(self.bundle / "run-all"), "--minutes", "3", "--commit"])
-        code, output = self.run_to_end(*self.command[1:])
+        self.assertEqual(self.command[:5], ["python3", str(self.bundle / "run-all"), "--minutes", "6",
+                                            "--commit"])
+        code, output = self.run_to_end(*self.command[2:])
         found = self.results()
         parts = found["parts"]
         self.assertEqual(code, 1, output)  # the planted tests fail
@@ -190,10 +191,15 @@ class Rehearsal(unittest.TestCase):
             time.sleep(0.05)
         self.fail(f"{part} did not end")
 
+    def test_nobody_reads(self):
+        process = self.start("card", name="run-one", out="unread")
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=60), 0)
+        self.assertTrue(self.results("unread")["finished"])
+
     def test_short_of_time(self):
-        began = time.monotonic()
         self.run_to_end("--minutes", "0.1", out="short")
-        self.assertLess(time.monotonic() - began, 12)
+        self.assertLess(self.results("short")["seconds"], 12)
         parts = self.results("short")["parts"]
         self.assertEqual(list(parts), PARTS)
         late = [one for one in parts.values() if one["status"] != "ok"]
@@ -227,6 +233,27 @@ class Rehearsal(unittest.TestCase):
 
 
 class Pieces(unittest.TestCase):
+    def test_first_difference(self):
+        def log():
+            return {"records": [
+                {"position": at, "token": 4, "prediction":
+                 {"token": 9, "logits_digest": "ab", "logprob": -1.5, "entropy": 2.0},
+                 "layers": [{"layer": layer, "residual_norm": 1.25, "experts": [5, 2],
+                             "weights": [0.75, 0.25]} for layer in range(2)]} for at in range(3)]}
+
+        found = log()
+        found["records"][1]["prediction"]["entropy"] += 1e-7  # merged in another order
+        compared = model.compare(log(), found)
+        self.assertEqual((compared["ids"], compared["ids_equal"], compared["digests_equal"],
+                          compared["first_difference"]), (3, 3, 3, None))
+        found["records"][2]["prediction"]["logits_digest"] = "ac"
+        found["records"][2]["layers"][1]["weights"][1] = -0.25
+        compared = model.compare(log(), found)
+        self.assertEqual((compared["ids_equal"], compared["digests_equal"]), (3, 2))
+        self.assertEqual(compared["first_difference"],
+                         {"position": 2, "field": "layer 1 weights 1", "cpu": 0.25, "device": -0.25,
+                          "cpu_bits": "0x3e800000", "device_bits": "0xbe800000"})
+
     def test_plan(self):
         self.assertEqual(audit.plan(10_000, 20, 3), (1000, 50, 200))
         for rate in (5, 60, 300, 2000):
@@ -261,7 +288,7 @@ class Pieces(unittest.TestCase):
             self.assertEqual(answers[str(number)], "10.00 us")
         self.assertEqual(answers["10"], "60 to 60 %, 10.00 us")
         self.assertEqual(answers["16"], "10.00 us, by heads 10.00 us")
-        self.assertIn("(1 %)", f"{answers['9']} (1 %)")
+        self.assertIn("tile 64 20616 (2577 %)", answers["9"])
         self.assertIn("gate_up E4M3AE4M3/128 tile 64 20616", answers["20"])
 
 
