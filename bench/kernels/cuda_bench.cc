@@ -23,8 +23,8 @@ using namespace vitrine::kernels::cuda;
 using namespace cuda_timing;
 
 constexpr int64_t kHidden = 2048, kVocab = 151936;
-constexpr int32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
-constexpr int32_t kContext = 4096, kTileRows = 16;
+constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
+constexpr int64_t kContext = 4096, kTileRows = 16;
 constexpr int kLaunches = 50;
 
 void bench_read(cudaStream_t stream) {
@@ -49,7 +49,7 @@ void bench_norm(cudaStream_t stream, int32_t tokens) {
   print("rms_norm, bf16", tokens,
         Timing(
             stream, [&] { return rms_norm(norm, tokens, stream); }, kLaunches),
-        static_cast<double>(tokens * (row + row / 2)));
+        static_cast<double>(tokens * row * 3) / 2);
   norm.bf16_rows = nullptr;
   norm.int8_rows =
       device_array<uint8_t>(tokens * int8_row_bytes(kHidden), [](int64_t) { return 0; });
@@ -94,7 +94,7 @@ void bench_rope(cudaStream_t stream, int32_t tokens, bool whole_rows) {
         Timing(
             stream, [&] { return rope_kv_write(step, tokens, stream); }, kLaunches),
         static_cast<double>(tokens * kHeadDim *
-                            (4 * heads + 4 * query_heads + 2 * 2 * kv_heads + 4)));
+                            (4 * heads + 4 * int64_t{query_heads} + 4 * int64_t{kv_heads} + 4)));
 }
 
 void bench_routing(cudaStream_t stream, int32_t tokens) {
@@ -125,7 +125,7 @@ void bench_routing(cudaStream_t stream, int32_t tokens) {
   print("group_by_expert", tokens,
         Timing(
             stream, [&] { return group_by_expert(grouping, tokens, stream); }, kLaunches),
-        static_cast<double>(16 * tokens * kTopK + 4 * tiles * kTileRows));
+        static_cast<double>(16 * kTopK * tokens + 4 * tiles * kTileRows));
 }
 
 void bench_head(cudaStream_t stream, int32_t rows) {
@@ -138,12 +138,12 @@ void bench_head(cudaStream_t stream, int32_t rows) {
   const auto run = [&] { return head_epilogue(head, rows, stream); };
   print("head_epilogue", rows, Timing(stream, run, kLaunches), bytes);
   head.record = {
-      device_array<int32_t>(rows * 32, [](int64_t) { return 0; }), 32, 0, 1, 2, 3, 13, 23};
+      device_array<int32_t>(rows * int64_t{32}, [](int64_t) { return 0; }), 32, 0, 1, 2, 3, 13, 23};
   print("head_epilogue, recorded", rows, Timing(stream, run, kLaunches), bytes);
   using Kind = SampleStep::Kind;
   const SampleStep steps[] = {
       {Kind::kDivide, 0.8}, {Kind::kTopK, 40}, {Kind::kTopP, 0.95}, {Kind::kDraw, 0.5}};
-  const SampleStep* all = device_array<SampleStep>(rows * kMaxSampleSteps, [&](int64_t i) {
+  const SampleStep* all = device_array<SampleStep>(int64_t{rows} * kMaxSampleSteps, [&](int64_t i) {
     return i % kMaxSampleSteps < 4 ? steps[i % kMaxSampleSteps] : SampleStep{};
   });
   Sampling sampling;
@@ -151,7 +151,7 @@ void bench_head(cudaStream_t stream, int32_t rows) {
   sampling.logits = head.logits;
   sampling.steps = all;
   sampling.chosen_ids = head.chosen_ids;
-  sampling.facts = floats(kSampleFacts * rows);
+  sampling.facts = floats(int64_t{kSampleFacts} * rows);
   print("sample_rows, top-k, top-p", rows,
         Timing(
             stream, [&] { return sample_rows(sampling, rows, stream); }, kLaunches),

@@ -17,7 +17,7 @@ using namespace vitrine::kernels::cuda;
 using namespace cuda_timing;
 
 constexpr int64_t kHidden = 2048, kIntermediate = 768, kVocab = 151936;
-constexpr int32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
+constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
 constexpr int kSets = 16;  // of routes: their experts are more than the cache holds
 constexpr int kLaunches = 48;
 constexpr int64_t kFarBytes = int64_t{256} << 20;  // so much later nothing is in a cache any more
