@@ -58,6 +58,9 @@ class Timing {
   Timing(cudaStream_t stream, std::function<Status()> run, int launches)
       : stream_(stream), run_(std::move(run)), launches_(launches) {}
 
+  /// What a kernel says of what it is asked for.
+  Status run_once() const { return run_(); }
+
   double microseconds() const {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
@@ -109,6 +112,10 @@ inline bool is_wanted(const std::string& name) {
 /// Times a kernel and prints a line, at once: a program that is ended keeps what it printed.
 inline void print(const std::string& name, int64_t tokens, const Timing& timing, double bytes) {
   if (!is_wanted(name)) return;
+  if (const Status status = timing.run_once(); !status.ok()) {  // the others may run
+    std::printf("%s: %s\n", name.c_str(), status.what);
+    return;
+  }
   const double microseconds = timing.microseconds();
   std::printf("%-28s %6lld %10.2f us %12.0f bytes %9.1f GB/s\n", name.c_str(),
               static_cast<long long>(tokens), microseconds, bytes, bytes / microseconds / 1e3);

@@ -80,7 +80,7 @@ def profile(session):
     """What bounds the kernels of one step: throughput of memory and of the multiprocessors."""
     program = session.program("cuda_products_bench")
     done = session.run([tool(session, "ncu"), "--clock-control", "none", "--section", "SpeedOfLight",
-                        "--launch-count", "12", "--csv", "--page", "raw", program, "W4"],
+                        "--launch-count", "12", "--csv", "--page", "raw", program, "gate_up W4"],
                        session.left())
     lines = [line for line in done.output.splitlines() if line.startswith('"')]
     session.keep(csv=lines[:60])
