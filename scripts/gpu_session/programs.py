@@ -13,8 +13,9 @@ MAX_FAILURE_LINES = 40
 FAULT = re.compile(r"illegal (memory|address|instruction)|misaligned address|unspecified launch|"
                    r"device-side assert|launch (timed out|failure)|uncorrectable|hardware stack error"
                    r"|invalid program counter|cudaErrorUnknown|unknown error", re.IGNORECASE)
-DIFFERENT = re.compile(r"element (?P<index>\d+): (?P<a>\S+) \((?P<a_bits>0x[0-9a-f]{8})\) and "
-                       r"(?P<b>\S+) \((?P<b_bits>0x[0-9a-f]{8})\)")
+# As tests/support/float_bits.h spells it; a single value has no index.
+DIFFERENT = re.compile(r"(?:element (?P<index>\d+): )?(?P<a>[^\s(]+) \((?P<a_bits>0x[0-9a-f]{8})\) and "
+                       r"(?P<b>[^\s(]+) \((?P<b_bits>0x[0-9a-f]{8})\)")
 TOLD = re.compile(r"\[ +(RUN|OK|FAILED|SKIPPED) +\] ([^\s,]+)")
 
 
@@ -81,7 +82,8 @@ def failure(lines):
     for line in lines:
         match = DIFFERENT.search(line)
         if match:
-            found["first_difference"] = {"index": int(match["index"]), "values": [match["a"], match["b"]],
+            found["first_difference"] = {"index": int(match["index"]) if match["index"] else None,
+                                         "values": [match["a"], match["b"]],
                                          "bits": [match["a_bits"], match["b_bits"]]}
             break
     return found

@@ -54,7 +54,7 @@ for name in NAMES:
     if name == "Hangs":
         time.sleep(60)
     if name == "Differs":
-        print("a.cc:1: Failure\\nelement 7: 0.5 (0x3f000000) and -2 (0xc0000000)")
+        print("a.cc:1: Failure\\n  Actual: false (element 7: 0.5 (0x3f000000) and -2 (0xc0000000))")
     if name == "Faults":
         print("a.cc:2: Failure\\nstatus 700: an illegal memory access was encountered", flush=True)
     how = "  FAILED  " if name in ("Differs", "Faults") else "       OK "
