@@ -18,13 +18,13 @@ def run(session):
     for program in ("cuda_products_bench", "cuda_kernels_bench"):
         session.step(program, lambda program=program: kernels(session, program))
     # With experts of zeros the file is there at once, and as many bytes are read: should the time not
-    # suffice for all weights, there are figures.
-    for weights, runs, more in (("zero experts", session.facts["large"]["runs"][:1], ["--zero-experts"]),
-                                ("all drawn", session.facts["large"]["runs"], [])):
-        session.step(weights, lambda weights=weights, runs=runs, more=more: with_weights(
+    # suffice to draw all weights, there are figures, and where it does, both can be compared.
+    for weights, more in (("zero experts", ["--zero-experts"]), ("all drawn", [])):
+        session.step(weights, lambda weights=weights, more=more: with_weights(
             session, weights, more, lambda path: [
                 session.step(f"{' '.join(run)}, {weights}",
-                             lambda run=run: generate(session, path, weights, *run)) for run in runs]))
+                             lambda run=run: generate(session, path, weights, *run))
+                for run in session.facts["large"]["runs"]]))
 
 
 def kernels(session, program):

@@ -131,7 +131,8 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(list(parts["audit"]["reference"]["overhead"]), ["naive", "deferred"])
         self.check_tests(parts["tests"])
         self.assertEqual(list(parts["large"]["runs"]),
-                         ["bf16 deferred, zero experts", "bf16 deferred", "int8 none"])
+                         ["bf16 deferred, zero experts", "int8 none, zero experts", "bf16 deferred",
+                          "int8 none"])
         for run in parts["large"]["runs"].values():
             self.assertEqual([one["batch"] for one in run["batches"]],
                              self.facts["large"]["batches"])
