@@ -1,27 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives a GGUF header random weights, on a machine that has torch and nothing of PyPI's `gguf` and
-`numpy`: a file of many gigabytes is made where it is measured.
+"""Gives a GGUF header random weights, on a machine that has Python and nothing else: a file of many
+gigabytes is made where it is measured, by all cores, as fast as the memory or the disk takes it.
 
     make_moe_gguf.py 30b.header --shape 30b-a3b --type q4_0 --header     # here, 5 MB
-    fill_gguf.py 30b.header 30b.gguf [--seed N]                          # there, 17 GB
+    fill_gguf.py 30b.header 30b.gguf [--seed N] [--zero-experts]         # there, 17 GB
 
-Weights are drawn as make_moe_gguf.py draws them (Q4_0, Q8_0, F32), other numbers of one distribution;
-on a GPU where there is one.
+Weights are drawn as make_moe_gguf.py draws them (Q4_0, Q8_0, F32), other numbers of one distribution: a
+few megabytes of each kind, of which every tensor is made in pieces that begin at random places.
+--zero-experts leaves the routed experts' weights as holes in the file, zeros that take neither time nor
+room: routers choose as before, and each expert is read where it is chosen.
 """
 
 import argparse
-import ctypes
 import math
+import multiprocessing
 import os
 import pathlib
+import random
 import shutil
 import struct
 import sys
 
-import torch
-
 ALIGNMENT = 32
-PIECE_BYTES = 256 << 20
+PIECE_BYTES = 16 << 20  # that one process writes at a time
+POOL_BYTES = 8 << 20  # of random blocks of one kind
+POOL_FLOATS = 1 << 17
+SCALES = 4096  # different ones of a kind
 # Of ggml's types: values and bytes of a block, and the deviation of its bits under a scale of 1.
 BLOCKS = {2: (32, 18, 4.64), 8: (32, 34, 73.9)}
 F32 = 0
@@ -73,40 +77,92 @@ class Header:
         return name, extents, *self.take("<IQ")
 
 
-def write_tensor(file, values):
-    values = values.cpu().contiguous()
-    size = values.numel() * values.element_size()
-    file.write((ctypes.c_char * size).from_address(values.data_ptr()))
+def random_blocks(generator, kind, deviation):
+    """Blocks of random bits under scales of either sign, which stand in two bytes at the front."""
+    _, block_bytes, spread = BLOCKS[kind]
+    count = POOL_BYTES // block_bytes
+    pool = bytearray(generator.randbytes(count * block_bytes))
+    few = [generator.choice((-1, 1)) * generator.uniform(0.8, 1.2) * deviation / spread
+           for _ in range(SCALES)]
+    scales = b"".join(generator.choices([struct.pack("<e", scale) for scale in few], k=count))
+    pool[0::block_bytes] = scales[0::2]
+    pool[1::block_bytes] = scales[1::2]
+    return bytes(pool)
 
 
-def random_floats(count, deviation, mean, **where):
-    return mean + deviation * torch.randn(count, **where)
+def random_floats(generator, mean, deviation):
+    return struct.pack(f"<{POOL_FLOATS}f",
+                       *(generator.gauss(mean, deviation) for _ in range(POOL_FLOATS)))
 
 
-def random_blocks(count, block_bytes, scale, **where):
-    blocks = torch.randint(0, 256, (count, block_bytes), dtype=torch.uint8, **where)
-    scales = (0.8 + 0.4 * torch.rand(count, **where)) * scale
-    scales *= 2 * torch.randint(0, 2, (count,), **where) - 1
-    blocks[:, :2] = scales.half().view(torch.uint8).view(-1, 2)
-    return blocks
+def kind_of(tensor):
+    """(ggml's type, mean, deviation)"""
+    name, extents, kind, _ = tensor
+    if kind == F32 and len(extents) == 1:
+        return kind, 1.0, 0.1
+    return kind, 0.0, (1.0 if name.startswith("token_embd") else
+                       2 / extents[0]**0.5 if "ffn_gate_inp" in name or name.startswith("output.")
+                       else 1 / extents[0]**0.5)
 
 
-def fill(file, tensor, start, **where):
-    name, extents, kind, offset = tensor
-    count = math.prod(extents)
-    file.seek(start + offset)
-    deviation = (1.0 if name.startswith("token_embd") else
-                 2 / extents[0]**0.5 if "ffn_gate_inp" in name or name.startswith("output.") else
-                 1 / extents[0]**0.5)
-    if kind == F32:
-        is_norm = len(extents) == 1
-        write_tensor(file, random_floats(count, 0.1 if is_norm else deviation, is_norm, **where))
-        return
-    values, block_bytes, spread = BLOCKS[kind]
-    left, most = count // values, PIECE_BYTES // block_bytes
+def make_pools(tensors, seed):
+    pools = {}
+    for tensor in tensors:
+        key = kind, mean, deviation = kind_of(tensor)
+        if key not in pools:
+            generator = random.Random(f"{seed} {key}")
+            pools[key] = (random_floats(generator, mean, deviation) if kind == F32 else
+                          random_blocks(generator, kind, deviation))
+    return pools
+
+
+def pieces_of(tensors, start, seed):
+    """(offset in the file, bytes, key of the pool, block of the pool that comes first)"""
+    generator = random.Random(seed)
+    for tensor in tensors:
+        key = kind_of(tensor)
+        unit = 4 if key[0] == F32 else BLOCKS[key[0]][1]
+        count = POOL_FLOATS if key[0] == F32 else POOL_BYTES // unit
+        left, at = stored_bytes(tensor), start + tensor[3]
+        step = PIECE_BYTES // unit * unit
+        while left > 0:
+            yield at, min(left, step), key, generator.randrange(count) * unit
+            at += step
+            left -= step
+
+
+POOLS, FILE = {}, None  # of a process that writes
+
+
+def write_piece(piece):
+    at, left, key, begin = piece
+    pool = memoryview(POOLS[key])
     while left > 0:
-        write_tensor(file, random_blocks(min(left, most), block_bytes, deviation / spread, **where))
-        left -= most
+        done = os.pwrite(FILE, pool[begin:begin + left], at)
+        at, left, begin = at + done, left - done, (begin + done) % len(pool)
+
+
+def is_expert(tensor):
+    return "_exps." in tensor[0]
+
+
+def write_all(path, front, tensors, start, size, seed):
+    global POOLS, FILE  # pylint: disable=global-statement
+    POOLS = make_pools(tensors, seed)
+    with open(path, "wb") as file:
+        file.write(front)
+        file.truncate(size)
+        file.flush()
+        FILE = file.fileno()
+        pieces = list(pieces_of(tensors, start, seed))
+        workers = min(len(pieces), len(os.sched_getaffinity(0)))
+        if workers < 2:
+            for piece in pieces:
+                write_piece(piece)
+            return
+        with multiprocessing.get_context("fork").Pool(workers) as pool:
+            for _ in pool.imap_unordered(write_piece, pieces):
+                pass
 
 
 def stored_bytes(tensor):
@@ -122,9 +178,9 @@ def main():
     parser.add_argument("header")
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--zero-experts", action="store_true",
+                        help="without the routed experts' weights: holes of zeros")
     arguments = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    where = {"device": device, "generator": torch.Generator(device).manual_seed(arguments.seed)}
     try:
         data = pathlib.Path(arguments.header).read_bytes()
         header = Header(data)
@@ -134,19 +190,17 @@ def main():
         sys.exit(f"fill_gguf: {arguments.header} ends early or is no header; make it again")
     start = -(-header.at // ALIGNMENT) * ALIGNMENT
     needed = max((start + tensor[3] + stored_bytes(tensor) for tensor in header.tensors), default=0)
+    drawn = [tensor for tensor in header.tensors
+             if not (arguments.zero_experts and is_expert(tensor))]
+    taken = start + sum(map(stored_bytes, drawn))
     free = shutil.disk_usage(arguments.out.parent).free
-    if needed + (64 << 20) > free:
-        sys.exit(f"fill_gguf: {arguments.out} needs {needed / 1e9:.1f} GB and its disk has "
+    if taken + (64 << 20) > free:
+        sys.exit(f"fill_gguf: {arguments.out} needs {taken / 1e9:.1f} GB and its disk has "
                  f"{free / 1e9:.1f} GB free; expected more, or a smaller shape")
+    size = -(-needed // ALIGNMENT) * ALIGNMENT
     temporary = arguments.out.with_name(arguments.out.name + ".tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(data[:header.at])
-            for tensor in header.tensors:
-                fill(file, tensor, start, **where)
-            file.seek(0, os.SEEK_END)
-            size = -(-file.tell() // ALIGNMENT) * ALIGNMENT
-            file.truncate(size)
+        write_all(temporary, data[:header.at], drawn, start, size, arguments.seed)
         os.replace(temporary, arguments.out)
     finally:
         temporary.unlink(missing_ok=True)

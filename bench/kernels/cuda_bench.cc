@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the CUDA kernels of a step take on this GPU, each alone: cuda_kernels_bench. Shapes of
-// Qwen3-30B-A3B. A kernel's launches are captured into one graph, so that the host's launches do
-// not count; the least of several replays is printed beside the bytes that the kernel must move.
-// Inputs are mostly in the cache, as they are in a step; only `read` goes to memory.
+// How long the CUDA kernels of a step take on this GPU, each alone: cuda_kernels_bench [NAME...],
+// all or those whose names begin so. Shapes of Qwen3-30B-A3B. A kernel's launches are captured into
+// one graph, so that the host's launches do not count; the least of several replays is printed
+// beside the bytes that the kernel must move. Inputs are mostly in the cache, as they are in a
+// step; only `read` goes to memory.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -22,8 +23,8 @@ using namespace vitrine::kernels::cuda;
 using namespace cuda_timing;
 
 constexpr int64_t kHidden = 2048, kVocab = 151936;
-constexpr int32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
-constexpr int32_t kContext = 4096, kTileRows = 16;
+constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
+constexpr int64_t kContext = 4096, kTileRows = 16;
 constexpr int kLaunches = 50;
 
 void bench_read(cudaStream_t stream) {
@@ -33,7 +34,7 @@ void bench_read(cudaStream_t stream) {
   check(cudaMemset(data, 1, kBytes));
   uint32_t* sums = device_array<uint32_t>(kReadBlocks, [](int64_t) { return 0u; });
   print("read", 1,
-        time_launch(
+        Timing(
             stream, [&] { return read_words(data, kBytes / 4, sums, stream); }, 2),
         static_cast<double>(kBytes));
   check(cudaFree(data));
@@ -46,9 +47,9 @@ void bench_norm(cudaStream_t stream, int32_t tokens) {
   norm.bf16_rows =
       device_array<uint8_t>(tokens * bf16_row_bytes(kHidden), [](int64_t) { return 0; });
   print("rms_norm, bf16", tokens,
-        time_launch(
+        Timing(
             stream, [&] { return rms_norm(norm, tokens, stream); }, kLaunches),
-        static_cast<double>(tokens * (row + row / 2)));
+        static_cast<double>(tokens * row * 3) / 2);
   norm.bf16_rows = nullptr;
   norm.int8_rows =
       device_array<uint8_t>(tokens * int8_row_bytes(kHidden), [](int64_t) { return 0; });
@@ -59,18 +60,22 @@ void bench_norm(cudaStream_t stream, int32_t tokens) {
                  .weights = floats(tokens * kTopK),
                  .top_k = kTopK};
   print("experts + rms_norm, int8", tokens,
-        time_launch(
+        Timing(
             stream, [&] { return rms_norm(norm, tokens, stream); }, kLaunches),
         static_cast<double>(tokens * (row * (kTopK + 2) + int8_row_bytes(kHidden))));
 }
 
-void bench_rope(cudaStream_t stream, int32_t tokens) {
-  const int64_t heads = kHeads + 2 * kKvHeads;
-  RopeKv step{.heads = kHeads,
+/// With a norm of each head, or as OLMoE has it of whole rows (2,048 floats: 16 heads).
+void bench_rope(cudaStream_t stream, int32_t tokens, bool whole_rows) {
+  const int32_t query_heads = whole_rows ? kHeads / 2 : kHeads;
+  const int32_t kv_heads = whole_rows ? query_heads : kKvHeads;
+  const int64_t heads = query_heads + 2 * kv_heads;
+  RopeKv step{.heads = query_heads,
               .qkv = floats(tokens * heads * kHeadDim),
               .qkv_stride = heads * kHeadDim,
-              .query_norm = floats(kHeadDim),
-              .key_norm = floats(kHeadDim)};
+              .query_norm = floats(query_heads * kHeadDim),
+              .key_norm = floats(kv_heads * kHeadDim),
+              .norm_whole_row = whole_rows};
   step.eps = 1e-6f;
   step.cos = floats(kContext * kHeadDim / 2);
   step.sin = floats(kContext * kHeadDim / 2);
@@ -82,13 +87,14 @@ void bench_rope(cudaStream_t stream, int32_t tokens) {
   });
   step.blocks.sequences =
       device_array<int32_t>(tokens, [](int64_t i) { return static_cast<int32_t>(i); });
-  const int64_t cache = static_cast<int64_t>(tokens) * kKvHeads * kKvBlock * kHeadDim;
-  step.cache = {floats(cache), floats(cache), FloatFormat::kBF16, kKvHeads, kHeadDim};
-  step.query = floats(static_cast<int64_t>(tokens) * kHeads * kHeadDim);
-  print("rope_kv_write", tokens,
-        time_launch(
+  const int64_t cache = static_cast<int64_t>(tokens) * kv_heads * kKvBlock * kHeadDim;
+  step.cache = {floats(cache), floats(cache), FloatFormat::kBF16, kv_heads, kHeadDim};
+  step.query = floats(static_cast<int64_t>(tokens) * query_heads * kHeadDim);
+  print(whole_rows ? "rope_kv_write, whole rows" : "rope_kv_write", tokens,
+        Timing(
             stream, [&] { return rope_kv_write(step, tokens, stream); }, kLaunches),
-        static_cast<double>(tokens * kHeadDim * (4 * heads + 4 * kHeads + 2 * 2 * kKvHeads + 4)));
+        static_cast<double>(tokens * kHeadDim *
+                            (4 * heads + 4 * int64_t{query_heads} + 4 * int64_t{kv_heads} + 4)));
 }
 
 void bench_routing(cudaStream_t stream, int32_t tokens) {
@@ -99,7 +105,7 @@ void bench_routing(cudaStream_t stream, int32_t tokens) {
   router.ids = device_array<int32_t>(tokens * kTopK, [](int64_t) { return 0; });
   router.weights = floats(tokens * kTopK);
   print("router_top_k", tokens,
-        time_launch(
+        Timing(
             stream, [&] { return router_top_k(router, tokens, stream); }, kLaunches),
         static_cast<double>(tokens) * (4 * kExperts + 8 * kTopK));
   const int64_t tiles = most_tiles(tokens, kTopK, kExperts, kTileRows);
@@ -117,9 +123,9 @@ void bench_routing(cudaStream_t stream, int32_t tokens) {
                           words(tiles),
                           words(1)};
   print("group_by_expert", tokens,
-        time_launch(
+        Timing(
             stream, [&] { return group_by_expert(grouping, tokens, stream); }, kLaunches),
-        static_cast<double>(16 * tokens * kTopK + 4 * tiles * kTileRows));
+        static_cast<double>(16 * kTopK * tokens + 4 * tiles * kTileRows));
 }
 
 void bench_head(cudaStream_t stream, int32_t rows) {
@@ -130,14 +136,14 @@ void bench_head(cudaStream_t stream, int32_t rows) {
   head.chosen_ids = device_array<int32_t>(rows, [](int64_t) { return 0; });
   const auto bytes = static_cast<double>(rows * kVocab * 4);
   const auto run = [&] { return head_epilogue(head, rows, stream); };
-  print("head_epilogue", rows, time_launch(stream, run, kLaunches), bytes);
+  print("head_epilogue", rows, Timing(stream, run, kLaunches), bytes);
   head.record = {
-      device_array<int32_t>(rows * 32, [](int64_t) { return 0; }), 32, 0, 1, 2, 3, 13, 23};
-  print("head_epilogue, recorded", rows, time_launch(stream, run, kLaunches), bytes);
+      device_array<int32_t>(rows * int64_t{32}, [](int64_t) { return 0; }), 32, 0, 1, 2, 3, 13, 23};
+  print("head_epilogue, recorded", rows, Timing(stream, run, kLaunches), bytes);
   using Kind = SampleStep::Kind;
   const SampleStep steps[] = {
       {Kind::kDivide, 0.8}, {Kind::kTopK, 40}, {Kind::kTopP, 0.95}, {Kind::kDraw, 0.5}};
-  const SampleStep* all = device_array<SampleStep>(rows * kMaxSampleSteps, [&](int64_t i) {
+  const SampleStep* all = device_array<SampleStep>(int64_t{rows} * kMaxSampleSteps, [&](int64_t i) {
     return i % kMaxSampleSteps < 4 ? steps[i % kMaxSampleSteps] : SampleStep{};
   });
   Sampling sampling;
@@ -145,22 +151,23 @@ void bench_head(cudaStream_t stream, int32_t rows) {
   sampling.logits = head.logits;
   sampling.steps = all;
   sampling.chosen_ids = head.chosen_ids;
-  sampling.facts = floats(kSampleFacts * rows);
+  sampling.facts = floats(int64_t{kSampleFacts} * rows);
   print("sample_rows, top-k, top-p", rows,
-        time_launch(
+        Timing(
             stream, [&] { return sample_rows(sampling, rows, stream); }, kLaunches),
         bytes);
 }
 
 }  // namespace
 
-int main() {
-  cudaStream_t stream = open_device();
+int main(int argc, char** argv) {
+  cudaStream_t stream = open_device(argc, argv);
   bench_read(stream);
-  for (const int32_t tokens : {1, 16, 64, 1024}) {
-    bench_norm(stream, tokens);
-    bench_rope(stream, tokens);
+  for (const int32_t tokens : {1, 16, 64, 1024, 4096}) {
     bench_routing(stream, tokens);
+    if (tokens > 1024) break;
+    bench_norm(stream, tokens);
+    for (const bool whole_rows : {false, true}) bench_rope(stream, tokens, whole_rows);
     if (tokens <= 64) bench_head(stream, tokens);
   }
   return 0;

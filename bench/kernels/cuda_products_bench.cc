@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long products and attention take on this GPU, each alone: cuda_products_bench. Shapes of
-// Qwen3-30B-A3B. Each launch takes other experts or another copy of a matrix, so that weights come
-// from memory and not from the cache; the bytes beside a time are those of the weights that a
-// launch reads (attention: keys and values).
+// How long products and attention take on this GPU, each alone: cuda_products_bench [NAME...], all
+// or those whose names begin so. Shapes of Qwen3-30B-A3B. Each launch takes other experts or
+// another copy of a matrix, so that weights come from memory and not from the cache; the bytes
+// beside a time are those of the weights that a launch reads (attention: keys and values).
 #include <random>
 
 #include "bench/kernels/cuda_timing.h"
@@ -17,18 +17,33 @@ using namespace vitrine::kernels::cuda;
 using namespace cuda_timing;
 
 constexpr int64_t kHidden = 2048, kIntermediate = 768, kVocab = 151936;
-constexpr int32_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
+constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 128, kExperts = 128, kTopK = 8;
 constexpr int kSets = 16;  // of routes: their experts are more than the cache holds
 constexpr int kLaunches = 48;
 constexpr int64_t kFarBytes = int64_t{256} << 20;  // so much later nothing is in a cache any more
 
-PackedLayout layout_of(WeightFormat format, int32_t group, int64_t rows, int64_t cols) {
-  return packed_layout({.format = format,
-                        .scale_format = ScaleFormat::kF16,
-                        .group_size = group,
-                        .rows = rows,
-                        .cols = cols});
+/// What weights are kept in: whole numbers with a scale for a group of columns, blocks of a GGUF
+/// file, or E4M3 floats.
+struct Kind {
+  const char* name;
+  Weight weight;
+
+  PackedLayout layout(int64_t rows, int64_t cols) const {
+    Weight own = weight;
+    own.rows = rows;
+    own.cols = cols;
+    return packed_layout(own);
+  }
+};
+
+Kind integers(const char* name, WeightFormat format, int32_t group) {
+  return {name, {.format = format, .scale_format = ScaleFormat::kF16, .group_size = group}};
 }
+
+const Kind kW4 = integers("W4", WeightFormat::kInt4, 128);
+const Kind kW4Short = integers("W4", WeightFormat::kInt4, 32);
+const Kind kW8 = integers("W8", WeightFormat::kInt8, 128);
+const Kind kE4M3 = {"E4M3", {.format = WeightFormat::kE4M3, .group_size = kE4M3Group}};
 
 /// `count` matrices of bytes 0x11: finite numbers and scales, of no meaning.
 PackedMatrix make_matrices(const PackedLayout& layout, int64_t count) {
@@ -84,15 +99,24 @@ struct RouteSet {
 };
 
 const char* name_of(ActivationFormat format) {
-  return format == ActivationFormat::kInt8 ? "A8" : "A16";
+  switch (format) {
+    case ActivationFormat::kInt8: return "A8";
+    case ActivationFormat::kBF16: return "A16";
+    default: return "AE4M3";
+  }
 }
 
 constexpr int kDownCopies = 3;  // one token's experts of all sets are hardly more than a cache
 
-void bench_experts(cudaStream_t stream, WeightFormat format, int32_t group,
-                   ActivationFormat activations, int32_t tokens, const ProductTuning& tuning) {
-  const PackedLayout inner = layout_of(format, group, kIntermediate, kHidden);
-  const PackedLayout outer = layout_of(format, group, kHidden, kIntermediate);
+void bench_experts(cudaStream_t stream, const Kind& format, ActivationFormat activations,
+                   int32_t tokens, const ProductTuning& tuning) {
+  const std::string kind = std::string(format.name) + name_of(activations) + "/" +
+                           std::to_string(format.weight.group_size) + " tile " +
+                           std::to_string(tuning.tokens_per_tile) +
+                           (tuning.split_k ? " split" : "");
+  if (!is_wanted("gate_up " + kind) && !is_wanted("down " + kind)) return;
+  const PackedLayout inner = format.layout(kIntermediate, kHidden);
+  const PackedLayout outer = format.layout(kHidden, kIntermediate);
   const PackedMatrix gate = make_matrices(inner, kExperts), up = make_matrices(inner, kExperts),
                      down = make_matrices(outer, kExperts * kDownCopies);
   std::mt19937 random(1);
@@ -116,13 +140,9 @@ void bench_experts(cudaStream_t stream, WeightFormat format, int32_t group,
     rows.row_routes = set.row_routes;
     rows.routes_per_row = routes_per_row;
   };
-  const std::string kind = std::string(format == WeightFormat::kInt4 ? "W4" : "W8") +
-                           name_of(activations) + "/" + std::to_string(group) + " tile " +
-                           std::to_string(tuning.tokens_per_tile) +
-                           (tuning.split_k ? " split" : "");
   const double experts = static_cast<double>(active) / kSets;
   print("gate_up " + kind, tokens,
-        time_launch(
+        Timing(
             stream,
             [&] {
               choose(input, kTopK);
@@ -132,7 +152,7 @@ void bench_experts(cudaStream_t stream, WeightFormat format, int32_t group,
             kLaunches),
         experts * 2.0 * static_cast<double>(inner.bytes()));
   print("down " + kind, tokens,
-        time_launch(
+        Timing(
             stream,
             [&] {
               choose(hidden, 1);
@@ -149,7 +169,7 @@ void bench_experts(cudaStream_t stream, WeightFormat format, int32_t group,
 
 void bench_dense(cudaStream_t stream, const char* name, int64_t out_rows, int64_t cols,
                  int32_t tokens, const ProductTuning& tuning) {
-  const PackedLayout layout = layout_of(WeightFormat::kInt4, 128, out_rows, cols);
+  const PackedLayout layout = kW4.layout(out_rows, cols);
   const int64_t copies = kFarBytes / layout.bytes() + 1;
   const PackedMatrix matrices = make_matrices(layout, copies);
   const Rows rows{.activations = zero_bytes(tokens * int8_row_bytes(cols)), .count = tokens};
@@ -159,7 +179,7 @@ void bench_dense(cudaStream_t stream, const char* name, int64_t out_rows, int64_
                            std::to_string(tuning.tokens_per_tile) +
                            (tuning.split_k ? " split" : "");
   print(kind, tokens,
-        time_launch(
+        Timing(
             stream,
             [&] {
               const auto* data = static_cast<const uint8_t*>(matrices.data);
@@ -178,7 +198,7 @@ void bench_router(cudaStream_t stream, int32_t tokens) {
   float* out = floats(tokens * kExperts);
   int64_t next = 0;
   print("linear_float, router", tokens,
-        time_launch(
+        Timing(
             stream,
             [&] {
               const FloatMatrix weight{FloatFormat::kBF16, kExperts, kHidden,
@@ -233,8 +253,7 @@ void bench_attention(cudaStream_t stream, int32_t sequences, int32_t context, in
       return run();
     };
     print(name + " at " + std::to_string(context), tokens,
-          time_launch(stream, run_far, decode ? kLaunches : 4),
-          4.0 * static_cast<double>(elements));
+          Timing(stream, run_far, decode ? kLaunches : 4), 4.0 * static_cast<double>(elements));
   };
   const auto exact = decode ? AttentionQueries::k8 : AttentionQueries::k16;
   const auto mma = decode ? MmaRows::k16 : MmaRows::k64;
@@ -246,18 +265,24 @@ void bench_attention(cudaStream_t stream, int32_t sequences, int32_t context, in
 
 }  // namespace
 
-int main() {
-  cudaStream_t stream = open_device();
+constexpr std::pair<const char*, BlockFormat> kBlocks[] = {
+    {"Q4_K", BlockFormat::kQ4_K}, {"Q6_K", BlockFormat::kQ6_K}, {"Q2_K", BlockFormat::kQ2_K}};
+
+int main(int argc, char** argv) {
+  cudaStream_t stream = open_device(argc, argv);
   constexpr auto kA8 = ActivationFormat::kInt8;
   constexpr auto kA16 = ActivationFormat::kBF16;
   for (const int32_t tokens : {1, 16, 64}) {
     for (const ActivationFormat activations : {kA8, kA16}) {
       for (const ProductTuning& tuning : {ProductTuning{8, false}, {8, true}, {16, false}}) {
-        bench_experts(stream, WeightFormat::kInt4, 128, activations, tokens, tuning);
+        bench_experts(stream, kW4, activations, tokens, tuning);
       }
     }
-    bench_experts(stream, WeightFormat::kInt4, 32, kA8, tokens, {8, false});
-    bench_experts(stream, WeightFormat::kInt8, 128, kA8, tokens, {8, false});
+    bench_experts(stream, kW4Short, kA8, tokens, {8, false});
+    bench_experts(stream, kW8, kA8, tokens, {8, false});
+    for (const auto& [name, format] : kBlocks) {
+      bench_experts(stream, {name, block_weight(format, 0, 0)}, kA8, tokens, {8, false});
+    }
     for (const ProductTuning& tuning : {ProductTuning{8, false}, {8, true}}) {
       bench_dense(stream, "qkv", (kHeads + 2 * kKvHeads) * kHeadDim, kHidden, tokens, tuning);
       bench_dense(stream, "o_proj", kHidden, kHeads * kHeadDim, tokens, tuning);
@@ -268,9 +293,15 @@ int main() {
   }
   for (const ActivationFormat activations : {kA8, kA16}) {
     for (const int tile : {32, 64}) {
-      bench_experts(stream, WeightFormat::kInt4, 128, activations, 4096, {tile, false});
+      bench_experts(stream, kW4, activations, 4096, {tile, false});
     }
   }
   bench_attention(stream, 1, 4096, 4096);
+  if (compute_capability() < 89) return 0;
+  for (const int tokens : {1, 64, 4096}) {
+    for (const auto activations : {kA16, ActivationFormat::kE4M3}) {
+      bench_experts(stream, kE4M3, activations, tokens, {tokens < 4096 ? 8 : 64, false});
+    }
+  }
   return 0;
 }

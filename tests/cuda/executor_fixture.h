@@ -16,6 +16,7 @@
 #include "engine/engine_options.h"
 #include "model/architecture.h"
 #include "tests/engine/adapter_fixture.h"
+#include "tests/support/float_bits.h"
 #if defined(VITRINE_TESTS_ON_GPU)
 #include "tests/cuda/gpu_runtime.h"
 #else
@@ -199,9 +200,15 @@ class StepDriver {
   std::vector<std::vector<int32_t>> tables_;
 };
 
-inline bool same_floats(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+inline ::testing::AssertionResult same_floats(const std::vector<float>& a,
+                                              const std::vector<float>& b) {
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << "sizes differ";
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+      return ::testing::AssertionFailure() << testing_support::different_elements(i, a[i], b[i]);
+    }
+  }
+  return ::testing::AssertionSuccess();
 }
 
 }  // namespace vitrine::testing

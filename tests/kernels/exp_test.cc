@@ -169,5 +169,14 @@ TEST(Half, EveryValueSurvivesTheRoundTrip) {
   EXPECT_TRUE(std::isnan(widen_bf16(narrow_bf16(NAN))));
 }
 
+// scripts/gpu_session reads this of a log.
+TEST(SameBits, NamesTheFirstDifferenceAndBothBits) {
+  const float third = 1.0F / 3;
+  EXPECT_TRUE(same_bits(std::vector<float>{1, third}, {1, third}));
+  const auto found = same_bits(std::vector<float>{1, third, 5}, {1, -0.0F, 6});
+  EXPECT_FALSE(found);
+  EXPECT_STREQ(found.message(), "element 1: 0.333333343 (0x3eaaaaab) and -0 (0x80000000)");
+}
+
 }  // namespace
 }  // namespace vitrine::kernels::testing

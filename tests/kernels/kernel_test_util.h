@@ -17,6 +17,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/float8.h"
 #include "kernels/cpu/half.h"
+#include "tests/support/float_bits.h"
 
 namespace vitrine::kernels::testing {
 
@@ -31,17 +32,23 @@ inline std::span<const CpuKernels* const> vector_tables() {
 }
 
 /// Equal bits; any NaN equals any NaN (payloads are not part of the contract).
-inline bool same_bits(float a, float b) {
+inline bool equal_bits(float a, float b) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
   return memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+inline ::testing::AssertionResult same_bits(float a, float b) {
+  if (equal_bits(a, b)) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure()
+         << testing_support::with_bits(a) << " and " << testing_support::with_bits(b);
 }
 
 inline ::testing::AssertionResult same_bits(const std::vector<float>& a,
                                             const std::vector<float>& b) {
   if (a.size() != b.size()) return ::testing::AssertionFailure() << "sizes differ";
   for (size_t i = 0; i < a.size(); ++i) {
-    if (!same_bits(a[i], b[i])) {
-      return ::testing::AssertionFailure() << "element " << i << ": " << a[i] << " and " << b[i];
+    if (!equal_bits(a[i], b[i])) {
+      return ::testing::AssertionFailure() << testing_support::different_elements(i, a[i], b[i]);
     }
   }
   return ::testing::AssertionSuccess();

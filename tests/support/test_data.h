@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the tests' data is: a folder of the build (tests/CMakeLists.txt), or where
-// VITRINE_TEST_DATA says (scripts/bundle).
+// VITRINE_TEST_DATA says (scripts/gpu-session).
 #pragma once
 
 #include <string>
