@@ -9,7 +9,7 @@
 namespace vitrine::checkpoint {
 namespace {
 
-constexpr std::array<GgufArchitecture, 9> kArchitectures = {{
+constexpr std::array<GgufArchitecture, 14> kArchitectures = {{
     {.name = "llama",
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -30,7 +30,8 @@ constexpr std::array<GgufArchitecture, 9> kArchitectures = {{
     {.name = "qwen2moe",
      .has_experts = true,
      .model_type = "qwen2_moe",
-     .class_name = "Qwen2MoeForCausalLM"},
+     .class_name = "Qwen2MoeForCausalLM",
+     .shared_block = "mlp.shared_expert"},
     {.name = "qwen3",
      .model_type = "qwen3",
      .class_name = "Qwen3ForCausalLM",
@@ -64,7 +65,54 @@ constexpr std::array<GgufArchitecture, 9> kArchitectures = {{
      .class_name = "GptOssForCausalLM",
      .has_output_bias = true,
      .has_expert_biases = true,
+     .has_post_norm = true,
      .router = "mlp.router"},
+    {.name = "dots1",
+     .has_experts = true,
+     .model_type = "dots1",
+     .class_name = "Dots1ForCausalLM",
+     .normalizes_top_k = true,
+     .has_head_norms = true,
+     .has_output_bias = true,
+     .correction = "mlp.gate.e_score_correction_bias",
+     .shared_block = "mlp.shared_experts"},
+    {.name = "glm4moe",
+     .has_experts = true,
+     .model_type = "glm4_moe",
+     .class_name = "Glm4MoeForCausalLM",
+     .normalizes_top_k = true,
+     .has_head_norms = true,
+     .has_post_norm = true,
+     .rotates_part = true,
+     .correction = "mlp.gate.e_score_correction_bias",
+     .shared_block = "mlp.shared_experts"},
+    {.name = "minimax-m2",
+     .has_experts = true,
+     .model_type = "minimax_m2",
+     .class_name = "MiniMaxM2ForCausalLM",
+     .normalizes_top_k = true,
+     .has_head_norms = true,
+     .has_output_bias = true,
+     .rotates_part = true,
+     .correction = "block_sparse_moe.e_score_correction_bias",
+     .block = "block_sparse_moe",
+     .router = "block_sparse_moe.gate",
+     .gate = "w1",
+     .up = "w3",
+     .down = "w2"},
+    {.name = "ernie4_5-moe",
+     .has_experts = true,
+     .model_type = "ernie4_5_moe",
+     .class_name = "Ernie4_5_MoeForCausalLM",
+     .normalizes_top_k = true,
+     .has_output_bias = true,
+     .correction = "mlp.moe_statics.e_score_correction_bias",
+     .shared_block = "mlp.shared_experts"},
+    {.name = "smollm3",
+     .model_type = "smollm3",
+     .class_name = "SmolLM3ForCausalLM",
+     .interleaved_rope = true,
+     .has_output_bias = true},
 }};
 
 /// What stands between "blk.N." and ".weight" or ".bias", and the module that it is.
@@ -84,10 +132,13 @@ constexpr std::array kLayerNames = {
     LayerName{"ffn_gate", "mlp.gate_proj"},
     LayerName{"ffn_up", "mlp.up_proj"},
     LayerName{"ffn_down", "mlp.down_proj"},
-    LayerName{"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-    LayerName{"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    LayerName{"ffn_down_shexp", "mlp.shared_expert.down_proj"},
     LayerName{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+};
+/// Behind GgufArchitecture::shared_block.
+constexpr std::array kSharedNames = {
+    LayerName{"ffn_gate_shexp", "gate_proj"},
+    LayerName{"ffn_up_shexp", "up_proj"},
+    LayerName{"ffn_down_shexp", "down_proj"},
 };
 
 class TensorMapper {
@@ -102,6 +153,9 @@ class TensorMapper {
                    .value_or(0);
     layers_ =
         metadata.required_integer(std::string(architecture.name) + ".block_count", 1, kMaxLayers);
+    further_layers_ =
+        metadata.integer(std::string(architecture.name) + ".nextn_predict_layers", 0, layers_ - 1)
+            .value_or(0);
   }
 
   void map(TensorInfo info) {
@@ -124,6 +178,7 @@ class TensorMapper {
                      "; expected layers below the " + std::to_string(layers_) + " of '" +
                      std::string(architecture_.name) + ".block_count'");
     }
+    if (layer >= layers_ - further_layers_) return;  // of a head that drafts
     map_layer(info, "model.layers." + std::to_string(layer) + ".",
               std::string(parsed.ptr + 1, end));
   }
@@ -138,6 +193,14 @@ class TensorMapper {
     if (suffix != ".weight" && suffix != ".bias") unknown(info);
     const bool is_gpt_oss = architecture_.model_type == "gpt_oss";
     if (is_gpt_oss && name == "attn_sinks.weight") return add(info, prefix + "self_attn.sinks");
+    if (!architecture_.correction.empty() && name == "exp_probs_b.bias") {
+      return add(info, prefix + std::string(architecture_.correction));
+    }
+    for (const auto& [gguf, module] : kSharedNames) {
+      if (base != gguf || suffix != ".weight" || architecture_.shared_block.empty()) continue;
+      return add(info, prefix + std::string(architecture_.shared_block) + "." +
+                           std::string(module) + suffix);
+    }
     if (architecture_.has_experts && (suffix == ".weight" || architecture_.has_expert_biases)) {
       if (base == "ffn_gate_inp") {
         return add(info, prefix + std::string(architecture_.router) + suffix);
@@ -153,8 +216,8 @@ class TensorMapper {
     }
     const auto* found = std::ranges::find(kLayerNames, base, &LayerName::gguf);
     const bool is_foreign =
-        (base == "post_attention_norm" && !is_gpt_oss) ||
-        (base.ends_with("_shexp") && architecture_.model_type != "qwen2_moe") ||
+        (base == "post_attention_norm" && !architecture_.has_post_norm) ||
+        (base == "ffn_gate_inp_shexp" && architecture_.model_type != "qwen2_moe") ||
         ((base == "attn_q_norm" || base == "attn_k_norm") && !architecture_.has_head_norms);
     const bool is_bias_known = base == "attn_q" || base == "attn_k" || base == "attn_v" ||
                                (base == "attn_output" && architecture_.has_output_bias);
@@ -243,6 +306,7 @@ class TensorMapper {
   int64_t kv_heads_ = 1;
   int64_t experts_ = 0;
   int64_t layers_ = 0;
+  int64_t further_layers_ = 0;  // the last ones of these, which draft
   std::vector<TensorInfo> result_;
 };
 
@@ -294,8 +358,18 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
     return "blk." + layer + "." + std::string(base) + std::string(name.substr(end));
   };
   if (architecture.has_experts && module == architecture.router) return named("ffn_gate_inp");
+  if (architecture.has_post_norm && module == "post_attention_layernorm") {
+    return named("post_attention_norm");
+  }
+  if (!architecture.correction.empty() && name.ends_with(architecture.correction)) {
+    return "blk." + layer + ".exp_probs_b.bias";
+  }
+  for (const auto& [gguf, part] : kSharedNames) {
+    if (module == std::string(architecture.shared_block) + "." + std::string(part)) {
+      return named(gguf);
+    }
+  }
   const bool is_gpt_oss = architecture.model_type == "gpt_oss";
-  if (is_gpt_oss && module == "post_attention_layernorm") return named("post_attention_norm");
   if (is_gpt_oss && name.ends_with(".self_attn.sinks")) {
     return "blk." + layer + ".attn_sinks.weight";
   }

@@ -59,6 +59,7 @@ class ConfigWriter {
     }
     hidden_ = metadata_.required_integer(key("embedding_length"), 1, kMaxWidth);
     layers_ = metadata_.required_integer(key("block_count"), 1, kMaxLayers);
+    layers_ -= metadata_.integer(key("nextn_predict_layers"), 0, layers_ - 1).value_or(0);
     context_ = metadata_.required_integer(key("context_length"), 1, kMaxPositions);
     config_["vocab_size"] = embedding->shape[0];
     config_["hidden_size"] = hidden_;
@@ -128,6 +129,9 @@ class ConfigWriter {
                           std::string(architecture_.name) + ", or in none");
       }
       config_["attention_bias"] = has_query_bias;
+    } else if (architecture_.model_type == "glm4_moe") {
+      config_["attention_bias"] = has_query_bias;
+      config_["use_qk_norm"] = tensor("model.layers.0.self_attn.q_norm.weight") != nullptr;
     } else if (architecture_.model_type == "qwen2_moe" || architecture_.model_type == "qwen2") {
       config_["qkv_bias"] = has_query_bias;
     } else if (has_query_bias) {
@@ -139,7 +143,12 @@ class ConfigWriter {
 
   void write_rope(const std::vector<float>& factors) {
     const auto rotated = metadata_.integer(key("rope.dimension_count"), 1, kMaxWidth);
-    if (rotated && *rotated != head_dim_) {
+    if (rotated && architecture_.rotates_part) {
+      if (*rotated > head_dim_) {
+        metadata_.bad(key("rope.dimension_count"), "at most " + std::to_string(head_dim_));
+      }
+      config_["rotary_dim"] = *rotated;
+    } else if (rotated && *rotated != head_dim_) {
       metadata_.unsupported(key("rope.dimension_count"),
                             std::to_string(head_dim_) + " (whole heads)");
     }
@@ -256,6 +265,7 @@ class ConfigWriter {
     config_["intermediate_size"] = is_only_size || dense.value_or(0) == 0 ? expert_rows : *dense;
     if (!is_only_size) config_["moe_intermediate_size"] = expert_rows;
     const bool is_local = block == "block_sparse_moe" || architecture_.model_type == "gpt_oss";
+    if (architecture_.model_type == "minimax_m2") config_["intermediate_size"] = expert_rows;
     config_[is_local ? "num_local_experts" : "num_experts"] = experts;
     config_["num_experts_per_tok"] =
         metadata_.required_integer(key("expert_used_count"), 1, experts);
@@ -263,16 +273,36 @@ class ConfigWriter {
       config_["norm_topk_prob"] =
           metadata_.boolean(key("expert_weights_norm")).value_or(architecture_.normalizes_top_k);
     }
+    const bool is_ernie = architecture_.model_type == "ernie4_5_moe";
+    const bool has_sigmoid = !architecture_.correction.empty() && !is_ernie;
     if (const auto gating = metadata_.integer(key("expert_gating_func"), 0, 100);
-        gating && *gating > 1) {
-      metadata_.unsupported(key("expert_gating_func"), "1, softmax");
+        gating && *gating != 0 && *gating != (has_sigmoid ? 2 : 1)) {
+      metadata_.unsupported(key("expert_gating_func"), has_sigmoid ? "2, sigmoid" : "1, softmax");
     }
+    if (!architecture_.correction.empty()) write_scores(experts);
     if (architecture_.model_type == "qwen2_moe") {
       config_["shared_expert_intermediate_size"] =
           metadata_.integer(key("expert_shared_feed_forward_length"), 1, kMaxWidth)
               .value_or(rows_of_any_layer("mlp.shared_expert.gate_proj"));
     }
     write_dense_layers();
+  }
+
+  /// Routers with corrected scores, groups, shared experts.
+  void write_scores(int64_t experts) {
+    if (const auto scale = metadata_.number(key("expert_weights_scale"), 0.0, 1e9);
+        scale && *scale != 0.0) {
+      config_["routed_scaling_factor"] = *scale;
+    }
+    const auto groups = metadata_.integer(key("expert_group_count"), 0, experts);
+    if (groups && *groups > 1) {
+      config_["n_group"] = *groups;
+      config_["topk_group"] =
+          metadata_.integer(key("expert_group_used_count"), 1, *groups).value_or(*groups);
+    }
+    if (const auto shared = metadata_.integer(key("expert_shared_count"), 0, kMaxExperts)) {
+      config_["n_shared_experts"] = *shared;
+    }
   }
 
   void write_dense_layers() {

@@ -13,16 +13,20 @@ namespace vitrine::checkpoint {
 
 /// How files of one architecture name and lay out what Hugging Face names and lays out differently.
 struct GgufArchitecture {
-  std::string_view name;           ///< `general.architecture`
-  bool has_experts = false;        ///< the row for files with a count of experts, or without
-  std::string_view model_type;     ///< of config.json
-  std::string_view class_name;     ///< `architectures` of config.json
-  bool interleaved_rope = false;   ///< rows of q and k stand as RoPE over neighbours needs them
-  bool normalizes_top_k = false;   ///< where `expert_weights_norm` is absent
-  bool has_head_norms = false;     ///< norms of query and key
-  bool has_output_bias = false;    ///< attention biases are all four or none, else q, k and v
-  bool has_expert_biases = false;  ///< of the router too
-  std::string_view block = "mlp";  ///< the feed-forward block of a layer with experts
+  std::string_view name;             ///< `general.architecture`
+  bool has_experts = false;          ///< the row for files with a count of experts, or without
+  std::string_view model_type;       ///< of config.json
+  std::string_view class_name;       ///< `architectures` of config.json
+  bool interleaved_rope = false;     ///< rows of q and k stand as RoPE over neighbours needs them
+  bool normalizes_top_k = false;     ///< where `expert_weights_norm` is absent
+  bool has_head_norms = false;       ///< norms of query and key
+  bool has_output_bias = false;      ///< attention biases are all four or none, else q, k and v
+  bool has_expert_biases = false;    ///< of the router too
+  bool has_post_norm = false;        ///< the norm before experts is named for what it stands behind
+  bool rotates_part = false;         ///< of a head, where `rope.dimension_count` says so
+  std::string_view correction = {};  ///< of scores, for the choice; empty: probabilities are scores
+  std::string_view shared_block = {};  ///< of shared experts
+  std::string_view block = "mlp";      ///< the feed-forward block of a layer with experts
   std::string_view router = "mlp.gate";
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< of an expert
 };

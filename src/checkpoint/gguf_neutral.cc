@@ -17,9 +17,13 @@ constexpr NeutralNumber kNeutralNumbers[] = {
     {"router_logit_softcapping", true},      {"attention.max_alibi_bias", true},
     {"attention.output_scale", true, 1.0},   {"attention.temperature_scale", true},
     {"attention.temperature_length", false}, {"rope.scaling.yarn_log_multiplier", true},
-    {"expert_group_count", false, 1.0},      {"expert_group_used_count", false, 1.0},
-    {"attention.shared_kv_layers", false},   {"expert_weights_scale", true, 1.0},
+    {"attention.shared_kv_layers", false},
 };
+
+/// Of architectures whose routers have no scores.
+constexpr NeutralNumber kNeutralRouting[] = {{"expert_group_count", false, 1.0},
+                                             {"expert_group_used_count", false, 1.0},
+                                             {"expert_weights_scale", true, 1.0}};
 
 /// Of all architectures but granitemoe, which has multipliers.
 constexpr NeutralNumber kNeutralScales[] = {{"attention.scale", true, 1.0},
@@ -51,6 +55,9 @@ void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadat
     }
   };
   for (const NeutralNumber& number : kNeutralNumbers) expect_number(number);
+  if (architecture.correction.empty()) {
+    for (const NeutralNumber& number : kNeutralRouting) expect_number(number);
+  }
   const bool has_multipliers = architecture.model_type == "granitemoe";
   if (!has_multipliers) {
     for (const NeutralNumber& number : kNeutralScales) expect_number(number);

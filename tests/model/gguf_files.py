@@ -12,8 +12,10 @@ from safetensors.torch import load_file
 
 ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen2_moe": "qwen2moe",
                  "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "olmoe": "olmoe",
-                 "granitemoe": "granitemoe", "gpt_oss": "gpt-oss"}
-INTERLEAVED = ("llama", "granitemoe")  # their q and k rows stand as RoPE over neighbours needs them
+                 "granitemoe": "granitemoe", "gpt_oss": "gpt-oss", "dots1": "dots1",
+                 "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
+                 "ernie4_5_moe": "ernie4_5-moe", "smollm3": "smollm3"}
+INTERLEAVED = ("llama", "granitemoe", "smollm3")  # their q and k rows stand as RoPE over neighbours needs them
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -22,6 +24,8 @@ LAYER_NAMES = {
     "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp",
     "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
 EXPERT_NAMES = {"gate_proj": "ffn_gate_exps", "w1": "ffn_gate_exps", "up_proj": "ffn_up_exps",
@@ -66,6 +70,18 @@ def interleave(rows, heads):
     return rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
 
+def layer_name(config, rest):
+    """A tensor's name behind its layer's, of one that is no expert's."""
+    module, suffix = rest.rsplit(".", 1)
+    if suffix == "sinks":
+        return "attn_sinks.weight"
+    if suffix == "e_score_correction_bias":
+        return "exp_probs_b.bias"
+    if module == "post_attention_layernorm" and config["model_type"] in ("gpt_oss", "glm4_moe"):
+        return f"post_attention_norm.{suffix}"
+    return f"{LAYER_NAMES[module]}.{suffix}"
+
+
 def gguf_tensors(config, tensors):
     """(name in the file, array or list of the experts' arrays) as float32, names as GGUF has them."""
     architecture = ARCHITECTURES[config["model_type"]]
@@ -80,13 +96,7 @@ def gguf_tensors(config, tensors):
             result[f"{short}.weight"] = array
             continue
         layer, rest = name.removeprefix("model.layers.").split(".", 1)
-        if rest == "self_attn.sinks":
-            result[f"blk.{layer}.attn_sinks.weight"] = array
-            continue
         module, suffix = rest.rsplit(".", 1)
-        if config["model_type"] == "gpt_oss" and module == "post_attention_layernorm":
-            result[f"blk.{layer}.post_attention_norm.weight"] = array
-            continue
         if ".experts." in module:
             number, projection = module.split(".experts.")[1].split(".")
             key = f"blk.{layer}.{EXPERT_NAMES[projection]}.{suffix}"
@@ -94,9 +104,9 @@ def gguf_tensors(config, tensors):
             continue
         if architecture in INTERLEAVED and module in ("self_attn.q_proj", "self_attn.k_proj"):
             array = interleave(array, heads if module.endswith("q_proj") else kv_heads)
-        if module == "mlp.shared_expert_gate":
+        if module == "mlp.shared_expert_gate" or suffix == "e_score_correction_bias":
             array = array.reshape(-1)
-        result[f"blk.{layer}.{LAYER_NAMES[module]}.{suffix}"] = np.ascontiguousarray(array)
+        result[f"blk.{layer}.{layer_name(config, rest)}"] = np.ascontiguousarray(array)
     for key, arrays in experts.items():
         result[key] = np.stack([arrays[i] for i in range(len(arrays))])
     return result
@@ -115,12 +125,21 @@ def add_config(writer, config, context=None):
     writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(rope.get("rope_theta", config.get("rope_theta", 10000.0)))
-    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
     writer.add_feed_forward_length(config["intermediate_size"])
-    experts = config.get("num_experts") or config.get("num_local_experts") or 0
+    experts = (config.get("num_experts") or config.get("num_local_experts")
+               or config.get("n_routed_experts") or config.get("moe_num_experts") or 0)
     if experts:
         writer.add_expert_count(experts)
-        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_used_count(config.get("moe_k") or config["num_experts_per_tok"])
+        if "routed_scaling_factor" in config:
+            writer.add_expert_weights_scale(config["routed_scaling_factor"])
+            writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+            writer.add_expert_group_count(config["n_group"])
+            writer.add_expert_group_used_count(config["topk_group"])
+        shared = config.get("n_shared_experts") or config.get("moe_num_shared_experts")
+        if shared:
+            writer.add_expert_shared_count(shared)
         if "norm_topk_prob" in config:
             writer.add_expert_weights_norm(config["norm_topk_prob"])
         if "moe_intermediate_size" in config:
@@ -212,7 +231,7 @@ def write_meant(folder, meant, out):
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
     interleaved = ARCHITECTURES[config["model_type"]] in INTERLEAVED
-    names = gguf_names(tensors)
+    names = gguf_names(config, tensors)
     result = {}
     for name, tensor in tensors.items():
         gguf_name, expert = names[name]
@@ -236,7 +255,7 @@ def write_packed(folder, kind, kind_of, out):
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
     interleaved = ARCHITECTURES[config["model_type"]] in INTERLEAVED
-    names, arrays = gguf_names(tensors), gguf_tensors(config, tensors)
+    names, arrays = gguf_names(config, tensors), gguf_tensors(config, tensors)
     bits = 4 if kind == Type.Q4_0 else 8
     result, ignored = {}, []
     for name, tensor in tensors.items():
@@ -293,7 +312,7 @@ def group_scales(data, kind):
     return d * (scales.astype(np.float32) - 32)
 
 
-def gguf_names(tensors):
+def gguf_names(config, tensors):
     names = {}
     for name in tensors:
         if not name.startswith("model.layers."):
@@ -307,7 +326,7 @@ def gguf_names(tensors):
             number, projection = module.split(".experts.")[1].split(".")
             names[name] = (f"blk.{layer}.{EXPERT_NAMES[projection]}.{suffix}", int(number))
         else:
-            names[name] = (f"blk.{layer}.{LAYER_NAMES[module]}.{suffix}", None)
+            names[name] = (f"blk.{layer}.{layer_name(config, rest)}", None)
     return names
 
 
