@@ -43,7 +43,7 @@ enum class ChatPart : uint8_t { kContent, kReasoning, kToolCall, kToolArguments 
 
 /// What became certain of an answer with a piece of its text.
 struct ChatDelta {
-  ChatPart part = ChatPart::kContent;
+  ChatPart part = ChatPart::kContent;  ///< of the answer
   std::string text;  ///< to append; of kToolCall, which begins a call, the function's name
   int call = -1;     ///< of the two of tools: the place in ChatAnswer::tool_calls
   std::string id;    ///< of kToolCall: ToolCall::id
@@ -51,7 +51,7 @@ struct ChatDelta {
 
 /// Names of the formats in which chat models write reasoning and calls, in alphabetical order:
 /// "deepseek" (R1, V3, V3.1), "dsml" (DeepSeek V3.2, V4), "gemma4", "glm", "harmony" (gpt-oss),
-/// "hermes" (JSON between <tool_call> tags: Qwen3), "kimi-k2", "lfm2", "minimax-m2", "mistral",
+/// "hermes" (JSON between tags: Qwen3), "kimi-k2", "lfm2", "minimax-m2", "mistral",
 /// "plain" (all is content), "qwen3-coder" (functions as XML: Qwen3.5 too) and "think" (reasoning
 /// alone).
 VITRINE_API std::vector<std::string> chat_output_formats();

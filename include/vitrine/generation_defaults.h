@@ -10,12 +10,13 @@
 namespace vitrine {
 
 /// What generation_config.json says about sampling (Hugging Face's fields of these names; a GGUF
-/// file's `general.sampling.*`), each only where it is there.
+/// file's `general.sampling.temp`, `.top_k` and `.top_p`), each only where it is there.
 struct GenerationDefaults {
   std::optional<double> temperature;  ///< 0: greedy
   std::optional<int32_t> top_k;       ///< tokens; 0: off
   std::optional<double> top_p;        ///< above 0, at most 1 (off)
 
+  /// Returns true where nothing is said.
   bool is_empty() const { return !temperature && !top_k && !top_p; }
 };
 

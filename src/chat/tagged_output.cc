@@ -52,6 +52,7 @@ class TaggedReader : public OutputReader {
 
   void begin_reasoning(size_t index) {
     mode_ = Mode::kReasoning;
+    first_marks_.clear();
     part_marks_ = {syntax_.reasoning[index].close};
     if (syntax_.calls_end_reasoning) {
       for (const std::string_view mark : syntax_.sections) part_marks_.push_back(mark);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers taken apart, against those who write and read them.
 
-    answer_test.py ANSWER_LINES [unittest arguments]
+    answer_test.py ANSWER_LINES RENDER_LINES [unittest arguments]
 
-ANSWER_LINES is the program built from answer_lines.cc. Harmony (gpt-oss) is compared with PyPI's
+The programs are built from answer_lines.cc and render_lines.cc. Harmony (gpt-oss) is compared with PyPI's
 `openai-harmony`. Of published chat templates (llama.cpp's source package, where bench/peers has
 unpacked it, or $VITRINE_CHAT_TEMPLATES) an assistant's turn is rendered by jinja2 as transformers
 does it, and taken apart again: reasoning, content and calls must come back. Random texts of marks
@@ -21,7 +21,7 @@ import sys
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-ANSWER_LINES = os.path.abspath(sys.argv[1])
+ANSWER_LINES, RENDER_LINES = map(os.path.abspath, sys.argv[1:3])
 sys.path.insert(0, str(HERE.parent / "tokenizer"))
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vitrine"
 MODELS = pathlib.Path(os.environ.get("VITRINE_MODELS") or "~/.cache/vitrine/models").expanduser()
@@ -245,6 +245,66 @@ class HarmonyTest(unittest.TestCase):
                                  parts["tool_calls"])
         print(f"{len(cases)} answers alike with openai-harmony")
 
+    def test_prompt(self):
+        """gpt-oss's prompts, as openai-harmony writes them."""
+        template = dict(published_templates()).get("openai-gpt-oss-120b")
+        if template is None:
+            self.skipTest("no published templates at hand")
+        day, flat = 86400 * 20000, copy.deepcopy(TOOLS)
+        del flat[0]["function"]["parameters"]["properties"]["more"]  # objects within: the two differ in blanks
+        call = {"role": "assistant", "content": "", "thinking": "Let me see.", "tool_calls": [
+            {"type": "function", "function": {"name": "get_weather", "arguments": {"place": "Zürich", "days": 2}}}]}
+        result, final = {"role": "tool", "content": "7 °C"}, {"role": "assistant", "content": "Cold.", "thinking": "x"}
+        cases, wanted = [], []
+        for effort in harmony.ReasoningEffort:
+            for tools in (None, flat):
+                for developer in ((), ({"role": "developer", "content": "Rhyme."},)):
+                    for turns in ((USER,), (USER, final, USER), (USER, call, result), (USER, call, result, final, USER)):
+                        if bool(tools) != bool(developer) or tools is None and call in turns:
+                            continue
+                        variables = {"messages": [*developer, *turns], "tools": tools,
+                                     "reasoning_effort": effort.value.lower()}
+                        cases.append({"template": template, "variables": variables, "add_generation_prompt": True,
+                                      "now": day})
+                        wanted.append(self.prompt_of(effort, tools, developer, turns))
+        lines = "".join(json.dumps(case) + "\n" for case in cases)
+        result = subprocess.run([RENDER_LINES], input=lines.encode(), capture_output=True, check=True,
+                                env={**os.environ, "TZ": "UTC"})
+        for line, text in zip(result.stdout.decode().split("\n"), wanted):
+            self.assertEqual(json.loads(line).get("text"), text)
+        print(f"{len(cases)} prompts alike with openai-harmony")
+
+    def prompt_of(self, effort, tools, developer, turns):
+        role, message = harmony.Role, harmony.Message.from_role_and_content
+        system = harmony.SystemContent.new().with_conversation_start_date("2024-10-04").with_reasoning_effort(effort)
+        messages = [message(role.SYSTEM, system)]
+        if developer:
+            content = harmony.DeveloperContent.new().with_instructions(developer[0]["content"])
+            if tools:
+                content = content.with_function_tools([
+                    harmony.ToolDescription.new(tool["function"]["name"], tool["function"]["description"],
+                                                parameters=tool["function"]["parameters"]) for tool in tools])
+            messages.append(message(role.DEVELOPER, content))
+        for turn in turns:
+            if turn["role"] == "user":
+                messages.append(message(role.USER, turn["content"]))
+            elif turn["role"] == "tool":
+                author = harmony.Author.new(role.TOOL, "functions.get_weather")
+                messages.append(harmony.Message.from_author_and_content(
+                    author, json.dumps(turn["content"], ensure_ascii=False)).with_channel("commentary")
+                    .with_recipient("assistant"))
+            else:
+                messages.append(message(role.ASSISTANT, turn["thinking"]).with_channel("analysis"))
+                for called in turn.get("tool_calls", []):
+                    arguments = json.dumps(called["function"]["arguments"], ensure_ascii=False)
+                    messages.append(message(role.ASSISTANT, arguments).with_channel("commentary")
+                                    .with_recipient("functions.get_weather").with_content_type("json"))
+                if "tool_calls" not in turn:
+                    messages.append(message(role.ASSISTANT, turn["content"]).with_channel("final"))
+        tokens = self.encoding.render_conversation_for_completion(
+            harmony.Conversation.from_messages(messages), role.ASSISTANT)
+        return self.encoding.decode_utf8(tokens)
+
     def test_conversation(self):
         """gpt-oss's template writes a call of a found answer as openai-harmony does."""
         template = dict(published_templates()).get("openai-gpt-oss-120b")
@@ -359,4 +419,4 @@ class HostileTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

@@ -344,6 +344,29 @@ class AnswerParts(ChatCase):
         result = self.run_tool("generate", self.model, "-p", "Hi", "-n", 80, *form)
         self.assertIn('vitrine: the answer calls now with {"zone": "UTC"}\n', result.stderr.decode())
 
+    def test_special_tokens_are_marks(self):
+        """Where the marks of a format are special tokens, which a text is shown without."""
+        model = self.folder / "marks"
+        self.make_model(model)
+        file = json.loads((model / "tokenizer.json").read_text())
+        for id_, mark in ((1, "<think>"), (2, "</think>")):
+            token = next(token for token in file["added_tokens"] if token["id"] == id_)
+            self.assertTrue(token["special"])
+            if token["content"] in file["model"]["vocab"]:
+                file["model"]["vocab"][mark] = file["model"]["vocab"].pop(token["content"])
+            token["content"] = mark
+        (model / "tokenizer.json").unlink()
+        (model / "tokenizer.json").write_text(json.dumps(file))
+        run = lambda id_, *more: self.succeed_json(
+            "generate", model, "-p", "Hi", "-n", 3, "--temperature", 0, "--logit-bias", f"{id_}=1000", "--json",
+            "--chat", *self.template, *more)
+        self.assertEqual(run(1)["text"], "")  # within what the prompt began, more of the same is text
+        self.assertEqual(run(1)["reasoning"], "<think>" * 3)
+        self.assertEqual(run(2)["text"], "</think>" * 2)
+        for id_ in (1, 2, 3):  # 3: no mark
+            self.assertEqual(run(id_, "--answer-format", "plain")["text"], "")
+        self.assertNotIn("reasoning", run(3))
+
     def test_conversation(self):
         form = (*self.template, "--answer-format", "think", *self.WRITES, "--json-lines")
         out, _ = self.chat("Hi\n/save s.json\nAnd you?\n", *form, n=40)

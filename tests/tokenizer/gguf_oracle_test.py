@@ -28,20 +28,12 @@ except ImportError as error:
 
 import oracle_test
 from oracle_strings import CODE, SENTENCES, strings
-from oracle_test import (DEEPSEEK, LLAMA3, O200K, QWEN2, byte_level, compare, run, sentence_piece, split,
-                         trained)
+from oracle_test import (DEEPSEEK, KIMI, LLAMA3, O200K, QWEN2, QWEN35, byte_level, compare, run, sentence_piece,
+                         split, trained)
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 TEKKEN = O200K.replace(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace(r"\p{N}{1,3}", r"\p{N}")
-
-QWEN35 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
-UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
-LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
-SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-KIMI = "|".join([  # of Kimi K2's tokenization_kimi.py
-    r"[\p{Han}]+", rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{SUFFIX}", rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{SUFFIX}",
-    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
 
 
 def write_vocabulary(path, model, pre, tokens, types, add_more, with_tensor=True):
