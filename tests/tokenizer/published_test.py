@@ -32,6 +32,7 @@ try:
     from mistral_common.tokens.tokenizers.tekken import Tekkenizer
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     import mistral_common
+    import tiktoken
     import tiktoken.load
 except ImportError as error:
     print(f"skipped: {error}")
@@ -39,7 +40,7 @@ except ImportError as error:
 
 from gguf_oracle_test import CONTROL, NORMAL, TEKKEN, write_vocabulary
 from oracle_strings import strings
-from oracle_test import O200K, run
+from oracle_test import KIMI, LLAMA3, O200K, QWEN35, run
 
 TOKENIZE_LINES = os.path.abspath(sys.argv[1])
 COUNT = 10_000
@@ -82,12 +83,13 @@ def merges_of(ranks):
     return [merge[1:] for merge in sorted(merges, key=lambda merge: merge[0])]
 
 
-def write_both(folder, ranks, offset, specials, pattern, pre, ignores_merges):
-    """A tokenizer.json and a GGUF file of {bytes: rank} and {text: id}; the ranks' ids begin at `offset`."""
+def write_both(folder, ranks, offset, specials, pattern, pre, ignores_merges, pairs=None):
+    """A tokenizer.json and a GGUF file of {bytes: rank} and {text: id}; the ranks' ids begin at `offset`.
+    `pairs`: merges_of(ranks), where they are at hand."""
     letters = byte_letters()
     spell = lambda token: "".join(letters[byte] for byte in token)
     vocab = {spell(token): rank + offset for token, rank in ranks.items()}
-    merges = [(spell(left), spell(right)) for left, right in merges_of(ranks)]
+    merges = [(spell(left), spell(right)) for left, right in pairs or merges_of(ranks)]
     model = models.BPE(vocab={**specials, **vocab}, merges=merges, ignore_merges=ignores_merges)
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -129,6 +131,19 @@ class PublishedTest(unittest.TestCase):
                 count = self.compare(path, texts, lambda text: encoding.encode(text, allowed_special="all"),
                                      encoding.decode)
                 print(f"{count} texts equal to openai-harmony's ({path.name})")
+
+    def test_patterns(self):
+        """How other models cut words, with o200k's vocabulary: against tiktoken."""
+        ranks = tiktoken.load.load_tiktoken_bpe(str(find_o200k()))
+        pairs = merges_of(ranks)
+        texts = [text for text in strings(79, COUNT, [])
+                 if unicodedata.is_normalized("NFC", text.decode("utf-8", "replace"))]  # qwen35 makes it so
+        for pre, pattern in (("kimi-k2", KIMI), ("qwen35", QWEN35), ("minimax-m2", O200K), ("lfm2", LLAMA3)):
+            theirs = tiktoken.Encoding(pre, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+            with tempfile.TemporaryDirectory() as scratch:
+                for path in write_both(pathlib.Path(scratch), ranks, 0, {}, pattern, pre, True, pairs):
+                    count = self.compare(path, texts, theirs.encode_ordinary)
+                    print(f"{count} texts equal to tiktoken's ({pre}, {path.name})")
 
     def test_tekken(self):
         for source in sorted(pathlib.Path(mistral_common.__file__).parent.glob("data/tekken_*.json")):
