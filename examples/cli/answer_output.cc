@@ -28,8 +28,9 @@ void AnswerOutput::write_known(std::span<const vitrine::TokenLogprobs> logprobs)
   if (form_.json_lines) {
     const bool wants_logprobs = form_.logprobs > 0;
     while (!waiting_.empty() && (!wants_logprobs || written_ < logprobs.size())) {
-      const auto& [token, piece] = waiting_.front();
-      lines_.token(token, piece, wants_logprobs ? &logprobs[written_] : nullptr, tokenizer_);
+      const auto& [token, piece, reasoning] = waiting_.front();
+      lines_.token(token, piece, wants_logprobs ? &logprobs[written_] : nullptr, tokenizer_,
+                   reasoning);
       waiting_.pop_front();
       ++written_;
     }
@@ -40,12 +41,15 @@ void AnswerOutput::write_known(std::span<const vitrine::TokenLogprobs> logprobs)
   written_ = logprobs.size();
 }
 
-void AnswerOutput::add(const vitrine::TokenEvent& event, const std::string& piece) {
+void AnswerOutput::add(const vitrine::TokenEvent& event, const std::string& piece,
+                       const std::string& reasoning) {
   text_ += piece;
   if (form_.json_lines) {
-    waiting_.emplace_back(event.token, piece);
+    waiting_.push_back({event.token, piece, reasoning});
     write_known(event.logprobs);
   } else if (!form_.json && !form_.may_begin_anew) {
+    reasoning_.add(reasoning);
+    if (!piece.empty()) reasoning_.end();
     form_.logprobs > 0 ? write_known(event.logprobs) : write(piece);
   }
 }
@@ -57,12 +61,14 @@ void AnswerOutput::restart(int32_t attempt) {
   if (form_.json_lines) lines_.restart(attempt);
 }
 
-void AnswerOutput::finish(const std::string& rest, const vitrine::GenerateResult& result,
-                          bool stands) {
+void AnswerOutput::finish(const std::string& rest, const std::string& reasoning,
+                          const vitrine::GenerateResult& result, bool stands) {
   text_ += rest;
   if (form_.json) return;
   if (form_.json_lines || form_.logprobs > 0) write_known(result.logprobs);
-  if (form_.json_lines) return lines_.rest(rest);
+  if (form_.json_lines) return lines_.rest(rest, reasoning);
+  if (!form_.may_begin_anew) reasoning_.add(reasoning);
+  reasoning_.end();
   const bool is_whole_text = form_.may_begin_anew || form_.logprobs > 0;
   if (form_.logprobs > 0) write("\n");
   if (!is_whole_text) write(rest);

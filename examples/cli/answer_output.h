@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "answer_parts.h"
 #include "candidates.h"
 #include "event_lines.h"
 
@@ -30,12 +31,14 @@ class AnswerOutput {
 
   /// Tells where an answer begins, in JSON lines.
   void start(const AnswerStart& answer);
-  /// A token, and the text that became certain with it.
-  void add(const vitrine::TokenEvent& event, const std::string& piece);
+  /// A token, and the text and the reasoning that became certain with it.
+  void add(const vitrine::TokenEvent& event, const std::string& piece,
+           const std::string& reasoning);
   /// The answer begins anew.
   void restart(int32_t attempt);
   /// `rest`: the text that became certain at the end; `stands`: it is what it has to be.
-  void finish(const std::string& rest, const vitrine::GenerateResult& result, bool stands);
+  void finish(const std::string& rest, const std::string& reasoning,
+              const vitrine::GenerateResult& result, bool stands);
   /// Tells how the answer ended, in JSON lines.
   void end(AnswerEnd answer);
   /// Several answers, best first. `text`: the first one's.
@@ -56,8 +59,13 @@ class AnswerOutput {
   const vitrine::Tokenizer& tokenizer_;
   EventLines lines_;
   std::string text_;
-  std::deque<std::pair<int32_t, std::string>> waiting_;  // tokens that were not written yet
-  size_t written_ = 0;                                   // tokens, or rows of log-probabilities
+  struct Waiting {
+    int32_t token;
+    std::string piece, reasoning;
+  };
+  std::deque<Waiting> waiting_;  // tokens that were not written yet
+  ReasoningText reasoning_;
+  size_t written_ = 0;  // tokens, or rows of log-probabilities
   std::exception_ptr lost_;
 };
 

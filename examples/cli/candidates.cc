@@ -45,8 +45,29 @@ nlohmann::ordered_json pair_json(int32_t token, double logprob,
 }  // namespace
 
 std::string AnswerText::add(const vitrine::TokenEvent& event) {
+  const std::string text = certain_text(event);
+  return parser_ ? content_of(parser_->add(text)) : text;
+}
+
+/// Special tokens are left out, but for those that mean something in the answer's format.
+std::string AnswerText::decode(int32_t token) {
+  const bool is_left_out =
+      parser_ && tokenizer_.is_special(token) && !parser_->is_mark(tokenizer_.token_text(token));
+  return is_left_out ? "" : decoder_.add(token);
+}
+
+std::string AnswerText::content_of(const std::vector<vitrine::ChatDelta>& deltas) {
+  std::string content;
+  for (const vitrine::ChatDelta& delta : deltas) {
+    if (delta.part == vitrine::ChatPart::kContent) content += delta.text;
+    if (delta.part == vitrine::ChatPart::kReasoning) reasoning_ += delta.text;
+  }
+  return content;
+}
+
+std::string AnswerText::certain_text(const vitrine::TokenEvent& event) {
   if (event.token >= tokenizer_.vocab_size()) return "";
-  const std::string piece = decoder_.add(event.token);
+  const std::string piece = decode(event.token);
   if (follower_ != nullptr && follower_->accept(event.token)) {
     begins_.push_back(bytes_.size());
     bytes_ += tokenizer_.token_bytes(event.token);
@@ -79,7 +100,12 @@ bool AnswerText::is_answer_before(size_t byte) const {
   return spelled == part && there->is_complete();
 }
 
-std::string AnswerText::finish() { return stop_.add(decoder_.finish()) + stop_.finish(); }
+std::string AnswerText::finish() {
+  const std::string text = stop_.add(decoder_.finish()) + stop_.finish();
+  if (!parser_) return text;
+  const std::string content = content_of(parser_->add(text));
+  return content + content_of(parser_->finish());
+}
 
 std::string AnswerText::reason(vitrine::StopReason reason) const {
   return stopped() ? "stop string" : std::string(vitrine::stop_reason_name(reason));

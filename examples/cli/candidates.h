@@ -3,30 +3,41 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "answer_parts.h"
 #include "common.h"
 #include "vitrine/federation_engine.h"
 #include "vitrine/tokenizer.h"
 
 namespace cli {
 
-/// One answer as it is made: text behind the decoder and the stop strings.
+/// One answer as it is made: text behind the decoder and the stop strings, and of that the content
+/// where the answer's format has other parts.
 class AnswerText {
  public:
   /// `beginning`: what constrains the answer, standing at its beginning; null: nothing does. A stop
   /// string then acts only where the text before it is an answer.
   AnswerText(const vitrine::Tokenizer& tokenizer, const std::vector<std::string>& stop,
-             const vitrine::Constraint* beginning)
+             const vitrine::Constraint* beginning, const AnswerFormat& format = {})
       : tokenizer_(tokenizer),
-        decoder_(tokenizer),
+        decoder_(tokenizer, /*skip_special_tokens=*/format.is_plain()),
         stop_(stop),
-        follower_(beginning != nullptr && !stop.empty() ? beginning->fork() : nullptr) {}
+        follower_(beginning != nullptr && !stop.empty() ? beginning->fork() : nullptr) {
+    if (format.is_plain()) return;
+    parser_.emplace(format.name, vitrine::ChatOutputOptions{.prompt = format.prompt,
+                                                            .tools_json = format.tools_json});
+  }
   /// The text that became certain with a token.
   std::string add(const vitrine::TokenEvent& event);
   std::string finish();
+  /// The reasoning that became certain since the last time.
+  std::string take_reasoning() { return std::exchange(reasoning_, {}); }
+  /// All parts so far; null where the text has none.
+  const vitrine::ChatAnswer* parts() const { return parser_ ? &parser_->answer() : nullptr; }
   bool stopped() const { return stop_.stopped(); }
   /// Of a constrained answer that a stop string cut: it is one all the same.
   bool is_cut_whole() const { return stopped() && follower_ != nullptr; }
@@ -34,6 +45,9 @@ class AnswerText {
   std::string reason(vitrine::StopReason reason) const;
 
  private:
+  std::string decode(int32_t token);
+  std::string certain_text(const vitrine::TokenEvent& event);
+  std::string content_of(const std::vector<vitrine::ChatDelta>& deltas);
   bool is_answer_before(size_t byte) const;
 
   const vitrine::Tokenizer& tokenizer_;
@@ -43,6 +57,8 @@ class AnswerText {
   std::string bytes_;                              // of all tokens, where there is a follower
   std::vector<size_t> begins_;                     // of the tokens in it
   size_t num_decoded_ = 0;
+  std::optional<vitrine::ChatOutputParser> parser_;
+  std::string reasoning_;
 };
 
 /// An answer of several to one prompt.

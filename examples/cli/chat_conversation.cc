@@ -31,6 +31,7 @@ Conversation::Conversation(ChatArguments& arguments, ChatOutput& output)
       config_(vitrine::parse_model_config(checkpoint_)),
       tokenizer_(open_tokenizer(checkpoint_, config_)),
       chat_(open_chat_template(checkpoint_, arguments.chat_prompt)) {
+  arguments.sampling.take_defaults(vitrine::generation_defaults(checkpoint_));
   arguments.sampling.resolve_tokens(tokenizer_, config_.vocab_size);
   if (arguments.chat_prompt.has_system()) system_ = arguments.chat_prompt.system;
   // What the template or the session refuses fails before the weights are read.
@@ -110,7 +111,8 @@ void Conversation::probe(Messages messages) const {
 std::optional<std::vector<int32_t>> Conversation::prompt_of(const Messages& messages) {
   std::vector<int32_t> prompt;
   try {
-    prompt = tokenizer_.encode(arguments_.chat_prompt.render(chat_, messages), false);
+    prompt_text_ = arguments_.chat_prompt.render(chat_, messages);
+    prompt = tokenizer_.encode(prompt_text_, false);
   } catch (const Error& error) {
     if (!error.is_user_error()) throw;
     refuse(error.what());
@@ -237,13 +239,16 @@ void Conversation::move_to_branch(uint32_t branch) {
   }
 }
 
-vitrine::GenerateResult Conversation::generate(std::span<const int32_t> prompt, std::string& text,
-                                               std::string& reason) {
+vitrine::GenerateResult Conversation::generate(std::span<const int32_t> prompt,
+                                               vitrine::ChatAnswer& found, std::string& reason) {
   std::unique_ptr<vitrine::Constraint> constraint;
   arguments_.constraint.apply(grammar_, tokenizer_, constraint, generation_);
   const auto beginning = constraint ? constraint->fork() : nullptr;
   const std::vector<std::string>& stop = arguments_.sampling.stop;
-  std::optional<AnswerText> answer(std::in_place, tokenizer_, stop, beginning.get());
+  const AnswerFormat format = arguments_.chat_prompt.answer_format(
+      chat_, tokenizer_, prompt_text_, arguments_.constraint.is_given());
+  std::string text;
+  std::optional<AnswerText> answer(std::in_place, tokenizer_, stop, beginning.get(), format);
   int32_t attempt = 0;
   generation_.sequence = *sequence_;
   vitrine::GenerateResult result =
@@ -251,17 +256,19 @@ vitrine::GenerateResult Conversation::generate(std::span<const int32_t> prompt, 
         if (event.attempt != attempt) {
           attempt = event.attempt;
           text.clear();
-          answer.emplace(tokenizer_, stop, beginning.get());
+          answer.emplace(tokenizer_, stop, beginning.get(), format);
           output_.restart(attempt);
         }
         const std::string piece = answer->add(event);
         text += piece;
-        output_.token(event.token, piece, tokenizer_);
+        output_.token(event.token, piece, answer->take_reasoning(), tokenizer_);
         return !answer->stopped() && interrupt_signal() == 0;
       });
   const std::string rest = answer->finish();
   text += rest;
-  output_.rest(rest);
+  output_.rest(rest, answer->take_reasoning());
+  if (answer->parts() != nullptr) found = *answer->parts();
+  found.content = text;
   reason = answer->reason(result.reason);
   return result;
 }
@@ -278,21 +285,23 @@ void Conversation::answer(const std::vector<int32_t>& prompt) {
                  .prompt_tokens = static_cast<int64_t>(prompt.size()),
                  .reused_tokens = static_cast<int64_t>(common),
                  .seed = generation_.sampler.seed});
-  std::string text, reason;
-  const vitrine::GenerateResult result = generate(std::span(prompt).subspan(common), text, reason);
+  vitrine::ChatAnswer parts;
+  std::string reason;
+  const vitrine::GenerateResult result = generate(std::span(prompt).subspan(common), parts, reason);
   const std::string why = unfinished(result);
-  output_.end({.text = text,
+  output_.end({.text = parts.content,
                .reason = reason,
                .tokens = static_cast<int64_t>(result.tokens.size()),
                .is_complete = result.is_complete,
                .failure = why,
                .prefill_seconds = result.prefill_seconds,
-               .decode_seconds = result.decode_seconds});
+               .decode_seconds = result.decode_seconds,
+               .parts = parts});
   if (!why.empty()) write_failures(result.failures, tokenizer_);
   ids_ = prompt;
   ids_.insert(ids_.end(), result.tokens.begin(), result.tokens.end());
   ids_.resize(static_cast<size_t>(engine_->length(*sequence_)));
-  messages_.push_back({"assistant", text});
+  messages_.push_back(parts.message());
   if (ring_) {
     records_ = ring_->drain_records();
     overwritten_ = ring_->overwritten() - overwritten_;

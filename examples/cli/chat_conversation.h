@@ -46,7 +46,7 @@ class Conversation {
  private:
   using Messages = std::vector<vitrine::ChatMessage>;
   Messages first_messages() const;
-  std::optional<std::vector<int32_t>> prompt_of(const Messages& messages);
+  std::optional<std::vector<int32_t>> prompt_of(const Messages& messages);  // and prompt_text_
   void probe(Messages messages) const;
 
   void compile_constraint();
@@ -65,7 +65,7 @@ class Conversation {
   void renew_sequence();
 
   void answer(const std::vector<int32_t>& prompt);
-  vitrine::GenerateResult generate(std::span<const int32_t> prompt, std::string& text,
+  vitrine::GenerateResult generate(std::span<const int32_t> prompt, vitrine::ChatAnswer& answer,
                                    std::string& reason);
   void tell_end(const vitrine::GenerateResult& result);
 
@@ -86,6 +86,7 @@ class Conversation {
 
   std::optional<std::string> system_;
   Messages messages_;
+  std::string prompt_text_;  // of the answer that comes
   std::optional<vitrine::SequenceId> sequence_;
   std::vector<int32_t> ids_;  // what the sequence holds
   uint32_t num_forks_ = 0;    // that the log has: the n-th one is branch n

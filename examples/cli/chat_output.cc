@@ -14,20 +14,23 @@ void ChatOutput::start(const AnswerStart& answer) {
   if (events_) events_->start(answer);
 }
 
-void ChatOutput::token(int32_t id, std::string_view text, const vitrine::Tokenizer& tokenizer) {
-  if (events_) {
-    events_->token(id, text, nullptr, tokenizer);
-  } else if (!text.empty() && !is_held_back_) {
-    write_out(text);
-  }
+void ChatOutput::show(std::string_view text, std::string_view reasoning) {
+  if (is_held_back_) return;
+  reasoning_.add(reasoning);
+  if (text.empty()) return;
+  reasoning_.end();
+  write_out(text);
 }
 
-void ChatOutput::rest(std::string_view text) {
-  if (events_) {
-    events_->rest(text);
-  } else if (!text.empty() && !is_held_back_) {
-    write_out(text);
-  }
+void ChatOutput::token(int32_t id, std::string_view text, std::string_view reasoning,
+                       const vitrine::Tokenizer& tokenizer) {
+  if (events_) return events_->token(id, text, nullptr, tokenizer, reasoning);
+  show(text, reasoning);
+}
+
+void ChatOutput::rest(std::string_view text, std::string_view reasoning) {
+  if (events_) return events_->rest(text, reasoning);
+  show(text, reasoning);
 }
 
 void ChatOutput::restart(int32_t attempt) {
@@ -36,7 +39,9 @@ void ChatOutput::restart(int32_t attempt) {
 
 void ChatOutput::end(const AnswerEnd& answer) {
   if (events_) return events_->end(answer);
+  reasoning_.end();
   write_out((is_held_back_ && answer.failure.empty() ? answer.text : "") + "\n");
+  write_calls(answer.parts);
   if (!answer.failure.empty()) write_note(answer.failure);
 }
 

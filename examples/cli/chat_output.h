@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "answer_parts.h"
 #include "event_lines.h"
 
 namespace cli {
@@ -17,9 +18,10 @@ class ChatOutput {
   ChatOutput(bool has_json_lines, bool is_held_back);
 
   void start(const AnswerStart& answer);
-  void token(int32_t id, std::string_view text, const vitrine::Tokenizer& tokenizer);
-  /// Text that became certain behind the last token.
-  void rest(std::string_view text);
+  void token(int32_t id, std::string_view text, std::string_view reasoning,
+             const vitrine::Tokenizer& tokenizer);
+  /// Text and reasoning that became certain behind the last token.
+  void rest(std::string_view text, std::string_view reasoning);
   void restart(int32_t attempt);
   void end(const AnswerEnd& answer);
 
@@ -34,8 +36,11 @@ class ChatOutput {
   void refused(const std::string& why);
 
  private:
+  void show(std::string_view text, std::string_view reasoning);
+
   std::optional<EventLines> events_;
   bool is_held_back_;
+  ReasoningText reasoning_;
 };
 
 }  // namespace cli

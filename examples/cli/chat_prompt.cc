@@ -26,6 +26,13 @@ void ChatPromptOptions::add_to(CLI::App& command) {
                   "more variables of the chat template, a JSON object: '{\"enable_thinking\": "
                   "false}'")
       ->check(not_empty());
+  command
+      .add_option("--answer-format", format,
+                  "how the model writes reasoning and calls of tools: " +
+                      fmt::format("{}", fmt::join(vitrine::chat_output_formats(), ", ")) +
+                      " (default: what its chat template or vocabulary tells; plain under a "
+                      "constraint)")
+      ->check(CLI::IsMember(vitrine::chat_output_formats()));
 }
 
 std::vector<vitrine::ChatMessage> ChatPromptOptions::first_messages() const {
@@ -40,6 +47,25 @@ std::string ChatPromptOptions::render(const vitrine::ChatTemplate& chat,
   options.add_generation_prompt = opens_answer;
   options.variables_json = variables;
   return chat.render(messages, options);
+}
+
+AnswerFormat ChatPromptOptions::answer_format(const vitrine::ChatTemplate& chat,
+                                              const vitrine::Tokenizer& tokenizer,
+                                              const std::string& prompt,
+                                              bool is_constrained) const {
+  AnswerFormat found;
+  if (!format.empty()) {
+    found.name = format;
+  } else if (!is_constrained) {
+    found.name = vitrine::find_chat_output_format(chat, tokenizer);
+  }
+  found.prompt = prompt;
+  // The template has read them already.
+  const auto given = nlohmann::json::parse(variables, nullptr, /*allow_exceptions=*/false);
+  if (given.is_object() && given.contains("tools") && given["tools"].is_array()) {
+    found.tools_json = given["tools"].dump();
+  }
+  return found;
 }
 
 vitrine::ChatTemplate open_chat_template(const vitrine::Checkpoint& checkpoint,

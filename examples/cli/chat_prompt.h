@@ -2,6 +2,7 @@
 // What `generate --chat` and `chat` share: the model's chat template.
 #pragma once
 
+#include "answer_parts.h"
 #include "common.h"
 #include "vitrine/chat.h"
 
@@ -10,13 +11,16 @@ namespace cli {
 /// How large the file of --chat-template may be.
 inline constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
 
-/// --system, --chat-template and --chat-variables.
+/// --system, --chat-template, --chat-variables and --answer-format.
 struct ChatPromptOptions {
   std::string system, template_file, variables;
+  std::string format;  ///< empty: the model's
   const CLI::Option* system_option = nullptr;
 
   void add_to(CLI::App& command);
-  bool is_given() const { return has_system() || !template_file.empty() || !variables.empty(); }
+  bool is_given() const {
+    return has_system() || !template_file.empty() || !variables.empty() || !format.empty();
+  }
   /// Also an empty one: templates that have a system message of their own drop it then.
   bool has_system() const { return system_option != nullptr && system_option->count() > 0; }
   /// The system message, where there is one.
@@ -26,6 +30,10 @@ struct ChatPromptOptions {
   std::string render(const vitrine::ChatTemplate& chat,
                      const std::vector<vitrine::ChatMessage>& messages,
                      bool opens_answer = true) const;
+  /// How the answer to a prompt is taken apart. What a constraint asks for is the whole text, so
+  /// that one has no parts unless its format was asked for.
+  AnswerFormat answer_format(const vitrine::ChatTemplate& chat, const vitrine::Tokenizer& tokenizer,
+                             const std::string& prompt, bool is_constrained) const;
 };
 
 /// The model's template, or that of --chat-template. Throws kBadFile where there is none.

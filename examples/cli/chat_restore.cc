@@ -52,6 +52,7 @@ std::vector<std::pair<std::string, std::string>> Conversation::settings() const 
       {"rope_frequencies", arguments_.device.rope_frequencies},
       {"kv_type", engine_->summary().kv_codec},
       {"activation_type", arguments_.device.activation_type}};
+  if (!prompt.format.empty()) settings.emplace_back("answer_format", prompt.format);
   for (const auto& [name, value] : arguments_.constraint.description(/*hides_text=*/true)) {
     settings.emplace_back("constraint_" + name, value);
   }

@@ -106,6 +106,17 @@ vitrine::SamplerOptions sampler_of(const Fields& fields) {
   return sampler;
 }
 
+/// An answer's reasoning and calls: the text of a JSON object, which the template reads.
+std::string fields_text(const Fields& fields, const std::string& name, const Json& message) {
+  const auto found = message.find("fields");
+  if (found == message.end()) return {};
+  const auto* text = found->get_ptr<const std::string*>();
+  if (text == nullptr || !text->starts_with('{') || !Json::accept(*text)) {
+    fields.fail(name + ".fields", &*found, "the text of a JSON object");
+  }
+  return *text;
+}
+
 std::vector<vitrine::ChatMessage> messages_of(const Fields& fields) {
   std::vector<vitrine::ChatMessage> messages;
   const Json& list = fields.take("messages", Json::value_t::array, "a list of messages");
@@ -129,7 +140,7 @@ std::vector<vitrine::ChatMessage> messages_of(const Fields& fields) {
                   : is_users ? "\"user\""
                              : "\"assistant\"");
     }
-    messages.push_back({role, json["content"].get<std::string>()});
+    messages.push_back({role, json["content"].get<std::string>(), fields_text(fields, name, json)});
   }
   if (!messages.empty() && messages.back().role == "user") {
     fields.fail("messages", &list, "the assistant's answer at the end");
@@ -182,6 +193,7 @@ void write_session(const std::string& path, const ChatSession& session) {
   json["messages"] = Json::array();
   for (const vitrine::ChatMessage& message : session.messages) {
     json["messages"].push_back({{"role", message.role}, {"content", message.content}});
+    if (!message.fields_json.empty()) json["messages"].back()["fields"] = message.fields_json;
   }
   json["tokens"] = session.tokens;
   const std::string text =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "event_lines.h"
 
+#include "answer_parts.h"
 #include "common.h"
 
 namespace cli {
@@ -30,8 +31,9 @@ void EventLines::start(const AnswerStart& answer) {
 }
 
 void EventLines::token(int32_t id, std::string_view text, const vitrine::TokenLogprobs* logprobs,
-                       const vitrine::Tokenizer& tokenizer) {
+                       const vitrine::Tokenizer& tokenizer, std::string_view reasoning) {
   Json json = {{"event", "token"}, {"answer", answer_}, {"token", id}, {"text", text}};
+  if (!reasoning.empty()) json["reasoning"] = reasoning;
   if (logprobs != nullptr) {
     json["logprob"] = logprobs->logprob;
     json["best"] = Json::array();
@@ -43,9 +45,11 @@ void EventLines::token(int32_t id, std::string_view text, const vitrine::TokenLo
   write_(line_of(json));
 }
 
-void EventLines::rest(std::string_view text) {
-  if (text.empty()) return;
-  write_(line_of({{"event", "token"}, {"answer", answer_}, {"text", text}}));
+void EventLines::rest(std::string_view text, std::string_view reasoning) {
+  if (text.empty() && reasoning.empty()) return;
+  Json json = {{"event", "token"}, {"answer", answer_}, {"text", text}};
+  if (!reasoning.empty()) json["reasoning"] = reasoning;
+  write_(line_of(json));
 }
 
 void EventLines::restart(int32_t attempt) {
@@ -57,6 +61,7 @@ void EventLines::end(const AnswerEnd& answer) {
                {"text", answer.text},     {"reason", answer.reason},
                {"tokens", answer.tokens}, {"is_complete", answer.is_complete}};
   if (!answer.failure.empty()) json["failure"] = answer.failure;
+  add_parts(answer.parts, json);
   json["prefill_seconds"] = answer.prefill_seconds;
   json["decode_seconds"] = answer.decode_seconds;
   write_(line_of(json));

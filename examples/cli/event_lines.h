@@ -4,14 +4,17 @@
 //
 //   {"event":"start","answer":0,"model":"…","prompt_tokens":5,"reused_tokens":0,"seed":7}
 //   {"event":"token","answer":0,"token":262,"text":" the","logprob":-0.25,"best":[…]}
+//   {"event":"token","answer":0,"token":262,"text":"","reasoning":" hm"}
 //   {"event":"restart","answer":0,"attempt":1}
 //   {"event":"end","answer":0,"text":"…","reason":"end of text","tokens":12,"is_complete":true, …}
 //   {"event":"note","text":"the conversation is forgotten"}
 //   {"event":"refused","text":"…"}
 //
-// The texts of an answer's token events, since its last restart, are the text of its end event. A
-// token whose text is not yet certain (part of a character, of a stop string) has an empty one;
-// what becomes certain only at the end comes in a token event without "token".
+// Of an answer whose format has parts, the text is its content; the others are "reasoning" and, at
+// its end, "tool_calls". The texts of an answer's token events, since its last restart, are the
+// text of its end event. A token whose text is not yet certain (part of a character, of a stop
+// string) has an empty one; what becomes certain only at the end comes in a token event without
+// "token".
 #pragma once
 
 #include <cstdint>
@@ -19,6 +22,7 @@
 #include <string>
 #include <string_view>
 
+#include "vitrine/chat_output.h"
 #include "vitrine/engine.h"
 #include "vitrine/tokenizer.h"
 
@@ -37,6 +41,7 @@ struct AnswerEnd {
   bool is_complete = true;  ///< false: not what its constraint asks for; `failure` says why
   std::string failure;
   double prefill_seconds = 0, decode_seconds = 0;
+  vitrine::ChatAnswer parts;  ///< of which reasoning and calls are told
 };
 
 /// Numbers the answers from 0 and writes their events. Bytes that are not UTF-8 become U+FFFD.
@@ -48,9 +53,9 @@ class EventLines {
   void start(const AnswerStart& answer);
   /// `logprobs`: null where they were not asked for.
   void token(int32_t id, std::string_view text, const vitrine::TokenLogprobs* logprobs,
-             const vitrine::Tokenizer& tokenizer);
+             const vitrine::Tokenizer& tokenizer, std::string_view reasoning = {});
   /// Text that became certain behind the last token; nothing is written where it is empty.
-  void rest(std::string_view text);
+  void rest(std::string_view text, std::string_view reasoning = {});
   /// The answer begins anew: what was written of it does not stand.
   void restart(int32_t attempt);
   void end(const AnswerEnd& answer);

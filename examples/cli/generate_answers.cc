@@ -33,15 +33,17 @@ Answers make_one(vitrine::Stepper& model, const GenerateArguments& arguments,
                  const GenerateRequest& request, const AnswerStart& start, AnswerOutput& output) {
   const auto beginning = request.constraint ? request.constraint->fork() : nullptr;
   std::optional<AnswerText> answer(std::in_place, request.tokenizer, arguments.sampling.stop,
-                                   beginning.get());
+                                   beginning.get(), request.answer_format);
   int32_t attempt = 0;
   const auto on_token = [&](const vitrine::TokenEvent& event) {
     if (event.attempt != attempt) {
       attempt = event.attempt;
       output.restart(attempt);
-      answer.emplace(request.tokenizer, arguments.sampling.stop, beginning.get());
+      answer.emplace(request.tokenizer, arguments.sampling.stop, beginning.get(),
+                     request.answer_format);
     }
-    output.add(event, answer->add(event));
+    const std::string piece = answer->add(event);
+    output.add(event, piece, answer->take_reasoning());
     return !answer->stopped() && interrupt_signal() == 0 && !output.is_lost();
   };
   output.start(start);
@@ -53,8 +55,12 @@ Answers make_one(vitrine::Stepper& model, const GenerateArguments& arguments,
   answers.reason = answer->reason(result.reason);
   answers.may_be_cut = result.reason == vitrine::StopReason::kCancelled && !answer->stopped();
   const std::string failure = unfinished(result);
-  output.finish(rest, result, failure.empty());
-  output.end(answer_end(result, output.text(), answers.reason, failure));
+  output.finish(rest, answer->take_reasoning(), result, failure.empty());
+  if (answer->parts() != nullptr) answers.parts = *answer->parts();
+  if (!arguments.json && !arguments.json_lines) write_calls(answers.parts);
+  AnswerEnd end = answer_end(result, output.text(), answers.reason, failure);
+  end.parts = answers.parts;
+  output.end(end);
   return answers;
 }
 
@@ -79,6 +85,7 @@ nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
   const vitrine::GenerateResult& result = answers.result;
   nlohmann::ordered_json json;
   json["text"] = text;
+  add_parts(answers.parts, json);
   json["tokens"] = result.tokens;
   json["reason"] = answers.reason;
   json["prompt_tokens"] = result.prompt_tokens;

@@ -15,6 +15,7 @@ namespace cli {
 struct Answers {
   vitrine::GenerateResult result;     ///< the best one's; the constraint's counts are all answers'
   std::string reason;                 ///< why it ended
+  vitrine::ChatAnswer parts;          ///< of one whose format has them
   std::vector<Candidate> candidates;  ///< best first, where several were asked for
   bool may_be_cut = false;            ///< a signal may have ended it
 

@@ -97,9 +97,13 @@ void GenerateArguments::check(const std::function<std::vector<NamedPath>()>& mem
   log.check(all);
   refuse_counters_of_tokens(*this);
   constraint.check();
+  if (is_several() && !chat_prompt.format.empty()) {
+    refuse("--answer-format takes one answer apart; expected it without --n-best");
+  }
   if (chat_prompt.is_given() && !chat) {
     refuse(
-        "--system, --chat-template and --chat-variables are for a conversation; expected --chat");
+        "--system, --chat-template, --chat-variables and --answer-format are for a conversation; "
+        "expected --chat");
   }
   if (json_lines && (json || summary)) {
     refuse("--json-lines, --json and --summary are different outputs; expected one of them");
@@ -127,6 +131,7 @@ GenerateRequest::GenerateRequest(GenerateArguments& arguments, vitrine::EngineOp
       config(vitrine::parse_model_config(checkpoint)),
       tokenizer(vitrine::open_tokenizer(checkpoint, config)),
       engine(std::move(options)) {
+  arguments.sampling.take_defaults(vitrine::generation_defaults(checkpoint));
   arguments.sampling.resolve_tokens(tokenizer, config.vocab_size);
   arguments.sampling.note_explanation();
   read_prompt(arguments);
@@ -154,6 +159,10 @@ void GenerateRequest::read_prompt(const GenerateArguments& arguments) {
           "converses (--chat-template FILE)");
     }
     generation.stop_token_ids = vitrine::end_of_turn_ids(tokenizer, chat);
+    if (!arguments.is_several()) {
+      answer_format = arguments.chat_prompt.answer_format(chat, tokenizer, prompt_text,
+                                                          arguments.constraint.is_given());
+    }
   }
   // A template writes the tokens around a prompt itself.
   prompt = tokenizer.encode(prompt_text, !arguments.chat);

@@ -5,6 +5,7 @@
 #include <future>
 #include <optional>
 
+#include "answer_parts.h"
 #include "chat_prompt.h"
 #include "constraint_options.h"
 #include "federate.h"
@@ -59,6 +60,7 @@ class GenerateRequest {
   const vitrine::ModelConfig config;
   const vitrine::Tokenizer tokenizer;
   std::string prompt_text;  ///< with the chat template around it
+  AnswerFormat answer_format;
   std::vector<int32_t> prompt;
   int64_t context = 0;  ///< positions that a sequence may have
   std::optional<vitrine::Grammar> grammar;

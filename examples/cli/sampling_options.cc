@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "closing_note.h"
 #include "model_hashes.h"
 #include "option_section.h"
 
@@ -89,7 +90,11 @@ void SamplingOptions::add_to(CLI::App& command, const char* seed_help) {
         flag_of(name), set, std::string(info.help));
     option->allow_extra_args(false)->type_size(1);
     option->expected(info.is_list ? -1 : 1);
-    if (!info.is_list) option->default_str(vitrine::sampler_option_text(sampler, name));
+    if (!info.is_list) {
+      const bool is_models = name == "temperature" || name == "top_k" || name == "top_p";
+      option->default_str(vitrine::sampler_option_text(sampler, name) +
+                          (is_models ? ", or the model's own" : ""));
+    }
     if (!info.is_list) option->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   }
   command
@@ -129,6 +134,25 @@ void SamplingOptions::resolve() {
         "{} does nothing: {}; expected {} in --samplers", flag_of(name),
         is_given ? "--samplers leaves its stage out" : "with --mirostat 2 its stage is off",
         stage));
+  }
+}
+
+void SamplingOptions::take_defaults(const vitrine::GenerationDefaults& defaults) {
+  std::string changes;
+  const auto take = [&](const char* name, const auto& value) {
+    if (!value || std::ranges::find(given_options, name) != given_options.end()) return;
+    const std::string before = vitrine::sampler_option_text(sampler, name);
+    vitrine::set_sampler_option(sampler, name, fmt::format("{}", *value));
+    const std::string now = vitrine::sampler_option_text(sampler, name);
+    if (now != before) {
+      changes += fmt::format("{}{} {}", changes.empty() ? "" : ", ", flag_of(name), now);
+    }
+  };
+  take("temperature", defaults.temperature);
+  take("top_k", defaults.top_k);
+  take("top_p", defaults.top_p);
+  if (!changes.empty()) {
+    write_remark("sampling as the model's generation_config.json says: " + changes);
   }
 }
 

@@ -20,6 +20,9 @@ namespace vitrine {
 struct ChatMessage {
   std::string role;     ///< "system", "user", "assistant", …
   std::string content;  ///< bytes that are no UTF-8 become U+FFFD
+  /// A JSON object of further fields ("reasoning_content", "tool_calls", "tool_call_id", …), or
+  /// nothing. ChatAnswer::fields_json has those of an answer.
+  std::string fields_json = {};
 };
 
 /// What a rendering is given besides the messages.
@@ -64,12 +67,15 @@ class VITRINE_API ChatTemplate {
   ~ChatTemplate();
 
   /// The prompt. Throws kInvalidArgument where the template refuses the messages
-  /// (raise_exception), kBadFile where it fails or goes beyond a limit.
+  /// (raise_exception) or a message's fields are no JSON object, kBadFile where it fails or goes
+  /// beyond a limit.
   std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
   /// The same with "messages" among the variables, so that a message may hold more than text.
   std::string render(const ChatOptions& options) const;
   /// The names of the templates; one that is alone is "default".
   std::vector<std::string> names() const;
+  /// The text of the templates, one behind the other.
+  std::string source() const;
   /// The text of a special token of the tokenizer_config.json ("bos_token", "eos_token", …); empty
   /// where it names none.
   std::string special_token(std::string_view name) const;

@@ -24,6 +24,7 @@ constexpr uint64_t kMaxConfigWork = uint64_t{1} << 30;
 struct Source {
   std::string name;  ///< "default", "tool_use", …
   chat::Block block;
+  std::string text;
 };
 
 /// A tokenizer_config.json: a dict.
@@ -35,6 +36,23 @@ Value read_config(std::string_view json, const std::string& name) {
                 name + ": found a JSON " + type_name(config) + "; expected an object");
   }
   return config;
+}
+
+/// The further fields of a message.
+void add_fields(chat::Runtime& maker, const std::string& json,
+                std::vector<std::pair<Value, Value>>& fields) {
+  const auto refuse = [](const std::string& found) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the fields of a message are " + found + "; expected a JSON object");
+  };
+  Value given;
+  try {
+    given = chat::parse_json_value(maker, json);
+  } catch (const Error& error) {
+    refuse(std::string("no JSON (") + error.what() + ")");
+  }
+  if (given.as_dict() == nullptr) refuse("a JSON " + type_name(given));
+  for (const auto& field : given.as_dict()->items) fields.push_back(field);
 }
 
 }  // namespace
@@ -50,7 +68,7 @@ struct ChatTemplate::Impl {
                   file + ": the chat template has " + std::to_string(text.size()) +
                       " bytes; expected at most " + std::to_string(kMaxTemplateBytes));
     }
-    sources.push_back({name, chat::parse_template(text, file)});
+    sources.push_back({name, chat::parse_template(text, file), text});
   }
 
   void add_special_tokens(const chat::Dict& config) {
@@ -171,9 +189,11 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages,
   chat::Runtime maker(impl_->file, options.max_work);
   chat::Values list;
   for (const ChatMessage& message : messages) {
-    list.push_back(chat::make_dict(
-        maker, {{Value::text("role"), Value::text(chat::valid_utf8(message.role))},
-                {Value::text("content"), Value::text(chat::valid_utf8(message.content))}}));
+    std::vector<std::pair<Value, Value>> fields = {
+        {Value::text("role"), Value::text(chat::valid_utf8(message.role))},
+        {Value::text("content"), Value::text(chat::valid_utf8(message.content))}};
+    if (!message.fields_json.empty()) add_fields(maker, message.fields_json, fields);
+    list.push_back(chat::make_dict(maker, std::move(fields)));
   }
   const Value value = chat::make_list(maker, std::move(list));
   return impl_->render(&value, options);
@@ -187,6 +207,12 @@ std::vector<std::string> ChatTemplate::names() const {
   std::vector<std::string> names;
   for (const Source& source : impl_->sources) names.push_back(source.name);
   return names;
+}
+
+std::string ChatTemplate::source() const {
+  std::string text;
+  for (const Source& source : impl_->sources) text += (text.empty() ? "" : "\n") + source.text;
+  return text;
 }
 
 std::string ChatTemplate::special_token(std::string_view name) const {

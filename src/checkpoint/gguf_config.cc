@@ -381,9 +381,16 @@ std::string gguf_generation_config_json(const GgufMetadata& metadata) {
     const auto id = metadata.token_id(std::string("tokenizer.ggml.") + name, last_id);
     if (id) ends.insert(*id);
   }
-  if (ends.empty()) return "";
   OrderedJson json;
-  json["eos_token_id"] = ends;
+  if (!ends.empty()) json["eos_token_id"] = ends;
+  // What converters keep of the publisher's generation_config.json.
+  const auto temperature = metadata.number("general.sampling.temp", 0, 100);
+  if (temperature) json["temperature"] = *temperature;
+  const auto top_k = metadata.integer("general.sampling.top_k", -1, INT32_MAX);
+  if (top_k) json["top_k"] = *top_k;
+  const auto top_p = metadata.number("general.sampling.top_p", 0, 1);
+  if (top_p) json["top_p"] = *top_p;
+  if (json.empty()) return "";
   return json.dump(2) + "\n";
 }
 

@@ -22,6 +22,14 @@ constexpr std::string_view kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kKimi =
+    R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kExaoneMoe =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)";
+constexpr std::string_view kMiniCpm5 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kSeedCoder =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kBailing =
@@ -65,6 +73,11 @@ constexpr std::array kLlama3Patterns = {kLlama3};
 constexpr std::array kQwen2Patterns = {kQwen2};
 constexpr std::array kTekkenPatterns = {kTekken};
 constexpr std::array kGpt4oPatterns = {kGpt4o};
+constexpr std::array kQwen35Patterns = {kQwen35};
+constexpr std::array kKimiPatterns = {kKimi};
+constexpr std::array kExaoneMoePatterns = {kExaoneMoe};
+constexpr std::array kMiniCpm5Patterns = {std::string_view(R"(\p{N}{1,3})"), kMiniCpm5};
+constexpr std::array kLagunaPatterns = {std::string_view(R"([^\n]+|[\n]+)"), kQwen2};
 constexpr std::array kSeedCoderPatterns = {kSeedCoder};
 constexpr std::array kBailingPatterns = {kBailing};
 constexpr std::array kPoroPatterns = {kPoro};
@@ -95,13 +108,20 @@ constexpr Entry kEntries[] = {
     {"llama3", kLlama3Patterns, false, true, true},
     {"llama-v3", kLlama3Patterns, false, true, true},
     {"falcon3", kLlama3Patterns, false, true, true},
+    {"falcon-h1", kLlama3Patterns, false, true, true},
+    {"lfm2", kLlama3Patterns, false, true, true},
     {"pixtral", kLlama3Patterns, false, true, true},
     {"midm-2.0", kLlama3Patterns, false, true, true},
     {"dbrx", kLlama3Patterns},
     {"smaug-bpe", kLlama3Patterns},
-    {"glm4", kLlama3Patterns},
+    {"glm4", kLlama3Patterns, false, true},
+    {"glm5", kLlama3Patterns, false, true},
+    {"minicpm5", kMiniCpm5Patterns, false, true},
     {"chatglm-bpe", kLlama3Patterns},
     {"qwen2", kQwen2Patterns, true},
+    {"qwen35", kQwen35Patterns, true},
+    {"laguna", kLagunaPatterns},
+    {"solar-open", kQwen2Patterns},
     {"deepseek-r1-qwen", kQwen2Patterns},
     {"megrez", kQwen2Patterns},
     {"kormo", kQwen2Patterns},
@@ -120,6 +140,8 @@ constexpr Entry kEntries[] = {
     {"trillion", kGpt2Patterns},
     {"exaone4", kGpt2Patterns},
     {"granite-docling", kGpt2Patterns},
+    {"exaone-moe", kExaoneMoePatterns},
+    {"mellum2", kDigitsGpt2Patterns},
     {"smollm", kDigitsGpt2Patterns},
     {"starcoder", kDigitsGpt2Patterns},
     {"refact", kDigitsGpt2Patterns},
@@ -132,9 +154,14 @@ constexpr Entry kEntries[] = {
     {"deepseek-coder", kDeepSeekCoderPatterns},
     {"deepseek-v3", kDeepSeek3Patterns},
     {"hunyuan-dense", kDeepSeek3Patterns},
+    {"hy_v4", kDeepSeek3Patterns},
+    {"joyai-llm", kDeepSeek3Patterns},
     {"tekken", kTekkenPatterns, false, true, true},
     {"gpt-4o", kGpt4oPatterns},
     {"llama4", kGpt4oPatterns},
+    {"minimax-m2", kGpt4oPatterns},
+    {"kanana2", kGpt4oPatterns},
+    {"kimi-k2", kKimiPatterns},
     {"seed-coder", kSeedCoderPatterns},
     {"bailingmoe", kBailingPatterns},
     {"bailingmoe2", kBailingPatterns},

@@ -10,6 +10,7 @@
 #include "core/utf8.h"
 #include "gguf_model.h"
 #include "gguf_pre_tokenizer.h"
+#include "gguf_tokenizer_parts.h"
 #include "text.h"
 
 namespace vitrine::checkpoint {
@@ -31,28 +32,6 @@ constexpr size_t kMaxPieceBytes = 1024;
 /// Of the squares of the pieces' lengths: what their cuts take to try, and to write as merges.
 /// 256,000 pieces of Gemma come to a tenth of it.
 constexpr uint64_t kMaxPieceWork = uint64_t{1} << 28;
-constexpr std::string_view kSpacePiece = "\xe2\x96\x81";  // ▁
-
-/// "…" with escapes. Throws kBadFile where `text` is no UTF-8; `place` names it.
-template <typename Place>
-void append_json_string(std::string_view text, const Place& place, std::string& out) {
-  constexpr char kHex[] = "0123456789abcdef";
-  out += '"';
-  for (std::string_view rest = text; !rest.empty();) {
-    const Utf8Character next = read_utf8(rest, 0);
-    if (!next.is_valid) throw_bad_file(place() + " is " + quote_text(text) + "; expected UTF-8");
-    const char c = rest[0];
-    if (c == '"' || c == '\\') {
-      out += {'\\', c};
-    } else if (c >= 0 && c < 0x20) {
-      out += {'\\', 'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
-    } else {
-      out += rest.substr(0, next.size);
-    }
-    rest.remove_prefix(next.size);
-  }
-  out += '"';
-}
 
 class TokenizerWriter {
  public:
@@ -73,8 +52,12 @@ class TokenizerWriter {
       write_byte_level();
     } else if (model == "llama") {
       write_sentence_piece();
+    } else if (model == "gemma4") {
+      write_characters();
     } else {
-      metadata_.unsupported(kModel, "'gpt2' (byte-level BPE) or 'llama' (SentencePiece)");
+      metadata_.unsupported(kModel,
+                            "'gpt2' (byte-level BPE), 'llama' (SentencePiece) or 'gemma4' (BPE of "
+                            "characters with byte fallback)");
     }
     return std::move(out_);
   }
@@ -150,6 +133,22 @@ class TokenizerWriter {
                       {"trim_offsets", true},
                       {"use_regex", true}});
     begin_model(Json(), false, pre.ignores_merges);
+    write_listed_merges();
+  }
+
+  /// Gemma 4's: BPE of whole texts by the listed merges, over characters; what is no token becomes
+  /// bytes.
+  void write_characters() {
+    begin();
+    field("normalizer", space_as_piece());
+    field("pre_tokenizer", Json());
+    field("post_processor", post_processor(true));
+    field("decoder", {{"type", "Sequence"}, {"decoders", piece_decoders()}});
+    begin_model(unknown_token(), true, false);
+    write_listed_merges();
+  }
+
+  void write_listed_merges() {
     const GgufArray* merges = metadata_.array("tokenizer.ggml.merges", GgufType::kString);
     if (merges == nullptr) metadata_.bad("tokenizer.ggml.merges", "an array of strings");
     out_ += R"(,"merges":[)";
@@ -165,22 +164,21 @@ class TokenizerWriter {
     out_ += "]}}\n";
   }
 
+  Json unknown_token() const {
+    const int64_t last = static_cast<int64_t>(tokens_.count) - 1;
+    const int64_t id = metadata_.token_id("tokenizer.ggml.unknown_token_id", last).value_or(0);
+    return Json(tokens_.string(static_cast<uint64_t>(id)));
+  }
+
   void write_sentence_piece() {
     const bool has_prefix = metadata_.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
     Json normalizers = Json::array();
     if (has_prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpacePiece}});
-    normalizers.push_back(
-        {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpacePiece}});
-    Json decoders = Json::array();
-    decoders.push_back(
-        {{"type", "Replace"}, {"pattern", {{"String", kSpacePiece}}}, {"content", " "}});
-    decoders.push_back({{"type", "ByteFallback"}});
-    decoders.push_back({{"type", "Fuse"}});
+    normalizers.push_back(space_as_piece());
+    Json decoders = piece_decoders();
     if (has_prefix) {
       decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     }
-    const int64_t last = static_cast<int64_t>(tokens_.count) - 1;
-    const int64_t unknown = metadata_.token_id("tokenizer.ggml.unknown_token_id", last).value_or(0);
     const GgufArray* scores = array_of_tokens("tokenizer.ggml.scores", GgufType::kF32);
     if (scores == nullptr) metadata_.bad("tokenizer.ggml.scores", "an array of float32");
     read_pieces(*scores);
@@ -191,7 +189,7 @@ class TokenizerWriter {
     field("pre_tokenizer", Json());
     field("post_processor", post_processor(true));
     field("decoder", {{"type", "Sequence"}, {"decoders", std::move(decoders)}});
-    begin_model(Json(tokens_.string(static_cast<uint64_t>(unknown))), true, false);
+    begin_model(unknown_token(), true, false);
     write_merges(merges);
     out_ += "}}\n";
   }

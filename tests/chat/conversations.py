@@ -27,6 +27,10 @@ ANSWER = {"role": "assistant", "content": "<think>\nLet me see.\n</think>\n\nIt 
 NEXT = {"role": "user", "content": "\tThanks!  \n\n"}
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 
+REASONING = {"reasoning_content": "Let me see.\n\nHm.", "reasoning": "Let me see.", "thinking": "Let me see."}
+FINAL = {"role": "assistant", "content": "It is 7.5 °C."}
+SECOND = {"id": "bbcdefghi", "type": "function", "function": {"name": "now", "arguments": {}}}
+
 
 def conversation(*messages, **more):
     return {**TOKENS, "messages": list(messages), **more}
@@ -65,4 +69,16 @@ CONVERSATIONS = [
     ("documents", conversation(USER, documents=[{"title": "A", "text": "a b"}, {"title": "B", "text": "c"}],
                                controls={"citations": True, "length": "short"})),
     ("a date", conversation(USER, date_string="1 Jan 2030", tools=TOOLS, tools_in_user_message=False)),
+    ("developer and tools", conversation({"role": "developer", "content": "Rhyme."}, USER, tools=TOOLS)),
+    ("system and developer", conversation(SYSTEM, {"role": "developer", "content": "Rhyme."}, USER, tools=TOOLS)),
+    ("reasoning before a call", conversation(SYSTEM, USER, {**CALL, **REASONING}, RESULT, tools=TOOLS)),
+    ("reasoning and calls of several turns", conversation(
+        USER, {**CALL, **REASONING}, RESULT, {**FINAL, **REASONING}, NEXT, {**CALL, **REASONING}, RESULT,
+        {**FINAL, **REASONING}, USER, tools=TOOLS, enable_thinking=True)),
+    ("text beside a call", conversation(USER, {**CALL, "content": "I look."}, RESULT, tools=TOOLS)),
+    ("two calls at once", conversation(USER, {**CALL, "content": "", "tool_calls": CALL["tool_calls"] + [SECOND]}, RESULT,
+                                       {"role": "tool", "name": "now", "tool_call_id": "bbcdefghi", "content": "12:00"},
+                                       tools=TOOLS)),
+    ("low effort", conversation(SYSTEM, USER, tools=TOOLS, reasoning_effort="low", builtin_tools=["python", "browser"],
+                                model_identity="You are V.")),
 ]

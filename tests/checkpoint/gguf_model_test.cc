@@ -425,12 +425,22 @@ TEST_F(GgufModelTest, Tokenizers) {
       open(file_with({model("llama"), zeros, gguf_u32("tokenizer.ggml.bos_token_id", 0xffffffff),
                       gguf_u32("tokenizer.ggml.unknown_token_id", 0xffffffff)}));
   EXPECT_EQ(nlohmann::json::parse(pieces.tokenizer_json())["model"]["unk_token"], "a");
+  const Checkpoint characters =
+      open(file_with({model("gemma4"), merges, gguf_u32("tokenizer.ggml.unknown_token_id", 3),
+                      gguf_u32("tokenizer.ggml.bos_token_id", 3)}));
+  const auto gemma = nlohmann::json::parse(characters.tokenizer_json());
+  EXPECT_EQ(gemma["model"]["byte_fallback"], true);
+  EXPECT_EQ(gemma["model"]["merges"][0], "a b");
+  EXPECT_EQ(gemma["pre_tokenizer"], nullptr);
+  EXPECT_EQ(gemma["post_processor"]["single"][0]["SpecialToken"]["id"], "<s>");
   expect_error(file_with({model("gpt2"), merges, gguf_u32("tokenizer.ggml.eot_token_id", 9)}),
                {"eot_token_id' is 9", "below the vocabulary's 4"});
 
   expect_error(file_with({}), {"tokenizer.ggml.model", "is missing"});
-  expect_error(file_with({model("t5")}), {"'t5'"}, ErrorKind::kUnsupported);
-  expect_error(file_with({model("gpt2")}), {"tokenizer.ggml.merges", "is missing"});
+  expect_error(file_with({model("t5")}), {"'t5'", "'gemma4'"}, ErrorKind::kUnsupported);
+  for (const char* name : {"gpt2", "gemma4"}) {
+    expect_error(file_with({model(name)}), {"tokenizer.ggml.merges", "is missing"});
+  }
   expect_error(file_with({model("gpt2"), merges, gguf_text("tokenizer.ggml.pre", "new")}),
                {"'new'", "qwen2"}, ErrorKind::kUnsupported);
   expect_error(file_with({model("llama")}), {"tokenizer.ggml.scores", "is missing"});

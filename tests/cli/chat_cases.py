@@ -302,3 +302,102 @@ class Chat(ChatCase):
         computed, reused = map(int, re.search(r"(\d+) prompt tokens computed, (\d+) reused", err).groups())
         self.assertGreater(reused, 30)  # all of the first turn, the answer included
         self.assertLess(computed, 45)
+
+
+class AnswerParts(ChatCase):
+    """Reasoning beside content: --answer-format. What the small model writes is constrained."""
+    TEMPLATE = ("{% for m in messages %}[{{ m.role }}]{{ m.thinking }}|{{ m.content }}{% endfor %}"
+                "{% if add_generation_prompt %}[assistant] <think>{% endif %}")
+    WRITES = ("--regex", "Once upon a time</think>[a-z ]{5,9}")
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "think.jinja").write_text(self.TEMPLATE)
+        self.template = ("--chat-template", self.folder / "think.jinja")
+
+    def test_generate(self):
+        form = (*self.template, "--answer-format", "think", *self.WRITES)
+        out = self.generate("Hi", "--chat", *form)
+        self.assertEqual(out["reasoning"], "Once upon a time")
+        self.assertRegex(out["text"], r"^[a-z ]{5,9}$")
+        self.assertNotIn("tool_calls", out)
+        result = self.run_tool("generate", self.model, "-p", "Hi", "-n", 24, "--temperature", 0, "--chat", *form)
+        self.assertEqual(result.stdout.decode(), out["text"] + "\n")
+        self.assertIn("vitrine: reasoning: Once upon a time\n", result.stderr.decode())
+        quiet = self.run_tool("generate", self.model, "-p", "Hi", "-n", 24, "--temperature", 0, "--chat", "-q", *form)
+        self.assertEqual(quiet.stderr, b"")
+        # A constraint is asked of the whole text.
+        whole = self.generate("Hi", "--chat", *self.template, *self.WRITES)
+        self.assertEqual(whole["text"].split("</think>"), ["Once upon a time", " " + out["text"]])
+        # Without one the template tells: the prompt opened the reasoning, and nothing closes it.
+        found = self.generate("Hi", "--chat", *self.template, n=8)
+        plain = self.generate("Hi", "--chat", *self.template, "--answer-format", "plain", n=8)
+        self.assertEqual((found["text"], found["reasoning"].strip()), ("", plain["text"].strip()))
+        self.assertNotIn("reasoning", plain)
+
+    def test_calls(self):
+        call = '<tool_call>{"name": "now", "arguments": {"zone": "UTC"}}</tool_call>'
+        form = ("--chat", "--answer-format", "hermes", "--choice", call)
+        out = self.generate("Hi", *form, n=80)
+        self.assertEqual(out["text"], "")
+        self.assertEqual(out["tool_calls"], [{"id": "", "name": "now", "arguments": '{"zone": "UTC"}'}])
+        result = self.run_tool("generate", self.model, "-p", "Hi", "-n", 80, *form)
+        self.assertIn('vitrine: the answer calls now with {"zone": "UTC"}\n', result.stderr.decode())
+
+    def test_special_tokens_are_marks(self):
+        """Where the marks of a format are special tokens, which a text is shown without."""
+        model = self.folder / "marks"
+        self.make_model(model)
+        file = json.loads((model / "tokenizer.json").read_text())
+        for id_, mark in ((1, "<think>"), (2, "</think>")):
+            token = next(token for token in file["added_tokens"] if token["id"] == id_)
+            self.assertTrue(token["special"])
+            if token["content"] in file["model"]["vocab"]:
+                file["model"]["vocab"][mark] = file["model"]["vocab"].pop(token["content"])
+            token["content"] = mark
+        (model / "tokenizer.json").unlink()
+        (model / "tokenizer.json").write_text(json.dumps(file))
+        run = lambda id_, *more: self.succeed_json(
+            "generate", model, "-p", "Hi", "-n", 3, "--temperature", 0, "--logit-bias", f"{id_}=1000", "--json",
+            "--chat", *self.template, *more)
+        self.assertEqual(run(1)["text"], "")  # within what the prompt began, more of the same is text
+        self.assertEqual(run(1)["reasoning"], "<think>" * 3)
+        self.assertEqual(run(2)["text"], "</think>" * 2)
+        for id_ in (1, 2, 3):  # 3: no mark
+            self.assertEqual(run(id_, "--answer-format", "plain")["text"], "")
+        self.assertNotIn("reasoning", run(3))
+
+    def test_conversation(self):
+        form = (*self.template, "--answer-format", "think", *self.WRITES, "--json-lines")
+        out, _ = self.chat("Hi\n/save s.json\nAnd you?\n", *form, n=40)
+        events = [json.loads(line) for line in out.splitlines()]
+        ends = [event for event in events if event["event"] == "end"]
+        self.assertEqual([end["reasoning"] for end in ends], ["Once upon a time"] * 2)
+        for end in ends:
+            mine = [event for event in events if event["event"] == "token" and event["answer"] == end["answer"]]
+            self.assertEqual("".join(event["text"] for event in mine), end["text"])
+            self.assertEqual("".join(event.get("reasoning", "") for event in mine), end["reasoning"])
+        # The template gets both, and a session keeps both.
+        prompt = f"[user]|Hi[assistant]Once upon a time|{ends[0]['text']}[user]|And you?[assistant] <think>"
+        ids = self.succeed_json("tokenize", self.model, "-p", prompt, "--json")["ids"]
+        starts = [event for event in events if event["event"] == "start"]
+        self.assertEqual(starts[1]["prompt_tokens"], len(ids))
+        session = json.loads((self.folder / "s.json").read_text())
+        self.assertEqual(json.loads(session["messages"][-1]["fields"])["thinking"], "Once upon a time")
+        out, _ = self.chat("And you?\n", "--load", self.folder / "s.json", *form, n=40)
+        loaded = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([event["prompt_tokens"] for event in loaded if event["event"] == "start"], [len(ids)])
+        for fields in (7, "[]", "{"):
+            session["messages"][-1]["fields"] = fields
+            (self.folder / "bad.json").write_text(json.dumps(session))
+            _, error = self.chat("", "--load", self.folder / "bad.json", *form, code=2)
+            self.assertIn("messages[1].fields", error)
+            self.assertIn("expected the text of a JSON object", error)
+
+    def test_refusals(self):
+        for options, words in ((("--answer-format", "think"), "expected --chat"),
+                               (("--chat", "--answer-format", "think", "--n-best", 2), "--n-best"),
+                               (("--chat", "--answer-format", "morse"), "morse")):
+            result = self.run_tool("generate", self.model, "-p", "Hi", *options)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(words, result.stderr.decode())

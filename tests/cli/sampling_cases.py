@@ -3,6 +3,7 @@
 
 import json
 import math
+import pathlib
 
 from tool import MODEL, PROMPT, AuditCase
 
@@ -135,6 +136,42 @@ class Sampling(AuditCase):
 
     def test_what_is_off_by_its_value_needs_no_stage(self):
         self.succeed(*BASE, "-n", 2, "--mirostat", 2, "--top-k", 0, "--top-p", 1, "--min-p", 0)
+
+    def test_the_models_own_values(self):
+        """generation_config.json's temperature, top_k and top_p, where none are given."""
+        model = self.folder / "own"
+        model.mkdir()
+        for path in pathlib.Path(MODEL).iterdir():
+            if path.is_file() and path.name != "generation_config.json":
+                (model / path.name).symlink_to(path)
+        config = json.loads((pathlib.Path(MODEL) / "generation_config.json").read_text())
+        base = ("-p", PROMPT, "-n", 24, "--ignore-end-of-text", "--seed", 3)
+        explain = lambda *more: self.succeed_json("generate", model, *base, "--explain", "--json", *more)["sampler"]
+        write = lambda **values: (model / "generation_config.json").write_text(json.dumps({**config, **values}))
+        write(temperature=0.6, top_k=7, top_p=None)
+        result = self.succeed("generate", model, *base)
+        self.assertIn("sampling as the model's generation_config.json says: --temperature 0.6, --top-k 7\n",
+                      result.stderr.decode())
+        given = self.succeed("generate", MODEL, *base, "--temperature", 0.6, "--top-k", 7)
+        self.assertEqual(result.stdout, given.stdout)
+        for words in ("temperature (0.6)", "top_k (k = 7)", "top_p (p = 0.95)", "min_p (p = 0.05)"):
+            self.assertIn(words, explain())
+        # What is given counts.
+        result = self.succeed("generate", model, *base, "--temperature", 0, "--top-k", 9)
+        self.assertNotIn("generation_config", result.stderr.decode())
+        self.assertEqual(result.stdout, self.succeed("generate", MODEL, *base, "--temperature", 0).stdout)
+        self.assertIn("top_k (k = 9)", explain("--top-k", 9))
+        # The log has what was used, and the conversation uses it, too.
+        self.succeed("generate", model, *base, "--audit", "own.json")
+        log = json.loads((self.folder / "own.json").read_text())
+        self.assertEqual((float(log["sampler"]["temperature"]), int(log["sampler"]["top_k"])), (0.6, 7))
+        (self.folder / "t.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+        result = self.run_tool("chat", model, "-n", 2, "--chat-template", "t.jinja", stdin=b"Hi\n")
+        self.assertIn("says: --temperature 0.6, --top-k 7\n", result.stderr.decode())
+        # The shipped model's own values are the tool's: nothing is told.
+        self.assertNotIn("generation_config", self.succeed("generate", MODEL, *base).stderr.decode())
+        write(top_p=0)
+        self.fail_with(2, ["generation_config.json", "'top_p' is 0", "above 0"], "generate", model, *base)
 
     def test_mistakes(self):
         for options, words in (

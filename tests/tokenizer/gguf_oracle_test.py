@@ -28,14 +28,15 @@ except ImportError as error:
 
 import oracle_test
 from oracle_strings import CODE, SENTENCES, strings
-from oracle_test import DEEPSEEK, LLAMA3, O200K, QWEN2, byte_level, compare, run, split, trained
+from oracle_test import (DEEPSEEK, KIMI, LLAMA3, O200K, QWEN2, QWEN35, byte_level, compare, run, sentence_piece,
+                         split, trained)
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 TEKKEN = O200K.replace(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace(r"\p{N}{1,3}", r"\p{N}")
 
 
-def write_vocabulary(path, model, pre, tokens, types, add_more):
+def write_vocabulary(path, model, pre, tokens, types, add_more, with_tensor=True):
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(64)
     writer.add_embedding_length(32)
@@ -49,7 +50,8 @@ def write_vocabulary(path, model, pre, tokens, types, add_more):
     writer.add_token_list(tokens)
     writer.add_token_types(types)
     add_more(writer)
-    writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), np.float32))
+    if with_tensor:
+        writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -86,6 +88,10 @@ def byte_level_layouts():
     gpt2 = byte_level(use_regex=True)
     yield "gpt-2", trained(gpt2), nothing
     yield "qwen2", trained(sequence([split(QWEN2), byte_level()]), normalizers.NFC(), added=chat), nothing
+    yield "qwen35", trained(sequence([split(QWEN35), byte_level()]), normalizers.NFC(), added=chat), nothing
+    yield "kimi-k2", trained(sequence([split(KIMI), byte_level()]), added=chat), nothing
+    yield "minimax-m2", trained(sequence([split(O200K), byte_level()]), added=chat), nothing
+    yield "glm4", trained(sequence([split(LLAMA3), byte_level()]), added=chat, model=models.BPE(ignore_merges=True)), nothing
     yield "olmo", trained(gpt2, normalizers.NFC(), added=chat), nothing
     yield "smollm", trained(sequence([digits, gpt2]), added=chat), nothing
     yield "deepseek-v3", trained(sequence(
@@ -111,6 +117,7 @@ def byte_level_layouts():
                                              special_tokens=[(bos, 0)])
     llama.post_processor = template
     yield "llama-bpe", llama, lambda writer: writer.add_bos_token_id(0)
+    yield "lfm2", llama, lambda writer: writer.add_bos_token_id(0)
     tekken = trained(sequence([split(TEKKEN), byte_level()]), specials=(bos,),
                      model=models.BPE(ignore_merges=True))
     yield "tekken", tekken, lambda writer: (writer.add_bos_token_id(0), writer.add_add_bos_token(False))
@@ -120,6 +127,27 @@ def byte_level_layouts():
     yield "gpt-2", both, lambda writer: (
         writer.add_bos_token_id(0), writer.add_eos_token_id(1), writer.add_add_bos_token(True),
         writer.add_add_eos_token(True))
+
+
+def write_gemma4(path):
+    """Gemma 4's layout: listed merges of characters, what is no token becomes bytes."""
+    tokenizer = sentence_piece(
+        None, normalizers.Replace(" ", "▁"),
+        decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]),
+        added=[AddedToken("<|turn>", special=True), AddedToken("<|tool_call>", normalized=False)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
+    document = json.loads(tokenizer.to_str())
+    added = {token["content"]: token["special"] for token in document["added_tokens"]}
+    by_id = {id_: token for token, id_ in tokenizer.get_vocab(with_added_tokens=True).items()}
+    tokens = [by_id[id_] for id_ in range(len(by_id))]
+    types = [(CONTROL if added[token] else USER_DEFINED) if token in added
+             else BYTE if token.startswith("<0x") else NORMAL for token in tokens]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in document["model"]["merges"]]
+    write_vocabulary(path, "gemma4", None, tokens, types, lambda writer: (
+        writer.add_token_merges(merges), writer.add_bos_token_id(1), writer.add_unk_token_id(0),
+        writer.add_add_space_prefix(False), writer.add_add_bos_token(True)))
+    return tokenizer
 
 
 def train_sentence_piece(**options):
@@ -192,6 +220,8 @@ def main():
             write_byte_level(path, pre, tokenizer, add_more)
             total += compare(f"gpt2, {pre}", program, path, tokenizer, 2000 + count)
             count += 1
+        total += compare("gemma4", program, path, write_gemma4(path), 2500)
+        count += 1
         for options, add_more, adds_bos in [
             ({}, lambda writer: None, True),
             (dict(add_dummy_prefix=False), lambda writer: (

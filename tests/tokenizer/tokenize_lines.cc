@@ -4,7 +4,7 @@
 //   tokenize_lines TOKENIZER < strings
 //   tokenize_lines TOKENIZER --ids < arrays of 4-byte little-endian ids
 //
-// TOKENIZER is a tokenizer.json, or a .gguf file that holds one's like.
+// TOKENIZER is a tokenizer.json, or a .gguf file that holds one's like, with a model or without.
 // Input: for each string a 4-byte little-endian length, then the bytes. Output, four lines each:
 // ids with special tokens, ids without, the first ids' text in hex (special tokens kept), the same
 // with special tokens skipped; with --ids the last two only. The streamed text is compared here,
@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/gguf_header.h"
+#include "checkpoint/gguf_model.h"
 #include "vitrine/checkpoint.h"
 #include "vitrine/tokenizer.h"
 
@@ -24,6 +26,11 @@ namespace {
 
 vitrine::Tokenizer open_tokenizer(const std::string& path) {
   if (!path.ends_with(".gguf")) return vitrine::Tokenizer::from_file(path);
+  const auto header = vitrine::checkpoint::read_gguf_header(vitrine::checkpoint::InputFile(path));
+  if (header.tensors.empty()) {  // a vocabulary alone, of any architecture
+    return vitrine::Tokenizer::from_json(vitrine::checkpoint::gguf_tokenizer_json(header.metadata),
+                                         path);
+  }
   const vitrine::Checkpoint checkpoint = vitrine::Checkpoint::open(path);
   return vitrine::Tokenizer::from_json(checkpoint.tokenizer_json(), checkpoint.tokenizer_name());
 }

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "answer_parts.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "closing_note.h"
+
+namespace cli {
+
+void ReasoningText::add(std::string_view text) {
+  if (text.empty() || is_quiet()) return;
+  if (!is_open_) std::fputs("vitrine: reasoning: ", stderr);
+  is_open_ = true;
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+void ReasoningText::end() {
+  if (is_open_) std::fputs("\n", stderr);
+  is_open_ = false;
+}
+
+void write_calls(const vitrine::ChatAnswer& parts) {
+  for (const vitrine::ToolCall& call : parts.tool_calls) {
+    write_note(fmt::format("the answer calls {} with {}", call.name, call.arguments));
+  }
+}
+
+void add_parts(const vitrine::ChatAnswer& parts, nlohmann::ordered_json& json) {
+  if (!parts.reasoning.empty()) json["reasoning"] = parts.reasoning;
+  for (const vitrine::ToolCall& call : parts.tool_calls) {
+    json["tool_calls"].push_back(
+        {{"id", call.id}, {"name", call.name}, {"arguments", call.arguments}});
+  }
+}
+
+}  // namespace cli

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `generate --chat` and `chat` tell of an answer beside its content.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common.h"
+#include "vitrine/chat_output.h"
+
+namespace cli {
+
+/// How an answer is taken apart.
+struct AnswerFormat {
+  std::string name = "plain";      ///< of vitrine::chat_output_formats()
+  std::string prompt, tools_json;  ///< as vitrine::ChatOutputOptions has them
+
+  bool is_plain() const { return name == "plain"; }
+};
+
+/// Shows reasoning as it is made, on standard error; --quiet leaves it out.
+class ReasoningText {
+ public:
+  void add(std::string_view text);
+  /// Ends its line, where something was shown.
+  void end();
+
+ private:
+  bool is_open_ = false;
+};
+
+/// Tells calls on standard error, a line each.
+void write_calls(const vitrine::ChatAnswer& parts);
+/// Adds "reasoning" and "tool_calls" where the answer has them.
+void add_parts(const vitrine::ChatAnswer& parts, nlohmann::ordered_json& json);
+
+}  // namespace cli
