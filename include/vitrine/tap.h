@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The room `engine`: taps, by which a host reads what goes through a model.
+// The room `core`: taps, by which a host reads what goes through a model.
 #pragma once
 
 #include <cstddef>

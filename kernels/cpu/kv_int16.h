@@ -5,6 +5,7 @@
 
 #include "cpu_kernels.h"
 #include "fetch.h"
+#include "window.h"
 
 namespace vitrine::kernels {
 namespace {

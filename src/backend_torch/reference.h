@@ -14,6 +14,7 @@
 #include "backend_torch/tensor_adapters.h"
 #include "backend_torch/tensor_weights.h"
 #include "ops/graph.h"
+#include "ops/readback.h"
 #include "ops/taps.h"
 
 namespace vitrine::backend_torch {
@@ -87,6 +88,7 @@ class ReferenceStep {
   std::vector<at::Tensor> forced_ids, forced_weights;
   ReferenceHook* hook = nullptr;
   ops::TapBook* taps = nullptr;
+  ops::Readback* readback = nullptr;
   // Where there are taps, what ops made on their way, by its name: rows as OwnRows has them.
   std::map<std::string, at::Tensor> own_rows;
 

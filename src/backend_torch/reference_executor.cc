@@ -109,6 +109,7 @@ class ReferenceExecutor final : public engine::Executor {
     const bool attributes = audit && !layout_.terms.empty() && !batch.row_tokens.empty();
     if (attributes) step.attribution = &attribution;
     step.taps = taps_;
+    step.readback = &readback_;
     const engine::NodeRange layers = engine::nodes_of(batch, layer_begins_);
     if (batch.first_layer > 0) {
       step.value(residual()) =
@@ -126,8 +127,10 @@ class ReferenceExecutor final : public engine::Executor {
     }
     read_back(batch, step, audit_values, output);
     if (batch.reads_residual) {
-      residual_ = step.value(residual()).to(at::kFloat).to(at::kCPU).contiguous();
-      output.residual = residual_.const_data_ptr<float>();
+      const at::Tensor rows = step.value(residual()).contiguous();
+      residual_.resize(static_cast<size_t>(rows.numel()));
+      backend_torch::read_back(readback_, residual_.data(), rows, rows.numel());
+      output.residual = residual_.data();
     }
     if (naive) words_.write_naive(batch, naive_audit.take(), output.words);
     if (attributes) {
@@ -337,7 +340,7 @@ class ReferenceExecutor final : public engine::Executor {
   std::vector<PlanEntry> plan_;
   std::vector<float> host_;
   const float* dots_ = nullptr;  // in host_
-  at::Tensor residual_;          // on the host, of a pass that asks for it
+  std::vector<float> residual_;  // on the host, of a pass that asks for it
   at::Tensor choice_facts_;      // [rows * 4], of the pass under way
   ops::Readback readback_;
   ops::TapBook* taps_ = nullptr;

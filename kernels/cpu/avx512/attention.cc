@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block attention of the AVX-512 table.
 #include "../fetch.h"
+#include "../window.h"
 #include "avx512.h"
 #include "math.h"
 

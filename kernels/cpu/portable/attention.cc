@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block attention of the portable table.
 #include "../packed.h"
+#include "../window.h"
 #include "math.h"
 #include "portable.h"
 
