@@ -3,6 +3,7 @@
 // "text", "cuts" (offsets in bytes, ascending), "prompt" and "tools"; one line back with the
 // answer's parts, or with "error".
 #include <cstdio>
+#include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -69,7 +70,7 @@ int main() {
     Json output;
     try {
       output = take_apart(Json::parse(line));
-    } catch (const vitrine::Error& error) {
+    } catch (const std::exception& error) {
       output = {{"error", error.what()}};
     }
     std::cout << output.dump() << "\n";

@@ -148,7 +148,9 @@ int main(int argc, char** argv) {
       }
       for (const std::string& word : words) {
         if (parts.find(word) == parts.npos) {
-          throw std::runtime_error(format + ": " + word + " is lost: " + text);
+          std::string message = format;
+          message.append(": ").append(word).append(" is lost: ").append(text);
+          throw std::runtime_error(message);
         }
       }
       return true;

@@ -36,12 +36,12 @@ TEST_F(GenerationDefaultsTest, Folder) {
 TEST_F(GenerationDefaultsTest, BadValues) {
   const struct {
     const char *json, *found, *expected;
-  } kCases[] = {{R"({"temperature": "hot"})", "'temperature' is 'hot'", "number"},
-                {R"({"temperature": -1})", "'temperature' is -1", "0"},
-                {R"({"top_k": 2.5})", "'top_k' is 2.5", "integer"},
-                {R"({"top_p": 0})", "'top_p' is 0", "above 0"},
-                {R"({"top_p": 1.5})", "'top_p' is 1.5", "1"}};
-  for (const auto& bad : kCases) {
+  } cases[] = {{R"({"temperature": "hot"})", "'temperature' is 'hot'", "number"},
+               {R"({"temperature": -1})", "'temperature' is -1", "0"},
+               {R"({"top_k": 2.5})", "'top_k' is 2.5", "integer"},
+               {R"({"top_p": 0})", "'top_p' is 0", "above 0"},
+               {R"({"top_p": 1.5})", "'top_p' is 1.5", "1"}};
+  for (const auto& bad : cases) {
     const Error error = error_of([&] { folder(bad.json); });
     EXPECT_EQ(error.kind(), ErrorKind::kBadFile);
     EXPECT_TRUE(is_one_line_with(error, {"generation_config.json", bad.found, bad.expected}))

@@ -58,7 +58,7 @@ bool is_whole(const std::string& piece) {
 
 std::string decode_both_ways(const vitrine::Tokenizer& tokenizer, const std::vector<int32_t>& ids,
                              bool skip_special_tokens) {
-  const std::string text = tokenizer.decode(ids, skip_special_tokens);
+  std::string text = tokenizer.decode(ids, skip_special_tokens);
   vitrine::StreamDecoder stream(tokenizer, skip_special_tokens);
   std::string streamed;
   for (size_t i = 0; i <= ids.size(); ++i) {
