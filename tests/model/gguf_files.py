@@ -166,9 +166,11 @@ def fits(array, kind):
     return array.ndim >= 2 and array.shape[-1] % block_size == 0
 
 
-def write_gguf(folder, path, kind_of, add_more=None, splits=None, single_experts=False):
-    """Writes a folder as `path`. `kind_of(name, array)`: the type of a tensor. `single_experts`: one
-    tensor an expert, as files from before 2024 have them. Returns the values that the file means, by
+def write_gguf(folder, path, kind_of, add_more=None, splits=None, single_experts=False,
+               raw=lambda name: None):
+    """Writes a folder as `path`. `kind_of(name, array)`: the type of a tensor. `raw(name)`: the bytes
+    and the type of one that is given whole. `single_experts`: one tensor an expert, as files from
+    before 2024 have them. Returns the values that the file means, by
     GGUF name."""
     config, tensors = load_folder(folder)
     options = {} if splits is None else dict(split_max_tensors=splits)
@@ -182,6 +184,10 @@ def write_gguf(folder, path, kind_of, add_more=None, splits=None, single_experts
         add_more(writer)
     meant = {}
     for name, array in gguf_tensors(config, tensors).items():
+        if raw(name) is not None:
+            data, kind = raw(name)
+            writer.add_tensor(name, data, raw_dtype=kind)
+            continue
         kind = kind_of(name, array)
         data, meant[name] = quantize_with(array, kind)
         if single_experts and "_exps." in name:

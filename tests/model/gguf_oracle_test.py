@@ -29,6 +29,7 @@ try:
     from gguf import GGMLQuantizationType as Type
     from gguf_files import fits, write_gguf, write_meant, write_packed
     from model_zoo import write_model
+    from safetensors.torch import load_file, save_file
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -125,6 +126,51 @@ class GgufOracleTest(unittest.TestCase):
             meant = write_gguf(folder, file, kind_for(Type.F16))
             write_meant(folder, meant, self.path / f"{folder.name}-meant")
             self.same_bits(self.path / f"{folder.name}-meant", file, (folder.name, "F16"))
+
+    def test_blocks_of_a_gpt_oss_folder(self):
+        """Experts in MXFP4 as the publisher's folders have them, and as GGUF files do."""
+        source, folder = ORACLES / "gpt_oss", self.path / "mxfp4"
+        config, tensors = json.loads((source / "config.json").read_text()), {}
+        config.update(swiglu_limit=7.0, quantization_config={"quant_method": "mxfp4"}, layer_types=[
+            "sliding_attention", "full_attention", "sliding_attention"])
+        random = np.random.default_rng(5)
+        numbers = {}  # by GGUF name: nibbles in the order of columns, and scales
+        for name, tensor in load_file(source / "model.safetensors").items():
+            if not name.endswith((".gate_up_proj", ".down_proj")):
+                tensors[name] = tensor
+                continue
+            experts, columns, rows = tensor.shape
+            nibbles = random.integers(0, 16, (experts, rows, columns), np.uint8)
+            scales = random.integers(119, 124, (experts, rows, columns // 32), np.uint8)
+            packed = nibbles[..., 0::2] | nibbles[..., 1::2] << 4
+            tensors[name + "_blocks"] = torch.from_numpy(
+                packed.reshape(experts, rows, columns // 32, 16))
+            tensors[name + "_scales"] = torch.from_numpy(scales)
+            layer = name.split(".")[2]
+            if name.endswith(".down_proj"):
+                numbers[f"blk.{layer}.ffn_down_exps.weight"] = (nibbles, scales)
+            else:
+                for turn, projection in enumerate(("gate", "up")):
+                    numbers[f"blk.{layer}.ffn_{projection}_exps.weight"] = (
+                        nibbles[:, turn::2], scales[:, turn::2])
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()},
+                  folder / "model.safetensors", metadata={"format": "pt"})
+
+        def blocks_of(name):
+            nibbles, scales = numbers[name]
+            halves = nibbles.reshape(*nibbles.shape[:-1], -1, 2, 16)
+            data = np.concatenate([scales[..., None], halves[..., 0, :] | halves[..., 1, :] << 4], -1)
+            return data.reshape(*nibbles.shape[:-1], -1)
+        file = self.path / "mxfp4.gguf"
+        plain = self.path / "plain"
+        shutil.copytree(source, plain)
+        (plain / "config.json").write_text(json.dumps(
+            {key: value for key, value in config.items() if key != "quantization_config"}))
+        write_gguf(plain, file, kind_for(Type.BF16),
+                   raw=lambda name: (blocks_of(name), Type.MXFP4) if name in numbers else None)
+        self.same_bits(folder, file, "gpt_oss in MXFP4")
 
     def test_a_dense_model_against_transformers(self):
         folder = self.path / "qwen2"
