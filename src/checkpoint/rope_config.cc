@@ -17,6 +17,10 @@ void read_rotary_dim(const Fields& fields, ModelConfig& config) {
   const auto factor = fields.number("partial_rotary_factor", 0.0, 1.0);
   const auto elements = fields.integer("rotary_dim", 1, config.head_dim);
   if (!factor && !elements) return;
+  if (config.model_type != "glm4_moe" && config.model_type != "minimax_m2") {
+    if (factor && *factor != 1.0) fields.unsupported("partial_rotary_factor", "1 (whole heads)");
+    return;
+  }
   const int64_t width =
       factor ? static_cast<int64_t>(static_cast<double>(config.head_dim) * *factor) : *elements;
   if (width < 2 || width % 2 != 0) {

@@ -7,8 +7,12 @@ namespace vitrine::model {
 namespace {
 
 ops::Graph build_ernie4_5_moe(const ModelConfig& config) {
+  if (config.attention_bias) {
+    throw Error(ErrorKind::kUnsupported,
+                "config.json: field 'use_bias' is true; expected false: experts of ernie4_5_moe "
+                "with biases do not run in this version");
+  }
   DecoderTraits traits;
-  traits.qkv_bias = traits.output_bias = config.attention_bias;
   traits.rotates_neighbours = true;
   traits.correction = "mlp.moe_statics.e_score_correction_bias";
   traits.normalize_top_k = true;

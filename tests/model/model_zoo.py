@@ -120,7 +120,7 @@ MODELS = {
         config="Ernie4_5_MoeConfig", vocab_size=251, hidden_size=72, num_attention_heads=6,
         num_key_value_heads=2, head_dim=12, intermediate_size=44, moe_intermediate_size=28,
         moe_num_experts=5, moe_k=2, moe_num_shared_experts=1, moe_layer_start_index=1,
-        moe_layer_end_index=2, moe_layer_interval=1, num_hidden_layers=4, use_bias=True),
+        moe_layer_end_index=2, moe_layer_interval=1, num_hidden_layers=4),
     "smollm3_odd": dict(
         config="SmolLM3Config", vocab_size=251, hidden_size=60, num_attention_heads=3,
         num_key_value_heads=1, intermediate_size=44, num_hidden_layers=3,
@@ -149,7 +149,7 @@ def write_model(folder, seed, config, dtype=torch.bfloat16, shards="5GB", fused=
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.normal_(0.0 if name.endswith("bias") else 1.0, 0.2)
-            elif ".experts." in name and parameter.dim() == 3:
+            elif config == "GptOssConfig" and ".experts." in name:
                 parameter.normal_(0.0, 0.1)
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):

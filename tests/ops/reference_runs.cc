@@ -26,6 +26,15 @@ void write_stretched_checkpoint(const std::string& folder, const std::string& ou
   auto config = nlohmann::json::parse(checkpoint.config_json());
   config["num_hidden_layers"] = num_layers;
   config.erase("layer_types");
+  if (config.contains("no_rope_layers")) config["no_rope_layers"] = std::vector<int>();
+  if (config.value("first_k_dense_replace", 0) == 1) config["mlp_only_layers"] = std::vector<int>();
+  for (int layer = 0; layer < num_layers; ++layer) {  // as the two layers that are repeated
+    if (config.contains("no_rope_layers")) config["no_rope_layers"].push_back(1 - layer % 2);
+    if (config.contains("mlp_only_layers") && config.contains("first_k_dense_replace") &&
+        layer % 2 == 0) {
+      config["mlp_only_layers"].push_back(layer);
+    }
+  }
   if (!model_type.empty()) config["model_type"] = model_type;
   write_file_atomically(out + "/config.json", config.dump());
 
