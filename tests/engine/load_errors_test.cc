@@ -101,10 +101,17 @@ TEST_P(LoadErrors, ShapesThatContradictTheConfig) {
     config["num_local_experts"] = 9;
   });
   expect_refused(experts, ErrorKind::kBadFile, {"model.layers.0.mlp"});
-  const EditedModel layers("qwen3",
-                           [](nlohmann::json& config) { config["num_hidden_layers"] = 4; });
+  const EditedModel types("qwen3", [](nlohmann::json& config) { config["num_hidden_layers"] = 4; });
+  expect_refused(types, ErrorKind::kBadFile, {"'layer_types'", "each of 4 layers, found 3"});
+  const EditedModel layers("qwen3", [](nlohmann::json& config) {
+    config["num_hidden_layers"] = 4;
+    config.erase("layer_types");
+  });
   expect_refused(layers, ErrorKind::kBadFile, {"model.layers.3."});
-  const EditedModel fewer("qwen3", [](nlohmann::json& config) { config["num_hidden_layers"] = 2; });
+  const EditedModel fewer("qwen3", [](nlohmann::json& config) {
+    config["num_hidden_layers"] = 2;
+    config.erase("layer_types");
+  });
   expect_refused(fewer, ErrorKind::kBadFile, {"num_hidden_layers", "is 2", "model.layers.2."});
 }
 

