@@ -55,10 +55,10 @@ struct TensorInfo {
   /// `row_stride` * r + `col_stride` * c bytes behind file_offset. Of blocks c counts these,
   /// without their scales: those lie apart, one byte each, scale_row_stride to a row. 0: row after
   /// row.
-  uint64_t row_stride = 0, col_stride = 0;
-  int scale_file_index = 0;       ///< where scales lie apart
-  uint64_t scale_offset = 0;      ///< as file_offset
-  uint64_t scale_row_stride = 0;  ///< 0: no scales lie apart
+  uint64_t row_stride = 0, col_stride = 0;  ///< see row_stride
+  int scale_file_index = 0;                 ///< where scales lie apart
+  uint64_t scale_offset = 0;                ///< as file_offset
+  uint64_t scale_row_stride = 0;            ///< 0: no scales lie apart
 
   /// Rows of a head, where the file is interleaved; else 0. Within each head the file holds row i
   /// of the first half and row i of the second half side by side (the layout of RoPE over

@@ -26,7 +26,7 @@ struct Tap {
   /// weight), "expert_hidden" and "dense_hidden" (what down is multiplied with), "shared_expert",
   /// "head_input".
   std::string value;
-  enum class Side : uint8_t { kInput, kOutput };
+  /** Where it stands. */ enum class Side : uint8_t { kInput, kOutput };
   Side side = Side::kInput;  ///< before the op or behind it; "…_hidden" stands behind
   bool maximum = false;      ///< keeps the largest magnitude of each column
   bool squares = false;      ///< keeps the sum of squares of each column
