@@ -155,6 +155,6 @@ int main(int argc, char** argv) {
       }
       return true;
     };
-    return testing::FuzzTarget{run, 100};
+    return testing::FuzzTarget{run, 100, false};
   });
 }
