@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a GGUF file of a mixture-of-experts model with random weights, to measure speed on.
 
-    make_moe_gguf.py OUT.gguf [--shape qwen3moe|olmoe|30b-a3b|gpt-oss] [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4]
-                     [--head TYPE] [--seed N] [--header] [--layers N] [--hidden N] ...
+    make_moe_gguf.py OUT.gguf [--shape qwen3moe|olmoe|30b-a3b|gpt-oss]
+                     [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4] [--head TYPE]
+                     [--seed N] [--header] [--layers N] [--hidden N] ...
 
 Needs PyPI's `gguf` and `numpy`. Shapes: `qwen3moe` (3.4 billion parameters), `olmoe` (OLMoE-1B-7B's),
-`30b-a3b` (Qwen3-30B-A3B's) and `gpt-oss` (gpt-oss-20b's, with --type mxfp4); any of their sizes can be given anew, as --layers 2. What stands in
-quantized blocks is drawn as random bits under scales that give each weight a mean of 0 and a standard
-deviation of 1 / sqrt(columns), so activations stay finite and the logits are no two alike. The
-tokenizer is byte-level BPE: any text is encoded and comes back. At most one tensor is in memory.
+`30b-a3b` (Qwen3-30B-A3B's) and `gpt-oss` (gpt-oss-20b's, with --type mxfp4); any of their sizes can
+be given anew, as --layers 2. What stands in quantized blocks is drawn as random bits under scales that
+give each weight a mean of 0 and a standard deviation of 1 / sqrt(columns), so activations stay finite
+and the logits are no two alike. The tokenizer is byte-level BPE: any text is encoded and comes back. At
+most one tensor is in memory.
 --header writes what stands before the weights, which fill_gguf.py draws on another machine.
 """
 
@@ -104,11 +106,16 @@ def has_finer_types(layer, layers):
 def tensor_list(shape, mix, head):
     """(name, extents, type) in the file's order; None: float32 around 1, a norm."""
     yield "token_embd.weight", (shape.vocabulary, shape.hidden), mix.body
+    layers = gpt_oss_layers if shape.architecture == "gpt-oss" else usual_layers
+    yield from layers(shape, mix)
+    yield "output_norm.weight", (shape.hidden,), None
+    yield "output.weight", (shape.vocabulary, shape.hidden), head
+
+
+def usual_layers(shape, mix):
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     query_norm, key_norm = shape.norm_widths
-    if shape.architecture == "gpt-oss":
-        yield from gpt_oss_tensors(shape, mix)
-    for layer in range(shape.layers if shape.architecture != "gpt-oss" else 0):
+    for layer in range(shape.layers):
         fine = mix.finer if mix.finer and has_finer_types(layer, shape.layers) else None
         block = f"blk.{layer}."
         yield block + "attn_norm.weight", (shape.hidden,), None
@@ -125,11 +132,9 @@ def tensor_list(shape, mix, head):
         yield block + "ffn_up_exps.weight", wide, mix.experts
         yield (block + "ffn_down_exps.weight", (shape.experts, shape.hidden, shape.expert_width),
                fine or mix.experts)
-    yield "output_norm.weight", (shape.hidden,), None
-    yield "output.weight", (shape.vocabulary, shape.hidden), head
 
 
-def gpt_oss_tensors(shape, mix):
+def gpt_oss_layers(shape, mix):
     """Biases everywhere, sinks, a norm of another name."""
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     for layer in range(shape.layers):

@@ -65,7 +65,7 @@ void bench_norm(cudaStream_t stream, int32_t tokens) {
         static_cast<double>(tokens * (row * (kTopK + 2) + int8_row_bytes(kHidden))));
 }
 
-/// With a norm of each head, or as OLMoE has it of whole rows (2,048 floats: 16 heads).
+/// Times it with a norm of each head, or as OLMoE has it of whole rows (2,048 floats: 16 heads).
 void bench_rope(cudaStream_t stream, int32_t tokens, bool whole_rows) {
   const int32_t query_heads = whole_rows ? kHeads / 2 : kHeads;
   const int32_t kv_heads = whole_rows ? query_heads : kKvHeads;

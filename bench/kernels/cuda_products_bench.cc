@@ -22,8 +22,8 @@ constexpr int kSets = 16;  // of routes: their experts are more than the cache h
 constexpr int kLaunches = 48;
 constexpr int64_t kFarBytes = int64_t{256} << 20;  // so much later nothing is in a cache any more
 
-/// What weights are kept in: whole numbers with a scale for a group of columns, blocks of a GGUF
-/// file, or E4M3 floats.
+/// Says what weights are kept in: whole numbers with a scale for a group of columns, blocks of a
+/// GGUF file, or E4M3 floats.
 struct Kind {
   const char* name;
   Weight weight;

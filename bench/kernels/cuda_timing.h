@@ -58,7 +58,7 @@ class Timing {
   Timing(cudaStream_t stream, std::function<Status()> run, int launches)
       : stream_(stream), run_(std::move(run)), launches_(launches) {}
 
-  /// What a kernel says of what it is asked for.
+  /// Returns what a kernel says of what it is asked for.
   Status run_once() const { return run_(); }
 
   double microseconds() const {
@@ -103,7 +103,7 @@ inline std::vector<std::string>& wanted_names() {
   return names;
 }
 
-/// Whether a name begins with one of them.
+/// Returns whether a name begins with one of them.
 inline bool is_wanted(const std::string& name) {
   const auto begins = [&](const std::string& wanted) { return name.starts_with(wanted); };
   return wanted_names().empty() || std::ranges::any_of(wanted_names(), begins);

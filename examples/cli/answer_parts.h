@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `generate --chat` and `chat` tell of an answer beside its content.
+// This tells what an answer has beside its content, for `generate --chat` and `chat`.
 #pragma once
 
 #include <string>

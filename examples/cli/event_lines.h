@@ -10,7 +10,7 @@
 //   {"event":"note","text":"the conversation is forgotten"}
 //   {"event":"refused","text":"…"}
 //
-// Of an answer whose format has parts, the text is its content; the others are "reasoning" and, at
+// The text of an answer whose format has parts is its content; the others are "reasoning" and, at
 // its end, "tool_calls". The texts of an answer's token events, since its last restart, are the
 // text of its end event. A token whose text is not yet certain (part of a character, of a stop
 // string) has an empty one; what becomes certain only at the end comes in a token event without

@@ -151,9 +151,8 @@ inline void attend_int16(const KvView& kv, const AttentionSpan& span, int32_t fi
                          (head + i % heads) * span.query_stride;
     const int32_t largest = largest_kv_number(kv.head_dim);
     state.factor = Table::quantize(query, kv.head_dim, largest, state.pairs) * span.scale;
-    const bool has_sink = span.sinks != nullptr;
-    state.max = has_sink ? span.sinks[head + i % heads] : -__builtin_inff();
-    state.sum = has_sink ? 1.0f : 0.0f;
+    state.max = first_max(span, head + i % heads);
+    state.sum = first_sum(span);
     state.position = position + i / heads;
     state.first = first_seen(span, state.position);
     __builtin_memset(state.out, 0,

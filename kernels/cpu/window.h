@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which positions the tokens of a span see where attention has a window.
+// Where the walk of attention begins: which positions the tokens of a span see where there is a
+// window, and what a head starts from where it has a sink.
 #pragma once
 
 #include "cpu_kernels.h"
@@ -22,5 +23,11 @@ constexpr int32_t tokens_above(const AttentionSpan& span, int32_t position, int3
   const int64_t last = int64_t{start} + kAttentionBlock + span.window - 1 - position;
   return last < tokens ? static_cast<int32_t>(last) : tokens;
 }
+
+/// The running maximum and sum of one of the span's heads before its first block.
+constexpr float first_max(const AttentionSpan& span, int32_t head) {
+  return span.sinks != nullptr ? span.sinks[head] : -__builtin_inff();
+}
+constexpr float first_sum(const AttentionSpan& span) { return span.sinks != nullptr ? 1.0f : 0.0f; }
 
 }  // namespace vitrine::kernels

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "audit/pass_record.h"
+
 namespace vitrine {
 
 struct SequenceSinks::Impl {
@@ -36,22 +38,11 @@ struct SequenceSinks::Impl {
 
 // Of the tokens in `tokens`: they, their rows, and their words in the order that a pass has.
 void SequenceSinks::Impl::write_part(const AuditPassHeader& whole, AuditSink& sink) const {
-  AuditPassHeader header = whole;
-  header.num_tokens = static_cast<uint32_t>(tokens.size());
-  header.num_rows = 0;
-  for (const uint32_t index : tokens) header.num_rows += token(index).row >= 0 ? 1 : 0;
-  const size_t rows = header.num_rows;
-  const size_t size = sizeof(header) + tokens.size() * sizeof(AuditToken) +
-                      layout.pass_words(rows, tokens.size()) * sizeof(int32_t);
-  header.num_bytes = (size + 7) / 8 * 8;
-  std::byte* const record = sink.reserve(header.num_bytes);
-  if (record == nullptr) {
-    throw Error(ErrorKind::kInvalidArgument, "an audit sink's reserve() returned null for " +
-                                                 std::to_string(header.num_bytes) +
-                                                 " bytes; expected memory, or an exception");
-  }
-  std::memset(record + header.num_bytes - 4, 0, 4);  // the padding, where there is any
-  std::memcpy(record, &header, sizeof(header));
+  size_t rows = 0;
+  for (const uint32_t index : tokens) rows += token(index).row >= 0 ? 1 : 0;
+  AuditPassHeader header = audit::record_header(layout, whole.pass, tokens.size(), rows);
+  header.step_ns = whole.step_ns;
+  std::byte* const record = audit::begin_record(sink, header);
   const size_t row_bytes = static_cast<size_t>(layout.row_words) * sizeof(int32_t);
   const size_t token_bytes = static_cast<size_t>(layout.token_words) * sizeof(int32_t);
   const std::byte* const from =

@@ -14,6 +14,12 @@ core::Registry<std::string, CudaOp>& registry() {
 
 bool register_cuda_op(const CudaOp& op) { return registry().add(std::string(op.type), op); }
 
+void refuse_op(const ops::OpNode& node, const std::string& has) {
+  throw Error(ErrorKind::kUnsupported, "layer " + std::to_string(node.layer) + " " + has +
+                                           ", which CUDA's fused kernels lack in this version; "
+                                           "use --kernels reference");
+}
+
 const CudaOp& find_cuda_op(std::string_view type) {
   if (const CudaOp* found = registry().find(type)) return *found;
   throw Error(ErrorKind::kUnsupported, "op '" + std::string(type) +

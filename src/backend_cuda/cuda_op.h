@@ -2,6 +2,7 @@
 // The CUDA form of one op: how its launches are planned; found by the op's name in a registry.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "ops/graph.h"
@@ -25,6 +26,9 @@ struct CudaOp {
   /// It tells of the tokens that were chosen: where the host chooses, it waits for that.
   bool behind_choice = false;
 };
+
+/// Throws kUnsupported for what a layer has and these kernels lack.
+[[noreturn]] void refuse_op(const ops::OpNode& node, const std::string& has);
 
 /// Throws kUnsupported for an op that nobody registered, kInternal for one that two files did.
 const CudaOp& find_cuda_op(std::string_view type);

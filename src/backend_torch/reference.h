@@ -89,6 +89,8 @@ class ReferenceStep {
   ReferenceHook* hook = nullptr;
   ops::TapBook* taps = nullptr;
   ops::Readback* readback = nullptr;
+  const int32_t* host_token_ids = nullptr;  // [tokens], as `token_ids`
+  const int32_t* host_positions = nullptr;  // [tokens], as `positions`
   // Where there are taps, what ops made on their way, by its name: rows as OwnRows has them.
   std::map<std::string, at::Tensor> own_rows;
 

@@ -110,6 +110,8 @@ class ReferenceExecutor final : public engine::Executor {
     if (attributes) step.attribution = &attribution;
     step.taps = taps_;
     step.readback = &readback_;
+    step.host_token_ids = batch.token_ids.data();
+    step.host_positions = batch.positions.data();
     const engine::NodeRange layers = engine::nodes_of(batch, layer_begins_);
     if (batch.first_layer > 0) {
       step.value(residual()) =

@@ -261,11 +261,11 @@ class ConfigWriter {
     if (expert_rows == 0) metadata_.bad(key("expert_feed_forward_length"), "a size");
     const bool is_only_size =
         architecture_.model_type == "mixtral" || architecture_.model_type == "granitemoe" ||
-        architecture_.model_type == "olmoe" || architecture_.model_type == "gpt_oss";
+        architecture_.model_type == "olmoe" || architecture_.model_type == "gpt_oss" ||
+        architecture_.model_type == "minimax_m2";
     config_["intermediate_size"] = is_only_size || dense.value_or(0) == 0 ? expert_rows : *dense;
     if (!is_only_size) config_["moe_intermediate_size"] = expert_rows;
     const bool is_local = block == "block_sparse_moe" || architecture_.model_type == "gpt_oss";
-    if (architecture_.model_type == "minimax_m2") config_["intermediate_size"] = expert_rows;
     config_[is_local ? "num_local_experts" : "num_experts"] = experts;
     config_["num_experts_per_tok"] =
         metadata_.required_integer(key("expert_used_count"), 1, experts);

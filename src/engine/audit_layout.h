@@ -17,12 +17,6 @@ AuditLayout make_audit_layout(const ops::Graph& graph, AuditMode mode, AuditLeve
 /// Bytes of the largest record that a step may make.
 size_t largest_record(const AuditLayout& layout, const EngineOptions& options);
 
-/// Of a pass's record.
-AuditPassHeader record_header(const AuditLayout& layout, uint64_t pass, size_t tokens, size_t rows);
-/// A sink's memory for a record of that header, which is written, and zeros behind the record's
-/// words where there are any. Throws what reserve() throws, and kInvalidArgument where it gives
-/// none.
-std::byte* begin_record(AuditSink& sink, const AuditPassHeader& header);
 /// The step is over.
 void commit_record(AuditSink& sink, std::byte* record, uint64_t step_ns);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "audit/pass_record.h"
 #include "engine/audit_layout.h"
 #include "engine/federation_impl.h"
 #include "engine/forced_routes.h"
@@ -202,9 +203,9 @@ void Federation::Impl::record_terms(size_t row, std::byte* words) {
 void Federation::Impl::record() {
   const std::span<const AuditToken> tokens = rows.audit_tokens();
   const size_t num_specialists = spec.specialists.size();
-  const AuditPassHeader header = engine::record_header(layout, passes, tokens.size(), rows.size());
+  const AuditPassHeader header = audit::record_header(layout, passes, tokens.size(), rows.size());
   const uint64_t step_ns = clock.nanoseconds();  // waiting for a slow sink is no work
-  std::byte* out = engine::begin_record(*sink, header);
+  std::byte* out = audit::begin_record(*sink, header);
   std::byte* audit_tokens = out + sizeof(header);
   std::byte* chosen = audit_tokens + tokens.size_bytes();
   std::byte* row_words = chosen + rows.size() * sizeof(int32_t);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "audit/pass_record.h"
 #include "engine/audit_layout.h"
 #include "engine/device_executor.h"
 #include "engine/engine_options.h"
@@ -137,8 +138,9 @@ void StepRunner::let_host_choose() {
 // The record's head, written before the pass; returns where the pass's words go.
 std::byte* StepRunner::reserve_record() {
   const std::span<const AuditToken> tokens = rows_.audit_tokens();
-  const AuditPassHeader header = record_header(layout_, passes_, tokens.size(), rows_.size());
-  record_ = begin_record(*sink_, header);
+  const AuditPassHeader header =
+      audit::record_header(layout_, passes_, tokens.size(), rows_.size());
+  record_ = audit::begin_record(*sink_, header);
   clock_.begin();  // waiting for a slow sink is no work
   std::memcpy(record_ + sizeof(header), tokens.data(), tokens.size_bytes());
   return record_ + sizeof(header) + tokens.size_bytes();

@@ -172,6 +172,22 @@ class DecoderBuilder {
 
 }  // namespace
 
+void set_deepseek_routing(const ModelConfig& config, DecoderTraits& traits) {
+  traits.score = ops::RouterParameters::Score::kSigmoid;
+  traits.correction = "mlp.gate.e_score_correction_bias";
+  traits.normalize_top_k = config.norm_topk_prob.value_or(true);
+  traits.sum_epsilon = 1e-20;
+  traits.shared_block = "mlp.shared_experts";
+}
+
+void set_mixtral_names(DecoderTraits& traits) {
+  traits.block = "block_sparse_moe";
+  traits.router = "block_sparse_moe.gate";
+  traits.gate = "w1";
+  traits.up = "w3";
+  traits.down = "w2";
+}
+
 ops::Graph build_decoder(const ModelConfig& config, const DecoderTraits& traits) {
   return DecoderBuilder(config, traits).build();
 }

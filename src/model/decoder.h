@@ -37,6 +37,12 @@ struct DecoderTraits {
   kernels::Gating gating;  // of experts
 };
 
+/// DeepSeek-V3's routing (2024), as dots1 and glm4_moe have it: scores by sigmoid, corrected for
+/// the choice, and shared experts beside those that are chosen.
+void set_deepseek_routing(const ModelConfig& config, DecoderTraits& traits);
+/// Mixtral's names of a sparse layer's tensors, which minimax_m2 has, too.
+void set_mixtral_names(DecoderTraits& traits);
+
 ops::Graph build_decoder(const ModelConfig& config, const DecoderTraits& traits);
 
 }  // namespace vitrine::model

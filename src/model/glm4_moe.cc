@@ -10,11 +10,7 @@ ops::Graph build_glm4_moe(const ModelConfig& config) {
   DecoderTraits traits;
   traits.qkv_bias = config.attention_bias;
   traits.query_key_norm = config.query_key_norm.value_or(false);
-  traits.score = ops::RouterParameters::Score::kSigmoid;
-  traits.correction = "mlp.gate.e_score_correction_bias";
-  traits.normalize_top_k = config.norm_topk_prob.value_or(true);
-  traits.sum_epsilon = 1e-20;
-  traits.shared_block = "mlp.shared_experts";
+  set_deepseek_routing(config, traits);
   return build_decoder(config, traits);
 }
 

@@ -12,11 +12,7 @@ ops::Graph build_minimax_m2(const ModelConfig& config) {
   traits.score = ops::RouterParameters::Score::kSigmoid;
   traits.correction = "block_sparse_moe.e_score_correction_bias";
   traits.normalize_top_k = true;
-  traits.block = "block_sparse_moe";
-  traits.router = "block_sparse_moe.gate";
-  traits.gate = "w1";
-  traits.up = "w3";
-  traits.down = "w2";
+  set_mixtral_names(traits);
   return build_decoder(config, traits);
 }
 

@@ -9,11 +9,7 @@ namespace {
 ops::Graph build_mixtral(const ModelConfig& config) {
   DecoderTraits traits;
   traits.normalize_top_k = true;
-  traits.block = "block_sparse_moe";
-  traits.router = "block_sparse_moe.gate";
-  traits.gate = "w1";
-  traits.up = "w3";
-  traits.down = "w2";
+  set_mixtral_names(traits);
   return build_decoder(config, traits);
 }
 

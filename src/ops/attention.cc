@@ -23,7 +23,7 @@ HeadNorm head_norm(const OpNode& node) {
 
 class PlannedAttention final : public PlannedOp {
  public:
-  PlannedAttention(PlanContext& context, const OpNode& node)
+  PlannedAttention(PlanContext& context, const OpNode& node, const AttentionParameters& own)
       : kernel_(context.kernel),
         query_(context.scratch.value(node.inputs[0])),
         key_(context.scratch.value(node.inputs[1])),
@@ -33,17 +33,16 @@ class PlannedAttention final : public PlannedOp {
         cos_(context.rope.cos),
         sin_(context.rope.sin),
         half_(context.rope.half),
-        rotary_(node.as<AttentionParameters>().rotary_dim),
-        rotates_neighbours_(node.as<AttentionParameters>().rotates_neighbours),
+        rotary_(own.rotary_dim),
+        rotates_neighbours_(own.rotates_neighbours),
         heads_(context.graph.num_heads),
         kv_heads_(context.graph.num_kv_heads),
         head_dim_(context.graph.head_dim),
         group_(heads_ / kv_heads_),
-        scale_(static_cast<float>(node.as<AttentionParameters>().scale)),
-        eps_(static_cast<float>(node.as<AttentionParameters>().eps)),
-        clip_(static_cast<float>(node.as<AttentionParameters>().clip)),
-        window_(static_cast<int32_t>(
-            std::min<int64_t>(node.as<AttentionParameters>().window, INT32_MAX))),
+        scale_(static_cast<float>(own.scale)),
+        eps_(static_cast<float>(own.eps)),
+        clip_(static_cast<float>(own.clip)),
+        window_(static_cast<int32_t>(std::min<int64_t>(own.window, INT32_MAX))),
         norm_(head_norm(node)) {
     add_phase("write", &PlannedAttention::write_pieces, &PlannedAttention::write);
     add_phase("attend", &PlannedAttention::attend_pieces, &PlannedAttention::attend_piece);
@@ -53,14 +52,12 @@ class PlannedAttention final : public PlannedOp {
       projections_ = found->second;
       projections_->hand_over();
     }
-    const std::string& sinks = node.as<AttentionParameters>().sinks;
+    const std::string& sinks = own.sinks;
     if (!sinks.empty()) sinks_ = context.weights.vector(sinks, heads_);
     if (norm_ == HeadNorm::kNone) return;
     const bool whole = norm_ == HeadNorm::kWholeRow;
-    query_norm_ = context.weights.vector(node.as<AttentionParameters>().query_norm,
-                                         whole ? query_.width : head_dim_);
-    key_norm_ = context.weights.vector(node.as<AttentionParameters>().key_norm,
-                                       whole ? key_.width : head_dim_);
+    query_norm_ = context.weights.vector(own.query_norm, whole ? query_.width : head_dim_);
+    key_norm_ = context.weights.vector(own.key_norm, whole ? key_.width : head_dim_);
   }
 
   /// Positions and cache, per token and kv head. Whole-row norms need every head before any is
@@ -218,7 +215,7 @@ class PlannedAttention final : public PlannedOp {
 };
 
 std::unique_ptr<PlannedOp> plan_attention(PlanContext& context, const OpNode& node) {
-  return std::make_unique<PlannedAttention>(context, node);
+  return std::make_unique<PlannedAttention>(context, node, node.as<AttentionParameters>());
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"attention", plan_attention}));

@@ -15,16 +15,15 @@ using Term = AuditLayout::Term;
 
 class PlannedAttribution final : public PlannedOp {
  public:
-  PlannedAttribution(PlanContext& context, const OpNode& node)
+  PlannedAttribution(PlanContext& context, const OpNode& node, const AttributionParameters& own)
       : kernel_(context.kernel),
         products_(context.products),
         layout_(context.audit),
         hidden_(context.scratch.value(node.inputs[0]).width),
-        head_(context.weights.matrix(node.as<AttributionParameters>().matrix,
-                                     context.graph.vocab_size, hidden_)),
-        norm_(context.weights.vector(node.as<AttributionParameters>().norm, hidden_)),
-        eps_(static_cast<float>(node.as<AttributionParameters>().eps)),
-        multiplier_(static_cast<float>(node.as<AttributionParameters>().multiplier)),
+        head_(context.weights.matrix(own.matrix, context.graph.vocab_size, hidden_)),
+        norm_(context.weights.vector(own.norm, hidden_)),
+        eps_(static_cast<float>(own.eps)),
+        multiplier_(static_cast<float>(own.multiplier)),
         parts_(attribution_parts(context.graph)),
         vectors_(attribution_vectors(context.graph)),
         mean_squares_(final_mean_squares(context)) {
@@ -153,7 +152,7 @@ class PlannedAttribution final : public PlannedOp {
 };
 
 std::unique_ptr<PlannedOp> plan_attribution_head(PlanContext& context, const OpNode& node) {
-  return std::make_unique<PlannedAttribution>(context, node);
+  return std::make_unique<PlannedAttribution>(context, node, node.as<AttributionParameters>());
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"attribution", plan_attribution_head}));

@@ -16,29 +16,24 @@ using Product = LowRankProducts::Product;
 
 class PlannedDenseFfn final : public PlannedOp {
  public:
-  PlannedDenseFfn(PlanContext& context, const OpNode& node)
+  PlannedDenseFfn(PlanContext& context, const OpNode& node, const DenseParameters& own)
       : kernel_(context.kernel),
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
         out_(context.scratch.value(node.outputs[0])),
         hidden_(context.scratch.shared_rows("dense_hidden", context.shape.max_tokens,
-                                            node.as<DenseParameters>().intermediate)),
-        gate_(context, node, "gate", node.as<DenseParameters>().gate),
-        up_(context, node, "up", node.as<DenseParameters>().up),
+                                            own.intermediate)),
+        gate_(context, node, "gate", own.gate),
+        up_(context, node, "up", own.up),
         low_rank_inner_(context, in_, std::array{gate_.product, up_.product}, 1.0),
-        low_rank_outer_(context, hidden_,
-                        std::array{Product{&out_, node.as<DenseParameters>().down}},
-                        node.as<DenseParameters>().multiplier),
-        multiplier_(static_cast<float>(node.as<DenseParameters>().multiplier)),
-        residual_(node.as<DenseParameters>().adds_to_residual) {
-    const int64_t intermediate = node.as<DenseParameters>().intermediate;
-    weights_.gate =
-        &context.weights.matrix(node.as<DenseParameters>().gate, intermediate, in_.width);
-    weights_.up = &context.weights.matrix(node.as<DenseParameters>().up, intermediate, in_.width);
-    weights_.down =
-        &context.weights.matrix(node.as<DenseParameters>().down, out_.width, intermediate);
-    require_pair(*weights_.gate, node.as<DenseParameters>().gate, *weights_.up,
-                 node.as<DenseParameters>().up);
+        low_rank_outer_(context, hidden_, std::array{Product{&out_, own.down}}, own.multiplier),
+        multiplier_(static_cast<float>(own.multiplier)),
+        residual_(own.adds_to_residual) {
+    const int64_t intermediate = own.intermediate;
+    weights_.gate = &context.weights.matrix(own.gate, intermediate, in_.width);
+    weights_.up = &context.weights.matrix(own.up, intermediate, in_.width);
+    weights_.down = &context.weights.matrix(own.down, out_.width, intermediate);
+    require_pair(*weights_.gate, own.gate, *weights_.up, own.up);
     context.scratch.need(in_, *weights_.gate);
     context.scratch.need(in_, *weights_.up);
     context.scratch.need(hidden_, *weights_.down);
@@ -126,7 +121,7 @@ class PlannedDenseFfn final : public PlannedOp {
 };
 
 std::unique_ptr<PlannedOp> plan_dense_ffn(PlanContext& context, const OpNode& node) {
-  return std::make_unique<PlannedDenseFfn>(context, node);
+  return std::make_unique<PlannedDenseFfn>(context, node, node.as<DenseParameters>());
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"dense_ffn", plan_dense_ffn}));

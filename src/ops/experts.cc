@@ -17,17 +17,16 @@ namespace {
 
 class PlannedExperts final : public PlannedOp {
  public:
-  PlannedExperts(PlanContext& context, const OpNode& node)
+  PlannedExperts(PlanContext& context, const OpNode& node, const ExpertsParameters& own)
       : kernel_(context.kernel),
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
         slots_(context.scratch.value(node.outputs[0])),
         routes_(*context.scratch.routes[static_cast<size_t>(node.layer)]),
         hidden_size_(in_.width),
-        hidden_(context.scratch.shared_rows("expert_hidden",
-                                            context.shape.max_tokens * routes_.top_k,
-                                            node.as<ExpertsParameters>().intermediate)) {
-    const int64_t intermediate = node.as<ExpertsParameters>().intermediate;
+        hidden_(context.scratch.shared_rows(
+            "expert_hidden", context.shape.max_tokens * routes_.top_k, own.intermediate)) {
+    const int64_t intermediate = own.intermediate;
     const int64_t num_slots = context.shape.max_tokens * routes_.top_k;
     shared_slots_ = slots_.data;
     kept_slots_ = kept_experts(context, node.layer);
@@ -38,7 +37,6 @@ class PlannedExperts final : public PlannedOp {
     std::vector<ExpertModules> all_modules;
     for (int64_t expert = 0; expert < routes_.num_experts; ++expert) {
       FeedForwardWeights& weights = experts_[static_cast<size_t>(expert)];
-      const auto& own = node.as<ExpertsParameters>();
       const ExpertModules modules{own.module(expert, own.gate), own.module(expert, own.up),
                                   own.module(expert, own.down), hidden_size_, intermediate};
       all_modules.push_back(modules);
@@ -61,9 +59,8 @@ class PlannedExperts final : public PlannedOp {
       context.scratch.need(in_, *weights.up);
       context.scratch.need(hidden_, *weights.down);
     }
-    parts_.gating = node.as<ExpertsParameters>().gating;
-    if (parts_.gating.kind == kernels::Gating::Kind::kSilu &&
-        node.as<ExpertsParameters>().has_biases) {
+    parts_.gating = own.gating;
+    if (parts_.gating.kind == kernels::Gating::Kind::kSilu && own.has_biases) {
       throw Error(ErrorKind::kUnsupported,
                   "experts with biases and silu have no fused kernels; use --kernels reference");
     }
@@ -279,7 +276,7 @@ class PlannedExperts final : public PlannedOp {
 };
 
 std::unique_ptr<PlannedOp> plan_experts(PlanContext& context, const OpNode& node) {
-  return std::make_unique<PlannedExperts>(context, node);
+  return std::make_unique<PlannedExperts>(context, node, node.as<ExpertsParameters>());
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"experts", plan_experts}));

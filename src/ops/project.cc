@@ -13,19 +13,18 @@ namespace {
 
 class PlannedProject final : public PlannedOp {
  public:
-  PlannedProject(PlanContext& context, const OpNode& node)
+  PlannedProject(PlanContext& context, const OpNode& node, const ProjectParameters& own)
       : kernel_(context.kernel),
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
         out_(context.scratch.value(node.outputs[0])),
-        weight_(context.weights.matrix(node.as<ProjectParameters>().matrix, out_.width, in_.width)),
-        multiplier_(static_cast<float>(node.as<ProjectParameters>().multiplier)),
-        adds_(node.as<ProjectParameters>().adds_to_residual),
-        low_rank_(context, in_,
-                  std::array{LowRankProducts::Product{&out_, node.as<ProjectParameters>().matrix}},
+        weight_(context.weights.matrix(own.matrix, out_.width, in_.width)),
+        multiplier_(static_cast<float>(own.multiplier)),
+        adds_(own.adds_to_residual),
+        low_rank_(context, in_, std::array{LowRankProducts::Product{&out_, own.matrix}},
                   adds_ ? multiplier_ : 1.0),
         piece_rows_(rows_per_piece(out_.width, context.shape.threads, kernels::kTileRows)) {
-    const std::string& bias = node.as<ProjectParameters>().bias;
+    const std::string& bias = own.bias;
     if (!bias.empty()) bias_ = context.weights.vector(bias, out_.width);
     context.scratch.need(in_, weight_);
     add_phase(low_rank_.first_half(
@@ -64,7 +63,7 @@ class PlannedProject final : public PlannedOp {
 };
 
 std::unique_ptr<PlannedOp> plan_project(PlanContext& context, const OpNode& node) {
-  return std::make_unique<PlannedProject>(context, node);
+  return std::make_unique<PlannedProject>(context, node, node.as<ProjectParameters>());
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"project", plan_project}));

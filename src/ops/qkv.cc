@@ -22,7 +22,7 @@ std::array<LowRankProducts::Product, 3> low_rank_products(PlanContext& context,
 
 class PlannedQkv final : public PlannedOp, public HeadProjections {
  public:
-  PlannedQkv(PlanContext& context, const OpNode& node)
+  PlannedQkv(PlanContext& context, const OpNode& node, const QkvParameters& own)
       : kernel_(context.kernel),
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
@@ -31,9 +31,8 @@ class PlannedQkv final : public PlannedOp, public HeadProjections {
     for (size_t i = 0; i < 3; ++i) {
       Part& part = parts_[i];
       part.out = &context.scratch.value(node.outputs[i]);
-      part.weight =
-          &context.weights.matrix(node.as<QkvParameters>().matrices[i], part.out->width, in_.width);
-      const std::string& bias = node.as<QkvParameters>().biases[i];
+      part.weight = &context.weights.matrix(own.matrices[i], part.out->width, in_.width);
+      const std::string& bias = own.biases[i];
       if (!bias.empty()) part.bias = context.weights.vector(bias, part.out->width);
       context.scratch.need(in_, *part.weight);
       all_rows += part.out->width;
@@ -117,7 +116,7 @@ class PlannedQkv final : public PlannedOp, public HeadProjections {
 };
 
 std::unique_ptr<PlannedOp> plan_qkv(PlanContext& context, const OpNode& node) {
-  return std::make_unique<PlannedQkv>(context, node);
+  return std::make_unique<PlannedQkv>(context, node, node.as<QkvParameters>());
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"qkv", plan_qkv}));

@@ -13,14 +13,14 @@ namespace {
 
 class PlannedRmsNorm final : public PlannedOp {
  public:
-  PlannedRmsNorm(PlanContext& context, const OpNode& node)
+  PlannedRmsNorm(PlanContext& context, const OpNode& node, const NormParameters& own)
       : kernel_(context.kernel),
         in_(context.scratch.value(node.inputs[0])),
         out_(context.scratch.value(node.outputs[0])),
-        weight_(context.weights.vector(node.as<NormParameters>().weight, in_.width)),
-        eps_(static_cast<float>(node.as<NormParameters>().eps)),
+        weight_(context.weights.vector(own.weight, in_.width)),
+        eps_(static_cast<float>(own.eps)),
         per_row_(context.graph.values[static_cast<size_t>(node.outputs[0])].per_row) {
-    if (node.as<NormParameters>().is_recorded(node)) {
+    if (own.is_recorded(node)) {
       for (const auto& layer : context.audit.layers) {
         if (layer.layer == node.layer) slot_ = layer.residual_norm;
       }
@@ -72,7 +72,7 @@ class PlannedRmsNorm final : public PlannedOp {
 };
 
 std::unique_ptr<PlannedOp> plan_rms_norm(PlanContext& context, const OpNode& node) {
-  return std::make_unique<PlannedRmsNorm>(context, node);
+  return std::make_unique<PlannedRmsNorm>(context, node, node.as<NormParameters>());
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"rms_norm", plan_rms_norm}));

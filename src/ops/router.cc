@@ -21,25 +21,22 @@ std::span<const ForcedRoute> routes_of_layer(std::span<const ForcedRoute> routes
 
 class PlannedRouter final : public PlannedOp {
  public:
-  PlannedRouter(PlanContext& context, const OpNode& node)
+  PlannedRouter(PlanContext& context, const OpNode& node, const RouterParameters& own)
       : kernel_(context.kernel),
         products_(context.products),
         in_(context.scratch.value(node.inputs[0])),
-        weight_(context.weights.matrix(node.as<RouterParameters>().matrix,
-                                       node.as<RouterParameters>().shape.experts, in_.width)),
+        weight_(context.weights.matrix(own.matrix, own.shape.experts, in_.width)),
         layer_(node.layer),
         logits_(&context.scratch.shared_rows("router_logits", context.shape.max_tokens,
-                                             node.as<RouterParameters>().shape.experts)),
-        low_rank_(context, in_,
-                  std::array{LowRankProducts::Product{logits_, node.as<RouterParameters>().matrix}},
-                  1.0),
-        normalize_(node.as<RouterParameters>().normalizes),
-        softmax_after_(node.as<RouterParameters>().softmax_after_top_k) {
+                                             own.shape.experts)),
+        low_rank_(context, in_, std::array{LowRankProducts::Product{logits_, own.matrix}}, 1.0),
+        normalize_(own.normalizes),
+        softmax_after_(own.softmax_after_top_k) {
     context.scratch.routes[static_cast<size_t>(node.layer)] = std::make_unique<RouteBuffer>();
     RouteBuffer& routes = *context.scratch.routes[static_cast<size_t>(node.layer)];
     routes_ = &routes;
-    routes.top_k = static_cast<int32_t>(node.as<RouterParameters>().shape.top_k);
-    routes.num_experts = static_cast<int32_t>(node.as<RouterParameters>().shape.experts);
+    routes.top_k = static_cast<int32_t>(own.shape.top_k);
+    routes.num_experts = static_cast<int32_t>(own.shape.experts);
     routes.ids =
         context.scratch.shared_array<int32_t>("route_ids", context.shape.max_tokens * routes.top_k);
     routes.weights = context.scratch.shared_array<float>("route_weights",
@@ -47,13 +44,12 @@ class PlannedRouter final : public PlannedOp {
     routes.probs = context.scratch.shared_array<float>(
         "router_probs", context.shape.max_tokens * routes.num_experts);
     context.scratch.need(in_, weight_);
-    const auto& own = node.as<RouterParameters>();
     if (own.is_scored()) {
       scored_.emplace(own, own.correction.empty()
                                ? nullptr
                                : context.weights.vector(own.correction, own.shape.experts));
     }
-    const std::string& bias = node.as<RouterParameters>().bias;
+    const std::string& bias = own.bias;
     if (!bias.empty()) bias_ = context.weights.vector(bias, weight_.rows);
     // A small router is not worth sharing out.
     row_pieces_ = weight_.rows * weight_.cols < (1 << 16)
@@ -174,7 +170,7 @@ class PlannedRouter final : public PlannedOp {
 };
 
 std::unique_ptr<PlannedOp> plan_router(PlanContext& context, const OpNode& node) {
-  return std::make_unique<PlannedRouter>(context, node);
+  return std::make_unique<PlannedRouter>(context, node, node.as<RouterParameters>());
 }
 
 VITRINE_REGISTER_OP((OpDefinition{"router", plan_router}));

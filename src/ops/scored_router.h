@@ -13,7 +13,7 @@ namespace vitrine::ops {
 
 class ScoredRouter {
  public:
-  /// `correction`: [experts], or null.
+  /// `parameters` outlive it. `correction`: [experts], or null.
   ScoredRouter(const RouterParameters& parameters, const float* correction)
       : parameters_(parameters), correction_(correction) {}
 
@@ -32,7 +32,7 @@ class ScoredRouter {
   float group_score(const float* scores, int64_t group) const;
   uint64_t best_groups(const float* scores) const;
 
-  RouterParameters parameters_;
+  const RouterParameters& parameters_;
   const float* correction_;
 };
 

@@ -233,9 +233,8 @@ void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t 
   State<kQueries> states[kTileTokens];
   for (int32_t t = 0; t < tokens; ++t) {
     for (int q = 0; q < kQueries; ++q) {
-      const bool has_sink = span.sinks != nullptr;
-      states[t].max[q] = has_sink ? span.sinks[head + q] : -__builtin_inff();
-      states[t].sum[q] = has_sink ? 1.0f : 0.0f;
+      states[t].max[q] = first_max(span, head + q);
+      states[t].sum[q] = first_sum(span);
       for (int32_t d = 0; d < head_dim; d += 8) {
         _mm256_store_ps(states[t].out[q] + d, _mm256_setzero_ps());
       }

@@ -267,9 +267,8 @@ void attend(const KvView& kv, const AttentionSpan& span, int32_t first, int32_t 
   for (int i = 0; i < count; ++i) {
     queries[i] = span.query + (first + i / heads) * span.query_token_stride +
                  (head + i % heads) * span.query_stride;
-    const bool has_sink = span.sinks != nullptr;
-    states[i].max = has_sink ? span.sinks[head + i % heads] : -__builtin_inff();
-    states[i].sum = has_sink ? 1.0f : 0.0f;
+    states[i].max = first_max(span, head + i % heads);
+    states[i].sum = first_sum(span);
     for (int32_t d = 0; d < kv.head_dim; d += 16) {
       _mm512_store_ps(states[i].out + d, _mm512_setzero_ps());
     }

@@ -71,10 +71,8 @@ void attend_span(const KvView& kv, const AttentionSpan& span) {
     const int32_t position = span.position + token;
     const float* query = span.query + token * span.query_token_stride + head * span.query_stride;
     Running state;
-    if (span.sinks != nullptr) {
-      state.max = span.sinks[head];
-      state.sum = 1.0f;
-    }
+    state.max = first_max(span, head);
+    state.sum = first_sum(span);
     const int32_t first = first_seen(span, position);
     for (int32_t start = first_block_seen(span, position); start <= position;
          start += kAttentionBlock) {

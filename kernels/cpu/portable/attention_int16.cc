@@ -119,10 +119,8 @@ void attend_i16(const KvView& kv, const AttentionSpan& span) {
         quantize(span.query + token * span.query_token_stride + head * span.query_stride,
                  kv.head_dim, largest_kv_number(kv.head_dim), state.query);
     state.query_factor = scale * span.scale;
-    if (span.sinks != nullptr) {
-      state.max = span.sinks[head];
-      state.sum = 1.0f;
-    }
+    state.max = first_max(span, head);
+    state.sum = first_sum(span);
     const int32_t first = first_seen(span, position);
     for (int32_t start = first_block_seen(span, position); start <= position;
          start += kAttentionBlock) {

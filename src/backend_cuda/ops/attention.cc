@@ -14,16 +14,10 @@ using ops::OpNode;
 void plan(PlanBuilder& builder, const OpNode& node) {
   const auto& parameters = node.as<ops::AttentionParameters>();
   if (parameters.rotary_dim != builder.graph().head_dim || parameters.rotates_neighbours) {
-    throw Error(ErrorKind::kUnsupported,
-                "layer " + std::to_string(node.layer) +
-                    " rotates a part of its heads, or neighbours, which CUDA's fused kernels lack "
-                    "in this version; use --kernels reference");
+    refuse_op(node, "rotates a part of its heads, or neighbours");
   }
   if (parameters.window > 0 || !parameters.sinks.empty()) {
-    throw Error(ErrorKind::kUnsupported,
-                "layer " + std::to_string(node.layer) +
-                    " has attention with a window or sinks, which CUDA's fused kernels lack in "
-                    "this version; use --kernels reference");
+    refuse_op(node, "has attention with a window or sinks");
   }
   // Keys and values follow the queries in the same rows (qkv.cc).
   const RowsBuffer& qkv = builder.value(node.inputs[0]);
@@ -36,16 +30,16 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   rope.heads = heads;
   rope.qkv = qkv.data;
   rope.qkv_stride = qkv.stride;
-  if (!node.as<ops::AttentionParameters>().query_norm.empty()) {
-    const bool whole = rope.norm_whole_row = node.as<ops::AttentionParameters>().norms_whole_row;
+  if (!parameters.query_norm.empty()) {
+    const bool whole = rope.norm_whole_row = parameters.norms_whole_row;
     const int64_t head_dim = builder.graph().head_dim;
-    rope.query_norm = builder.weights().vector(
-        {{node.as<ops::AttentionParameters>().query_norm, whole ? qkv.width : head_dim}});
-    rope.key_norm = builder.weights().vector(
-        {{node.as<ops::AttentionParameters>().key_norm, whole ? keys.width : head_dim}});
+    rope.query_norm =
+        builder.weights().vector({{parameters.query_norm, whole ? qkv.width : head_dim}});
+    rope.key_norm =
+        builder.weights().vector({{parameters.key_norm, whole ? keys.width : head_dim}});
   }
-  rope.eps = static_cast<float>(node.as<ops::AttentionParameters>().eps);
-  rope.clip = static_cast<float>(node.as<ops::AttentionParameters>().clip);
+  rope.eps = static_cast<float>(parameters.eps);
+  rope.clip = static_cast<float>(parameters.clip);
   rope.cos = builder.rope_cos();
   rope.sin = builder.rope_sin();
   rope.cache = builder.kv()[static_cast<size_t>(node.layer)];
@@ -62,7 +56,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   kernels::cuda::AttentionArguments attention;
   attention.kv = rope.cache;
   attention.heads = heads;
-  attention.scale = static_cast<float>(node.as<ops::AttentionParameters>().scale);
+  attention.scale = static_cast<float>(parameters.scale);
   attention.queries = queries;
   attention.out = out.data;
   attention.tokens = static_cast<int32_t>(builder.max_tokens());

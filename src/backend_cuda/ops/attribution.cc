@@ -12,6 +12,7 @@ using kernels::cuda::Attribution;
 using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
+  const auto& parameters = node.as<ops::AttributionParameters>();
   const RowsBuffer& residual = builder.value(node.inputs[0]);
   const AuditLayout& layout = builder.layout();
   std::vector<kernels::cuda::AttributionPart> parts;
@@ -41,11 +42,11 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   own.parts = builder.weights().array(parts, "attribution's parts");
   own.num_parts = static_cast<int32_t>(parts.size());
   own.num_terms = static_cast<int32_t>(layout.terms.size());
-  const kernels::cuda::EmbeddingTable& head = builder.weights().table(
-      node.as<ops::AttributionParameters>().matrix, builder.graph().vocab_size, own.hidden);
-  own.norm = builder.weights().vector({{node.as<ops::AttributionParameters>().norm, own.hidden}});
-  own.eps = static_cast<float>(node.as<ops::AttributionParameters>().eps);
-  own.multiplier = static_cast<float>(node.as<ops::AttributionParameters>().multiplier);
+  const kernels::cuda::EmbeddingTable& head =
+      builder.weights().table(parameters.matrix, builder.graph().vocab_size, own.hidden);
+  own.norm = builder.weights().vector({{parameters.norm, own.hidden}});
+  own.eps = static_cast<float>(parameters.eps);
+  own.multiplier = static_cast<float>(parameters.multiplier);
   own.residual = residual.data;
   own.ids = static_cast<int32_t*>(builder.scratch("attribution's ids", rows * 2 * 4));
   own.scales = floats("attribution's scales", rows);

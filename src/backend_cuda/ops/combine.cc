@@ -12,24 +12,25 @@ using kernels::cuda::Epilogue;
 using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
+  const auto& parameters = node.as<ops::CombineParameters>();
   RowsBuffer& in = builder.value(node.inputs[1]);
   Routes& routes = builder.routes(node.layer);
   Addend addend;
   addend.kind = Addend::Kind::kExperts;
-  addend.multiplier = static_cast<float>(node.as<ops::CombineParameters>().multiplier);
+  addend.multiplier = static_cast<float>(parameters.multiplier);
   addend.slots = builder.value(node.inputs[0]).data;
   addend.weights = routes.weights;
   addend.top_k = routes.top_k;
   if (node.inputs.size() > 2) addend.shared = builder.value(node.inputs[2]).data;
-  if (!node.as<ops::CombineParameters>().shared_gate.empty()) {
+  if (!parameters.shared_gate.empty()) {
     auto* gates =
         static_cast<float*>(builder.scratch("shared experts' gates", builder.max_tokens() * 4));
     Epilogue epilogue;
     epilogue.out = gates;
     epilogue.out_stride = 1;
-    builder.add_product(builder.weights().matrix(node.as<ops::CombineParameters>().shared_gate, 1,
-                                                 in.width, Precision::kAsCpu),
-                        in, epilogue);
+    builder.add_product(
+        builder.weights().matrix(parameters.shared_gate, 1, in.width, Precision::kAsCpu), in,
+        epilogue);
     addend.shared_gate = routes.shared_gates = gates;
   }
   builder.set_addend(addend);

@@ -12,20 +12,18 @@ using kernels::cuda::Epilogue;
 using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
+  const auto& parameters = node.as<ops::DenseParameters>();
   RowsBuffer& in = builder.value(node.inputs[0]);
   RowsBuffer& out = builder.value(node.outputs[0]);
-  const int64_t intermediate = node.as<ops::DenseParameters>().intermediate;
+  const int64_t intermediate = parameters.intermediate;
   const auto rows_of = [&](const char* name) -> RowsBuffer& {
     return builder.shared_rows(name, builder.max_tokens(), intermediate);
   };
   RowsBuffer& hidden = rows_of("a dense block's hidden layer");
   hidden.is_hidden_layer = true;
-  const DeviceMatrix& gate =
-      builder.weights().matrix(node.as<ops::DenseParameters>().gate, intermediate, in.width);
-  const DeviceMatrix& up =
-      builder.weights().matrix(node.as<ops::DenseParameters>().up, intermediate, in.width);
-  const bool splits = is_adapted(
-      builder, {{{node.as<ops::DenseParameters>().gate}}, {{node.as<ops::DenseParameters>().up}}});
+  const DeviceMatrix& gate = builder.weights().matrix(parameters.gate, intermediate, in.width);
+  const DeviceMatrix& up = builder.weights().matrix(parameters.up, intermediate, in.width);
+  const bool splits = is_adapted(builder, {{{parameters.gate}}, {{parameters.up}}});
   if (splits) builder.set_condition(has_no_adapters);
   builder.add_gate_up(gate, up, in, hidden);
   builder.set_condition(nullptr);
@@ -39,26 +37,23 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     builder.add_product(gate, in, to_half);
     to_half.out = up_rows.data;
     builder.add_product(up, in, to_half);
-    add_low_rank(
-        builder, {&in},
-        {{{node.as<ops::DenseParameters>().gate}, gate_rows.data, intermediate, intermediate},
-         {{node.as<ops::DenseParameters>().up}, up_rows.data, intermediate, intermediate}});
+    add_low_rank(builder, {&in},
+                 {{{parameters.gate}, gate_rows.data, intermediate, intermediate},
+                  {{parameters.up}, up_rows.data, intermediate, intermediate}});
     add_activation(builder, gate_rows, up_rows, hidden, 1);
   }
   builder.add_forms(hidden, 1);
   Epilogue epilogue;
-  epilogue.adds_residual = node.as<ops::DenseParameters>().adds_to_residual;
+  epilogue.adds_residual = parameters.adds_to_residual;
   if (epilogue.adds_residual) {
-    epilogue.residual_scale = static_cast<float>(node.as<ops::DenseParameters>().multiplier);
+    epilogue.residual_scale = static_cast<float>(parameters.multiplier);
   }
   epilogue.out = out.data;
   epilogue.out_stride = out.width;
-  builder.add_product(
-      builder.weights().matrix(node.as<ops::DenseParameters>().down, out.width, intermediate),
-      hidden, epilogue);
-  add_low_rank(builder, {&hidden},
-               {{{node.as<ops::DenseParameters>().down}, out.data, out.width, out.width}},
-               node.as<ops::DenseParameters>().multiplier);
+  builder.add_product(builder.weights().matrix(parameters.down, out.width, intermediate), hidden,
+                      epilogue);
+  add_low_rank(builder, {&hidden}, {{{parameters.down}, out.data, out.width, out.width}},
+               parameters.multiplier);
 }
 
 VITRINE_REGISTER_CUDA_OP((CudaOp{.type = "dense_ffn", .plan = plan}));

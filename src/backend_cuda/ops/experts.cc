@@ -35,10 +35,7 @@ ProductTuning tuning_of(const DeviceMatrix& matrix, int64_t routes, bool gated) 
 void plan(PlanBuilder& builder, const OpNode& node) {
   const auto& parameters = node.as<ops::ExpertsParameters>();
   if (parameters.has_biases || parameters.gating.kind != kernels::Gating::Kind::kSilu) {
-    throw Error(ErrorKind::kUnsupported,
-                "layer " + std::to_string(node.layer) +
-                    " has experts with biases or a clamped gating, which CUDA's fused kernels lack "
-                    "in this version; use --kernels reference");
+    refuse_op(node, "has experts with biases or a clamped gating");
   }
   RowsBuffer& in = builder.value(node.inputs[0]);
   RowsBuffer& slots = builder.value(node.outputs[0]);

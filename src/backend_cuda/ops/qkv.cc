@@ -12,15 +12,15 @@ using kernels::cuda::Epilogue;
 using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
+  const auto& parameters = node.as<ops::QkvParameters>();
   RowsBuffer& in = builder.value(node.inputs[0]);
   std::vector<MatrixPart> parts;
   std::vector<std::pair<std::string, int64_t>> biases;
   int64_t width = 0;
   for (size_t i = 0; i < 3; ++i) {
     const int64_t rows = builder.value(node.outputs[i]).width;
-    parts.push_back({node.as<ops::QkvParameters>().matrices[i], rows});
-    if (!node.as<ops::QkvParameters>().biases[i].empty())
-      biases.emplace_back(node.as<ops::QkvParameters>().biases[i], rows);
+    parts.push_back({parameters.matrices[i], rows});
+    if (!parameters.biases[i].empty()) biases.emplace_back(parameters.biases[i], rows);
     width += rows;
   }
   auto* rows_of_all = static_cast<float*>(

@@ -12,18 +12,19 @@ namespace {
 using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
+  const auto& parameters = node.as<ops::NormParameters>();
   RowsBuffer& in = builder.value(node.inputs[0]);
   RowsBuffer& out = builder.value(node.outputs[0]);
   kernels::cuda::RmsNorm norm;
   norm.n = in.width;
-  norm.eps = static_cast<float>(node.as<ops::NormParameters>().eps);
-  norm.weight = builder.weights().vector({{node.as<ops::NormParameters>().weight, in.width}});
+  norm.eps = static_cast<float>(parameters.eps);
+  norm.weight = builder.weights().vector({{parameters.weight, in.width}});
   norm.residual = in.data;
   if (out.is_head_input) builder.finish_addend();  // it reads the rows of few tokens
   const std::optional<kernels::cuda::Addend> addend = builder.take_addend();
   if (addend.has_value()) norm.addend = *addend;
   const AuditLayout::Layer* record =
-      node.as<ops::NormParameters>().is_recorded(node) ? builder.record_of(node.layer) : nullptr;
+      parameters.is_recorded(node) ? builder.record_of(node.layer) : nullptr;
   const int32_t slot = record != nullptr ? record->residual_norm : -1;
   const int64_t stride = builder.layout().token_words;
   builder.add(

@@ -13,16 +13,14 @@ using kernels::cuda::Epilogue;
 using ops::OpNode;
 
 void plan(PlanBuilder& builder, const OpNode& node) {
+  const auto& parameters = node.as<ops::RouterParameters>();
   RowsBuffer& in = builder.value(node.inputs[0]);
-  if (node.as<ops::RouterParameters>().is_scored()) {
-    throw Error(ErrorKind::kUnsupported,
-                "layer " + std::to_string(node.layer) +
-                    " has a router with scores, corrections or groups, which CUDA's fused kernels "
-                    "lack in this version; use --kernels reference");
+  if (parameters.is_scored()) {
+    refuse_op(node, "has a router with scores, corrections or groups");
   }
   Routes& routes = builder.routes(node.layer);
-  routes.top_k = static_cast<int32_t>(node.as<ops::RouterParameters>().shape.top_k);
-  routes.experts = static_cast<int32_t>(node.as<ops::RouterParameters>().shape.experts);
+  routes.top_k = static_cast<int32_t>(parameters.shape.top_k);
+  routes.experts = static_cast<int32_t>(parameters.shape.experts);
   routes.ids =
       static_cast<int32_t*>(builder.scratch("routes", builder.max_tokens() * routes.top_k * 4));
   routes.weights =
@@ -31,8 +29,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   Epilogue epilogue;
   epilogue.out = logits.data;
   epilogue.out_stride = logits.width;
-  const std::string& module = node.as<ops::RouterParameters>().matrix;
-  const std::string& bias = node.as<ops::RouterParameters>().bias;
+  const std::string& module = parameters.matrix;
+  const std::string& bias = parameters.bias;
   if (!bias.empty()) epilogue.bias = builder.weights().vector({{bias, routes.experts}});
   // A rounded input would choose other experts than the CPU, for a matrix that is small.
   builder.add_product(builder.weights().matrix(module, routes.experts, in.width, Precision::kAsCpu),
@@ -42,8 +40,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   kernels::cuda::Router router;
   router.num_experts = routes.experts;
   router.top_k = routes.top_k;
-  router.normalize = node.as<ops::RouterParameters>().normalizes;
-  router.softmax_after_topk = node.as<ops::RouterParameters>().softmax_after_top_k;
+  router.normalize = parameters.normalizes;
+  router.softmax_after_topk = parameters.softmax_after_top_k;
   router.logits = logits.data;
   router.ids = routes.ids;
   router.weights = routes.weights;

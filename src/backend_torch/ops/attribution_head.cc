@@ -11,23 +11,20 @@ namespace {
 
 // A number of calls that does not depend on the number of layers.
 void reference_attribution_head(ReferenceStep& step, const ops::OpNode& node) {
+  const auto& own = node.as<ops::AttributionParameters>();
   if (step.attribution == nullptr) return;
   ReferenceAttribution& kept = *step.attribution;
   const at::Tensor stream = at::index_select(step.input(node, 0), 0, step.row_tokens);
   const int64_t hidden = stream.size(1);
-  const at::Tensor& head = step.weights->matrix(node.as<ops::AttributionParameters>().matrix,
-                                                step.graph->vocab_size, hidden);
-  const at::Tensor& norm = step.weights->vector(node.as<ops::AttributionParameters>().norm, hidden);
+  const at::Tensor& head = step.weights->matrix(own.matrix, step.graph->vocab_size, hidden);
+  const at::Tensor& norm = step.weights->vector(own.norm, hidden);
   const at::Tensor chosen = step.chosen_ids.clamp_min(0);
   const at::Tensor first = step.top_ids.select(1, 0);
   const at::Tensor runner_up = at::where(first.eq(chosen), step.top_ids.select(1, 1), first);
   const at::Tensor rows = at::index_select(head, 0, at::cat({chosen, runner_up}, 0))
                               .view({2, 1, stream.size(0), hidden});
-  const at::Tensor scale = stream.mul(stream)
-                               .mean(-1, /*keepdim=*/true)
-                               .add(node.as<ops::AttributionParameters>().eps)
-                               .rsqrt()
-                               .mul(node.as<ops::AttributionParameters>().multiplier);
+  const at::Tensor scale =
+      stream.mul(stream).mean(-1, /*keepdim=*/true).add(own.eps).rsqrt().mul(own.multiplier);
   std::vector<at::Tensor> vectors = kept.streams;
   vectors.insert(vectors.end(), kept.experts.begin(), kept.experts.end());
   const at::Tensor all =

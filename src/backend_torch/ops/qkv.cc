@@ -10,12 +10,12 @@ namespace vitrine::backend_torch {
 namespace {
 
 void reference_qkv(ReferenceStep& step, const ops::OpNode& node) {
+  const auto& own = node.as<ops::QkvParameters>();
   for (size_t i = 0; i < 3; ++i) {
     const ops::Value& output = step.graph->values[static_cast<size_t>(node.outputs[i])];
     at::Tensor& out = step.value(node.outputs[i]);
-    out = step.linear(step.input(node, 0), node.as<ops::QkvParameters>().matrices[i], output.width,
-                      node.as<ops::QkvParameters>().biases[i]);
-    add_low_rank(step, step.input(node, 0), node.as<ops::QkvParameters>().matrices[i], 1.0, out);
+    out = step.linear(step.input(node, 0), own.matrices[i], output.width, own.biases[i]);
+    add_low_rank(step, step.input(node, 0), own.matrices[i], 1.0, out);
   }
 }
 

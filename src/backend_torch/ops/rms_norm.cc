@@ -7,18 +7,17 @@ namespace vitrine::backend_torch {
 namespace {
 
 void reference_rms_norm(ReferenceStep& step, const ops::OpNode& node) {
+  const auto& own = node.as<ops::NormParameters>();
   const ops::Value& output = step.graph->values[static_cast<size_t>(node.outputs[0])];
   at::Tensor x = step.input(node, 0);
   if (output.per_row) x = at::index_select(x, 0, step.row_tokens);
   at::Tensor mean_square = x.mul(x).mean(-1, /*keepdim=*/true);
-  if (node.as<ops::NormParameters>().is_recorded(node)) {
+  if (own.is_recorded(node)) {
     if (step.audit != nullptr) step.audit->mean_squares.push_back(mean_square);
     step.observe(mean_square);
   }
-  const at::Tensor& weight =
-      step.weights->vector(node.as<ops::NormParameters>().weight, output.width);
-  step.value(node.outputs[0]) =
-      x.mul(mean_square.add(node.as<ops::NormParameters>().eps).rsqrt()).mul(weight);
+  const at::Tensor& weight = step.weights->vector(own.weight, output.width);
+  step.value(node.outputs[0]) = x.mul(mean_square.add(own.eps).rsqrt()).mul(weight);
 }
 
 VITRINE_REGISTER_TORCH_OP((TorchOp{"rms_norm", reference_rms_norm}));

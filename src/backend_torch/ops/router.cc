@@ -54,19 +54,20 @@ void reference_router(ReferenceStep& step, const ops::OpNode& node) {
   const auto& own = node.as<ops::RouterParameters>();
   at::Tensor logits = step.linear(step.input(node, 0), own.matrix, own.shape.experts, own.bias);
   add_low_rank(step, step.input(node, 0), own.matrix, 1.0, logits);
-  at::Tensor probs = at::softmax(logits, -1);
   const int64_t k = own.shape.top_k;
   const auto layer = static_cast<size_t>(node.layer);
   const bool is_forced = !step.forced_ids.empty();
-  at::Tensor weights, ids;
+  at::Tensor probs, weights, ids;
   if (own.is_scored()) {
     std::tie(probs, weights, ids) =
         choose_by_scores(step, logits, own, is_forced ? &step.forced_ids[layer] : nullptr);
   } else if (own.softmax_after_top_k) {
+    probs = at::softmax(logits, -1);
     std::tie(weights, ids) = at::topk(logits, k, -1);
     if (is_forced) std::tie(weights, ids) = forced_among(logits, ids, step.forced_ids[layer]);
     weights = at::softmax(weights, -1);
   } else {
+    probs = at::softmax(logits, -1);
     std::tie(weights, ids) = at::topk(probs, k, -1);
     if (is_forced) std::tie(weights, ids) = forced_among(probs, ids, step.forced_ids[layer]);
     if (own.normalizes) weights = weights.div(weights.sum(-1, true));

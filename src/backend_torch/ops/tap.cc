@@ -21,24 +21,17 @@ std::vector<float> to_host(const ReferenceStep& step, const at::Tensor& values) 
   return host;
 }
 
-// Ids, which float32 holds exactly.
-std::vector<int32_t> ids_to_host(const ReferenceStep& step, const at::Tensor& ids) {
-  const std::vector<float> host = to_host(step, ids);
-  return {host.begin(), host.end()};
-}
-
 void reference_tap(ReferenceStep& step, const ops::OpNode& node) {
   if (step.taps == nullptr) return;  // the first pass, which loads the weights
   const auto& tap = node.as<ops::TapParameters>();
   const std::vector<float> rows = to_host(step, rows_of(step, tap));
-  const std::vector<int32_t> tokens = ids_to_host(step, step.token_ids);
-  const std::vector<int32_t> positions = ids_to_host(step, step.positions);
   std::vector<int32_t> experts;
-  if (tap.experts > 0) {
-    experts = ids_to_host(step, step.routes_ids[static_cast<size_t>(node.layer)]);
+  if (tap.experts > 0) {  // float32 holds their ids exactly
+    const std::vector<float> ids = to_host(step, step.routes_ids[static_cast<size_t>(node.layer)]);
+    experts.assign(ids.begin(), ids.end());
   }
-  const ops::TapPass pass{rows.data(), step.token_ids.size(0), tokens.data(), positions.data(),
-                          experts.empty() ? nullptr : experts.data()};
+  const ops::TapPass pass{rows.data(), step.token_ids.size(0), step.host_token_ids,
+                          step.host_positions, experts.empty() ? nullptr : experts.data()};
   step.taps->begin(tap, pass);
   for (int64_t tile = 0; tile < step.taps->num_tiles(tap); ++tile) {
     step.taps->add(tap, pass, tile);

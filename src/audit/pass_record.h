@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a pass's record begins, for whoever writes one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "vitrine/audit_sink.h"
+
+namespace vitrine::audit {
+
+/// Says how much a pass's record holds.
+AuditPassHeader record_header(const AuditLayout& layout, uint64_t pass, size_t tokens, size_t rows);
+/// A sink's memory for a record of that header, which is written, and zeros behind the record's
+/// words where there are any. Throws what reserve() throws, and kInvalidArgument where it gives
+/// none.
+std::byte* begin_record(AuditSink& sink, const AuditPassHeader& header);
+
+}  // namespace vitrine::audit
