@@ -113,7 +113,7 @@ void bench_experts(cudaStream_t stream, const Kind& format, ActivationFormat act
   const std::string kind = std::string(format.name) + name_of(activations) + "/" +
                            std::to_string(format.weight.group_size) + " tile " +
                            std::to_string(tuning.tokens_per_tile) +
-                           (tuning.split_k ? " split" : "");
+                           (tuning.slices > 1 ? " x" + std::to_string(tuning.slices) : "");
   if (!is_wanted("gate_up " + kind) && !is_wanted("down " + kind)) return;
   const PackedLayout inner = format.layout(kIntermediate, kHidden);
   const PackedLayout outer = format.layout(kHidden, kIntermediate);
@@ -177,7 +177,7 @@ void bench_dense(cudaStream_t stream, const char* name, int64_t out_rows, int64_
   int64_t next = 0;
   const std::string kind = std::string(name) + " W4A8/128 tile " +
                            std::to_string(tuning.tokens_per_tile) +
-                           (tuning.split_k ? " split" : "");
+                           (tuning.slices > 1 ? " x" + std::to_string(tuning.slices) : "");
   print(kind, tokens,
         Timing(
             stream,
@@ -263,10 +263,21 @@ void bench_attention(cudaStream_t stream, int32_t sequences, int32_t context, in
        [&] { return attention_mma(a, mma, stream); });
 }
 
-}  // namespace
+/// Cuts worth a time: of one token slices of K, of more the tiles that its routes fill.
+std::vector<ProductTuning> expert_cuts(int32_t tokens) {
+  if (tokens == 1) return {{8, 1, 1}, {8, 2, 1}, {8, 4, 1}, {8, 8, 1}};
+  return {{8}, {16}};
+}
+std::vector<ProductTuning> dense_cuts(int32_t tokens) {
+  if (tokens == 1) return {{8, 1, 1}, {8, 4, 1}, {8, 8, 1}};
+  if (tokens == 16) return {{8, 4}, {16, 1}, {16, 4}};
+  return {{16, 1}, {16, 2}, {16, 4}, {32}};
+}
 
 constexpr std::pair<const char*, BlockFormat> kBlocks[] = {
     {"Q4_K", BlockFormat::kQ4_K}, {"Q6_K", BlockFormat::kQ6_K}, {"Q2_K", BlockFormat::kQ2_K}};
+
+}  // namespace
 
 int main(int argc, char** argv) {
   cudaStream_t stream = open_device(argc, argv);
@@ -274,33 +285,36 @@ int main(int argc, char** argv) {
   constexpr auto kA16 = ActivationFormat::kBF16;
   for (const int32_t tokens : {1, 16, 64}) {
     for (const ActivationFormat activations : {kA8, kA16}) {
-      for (const ProductTuning& tuning : {ProductTuning{8, false}, {8, true}, {16, false}}) {
+      for (const ProductTuning& tuning : expert_cuts(tokens)) {
         bench_experts(stream, kW4, activations, tokens, tuning);
       }
     }
-    bench_experts(stream, kW4Short, kA8, tokens, {8, false});
-    bench_experts(stream, kW8, kA8, tokens, {8, false});
+    const ProductTuning few = {
+        .tokens_per_tile = 8, .slices = tokens == 1 ? 4 : 1, .tokens = tokens};
+    bench_experts(stream, kW4Short, kA8, tokens, few);
+    bench_experts(stream, kW4Short, kA16, tokens, few);
+    bench_experts(stream, kW8, kA8, tokens, few);
     for (const auto& [name, format] : kBlocks) {
-      bench_experts(stream, {name, block_weight(format, 0, 0)}, kA8, tokens, {8, false});
+      bench_experts(stream, {name, block_weight(format, 0, 0)}, kA8, tokens, few);
     }
-    for (const ProductTuning& tuning : {ProductTuning{8, false}, {8, true}}) {
+    for (const ProductTuning& tuning : dense_cuts(tokens)) {
       bench_dense(stream, "qkv", (kHeads + 2 * kKvHeads) * kHeadDim, kHidden, tokens, tuning);
       bench_dense(stream, "o_proj", kHidden, kHeads * kHeadDim, tokens, tuning);
     }
-    bench_dense(stream, "head", kVocab, kHidden, tokens, {tokens <= 8 ? 8 : 64, false});
+    bench_dense(stream, "head", kVocab, kHidden, tokens, {tokens <= 8 ? 8 : 16});
     bench_router(stream, tokens);
     bench_attention(stream, tokens, 4096, 1);
   }
   for (const ActivationFormat activations : {kA8, kA16}) {
-    for (const int tile : {32, 64}) {
-      bench_experts(stream, kW4, activations, 4096, {tile, false});
+    for (const int tile : {16, 32}) {
+      bench_experts(stream, kW4, activations, 4096, {tile});
     }
   }
   bench_attention(stream, 1, 4096, 4096);
   if (compute_capability() < 89) return 0;
   for (const int tokens : {1, 64, 4096}) {
     for (const auto activations : {kA16, ActivationFormat::kE4M3}) {
-      bench_experts(stream, kE4M3, activations, tokens, {tokens < 4096 ? 8 : 64, false});
+      bench_experts(stream, kE4M3, activations, tokens, {tokens < 4096 ? 8 : 32});
     }
   }
   return 0;

@@ -142,6 +142,7 @@ VITRINE_DEVICE void copy_async_wait() {
 
 // ---- threads together
 
+VITRINE_DEVICE void keep_order() {}
 VITRINE_DEVICE void sync_block(VITRINE_SITE) { host::meet_block(site); }
 VITRINE_DEVICE void sync_warp(VITRINE_SITE) { host::meet_warp("sync_warp", nullptr, 0, site); }
 template <typename T>

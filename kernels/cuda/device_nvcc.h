@@ -76,6 +76,8 @@ VITRINE_DEVICE void copy_async_wait() {
 
 // ---- threads together
 
+/// Keeps the compiler from moving loads and stores across it. Costs nothing by itself.
+VITRINE_DEVICE void keep_order() { asm volatile("" ::: "memory"); }
 VITRINE_DEVICE void sync_block() { __syncthreads(); }
 VITRINE_DEVICE void sync_warp() { __syncwarp(); }
 /// The value of lane (own lane ^ mask); of lane `source`; of lane own + delta (own where there is

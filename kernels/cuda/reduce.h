@@ -20,7 +20,7 @@ VITRINE_DEVICE float add_lanes(float lane) {
 /// of the warp compute it. n / 16 dependent FMAs: 0.3 us for 2,048, which that order costs.
 VITRINE_DEVICE float sum_of_squares(const float* shared_x, int64_t n) {
   float lane = 0.0f;
-#pragma unroll 8
+#pragma unroll 16
   for (int64_t i = lane_index() % kLanes; i < n; i += kLanes) {
     lane = fma_rn(shared_x[i], shared_x[i], lane);
   }

@@ -150,7 +150,7 @@ def answers(results):
         6: shares(results, "gate_up Q6_K", "down Q6_K"),
         7: shares(results, "gate_up Q2_K", "down Q2_K"),
         8: shares(results, "gate_up W8A8/128", "down W8A8/128"),
-        9: rate_of_tiles(results, ("gate_up W4A8/128 tile 64", "gate_up W4A16/128 tile 64"), 4096),
+        9: rate_of_tiles(results, ("gate_up W4A8/128 tile 32", "gate_up W4A16/128 tile 32"), 4096),
         10: several(shares(results, "linear_float, router"),
                     microseconds(results, "linear_float, router", 1)),
         11: shares(results, "attention at", most_tokens=64),

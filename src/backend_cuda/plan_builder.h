@@ -16,6 +16,7 @@
 #include "kernels/cuda/kv/kv_cache.h"
 #include "kernels/cuda/linear/activation_rows.h"
 #include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/router/router.h"
 
 namespace vitrine::backend_cuda {
 
@@ -29,7 +30,7 @@ struct RowsBuffer {
   int64_t stride = 0;  // from row to row
   int64_t capacity = 0;
   bool is_head_input = false;    // lies where it is sent back from, StepMemory::hidden_states
-  bool is_hidden_layer = false;  // products and adapters alone read it
+  bool is_for_products = false;  // products and adapters alone read it
   bool floats_are_read = false;  // by one of these
   float* data = nullptr;         // [capacity, stride]
   std::map<int32_t, std::byte*> forms;  // of int8 by group size; kBf16Form, kE4M3Form
@@ -39,7 +40,7 @@ struct RowsBuffer {
   }
   /// Whoever computes these rows writes them as bf16, and no launch rounds them.
   bool is_made_as_bf16() const {
-    return is_hidden_layer && !floats_are_read && forms.size() == 1 &&
+    return is_for_products && !floats_are_read && forms.size() == 1 &&
            forms.begin()->first == kBf16Form && width % kernels::cuda::kRecordCols == 0;
   }
   /// Where a product writes them.
@@ -55,6 +56,7 @@ struct Routes {
   int32_t* ids = nullptr;               // [tokens, top_k]
   float* weights = nullptr;             // [tokens, top_k]
   const float* shared_gates = nullptr;  // [tokens] before the sigmoid; null: no shared expert's
+  kernels::cuda::Grouping grouping;     // of one token by the router, of more by a kernel behind it
 };
 
 /// Of which shapes a launch is part.

@@ -271,10 +271,10 @@ class Pieces(unittest.TestCase):
         names = {"read": 1, "gate_up W4A8/128 tile 8": 1, "down W4A16/128 tile 8 split": 8,
                  "gate_up W4A8/32 tile 8": 1, "gate_up Q4_KA8/32 tile 8": 1, "down Q6_KA8/32 tile 8": 1,
                  "gate_up Q2_KA8/32 tile 8": 1, "gate_up W8A8/128 tile 8": 1,
-                 "gate_up W4A8/128 tile 64": 4096, "linear_float, router": 1, "attention at 4096": 16,
+                 "gate_up W4A8/128 tile 32": 4096, "linear_float, router": 1, "attention at 4096": 16,
                  "attention_mma at 4096": 16, "rms_norm, bf16": 1, "sample_rows, top-k, top-p": 1,
                  "group_by_expert": 4096, "rope_kv_write": 1, "rope_kv_write, whole rows": 1,
-                 "gate_up E4M3AE4M3/128 tile 64": 4096}
+                 "gate_up E4M3AE4M3/128 tile 32": 4096}
         printed = "".join(f"{name:<28} {tokens:6d} {10.0:10.2f} us {24_000_000:12d} bytes "
                           f"{2400.0:9.1f} GB/s\n" for name, tokens in names.items())
         lines = bench_lines.read_lines("NVIDIA H200, 132 SMs\n" + printed)
@@ -289,8 +289,8 @@ class Pieces(unittest.TestCase):
             self.assertEqual(answers[str(number)], "10.00 us")
         self.assertEqual(answers["10"], "60 to 60 %, 10.00 us")
         self.assertEqual(answers["16"], "10.00 us, by heads 10.00 us")
-        self.assertIn("tile 64 20616 (2577 %)", answers["9"])
-        self.assertIn("gate_up E4M3AE4M3/128 tile 64 20616", answers["20"])
+        self.assertIn("tile 32 20616 (2577 %)", answers["9"])
+        self.assertIn("gate_up E4M3AE4M3/128 tile 32 20616", answers["20"])
 
 
 if __name__ == "__main__":

@@ -428,7 +428,7 @@ TEST(CudaExecutorForcedRoutes, HaveTheBitsOfTheCpu) {
       expect_same(model.layout, expected.step(parts), found.step(parts));
     }
     const int64_t kernels = fused->kernels_per_step();
-    found.step({{0, {9}, true, nullptr, {two}}}, AuditMode::kNone);
+    found.step({{0, {9}, true, nullptr, {two}}, {2, {3}}}, AuditMode::kNone);
     EXPECT_EQ(fused->kernels_per_step(), kernels);
   }
 }

@@ -90,10 +90,10 @@ TEST(CudaLinearBf16, AloneAndInABatch) {
     const Packed packed(matrix);
     const Inputs inputs(random, count, cols, 0);
     const DeviceArray<uint8_t> activations = device_rows(inputs, count, cols, 0, kBf16Rows);
-    const std::vector<float> all = run(packed.matrix, activations.data(), count, {64, false});
+    const std::vector<float> all = run(packed.matrix, activations.data(), count, {32});
     for (const int32_t m : {0, 9, 66}) {
       const uint8_t* row = activations.data() + m * bf16_row_bytes(cols);
-      const std::vector<float> alone = run(packed.matrix, row, 1, {8, m == 9});
+      const std::vector<float> alone = run(packed.matrix, row, 1, {8, m == 9 ? 4 : 1});
       ASSERT_TRUE(same_bits(
           alone, std::vector<float>(all.begin() + m * rows, all.begin() + (m + 1) * rows)));
     }
@@ -109,8 +109,8 @@ TEST(CudaLinearBf16, GateUpIsWhatItsProductsSay) {
   const Packed packed_gate(gate), packed_up(up);
   const Inputs inputs(random, count, cols, 0);
   const DeviceArray<uint8_t> activations = device_rows(inputs, count, cols, 0, kBf16Rows);
-  const auto gates = run(packed_gate.matrix, activations.data(), count, {8, false});
-  const auto ups = run(packed_up.matrix, activations.data(), count, {8, false});
+  const auto gates = run(packed_gate.matrix, activations.data(), count, {8});
+  const auto ups = run(packed_up.matrix, activations.data(), count, {8});
   for (const ProductTuning& tuning : all_tunings()) {
     DeviceArray<uint16_t> out(static_cast<size_t>(count * rows));
     const Rows input{.format = kBf16Rows, .activations = activations.data(), .count = count};

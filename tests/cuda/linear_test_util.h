@@ -144,7 +144,7 @@ inline DeviceArray<uint8_t> device_rows(const Inputs& inputs, int64_t count, int
 
 /// Every cut of a product.
 inline std::vector<ProductTuning> all_tunings() {
-  return {{8, false}, {8, true}, {16, false}, {32, false}, {64, false}};
+  return {{8, 1}, {8, 4}, {16, 1}, {32, 1}, {8, 2}, {8, 8}, {16, 2}, {16, 8}};
 }
 
 }  // namespace vitrine::kernels::cuda::testing

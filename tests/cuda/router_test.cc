@@ -222,6 +222,51 @@ void expect_grouped(const std::vector<int32_t>& ids, int32_t tokens, int32_t exp
   EXPECT_EQ(tile_experts.to_vector(), tile_of);
 }
 
+TEST(CudaGrouping, TheRouterGroupsOneTokenTheSame) {
+  Random random(11);
+  for (const auto& [n, k] : std::vector<std::pair<int32_t, int32_t>>{{1, 1}, {8, 2}, {128, 8}}) {
+    const DeviceArray<float> logits(random.normals(static_cast<size_t>(n)));
+    Routes routes(1, n, k);
+    const auto slots = static_cast<size_t>(k), rows = slots * kLeastTileRows;
+    struct Found {
+      Found(size_t k, size_t n)
+          : counts(n),
+            offsets(n + 1),
+            row_routes(2 * k * kLeastTileRows),
+            slot_rows(k),
+            tile_experts(2 * k),
+            num_tiles(1) {}
+      DeviceArray<int32_t> counts, offsets, row_routes, slot_rows, tile_experts, num_tiles;
+    } own(slots, static_cast<size_t>(n)), other(slots, static_cast<size_t>(n));
+    const auto ask = [&](Found& to) {
+      return Grouping{n,
+                      k,
+                      kLeastTileRows,
+                      routes.ids.data(),
+                      to.counts.data(),
+                      to.offsets.data(),
+                      to.row_routes.data(),
+                      to.slot_rows.data(),
+                      to.tile_experts.data(),
+                      to.num_tiles.data()};
+    };
+    Router router = routes.ask(logits, n, k);
+    router.grouping = ask(own);
+    ASSERT_TRUE(ok(router_top_k(router, 1, nullptr)));
+    ASSERT_TRUE(ok(group_by_expert(ask(other), 1, nullptr)));
+    const auto first = [](const DeviceArray<int32_t>& all, size_t count) {
+      std::vector<int32_t> values = all.to_vector();
+      values.resize(count);
+      return values;
+    };
+    EXPECT_EQ(own.num_tiles[0], k);
+    EXPECT_EQ(other.num_tiles[0], k);
+    EXPECT_EQ(first(own.tile_experts, slots), first(other.tile_experts, slots));
+    EXPECT_EQ(first(own.row_routes, rows), first(other.row_routes, rows));
+    EXPECT_EQ(own.slot_rows.to_vector(), other.slot_rows.to_vector());
+  }
+}
+
 TEST(CudaGrouping, RoutesStandByExpertInTheirOrder) {
   Random random(10);
   uint64_t seed = 0;

@@ -18,6 +18,7 @@ using namespace vitrine::testing_support;
 using vitrine::AuditLevel;
 using vitrine::AuditMode;
 
+constexpr size_t kMaxContext = 128;
 const vitrine::Device kCuda{vitrine::DeviceKind::kCuda, 0};
 
 std::string oracle(const std::string& name) { return test_data("oracles/" + name); }
@@ -25,10 +26,16 @@ std::string oracle(const std::string& name) { return test_data("oracles/" + name
 class ReferenceCuda : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
+    std::ifstream(oracle(GetParam()) + "/oracle.json") >> expected_;
+    atol_ = expected_.at("atol").get<double>();
     vitrine::EngineOptions options;
+    if (atol_ > 1e-3) {  // the first ones were made with frequencies that were rounded to bfloat16
+      options.rope_frequencies = vitrine::DType::kBF16;
+      atol_ = 2e-4;
+    }
     options.device = kCuda;
-    options.max_context = 64;
-    options.max_logit_rows = 64;
+    options.max_context = kMaxContext;
+    options.max_logit_rows = kMaxContext;
     options.keep_logits = true;
     try {
       engine_ = vitrine::Engine::load(oracle(GetParam()), options);
@@ -40,12 +47,9 @@ class ReferenceCuda : public testing::TestWithParam<std::string> {
 
   // logits_last, token_logprobs and the greedy ids, each within the oracle's tolerance.
   void expect_oracle() {
-    nlohmann::json expected;
-    std::ifstream(oracle(GetParam()) + "/oracle.json") >> expected;
-    const auto tokens = expected.at("tokens").get<std::vector<int32_t>>();
-    const auto logprobs = expected.at("token_logprobs").get<std::vector<double>>();
-    const auto logits_last = expected.at("logits_last").get<std::vector<double>>();
-    const double atol = expected.at("atol").get<double>();
+    const auto tokens = expected_.at("tokens").get<std::vector<int32_t>>();
+    const auto logprobs = expected_.at("token_logprobs").get<std::vector<double>>();
+    const auto logits_last = expected_.at("logits_last").get<std::vector<double>>();
 
     const vitrine::SequenceId sequence = engine_->create_sequence();
     vitrine::StepInput prompt{sequence, tokens};
@@ -58,15 +62,15 @@ class ReferenceCuda : public testing::TestWithParam<std::string> {
       double sum = 0;
       for (const float logit : logits) sum += std::exp(logit - largest);
       const double logprob = logits[static_cast<size_t>(tokens[i + 1])] - largest - std::log(sum);
-      EXPECT_NEAR(logprob, logprobs[i], atol) << "token " << i;
+      EXPECT_NEAR(logprob, logprobs[i], atol_) << "token " << i;
     }
     const auto last = outputs.back().logits;
     ASSERT_EQ(last.size(), logits_last.size());
-    for (size_t i = 0; i < last.size(); ++i) EXPECT_NEAR(last[i], logits_last[i], atol);
+    for (size_t i = 0; i < last.size(); ++i) EXPECT_NEAR(last[i], logits_last[i], atol_);
 
     std::vector<int32_t> greedy = {outputs.back().token};
-    const auto expected_greedy = expected.at("greedy").get<std::vector<int32_t>>();
-    while (greedy.size() < std::min<size_t>(expected_greedy.size(), 64 - tokens.size())) {
+    const auto expected_greedy = expected_.at("greedy").get<std::vector<int32_t>>();
+    while (greedy.size() < std::min<size_t>(expected_greedy.size(), kMaxContext - tokens.size())) {
       const vitrine::StepInput next{sequence, std::span(greedy).last(1)};
       greedy.push_back(engine_->step({&next, 1})[0].token);
     }
@@ -74,6 +78,8 @@ class ReferenceCuda : public testing::TestWithParam<std::string> {
     engine_->release(sequence);
   }
 
+  nlohmann::json expected_;
+  double atol_ = 0;
   std::unique_ptr<vitrine::Engine> engine_;
 };
 
@@ -97,7 +103,7 @@ TEST_P(ReferenceCuda, OnePassMakesOneCopyEachWay) {
     EXPECT_EQ(run.readbacks, std::vector<uint64_t>(run.readbacks.size(), 1));
     // A copy passes through several ops, one inside the other; this is one of them.
     size_t to_host = 0, to_device = 0;
-    for (const DispatchedOp& op : run.passes) {
+    for (const DispatchedOp& op : std::span(run.passes).first(run.num_plain_ops)) {
       to_host += op.to_host && op.name == "_to_copy" ? 1 : 0;
       to_device += op.to_device && op.name == "_to_copy" ? 1 : 0;
     }

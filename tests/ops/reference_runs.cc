@@ -145,6 +145,7 @@ RecordedRun record_reference_run(const std::string& folder, AuditMode mode, Audi
   pass({StepInput{first, ids.first(1)}, StepInput{second, ids.last(1)},
         StepInput{third, ids.subspan(2, 1)}});
   pass({StepInput{second, ids.first(1)}});
+  run.num_plain_ops = run.passes.size();
   // Routes that are forced: calls that only such a step makes.
   std::vector<ForcedRoute> routes;
   for (const AuditLayout::Layer& layer : engine->audit_layout().layers) {

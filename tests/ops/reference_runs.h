@@ -38,7 +38,8 @@ class LastRecordSink : public AuditSink {
 
 struct RecordedRun {
   std::vector<DispatchedOp> load;    // making the engine and its first pass
-  std::vector<DispatchedOp> passes;  // two prefills of two sequences, a fork, two decode passes
+  std::vector<DispatchedOp> passes;  // two prefills of two sequences, a fork, two decode passes …
+  size_t num_plain_ops = 0;          // … so far; then a pass with forced routes and a sampled one
   std::vector<size_t> own_calls;     // of each pass: calls that our code made …
   std::vector<size_t> all_calls;     // … and with those that kernels made
   std::vector<uint64_t> readbacks;   // of each pass

@@ -16,7 +16,7 @@ void merge_ranges_kernel(const AttentionArguments a) {
   const int32_t position = a.positions[token];
   if (position < kAttentionRange) return;
   const int ranges = position / kAttentionRange + 1;
-  float* out = a.out + (token * a.heads + head) * head_dim;
+  const int64_t at = (token * a.heads + head) * head_dim;
   for (int d = thread_index(); d < head_dim; d += kAttentionThreads) {
     const float* first = partial_at(a, token, head, 0);
     float value = first[d], max = first[head_dim], sum = first[head_dim + 1];
@@ -29,7 +29,7 @@ void merge_ranges_kernel(const AttentionArguments a) {
       value = value * own + next[d] * other;
       max = new_max;
     }
-    out[d] = value / sum;
+    store_attention(a, at + d, value / sum);
   }
 }
 

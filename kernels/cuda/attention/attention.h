@@ -32,8 +32,9 @@ struct AttentionArguments {
   int32_t tokens = 0;                    // of the batch at most
   /// Ranges of the longest sequence at most: of a context that fits 1,024 positions, 1.
   int32_t ranges = 1;
-  float* out = nullptr;      // [tokens, heads, head_dim] float32
-  float* scratch = nullptr;  // attention_scratch_floats(), where ranges > 1
+  float* out = nullptr;          // [tokens, heads, head_dim] float32
+  uint16_t* out_bf16 = nullptr;  // the same rounded to bf16, in place of `out` where not null
+  float* scratch = nullptr;      // attention_scratch_floats(), where ranges > 1
 };
 
 /// Query rows (token, head) of a block: 8 for decode, 16 where tokens come in chunks. The choice

@@ -8,7 +8,7 @@
 // prefill is bound by FMAs outright (a tensor-core variant would have another order, and name).
 #pragma once
 
-#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/attention_out.h"
 #include "kernels/cuda/device_math.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/linear/words.h"
@@ -227,11 +227,16 @@ VITRINE_DEVICE void write_rows(const AttentionArguments& a, const AttentionWork&
     const int64_t token = work.tile.first_token + q / work.heads;
     const int head = work.first_head + q % work.heads;
     const bool is_all = position < kAttentionRange;
-    float* row = is_all ? a.out + (token * a.heads + head) * a.kv.head_dim
-                        : partial_at(a, token, head, work.begin / kAttentionRange);
+    const int64_t at = (token * a.heads + head) * a.kv.head_dim;
+    float* row = is_all ? nullptr : partial_at(a, token, head, work.begin / kAttentionRange);
     for (int i = 0; i < Shape::kDims; ++i) {
       const int d = thread_index() + kAttentionThreads * i;
-      if (d < a.kv.head_dim) row[d] = is_all ? out[q][i] / memory.sum[q] : out[q][i];
+      if (d >= a.kv.head_dim) continue;
+      if (is_all) {
+        store_attention(a, at + d, out[q][i] / memory.sum[q]);
+      } else {
+        row[d] = out[q][i];
+      }
     }
     if (!is_all && thread_index() == 0) {
       row[a.kv.head_dim] = memory.max[q];

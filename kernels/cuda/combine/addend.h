@@ -37,16 +37,26 @@ VITRINE_DEVICE void add_addend(const Addend& addend, int64_t token, int64_t i, i
 #pragma unroll
     for (int j = 0; j < kVector; ++j) residual[j] = residual[j] + addend.multiplier * x[j];
   } else if constexpr (kKind == Addend::Kind::kExperts) {
+    constexpr int kAhead = 8;  // slots whose rows are under way at once
     float sum[kVector] = {};
-    for (int32_t slot = 0; slot < addend.top_k; ++slot) {
-      const int64_t route = token * addend.top_k + slot;
-      const int64_t row = addend.slot_rows != nullptr ? addend.slot_rows[route] : route;
-      const float weight = addend.weights[route];
-      float x[kVector];
-      load_floats(addend.slots + row * n, i, n, whole, x);
+    for (int32_t first = 0; first < addend.top_k; first += kAhead) {
+      float x[kAhead][kVector], weights[kAhead];
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) {
-        sum[j] = slot == 0 ? weight * x[j] : sum[j] + weight * x[j];
+      for (int s = 0; s < kAhead; ++s) {
+        if (first + s >= addend.top_k) break;
+        const int64_t route = token * addend.top_k + first + s;
+        const int64_t row = addend.slot_rows != nullptr ? addend.slot_rows[route] : route;
+        weights[s] = addend.weights[route];
+        load_floats(addend.slots + row * n, i, n, whole, x[s]);
+      }
+#pragma unroll
+      for (int s = 0; s < kAhead; ++s) {
+        if (first + s >= addend.top_k) break;
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) {
+          const float product = weights[s] * x[s][j];
+          sum[j] = first + s == 0 ? product : sum[j] + product;
+        }
       }
     }
     if (addend.shared != nullptr) {

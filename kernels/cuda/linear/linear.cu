@@ -8,8 +8,9 @@
 namespace vitrine::kernels::cuda {
 namespace {
 
-constexpr int64_t kSplitBelowBlocks = 256;  // two blocks an SM of a GPU with 128 or more
-constexpr int kRowsPerBlock = 64;
+constexpr int64_t kEnoughWarps = 1056;  // 8 an SM of a GPU with 132
+constexpr int kRowsPerTile = 16;
+constexpr int kMostSlices = 8;
 
 const char* problem_of(const ProductArguments& a, const ProductTuning& tuning, int32_t experts) {
   const PackedLayout& layout = a.layout;
@@ -32,10 +33,14 @@ const char* problem_of(const ProductArguments& a, const ProductTuning& tuning, i
     return "product: tile_experts, num_tiles, row_routes and routes_per_row go together";
   }
   const int tokens = tuning.tokens_per_tile;
-  if (tokens != 8 && tokens != 16 && tokens != 32 && tokens != 64) {
-    return "product: tokens_per_tile, expected 8, 16, 32 or 64";
+  if (tokens != 8 && tokens != 16 && tokens != 32) {
+    return "product: tokens_per_tile, expected 8, 16 or 32";
   }
-  if (tuning.split_k && tokens != 8) return "product: split_k takes 8 tokens a tile";
+  const int slices = tuning.slices;
+  if (slices != 1 && slices != 2 && slices != 4 && slices != 8) {
+    return "product: slices, expected 1, 2, 4 or 8";
+  }
+  if (tuning.tokens <= 0) return "product: tokens of a tile, expected at least 1";
   if (a.epilogue.out_format == FloatFormat::kF16) return "product: out_format, float32 or bf16";
   if (a.epilogue.adds_residual && a.epilogue.out_format != FloatFormat::kF32) {
     return "product: a residual is float32";
@@ -51,7 +56,7 @@ Status run(ProductArguments& a, const PackedMatrix& weight, int32_t experts, con
   a.rows = rows;
   a.epilogue = epilogue;
   if (tuning.tokens_per_tile == 0 && rows.tile_experts == nullptr) {
-    tuning = choose_tuning(weight.layout, rows.count, experts, a.gated);
+    tuning = choose_tuning(weight.layout, rows.count, experts);
   }
   if (const char* problem = problem_of(a, tuning, experts)) return refuse(problem);
   const int tokens = tuning.tokens_per_tile;
@@ -91,16 +96,21 @@ bool same_layout(const PackedLayout& a, const PackedLayout& b) {
 
 }  // namespace
 
-ProductTuning choose_tuning(const PackedLayout& layout, int64_t count, int64_t experts,
-                            bool gated) {
+ProductTuning choose_tuning(const PackedLayout& layout, int64_t count, int64_t experts) {
   const int64_t per_expert = divide_up(count, experts);
+  const bool is_dense = experts == 1;
   ProductTuning tuning;
-  tuning.tokens_per_tile = per_expert <= 8 ? 8 : per_expert <= 16 ? 16 : per_expert <= 32 ? 32 : 64;
-  // Blocks of 64 rows (32 of each of gate and up would be as many) must cover the GPU; where they
-  // do not, the four warps of a block share K instead.
-  const int64_t active = count < experts ? count : experts;
-  const int64_t blocks = divide_up<int64_t>(layout.rows, kRowsPerBlock) * (gated ? 2 : 1) * active;
-  tuning.split_k = tuning.tokens_per_tile == 8 && blocks < kSplitBelowBlocks;
+  tuning.tokens_per_tile = per_expert <= 8 ? 8 : per_expert <= (is_dense ? 64 : 16) ? 16 : 32;
+  if (is_dense) tuning.tokens = static_cast<int>(count < 64 ? count : 64);
+  // Tiles of 16 rows (of each of gate and up) must cover the GPU with warps; where they do not,
+  // several warps share the columns of one.
+  const int64_t token_tiles = is_dense ? divide_up<int64_t>(count, tuning.tokens_per_tile)
+                                       : (count < experts ? count : experts);
+  const int64_t warps = divide_up<int64_t>(layout.rows, kRowsPerTile) * token_tiles;
+  while (tuning.slices < kMostSlices && warps * tuning.slices < kEnoughWarps &&
+         layout.chunks >= 4 * tuning.slices) {
+    tuning.slices *= 2;
+  }
   return tuning;
 }
 

@@ -66,12 +66,13 @@ struct Epilogue {
 
 /// How a product is cut. Every cut gives the same bits; which one is fastest is another matter.
 struct ProductTuning {
-  int tokens_per_tile = 0;  // 8, 16, 32 or 64; 0: chosen (dense only)
-  bool split_k = false;     // blocks of 16 rows whose 4 warps share K; tokens_per_tile 8 only
+  int tokens_per_tile = 0;  // 8, 16 or 32; 0: chosen (dense only)
+  int slices = 1;           // warps that share a tile's columns: 1, 2, 4 or 8; below 32 tokens only
+  int tokens = 64;          // that a tile has at most, where less than tokens_per_tile is known
 };
 
 /// The cut for `count` rows, or routes over `experts` experts (1: dense).
-ProductTuning choose_tuning(const PackedLayout& layout, int64_t count, int64_t experts, bool gated);
+ProductTuning choose_tuning(const PackedLayout& layout, int64_t count, int64_t experts);
 
 /// out = weight . x, with the epilogue. `experts` is 1 for a dense product.
 Status linear(const PackedMatrix& weight, int32_t experts, const Rows& rows,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the product kernels are given, and which shapes of a block they have.
+// What the product kernels are given, and where a block finds its tokens.
 #pragma once
 
+#include "kernels/cuda/device.h"
 #include "kernels/cuda/linear/linear.h"
 
 namespace vitrine::kernels::cuda {
@@ -16,61 +17,47 @@ struct ProductArguments {
   bool gated = false;
 };
 
-/// The layout of a kind that takes most of it.
-template <PackedKind kKind>
-constexpr PackedLayout largest_layout() {
-  PackedLayout layout;
-  layout.group_size = kKind == PackedKind::kBF16 ? kChunkCols : 32;
-  layout.offset_format = kKind == PackedKind::kBF16 ? OffsetFormat::kNone : OffsetFormat::kF32;
-  const int units =
-      kKind == PackedKind::kBF16                                                              ? 8
-      : kKind == PackedKind::kInt8 || kKind == PackedKind::kQ6K || kKind == PackedKind::kE4M3 ? 4
-                                                                                              : 2;
-  layout.chunk_bytes = units * kPackedUnitBytes;
-  if (kKind != PackedKind::kBF16) layout.chunk_bytes += 4 * (64 + 64);  // float32 pairs of both
-  return layout;
+constexpr bool has_records(ActivationFormat activations) {
+  return activations != ActivationFormat::kBF16;  // of bytes
+}
+/// Bytes of a token's 128 columns.
+constexpr int chunk_row_bytes(ActivationFormat activations) {
+  return has_records(activations) ? kRecordBytes : 2 * kChunkCols;
 }
 
-/// One shape of a block: 4 warps, kSlices of them along K and the rest along the rows, each with
-/// kRowTiles tiles of 16 rows and kTokens tokens. A step of a block is 128 * kSlices columns.
-template <PackedKind kKindOf, ActivationFormat kActivationsOf, int kTokensOf, int kRowTilesOf,
-          int kSlicesOf, int kStagesOf>
-struct ProductShape {
-  static constexpr PackedKind kKind = kKindOf;
-  static constexpr ActivationFormat kActivations = kActivationsOf;
-  static constexpr bool kHasRecords = kActivations != ActivationFormat::kBF16;  // of bytes
-  static constexpr int kTokens = kTokensOf;
-  static constexpr int kTokenTiles = kTokensOf / 8;
-  static constexpr int kRowTiles = kRowTilesOf;
-  static constexpr int kSlices = kSlicesOf;
-  static constexpr int kStages = kStagesOf;
-  static constexpr int kWarps = 4;
-  static constexpr int kThreads = kWarps * 32;
-  static constexpr int kRowWarps = kWarps / kSlices;
-  static constexpr int kRecord =
-      kHasRecords ? kRecordBytes : 2 * kChunkCols;  // a token's 128 columns
-  // A token's step in shared memory: its rows begin 32 (records) or 64 (bf16) bytes apart modulo
-  // 128, so that the 8- or 16-byte loads of eight tokens meet no bank twice.
-  static constexpr int kTokenStride =
-      kSlices * kRecord + (kHasRecords ? (kSlices == 1 ? 0 : 32) : 64);
-  static_assert(kTokenStride % 128 == (kHasRecords ? 32 : 64));
-  static_assert(kSlices == 1 || (kSlices == kWarps && kTokens == 8));
-  static_assert(kTokens <= kThreads);
-
-  static constexpr int stage_bytes(const PackedLayout& layout) {
-    return kWarps * kRowTiles * layout.chunk_bytes + kTokens * kTokenStride;
-  }
-  /// Terms (x, y) of a chunk, each to be added as fma(x, y, sum): one or two a group.
-  static constexpr int chunk_terms(const PackedLayout& layout) {
-    return kChunkCols / layout.group_size *
-           (layout.offset_format > OffsetFormat::kZeroPoint ? 2 : 1);
-  }
-  static constexpr int exchange_bytes(const PackedLayout& layout) {
-    return kSlices == 1 ? 0 : kSlices * chunk_terms(layout) * kRowTiles * 16 * kTokens * 8;
-  }
-  static constexpr int shared_bytes(const PackedLayout& layout) {
-    return 4 * kThreads + kStages * stage_bytes(layout) + exchange_bytes(layout);
-  }
+/// A block's tile of tokens: whose expert it is, and how many rows there are (dense).
+struct TokenTile {
+  int32_t expert = -1;  // -1: the block has nothing to do
+  int32_t first = 0;    // place of its first token
+  int32_t count = 0;    // dense: rows in all
 };
+
+VITRINE_DEVICE TokenTile find_tile(const Rows& rows, int tile, int tokens) {
+  TokenTile found;
+  found.first = tile * tokens;
+  if (rows.tile_experts != nullptr) {
+    if (tile < *rows.num_tiles) found.expert = rows.tile_experts[tile];
+    return found;
+  }
+  found.count = rows.count;
+  if (rows.device_count != nullptr && *rows.device_count < found.count) {
+    found.count = *rows.device_count;
+  }
+  if (found.first < found.count) found.expert = 0;
+  return found;
+}
+
+/// The output row of a token of the tile; -1: none. Those are behind the others.
+VITRINE_DEVICE int32_t out_row_of(const Rows& rows, const TokenTile& tile, int token) {
+  const int32_t place = tile.first + token;
+  if (rows.tile_experts != nullptr) return rows.row_routes[place];
+  return place < tile.count ? place : -1;
+}
+/// The input row of a token of the tile; where there is none, that of the first.
+VITRINE_DEVICE int32_t in_row_or_first(const Rows& rows, const TokenTile& tile, int token) {
+  int32_t out_row = out_row_of(rows, tile, token);
+  if (out_row < 0) out_row = out_row_of(rows, tile, 0);
+  return rows.tile_experts == nullptr ? out_row : out_row / rows.routes_per_row;
+}
 
 }  // namespace vitrine::kernels::cuda

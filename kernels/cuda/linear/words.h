@@ -6,9 +6,12 @@
 
 /// Before a loop over registers.
 #if defined(__CUDACC__)
+#define VITRINE_PRAGMA(words) _Pragma(#words)
 #define VITRINE_UNROLL _Pragma("unroll")
+#define VITRINE_UNROLL_BY(count) VITRINE_PRAGMA(unroll count)
 #else
 #define VITRINE_UNROLL
+#define VITRINE_UNROLL_BY(count)
 #endif
 
 namespace vitrine::kernels::cuda {
@@ -73,6 +76,16 @@ VITRINE_DEVICE uint32_t multiply_bf16_pairs(uint32_t a, uint32_t b) {
 #endif
 }
 
+/// 4 bytes at a 4-byte aligned address.
+VITRINE_DEVICE uint32_t load4(const void* from) {
+#if defined(__CUDACC__)
+  return *static_cast<const uint32_t*>(from);
+#else
+  uint32_t word;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
+#endif
+}
 struct alignas(8) Words2 {
   uint32_t x, y;
 };

@@ -7,7 +7,7 @@
 namespace vitrine::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 512;
 constexpr int64_t kMaxElements = 32768;
 
 /// Up to a whole record.

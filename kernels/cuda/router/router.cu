@@ -42,6 +42,20 @@ VITRINE_DEVICE void choose_best(float* left, int32_t n, int32_t k, int32_t* own_
   }
 }
 
+// The tiles of one token: a route each, experts ascending. Lanes below k have the ids of their
+// slots.
+VITRINE_DEVICE void group_token(const Grouping& to, int32_t id, int32_t k) {
+  int32_t rank = 0;
+  for (int32_t slot = 0; slot < k; ++slot) rank += shuffle(id, slot) < id ? 1 : 0;
+  if (lane_index() == 0) *to.num_tiles = k;
+  if (lane_index() >= k) return;
+  to.tile_experts[rank] = id;
+  to.slot_rows[lane_index()] = rank * to.tile_rows;
+  for (int32_t row = 0; row < to.tile_rows; ++row) {
+    to.row_routes[rank * to.tile_rows + row] = row == 0 ? lane_index() : -1;
+  }
+}
+
 // A warp a token. Bytes: 4 * num_experts to read, as many again for each copy of the probabilities
 // that is asked for, 8 * top_k for ids and weights.
 VITRINE_KERNEL(kWarpsPerBlock* kWarp)
@@ -51,9 +65,10 @@ void router_kernel(Router router, int32_t tokens) {
   const int32_t n = router.num_experts;
   const int32_t k = router.top_k;
   auto* all = reinterpret_cast<float*>(dynamic_shared<unsigned char>());
-  float* probs = all + static_cast<int64_t>(warp_index()) * n;
-  const float* logits = router.logits + token * n;
+  float* probs = all + static_cast<int64_t>(2 * warp_index()) * n;
+  float* logits = probs + n;
   const int lane = lane_index();
+  for (int32_t i = lane; i < n; i += kWarp) logits[i] = router.logits[token * n + i];
   // Which of two zeros is the maximum cannot be seen in what is made of it.
   float max = bits_float(0xff800000u);
   for (int32_t i = lane; i < n; i += kWarp) max = logits[i] > max ? logits[i] : max;
@@ -75,6 +90,7 @@ void router_kernel(Router router, int32_t tokens) {
       router.record_probs[token * router.record_stride + i] = prob;
     }
   }
+  sync_warp();                                    // another lane's logit is read below
   int32_t id = lane < k ? lane : 0;               // where every probability is NaN
   if (sum == sum) choose_best(probs, n, k, &id);  // the sum is the same in all lanes
   float given = -1.0f;
@@ -102,6 +118,7 @@ void router_kernel(Router router, int32_t tokens) {
     weight = weight / total;
   }
   if (given >= 0.0f) weight = given;
+  if (tokens == 1 && router.grouping.row_routes != nullptr) group_token(router.grouping, id, k);
   if (lane >= k) return;
   router.ids[token * k + lane] = id;
   router.weights[token * k + lane] = weight;
@@ -122,7 +139,8 @@ Status router_top_k(const Router& router, int32_t tokens, Stream stream) {
     return refuse("router: top_k, expected 1 to num_experts, at most 32");
   }
   const auto blocks = static_cast<uint32_t>(divide_up(tokens, kWarpsPerBlock));
-  const size_t shared = static_cast<size_t>(kWarpsPerBlock * router.num_experts) * sizeof(float);
+  const size_t shared =
+      static_cast<size_t>(2 * kWarpsPerBlock * router.num_experts) * sizeof(float);
   return launch(router_kernel, {blocks}, kWarpsPerBlock * kWarp, shared, stream, router, tokens);
 }
 

@@ -6,6 +6,27 @@
 
 namespace vitrine::kernels::cuda {
 
+/// Rows of a tile at least.
+inline constexpr int32_t kLeastTileRows = 8;
+
+/// Routes (token, slot) by expert, each expert's in ascending order of the route's number token *
+/// top_k + slot, padded to whole tiles, for a grouped matrix product that reads a tile's expert and
+/// rows from here. Sizes: total = tokens * top_k; see most_tiles().
+struct Grouping {
+  int32_t num_experts = 0;  ///< 1 to 1,024
+  int32_t top_k = 0;
+  int32_t tile_rows = 0;         ///< rows of a tile, 1 to 256
+  const int32_t* ids = nullptr;  ///< [tokens, top_k], each below num_experts
+  int32_t* counts = nullptr;     ///< [num_experts] routes
+  int32_t* offsets =
+      nullptr;  ///< [num_experts + 1] first row of each expert, multiples of tile_rows
+  int32_t* row_routes = nullptr;  ///< [most tiles * tile_rows] a row's route; -1: padding
+  int32_t* slot_rows = nullptr;   ///< [total] a route's row
+  int32_t* tile_experts =
+      nullptr;                   ///< [most tiles] a tile's expert; -1: none, the product skips it
+  int32_t* num_tiles = nullptr;  ///< [1]
+};
+
 /// Arrays on the device. ids, weights and probs of token t go to [t * stride + slot or expert];
 /// each of the copies for the audit goes where its pointer says, t * record_stride words on, where
 /// it is not null.
@@ -29,28 +50,13 @@ struct Router {
   int32_t* record_ids = nullptr;    ///< [top_k] of a token
   float* record_weights = nullptr;  ///< [top_k] of a token
   float* record_probs = nullptr;    ///< [num_experts] of a token
+  /// Where `row_routes` is not null and there is one token, its routes are grouped at once, as
+  /// group_by_expert would (but for `counts` and `offsets`).
+  Grouping grouping = {};
 };
 
 /// Has the bits of the CPU kernels' router_top_k (docs/numerics.md, "Router").
 Status router_top_k(const Router& router, int32_t tokens, Stream stream);
-
-/// Routes (token, slot) by expert, each expert's in ascending order of the route's number token *
-/// top_k + slot, padded to whole tiles, for a grouped matrix product that reads a tile's expert and
-/// rows from here. Sizes: total = tokens * top_k; see most_tiles().
-struct Grouping {
-  int32_t num_experts = 0;  ///< 1 to 1,024
-  int32_t top_k = 0;
-  int32_t tile_rows = 0;         ///< rows of a tile, 1 to 256
-  const int32_t* ids = nullptr;  ///< [tokens, top_k], each below num_experts
-  int32_t* counts = nullptr;     ///< [num_experts] routes
-  int32_t* offsets =
-      nullptr;  ///< [num_experts + 1] first row of each expert, multiples of tile_rows
-  int32_t* row_routes = nullptr;  ///< [most tiles * tile_rows] a row's route; -1: padding
-  int32_t* slot_rows = nullptr;   ///< [total] a route's row
-  int32_t* tile_experts =
-      nullptr;                   ///< [most tiles] a tile's expert; -1: none, the product skips it
-  int32_t* num_tiles = nullptr;  ///< [1]
-};
 
 constexpr int64_t most_tiles(int64_t tokens, int32_t top_k, int32_t num_experts,
                              int32_t tile_rows) {

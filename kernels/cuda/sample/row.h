@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/device_math.h"
 #include "kernels/cuda/head/best.h"
+#include "kernels/cuda/linear/words.h"
 #include "kernels/cuda/sample/sample.h"
 
 namespace vitrine::kernels::cuda {
@@ -207,21 +208,24 @@ VITRINE_DEVICE uint32_t find_in_order(const Row& row, uint64_t target, Measure m
   return static_cast<uint32_t>(shared.found[0]);
 }
 
-/// Where few are left, moves them into shared memory, in ascending id, as they were at first.
-VITRINE_DEVICE void shorten(Row& row) {
+/// Where few entries pass, moves them into shared memory, in ascending id, as they were at first;
+/// the others are out.
+template <typename Passes>
+VITRINE_DEVICE void shorten(Row& row, Passes passes) {
   if (row.is_short) return;
   SampleShared& shared = row.shared;
   const Part part = part_of_warp(row);
   uint64_t own = 0;
+  VITRINE_UNROLL_BY(8)
   for (int64_t i = part.begin + lane_index(); i < part.end; i += kWarp) {
-    own += i < row.count && row.entry(i).is_left ? 1 : 0;
+    own += i < row.count && passes(row.entry(i)) ? 1 : 0;
   }
   uint64_t total = 0;
   uint64_t at = sum_before(shared, own, &total);
   if (total > kShortRow) return;
   for (int64_t first = part.begin; first < part.end; first += kWarp) {
     const int64_t i = first + lane_index();
-    const bool is_left = i < row.count && row.entry(i).is_left;
+    const bool is_left = i < row.count && passes(row.entry(i));
     const uint32_t left = ballot(is_left);
     if (is_left) {
       const auto to =
@@ -234,6 +238,9 @@ VITRINE_DEVICE void shorten(Row& row) {
   sync_block();
   row.is_short = true;
   row.count = static_cast<int64_t>(total);
+}
+VITRINE_DEVICE void shorten(Row& row) {
+  shorten(row, [](const Entry& entry) { return entry.is_left; });
 }
 
 }  // namespace vitrine::kernels::cuda

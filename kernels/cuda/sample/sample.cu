@@ -97,6 +97,37 @@ VITRINE_DEVICE void keep_best(Row& row, double target, Measure measure) {
   row.take({Taken::Kind::kPrefix, 0, 0, {key, id}, 0, nullptr});
 }
 
+// Where the best k are wanted: leaves out what lies below the k-th of the threads' own best. Those
+// are k entries, so that none of the best k is lower; what is left are few more, for one pass over
+// the row in place of one for each byte of a key.
+VITRINE_DEVICE void shorten_to_best(Row& row, double k) {
+  if (row.is_short || k > kSampleThreads) return;
+  SampleShared& shared = row.shared;
+  uint32_t best = 0;
+  float value = 0.0f;
+  VITRINE_UNROLL_BY(8)
+  for (int64_t i = thread_index(); i < row.count; i += kSampleThreads) {
+    const Entry entry = row.entry(i);
+    const uint32_t key = order_key(entry.value);
+    if (!entry.is_left || key <= best) continue;
+    best = key;
+    value = entry.value;
+  }
+  const uint64_t found = add_up_block(shared, uint64_t{best != 0 ? 1u : 0u});
+  if (static_cast<double>(found) < k) return;
+  shared.values[thread_index()] = best != 0 ? value : bits_float(0xff800000u);
+  shared.ids[thread_index()] = static_cast<uint32_t>(thread_index());
+  sync_block();
+  const Row bests{shared, nullptr, kSampleThreads, true, 0, row.best};
+  uint32_t id = 0;
+  const uint32_t last = find_last<uint32_t>(
+      bests, k, [](const Entry& entry) { return order_key(entry.value); },
+      [](const Entry&) { return uint64_t{1}; }, &id);
+  sync_block();  // all have read what is rewritten now
+  shorten(row,
+          [last](const Entry& entry) { return entry.is_left && order_key(entry.value) >= last; });
+}
+
 // The best entry that is left, and whether every logit is a number below infinity.
 VITRINE_DEVICE Best find_best(const Row& row, bool* is_broken) {
   Best own = no_best();
@@ -295,7 +326,7 @@ VITRINE_DEVICE void narrow(Row& row, const SampleStep& step) {
   const auto one = [](const Entry&) { return uint64_t{1}; };
   switch (step.kind) {
     case Kind::kTopNSigma: return keep_within_deviations(row, step.a);
-    case Kind::kTopK: return keep_best(row, step.a, one);
+    case Kind::kTopK: shorten_to_best(row, step.a); return keep_best(row, step.a, one);
     case Kind::kTypicalP: return keep_typical(row, step.a);
     case Kind::kTopP: return keep_best(row, step.a * static_cast<double>(mass_left(row)), measure);
     case Kind::kXtc: return drop_top(row, step.a);

@@ -23,6 +23,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const RowsBuffer& qkv = builder.value(node.inputs[0]);
   const RowsBuffer& keys = builder.value(node.inputs[1]);
   RowsBuffer& out = builder.value(node.outputs[0]);
+  out.is_for_products = true;
   const auto heads = static_cast<int32_t>(builder.graph().num_heads);
   auto* queries =
       static_cast<float*>(builder.scratch("rotated queries", out.capacity * out.width * 4));
@@ -69,8 +70,11 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const bool on_tensor_cores =
       attends_on_tensor_cores(builder.options(), builder.kv_type(), builder.graph());
   builder.add(
-      [attention, on_tensor_cores](const StepMemory& memory, Stream stream) {
+      [attention, on_tensor_cores, &out](const StepMemory& memory, Stream stream) {
         kernels::cuda::AttentionArguments own = attention;
+        if (out.is_made_as_bf16()) {
+          own.out_bf16 = reinterpret_cast<uint16_t*>(out.forms.begin()->second);
+        }
         own.tokens = memory.shape.tokens;
         own.ranges = memory.shape.ranges;
         own.positions = memory.positions;

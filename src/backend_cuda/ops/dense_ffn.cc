@@ -20,7 +20,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
     return builder.shared_rows(name, builder.max_tokens(), intermediate);
   };
   RowsBuffer& hidden = rows_of("a dense block's hidden layer");
-  hidden.is_hidden_layer = true;
+  hidden.is_for_products = true;
   const DeviceMatrix& gate = builder.weights().matrix(parameters.gate, intermediate, in.width);
   const DeviceMatrix& up = builder.weights().matrix(parameters.up, intermediate, in.width);
   const bool splits = is_adapted(builder, {{{parameters.gate}}, {{parameters.up}}});

@@ -18,18 +18,22 @@ using kernels::cuda::ProductTuning;
 using kernels::cuda::Rows;
 using ops::OpNode;
 
-constexpr int32_t kMaxTileRows = 64;
-constexpr int32_t kLeastTileRows = 8;
+constexpr int32_t kMaxTileRows = 32;
 
-/// How both grouped products are cut: in tiles of as many rows as the routes of an expert fill.
-ProductTuning tuning_of(const DeviceMatrix& matrix, int64_t routes, bool gated) {
+/// How both grouped products are cut: in tiles of as many rows as the routes of an expert fill, of
+/// one token in the smallest ones.
+ProductTuning tuning_of(const DeviceMatrix& matrix, int32_t tokens, int32_t top_k) {
+  const int64_t routes = int64_t{tokens} * top_k;
   if (matrix.is_packed) {
-    return kernels::cuda::choose_tuning(matrix.packed.layout, routes, matrix.experts, gated);
+    ProductTuning tuning =
+        kernels::cuda::choose_tuning(matrix.packed.layout, routes, matrix.experts);
+    tuning.tokens = std::min(tokens, kMaxTileRows);  // a token has an expert once
+    return tuning;
   }
   const int64_t each = (routes + matrix.experts - 1) / matrix.experts;
-  int32_t rows = kLeastTileRows;
+  int32_t rows = kernels::cuda::kLeastTileRows;
   while (rows < each && rows < kMaxTileRows) rows *= 2;
-  return {rows, false};
+  return {.tokens_per_tile = rows};
 }
 
 void plan(PlanBuilder& builder, const OpNode& node) {
@@ -53,31 +57,18 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   const DeviceMatrix& down = builder.weights().experts(downs, in.width, intermediate);
   const int64_t most_routes = builder.max_tokens() * routes.top_k;
   RowsBuffer& hidden = builder.shared_rows("the experts' hidden layer", most_routes, intermediate);
-  hidden.is_hidden_layer = true;
+  hidden.is_for_products = true;
   builder.require_pair(gate, up);
   builder.need(in, gate);
   builder.need(hidden, down);
 
-  kernels::cuda::Grouping grouping;
-  grouping.num_experts = routes.experts;
-  grouping.top_k = routes.top_k;
-  grouping.ids = routes.ids;
-  const int64_t active = std::min<int64_t>(routes.experts, most_routes);
-  const int64_t tiles = most_routes / kLeastTileRows + active;
-  const auto integers = [&](const char* name, int64_t count) {
-    return static_cast<int32_t*>(builder.scratch(name, count * 4));
-  };
-  grouping.counts = integers("experts' counts", routes.experts);
-  grouping.offsets = integers("experts' offsets", routes.experts + 1);
-  grouping.row_routes = integers("rows' routes", most_routes + active * kMaxTileRows);
-  grouping.slot_rows = integers("routes' rows", most_routes);
-  grouping.tile_experts = integers("tiles' experts", tiles);
-  grouping.num_tiles = integers("number of tiles", 1);
+  const kernels::cuda::Grouping grouping = routes.grouping;
   const auto tile_rows = [&gate, top_k = routes.top_k](const StepMemory& memory) {
-    return tuning_of(gate, int64_t{memory.shape.tokens} * top_k, true).tokens_per_tile;
+    return tuning_of(gate, memory.shape.tokens, top_k).tokens_per_tile;
   };
   builder.add(
       [grouping, tile_rows](const StepMemory& memory, Stream stream) {
+        if (memory.shape.tokens == 1) return Status{};  // the router has done it
         kernels::cuda::Grouping own = grouping;
         own.tile_rows = tile_rows(memory);
         return kernels::cuda::group_by_expert(own, memory.shape.tokens, stream);
@@ -109,7 +100,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
                                                {from.data, from.width, rows, tile_rows(memory)},
                                                epilogue, stream);
           }
-          ProductTuning tuning = tuning_of(matrix, rows.count, false);
+          ProductTuning tuning =
+              tuning_of(matrix, memory.shape.tokens, rows.count / memory.shape.tokens);
           tuning.tokens_per_tile = tile_rows(memory);  // as the routes are grouped
           return kernels::cuda::linear(matrix.packed, matrix.experts, rows, epilogue, tuning,
                                        stream);
@@ -127,8 +119,9 @@ void plan(PlanBuilder& builder, const OpNode& node) {
                                               {in.data, in.width, rows, tile_rows(memory)},
                                               epilogue, stream);
         }
-        return kernels::cuda::gate_up(gate.packed, up.packed, gate.experts, rows, epilogue,
-                                      tuning_of(gate, rows.count, true), stream);
+        return kernels::cuda::gate_up(
+            gate.packed, up.packed, gate.experts, rows, epilogue,
+            tuning_of(gate, memory.shape.tokens, rows.count / memory.shape.tokens), stream);
       },
       "grouped_gate_up_" + gate.kernel);
   builder.set_condition(nullptr);

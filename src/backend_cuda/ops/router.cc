@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // router: the choice of experts.
 #include "kernels/cuda/router/router.h"
+
+#include <algorithm>
+
 #include "backend_cuda/cuda_op.h"
 #include "backend_cuda/low_rank.h"
 #include "backend_cuda/plan_builder.h"
@@ -11,6 +14,29 @@ namespace {
 
 using kernels::cuda::Epilogue;
 using ops::OpNode;
+
+constexpr int32_t kMaxTileRows = 32;
+
+kernels::cuda::Grouping plan_grouping(PlanBuilder& builder, const Routes& routes) {
+  const int64_t most_routes = builder.max_tokens() * routes.top_k;
+  const int64_t active = std::min<int64_t>(routes.experts, most_routes);
+  const int64_t tiles = most_routes / kernels::cuda::kLeastTileRows + active;
+  const auto integers = [&](const char* name, int64_t count) {
+    return static_cast<int32_t*>(builder.scratch(name, count * 4));
+  };
+  kernels::cuda::Grouping grouping;
+  grouping.num_experts = routes.experts;
+  grouping.top_k = routes.top_k;
+  grouping.tile_rows = kernels::cuda::kLeastTileRows;
+  grouping.ids = routes.ids;
+  grouping.counts = integers("experts' counts", routes.experts);
+  grouping.offsets = integers("experts' offsets", routes.experts + 1);
+  grouping.row_routes = integers("rows' routes", most_routes + active * kMaxTileRows);
+  grouping.slot_rows = integers("routes' rows", most_routes);
+  grouping.tile_experts = integers("tiles' experts", tiles);
+  grouping.num_tiles = integers("number of tiles", 1);
+  return grouping;
+}
 
 void plan(PlanBuilder& builder, const OpNode& node) {
   const auto& parameters = node.as<ops::RouterParameters>();
@@ -45,6 +71,7 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   router.logits = logits.data;
   router.ids = routes.ids;
   router.weights = routes.weights;
+  router.grouping = routes.grouping = plan_grouping(builder, routes);
   router.record_stride = builder.layout().token_words;
   const AuditLayout::Layer* found = builder.record_of(node.layer);
   const AuditLayout::Layer record = found != nullptr ? *found : AuditLayout::Layer{};
