@@ -43,7 +43,7 @@ void refuse(const std::string& message) { throw Error(ErrorKind::kInvalidArgumen
 void DeviceOptions::add_to(CLI::App& command) {
   const OptionSection section(command, "Device");
   command.add_option("--device", device, "cpu, cuda, cuda:N or mps")->capture_default_str();
-  command.add_option("--kernels", kernels, "fused or reference (default: fused on the CPU)")
+  command.add_option("--kernels", kernels, "fused or reference (default: fused, on MPS reference)")
       ->check(CLI::IsMember({"fused", "reference"}));
   command.add_option("-t,--threads", threads, "threads of the CPU kernels (default: all cores)")
       ->check(CLI::Range(1, 256));
@@ -71,7 +71,7 @@ void DeviceOptions::add_to(CLI::App& command) {
       .add_option(
           "--activation-type", activation_type,
           "what quantized weights are multiplied with: int8, or bf16 or, where they are fp8 "
-          "themselves, fp8 (--device cuda --kernels fused)")
+          "themselves, fp8 (--device cuda)")
       ->check(CLI::IsMember({"int8", "bf16", "fp8"}))
       ->capture_default_str();
   command

@@ -24,15 +24,15 @@ struct EngineAccess;
 
 /// Which kernels run a model.
 enum class KernelPath : uint8_t {
-  kFused,      ///< Vitrine's own kernels, bitwise invariant (CPU; CUDA, not yet run on a GPU)
+  kFused,      ///< Vitrine's own kernels, bitwise invariant (CPU and CUDA)
   kReference,  ///< plain ATen (libvitrine_torch.so), any device, exempt from invariance
 };
 
 /// How a model is loaded.
 struct EngineOptions {
   Device device = {};  ///< where it runs
-  /// Set: load() throws kUnsupported where these cannot run. Not set: fused on the CPU, the
-  /// reference elsewhere; Engine::options has what it is.
+  /// Set: load() throws kUnsupported where these cannot run. Not set: fused on the CPU and
+  /// CUDA, the reference elsewhere; Engine::options has what it is.
   std::optional<KernelPath> kernels = {};
   int threads = 0;            ///< 0: the number of cores this process may use
   int max_context = 0;        ///< positions a sequence may have; 0: the model's own limit

@@ -16,7 +16,7 @@ MODEL = "models/fractalmoe-30m-int4"
 PROMPT = "It was a dark and stormy night"
 
 # Activations and the recorder, the most valuable first.
-LARGE = {"prompt": 4096, "tokens": 64, "batches": [1, 16, 64], "repeat": 3,
+LARGE = {"prompt": 4096, "tokens": 64, "batches": [1, 16, 64], "repeat": 1,
          "runs": [["bf16", "deferred"], ["int8", "deferred"], ["bf16", "none"], ["int8", "none"]]}
 LARGE_SHAPE = ("--shape", "30b-a3b")
 SPECIALIST_SHAPE = ("--shape", "30b-a3b", "--layers", "1", "--hidden", "512", "--experts", "8",

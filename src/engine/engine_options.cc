@@ -83,10 +83,9 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
   if (options.threads == 0) options.threads = usable_cores();
   require_option(options.threads > 0 && options.threads <= 256, "threads", options.threads,
                  "1 to 256");
-  // CUDA's fused kernels have not run on a GPU yet (docs/gpu-results.md): only who asks gets them.
   if (!options.kernels) {
     options.kernels =
-        options.device.kind == DeviceKind::kCpu ? KernelPath::kFused : KernelPath::kReference;
+        options.device.kind == DeviceKind::kMps ? KernelPath::kReference : KernelPath::kFused;
   }
   if (options.kernels == KernelPath::kFused && options.device.kind == DeviceKind::kMps) {
     throw Error(ErrorKind::kUnsupported, "device '" + options.device.name() +
@@ -98,7 +97,7 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                 "engine option 'activation_dtype' is " +
                     std::string(dtype_name(options.activation_dtype)) +
                     ", which CUDA's fused kernels alone have; use I8 (--activation-type int8), or "
-                    "--device cuda --kernels fused");
+                    "--device cuda without --kernels reference");
   }
   resolve_kv_codecs(options, checkpoint, graph.num_layers);
   if (options.device.kind == DeviceKind::kCpu && options.kernels == KernelPath::kFused &&

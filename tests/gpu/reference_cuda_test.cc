@@ -34,6 +34,7 @@ class ReferenceCuda : public testing::TestWithParam<std::string> {
       atol_ = 2e-4;
     }
     options.device = kCuda;
+    options.kernels = vitrine::KernelPath::kReference;
     options.max_context = kMaxContext;
     options.max_logit_rows = kMaxContext;
     options.keep_logits = true;

@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kEnoughWarps = 1056;  // 8 an SM of a GPU with 132
 constexpr int kRowsPerTile = 16;
 constexpr int kMostSlices = 8;
+constexpr int kManyTiles = 256;  // of 16 rows
 
 const char* problem_of(const ProductArguments& a, const ProductTuning& tuning, int32_t experts) {
   const PackedLayout& layout = a.layout;
@@ -100,7 +101,9 @@ ProductTuning choose_tuning(const PackedLayout& layout, int64_t count, int64_t e
   const int64_t per_expert = divide_up(count, experts);
   const bool is_dense = experts == 1;
   ProductTuning tuning;
-  tuning.tokens_per_tile = per_expert <= 8 ? 8 : per_expert <= (is_dense ? 64 : 16) ? 16 : 32;
+  // A large matrix is read once more for each tile of a dense product's tokens.
+  const int64_t most_for_16 = is_dense && layout.tiles < kManyTiles ? 64 : 16;
+  tuning.tokens_per_tile = per_expert <= 8 ? 8 : per_expert <= most_for_16 ? 16 : 32;
   if (is_dense) tuning.tokens = static_cast<int>(count < 64 ? count : 64);
   // Tiles of 16 rows (of each of gate and up) must cover the GPU with warps; where they do not,
   // several warps share the columns of one.
