@@ -267,6 +267,10 @@ struct RopeScaling {
   double high_freq_factor = 4;    ///< kLlama3: the ramp's end among short waves
   std::vector<double> divisors;   ///< kDivisors: head_dim / 2
   double attention_factor = 1.0;  ///< cosine and sine are multiplied with it
+  double mscale_all_dim = 0.0;    ///< kYarn: of latent attention's scale; 0: that stays as it is
+
+  /// Returns what the scale of latent attention is multiplied with.
+  VITRINE_API double latent_scale() const;
 };
 
 /// A model's config.json in one spelling. Every number is range-checked.
@@ -295,8 +299,18 @@ struct ModelConfig {
   /// By layer: whether its heads are rotated. Empty: all are.
   std::vector<bool> rotates;
   std::optional<bool> query_key_norm;  ///< `use_qk_norm` where given
-  double swiglu_limit = 0;             ///< gpt_oss: the clamp of gate and up
-  double swiglu_alpha = 0;             ///< gpt_oss: the sigmoid's factor
+
+  /// Latent attention (MLA): elements of a position's latent, from which the keys and values of all
+  /// heads are made; 0: there is none. Then num_kv_heads is 1, head_dim is what a query head has
+  /// before its rotated part and with it, and rotary_dim is that part.
+  int64_t kv_lora_rank = 0;
+  int64_t q_lora_rank = 0;       ///< of a token's latent, from which its queries are made; 0: none
+  int64_t qk_nope_head_dim = 0;  ///< elements of a query head that are not rotated
+  int64_t v_head_dim = 0;        ///< of a head's value
+  bool rope_interleave = true;   ///< neighbours are rotated; else halves
+
+  double swiglu_limit = 0;  ///< gpt_oss: the clamp of gate and up
+  double swiglu_alpha = 0;  ///< gpt_oss: the sigmoid's factor
 
   int64_t intermediate_size = 0;                ///< of a dense feed-forward block
   int64_t num_experts = 0;                      ///< 0: a dense model
@@ -310,6 +324,7 @@ struct ModelConfig {
   int64_t router_groups = 1;                   ///< `n_group`: of experts
   int64_t router_chosen_groups = 1;            ///< `topk_group`: among whose experts the choice is
   double routed_scaling_factor = 1.0;          ///< of the chosen experts' weights
+  int64_t num_draft_layers = 0;                ///< behind the others in the files, and not run
   double embedding_multiplier = 1.0;           ///< granite: embedding times this
   std::optional<double> attention_multiplier;  ///< granite: the scale of attention
   double residual_multiplier = 1.0;            ///< granite: block output times this
@@ -318,6 +333,12 @@ struct ModelConfig {
   std::optional<int64_t> bos_token_id;  ///< begins a text, where the model has one
   std::vector<int64_t> eos_token_ids;   ///< ascending union of config.json, generation_config.json
 
+  /// Returns true for latent attention.
+  bool is_latent() const { return kv_lora_rank > 0; }
+  /// Elements of a stored key of one kv head.
+  int64_t stored_key_width() const { return is_latent() ? kv_lora_rank + rotary_dim : head_dim; }
+  /// Elements of a value that is stored beside its key: none where it is the key's beginning.
+  int64_t stored_value_width() const { return is_latent() ? 0 : head_dim; }
   /// Elements of a head that are rotated.
   int64_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   /// True where layer `layer` (from 0) has experts in place of a dense feed-forward block.

@@ -213,6 +213,9 @@ struct KvView {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t block_size = 0;
+  // Latent attention: the first elements of a key that are its value; there are no others. A
+  // position stands in one piece, [head_dim], of i16 as pairs with their scale behind them.
+  int32_t value_dim = 0;
 };
 
 /// Bytes of one position's keys, or values, of one kv head.
@@ -223,10 +226,18 @@ constexpr int64_t int16_kv_bytes(int64_t head_dim) { return (head_dim + 1) / 2 *
 
 /// Elements of a head that attention has room for.
 inline constexpr int32_t kMaxHeadDim = 256;
+/// Of a key of latent attention, and of what is its value.
+inline constexpr int32_t kMaxLatentKey = 640, kMaxLatentValue = 512;
 
 /// i16: what the largest magnitude of a key, value or query becomes. The sum of head_dim products
 /// of two such numbers fits 32 bits.
-constexpr int32_t largest_kv_number(int32_t head_dim) { return head_dim <= 128 ? 4095 : 2895; }
+constexpr int32_t largest_kv_number(int32_t head_dim) {
+  if (head_dim <= 128) return 4095;
+  if (head_dim <= 256) return 2895;
+  int64_t largest = 1;
+  while ((largest + 1) * (largest + 1) * head_dim <= INT32_MAX) ++largest;
+  return static_cast<int32_t>(largest);
+}
 /// i16: what the largest weight of a block of values becomes. The sum of kAttentionBlock products
 /// with values fits 32 bits.
 inline constexpr int32_t kLargestValueWeight = 8191;
@@ -284,6 +295,12 @@ struct KvKernels {
   /// order. Nothing beyond a token's position or before its window is used for it, whatever it
   /// holds: such positions enter no lane, no maximum and no scale. head_dim: at most kMaxHeadDim.
   void (*attend)(const KvView& kv, const AttentionSpan& span) = nullptr;
+
+  /// The same of latent attention: a position's key [head_dim], of which the first value_dim
+  /// elements are its value. One kv head, no windows and no sinks; `out` has value_dim elements a
+  /// head. Null: this codec has none.
+  void (*write_latent)(const KvView& kv, int32_t block, int32_t offset, const float* key) = nullptr;
+  void (*attend_latent)(const KvView& kv, const AttentionSpan& span) = nullptr;
 };
 
 /// Those that a table has itself.

@@ -16,10 +16,18 @@ namespace vitrine::kernels {
 namespace {
 
 constexpr NamedKvKernels kPortableKv[] = {
-    {"f32", {portable::kv_write_f32, portable::attend_f32}},
-    {"f16", {portable::kv_write_f16, portable::attend_f16}},
-    {"bf16", {portable::kv_write_bf16, portable::attend_bf16}},
-    {"i16", {portable::kv_write_i16, portable::attend_i16}},
+    {"f32",
+     {portable::kv_write_f32, portable::attend_f32, portable::write_latent_f32,
+      portable::attend_latent_f32}},
+    {"f16",
+     {portable::kv_write_f16, portable::attend_f16, portable::write_latent_f16,
+      portable::attend_latent_f16}},
+    {"bf16",
+     {portable::kv_write_bf16, portable::attend_bf16, portable::write_latent_bf16,
+      portable::attend_latent_bf16}},
+    {"i16",
+     {portable::kv_write_i16, portable::attend_i16, portable::write_latent_i16,
+      portable::attend_latent_i16}},
 };
 
 }  // namespace
@@ -57,10 +65,18 @@ const CpuKernels& portable_kernels() {
 namespace {
 
 constexpr NamedKvKernels kAvx512Kv[] = {
-    {"f32", {portable::kv_write_f32, avx512::attend_f32}},
-    {"f16", {portable::kv_write_f16, avx512::attend_f16}},
-    {"bf16", {portable::kv_write_bf16, avx512::attend_bf16}},
-    {"i16", {avx512::kv_write_i16, avx512::attend_i16}},
+    {"f32",
+     {portable::kv_write_f32, avx512::attend_f32, portable::write_latent_f32,
+      avx512::attend_latent_f32}},
+    {"f16",
+     {portable::kv_write_f16, avx512::attend_f16, portable::write_latent_f16,
+      avx512::attend_latent_f16}},
+    {"bf16",
+     {portable::kv_write_bf16, avx512::attend_bf16, portable::write_latent_bf16,
+      avx512::attend_latent_bf16}},
+    {"i16",
+     {avx512::kv_write_i16, avx512::attend_i16, portable::write_latent_i16,
+      avx512::attend_latent_i16}},
 };
 
 constexpr CpuKernels kAvx512Table = {
@@ -133,10 +149,17 @@ const CpuKernels* avx512_amx_kernels() {
 namespace {
 
 constexpr NamedKvKernels kAvx2Kv[] = {
-    {"f32", {portable::kv_write_f32, avx2::attend_f32}},
-    {"f16", {portable::kv_write_f16, avx2::attend_f16}},
-    {"bf16", {portable::kv_write_bf16, avx2::attend_bf16}},
-    {"i16", {avx2::kv_write_i16, avx2::attend_i16}},
+    {"f32",
+     {portable::kv_write_f32, avx2::attend_f32, portable::write_latent_f32,
+      avx2::attend_latent_f32}},
+    {"f16",
+     {portable::kv_write_f16, avx2::attend_f16, portable::write_latent_f16,
+      avx2::attend_latent_f16}},
+    {"bf16",
+     {portable::kv_write_bf16, avx2::attend_bf16, portable::write_latent_bf16,
+      avx2::attend_latent_bf16}},
+    {"i16",
+     {avx2::kv_write_i16, avx2::attend_i16, portable::write_latent_i16, avx2::attend_latent_i16}},
 };
 
 constexpr CpuKernels kAvx2Table = {

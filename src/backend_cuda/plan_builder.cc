@@ -72,6 +72,9 @@ PlanBuilder::PlanBuilder(DeviceRuntime& runtime, const engine::DeviceModelInputs
       kv_type_(inputs.kv_type),
       weights_(runtime, inputs),
       adapters_(inputs.adapters) {
+  for (const OpNode& node : graph_.nodes) {
+    if (node.type == "latent_attention") refuse_op(node, "has latent attention");
+  }
   plan_kv(inputs.num_blocks);
   const int64_t angles = options_.max_context * (graph_.head_dim / 2);
   rope_cos_ = weights_.constants(inputs.rope_cos, angles);

@@ -59,7 +59,8 @@ class ReferenceExecutor final : public engine::Executor {
     for (const engine::ReferenceInputs::KvLayer& kept : inputs.kv) {
       const auto floats = at::TensorOptions().dtype(to_torch(kept.type)).device(device_);
       const int64_t width = graph_.num_kv_heads * graph_.head_dim;
-      kv_.push_back({at::zeros({slots, width}, floats), at::zeros({slots, width}, floats),
+      const int64_t value_width = graph_.value_dim > 0 ? 0 : width;
+      kv_.push_back({at::zeros({slots, width}, floats), at::zeros({slots, value_width}, floats),
                      kept.rounds_to_integers});
     }
     const auto spare = static_cast<int32_t>(inputs.num_blocks);
@@ -164,7 +165,7 @@ class ReferenceExecutor final : public engine::Executor {
     summary.threads = at::get_num_threads();
     summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
     summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
-    for (const ReferenceKv& kv : kv_) summary.kv_bytes += 2 * kv.keys.nbytes();
+    for (const ReferenceKv& kv : kv_) summary.kv_bytes += kv.keys.nbytes() + kv.values.nbytes();
     summary.bytes_per_token = weights_.num_bytes();
   }
 

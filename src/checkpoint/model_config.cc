@@ -5,6 +5,7 @@
 
 #include "config_limits.h"
 #include "fields.h"
+#include "latent_config.h"
 #include "rope_config.h"
 #include "text.h"
 #include "vitrine/checkpoint.h"
@@ -32,6 +33,7 @@ DType parse_dtype(const Fields& fields) {
 
 void read_attention(const Fields& fields, ModelConfig& config) {
   config.num_heads = fields.required_integer("num_attention_heads", 1, kMaxHeads);
+  if (checkpoint::has_latent_attention(config)) return checkpoint::read_latent(fields, config);
   config.num_kv_heads =
       fields.integer("num_key_value_heads", 1, kMaxHeads).value_or(config.num_heads);
   if (config.num_heads % config.num_kv_heads != 0) {
@@ -108,15 +110,36 @@ void read_gating(const Fields& fields, ModelConfig& config) {
   config.swiglu_alpha = fields.number("swiglu_alpha", 1e-6, 1e9).value_or(1.702);
 }
 
+/// A word for each layer (glm4_moe_lite).
+void read_block_types(const Fields& fields, const std::vector<std::string>& types,
+                      ModelConfig& config) {
+  if (std::ssize(types) != config.num_layers) {
+    fields.bad("mlp_layer_types", "one type for each of " + std::to_string(config.num_layers) +
+                                      " layers, found " + std::to_string(types.size()));
+  }
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const std::string& type = types[static_cast<size_t>(layer)];
+    if (type == "dense") {
+      config.mlp_only_layers.push_back(layer);
+    } else if (type != "sparse") {
+      throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'mlp_layer_types' holds " +
+                                               quote_text(type) + "; expected 'dense' or 'sparse'");
+    }
+  }
+}
+
 /// Layers without experts, as families other than Qwen's name them.
 void read_dense_layers(const Fields& fields, ModelConfig& config) {
-  const auto first = fields.integer("first_k_dense_replace", 0, config.num_layers);
+  const std::vector<std::string> types = fields.strings("mlp_layer_types");
+  if (!types.empty()) return read_block_types(fields, types, config);
+  const auto first = fields.integer("first_k_dense_replace", 0, config.num_layers)
+                         .value_or(checkpoint::usual_dense_layers(config));
   const int64_t start = fields.integer("moe_layer_start_index", 0, kMaxLayers).value_or(0);
   const int64_t end = fields.integer("moe_layer_end_index", -1, kMaxLayers).value_or(-1);
   const int64_t interval = fields.integer("moe_layer_interval", 1, kMaxLayers).value_or(1);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const bool is_sparse = layer >= first.value_or(0) && layer >= start &&
-                           (end < 0 || layer <= end) && (layer + 1) % interval == 0;
+    const bool is_sparse = layer >= first && layer >= start && (end < 0 || layer <= end) &&
+                           (layer + 1) % interval == 0;
     if (!is_sparse) config.mlp_only_layers.push_back(layer);
   }
 }
@@ -162,6 +185,8 @@ void read_feed_forward(const Fields& fields, ModelConfig& config) {
   if (fields.boolean("mlp_bias").value_or(false)) {
     fields.unsupported("mlp_bias", "false (there are no biases in feed-forward blocks)");
   }
+  config.num_draft_layers =
+      fields.integer({"num_nextn_predict_layers", "num_mtp_layers"}, 0, kMaxLayers).value_or(0);
   if (config.num_experts == 0) {
     if (config.intermediate_size == 0) fields.required_integer("intermediate_size", 1, kMaxWidth);
     return;
@@ -192,6 +217,7 @@ void read_feed_forward(const Fields& fields, ModelConfig& config) {
   read_dense_layers(fields, config);
   std::ranges::sort(config.mlp_only_layers);
   read_router(fields, config);
+  if (config.is_latent()) checkpoint::check_routing(fields, config);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (!config.is_sparse_layer(layer) && config.intermediate_size == 0) {
       fields.bad("intermediate_size",

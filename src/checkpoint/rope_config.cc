@@ -67,6 +67,7 @@ void read_yarn(const Fields& fields, const ModelConfig& config, RopeScaling& sca
   }
   const double weight = or_default("mscale", 0.0);
   const double weight_all = or_default("mscale_all_dim", 0.0);
+  scaling.mscale_all_dim = weight_all;
   const double usual = weight != 0.0 && weight_all != 0.0
                            ? usual_attention_factor(scaling.factor, weight) /
                                  usual_attention_factor(scaling.factor, weight_all)
@@ -148,3 +149,13 @@ void read_rope(const Fields& fields, ModelConfig& config) {
 }
 
 }  // namespace vitrine::checkpoint
+
+namespace vitrine {
+
+double RopeScaling::latent_scale() const {
+  if (mscale_all_dim == 0.0) return 1.0;
+  const double weight = checkpoint::usual_attention_factor(factor, mscale_all_dim);
+  return weight * weight;
+}
+
+}  // namespace vitrine

@@ -31,6 +31,19 @@ int usable_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+void require_latent_room(const ModelConfig& config) {
+  const auto require = [](std::string_view what, int64_t found, int64_t most) {
+    if (found <= most) return;
+    throw Error(ErrorKind::kUnsupported, std::string(what) + " is " + std::to_string(found) +
+                                             "; the fused kernels take at most " +
+                                             std::to_string(most) + "; use --kernels reference");
+  };
+  require("the model's latent attention: kv_lora_rank", config.kv_lora_rank,
+          kernels::kMaxLatentValue);
+  require("the model's latent attention: kv_lora_rank + qk_rope_head_dim",
+          config.stored_key_width(), kernels::kMaxLatentKey);
+}
+
 // Ascending, none twice.
 void resolve_hidden_states(EngineOptions& options, int num_layers) {
   std::vector<int>& layers = options.hidden_state_layers;
@@ -100,8 +113,10 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
                     "--device cuda without --kernels reference");
   }
   resolve_kv_codecs(options, checkpoint, graph.num_layers);
-  if (options.device.kind == DeviceKind::kCpu && options.kernels == KernelPath::kFused &&
-      graph.head_dim > kernels::kMaxHeadDim) {
+  const bool is_fused_cpu =
+      options.device.kind == DeviceKind::kCpu && options.kernels == KernelPath::kFused;
+  if (is_fused_cpu && graph.value_dim > 0) require_latent_room(config);
+  if (is_fused_cpu && graph.value_dim == 0 && graph.head_dim > kernels::kMaxHeadDim) {
     throw Error(ErrorKind::kUnsupported,
                 "the model's attention heads have " + std::to_string(graph.head_dim) +
                     " elements; the fused kernels take at most " +

@@ -248,16 +248,23 @@ class FusedExecutor final : public Executor {
                                                  " have no kernels for " + kernel_.isa +
                                                  "; use another of kv_codecs, as f32");
       }
+      if (graph_.value_dim > 0 && found->attend_latent == nullptr) {
+        throw Error(ErrorKind::kUnsupported,
+                    "keys and values as " + std::string(codec.name) +
+                        " have no kernels for latent attention; use another of kv_codecs, as f32");
+      }
       is_invariant_ = is_invariant_ && codec.is_invariant;
       kernels::KvView view;
       view.kv_heads = static_cast<int32_t>(graph_.num_kv_heads);
       view.head_dim = static_cast<int32_t>(graph_.head_dim);
+      view.value_dim = static_cast<int32_t>(graph_.value_dim);
       view.block_size = inputs.options.kv_block_size;
       kv_.push_back({view, *found, std::string(codec.name)});
       const auto positions = static_cast<size_t>(graph_.num_kv_heads * view.block_size);
       kv_block_bytes_.push_back(
           {positions * static_cast<size_t>(codec.key_bytes(view.head_dim)),
-           positions * static_cast<size_t>(codec.value_bytes(view.head_dim))});
+           view.value_dim > 0 ? 0
+                              : positions * static_cast<size_t>(codec.value_bytes(view.head_dim))});
       size += (kv_block_bytes_.back().first + kv_block_bytes_.back().second) * num_blocks;
     }
     kv_memory_.emplace_back(size, "the KV cache");

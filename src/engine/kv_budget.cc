@@ -14,12 +14,14 @@ namespace vitrine::engine {
 namespace {
 
 // Of one position and kv head, key and value.
-int64_t position_bytes(const kv::KvCodec& codec, const EngineOptions& options, int64_t head_dim) {
+int64_t position_bytes(const kv::KvCodec& codec, const EngineOptions& options,
+                       const ModelConfig& config) {
+  const int64_t key = config.stored_key_width(), value = config.stored_value_width();
   if (options.device.kind == DeviceKind::kCpu && runs_fused(options)) {
-    return codec.key_bytes(head_dim) + codec.value_bytes(head_dim);
+    return codec.key_bytes(key) + (value > 0 ? codec.value_bytes(value) : 0);
   }
   const auto type = runs_fused(options) ? codec.device_type : codec.reference_type;
-  return 2 * head_dim * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32)));
+  return (key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32)));
 }
 
 }  // namespace
@@ -30,7 +32,7 @@ uint64_t kv_block_bytes(const EngineOptions& options, const ModelConfig& config)
   uint64_t bytes = 0;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     auto of_layer =
-        static_cast<uint64_t>(position_bytes(kv_codec(options, layer), options, config.head_dim));
+        static_cast<uint64_t>(position_bytes(kv_codec(options, layer), options, config));
     if (__builtin_mul_overflow(of_layer, static_cast<uint64_t>(config.num_kv_heads), &of_layer) ||
         __builtin_mul_overflow(of_layer, block_length, &of_layer) ||
         __builtin_add_overflow(bytes, of_layer, &bytes)) {

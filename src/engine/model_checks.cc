@@ -38,7 +38,7 @@ void require_no_further_layer(const Checkpoint& checkpoint, const ModelConfig& c
     int64_t layer = -1;
     const char* end = info.name.data() + info.name.size();
     std::from_chars(info.name.data() + kPrefix.size(), end, layer);
-    if (layer < config.num_layers) continue;
+    if (layer < config.num_layers + config.num_draft_layers) continue;
     throw Error(ErrorKind::kBadFile, checkpoint.config_name() + ": field 'num_hidden_layers' is " +
                                          std::to_string(config.num_layers) +
                                          ", but the weight files hold '" + info.name +

@@ -19,7 +19,8 @@ class DecoderBuilder {
     graph_.vocab_size = config.vocab_size;
     graph_.num_heads = config.num_heads;
     graph_.num_kv_heads = config.num_kv_heads;
-    graph_.head_dim = config.head_dim;
+    graph_.head_dim = config.stored_key_width();
+    graph_.value_dim = config.kv_lora_rank;
   }
 
   ops::Graph build() {
@@ -27,16 +28,31 @@ class DecoderBuilder {
     residual_ = graph_.add_value("residual", hidden);
     normed_ = graph_.add_value("normed", hidden);
     query_ = graph_.add_value("query", config_.num_heads * config_.head_dim);
-    key_ = graph_.add_value("key", config_.num_kv_heads * config_.head_dim);
-    value_ = graph_.add_value("value", config_.num_kv_heads * config_.head_dim);
-    attended_ = graph_.add_value("attended", config_.num_heads * config_.head_dim);
+    if (config_.is_latent()) {
+      if (config_.q_lora_rank > 0) {
+        query_latent_ = graph_.add_value("query_latent", config_.q_lora_rank);
+        normed_latent_ = graph_.add_value("normed_latent", config_.q_lora_rank);
+      }
+      key_ = graph_.add_value("latent", config_.stored_key_width());
+    } else {
+      key_ = graph_.add_value("key", config_.num_kv_heads * config_.head_dim);
+      value_ = graph_.add_value("value", config_.num_kv_heads * config_.head_dim);
+    }
+    const int64_t value_dim = config_.is_latent() ? config_.v_head_dim : config_.head_dim;
+    attended_ = graph_.add_value("attended", config_.num_heads * value_dim);
     ops::EmbedParameters embed;
     embed.table = "model.embed_tokens";
     embed.multiplier = config_.embedding_multiplier;
     graph_.add("embed", -1, {}, {residual_}, std::move(embed));
     for (int layer = 0; layer < graph_.num_layers; ++layer) {
       layer_ = layer;
-      add_attention();
+      add_norm(name("input_layernorm.weight"), normed_, /*enters_layer=*/true);
+      if (config_.is_latent()) {
+        add_latent_attention();
+      } else {
+        add_attention();
+      }
+      add_attended();
       if (config_.is_sparse_layer(layer)) {
         add_experts();
       } else {
@@ -67,7 +83,6 @@ class DecoderBuilder {
   }
 
   void add_attention() {
-    add_norm(name("input_layernorm.weight"), normed_, /*enters_layer=*/true);
     ops::QkvParameters qkv;
     const char* const parts[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
     for (size_t i = 0; i < qkv.matrices.size(); ++i) {
@@ -94,7 +109,46 @@ class DecoderBuilder {
       attention.norms_whole_row = traits_.norm_whole_row;
     }
     graph_.add("attention", layer_, {query_, key_, value_}, {attended_}, std::move(attention));
+  }
 
+  /// in -> out, with a bias where attention has any.
+  void add_projection(const std::string& module, ValueId in, ValueId out, bool may_have_bias) {
+    ops::ProjectParameters project;
+    project.matrix = name(module);
+    if (may_have_bias && config_.attention_bias) project.bias = project.matrix + ".bias";
+    project.adds_to_residual = false;
+    graph_.add("project", layer_, {in}, {out}, std::move(project));
+  }
+
+  void add_latent_attention() {
+    // Whatever rms_norm_eps is.
+    constexpr double kEps = 1e-6;
+    if (config_.q_lora_rank > 0) {
+      add_projection("self_attn.q_a_proj", normed_, query_latent_, /*may_have_bias=*/true);
+      ops::NormParameters norm;
+      norm.weight = name("self_attn.q_a_layernorm.weight");
+      norm.eps = kEps;
+      graph_.add("rms_norm", layer_, {query_latent_}, {normed_latent_}, std::move(norm));
+      add_projection("self_attn.q_b_proj", normed_latent_, query_, /*may_have_bias=*/false);
+    } else {
+      add_projection("self_attn.q_proj", normed_, query_, /*may_have_bias=*/false);
+    }
+    add_projection("self_attn.kv_a_proj_with_mqa", normed_, key_, /*may_have_bias=*/true);
+    ops::LatentAttentionParameters attention;
+    attention.keys_and_values = {name("self_attn.kv_b_proj"), config_.num_heads,
+                                 config_.qk_nope_head_dim, config_.v_head_dim,
+                                 config_.kv_lora_rank};
+    attention.norm = name("self_attn.kv_a_layernorm.weight");
+    attention.eps = kEps;
+    attention.scale =
+        config_.rope_scaling.latent_scale() / std::sqrt(static_cast<double>(config_.head_dim));
+    attention.rotary_dim = config_.rotary_dim;
+    attention.rotates_neighbours = config_.rope_interleave;
+    graph_.add("latent_attention", layer_, {query_, key_}, {attended_}, std::move(attention));
+  }
+
+  /// What attention gives goes back to the residual stream.
+  void add_attended() {
     ops::ProjectParameters project;
     project.matrix = name("self_attn.o_proj");
     if (traits_.output_bias) project.bias = name("self_attn.o_proj.bias");
@@ -135,6 +189,7 @@ class DecoderBuilder {
     router.groups = config_.router_groups;
     router.chosen_groups = config_.router_chosen_groups;
     router.sum_epsilon = traits_.sum_epsilon;
+    router.group_score_adds_two = !traits_.group_score_is_best;
     router.least_sum = traits_.least_sum;
     router.scale = config_.routed_scaling_factor;
     graph_.add("router", layer_, {normed_}, {}, std::move(router));
@@ -167,6 +222,7 @@ class DecoderBuilder {
   ops::Graph graph_;
   int layer_ = -1;
   ValueId residual_ = -1, normed_ = -1, query_ = -1, key_ = -1, value_ = -1, attended_ = -1;
+  ValueId query_latent_ = -1, normed_latent_ = -1;
   ValueId slots_ = -1, shared_ = -1;
 };
 

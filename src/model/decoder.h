@@ -31,6 +31,7 @@ struct DecoderTraits {
   ops::RouterParameters::Score score = ops::RouterParameters::Score::kSoftmax;
   std::string correction;                 // what is added to scores for the choice; empty: nothing
   double sum_epsilon = 0, least_sum = 0;  // of the sum by which weights are divided
+  bool group_score_is_best = false;       // deepseek_v2; else the sum of the two best
   bool sinks = false;                     // gpt_oss: self_attn.sinks
   bool router_bias = false;
   bool expert_biases = false;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/run_pieces.h"
+#include "model/latent_weights.h"
 
 namespace vitrine::model {
 
@@ -119,6 +120,25 @@ const float* CheckpointWeights::vector(const std::string& tensor, int64_t length
   return found->second.data();
 }
 
+const ops::LatentWeights& CheckpointWeights::latent(const ops::LatentModule& module) {
+  auto found = latents_.find(module.module);
+  if (found != latents_.end()) return found->second;
+  ops::LatentWeights weights = find_latent_weights(checkpoint_, module);
+  const size_t key_bytes = ops::weight_bytes(weights.keys);
+  const size_t value_bytes = ops::weight_bytes(weights.values);
+  if (read_) {
+    std::byte* keys = allocate(key_bytes, module.module);
+    std::byte* values = allocate(value_bytes, module.module);
+    read_latent_weights(checkpoint_, module, weights, keys, values);
+    weights.keys.data = keys;
+    weights.values.data = values;
+  } else {
+    num_bytes_ += key_bytes + value_bytes;
+  }
+  num_parameters_ += module.heads * (module.key_rows + module.value_rows) * module.latent;
+  return latents_.emplace(module.module, weights).first->second;
+}
+
 size_t CheckpointWeights::strip_bytes() const {
   size_t most = 0;
   for (const auto& [module, weight] : matrices_) {
@@ -148,6 +168,10 @@ std::vector<std::span<const std::byte>> CheckpointWeights::memory() const {
     add(weight.data, bytes.data);
     add(weight.scales, bytes.scales);
     add(weight.offsets, bytes.offsets);
+  }
+  for (const auto& [module, halves] : latents_) {
+    add(halves.keys.data, ops::weight_bytes(halves.keys));
+    add(halves.values.data, ops::weight_bytes(halves.values));
   }
   return parts;
 }

@@ -54,6 +54,7 @@ class CheckpointWeights : public ops::PackedWeights {
 
   const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override;
   const float* vector(const std::string& tensor, int64_t length) override;
+  const ops::LatentWeights& latent(const ops::LatentModule& module) override;
   ops::ExpertCache* experts() override { return caches_experts_ ? &experts_ : nullptr; }
 
   /// Fills the matrices that were asked for, on so many threads, and makes room for
@@ -89,6 +90,7 @@ class CheckpointWeights : public ops::PackedWeights {
   std::vector<StoredMatrix> pending_;                // still to be read
   std::map<std::string, kernels::Weight> matrices_;  // addresses are stable
   std::map<std::string, std::vector<float>> vectors_;
+  std::map<std::string, ops::LatentWeights> latents_;  // addresses are stable
   uint64_t num_bytes_ = 0, num_mapped_bytes_ = 0;
   int64_t num_parameters_ = 0;
 };

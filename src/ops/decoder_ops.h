@@ -55,6 +55,21 @@ struct AttentionParameters final : OpParameters {
   bool rotates_neighbours = false;   // elements 2i and 2i + 1, else i and i + rotary_dim / 2
 };
 
+/// query, latent -> attended: latent attention (MLA; DeepSeek-V2, 2024), absorbed. A position has
+/// one key for all heads, its normed latent and behind it a rotated part; the latent is the value,
+/// too.
+struct LatentAttentionParameters final : OpParameters {
+  LatentModule keys_and_values;  // of a latent
+  std::string norm;              // [latent]
+  double eps = 0;                // of that
+  double scale = 0;
+  int64_t rotary_dim = 0;  // last elements of a query head and of a key
+  bool rotates_neighbours = false;
+
+  int64_t query_dim() const { return keys_and_values.key_rows + rotary_dim; }  // of a head
+  int64_t key_dim() const { return keys_and_values.latent + rotary_dim; }
+};
+
 /// in, residual -> residual; or in -> out.
 struct ProjectParameters final : OpParameters {
   std::string matrix;

@@ -33,6 +33,13 @@ struct OpMatrix {
   int64_t rows = 0, cols = 0;
 };
 
+/// The matrix (kv_b) that makes each head's key and value of a position's latent: [heads *
+/// (key_rows + value_rows), latent], head by head those of the key first.
+struct LatentModule {
+  std::string module;
+  int64_t heads = 0, key_rows = 0, value_rows = 0, latent = 0;
+};
+
 /// How an op changes the residual stream, for whoever takes a logit apart.
 struct ResidualPart {
   AuditLayout::Term::Kind kind = AuditLayout::Term::Kind::kEmbedding;
@@ -119,7 +126,8 @@ struct Graph {
   int64_t vocab_size = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;   // of a stored key
+  int64_t value_dim = 0;  // latent attention: elements of a key that are its value; else 0
 
   ValueId add_value(std::string name, int64_t width, bool per_row = false) {
     values.push_back({std::move(name), width, per_row});

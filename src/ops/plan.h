@@ -163,6 +163,12 @@ class ExpertCache {
   virtual void finish() = 0;
 };
 
+/// The two halves of a LatentModule as absorbed attention multiplies with them.
+struct LatentWeights {
+  kernels::Weight keys;    // [heads * latent, key_rows]: each head's, transposed
+  kernels::Weight values;  // [heads * value_rows, latent]
+};
+
 /// Packed weights by module name. Throws vitrine::Error for a missing tensor or another shape.
 class PackedWeights {
  public:
@@ -170,6 +176,9 @@ class PackedWeights {
   /// The handle stays valid and at its address as long as the plan lives.
   virtual const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
   virtual const float* vector(const std::string& tensor, int64_t length) = 0;
+  /// Floats that are the matrix's numbers exactly: in BF16 or F16 where the checkpoint has it so,
+  /// else F32. Stays at its address as long as the plan lives.
+  virtual const LatentWeights& latent(const LatentModule& module) = 0;
   /// Null where routed experts are matrices as all others are.
   virtual ExpertCache* experts() { return nullptr; }
 };

@@ -26,9 +26,9 @@ namespace vitrine::testing {
 
 inline const std::vector<std::string>& oracle_names() {
   static const std::vector<std::string> names = {
-      "dots1", "ernie4_5_moe", "glm4_moe",          "gpt_oss", "granitemoe",
-      "llama", "minimax_m2",   "mixtral",           "olmoe",   "qwen2_moe",
-      "qwen3", "qwen3_moe",    "qwen3_moe_sparse2", "smollm3"};
+      "deepseek_v2", "deepseek_v3", "dots1",     "ernie4_5_moe",      "glm4_moe", "glm4_moe_lite",
+      "gpt_oss",     "granitemoe",  "llama",     "minimax_m2",        "mixtral",  "olmoe",
+      "qwen2_moe",   "qwen3",       "qwen3_moe", "qwen3_moe_sparse2", "smollm3"};
   return names;
 }
 

@@ -244,6 +244,30 @@ TEST(InvarianceOfKvTypes, OfBatchChunksForksThreadsAndBlocks) {
   EXPECT_FALSE(same_bits(by_type[0], by_type[2], kPromptTokens));
 }
 
+// One key of 48 elements a position, and no value beside it.
+TEST(InvarianceOfLatentKeys, OfBatchChunksForksThreadsAndBlocks) {
+  const std::string path = oracle_folder("deepseek_v3");
+  Rows before;
+  for (const char* codec : {"f32", "f16", "bf16", "i16"}) {
+    SCOPED_TRACE(codec);
+    auto engine = load(path, {1, 64, AuditMode::kNone, AuditLevel::kStandard, {codec}});
+    const std::vector<int32_t> ids = prompt_ids(kPromptTokens, engine->summary().vocab_size);
+    const Rows expected = score(*engine, ids);
+    EXPECT_FALSE(same_bits(before, expected, ids.size()));
+    before = expected;
+    const uint64_t key_bytes = codec[0] == 'f' && codec[1] == '3' ? 192
+                               : codec[0] == 'i'                  ? 100
+                                                                  : 96;
+    EXPECT_EQ(engine->summary().kv_bytes, 3 * key_bytes * 8 * 192);  // layers, 8 contexts
+    for (const Setting& setting :
+         {Setting{2, 16, AuditMode::kDeferred, AuditLevel::kFull, {codec}},
+          Setting{3, 32, AuditMode::kNone, AuditLevel::kStandard, {codec}}}) {
+      engine = load(path, setting);
+      Patterns(*engine, ids, expected).check_all();
+    }
+  }
+}
+
 // The rows would differ if the comparison saw nothing: another prompt, another result.
 TEST_P(Invariance, ComparisonSeesADifference) {
   auto engine = load(folder_.path(), {1, 64, AuditMode::kNone, AuditLevel::kStandard});

@@ -123,6 +123,18 @@ TEST(LoadErrorsOfShapes, HeadsThatNoFusedKernelTakes) {
       << error.what();
 }
 
+TEST(LoadErrorsOfShapes, LatentsThatNoFusedKernelTakes) {
+  const EditedModel wide("deepseek_v3",
+                         [](nlohmann::json& config) { config["kv_lora_rank"] = 514; });
+  const Error error = error_of([&] { Engine::load(wide.path(), test_options()); });
+  EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+  EXPECT_TRUE(
+      is_one_line_with(error, {"kv_lora_rank is 514", "at most 512", "--kernels reference"}))
+      << error.what();
+  const EditedModel other("deepseek_v3", [](nlohmann::json& config) { config["v_head_dim"] = 32; });
+  expect_refused(other, ErrorKind::kBadFile, {"self_attn.kv_b_proj"});
+}
+
 TEST(LoadErrorsOfBlocks, AScaleThatIsNotFinite) {
   for (const auto& [type, offset] :
        {std::pair{"Q8_0", 0}, {"Q4_1", 2}, {"Q4_K", 2}, {"Q6_K", 208}}) {

@@ -33,7 +33,13 @@ bool is_sparse(const std::string& name) {
 }
 
 /// The last layer with experts, where it has some.
-int tapped_layer(const std::string& name) { return name == "ernie4_5_moe" ? 3 : 1; }
+int tapped_layer(const std::string& name) {
+  return name == "ernie4_5_moe" ? 3 : name == "glm4_moe_lite" ? 2 : 1;
+}
+
+bool is_latent(const std::string& name) {
+  return name.starts_with("deepseek") || name == "glm4_moe_lite";
+}
 
 std::vector<Tap> all_taps(const std::string& name, int layer) {
   const auto tap = [&](const char* op, const char* value, Tap::Side side = Tap::Side::kInput) {
@@ -53,6 +59,15 @@ std::vector<Tap> all_taps(const std::string& name, int layer) {
                            tap("attention", "attended", kOutput),
                            tap("project", "attended"),
                            tap("project", "residual", kOutput)};
+  if (is_latent(name)) {
+    taps = {tap("project", "query_latent", kOutput),
+            tap("project", "normed_latent"),
+            tap("project", "query", kOutput),
+            tap("project", "latent", kOutput),
+            tap("latent_attention", "attended", kOutput),
+            tap("project", "attended"),
+            tap("project", "residual", kOutput)};
+  }
   if (is_sparse(name)) {
     taps.push_back(tap("router", "normed"));
     taps.push_back(tap("experts", "expert_hidden", kOutput));

@@ -114,7 +114,7 @@ class AttributionTest(unittest.TestCase):
                             self.assertAlmostEqual(found[key], value, delta=1e-4 * largest, msg=key)
 
     def test_oracles(self):
-        self.assertEqual(len(FOLDERS), 14)
+        self.assertEqual(len(FOLDERS), 17)
         for folder in FOLDERS:
             self.check(folder, json.loads((folder / "oracle.json").read_text())["tokens"][:20])
 

@@ -14,12 +14,16 @@ ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen2_
                  "qwen3": "qwen3", "qwen3_moe": "qwen3moe", "olmoe": "olmoe",
                  "granitemoe": "granitemoe", "gpt_oss": "gpt-oss", "dots1": "dots1",
                  "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
-                 "ernie4_5_moe": "ernie4_5-moe", "smollm3": "smollm3"}
+                 "ernie4_5_moe": "ernie4_5-moe", "smollm3": "smollm3", "deepseek_v2": "deepseek2",
+                 "deepseek_v3": "deepseek2", "glm4_moe_lite": "deepseek2"}
 INTERLEAVED = ("llama", "granitemoe", "smollm3")  # their q and k rows stand as RoPE over neighbours needs them
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
     "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp",
     "mlp.router": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
@@ -82,7 +86,7 @@ def layer_name(config, rest):
     return f"{LAYER_NAMES[module]}.{suffix}"
 
 
-def gguf_tensors(config, tensors):
+def gguf_tensors(config, tensors, splits_kv_b=False):
     """(name in the file, array or list of the experts' arrays) as float32, names as GGUF has them."""
     architecture = ARCHITECTURES[config["model_type"]]
     heads = config["num_attention_heads"]
@@ -106,13 +110,41 @@ def gguf_tensors(config, tensors):
             array = interleave(array, heads if module.endswith("q_proj") else kv_heads)
         if module == "mlp.shared_expert_gate" or suffix == "e_score_correction_bias":
             array = array.reshape(-1)
+        if module == "self_attn.kv_b_proj" and splits_kv_b:
+            heads_of = array.reshape(heads, -1, array.shape[1])
+            nope = config["qk_nope_head_dim"]
+            result[f"blk.{layer}.attn_k_b.weight"] = np.ascontiguousarray(
+                heads_of[:, :nope].swapaxes(1, 2))
+            result[f"blk.{layer}.attn_v_b.weight"] = np.ascontiguousarray(heads_of[:, nope:])
+            continue
         result[f"blk.{layer}.{layer_name(config, rest)}"] = np.ascontiguousarray(array)
     for key, arrays in experts.items():
         result[key] = np.stack([arrays[i] for i in range(len(arrays))])
     return result
 
 
-def add_config(writer, config, context=None):
+def add_latents(writer, config, rope, splits_kv_b):
+    key, value = config["qk_nope_head_dim"] + config["qk_rope_head_dim"], config["v_head_dim"]
+    if splits_kv_b:
+        writer.add_key_length(config["kv_lora_rank"] + config["qk_rope_head_dim"])
+        writer.add_value_length(config["kv_lora_rank"])
+        writer.add_key_length_mla(key)
+        writer.add_value_length_mla(value)
+    else:
+        writer.add_key_length(key)
+        writer.add_value_length(value)
+    writer.add_kv_lora_rank(config["kv_lora_rank"])
+    if config["q_lora_rank"]:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_rope_dimension_count(config["qk_rope_head_dim"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+
+
+def add_config(writer, config, context=None, splits_kv_b=False):
     architecture = ARCHITECTURES[config["model_type"]]
     rope = config.get("rope_parameters") or {}
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
@@ -120,12 +152,16 @@ def add_config(writer, config, context=None):
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config.get("num_key_value_heads") or config["num_attention_heads"])
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
+    writer.add_head_count_kv(1 if splits_kv_b else config.get("num_key_value_heads")
+                             or config["num_attention_heads"])
+    if architecture == "deepseek2":
+        add_latents(writer, config, rope, splits_kv_b)
+    else:
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+        writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(rope.get("rope_theta", config.get("rope_theta", 10000.0)))
-    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
     writer.add_feed_forward_length(config["intermediate_size"])
     experts = (config.get("num_experts") or config.get("num_local_experts")
                or config.get("n_routed_experts") or config.get("moe_num_experts") or 0)
@@ -134,7 +170,9 @@ def add_config(writer, config, context=None):
         writer.add_expert_used_count(config.get("moe_k") or config["num_experts_per_tok"])
         if "routed_scaling_factor" in config:
             writer.add_expert_weights_scale(config["routed_scaling_factor"])
-            writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+            writer.add_expert_gating_func(
+                gguf.ExpertGatingFuncType.SOFTMAX if config["model_type"] == "deepseek_v2"
+                else gguf.ExpertGatingFuncType.SIGMOID)
             writer.add_expert_group_count(config["n_group"])
             writer.add_expert_group_used_count(config["topk_group"])
         shared = config.get("n_shared_experts") or config.get("moe_num_shared_experts")
@@ -167,15 +205,15 @@ def fits(array, kind):
 
 
 def write_gguf(folder, path, kind_of, add_more=None, splits=None, single_experts=False,
-               raw=lambda name: None):
+               raw=lambda name: None, splits_kv_b=False):
     """Writes a folder as `path`. `kind_of(name, array)`: the type of a tensor. `raw(name)`: the bytes
     and the type of one that is given whole. `single_experts`: one tensor an expert, as files from
-    before 2024 have them. Returns the values that the file means, by
+    before 2024 have them. `splits_kv_b`: the matrix of latent attention as its two halves. Returns the values that the file means, by
     GGUF name."""
     config, tensors = load_folder(folder)
     options = {} if splits is None else dict(split_max_tensors=splits)
     writer = gguf.GGUFWriter(path, ARCHITECTURES[config["model_type"]], **options)
-    add_config(writer, config)
+    add_config(writer, config, splits_kv_b=splits_kv_b)
     writer.add_bos_token_id(config.get("bos_token_id") or 0)
     eos = config.get("eos_token_id")
     if isinstance(eos, int):
@@ -183,7 +221,7 @@ def write_gguf(folder, path, kind_of, add_more=None, splits=None, single_experts
     if add_more:
         add_more(writer)
     meant = {}
-    for name, array in gguf_tensors(config, tensors).items():
+    for name, array in gguf_tensors(config, tensors, splits_kv_b).items():
         if raw(name) is not None:
             data, kind = raw(name)
             writer.add_tensor(name, data, raw_dtype=kind)

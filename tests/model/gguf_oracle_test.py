@@ -36,8 +36,9 @@ except ImportError as error:
 
 VITRINE = os.path.abspath(sys.argv[1])
 ORACLES = pathlib.Path(sys.argv[2]).resolve()
+LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 FOLDERS = sorted(path.parent for path in ORACLES.glob("*/oracle.json")
-                 if path.parent.name not in ("gpt_oss", "dots1"))
+                 if path.parent.name not in ("gpt_oss", "dots1", *LATENT))
 PATHS = ("fused", "reference")
 TOKENS = [(37 * i * i + 11 * i + 5) % 250 for i in range(24)]
 
@@ -117,6 +118,8 @@ class GgufOracleTest(unittest.TestCase):
             shutil.copytree(ORACLES / name, constants[-1])
             config = json.loads((constants[-1] / "config.json").read_text())
             (constants[-1] / "config.json").write_text(json.dumps({**config, **fields}))
+        for name in LATENT:
+            constants.append(self.latent_folder(name))
         for folder in [*FOLDERS, qwen2, *constants]:
             for kind in (Type.F32, Type.BF16):  # the folders are bfloat16: both hold them exactly
                 file = self.path / f"{folder.name}-{kind.name}.gguf"
@@ -126,6 +129,26 @@ class GgufOracleTest(unittest.TestCase):
             meant = write_gguf(folder, file, kind_for(Type.F16))
             write_meant(folder, meant, self.path / f"{folder.name}-meant")
             self.same_bits(self.path / f"{folder.name}-meant", file, (folder.name, "F16"))
+
+    def latent_folder(self, name):
+        """Files have one number for both fields of yarn; the other constants are V3's of both."""
+        folder = self.path / name
+        shutil.copytree(ORACLES / name, folder)
+        config = json.loads((folder / "config.json").read_text())
+        rope = config["rope_parameters"]
+        if "mscale" in rope:
+            rope["mscale"] = rope["mscale_all_dim"]
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    def test_latent_attention_in_halves(self):
+        """As converters write it since 2025: what makes keys transposed, apart from what makes values."""
+        for name in LATENT:
+            folder = self.latent_folder(name)
+            for kind in (Type.F32, Type.BF16):
+                file = self.path / f"{name}-{kind.name}-halves.gguf"
+                write_gguf(folder, file, kind_for(kind), splits_kv_b=True)
+                self.same_bits(folder, file, (name, kind.name))
 
     def test_blocks_of_a_gpt_oss_folder(self):
         """Experts in MXFP4 as the publisher's folders have them, and as GGUF files do."""

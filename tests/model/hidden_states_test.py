@@ -49,7 +49,7 @@ class HiddenStatesTest(unittest.TestCase):
         self.assertLessEqual(float((error / largest).max()), 1e-4)
 
     def test_oracles(self):
-        self.assertEqual(len(FOLDERS), 14)
+        self.assertEqual(len(FOLDERS), 17)
         for folder in FOLDERS:
             tokens = json.loads((folder / "oracle.json").read_text())["tokens"][:20]
             model = transformers.AutoModelForCausalLM.from_pretrained(

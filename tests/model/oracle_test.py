@@ -121,6 +121,36 @@ MUTANTS = {
         "biases": dict(fill=(".q_proj.bias", 0.0)),
         "shared experts": dict(fill=(".shared_experts.down_proj.weight", 0.0)),
     },
+    "deepseek_v2": {
+        "groups": dict(config={"topk_method": "greedy"}),
+        "their scale": dict(config={"routed_scaling_factor": 1.0}),
+        "shared experts": dict(fill=(".shared_experts.down_proj.weight", 0.0)),
+        "mscale": dict(rope={"mscale": 1.0}),
+        "mscale in the scale of attention": dict(rope={"mscale": 0.1, "mscale_all_dim": 0.1}),
+        "yarn": dict(rope={"rope_type": "default"}),
+        "the latent's norm": dict(fill=(".kv_a_layernorm.weight", 1.0)),
+        "the norm of the query's latent": dict(fill=(".q_a_layernorm.weight", 1.0)),
+    },
+    "deepseek_v3": {
+        "the correction": dict(fill=(".e_score_correction_bias", 0.0)),
+        "groups": dict(config={"n_group": 1, "topk_group": 1}),
+        "weights are divided by their sum": dict(config={"norm_topk_prob": False}),
+        "their scale": dict(config={"routed_scaling_factor": 1.0}),
+        "shared experts": dict(fill=(".shared_experts.down_proj.weight", 0.0)),
+        "neighbours are rotated": dict(config={"rope_interleave": False}),
+        "mscale": dict(rope={"mscale": 0.707}),
+        "mscale in the scale of attention": dict(rope={"mscale_all_dim": 0.1}),
+        "the latent's norm": dict(fill=(".kv_a_layernorm.weight", 1.0)),
+        "the norm of the query's latent": dict(fill=(".q_a_layernorm.weight", 1.0)),
+    },
+    "glm4_moe_lite": {
+        "the correction": dict(fill=(".e_score_correction_bias", 0.0)),
+        "weights are divided by their sum": dict(config={"norm_topk_prob": False}),
+        "their scale": dict(config={"routed_scaling_factor": 1.0}),
+        "shared experts": dict(fill=(".shared_experts.down_proj.weight", 0.0)),
+        "neighbours are rotated": dict(config={"rope_interleave": False}),
+        "the latent's norm": dict(fill=(".kv_a_layernorm.weight", 1.0)),
+    },
     "minimax_m2": {
         "the correction": dict(fill=(".e_score_correction_bias", 0.0)),
         "half of a head is rotated": dict(config={"rotary_dim": 32},
@@ -159,7 +189,7 @@ class OracleTest(unittest.TestCase):
                     self.compare(expected[folder], job.result(), 1e-4, (folder.name, kernels))
 
     def test_the_oracles_are_here(self):
-        self.assertEqual(len(FOLDERS), 14)
+        self.assertEqual(len(FOLDERS), 17)
 
     def test_recorded_answers(self):
         for folder in FOLDERS:

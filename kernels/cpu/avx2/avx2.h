@@ -31,6 +31,10 @@ void attend_f32(const KvView& kv, const AttentionSpan& span);
 void attend_f16(const KvView& kv, const AttentionSpan& span);
 void attend_bf16(const KvView& kv, const AttentionSpan& span);
 void attend_i16(const KvView& kv, const AttentionSpan& span);
+void attend_latent_f32(const KvView& kv, const AttentionSpan& span);
+void attend_latent_f16(const KvView& kv, const AttentionSpan& span);
+void attend_latent_bf16(const KvView& kv, const AttentionSpan& span);
+void attend_latent_i16(const KvView& kv, const AttentionSpan& span);
 void router_top_k(const float* logits, int32_t n, int32_t k, bool normalize,
                   bool softmax_after_topk, float* probs, int32_t* ids, float* weights);
 void route_weights(const float* logits, const float* probs, const int32_t* ids, int32_t k,

@@ -4,41 +4,12 @@
 #include <limits>
 #include <vector>
 
+#include "backend_torch/heads.h"
 #include "backend_torch/torch_op.h"
-#include "kernels/cpu/cpu_kernels.h"
 #include "ops/decoder_ops.h"
 
 namespace vitrine::backend_torch {
 namespace {
-
-at::Tensor norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return x.mul(x.mul(x).mean(-1, true).add(eps).rsqrt()).mul(weight);
-}
-
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-                  const ops::AttentionParameters& own) {
-  const int64_t half = own.rotary_dim / 2, rest = x.size(-1) - own.rotary_dim;
-  if (half == 0) return x;
-  const at::Tensor turned = x.narrow(-1, 0, own.rotary_dim);
-  const at::Tensor pairs = own.rotates_neighbours
-                               ? turned.unflatten(-1, {half, 2}).transpose(-1, -2)
-                               : turned.unflatten(-1, {2, half});
-  const at::Tensor low = pairs.select(-2, 0), high = pairs.select(-2, 1);
-  const at::Tensor first = low.mul(cos).sub(high.mul(sin));
-  const at::Tensor second = high.mul(cos).add(low.mul(sin));
-  const at::Tensor rotated = own.rotates_neighbours ? at::stack({first, second}, -1).flatten(-2)
-                                                    : at::cat({first, second}, -1);
-  return rest == 0 ? rotated : at::cat({rotated, x.narrow(-1, own.rotary_dim, rest)}, -1);
-}
-
-/// Rounds to kI16's integers and widens them: [tokens, heads, head_dim].
-at::Tensor round_heads(const at::Tensor& x) {
-  const double largest = kernels::largest_kv_number(static_cast<int32_t>(x.size(-1)));
-  const at::Tensor magnitude = x.abs().amax(-1, true);
-  const at::Tensor factor = magnitude.reciprocal().mul(largest);
-  const at::Tensor rounded = x.mul(factor).round().mul(magnitude.div(largest));
-  return at::where(factor.isinf(), at::zeros_like(x), rounded);
-}
 
 void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
   const auto& own = node.as<ops::AttentionParameters>();
@@ -69,8 +40,8 @@ void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
   }
   at::Tensor cos = at::index_select(step.rope_cos, 0, step.positions).unsqueeze(1);
   at::Tensor sin = at::index_select(step.rope_sin, 0, step.positions).unsqueeze(1);
-  query = rotate(query, cos, sin, own);
-  key = rotate(key, cos, sin, own);
+  query = rotate(query, cos, sin, own.rotary_dim, own.rotates_neighbours);
+  key = rotate(key, cos, sin, own.rotary_dim, own.rotates_neighbours);
 
   ReferenceKv& kv = (*step.kv)[static_cast<size_t>(node.layer)];
   if (kv.are_integers) query = round_heads(query);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/latent_weights.h"
+
+#include <cstring>
+#include <vector>
+
+#include "kernels/cpu/half.h"
+#include "model/float_weights.h"
+
+namespace vitrine::model {
+namespace {
+
+kernels::WeightFormat format_of(const Checkpoint& checkpoint, const std::string& module) {
+  const TensorInfo* info = checkpoint.find(module + ".weight");
+  if (info == nullptr || info->block_format != nullptr) return kernels::WeightFormat::kF32;
+  if (info->dtype == DType::kBF16) return kernels::WeightFormat::kBF16;
+  return info->dtype == DType::kF16 ? kernels::WeightFormat::kF16 : kernels::WeightFormat::kF32;
+}
+
+/// The numbers are such that the format holds them exactly.
+void store(kernels::WeightFormat format, std::byte* to, int64_t index, float value) {
+  if (format == kernels::WeightFormat::kF32) {
+    std::memcpy(to + index * int64_t{sizeof(float)}, &value, sizeof(value));
+    return;
+  }
+  const uint16_t bits = format == kernels::WeightFormat::kBF16 ? kernels::narrow_bf16(value)
+                                                               : kernels::narrow_f16(value);
+  std::memcpy(to + index * int64_t{sizeof(bits)}, &bits, sizeof(bits));
+}
+
+}  // namespace
+
+ops::LatentWeights find_latent_weights(const Checkpoint& checkpoint,
+                                       const ops::LatentModule& module) {
+  ops::LatentWeights weights;
+  weights.keys.format = weights.values.format = format_of(checkpoint, module.module);
+  weights.keys.rows = module.heads * module.latent;
+  weights.keys.cols = module.key_rows;
+  weights.values.rows = module.heads * module.value_rows;
+  weights.values.cols = module.latent;
+  return weights;
+}
+
+void read_latent_weights(const Checkpoint& checkpoint, const ops::LatentModule& module,
+                         const ops::LatentWeights& weights, std::byte* keys, std::byte* values) {
+  const int64_t rows = module.key_rows + module.value_rows, latent = module.latent;
+  const std::vector<float> all = make_float_weights(checkpoint)
+                                     ->read_matrix(module.module, module.heads * rows, latent)
+                                     .values;
+  for (int64_t head = 0; head < module.heads; ++head) {
+    const float* own = all.data() + head * rows * latent;
+    for (int64_t i = 0; i < latent; ++i) {
+      for (int64_t row = 0; row < module.key_rows; ++row) {
+        store(weights.keys.format, keys, (head * latent + i) * module.key_rows + row,
+              own[row * latent + i]);
+      }
+    }
+    const float* of_value = own + module.key_rows * latent;
+    for (int64_t i = 0; i < module.value_rows * latent; ++i) {
+      store(weights.values.format, values, head * module.value_rows * latent + i, of_value[i]);
+    }
+  }
+}
+
+}  // namespace vitrine::model

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix that makes keys and values of a latent (kv_b), in the halves that absorbed attention
+// multiplies with.
+#pragma once
+
+#include <cstddef>
+
+#include "ops/plan.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine::model {
+
+/// The handles of both halves, without memory: BF16 or F16 where the checkpoint has the matrix so,
+/// else F32, which holds every quantized number exactly. Throws kBadFile for a missing tensor.
+ops::LatentWeights find_latent_weights(const Checkpoint& checkpoint,
+                                       const ops::LatentModule& module);
+/// Reads the matrix and writes the halves to memory of these sizes. Throws kIo, and kBadFile for
+/// another shape.
+void read_latent_weights(const Checkpoint& checkpoint, const ops::LatentModule& module,
+                         const ops::LatentWeights& weights, std::byte* keys, std::byte* values);
+
+}  // namespace vitrine::model

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// latent_attention (MLA; DeepSeek-V2, 2024) in its absorbed form, for prefill and decode alike. A
+// position's key is its normed latent and a rotated part, its value the latent; queries are brought
+// into the latent's space by the half of kv_b that makes keys, results out of it by the other half.
+#include <algorithm>
+
+#include "ops/decoder_ops.h"
+#include "ops/op.h"
+
+namespace vitrine::ops {
+namespace {
+
+class PlannedLatentAttention final : public PlannedOp {
+ public:
+  PlannedLatentAttention(PlanContext& context, const OpNode& node,
+                         const LatentAttentionParameters& own)
+      : kernel_(context.kernel),
+        query_(context.scratch.value(node.inputs[0])),
+        key_(context.scratch.value(node.inputs[1])),
+        out_(context.scratch.value(node.outputs[0])),
+        kv_(context.kv[static_cast<size_t>(node.layer)]),
+        rope_(context.rope),
+        own_(own),
+        made_(own.keys_and_values),
+        weights_(context.weights.latent(made_)),
+        norm_(context.weights.vector(own.norm, made_.latent)),
+        absorbed_(context.scratch.shared_rows("latent_queries", context.shape.max_tokens,
+                                              made_.heads * own.key_dim())),
+        latents_(context.scratch.shared_rows("latent_outputs", context.shape.max_tokens,
+                                             made_.heads * made_.latent)) {
+    add_phase("write", &PlannedLatentAttention::write_pieces, &PlannedLatentAttention::write);
+    add_phase("attend", &PlannedLatentAttention::attend_pieces, &PlannedLatentAttention::attend);
+    add_phase("expand", &PlannedLatentAttention::head_pieces, &PlannedLatentAttention::expand);
+    add_phase("quantize", &PlannedLatentAttention::quantize_pieces,
+              &PlannedLatentAttention::quantize);
+  }
+
+  /// The keys of tiles of tokens; and behind these the queries, head by head.
+  int64_t write_pieces(const StepState& step) const { return tiles(step) + made_.heads; }
+  void write(const StepState& step, int64_t piece) const {
+    if (piece >= tiles(step)) return absorb(step, piece - tiles(step));
+    for_tile(step, piece, [&](int64_t token) { write_key(step, token); });
+  }
+
+  /// Attention, of a token and so many heads; the last tokens, which see most, come first.
+  int64_t attend_pieces(const StepState& step) const { return step.tokens * head_tiles(); }
+  void attend(const StepState& step, int64_t piece) const {
+    const int64_t token = step.tokens - 1 - piece / head_tiles();
+    const int64_t head = piece % head_tiles() * kHeadsPerPiece;
+    kernels::AttentionSpan span;
+    span.block_table = step.block_tables[token];
+    span.position = step.positions[token];
+    span.heads = static_cast<int32_t>(std::min(made_.heads - head, kHeadsPerPiece));
+    span.scale = static_cast<float>(own_.scale);
+    span.query = absorbed_.row(token) + head * own_.key_dim();
+    span.query_stride = own_.key_dim();
+    span.out = latents_.row(token) + head * made_.latent;
+    span.out_stride = made_.latent;
+    kv_.kernels.attend_latent(kv_.view, span);
+  }
+
+  int64_t head_pieces(const StepState&) const { return made_.heads; }
+  void expand(const StepState& step, int64_t head) const {
+    multiply(weights_.values, head * made_.value_rows, made_.value_rows, step.tokens,
+             latents_.data + head * made_.latent, latents_.width,
+             out_.data + head * made_.value_rows, out_.width);
+  }
+
+  /// Whole rows, since a group of them may reach over heads.
+  int64_t quantize_pieces(const StepState& step) const {
+    return out_.quantized.empty() ? 0 : tiles(step);
+  }
+  void quantize(const StepState& step, int64_t piece) const {
+    for_tile(step, piece, [&](int64_t token) { out_.quantize(kernel_, token); });
+  }
+
+  std::string kernel_name() const override {
+    return std::string("cpu.") + kernel_.isa + ".rope+kv_write+latent_attention_" + kv_.codec +
+           "+absorbed_" + weight_kernel_name(weights_.keys);
+  }
+  uint64_t weight_bytes() const override {
+    return ops::weight_bytes(weights_.keys) + ops::weight_bytes(weights_.values);
+  }
+
+ private:
+  static constexpr int64_t kTokensPerPiece = 8;
+  static constexpr int64_t kHeadsPerPiece = 16;  // lanes of the kernels
+
+  static int64_t tiles(const StepState& step) { return divide_up(step.tokens, kTokensPerPiece); }
+  int64_t head_tiles() const { return divide_up(made_.heads, kHeadsPerPiece); }
+  template <typename Do>
+  static void for_tile(const StepState& step, int64_t piece, const Do& run) {
+    const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
+    for (int64_t token = piece * kTokensPerPiece; token < end; ++token) run(token);
+  }
+
+  void rotate(float* part, int32_t position) const {
+    const float* cos = rope_.cos + position * rope_.half;
+    const float* sin = rope_.sin + position * rope_.half;
+    if (!own_.rotates_neighbours) {
+      return kernel_.rope(part, cos, sin, static_cast<int32_t>(own_.rotary_dim));
+    }
+    for (int64_t i = 0; i < own_.rotary_dim / 2; ++i) {
+      const float x = part[2 * i], y = part[2 * i + 1];
+      part[2 * i] = x * cos[i] - y * sin[i];
+      part[2 * i + 1] = y * cos[i] + x * sin[i];
+    }
+  }
+
+  void write_key(const StepState& step, int64_t token) const {
+    const int32_t position = step.positions[token];
+    float* key = key_.row(token);
+    kernel_.rms_norm(key, norm_, static_cast<float>(own_.eps), made_.latent, key);
+    rotate(key + made_.latent, position);
+    const kernels::KvView& kv = kv_.view;
+    kv_.kernels.write_latent(kv, step.block_tables[token][position / kv.block_size],
+                             position % kv.block_size, key);
+  }
+
+  /// A head of all tokens: its rotated part, and the rest times the half that makes keys.
+  void absorb(const StepState& step, int64_t head) const {
+    const float* query = query_.data + head * own_.query_dim();
+    float* absorbed = absorbed_.data + head * own_.key_dim();
+    multiply(weights_.keys, head * made_.latent, made_.latent, step.tokens, query, query_.width,
+             absorbed, absorbed_.width);
+    for (int64_t token = 0; token < step.tokens; ++token) {
+      float* part = absorbed_.row(token) + head * own_.key_dim() + made_.latent;
+      std::copy_n(query_.row(token) + head * own_.query_dim() + made_.key_rows, own_.rotary_dim,
+                  part);
+      rotate(part, step.positions[token]);
+    }
+  }
+
+  /// Rows [begin, begin + rows) of a matrix of floats.
+  void multiply(const kernels::Weight& matrix, int64_t begin, int64_t rows, int32_t tokens,
+                const float* in, int64_t in_stride, float* out, int64_t out_stride) const {
+    kernels::Weight part = matrix;
+    part.rows = rows;
+    part.data = static_cast<const std::byte*>(matrix.data) +
+                begin * matrix.cols * kernels::element_bytes(matrix.format);
+    kernels::Activations input;
+    input.values = in;
+    input.value_stride = in_stride;
+    kernels::RowMap all;
+    all.count = tokens;
+    kernel_.linear(part, 0, rows, input, all, nullptr, nullptr, out, out_stride);
+  }
+
+  const kernels::CpuKernels& kernel_;
+  RowBuffer& query_;
+  RowBuffer& key_;
+  RowBuffer& out_;
+  const KvLayer& kv_;
+  RopeTables rope_;
+  const LatentAttentionParameters& own_;
+  const LatentModule& made_;
+  const LatentWeights& weights_;
+  const float* norm_;
+  RowBuffer& absorbed_;  // [tokens, heads * key_dim]
+  RowBuffer& latents_;   // [tokens, heads * latent]
+};
+
+std::unique_ptr<PlannedOp> plan_latent_attention(PlanContext& context, const OpNode& node) {
+  return std::make_unique<PlannedLatentAttention>(context, node,
+                                                  node.as<LatentAttentionParameters>());
+}
+
+VITRINE_REGISTER_OP((OpDefinition{"latent_attention", plan_latent_attention}));
+
+}  // namespace
+}  // namespace vitrine::ops
