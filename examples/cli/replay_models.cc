@@ -42,9 +42,6 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
   DeviceOptions device = arguments.device;
   if (device.device.empty()) device.device = run.header.device;
   if (device.kernels.empty() && run.header.kernels == "reference") device.kernels = "reference";
-  // CUDA's fused kernels are for who asks for them: whoever made the log did.
-  const bool is_cuda = device.device.starts_with("cuda") && run.header.device.starts_with("cuda");
-  if (device.kernels.empty() && is_cuda && run.header.kernels == "fused") device.kernels = "fused";
   for (const auto& [name, value] : run.header.engine) {
     const auto take = [&](const char* what, std::string& given,
                           const std::vector<std::string>& known) {
@@ -54,12 +51,7 @@ vitrine::EngineOptions replay_options(const Run& run, const AuditArguments& argu
     take("kv_type", device.kv_type, vitrine::kv_codec_names());
     take("activation_type", device.activation_type, {"int8", "bf16", "fp8"});
   }
-  // An older log names none: it was float32. CUDA's fused kernels have no integers.
-  const bool is_fused_cuda = device.device.starts_with("cuda") && device.kernels == "fused";
-  const bool is_logged = arguments.device.kv_type.empty();
-  if (device.kv_type.empty() || (is_logged && is_fused_cuda && device.kv_type == "i16")) {
-    device.kv_type = "f32";
-  }
+  if (device.kv_type.empty()) device.kv_type = "f32";  // an older log names none: it was that
   if (device.threads == 0) device.threads = std::clamp(run.header.threads, 1, 256);
   vitrine::EngineOptions options = device.engine_options();
   const RerunSizes sizes = rerun_sizes(run);

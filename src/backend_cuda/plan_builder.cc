@@ -89,15 +89,20 @@ void PlanBuilder::plan_kv(int64_t num_blocks) {
                 "engine option 'kv_block_size' is " + std::to_string(options_.kv_block_size) +
                     "; CUDA's fused kernels take blocks of 64; use 64 or --kernels reference");
   }
-  kv_block_bytes_ = static_cast<size_t>(graph_.num_kv_heads * graph_.head_dim *
-                                        kernels::cuda::kKvBlock * element_bytes(format));
+  kernels::cuda::KvCache cache;
+  cache.format = format;
+  cache.kv_heads = static_cast<int32_t>(graph_.num_kv_heads);
+  cache.head_dim = static_cast<int32_t>(graph_.head_dim);
+  cache.is_integers = kv_type_ == DType::kI16;
+  kv_block_bytes_ = static_cast<size_t>(graph_.num_kv_heads * kv_head_bytes(cache));
   const size_t plane = kv_block_bytes_ * static_cast<size_t>(num_blocks);
   kv_memory_ =
       DeviceBuffer(runtime_, plane * 2 * static_cast<size_t>(graph_.num_layers), "the KV cache");
   for (int layer = 0; layer < graph_.num_layers; ++layer) {
     std::byte* keys = kv_memory_.data() + plane * 2 * static_cast<size_t>(layer);
-    kv_.push_back({keys, keys + plane, format, static_cast<int32_t>(graph_.num_kv_heads),
-                   static_cast<int32_t>(graph_.head_dim)});
+    cache.keys = keys;
+    cache.values = keys + plane;
+    kv_.push_back(cache);
   }
 }
 

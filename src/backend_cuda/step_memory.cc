@@ -70,6 +70,7 @@ std::span<const DeviceSamplerSteps* const> steps_of(const engine::StepBatch& bat
 
 bool attends_on_tensor_cores(const EngineOptions& options, DType kv_type, const ops::Graph& graph) {
   return options.activation_dtype != DType::kI8 && kv_type != DType::kF32 &&
+         kv_type != DType::kI16 &&
          kernels::cuda::takes_attention_mma(static_cast<int32_t>(graph.num_heads),
                                             static_cast<int32_t>(graph.num_kv_heads),
                                             static_cast<int32_t>(graph.head_dim));

@@ -21,7 +21,8 @@ int64_t position_bytes(const kv::KvCodec& codec, const EngineOptions& options,
     return codec.key_bytes(key) + (value > 0 ? codec.value_bytes(value) : 0);
   }
   const auto type = runs_fused(options) ? codec.device_type : codec.reference_type;
-  return (key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32)));
+  const int64_t scales = type == DType::kI16 ? 2 * sizeof(float) : 0;  // of a key and a value
+  return (key + value) * static_cast<int64_t>(dtype_size(type.value_or(DType::kF32))) + scales;
 }
 
 }  // namespace

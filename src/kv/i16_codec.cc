@@ -14,6 +14,7 @@ constexpr KvCodec kI16{
     .key_bytes = integer_bytes,
     .value_bytes = integer_bytes,
     .cpu_kernels = [](const kernels::CpuKernels& t) { return kernels::find_kv_kernels(t, "i16"); },
+    .device_type = DType::kI16,
     .reference_type = DType::kF32,
     .reference_rounds_to_integers = true,
 };

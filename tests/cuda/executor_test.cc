@@ -93,6 +93,34 @@ TEST(CudaExecutorShipped, HasTheBitsOfTheCpu) {
   }
 }
 
+// Integers and their scales, over the border of a block, in chunks, in decode and beside others.
+TEST(CudaExecutorIntegers, HaveTheBitsOfTheCpu) {
+  for (const char* name : {"qwen3_moe", "olmoe", "granitemoe", "qwen3_moe_sparse2", "llama"}) {
+    EngineOptions options;
+    options.kv_codecs = {"i16"};
+    const ModelUnderTest model(oracle_folder(name), options);
+    Traffic traffic;
+    const auto cpu = engine::make_fused_executor(model.inputs());
+    const auto device = make_on_device(model, traffic);
+    StepDriver expected(model, *cpu), found(model, *device);
+    std::vector<std::vector<Part>> steps;
+    for (int32_t first = 0; first < 72; first += 18) {
+      Part part{0, {}};
+      for (int32_t i = first; i < first + 18; ++i) part.tokens.push_back((7 * i + 3) % 200);
+      steps.push_back({part});
+    }
+    steps.push_back({{0, {9}}, {2, {2, 6, 5}}});
+    steps.push_back({{2, {3}}, {0, {5}}, {1, {8, 9}}});
+    for (const std::vector<Part>& parts : steps) {
+      expect_same(model.layout, expected.step(parts), found.step(parts));
+    }
+    const auto& plan = device->plan();
+    EXPECT_TRUE(std::ranges::any_of(plan, [](const PlanEntry& entry) {
+      return entry.kernel.find("attention_i16") != std::string::npos;
+    })) << name;
+  }
+}
+
 // Weights are packed by all threads: which of them takes which rows changes nothing.
 TEST(CudaExecutorUpload, ThreadsPackTheSameWeights) {
   for (const ModelVariant& variant :

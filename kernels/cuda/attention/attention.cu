@@ -38,7 +38,7 @@ const char* problem_of(const AttentionArguments& a) {
     return "attention: heads, expected a multiple of kv_heads";
   }
   if (a.kv.head_dim <= 0 || a.kv.head_dim > kMaxHeadDim ||
-      a.kv.head_dim * element_bytes(a.kv.format) % 16 != 0) {
+      a.kv.head_dim * kv_element_bytes(a.kv) % 16 != 0) {
     return "attention: head_dim, expected at most 256 and whole vectors of 16 bytes";
   }
   if (a.tile_count <= 0 || a.ranges <= 0) return "attention: no tiles";
@@ -51,6 +51,12 @@ const char* problem_of(const AttentionArguments& a) {
 Status attention(const AttentionArguments& a, AttentionQueries queries, Stream stream) {
   if (const char* problem = problem_of(a)) return refuse(problem);
   Status status;
+  if (a.kv.is_integers) {
+    status = launch_attention_i16(a, queries, stream);
+    if (!status.ok()) return status;
+    return merge_attention_ranges(a, attention_tile_tokens(a.heads, a.kv.kv_heads, queries),
+                                  stream);
+  }
   switch (a.kv.format) {
     case FloatFormat::kF32: status = launch_attention<FloatFormat::kF32>(a, queries, stream); break;
     case FloatFormat::kF16: status = launch_attention<FloatFormat::kF16>(a, queries, stream); break;
@@ -65,7 +71,9 @@ Status attention(const AttentionArguments& a, AttentionQueries queries, Stream s
 
 Status attention_mma(const AttentionArguments& a, MmaRows rows, Stream stream) {
   if (const char* problem = problem_of(a)) return refuse(problem);
-  if (a.kv.format == FloatFormat::kF32) return refuse("attention_mma: keys in 16 bits");
+  if (a.kv.is_integers || a.kv.format == FloatFormat::kF32) {
+    return refuse("attention_mma: keys in 16 bits of a float");
+  }
   if (!takes_attention_mma(a.heads, a.kv.kv_heads, a.kv.head_dim)) {
     return refuse(
         "attention_mma: heads, expected a head_dim of 64 or 128 and a group of 1, 2, 4, 8 or 16 "

@@ -72,6 +72,47 @@ struct AttentionWork {
   int32_t first;                              // smallest
 };
 
+/// Finds a block's work. Grid: (tile, kv head and part of its group, range). False: it has none.
+template <typename Shape>
+VITRINE_DEVICE bool find_work(const AttentionArguments& a, AttentionWork& work) {
+  const int group = a.heads / a.kv.kv_heads;
+  work.tile = a.tiles[block_x()];
+  work.heads = group < Shape::kQueries ? group : Shape::kQueries;
+  const int parts = divide_up(group, work.heads);
+  work.kv_head = block_y() / parts;
+  work.first_head = work.kv_head * group + block_y() % parts * work.heads;
+  work.begin = block_z() * kAttentionRange;
+  work.last = -1;
+  work.first = 0x7fffffff;
+  for (int i = 0; i < work.tile.count; ++i) {
+    const int32_t position = a.positions[work.tile.first_token + i];
+    work.last = position > work.last ? position : work.last;
+    work.first = position < work.first ? position : work.first;
+  }
+  if (work.last < work.begin) return false;
+  work.table = a.blocks.tables + a.blocks.sequences[work.tile.first_token] * a.blocks.stride;
+  return true;
+}
+
+/// The empty state of row `q`.
+VITRINE_DEVICE void begin_row(const AttentionArguments& a, const AttentionWork& work,
+                              const AttentionMemory& memory, int q) {
+  const int token = q / work.heads;
+  const bool valid = token < work.tile.count && work.first_head + q % work.heads <
+                                                    (work.kv_head + 1) * (a.heads / a.kv.kv_heads);
+  memory.position[q] = valid ? a.positions[work.tile.first_token + token] : -1;
+  memory.max[q] = bits_float(0xff800000u);
+  memory.sum[q] = 0.0f;
+}
+
+/// The query of row `q`, which is one.
+VITRINE_DEVICE const float* query_of(const AttentionArguments& a, const AttentionWork& work,
+                                     int q) {
+  const int64_t token = work.tile.first_token + q / work.heads;
+  const int64_t head = work.first_head + q % work.heads;
+  return a.queries + (token * a.heads + head) * a.kv.head_dim;
+}
+
 /// The first `kWide` elements at `from`, widened.
 template <typename Shape>
 VITRINE_DEVICE void load_vector(const uint8_t* from, float (&x)[Shape::kWide]) {
@@ -99,7 +140,7 @@ VITRINE_DEVICE void copy_positions(const AttentionArguments& a, const AttentionW
   const int pieces = row_bytes / 16;
   const int64_t block = work.table[start / kKvBlock];
   const auto* from = static_cast<const uint8_t*>(storage) +
-                     (block * a.kv.kv_heads + work.kv_head) * kKvBlock * row_bytes;
+                     (block * a.kv.kv_heads + work.kv_head) * kv_head_bytes(a.kv);
   for (int i = thread_index(); i < kAttentionPositions * pieces; i += kAttentionThreads) {
     const int j = i / pieces, piece = i % pieces;
     const bool valid = start + j <= work.last;

@@ -12,48 +12,20 @@ template <typename Shape>
 VITRINE_DEVICE void begin_rows(const AttentionArguments& a, const AttentionWork& work,
                                const AttentionMemory& memory) {
   const int head_dim = a.kv.head_dim;
-  if (thread_index() < Shape::kQueries) {
-    const int q = thread_index();
-    const int token = q / work.heads;
-    const bool valid =
-        token < work.tile.count &&
-        work.first_head + q % work.heads < (work.kv_head + 1) * (a.heads / a.kv.kv_heads);
-    memory.position[q] = valid ? a.positions[work.tile.first_token + token] : -1;
-    memory.max[q] = bits_float(0xff800000u);
-    memory.sum[q] = 0.0f;
-  }
+  if (thread_index() < Shape::kQueries) begin_row(a, work, memory, thread_index());
   sync_block();
   for (int i = thread_index(); i < Shape::kQueries * head_dim; i += kAttentionThreads) {
     const int q = i / head_dim;
-    const int64_t token = work.tile.first_token + q / work.heads;
-    const int64_t head = work.first_head + q % work.heads;
-    memory.queries[i] = memory.position[q] < 0
-                            ? 0.0f
-                            : a.queries[(token * a.heads + head) * head_dim + i % head_dim];
+    memory.queries[i] = memory.position[q] < 0 ? 0.0f : query_of(a, work, q)[i % head_dim];
   }
 }
 
-// Grid: (tile, kv head and part of its group, range).
+// Grid: as find_work says.
 template <typename Shape>
 VITRINE_KERNEL(kAttentionThreads, Shape::kDims == 1 ? 4 : 3)
 void attention_kernel(const AttentionArguments a) {
-  const int group = a.heads / a.kv.kv_heads;
   AttentionWork work;
-  work.tile = a.tiles[block_x()];
-  work.heads = group < Shape::kQueries ? group : Shape::kQueries;
-  const int parts = divide_up(group, work.heads);
-  work.kv_head = block_y() / parts;
-  work.first_head = work.kv_head * group + block_y() % parts * work.heads;
-  work.begin = block_z() * kAttentionRange;
-  work.last = -1;
-  work.first = 0x7fffffff;
-  for (int i = 0; i < work.tile.count; ++i) {
-    const int32_t position = a.positions[work.tile.first_token + i];
-    work.last = position > work.last ? position : work.last;
-    work.first = position < work.first ? position : work.first;
-  }
-  if (work.last < work.begin) return;
-  work.table = a.blocks.tables + a.blocks.sequences[work.tile.first_token] * a.blocks.stride;
+  if (!find_work<Shape>(a, work)) return;
   const AttentionMemory memory = divide_memory<Shape>(a.kv.head_dim);
   begin_rows<Shape>(a, work, memory);
 

@@ -2,6 +2,7 @@
 #include "kernels/cuda/kv/rope_kv.h"
 
 #include "kernels/cuda/floats.h"
+#include "kernels/cuda/integer_scale.h"
 
 namespace vitrine::kernels::cuda {
 namespace {
@@ -62,6 +63,21 @@ VITRINE_DEVICE void prepare_head(const RopeKv& step, Part part, int32_t head, in
   sync_warp();
 }
 
+/// A head as integers and their scale.
+VITRINE_DEVICE void store_integers(const KvCache& cache, const float* x, void* plane,
+                                   int64_t head_block, int32_t offset) {
+  const int32_t n = cache.head_dim;
+  auto* block = static_cast<uint8_t*>(plane) + head_block * kv_head_bytes(cache);
+  const IntegerScale scale = scale_of_row(x, n);
+  auto* numbers = reinterpret_cast<int16_t*>(block) + offset * n;
+  for (int32_t d = lane_index(); d < n; d += kWarp) {
+    numbers[d] = static_cast<int16_t>(number_of(x[d], scale.factor));
+  }
+  if (lane_index() == 0) {
+    reinterpret_cast<float*>(block + kKvBlock * n * 2)[offset] = scale.scale;
+  }
+}
+
 template <FloatFormat kFormat>
 VITRINE_DEVICE void store_head(const float* x, int32_t n, void* to, int64_t at) {
   for (int32_t d = lane_index(); d < n; d += kWarp) store_element<kFormat>(to, at + d, x[d]);
@@ -96,8 +112,10 @@ void rope_kv_kernel(RopeKv step) {
   const int32_t position = step.positions[token];
   const int64_t block =
       step.blocks.tables[step.blocks.sequences[token] * step.blocks.stride + position / kKvBlock];
-  const int64_t at = ((block * cache.kv_heads + kv_head) * kKvBlock + position % kKvBlock) * n;
-  store_head<kCache>(x, n, part == Part::kKey ? cache.keys : cache.values, at);
+  const int64_t head_block = block * cache.kv_heads + kv_head;
+  void* plane = part == Part::kKey ? cache.keys : cache.values;
+  if (cache.is_integers) return store_integers(cache, x, plane, head_block, position % kKvBlock);
+  store_head<kCache>(x, n, plane, (head_block * kKvBlock + position % kKvBlock) * n);
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ void plan(PlanBuilder& builder, const OpNode& node) {
                                : kernels::cuda::attention(own, memory.queries, stream);
       },
       std::string(on_tensor_cores ? "attention_mma_" : "attention_") +
-          (rope.cache.format == kernels::cuda::FloatFormat::kF32   ? "f32"
+          (rope.cache.is_integers                                  ? "i16"
+           : rope.cache.format == kernels::cuda::FloatFormat::kF32 ? "f32"
            : rope.cache.format == kernels::cuda::FloatFormat::kF16 ? "f16"
                                                                    : "bf16"));
   builder.add_forms(out, 1);
