@@ -12,6 +12,8 @@
 #include <span>
 #include <string_view>
 
+#include "kv_limits.h"
+
 namespace vitrine::kernels {
 
 /// How the elements of a weight matrix are stored.
@@ -223,24 +225,6 @@ constexpr int64_t float_kv_bytes(WeightFormat element, int64_t head_dim) {
   return head_dim * (element == WeightFormat::kF32 ? 4 : 2);
 }
 constexpr int64_t int16_kv_bytes(int64_t head_dim) { return (head_dim + 1) / 2 * 4 + 4; }
-
-/// Elements of a head that attention has room for.
-inline constexpr int32_t kMaxHeadDim = 256;
-/// Of a key of latent attention, and of what is its value.
-inline constexpr int32_t kMaxLatentKey = 640, kMaxLatentValue = 512;
-
-/// i16: what the largest magnitude of a key, value or query becomes. The sum of head_dim products
-/// of two such numbers fits 32 bits.
-constexpr int32_t largest_kv_number(int32_t head_dim) {
-  if (head_dim <= 128) return 4095;
-  if (head_dim <= 256) return 2895;
-  int64_t largest = 1;
-  while ((largest + 1) * (largest + 1) * head_dim <= INT32_MAX) ++largest;
-  return static_cast<int32_t>(largest);
-}
-/// i16: what the largest weight of a block of values becomes. The sum of kAttentionBlock products
-/// with values fits 32 bits.
-inline constexpr int32_t kLargestValueWeight = 8191;
 
 /// Queries over one kv head of as many consecutive tokens of one sequence; token t, at `position` +
 /// t, sees the positions 0 … position + t. How many come together changes no result, only how often

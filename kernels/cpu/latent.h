@@ -15,6 +15,7 @@ namespace {
 
 constexpr int32_t kLatentLanes = 16;  // heads that are computed together
 constexpr int32_t kLatentRows = 8;    // sums that registers hold together
+constexpr int32_t kLatentTokens = 4;  // tokens that walk the blocks together
 
 /// One token's query heads, and their running softmax.
 struct LatentState {
@@ -24,12 +25,6 @@ struct LatentState {
   alignas(64) float max[kLatentLanes];
   alignas(64) float sum[kLatentLanes];
 };
-
-/// The bytes of one position's key.
-template <class Element>
-constexpr int64_t latent_bytes(int32_t head_dim) {
-  return static_cast<int64_t>(head_dim) * sizeof(Element);
-}
 
 /// Where position `position` of a sequence lies, `bytes` to a position.
 inline const uint8_t* latent_key(const KvView& kv, const int32_t* block_table, int32_t position,
@@ -146,39 +141,74 @@ inline void latent_rows(const KvView& kv, const AttentionSpan& span, int32_t sta
   }
 }
 
+/// One token meets `valid` positions of a block.
+template <class Table>
+inline void take_latent_block(const KvView& kv, float scale, const float* const* keys,
+                              int32_t valid, LatentState& state) {
+  int32_t j = 0;
+  for (; j + kLatentRows <= valid; j += kLatentRows) {
+    score_rows<Table, kLatentRows>(keys + j, kv.head_dim, scale, state, state.weights + j);
+  }
+  for (; j < valid; ++j) {
+    score_rows<Table, 1>(keys + j, kv.head_dim, scale, state, state.weights + j);
+  }
+  const auto correction = latent_softmax<Table>(valid, state);
+  int32_t d = 0;
+  for (; d + kLatentRows <= kv.value_dim; d += kLatentRows) {
+    add_rows<Table, kLatentRows>(keys, valid, d, correction, state);
+  }
+  for (; d < kv.value_dim; ++d) add_rows<Table, 1>(keys, valid, d, correction, state);
+}
+
+/// The walk over the blocks, which is read once for a tile of tokens and heads: begin(token, first,
+/// heads, t) of each token, the t-th of the tile; find(start, valid) of each block; take(t, valid)
+/// of each token that sees so many positions of it; end(…) as begin.
+template <class Begin, class Find, class Take, class End>
+inline void walk_latent(const AttentionSpan& span, const Begin& begin, const Find& find,
+                        const Take& take, const End& end) {
+  for (int32_t head = 0; head < span.heads; head += kLatentLanes) {
+    const int32_t heads = span.heads - head < kLatentLanes ? span.heads - head : kLatentLanes;
+    for (int32_t first = 0; first < span.tokens; first += kLatentTokens) {
+      const int32_t left = span.tokens - first;
+      const int32_t tokens = left < kLatentTokens ? left : kLatentTokens;
+      for (int32_t t = 0; t < tokens; ++t) begin(first + t, head, heads, t);
+      const int32_t last = span.position + first + tokens - 1;
+      for (int32_t start = 0; start <= last; start += kAttentionBlock) {
+        const auto positions_seen = [&](int32_t position) {
+          const int32_t seen = position + 1 - start;
+          return seen < kAttentionBlock ? seen : kAttentionBlock;
+        };
+        find(start, positions_seen(last));
+        for (int32_t t = 0; t < tokens; ++t) {
+          const int32_t valid = positions_seen(span.position + first + t);
+          if (valid > 0) take(t, valid);
+        }
+      }
+      for (int32_t t = 0; t < tokens; ++t) end(first + t, head, heads, t);
+    }
+  }
+}
+
 template <class Table, WeightFormat kFormat>
 inline void attend_latent_floats(const KvView& kv, const AttentionSpan& span) {
   constexpr bool kWidens = kFormat != WeightFormat::kF32;
   alignas(64) float wide[kWidens ? kAttentionBlock : 1][kMaxLatentKey];
   const float* keys[kAttentionBlock];
-  LatentState state;
-  for (int32_t i = 0; i < span.tokens; ++i) {
-    const int32_t position = span.position + i;
-    for (int32_t head = 0; head < span.heads; head += kLatentLanes) {
-      const int32_t heads = span.heads - head < kLatentLanes ? span.heads - head : kLatentLanes;
-      gather_queries(kv, span, i, head, heads, state);
-      for (int32_t start = 0; start <= position; start += kAttentionBlock) {
-        const int32_t left = position + 1 - start;
-        const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
+  LatentState states[kLatentTokens];
+  walk_latent(
+      span,
+      [&](int32_t token, int32_t head, int32_t heads, int32_t t) {
+        gather_queries(kv, span, token, head, heads, states[t]);
+      },
+      [&](int32_t start, int32_t valid) {
         latent_rows<kFormat>(kv, span, start, valid, wide, keys);
-        int32_t j = 0;
-        for (; j + kLatentRows <= valid; j += kLatentRows) {
-          score_rows<Table, kLatentRows>(keys + j, kv.head_dim, span.scale, state,
-                                         state.weights + j);
-        }
-        for (; j < valid; ++j) {
-          score_rows<Table, 1>(keys + j, kv.head_dim, span.scale, state, state.weights + j);
-        }
-        const auto correction = latent_softmax<Table>(valid, state);
-        int32_t d = 0;
-        for (; d + kLatentRows <= kv.value_dim; d += kLatentRows) {
-          add_rows<Table, kLatentRows>(keys, valid, d, correction, state);
-        }
-        for (; d < kv.value_dim; ++d) add_rows<Table, 1>(keys, valid, d, correction, state);
-      }
-      scatter_outputs<Table>(kv, span, i, head, heads, state);
-    }
-  }
+      },
+      [&](int32_t t, int32_t valid) {
+        take_latent_block<Table>(kv, span.scale, keys, valid, states[t]);
+      },
+      [&](int32_t token, int32_t head, int32_t heads, int32_t t) {
+        scatter_outputs<Table>(kv, span, token, head, heads, states[t]);
+      });
 }
 
 /// Writes n numbers, of which an odd last one has a 0 behind it; returns their scale.
@@ -201,30 +231,35 @@ inline float quantize_latent(const float* x, int32_t n, int16_t* numbers) {
   return scale.scale;
 }
 
-/// What integers need besides.
-struct LatentIntegers {
-  alignas(64) int32_t query[kMaxLatentKey / 2][kLatentLanes];        // two numbers a word
-  alignas(64) int32_t values[kAttentionBlock / 2][kMaxLatentValue];  // of positions 2i and 2i + 1
-  alignas(64) int32_t pairs[kAttentionBlock / 2][kLatentLanes];      // of the weights, the same
+/// What integers need besides, of a token.
+struct LatentNumbers {
+  alignas(64) int32_t query[kMaxLatentKey / 2][kLatentLanes];    // two numbers a word
+  alignas(64) int32_t pairs[kAttentionBlock / 2][kLatentLanes];  // of the weights, the same
   alignas(64) float factor[kLatentLanes];  // of scores: the query's scale times that of all scores
   alignas(64) float unit[kLatentLanes];    // what a unit of a block's weights means
+};
+
+/// Up to 64 positions.
+struct LatentIntegers {
+  alignas(64) int32_t values[kAttentionBlock / 2][kMaxLatentValue];  // of positions 2i and 2i + 1
   const int32_t* keys[kAttentionBlock];
   float scales[kAttentionBlock];
 };
 
 inline void quantize_queries(const KvView& kv, const AttentionSpan& span, int32_t token,
-                             int32_t first, int32_t heads, LatentIntegers& integers) {
+                             int32_t first, int32_t heads, LatentNumbers& numbers_of) {
   const int32_t words = element_pairs(kv.head_dim);
-  __builtin_memset(integers.query, 0, sizeof(int32_t) * kLatentLanes * static_cast<size_t>(words));
+  __builtin_memset(numbers_of.query, 0,
+                   sizeof(int32_t) * kLatentLanes * static_cast<size_t>(words));
   for (int32_t lane = 0; lane < kLatentLanes; ++lane) {
-    integers.factor[lane] = 0.0f;
+    numbers_of.factor[lane] = 0.0f;
     if (lane >= heads) continue;
     int16_t numbers[kMaxLatentKey + 1];
     const float* query =
         span.query + token * span.query_token_stride + (first + lane) * span.query_stride;
-    integers.factor[lane] = quantize_latent(query, kv.head_dim, numbers) * span.scale;
+    numbers_of.factor[lane] = quantize_latent(query, kv.head_dim, numbers) * span.scale;
     for (int32_t d = 0; d < words; ++d) {
-      __builtin_memcpy(&integers.query[d][lane], numbers + 2 * d, sizeof(int32_t));
+      __builtin_memcpy(&numbers_of.query[d][lane], numbers + 2 * d, sizeof(int32_t));
     }
   }
 }
@@ -252,18 +287,18 @@ inline void find_integers(const KvView& kv, const AttentionSpan& span, int32_t s
 
 template <class Table, int kRows>
 inline void score_integer_rows(int32_t first, int32_t words, const LatentIntegers& integers,
-                               LatentState& state) {
+                               const LatentNumbers& own, LatentState& state) {
   typename Table::Integers sum[kRows];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) sum[i] = Table::set_integers(0);
   for (int32_t d = 0; d < words; ++d) {
-    const auto query = Table::load_integers(integers.query[d]);
+    const auto query = Table::load_integers(own.query[d]);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       sum[i] = Table::dot(sum[i], query, Table::set_integers(integers.keys[first + i][d]));
     }
   }
-  const auto factor = Table::load(integers.factor);
+  const auto factor = Table::load(own.factor);
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     const auto scale = Table::mul(Table::set(integers.scales[first + i]), factor);
@@ -273,7 +308,8 @@ inline void score_integer_rows(int32_t first, int32_t words, const LatentInteger
 
 /// The block's weights, times their values' scales, as integers in pairs.
 template <class Table>
-inline void weigh_integers(int32_t valid, LatentIntegers& integers, LatentState& state) {
+inline void weigh_integers(int32_t valid, const LatentIntegers& integers, LatentNumbers& own,
+                           LatentState& state) {
   auto largest = Table::set(0.0f), infinite = Table::set(0.0f);
   for (int32_t j = 0; j < valid; ++j) {
     const auto weight = Table::mul(Table::load(state.weights[j]), Table::set(integers.scales[j]));
@@ -288,7 +324,7 @@ inline void weigh_integers(int32_t valid, LatentIntegers& integers, LatentState&
   for (int32_t lane = 0; lane < kLatentLanes; ++lane) {
     const Int16Scale scale = weight_scale(magnitudes[lane], is_zero[lane] == 0.0f);
     factors[lane] = scale.factor;
-    integers.unit[lane] = scale.scale;
+    own.unit[lane] = scale.scale;
     masks[lane] = scale.factor == 0.0f ? 0 : -1;
   }
   const auto factor = Table::load(factors);
@@ -298,25 +334,26 @@ inline void weigh_integers(int32_t valid, LatentIntegers& integers, LatentState&
   };
   for (int32_t j = 0; j < valid; j += 2) {
     const auto second = j + 1 < valid ? number(j + 1) : Table::set_integers(0);
-    Table::store_integers(integers.pairs[j / 2], Table::pair(number(j), second));
+    Table::store_integers(own.pairs[j / 2], Table::pair(number(j), second));
   }
 }
 
 template <class Table, int kRows>
 inline void add_integer_rows(int32_t pairs, int32_t first, typename Table::Lanes correction,
-                             const LatentIntegers& integers, LatentState& state) {
+                             const LatentIntegers& integers, const LatentNumbers& own,
+                             LatentState& state) {
   typename Table::Integers sum[kRows];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) sum[i] = Table::set_integers(0);
   for (int32_t j = 0; j < pairs; ++j) {
-    const auto weight = Table::load_integers(integers.pairs[j]);
+    const auto weight = Table::load_integers(own.pairs[j]);
     const int32_t* value = integers.values[j] + first;
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       sum[i] = Table::dot(sum[i], weight, Table::set_integers(value[i]));
     }
   }
-  const auto unit = Table::load(integers.unit);
+  const auto unit = Table::load(own.unit);
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     const auto old = Table::mul(Table::load(state.out[first + i]), correction);
@@ -324,40 +361,46 @@ inline void add_integer_rows(int32_t pairs, int32_t first, typename Table::Lanes
   }
 }
 
+/// As take_latent_block.
+template <class Table>
+inline void take_latent_integers(const KvView& kv, const LatentIntegers& integers, int32_t valid,
+                                 LatentNumbers& own, LatentState& state) {
+  const int32_t words = element_pairs(kv.head_dim);
+  int32_t j = 0;
+  for (; j + kLatentRows <= valid; j += kLatentRows) {
+    score_integer_rows<Table, kLatentRows>(j, words, integers, own, state);
+  }
+  for (; j < valid; ++j) score_integer_rows<Table, 1>(j, words, integers, own, state);
+  const auto correction = latent_softmax<Table>(valid, state);
+  weigh_integers<Table>(valid, integers, own, state);
+  const int32_t pairs = (valid + 1) / 2;
+  int32_t d = 0;
+  for (; d + kLatentRows <= kv.value_dim; d += kLatentRows) {
+    add_integer_rows<Table, kLatentRows>(pairs, d, correction, integers, own, state);
+  }
+  for (; d < kv.value_dim; ++d) {
+    add_integer_rows<Table, 1>(pairs, d, correction, integers, own, state);
+  }
+}
+
 template <class Table>
 inline void attend_latent_integers(const KvView& kv, const AttentionSpan& span) {
-  LatentState state;
+  LatentState states[kLatentTokens];
+  LatentNumbers numbers[kLatentTokens];
   LatentIntegers integers;
-  const int32_t words = element_pairs(kv.head_dim);
-  for (int32_t i = 0; i < span.tokens; ++i) {
-    const int32_t position = span.position + i;
-    for (int32_t head = 0; head < span.heads; head += kLatentLanes) {
-      const int32_t heads = span.heads - head < kLatentLanes ? span.heads - head : kLatentLanes;
-      gather_queries(kv, span, i, head, heads, state);
-      quantize_queries(kv, span, i, head, heads, integers);
-      for (int32_t start = 0; start <= position; start += kAttentionBlock) {
-        const int32_t left = position + 1 - start;
-        const int32_t valid = left < kAttentionBlock ? left : kAttentionBlock;
-        find_integers(kv, span, start, valid, integers);
-        int32_t j = 0;
-        for (; j + kLatentRows <= valid; j += kLatentRows) {
-          score_integer_rows<Table, kLatentRows>(j, words, integers, state);
-        }
-        for (; j < valid; ++j) score_integer_rows<Table, 1>(j, words, integers, state);
-        const auto correction = latent_softmax<Table>(valid, state);
-        weigh_integers<Table>(valid, integers, state);
-        const int32_t pairs = (valid + 1) / 2;
-        int32_t d = 0;
-        for (; d + kLatentRows <= kv.value_dim; d += kLatentRows) {
-          add_integer_rows<Table, kLatentRows>(pairs, d, correction, integers, state);
-        }
-        for (; d < kv.value_dim; ++d) {
-          add_integer_rows<Table, 1>(pairs, d, correction, integers, state);
-        }
-      }
-      scatter_outputs<Table>(kv, span, i, head, heads, state);
-    }
-  }
+  walk_latent(
+      span,
+      [&](int32_t token, int32_t head, int32_t heads, int32_t t) {
+        gather_queries(kv, span, token, head, heads, states[t]);
+        quantize_queries(kv, span, token, head, heads, numbers[t]);
+      },
+      [&](int32_t start, int32_t valid) { find_integers(kv, span, start, valid, integers); },
+      [&](int32_t t, int32_t valid) {
+        take_latent_integers<Table>(kv, integers, valid, numbers[t], states[t]);
+      },
+      [&](int32_t token, int32_t head, int32_t heads, int32_t t) {
+        scatter_outputs<Table>(kv, span, token, head, heads, states[t]);
+      });
 }
 
 }  // namespace

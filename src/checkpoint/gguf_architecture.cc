@@ -9,7 +9,7 @@
 namespace vitrine::checkpoint {
 namespace {
 
-constexpr std::array<GgufArchitecture, 14> kArchitectures = {{
+constexpr std::array<GgufArchitecture, 16> kArchitectures = {{
     {.name = "llama",
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -113,6 +113,19 @@ constexpr std::array<GgufArchitecture, 14> kArchitectures = {{
      .class_name = "SmolLM3ForCausalLM",
      .interleaved_rope = true,
      .has_output_bias = true},
+    {.name = "deepseek2",
+     .has_experts = true,
+     .model_type = "deepseek_v2",
+     .class_name = "DeepseekV2ForCausalLM",
+     .has_latents = true,
+     .shared_block = "mlp.shared_experts"},
+    {.name = "deepseek2",
+     .has_experts = true,
+     .model_type = "deepseek_v3",
+     .class_name = "DeepseekV3ForCausalLM",
+     .has_latents = true,
+     .correction = "mlp.gate.e_score_correction_bias",
+     .shared_block = "mlp.shared_experts"},
 }};
 
 /// What stands between "blk.N." and ".weight" or ".bias", and the module that it is.
@@ -133,6 +146,17 @@ constexpr std::array kLayerNames = {
     LayerName{"ffn_up", "mlp.up_proj"},
     LayerName{"ffn_down", "mlp.down_proj"},
     LayerName{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+};
+/// Of latent attention. The matrix that makes keys and values stands whole, or as its halves.
+constexpr std::array kLatentNames = {
+    LayerName{"attn_q_a", "self_attn.q_a_proj"},
+    LayerName{"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    LayerName{"attn_q_b", "self_attn.q_b_proj"},
+    LayerName{"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    LayerName{"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    LayerName{"attn_kv_b", "self_attn.kv_b_proj"},
+    LayerName{"attn_k_b", "self_attn.k_b_proj"},
+    LayerName{"attn_v_b", "self_attn.v_b_proj"},
 };
 /// Behind GgufArchitecture::shared_block.
 constexpr std::array kSharedNames = {
@@ -214,9 +238,15 @@ class TensorMapper {
       }
       if (add_single_expert(info, base, block)) return;
     }
+    for (const auto& [gguf, module] : kLatentNames) {
+      if (base != gguf || suffix != ".weight" || !architecture_.has_latents) continue;
+      return add(info, prefix + std::string(module) + suffix);
+    }
     const auto* found = std::ranges::find(kLayerNames, base, &LayerName::gguf);
     const bool is_foreign =
         (base == "post_attention_norm" && !architecture_.has_post_norm) ||
+        (architecture_.has_latents &&
+         (base == "attn_k" || base == "attn_v" || suffix == ".bias")) ||
         (base == "ffn_gate_inp_shexp" && architecture_.model_type != "qwen2_moe") ||
         ((base == "attn_q_norm" || base == "attn_k_norm") && !architecture_.has_head_norms);
     const bool is_bias_known = base == "attn_q" || base == "attn_k" || base == "attn_v" ||
@@ -320,7 +350,10 @@ const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata) {
   std::string known;
   bool is_known = false;
   for (const GgufArchitecture& architecture : kArchitectures) {
-    if (architecture.name == name && architecture.has_experts == has_experts) return architecture;
+    if (architecture.name == name && architecture.has_experts == has_experts &&
+        (!architecture.has_latents || fits_scores(architecture, metadata))) {
+      return architecture;
+    }
     is_known |= architecture.name == name;
     const std::string entry =
         std::string(architecture.name) + (architecture.name == "llama" ? ""
@@ -372,6 +405,10 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
   const bool is_gpt_oss = architecture.model_type == "gpt_oss";
   if (is_gpt_oss && name.ends_with(".self_attn.sinks")) {
     return "blk." + layer + ".attn_sinks.weight";
+  }
+  if (architecture.has_latents) {
+    const auto* latent = std::ranges::find(kLatentNames, module, &LayerName::module);
+    if (latent != kLatentNames.end()) return named(latent->gguf);
   }
   const auto* found = std::ranges::find(kLayerNames, module, &LayerName::module);
   if (found != kLayerNames.end()) return named(found->gguf);

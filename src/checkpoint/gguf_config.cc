@@ -86,6 +86,10 @@ class ConfigWriter {
                     "a divisor of the " + std::to_string(heads_) + " query heads");
     }
     config_["num_attention_heads"] = heads_;
+    if (architecture_.has_latents) {
+      head_dim_ = write_latent_attention(architecture_, metadata_, heads_, config_);
+      return;
+    }
     config_["num_key_value_heads"] = kv_heads;
     head_dim_ =
         metadata_.integer(key("attention.key_length"), 2, kMaxWidth).value_or(hidden_ / heads_);
@@ -230,6 +234,9 @@ class ConfigWriter {
          metadata_.number(key("rope.scaling.yarn_beta_slow"), 0.0, 1e6).value_or(1.0)}};
     // No file has a key for it; this family was made without.
     if (architecture_.model_type == "gpt_oss") config_["rope_scaling"]["truncate"] = false;
+    if (architecture_.has_latents) {
+      write_latent_yarn(architecture_, metadata_, config_["rope_scaling"]);
+    }
     if (attention != 1.0) {
       const double usual = factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0;
       config_["rope_scaling"]["attention_factor"] = attention * usual;
@@ -279,7 +286,7 @@ class ConfigWriter {
         gating && *gating != 0 && *gating != (has_sigmoid ? 2 : 1)) {
       metadata_.unsupported(key("expert_gating_func"), has_sigmoid ? "2, sigmoid" : "1, softmax");
     }
-    if (!architecture_.correction.empty()) write_scores(experts);
+    if (!architecture_.correction.empty() || architecture_.has_latents) write_scores(experts);
     if (architecture_.model_type == "qwen2_moe") {
       config_["shared_expert_intermediate_size"] =
           metadata_.integer(key("expert_shared_feed_forward_length"), 1, kMaxWidth)

@@ -3,6 +3,7 @@
 // architectures above see only that form, so a GGUF is one more source of the same models.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct GgufArchitecture {
   bool has_expert_biases = false;    ///< of the router too
   bool has_post_norm = false;        ///< the norm before experts is named for what it stands behind
   bool rotates_part = false;         ///< of a head, where `rope.dimension_count` says so
+  bool has_latents = false;          ///< latent attention
   std::string_view correction = {};  ///< of scores, for the choice; empty: probabilities are scores
   std::string_view shared_block = {};  ///< of shared experts
   std::string_view block = "mlp";      ///< the feed-forward block of a layer with experts
@@ -48,6 +50,16 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
 
 /// Throws kUnsupported for a key whose value asks for a computation that no architecture here has.
 void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadata& metadata);
+
+/// Of files with latent attention: whether they score experts as this row's family does.
+bool fits_scores(const GgufArchitecture& architecture, const GgufMetadata& metadata);
+/// The fields of latent attention, of so many heads, and those of its family's routing. Returns the
+/// elements of a head that are rotated.
+int64_t write_latent_attention(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+                               int64_t heads, nlohmann::ordered_json& config);
+/// What yarn does to the scale of latent attention.
+void write_latent_yarn(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+                       nlohmann::ordered_json& yarn);
 
 /// config.json and generation_config.json. `rope_factors`: the values of `rope_freqs.weight`, empty
 /// where there is none. `tensors` are mapped ones, in order of name.

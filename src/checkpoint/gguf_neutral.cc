@@ -12,11 +12,14 @@ struct NeutralNumber {
   double other = 0.0;  // neutral besides 0
 };
 
+/// Latent attention has it.
+constexpr std::string_view kLogMultiplier = "rope.scaling.yarn_log_multiplier";
+
 constexpr NeutralNumber kNeutralNumbers[] = {
     {"attn_logit_softcapping", true},        {"final_logit_softcapping", true},
     {"router_logit_softcapping", true},      {"attention.max_alibi_bias", true},
     {"attention.output_scale", true, 1.0},   {"attention.temperature_scale", true},
-    {"attention.temperature_length", false}, {"rope.scaling.yarn_log_multiplier", true},
+    {"attention.temperature_length", false}, {kLogMultiplier, true},
     {"attention.shared_kv_layers", false},
 };
 
@@ -54,8 +57,11 @@ void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadat
       metadata.unsupported(key, number.other == 0.0 ? "0" : "1");
     }
   };
-  for (const NeutralNumber& number : kNeutralNumbers) expect_number(number);
-  if (architecture.correction.empty()) {
+  for (const NeutralNumber& number : kNeutralNumbers) {
+    const bool is_used = architecture.has_latents && number.name == kLogMultiplier;
+    if (!is_used) expect_number(number);
+  }
+  if (architecture.correction.empty() && !architecture.has_latents) {
     for (const NeutralNumber& number : kNeutralRouting) expect_number(number);
   }
   const bool has_multipliers = architecture.model_type == "granitemoe";

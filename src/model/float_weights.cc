@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "model/latent_halves.h"
 #include "model/stored_matrix.h"
 #include "vitrine/quant.h"
 
@@ -21,6 +22,10 @@ class CheckpointFloats final : public FloatWeights {
       const bool is_float = quantized->number_format == NumberFormat::kE4M3;
       matrix.group_size = is_float ? 0 : quantized->group_size;
       matrix.values = dequantize_matrix(*quantized);
+      return matrix;
+    }
+    if (const auto halves = find_latent_halves(checkpoint_, module)) {
+      matrix.values = join_latent_halves(checkpoint_, *halves, rows, cols);
       return matrix;
     }
     if (find_packed_blocks(checkpoint_, module) != nullptr) matrix.group_size = 32;

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/latent_weights.h"
 
+#include <array>
 #include <cstring>
 #include <vector>
 
 #include "kernels/cpu/half.h"
 #include "model/float_weights.h"
+#include "model/latent_halves.h"
 
 namespace vitrine::model {
 namespace {
 
-kernels::WeightFormat format_of(const Checkpoint& checkpoint, const std::string& module) {
-  const TensorInfo* info = checkpoint.find(module + ".weight");
+kernels::WeightFormat format_of(const Checkpoint& checkpoint, const ops::LatentModule& module) {
+  const TensorInfo* info = checkpoint.find(module.module + ".weight");
+  const auto halves = find_latent_halves(checkpoint, module.module);
+  if (halves && halves->keys->dtype == halves->values->dtype && !halves->values->block_format) {
+    info = halves->keys;
+  } else if (info != nullptr && !checkpoint.quantized_module(module.module)) {
+    const std::array<int64_t, 2> shape = {module.heads * (module.key_rows + module.value_rows),
+                                          module.latent};
+    checkpoint.require(info->name, shape);
+  }
   if (info == nullptr || info->block_format != nullptr) return kernels::WeightFormat::kF32;
   if (info->dtype == DType::kBF16) return kernels::WeightFormat::kBF16;
   return info->dtype == DType::kF16 ? kernels::WeightFormat::kF16 : kernels::WeightFormat::kF32;
@@ -33,7 +43,7 @@ void store(kernels::WeightFormat format, std::byte* to, int64_t index, float val
 ops::LatentWeights find_latent_weights(const Checkpoint& checkpoint,
                                        const ops::LatentModule& module) {
   ops::LatentWeights weights;
-  weights.keys.format = weights.values.format = format_of(checkpoint, module.module);
+  weights.keys.format = weights.values.format = format_of(checkpoint, module);
   weights.keys.rows = module.heads * module.latent;
   weights.keys.cols = module.key_rows;
   weights.values.rows = module.heads * module.value_rows;

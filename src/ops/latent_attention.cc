@@ -42,21 +42,36 @@ class PlannedLatentAttention final : public PlannedOp {
     for_tile(step, piece, [&](int64_t token) { write_key(step, token); });
   }
 
-  /// Attention, of a token and so many heads; the last tokens, which see most, come first.
-  int64_t attend_pieces(const StepState& step) const { return step.tokens * head_tiles(); }
+  /// Attention, of a few tokens and so many heads; the last tokens, which see most, come first.
+  int64_t attend_pieces(const StepState& step) const {
+    return divide_up(step.tokens, tile_tokens(step)) * head_tiles();
+  }
   void attend(const StepState& step, int64_t piece) const {
-    const int64_t token = step.tokens - 1 - piece / head_tiles();
+    const int64_t size = tile_tokens(step);
+    int64_t begin = (divide_up(step.tokens, size) - 1 - piece / head_tiles()) * size;
+    const int64_t end = std::min<int64_t>(step.tokens, begin + size);
     const int64_t head = piece % head_tiles() * kHeadsPerPiece;
-    kernels::AttentionSpan span;
-    span.block_table = step.block_tables[token];
-    span.position = step.positions[token];
-    span.heads = static_cast<int32_t>(std::min(made_.heads - head, kHeadsPerPiece));
-    span.scale = static_cast<float>(own_.scale);
-    span.query = absorbed_.row(token) + head * own_.key_dim();
-    span.query_stride = own_.key_dim();
-    span.out = latents_.row(token) + head * made_.latent;
-    span.out_stride = made_.latent;
-    kv_.kernels.attend_latent(kv_.view, span);
+    while (begin < end) {  // those of one sequence together
+      int64_t next = begin + 1;
+      while (next < end && step.block_tables[next] == step.block_tables[begin] &&
+             step.positions[next] == step.positions[next - 1] + 1) {
+        ++next;
+      }
+      kernels::AttentionSpan span;
+      span.block_table = step.block_tables[begin];
+      span.position = step.positions[begin];
+      span.tokens = static_cast<int32_t>(next - begin);
+      span.heads = static_cast<int32_t>(std::min(made_.heads - head, kHeadsPerPiece));
+      span.scale = static_cast<float>(own_.scale);
+      span.query = absorbed_.row(begin) + head * own_.key_dim();
+      span.query_stride = own_.key_dim();
+      span.query_token_stride = absorbed_.width;
+      span.out = latents_.row(begin) + head * made_.latent;
+      span.out_stride = made_.latent;
+      span.out_token_stride = latents_.width;
+      kv_.kernels.attend_latent(kv_.view, span);
+      begin = next;
+    }
   }
 
   int64_t head_pieces(const StepState&) const { return made_.heads; }
@@ -86,6 +101,11 @@ class PlannedLatentAttention final : public PlannedOp {
   static constexpr int64_t kTokensPerPiece = 8;
   static constexpr int64_t kHeadsPerPiece = 16;  // lanes of the kernels
 
+  static constexpr int64_t kTokensAtOnce = 4;  // that the kernels read keys once for
+
+  static int64_t tile_tokens(const StepState& step) {
+    return step.one_token_each ? 1 : kTokensAtOnce;
+  }
   static int64_t tiles(const StepState& step) { return divide_up(step.tokens, kTokensPerPiece); }
   int64_t head_tiles() const { return divide_up(made_.heads, kHeadsPerPiece); }
   template <typename Do>

@@ -330,6 +330,9 @@ TEST(CudaExecutorErrors, WhatHasNoKernelIsRefused) {
        {refused("qwen3_moe", naive), refused("qwen3_moe", blocks), refused("qwen3_moe", cache)}) {
     EXPECT_NE(message.find("--kernels reference"), std::string::npos) << message;
   }
+  for (const char* oracle : {"deepseek_v2", "deepseek_v3", "glm4_moe_lite"}) {
+    EXPECT_NE(refused(oracle, {}).find("layer 0 has latent attention"), std::string::npos);
+  }
 }
 
 TEST(CudaExecutorErrors, AnOpWithoutAKernelIsRefusedByName) {

@@ -132,7 +132,13 @@ TEST(LoadErrorsOfShapes, LatentsThatNoFusedKernelTakes) {
       is_one_line_with(error, {"kv_lora_rank is 514", "at most 512", "--kernels reference"}))
       << error.what();
   const EditedModel other("deepseek_v3", [](nlohmann::json& config) { config["v_head_dim"] = 32; });
-  expect_refused(other, ErrorKind::kBadFile, {"self_attn.kv_b_proj"});
+  for (const KernelPath path : {KernelPath::kFused, KernelPath::kReference}) {
+    EngineOptions options = test_options();
+    options.kernels = path;
+    const Error shape = error_of([&] { Engine::load(other.path(), options); });
+    EXPECT_EQ(shape.kind(), ErrorKind::kBadFile);
+    EXPECT_TRUE(is_one_line_with(shape, {"self_attn.kv_b_proj", "[256, 32]"})) << shape.what();
+  }
 }
 
 TEST(LoadErrorsOfBlocks, AScaleThatIsNotFinite) {

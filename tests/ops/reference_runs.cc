@@ -28,8 +28,12 @@ void write_stretched_checkpoint(const std::string& folder, const std::string& ou
   config.erase("layer_types");
   if (config.contains("no_rope_layers")) config["no_rope_layers"] = std::vector<int>();
   if (config.value("first_k_dense_replace", 0) == 1) config["mlp_only_layers"] = std::vector<int>();
+  if (config.contains("mlp_layer_types")) config["mlp_layer_types"] = std::vector<std::string>();
   for (int layer = 0; layer < num_layers; ++layer) {  // as the two layers that are repeated
     if (config.contains("no_rope_layers")) config["no_rope_layers"].push_back(1 - layer % 2);
+    if (config.contains("mlp_layer_types")) {
+      config["mlp_layer_types"].push_back(layer % 2 == 0 ? "sparse" : "dense");
+    }
     if (config.contains("mlp_only_layers") && config.contains("first_k_dense_replace") &&
         layer % 2 == 0) {
       config["mlp_only_layers"].push_back(layer);

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// How wide keys and values may be, and how large the integers that they become.
+#pragma once
+
+#include <cstdint>
+
+namespace vitrine::kernels {
+
+/// Elements of a head that attention has room for.
+inline constexpr int32_t kMaxHeadDim = 256;
+/// Of a key of latent attention, and of what is its value.
+inline constexpr int32_t kMaxLatentKey = 640, kMaxLatentValue = 512;
+
+/// i16: what the largest magnitude of a key, value or query becomes. The sum of head_dim products
+/// of two such numbers fits 32 bits.
+constexpr int32_t largest_kv_number(int32_t head_dim) {
+  if (head_dim <= 128) return 4095;
+  if (head_dim <= 256) return 2895;
+  int64_t largest = 1;
+  while ((largest + 1) * (largest + 1) * head_dim <= INT32_MAX) ++largest;
+  return static_cast<int32_t>(largest);
+}
+
+/// i16: what the largest weight of a block of values becomes. The sum of kAttentionBlock products
+/// with values fits 32 bits.
+inline constexpr int32_t kLargestValueWeight = 8191;
+
+}  // namespace vitrine::kernels
