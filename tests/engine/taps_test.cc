@@ -37,10 +37,6 @@ int tapped_layer(const std::string& name) {
   return name == "ernie4_5_moe" ? 3 : name == "glm4_moe_lite" ? 2 : 1;
 }
 
-bool is_latent(const std::string& name) {
-  return name.starts_with("deepseek") || name == "glm4_moe_lite";
-}
-
 std::vector<Tap> all_taps(const std::string& name, int layer) {
   const auto tap = [&](const char* op, const char* value, Tap::Side side = Tap::Side::kInput) {
     Tap made;
