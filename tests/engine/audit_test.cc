@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/engine/audit_passes.h"
+#include "tests/engine/latent_models.h"
 #include "tests/support/logits_digest.h"
 
 namespace vitrine::testing {

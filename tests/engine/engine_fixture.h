@@ -32,11 +32,6 @@ inline const std::vector<std::string>& oracle_names() {
   return names;
 }
 
-/// Of the oracles: those with latent attention (deepseek and its like).
-inline bool is_latent(const std::string& name) {
-  return name.starts_with("deepseek") || name == "glm4_moe_lite";
-}
-
 inline std::string oracle_folder(const std::string& name) {
   return testing_support::test_data("oracles/" + name);
 }

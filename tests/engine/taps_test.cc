@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tests/engine/engine_fixture.h"
+#include "tests/engine/latent_models.h"
 
 namespace vitrine::testing {
 namespace {
