@@ -137,7 +137,8 @@ TEST_F(GgufLatentTest, NamesWhatIsWrong) {
   const std::string gating = "deepseek2.expert_gating_func";
   expect_error(gating, gguf_u32(gating, 3), "expert_gating_func", ErrorKind::kUnsupported);
   GgufFile file = file_with({});
-  file.tensors.push_back(gguf_tensor("blk.0.attn_k.weight", {64, 64}, 0, 0));
+  file.tensors.push_back(gguf_tensor("blk.0.attn_k.weight", {8, 8}, 0, file.data_bytes));
+  file.data_bytes += 256;
   EXPECT_EQ(error_of([&] { open(file); }).kind(), ErrorKind::kUnsupported);
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/engine/engine_fixture.h"
+#include "tests/engine/latent_models.h"
 
 namespace vitrine::testing {
 namespace {
@@ -124,8 +125,8 @@ TEST_P(Attribution, EveryPartHasItsTerm) {
   auto engine = load(folder_.path(), KernelPath::kFused);
   const AuditLayout& layout = engine->audit_layout();
   const std::string& name = GetParam().name;
-  const bool has_shared =
-      name == "qwen2_moe" || name == "dots1" || name == "glm4_moe" || name == "ernie4_5_moe";
+  const bool has_shared = name == "qwen2_moe" || name == "dots1" || name == "glm4_moe" ||
+                          name == "ernie4_5_moe" || is_latent(name);
   size_t next = 0;
   ASSERT_FALSE(layout.terms.empty());
   EXPECT_EQ(layout.terms[next++], (AuditLayout::Term{Kind::kEmbedding, -1, -1}));

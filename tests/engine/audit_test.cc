@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/engine/audit_passes.h"
+#include "tests/engine/latent_models.h"
 #include "tests/support/logits_digest.h"
 
 namespace vitrine::testing {
@@ -199,7 +200,8 @@ TEST_P(Audit, PredictionsAgreeWithTheLogits) {
 
 /// Routers that choose by scores with a correction, which the record has not.
 bool has_scores(const std::string& name) {
-  return name == "dots1" || name == "glm4_moe" || name == "minimax_m2" || name == "ernie4_5_moe";
+  return name == "dots1" || name == "glm4_moe" || name == "minimax_m2" || name == "ernie4_5_moe" ||
+         is_latent(name);
 }
 
 /// Weights are the scores times one factor; no expert stands twice.
@@ -225,7 +227,7 @@ TEST_P(Audit, RoutesFollowFromTheRouterProbabilities) {
   const bool normalized =
       name == "mixtral" || name == "qwen3_moe" || name == "granitemoe" || name == "gpt_oss";
   const bool has_dense_layers = name == "qwen3_moe_sparse2" || name == "dots1" ||
-                                name == "glm4_moe" || name == "ernie4_5_moe";
+                                name == "glm4_moe" || name == "ernie4_5_moe" || is_latent(name);
   Passes result;
   run_passes(*engine, result);
   int sparse = 0, dense = 0;

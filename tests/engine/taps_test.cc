@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tests/engine/engine_fixture.h"
+#include "tests/engine/latent_models.h"
 
 namespace vitrine::testing {
 namespace {
@@ -35,10 +36,6 @@ bool is_sparse(const std::string& name) {
 /// The last layer with experts, where it has some.
 int tapped_layer(const std::string& name) {
   return name == "ernie4_5_moe" ? 3 : name == "glm4_moe_lite" ? 2 : 1;
-}
-
-bool is_latent(const std::string& name) {
-  return name.starts_with("deepseek") || name == "glm4_moe_lite";
 }
 
 std::vector<Tap> all_taps(const std::string& name, int layer) {

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which oracles have latent attention.
+#pragma once
+
+#include <string>
+
+namespace vitrine::testing {
+
+/// Of an oracle's name.
+inline bool is_latent(const std::string& name) {
+  return name.starts_with("deepseek") || name == "glm4_moe_lite";
+}
+
+}  // namespace vitrine::testing
