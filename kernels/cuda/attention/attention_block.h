@@ -94,6 +94,21 @@ VITRINE_DEVICE bool find_work(const AttentionArguments& a, AttentionWork& work) 
   return true;
 }
 
+/// Calls start.operator()<query rows, elements of a thread>(grid).
+template <typename Start>
+Status with_attention_shape(const AttentionArguments& a, AttentionQueries queries,
+                            const Start& start) {
+  const int group = a.heads / a.kv.kv_heads, rows = static_cast<int>(queries);
+  const int parts = divide_up(group, group < rows ? group : rows);
+  const Dim3 grid = {static_cast<uint32_t>(a.tile_count),
+                     static_cast<uint32_t>(a.kv.kv_heads * parts), static_cast<uint32_t>(a.ranges)};
+  const bool wide = a.kv.head_dim > kAttentionThreads;
+  if (queries == AttentionQueries::k8) {
+    return wide ? start.template operator()<8, 2>(grid) : start.template operator()<8, 1>(grid);
+  }
+  return wide ? start.template operator()<16, 2>(grid) : start.template operator()<16, 1>(grid);
+}
+
 /// The empty state of row `q`.
 VITRINE_DEVICE void begin_row(const AttentionArguments& a, const AttentionWork& work,
                               const AttentionMemory& memory, int q) {

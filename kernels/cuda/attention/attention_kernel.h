@@ -64,21 +64,11 @@ void attention_kernel(const AttentionArguments a) {
 
 template <FloatFormat kFormat>
 Status launch_attention(const AttentionArguments& a, AttentionQueries queries, Stream stream) {
-  const int group = a.heads / a.kv.kv_heads;
-  const auto start = [&]<int kQueries, int kDims>() {
+  return with_attention_shape(a, queries, [&]<int kQueries, int kDims>(Dim3 grid) {
     using Shape = AttentionShape<kFormat, kQueries, kDims>;
-    const int parts = divide_up(group, group < kQueries ? group : kQueries);
-    const Dim3 grid = {static_cast<uint32_t>(a.tile_count),
-                       static_cast<uint32_t>(a.kv.kv_heads * parts),
-                       static_cast<uint32_t>(a.ranges)};
     return launch(attention_kernel<Shape>, grid, kAttentionThreads,
                   static_cast<size_t>(Shape::shared_bytes(a.kv.head_dim)), stream, a);
-  };
-  const bool wide = a.kv.head_dim > kAttentionThreads;
-  if (queries == AttentionQueries::k8) {
-    return wide ? start.template operator()<8, 2>() : start.template operator()<8, 1>();
-  }
-  return wide ? start.template operator()<16, 2>() : start.template operator()<16, 1>();
+  });
 }
 
 }  // namespace vitrine::kernels::cuda
