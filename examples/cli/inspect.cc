@@ -2,6 +2,7 @@
 // vitrine inspect: what a model is, what it takes, and which kernel runs each op.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -69,8 +70,11 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
   line("layers", fmt::format("{}", model.num_layers));
   line("hidden size", fmt::format("{}", model.hidden_size));
   line("attention",
-       fmt::format("{} query heads over {} key-value heads of {}", model.num_attention_heads,
-                   model.num_key_value_heads, model.head_dim));
+       config.is_latent()
+           ? fmt::format("{} query heads of {} over one latent key of {}",
+                         model.num_attention_heads, model.head_dim, config.stored_key_width())
+           : fmt::format("{} query heads over {} key-value heads of {}", model.num_attention_heads,
+                         model.num_key_value_heads, model.head_dim));
   line("experts", model.num_experts == 0
                       ? std::string("none: a dense model")
                       : fmt::format("{} of width {}, {} used per token{}", model.num_experts,
@@ -119,11 +123,13 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
     }
   }
   if (arguments.plan) {
-    text += fmt::format("\n{:<7}{:<12}{:>10}  {}\n", "layer", "op", "weights", "kernel");
+    size_t width = 12;
+    for (const vitrine::PlanEntry& entry : made.plan) width = std::max(width, entry.op.size() + 1);
+    text += fmt::format("\n{:<7}{:<{}}{:>10}  {}\n", "layer", "op", width, "weights", "kernel");
     for (const vitrine::PlanEntry& entry : made.plan) {
-      text += fmt::format("{:<7}{:<12}{:>10}  {}\n",
+      text += fmt::format("{:<7}{:<{}}{:>10}  {}\n",
                           entry.layer < 0 ? std::string("-") : fmt::format("{}", entry.layer),
-                          entry.op, format_bytes(entry.weight_bytes), entry.kernel);
+                          entry.op, width, format_bytes(entry.weight_bytes), entry.kernel);
     }
   }
   return text;
