@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cpu_kernels.h"
+#include "exp_constants.h"
 #include "fetch.h"
 #include "window.h"
 
@@ -94,6 +95,27 @@ __attribute__((always_inline)) inline Int16Scale int16_scale(float magnitude, bo
   if (!(factor > 0.0f)) return {0.0f, magnitude};     // an infinity
   if (!(factor <= __FLT_MAX__)) return {0.0f, 0.0f};  // as good as nothing
   return {factor, magnitude / limit};
+}
+
+/// The number that x becomes, rounded to nearest even.
+inline int32_t int16_number(float x, float factor) {
+  if (factor == 0.0f) return 0;  // then x may be no number that fits
+  return static_cast<int32_t>((x * factor + kRoundMagic) - kRoundMagic);
+}
+
+/// Writes the n numbers of a key, value or query; returns their scale.
+inline float quantize_int16(const float* x, int32_t n, int16_t* numbers) {
+  float magnitude = 0.0f;
+  bool has_nan = false;
+  for (int32_t i = 0; i < n; ++i) {
+    const float absolute = __builtin_fabsf(x[i]);
+    if (absolute > magnitude) magnitude = absolute;
+    has_nan = has_nan || absolute != absolute;
+  }
+  const Int16Scale scale = int16_scale(magnitude, has_nan, largest_kv_number(n));
+  for (int32_t i = 0; i < n; ++i)
+    numbers[i] = static_cast<int16_t>(int16_number(x[i], scale.factor));
+  return scale.scale;
 }
 
 /// Of a block's weights, each already times its value's scale. One that is not finite makes

@@ -26,12 +26,14 @@ struct LatentState {
   alignas(64) float sum[kLatentLanes];
 };
 
-/// Where position `position` of a sequence lies, `bytes` to a position.
+/// Returns the place of a block's position `offset`, `bytes` to a position.
+inline uint8_t* latent_place(const KvView& kv, int64_t block, int32_t offset, int64_t bytes) {
+  return static_cast<uint8_t*>(kv.keys) + (block * kv.block_size + offset) * bytes;
+}
+/// Returns where position `position` of a sequence lies.
 inline const uint8_t* latent_key(const KvView& kv, const int32_t* block_table, int32_t position,
                                  int64_t bytes) {
-  const int64_t block = block_table[position / kv.block_size];
-  return static_cast<const uint8_t*>(kv.keys) +
-         (block * kv.block_size + position % kv.block_size) * bytes;
+  return latent_place(kv, block_table[position / kv.block_size], position % kv.block_size, bytes);
 }
 
 /// Brings the heads `first` … first + heads - 1 of a token into lanes; the other lanes are 0.
@@ -63,7 +65,7 @@ inline void scatter_outputs(const KvView& kv, const AttentionSpan& span, int32_t
   }
 }
 
-/// Of the scores in state.weights: exp(score - max) in their place; updates max and sum. Returns
+/// Puts exp(score - max) in place of the scores in state.weights; updates max and sum. Returns
 /// exp(old max - max).
 template <class Table>
 inline typename Table::Lanes latent_softmax(int32_t valid, LatentState& state) {
@@ -213,25 +215,11 @@ inline void attend_latent_floats(const KvView& kv, const AttentionSpan& span) {
 
 /// Writes n numbers, of which an odd last one has a 0 behind it; returns their scale.
 inline float quantize_latent(const float* x, int32_t n, int16_t* numbers) {
-  float magnitude = 0.0f;
-  bool has_nan = false;
-  for (int32_t i = 0; i < n; ++i) {
-    const float absolute = __builtin_fabsf(x[i]);
-    if (absolute > magnitude) magnitude = absolute;
-    has_nan = has_nan || absolute != absolute;
-  }
-  const Int16Scale scale = int16_scale(magnitude, has_nan, largest_kv_number(n));
-  constexpr float kMagic = 0x1.8p23f;
-  for (int32_t i = 0; i < n; ++i) {
-    // Where the factor is 0 an element may be no number that fits.
-    const float rounded = scale.factor == 0.0f ? 0.0f : (x[i] * scale.factor + kMagic) - kMagic;
-    numbers[i] = static_cast<int16_t>(rounded);
-  }
   if (n % 2 != 0) numbers[n] = 0;
-  return scale.scale;
+  return quantize_int16(x, n, numbers);
 }
 
-/// What integers need besides, of a token.
+/// A token's state holds this besides where keys are integers.
 struct LatentNumbers {
   alignas(64) int32_t query[kMaxLatentKey / 2][kLatentLanes];    // two numbers a word
   alignas(64) int32_t pairs[kAttentionBlock / 2][kLatentLanes];  // of the weights, the same

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "ops/attention_parts.h"
 #include "ops/decoder_ops.h"
 #include "ops/op.h"
 
@@ -134,14 +135,7 @@ class PlannedAttention final : public PlannedOp {
 
   void rotate(float* head, const float* cos, const float* sin) const {
     if (rotary_ == 0) return;
-    if (!rotates_neighbours_) {
-      return kernel_.rope(head, cos, sin, static_cast<int32_t>(rotary_));
-    }
-    for (int64_t i = 0; i < rotary_ / 2; ++i) {
-      const float x = head[2 * i], y = head[2 * i + 1];
-      head[2 * i] = x * cos[i] - y * sin[i];
-      head[2 * i + 1] = y * cos[i] + x * sin[i];
-    }
+    rotate_head(kernel_, head, cos, sin, rotary_, rotates_neighbours_);
   }
 
   // Norms, clamps and rotates the heads of one group, and writes its key and value.
@@ -170,11 +164,7 @@ class PlannedAttention final : public PlannedOp {
   void attend(const StepState& step, int64_t begin, int64_t end, int64_t kv_head) const {
     const int64_t first = kv_head * group_ * head_dim_;
     while (begin < end) {
-      int64_t next = begin + 1;
-      while (next < end && step.block_tables[next] == step.block_tables[begin] &&
-             step.positions[next] == step.positions[next - 1] + 1) {
-        ++next;
-      }
+      const int64_t next = end_of_sequence(step, begin, end);
       kernels::AttentionSpan span;
       span.block_table = step.block_tables[begin];
       span.kv_head = static_cast<int32_t>(kv_head);

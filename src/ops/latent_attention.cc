@@ -4,6 +4,7 @@
 // into the latent's space by the half of kv_b that makes keys, results out of it by the other half.
 #include <algorithm>
 
+#include "ops/attention_parts.h"
 #include "ops/decoder_ops.h"
 #include "ops/op.h"
 
@@ -52,11 +53,7 @@ class PlannedLatentAttention final : public PlannedOp {
     const int64_t end = std::min<int64_t>(step.tokens, begin + size);
     const int64_t head = piece % head_tiles() * kHeadsPerPiece;
     while (begin < end) {  // those of one sequence together
-      int64_t next = begin + 1;
-      while (next < end && step.block_tables[next] == step.block_tables[begin] &&
-             step.positions[next] == step.positions[next - 1] + 1) {
-        ++next;
-      }
+      const int64_t next = end_of_sequence(step, begin, end);
       kernels::AttentionSpan span;
       span.block_table = step.block_tables[begin];
       span.position = step.positions[begin];
@@ -100,8 +97,7 @@ class PlannedLatentAttention final : public PlannedOp {
  private:
   static constexpr int64_t kTokensPerPiece = 8;
   static constexpr int64_t kHeadsPerPiece = 16;  // lanes of the kernels
-
-  static constexpr int64_t kTokensAtOnce = 4;  // that the kernels read keys once for
+  static constexpr int64_t kTokensAtOnce = 4;    // that the kernels read keys once for
 
   static int64_t tile_tokens(const StepState& step) {
     return step.one_token_each ? 1 : kTokensAtOnce;
@@ -115,16 +111,9 @@ class PlannedLatentAttention final : public PlannedOp {
   }
 
   void rotate(float* part, int32_t position) const {
-    const float* cos = rope_.cos + position * rope_.half;
-    const float* sin = rope_.sin + position * rope_.half;
-    if (!own_.rotates_neighbours) {
-      return kernel_.rope(part, cos, sin, static_cast<int32_t>(own_.rotary_dim));
-    }
-    for (int64_t i = 0; i < own_.rotary_dim / 2; ++i) {
-      const float x = part[2 * i], y = part[2 * i + 1];
-      part[2 * i] = x * cos[i] - y * sin[i];
-      part[2 * i + 1] = y * cos[i] + x * sin[i];
-    }
+    const int64_t at = position * rope_.half;
+    rotate_head(kernel_, part, rope_.cos + at, rope_.sin + at, own_.rotary_dim,
+                own_.rotates_neighbours);
   }
 
   void write_key(const StepState& step, int64_t token) const {

@@ -9,25 +9,6 @@
 namespace vitrine::kernels::portable {
 namespace {
 
-int32_t number(float x, float factor) {
-  if (factor == 0.0f) return 0;  // then x may be no number that fits
-  return static_cast<int32_t>((x * factor + kRoundMagic) - kRoundMagic);
-}
-
-/// Writes n numbers; returns their scale.
-float quantize(const float* x, int32_t n, int32_t largest, int16_t* numbers) {
-  float magnitude = 0.0f;
-  bool has_nan = false;
-  for (int32_t i = 0; i < n; ++i) {
-    const float absolute = std::fabs(x[i]);
-    if (absolute > magnitude) magnitude = absolute;
-    has_nan = has_nan || absolute != absolute;
-  }
-  const Int16Scale scale = int16_scale(magnitude, has_nan, largest);
-  for (int32_t i = 0; i < n; ++i) numbers[i] = static_cast<int16_t>(number(x[i], scale.factor));
-  return scale.scale;
-}
-
 /// The first (0) or second (1) number of a word.
 int16_t number_of(int32_t word, int which) {
   return static_cast<int16_t>(static_cast<uint32_t>(word) >> (16 * which));
@@ -79,7 +60,7 @@ void attend_block(const KvView& kv, const AttentionSpan& span, int32_t start, in
   state->max = max;
   const Int16Scale scale = weight_scale(largest, all_finite);
   int32_t numbers[kAttentionBlock];
-  for (int32_t j = begin; j < valid; ++j) numbers[j] = number(weights[j], scale.factor);
+  for (int32_t j = begin; j < valid; ++j) numbers[j] = int16_number(weights[j], scale.factor);
   for (int32_t d = 0; d < kv.head_dim; ++d) {
     int32_t dot = 0;
     for (int32_t j = begin; j < valid; ++j) {
@@ -96,14 +77,13 @@ void kv_write_i16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_he
                   const float* key, const float* value) {
   const Int16Run target = int16_run(kv, block, kv_head, offset);
   offset %= kKvLanes;
-  const int32_t largest = largest_kv_number(kv.head_dim);
   int16_t numbers[kMaxHeadDim + 1];
-  target.key_scales[offset] = quantize(key, kv.head_dim, largest, numbers);
+  target.key_scales[offset] = quantize_int16(key, kv.head_dim, numbers);
   numbers[kv.head_dim] = 0;
   for (int32_t pair = 0; pair < element_pairs(kv.head_dim); ++pair) {
     memcpy(target.keys + pair * kKvLanes + offset, numbers + 2 * pair, sizeof(int32_t));
   }
-  target.value_scales[offset] = quantize(value, kv.head_dim, largest, numbers);
+  target.value_scales[offset] = quantize_int16(value, kv.head_dim, numbers);
   // The other position of a pair may be another thread's.
   auto* values =
       reinterpret_cast<int16_t*>(target.values + static_cast<int64_t>(offset / 2) * kv.head_dim);
@@ -116,8 +96,8 @@ void attend_i16(const KvView& kv, const AttentionSpan& span) {
     const int32_t position = span.position + token;
     Running state;
     const float scale =
-        quantize(span.query + token * span.query_token_stride + head * span.query_stride,
-                 kv.head_dim, largest_kv_number(kv.head_dim), state.query);
+        quantize_int16(span.query + token * span.query_token_stride + head * span.query_stride,
+                       kv.head_dim, state.query);
     state.query_factor = scale * span.scale;
     state.max = first_max(span, head);
     state.sum = first_sum(span);

@@ -83,14 +83,9 @@ struct Table {
   }
 };
 
-uint8_t* place_of(const KvView& kv, int32_t block, int32_t offset, int64_t bytes) {
-  return static_cast<uint8_t*>(kv.keys) +
-         (static_cast<int64_t>(block) * kv.block_size + offset) * bytes;
-}
-
 template <WeightFormat kFormat>
 void write_floats(const KvView& kv, int32_t block, int32_t offset, const float* key) {
-  uint8_t* place = place_of(kv, block, offset, float_kv_bytes(kFormat, kv.head_dim));
+  uint8_t* place = latent_place(kv, block, offset, float_kv_bytes(kFormat, kv.head_dim));
   for (int32_t d = 0; d < kv.head_dim; ++d) store_element(kFormat, place, d, key[d]);
 }
 
@@ -106,7 +101,7 @@ void write_latent_bf16(const KvView& kv, int32_t block, int32_t offset, const fl
   write_floats<WeightFormat::kBF16>(kv, block, offset, key);
 }
 void write_latent_i16(const KvView& kv, int32_t block, int32_t offset, const float* key) {
-  uint8_t* place = place_of(kv, block, offset, int16_kv_bytes(kv.head_dim));
+  uint8_t* place = latent_place(kv, block, offset, int16_kv_bytes(kv.head_dim));
   int16_t numbers[kMaxLatentKey + 1];
   const float scale = quantize_latent(key, kv.head_dim, numbers);
   const size_t bytes = static_cast<size_t>(element_pairs(kv.head_dim)) * sizeof(int32_t);

@@ -65,16 +65,15 @@ VITRINE_DEVICE bool has_minimum(const PackedLayout& layout) {
   return layout.offset_format > OffsetFormat::kZeroPoint;
 }
 
-/// Starts the loads of a chunk (of a matrix in memory that is read once, or of a copy of it in
-/// shared memory). Nothing waits for them here.
-template <typename P, bool kReadsOnce>
+/// Loads a lane's part of a chunk from shared memory.
+template <typename P>
 VITRINE_DEVICE void load_chunk(const PackedLayout& layout, const uint8_t* chunk,
                                ChunkWords<P>& words) {
   const int g = lane_index() / 4;
   VITRINE_UNROLL
   for (int i = 0; i < P::kUnits; ++i) {
     const uint8_t* from = chunk + kPackedUnitBytes * i + 16 * lane_index();
-    words.numbers[i] = kReadsOnce ? load16_once(from) : load16(from);
+    words.numbers[i] = load16(from);
   }
   const uint8_t* scales = chunk + kPackedUnitBytes * P::kUnits;
   if constexpr (P::kKind == PackedKind::kMxfp4) {

@@ -157,8 +157,8 @@ void product_kernel(const ProductArguments a) {
     ChunkWords<P> weights[kRowTiles];
     VITRINE_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
-      load_chunk<P, false>(a.layout, stage + (warp_index() * kRowTiles + r) * a.layout.chunk_bytes,
-                           weights[r]);
+      load_chunk<P>(a.layout, stage + (warp_index() * kRowTiles + r) * a.layout.chunk_bytes,
+                    weights[r]);
     }
     multiply_chunk<P, Shape::kActivations, kRowTiles, kTokenTiles>(
         a.layout, weights, tokens, [&](int, int r, int n, const float(&x)[4], const float(&y)[4]) {

@@ -149,7 +149,7 @@ template <typename Shape>
 struct StreamRing {
   const uint8_t* next[Shape::kRowTiles];  // the chunks that are asked for next
   uint8_t* stages;
-  int chunk_bytes, left, slot;
+  int chunk_bytes, left;
 
   VITRINE_DEVICE_METHOD uint8_t* stage(int at) const {
     return stages + at * Shape::kRowTiles * chunk_bytes;
@@ -246,7 +246,7 @@ void stream_kernel(const StreamArguments arguments) {
     ChunkWords<P> weights[kRowTiles];
     VITRINE_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
-      load_chunk<P, false>(layout, ring.stage(slot) + r * layout.chunk_bytes, weights[r]);
+      load_chunk<P>(layout, ring.stage(slot) + r * layout.chunk_bytes, weights[r]);
     }
     sync_warp();  // all lanes have read what is overwritten now
     ring.ask(slot);

@@ -44,13 +44,12 @@ void plan(PlanBuilder& builder, const OpNode& node) {
   RowsBuffer& in = builder.value(node.inputs[0]);
   RowsBuffer& slots = builder.value(node.outputs[0]);
   const Routes routes = builder.routes(node.layer);
-  const auto& own = node.as<ops::ExpertsParameters>();
-  const int64_t intermediate = own.intermediate;
+  const int64_t intermediate = parameters.intermediate;
   std::vector<std::string> gates, ups, downs;
   for (int64_t expert = 0; expert < routes.experts; ++expert) {
-    gates.push_back(own.module(expert, own.gate));
-    ups.push_back(own.module(expert, own.up));
-    downs.push_back(own.module(expert, own.down));
+    gates.push_back(parameters.module(expert, parameters.gate));
+    ups.push_back(parameters.module(expert, parameters.up));
+    downs.push_back(parameters.module(expert, parameters.down));
   }
   const DeviceMatrix& gate = builder.weights().experts(gates, intermediate, in.width);
   const DeviceMatrix& up = builder.weights().experts(ups, intermediate, in.width);
