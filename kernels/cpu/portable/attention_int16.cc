@@ -80,7 +80,7 @@ void kv_write_i16(const KvView& kv, int32_t block, int32_t offset, int32_t kv_he
   int16_t numbers[kMaxHeadDim + 1];
   target.key_scales[offset] = quantize_int16(key, kv.head_dim, numbers);
   numbers[kv.head_dim] = 0;
-  for (int32_t pair = 0; pair < element_pairs(kv.head_dim); ++pair) {
+  for (int64_t pair = 0; pair < element_pairs(kv.head_dim); ++pair) {
     memcpy(target.keys + pair * kKvLanes + offset, numbers + 2 * pair, sizeof(int32_t));
   }
   target.value_scales[offset] = quantize_int16(value, kv.head_dim, numbers);
