@@ -99,7 +99,8 @@ def kind_of(tensor):
     """(ggml's type, mean, deviation)"""
     name, extents, kind, _ = tensor
     if kind == F32 and len(extents) == 1:
-        return kind, 1.0, 0.1
+        # A state decays by exp(ssm_a ...): the one vector that may not be positive.
+        return kind, -8.0 if name.endswith(".ssm_a") else 1.0, 0.1
     return kind, 0.0, (1.0 if name.startswith("token_embd") else
                        2 / extents[0]**0.5 if "ffn_gate_inp" in name or name.startswith("output.")
                        else 1 / extents[0]**0.5)

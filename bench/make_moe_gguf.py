@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a GGUF file of a mixture-of-experts model with random weights, to measure speed on.
 
-    make_moe_gguf.py OUT.gguf [--shape qwen3moe|olmoe|30b-a3b|gpt-oss]
+    make_moe_gguf.py OUT.gguf
+                     [--shape qwen3moe|olmoe|30b-a3b|gpt-oss|glm-flash|qwen3.5|gemma4]
                      [--type q4_0|q4_1|q8_0|q4_k_m|mxfp4] [--head TYPE]
                      [--seed N] [--header] [--layers N] [--hidden N] ...
 
 Needs PyPI's `gguf` and `numpy`. Shapes: `qwen3moe` (3.4 billion parameters), `olmoe` (OLMoE-1B-7B's),
-`30b-a3b` (Qwen3-30B-A3B's) and `gpt-oss` (gpt-oss-20b's, with --type mxfp4); any of their sizes can
-be given anew, as --layers 2. What stands in quantized blocks is drawn as random bits under scales that
-give each weight a mean of 0 and a standard deviation of 1 / sqrt(columns), so activations stay finite
-and the logits are no two alike. The tokenizer is byte-level BPE: any text is encoded and comes back. At
-most one tensor is in memory.
+`30b-a3b` (Qwen3-30B-A3B's), `gpt-oss` (gpt-oss-20b's, with --type mxfp4), `glm-flash`
+(GLM-4.7-Flash's), `qwen3.5` (Qwen3.5-35B-A3B's) and `gemma4` (Gemma-4-26B-A4B's); any of their sizes
+can be given anew, as --layers 2. moe_layouts.py has their layers and metadata. What stands in
+quantized blocks is drawn as random bits under scales that give each weight a mean of 0 and a standard
+deviation of 1 / sqrt(columns), so activations stay finite and the logits are no two alike. The
+tokenizer is byte-level BPE: any text is encoded and comes back. At most one tensor is in memory.
 --header writes what stands before the weights, which fill_gguf.py draws on another machine.
 """
 
@@ -25,6 +27,8 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
+from moe_layouts import Gemma4, GlmFlash, GptOss, Qwen35, Shape
+
 # Random bits in the tables of `30b-a3b` are of the order of gigabytes: a fast generator.
 Generator = np.random.SFC64
 
@@ -34,31 +38,6 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
-
-
-@dataclasses.dataclass
-class Shape:
-    architecture: str
-    hidden: int
-    layers: int
-    experts: int
-    top_k: int
-    expert_width: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-    context: int
-    rope_base: float
-    pre_tokenizer: str
-
-    @property
-    def norm_widths(self):
-        """Of the query's and the key's norm: a head's, or all heads' together."""
-        if self.architecture == "olmoe":
-            return self.heads * self.head_dim, self.kv_heads * self.head_dim
-        return self.head_dim, self.head_dim
-
 
 SHAPES = {
     "qwen3moe": Shape("qwen3moe", hidden=1024, layers=16, experts=128, top_k=8, expert_width=512,
@@ -70,12 +49,25 @@ SHAPES = {
     "30b-a3b": Shape("qwen3moe", hidden=2048, layers=48, experts=128, top_k=8, expert_width=768,
                      heads=32, kv_heads=4, head_dim=128, vocabulary=151936, context=40960,
                      rope_base=1e6, pre_tokenizer="qwen2"),
-    "gpt-oss": Shape("gpt-oss", hidden=2880, layers=24, experts=32, top_k=4, expert_width=2880,
-                     heads=64, kv_heads=8, head_dim=64, vocabulary=201088, context=131072,
-                     rope_base=150000.0, pre_tokenizer="gpt-4o"),
+    "gpt-oss": GptOss("gpt-oss", hidden=2880, layers=24, experts=32, top_k=4, expert_width=2880,
+                      heads=64, kv_heads=8, head_dim=64, vocabulary=201088, context=131072,
+                      rope_base=150000.0, pre_tokenizer="gpt-4o"),
+    "glm-flash": GlmFlash("deepseek2", hidden=2048, layers=47, experts=64, top_k=4,
+                          expert_width=1536, heads=20, kv_heads=1, head_dim=256,
+                          vocabulary=154880, context=202752, rope_base=1e6, pre_tokenizer="glm4"),
+    "qwen3.5": Qwen35("qwen35moe", hidden=2048, layers=40, experts=256, top_k=8, expert_width=512,
+                      heads=16, kv_heads=2, head_dim=256, vocabulary=248320, context=262144,
+                      rope_base=1e7, pre_tokenizer="qwen35"),
+    # Its own tokenizer is of another kind; llama.cpp and Vitrine take this one, too.
+    "gemma4": Gemma4("gemma4", hidden=2816, layers=30, experts=128, top_k=8, expert_width=704,
+                     heads=16, kv_heads=8, head_dim=256, vocabulary=262144, context=262144,
+                     rope_base=1e6, pre_tokenizer="qwen2"),
 }
 SIZES = ("hidden", "layers", "experts", "top_k", "expert_width", "heads", "kv_heads", "head_dim",
          "vocabulary", "context")
+HELP = {"layers": "11 of glm-flash are 4.0 GB at q4_0, 8 of qwen3.5 4.4 GB at q4_0 and 4.8 GB at "
+                  "q4_k_m, 8 of gemma4 4.1 GB at q4_0, 6 of gpt-oss 4.0 GB at mxfp4 (glm-flash and "
+                  "gemma4 have rows that are no multiple of 256, as q4_k_m needs)"}
 
 
 @dataclasses.dataclass
@@ -96,63 +88,6 @@ MIXES = {
 }
 HEADS = {"q4_0": Type.Q4_0, "q4_1": Type.Q4_1, "q8_0": Type.Q8_0, "q4_k": Type.Q4_K,
          "q6_k": Type.Q6_K, "f16": Type.F16}
-
-
-def has_finer_types(layer, layers):
-    """The first and the last eighth, and each third between: what mixes named _M do."""
-    return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
-
-
-def tensor_list(shape, mix, head):
-    """(name, extents, type) in the file's order; None: float32 around 1, a norm."""
-    yield "token_embd.weight", (shape.vocabulary, shape.hidden), mix.body
-    layers = gpt_oss_layers if shape.architecture == "gpt-oss" else usual_layers
-    yield from layers(shape, mix)
-    yield "output_norm.weight", (shape.hidden,), None
-    yield "output.weight", (shape.vocabulary, shape.hidden), head
-
-
-def usual_layers(shape, mix):
-    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    query_norm, key_norm = shape.norm_widths
-    for layer in range(shape.layers):
-        fine = mix.finer if mix.finer and has_finer_types(layer, shape.layers) else None
-        block = f"blk.{layer}."
-        yield block + "attn_norm.weight", (shape.hidden,), None
-        yield block + "attn_q.weight", (query, shape.hidden), mix.body
-        yield block + "attn_k.weight", (key, shape.hidden), mix.body
-        yield block + "attn_v.weight", (key, shape.hidden), fine or mix.body
-        yield block + "attn_output.weight", (shape.hidden, query), mix.body
-        yield block + "attn_q_norm.weight", (query_norm,), None
-        yield block + "attn_k_norm.weight", (key_norm,), None
-        yield block + "ffn_norm.weight", (shape.hidden,), None
-        yield block + "ffn_gate_inp.weight", (shape.experts, shape.hidden), Type.F32
-        wide = (shape.experts, shape.expert_width, shape.hidden)
-        yield block + "ffn_gate_exps.weight", wide, mix.experts
-        yield block + "ffn_up_exps.weight", wide, mix.experts
-        yield (block + "ffn_down_exps.weight", (shape.experts, shape.hidden, shape.expert_width),
-               fine or mix.experts)
-
-
-def gpt_oss_layers(shape, mix):
-    """Biases everywhere, sinks, a norm of another name."""
-    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    for layer in range(shape.layers):
-        block = f"blk.{layer}."
-        yield block + "attn_norm.weight", (shape.hidden,), None
-        for name, rows, columns in (("q", query, shape.hidden), ("k", key, shape.hidden),
-                                    ("v", key, shape.hidden), ("output", shape.hidden, query)):
-            yield f"{block}attn_{name}.weight", (rows, columns), mix.body
-            yield f"{block}attn_{name}.bias", (rows,), Type.F32
-        yield block + "attn_sinks.weight", (shape.heads,), Type.F32
-        yield block + "post_attention_norm.weight", (shape.hidden,), None
-        yield block + "ffn_gate_inp.weight", (shape.experts, shape.hidden), Type.F32
-        yield block + "ffn_gate_inp.bias", (shape.experts,), Type.F32
-        for name, rows, columns in (("gate", shape.expert_width, shape.hidden),
-                                    ("up", shape.expert_width, shape.hidden),
-                                    ("down", shape.hidden, shape.expert_width)):
-            yield f"{block}ffn_{name}_exps.weight", (shape.experts, rows, columns), mix.experts
-            yield f"{block}ffn_{name}_exps.bias", (shape.experts, rows), Type.F32
 
 
 def stored_bytes(extents, kind):
@@ -191,16 +126,13 @@ def fill_blocks(random, blocks, kind, deviation):
         raise ValueError(f"no random blocks of {kind.name}")
 
 
-def make_tensor(random, name, extents, kind):
-    columns = extents[-1]
+def make_tensor(random, shape, name, extents, kind):
+    values = shape.own_values(random, name, extents)
+    if values is not None:
+        return values.astype(np.float32)
     if kind is None:
         return (1 + 0.1 * random.standard_normal(extents, np.float32)).astype(np.float32)
-    # The embedding starts the residual stream; router and head choose, so theirs are spread wider.
-    deviation = (1.0 if name.startswith("token_embd") else
-                 2 / columns**0.5 if "ffn_gate_inp" in name or name.startswith("output.") else
-                 1 / columns**0.5)
-    if name.endswith((".bias", "attn_sinks.weight")):
-        return 0.1 * random.standard_normal(extents, np.float32)
+    deviation = shape.deviation(name, extents[-1])
     if kind in (Type.F32, Type.F16):
         values = random.standard_normal(extents, np.float32) * np.float32(deviation)
         return values.astype(np.float16 if kind == Type.F16 else np.float32)
@@ -259,33 +191,14 @@ def add_metadata(writer, shape, name, mix):
     writer.add_name(name)
     writer.add_file_type(mix.file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    writer.add_context_length(shape.context)
-    writer.add_embedding_length(shape.hidden)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.expert_width)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_rope_dimension_count(shape.head_dim)
-    writer.add_rope_freq_base(shape.rope_base)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_expert_count(shape.experts)
-    writer.add_expert_used_count(shape.top_k)
-    if shape.architecture == "gpt-oss":
-        writer.add_sliding_window(128)
-        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
-        writer.add_rope_scaling_factor(32.0)
-        writer.add_rope_scaling_orig_ctx_len(4096)
-    if shape.architecture in ("qwen3moe", "gpt-oss"):
-        writer.add_expert_feed_forward_length(shape.expert_width)
+    shape.add_metadata(writer)
 
 
 def write_model(path, shape, mix, head, seed, header_alone=False):
     """Writes beside `path` and takes its place at the end: a failure leaves an old file whole."""
     path = pathlib.Path(path)
     temporary = path.with_name(path.name + ".tmp")
-    tensors = list(tensor_list(shape, mix, head))
+    tensors = list(shape.tensors(mix, head))
     total = sum(stored_bytes(extents, kind) for _, extents, kind in tensors)
     free = shutil.disk_usage(path.parent if path.parent.name else ".").free
     if not header_alone and total + (64 << 20) > free:
@@ -305,7 +218,7 @@ def write_model(path, shape, mix, head, seed, header_alone=False):
         for index, (name, extents, kind) in enumerate([] if header_alone else tensors):
             # A stream of its own: what is drawn for one tensor changes no other.
             random = np.random.Generator(Generator((seed, index)))
-            writer.write_tensor_data(make_tensor(random, name, extents, kind))
+            writer.write_tensor_data(make_tensor(random, shape, name, extents, kind))
         writer.close()
         os.replace(temporary, path)
     finally:
@@ -317,12 +230,13 @@ def check(shape, mix, head):
     fewest, most = 256 + len(SPECIAL_TOKENS), 256 + len(SPECIAL_TOKENS) + sum(1 for _ in merge_pairs())
     if not fewest <= shape.vocabulary <= most:
         sys.exit(f"make_moe_gguf: --vocabulary is {shape.vocabulary}; expected {fewest} to {most}")
-    if shape.heads % shape.kv_heads or shape.top_k > shape.experts or shape.head_dim % 2:
+    if (shape.heads % shape.kv_heads or shape.top_k > shape.experts
+            or shape.head_dim % shape.head_multiple):
         sys.exit("make_moe_gguf: expected --heads to be a multiple of --kv-heads, --top-k at most "
-                 "--experts, and an even --head-dim")
-    if shape.architecture == "olmoe" and shape.heads * shape.head_dim != shape.hidden:
-        sys.exit("make_moe_gguf: an olmoe model's --heads times --head-dim is its --hidden")
-    for name, extents, kind in tensor_list(shape, mix, head):
+                 f"--experts, and --head-dim a multiple of {shape.head_multiple}")
+    if (mistake := shape.mistake()) is not None:
+        sys.exit(f"make_moe_gguf: {mistake}")
+    for name, extents, kind in shape.tensors(mix, head):
         block_size = 1 if kind is None else gguf.GGML_QUANT_SIZES[kind][0]
         if extents[-1] % block_size:
             sys.exit(f"make_moe_gguf: {name} has rows of {extents[-1]}; expected a multiple of "
@@ -342,7 +256,7 @@ def main():
     parser.add_argument("--header", action="store_true",
                         help="without the weights, which fill_gguf.py draws elsewhere")
     for size in SIZES:
-        parser.add_argument("--" + size.replace("_", "-"), type=int, dest=size)
+        parser.add_argument("--" + size.replace("_", "-"), type=int, dest=size, help=HELP.get(size))
     arguments = parser.parse_args()
     given = {size: getattr(arguments, size) for size in SIZES if getattr(arguments, size) is not None}
     if any(value < 1 for value in given.values()) or arguments.seed < 0:
@@ -352,8 +266,8 @@ def main():
     head = HEADS[arguments.head] if arguments.head else mix.finer or mix.body
     check(shape, mix, head)
     total = write_model(arguments.out, shape, mix, head, arguments.seed, arguments.header)
-    print(f"{arguments.out}: {'a header for ' if arguments.header else ''}{total / 1e9:.2f} GB of tensors, {shape.architecture}, "
-          f"{arguments.type}")
+    print(f"{arguments.out}: {'a header for ' if arguments.header else ''}{total / 1e9:.2f} GB of "
+          f"tensors, {shape.architecture}, {arguments.type}")
 
 
 if __name__ == "__main__":

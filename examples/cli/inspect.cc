@@ -58,6 +58,14 @@ std::map<std::string, int64_t> quantized_modules(const vitrine::Checkpoint& chec
   return modules;
 }
 
+/// True for a tensor of a wrapper around the text model, which runs without it.
+bool sees_or_hears(const vitrine::TensorInfo& tensor) {
+  for (const char* part : {"vision", "visual", "audio", "multi_modal_projector", "mm_projector"}) {
+    if (tensor.name.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
 std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpoint& checkpoint,
                        const vitrine::ModelConfig& config, const vitrine::ModelPlan& made) {
   const vitrine::ModelSummary& model = made.summary;
@@ -88,13 +96,22 @@ std::string plain_text(const InspectArguments& arguments, const vitrine::Checkpo
   line("parameters",
        fmt::format("{:.1f} million", static_cast<double>(model.num_parameters) / 1e6));
   std::map<std::string, Totals> by_dtype;
+  Totals unused;
   for (const vitrine::TensorInfo& tensor : checkpoint.tensors()) {
+    if (sees_or_hears(tensor)) {
+      ++unused.count;
+      unused.bytes += tensor.stored_bytes;
+    }
     Totals& totals = by_dtype[std::string(tensor.storage_name())];
     ++totals.count;
     totals.bytes += tensor.stored_bytes;
   }
   for (const auto& [dtype, totals] : by_dtype) {
     line("tensors", fmt::format("{:>5} {:<8}{}", totals.count, dtype, format_bytes(totals.bytes)));
+  }
+  if (unused.count > 0) {
+    line("vision and audio", fmt::format("{:>5} of the tensors, {}, not used", unused.count,
+                                         format_bytes(unused.bytes)));
   }
   const auto modules = quantized_modules(checkpoint);
   if (modules.empty()) line("quantization", "none");

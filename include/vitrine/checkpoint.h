@@ -35,8 +35,11 @@ namespace vitrine {
 ///     them (gpt_oss; the columns of gate and up take turns), or ….gate_up_proj_blocks
 ///     [E, 2I, H / 32, 16] and _scales [E, 2I, H / 32] in MXFP4
 ///       -> the same, and model.layers.N.mlp.experts.{e}.gate_proj.bias, …
+///     model.layers.N.experts.gate_up_proj [E, 2I, H], .down_proj [E, H, I]  (gemma4)
+///       -> model.layers.N.experts.{e}.gate_proj.weight, .up_proj.weight, .down_proj.weight
 ///
-/// The fused tensor itself is then not listed.
+/// The fused tensor itself is then not listed. A wrapper's text model (`model.language_model.*`,
+/// `language_model.model.*`) goes by the names that it has in a folder of its own.
 ///
 /// A tensor of a GGUF file goes by its Hugging Face name, and reads as Hugging Face would store it:
 /// blocks as float32, rows that the file permutes for RoPE in Hugging Face's order.
@@ -273,6 +276,17 @@ struct RopeScaling {
   VITRINE_API double latent_scale() const;
 };
 
+/// How a checkpoint holds the weights of a model with Gated DeltaNet.
+enum class LinearLayout : uint8_t {
+  kPublished,  ///< as transformers writes them
+  /// As GGUF files have them: norms hold 1 + w (but the gated one), decays hold -exp(A_log)
+  /// (`linear_attn.A`). Of qwen3_next what makes queries, keys and values stands apart from what
+  /// makes gates. Of qwen3_5 value head h reads key head h % linear_key_heads; of all others h /
+  /// (value heads of a key).
+  kConverted,
+  kConvertedWhole,  ///< older files of qwen3_next: the same, but both in one matrix
+};
+
 /// A model's config.json in one spelling. Every number is range-checked.
 struct ModelConfig {
   std::string model_type;                  ///< "qwen3_moe", …: not judged here
@@ -309,6 +323,32 @@ struct ModelConfig {
   int64_t v_head_dim = 0;        ///< of a head's value
   bool rope_interleave = true;   ///< neighbours are rotated; else halves
 
+  /// By layer, whether it keeps a state of a sequence in place of keys and values: Gated DeltaNet
+  /// (qwen3_next, qwen3_5), or a short convolution (lfm2_moe). Empty: none does.
+  std::vector<bool> linear_layers;
+  int64_t convolution_taps = 0;    ///< of these layers, which are convolutions; 0: Gated DeltaNet
+  bool convolution_bias = false;   ///< of their three matrices' outputs, the convolution's too
+  int64_t linear_key_heads = 0;    ///< of such a layer; divides linear_value_heads
+  int64_t linear_value_heads = 0;  ///< each with a state of its own
+  int64_t linear_key_dim = 0;      ///< elements of a query and of a key
+  int64_t linear_value_dim = 0;    ///< elements of a value
+  int64_t linear_taps = 0;         ///< of the convolution over positions, its own the last
+  LinearLayout linear_layout = LinearLayout::kPublished;  ///< of the file
+
+  /// gemma4: by layer whether it slides; layers that do not have heads, key-value heads and rotary
+  /// frequencies of their own. Empty: all layers are of one kind.
+  std::vector<bool> slides;
+  int64_t global_head_dim = 0;         ///< of a layer that does not slide; 0: head_dim
+  int64_t global_kv_heads = 0;         ///< likewise; 0: num_kv_heads
+  double sliding_rope_theta = 0;       ///< of layers that slide; the others have rope_theta
+  double global_rotary_share = 1.0;    ///< of the frequencies of the others; those behind are 0
+  bool values_from_keys = false;       ///< of the others: a value is what k_proj gives
+  int64_t num_kv_shared_layers = 0;    ///< last layers, which read the keys and values of others
+  bool double_wide_mlp = false;        ///< in these layers
+  int64_t per_layer_input_size = 0;    ///< of a token's vector for each layer; 0: there are none
+  int64_t per_layer_vocab_size = 0;    ///< rows of these vectors' table
+  double final_logit_softcapping = 0;  ///< logits become cap * tanh(logit / cap); 0: they do not
+
   double swiglu_limit = 0;  ///< gpt_oss: the clamp of gate and up
   double swiglu_alpha = 0;  ///< gpt_oss: the sigmoid's factor
 
@@ -324,6 +364,7 @@ struct ModelConfig {
   int64_t router_groups = 1;                   ///< `n_group`: of experts
   int64_t router_chosen_groups = 1;            ///< `topk_group`: among whose experts the choice is
   double routed_scaling_factor = 1.0;          ///< of the chosen experts' weights
+  bool corrects_scores = true;                 ///< lfm2_moe: `use_expert_bias`
   int64_t num_draft_layers = 0;                ///< behind the others in the files, and not run
   double embedding_multiplier = 1.0;           ///< granite: embedding times this
   std::optional<double> attention_multiplier;  ///< granite: the scale of attention
@@ -333,12 +374,45 @@ struct ModelConfig {
   std::optional<int64_t> bos_token_id;  ///< begins a text, where the model has one
   std::vector<int64_t> eos_token_ids;   ///< ascending union of config.json, generation_config.json
 
+  /// Returns true where layer `layer` (from 0) is one that does not slide, of a model in which
+  /// these have heads of their own.
+  bool is_global_layer(int64_t layer) const {
+    return !slides.empty() && !slides[static_cast<size_t>(layer)];
+  }
+  /// Elements of a head of layer `layer`.
+  int64_t layer_head_dim(int64_t layer) const {
+    return is_global_layer(layer) && global_head_dim > 0 ? global_head_dim : stored_key_width();
+  }
+  /// Key-value heads of layer `layer`.
+  int64_t layer_kv_heads(int64_t layer) const {
+    return is_global_layer(layer) && global_kv_heads > 0 ? global_kv_heads : num_kv_heads;
+  }
+  /// The layer whose keys and values layer `layer` reads: itself, or the last one of its kind that
+  /// has its own.
+  int64_t kv_source(int64_t layer) const {
+    int64_t source = layer;
+    for (const int64_t end = num_layers - num_kv_shared_layers; source >= 0; --source) {
+      if (source == layer && layer < end) break;
+      if (source < end && is_global_layer(source) == is_global_layer(layer)) break;
+    }
+    return source;
+  }
   /// Returns true for latent attention.
   bool is_latent() const { return kv_lora_rank > 0; }
   /// Elements of a stored key of one kv head.
   int64_t stored_key_width() const { return is_latent() ? kv_lora_rank + rotary_dim : head_dim; }
   /// Elements of a value that is stored beside its key: none where it is the key's beginning.
   int64_t stored_value_width() const { return is_latent() ? 0 : head_dim; }
+  /// True where layer `layer` (from 0) keeps a state in place of keys and values.
+  bool is_linear_layer(int64_t layer) const {
+    return !linear_layers.empty() && linear_layers[static_cast<size_t>(layer)];
+  }
+  /// Whether these layers are short convolutions.
+  bool has_convolutions() const { return convolution_taps > 0; }
+  /// Elements that such a layer's convolution goes over: queries, keys and values of all heads.
+  int64_t linear_channels() const {
+    return 2 * linear_key_heads * linear_key_dim + linear_value_heads * linear_value_dim;
+  }
   /// Elements of a head that are rotated.
   int64_t rotary_width() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   /// True where layer `layer` (from 0) has experts in place of a dense feed-forward block.

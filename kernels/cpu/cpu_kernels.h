@@ -252,9 +252,10 @@ inline constexpr int kQueriesAtOnce = 32;
 /// How the hidden rows of a feed-forward block are made of what its gate and up give.
 struct Gating {
   enum class Kind : uint8_t {
-    kSilu,     // silu(gate) * up (Shazeer 2020); gate_up has it
-    kClamped,  // gpt_oss: g = min(gate, limit), u = up within ±limit: (u + 1) * (g * sigma(alpha
-               // g))
+    kSilu,      // silu(gate) * up (Shazeer 2020); gate_up has it
+    kClamped,   // gpt_oss: g = min(gate, limit), u = up within ±limit: (u + 1) * (g * sigma(alpha
+                // g))
+    kGeluTanh,  // gemma4: gelu(gate) * up, by tanh
   };
   Kind kind = Kind::kSilu;
   float alpha = 1.0f;
@@ -329,9 +330,13 @@ struct CpuKernels {
 
   /// out[i] of gate[i] and up[i], of a kind that gate_up has not. kClamped: g = gate, or limit
   /// where that is less; u likewise on both sides; out = (u + 1) * (g / (1 + exp(-(alpha * g)))),
-  /// each step rounded. A NaN stays one. In place is allowed.
+  /// each step rounded. A NaN stays one. kGeluTanh: t = ((g * g) * kGeluCubic) * g, out = (g / (1 +
+  /// exp(-(kGeluFactor * (g + t))))) * up, each step rounded. In place is allowed.
   void (*apply_gating)(const Gating& gating, const float* gate, const float* up, int64_t n,
                        float* out);
+
+  /// values[i] = cap * tanh(values[i] / cap), quotient, tanh and product each rounded (gemma4).
+  void (*soft_cap)(float cap, int64_t n, float* values);
 
   /// One row of a matrix as float32, out[i] = weight[row][i] * multiplier: widened, or what its
   /// stored numbers mean (the product with the scale rounded, then the sum with a minimum).

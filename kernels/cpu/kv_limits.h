@@ -7,8 +7,8 @@
 namespace vitrine::kernels {
 
 /// Elements of a head that attention has room for.
-inline constexpr int32_t kMaxHeadDim = 256;
-/// Of a key of latent attention, and of what is its value.
+inline constexpr int32_t kMaxHeadDim = 512;
+/// Elements of a key of latent attention, and of the part that is its value.
 inline constexpr int32_t kMaxLatentKey = 640, kMaxLatentValue = 512;
 
 /// i16: what the largest magnitude of a key, value or query becomes. The sum of head_dim products

@@ -74,6 +74,10 @@ PlanBuilder::PlanBuilder(DeviceRuntime& runtime, const engine::DeviceModelInputs
       adapters_(inputs.adapters) {
   for (const OpNode& node : graph_.nodes) {
     if (node.type == "latent_attention") refuse_op(node, "has latent attention");
+    if (node.type == "gated_delta" || node.type == "short_convolution") {
+      refuse_op(node, "keeps a state in place of keys and values");
+    }
+    if (node.type == "post_norm") refuse_op(node, "norms what a block gives");
   }
   plan_kv(inputs.num_blocks);
   const int64_t angles = options_.max_context * (graph_.head_dim / 2);

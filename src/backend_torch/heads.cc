@@ -6,7 +6,11 @@
 namespace vitrine::backend_torch {
 
 at::Tensor norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return x.mul(x.mul(x).mean(-1, true).add(eps).rsqrt()).mul(weight);
+  return norm_rows(x, eps).mul(weight);
+}
+
+at::Tensor norm_rows(const at::Tensor& x, double eps) {
+  return x.mul(x.mul(x).mean(-1, true).add(eps).rsqrt());
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,

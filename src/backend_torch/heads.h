@@ -8,6 +8,8 @@ namespace vitrine::backend_torch {
 
 /// RMSNorm over the last dimension.
 at::Tensor norm_rows(const at::Tensor& x, const at::Tensor& weight, double eps);
+/// The same without a weight.
+at::Tensor norm_rows(const at::Tensor& x, double eps);
 
 /// The first `rotary_dim` elements of x [tokens, heads, width] are rotated by cos and sin
 /// [tokens, 1, rotary_dim / 2]: neighbours, or halves.

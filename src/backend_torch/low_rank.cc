@@ -27,6 +27,8 @@ FeedForwardRows adapted_feed_forward(ReferenceStep& step, const at::Tensor& x,
   at::Tensor hidden;
   if (modules.gating.kind == kernels::Gating::Kind::kSilu) {
     hidden = at::silu(gate).mul(up);
+  } else if (modules.gating.kind == kernels::Gating::Kind::kGeluTanh) {
+    hidden = at::gelu(gate, "tanh").mul(up);
   } else {
     const double limit = modules.gating.limit, alpha = modules.gating.alpha;
     const at::Tensor g = gate.clamp_max(limit);

@@ -23,8 +23,9 @@ namespace vitrine::backend_torch {
 struct ReferenceSpan {
   int64_t first_token = 0;  // in the step
   int64_t num_tokens = 0;
-  int64_t past = 0;  // positions before the first
-  at::Tensor slots;  // [past + num_tokens] int64: KV slot of each position
+  int64_t past = 0;    // positions before the first
+  at::Tensor slots;    // [past + num_tokens] int64: KV slot of each position
+  int64_t state = -1;  // where the sequence's state is; of a graph that has one
 };
 
 /// Keys and values of one layer: [num_slots, kv_heads * head_dim].
@@ -32,6 +33,12 @@ struct ReferenceKv {
   at::Tensor keys;
   at::Tensor values;
   bool are_integers = false;  // rounded to integers, kept as floats
+};
+
+/// States of sequences in one layer: each slot's rule and the last inputs of its convolution.
+struct ReferenceStates {
+  at::Tensor rule;    // [slots, value_heads, key_dim, value_dim]; of a short convolution none
+  at::Tensor inputs;  // [slots, taps - 1, channels]
 };
 
 /// The tokens of a step that one adapter works on.
@@ -69,13 +76,16 @@ class ReferenceStep {
   const ops::Graph* graph = nullptr;
   TensorWeights* weights = nullptr;
   std::vector<ReferenceKv>* kv = nullptr;
-  at::Tensor token_ids;    // [tokens] int64
-  at::Tensor positions;    // [tokens] int64
-  at::Tensor new_slots;    // [tokens] int64
-  at::Tensor row_tokens;   // [rows] int64
-  at::Tensor row_targets;  // [rows] int64; -1: the best
-  at::Tensor rope_cos;     // [max_context, head_dim / 2]
+  std::vector<ReferenceStates>* states = nullptr;  // by layer; empty where the graph has none
+  at::Tensor token_ids;                            // [tokens] int64
+  at::Tensor positions;                            // [tokens] int64
+  at::Tensor new_slots;                            // [tokens] int64
+  at::Tensor row_tokens;                           // [rows] int64
+  at::Tensor row_targets;                          // [rows] int64; -1: the best
+  at::Tensor rope_cos;                             // [max_context, head_dim / 2]
   at::Tensor rope_sin;
+  at::Tensor sliding_cos;  // of layers that slide, where these have their own
+  at::Tensor sliding_sin;
   std::vector<ReferenceSpan> spans;
   TensorAdapters* adapters = nullptr;
   std::vector<ReferenceAdapterRows> adapter_rows;

@@ -17,6 +17,7 @@
 #include "backend_torch/upload.h"
 #include "engine/adapter_groups.h"
 #include "engine/reference_backend.h"
+#include "ops/decoder_ops.h"
 #include "vitrine/torch.h"
 
 namespace vitrine::backend_torch {
@@ -54,15 +55,24 @@ class ReferenceExecutor final : public engine::Executor {
     }
     rope_cos_ = upload_rope(inputs.rope_cos, inputs.options.max_context, inputs.rope_half);
     rope_sin_ = upload_rope(inputs.rope_sin, inputs.options.max_context, inputs.rope_half);
+    if (inputs.sliding_half > 0) {
+      const int64_t half = inputs.sliding_half;
+      sliding_cos_ = upload_rope(inputs.sliding_cos, inputs.options.max_context, half);
+      sliding_sin_ = upload_rope(inputs.sliding_sin, inputs.options.max_context, half);
+    }
     // One block more than the pool has: the first pass, which loads the weights, writes there.
     const int64_t slots = (inputs.num_blocks + 1) * block_size_;
     for (const engine::ReferenceInputs::KvLayer& kept : inputs.kv) {
       const auto floats = at::TensorOptions().dtype(to_torch(kept.type)).device(device_);
-      const int64_t width = graph_.num_kv_heads * graph_.head_dim;
+      const auto layer = static_cast<int>(kv_.size());
+      const ops::KvShape shape = graph_.kv_shape(layer);
+      const bool keeps_keys = shape.source == layer && !graph_.keeps_state(layer);
+      const int64_t width = keeps_keys ? shape.kv_heads * shape.head_dim : 0;
       const int64_t value_width = graph_.value_dim > 0 ? 0 : width;
       kv_.push_back({at::zeros({slots, width}, floats), at::zeros({slots, value_width}, floats),
                      kept.rounds_to_integers});
     }
+    make_states(inputs.num_states + 1);
     const auto spare = static_cast<int32_t>(inputs.num_blocks);
     engine::StepBatch first;
     first.token_ids = {0};
@@ -70,6 +80,7 @@ class ReferenceExecutor final : public engine::Executor {
     first.row_tokens = {0};
     first.row_targets = {-1};
     first.spans = {{0, 1, 0, &spare}};
+    first.spans[0].state = static_cast<int32_t>(inputs.num_states);
     first.span_adapters = {-1};
     std::vector<int32_t> word(1);
     engine::PassOutput output{reinterpret_cast<std::byte*>(word.data()), nullptr, nullptr};
@@ -114,16 +125,18 @@ class ReferenceExecutor final : public engine::Executor {
     step.host_token_ids = batch.token_ids.data();
     step.host_positions = batch.positions.data();
     const engine::NodeRange layers = engine::nodes_of(batch, layer_begins_);
-    if (batch.first_layer > 0) {
-      step.value(residual()) =
-          at::from_blob(const_cast<float*>(batch.residual),
-                        {std::ssize(batch.token_ids), residual_width()}, at::kFloat)
-              .clone()
-              .to(device_);
-    }
+    const bool is_later = batch.first_layer > 0;
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const ops::OpNode& node = graph_.nodes[i];
-      if (i < layers.begin && (i >= layer_begins_[0] || batch.first_layer > 0)) continue;
+      if (i == layers.begin && is_later) {
+        step.value(residual()) =
+            at::from_blob(const_cast<float*>(batch.residual),
+                          {std::ssize(batch.token_ids), residual_width()}, at::kFloat)
+                .clone()
+                .to(device_);
+      }
+      if (i < layers.begin && i >= layer_begins_[0]) continue;
+      if (i < layers.begin && is_later && !graph_.layers_read_tokens) continue;
       if (i >= layers.end && (i < layer_begins_.back() || batch.row_tokens.empty())) continue;
       find_torch_op(node.type).run(step, node);
       if (graph_.is_head(node) && !batch.row_steps.empty()) choose_rows(step, batch.row_steps);
@@ -155,6 +168,21 @@ class ReferenceExecutor final : public engine::Executor {
     }
   }
 
+  void copy_state(int32_t from, int32_t to) override {
+    const c10::InferenceMode guard;
+    for (ReferenceStates& states : states_) {
+      for (at::Tensor* kept : {&states.rule, &states.inputs}) {
+        if (!kept->defined()) continue;
+        at::Tensor target = kept->select(0, to);
+        if (from < 0) {
+          target.zero_();
+        } else {
+          target.copy_(kept->select(0, from));
+        }
+      }
+    }
+  }
+
   const std::vector<PlanEntry>& plan() const override { return plan_; }
   const ops::Readback& readback() const override { return readback_; }
 
@@ -166,10 +194,32 @@ class ReferenceExecutor final : public engine::Executor {
     summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
     summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
     for (const ReferenceKv& kv : kv_) summary.kv_bytes += kv.keys.nbytes() + kv.values.nbytes();
+    for (const ReferenceStates& states : states_) {
+      for (const at::Tensor* kept : {&states.rule, &states.inputs}) {
+        if (kept->defined()) summary.kv_bytes += kept->nbytes();
+      }
+    }
     summary.bytes_per_token = weights_.num_bytes();
   }
 
  private:
+  void make_states(int64_t slots) {
+    const auto floats = at::TensorOptions().dtype(at::kFloat).device(device_);
+    states_.resize(static_cast<size_t>(graph_.num_layers));
+    for (const ops::OpNode& node : graph_.nodes) {
+      if (node.type == "short_convolution") {
+        const int64_t taps = node.as<ops::ShortConvolutionParameters>().taps;
+        states_[static_cast<size_t>(node.layer)].inputs =
+            at::zeros({slots, taps - 1, graph_.width(node.outputs[0])}, floats);
+      }
+      if (node.type != "gated_delta") continue;
+      const ops::GatedDeltaShape& shape = node.as<ops::GatedDeltaParameters>().shape;
+      states_[static_cast<size_t>(node.layer)] = {
+          at::zeros({slots, shape.value_heads, shape.key_dim, shape.value_dim}, floats),
+          at::zeros({slots, shape.taps - 1, shape.channels()}, floats)};
+    }
+  }
+
   // In place of the head's choices, before attribution asks for them.
   void choose_rows(ReferenceStep& step, const std::vector<const DeviceSamplerSteps*>& row_steps) {
     std::vector<at::Tensor> ids, facts;
@@ -209,8 +259,11 @@ class ReferenceExecutor final : public engine::Executor {
     step.graph = &graph_;
     step.weights = &weights_;
     step.kv = &kv_;
+    step.states = &states_;
     step.rope_cos = rope_cos_;
     step.rope_sin = rope_sin_;
+    step.sliding_cos = sliding_cos_;
+    step.sliding_sin = sliding_sin_;
     step.values.resize(graph_.values.size());
     if (adapters_) step.adapters = &*adapters_;
     const std::span<const ops::AdapterRows> adapters = adapter_groups_.gather(batch);
@@ -246,8 +299,8 @@ class ReferenceExecutor final : public engine::Executor {
     step.row_targets = take(rows);
     step.new_slots = take(tokens);
     for (const engine::BatchSpan& span : batch.spans) {
-      step.spans.push_back(
-          {span.first_token, span.num_tokens, span.past, take(span.past + span.num_tokens)});
+      step.spans.push_back({span.first_token, span.num_tokens, span.past,
+                            take(span.past + span.num_tokens), span.state});
     }
     for (const ops::AdapterRows& of : adapters) {
       step.adapter_rows.push_back({of.adapter, take(of.count)});
@@ -339,7 +392,8 @@ class ReferenceExecutor final : public engine::Executor {
   uint64_t adapter_bytes_;
   int64_t adapter_parameters_;
   std::vector<ReferenceKv> kv_;
-  at::Tensor rope_cos_, rope_sin_;
+  std::vector<ReferenceStates> states_;  // by layer
+  at::Tensor rope_cos_, rope_sin_, sliding_cos_, sliding_sin_;
   std::vector<PlanEntry> plan_;
   std::vector<float> host_;
   const float* dots_ = nullptr;  // in host_

@@ -7,12 +7,14 @@
 #include <set>
 
 #include "checkpoint_impl.h"
+#include "delta_config.h"
 #include "fused_experts.h"
 #include "gguf_model.h"
 #include "gguf_read.h"
 #include "safetensors_header.h"
 #include "strided_read.h"
 #include "text.h"
+#include "wrapper.h"
 
 namespace vitrine {
 namespace {
@@ -165,6 +167,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   if (checkpoint::file_exists(tokenizer_path)) impl->tokenizer_path = tokenizer_path;
 
   open_weights(folder, *impl);
+  checkpoint::rename_text_tensors(impl->tensors, impl->weight_paths);
   impl->tensors = checkpoint::split_fused_experts(std::move(impl->tensors), impl->weight_paths);
   std::ranges::sort(impl->tensors, {}, &TensorInfo::name);
   const auto repeated = std::ranges::adjacent_find(impl->tensors, {}, &TensorInfo::name);

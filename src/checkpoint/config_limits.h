@@ -12,6 +12,8 @@ inline constexpr int64_t kMaxVocabulary = 1 << 24;
 inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxHeads = 8192;
 inline constexpr int64_t kMaxExperts = 65536;
+inline constexpr int64_t kMaxLinearHeadWidth = 1024;  // of layers with a state
+inline constexpr int64_t kMaxLinearTaps = 16;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 }  // namespace vitrine::checkpoint

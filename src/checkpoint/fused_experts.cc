@@ -14,8 +14,9 @@ namespace {
 /// How a fused tensor's name ends, and what stands for it before ".experts.{e}".
 struct FusedLayout {
   std::string_view suffix;
-  std::string_view parent;  ///< replaces the suffix
-  bool gate_and_up;         ///< rows of the gate projection, then as many of the up projection
+  std::string_view parent;   ///< replaces the suffix
+  bool gate_and_up;          ///< rows of the gate projection, then as many of the up projection
+  bool has_numbers = false;  ///< the projections are w1, w3 and w2 (lfm2_moe)
 };
 
 constexpr FusedLayout kLayouts[] = {
@@ -23,6 +24,10 @@ constexpr FusedLayout kLayouts[] = {
     {".block_sparse_moe.output_linear.weight", ".block_sparse_moe", false},
     {".mlp.experts.gate_up_proj", ".mlp", true},
     {".mlp.experts.down_proj", ".mlp", false},
+    {".feed_forward.experts.gate_up_proj", ".feed_forward", true, true},
+    {".feed_forward.experts.down_proj", ".feed_forward", false, true},
+    {".experts.gate_up_proj", "", true},  // gemma4
+    {".experts.down_proj", "", false},
 };
 
 const FusedLayout* find_layout(const TensorInfo& info) {
@@ -52,11 +57,10 @@ void append_experts(const TensorInfo& fused, const FusedLayout& layout, const st
   for (int64_t expert = 0; expert < num_experts; ++expert) {
     for (int part = 0; part < parts; ++part) {
       TensorInfo info;
-      info.name = parent + ".experts." + std::to_string(expert) +
-                  (!layout.gate_and_up ? ".down_proj"
-                   : part == 0         ? ".gate_proj"
-                                       : ".up_proj") +
-                  ".weight";
+      const char* const role = !layout.gate_and_up ? (layout.has_numbers ? ".w2" : ".down_proj")
+                               : part == 0         ? (layout.has_numbers ? ".w1" : ".gate_proj")
+                                                   : (layout.has_numbers ? ".w3" : ".up_proj");
+      info.name = parent + ".experts." + std::to_string(expert) + role + ".weight";
       info.dtype = fused.dtype;
       info.shape = {rows / parts, cols};
       info.num_bytes = info.stored_bytes = expert_bytes / static_cast<uint64_t>(parts);

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <array>
-#include <charconv>
-
+// The architectures that GGUF files name.
+#include "gguf_gemma.h"
 #include "gguf_model.h"
-#include "text.h"
 
 namespace vitrine::checkpoint {
 namespace {
 
-constexpr std::array<GgufArchitecture, 16> kArchitectures = {{
+constexpr GgufArchitecture kArchitectures[] = {
     {.name = "llama",
      .model_type = "llama",
      .class_name = "LlamaForCausalLM",
@@ -108,6 +105,20 @@ constexpr std::array<GgufArchitecture, 16> kArchitectures = {{
      .has_output_bias = true,
      .correction = "mlp.moe_statics.e_score_correction_bias",
      .shared_block = "mlp.shared_experts"},
+    {.name = "lfm2moe",
+     .has_experts = true,
+     .model_type = "lfm2_moe",
+     .class_name = "Lfm2MoeForCausalLM",
+     .normalizes_top_k = true,
+     .has_head_norms = true,
+     .has_convolutions = true,
+     .correction = "feed_forward.expert_bias",
+     .block = "feed_forward",
+     .router = "feed_forward.gate",
+     .dense_gate = "feed_forward.w1",
+     .gate = "w1",
+     .up = "w3",
+     .down = "w2"},
     {.name = "smollm3",
      .model_type = "smollm3",
      .class_name = "SmolLM3ForCausalLM",
@@ -126,218 +137,38 @@ constexpr std::array<GgufArchitecture, 16> kArchitectures = {{
      .has_latents = true,
      .correction = "mlp.gate.e_score_correction_bias",
      .shared_block = "mlp.shared_experts"},
-}};
-
-/// What stands between "blk.N." and ".weight" or ".bias", and the module that it is.
-struct LayerName {
-  std::string_view gguf, module;
-};
-constexpr std::array kLayerNames = {
-    LayerName{"attn_norm", "input_layernorm"},
-    LayerName{"attn_q", "self_attn.q_proj"},
-    LayerName{"attn_k", "self_attn.k_proj"},
-    LayerName{"attn_v", "self_attn.v_proj"},
-    LayerName{"attn_output", "self_attn.o_proj"},
-    LayerName{"attn_q_norm", "self_attn.q_norm"},
-    LayerName{"attn_k_norm", "self_attn.k_norm"},
-    LayerName{"ffn_norm", "post_attention_layernorm"},
-    LayerName{"post_attention_norm", "post_attention_layernorm"},
-    LayerName{"ffn_gate", "mlp.gate_proj"},
-    LayerName{"ffn_up", "mlp.up_proj"},
-    LayerName{"ffn_down", "mlp.down_proj"},
-    LayerName{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-};
-/// Of latent attention. The matrix that makes keys and values stands whole, or as its halves.
-constexpr std::array kLatentNames = {
-    LayerName{"attn_q_a", "self_attn.q_a_proj"},
-    LayerName{"attn_q_a_norm", "self_attn.q_a_layernorm"},
-    LayerName{"attn_q_b", "self_attn.q_b_proj"},
-    LayerName{"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
-    LayerName{"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-    LayerName{"attn_kv_b", "self_attn.kv_b_proj"},
-    LayerName{"attn_k_b", "self_attn.k_b_proj"},
-    LayerName{"attn_v_b", "self_attn.v_b_proj"},
-};
-/// Behind GgufArchitecture::shared_block.
-constexpr std::array kSharedNames = {
-    LayerName{"ffn_gate_shexp", "gate_proj"},
-    LayerName{"ffn_up_shexp", "up_proj"},
-    LayerName{"ffn_down_shexp", "down_proj"},
-};
-
-class TensorMapper {
- public:
-  TensorMapper(const GgufArchitecture& architecture, const GgufMetadata& metadata,
-               const std::vector<std::string>& paths)
-      : architecture_(architecture), paths_(paths) {
-    const std::string prefix = std::string(architecture.name) + ".attention.";
-    heads_ = metadata.uniform_integer(prefix + "head_count", 1, 8192).value_or(1);
-    kv_heads_ = metadata.uniform_integer(prefix + "head_count_kv", 1, 8192).value_or(heads_);
-    experts_ = metadata.integer(std::string(architecture.name) + ".expert_count", 0, kMaxExperts)
-                   .value_or(0);
-    layers_ =
-        metadata.required_integer(std::string(architecture.name) + ".block_count", 1, kMaxLayers);
-    further_layers_ =
-        metadata.integer(std::string(architecture.name) + ".nextn_predict_layers", 0, layers_ - 1)
-            .value_or(0);
-  }
-
-  void map(TensorInfo info) {
-    if (info.name == "token_embd.weight") return add(info, "model.embed_tokens.weight");
-    if (info.name == "output_norm.weight") return add(info, "model.norm.weight");
-    if (info.name == "output.weight") return add(info, "lm_head.weight");
-    if (info.name == "rope_freqs.weight") return add(info, info.name);
-    constexpr std::string_view kLayer = "blk.";
-    const std::string_view name = info.name;
-    int64_t layer = -1;
-    const char* end = name.data() + name.size();
-    const auto parsed =
-        std::from_chars(name.data() + std::min(kLayer.size(), name.size()), end, layer);
-    if (!name.starts_with(kLayer) || parsed.ec != std::errc() || layer < 0 || parsed.ptr == end ||
-        *parsed.ptr != '.') {
-      unknown(info);
-    }
-    if (layer >= layers_) {
-      throw_bad_file(place(info) + " is of layer " + std::to_string(layer) +
-                     "; expected layers below the " + std::to_string(layers_) + " of '" +
-                     std::string(architecture_.name) + ".block_count'");
-    }
-    if (layer >= layers_ - further_layers_) return;  // of a head that drafts
-    map_layer(info, "model.layers." + std::to_string(layer) + ".",
-              std::string(parsed.ptr + 1, end));
-  }
-
-  std::vector<TensorInfo> take() { return std::move(result_); }
-
- private:
-  void map_layer(TensorInfo& info, const std::string& prefix, const std::string& name) {
-    const size_t dot = name.rfind('.');
-    const std::string base = name.substr(0, dot);
-    const std::string suffix = dot == name.npos ? "" : name.substr(dot);
-    if (suffix != ".weight" && suffix != ".bias") unknown(info);
-    const bool is_gpt_oss = architecture_.model_type == "gpt_oss";
-    if (is_gpt_oss && name == "attn_sinks.weight") return add(info, prefix + "self_attn.sinks");
-    if (!architecture_.correction.empty() && name == "exp_probs_b.bias") {
-      return add(info, prefix + std::string(architecture_.correction));
-    }
-    for (const auto& [gguf, module] : kSharedNames) {
-      if (base != gguf || suffix != ".weight" || architecture_.shared_block.empty()) continue;
-      return add(info, prefix + std::string(architecture_.shared_block) + "." +
-                           std::string(module) + suffix);
-    }
-    if (architecture_.has_experts && (suffix == ".weight" || architecture_.has_expert_biases)) {
-      if (base == "ffn_gate_inp") {
-        return add(info, prefix + std::string(architecture_.router) + suffix);
-      }
-      const std::string block = prefix + std::string(architecture_.block) + ".experts.";
-      for (const auto& [gguf, module] : {std::pair{"ffn_gate_", architecture_.gate},
-                                         {"ffn_up_", architecture_.up},
-                                         {"ffn_down_", architecture_.down}}) {
-        const std::string end = "." + std::string(module) + suffix;
-        if (base == std::string(gguf) + "exps") return add_experts(info, block, end);
-      }
-      if (add_single_expert(info, base, block)) return;
-    }
-    for (const auto& [gguf, module] : kLatentNames) {
-      if (base != gguf || suffix != ".weight" || !architecture_.has_latents) continue;
-      return add(info, prefix + std::string(module) + suffix);
-    }
-    const auto* found = std::ranges::find(kLayerNames, base, &LayerName::gguf);
-    const bool is_foreign =
-        (base == "post_attention_norm" && !architecture_.has_post_norm) ||
-        (architecture_.has_latents &&
-         (base == "attn_k" || base == "attn_v" || suffix == ".bias")) ||
-        (base == "ffn_gate_inp_shexp" && architecture_.model_type != "qwen2_moe") ||
-        ((base == "attn_q_norm" || base == "attn_k_norm") && !architecture_.has_head_norms);
-    const bool is_bias_known = base == "attn_q" || base == "attn_k" || base == "attn_v" ||
-                               (base == "attn_output" && architecture_.has_output_bias);
-    if (found == kLayerNames.end() || is_foreign || (suffix == ".bias" && !is_bias_known)) {
-      unknown(info);
-    }
-    if (base == "ffn_gate_inp_shexp" && info.shape.size() == 1) {
-      info.shape.insert(info.shape.begin(), 1);
-    }
-    if (architecture_.interleaved_rope && (base == "attn_q" || base == "attn_k")) {
-      const int64_t heads = base == "attn_q" ? heads_ : kv_heads_;
-      if (info.shape[0] % heads != 0 || info.shape[0] / heads % 2 != 0) {
-        throw_bad_file(place(info) + " has " + std::to_string(info.shape[0]) +
-                       " rows; expected an even number for each of " + std::to_string(heads) +
-                       " heads");
-      }
-      info.interleaved_head_rows = info.shape[0] / heads;
-    }
-    add(info, prefix + std::string(found->module) + suffix);
-  }
-
-  void add_experts(const TensorInfo& stacked, const std::string& block, const std::string& end) {
-    const bool is_bias = end.ends_with(".bias");
-    if (stacked.shape.size() != (is_bias ? 2 : 3) || stacked.shape[0] != experts_) {
-      throw_bad_file(place(stacked) + " has the shape " + shape_text(stacked.shape) +
-                     "; expected [" + std::to_string(experts_) +
-                     (is_bias ? ", rows], a vector" : ", rows, columns], a matrix") +
-                     " for each expert of " + expert_count());
-    }
-    const auto count = static_cast<uint64_t>(stacked.shape[0]);
-    for (uint64_t expert = 0; expert < count; ++expert) {
-      TensorInfo info = stacked;
-      info.shape.erase(info.shape.begin());
-      info.num_bytes /= count;
-      info.stored_bytes /= count;
-      info.file_offset += expert * info.stored_bytes;
-      info.fused_from = stacked.name;
-      add(info, block + std::to_string(expert) + end);
-    }
-  }
-
-  /// "ffn_gate.3": files from before the experts were stacked.
-  bool add_single_expert(const TensorInfo& info, const std::string& base,
-                         const std::string& block) {
-    for (const auto& [gguf, module] : {std::pair{"ffn_gate.", architecture_.gate},
-                                       {"ffn_up.", architecture_.up},
-                                       {"ffn_down.", architecture_.down}}) {
-      if (!base.starts_with(gguf)) continue;
-      int64_t expert = -1;
-      const char* begin = base.data() + std::string_view(gguf).size();
-      const char* end = base.data() + base.size();
-      const auto parsed = std::from_chars(begin, end, expert);
-      if (parsed.ec != std::errc() || parsed.ptr != end || expert < 0) unknown(info);
-      if (expert >= experts_) {
-        throw_bad_file(place(info) + " is of expert " + std::to_string(expert) +
-                       "; expected experts below the " + std::to_string(experts_) + " of " +
-                       expert_count());
-      }
-      add(info, block + std::to_string(expert) + "." + std::string(module) + ".weight");
-      return true;
-    }
-    return false;
-  }
-
-  void add(TensorInfo info, std::string name) {
-    info.name = std::move(name);
-    result_.push_back(std::move(info));
-  }
-
-  std::string expert_count() const {
-    return "'" + std::string(architecture_.name) + ".expert_count'";
-  }
-  std::string place(const TensorInfo& info) const {
-    return paths_[static_cast<size_t>(info.file_index)] + ": tensor " + quote_text(info.name);
-  }
-
-  [[noreturn]] void unknown(const TensorInfo& info) const {
-    throw_unsupported(place(info) + " is not one that the architecture " +
-                      std::string(architecture_.name) + " has; expected a " +
-                      std::string(architecture_.model_type) + " model without it");
-  }
-
-  const GgufArchitecture& architecture_;
-  const std::vector<std::string>& paths_;
-  int64_t heads_ = 1;
-  int64_t kv_heads_ = 1;
-  int64_t experts_ = 0;
-  int64_t layers_ = 0;
-  int64_t further_layers_ = 0;  // the last ones of these, which draft
-  std::vector<TensorInfo> result_;
+    {.name = "qwen3next",
+     .has_experts = true,
+     .model_type = "qwen3_next",
+     .class_name = "Qwen3NextForCausalLM",
+     .normalizes_top_k = true,
+     .has_head_norms = true,
+     .has_output_bias = true,
+     .has_post_norm = true,
+     .rotates_part = true,
+     .has_linear_layers = true,
+     .shared_block = "mlp.shared_expert"},
+    {.name = "qwen35",
+     .model_type = "qwen3_5_text",
+     .class_name = "Qwen3_5ForCausalLM",
+     .has_head_norms = true,
+     .has_output_bias = true,
+     .has_post_norm = true,
+     .rotates_part = true,
+     .has_linear_layers = true},
+    {.name = "qwen35moe",
+     .has_experts = true,
+     .model_type = "qwen3_5_moe_text",
+     .class_name = "Qwen3_5MoeForCausalLM",
+     .normalizes_top_k = true,
+     .has_head_norms = true,
+     .has_output_bias = true,
+     .has_post_norm = true,
+     .rotates_part = true,
+     .has_linear_layers = true,
+     .shared_block = "mlp.shared_expert"},
+    kGemmaDense,
+    kGemmaExperts,
 };
 
 }  // namespace
@@ -367,59 +198,6 @@ const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata) {
                                         : "the number of experts, which this architecture has");
   }
   metadata.unsupported(kKey, "one of " + known);
-}
-
-std::vector<TensorInfo> map_gguf_tensors(const GgufArchitecture& architecture,
-                                         const GgufMetadata& metadata,
-                                         std::vector<TensorInfo> tensors,
-                                         const std::vector<std::string>& paths) {
-  TensorMapper mapper(architecture, metadata, paths);
-  for (TensorInfo& info : tensors) mapper.map(std::move(info));
-  return mapper.take();
-}
-
-std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_view name) {
-  if (name == "model.embed_tokens.weight") return "token_embd.weight";
-  if (name == "model.norm.weight") return "output_norm.weight";
-  if (name == "lm_head.weight") return "output.weight";
-  constexpr std::string_view kLayers = "model.layers.";
-  const size_t dot = name.find('.', kLayers.size()), end = name.rfind('.');
-  if (!name.starts_with(kLayers) || dot == name.npos || end <= dot) return std::string(name);
-  const std::string layer(name.substr(kLayers.size(), dot - kLayers.size()));
-  const std::string_view module = name.substr(dot + 1, end - dot - 1);
-  const auto named = [&](std::string_view base) {
-    return "blk." + layer + "." + std::string(base) + std::string(name.substr(end));
-  };
-  if (architecture.has_experts && module == architecture.router) return named("ffn_gate_inp");
-  if (architecture.has_post_norm && module == "post_attention_layernorm") {
-    return named("post_attention_norm");
-  }
-  if (!architecture.correction.empty() && name.ends_with(architecture.correction)) {
-    return "blk." + layer + ".exp_probs_b.bias";
-  }
-  for (const auto& [gguf, part] : kSharedNames) {
-    if (module == std::string(architecture.shared_block) + "." + std::string(part)) {
-      return named(gguf);
-    }
-  }
-  const bool is_gpt_oss = architecture.model_type == "gpt_oss";
-  if (is_gpt_oss && name.ends_with(".self_attn.sinks")) {
-    return "blk." + layer + ".attn_sinks.weight";
-  }
-  if (architecture.has_latents) {
-    const auto* latent = std::ranges::find(kLatentNames, module, &LayerName::module);
-    if (latent != kLatentNames.end()) return named(latent->gguf);
-  }
-  const auto* found = std::ranges::find(kLayerNames, module, &LayerName::module);
-  if (found != kLayerNames.end()) return named(found->gguf);
-  for (const auto& [part, base] : {std::pair{architecture.gate, "ffn_gate_exps"},
-                                   {architecture.up, "ffn_up_exps"},
-                                   {architecture.down, "ffn_down_exps"}}) {
-    if (module.find(".experts.") != module.npos && module.ends_with("." + std::string(part))) {
-      return named(base);
-    }
-  }
-  return std::string(name);
 }
 
 }  // namespace vitrine::checkpoint

@@ -6,18 +6,20 @@
 
 #include "config_limits.h"
 #include "core/end_texts.h"
+#include "gguf_gemma.h"
 #include "gguf_model.h"
 #include "text.h"
 
 namespace vitrine::checkpoint {
-namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, const std::string& name) {
   const auto found = std::ranges::lower_bound(tensors, name, {}, &TensorInfo::name);
   return found == tensors.end() || found->name != name ? nullptr : &*found;
 }
+
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
 
 /// Writes config.json field by field.
 class ConfigWriter {
@@ -33,10 +35,16 @@ class ConfigWriter {
     config_["architectures"] = {architecture_.class_name};
     config_["model_type"] = architecture_.model_type;
     write_sizes();
-    write_attention();
-    write_rope(rope_factors);
-    write_feed_forward();
-    write_multipliers();
+    if (is_gemma(architecture_)) {
+      write_biases();
+      refuse_yarn_values();
+      write_gemma(metadata_, tensors_, rope_factors, config_);
+    } else {
+      write_attention();
+      write_rope(rope_factors);
+      write_feed_forward();
+      write_multipliers();
+    }
     write_special_tokens();
     return config_.dump(2) + "\n";
   }
@@ -80,7 +88,10 @@ class ConfigWriter {
     heads_ = metadata_.uniform_integer(key("attention.head_count"), 1, kMaxHeads).value_or(0);
     if (heads_ == 0) metadata_.bad(key("attention.head_count"), "the number of query heads");
     const int64_t kv_heads =
-        metadata_.uniform_integer(key("attention.head_count_kv"), 1, kMaxHeads).value_or(heads_);
+        architecture_.has_convolutions
+            ? write_convolutions(architecture_, metadata_, layers_, config_)
+            : metadata_.uniform_integer(key("attention.head_count_kv"), 1, kMaxHeads)
+                  .value_or(heads_);
     if (heads_ % kv_heads != 0) {
       metadata_.bad(key("attention.head_count_kv"),
                     "a divisor of the " + std::to_string(heads_) + " query heads");
@@ -99,6 +110,9 @@ class ConfigWriter {
                             std::to_string(head_dim_) + ", the length of a key");
     }
     config_["head_dim"] = head_dim_;
+    if (architecture_.has_linear_layers) {
+      write_linear_layers(architecture_, metadata_, layers_, tensors_, config_);
+    }
     write_biases();
     if (const auto clip = metadata_.number(key("attention.clamp_kqv"), 0.0, 1e9);
         clip && *clip > 0) {
@@ -287,7 +301,7 @@ class ConfigWriter {
       metadata_.unsupported(key("expert_gating_func"), has_sigmoid ? "2, sigmoid" : "1, softmax");
     }
     if (!architecture_.correction.empty() || architecture_.has_latents) write_scores(experts);
-    if (architecture_.model_type == "qwen2_moe") {
+    if (architecture_.shared_block == "mlp.shared_expert") {
       config_["shared_expert_intermediate_size"] =
           metadata_.integer(key("expert_shared_feed_forward_length"), 1, kMaxWidth)
               .value_or(rows_of_any_layer("mlp.shared_expert.gate_proj"));
@@ -316,7 +330,7 @@ class ConfigWriter {
     OrderedJson dense_layers = OrderedJson::array();
     for (int64_t layer = 0; layer < layers_; ++layer) {
       const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-      if (tensor(prefix + "mlp.gate_proj.weight") == nullptr) continue;
+      if (tensor(prefix + std::string(architecture_.dense_gate) + ".weight") == nullptr) continue;
       if (tensor(prefix + std::string(architecture_.router) + ".weight") != nullptr) {
         throw_unsupported(metadata_.file() + ": layer " + std::to_string(layer) +
                           " has both 'ffn_gate_inp' and 'ffn_gate'; expected experts or a dense "

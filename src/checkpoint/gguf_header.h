@@ -75,6 +75,9 @@ class GgufMetadata {
   int64_t required_integer(std::string_view key, int64_t low, int64_t high) const;
   /// The same, or an array of as many equal integers as a model has layers.
   std::optional<int64_t> uniform_integer(std::string_view key, int64_t low, int64_t high) const;
+  /// An array of integers within [low, high], or one of them for a single number. Throws kBadFile,
+  /// also where it is absent.
+  std::vector<int64_t> integers(std::string_view key, int64_t low, int64_t high) const;
   /// A finite float within [low, high]; a float32 as the shortest decimal that gives it.
   std::optional<double> number(std::string_view key, double low, double high) const;
   std::optional<bool> boolean(std::string_view key) const;

@@ -129,6 +129,26 @@ std::optional<int64_t> GgufMetadata::uniform_integer(std::string_view key, int64
   return first;
 }
 
+std::vector<int64_t> GgufMetadata::integers(std::string_view key, int64_t low, int64_t high) const {
+  const GgufValue* value = find(key);
+  if (value == nullptr || value->type != GgufType::kArray) {
+    return {required_integer(key, low, high)};
+  }
+  const auto& array = std::get<GgufArray>(value->value);
+  const bool is_integral = array.element_type <= GgufType::kI32 ||
+                           array.element_type == GgufType::kU64 ||
+                           array.element_type == GgufType::kI64;
+  if (!is_integral) bad(key, "integers of " + range_text(low, high));
+  std::vector<int64_t> numbers;
+  for (uint64_t i = 0; i < array.count; ++i) {
+    numbers.push_back(array.integer(i));
+    if (numbers.back() < low || numbers.back() > high) {
+      bad(key, "integers of " + range_text(low, high));
+    }
+  }
+  return numbers;
+}
+
 std::optional<double> GgufMetadata::number(std::string_view key, double low, double high) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return std::nullopt;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,11 @@
 #include "gguf_header.h"
 
 namespace vitrine::checkpoint {
+
+/// A tensor's name in files, and Hugging Face's.
+struct GgufName {
+  std::string_view gguf, module;
+};
 
 /// How files of one architecture name and lay out what Hugging Face names and lays out differently.
 struct GgufArchitecture {
@@ -26,12 +32,21 @@ struct GgufArchitecture {
   bool has_post_norm = false;        ///< the norm before experts is named for what it stands behind
   bool rotates_part = false;         ///< of a head, where `rope.dimension_count` says so
   bool has_latents = false;          ///< latent attention
+  bool has_convolutions = false;     ///< layers without keys and values are short convolutions
+  bool has_linear_layers = false;    ///< Gated DeltaNet
   std::string_view correction = {};  ///< of scores, for the choice; empty: probabilities are scores
   std::string_view shared_block = {};  ///< of shared experts
-  std::string_view block = "mlp";      ///< the feed-forward block of a layer with experts
+  std::string_view block = "mlp";      ///< the feed-forward block of a layer with experts; or none
   std::string_view router = "mlp.gate";
+  std::string_view dense_gate = "mlp.gate_proj";  ///< of a layer without experts
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< of an expert
+  /// Names that other architectures do not have, or have for other tensors: of the model, and of a
+  /// layer behind its number.
+  std::span<const GgufName> model_names = {}, layer_names = {};
 };
+
+/// The tensor of that name among mapped ones, in order of name; or null.
+const TensorInfo* find_tensor(const std::vector<TensorInfo>& tensors, const std::string& name);
 
 /// By the metadata. Throws kBadFile, or kUnsupported naming the ones there are.
 const GgufArchitecture& find_gguf_architecture(const GgufMetadata& metadata);
@@ -60,6 +75,23 @@ int64_t write_latent_attention(const GgufArchitecture& architecture, const GgufM
 /// What yarn does to the scale of latent attention.
 void write_latent_yarn(const GgufArchitecture& architecture, const GgufMetadata& metadata,
                        nlohmann::ordered_json& yarn);
+
+/// Of models with short convolutions: the module that "blk.N." and this name are of, and the name
+/// of a module; empty where there is none.
+std::string_view convolution_module(std::string_view name);
+std::string_view convolution_name(std::string_view module);
+/// Of files whose layers may be convolutions: which are, and what these are. Returns the key-value
+/// heads of the others.
+int64_t write_convolutions(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+                           int64_t layers, nlohmann::ordered_json& config);
+/// Of files with Gated DeltaNet: what stands behind "model.layers.N." for what stands behind
+/// "blk.N.", and back; empty for tensors that are not of such a layer alone.
+std::string linear_tensor_name(const GgufArchitecture& architecture, std::string_view name);
+std::string gguf_linear_name(const GgufArchitecture& architecture, std::string_view name);
+/// Which of the layers keep a state, its sizes, and how the file holds their weights.
+void write_linear_layers(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+                         int64_t layers, const std::vector<TensorInfo>& tensors,
+                         nlohmann::ordered_json& config);
 
 /// config.json and generation_config.json. `rope_factors`: the values of `rope_freqs.weight`, empty
 /// where there is none. `tensors` are mapped ones, in order of name.

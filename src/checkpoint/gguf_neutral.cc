@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys that other engines' loaders read and no architecture here computes: only values that change
 // nothing are let through.
+#include "gguf_gemma.h"
 #include "gguf_model.h"
 
 namespace vitrine::checkpoint {
@@ -14,13 +15,20 @@ struct NeutralNumber {
 
 /// Latent attention has it.
 constexpr std::string_view kLogMultiplier = "rope.scaling.yarn_log_multiplier";
+/// Gemma 4 has them.
+constexpr std::string_view kLogitCap = "final_logit_softcapping";
+constexpr std::string_view kSharedLayers = "attention.shared_kv_layers";
 
 constexpr NeutralNumber kNeutralNumbers[] = {
-    {"attn_logit_softcapping", true},        {"final_logit_softcapping", true},
-    {"router_logit_softcapping", true},      {"attention.max_alibi_bias", true},
-    {"attention.output_scale", true, 1.0},   {"attention.temperature_scale", true},
-    {"attention.temperature_length", false}, {kLogMultiplier, true},
-    {"attention.shared_kv_layers", false},
+    {"attn_logit_softcapping", true},
+    {kLogitCap, true},
+    {"router_logit_softcapping", true},
+    {"attention.max_alibi_bias", true},
+    {"attention.output_scale", true, 1.0},
+    {"attention.temperature_scale", true},
+    {"attention.temperature_length", false},
+    {kLogMultiplier, true},
+    {kSharedLayers, false},
 };
 
 /// Of architectures whose routers have no scores.
@@ -58,7 +66,9 @@ void refuse_other_models(const GgufArchitecture& architecture, const GgufMetadat
     }
   };
   for (const NeutralNumber& number : kNeutralNumbers) {
-    const bool is_used = architecture.has_latents && number.name == kLogMultiplier;
+    const bool is_used =
+        (architecture.has_latents && number.name == kLogMultiplier) ||
+        (is_gemma(architecture) && (number.name == kLogitCap || number.name == kSharedLayers));
     if (!is_used) expect_number(number);
   }
   if (architecture.correction.empty() && !architecture.has_latents) {

@@ -4,11 +4,15 @@
 #include <set>
 
 #include "config_limits.h"
+#include "delta_config.h"
 #include "fields.h"
+#include "gemma_config.h"
 #include "latent_config.h"
+#include "lfm_config.h"
 #include "rope_config.h"
 #include "text.h"
 #include "vitrine/checkpoint.h"
+#include "wrapper.h"
 
 namespace vitrine {
 namespace {
@@ -132,8 +136,10 @@ void read_block_types(const Fields& fields, const std::vector<std::string>& type
 void read_dense_layers(const Fields& fields, ModelConfig& config) {
   const std::vector<std::string> types = fields.strings("mlp_layer_types");
   if (!types.empty()) return read_block_types(fields, types, config);
-  const auto first = fields.integer("first_k_dense_replace", 0, config.num_layers)
-                         .value_or(checkpoint::usual_dense_layers(config));
+  const auto first =
+      fields.integer({"first_k_dense_replace", "num_dense_layers"}, 0, config.num_layers)
+          .value_or(checkpoint::is_lfm(config) ? checkpoint::kLfmDenseLayers
+                                               : checkpoint::usual_dense_layers(config));
   const int64_t start = fields.integer("moe_layer_start_index", 0, kMaxLayers).value_or(0);
   const int64_t end = fields.integer("moe_layer_end_index", -1, kMaxLayers).value_or(-1);
   const int64_t interval = fields.integer("moe_layer_interval", 1, kMaxLayers).value_or(1);
@@ -208,8 +214,9 @@ void read_feed_forward(const Fields& fields, ModelConfig& config) {
     config.shared_expert_intermediate_size = *shared * config.moe_intermediate_size;
   }
   config.norm_topk_prob = fields.boolean("norm_topk_prob");
-  // These two have no such field: they always give weights that sum to one.
-  if (config.model_type == "mixtral" || config.model_type == "granitemoe") {
+  // These have no such field: they always give weights that sum to one.
+  if (config.model_type == "mixtral" || config.model_type == "granitemoe" ||
+      config.model_type.starts_with("qwen3_5")) {
     config.norm_topk_prob = true;
   }
   config.decoder_sparse_step = fields.integer("decoder_sparse_step", 1, kMaxLayers).value_or(1);
@@ -226,38 +233,68 @@ void read_feed_forward(const Fields& fields, ModelConfig& config) {
   }
 }
 
+/// Families that would need what is not here, and why.
+void refuse_family(const Fields& fields, const ModelConfig& config) {
+  if (config.model_type == "phimoe") {
+    fields.unsupported("model_type",
+                       "another architecture: its experts are chosen by sparsemixer, its norms are "
+                       "LayerNorms, and its RoPE lists change with a text's length, so that a "
+                       "token would have two results");
+  }
+  if (config.model_type == "llama4" || config.model_type == "llama4_text") {
+    fields.unsupported("model_type",
+                       "another architecture: its attention in chunks, the temperature of its "
+                       "queries and experts whose inputs are scaled are not supported");
+  }
+}
+
 }  // namespace
 
 ModelConfig parse_model_config(std::string_view config_json, const std::string& config_name,
                                std::string_view generation_config_json,
                                const std::string& generation_config_name) {
-  const nlohmann::json json = parse_json_object(config_json, config_name);
-  const Fields fields(json, config_name);
+  const checkpoint::TextConfig text =
+      checkpoint::text_config(parse_json_object(config_json, config_name), config_name);
+  const Fields fields(text.fields, text.place);
   ModelConfig config;
   const auto model_type = fields.string("model_type");
   if (!model_type || model_type->empty()) fields.bad("model_type", "the architecture's name");
   config.model_type = *model_type;
+  refuse_family(fields, config);
   config.architectures = fields.strings("architectures");
   config.vocab_size = fields.required_integer("vocab_size", 1, kMaxVocabulary);
   config.hidden_size = fields.required_integer("hidden_size", 1, kMaxWidth);
   config.num_layers = fields.required_integer("num_hidden_layers", 1, kMaxLayers);
   config.max_position_embeddings =
       fields.required_integer("max_position_embeddings", 1, kMaxPositions);
-  const auto epsilon = fields.number("rms_norm_eps", 0.0, 1.0);
-  if (!epsilon || *epsilon == 0.0) fields.bad("rms_norm_eps", "a number above 0, at most 1");
+  const bool is_lfm = checkpoint::is_lfm(config);
+  const char* epsilon_field = is_lfm ? "norm_eps" : "rms_norm_eps";
+  const auto epsilon = fields.number(epsilon_field, 0.0, 1.0);
+  if (!epsilon || *epsilon == 0.0) fields.bad(epsilon_field, "a number above 0, at most 1");
   config.rms_norm_eps = *epsilon;
-  config.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
+  config.tie_word_embeddings = is_lfm ? checkpoint::is_lfm_tied(fields)
+                                      : fields.boolean("tie_word_embeddings").value_or(false);
   config.dtype = parse_dtype(fields);
   if (fields.string("hidden_act").value_or("silu") != "silu") {
     fields.unsupported("hidden_act", "'silu'");
   }
-  read_attention(fields, config);
-  checkpoint::read_rope(fields, config);
-  read_unrotated_layers(fields, config);
-  read_windows(fields, config);
-  read_feed_forward(fields, config);
-  read_gating(fields, config);
   config.embedding_multiplier = fields.number("embedding_multiplier", 1e-9, 1e9).value_or(1.0);
+  if (checkpoint::is_gemma(config)) {
+    checkpoint::read_gemma(fields, config);
+  } else {
+    read_attention(fields, config);
+    checkpoint::read_rope(fields, config);
+    read_unrotated_layers(fields, config);
+    if (checkpoint::has_linear_layers(config)) {
+      checkpoint::read_linear_layers(fields, config);
+    } else if (is_lfm) {
+      checkpoint::read_convolutions(fields, config);
+    } else {
+      read_windows(fields, config);
+    }
+    read_feed_forward(fields, config);
+    read_gating(fields, config);
+  }
   config.residual_multiplier = fields.number("residual_multiplier", 1e-9, 1e9).value_or(1.0);
   config.logits_scaling = fields.number("logits_scaling", 1e-9, 1e9).value_or(1.0);
 

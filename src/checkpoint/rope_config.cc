@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "config_limits.h"
+#include "delta_config.h"
 #include "rope_config.h"
 #include "text.h"
 
@@ -17,7 +18,8 @@ void read_rotary_dim(const Fields& fields, ModelConfig& config) {
   const auto factor = fields.number("partial_rotary_factor", 0.0, 1.0);
   const auto elements = fields.integer("rotary_dim", 1, config.head_dim);
   if (!factor && !elements) return;
-  if (config.model_type != "glm4_moe" && config.model_type != "minimax_m2") {
+  if (config.model_type != "glm4_moe" && config.model_type != "minimax_m2" &&
+      !has_linear_layers(config)) {
     if (factor && *factor != 1.0) fields.unsupported("partial_rotary_factor", "1 (whole heads)");
     return;
   }
@@ -131,7 +133,9 @@ void read_scaling(const Fields& fields, ModelConfig& config) {
 void read_rope(const Fields& fields, ModelConfig& config) {
   const auto theta = fields.number("rope_theta", 1.0, kMaxTheta);
   // transformers' own default where a published config leaves it out.
-  config.rope_theta = theta.value_or(config.model_type == "mixtral" ? 1e6 : 1e4);
+  const bool is_wide = config.model_type == "mixtral" || config.model_type == "lfm2_moe";
+  config.rope_theta = theta.value_or(is_wide ? 1e6 : config.model_type == "flex_olmo" ? 5e5 : 1e4);
+  if (has_linear_layers(config)) config.rotary_dim = config.head_dim / 4 / 2 * 2;
   read_rotary_dim(fields, config);
   if (const auto scaling = fields.object("rope_scaling")) read_scaling(*scaling, config);
   const auto rope = fields.object("rope_parameters");

@@ -19,9 +19,12 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
 
 bool is_projection(std::string_view name) {
   return name.starts_with("model.layers.") &&
-         (ends_with_any(name,
-                        {".q_proj.weight", ".k_proj.weight", ".v_proj.weight", ".o_proj.weight",
-                         ".gate_proj.weight", ".up_proj.weight", ".down_proj.weight"}) ||
+         (ends_with_any(
+              name,
+              {".q_proj.weight", ".k_proj.weight", ".v_proj.weight", ".o_proj.weight",
+               ".gate_proj.weight", ".up_proj.weight", ".down_proj.weight",
+               ".self_attn.out_proj.weight", ".conv.in_proj.weight", ".conv.out_proj.weight",
+               ".feed_forward.w1.weight", ".feed_forward.w2.weight", ".feed_forward.w3.weight"}) ||
           (name.find(".experts.") != name.npos &&
            ends_with_any(name, {".w1.weight", ".w2.weight", ".w3.weight"})));
 }

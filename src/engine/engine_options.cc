@@ -116,9 +116,11 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
   const bool is_fused_cpu =
       options.device.kind == DeviceKind::kCpu && options.kernels == KernelPath::kFused;
   if (is_fused_cpu && graph.value_dim > 0) require_latent_room(config);
-  if (is_fused_cpu && graph.value_dim == 0 && graph.head_dim > kernels::kMaxHeadDim) {
+  int64_t head_dim = graph.head_dim;
+  for (const ops::KvShape& shape : graph.kv_shapes) head_dim = std::max(head_dim, shape.head_dim);
+  if (is_fused_cpu && graph.value_dim == 0 && head_dim > kernels::kMaxHeadDim) {
     throw Error(ErrorKind::kUnsupported,
-                "the model's attention heads have " + std::to_string(graph.head_dim) +
+                "the model's attention heads have " + std::to_string(head_dim) +
                     " elements; the fused kernels take at most " +
                     std::to_string(kernels::kMaxHeadDim) + "; use --kernels reference");
   }

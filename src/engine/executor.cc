@@ -43,12 +43,13 @@ void StepBatch::reserve(size_t tokens, size_t rows, size_t sequences) {
 }
 
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
-                      std::vector<float>& cos, std::vector<float>& sin) {
+                      std::vector<float>& cos, std::vector<float>& sin, model::RopeKind kind) {
+  if (kind == model::RopeKind::kSliding && config.slides.empty()) return;
   const int64_t max_context = options.max_context;
-  const int64_t half = config.rotary_width() / 2;
+  const int64_t half = model::rope_half(config, kind);
   cos.resize(static_cast<size_t>(max_context * half));
   sin.resize(cos.size());
-  const std::vector<float> frequencies = model::rope_frequencies(config);
+  const std::vector<float> frequencies = model::rope_frequencies(config, kind);
   const double attention_factor = model::rope_attention_factor(config);
   for (int64_t i = 0; i < half; ++i) {
     float frequency = frequencies[static_cast<size_t>(i)];

@@ -11,6 +11,7 @@
 
 #include "engine/device_joint.h"
 #include "model/adapter.h"
+#include "model/rope.h"
 #include "ops/adapters.h"
 #include "ops/graph.h"
 #include "ops/readback.h"
@@ -29,6 +30,8 @@ struct BatchSpan {
   int64_t past = 0;
   const int32_t* block_table = nullptr;
   int32_t next_block = -1;  // behind those of the table, where the span needs one more
+  int32_t state = -1;       // slot of the sequence's state, where the model keeps one
+  int32_t journal = -1;     // the first row of what its state takes in, where drafts may go again
 };
 
 /// When the tokens of a pass's rows are chosen that no one knows yet.
@@ -135,6 +138,14 @@ class Executor {
   virtual void check_audit_mode(AuditMode /*mode*/) const {}
   /// Copies one KV block in every layer.
   virtual void copy_block(int32_t from, int32_t to) = 0;
+  /// Copies one slot's state in every layer; from -1: makes it the empty one.
+  virtual void copy_state(int32_t /*from*/, int32_t /*to*/) {}
+  /// Rows of what a pass's tokens bring to the state, of which it can be made again without them;
+  /// 0: no pass keeps any.
+  virtual int64_t journal_rows() const { return 0; }
+  /// Takes so many rows of the last pass's journal into a state that has not taken them in: the
+  /// bits that the pass would have left there.
+  virtual void replay_state(int32_t /*slot*/, int64_t /*first_row*/, int64_t /*count*/) {}
   virtual const std::vector<PlanEntry>& plan() const = 0;
   /// Fills in what the executor knows: isa, threads, bytes, parameters, invariance.
   virtual void describe(ModelSummary& summary) const = 0;
@@ -158,6 +169,7 @@ struct ExecutorInputs {
   bool weights_read = true;  // false: their names, types and shapes are checked, a plan is made
   const DeviceJointSpec* joint = nullptr;  // what a device shall make of a step's rows
   ops::TapBook* taps = nullptr;            // of the graph's taps; outlives the executor
+  int64_t num_states = 0;                  // slots for states of sequences
 };
 
 std::unique_ptr<Executor> make_fused_executor(const ExecutorInputs& inputs);
@@ -165,7 +177,9 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs);
 
 /// cos and sin of every position, [max_context, rotary_width / 2] each, in the arithmetic of
 /// transformers: float32 frequencies (rounded to bfloat16 where the options say so) and angles.
+/// `kind`: of which layers. Left empty where the model has no such layers.
 void fill_rope_tables(const ModelConfig& config, const EngineOptions& options,
-                      std::vector<float>& cos, std::vector<float>& sin);
+                      std::vector<float>& cos, std::vector<float>& sin,
+                      model::RopeKind kind = model::RopeKind::kOwn);
 
 }  // namespace vitrine::engine

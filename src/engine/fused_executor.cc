@@ -39,6 +39,7 @@ class FusedExecutor final : public Executor {
       adapter_parameters_ = inputs.adapters->num_parameters();
     }
     plan_kv(inputs);
+    plan_states(inputs);
     make_plan(inputs);
     products_.allocate(arena_, pool_.threads(), weights_.strip_bytes());
     weights_.load(pool_.threads(), std::min<int64_t>(inputs.config.num_experts,
@@ -67,6 +68,14 @@ class FusedExecutor final : public Executor {
     step.block_tables = batch.block_tables.data();
     step.row_tokens = batch.row_tokens.data();
     step.row_targets = batch.row_targets.data();
+    state_spans_.clear();
+    if (graph_.has_state()) {
+      for (const BatchSpan& span : batch.spans) {
+        state_spans_.push_back({span.first_token, span.num_tokens, span.state, span.journal});
+      }
+    }
+    step.state_spans = state_spans_.data();
+    step.num_state_spans = static_cast<int32_t>(state_spans_.size());
     step.one_token_each = batch.spans.size() == batch.token_ids.size();
     step.audit = audit;
     step.forced_routes = batch.forced_routes.empty() ? nullptr : batch.forced_routes.data();
@@ -105,6 +114,29 @@ class FusedExecutor final : public Executor {
     }
   }
 
+  void copy_state(int32_t from, int32_t to) override {
+    const size_t bytes = state_floats_ * sizeof(float);
+    std::byte* const base = kv_memory_.back().data();
+    std::byte* const target = base + static_cast<size_t>(to) * bytes;
+    if (from < 0) {
+      std::memset(target, 0, bytes);
+    } else {
+      std::memcpy(target, base + static_cast<size_t>(from) * bytes, bytes);
+    }
+  }
+
+  int64_t journal_rows() const override { return graph_.has_state() ? max_rows_ : 0; }
+  void replay_state(int32_t slot, int64_t first_row, int64_t count) override {
+    struct Replay final : PieceWork {
+      void run_piece(int64_t piece) override { (*ops)[static_cast<size_t>(piece)]->replay(span); }
+      const std::vector<std::unique_ptr<ops::PlannedOp>>* ops = nullptr;
+      ops::StateSpan span;
+    } replay;
+    replay.ops = &ops_;
+    replay.span = {0, static_cast<int32_t>(count), slot, static_cast<int32_t>(first_row)};
+    pool_.run(replay, std::ssize(ops_));
+  }
+
   const std::vector<PlanEntry>& plan() const override { return plan_; }
   const ops::Readback& readback() const override { return readback_; }
   WorkerPool* workers() override { return &pool_; }
@@ -125,7 +157,7 @@ class FusedExecutor final : public Executor {
     summary.weight_bytes = weights_.num_bytes() + adapter_bytes_;
     summary.mapped_bytes = weights_.num_mapped_bytes();
     summary.num_parameters = weights_.num_parameters() + adapter_parameters_;
-    summary.kv_bytes = kv_memory_.empty() ? 0 : kv_memory_[0].size();
+    for (const kv::MappedMemory& memory : kv_memory_) summary.kv_bytes += memory.size();
     summary.arena_bytes = arena_.num_bytes();
     for (const PlanEntry& entry : plan_) summary.bytes_per_token += entry.weight_bytes;
   }
@@ -157,10 +189,12 @@ class FusedExecutor final : public Executor {
   // Up to the head.
   void run_layers(const StepBatch& batch) {
     const NodeRange layers = nodes_of(batch, layer_begins_);
+    if (graph_.layers_read_tokens) run_ops(0, layer_begins_[0], batch);
     if (batch.first_layer > 0) {
       const size_t count = batch.token_ids.size() * static_cast<size_t>(residual().width);
       std::copy_n(batch.residual, count, residual().data);
-    } else {
+      for (int32_t token = 0; token < step_.tokens; ++token) residual().quantize(kernel_, token);
+    } else if (!graph_.layers_read_tokens) {
       run_ops(0, layer_begins_[0], batch);
     }
     run_ops(layers.begin, layers.end, batch);
@@ -255,12 +289,17 @@ class FusedExecutor final : public Executor {
       }
       is_invariant_ = is_invariant_ && codec.is_invariant;
       kernels::KvView view;
-      view.kv_heads = static_cast<int32_t>(graph_.num_kv_heads);
-      view.head_dim = static_cast<int32_t>(graph_.head_dim);
+      const ops::KvShape shape = graph_.kv_shape(layer);
+      view.kv_heads = static_cast<int32_t>(shape.kv_heads);
+      view.head_dim = static_cast<int32_t>(shape.head_dim);
       view.value_dim = static_cast<int32_t>(graph_.value_dim);
       view.block_size = inputs.options.kv_block_size;
       kv_.push_back({view, *found, std::string(codec.name)});
-      const auto positions = static_cast<size_t>(graph_.num_kv_heads * view.block_size);
+      if (shape.source != layer || graph_.keeps_state(layer)) {  // it keeps none
+        kv_block_bytes_.emplace_back(0, 0);
+        continue;
+      }
+      const auto positions = static_cast<size_t>(shape.kv_heads * view.block_size);
       kv_block_bytes_.push_back(
           {positions * static_cast<size_t>(codec.key_bytes(view.head_dim)),
            view.value_dim > 0 ? 0
@@ -277,25 +316,44 @@ class FusedExecutor final : public Executor {
     }
   }
 
+  // All layers of a slot lie together.
+  void plan_states(const ExecutorInputs& inputs) {
+    if (!graph_.has_state()) return;
+    for (const int64_t floats : graph_.state_floats) state_floats_ += static_cast<size_t>(floats);
+    kv_memory_.emplace_back(static_cast<size_t>(inputs.num_states) * state_floats_ * sizeof(float),
+                            "the states of sequences");
+    auto* next = reinterpret_cast<float*>(kv_memory_.back().data());
+    for (const int64_t floats : graph_.state_floats) {
+      states_.push_back({next, static_cast<int64_t>(state_floats_)});
+      next += floats;
+    }
+    state_spans_.reserve(static_cast<size_t>(inputs.options.max_step_tokens));
+  }
+
   void make_plan(const ExecutorInputs& inputs) {
+    constexpr auto kSliding = model::RopeKind::kSliding;
     fill_rope_tables(inputs.config, inputs.options, rope_cos_, rope_sin_);
+    fill_rope_tables(inputs.config, inputs.options, sliding_cos_, sliding_sin_, kSliding);
     max_tokens_ = inputs.options.max_step_tokens;
-    const ops::PlanShape shape{pool_.threads(), max_tokens_, inputs.options.max_logit_rows,
-                               inputs.options.max_context};
+    max_rows_ = inputs.options.max_logit_rows;
+    const ops::PlanShape shape{pool_.threads(), max_tokens_, max_rows_, inputs.options.max_context};
     scratch_.emplace(arena_, graph_, shape);
     logits_ = scratch_->logits();
-    ops::PlanContext context{
-        .graph = graph_,
-        .audit = layout_,
-        .kernel = kernel_,
-        .products = products_,
-        .weights = weights_,
-        .adapters = inputs.adapters,
-        .kv = kv_,
-        .taps = inputs.taps,
-        .rope = {inputs.config.rotary_width() / 2, rope_cos_.data(), rope_sin_.data()},
-        .scratch = *scratch_,
-        .shape = shape};
+    ops::PlanContext context{.graph = graph_,
+                             .audit = layout_,
+                             .kernel = kernel_,
+                             .products = products_,
+                             .weights = weights_,
+                             .adapters = inputs.adapters,
+                             .kv = kv_,
+                             .states = states_,
+                             .taps = inputs.taps,
+                             .rope = {model::rope_half(inputs.config, model::RopeKind::kOwn),
+                                      rope_cos_.data(), rope_sin_.data()},
+                             .sliding_rope = {model::rope_half(inputs.config, kSliding),
+                                              sliding_cos_.data(), sliding_sin_.data()},
+                             .scratch = *scratch_,
+                             .shape = shape};
     for (const ops::OpNode& node : graph_.nodes) {
       ops_.push_back(ops::find_op(node.type).plan(context, node));
       if (!graph_.is_head(node)) continue;
@@ -320,8 +378,11 @@ class FusedExecutor final : public Executor {
   std::vector<kv::MappedMemory> kv_memory_;
   std::vector<ops::KvLayer> kv_;
   std::vector<std::pair<size_t, size_t>> kv_block_bytes_;  // [layers] of keys, of values
+  size_t state_floats_ = 0;                                // of a slot, all layers
+  std::vector<ops::StateLayer> states_;                    // by layer
+  std::vector<ops::StateSpan> state_spans_;
   bool is_invariant_ = true;
-  std::vector<float> rope_cos_, rope_sin_;
+  std::vector<float> rope_cos_, rope_sin_, sliding_cos_, sliding_sin_;
   std::optional<ops::PlanScratch> scratch_;
   std::vector<std::unique_ptr<ops::PlannedOp>> ops_;
   std::vector<NextWeights> next_weights_;  // [ops]
@@ -334,7 +395,7 @@ class FusedExecutor final : public Executor {
   AdapterGroups adapter_groups_;
   uint64_t adapter_bytes_ = 0;
   int64_t adapter_parameters_ = 0;
-  int64_t max_tokens_ = 0;
+  int64_t max_tokens_ = 0, max_rows_ = 0;
   size_t first_after_head_ = 0;
   ops::StepState step_;  // of the pass under way
   WorkerPool pool_;      // last: its threads are gone before what they use

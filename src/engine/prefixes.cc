@@ -23,7 +23,7 @@ void tell_part(AuditSink* sink, uint64_t sequence, uint64_t source, int64_t whol
 void Engine::keep(SequenceId sequence, int64_t count) {
   const engine::Occupied occupied(impl_->occupant);
   const int64_t before = impl_->pool().get(sequence).length;
-  impl_->pool().keep(sequence, count);
+  impl_->runner.keep(sequence, count);
   const int64_t length = impl_->pool().get(sequence).length;
   if (length == before) return;
   tell(impl_->sink(), AuditEvent::Kind::kTruncated, sequence, 0, length, before);

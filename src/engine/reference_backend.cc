@@ -41,17 +41,22 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) 
   const Device& device = inputs.options.device;
   if (device.kind == DeviceKind::kCuda) require_cuda_device(device);
   const MakeReference make = find_reference(device);
-  std::vector<float> cos, sin;
-  fill_rope_tables(inputs.config, inputs.options, cos, sin);
+  std::vector<float> cos, sin, sliding_cos, sliding_sin;
+  constexpr auto kOwn = model::RopeKind::kOwn, kSliding = model::RopeKind::kSliding;
+  fill_rope_tables(inputs.config, inputs.options, cos, sin, kOwn);
+  fill_rope_tables(inputs.config, inputs.options, sliding_cos, sliding_sin, kSliding);
   ReferenceInputs given{inputs.graph,
                         inputs.layout,
                         inputs.options,
                         inputs.num_blocks,
                         model::make_float_weights(inputs.checkpoint),
                         {},
-                        inputs.config.rotary_width() / 2,
+                        model::rope_half(inputs.config, kOwn),
                         cos.data(),
-                        sin.data()};
+                        sin.data(),
+                        sliding_cos.empty() ? 0 : model::rope_half(inputs.config, kSliding),
+                        sliding_cos.data(),
+                        sliding_sin.data()};
   for (int64_t layer = 0; layer < inputs.graph.num_layers; ++layer) {
     const kv::KvCodec& codec = kv_codec(inputs.options, layer);
     given.kv.push_back({*codec.reference_type, codec.reference_rounds_to_integers});
@@ -62,6 +67,7 @@ std::unique_ptr<Executor> make_reference_executor(const ExecutorInputs& inputs) 
     given.adapter_parameters = inputs.adapters->num_parameters();
   }
   given.taps = inputs.taps;
+  given.num_states = inputs.num_states;
   return std::unique_ptr<Executor>(make(given));
 }
 

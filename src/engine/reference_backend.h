@@ -28,10 +28,14 @@ struct ReferenceInputs {
   int64_t rope_half = 0;
   const float* rope_cos = nullptr;  // [max_context, rope_half]
   const float* rope_sin = nullptr;
+  int64_t sliding_half = 0;            // of layers that slide, where these have their own; else 0
+  const float* sliding_cos = nullptr;  // [max_context, sliding_half]
+  const float* sliding_sin = nullptr;
   const ops::AdapterWeights* adapters = nullptr;  // null where there are none
   uint64_t adapter_bytes = 0;
   int64_t adapter_parameters = 0;
   ops::TapBook* taps = nullptr;  // null where nothing is tapped; outlives the executor
+  int64_t num_states = 0;        // slots for states of sequences
 };
 
 inline constexpr const char* kReferenceLibrary = "libvitrine_torch.so";

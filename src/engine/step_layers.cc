@@ -48,6 +48,11 @@ void StepRunner::check_layers(std::span<const StepInput> inputs,
     throw Error(ErrorKind::kUnsupported,
                 "CUDA's fused kernels run all layers or none; use --kernels reference, or the CPU");
   }
+  if (graph_.has_state()) {
+    throw Error(ErrorKind::kUnsupported,
+                "some layers of this model keep a state of a sequence, which a step of a part of "
+                "the layers would leave behind; use step, or a model without such layers");
+  }
   if (records() && !is_whole()) {
     throw Error(ErrorKind::kUnsupported,
                 "a step of some layers is no pass that could be recorded; expected no audit sink, "

@@ -24,9 +24,11 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
       options_(resolve_options(given, checkpoint_, config_, graph_)),
       layout_(make_audit_layout(graph_, options_.audit_mode, options_.audit_level,
                                 request.record_rows)),
-      pool_({num_kv_blocks(options_, config_), options_.kv_block_size, options_.max_context,
-             options_.max_sequences, graph_.num_layers},
-            [this](int32_t from, int32_t to) { executor_->copy_block(from, to); }),
+      pool_(
+          {num_kv_blocks(options_, config_), options_.kv_block_size, options_.max_context,
+           options_.max_sequences, graph_.num_layers, num_states(options_, config_)},
+          [this](int32_t from, int32_t to) { executor_->copy_block(from, to); },
+          [this](int32_t from, int32_t to) { executor_->copy_state(from, to); }),
       row_sampler_(static_cast<size_t>(config_.vocab_size),
                    static_cast<size_t>(options_.max_logit_rows)),
       next_step_(config_.vocab_size, options_.max_context) {
@@ -47,6 +49,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                         pool_.num_blocks(),
                         adapters_ ? &*adapters_ : nullptr,
                         weights_read};
+  inputs.num_states = num_states(options_, config_);
   inputs.joint = request.joint;
   if (!options_.taps.empty()) inputs.taps = &taps_.emplace(graph_, options_.taps);
   executor_ = options_.kernels == KernelPath::kReference ? make_reference_executor(inputs)
@@ -61,6 +64,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   batch_.reserve(tokens, rows, static_cast<size_t>(options_.max_sequences) + tokens);
   rows_.reserve(tokens, rows, tokens);
   outputs_.reserve(rows);
+  journal_.reserve(executor_->journal_rows());
   own_words_.resize(rows);
   const bool is_device = options_.device.kind != DeviceKind::kCpu;
   samples_on_device_ = options_.sample_on_device.value_or(is_device) &&
@@ -96,6 +100,13 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
     const int64_t past = past_of(input.sequence);
     batch_.spans.push_back(
         {static_cast<int32_t>(batch_.token_ids.size()), count, past, blocks.blocks.data()});
+    if (pool_.has_states()) {  // undo() takes it back
+      const bool has_drafts = input.num_drafts > 0;
+      batch_.spans.back().state = pool_.own_state(input.sequence, count, has_drafts);
+      if (has_drafts) batch_.spans.back().journal = journal_.add(input.sequence, past, count);
+      pool_.set_state_length(input.sequence, past + count);
+      if (!input.routes.empty()) pool_.set_forced_end(input.sequence, past + count);
+    }
     batch_.span_adapters.push_back(blocks.adapter);
     for (int32_t i = 0; i < count; ++i) {
       batch_.token_ids.push_back(input.tokens[static_cast<size_t>(i)]);
@@ -252,6 +263,11 @@ int32_t StepRunner::sample(size_t row, const float* logits) {
 
 void StepRunner::run_to_rows(std::span<const StepInput> inputs, const DeviceJointStep* joint,
                              ChoicePoint point) {
+  batch_.clear();
+  if (pool_.has_states()) {
+    journal_.clear();
+    for (const StepInput& input : inputs) catch_up(input.sequence);
+  }
   prepare(inputs);
   if (joint != nullptr) {
     batch_.joint = joint->count() > 0 ? joint : nullptr;

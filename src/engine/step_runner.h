@@ -11,6 +11,7 @@
 #include "engine/executor.h"
 #include "engine/next_step.h"
 #include "engine/row_sampler.h"
+#include "engine/state_journal.h"
 #include "engine/step_clock.h"
 #include "engine/step_rows.h"
 #include "kv/block_pool.h"
@@ -43,6 +44,10 @@ class StepRunner final : private Meanwhile {
   /// The rest of it. [rows] each row's token and the runner-up, or -1 where the head's own stand.
   void step_from_rows(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
 
+  /// Of the positions that a sequence's last step brought, the first `count` stay. A state that has
+  /// taken in more is made again: of what the step's drafts brought to it, where that is kept.
+  void keep(SequenceId sequence, int64_t count);
+
   /// A step of some of the layers (Engine::step_layers).
   std::span<const StepOutput> step_layers(std::span<const StepInput> inputs, LayerRange layers,
                                           std::span<const float> residual);
@@ -73,6 +78,8 @@ class StepRunner final : private Meanwhile {
   bool is_whole() const { return layers_.first == 0 && layers_.end == graph_.num_layers; }
   /// The positions of a sequence that the step's first layer has.
   int64_t past_of(SequenceId sequence) const { return pool_.layer_length(sequence, layers_.first); }
+  void catch_up(SequenceId sequence);
+  void run_again(SequenceId sequence, int64_t begin, int64_t count);
   void prepare(std::span<const StepInput> inputs);
   void prepare_rows(std::span<const StepInput> inputs);
   void run_to_rows(std::span<const StepInput> inputs, const DeviceJointStep* joint,
@@ -122,6 +129,7 @@ class StepRunner final : private Meanwhile {
   StepBatch batch_;
   PassOutput pass_;
   StepRows rows_;
+  StateJournal journal_;  // of the last pass
   std::exception_ptr meanwhile_error_;
   std::vector<StepOutput> outputs_;  // [rows]
   std::vector<int32_t> own_words_;   // chosen ids where nobody records

@@ -15,11 +15,13 @@ int64_t table_entries(const PoolSizes& sizes) {
 
 }  // namespace
 
-BlockPool::BlockPool(const PoolSizes& sizes, std::function<void(int32_t, int32_t)> copy_block)
+BlockPool::BlockPool(const PoolSizes& sizes, std::function<void(int32_t, int32_t)> copy_block,
+                     std::function<void(int32_t, int32_t)> copy_state)
     : sizes_(sizes),
       copy_block_(std::move(copy_block)),
       references_(static_cast<size_t>(sizes.blocks), 0),
       slots_(sizes.max_sequences, table_entries(sizes), sizes.max_context),
+      states_(sizes.states, std::move(copy_state)),
       layer_lengths_(static_cast<size_t>(sizes.max_sequences * sizes.layers)),
       leavers_(static_cast<size_t>(sizes.blocks)) {
   free_.reserve(static_cast<size_t>(sizes.blocks));
@@ -50,6 +52,9 @@ uint64_t BlockPool::fork(uint64_t sequence) {
   const uint64_t copy = create_with(source.blocks, source.history, source.adapter);
   Sequence& target = find(copy);
   target.lags = source.lags;
+  target.state = states_.share(source.state);
+  share_checkpoints(source, target);
+  target.forced_end = source.forced_end;
   if (source.lags) std::ranges::copy(layer_lengths(source), layer_lengths(target).begin());
   if (is_partial(target)) own_last_block(target);
   return copy;
@@ -82,6 +87,7 @@ void BlockPool::truncate(uint64_t sequence, int64_t length) {
   set_blocks(found, kept);
   set_length(found, length);
   found.step_begin = std::min(found.step_begin, length);
+  cut_state(found, length);
   if (!found.lags) return;
   const std::span<int64_t> lengths = layer_lengths(found);
   for (int64_t& of_layer : lengths) of_layer = std::min(of_layer, length);
@@ -128,7 +134,8 @@ void BlockPool::keep(uint64_t sequence, int64_t count) {
 }
 
 void BlockPool::release(uint64_t sequence) {
-  const Sequence& found = look_up(sequence);
+  Sequence& found = find(sequence);
+  drop_states(found);
   for (const int32_t block : found.blocks) drop(block);
   slots_.give_back(found.slot);
   sequences_.erase(sequence);
@@ -148,7 +155,8 @@ uint64_t BlockPool::retain(uint64_t sequence, int64_t length) {
   const auto blocks = found.blocks.first(static_cast<size_t>(blocks_for(length)));
   const auto history = found.history.first(static_cast<size_t>(length));
   prefixes_[next_sequence_] = {
-      length, {blocks.begin(), blocks.end()}, {history.begin(), history.end()}, found.adapter};
+      length,        {blocks.begin(), blocks.end()}, {history.begin(), history.end()},
+      found.adapter, best_state(found, length),      std::min(found.forced_end, length)};
   for (const int32_t block : blocks) ++references_[static_cast<size_t>(block)];
   return next_sequence_++;
 }
@@ -161,13 +169,20 @@ uint64_t BlockPool::attach(uint64_t prefix, int64_t length) {
                     std::to_string(length) + " positions; expected 0 to " +
                     std::to_string(found.length));
   }
-  return create_with(std::span(found.blocks).first(static_cast<size_t>(blocks_for(length))),
-                     std::span(found.history).first(static_cast<size_t>(length)), found.adapter);
+  const uint64_t created =
+      create_with(std::span(found.blocks).first(static_cast<size_t>(blocks_for(length))),
+                  std::span(found.history).first(static_cast<size_t>(length)), found.adapter);
+  Sequence& target = find(created);
+  if (found.state.length <= length) target.state = states_.share(found.state);
+  target.forced_end = std::min(found.forced_end, length);
+  return created;
 }
 
 void BlockPool::release_prefix(uint64_t prefix) {
   for (const int32_t block : this->prefix(prefix).blocks) drop(block);
-  prefixes_.erase(prefix);
+  const auto found = prefixes_.find(prefix);
+  states_.drop(found->second.state);
+  prefixes_.erase(found);
 }
 
 const PrefixBlocks& BlockPool::prefix(uint64_t prefix) const {

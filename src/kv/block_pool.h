@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kv/sequence_slots.h"
+#include "kv/state_pool.h"
 #include "vitrine/core.h"
 
 namespace vitrine::kv {
@@ -29,6 +30,8 @@ struct PrefixBlocks {
   std::vector<int32_t> blocks;
   std::vector<int32_t> history;  // [length]
   int32_t adapter = -1;
+  HeldState state = {};
+  int64_t forced_end = 0;  // as a sequence has it
 };
 
 /// How much a pool has, once and for all.
@@ -38,6 +41,7 @@ struct PoolSizes {
   int64_t max_context = 0;    // of one sequence
   int64_t max_sequences = 0;  // live at once
   int64_t layers = 1;
+  int64_t states = 0;  // slots for states; 0: the model has none
 };
 
 /// Hands out fixed-size blocks with reference counts. Sequences grow without allocating. Not
@@ -47,7 +51,9 @@ class BlockPool {
   class Tally;
 
   /// `copy_block(from, to)` copies one block's keys and values in every layer.
-  BlockPool(const PoolSizes& sizes, std::function<void(int32_t from, int32_t to)> copy_block);
+  /// `copy_state`: StatePool's; null where there are no states.
+  BlockPool(const PoolSizes& sizes, std::function<void(int32_t from, int32_t to)> copy_block,
+            std::function<void(int32_t from, int32_t to)> copy_state = nullptr);
 
   /// Throws kOutOfMemory where as many sequences live as may.
   uint64_t create(int32_t adapter = -1);
@@ -78,6 +84,23 @@ class BlockPool {
   /// The tokens have been written.
   void append(uint64_t sequence, const int32_t* tokens, int64_t count);
 
+  bool has_states() const { return states_.num_slots() > 0; }
+  /// How many of a sequence's positions its state has taken in.
+  int64_t state_length(uint64_t sequence) const { return look_up(sequence).state.length; }
+  /// Before a pass that takes `count` tokens into its state: returns the slot, which the sequence
+  /// alone holds then. The state as it is stays beside it where there is room: with `keeps` until
+  /// the next such call; and where a prompt or an answer ends, or kCheckpointDistance positions
+  /// after the last time, as one of the sequence's checkpoints.
+  int32_t own_state(uint64_t sequence, int64_t count, bool keeps);
+  /// The pass has taken in the tokens before this position.
+  void set_state_length(uint64_t sequence, int64_t length);
+  /// A pass that failed may have written some of it.
+  void lose_state(uint64_t sequence);
+  /// Positions before this one were computed with routes that were forced: no pass makes them
+  /// again. The largest one stands.
+  void set_forced_end(uint64_t sequence, int64_t end);
+  int64_t forced_end(uint64_t sequence) const { return look_up(sequence).forced_end; }
+
   /// How many of a sequence's positions a layer has keys and values of: all, where no step left
   /// layers out.
   int64_t layer_length(uint64_t sequence, int64_t layer) const;
@@ -101,8 +124,13 @@ class BlockPool {
  private:
   struct Sequence : SequenceBlocks {
     int32_t slot = -1;
-    int64_t step_begin = 0;      // its length before the last append()
-    bool lags = false;           // some layer has fewer positions: see layer_lengths_
+    int64_t step_begin = 0;  // its length before the last append()
+    bool lags = false;       // some layer has fewer positions: see layer_lengths_
+    HeldState state;         // of its beginning, at most of all of it
+    HeldState kept;          // of before the last pass; without a slot there is none
+    StateCheckpoints checkpoints;
+    int64_t last_count = 0;  // tokens that the last pass took into the state
+    int64_t forced_end = 0;
     mutable uint64_t tally = 0;  // the last one that it was added to
   };
   // Of a block in a tally: how many of those that share it will have made their own copy.
@@ -127,6 +155,13 @@ class BlockPool {
   void set_blocks(Sequence& sequence, int64_t count);
   void set_length(Sequence& sequence, int64_t length);
   void own_last_block(Sequence& sequence);
+  HeldState best_state(const Sequence& sequence, int64_t length);
+  HeldState best_earlier(const Sequence& sequence, int64_t length);
+  void share_checkpoints(const Sequence& from, Sequence& to);
+  void drop_states(Sequence& sequence);
+  void cut_state(Sequence& sequence, int64_t length);
+  bool ends_turn(const Sequence& sequence, int64_t count) const;
+  void free_state_slot(Sequence& runs);
   int32_t take();
   void drop(int32_t block);
   int64_t blocks_for(int64_t positions) const {
@@ -138,6 +173,7 @@ class BlockPool {
   std::vector<int32_t> references_;  // by block
   std::vector<int32_t> free_;
   SequenceSlots slots_;
+  StatePool states_;
   std::vector<int64_t> layer_lengths_;  // [slots, layers], of sequences that lag
   std::unordered_map<uint64_t, Sequence> sequences_;
   std::unordered_map<uint64_t, PrefixBlocks> prefixes_;

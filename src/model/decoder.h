@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pre-norm decoder that all supported architectures share; a file per architecture says in what
-// it differs.
+// The decoder that most architectures share, with norms before its blocks or behind them; a file
+// per architecture says in what it differs.
 #pragma once
 
 #include <functional>
@@ -21,9 +21,15 @@ struct DecoderTraits {
   bool norm_whole_row = false;       // … or over the whole row (olmoe)
   bool normalize_top_k = false;      // the chosen probabilities are divided by their sum
   bool softmax_after_top_k = false;  // granitemoe: softmax over the chosen logits
-  std::string block = "mlp";         // prefix of the feed-forward block in a sparse layer
+  // What layers have, and the last norm.
+  std::string input_norm = "input_layernorm", block_norm = "post_attention_layernorm";
+  std::string final_norm = "model.norm";
+  std::string query_norm = "self_attn.q_norm", key_norm = "self_attn.k_norm";
+  std::string output = "self_attn.o_proj";
+  std::string dense_block = "mlp";
+  std::string block = "mlp";  // prefix of the feed-forward block in a sparse layer
   std::string router = "mlp.gate";
-  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // of an expert
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // of any
   double attention_scale = 0;  // where the config has none; 0: 1 / sqrt(head_dim)
   std::string shared_block;    // of a shared expert; empty: there is none
   std::string shared_gate;     // its gate; empty: it counts whole
@@ -35,14 +41,28 @@ struct DecoderTraits {
   bool sinks = false;                     // gpt_oss: self_attn.sinks
   bool router_bias = false;
   bool expert_biases = false;
-  kernels::Gating gating;  // of experts
+  kernels::Gating gating;      // of experts
+  bool norms_add_one = false;  // the weight of a norm is 1 + what the checkpoint holds …
+  bool output_gate = false;    // each head's query brings a gate of the head's output
+  bool groups_linear_projections = false;  // qwen3_next: by key head, in one matrix …
+  bool groups_linear_strengths = false;    // … and what makes strengths and decays in another
+  bool tiles_linear_heads = false;         // value head h reads key head h % key heads
+  // flex_olmo: a block reads the stream as it is, and what it gives is normed before it is added.
+  bool norms_outputs = false;
 };
 
 /// DeepSeek-V3's routing (2024), as dots1 and glm4_moe have it: scores by sigmoid, corrected for
 /// the choice, and shared experts beside those that are chosen.
 void set_deepseek_routing(const ModelConfig& config, DecoderTraits& traits);
+/// What the families of Qwen3-Next have in common.
+void set_qwen3_next_layers(const ModelConfig& config, DecoderTraits& traits);
 /// Mixtral's names of a sparse layer's tensors, which minimax_m2 has, too.
 void set_mixtral_names(DecoderTraits& traits);
+
+/// Sizes of the layers that keep a state by Gated DeltaNet.
+ops::GatedDeltaShape linear_shape(const ModelConfig& config);
+/// Numbers of a layer's state.
+int64_t state_floats(const ModelConfig& config);
 
 ops::Graph build_decoder(const ModelConfig& config, const DecoderTraits& traits);
 

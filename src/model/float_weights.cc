@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "model/latent_halves.h"
+#include "model/named_vector.h"
 #include "model/stored_matrix.h"
 #include "vitrine/quant.h"
 
@@ -35,7 +36,7 @@ class CheckpointFloats final : public FloatWeights {
   }
 
   std::vector<float> read_vector(const std::string& tensor, int64_t length) const override {
-    return checkpoint_.read_f32(checkpoint_.require_vector(tensor, length));
+    return read_named_vector(checkpoint_, find_named_vector(checkpoint_, tensor, length));
   }
 
  private:

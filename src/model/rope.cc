@@ -56,9 +56,27 @@ void scale_llama3(const RopeScaling& scaling, std::vector<float>& frequencies) {
   }
 }
 
+/// The config of a model all of whose layers are of that kind.
+ModelConfig config_of(const ModelConfig& config, RopeKind kind) {
+  ModelConfig own = config;
+  if (config.slides.empty()) return own;
+  if (kind == RopeKind::kSliding) {
+    own.rope_theta = config.sliding_rope_theta;
+    own.global_rotary_share = 1.0;
+  } else {
+    own.head_dim = config.global_head_dim;
+  }
+  return own;
+}
+
 }  // namespace
 
-std::vector<float> rope_frequencies(const ModelConfig& config) {
+int64_t rope_half(const ModelConfig& config, RopeKind kind) {
+  return config_of(config, kind).rotary_width() / 2;
+}
+
+std::vector<float> rope_frequencies(const ModelConfig& whole, RopeKind kind) {
+  const ModelConfig config = config_of(whole, kind);
   const auto half = static_cast<size_t>(config.rotary_width() / 2);
   const RopeScaling& scaling = config.rope_scaling;
   std::vector<float> powers(half), frequencies(half);
@@ -80,6 +98,12 @@ std::vector<float> rope_frequencies(const ModelConfig& config) {
         frequencies[i] = 1.0F / (static_cast<float>(scaling.divisors[i]) * powers[i]);
       }
       break;
+  }
+  // "proportional": those behind the share turn nothing.
+  const auto turned = static_cast<size_t>(config.global_rotary_share *
+                                          static_cast<double>(config.rotary_width()) / 2);
+  if (config.global_rotary_share < 1.0) {
+    for (size_t i = turned; i < half; ++i) frequencies[i] = 0.0F;
   }
   return frequencies;
 }

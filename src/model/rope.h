@@ -8,8 +8,14 @@
 
 namespace vitrine::model {
 
-/// head_dim / 2 frequencies in radians a position, computed in float32 as transformers does.
-std::vector<float> rope_frequencies(const ModelConfig& config);
+/// Of which layers: gemma4 has frequencies of their own for those that slide.
+enum class RopeKind { kOwn, kSliding };
+
+/// Frequencies of a head: half of the elements that are rotated.
+int64_t rope_half(const ModelConfig& config, RopeKind kind);
+
+/// rope_half frequencies in radians a position, computed in float32 as transformers does.
+std::vector<float> rope_frequencies(const ModelConfig& config, RopeKind kind);
 
 /// What cosine and sine are multiplied with: 1 but for YaRN and LongRoPE.
 float rope_attention_factor(const ModelConfig& config);

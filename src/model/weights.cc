@@ -10,6 +10,7 @@
 
 #include "core/run_pieces.h"
 #include "model/latent_weights.h"
+#include "model/named_vector.h"
 
 namespace vitrine::model {
 
@@ -109,10 +110,9 @@ void CheckpointWeights::load(int threads, int64_t most_active_experts) {
 const float* CheckpointWeights::vector(const std::string& tensor, int64_t length) {
   auto found = vectors_.find(tensor);
   if (found == vectors_.end()) {
-    const TensorInfo& info = checkpoint_.require_vector(tensor, length);
-    checkpoint_.require_floats(info);
+    const NamedVector named = find_named_vector(checkpoint_, tensor, length);
     std::vector<float> values(static_cast<size_t>(read_ ? 0 : length));
-    if (read_) values = checkpoint_.read_f32(info);
+    if (read_) values = read_named_vector(checkpoint_, named);
     found = vectors_.emplace(tensor, std::move(values)).first;
     num_bytes_ += static_cast<uint64_t>(length) * sizeof(float);
     num_parameters_ += length;

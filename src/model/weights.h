@@ -55,6 +55,7 @@ class CheckpointWeights : public ops::PackedWeights {
   const kernels::Weight& matrix(const std::string& module, int64_t rows, int64_t cols) override;
   const float* vector(const std::string& tensor, int64_t length) override;
   const ops::LatentWeights& latent(const ops::LatentModule& module) override;
+  bool holds_numbers() const override { return read_; }
   ops::ExpertCache* experts() override { return caches_experts_ ? &experts_ : nullptr; }
 
   /// Fills the matrices that were asked for, on so many threads, and makes room for

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/cpu/delta_kernels.h"
 #include "ops/attention_parts.h"
 #include "ops/decoder_ops.h"
 #include "ops/op.h"
@@ -26,25 +27,28 @@ class PlannedAttention final : public PlannedOp {
  public:
   PlannedAttention(PlanContext& context, const OpNode& node, const AttentionParameters& own)
       : kernel_(context.kernel),
+        delta_(kernels::delta_kernels(context.kernel)),
         query_(context.scratch.value(node.inputs[0])),
-        key_(context.scratch.value(node.inputs[1])),
-        value_(context.scratch.value(node.inputs[2])),
+        key_(node.inputs.size() > 1 ? &context.scratch.value(node.inputs[1]) : nullptr),
+        value_(node.inputs.size() > 1 ? &context.scratch.value(node.inputs[2]) : nullptr),
         out_(context.scratch.value(node.outputs[0])),
-        kv_(context.kv[static_cast<size_t>(node.layer)]),
-        cos_(context.rope.cos),
-        sin_(context.rope.sin),
-        half_(context.rope.half),
+        kv_shape_(context.graph.kv_shape(node.layer)),
+        kv_(context.kv[static_cast<size_t>(kv_shape_.source)]),
+        rope_(own.is_sliding_kind ? context.sliding_rope : context.rope),
         rotary_(own.rotary_dim),
         rotates_neighbours_(own.rotates_neighbours),
         heads_(context.graph.num_heads),
-        kv_heads_(context.graph.num_kv_heads),
-        head_dim_(context.graph.head_dim),
+        kv_heads_(kv_shape_.kv_heads),
+        head_dim_(kv_shape_.head_dim),
+        query_stride_(own.has_output_gate ? 2 * head_dim_ : head_dim_),
+        has_gate_(own.has_output_gate),
         group_(heads_ / kv_heads_),
         scale_(static_cast<float>(own.scale)),
         eps_(static_cast<float>(own.eps)),
         clip_(static_cast<float>(own.clip)),
         window_(static_cast<int32_t>(std::min<int64_t>(own.window, INT32_MAX))),
-        norm_(head_norm(node)) {
+        norm_(head_norm(node)),
+        norms_values_(own.norms_values) {
     add_phase("write", &PlannedAttention::write_pieces, &PlannedAttention::write);
     add_phase("attend", &PlannedAttention::attend_pieces, &PlannedAttention::attend_piece);
     add_phase("quantize", &PlannedAttention::quantize_pieces, &PlannedAttention::quantize);
@@ -58,7 +62,8 @@ class PlannedAttention final : public PlannedOp {
     if (norm_ == HeadNorm::kNone) return;
     const bool whole = norm_ == HeadNorm::kWholeRow;
     query_norm_ = context.weights.vector(own.query_norm, whole ? query_.width : head_dim_);
-    key_norm_ = context.weights.vector(own.key_norm, whole ? key_.width : head_dim_);
+    if (key_ == nullptr) return;
+    key_norm_ = context.weights.vector(own.key_norm, whole ? key_->width : head_dim_);
   }
 
   /// Positions and cache, per token and kv head. Whole-row norms need every head before any is
@@ -88,6 +93,7 @@ class PlannedAttention final : public PlannedOp {
     if (step.one_token_each && norm_ != HeadNorm::kWholeRow) prepare(step, first, kv_head);
     const int64_t end = std::min<int64_t>(step.tokens, first + size);
     attend(step, first, end, kv_head);
+    if (has_gate_) apply_gates(first, end, kv_head);
     if (!spans_quantizable()) return;
     const int64_t span = group_ * head_dim_;
     for (int64_t token = first; token < end; ++token) {
@@ -124,7 +130,7 @@ class PlannedAttention final : public PlannedOp {
 
   void prepare_whole_row(const StepState& step, int64_t token) const {
     kernel_.rms_norm(query_.row(token), query_norm_, eps_, query_.width, query_.row(token));
-    kernel_.rms_norm(key_.row(token), key_norm_, eps_, key_.width, key_.row(token));
+    kernel_.rms_norm(key_->row(token), key_norm_, eps_, key_->width, key_->row(token));
     for (int64_t kv_head = 0; kv_head < kv_heads_; ++kv_head) prepare(step, token, kv_head);
   }
 
@@ -138,22 +144,25 @@ class PlannedAttention final : public PlannedOp {
     rotate_head(kernel_, head, cos, sin, rotary_, rotates_neighbours_);
   }
 
-  // Norms, clamps and rotates the heads of one group, and writes its key and value.
+  // Norms, clamps and rotates the heads of one group, and writes its key and value where they are
+  // this layer's.
   void prepare(const StepState& step, int64_t token, int64_t kv_head) const {
     const int32_t position = step.positions[token];
-    const float* cos = cos_ + position * half_;
-    const float* sin = sin_ + position * half_;
+    const float* cos = rope_.cos + position * rope_.half;
+    const float* sin = rope_.sin + position * rope_.half;
     for (int64_t i = 0; i < group_; ++i) {
-      float* head = query_.row(token) + (kv_head * group_ + i) * head_dim_;
+      float* head = query_.row(token) + (kv_head * group_ + i) * query_stride_;
       if (norm_ == HeadNorm::kPerHead) kernel_.rms_norm(head, query_norm_, eps_, head_dim_, head);
       clamp(head);
       rotate(head, cos, sin);
     }
-    float* key = key_.row(token) + kv_head * head_dim_;
+    if (key_ == nullptr) return;  // they are another layer's
+    float* key = key_->row(token) + kv_head * head_dim_;
     if (norm_ == HeadNorm::kPerHead) kernel_.rms_norm(key, key_norm_, eps_, head_dim_, key);
     clamp(key);
     rotate(key, cos, sin);
-    float* value = value_.row(token) + kv_head * head_dim_;
+    float* value = value_->row(token) + kv_head * head_dim_;
+    if (norms_values_) kernel_.rms_norm(value, nullptr, eps_, head_dim_, value);
     clamp(value);
     const kernels::KvView& kv = kv_.view;
     kv_.kernels.write(kv, step.block_tables[token][position / kv.block_size],
@@ -163,6 +172,7 @@ class PlannedAttention final : public PlannedOp {
   /// Tokens begin … end - 1: those of one sequence together.
   void attend(const StepState& step, int64_t begin, int64_t end, int64_t kv_head) const {
     const int64_t first = kv_head * group_ * head_dim_;
+    const int64_t first_query = kv_head * group_ * query_stride_;
     while (begin < end) {
       const int64_t next = end_of_sequence(step, begin, end);
       kernels::AttentionSpan span;
@@ -174,8 +184,9 @@ class PlannedAttention final : public PlannedOp {
       span.scale = scale_;
       span.window = window_;
       if (sinks_ != nullptr) span.sinks = sinks_ + kv_head * group_;
-      span.query = query_.row(begin) + first;
-      span.query_stride = span.out_stride = head_dim_;
+      span.query = query_.row(begin) + first_query;
+      span.query_stride = query_stride_;
+      span.out_stride = head_dim_;
       span.query_token_stride = query_.width;
       span.out = out_.row(begin) + first;
       span.out_token_stride = out_.width;
@@ -184,21 +195,36 @@ class PlannedAttention final : public PlannedOp {
     }
   }
 
+  /// Each head's output times the sigmoid of what stands behind its query.
+  void apply_gates(int64_t begin, int64_t end, int64_t kv_head) const {
+    for (int64_t token = begin; token < end; ++token) {
+      for (int64_t head = kv_head * group_; head < (kv_head + 1) * group_; ++head) {
+        const float* gate = query_.row(token) + head * query_stride_ + head_dim_;
+        delta_.multiply_sigmoid(gate, head_dim_, out_.row(token) + head * head_dim_);
+      }
+    }
+  }
+
   const kernels::CpuKernels& kernel_;
+  const kernels::DeltaKernels& delta_;
   RowBuffer& query_;
-  RowBuffer& key_;
-  RowBuffer& value_;
+  RowBuffer* key_;  // null where keys and values are another layer's
+  RowBuffer* value_;
   RowBuffer& out_;
+  KvShape kv_shape_;
   const KvLayer& kv_;
-  const float* cos_;
-  const float* sin_;
-  int64_t half_, rotary_;
+  RopeTables rope_;
+  int64_t rotary_;
   bool rotates_neighbours_;
-  int64_t heads_, kv_heads_, head_dim_, group_;
+  int64_t heads_, kv_heads_, head_dim_;
+  int64_t query_stride_;  // from head to head
+  bool has_gate_;
+  int64_t group_;
   float scale_, eps_, clip_;
   int32_t window_;
   const float* sinks_ = nullptr;  // [heads]
   HeadNorm norm_;
+  bool norms_values_;
   HeadProjections* projections_ = nullptr;  // null where a head's norm needs all of the row
   const float* query_norm_ = nullptr;
   const float* key_norm_ = nullptr;

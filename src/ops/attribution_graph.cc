@@ -9,6 +9,12 @@ namespace vitrine::ops {
 using Term = AuditLayout::Term;
 
 void add_attribution(Graph& graph) {
+  for (const OpNode& node : graph.nodes) {
+    if (dynamic_cast<const PostNormParameters*>(node.parameters.get()) == nullptr) continue;
+    throw Error(ErrorKind::kUnsupported,
+                "engine option 'attribution' is not there for models that norm what a block gives "
+                "before they add it (gemma4, flex_olmo); expected it to be off");
+  }
   const ValueId stream = graph.nodes.at(0).outputs.at(0);
   int64_t next = 0;
   insert_nodes(

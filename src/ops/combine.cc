@@ -18,7 +18,8 @@ class PlannedCombine final : public PlannedOp {
         in_(context.scratch.value(node.inputs[1])),
         residual_(context.scratch.value(node.outputs[0])),
         routes_(*context.scratch.routes[static_cast<size_t>(node.layer)]),
-        multiplier_(static_cast<float>(node.as<CombineParameters>().multiplier)) {
+        multiplier_(static_cast<float>(node.as<CombineParameters>().multiplier)),
+        adds_(node.as<CombineParameters>().adds_to_residual) {
     if (node.inputs.size() > 2) shared_ = &context.scratch.value(node.inputs[2]);
     if (shared_ != nullptr) {
       routes_.shared_weights =
@@ -45,13 +46,14 @@ class PlannedCombine final : public PlannedOp {
         shared_weight = kernel_.sigmoid(shared_weight);
       }
       if (shared_ != nullptr) routes_.shared_weights[token] = shared_weight;
+      if (!adds_) std::fill_n(residual_.row(token), residual_.width, 0.0F);
       kernel_.combine(slots_.row(token), residual_.width, routes_.weights + token * routes_.top_k,
                       routes_.top_k, shared_ != nullptr ? shared_->row(token) : nullptr,
                       shared_weight, multiplier_, residual_.width, residual_.row(token));
     }
   }
   std::string kernel_name() const override {
-    return std::string("cpu.") + kernel_.isa + ".combine+residual";
+    return std::string("cpu.") + kernel_.isa + (adds_ ? ".combine+residual" : ".combine");
   }
   uint64_t weight_bytes() const override {
     return gate_ != nullptr ? ops::weight_bytes(*gate_) : 0;
@@ -68,6 +70,7 @@ class PlannedCombine final : public PlannedOp {
   RouteBuffer& routes_;
   const kernels::Weight* gate_ = nullptr;
   float multiplier_;
+  bool adds_;
 };
 
 std::unique_ptr<PlannedOp> plan_combine(PlanContext& context, const OpNode& node) {

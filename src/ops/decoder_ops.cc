@@ -27,12 +27,14 @@ std::vector<RecordedWords> NormParameters::recorded(const AuditLayout& layout,
 void QkvParameters::append_matrices(const Graph& graph, const OpNode& node,
                                     std::vector<OpMatrix>& all) const {
   for (size_t i = 0; i < matrices.size(); ++i) {
+    if (i > 0 && matrices[i] == matrices[i - 1]) continue;  // keys that are values
     all.push_back({matrices[i], graph.width(node.outputs[i]), graph.width(node.inputs[0])});
   }
 }
 
 void ProjectParameters::append_matrices(const Graph& graph, const OpNode& node,
                                         std::vector<OpMatrix>& all) const {
+  if (!takes_adapters) return;
   all.push_back({matrix, graph.width(node.outputs[0]), graph.width(node.inputs[0])});
 }
 
@@ -81,6 +83,7 @@ void ExpertsParameters::append_matrices(const Graph& graph, const OpNode& node,
 
 std::optional<ResidualPart> CombineParameters::residual(const Graph& graph,
                                                         const OpNode& node) const {
+  if (!adds_to_residual) return std::nullopt;
   ResidualPart part{Kind::kExpert};
   part.top_k = graph.width(node.inputs.at(0)) / graph.width(node.outputs.at(0));
   part.has_shared = node.inputs.size() > 2;

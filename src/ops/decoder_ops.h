@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/delta_kernels.h"
 #include "ops/graph.h"
 
 namespace vitrine::ops {
@@ -19,9 +20,10 @@ struct EmbedParameters final : OpParameters {
   std::optional<ResidualPart> residual(const Graph&, const OpNode&) const override;
 };
 
-/// residual -> normed.
+/// residual -> normed; or residual alone, whose norm is recorded where something records.
 struct NormParameters final : OpParameters {
-  std::string weight;
+  std::string weight;       // empty: none
+  double weight_scale = 1;  // of the weight, rounded once at load
   double eps = 0;
   /// Reads the stream as it enters the layer, whose norm is recorded; outside of the layers: as it
   /// leaves the last one.
@@ -42,17 +44,71 @@ struct QkvParameters final : OpParameters {
                        std::vector<OpMatrix>& matrices) const override;
 };
 
-/// query, key, value -> attended.
+/// query, key, value -> attended; or query -> attended, over the keys and values of another layer
+/// (Graph::kv_shape).
 struct AttentionParameters final : OpParameters {
   double scale = 0;
   std::string query_norm, key_norm;  // empty: none
   double eps = 0;                    // of these
   bool norms_whole_row = false;      // not each head
+  bool norms_values = false;         // each head's value, without a weight
   double clip = 0;                   // of query, key and value; 0: none
   int64_t window = 0;                // positions that a token sees, its own the last; 0: all
   std::string sinks;                 // [heads] a score each without a value; empty: none
   int64_t rotary_dim = 0;            // first elements of a head that are rotated; 0: none
   bool rotates_neighbours = false;   // elements 2i and 2i + 1, else i and i + rotary_dim / 2
+  bool is_sliding_kind = false;      // the rotary tables are those of layers that slide (gemma4)
+  // Behind each head of the query stands its gate, as wide: the head's output is multiplied with
+  // the gate's sigmoid.
+  bool has_output_gate = false;
+};
+
+/// Of a convolution over positions, in any config.
+inline constexpr int64_t kMaxTaps = 16;
+
+/// Sizes of a layer with a state (Gated DeltaNet).
+struct GatedDeltaShape {
+  int64_t key_heads = 0, value_heads = 0;  // the first divides the second
+  int64_t key_dim = 0, value_dim = 0;      // of a head
+  int64_t taps = 0;                        // of the convolution
+
+  int64_t channels() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
+  int64_t values_of_key() const { return value_heads / key_heads; }
+  /// Tiles of kDeltaColumns columns of one head.
+  int64_t tiles() const {
+    return (value_dim + kernels::kDeltaColumns - 1) / kernels::kDeltaColumns;
+  }
+  int64_t tile_floats() const { return key_dim * kernels::kDeltaColumns; }
+  /// [value_heads, tiles, key_dim, kDeltaColumns], then the last [taps - 1, channels] inputs of the
+  /// convolution.
+  int64_t state_floats() const {
+    return value_heads * tiles() * tile_floats() + (taps - 1) * channels();
+  }
+};
+
+/// qkv, z, b, a (or, grouped by key head, qkvz and ba; or qkv, z and grouped ba) -> attended:
+/// linear attention with a state by the gated delta rule (Yang et al. 2024), its convolution before
+/// it, its gated norm behind it.
+struct GatedDeltaParameters final : OpParameters {
+  GatedDeltaShape shape;
+  // Each key head's query, key, values and gates stand together (qwen3_next) …
+  bool is_grouped = false;
+  // … and its b and a.
+  bool groups_strengths = false;
+  // Value head h reads key head h % key_heads; else h / values_of_key.
+  bool is_tiled = false;
+  std::string convolution;  // [channels, taps]: queries, keys, values
+  std::string rate, bias;   // [value_heads] -exp(A_log), dt_bias
+  std::string norm;         // [value_dim]
+  double eps = 0;           // of that
+};
+
+/// [tokens, 3 * width] b, c, x -> [tokens, width]: c times the causal convolution of b times x,
+/// each channel by itself (lfm2_moe). The state is its last taps - 1 inputs, [taps - 1, width].
+struct ShortConvolutionParameters final : OpParameters {
+  int64_t taps = 0;
+  std::string weight;  // [width, taps]
+  std::string bias;    // [width]; empty: none
 };
 
 /// query, latent -> attended: latent attention (MLA; DeepSeek-V2, 2024), absorbed. A position has
@@ -76,6 +132,7 @@ struct ProjectParameters final : OpParameters {
   std::string bias;       // empty: none
   double multiplier = 1;  // of what is added to the residual stream
   bool adds_to_residual = true;
+  bool takes_adapters = true;  // else rows or columns stand in another order than adapters have
 
   void append_matrices(const Graph& graph, const OpNode& node,
                        std::vector<OpMatrix>& matrices) const override;
@@ -86,6 +143,7 @@ struct ProjectParameters final : OpParameters {
 struct DenseParameters final : OpParameters {
   std::string gate, up, down;
   int64_t intermediate = 0;
+  kernels::Gating gating;
   double multiplier = 1;
   bool adds_to_residual = false;
 
@@ -113,9 +171,11 @@ struct RouterParameters final : OpParameters {
   double sum_epsilon = 0;                 // added to the sum that normalizes
   double least_sum = 0;                   // which is at least this
   double scale = 1;                       // of the weights
+  std::string expert_scale;               // [experts] of each expert's weight; empty: none
 
   bool is_scored() const {
-    return score != Score::kSoftmax || !correction.empty() || chosen_groups < groups || scale != 1;
+    return score != Score::kSoftmax || !correction.empty() || chosen_groups < groups ||
+           scale != 1 || !expert_scale.empty();
   }
 
   void append_matrices(const Graph& graph, const OpNode& node,
@@ -146,10 +206,11 @@ struct ExpertsParameters final : OpParameters {
   }
 };
 
-/// slots, normed, shared expert -> residual.
+/// slots, normed, shared expert -> residual; or slots, normed -> out.
 struct CombineParameters final : OpParameters {
   std::string shared_gate;  // [1, hidden]; empty: no shared expert
   double multiplier = 1;
+  bool adds_to_residual = true;
 
   std::optional<ResidualPart> residual(const Graph& graph, const OpNode& node) const override;
 };
@@ -158,6 +219,36 @@ struct CombineParameters final : OpParameters {
 struct HeadParameters final : OpParameters {
   std::string matrix;  // [vocabulary, hidden]
   double multiplier = 1;
+  double soft_cap = 0;  // before it: logits become cap * tanh(logit / cap); 0: they do not
+};
+
+/// branch, residual -> residual: what a block gives is normed before it is added (gemma4). Of two
+/// branches each is normed by itself, then their sum.
+struct PostNormParameters final : OpParameters {
+  std::string weight;
+  std::array<std::string, 2> inner;  // of two branches
+  double eps = 0;
+  std::string scalar;  // [1] the stream is multiplied with it behind the sum; empty: it is not
+
+  bool has_two() const { return !inner[0].empty(); }
+};
+
+/// projected -> a token's vector for each layer [layers * width] (gemma4's E form): the projection
+/// of its embedding, normed, and a row of a table.
+struct LayerInputsParameters final : OpParameters {
+  std::string table;  // [table_rows, layers * width]
+  int64_t table_rows = 0;
+  int64_t width = 0;       // of a layer's vector
+  double table_scale = 1;  // of the table's rows
+  double scale = 1;        // of the projection
+  double sum_scale = 1;    // of the sum
+  std::string norm;        // [width]
+  double eps = 0;
+};
+
+/// gate [width], layer inputs -> out [width]: gelu(gate) times the layer's vector.
+struct LayerGateParameters final : OpParameters {
+  int64_t first = 0;  // element of the layer inputs
 };
 
 }  // namespace vitrine::ops

@@ -37,6 +37,13 @@ class PlannedDenseFfn final : public PlannedOp {
     context.scratch.need(in_, *weights_.gate);
     context.scratch.need(in_, *weights_.up);
     context.scratch.need(hidden_, *weights_.down);
+    parts_.gating = own.gating;
+    if (own.gating.kind != kernels::Gating::Kind::kSilu) {
+      parts_.gate =
+          &context.scratch.shared_rows("dense_gate", context.shape.max_tokens, own.intermediate);
+      parts_.up =
+          &context.scratch.shared_rows("dense_up", context.shape.max_tokens, own.intermediate);
+    }
     hidden_rows_ = hidden_rows_per_piece(hidden_, context.shape.threads);
     out_rows_ = rows_per_piece(out_.width, context.shape.threads, kernels::kTileRows);
     add_phase(low_rank_inner_.first_half(
@@ -57,7 +64,7 @@ class PlannedDenseFfn final : public PlannedOp {
     rows.count = step.tokens;
     if (!is_split(step)) {
       run_hidden(kernel_, products_, weights_, in_, hidden_, rows, piece * hidden_rows_,
-                 std::min(hidden_.width, (piece + 1) * hidden_rows_));
+                 std::min(hidden_.width, (piece + 1) * hidden_rows_), parts_);
       return;
     }
     const int64_t blocks = divide_up(hidden_.width, hidden_rows_);
@@ -70,7 +77,11 @@ class PlannedDenseFfn final : public PlannedOp {
   }
   int64_t rows_to_activate(const StepState& step) const { return is_split(step) ? step.tokens : 0; }
   void activate(const StepState&, int64_t row) const {
-    activate_row(kernel_, *gate_.product.out, *up_.product.out, hidden_, row);
+    if (parts_.gate == nullptr) {
+      return activate_row(kernel_, *gate_.product.out, *up_.product.out, hidden_, row);
+    }
+    ops::activate(kernel_, parts_, hidden_, row, 0, hidden_.width);
+    hidden_.quantize(kernel_, row);
   }
   int64_t outer_pieces(const StepState&) const { return divide_up(out_.width, out_rows_); }
   void run_outer(const StepState& step, int64_t piece) const {
@@ -114,6 +125,7 @@ class PlannedDenseFfn final : public PlannedOp {
   RowBuffer& hidden_;
   FeedForwardWeights weights_;
   Half gate_, up_;
+  GateAndUp parts_;
   LowRankProducts low_rank_inner_, low_rank_outer_;
   float multiplier_;
   bool residual_;

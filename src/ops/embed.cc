@@ -23,6 +23,7 @@ class PlannedEmbed final : public PlannedOp {
     const int64_t end = std::min<int64_t>(step.tokens, (piece + 1) * kTokensPerPiece);
     for (int64_t token = piece * kTokensPerPiece; token < end; ++token) {
       products_.embed_row(table_, step.token_ids[token], multiplier_, out_.row(token));
+      out_.quantize(kernel_, token);
     }
   }
   std::string kernel_name() const override { return std::string("cpu.") + kernel_.isa + ".embed"; }

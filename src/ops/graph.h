@@ -118,6 +118,13 @@ struct GraphHead {
   size_t final_norm = 0;  // the node that makes them
 };
 
+/// A layer's keys and values, where layers differ.
+struct KvShape {
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int source = 0;  // the layer that keeps them: this one, or one before it
+};
+
 struct Graph {
   std::vector<Value> values;
   std::vector<OpNode> nodes;
@@ -126,9 +133,23 @@ struct Graph {
   int64_t vocab_size = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;   // of a stored key
-  int64_t value_dim = 0;  // latent attention: elements of a key that are its value; else 0
+  int64_t head_dim = 0;            // of a stored key
+  int64_t value_dim = 0;           // latent attention: elements of a key that are its value; else 0
+  std::vector<KvShape> kv_shapes;  // by layer; empty: num_kv_heads of head_dim, each its own
+  bool layers_read_tokens = false;  // what stands before the layers makes more than the stream
+  // [layers] numbers of a sequence's state that a layer keeps in place of keys and values; 0: it
+  // keeps these. Empty: all do.
+  std::vector<int64_t> state_floats = {};
 
+  bool has_state() const { return !state_floats.empty(); }
+  bool keeps_state(int layer) const {
+    return has_state() && state_floats[static_cast<size_t>(layer)] > 0;
+  }
+
+  KvShape kv_shape(int layer) const {
+    return kv_shapes.empty() ? KvShape{num_kv_heads, head_dim, layer}
+                             : kv_shapes[static_cast<size_t>(layer)];
+  }
   ValueId add_value(std::string name, int64_t width, bool per_row = false) {
     values.push_back({std::move(name), width, per_row});
     return static_cast<ValueId>(values.size()) - 1;

@@ -20,6 +20,7 @@ class PlannedHead final : public PlannedOp {
         vocab_(context.graph.vocab_size),
         weight_(context.weights.matrix(node.as<HeadParameters>().matrix, vocab_, in_.width)),
         multiplier_(static_cast<float>(node.as<HeadParameters>().multiplier)),
+        soft_cap_(static_cast<float>(node.as<HeadParameters>().soft_cap)),
         logits_(context.scratch.logits()),
         layout_(context.audit),
         blocks_(divide_up(vocab_, kernels::kHeadBlock)),
@@ -62,7 +63,7 @@ class PlannedHead final : public PlannedOp {
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa + "." + weight_kernel_name(weight_) +
-           "+log_sum_exp+top_10+digest";
+           (soft_cap_ > 0 ? "+soft_cap" : "") + "+log_sum_exp+top_10+digest";
   }
   uint64_t weight_bytes() const override { return ops::weight_bytes(weight_); }
 
@@ -80,6 +81,10 @@ class PlannedHead final : public PlannedOp {
 
   void take_block(const StepState& step, int64_t row, int64_t block, const void* next) const {
     const int64_t begin = block * kernels::kHeadBlock;
+    if (soft_cap_ > 0) {
+      kernel_.soft_cap(soft_cap_, std::min<int64_t>(vocab_ - begin, kernels::kHeadBlock),
+                       logits_ + row * vocab_ + begin);
+    }
     kernel_.head_block(logits_ + row * vocab_, begin,
                        std::min<int64_t>(vocab_, begin + kernels::kHeadBlock), multiplier_,
                        records_rows(step), stats_ + row * blocks_ + block, next);
@@ -112,7 +117,7 @@ class PlannedHead final : public PlannedOp {
   RowBuffer& in_;
   int64_t vocab_;
   const kernels::Weight& weight_;
-  float multiplier_;
+  float multiplier_, soft_cap_;
   float* logits_;
   AuditLayout layout_;
   int64_t blocks_;

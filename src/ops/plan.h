@@ -21,6 +21,14 @@
 
 namespace vitrine::ops {
 
+/// One sequence's part of a step, and where its state is.
+struct StateSpan {
+  int32_t first_token = 0;
+  int32_t num_tokens = 0;
+  int32_t slot = -1;
+  int32_t journal = -1;  // row of the journal for its first token; -1: none is kept
+};
+
 /// What changes from step to step. All arrays are owned by the engine and preallocated.
 struct StepState {
   int32_t tokens = 0;
@@ -40,6 +48,8 @@ struct StepState {
   const std::span<const ForcedRoute>* forced_routes = nullptr;
   const AdapterRows* adapters = nullptr;  // [num_adapters] that tokens of the step use
   int32_t num_adapters = 0;
+  const StateSpan* state_spans = nullptr;  // [num_state_spans] ascending; of a graph with a state
+  int32_t num_state_spans = 0;
 };
 
 /// int8 rows of a value for one group size, made by the value's producer.
@@ -114,6 +124,8 @@ class PlannedOp {
   /// Of an op behind the head, when the head is done: what it will read may be fetched, since the
   /// host may take a while to choose tokens.
   virtual void fetch_ahead(const StepState&) {}
+  /// Of an op that keeps a state: takes `num_tokens` rows of its journal into the slot.
+  virtual void replay(const StateSpan&) const {}
   /// When the weights are loaded, those of an op whose work for one token one thread does: for that
   /// one to fetch, or their beginning, while it waits for the others.
   virtual std::span<const std::byte> leader_weights() const { return {}; }
@@ -179,6 +191,8 @@ class PackedWeights {
   /// Floats that are the matrix's numbers exactly: in BF16 or F16 where the checkpoint has it so,
   /// else F32. Stays at its address as long as the plan lives.
   virtual const LatentWeights& latent(const LatentModule& module) = 0;
+  /// False where only their presence and shapes are checked, and `vector` points at nothing.
+  virtual bool holds_numbers() const = 0;
   /// Null where routed experts are matrices as all others are.
   virtual ExpertCache* experts() { return nullptr; }
 };
@@ -210,6 +224,14 @@ struct KvLayer {
   kernels::KvView view;
   kernels::KvKernels kernels;
   std::string codec;  // "i16"
+};
+
+/// Where a layer keeps the states of sequences.
+struct StateLayer {
+  float* data = nullptr;  // of the first slot
+  int64_t stride = 0;     // floats from slot to slot
+
+  float* of(int32_t slot) const { return data + slot * stride; }
 };
 
 /// How much a step may hold, and who runs it.
@@ -271,10 +293,12 @@ struct PlanContext {
   const kernels::CpuKernels& kernel;
   const Products& products;
   PackedWeights& weights;
-  const AdapterWeights* adapters;  // null where the engine has none
-  const std::vector<KvLayer>& kv;  // by layer
-  TapBook* taps;                   // null where nothing is tapped
+  const AdapterWeights* adapters;         // null where the engine has none
+  const std::vector<KvLayer>& kv;         // by layer
+  const std::vector<StateLayer>& states;  // by layer; empty where the graph has none
+  TapBook* taps;                          // null where nothing is tapped
   RopeTables rope;
+  RopeTables sliding_rope;  // of layers of that kind, where they have their own
   PlanScratch& scratch;
   PlanShape shape;
 };

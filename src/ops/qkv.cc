@@ -42,7 +42,7 @@ class PlannedQkv final : public PlannedOp, public HeadProjections {
       part.first_piece = num_pieces_;
       num_pieces_ += divide_up(part.out->width, piece_rows_);
     }
-    kv_heads_ = context.graph.num_kv_heads;
+    kv_heads_ = context.graph.kv_shape(node.layer).kv_heads;
     can_go_by_head_ = context.shape.threads > 1 && kv_heads_ % context.shape.threads == 0 &&
                       low_rank_.empty() && barrier_shows(weight_bytes(), context.shape.threads);
     for (const Part& part : parts_) {

@@ -16,10 +16,16 @@ class PlannedRmsNorm final : public PlannedOp {
   PlannedRmsNorm(PlanContext& context, const OpNode& node, const NormParameters& own)
       : kernel_(context.kernel),
         in_(context.scratch.value(node.inputs[0])),
-        out_(context.scratch.value(node.outputs[0])),
-        weight_(context.weights.vector(own.weight, in_.width)),
+        only_measures_(node.outputs.empty()),
+        out_(only_measures_
+                 ? context.scratch.shared_rows("measured", context.shape.max_tokens, in_.width)
+                 : context.scratch.value(node.outputs[0])),
+        has_weight_(!own.weight.empty()),
+        weight_(has_weight_ ? context.weights.vector(own.weight, in_.width) : nullptr),
         eps_(static_cast<float>(own.eps)),
-        per_row_(context.graph.values[static_cast<size_t>(node.outputs[0])].per_row) {
+        per_row_(!only_measures_ &&
+                 context.graph.values[static_cast<size_t>(node.outputs[0])].per_row) {
+    if (has_weight_ && own.weight_scale != 1.0) scale_weight(context, own);
     if (own.is_recorded(node)) {
       for (const auto& layer : context.audit.layers) {
         if (layer.layer == node.layer) slot_ = layer.residual_norm;
@@ -31,6 +37,7 @@ class PlannedRmsNorm final : public PlannedOp {
   }
 
   int64_t pieces(const StepState& step) const {
+    if (only_measures_ && !step.audit) return 0;
     return divide_up(per_row_ ? step.rows : step.tokens, kRowsPerPiece);
   }
   void run(const StepState& step, int64_t piece) const {
@@ -50,19 +57,32 @@ class PlannedRmsNorm final : public PlannedOp {
     }
   }
   std::span<const std::byte> leader_weights() const override {
+    if (!has_weight_) return {};
     return std::as_bytes(std::span(weight_, static_cast<size_t>(in_.width)));
   }
   std::string kernel_name() const override {
     return std::string("cpu.") + kernel_.isa +
            (out_.quantized.empty() ? ".rms_norm" : ".rms_norm+quantize");
   }
-  uint64_t weight_bytes() const override { return static_cast<uint64_t>(in_.width) * 4; }
+  uint64_t weight_bytes() const override {
+    return has_weight_ ? static_cast<uint64_t>(in_.width) * 4 : 0;
+  }
 
  private:
+  void scale_weight(PlanContext& context, const NormParameters& own) {
+    const auto scale = static_cast<float>(own.weight_scale);
+    auto* scaled = context.scratch.array<float>(in_.width);
+    const bool is_read = context.weights.holds_numbers();
+    for (int64_t i = 0; is_read && i < in_.width; ++i) scaled[i] = weight_[i] * scale;
+    weight_ = scaled;
+  }
+
   static constexpr int64_t kRowsPerPiece = 8;
   const kernels::CpuKernels& kernel_;
   RowBuffer& in_;
+  bool only_measures_;
   RowBuffer& out_;
+  bool has_weight_;
   const float* weight_;
   float eps_;
   bool per_row_;

@@ -45,9 +45,10 @@ class PlannedRouter final : public PlannedOp {
         "router_probs", context.shape.max_tokens * routes.num_experts);
     context.scratch.need(in_, weight_);
     if (own.is_scored()) {
-      scored_.emplace(own, own.correction.empty()
-                               ? nullptr
-                               : context.weights.vector(own.correction, own.shape.experts));
+      const auto vector_of = [&](const std::string& name) {
+        return name.empty() ? nullptr : context.weights.vector(name, own.shape.experts);
+      };
+      scored_.emplace(own, vector_of(own.correction), vector_of(own.expert_scale));
     }
     const std::string& bias = own.bias;
     if (!bias.empty()) bias_ = context.weights.vector(bias, weight_.rows);

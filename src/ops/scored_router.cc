@@ -59,6 +59,10 @@ void ScoredRouter::weigh(const float* scores, const int32_t* ids, float* weights
   }
   const auto scale = static_cast<float>(parameters_.scale);
   for (int64_t slot = 0; slot < top_k; ++slot) weights[slot] = weights[slot] * scale;
+  if (expert_scale_ == nullptr) return;
+  for (int64_t slot = 0; slot < top_k; ++slot) {
+    weights[slot] = weights[slot] * expert_scale_[ids[slot]];
+  }
 }
 
 float ScoredRouter::group_score(const float* scores, int64_t group) const {

@@ -13,9 +13,10 @@ namespace vitrine::ops {
 
 class ScoredRouter {
  public:
-  /// `parameters` outlive it. `correction`: [experts], or null.
-  ScoredRouter(const RouterParameters& parameters, const float* correction)
-      : parameters_(parameters), correction_(correction) {}
+  /// `parameters` outlive it. `correction`, `expert_scale`: [experts], or null.
+  ScoredRouter(const RouterParameters& parameters, const float* correction,
+               const float* expert_scale)
+      : parameters_(parameters), correction_(correction), expert_scale_(expert_scale) {}
 
   /// Turns logits [experts] into scores and chooses top_k experts in descending order of score plus
   /// correction, ties by lower id, among those of the best groups. With a logit that is no number
@@ -34,6 +35,7 @@ class ScoredRouter {
 
   const RouterParameters& parameters_;
   const float* correction_;
+  const float* expert_scale_;
 };
 
 }  // namespace vitrine::ops

@@ -156,6 +156,7 @@ void TapBook::for_each_row(const TapParameters& tap, const Sums& sums, const Tap
 }
 
 void TapBook::begin(const TapParameters& tap, const TapPass& pass) {
+  if (is_paused) return;
   if (reader != nullptr) {
     const auto tokens = static_cast<size_t>(pass.tokens);
     TapRows rows;
@@ -180,6 +181,7 @@ int64_t TapBook::column_tiles(const Sums& sums) {
 }
 
 int64_t TapBook::num_tiles(const TapParameters& tap) const {
+  if (is_paused) return 0;
   const Sums& sums = sums_[tap.tap];
   return column_tiles(sums) + (sums.has_products ? (sums.width + kRows - 1) / kRows : 0);
 }

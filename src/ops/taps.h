@@ -43,6 +43,7 @@ class TapBook {
   TapBook(const Graph& graph, std::span<const Tap> taps);
 
   TapReader* reader = nullptr;
+  bool is_paused = false;  // tokens come again that it has seen
 
   /// By one thread, before the tiles of the pass.
   void begin(const TapParameters& tap, const TapPass& pass);

@@ -138,8 +138,8 @@ class Generator(unittest.TestCase):
         ids = self.folder / "ids.json"
         ids.write_text(json.dumps([(1 + 7919 * i) % SIZES["vocabulary"] for i in range(32)]))
         out = self.folder / "out.json"
-        for shape in ("qwen3moe", "olmoe"):
-            more = ("--kv-heads", "4") if shape == "olmoe" else ()
+        for shape in ("qwen3moe", "olmoe", "glm-flash"):
+            more = {"olmoe": ("--kv-heads", "4"), "glm-flash": ("--head-dim", "128")}.get(shape, ())
             for name in TYPES if shape == "qwen3moe" else ("q4_0",):
                 with self.subTest(shape=shape, type=name):
                     make(self.path, "--shape", shape, "--type", name, *more)
@@ -160,8 +160,58 @@ class Generator(unittest.TestCase):
                             self.folder / "run.json", "--overwrite")
                     records = json.loads((self.folder / "run.json").read_text())["records"]
                     experts = {expert for record in records
-                               for expert in record["layers"][0]["experts"]}
+                               for expert in record["layers"][-1]["experts"]}
                     self.assertGreater(len(experts), 4)
+
+    def test_newer_shapes(self):
+        """Values that are neither matrices nor norms, and the patterns of layers."""
+        for shape, more in (("glm-flash", ()), ("qwen3.5", ()), ("gemma4", ("--kv-heads", "4"))):
+            with self.subTest(shape=shape):
+                make(self.path, "--shape", shape, "--layers", "8", "--head-dim", "128", *more)
+                reader = gguf.GGUFReader(self.path)
+                tensors = {tensor.name: tensor.data for tensor in reader.tensors}
+                name = reader.fields["general.architecture"].contents()
+                names = gguf.get_tensor_name_map(next(
+                    key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name), 8)
+                for tensor in reader.tensors:
+                    base = tensor.name.removesuffix(".weight").removesuffix(".bias")
+                    self.assertIn(base.removesuffix(".scale"), names, tensor.name)
+                    if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
+                        self.assertTrue(np.isfinite(tensor.data).all(), tensor.name)
+
+                def facts(key, name=name, reader=reader):
+                    return reader.fields[f"{name}.{key}"].contents()
+
+                if shape == "glm-flash":
+                    dense = [f"blk.{layer}.ffn_up.weight" in tensors for layer in range(8)]
+                    self.assertEqual(dense, [True] + [False] * 7)
+                    self.assertEqual((facts("attention.key_length"), facts("rope.dimension_count")),
+                                     (288, 32))
+                elif shape == "qwen3.5":
+                    full = [f"blk.{layer}.attn_k.weight" in tensors for layer in range(8)]
+                    self.assertEqual(full, ([False] * 3 + [True]) * 2)
+                    self.assertEqual(sum(facts("rope.dimension_sections")), 16)
+                    self.assertTrue((-16 <= tensors["blk.0.ssm_a"]).all())
+                    self.assertTrue((tensors["blk.0.ssm_a"] <= -1).all())
+                    self.assertTrue((tensors["blk.0.ssm_dt.bias"] < -2).all())
+                else:
+                    slides = [True] * 5 + [False, True, False]
+                    self.assertEqual(facts("attention.sliding_window_pattern"), slides)
+                    self.assertEqual(facts("attention.head_count_kv"),
+                                     [4 if layer else 1 for layer in slides])
+                    values = [f"blk.{layer}.attn_v.weight" in tensors for layer in range(8)]
+                    self.assertEqual(values, slides)
+                    self.assertEqual((tensors["rope_freqs.weight"] == 1).sum(), 32)
+                    self.assertEqual((tensors["rope_freqs.weight"] > 1e29).sum(), 96)
+                    self.assertEqual(tensors["blk.0.layer_output_scale.weight"].tolist(), [1])
+                    self.assertNotIn("output.weight", tensors)
+        header = self.folder / "header"
+        make(header, "--shape", "qwen3.5", "--head-dim", "128", "--header")
+        subprocess.run([sys.executable, str(SCRIPT.with_name("fill_gguf.py")), header, self.path],
+                       check=True, capture_output=True, timeout=300)
+        decay = next(tensor.data for tensor in gguf.GGUFReader(self.path).tensors
+                     if tensor.name == "blk.0.ssm_a")
+        self.assertTrue((decay < 0).all())
 
     def test_tokenizer(self):
         make(self.path)
@@ -192,6 +242,9 @@ class Generator(unittest.TestCase):
                               (("--vocabulary", "200"), "--vocabulary"), (("--top-k", "9"), "--top-k"),
                               (("--kv-heads", "3"), "--kv-heads"), (("--layers", "0"), "from 1"),
                               (("--shape", "olmoe", "--hidden", "512"), "--hidden"),
+                              (("--shape", "glm-flash", "--layers", "27"), "--layers"),
+                              (("--shape", "gemma4", "--layers", "1"), "--layers from 2"),
+                              (("--shape", "qwen3.5", "--head-dim", "68"), "multiple of 8"),
                               (("--expert-width", "25600000000"), "GB free"),
                               (("--vocabulary", "1000000000"), "--vocabulary"), (("--type", "q9"), "q9")):
             with self.subTest(options=options):

@@ -80,6 +80,8 @@ std::vector<Files> healthy_files() {
   const std::string first = "split-00001-of-00002.gguf", second = "split-00002-of-00002.gguf";
   return {{{"dense.gguf", content("dense.gguf")}},
           {{"experts.gguf", content("experts.gguf")}},
+          {{"delta.gguf", content("delta.gguf")}},
+          {{"gemma.gguf", content("gemma.gguf")}},
           {{first, content(first)}, {second, content(second)}}};
 }
 

@@ -224,7 +224,8 @@ class Ending(TerminalCase):
         self.assertEqual([message["role"] for message in messages], ["user", "assistant"])
         self.assertEqual(messages[0]["content"], "Hi")
         whole = self.generate("[user] Hi\n[assistant] Once upon a time", n=500)["text"]
-        self.assertTrue(whole.startswith(messages[1]["content"]), messages)
+        answer = messages[1]["content"]  # on a busy machine it may go on for longer than `whole`
+        self.assertTrue(whole.startswith(answer[:len(whole)]), messages)
 
     def test_stopped_and_continued(self):
         """Ctrl-Z gives the terminal back; behind fg what was typed is still there."""

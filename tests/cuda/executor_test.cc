@@ -333,6 +333,9 @@ TEST(CudaExecutorErrors, WhatHasNoKernelIsRefused) {
   for (const char* oracle : {"deepseek_v2", "deepseek_v3", "glm4_moe_lite"}) {
     EXPECT_NE(refused(oracle, {}).find("layer 0 has latent attention"), std::string::npos);
   }
+  for (const char* oracle : {"qwen3_next", "qwen3_5_moe_text", "lfm2_moe"}) {
+    EXPECT_NE(refused(oracle, {}).find("layer 0 keeps a state"), std::string::npos);
+  }
 }
 
 TEST(CudaExecutorErrors, AnOpWithoutAKernelIsRefusedByName) {

@@ -2,6 +2,7 @@
 // The recorder: three modes that tell the same, one readback a pass, records that agree with the
 // logits, and nothing changed by recording.
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "tests/engine/audit_passes.h"
@@ -201,7 +202,7 @@ TEST_P(Audit, PredictionsAgreeWithTheLogits) {
 /// Routers that choose by scores with a correction, which the record has not.
 bool has_scores(const std::string& name) {
   return name == "dots1" || name == "glm4_moe" || name == "minimax_m2" || name == "ernie4_5_moe" ||
-         is_latent(name);
+         name == "lfm2_moe" || is_latent(name);
 }
 
 /// Weights are the scores times one factor; no expert stands twice.
@@ -224,16 +225,24 @@ TEST_P(Audit, RoutesFollowFromTheRouterProbabilities) {
       folder_.path(), audit_options(KernelPath::kFused, AuditMode::kDeferred, AuditLevel::kFull));
   const ModelSummary& summary = engine->summary();
   const std::string& name = GetParam().name;
-  const bool normalized =
-      name == "mixtral" || name == "qwen3_moe" || name == "granitemoe" || name == "gpt_oss";
+  const bool normalized = name == "mixtral" || name == "qwen3_moe" || name == "granitemoe" ||
+                          name == "gpt_oss" || name == "qwen3_5_moe_text" || name == "gemma4_text";
   const bool has_dense_layers = name == "qwen3_moe_sparse2" || name == "dots1" ||
-                                name == "glm4_moe" || name == "ernie4_5_moe" || is_latent(name);
+                                name == "glm4_moe" || name == "ernie4_5_moe" ||
+                                name == "lfm2_moe" || name == "qwen3_next" || is_latent(name);
+  // Of gemma4 a weight is multiplied with a number of its expert's.
+  const auto scales_of = [&, model = Checkpoint::open(folder_.path())](size_t index) {
+    const std::string scale = "model.layers." + std::to_string(index) + ".router.per_expert_scale";
+    return name == "gemma4_text" ? model.read_f32(scale)
+                                 : std::vector<float>(static_cast<size_t>(summary.num_experts), 1);
+  };
   Passes result;
   run_passes(*engine, result);
   int sparse = 0, dense = 0;
   for (const TokenRecord& record : result.sink.take()) {
     ASSERT_EQ(record.layers.size(), static_cast<size_t>(summary.num_layers));
-    for (const LayerRecord& layer : record.layers) {
+    for (size_t index = 0; index < record.layers.size(); ++index) {
+      const LayerRecord& layer = record.layers[index];
       EXPECT_TRUE(std::isfinite(layer.residual_norm) && layer.residual_norm > 0);
       if (layer.routes.empty()) {
         EXPECT_TRUE(layer.router_probs.empty());
@@ -256,14 +265,16 @@ TEST_P(Audit, RoutesFollowFromTheRouterProbabilities) {
       EXPECT_NEAR(all, 1.0, 1e-5);
       std::sort(order.begin(), order.end());
       for (size_t slot = 0; slot < layer.routes.size(); ++slot) chosen -= order[slot].first;
+      const std::vector<float> scales = scales_of(index);
+      float last = std::numeric_limits<float>::infinity();
       for (size_t slot = 0; slot < layer.routes.size(); ++slot) {
         const RouteRecord& route = layer.routes[slot];
         EXPECT_EQ(route.expert, order[slot].second);
-        EXPECT_NEAR(route.weight, -order[slot].first / (normalized ? chosen : 1.0), 1e-5);
-        if (slot > 0) {
-          EXPECT_LE(route.weight, layer.routes[slot - 1].weight);
-        }
-        weights += route.weight;
+        const float weight = route.weight / scales[static_cast<size_t>(route.expert)];
+        EXPECT_NEAR(weight, -order[slot].first / (normalized ? chosen : 1.0), 1e-5);
+        EXPECT_LE(weight, last * (1 + 1e-6F));
+        last = weight;
+        weights += weight;
       }
       if (normalized) {
         EXPECT_NEAR(weights, 1.0, 1e-6);

@@ -25,10 +25,29 @@
 namespace vitrine::testing {
 
 inline const std::vector<std::string>& oracle_names() {
-  static const std::vector<std::string> names = {
-      "deepseek_v2", "deepseek_v3", "dots1",     "ernie4_5_moe",      "glm4_moe", "glm4_moe_lite",
-      "gpt_oss",     "granitemoe",  "llama",     "minimax_m2",        "mixtral",  "olmoe",
-      "qwen2_moe",   "qwen3",       "qwen3_moe", "qwen3_moe_sparse2", "smollm3"};
+  static const std::vector<std::string> names = {"deepseek_v2",
+                                                 "deepseek_v3",
+                                                 "dots1",
+                                                 "ernie4_5_moe",
+                                                 "flex_olmo",
+                                                 "gemma4_text",
+                                                 "gemma4_text_e",
+                                                 "glm4_moe",
+                                                 "glm4_moe_lite",
+                                                 "gpt_oss",
+                                                 "granitemoe",
+                                                 "lfm2_moe",
+                                                 "llama",
+                                                 "minimax_m2",
+                                                 "mixtral",
+                                                 "olmoe",
+                                                 "qwen2_moe",
+                                                 "qwen3",
+                                                 "qwen3_5_moe_text",
+                                                 "qwen3_moe",
+                                                 "qwen3_moe_sparse2",
+                                                 "qwen3_next",
+                                                 "smollm3"};
   return names;
 }
 

@@ -116,10 +116,10 @@ TEST_P(LoadErrors, ShapesThatContradictTheConfig) {
 }
 
 TEST(LoadErrorsOfShapes, HeadsThatNoFusedKernelTakes) {
-  const EditedModel model("llama", [](nlohmann::json& config) { config["head_dim"] = 258; });
+  const EditedModel model("llama", [](nlohmann::json& config) { config["head_dim"] = 514; });
   const Error error = error_of([&] { Engine::load(model.path(), test_options()); });
   EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
-  EXPECT_TRUE(is_one_line_with(error, {"258", "at most 256", "--kernels reference"}))
+  EXPECT_TRUE(is_one_line_with(error, {"514", "at most 512", "--kernels reference"}))
       << error.what();
 }
 
@@ -183,6 +183,20 @@ TEST_P(LoadErrors, VectorsOfATypeThatIsNoFloat) {
 TEST_P(LoadErrors, UnknownArchitecture) {
   const EditedModel model("llama", [](nlohmann::json& config) { config["model_type"] = "mamba2"; });
   expect_refused(model, ErrorKind::kUnsupported, {"config.json", "model_type", "mamba2", "llama"});
+}
+
+// What would be needed is said, whatever else the config holds.
+TEST_P(LoadErrors, FamiliesThatAreKnownAndNotHere) {
+  for (const auto& [type, reason] : {std::pair{"phimoe", "sparsemixer"},
+                                     {"llama4", "temperature"},
+                                     {"llama4_text", "temperature"}}) {
+    const EditedModel model("llama", [&](nlohmann::json& config) {
+      config["model_type"] = type;
+      config["text_config"] = config;
+      config.erase("rms_norm_eps");
+    });
+    expect_refused(model, ErrorKind::kUnsupported, {"config.json", "model_type", type, reason});
+  }
 }
 
 TEST_P(LoadErrors, MissingFolder) {

@@ -133,6 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Models, StepLayers,
                          ::testing::Values(ModelVariant{"olmoe", ""}, ModelVariant{"llama", ""},
                                            ModelVariant{"qwen2_moe", ""},
                                            ModelVariant{"qwen3_moe", "int4"},
+                                           ModelVariant{"flex_olmo", "int8"},
                                            ModelVariant{"shipped", ""}),
                          variant_name);
 

@@ -31,11 +31,14 @@ except ImportError as error:
 
 PROGRAM = os.path.abspath(sys.argv[1])
 ORACLES = pathlib.Path(sys.argv[2]).resolve()
-FOLDERS = sorted(path.parent for path in ORACLES.glob("*/oracle.json"))
-ATTENTION = r"self_attn\.[qkvo]_proj"
-DENSE = r"mlp\.(shared_expert\.)?(gate|up|down)_proj"
-EXPERTS = r"mlp\.experts\.\d+\.(gate|up|down)_proj|block_sparse_moe\.experts\.\d+\.w[123]"
-ROUTER = r"mlp\.gate|block_sparse_moe\.(gate|router\.layer)"
+# gemma4 is not compared here yet.
+FOLDERS = sorted(path.parent for path in ORACLES.glob("*/oracle.json")
+                 if not path.parent.name.startswith("gemma4"))
+ATTENTION = r"self_attn\.([qkvo]|out)_proj|conv\.(in|out)_proj"
+DENSE = r"mlp\.(shared_expert\.)?(gate|up|down)_proj|feed_forward\.w[123]"
+EXPERTS = (r"mlp\.experts\.\d+\.(gate|up|down)_proj"
+           r"|(block_sparse_moe|feed_forward)\.experts\.\d+\.w[123]")
+ROUTER = r"mlp\.gate|block_sparse_moe\.(gate|router\.layer)|feed_forward\.gate"
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()

@@ -44,5 +44,7 @@ def hugging_face_name(name):
     if not name.startswith("blk."):
         return {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}[name]
     _, layer, module, suffix = name.split(".")
-    modules = {short: long for long, short in LAYER_NAMES.items() if not long.startswith("block")}
+    # Of several modules with one name the first is llama's.
+    modules = {short: long for long, short in reversed(LAYER_NAMES.items())
+               if not long.startswith("block")}
     return f"model.layers.{layer}.{modules[module]}.{suffix}"

@@ -15,7 +15,7 @@ ARCHITECTURES = {"llama": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen2_
                  "granitemoe": "granitemoe", "gpt_oss": "gpt-oss", "dots1": "dots1",
                  "glm4_moe": "glm4moe", "minimax_m2": "minimax-m2",
                  "ernie4_5_moe": "ernie4_5-moe", "smollm3": "smollm3", "deepseek_v2": "deepseek2",
-                 "deepseek_v3": "deepseek2", "glm4_moe_lite": "deepseek2"}
+                 "deepseek_v3": "deepseek2", "glm4_moe_lite": "deepseek2", "lfm2_moe": "lfm2moe"}
 INTERLEAVED = ("llama", "granitemoe", "smollm3")  # their q and k rows stand as RoPE over neighbours needs them
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -31,7 +31,15 @@ LAYER_NAMES = {
     "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
     "mlp.shared_experts.down_proj": "ffn_down_shexp",
     "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.out_proj": "attn_output",
+    "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+    "conv.conv": "shortconv.conv", "conv.in_proj": "shortconv.in_proj",
+    "conv.out_proj": "shortconv.out_proj", "feed_forward.gate": "ffn_gate_inp",
+    "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
 }
+OUTER_NAMES = {"model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
+               "model.norm.weight": "output_norm.weight",
+               "model.embedding_norm.weight": "token_embd_norm.weight"}
 EXPERT_NAMES = {"gate_proj": "ffn_gate_exps", "w1": "ffn_gate_exps", "up_proj": "ffn_up_exps",
                 "w3": "ffn_up_exps", "down_proj": "ffn_down_exps", "w2": "ffn_down_exps"}
 
@@ -79,7 +87,7 @@ def layer_name(config, rest):
     module, suffix = rest.rsplit(".", 1)
     if suffix == "sinks":
         return "attn_sinks.weight"
-    if suffix == "e_score_correction_bias":
+    if suffix in ("e_score_correction_bias", "expert_bias"):
         return "exp_probs_b.bias"
     if module == "post_attention_layernorm" and config["model_type"] in ("gpt_oss", "glm4_moe"):
         return f"post_attention_norm.{suffix}"
@@ -94,10 +102,8 @@ def gguf_tensors(config, tensors, splits_kv_b=False):
     result, experts = {}, {}
     for name, tensor in tensors.items():
         array = tensor.float().numpy()
-        if name in ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"):
-            short = {"model.embed_tokens": "token_embd", "model.norm": "output_norm",
-                     "lm_head": "output"}[name.removesuffix(".weight")]
-            result[f"{short}.weight"] = array
+        if name in OUTER_NAMES:
+            result[OUTER_NAMES[name]] = array
             continue
         layer, rest = name.removeprefix("model.layers.").split(".", 1)
         module, suffix = rest.rsplit(".", 1)
@@ -110,6 +116,8 @@ def gguf_tensors(config, tensors, splits_kv_b=False):
             array = interleave(array, heads if module.endswith("q_proj") else kv_heads)
         if module == "mlp.shared_expert_gate" or suffix == "e_score_correction_bias":
             array = array.reshape(-1)
+        if module == "conv.conv":
+            array = array.squeeze(1)
         if module == "self_attn.kv_b_proj" and splits_kv_b:
             heads_of = array.reshape(heads, -1, array.shape[1])
             nope = config["qk_nope_head_dim"]
@@ -152,15 +160,21 @@ def add_config(writer, config, context=None, splits_kv_b=False):
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(1 if splits_kv_b else config.get("num_key_value_heads")
-                             or config["num_attention_heads"])
+    kv_heads = config.get("num_key_value_heads") or config["num_attention_heads"]
+    if architecture == "lfm2moe":
+        writer.add_head_count_kv([0 if kind == "conv" else kv_heads
+                                  for kind in config["layer_types"]])
+        writer.add_shortconv_l_cache(config["conv_L_cache"])
+        writer.add_leading_dense_block_count(config["num_dense_layers"])
+    else:
+        writer.add_head_count_kv(1 if splits_kv_b else kv_heads)
     if architecture == "deepseek2":
         add_latents(writer, config, rope, splits_kv_b)
     else:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
         writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_layer_norm_rms_eps(config.get("norm_eps") or config["rms_norm_eps"])
     writer.add_rope_freq_base(rope.get("rope_theta", config.get("rope_theta", 10000.0)))
     writer.add_feed_forward_length(config["intermediate_size"])
     experts = (config.get("num_experts") or config.get("num_local_experts")
@@ -173,8 +187,9 @@ def add_config(writer, config, context=None, splits_kv_b=False):
             writer.add_expert_gating_func(
                 gguf.ExpertGatingFuncType.SOFTMAX if config["model_type"] == "deepseek_v2"
                 else gguf.ExpertGatingFuncType.SIGMOID)
-            writer.add_expert_group_count(config["n_group"])
-            writer.add_expert_group_used_count(config["topk_group"])
+            if "n_group" in config:
+                writer.add_expert_group_count(config["n_group"])
+                writer.add_expert_group_used_count(config["topk_group"])
         shared = config.get("n_shared_experts") or config.get("moe_num_shared_experts")
         if shared:
             writer.add_expert_shared_count(shared)
@@ -360,9 +375,7 @@ def gguf_names(config, tensors):
     names = {}
     for name in tensors:
         if not name.startswith("model.layers."):
-            names[name] = ({"model.embed_tokens.weight": "token_embd.weight",
-                            "model.norm.weight": "output_norm.weight",
-                            "lm_head.weight": "output.weight"}[name], None)
+            names[name] = (OUTER_NAMES[name], None)
             continue
         layer, rest = name.removeprefix("model.layers.").split(".", 1)
         module, suffix = rest.rsplit(".", 1)

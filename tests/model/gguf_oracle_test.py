@@ -38,7 +38,10 @@ VITRINE = os.path.abspath(sys.argv[1])
 ORACLES = pathlib.Path(sys.argv[2]).resolve()
 LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 FOLDERS = sorted(path.parent for path in ORACLES.glob("*/oracle.json")
-                 if path.parent.name not in ("gpt_oss", "dots1", *LATENT))
+                 if path.parent.name not in ("gpt_oss", "dots1", "gemma4_text", "gemma4_text_e",
+                                             "flex_olmo", "lfm2_moe",
+                                             "qwen3_next", "qwen3_5_moe_text",  # gguf_delta_test.py
+                                             *LATENT))
 PATHS = ("fused", "reference")
 TOKENS = [(37 * i * i + 11 * i + 5) % 250 for i in range(24)]
 
@@ -120,6 +123,7 @@ class GgufOracleTest(unittest.TestCase):
             (constants[-1] / "config.json").write_text(json.dumps({**config, **fields}))
         for name in LATENT:
             constants.append(self.latent_folder(name))
+        constants.append(self.convolution_folder())
         for folder in [*FOLDERS, qwen2, *constants]:
             for kind in (Type.F32, Type.BF16):  # the folders are bfloat16: both hold them exactly
                 file = self.path / f"{folder.name}-{kind.name}.gguf"
@@ -139,6 +143,17 @@ class GgufOracleTest(unittest.TestCase):
         if "mscale" in rope:
             rope["mscale"] = rope["mscale_all_dim"]
         (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    def convolution_folder(self):
+        """Files of lfm2moe have no biases."""
+        folder = self.path / "lfm2_moe"
+        shutil.copytree(ORACLES / "lfm2_moe", folder)
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "conv_bias": False}))
+        tensors = load_file(folder / "model.safetensors")
+        save_file({name: tensor for name, tensor in tensors.items() if not name.endswith(".bias")},
+                  folder / "model.safetensors", metadata={"format": "pt"})
         return folder
 
     def test_latent_attention_in_halves(self):

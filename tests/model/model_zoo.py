@@ -148,6 +148,71 @@ MODELS = {
         num_experts_per_tok=3, n_shared_experts=1, n_group=1, topk_group=1, num_hidden_layers=3,
         q_lora_rank=40, kv_lora_rank=24, qk_nope_head_dim=30, qk_rope_head_dim=12, v_head_dim=16,
         rms_norm_eps=1e-2),
+    "gemma4_experts": dict(
+        config="Gemma4TextConfig", vocab_size=251, hidden_size=60, num_attention_heads=6,
+        num_key_value_heads=3, head_dim=20, global_head_dim=36, num_global_key_value_heads=2,
+        attention_k_eq_v=True, intermediate_size=44, enable_moe_block=True, num_experts=7,
+        top_k_experts=3, moe_intermediate_size=28, hidden_size_per_layer_input=0,
+        sliding_window=9, num_hidden_layers=3, final_logit_softcapping=4.0, rms_norm_eps=1e-2,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        tie_word_embeddings=True, rope=None),
+    "gemma4_dense_wide_heads": dict(
+        config="Gemma4TextConfig", dtype=torch.float32, vocab_size=300, hidden_size=72,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=256, global_head_dim=512,
+        intermediate_size=100, hidden_size_per_layer_input=0, sliding_window=16, attention_bias=True,
+        num_hidden_layers=2, final_logit_softcapping=None, tie_word_embeddings=True, rope=None),
+    "gemma4_layer_inputs": dict(
+        config="Gemma4TextConfig", dtype=torch.float32, vocab_size=250, hidden_size=60,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=24, global_head_dim=40,
+        intermediate_size=44, hidden_size_per_layer_input=12, vocab_size_per_layer_input=260,
+        num_kv_shared_layers=4, use_double_wide_mlp=True, sliding_window=11, num_hidden_layers=7,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention",
+                     "sliding_attention", "full_attention", "sliding_attention",
+                     "full_attention"],
+        final_logit_softcapping=8.0, tie_word_embeddings=True, rope=None),
+    "qwen3_5_dense": dict(
+        config="Qwen3_5TextConfig", vocab_size=251, hidden_size=60, num_attention_heads=6,
+        num_key_value_heads=2, head_dim=20, intermediate_size=44, num_hidden_layers=5,
+        layer_types=["linear_attention", "linear_attention", "full_attention",
+                     "linear_attention", "full_attention"],
+        linear_num_key_heads=3, linear_num_value_heads=6, linear_key_head_dim=12,
+        linear_value_head_dim=20, linear_conv_kernel_dim=3,
+        rope={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+    "qwen3_5_dense_tied": dict(
+        config="Qwen3_5TextConfig", dtype=torch.float32, vocab_size=300, hidden_size=72,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=40, intermediate_size=100,
+        num_hidden_layers=4, tie_word_embeddings=True, linear_num_key_heads=4,
+        linear_num_value_heads=4, linear_key_head_dim=24, linear_value_head_dim=8,
+        linear_conv_kernel_dim=2,
+        rope={"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25}),
+    "qwen3_next_odd": dict(
+        config="Qwen3NextConfig", dtype=torch.float16, vocab_size=251, hidden_size=60,
+        num_attention_heads=3, num_key_value_heads=1, head_dim=24, intermediate_size=44,
+        moe_intermediate_size=28, shared_expert_intermediate_size=36, num_experts=7,
+        num_experts_per_tok=2, norm_topk_prob=True, num_hidden_layers=4, mlp_only_layers=[2],
+        linear_num_key_heads=1, linear_num_value_heads=5, linear_key_head_dim=20,
+        linear_value_head_dim=12, linear_conv_kernel_dim=4, rms_norm_eps=1e-3,
+        rope={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}),
+    "flex_olmo_odd": dict(
+        config="FlexOlmoConfig", vocab_size=251, hidden_size=60, num_attention_heads=3,
+        num_key_value_heads=1, intermediate_size=36, num_experts=5, num_experts_per_tok=2,
+        norm_topk_prob=True, num_hidden_layers=3, rms_norm_eps=1e-2),
+    "flex_olmo_biased_f32": dict(
+        config="FlexOlmoConfig", dtype=torch.float32, fused=True, vocab_size=300, hidden_size=72,
+        num_attention_heads=6, num_key_value_heads=6, intermediate_size=44, num_experts=4,
+        num_experts_per_tok=4, attention_bias=True, tie_word_embeddings=True),
+    "lfm2_moe_odd": dict(
+        config="Lfm2MoeConfig", vocab_size=251, hidden_size=60, num_attention_heads=3,
+        num_key_value_heads=1, intermediate_size=44, moe_intermediate_size=28, num_experts=5,
+        num_experts_per_tok=2, num_dense_layers=2, num_hidden_layers=5, norm_eps=1e-2,
+        layer_types=["conv", "full_attention", "conv", "conv", "full_attention"],
+        conv_L_cache=3, routed_scaling_factor=0.7, norm_topk_prob=False),
+    "lfm2_moe_wide_f32": dict(
+        config="Lfm2MoeConfig", dtype=torch.float32, fused=True, vocab_size=300, hidden_size=180,
+        num_attention_heads=6, num_key_value_heads=3, intermediate_size=100,
+        moe_intermediate_size=36, num_experts=4, num_experts_per_tok=3, num_dense_layers=0,
+        num_hidden_layers=3, layer_types=["full_attention", "conv", "conv"], conv_L_cache=2,
+        conv_bias=True, use_expert_bias=False, tie_word_embeddings=True),
     "minimax_m2_odd": dict(
         config="MiniMaxM2Config", vocab_size=251, hidden_size=60, num_attention_heads=3,
         num_key_value_heads=1, head_dim=20, intermediate_size=44, num_local_experts=5,
@@ -189,8 +254,10 @@ def write_model(folder, seed, config, dtype=torch.bfloat16, shards="5GB", fused=
             elif config == "GptOssConfig" and ".experts." in name:
                 parameter.normal_(0.0, 0.1)
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
                 buffer.normal_(0.0, 0.1)
+            elif name.endswith("layer_scalar"):
+                buffer.normal_(0.8, 0.2)
     model.to(dtype).save_pretrained(folder, max_shard_size=shards,
                                     **({"save_original_format": False} if fused else {}))
     check_layout(folder, shards, fused)

@@ -70,22 +70,25 @@ def transformers_answer(folder, tokens):
     }
 
 
-def write_mutant(source, folder, config=None, rope=None, fill=None):
-    """A folder with other fields, or with tensors (by how their names end) of one value."""
+def write_mutant(source, folder, config=None, rope=None, fill=None, turn=None):
+    """A folder with other fields, or with tensors (by how their names end) of one value or turned
+    into others."""
     shutil.copytree(source, folder)
     path = folder / "config.json"
     fields = json.loads(path.read_text())
     fields.update(config or {})
     fields["rope_parameters"].update(rope or {})
     path.write_text(json.dumps(fields))
-    if fill is None:
+    if fill is None and turn is None:
         return
     tensors = load_file(folder / "model.safetensors")
-    suffix, value = fill
+    suffix, value = fill or turn
     names = [name for name in tensors if name.endswith(suffix)]
     assert names, suffix
     for name in names:
-        tensors[name] = torch.full_like(tensors[name], value)
+        old = tensors[name]
+        tensors[name] = (torch.full_like(old, value) if turn is None
+                         else value(old).to(old.dtype).contiguous())
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -151,6 +154,36 @@ MUTANTS = {
         "neighbours are rotated": dict(config={"rope_interleave": False}),
         "the latent's norm": dict(fill=(".kv_a_layernorm.weight", 1.0)),
     },
+    "gemma4_text": {
+        "the layers' scalars": dict(fill=(".layer_scalar", 1.0)),
+        "the soft cap": dict(config={"final_logit_softcapping": 3.0}),
+        "the window": dict(config={"sliding_window": 64}),
+        "a quarter of a head is rotated": dict(rope={"full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
+                                         "partial_rotary_factor": 1.0}}),
+        "frequencies of layers that slide": dict(
+            rope={"sliding_attention": {"rope_type": "default", "rope_theta": 1e6}}),
+        "the router's scale": dict(fill=(".router.scale", 1.0)),
+        "each expert's scale": dict(fill=(".per_expert_scale", 1.0)),
+        "experts beside the dense block": dict(
+            fill=(".post_feedforward_layernorm_2.weight", 0.0)),
+        "the norm behind the dense block": dict(
+            fill=(".post_feedforward_layernorm_1.weight", 1.0)),
+        "the norm before experts": dict(fill=(".pre_feedforward_layernorm_2.weight", 1.0)),
+        "the norm behind both": dict(fill=(".post_feedforward_layernorm.weight", 1.0)),
+        "the norm behind attention": dict(fill=(".post_attention_layernorm.weight", 1.0)),
+        "norms of queries": dict(fill=(".q_norm.weight", 1.0)),
+        "norms of keys": dict(fill=(".k_norm.weight", 1.0)),
+    },
+    "gemma4_text_e": {
+        "the layers' scalars": dict(fill=(".layer_scalar", 1.0)),
+        "the soft cap": dict(config={"final_logit_softcapping": 3.0}),
+        "the window": dict(config={"sliding_window": 64}),
+        "a quarter of a head is rotated": dict(rope={"full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
+                                         "partial_rotary_factor": 1.0}}),
+        "vectors of layers": dict(fill=(".post_per_layer_input_norm.weight", 0.0)),
+        "their table": dict(fill=(".embed_tokens_per_layer.weight", 0.0)),
+        "the norm of their projection": dict(fill=(".per_layer_projection_norm.weight", 1.0)),
+    },
     "minimax_m2": {
         "the correction": dict(fill=(".e_score_correction_bias", 0.0)),
         "half of a head is rotated": dict(config={"rotary_dim": 32},
@@ -161,6 +194,59 @@ MUTANTS = {
         "the correction": dict(fill=(".e_score_correction_bias", 0.0)),
         "shared experts": dict(fill=(".shared_experts.down_proj.weight", 0.0)),
     },
+    "qwen3_next": {
+        "a quarter of a head is rotated": dict(rope={"partial_rotary_factor": 1.0}),
+        "which weights are divided by their sum": dict(config={"norm_topk_prob": True}),
+        "the convolution": dict(fill=(".conv1d.weight", 0.25)),
+        "the decay's rate": dict(fill=(".A_log", 2.5)),
+        "the decay's bias": dict(fill=(".dt_bias", 0.0)),
+        "the gated norm is plain": dict(fill=(".linear_attn.norm.weight", 0.0)),
+        "other norms add one": dict(fill=(".input_layernorm.weight", 0.0)),
+        "norms of keys add one": dict(fill=(".k_norm.weight", 0.0)),
+        "the shared expert's gate": dict(fill=(".shared_expert_gate.weight", 0.0)),
+        "write strengths and decays": dict(fill=(".in_proj_ba.weight", 0.0)),
+        "queries bring gates": dict(fill=(".self_attn.q_proj.weight", 0.0)),
+    },
+    "qwen3_5_moe_text": {
+        "a quarter of a head is rotated": dict(rope={"partial_rotary_factor": 1.0}),
+        "the convolution": dict(fill=(".conv1d.weight", 0.25)),
+        "the decay's rate": dict(fill=(".A_log", 2.5)),
+        "the decay's bias": dict(fill=(".dt_bias", 0.0)),
+        "the gated norm is plain": dict(fill=(".linear_attn.norm.weight", 0.0)),
+        "other norms add one": dict(fill=(".input_layernorm.weight", 0.0)),
+        "the gate of the norm": dict(fill=(".in_proj_z.weight", 0.0)),
+        "write strengths": dict(fill=(".in_proj_b.weight", 0.0)),
+        "decays": dict(fill=(".in_proj_a.weight", 0.0)),
+        "queries bring gates": dict(fill=(".self_attn.q_proj.weight", 0.0)),
+    },
+    "flex_olmo": {
+        "the norm behind attention": dict(fill=(".post_attention_layernorm.weight", 1.0)),
+        "the norm behind experts": dict(fill=(".post_feedforward_layernorm.weight", 1.0)),
+        "norms of queries": dict(fill=(".q_norm.weight", 1.0)),
+        "norms of keys": dict(fill=(".k_norm.weight", 1.0)),
+        "the epsilon of norms": dict(config={"rms_norm_eps": 1e-6}),
+        "weights are not divided by their sum": dict(config={"norm_topk_prob": True}),
+        "rotary frequencies": dict(rope={"rope_theta": 10000.0}),
+    },
+    "lfm2_moe": {
+        "the experts' bias": dict(fill=(".expert_bias", 0.0)),
+        "it is used": dict(config={"use_expert_bias": False}),
+        "weights are divided by their sum": dict(config={"norm_topk_prob": False}),
+        "their scale": dict(config={"routed_scaling_factor": 1.0}),
+        "the order of taps": dict(turn=(".conv.conv.weight", lambda taps: taps.flip(-1))),
+        "the first tap": dict(
+            turn=(".conv.conv.weight", lambda taps: taps * torch.tensor([0.0, 1.0, 1.0, 1.0]))),
+        "the convolution's bias": dict(fill=(".conv.conv.bias", 0.0)),
+        "biases of its projections": dict(fill=(".conv.out_proj.bias", 0.0)),
+        "which gate stands before it": dict(
+            turn=(".conv.in_proj.weight", lambda rows: torch.cat([
+                rows.chunk(3)[1], rows.chunk(3)[0], rows.chunk(3)[2]]))),
+        "norms of queries": dict(fill=(".q_layernorm.weight", 1.0)),
+        "norms of keys": dict(fill=(".k_layernorm.weight", 1.0)),
+        "the last norm": dict(fill=(".embedding_norm.weight", 1.0)),
+        "the epsilon of norms": dict(config={"norm_eps": 1e-6}),
+        "rotary frequencies": dict(rope={"rope_theta": 10000.0}),
+    },
     "smollm3": {
         "a layer that does not rotate": dict(config={"no_rope_layers": [1] * 5}),
     },
@@ -170,6 +256,14 @@ MUTANTS = {
 def worst_difference(expected, found):
     assert len(expected) == len(found), (len(expected), len(found))
     return max(abs(a - b) for a, b in zip(expected, found))
+
+
+def live_limit(folder):
+    """The usual one; an oracle's own where transformers' passes differ by more (Gemma 4). The first
+    oracles' is of frequencies that were rounded."""
+    oracle = folder / "oracle.json"
+    atol = json.loads(oracle.read_text())["atol"] if oracle.exists() else 0
+    return atol if 1e-4 < atol <= 1e-3 else 1e-4
 
 
 class OracleTest(unittest.TestCase):
@@ -186,10 +280,11 @@ class OracleTest(unittest.TestCase):
             expected = {folder: transformers_answer(folder, tokens_of(folder)) for folder in folders}
             for folder, kernels, job in jobs:
                 with self.subTest(model=folder.name, kernels=kernels):
-                    self.compare(expected[folder], job.result(), 1e-4, (folder.name, kernels))
+                    self.compare(expected[folder], job.result(), live_limit(folder),
+                                 (folder.name, kernels))
 
     def test_the_oracles_are_here(self):
-        self.assertEqual(len(FOLDERS), 17)
+        self.assertEqual(len(FOLDERS), 23)
 
     def test_recorded_answers(self):
         for folder in FOLDERS:
@@ -236,6 +331,34 @@ class OracleTest(unittest.TestCase):
                 tokens[folder] = torch.randint(vocab_size, (37,), generator=random).tolist()
                 folders.append(folder)
             self.compare_live(folders, tokens.get)
+
+    def test_a_wrapper_is_its_text_model(self):
+        """A folder of a model that sees: its text model's fields and names stand deeper."""
+        torch.manual_seed(3)
+        text = dict(vocab_size=250, hidden_size=64, num_attention_heads=4, num_key_value_heads=2,
+                    head_dim=16, global_head_dim=32, intermediate_size=96, num_hidden_layers=3,
+                    layer_types=["sliding_attention", "full_attention", "full_attention"],
+                    sliding_window=8, max_position_embeddings=128, enable_moe_block=True,
+                    num_experts=4, top_k_experts=2, moe_intermediate_size=32, pad_token_id=0,
+                    hidden_size_per_layer_input=8, vocab_size_per_layer_input=250,
+                    final_logit_softcapping=5.0, bos_token_id=0, eos_token_id=1,
+                    initializer_range=0.1)
+        vision = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, head_dim=16,
+                      num_attention_heads=2, num_key_value_heads=2, patch_size=4)
+        config = transformers.Gemma4Config(
+            text_config=text, vision_config=vision, audio_config=None, image_token_id=1000,
+            video_token_id=1001, audio_token_id=1002)
+        model = transformers.Gemma4ForConditionalGeneration(config).float()
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = pathlib.Path(scratch, "gemma4")
+            model.save_pretrained(folder)
+            names = load_file(folder / "model.safetensors").keys()
+            self.assertTrue(any(name.startswith("model.vision_tower.") for name in names))
+            self.assertTrue(any(name.startswith("model.language_model.") for name in names))
+            self.compare_live([folder], lambda _: [(37 * i * i + 11 * i + 5) % 250 for i in range(40)])
+            shown = subprocess.run([VITRINE, "inspect", str(folder), "--tensors"],
+                                   capture_output=True, text=True, timeout=120, check=True).stdout
+            self.assertIn("model.vision_tower.", shown)
 
     def test_the_comparison_sees_a_difference(self):
         oracle = json.loads((FOLDERS[0] / "oracle.json").read_text())

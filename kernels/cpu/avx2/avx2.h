@@ -45,6 +45,7 @@ void combine(const float* slots, int64_t slot_stride, const float* weights, int3
 void add_scaled(const float* x, float multiplier, int64_t n, float* residual);
 void multiply(const float* factors, int64_t n, float* values);
 void apply_gating(const Gating& gating, const float* gate, const float* up, int64_t n, float* out);
+void soft_cap(float cap, int64_t n, float* values);
 float sigmoid(float x);
 uint64_t read_lines(const void* data, int64_t lines);
 void head_block(float* logits, int64_t begin, int64_t end, float multiplier, bool statistics,

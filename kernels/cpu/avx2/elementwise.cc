@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms, rotary embedding and sums of the AVX2 table.
+#include "../tanh_constants.h"
 #include "avx2.h"
 #include "math.h"
 
@@ -94,7 +95,52 @@ void multiply(const float* factors, int64_t n, float* values) {
   }
 }
 
+namespace {
+
+void gate_by_gelu(const float* gate, const float* up, int64_t n, float* out) {
+  const __m256 cubic = _mm256_set1_ps(kGeluCubic), factor = _mm256_set1_ps(kGeluFactor);
+  const __m256 one = _mm256_set1_ps(1.0f);
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m256i mask = first_lanes_8(n - i);
+    const __m256 g = _mm256_maskload_ps(gate + i, mask);
+    const __m256 t = _mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(g, g), cubic), g);
+    const __m256 z = _mm256_mul_ps(factor, _mm256_add_ps(g, t));
+    const __m256 e = exp_8(_mm256_xor_ps(z, _mm256_set1_ps(-0.0f)));
+    const __m256 gelu = _mm256_div_ps(g, _mm256_add_ps(one, e));
+    _mm256_maskstore_ps(out + i, mask, _mm256_mul_ps(gelu, _mm256_maskload_ps(up + i, mask)));
+  }
+}
+
+VITRINE_INLINE __m256 tanh_8(__m256 x) {
+  const __m256 one = _mm256_set1_ps(1.0f), sign_bit = _mm256_set1_ps(-0.0f);
+  const __m256 magnitude = _mm256_andnot_ps(sign_bit, x);
+  const __m256 z = _mm256_mul_ps(x, x);
+  __m256 p = _mm256_set1_ps(kTanhC4);
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kTanhC3));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kTanhC2));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kTanhC1));
+  p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(kTanhC0));
+  const __m256 small = _mm256_fmadd_ps(_mm256_mul_ps(p, z), x, x);
+  const __m256 e = exp_8(_mm256_add_ps(magnitude, magnitude));
+  const __m256 large =
+      _mm256_sub_ps(one, _mm256_div_ps(_mm256_set1_ps(2.0f), _mm256_add_ps(e, one)));
+  const __m256 is_small = _mm256_cmp_ps(magnitude, _mm256_set1_ps(kTanhBorder), _CMP_LT_OQ);
+  return _mm256_blendv_ps(_mm256_xor_ps(large, _mm256_and_ps(x, sign_bit)), small, is_small);
+}
+
+}  // namespace
+
+void soft_cap(float cap, int64_t n, float* values) {
+  const __m256 limit = _mm256_set1_ps(cap);
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m256i mask = first_lanes_8(n - i);
+    const __m256 x = _mm256_div_ps(_mm256_maskload_ps(values + i, mask), limit);
+    _mm256_maskstore_ps(values + i, mask, _mm256_mul_ps(limit, tanh_8(x)));
+  }
+}
+
 void apply_gating(const Gating& gating, const float* gate, const float* up, int64_t n, float* out) {
+  if (gating.kind == Gating::Kind::kGeluTanh) return gate_by_gelu(gate, up, n, out);
   const __m256 high = _mm256_set1_ps(gating.limit), low = _mm256_set1_ps(-gating.limit);
   const __m256 alpha = _mm256_set1_ps(gating.alpha), one = _mm256_set1_ps(1.0f);
   for (int64_t i = 0; i < n; i += 8) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms, rotary embedding and sums of the AVX-512 table.
+#include "../tanh_constants.h"
 #include "avx512.h"
 #include "math.h"
 
@@ -89,7 +90,52 @@ void multiply(const float* factors, int64_t n, float* values) {
   }
 }
 
+namespace {
+
+void gate_by_gelu(const float* gate, const float* up, int64_t n, float* out) {
+  const __m512 cubic = _mm512_set1_ps(kGeluCubic), factor = _mm512_set1_ps(kGeluFactor);
+  const __m512 one = _mm512_set1_ps(1.0f);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = first_lanes(n - i);
+    const __m512 g = _mm512_maskz_loadu_ps(mask, gate + i);
+    const __m512 t = _mm512_mul_ps(_mm512_mul_ps(_mm512_mul_ps(g, g), cubic), g);
+    const __m512 z = _mm512_mul_ps(factor, _mm512_add_ps(g, t));
+    const __m512 e = exp_lanes(_mm512_xor_ps(z, _mm512_set1_ps(-0.0f)));
+    const __m512 gelu = _mm512_div_ps(g, _mm512_add_ps(one, e));
+    _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(gelu, _mm512_maskz_loadu_ps(mask, up + i)));
+  }
+}
+
+VITRINE_INLINE __m512 tanh_lanes(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1.0f), magnitude = _mm512_abs_ps(x);
+  const __m512 z = _mm512_mul_ps(x, x);
+  __m512 p = _mm512_set1_ps(kTanhC4);
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kTanhC3));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kTanhC2));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kTanhC1));
+  p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(kTanhC0));
+  const __m512 small = _mm512_fmadd_ps(_mm512_mul_ps(p, z), x, x);
+  const __m512 e = exp_lanes(_mm512_add_ps(magnitude, magnitude));
+  const __m512 large =
+      _mm512_sub_ps(one, _mm512_div_ps(_mm512_set1_ps(2.0f), _mm512_add_ps(e, one)));
+  const __m512 sign = _mm512_xor_ps(x, magnitude);
+  const __mmask16 is_small = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(kTanhBorder), _CMP_LT_OQ);
+  return _mm512_mask_mov_ps(_mm512_xor_ps(large, sign), is_small, small);
+}
+
+}  // namespace
+
+void soft_cap(float cap, int64_t n, float* values) {
+  const __m512 limit = _mm512_set1_ps(cap);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __mmask16 mask = first_lanes(n - i);
+    const __m512 x = _mm512_div_ps(_mm512_maskz_loadu_ps(mask, values + i), limit);
+    _mm512_mask_storeu_ps(values + i, mask, _mm512_mul_ps(limit, tanh_lanes(x)));
+  }
+}
+
 void apply_gating(const Gating& gating, const float* gate, const float* up, int64_t n, float* out) {
+  if (gating.kind == Gating::Kind::kGeluTanh) return gate_by_gelu(gate, up, n, out);
   const __m512 high = _mm512_set1_ps(gating.limit), low = _mm512_set1_ps(-gating.limit);
   const __m512 alpha = _mm512_set1_ps(gating.alpha), one = _mm512_set1_ps(1.0f);
   for (int64_t i = 0; i < n; i += 16) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "../packed.h"
+#include "../tanh_constants.h"
 #include "math.h"
 #include "portable.h"
 
@@ -127,7 +128,38 @@ void multiply(const float* factors, int64_t n, float* values) {
   for (int64_t i = 0; i < n; ++i) values[i] = values[i] * factors[i];
 }
 
+namespace {
+
+void gate_by_gelu(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = gate[i];
+    const float t = g * g * kGeluCubic * g;
+    out[i] = g / (1.0f + exp_float(-(kGeluFactor * (g + t)))) * up[i];
+  }
+}
+
+float tanh_float(float x) {
+  const float magnitude = std::fabs(x);
+  if (magnitude < kTanhBorder) {
+    const float z = x * x;
+    float p = kTanhC4;
+    p = std::fma(p, z, kTanhC3);
+    p = std::fma(p, z, kTanhC2);
+    p = std::fma(p, z, kTanhC1);
+    p = std::fma(p, z, kTanhC0);
+    return std::fma(p * z, x, x);
+  }
+  return std::copysign(1.0f - 2.0f / (exp_float(magnitude + magnitude) + 1.0f), x);
+}
+
+}  // namespace
+
+void soft_cap(float cap, int64_t n, float* values) {
+  for (int64_t i = 0; i < n; ++i) values[i] = cap * tanh_float(values[i] / cap);
+}
+
 void apply_gating(const Gating& gating, const float* gate, const float* up, int64_t n, float* out) {
+  if (gating.kind == Gating::Kind::kGeluTanh) return gate_by_gelu(gate, up, n, out);
   const float limit = gating.limit;
   for (int64_t i = 0; i < n; ++i) {
     const float g = limit < gate[i] ? limit : gate[i];

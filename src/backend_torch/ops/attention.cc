@@ -14,10 +14,16 @@ namespace {
 void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
   const auto& own = node.as<ops::AttentionParameters>();
   const ops::Graph& graph = *step.graph;
-  const int64_t heads = graph.num_heads, kv_heads = graph.num_kv_heads, dim = graph.head_dim;
+  const ops::KvShape shape = graph.kv_shape(node.layer);
+  const int64_t heads = graph.num_heads, kv_heads = shape.kv_heads, dim = shape.head_dim;
   const int64_t tokens = step.token_ids.size(0);
   at::Tensor query = step.input(node, 0);
-  at::Tensor key = step.input(node, 1);
+  const bool has_keys = node.inputs.size() > 1;  // else they are another layer's
+  at::Tensor key, value;
+  if (has_keys) {
+    key = step.input(node, 1);
+    value = step.input(node, 2);
+  }
   const double eps = own.eps;
   // One weight for each head (qwen3), or one over the whole row (olmoe).
   const bool has_norm = !own.query_norm.empty();
@@ -26,24 +32,34 @@ void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
     query = norm_rows(query, step.weights->vector(own.query_norm, heads * dim), eps);
     key = norm_rows(key, step.weights->vector(own.key_norm, kv_heads * dim), eps);
   }
-  query = query.view({tokens, heads, dim});
-  key = key.view({tokens, kv_heads, dim});
+  at::Tensor gate;
+  if (own.has_output_gate) {  // behind each head's query
+    const at::Tensor both = query.view({tokens, heads, 2, dim});
+    query = both.select(2, 0);
+    gate = both.select(2, 1).reshape({tokens, heads * dim}).sigmoid();
+  }
+  query = query.reshape({tokens, heads, dim});
+  if (has_keys) key = key.view({tokens, kv_heads, dim});
   if (has_norm && !is_whole_row) {
     query = norm_rows(query, step.weights->vector(own.query_norm, dim), eps);
-    key = norm_rows(key, step.weights->vector(own.key_norm, dim), eps);
+    if (has_keys) key = norm_rows(key, step.weights->vector(own.key_norm, dim), eps);
   }
-  at::Tensor value = step.input(node, 2);
+  if (has_keys && own.norms_values) {
+    value = norm_rows(value.view({tokens, kv_heads, dim}), eps).view({tokens, kv_heads * dim});
+  }
   if (const double clip = own.clip; clip > 0) {
     query = query.clamp(-clip, clip);
-    key = key.clamp(-clip, clip);
-    value = value.clamp(-clip, clip);
+    if (has_keys) key = key.clamp(-clip, clip);
+    if (has_keys) value = value.clamp(-clip, clip);
   }
-  at::Tensor cos = at::index_select(step.rope_cos, 0, step.positions).unsqueeze(1);
-  at::Tensor sin = at::index_select(step.rope_sin, 0, step.positions).unsqueeze(1);
+  const at::Tensor& cosines = own.is_sliding_kind ? step.sliding_cos : step.rope_cos;
+  const at::Tensor& sines = own.is_sliding_kind ? step.sliding_sin : step.rope_sin;
+  at::Tensor cos = at::index_select(cosines, 0, step.positions).unsqueeze(1);
+  at::Tensor sin = at::index_select(sines, 0, step.positions).unsqueeze(1);
   query = rotate(query, cos, sin, own.rotary_dim, own.rotates_neighbours);
-  key = rotate(key, cos, sin, own.rotary_dim, own.rotates_neighbours);
+  if (has_keys) key = rotate(key, cos, sin, own.rotary_dim, own.rotates_neighbours);
 
-  ReferenceKv& kv = (*step.kv)[static_cast<size_t>(node.layer)];
+  ReferenceKv& kv = (*step.kv)[static_cast<size_t>(shape.source)];
   if (kv.are_integers) query = round_heads(query);
   const auto keep = [&](at::Tensor& cache, const at::Tensor& rows) {
     const at::Tensor kept =
@@ -52,8 +68,10 @@ void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
     cache.index_copy_(0, step.new_slots,
                       kept.reshape({tokens, kv_heads * dim}).to(cache.scalar_type()));
   };
-  keep(kv.keys, key);
-  keep(kv.values, value);
+  if (has_keys) {
+    keep(kv.keys, key);
+    keep(kv.values, value);
+  }
 
   std::vector<at::Tensor> outputs;
   for (const ReferenceSpan& span : step.spans) {
@@ -85,7 +103,8 @@ void reference_attention(ReferenceStep& step, const ops::OpNode& node) {
                           .transpose(0, 1)
                           .reshape({span.num_tokens, heads * dim}));
   }
-  step.value(node.outputs[0]) = outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
+  const at::Tensor attended = outputs.size() == 1 ? outputs[0] : at::cat(outputs, 0);
+  step.value(node.outputs[0]) = own.has_output_gate ? attended.mul(gate) : attended;
 }
 
 VITRINE_REGISTER_TORCH_OP((TorchOp{"attention", reference_attention}));

@@ -16,6 +16,10 @@ void reference_combine(ReferenceStep& step, const ops::OpNode& node) {
     sum = sum.add(shared);
   }
   at::Tensor& residual = step.value(node.outputs[0]);
+  if (!node.as<ops::CombineParameters>().adds_to_residual) {
+    residual = sum;
+    return;
+  }
   residual = residual.add(sum, node.as<ops::CombineParameters>().multiplier);
 }
 

@@ -12,7 +12,9 @@ void reference_dense_ffn(ReferenceStep& step, const ops::OpNode& node) {
   const at::Tensor& x = step.input(node, 0);
   const auto& own = node.as<ops::DenseParameters>();
   const FeedForwardRows rows =
-      adapted_feed_forward(step, x, {own.gate, own.up, own.down, output.width, own.intermediate});
+      adapted_feed_forward(step, x,
+                           {own.gate, own.up, own.down, output.width, own.intermediate,
+                            /*has_biases=*/false, own.gating});
   const at::Tensor& out = rows.out;
   if (step.taps != nullptr) step.own_rows["dense_hidden"] = rows.hidden;
   at::Tensor& target = step.value(node.outputs[0]);

@@ -53,6 +53,9 @@ at::Tensor logits_digest(const at::Tensor& logits) {
 void reference_head(ReferenceStep& step, const ops::OpNode& node) {
   at::Tensor logits = step.linear(step.input(node, 0), node.as<ops::HeadParameters>().matrix,
                                   step.graph->vocab_size);
+  if (const double cap = node.as<ops::HeadParameters>().soft_cap; cap > 0) {
+    logits = at::tanh(logits.div(cap)).mul(cap);
+  }
   const double multiplier = node.as<ops::HeadParameters>().multiplier;
   if (multiplier != 1.0) logits = logits.mul(multiplier);
   step.logits = logits;

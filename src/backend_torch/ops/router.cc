@@ -47,7 +47,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> choose_by_scores(ReferenceStep& s
     at::Tensor sum = weights.sum(-1, true).add(own.sum_epsilon).clamp_min(own.least_sum);
     weights = weights.div(sum);
   }
-  return {std::move(scores), weights.mul(own.scale), std::move(ids)};
+  weights = weights.mul(own.scale);
+  if (!own.expert_scale.empty()) {
+    const at::Tensor& scales = step.weights->vector(own.expert_scale, own.shape.experts);
+    weights = weights.mul(at::index_select(scales, 0, ids.flatten()).view_as(ids));
+  }
+  return {std::move(scores), std::move(weights), std::move(ids)};
 }
 
 void reference_router(ReferenceStep& step, const ops::OpNode& node) {

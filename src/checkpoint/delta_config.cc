@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "delta_config.h"
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+
+#include "config_limits.h"
+#include "text.h"
+
+namespace vitrine::checkpoint {
+namespace {
+
+bool is_qwen3_5(std::string_view type) {
+  return type == "qwen3_5" || type == "qwen3_5_text" || type == "qwen3_5_moe" ||
+         type == "qwen3_5_moe_text";
+}
+
+void read_layer_kinds(const Fields& fields, ModelConfig& config) {
+  const std::vector<std::string> types = fields.strings("layer_types");
+  if (types.empty()) {
+    const int64_t interval = fields.integer("full_attention_interval", 1, kMaxLayers).value_or(4);
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+      config.linear_layers.push_back((layer + 1) % interval != 0);
+    }
+    return;
+  }
+  if (std::ssize(types) != config.num_layers) {
+    fields.bad("layer_types", "one type for each of " + std::to_string(config.num_layers) +
+                                  " layers, found " + std::to_string(types.size()));
+  }
+  for (const std::string& type : types) {
+    const bool is_linear = type == "linear_attention";
+    config.linear_layers.push_back(is_linear);
+    if (is_linear || type == "full_attention") continue;
+    throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'layer_types' holds " +
+                                             quote_text(type) +
+                                             "; expected 'linear_attention' or 'full_attention'");
+  }
+}
+
+/// Of what GGUF files become; no published config has it.
+LinearLayout read_layout(const Fields& fields, const ModelConfig& config) {
+  const std::string layout = fields.string("linear_layout").value_or("published");
+  if (layout == "published") return LinearLayout::kPublished;
+  if (layout == "converted") return LinearLayout::kConverted;
+  if (layout == "converted_whole" && !is_qwen3_5(config.model_type)) {
+    return LinearLayout::kConvertedWhole;
+  }
+  fields.unsupported("linear_layout",
+                     "'published', 'converted' or, of qwen3_next, 'converted_whole'");
+}
+
+}  // namespace
+
+bool has_linear_layers(const ModelConfig& config) {
+  return config.model_type == "qwen3_next" || is_qwen3_5(config.model_type);
+}
+
+void read_linear_layers(const Fields& fields, ModelConfig& config) {
+  config.linear_layout = read_layout(fields, config);
+  read_layer_kinds(fields, config);
+  if (std::ranges::none_of(config.linear_layers, std::identity())) {
+    config.linear_layers.clear();
+    return;
+  }
+  if (std::ranges::all_of(config.linear_layers, std::identity())) {
+    fields.unsupported(
+        fields.find("layer_types") != nullptr ? "layer_types" : "full_attention_interval",
+        "a layer of 'full_attention' or more");
+  }
+  config.linear_key_heads = fields.required_integer("linear_num_key_heads", 1, kMaxHeads);
+  config.linear_value_heads = fields.required_integer("linear_num_value_heads", 1, kMaxHeads);
+  config.linear_key_dim = fields.required_integer("linear_key_head_dim", 1, kMaxLinearHeadWidth);
+  config.linear_value_dim =
+      fields.required_integer("linear_value_head_dim", 1, kMaxLinearHeadWidth);
+  config.linear_taps = fields.required_integer("linear_conv_kernel_dim", 1, kMaxLinearTaps);
+  if (config.linear_value_heads % config.linear_key_heads != 0) {
+    fields.bad("linear_num_value_heads", "a multiple of linear_num_key_heads (" +
+                                             std::to_string(config.linear_key_heads) + ")");
+  }
+  const auto require_width = [&](std::string_view name, int64_t heads, int64_t width) {
+    if (width <= kMaxWidth / heads) return;
+    fields.bad(name, "less: all heads together may have at most " + std::to_string(kMaxWidth) +
+                         " elements");
+  };
+  require_width("linear_key_head_dim", config.linear_key_heads, config.linear_key_dim);
+  require_width("linear_value_head_dim", config.linear_value_heads, config.linear_value_dim);
+}
+
+}  // namespace vitrine::checkpoint

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gated DeltaNet in GGUF files (qwen3next, qwen35, qwen35moe): which layers keep a state, its
+// sizes, and the names of its tensors.
+#include <algorithm>
+#include <span>
+
+#include "gguf_model.h"
+#include "text.h"
+
+namespace vitrine::checkpoint {
+namespace {
+
+/// What stands behind "blk.N.", and behind "model.layers.N.linear_attn.".
+struct LinearName {
+  std::string_view gguf, tensor;
+};
+constexpr LinearName kNames[] = {
+    {"attn_qkv.weight", "in_proj_qkv.weight"},
+    {"attn_gate.weight", "in_proj_z.weight"},
+    {"ssm_conv1d.weight", "conv1d.weight"},
+    {"ssm_dt.bias", "dt_bias"},
+    {"ssm_a", "A"},
+    {"ssm_norm.weight", "norm.weight"},
+    {"ssm_out.weight", "out_proj.weight"},
+};
+/// Of qwen3next: both by key head. `ssm_in` is what older files have for `attn_qkv` and
+/// `attn_gate`.
+constexpr LinearName kGroupedNames[] = {
+    {"ssm_in.weight", "in_proj_qkvz.weight"},
+    {"ssm_ba.weight", "in_proj_ba.weight"},
+};
+constexpr LinearName kSingleNames[] = {
+    {"ssm_beta.weight", "in_proj_b.weight"},
+    {"ssm_alpha.weight", "in_proj_a.weight"},
+};
+constexpr std::string_view kModule = "linear_attn.";
+
+std::span<const LinearName> further_names(const GgufArchitecture& architecture) {
+  if (architecture.model_type == "qwen3_next") return kGroupedNames;
+  return kSingleNames;
+}
+
+/// Whether layers keep a state, one flag each.
+std::vector<bool> read_layers(const std::string& prefix, const GgufMetadata& metadata,
+                              int64_t layers) {
+  std::vector<bool> linear;
+  const std::string flags = prefix + "attention.recurrent_layers";
+  if (const GgufArray* array = metadata.array(flags, GgufType::kBool)) {
+    // Those of layers that only draft may stand behind.
+    if (array->count < static_cast<uint64_t>(layers)) {
+      metadata.bad(flags, "a boolean for each of " + std::to_string(layers) + " layers");
+    }
+    for (int64_t i = 0; i < layers; ++i) {
+      linear.push_back(array->bytes[static_cast<size_t>(i)] != 0);
+    }
+    return linear;
+  }
+  const int64_t interval =
+      metadata.integer(prefix + "full_attention_interval", 1, kMaxLayers).value_or(4);
+  for (int64_t layer = 0; layer < layers; ++layer) linear.push_back((layer + 1) % interval != 0);
+  return linear;
+}
+
+}  // namespace
+
+std::string linear_tensor_name(const GgufArchitecture& architecture, std::string_view name) {
+  for (const auto& names : {std::span<const LinearName>(kNames), further_names(architecture)}) {
+    const auto found = std::ranges::find(names, name, &LinearName::gguf);
+    if (found != names.end()) return std::string(kModule) + std::string(found->tensor);
+  }
+  return {};
+}
+
+std::string gguf_linear_name(const GgufArchitecture& architecture, std::string_view name) {
+  if (!name.starts_with(kModule)) return {};
+  name.remove_prefix(kModule.size());
+  for (const auto& names : {std::span<const LinearName>(kNames), further_names(architecture)}) {
+    const auto found = std::ranges::find(names, name, &LinearName::tensor);
+    if (found != names.end()) return std::string(found->gguf);
+  }
+  return {};
+}
+
+void write_linear_layers(const GgufArchitecture& architecture, const GgufMetadata& metadata,
+                         int64_t layers, const std::vector<TensorInfo>& tensors,
+                         nlohmann::ordered_json& config) {
+  const std::string prefix = std::string(architecture.name) + ".";
+  const std::vector<bool> linear = read_layers(prefix, metadata, layers);
+  if (std::ranges::find(linear, false) == linear.end()) {
+    const bool has_flags = metadata.contains(prefix + "attention.recurrent_layers");
+    metadata.unsupported(
+        prefix + (has_flags ? "attention.recurrent_layers" : "full_attention_interval"),
+        "one of " + std::to_string(layers) + " layers or more with keys and values");
+  }
+  for (const bool is_linear : linear) {
+    config["layer_types"].push_back(is_linear ? "linear_attention" : "full_attention");
+  }
+  const auto size = [&](const char* name, int64_t most) {
+    return metadata.required_integer(prefix + "ssm." + name, 1, most);
+  };
+  const int64_t key_heads = size("group_count", kMaxHeads);
+  const int64_t value_heads = size("time_step_rank", kMaxHeads);
+  const int64_t values = size("inner_size", kMaxWidth);
+  if (value_heads % key_heads != 0) {
+    metadata.bad(prefix + "ssm.time_step_rank",
+                 "a multiple of the " + std::to_string(key_heads) + " key heads (ssm.group_count)");
+  }
+  if (values % value_heads != 0 || values / value_heads > kMaxLinearHeadWidth) {
+    metadata.bad(prefix + "ssm.inner_size", "at most " + std::to_string(kMaxLinearHeadWidth) +
+                                                " for each of " + std::to_string(value_heads) +
+                                                " value heads (ssm.time_step_rank)");
+  }
+  config["linear_num_key_heads"] = key_heads;
+  config["linear_num_value_heads"] = value_heads;
+  config["linear_key_head_dim"] = size("state_size", kMaxLinearHeadWidth);
+  config["linear_value_head_dim"] = values / value_heads;
+  config["linear_conv_kernel_dim"] = size("conv_kernel", kMaxLinearTaps);
+  const auto holds = [&](std::string_view end) {
+    return std::ranges::any_of(tensors,
+                               [end](const TensorInfo& info) { return info.name.ends_with(end); });
+  };
+  const bool is_whole = holds(".linear_attn.in_proj_qkvz.weight");
+  if (is_whole && holds(".linear_attn.in_proj_qkv.weight")) {
+    throw_unsupported(metadata.file() +
+                      ": holds both 'ssm_in' and 'attn_qkv'; expected one of them in all layers");
+  }
+  config["linear_layout"] = is_whole ? "converted_whole" : "converted";
+}
+
+}  // namespace vitrine::checkpoint

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lfm_config.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "text.h"
+
+namespace vitrine::checkpoint {
+
+bool is_lfm(const ModelConfig& config) { return config.model_type == "lfm2_moe"; }
+
+bool is_lfm_tied(const Fields& fields) {
+  return fields.boolean("tie_embedding")
+      .value_or(fields.boolean("tie_word_embeddings").value_or(true));
+}
+
+void read_convolutions(const Fields& fields, ModelConfig& config) {
+  const std::vector<std::string> types = fields.strings("layer_types");
+  if (std::ssize(types) != config.num_layers) {
+    fields.bad("layer_types", "one type for each of " + std::to_string(config.num_layers) +
+                                  " layers, found " + std::to_string(types.size()));
+  }
+  for (const std::string& type : types) {
+    const bool is_convolution = type == "conv";
+    config.linear_layers.push_back(is_convolution);
+    if (is_convolution || type == "full_attention") continue;
+    throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'layer_types' holds " +
+                                             quote_text(type) +
+                                             "; expected 'conv' or 'full_attention'");
+  }
+  if (std::ranges::all_of(config.linear_layers, std::identity())) {
+    fields.unsupported("layer_types", "a layer of 'full_attention' or more");
+  }
+  constexpr int64_t kMaxTaps = 16;
+  const int64_t taps = fields.integer("conv_L_cache", 2, kMaxTaps).value_or(3);
+  config.convolution_bias = fields.boolean("conv_bias").value_or(false);
+  config.corrects_scores = fields.boolean("use_expert_bias").value_or(true);
+  if (std::ranges::none_of(config.linear_layers, std::identity())) {
+    config.linear_layers.clear();
+  } else {
+    config.convolution_taps = taps;
+  }
+}
+
+}  // namespace vitrine::checkpoint

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Private to the room: fields of LFM2 with experts (lfm2_moe), and how it names others'.
+#pragma once
+
+#include "fields.h"
+#include "vitrine/checkpoint.h"
+
+namespace vitrine::checkpoint {
+
+bool is_lfm(const ModelConfig& config);
+
+/// Which layers are convolutions, and what these are. Throws kBadFile, kUnsupported naming the
+/// field.
+void read_convolutions(const Fields& fields, ModelConfig& config);
+
+/// The family's defaults are transformers' own.
+bool is_lfm_tied(const Fields& fields);
+constexpr int64_t kLfmDenseLayers = 2;
+
+}  // namespace vitrine::checkpoint

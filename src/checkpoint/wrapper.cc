@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wrapper.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "fields.h"
+#include "text.h"
+
+namespace vitrine::checkpoint {
+namespace {
+
+constexpr std::string_view kTextConfig = "text_config";
+
+/// Types of wrappers, none of which is a text model's.
+constexpr std::string_view kWrappers[] = {"gemma4",   "kimi_k25", "llama4",
+                                          "mistral3", "qwen3_5",  "qwen3_5_moe"};
+
+struct Rename {
+  std::string_view from, to;
+};
+constexpr Rename kRenames[] = {
+    {"model.language_model.", "model."},
+    {"language_model.model.", "model."},
+    {"language_model.lm_head.", "lm_head."},
+};
+
+}  // namespace
+
+TextConfig text_config(nlohmann::json config, const std::string& place) {
+  const Fields fields(config, place);
+  const std::string type = fields.string("model_type").value_or("");
+  const auto text = fields.object(kTextConfig);
+  if (!text) {
+    // A config of a text model may have the wrapper's name; what is neither lacks its sizes.
+    if (std::ranges::find(kWrappers, type) != std::end(kWrappers) &&
+        fields.find("hidden_size") == nullptr) {
+      fields.bad(kTextConfig, "the fields of the text model in " + quote_text(type));
+    }
+    return {std::move(config), place};
+  }
+  TextConfig result{*fields.find(kTextConfig), place + ": text_config"};
+  if (text->find("model_type") == nullptr) result.fields["model_type"] = type + "_text";
+  for (const char* name : {"dtype", "torch_dtype", "tie_word_embeddings", "eos_token_id",
+                           "bos_token_id", "architectures"}) {
+    const nlohmann::json* own = text->find(name);
+    const nlohmann::json* outer = fields.find(name);
+    if (own == nullptr && outer != nullptr) result.fields[name] = *outer;
+  }
+  return result;
+}
+
+void rename_text_tensors(std::vector<TensorInfo>& tensors, const std::vector<std::string>& paths) {
+  bool any = false;
+  for (TensorInfo& info : tensors) {
+    for (const Rename& rename : kRenames) {
+      if (!info.name.starts_with(rename.from)) continue;
+      info.name = std::string(rename.to) + info.name.substr(rename.from.size());
+      any = true;
+      break;
+    }
+  }
+  if (!any) return;
+  std::set<std::string_view> names;
+  for (const TensorInfo& info : tensors) {
+    if (names.insert(info.name).second) continue;
+    throw_bad_file(paths[static_cast<size_t>(info.file_index)] + ": holds the tensor " +
+                   quote_text(info.name) + " of the text model under two names; expected it once");
+  }
+}
+
+}  // namespace vitrine::checkpoint

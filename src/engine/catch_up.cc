@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of a step: sequences whose state is behind their positions, since some were dropped (truncate,
+// keep) or the state gave way to another sequence's.
+#include <algorithm>
+#include <string>
+
+#include "engine/step_runner.h"
+
+namespace vitrine::engine {
+
+void StepRunner::keep(SequenceId sequence, int64_t count) {
+  pool_.keep(sequence, count);
+  const StateJournal::Entry* entry = journal_.find(sequence);
+  if (entry == nullptr || pool_.state_length(sequence) != entry->begin) return;
+  const int64_t missing = pool_.get(sequence).length - entry->begin;
+  if (missing <= 0 || missing > entry->count) return;
+  executor_->replay_state(pool_.own_state(sequence, 1, /*keeps=*/false), entry->row, missing);
+  pool_.set_state_length(sequence, entry->begin + missing);
+}
+
+// Runs the tokens again that the state has not taken in. A token's result does not hang on the pass
+// that it comes in, so their keys and values are written again with the same bits.
+void StepRunner::catch_up(SequenceId sequence) {
+  const kv::SequenceBlocks& blocks = pool_.get(sequence);
+  int64_t begin = pool_.state_length(sequence);
+  if (begin == blocks.length) return;
+  if (begin < pool_.forced_end(sequence)) {
+    throw Error(
+        ErrorKind::kUnsupported,
+        "sequence " + std::to_string(sequence) +
+            " has lost its state, and some of its tokens took routes that were forced, which "
+            "are not kept; give a new sequence these tokens and routes");
+  }
+  if (taps_) taps_->is_paused = true;
+  try {
+    while (begin < blocks.length) {
+      const int64_t count = std::min<int64_t>(options_.max_step_tokens, blocks.length - begin);
+      run_again(sequence, begin, count);
+      begin += count;
+      pool_.set_state_length(sequence, begin);
+    }
+  } catch (...) {
+    pool_.lose_state(sequence);
+    batch_.clear();
+    if (taps_) taps_->is_paused = false;
+    throw;
+  }
+  if (taps_) taps_->is_paused = false;
+}
+
+// A pass that nobody records and that gives no rows.
+void StepRunner::run_again(SequenceId sequence, int64_t begin, int64_t count) {
+  const kv::SequenceBlocks& blocks = pool_.get(sequence);
+  batch_.clear();
+  batch_.audit_mode = AuditMode::kNone;
+  batch_.read_logits = batch_.read_hidden_states = false;
+  BatchSpan span{0, static_cast<int32_t>(count), begin, blocks.blocks.data()};
+  span.state = pool_.own_state(sequence, count, /*keeps=*/false);
+  batch_.spans.push_back(span);
+  batch_.span_adapters.push_back(blocks.adapter);
+  for (int64_t i = begin; i < begin + count; ++i) {
+    batch_.token_ids.push_back(blocks.history[static_cast<size_t>(i)]);
+    batch_.positions.push_back(static_cast<int32_t>(i));
+    batch_.block_tables.push_back(blocks.blocks.data());
+  }
+  pass_ = {};
+  pass_.words = reinterpret_cast<std::byte*>(own_words_.data());
+  executor_->run_to_choice(batch_, pass_);
+  executor_->run_from_choice(batch_, pass_);
+}
+
+}  // namespace vitrine::engine
