@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `core`: the interface of what guesses the next tokens of a text (speculate.h has
+// Vitrine's own).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "vitrine/core.h"
+
+namespace vitrine {
+
+/// Names a text that a drafter follows; none is 0.
+using DraftTextId = uint64_t;
+
+/// What a drafter is told of a text before its first token.
+struct DraftText {
+  /// A drafter may take from a text what it learns for others of the same scope, and of no other.
+  /// Empty: for none.
+  std::string scope = {};
+  int64_t prompt_tokens = 0;  ///< so many of its tokens are given, what follows is the answer
+  int64_t max_tokens = 0;     ///< that it will ever have: all memory can be taken at the start
+};
+
+/// One text's part of Drafter::propose.
+struct DraftProposal {
+  DraftTextId text = 0;            ///< which
+  std::span<int32_t> tokens = {};  ///< where guesses go: the first one stands right behind the
+                                   ///< last committed token, each further one behind it
+  int32_t count = 0;               ///< set by the drafter: so many were guessed, 0 where none
+};
+
+/// Guesses what comes next in texts, for a model to check: a pass over several tokens of a text
+/// costs little more than one over one. Whatever it guesses, the answer is the one that the model
+/// makes without it; a good guess only makes it sooner.
+///
+/// It follows any number of texts, each by its tokens alone. One thread at a time. What it throws
+/// ends speculation in the answer that it was asked for, which goes on without and says so
+/// (SpeculationCounts::problem); so do ids that the model does not have and more tokens than there
+/// is room for.
+class VITRINE_API Drafter {
+ public:
+  virtual ~Drafter() = default;
+  /// Name as the command line and messages know it ("suffix").
+  virtual std::string_view name() const = 0;
+  /// Begins to follow a text, which is empty.
+  virtual DraftTextId start(const DraftText& text) = 0;
+  /// A second text that begins with all that this one has.
+  virtual DraftTextId fork(DraftTextId text) = 0;
+  /// The text goes on with these: its prompt, whole or in chunks, then each token that was chosen
+  /// or forced, whoever guessed it.
+  virtual void commit(DraftTextId text, std::span<const int32_t> tokens) = 0;
+  /// The text has lost everything from its token `length` on: another attempt begins.
+  virtual void truncate(DraftTextId text, int64_t length) = 0;
+  /// Guesses for all texts of a step together. May be asked again for a text that did not go on.
+  virtual void propose(std::span<DraftProposal> proposals) = 0;
+  /// Told after a pass, before what it chose is committed: of `proposed` guesses that the model
+  /// checked, the first `accepted` were right.
+  virtual void told(DraftTextId /*text*/, int32_t /*proposed*/, int32_t /*accepted*/) {}
+  /// The text goes. `is_whole`: its answer ended by itself or at a limit, and may serve others of
+  /// its scope.
+  virtual void release(DraftTextId text, bool is_whole) = 0;
+};
+
+}  // namespace vitrine

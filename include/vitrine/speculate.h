@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The room `speculate`: drafters of Vitrine's own, and when it pays to ask one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "vitrine/drafter.h"
+
+namespace vitrine {
+
+/// How drafters of Vitrine's own guess.
+struct DrafterOptions {
+  /// A guess goes on as it did where so many tokens before it are the same, at least.
+  int32_t min_match = 2;
+  /// `suffix`: a guess ends where its probability, by what followed before, is below this.
+  float min_probability = 0.1F;
+  /// `suffix`: tokens of finished answers that are kept, the newest, in each scope. 28 bytes
+  /// a token, of a number of them that is rounded up to a power of two.
+  int64_t shared_tokens = int64_t{1} << 16;
+  int32_t max_scopes = 16;  ///< `suffix`: scopes that are kept; the one used longest ago goes
+};
+
+/// The names that make_drafter() knows, ascending: "ngram", "suffix".
+VITRINE_API std::vector<std::string> drafter_names();
+/// Makes one of them. `ngram`: what followed the longest same piece of the text itself, the newest
+/// one. `suffix`: what most often followed the end of the text, in it and in finished answers of
+/// its scope (docs/speculation.md). Neither allocates in a step. Throws kInvalidArgument for
+/// another name and for options out of range.
+VITRINE_API std::unique_ptr<Drafter> make_drafter(std::string_view name,
+                                                  const DrafterOptions& options = {});
+
+/// What a pass over so many tokens of one sequence costs.
+struct PassCost {
+  int32_t tokens = 1;  ///< of one sequence, each with a row of logits
+  double seconds = 0;  ///< that the pass takes; in any unit, where all have the same one
+};
+
+/// The costs of passes by their tokens.
+class VITRINE_API PassCosts {
+ public:
+  /// No costs.
+  PassCosts() = default;
+  /// Throws kInvalidArgument where no pass of one token is among them, and for a count or a cost
+  /// that is not above 0, or a count twice.
+  explicit PassCosts(std::vector<PassCost> costs);
+  /// Whether there are none.
+  bool empty() const { return costs_.empty(); }
+  /// Returns what a pass of so many tokens costs, in passes of one token: between two that are
+  /// known on the line through them, behind the last one as that line goes on. At least 1; NaN
+  /// where there are none.
+  double of(int32_t tokens) const;
+  /// Returns what it was made of, by tokens.
+  const std::vector<PassCost>& all() const { return costs_; }
+
+ private:
+  std::vector<PassCost> costs_;
+};
+
+/// How an answer is guessed ahead.
+struct SpeculationOptions {
+  /// Who guesses (not owned); null: nobody.
+  Drafter* drafter = nullptr;
+  /// DraftText::scope of the answer.
+  std::string scope = {};
+  int32_t max_drafts = 8;  ///< that a pass brings at most, 1 to kMaxDrafts
+  /// What passes cost; empty: no gate, every pass brings as many drafts as there are.
+  PassCosts costs = {};
+  /// Below this utility (tokens a pass over what a pass costs, 1 without drafts) the
+  /// drafter is not asked for a while. Finite, 0 or more.
+  double threshold = 1.0;
+};
+/// Drafts of one pass.
+inline constexpr int32_t kMaxDrafts = 255;
+
+/// What speculation did in one answer. Names as vLLM has them.
+struct VITRINE_API SpeculationCounts {
+  std::string drafter = {};               ///< who guessed; empty: nobody was asked for
+  int64_t num_passes = 0;                 ///< passes that chose a token, with drafts or without
+  int64_t num_spec_steps = 0;             ///< of these, with drafts
+  int64_t num_draft_tokens = 0;           ///< drafts that were checked
+  int64_t num_accepted_draft_tokens = 0;  ///< of these, right
+  int64_t num_discarded_tokens = 0;       ///< positions that were computed and taken back
+  int64_t num_paused_passes = 0;          ///< passes in which the gate asked nobody
+  /// [max_drafts + 1] passes with drafts, by how many of these were right.
+  std::vector<int64_t> acceptance_histogram = {};
+  double draft_seconds = 0;  ///< that the drafter took, upkeep counted
+  std::string problem = {};  ///< why it was not asked any more; empty: it did as it should
+  /// Returns tokens a pass with drafts: those that were right, and the one behind them. 0 where
+  /// there was none.
+  double mean_acceptance_length() const;
+  /// Returns the share of drafts that were right; 0 where there was none.
+  double draft_acceptance_rate() const;
+  /// Adds the counts of another answer.
+  SpeculationCounts& operator+=(const SpeculationCounts& other);
+};
+
+/// When it pays to ask a drafter, and how many drafts are worth a pass: utility = tokens a pass
+/// over what it costs (Cascade, arXiv 2506.20675). It hangs on counts and the table alone, and on
+/// no clock, so that an answer is made in the same passes each time. It begins with short drafts
+/// and grows with what is right; where a few passes in a row have too little utility it asks nobody
+/// for a while, then tries again, and waits twice as long after each failure. Not thread-safe.
+class VITRINE_API DraftGate {
+ public:
+  /// Uses the options' max_drafts, costs and threshold. Without costs it always answers max_drafts.
+  explicit DraftGate(const SpeculationOptions& options);
+  /// Returns how many drafts the next pass may bring: 0 in a pause. Changes nothing.
+  int32_t limit() const;
+  /// Told of each pass that chose: how many drafts it brought, and how many were right.
+  void pass(int32_t proposed, int32_t accepted);
+
+ private:
+  PassCosts costs_;
+  double threshold_;
+  int32_t max_drafts_, length_ = 1;
+  int64_t pause_ = 0, next_pause_;
+  bool has_paid_ = false;         // in the last window
+  int32_t passes_ = 0;            // of the window
+  double tokens_ = 0, cost_ = 0;  // of its passes
+  double acceptance_;             // of a draft whose ones before were right, as it was lately
+};
+
+}  // namespace vitrine
