@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "vitrine/sample.h"
+#include "vitrine/speculate.h"
 #include "vitrine/step.h"
 #include "vitrine/tokenizer.h"
 
@@ -69,6 +70,10 @@ struct GenerateOptions {
   /// constraint.
   std::function<bool(std::span<const int32_t> tokens)> validator = {};
   int validator_retries = 0;  ///< answers that are made again at most
+  /// Tokens are guessed ahead and checked several in a pass: what comes out is the same to the bit,
+  /// whoever guesses. Attempts without a mask are made without. Passes bring as many guesses as
+  /// EngineOptions::max_step_tokens and max_logit_rows leave room for.
+  SpeculationOptions speculation = {};
 };
 
 /// A generated token in the model's own softmax: before any sampler stage.
@@ -126,6 +131,7 @@ struct GenerateResult {
   double prefill_seconds = 0;           ///< that the prompt took
   double decode_seconds = 0;            ///< that what was generated took
   std::vector<TokenLogprobs> logprobs;  ///< one a token, where they were asked for
+  SpeculationCounts speculation;        ///< all 0 where nobody guessed
 };
 
 /// One answer that is being made, step by step: it says what it wants of the next step and takes
@@ -162,6 +168,10 @@ class VITRINE_API Generation {
   /// `most_tokens` and `most_rows` (at least 1) are a scheduler's limits below these. Asked again
   /// before accept(), it answers anew. Throws kInvalidArgument where it has finished.
   StepInput next_input(int64_t most_tokens = INT64_MAX, int64_t most_rows = INT64_MAX);
+  /// Asks what comes next in these answers, each drafter once for all of its texts, where that is
+  /// wanted of their next step: before next_input(), which asks for its own answer alone where
+  /// nobody has.
+  static void draft(std::span<Generation* const> answers);
   /// Takes the outputs of the input that next_input() gave last, those of its rows alone and in
   /// their order, and goes on with them: tells the callback, follows the constraint, begins another
   /// attempt. What the sequence holds too much after that, it has truncated when this returns.
@@ -185,5 +195,12 @@ class VITRINE_API Generation {
 VITRINE_API GenerateResult generate(Stepper& stepper, std::span<const int32_t> prompt,
                                     const GenerateOptions& options,
                                     const std::function<bool(const TokenEvent&)>& on_token = {});
+
+/// Measures what passes of 1, 2, 3, 4, 6, 8, 12 and 16 tokens of one sequence cost, as far as
+/// `max_tokens`, the engine's limits and its context allow: each `repeats` times in turn, the
+/// shortest counts. For SpeculationOptions::costs. Makes a sequence and releases it; an audit sink
+/// sees the steps. Throws kInvalidArgument for numbers below 1, and what Stepper::step throws.
+VITRINE_API PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens = 16,
+                                         int repeats = 5);
 
 }  // namespace vitrine

@@ -24,8 +24,18 @@ GenerateResult generate(Stepper& stepper, std::span<const int32_t> prompt,
                         const std::function<bool(const TokenEvent&)>& on_token) {
   Generation generation(stepper, prompt, options, on_token);
   while (!generation.finished()) {
-    const StepInput input = generation.next_input();
-    generation.accept(stepper.step({&input, 1}));
+    StepInput input = generation.next_input();
+    try {
+      generation.accept(stepper.step({&input, 1}));
+    } catch (const Error& error) {
+      // There may be room for the token alone.
+      if (error.kind() != ErrorKind::kOutOfMemory || input.num_drafts == 0 ||
+          generation.finished()) {
+        throw;
+      }
+      input = generation.next_input(1, 1);
+      generation.accept(stepper.step({&input, 1}));
+    }
   }
   return generation.take_result();
 }

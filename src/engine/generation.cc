@@ -1,406 +1,267 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <optional>
 
 #include "engine/audit_layout.h"
-#include "engine/constraint_guide.h"
 #include "engine/generation_checks.h"
-#include "engine/jump_forward.h"
-#include "engine/logprobs.h"
+#include "engine/generation_impl.h"
 #include "engine/step_rows.h"
-#include "vitrine/engine.h"
 
 namespace vitrine {
 
 namespace {
 
-using GenerationClock = std::chrono::steady_clock;
-using engine::ConstraintGuide;
-using engine::JumpForward;
-
 constexpr size_t kMaxFailures = 64;  // of a result
 
-double seconds_since(GenerationClock::time_point start) {
-  return std::chrono::duration<double>(GenerationClock::now() - start).count();
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
-
-// A sequence of the host's, or one that is released whatever happens.
-class GenerationSequence {
- public:
-  GenerationSequence(Stepper& stepper, SequenceId given)
-      : stepper_(stepper),
-        id_(given != 0 ? given : stepper.create_sequence()),
-        is_own_(given == 0) {}
-  ~GenerationSequence() {
-    if (is_own_) stepper_.release(id_);
-  }
-  GenerationSequence(const GenerationSequence&) = delete;
-  GenerationSequence& operator=(const GenerationSequence&) = delete;
-  SequenceId id() const { return id_; }
-
- private:
-  Stepper& stepper_;
-  SequenceId id_;
-  bool is_own_;
-};
 
 }  // namespace
 
-// Between two steps it stands in one stretch of tokens that are known and have to be computed: the
-// prompt, or what was chosen last with what a constraint forces behind it. At the end of a stretch
-// stands a choice, or the end of an attempt.
-struct Generation::Impl {
-  Impl(Stepper& stepper, std::span<const int32_t> prompt, const GenerateOptions& options,
-       std::function<bool(const TokenEvent&)> on_token)
-      : stepper_(stepper),
-        prompt_(prompt),
-        options_(options),
-        on_token_(std::move(on_token)),
-        sequence_(stepper, options.sequence),
-        held_(stepper.length(sequence_.id())),
-        sampler_(SamplerPipeline::from_options(options.sampler)) {
-    engine::check_generation(stepper, prompt, held_, options);
-    room_ = std::min<int64_t>(options.max_new_tokens, stepper.options().max_context - held_ -
-                                                          static_cast<int64_t>(prompt.size()) + 1);
-    result_.prompt_tokens = static_cast<int64_t>(prompt.size());
-    result_.tokens.reserve(static_cast<size_t>(room_));
-    input_.sequence = sequence_.id();
-    input_.sampler = &sampler_;
-    input_.seed = options.sampler.seed;
-    input_.branch = options.branch;
-    if (options.constraint != nullptr && options.max_new_tokens > 0) begin_constraint();
-    pending_.reserve(static_cast<size_t>(room_) + 1);
-    telling_errors([&] { begin(); });
-  }
+Generation::Impl::Impl(Stepper& stepper, std::span<const int32_t> prompt,
+                       const GenerateOptions& options,
+                       std::function<bool(const TokenEvent&)> on_token)
+    : stepper_(stepper),
+      prompt_(prompt),
+      options_(options),
+      on_token_(std::move(on_token)),
+      sequence_(stepper, options.sequence),
+      held_(stepper.length(sequence_.id())),
+      sampler_(SamplerPipeline::from_options(options.sampler)) {
+  engine::check_generation(stepper, prompt, held_, options);
+  room_ = std::min<int64_t>(options.max_new_tokens, stepper.options().max_context - held_ -
+                                                        static_cast<int64_t>(prompt.size()) + 1);
+  result_.prompt_tokens = static_cast<int64_t>(prompt.size());
+  result_.tokens.reserve(static_cast<size_t>(room_));
+  input_.sequence = sequence_.id();
+  input_.sampler = &sampler_;
+  input_.seed = options.sampler.seed;
+  input_.branch = options.branch;
+  if (options.constraint != nullptr && options.max_new_tokens > 0) begin_constraint();
+  pending_.reserve(static_cast<size_t>(room_) + 1);
+  if (options.speculation.drafter != nullptr && room_ > 1) begin_speculation();
+  telling_errors([&] { begin(); });
+}
 
-  StepInput next_input(int64_t most_tokens, int64_t most_rows) {
-    const EngineOptions& limits = stepper_.options();
-    const int64_t tokens = std::min<int64_t>(limits.max_step_tokens, most_tokens);
-    const int64_t rows = std::min<int64_t>(limits.max_logit_rows, most_rows);
-    const bool wants_rows = stretch_.is_prompt ? options_.prompt_logprobs : wants_forced_rows();
-    const auto chunk =
-        static_cast<size_t>(std::max<int64_t>(1, wants_rows ? std::min(tokens, rows) : tokens));
-    const size_t left = stretch_.tokens.size() - stretch_.done;
-    input_.tokens = stretch_.tokens.subspan(stretch_.done, std::min(chunk, left));
-    const size_t next = stretch_.done + input_.tokens.size();
-    const bool is_last = next == stretch_.tokens.size();
-    chooses_ = is_last && stretch_.chooses;
-    input_.next_token = is_last ? stretch_.next : stretch_.tokens[next];
-    input_.num_forced = 0;
-    if (!stretch_.is_prompt) {
-      input_.num_forced = static_cast<int32_t>(input_.tokens.size()) - (chooses_ ? 1 : 0);
-    }
-    const bool has_rows = stretch_.is_prompt ? wants_rows : wants_rows && input_.num_forced > 0;
-    input_.rows = has_rows   ? StepInput::Rows::kAll
-                  : chooses_ ? StepInput::Rows::kLast
-                             : StepInput::Rows::kNone;
-    input_.goes_on = chooses_ && !guide_ && std::ssize(result_.tokens) + 1 < room_;
-    return input_;
-  }
-
-  void accept(std::span<const StepOutput> outputs) {
-    if (outputs.size() != engine::StepRows::count(input_)) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "accept() was given " + std::to_string(outputs.size()) + " outputs; expected " +
-                      std::to_string(engine::StepRows::count(input_)) +
-                      ", those of the input that next_input() gave last");
-    }
-    telling_errors([&] {
-      take_outputs(outputs);
-      stretch_.done += input_.tokens.size();
-      if (stretch_.done == stretch_.tokens.size()) end_stretch();
-    });
-  }
-
-  void cancel() {
-    if (is_finished_) return;
-    result_.reason = StopReason::kCancelled;
-    finish();
-  }
-
-  // Runs what follows the constraint, and records where that stood when it threw. It has finished
-  // then, as where anything else is thrown.
-  template <typename Work>
-  void telling_errors(Work&& work) {
-    try {
-      work();
-    } catch (const Error& error) {
-      is_finished_ = true;
-      if (!guide_ || guide_->problem().empty()) throw;
-      throw Error(error.kind(), error.what() + tell_error());
-    } catch (...) {
-      is_finished_ = true;
-      if (guide_ && !guide_->problem().empty()) tell_error();
-      throw;
-    }
-  }
-
-  void begin_constraint() {
-    std::vector<int32_t> ends = stepper_.summary().eos_token_ids;
-    ends.insert(ends.end(), options_.stop_token_ids.begin(), options_.stop_token_ids.end());
-    std::ranges::sort(ends);
-    ends.erase(std::ranges::unique(ends).begin(), ends.end());
-    guide_.emplace(*options_.constraint, stepper_.summary().vocab_size, std::move(ends),
-                   banned_ids(options_.sampler), options_.sampler.ban,
-                   stepper_.tokens(sequence_.id()), prompt_, room_);
-    if (options_.jump_forward != nullptr) {
-      jump_.emplace(*options_.jump_forward, options_.sampler.ban);
-    }
-  }
-
-  // The prompt; its last token goes with those that are forced behind it.
-  void begin() {
-    const bool goes_on = options_.max_new_tokens > 0 && is_led_on() && begin_jump();
-    goes_on_ = goes_on;
-    is_split_ = pending_.size() > 1;
-    stretch_ = {prompt_.first(prompt_.size() - (is_split_ ? 1 : 0)), 0,
-                is_split_ ? prompt_.back() : -1, goes_on && !is_split_, true};
-    if (stretch_.tokens.empty()) end_stretch();
-  }
-
-  // What is pending. `chooses`: a token follows; else the last one stays to be computed.
-  void feed(bool chooses) {
-    goes_on_ = chooses;
-    const size_t count = pending_.size() - (chooses ? 0 : 1);
-    stretch_ = {std::span(pending_).first(count), 0, chooses ? -1 : pending_[count], chooses,
-                false};
-    if (count == 0) end_stretch();
-  }
-
-  void end_stretch() {
-    if (stretch_.is_prompt && is_split_) {
-      is_split_ = false;
-      return feed(goes_on_);
-    }
-    if (!has_prefilled_) {
-      has_prefilled_ = true;
-      result_.prefill_seconds = seconds_since(start_);
-      start_ = GenerationClock::now();
-      if (options_.max_new_tokens == 0) {
-        is_finished_ = true;
-        return;
-      }
-    }
-    if (goes_on_ && take_choice()) return;
-    end_attempt();
-  }
-
-  // The token that was chosen: false where the attempt ends with it, or with what is forced behind.
-  bool take_choice() {
-    const bool is_refused = !is_masked_ && !guide_->follow(next_);
-    if (!take(next_, !is_refused && (!guide_ || guide_->is_complete()), is_refused)) return false;
-    pending_.assign(1, next_);
-    if (!is_led_on()) return false;
-    feed(jump());
-    return true;
-  }
-
-  void end_attempt() {
-    while (should_retry()) {
-      if (begin_attempt()) return;
-    }
-    finish();
-  }
-
-  // From the prompt's last token again, with other random numbers. False where it is over at once.
-  bool begin_attempt() {
-    guide_->restart();
-    ++attempt_;
-    result_.tokens.clear();
-    result_.logprobs.clear();
-    input_.allowed_tokens = {};
-    input_.constraint = {};
-    input_.constraint.attempt = attempt_;
-    input_.branch = options_.branch + (static_cast<uint32_t>(attempt_) << 16);
-    stepper_.truncate(input_.sequence, held_ + result_.prompt_tokens - 1);
-    if (!is_led_on()) return false;
-    feed(begin_jump());
-    return true;
-  }
-
-  void finish() {
-    is_finished_ = true;
-    const bool is_at_end =
-        result_.reason == StopReason::kComplete || result_.reason == StopReason::kEndOfText;
-    if (guide_ && is_at_end && guide_->was_limited()) {
-      result_.reason = StopReason::kLengthConstrained;
-    }
-    if (guide_) {
-      result_.constraint = guide_->counts();
-      result_.is_complete = guide_->is_complete();
-    }
-    if (has_prefilled_) result_.decode_seconds = seconds_since(start_);
-  }
-
-  /// Records where the constraint stood when an attempt ended.
-  void tell(ConstraintFailure::Kind kind, int32_t refused = -1) {
-    ConstraintFailure failure = guide_->failure(kind);
-    failure.attempt = attempt_;
-    failure.sequence = input_.sequence;
-    failure.token = refused;
-    failure.position = held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size()) -
-                       (refused >= 0 ? 1 : 0);
-    engine::tell_sink(stepper_.audit_sink(), failure);
-    if (result_.failures.size() < kMaxFailures) result_.failures.push_back(std::move(failure));
-  }
-
-  /// The same of what the constraint threw; returns where that was, to stand behind a message.
-  std::string tell_error() {
-    tell(ConstraintFailure::Kind::kError);
-    if (result_.failures.empty()) return "";
-    const ConstraintState& state = result_.failures.back().state;
-    return "; it stood behind " + std::to_string(state.num_bytes) + " bytes of the answer" +
-           (state.readings.empty() ? "" : ", " + state.readings.front());
-  }
-
-  /// Makes the next token's mask. False where the answer ends here; result_.reason says why.
-  bool is_led_on() {
-    if (!guide_ || !is_masked_) return true;
-    const ConstraintGuide::Next next = guide_->prepare();
-    if (next == ConstraintGuide::Next::kComplete) result_.reason = StopReason::kComplete;
-    if (next == ConstraintGuide::Next::kDeadlock) {
-      result_.reason = StopReason::kDeadlock;
-      tell(ConstraintFailure::Kind::kDeadlock);
-    }
+StepInput Generation::Impl::next_input(int64_t most_tokens, int64_t most_rows) {
+  const EngineOptions& limits = stepper_.options();
+  const int64_t tokens = std::min<int64_t>(limits.max_step_tokens, most_tokens);
+  const int64_t rows = std::min<int64_t>(limits.max_logit_rows, most_rows);
+  const bool wants_rows = stretch_.is_prompt ? options_.prompt_logprobs : wants_forced_rows();
+  const auto chunk =
+      static_cast<size_t>(std::max<int64_t>(1, wants_rows ? std::min(tokens, rows) : tokens));
+  const size_t left = stretch_.tokens.size() - stretch_.done;
+  input_.tokens = stretch_.tokens.subspan(stretch_.done, std::min(chunk, left));
+  const size_t next = stretch_.done + input_.tokens.size();
+  const bool is_last = next == stretch_.tokens.size();
+  chooses_ = is_last && stretch_.chooses;
+  input_.next_token = is_last ? stretch_.next : stretch_.tokens[next];
+  input_.num_forced = input_.num_drafts = 0;
+  if (input_.guide != nullptr) {  // asked again
+    input_.guide = nullptr;
     input_.allowed_tokens = guide_->mask();
-    input_.constraint = guide_->decision();
-    input_.constraint.attempt = attempt_;
-    return next == ConstraintGuide::Next::kToken;
   }
-
-  // Forced tokens' rows are recorded where someone wants them.
-  bool wants_forced_rows() const {
-    return options_.logprobs >= 0 || stepper_.options().audit_mode != AuditMode::kNone;
+  if (!stretch_.is_prompt) {
+    input_.num_forced = static_cast<int32_t>(input_.tokens.size()) - (chooses_ ? 1 : 0);
   }
+  const bool has_rows = stretch_.is_prompt ? wants_rows : wants_rows && input_.num_forced > 0;
+  input_.rows = has_rows   ? StepInput::Rows::kAll
+                : chooses_ ? StepInput::Rows::kLast
+                           : StepInput::Rows::kNone;
+  input_.goes_on = chooses_ && !guide_ && !speculation_ && std::ssize(result_.tokens) + 1 < room_;
+  if (may_draft()) add_drafts(std::min(tokens, rows) - 1);
+  return input_;
+}
 
-  void take_outputs(std::span<const StepOutput> outputs) {
-    if (chooses_) next_ = outputs.back().token;
-    if (options_.logprobs >= 0) {
-      const size_t count = static_cast<size_t>(input_.num_forced) + (chooses_ ? 1 : 0);
-      for (size_t i = outputs.size() - count; i < outputs.size(); ++i) {
-        const size_t behind = input_.tokens.size() - (outputs.size() - i) + 1;
-        const int32_t token = behind < input_.tokens.size() ? input_.tokens[behind]
-                              : chooses_                    ? next_
-                                                            : input_.next_token;
-        result_.logprobs.push_back(token_logprobs(outputs[i].logits, token, options_.logprobs));
-      }
-    }
-    if (chooses_ && guide_ && is_masked_) guide_->accept(next_, outputs.back().constraint);
+void Generation::Impl::accept(std::span<const StepOutput> outputs) {
+  if (outputs.size() != engine::StepRows::count(input_)) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "accept() was given " + std::to_string(outputs.size()) + " outputs; expected " +
+                    std::to_string(engine::StepRows::count(input_)) +
+                    ", those of the input that next_input() gave last");
   }
+  input_.guide = nullptr;
+  telling_errors([&] {
+    stretch_.done += input_.tokens.size() - static_cast<size_t>(input_.num_drafts);
+    if (!take_outputs(outputs)) return end_attempt();
+    if (stretch_.done == stretch_.tokens.size()) end_stretch();
+  });
+}
 
-  /// Of a token that is not computed yet, and what the constraint forces behind it: takes that in,
-  /// until pending_ holds all of it. False where the answer ends there.
-  bool jump() {
-    if (!jump_ || !is_masked_) return true;
-    const auto taken = static_cast<int64_t>(result_.tokens.size());
-    const int64_t left = std::min<int64_t>(options_.max_new_tokens, room_) - taken;
-    const std::span<const int32_t> tokens = guide_->jump(*jump_, result_.tokens, left);
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      const bool is_last = i + 1 == tokens.size();
-      pending_.push_back(tokens[i]);
-      if (take(tokens[i], is_last && guide_->is_complete())) continue;
-      guide_->take_back(tokens.size() - 1 - i);
-      return false;
-    }
-    if (tokens.empty()) return true;
-    const auto position = held_ + result_.prompt_tokens + taken;
-    sampler_.mark_forced(position, static_cast<int64_t>(tokens.size()));
-    return is_led_on();
+void Generation::Impl::cancel() {
+  if (is_finished_) return;
+  result_.reason = StopReason::kCancelled;
+  finish();
+}
+
+void Generation::Impl::begin_constraint() {
+  std::vector<int32_t> ends = stepper_.summary().eos_token_ids;
+  ends.insert(ends.end(), options_.stop_token_ids.begin(), options_.stop_token_ids.end());
+  std::ranges::sort(ends);
+  ends.erase(std::ranges::unique(ends).begin(), ends.end());
+  guide_.emplace(*options_.constraint, stepper_.summary().vocab_size, std::move(ends),
+                 banned_ids(options_.sampler), options_.sampler.ban,
+                 stepper_.tokens(sequence_.id()), prompt_, room_);
+  if (options_.jump_forward != nullptr) {
+    jump_.emplace(*options_.jump_forward, options_.sampler.ban);
   }
+}
 
-  /// The same behind the prompt.
-  bool begin_jump() {
-    pending_.assign(1, prompt_.back());
-    return jump();
+void Generation::Impl::begin() {
+  const bool goes_on = options_.max_new_tokens > 0 && is_led_on() && begin_jump();
+  goes_on_ = goes_on;
+  is_split_ = pending_.size() > 1;
+  stretch_ = {prompt_.first(prompt_.size() - (is_split_ ? 1 : 0)), 0,
+              is_split_ ? prompt_.back() : -1, goes_on && !is_split_, true};
+  if (stretch_.tokens.empty()) end_stretch();
+}
+
+void Generation::Impl::feed(bool chooses) {
+  goes_on_ = chooses;
+  const size_t count = pending_.size() - (chooses ? 0 : 1);
+  stretch_ = {std::span(pending_).first(count), 0, chooses ? -1 : pending_[count], chooses, false};
+  if (count == 0) end_stretch();
+}
+
+void Generation::Impl::end_stretch() {
+  if (stretch_.is_prompt && is_split_) {
+    is_split_ = false;
+    return feed(goes_on_);
   }
-
-  bool is_end(int32_t token) const {
-    const std::vector<int32_t>&ends = stepper_.summary().eos_token_ids,
-          &more = options_.stop_token_ids;
-    return std::ranges::find(ends, token) != ends.end() ||
-           std::ranges::find(more, token) != more.end();
+  if (!has_prefilled_) {
+    has_prefilled_ = true;
+    result_.prefill_seconds = seconds_since(start_);
+    start_ = GenerationClock::now();
+    if (options_.max_new_tokens == 0) {
+      is_finished_ = true;
+      return;
+    }
   }
+  if (goes_on_ && take_choice()) return;
+  end_attempt();
+}
 
-  /// Adds a token to the answer. False where that ends.
-  bool take(int32_t token, bool is_complete, bool is_refused = false) {
-    const int64_t position =
-        held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size());
-    result_.tokens.push_back(token);
-    const auto ends = [&](StopReason reason) {
-      result_.reason = reason;
-      return false;
-    };
-    const auto logprobs = std::span<const TokenLogprobs>(result_.logprobs);
-    const size_t known = std::min(logprobs.size(), result_.tokens.size());
-    const TokenEvent event{token, position, attempt_, is_complete, logprobs.first(known)};
-    if (on_token_ && !on_token_(event)) {
-      return ends(StopReason::kCancelled);
-    }
-    if (is_refused) {  // the attempt is over
-      tell(ConstraintFailure::Kind::kRefused, token);
-      return ends(StopReason::kDeadlock);
-    }
-    // Under a constraint nothing can follow an end.
-    if ((guide_ || !options_.ignore_end_of_text) && is_end(token)) {
-      return ends(StopReason::kEndOfText);
-    }
-    const bool is_long = static_cast<int64_t>(result_.tokens.size()) >= options_.max_new_tokens;
-    if (!is_long && position < stepper_.options().max_context) return true;
-    if (guide_ && !guide_->is_complete()) {
-      tell(ConstraintFailure::Kind::kUnfinished);
-      if (!is_masked_) return ends(StopReason::kDeadlock);
-    }
-    if (!is_long) return ends(StopReason::kContextFull);
-    return ends(guide_ && is_masked_ && guide_->is_at_its_end() ? StopReason::kComplete
-                                                                : StopReason::kLength);
+bool Generation::Impl::take_choice() {
+  const bool is_refused = !is_masked_ && !guide_->follow(next_);
+  if (!take(next_, !is_refused && (!guide_ || guide_->is_complete()), is_refused)) return false;
+  pending_.assign(1, next_);
+  if (!is_led_on()) return false;
+  feed(jump());
+  return true;
+}
+
+void Generation::Impl::end_attempt() {
+  while (should_retry()) {
+    if (begin_attempt()) return;
   }
+  finish();
+}
 
-  /// Whether the answer does not stand and there is an attempt left.
-  bool should_retry() {
-    if (result_.reason == StopReason::kDeadlock) {
-      is_masked_ = false;
-      return unmasked_attempts_++ < options_.deadlock_retries;
-    }
-    if (!options_.validator || !guide_ || result_.reason == StopReason::kCancelled ||
-        !guide_->is_complete() || options_.validator(result_.tokens)) {
-      return false;
-    }
-    result_.reason = StopReason::kRejected;
-    tell(ConstraintFailure::Kind::kRejected);
-    return guide_->reject_answer() <= options_.validator_retries;
+bool Generation::Impl::begin_attempt() {
+  guide_->restart();
+  if (speculation_) speculation_->restart();
+  ++attempt_;
+  result_.tokens.clear();
+  result_.logprobs.clear();
+  input_.allowed_tokens = {};
+  input_.constraint = {};
+  input_.constraint.attempt = attempt_;
+  input_.branch = options_.branch + (static_cast<uint32_t>(attempt_) << 16);
+  stepper_.truncate(input_.sequence, held_ + result_.prompt_tokens - 1);
+  if (!is_led_on()) return false;
+  feed(begin_jump());
+  return true;
+}
+
+void Generation::Impl::finish() {
+  is_finished_ = true;
+  if (speculation_) {
+    cut_behind_end();
+    speculation_->release(true);
+    result_.speculation = speculation_->counts();
   }
+  const bool is_at_end =
+      result_.reason == StopReason::kComplete || result_.reason == StopReason::kEndOfText;
+  if (guide_ && is_at_end && guide_->was_limited()) {
+    result_.reason = StopReason::kLengthConstrained;
+  }
+  if (guide_) {
+    result_.constraint = guide_->counts();
+    result_.is_complete = guide_->is_complete();
+  }
+  if (has_prefilled_) result_.decode_seconds = seconds_since(start_);
+}
 
-  struct Stretch {
-    std::span<const int32_t> tokens;
-    size_t done = 0;       // so many have been computed
-    int32_t next = -1;     // the token that follows the last one, where it is known
-    bool chooses = false;  // the last one's row chooses what follows
-    bool is_prompt = true;
-  };
+void Generation::Impl::tell(ConstraintFailure::Kind kind, int32_t refused) {
+  ConstraintFailure failure = guide_->failure(kind);
+  failure.attempt = attempt_;
+  failure.sequence = input_.sequence;
+  failure.token = refused;
+  failure.position = held_ + result_.prompt_tokens + static_cast<int64_t>(result_.tokens.size()) -
+                     (refused >= 0 ? 1 : 0);
+  engine::tell_sink(stepper_.audit_sink(), failure);
+  if (result_.failures.size() < kMaxFailures) result_.failures.push_back(std::move(failure));
+}
 
-  Stepper& stepper_;
-  std::span<const int32_t> prompt_;
-  const GenerateOptions options_;
-  std::function<bool(const TokenEvent&)> on_token_;
-  GenerationSequence sequence_;
-  int64_t held_, room_ = 0;
-  std::vector<int32_t> pending_;  // not computed yet: a token, and what is forced behind it
-  SamplerPipeline sampler_;
-  StepInput input_;
-  Stretch stretch_;
-  std::optional<ConstraintGuide> guide_;
-  std::optional<JumpForward> jump_;
-  int32_t attempt_ = 0, unmasked_attempts_ = 0, next_ = -1;
-  bool is_masked_ = true;  // until a deadlock
-  bool is_split_ = false;  // the prompt's last token is pending
-  bool goes_on_ = false;   // a choice stands at the end of the stretch, or of the one behind it
-  bool chooses_ = false;   // the input that was given last ends with a choice
-  bool has_prefilled_ = false, is_finished_ = false;
-  GenerationClock::time_point start_ = GenerationClock::now();
-  GenerateResult result_;
-};
+std::string Generation::Impl::tell_error() {
+  tell(ConstraintFailure::Kind::kError);
+  if (result_.failures.empty()) return "";
+  const ConstraintState& state = result_.failures.back().state;
+  return "; it stood behind " + std::to_string(state.num_bytes) + " bytes of the answer" +
+         (state.readings.empty() ? "" : ", " + state.readings.front());
+}
+
+bool Generation::Impl::is_led_on() {
+  if (!guide_ || !is_masked_) return true;
+  const engine::ConstraintGuide::Next next = guide_->prepare();
+  if (next == engine::ConstraintGuide::Next::kComplete) result_.reason = StopReason::kComplete;
+  if (next == engine::ConstraintGuide::Next::kDeadlock) {
+    result_.reason = StopReason::kDeadlock;
+    tell(ConstraintFailure::Kind::kDeadlock);
+  }
+  input_.allowed_tokens = guide_->mask();
+  input_.constraint = guide_->decision();
+  input_.constraint.attempt = attempt_;
+  return next == engine::ConstraintGuide::Next::kToken;
+}
+
+bool Generation::Impl::jump() {
+  if (!jump_ || !is_masked_) return true;
+  const auto taken = static_cast<int64_t>(result_.tokens.size());
+  const int64_t left = std::min<int64_t>(options_.max_new_tokens, room_) - taken;
+  const std::span<const int32_t> tokens = guide_->jump(*jump_, result_.tokens, left);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_last = i + 1 == tokens.size();
+    pending_.push_back(tokens[i]);
+    if (take(tokens[i], is_last && guide_->is_complete())) continue;
+    guide_->take_back(tokens.size() - 1 - i);
+    return false;
+  }
+  if (tokens.empty()) return true;
+  const auto position = held_ + result_.prompt_tokens + taken;
+  sampler_.mark_forced(position, static_cast<int64_t>(tokens.size()));
+  return is_led_on();
+}
+
+bool Generation::Impl::begin_jump() {
+  pending_.assign(1, prompt_.back());
+  return jump();
+}
+
+bool Generation::Impl::should_retry() {
+  if (result_.reason == StopReason::kDeadlock) {
+    is_masked_ = false;
+    return unmasked_attempts_++ < options_.deadlock_retries;
+  }
+  if (!options_.validator || !guide_ || result_.reason == StopReason::kCancelled ||
+      !guide_->is_complete() || options_.validator(result_.tokens)) {
+    return false;
+  }
+  result_.reason = StopReason::kRejected;
+  tell(ConstraintFailure::Kind::kRejected);
+  return guide_->reject_answer() <= options_.validator_retries;
+}
 
 Generation::Generation(Stepper& stepper, std::span<const int32_t> prompt,
                        const GenerateOptions& options,

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of an answer's steps: the tokens that they choose, and those that are guessed ahead.
+#include <algorithm>
+
+#include "engine/generation_impl.h"
+#include "engine/logprobs.h"
+
+namespace vitrine {
+
+void Generation::Impl::begin_speculation() {
+  // Nothing follows them under a constraint; else what the host says.
+  std::vector<int32_t> ends;
+  if (guide_ || !options_.ignore_end_of_text) {
+    ends = stepper_.summary().eos_token_ids;
+    ends.insert(ends.end(), options_.stop_token_ids.begin(), options_.stop_token_ids.end());
+  }
+  speculation_.emplace(options_.speculation,
+                       engine::SpeculatedAnswer{stepper_.tokens(sequence_.id()), prompt_, room_,
+                                                stepper_.summary().vocab_size, ends});
+}
+
+bool Generation::Impl::may_draft() const {
+  return speculation_ && is_masked_ && !stretch_.is_prompt && stretch_.chooses &&
+         stretch_.tokens.size() == 1;
+}
+
+int64_t Generation::Impl::most_drafts() const {
+  const EngineOptions& limits = stepper_.options();
+  return std::min<int64_t>({limits.max_step_tokens - 1, limits.max_logit_rows - 1,
+                            room_ - std::ssize(result_.tokens) - 1});
+}
+
+int32_t Generation::Impl::wanted() const {
+  return may_draft() && !is_finished_ ? speculation_->wanted(most_drafts()) : 0;
+}
+
+void Generation::Impl::ask() {
+  const int32_t count = wanted();
+  if (count > 0) speculation_->ask(count, guide_ ? &*guide_ : nullptr, jump_ ? &*jump_ : nullptr);
+}
+
+void Generation::Impl::add_drafts(int64_t most) {
+  ask();
+  input_.tokens = speculation_->step_tokens(stretch_.tokens.front(), most);
+  input_.num_drafts = static_cast<int32_t>(input_.tokens.size()) - 1;
+  if (!guide_) return;
+  input_.guide = input_.num_drafts > 0 ? &*speculation_ : nullptr;
+  input_.allowed_tokens = input_.num_drafts > 0 ? std::span<const uint32_t>() : guide_->mask();
+  speculation_->begin_pass(position());
+}
+
+int64_t Generation::Impl::position() const {
+  return held_ + result_.prompt_tokens + std::ssize(result_.tokens);
+}
+
+void Generation::Impl::cut_behind_end() {
+  if (!speculation_ || result_.tokens.empty()) return;
+  speculation_->discard(sequence_.cut(position() - 1));
+}
+
+void Generation::Impl::abandon() {
+  is_finished_ = true;
+  if (!speculation_) return;
+  cut_behind_end();
+  speculation_->release(false);
+  result_.speculation = speculation_->counts();
+}
+
+bool Generation::Impl::wants_forced_rows() const {
+  return options_.logprobs >= 0 || stepper_.options().audit_mode != AuditMode::kNone;
+}
+
+bool Generation::Impl::take_outputs(std::span<const StepOutput> outputs) {
+  const auto drafts = input_.tokens.last(static_cast<size_t>(input_.num_drafts));
+  outputs = count_accepted(outputs, drafts);
+  for (size_t i = 0; i + 1 < outputs.size() && i < drafts.size(); ++i) {
+    next_ = drafts[i];
+    add_choice(outputs[i]);
+    if (!take(next_, !guide_ || guide_->is_complete())) return false;
+  }
+  if (drafts.empty()) add_forced(outputs);
+  if (!chooses_) return true;
+  next_ = outputs.back().token;
+  add_choice(outputs.back());
+  return true;
+}
+
+std::span<const StepOutput> Generation::Impl::count_accepted(std::span<const StepOutput> outputs,
+                                                             std::span<const int32_t> drafts) {
+  if (!chooses_ || !speculation_) return outputs;
+  size_t accepted = 0;
+  while (accepted < drafts.size() && outputs[accepted].token == drafts[accepted]) ++accepted;
+  speculation_->end_pass(std::ssize(drafts), static_cast<int64_t>(accepted));
+  if (drafts.empty()) return outputs;
+  sequence_.cut(position() + static_cast<int64_t>(accepted));
+  return outputs.first(accepted + 1);
+}
+
+void Generation::Impl::add_choice(const StepOutput& output) {
+  if (options_.logprobs >= 0) {
+    result_.logprobs.push_back(token_logprobs(output.logits, next_, options_.logprobs));
+  }
+  if (guide_ && is_masked_) guide_->accept(next_, output.constraint);
+}
+
+void Generation::Impl::add_forced(std::span<const StepOutput> outputs) {
+  if (options_.logprobs < 0) return;
+  const size_t last = outputs.size() - (chooses_ ? 1 : 0);
+  for (size_t i = last - static_cast<size_t>(input_.num_forced); i < last; ++i) {
+    const size_t behind = input_.tokens.size() - (outputs.size() - i) + 1;
+    const int32_t token = behind < input_.tokens.size() ? input_.tokens[behind] : input_.next_token;
+    result_.logprobs.push_back(token_logprobs(outputs[i].logits, token, options_.logprobs));
+  }
+}
+
+bool Generation::Impl::is_end(int32_t token) const {
+  const std::vector<int32_t>&ends = stepper_.summary().eos_token_ids,
+        &more = options_.stop_token_ids;
+  return std::ranges::find(ends, token) != ends.end() ||
+         std::ranges::find(more, token) != more.end();
+}
+
+bool Generation::Impl::take(int32_t token, bool is_complete, bool is_refused) {
+  const int64_t position = this->position();
+  result_.tokens.push_back(token);
+  if (speculation_) speculation_->commit(token);
+  const auto ends = [&](StopReason reason) {
+    result_.reason = reason;
+    return false;
+  };
+  const auto logprobs = std::span<const TokenLogprobs>(result_.logprobs);
+  const size_t known = std::min(logprobs.size(), result_.tokens.size());
+  const TokenEvent event{token, position, attempt_, is_complete, logprobs.first(known)};
+  if (on_token_ && !on_token_(event)) {
+    return ends(StopReason::kCancelled);
+  }
+  if (is_refused) {  // the attempt is over
+    tell(ConstraintFailure::Kind::kRefused, token);
+    return ends(StopReason::kDeadlock);
+  }
+  // Under a constraint nothing can follow an end.
+  if ((guide_ || !options_.ignore_end_of_text) && is_end(token)) {
+    return ends(StopReason::kEndOfText);
+  }
+  const bool is_long = static_cast<int64_t>(result_.tokens.size()) >= options_.max_new_tokens;
+  if (!is_long && position < stepper_.options().max_context) return true;
+  if (guide_ && !guide_->is_complete()) {
+    tell(ConstraintFailure::Kind::kUnfinished);
+    if (!is_masked_) return ends(StopReason::kDeadlock);
+  }
+  if (!is_long) return ends(StopReason::kContextFull);
+  return ends(guide_ && is_masked_ && guide_->is_at_its_end() ? StopReason::kComplete
+                                                              : StopReason::kLength);
+}
+
+void Generation::draft(std::span<Generation* const> answers) {
+  std::vector<Impl*> left;
+  for (Generation* answer : answers) {
+    if (answer != nullptr && answer->impl_->wanted() > 0) left.push_back(answer->impl_.get());
+  }
+  while (!left.empty()) {
+    Drafter* const drafter = left.front()->speculation_->drafter();
+    std::vector<Impl*> those, others;
+    for (Impl* one : left) {
+      (one->speculation_->drafter() == drafter ? those : others).push_back(one);
+    }
+    std::vector<engine::Speculation*> texts;
+    std::vector<DraftProposal> proposals;
+    for (Impl* one : those) {
+      proposals.push_back(one->speculation_->request(one->wanted()));
+      texts.push_back(&*one->speculation_);
+    }
+    engine::Speculation::ask_together(*drafter, texts, proposals);
+    for (size_t i = 0; i < those.size(); ++i) {
+      those[i]->speculation_->take(proposals[i].count,
+                                   those[i]->guide_ ? &*those[i]->guide_ : nullptr,
+                                   those[i]->jump_ ? &*those[i]->jump_ : nullptr);
+    }
+    left = std::move(others);
+  }
+}
+
+}  // namespace vitrine

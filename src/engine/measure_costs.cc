@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "engine/generation_sequence.h"
+#include "vitrine/engine.h"
+
+namespace vitrine {
+
+namespace {
+
+constexpr int32_t kMeasuredPasses[] = {1, 2, 3, 4, 6, 8, 12, 16};
+constexpr int32_t kTokensBefore = 64;  // that a pass looks back at, where the context has room
+
+/// Ids spread over the vocabulary: a mixture of experts meets as many as in a text.
+std::vector<int32_t> spread_tokens(int64_t vocab_size, int64_t count) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    ids.push_back(static_cast<int32_t>((1 + i * 7919) % vocab_size));
+  }
+  return ids;
+}
+
+void feed_tokens(Stepper& stepper, SequenceId sequence, std::span<const int32_t> tokens,
+                 int32_t drafts) {
+  StepInput input;
+  input.sequence = sequence;
+  input.tokens = tokens;
+  input.num_drafts = drafts;
+  stepper.step({&input, 1});
+}
+
+}  // namespace
+
+PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens, int repeats) {
+  if (max_tokens < 1 || repeats < 1) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "passes of at most " + std::to_string(max_tokens) + " tokens were to be measured " +
+                    std::to_string(repeats) + " times; expected numbers from 1 on");
+  }
+  const EngineOptions& limits = stepper.options();
+  const int32_t most = std::min<int32_t>(
+      {max_tokens, limits.max_step_tokens, limits.max_logit_rows, limits.max_context});
+  const int32_t before = std::min(kTokensBefore, limits.max_context - most);
+  const std::vector<int32_t> ids = spread_tokens(stepper.summary().vocab_size, before + most);
+  engine::GenerationSequence sequence(stepper, 0);
+  for (int32_t done = 0; done < before;) {
+    const int32_t count = std::min(before - done, limits.max_step_tokens);
+    feed_tokens(stepper, sequence.id(),
+                std::span(ids).subspan(static_cast<size_t>(done), static_cast<size_t>(count)), 0);
+    done += count;
+  }
+  std::vector<PassCost> costs;
+  for (const int32_t tokens : kMeasuredPasses) {
+    if (tokens <= most) costs.push_back({tokens, std::numeric_limits<double>::infinity()});
+  }
+  for (int round = -1; round < repeats; ++round) {  // the first one touches all memory
+    for (PassCost& cost : costs) {
+      const auto tokens = std::span<const int32_t>(ids).subspan(static_cast<size_t>(before),
+                                                                static_cast<size_t>(cost.tokens));
+      const auto start = std::chrono::steady_clock::now();
+      feed_tokens(stepper, sequence.id(), tokens, cost.tokens - 1);
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+      if (round >= 0) cost.seconds = std::min(cost.seconds, std::max(taken.count(), 1e-9));
+      sequence.cut(before);
+    }
+  }
+  return PassCosts(std::move(costs));
+}
+
+}  // namespace vitrine

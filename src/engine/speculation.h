@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Guesses for one answer: who is asked and when, which of the guesses a pass may bring, the masks
+// that stand behind them, and what came of them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/constraint_guide.h"
+#include "vitrine/generate.h"
+#include "vitrine/speculate.h"
+
+namespace vitrine::engine {
+
+/// What an answer is that is guessed ahead.
+struct SpeculatedAnswer {
+  std::span<const int32_t> past, prompt;  // tokens before the answer
+  int64_t room = 0;                       // tokens that it may have
+  int32_t vocab_size = 0;
+  /// Tokens that nothing follows; the answer goes on behind others.
+  std::span<const int32_t> end_ids;
+};
+
+/// Not thread-safe. What a drafter throws stays here (SpeculationCounts::problem).
+class Speculation final : public ChoiceGuide {
+ public:
+  /// Checks the options, and shows the drafter what stands before the answer.
+  Speculation(const SpeculationOptions& options, const SpeculatedAnswer& answer);
+  ~Speculation() override { release(false); }
+  Speculation(const Speculation&) = delete;
+  Speculation& operator=(const Speculation&) = delete;
+
+  /// A token of the answer, whoever chose it.
+  void commit(int32_t token) {
+    if (is_on()) show({&token, 1});
+  }
+  /// The answer begins anew.
+  void restart();
+  /// The answer ended.
+  void release(bool is_whole);
+
+  /// How many guesses the next pass may bring, `most` at most. 0 where it is to ask nobody, or has
+  /// asked already.
+  int32_t wanted(int64_t most) const;
+  /// Where the drafter is to write so many.
+  DraftProposal request(int32_t count);
+  /// How many it wrote there. `guide`: that of a constraint, which says how far they may go (null:
+  /// none).
+  void take(int32_t count, ConstraintGuide* guide, const JumpForward* jump);
+  /// The same with a drafter that is asked for this answer alone.
+  void ask(int32_t count, ConstraintGuide* guide, const JumpForward* jump);
+  /// Asks the drafter of these answers; `proposals` are their requests.
+  static void ask_together(Drafter& drafter, std::span<Speculation* const> answers,
+                           std::span<DraftProposal> proposals);
+  Drafter* drafter() const { return is_on() ? options_.drafter : nullptr; }
+
+  /// The tokens of a pass: `last`, which is known, and guesses, `most` at most. Valid until the
+  /// next call.
+  std::span<const int32_t> step_tokens(int32_t last, int64_t most);
+  /// The pass chooses what stands at `position` and behind.
+  void begin_pass(int64_t position) { first_position_ = position; }
+  /// Counts a pass that chose, and forgets the guesses.
+  void end_pass(int64_t proposed, int64_t accepted);
+  /// Counts what was computed for an end that came in the middle.
+  void discard(int64_t count) { counts_.num_discarded_tokens += count; }
+
+  std::span<const uint32_t> allowed_tokens(int64_t position, ConstraintDecision& decision) override;
+
+  const SpeculationCounts& counts() const { return counts_; }
+
+ private:
+  bool is_on() const { return text_ != 0; }
+  void add_time(double seconds) { counts_.draft_seconds += seconds; }
+  template <typename Work>
+  void guarded(Work&& work);
+  void show(std::span<const int32_t> tokens);
+  void fail(const std::string& problem);
+  void check(int32_t count) const;
+
+  const SpeculationOptions options_;
+  DraftGate gate_;
+  std::vector<int32_t> end_ids_;
+  int32_t vocab_size_;
+  int64_t before_;  // tokens before the answer
+  DraftTextId text_ = 0;
+  bool is_asked_ = false;             // for the next pass
+  std::vector<int32_t> drafts_;       // [max_drafts] room for guesses
+  int32_t num_requested_ = 0;         // of it, that were asked for
+  size_t num_drafts_ = 0;             // of them, that a pass may bring
+  std::vector<int32_t> step_tokens_;  // [1 + max_drafts]
+  DraftMasks masks_;
+  int64_t first_position_ = 0;
+  SpeculationCounts counts_;
+};
+
+}  // namespace vitrine::engine
