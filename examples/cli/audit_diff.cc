@@ -40,15 +40,27 @@ MarkPair marks_of(const Run& a, size_t left, const Run& b, size_t right) {
   return {marks(a, left), marks(b, right)};
 }
 
-/// The records of a sequence by attempt: one ends where positions go back.
+/// Takes records of wrong guesses off the end of an attempt: they predict nothing, and stand behind
+/// one that chose a token.
+void drop_guesses(const Run& run, std::vector<size_t>& attempt) {
+  const auto predicts = [&](size_t index) { return run.records[index].has_prediction; };
+  const auto last = std::find_if(attempt.rbegin(), attempt.rend(), predicts);
+  if (last == attempt.rend() || !run.records[*last].prediction.generated) return;
+  attempt.erase(last.base(), attempt.end());
+}
+
+/// The records of a sequence by attempt: one ends where positions go back, but to behind guesses.
 std::vector<std::vector<size_t>> attempts_of(const Run& run, const std::vector<size_t>& sequence) {
   std::vector<std::vector<size_t>> attempts;
   for (const size_t index : sequence) {
-    const bool goes_on = !attempts.empty() &&
-                         run.records[index].position > run.records[attempts.back().back()].position;
-    if (!goes_on) attempts.emplace_back();
+    const auto goes_on = [&] {
+      return run.records[index].position > run.records[attempts.back().back()].position;
+    };
+    if (!attempts.empty() && !goes_on()) drop_guesses(run, attempts.back());
+    if (attempts.empty() || !goes_on()) attempts.emplace_back();
     attempts.back().push_back(index);
   }
+  if (!attempts.empty()) drop_guesses(run, attempts.back());
   return attempts;
 }
 

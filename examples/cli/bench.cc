@@ -23,6 +23,7 @@ void add_bench(CLI::App& app, Command& command) {
   add_bench_generate(*bench, command);
   add_bench_constraint(*bench, command);
   add_bench_federation(*bench, command);
+  add_bench_speculate(*bench, command);
 }
 
 }  // namespace cli

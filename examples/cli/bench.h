@@ -13,6 +13,7 @@ void add_bench_audit(CLI::App& bench, Command& command);
 void add_bench_generate(CLI::App& bench, Command& command);
 void add_bench_constraint(CLI::App& bench, Command& command);
 void add_bench_federation(CLI::App& bench, Command& command);
+void add_bench_speculate(CLI::App& bench, Command& command);
 
 /// `count` ids spread over the vocabulary, from the one of number `first` on: speed depends on no
 /// text, but in a mixture of experts on how many of them a text needs.

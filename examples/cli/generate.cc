@@ -50,6 +50,7 @@ std::string summary_text(vitrine::Stepper& model, const GenerateArguments& argum
       "\nspeed       {:.0f} tokens/s ({} tokens, prompt of {} in {:.1f} ms)\n", tokens_per_second,
       result.tokens.size(), result.prompt_tokens, 1000 * result.prefill_seconds);
   text += "audit cost  " + measure_overhead(model, mode, request.prompt, request.context) + "\n";
+  text += speculation_text(result.speculation);
   if (mode != vitrine::AuditMode::kNone) text += summary.text(model.summary(), request.tokenizer);
   if (recording.log() != nullptr) text += "log         " + arguments.log.path + "\n";
   return text;
@@ -59,11 +60,12 @@ std::string closing_remark(const GenerateArguments& arguments, const Answers& an
                            const Recording& recording) {
   const vitrine::GenerateResult& result = answers.result;
   return fmt::format(
-      "{}: {} after a prompt of {} in {:.1f} ms; seed {}; recorder {}{}{}{}", answers.reason,
+      "{}: {} after a prompt of {} in {:.1f} ms; seed {}; recorder {}{}{}{}{}", answers.reason,
       token_speed(std::ssize(result.tokens), answers.num_steps(), result.decode_seconds),
       result.prompt_tokens, 1000 * result.prefill_seconds, arguments.sampling.sampler.seed,
       arguments.log.mode, arguments.log.note(recording.log()),
-      stream_note(arguments.log.stream, recording.stream()), constraint_note(result));
+      stream_note(arguments.log.stream, recording.stream()), constraint_note(result),
+      speculation_note(result.speculation));
 }
 
 /// Returns the exit code of an answer that nobody cut.
@@ -85,6 +87,8 @@ int run_generate(GenerateArguments arguments) {
   GenerateRequest request(arguments, options, find_spec<Model>(arguments));
   Recording recording;  // destroyed behind the engine
   const auto engine = load_model(static_cast<const Model*>(nullptr), request);
+  std::unique_ptr<vitrine::Drafter> drafter;
+  request.generation.speculation = arguments.speculation.apply(*engine, drafter);
   const double load_seconds = seconds_since(started);
   if (auto* sink = recording.open(arguments, request, engine->summary()); sink != nullptr) {
     engine->set_audit_sink(sink);
@@ -105,6 +109,9 @@ int run_generate(GenerateArguments arguments) {
   if (arguments.summary && !is_cancelled) {
     write_out(summary_text(*engine, arguments, request, answers.result, answers.tokens_per_second(),
                            recording));
+  }
+  if (const std::string& problem = answers.result.speculation.problem; !problem.empty()) {
+    write_note(problem);
   }
   write_remark(closing_remark(arguments, answers, recording));
   return is_cancelled ? 128 + interrupt_signal() : judge(answers.result, request.tokenizer);

@@ -20,8 +20,10 @@ Answers make_several(vitrine::Stepper& model, const GenerateArguments& arguments
   if (!answers.candidates.empty()) {
     answers.result = answers.candidates.front().result;
     answers.result.constraint = {};
+    answers.result.speculation = {};
     for (const Candidate& candidate : answers.candidates) {
       answers.result.constraint += candidate.result.constraint;
+      answers.result.speculation += candidate.result.speculation;
     }
     answers.reason = answers.candidates.front().reason;
   }
@@ -98,6 +100,7 @@ nlohmann::ordered_json answers_json(const GenerateArguments& arguments,
                      {"prefill_seconds", result.prefill_seconds},
                      {"decode_seconds", result.decode_seconds}};
   json["tokens_per_second"] = answers.tokens_per_second();
+  if (arguments.speculation.is_given()) json["speculation"] = speculation_json(result.speculation);
   if (arguments.sampling.explain) json["sampler"] = arguments.sampling.explanation();
   if (arguments.logprobs > 0) json["logprobs"] = logprobs_json(result.logprobs, request.tokenizer);
   if (arguments.is_several()) {

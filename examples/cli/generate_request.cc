@@ -56,6 +56,7 @@ void GenerateArguments::add_to(CLI::App& command, const char* model_help, bool i
                    "stop at the end of the turn");
   chat_prompt.add_to(command);
   constraint.add_to(command);
+  speculation.add_to(command);
   log.add_to(command);
   command.add_flag("--attribution", attribution,
                    "the log splits each token's logit into what every part of the model added");
@@ -97,6 +98,7 @@ void GenerateArguments::check(const std::function<std::vector<NamedPath>()>& mem
   log.check(all);
   refuse_counters_of_tokens(*this);
   constraint.check();
+  speculation.check();
   if (is_several() && !chat_prompt.format.empty()) {
     refuse("--answer-format takes one answer apart; expected it without --n-best");
   }
@@ -205,6 +207,7 @@ void GenerateRequest::size_engine(const GenerateArguments& arguments, int64_t li
     engine.max_logit_rows = std::min(engine.max_step_tokens, kLogitRows);
   }
   arguments.constraint.reserve_steps(engine);
+  arguments.speculation.reserve_steps(engine);
   if (arguments.log.hidden_states.empty()) return;
   engine.hidden_state_layers =
       parse_hidden_layers(arguments.log.hidden_states,

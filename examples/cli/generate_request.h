@@ -13,6 +13,7 @@
 #include "log_options.h"
 #include "prompt_options.h"
 #include "sampling_options.h"
+#include "speculation_options.h"
 
 namespace cli {
 
@@ -22,6 +23,7 @@ struct GenerateArguments {
   LengthOptions lengths;  // without -c as many positions as the prompt and the new tokens need
   SamplingOptions sampling;
   ConstraintOptions constraint;
+  SpeculationArguments speculation;
   LogOptions log;
   bool chat = false;
   ChatPromptOptions chat_prompt;

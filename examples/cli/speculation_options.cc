@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "speculation_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "option_section.h"
+#include "text_file.h"
+#include "vitrine/speculate.h"
+
+namespace cli {
+
+namespace {
+
+constexpr size_t kMaxCostsBytes = size_t{1} << 20;
+constexpr int kMaxDraftsOption = 64;
+
+std::vector<std::string> speculation_kinds() {
+  std::vector<std::string> kinds = vitrine::drafter_names();
+  kinds.insert(kinds.end(), {"auto", "off"});
+  return kinds;
+}
+
+}  // namespace
+
+void SpeculationArguments::add_to(CLI::App& command) {
+  const OptionSection section(command, "Speculation");
+  command
+      .add_option("--speculate", kind,
+                  "guess tokens ahead and check several in a pass, the text stays the same: ngram "
+                  "(what followed the same piece of the text), suffix (what most often did), auto "
+                  "(suffix, where it pays), or off")
+      ->check(CLI::IsMember(speculation_kinds()))
+      ->capture_default_str();
+  command.add_option("--draft-max", max_drafts, "guesses of a pass, at most")
+      ->check(CLI::Range(1, kMaxDraftsOption))
+      ->capture_default_str();
+  threshold_ =
+      command
+          .add_option("--draft-threshold", threshold_value_,
+                      "guess only where the tokens of a pass over its cost come to this, measured "
+                      "in passes of one token (auto: 1)")
+          ->check(CLI::Range(0.0, 1e6));
+  command.add_option("--draft-costs", costs_file,
+                     "what passes cost, as `bench speculate --cost --json` writes it, instead of "
+                     "measuring it at the start");
+}
+
+void SpeculationArguments::check() const {
+  if (!is_given() && (threshold_->count() > 0 || !costs_file.empty())) {
+    refuse("--draft-threshold and --draft-costs are for guesses; expected --speculate too");
+  }
+  if (!costs_file.empty() && !has_gate()) {
+    refuse("--draft-costs says when guesses pay; expected --speculate auto or --draft-threshold");
+  }
+}
+
+void SpeculationArguments::reserve_steps(vitrine::EngineOptions& options) const {
+  if (!is_given()) return;
+  const int most = std::min(max_drafts + 1, options.max_context);
+  options.max_step_tokens = std::max(options.max_step_tokens, most);
+  options.max_logit_rows = std::max(options.max_logit_rows, most);
+}
+
+vitrine::SpeculationOptions SpeculationArguments::apply(
+    vitrine::Stepper& model, std::unique_ptr<vitrine::Drafter>& drafter) const {
+  vitrine::SpeculationOptions options;
+  if (!is_given()) return options;
+  drafter = vitrine::make_drafter(kind == "auto" ? "suffix" : kind);
+  options.drafter = drafter.get();
+  options.scope = "answers of one command";
+  options.max_drafts = max_drafts;
+  options.threshold = threshold_value_;
+  if (has_gate()) {
+    options.costs = costs_file.empty() ? vitrine::measure_pass_costs(model, max_drafts + 1)
+                                       : read_pass_costs(costs_file);
+  }
+  return options;
+}
+
+vitrine::PassCosts read_pass_costs(const std::string& path) {
+  const std::string text = read_text_file(path, kMaxCostsBytes);
+  std::vector<vitrine::PassCost> costs;
+  try {
+    const auto json = nlohmann::json::parse(text);
+    for (const nlohmann::json& cost : json.at("costs")) {
+      costs.push_back({cost.at("tokens").get<int32_t>(), cost.at("seconds").get<double>()});
+    }
+  } catch (const nlohmann::json::exception&) {
+    refuse(fmt::format(
+        "{}: field 'costs' is no table of passes; expected {{\"costs\": [{{\"tokens\": 1, "
+        "\"seconds\": …}}, …]}}, as bench speculate --cost --json writes it",
+        path));
+  }
+  try {
+    return vitrine::PassCosts(std::move(costs));
+  } catch (const vitrine::Error& error) {
+    refuse(fmt::format("{}: field 'costs': {}", path, error.what()));
+  }
+}
+
+nlohmann::ordered_json pass_costs_json(const vitrine::PassCosts& costs) {
+  auto json = nlohmann::ordered_json::array();
+  for (const vitrine::PassCost& cost : costs.all()) {
+    json.push_back({{"tokens", cost.tokens},
+                    {"seconds", cost.seconds},
+                    {"passes_of_one", costs.of(cost.tokens)}});
+  }
+  return json;
+}
+
+std::string speculation_note(const vitrine::SpeculationCounts& counts) {
+  if (counts.drafter.empty()) return "";
+  if (counts.num_draft_tokens == 0) return fmt::format("; {}: no guess", counts.drafter);
+  return fmt::format("; {}: {} of {} guesses right, {:.2f} tokens a pass with guesses",
+                     counts.drafter, counts.num_accepted_draft_tokens, counts.num_draft_tokens,
+                     counts.mean_acceptance_length());
+}
+
+std::string speculation_text(const vitrine::SpeculationCounts& counts) {
+  if (counts.drafter.empty()) return "";
+  std::string text = fmt::format(
+      "guesses     {}: {} of {} right ({:.0f} %) in {} of {} passes, {:.2f} tokens each\n",
+      counts.drafter, counts.num_accepted_draft_tokens, counts.num_draft_tokens,
+      100 * counts.draft_acceptance_rate(), counts.num_spec_steps, counts.num_passes,
+      counts.mean_acceptance_length());
+  text += fmt::format("            {} positions thrown away, {} passes in a pause, {:.1f} ms\n",
+                      counts.num_discarded_tokens, counts.num_paused_passes,
+                      1000 * counts.draft_seconds);
+  text += "            passes by right guesses:";
+  for (size_t right = 0; right < counts.acceptance_histogram.size(); ++right) {
+    text += fmt::format(" {}", counts.acceptance_histogram[right]);
+  }
+  return text + "\n";
+}
+
+nlohmann::ordered_json speculation_json(const vitrine::SpeculationCounts& counts) {
+  return {{"drafter", counts.drafter},
+          {"mean_acceptance_length", counts.mean_acceptance_length()},
+          {"draft_acceptance_rate", counts.draft_acceptance_rate()},
+          {"acceptance_histogram", counts.acceptance_histogram},
+          {"num_spec_steps", counts.num_spec_steps},
+          {"num_accepted_draft_tokens", counts.num_accepted_draft_tokens},
+          {"num_draft_tokens", counts.num_draft_tokens},
+          {"num_passes", counts.num_passes},
+          {"num_discarded_tokens", counts.num_discarded_tokens},
+          {"num_paused_passes", counts.num_paused_passes},
+          {"draft_seconds", counts.draft_seconds},
+          {"problem", counts.problem.empty() ? nlohmann::ordered_json(nullptr)
+                                             : nlohmann::ordered_json(counts.problem)}};
+}
+
+}  // namespace cli

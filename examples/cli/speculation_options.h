@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// --speculate and what belongs to it: who guesses, how far, and what it came to.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common.h"
+
+namespace cli {
+
+struct SpeculationArguments {
+  std::string kind = "off";
+  int max_drafts = 8;
+  std::string costs_file;
+
+  /// --speculate, --draft-max, --draft-threshold, --draft-costs.
+  void add_to(CLI::App& command);
+  bool is_given() const { return kind != "off"; }
+  /// Refuses options that say how to guess where nobody does.
+  void check() const;
+  /// Room in a step for drafts.
+  void reserve_steps(vitrine::EngineOptions& options) const;
+  /// Makes the drafter, and measures or reads what passes cost where the gate is to stand before
+  /// it. Before an audit sink is set. `drafter` is to outlive the answers.
+  vitrine::SpeculationOptions apply(vitrine::Stepper& model,
+                                    std::unique_ptr<vitrine::Drafter>& drafter) const;
+
+ private:
+  bool has_gate() const { return kind == "auto" || threshold_->count() > 0; }
+
+  double threshold_value_ = 1.0;
+  CLI::Option* threshold_ = nullptr;
+};
+
+/// A table of costs as --draft-costs reads it and `bench speculate --cost --json` writes it.
+vitrine::PassCosts read_pass_costs(const std::string& path);
+nlohmann::ordered_json pass_costs_json(const vitrine::PassCosts& costs);
+
+/// "; suffix: 2.41 tokens a pass, 62 of 97 guesses right"; empty where nobody guessed. A problem is
+/// told on a line of its own.
+std::string speculation_note(const vitrine::SpeculationCounts& counts);
+/// Lines of --summary.
+std::string speculation_text(const vitrine::SpeculationCounts& counts);
+nlohmann::ordered_json speculation_json(const vitrine::SpeculationCounts& counts);
+
+}  // namespace cli
