@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 #include "engine/generation_sequence.h"
 #include "vitrine/engine.h"
@@ -13,13 +12,20 @@ namespace {
 constexpr int32_t kMeasuredPasses[] = {1, 2, 3, 4, 6, 8, 12, 16};
 constexpr int32_t kTokensBefore = 64;  // that a pass looks back at, where the context has room
 
-/// Ids spread over the vocabulary: a mixture of experts meets as many as in a text.
-std::vector<int32_t> spread_tokens(int64_t vocab_size, int64_t count) {
+/// `count` ids spread over the vocabulary, from number `first` on: a mixture of experts meets as
+/// many of them as in a text, and others in each pass.
+std::vector<int32_t> spread_tokens(int64_t vocab_size, int64_t first, int64_t count) {
   std::vector<int32_t> ids;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = first; i < first + count; ++i) {
     ids.push_back(static_cast<int32_t>((1 + i * 7919) % vocab_size));
   }
   return ids;
+}
+
+double middle(std::vector<double>& seconds) {
+  const auto half = seconds.begin() + std::ssize(seconds) / 2;
+  std::ranges::nth_element(seconds, half);
+  return *half;
 }
 
 void feed_tokens(Stepper& stepper, SequenceId sequence, std::span<const int32_t> tokens,
@@ -43,7 +49,8 @@ PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens, int repeats) 
   const int32_t most = std::min<int32_t>(
       {max_tokens, limits.max_step_tokens, limits.max_logit_rows, limits.max_context});
   const int32_t before = std::min(kTokensBefore, limits.max_context - most);
-  const std::vector<int32_t> ids = spread_tokens(stepper.summary().vocab_size, before + most);
+  const int64_t vocab = stepper.summary().vocab_size;
+  const std::vector<int32_t> ids = spread_tokens(vocab, 0, before);
   engine::GenerationSequence sequence(stepper, 0);
   for (int32_t done = 0; done < before;) {
     const int32_t count = std::min(before - done, limits.max_step_tokens);
@@ -53,19 +60,22 @@ PassCosts measure_pass_costs(Stepper& stepper, int32_t max_tokens, int repeats) 
   }
   std::vector<PassCost> costs;
   for (const int32_t tokens : kMeasuredPasses) {
-    if (tokens <= most) costs.push_back({tokens, std::numeric_limits<double>::infinity()});
+    if (tokens <= most) costs.push_back({tokens, 0});
   }
+  std::vector<std::vector<double>> seconds(costs.size());
+  int64_t fed = before;
   for (int round = -1; round < repeats; ++round) {  // the first one touches all memory
-    for (PassCost& cost : costs) {
-      const auto tokens = std::span<const int32_t>(ids).subspan(static_cast<size_t>(before),
-                                                                static_cast<size_t>(cost.tokens));
+    for (size_t i = 0; i < costs.size(); ++i) {
+      const std::vector<int32_t> tokens = spread_tokens(vocab, fed, costs[i].tokens);
+      fed += costs[i].tokens;
       const auto start = std::chrono::steady_clock::now();
-      feed_tokens(stepper, sequence.id(), tokens, cost.tokens - 1);
+      feed_tokens(stepper, sequence.id(), tokens, costs[i].tokens - 1);
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-      if (round >= 0) cost.seconds = std::min(cost.seconds, std::max(taken.count(), 1e-9));
+      if (round >= 0) seconds[i].push_back(std::max(taken.count(), 1e-9));
       sequence.cut(before);
     }
   }
+  for (size_t i = 0; i < costs.size(); ++i) costs[i].seconds = middle(seconds[i]);
   return PassCosts(std::move(costs));
 }
 
