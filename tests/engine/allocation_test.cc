@@ -263,6 +263,33 @@ TEST(Federated, AStepAllocatesNothing) {
   }
 }
 
+TEST(Speculated, AnAnswerAllocatesNothingBetweenItsEnds) {
+  if (!VITRINE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  const auto engine = Engine::load(oracle_folder("qwen3_moe"), test_options());
+  const std::vector<int32_t> ids = prompt_ids(20, engine->summary().vocab_size);
+  for (const std::string& name : drafter_names()) {
+    const auto drafter = make_drafter(name);
+    GenerateOptions options;
+    options.max_new_tokens = 100;
+    options.ignore_end_of_text = true;
+    options.sampler.temperature = 0;
+    options.speculation = {.drafter = drafter.get(), .scope = "test"};
+    generate(*engine, ids, options);  // an answer that the next one is guessed by
+    Generation generation(*engine, ids, options);
+    int64_t drafts = 0;
+    const auto step = [&] {
+      const StepInput input = generation.next_input();
+      drafts += input.num_drafts;
+      generation.accept(engine->step({&input, 1}));
+    };
+    step();
+    while (!generation.finished() && generation.result().tokens.size() < 80) {
+      EXPECT_EQ(allocations_in(step), 0) << name;
+    }
+    EXPECT_GT(drafts, 20) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Allocation,
                          ::testing::Values(ModelVariant{"qwen3_moe", "int4", 32},
                                            ModelVariant{"qwen3_moe_sparse2", "", 0},
