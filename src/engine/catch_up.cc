@@ -8,8 +8,17 @@
 
 namespace vitrine::engine {
 
+void StepRunner::truncate(SequenceId sequence, int64_t length) {
+  pool_.truncate(sequence, length);
+  replay_journal(sequence);
+}
+
 void StepRunner::keep(SequenceId sequence, int64_t count) {
   pool_.keep(sequence, count);
+  replay_journal(sequence);
+}
+
+void StepRunner::replay_journal(SequenceId sequence) {
   const StateJournal::Entry* entry = journal_.find(sequence);
   if (entry == nullptr || pool_.state_length(sequence) != entry->begin) return;
   const int64_t missing = pool_.get(sequence).length - entry->begin;

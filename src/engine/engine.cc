@@ -59,9 +59,8 @@ SequenceId Engine::fork(SequenceId sequence) {
 
 void Engine::truncate(SequenceId sequence, int64_t length) {
   const engine::Occupied occupied(impl_->occupant);
-  kv::BlockPool& pool = impl_->runner.pool();
-  const int64_t before = pool.get(sequence).length;
-  pool.truncate(sequence, length);
+  const int64_t before = impl_->pool().get(sequence).length;
+  impl_->runner.truncate(sequence, length);
   if (length == before) return;
   engine::tell_sink(audit_sink(),
                     AuditEvent{AuditEvent::Kind::kTruncated, sequence, 0, length, before});

@@ -44,8 +44,10 @@ class StepRunner final : private Meanwhile {
   /// The rest of it. [rows] each row's token and the runner-up, or -1 where the head's own stand.
   void step_from_rows(std::span<const int32_t> chosen, std::span<const int32_t> runners_up);
 
-  /// Of the positions that a sequence's last step brought, the first `count` stay. A state that has
-  /// taken in more is made again: of what the step's drafts brought to it, where that is kept.
+  /// The first `length` positions of a sequence stay; of those that its last step brought, the
+  /// first `count`. A state that has taken in more is made again: of what the step's drafts brought
+  /// to it, where that is kept.
+  void truncate(SequenceId sequence, int64_t length);
   void keep(SequenceId sequence, int64_t count);
 
   /// A step of some of the layers (Engine::step_layers).
@@ -78,6 +80,7 @@ class StepRunner final : private Meanwhile {
   bool is_whole() const { return layers_.first == 0 && layers_.end == graph_.num_layers; }
   /// The positions of a sequence that the step's first layer has.
   int64_t past_of(SequenceId sequence) const { return pool_.layer_length(sequence, layers_.first); }
+  void replay_journal(SequenceId sequence);
   void catch_up(SequenceId sequence);
   void run_again(SequenceId sequence, int64_t begin, int64_t count);
   void prepare(std::span<const StepInput> inputs);
