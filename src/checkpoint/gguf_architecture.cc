@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The architectures that GGUF files name.
+#include "gguf_delta.h"
 #include "gguf_gemma.h"
+#include "gguf_lfm.h"
 #include "gguf_model.h"
 
 namespace vitrine::checkpoint {
@@ -118,7 +120,8 @@ constexpr GgufArchitecture kArchitectures[] = {
      .dense_gate = "feed_forward.w1",
      .gate = "w1",
      .up = "w3",
-     .down = "w2"},
+     .down = "w2",
+     .layer_names = kLfmLayerNames},
     {.name = "smollm3",
      .model_type = "smollm3",
      .class_name = "SmolLM3ForCausalLM",
@@ -147,7 +150,8 @@ constexpr GgufArchitecture kArchitectures[] = {
      .has_post_norm = true,
      .rotates_part = true,
      .has_linear_layers = true,
-     .shared_block = "mlp.shared_expert"},
+     .shared_block = "mlp.shared_expert",
+     .layer_names = kGroupedLinearNames},
     {.name = "qwen35",
      .model_type = "qwen3_5_text",
      .class_name = "Qwen3_5ForCausalLM",
@@ -155,7 +159,8 @@ constexpr GgufArchitecture kArchitectures[] = {
      .has_output_bias = true,
      .has_post_norm = true,
      .rotates_part = true,
-     .has_linear_layers = true},
+     .has_linear_layers = true,
+     .layer_names = kSingleLinearNames},
     {.name = "qwen35moe",
      .has_experts = true,
      .model_type = "qwen3_5_moe_text",
@@ -166,7 +171,8 @@ constexpr GgufArchitecture kArchitectures[] = {
      .has_post_norm = true,
      .rotates_part = true,
      .has_linear_layers = true,
-     .shared_block = "mlp.shared_expert"},
+     .shared_block = "mlp.shared_expert",
+     .layer_names = kSingleLinearNames},
     kGemmaDense,
     kGemmaExperts,
 };

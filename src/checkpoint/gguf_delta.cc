@@ -1,44 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gated DeltaNet in GGUF files (qwen3next, qwen35, qwen35moe): which layers keep a state, its
-// sizes, and the names of its tensors.
+// Gated DeltaNet in GGUF files (qwen3next, qwen35, qwen35moe): which layers keep a state, and
+// its sizes.
 #include <algorithm>
-#include <span>
 
 #include "gguf_model.h"
 #include "text.h"
 
 namespace vitrine::checkpoint {
 namespace {
-
-/// What stands behind "blk.N.", and behind "model.layers.N.linear_attn.".
-struct LinearName {
-  std::string_view gguf, tensor;
-};
-constexpr LinearName kNames[] = {
-    {"attn_qkv.weight", "in_proj_qkv.weight"},
-    {"attn_gate.weight", "in_proj_z.weight"},
-    {"ssm_conv1d.weight", "conv1d.weight"},
-    {"ssm_dt.bias", "dt_bias"},
-    {"ssm_a", "A"},
-    {"ssm_norm.weight", "norm.weight"},
-    {"ssm_out.weight", "out_proj.weight"},
-};
-/// Of qwen3next: both by key head. `ssm_in` is what older files have for `attn_qkv` and
-/// `attn_gate`.
-constexpr LinearName kGroupedNames[] = {
-    {"ssm_in.weight", "in_proj_qkvz.weight"},
-    {"ssm_ba.weight", "in_proj_ba.weight"},
-};
-constexpr LinearName kSingleNames[] = {
-    {"ssm_beta.weight", "in_proj_b.weight"},
-    {"ssm_alpha.weight", "in_proj_a.weight"},
-};
-constexpr std::string_view kModule = "linear_attn.";
-
-std::span<const LinearName> further_names(const GgufArchitecture& architecture) {
-  if (architecture.model_type == "qwen3_next") return kGroupedNames;
-  return kSingleNames;
-}
 
 /// Whether layers keep a state, one flag each.
 std::vector<bool> read_layers(const std::string& prefix, const GgufMetadata& metadata,
@@ -62,24 +31,6 @@ std::vector<bool> read_layers(const std::string& prefix, const GgufMetadata& met
 }
 
 }  // namespace
-
-std::string linear_tensor_name(const GgufArchitecture& architecture, std::string_view name) {
-  for (const auto& names : {std::span<const LinearName>(kNames), further_names(architecture)}) {
-    const auto found = std::ranges::find(names, name, &LinearName::gguf);
-    if (found != names.end()) return std::string(kModule) + std::string(found->tensor);
-  }
-  return {};
-}
-
-std::string gguf_linear_name(const GgufArchitecture& architecture, std::string_view name) {
-  if (!name.starts_with(kModule)) return {};
-  name.remove_prefix(kModule.size());
-  for (const auto& names : {std::span<const LinearName>(kNames), further_names(architecture)}) {
-    const auto found = std::ranges::find(names, name, &LinearName::tensor);
-    if (found != names.end()) return std::string(found->gguf);
-  }
-  return {};
-}
 
 void write_linear_layers(const GgufArchitecture& architecture, const GgufMetadata& metadata,
                          int64_t layers, const std::vector<TensorInfo>& tensors,

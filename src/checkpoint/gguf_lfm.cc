@@ -1,45 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Short convolutions in GGUF files (lfm2moe): layers without key-value heads.
-#include <algorithm>
-#include <array>
-
 #include "gguf_model.h"
 
 namespace vitrine::checkpoint {
-namespace {
-
-struct ConvolutionName {
-  std::string_view gguf, module;
-};
-constexpr std::array kConvolutionNames = {
-    ConvolutionName{"attn_norm", "operator_norm"},
-    ConvolutionName{"attn_q", "self_attn.q_proj"},
-    ConvolutionName{"attn_k", "self_attn.k_proj"},
-    ConvolutionName{"attn_v", "self_attn.v_proj"},
-    ConvolutionName{"attn_output", "self_attn.out_proj"},
-    ConvolutionName{"attn_q_norm", "self_attn.q_layernorm"},
-    ConvolutionName{"attn_k_norm", "self_attn.k_layernorm"},
-    ConvolutionName{"shortconv.conv", "conv.conv"},
-    ConvolutionName{"shortconv.in_proj", "conv.in_proj"},
-    ConvolutionName{"shortconv.out_proj", "conv.out_proj"},
-    ConvolutionName{"ffn_norm", "ffn_norm"},
-    ConvolutionName{"ffn_gate", "feed_forward.w1"},
-    ConvolutionName{"ffn_up", "feed_forward.w3"},
-    ConvolutionName{"ffn_down", "feed_forward.w2"},
-};
-
-}  // namespace
-
-std::string_view convolution_module(std::string_view name) {
-  const auto* found = std::ranges::find(kConvolutionNames, name, &ConvolutionName::gguf);
-  return found == kConvolutionNames.end() ? std::string_view() : found->module;
-}
-
-std::string_view convolution_name(std::string_view module) {
-  const auto* found = std::ranges::find(kConvolutionNames, module, &ConvolutionName::module);
-  return found == kConvolutionNames.end() ? std::string_view() : found->gguf;
-}
-
 int64_t write_convolutions(const GgufArchitecture& architecture, const GgufMetadata& metadata,
                            int64_t layers, nlohmann::ordered_json& config) {
   const std::string prefix = std::string(architecture.name) + ".";

@@ -16,6 +16,7 @@ namespace vitrine::checkpoint {
 /// A tensor's name in files, and Hugging Face's.
 struct GgufName {
   std::string_view gguf, module;
+  bool is_convolution = false;  ///< [channels, taps] in files, [channels, 1, taps] in folders
 };
 
 /// How files of one architecture name and lay out what Hugging Face names and lays out differently.
@@ -76,19 +77,12 @@ int64_t write_latent_attention(const GgufArchitecture& architecture, const GgufM
 void write_latent_yarn(const GgufArchitecture& architecture, const GgufMetadata& metadata,
                        nlohmann::ordered_json& yarn);
 
-/// Of models with short convolutions: the module that "blk.N." and this name are of, and the name
-/// of a module; empty where there is none.
-std::string_view convolution_module(std::string_view name);
-std::string_view convolution_name(std::string_view module);
 /// Of files whose layers may be convolutions: which are, and what these are. Returns the key-value
 /// heads of the others.
 int64_t write_convolutions(const GgufArchitecture& architecture, const GgufMetadata& metadata,
                            int64_t layers, nlohmann::ordered_json& config);
-/// Of files with Gated DeltaNet: what stands behind "model.layers.N." for what stands behind
-/// "blk.N.", and back; empty for tensors that are not of such a layer alone.
-std::string linear_tensor_name(const GgufArchitecture& architecture, std::string_view name);
-std::string gguf_linear_name(const GgufArchitecture& architecture, std::string_view name);
-/// Which of the layers keep a state, its sizes, and how the file holds their weights.
+/// Of files with Gated DeltaNet: which of the layers keep a state, its sizes, and how the file
+/// holds their weights.
 void write_linear_layers(const GgufArchitecture& architecture, const GgufMetadata& metadata,
                          int64_t layers, const std::vector<TensorInfo>& tensors,
                          nlohmann::ordered_json& config);

@@ -12,42 +12,39 @@ namespace vitrine::checkpoint {
 namespace {
 
 /// What stands between "blk.N." and ".weight" or ".bias", and the module that it is.
-struct LayerName {
-  std::string_view gguf, module;
-};
 constexpr std::array kLayerNames = {
-    LayerName{"attn_norm", "input_layernorm"},
-    LayerName{"attn_q", "self_attn.q_proj"},
-    LayerName{"attn_k", "self_attn.k_proj"},
-    LayerName{"attn_v", "self_attn.v_proj"},
-    LayerName{"attn_output", "self_attn.o_proj"},
-    LayerName{"attn_q_norm", "self_attn.q_norm"},
-    LayerName{"attn_k_norm", "self_attn.k_norm"},
-    LayerName{"ffn_norm", "post_attention_layernorm"},
-    LayerName{"post_attention_norm", "post_attention_layernorm"},
-    LayerName{"ffn_gate", "mlp.gate_proj"},
-    LayerName{"ffn_up", "mlp.up_proj"},
-    LayerName{"ffn_down", "mlp.down_proj"},
-    LayerName{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    GgufName{"attn_norm", "input_layernorm"},
+    GgufName{"attn_q", "self_attn.q_proj"},
+    GgufName{"attn_k", "self_attn.k_proj"},
+    GgufName{"attn_v", "self_attn.v_proj"},
+    GgufName{"attn_output", "self_attn.o_proj"},
+    GgufName{"attn_q_norm", "self_attn.q_norm"},
+    GgufName{"attn_k_norm", "self_attn.k_norm"},
+    GgufName{"ffn_norm", "post_attention_layernorm"},
+    GgufName{"post_attention_norm", "post_attention_layernorm"},
+    GgufName{"ffn_gate", "mlp.gate_proj"},
+    GgufName{"ffn_up", "mlp.up_proj"},
+    GgufName{"ffn_down", "mlp.down_proj"},
+    GgufName{"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
 };
 /// Of latent attention. The matrix that makes keys and values stands whole, or as its halves.
 constexpr std::array kLatentNames = {
-    LayerName{"attn_q_a", "self_attn.q_a_proj"},
-    LayerName{"attn_q_a_norm", "self_attn.q_a_layernorm"},
-    LayerName{"attn_q_b", "self_attn.q_b_proj"},
-    LayerName{"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
-    LayerName{"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-    LayerName{"attn_kv_b", "self_attn.kv_b_proj"},
-    LayerName{"attn_k_b", "self_attn.k_b_proj"},
-    LayerName{"attn_v_b", "self_attn.v_b_proj"},
+    GgufName{"attn_q_a", "self_attn.q_a_proj"},
+    GgufName{"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    GgufName{"attn_q_b", "self_attn.q_b_proj"},
+    GgufName{"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    GgufName{"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    GgufName{"attn_kv_b", "self_attn.kv_b_proj"},
+    GgufName{"attn_k_b", "self_attn.k_b_proj"},
+    GgufName{"attn_v_b", "self_attn.v_b_proj"},
 };
 /// Their last norm is named for the embedding.
 constexpr std::string_view kEmbeddingNorm = "token_embd_norm.weight";
 /// Behind GgufArchitecture::shared_block.
 constexpr std::array kSharedNames = {
-    LayerName{"ffn_gate_shexp", "gate_proj"},
-    LayerName{"ffn_up_shexp", "up_proj"},
-    LayerName{"ffn_down_shexp", "down_proj"},
+    GgufName{"ffn_gate_shexp", "gate_proj"},
+    GgufName{"ffn_up_shexp", "up_proj"},
+    GgufName{"ffn_down_shexp", "down_proj"},
 };
 
 std::string final_norm(const GgufArchitecture& architecture) {
@@ -81,8 +78,8 @@ class TensorMapper {
     }
     if (info.name == "output.weight") return add(info, "lm_head.weight");
     if (info.name == "rope_freqs.weight") return add(info, info.name);
-    for (const auto& [gguf, module] : architecture_.model_names) {
-      if (info.name == gguf) return add(info, std::string(module));
+    for (const GgufName& own : architecture_.model_names) {
+      if (info.name == own.gguf) return add(info, std::string(own.module));
     }
     constexpr std::string_view kLayer = "blk.";
     const std::string_view name = info.name;
@@ -108,15 +105,11 @@ class TensorMapper {
 
  private:
   void map_layer(TensorInfo& info, const std::string& prefix, const std::string& name) {
-    for (const auto& [gguf, module] : architecture_.layer_names) {
-      if (name == gguf) return add(info, prefix + std::string(module));
-    }
-    if (architecture_.has_linear_layers) {
-      const std::string linear = linear_tensor_name(architecture_, name);
-      if (linear == "linear_attn.conv1d.weight" && info.shape.size() == 2) {
+    for (const GgufName& own : architecture_.layer_names) {
+      if (name != own.gguf) continue;
+      if (own.is_convolution && info.shape.size() == 2)
         info.shape.insert(info.shape.begin() + 1, 1);
-      }
-      if (!linear.empty()) return add(info, prefix + linear);
+      return add(info, prefix + std::string(own.module));
     }
     const size_t dot = name.rfind('.');
     const std::string base = name.substr(0, dot);
@@ -127,10 +120,10 @@ class TensorMapper {
     if (!architecture_.correction.empty() && name == "exp_probs_b.bias") {
       return add(info, prefix + std::string(architecture_.correction));
     }
-    for (const auto& [gguf, module] : kSharedNames) {
-      if (base != gguf || suffix != ".weight" || architecture_.shared_block.empty()) continue;
+    for (const GgufName& part : kSharedNames) {
+      if (base != part.gguf || suffix != ".weight" || architecture_.shared_block.empty()) continue;
       return add(info, prefix + std::string(architecture_.shared_block) + "." +
-                           std::string(module) + suffix);
+                           std::string(part.module) + suffix);
     }
     if (architecture_.has_experts && (suffix == ".weight" || architecture_.has_expert_biases)) {
       if (base == "ffn_gate_inp") {
@@ -147,12 +140,12 @@ class TensorMapper {
       }
       if (add_single_expert(info, base, block)) return;
     }
-    for (const auto& [gguf, module] : kLatentNames) {
-      if (base != gguf || suffix != ".weight" || !architecture_.has_latents) continue;
-      return add(info, prefix + std::string(module) + suffix);
+    for (const GgufName& part : kLatentNames) {
+      if (base != part.gguf || suffix != ".weight" || !architecture_.has_latents) continue;
+      return add(info, prefix + std::string(part.module) + suffix);
     }
-    if (architecture_.has_convolutions) return map_convolution_layer(info, prefix, base, suffix);
-    const auto* found = std::ranges::find(kLayerNames, base, &LayerName::gguf);
+    if (architecture_.has_convolutions) unknown(info);
+    const auto* found = std::ranges::find(kLayerNames, base, &GgufName::gguf);
     const bool is_foreign =
         (base == "post_attention_norm" && !architecture_.has_post_norm) ||
         (architecture_.has_latents &&
@@ -177,16 +170,6 @@ class TensorMapper {
       info.interleaved_head_rows = info.shape[0] / heads;
     }
     add(info, prefix + std::string(found->module) + suffix);
-  }
-
-  void map_convolution_layer(TensorInfo& info, const std::string& prefix, const std::string& base,
-                             const std::string& suffix) {
-    const std::string_view module = convolution_module(base);
-    if (module.empty() || suffix != ".weight") unknown(info);
-    if (base == "shortconv.conv" && info.shape.size() == 2) {
-      info.shape.insert(info.shape.begin() + 1, 1);
-    }
-    add(info, prefix + std::string(module) + suffix);
   }
 
   /// Of each expert the rows of the gate projection, then as many of the up projection.
@@ -294,25 +277,21 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
     return architecture.has_convolutions ? std::string(kEmbeddingNorm) : "output_norm.weight";
   }
   if (name == "lm_head.weight") return "output.weight";
-  for (const auto& [gguf, own] : architecture.model_names) {
-    if (name == own) return std::string(gguf);
+  for (const GgufName& own : architecture.model_names) {
+    if (name == own.module) return std::string(own.gguf);
   }
   constexpr std::string_view kLayers = "model.layers.";
   const size_t dot = name.find('.', kLayers.size()), end = name.rfind('.');
   if (!name.starts_with(kLayers) || dot == name.npos) return std::string(name);
   const std::string layer(name.substr(kLayers.size(), dot - kLayers.size()));
-  for (const auto& [gguf, own] : architecture.layer_names) {
-    if (name.substr(dot + 1) == own) return "blk." + layer + "." + std::string(gguf);
+  for (const GgufName& own : architecture.layer_names) {
+    if (name.substr(dot + 1) == own.module) return "blk." + layer + "." + std::string(own.gguf);
   }
   if (end <= dot) return std::string(name);
   const std::string_view module = name.substr(dot + 1, end - dot - 1);
   const auto named = [&](std::string_view base) {
     return "blk." + layer + "." + std::string(base) + std::string(name.substr(end));
   };
-  if (architecture.has_linear_layers) {
-    const std::string linear = gguf_linear_name(architecture, name.substr(dot + 1));
-    if (!linear.empty()) return "blk." + layer + "." + linear;
-  }
   if (architecture.has_experts && module == architecture.router) return named("ffn_gate_inp");
   if (architecture.has_post_norm && module == "post_attention_layernorm") {
     return named("post_attention_norm");
@@ -320,9 +299,9 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
   if (!architecture.correction.empty() && name.ends_with(architecture.correction)) {
     return "blk." + layer + ".exp_probs_b.bias";
   }
-  for (const auto& [gguf, part] : kSharedNames) {
-    if (module == std::string(architecture.shared_block) + "." + std::string(part)) {
-      return named(gguf);
+  for (const GgufName& part : kSharedNames) {
+    if (module == std::string(architecture.shared_block) + "." + std::string(part.module)) {
+      return named(part.gguf);
     }
   }
   const bool is_gpt_oss = architecture.model_type == "gpt_oss";
@@ -330,14 +309,10 @@ std::string gguf_tensor_name(const GgufArchitecture& architecture, std::string_v
     return "blk." + layer + ".attn_sinks.weight";
   }
   if (architecture.has_latents) {
-    const auto* latent = std::ranges::find(kLatentNames, module, &LayerName::module);
+    const auto* latent = std::ranges::find(kLatentNames, module, &GgufName::module);
     if (latent != kLatentNames.end()) return named(latent->gguf);
   }
-  if (architecture.has_convolutions) {
-    const std::string_view base = convolution_name(module);
-    if (!base.empty()) return named(base);
-  }
-  const auto* found = std::ranges::find(kLayerNames, module, &LayerName::module);
+  const auto* found = std::ranges::find(kLayerNames, module, &GgufName::module);
   if (found != kLayerNames.end()) return named(found->gguf);
   const bool is_fused = is_gemma(architecture);
   for (const auto& [part, base] :
