@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "config_limits.h"
-#include "text.h"
+#include "layer_types.h"
 
 namespace vitrine::checkpoint {
 namespace {
@@ -17,26 +17,15 @@ bool is_qwen3_5(std::string_view type) {
 }
 
 void read_layer_kinds(const Fields& fields, ModelConfig& config) {
-  const std::vector<std::string> types = fields.strings("layer_types");
+  const std::vector<std::string> types = read_layer_types(fields, "layer_types", config.num_layers,
+                                                          "linear_attention", "full_attention");
   if (types.empty()) {
     const int64_t interval = fields.integer("full_attention_interval", 1, kMaxLayers).value_or(4);
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
       config.linear_layers.push_back((layer + 1) % interval != 0);
     }
-    return;
   }
-  if (std::ssize(types) != config.num_layers) {
-    fields.bad("layer_types", "one type for each of " + std::to_string(config.num_layers) +
-                                  " layers, found " + std::to_string(types.size()));
-  }
-  for (const std::string& type : types) {
-    const bool is_linear = type == "linear_attention";
-    config.linear_layers.push_back(is_linear);
-    if (is_linear || type == "full_attention") continue;
-    throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'layer_types' holds " +
-                                             quote_text(type) +
-                                             "; expected 'linear_attention' or 'full_attention'");
-  }
+  for (const std::string& type : types) config.linear_layers.push_back(type == "linear_attention");
 }
 
 /// Of what GGUF files become; no published config has it.

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "config_limits.h"
-#include "text.h"
+#include "layer_types.h"
 
 namespace vitrine::checkpoint {
 namespace {
@@ -30,23 +30,12 @@ void require_divisor(const Fields& fields, std::string_view name, int64_t kv_hea
 }
 
 /// Which layers slide: as the config lists them, else five of six; the last one never does.
-void read_layer_types(const Fields& fields, ModelConfig& config) {
-  const std::vector<std::string> types = fields.strings("layer_types");
-  if (!types.empty() && std::ssize(types) != config.num_layers) {
-    fields.bad("layer_types", "one type for each of " + std::to_string(config.num_layers) +
-                                  " layers, found " + std::to_string(types.size()));
-  }
+void read_slides(const Fields& fields, ModelConfig& config) {
+  const std::vector<std::string> types = read_layer_types(fields, "layer_types", config.num_layers,
+                                                          "full_attention", "sliding_attention");
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    bool slides = (layer + 1) % 6 != 0;
-    if (!types.empty()) {
-      const std::string& type = types[static_cast<size_t>(layer)];
-      slides = type == "sliding_attention";
-      if (!slides && type != "full_attention") {
-        throw Error(ErrorKind::kUnsupported,
-                    fields.place() + ": field 'layer_types' holds " + quote_text(type) +
-                        "; expected 'full_attention' or 'sliding_attention'");
-      }
-    }
+    const bool slides = types.empty() ? (layer + 1) % 6 != 0
+                                      : types[static_cast<size_t>(layer)] == "sliding_attention";
     config.slides.push_back(slides && layer + 1 < config.num_layers);
   }
   const int64_t window = fields.integer("sliding_window", 0, INT64_MAX).value_or(512);
@@ -190,7 +179,7 @@ void read_gemma(const Fields& fields, ModelConfig& config) {
   if (fields.string("hidden_activation").value_or("gelu_pytorch_tanh") != "gelu_pytorch_tanh") {
     fields.unsupported("hidden_activation", "'gelu_pytorch_tanh'");
   }
-  read_layer_types(fields, config);
+  read_slides(fields, config);
   read_heads(fields, config);
   read_rotary(fields, config);
   read_shared_layers(fields, config);

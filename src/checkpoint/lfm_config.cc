@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "text.h"
+#include "layer_types.h"
 
 namespace vitrine::checkpoint {
 
@@ -16,18 +16,9 @@ bool is_lfm_tied(const Fields& fields) {
 }
 
 void read_convolutions(const Fields& fields, ModelConfig& config) {
-  const std::vector<std::string> types = fields.strings("layer_types");
-  if (std::ssize(types) != config.num_layers) {
-    fields.bad("layer_types", "one type for each of " + std::to_string(config.num_layers) +
-                                  " layers, found " + std::to_string(types.size()));
-  }
-  for (const std::string& type : types) {
-    const bool is_convolution = type == "conv";
-    config.linear_layers.push_back(is_convolution);
-    if (is_convolution || type == "full_attention") continue;
-    throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'layer_types' holds " +
-                                             quote_text(type) +
-                                             "; expected 'conv' or 'full_attention'");
+  for (const std::string& type : read_layer_types(fields, "layer_types", config.num_layers, "conv",
+                                                  "full_attention", /*is_required=*/true)) {
+    config.linear_layers.push_back(type == "conv");
   }
   if (std::ranges::all_of(config.linear_layers, std::identity())) {
     fields.unsupported("layer_types", "a layer of 'full_attention' or more");

@@ -8,6 +8,7 @@
 #include "fields.h"
 #include "gemma_config.h"
 #include "latent_config.h"
+#include "layer_types.h"
 #include "lfm_config.h"
 #include "rope_config.h"
 #include "text.h"
@@ -70,19 +71,11 @@ void read_attention(const Fields& fields, ModelConfig& config) {
 /// Which layers see a window of positions, as transformers decides it for each family.
 void read_windows(const Fields& fields, ModelConfig& config) {
   const auto window = fields.integer("sliding_window", 0, INT64_MAX);
-  const std::vector<std::string> layer_types = fields.strings("layer_types");
-  if (!layer_types.empty() && std::ssize(layer_types) != config.num_layers) {
-    fields.bad("layer_types", "one type for each of " + std::to_string(config.num_layers) +
-                                  " layers, found " + std::to_string(layer_types.size()));
-  }
+  const std::vector<std::string> layer_types = checkpoint::read_layer_types(
+      fields, "layer_types", config.num_layers, "full_attention", "sliding_attention");
   std::vector<bool> slides(static_cast<size_t>(config.num_layers), false);
   for (size_t layer = 0; layer < layer_types.size(); ++layer) {
-    const std::string& type = layer_types[layer];
-    slides[layer] = type == "sliding_attention";
-    if (slides[layer] || type == "full_attention") continue;
-    throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'layer_types' holds " +
-                                             quote_text(type) +
-                                             "; expected 'full_attention' or 'sliding_attention'");
+    slides[layer] = layer_types[layer] == "sliding_attention";
   }
   if (layer_types.empty() && config.model_type == "gpt_oss") {
     for (size_t layer = 0; layer < slides.size(); layer += 2) slides[layer] = true;
@@ -114,28 +107,14 @@ void read_gating(const Fields& fields, ModelConfig& config) {
   config.swiglu_alpha = fields.number("swiglu_alpha", 1e-6, 1e9).value_or(1.702);
 }
 
-/// A word for each layer (glm4_moe_lite).
-void read_block_types(const Fields& fields, const std::vector<std::string>& types,
-                      ModelConfig& config) {
-  if (std::ssize(types) != config.num_layers) {
-    fields.bad("mlp_layer_types", "one type for each of " + std::to_string(config.num_layers) +
-                                      " layers, found " + std::to_string(types.size()));
-  }
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const std::string& type = types[static_cast<size_t>(layer)];
-    if (type == "dense") {
-      config.mlp_only_layers.push_back(layer);
-    } else if (type != "sparse") {
-      throw Error(ErrorKind::kUnsupported, fields.place() + ": field 'mlp_layer_types' holds " +
-                                               quote_text(type) + "; expected 'dense' or 'sparse'");
-    }
-  }
-}
-
 /// Layers without experts, as families other than Qwen's name them.
 void read_dense_layers(const Fields& fields, ModelConfig& config) {
-  const std::vector<std::string> types = fields.strings("mlp_layer_types");
-  if (!types.empty()) return read_block_types(fields, types, config);
+  const std::vector<std::string> types =
+      checkpoint::read_layer_types(fields, "mlp_layer_types", config.num_layers, "dense", "sparse");
+  for (size_t layer = 0; layer < types.size(); ++layer) {
+    if (types[layer] == "dense") config.mlp_only_layers.push_back(static_cast<int64_t>(layer));
+  }
+  if (!types.empty()) return;
   const auto first =
       fields.integer({"first_k_dense_replace", "num_dense_layers"}, 0, config.num_layers)
           .value_or(checkpoint::is_lfm(config) ? checkpoint::kLfmDenseLayers
