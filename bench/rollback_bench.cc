@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to take drafts back: milliseconds of a pass of one token, of one with drafts, and
-// of keep() behind it, on a model of any kind; what counts are those that keep a state of a
-// sequence. Rows of a table in Markdown on standard output, the medians of so many rounds.
+// Measures what it costs to take drafts back: milliseconds of a pass of one token, of one with
+// drafts, of keep() behind it, and of the next pass. Models that keep a state of a sequence have
+// work there. Prints a table in Markdown, with the medians of so many rounds.
 //
 //     build/bench/rollback_bench MODEL [--drafts 4] [--kept 2] [--prompt 64] [--rounds 20]
 #include <algorithm>

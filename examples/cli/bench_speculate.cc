@@ -27,7 +27,7 @@ struct BenchSpeculateArguments {
   DeviceOptions device;
 };
 
-/// What a candidate did, over all prompts.
+/// Sums up a candidate over all prompts.
 struct CandidateRuns {
   std::string name;
   std::vector<double> ratios;  // of each prompt the median of its pairs

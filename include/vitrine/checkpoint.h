@@ -279,7 +279,7 @@ struct RopeScaling {
 /// How a checkpoint holds the weights of a model with Gated DeltaNet.
 enum class LinearLayout : uint8_t {
   kPublished,  ///< as transformers writes them
-  /// As GGUF files have them: norms hold 1 + w (but the gated one), decays hold -exp(A_log)
+  /// GGUF files have it: norms hold 1 + w (but the gated one), decays hold -exp(A_log)
   /// (`linear_attn.A`). Of qwen3_next what makes queries, keys and values stands apart from what
   /// makes gates. Of qwen3_5 value head h reads key head h % linear_key_heads; of all others h /
   /// (value heads of a key).
@@ -407,7 +407,7 @@ struct ModelConfig {
   bool is_linear_layer(int64_t layer) const {
     return !linear_layers.empty() && linear_layers[static_cast<size_t>(layer)];
   }
-  /// Whether these layers are short convolutions.
+  /// Returns true where these layers are short convolutions.
   bool has_convolutions() const { return convolution_taps > 0; }
   /// Elements that such a layer's convolution goes over: queries, keys and values of all heads.
   int64_t linear_channels() const {

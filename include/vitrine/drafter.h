@@ -15,7 +15,7 @@ namespace vitrine {
 /// Names a text that a drafter follows; none is 0.
 using DraftTextId = uint64_t;
 
-/// What a drafter is told of a text before its first token.
+/// Tells a drafter of a text before its first token.
 struct DraftText {
   /// A drafter may take from a text what it learns for others of the same scope, and of no other.
   /// Empty: for none.

@@ -34,7 +34,7 @@ VITRINE_API std::vector<std::string> drafter_names();
 VITRINE_API std::unique_ptr<Drafter> make_drafter(std::string_view name,
                                                   const DrafterOptions& options = {});
 
-/// What a pass over so many tokens of one sequence costs.
+/// States what a pass over so many tokens of one sequence costs.
 struct PassCost {
   int32_t tokens = 1;  ///< of one sequence, each with a row of logits
   double seconds = 0;  ///< that the pass takes; in any unit, where all have the same one
