@@ -1,30 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gated DeltaNet of the AVX-512 table.
 #include "../delta.h"
-#include "math.h"
+#include "float_lanes.h"
 
 namespace vitrine::kernels::avx512 {
 namespace {
 
-struct Table {
-  using Lanes = __m512;
+struct Table : FloatLanes {
   static constexpr int kWidth = 16;
-  VITRINE_INLINE Lanes load(const float* x) { return _mm512_loadu_ps(x); }
+  using FloatLanes::load, FloatLanes::store;
   VITRINE_INLINE Lanes load(const float* x, int64_t n) {
     return _mm512_maskz_loadu_ps(first_lanes(n), x);
   }
-  VITRINE_INLINE void store(float* x, Lanes v) { _mm512_storeu_ps(x, v); }
   VITRINE_INLINE void store(float* x, Lanes v, int64_t n) {
     _mm512_mask_storeu_ps(x, first_lanes(n), v);
   }
-  VITRINE_INLINE Lanes set(float x) { return _mm512_set1_ps(x); }
-  VITRINE_INLINE Lanes add(Lanes a, Lanes b) { return _mm512_add_ps(a, b); }
-  VITRINE_INLINE Lanes sub(Lanes a, Lanes b) { return _mm512_sub_ps(a, b); }
-  VITRINE_INLINE Lanes mul(Lanes a, Lanes b) { return _mm512_mul_ps(a, b); }
-  VITRINE_INLINE Lanes div(Lanes a, Lanes b) { return _mm512_div_ps(a, b); }
-  VITRINE_INLINE Lanes fma(Lanes a, Lanes b, Lanes c) { return _mm512_fmadd_ps(a, b, c); }
-  VITRINE_INLINE Lanes max(Lanes a, Lanes b) { return _mm512_max_ps(a, b); }
-  VITRINE_INLINE Lanes exp(Lanes x) { return exp_lanes(x); }
 };
 
 }  // namespace
