@@ -304,15 +304,16 @@ struct ModelConfig {
   bool tie_word_embeddings = false;        ///< the output head is the embedding
   DType dtype = DType::kF32;               ///< `dtype` / `torch_dtype`
 
-  bool attention_bias = false;     ///< `attention_bias`: q, k, v and o have biases
-  std::optional<bool> qkv_bias;    ///< `qkv_bias` where given: q, k and v only
-  std::optional<double> clip_qkv;  ///< olmoe: clamp q, k and v to ±clip_qkv
+  bool attention_bias = false;         ///< `attention_bias`: q, k, v and o have biases
+  std::optional<bool> qkv_bias;        ///< `qkv_bias` where given: q, k and v only
+  std::optional<bool> query_key_norm;  ///< `use_qk_norm` where given
+  bool rope_interleave = true;         ///< of latent attention: rotates neighbours; else halves
+  std::optional<double> clip_qkv;      ///< olmoe: clamp q, k and v to ±clip_qkv
   /// By layer: how many positions a token sees, its own the last; 0: all. Empty: all in all layers.
   std::vector<int64_t> windows;
   int64_t rotary_dim = 0;  ///< first elements of a head that are rotated; 0: all
   /// By layer: whether its heads are rotated. Empty: all are.
   std::vector<bool> rotates;
-  std::optional<bool> query_key_norm;  ///< `use_qk_norm` where given
 
   /// Latent attention (MLA): elements of a position's latent, from which the keys and values of all
   /// heads are made; 0: there is none. Then num_kv_heads is 1, head_dim is what a query head has
@@ -321,32 +322,31 @@ struct ModelConfig {
   int64_t q_lora_rank = 0;       ///< of a token's latent, from which its queries are made; 0: none
   int64_t qk_nope_head_dim = 0;  ///< elements of a query head that are not rotated
   int64_t v_head_dim = 0;        ///< of a head's value
-  bool rope_interleave = true;   ///< neighbours are rotated; else halves
 
   /// By layer, whether it keeps a state of a sequence in place of keys and values: Gated DeltaNet
   /// (qwen3_next, qwen3_5), or a short convolution (lfm2_moe). Empty: none does.
   std::vector<bool> linear_layers;
   int64_t convolution_taps = 0;    ///< of these layers, which are convolutions; 0: Gated DeltaNet
-  bool convolution_bias = false;   ///< of their three matrices' outputs, the convolution's too
   int64_t linear_key_heads = 0;    ///< of such a layer; divides linear_value_heads
   int64_t linear_value_heads = 0;  ///< each with a state of its own
   int64_t linear_key_dim = 0;      ///< elements of a query and of a key
   int64_t linear_value_dim = 0;    ///< elements of a value
   int64_t linear_taps = 0;         ///< of the convolution over positions, its own the last
+  bool convolution_bias = false;   ///< of convolutions: their matrices' outputs and their own
   LinearLayout linear_layout = LinearLayout::kPublished;  ///< of the file
 
   /// gemma4: by layer whether it slides; layers that do not have heads, key-value heads and rotary
   /// frequencies of their own. Empty: all layers are of one kind.
   std::vector<bool> slides;
-  int64_t global_head_dim = 0;         ///< of a layer that does not slide; 0: head_dim
-  int64_t global_kv_heads = 0;         ///< likewise; 0: num_kv_heads
-  double sliding_rope_theta = 0;       ///< of layers that slide; the others have rope_theta
-  double global_rotary_share = 1.0;    ///< of the frequencies of the others; those behind are 0
-  bool values_from_keys = false;       ///< of the others: a value is what k_proj gives
-  int64_t num_kv_shared_layers = 0;    ///< last layers, which read the keys and values of others
-  bool double_wide_mlp = false;        ///< in these layers
-  int64_t per_layer_input_size = 0;    ///< of a token's vector for each layer; 0: there are none
-  int64_t per_layer_vocab_size = 0;    ///< rows of these vectors' table
+  int64_t global_head_dim = 0;       ///< of a layer that does not slide; 0: head_dim
+  int64_t global_kv_heads = 0;       ///< likewise; 0: num_kv_heads
+  double sliding_rope_theta = 0;     ///< of layers that slide; the others have rope_theta
+  double global_rotary_share = 1.0;  ///< of the frequencies of the others; those behind are 0
+  int64_t num_kv_shared_layers = 0;  ///< last layers, which read the keys and values of others
+  bool double_wide_mlp = false;      ///< in these last layers
+  bool values_from_keys = false;     ///< of layers that do not slide: a value is what k_proj gives
+  int64_t per_layer_input_size = 0;  ///< of a token's vector for each layer; 0: there are none
+  int64_t per_layer_vocab_size = 0;  ///< rows of these vectors' table
   double final_logit_softcapping = 0;  ///< logits become cap * tanh(logit / cap); 0: they do not
 
   double swiglu_limit = 0;  ///< gpt_oss: the clamp of gate and up
@@ -358,13 +358,13 @@ struct ModelConfig {
   int64_t moe_intermediate_size = 0;            ///< of one expert; `intermediate_size` where absent
   int64_t shared_expert_intermediate_size = 0;  ///< 0: no shared expert
   std::optional<bool> norm_topk_prob;    ///< where given: divide the top-k weights by their sum
+  bool corrects_scores = true;           ///< lfm2_moe: `use_expert_bias`
   int64_t decoder_sparse_step = 1;       ///< layer l is sparse only if (l + 1) % step == 0
   std::vector<int64_t> mlp_only_layers;  ///< layers that are dense all the same, ascending
 
   int64_t router_groups = 1;                   ///< `n_group`: of experts
   int64_t router_chosen_groups = 1;            ///< `topk_group`: among whose experts the choice is
   double routed_scaling_factor = 1.0;          ///< of the chosen experts' weights
-  bool corrects_scores = true;                 ///< lfm2_moe: `use_expert_bias`
   int64_t num_draft_layers = 0;                ///< behind the others in the files, and not run
   double embedding_multiplier = 1.0;           ///< granite: embedding times this
   std::optional<double> attention_multiplier;  ///< granite: the scale of attention
