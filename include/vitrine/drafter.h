@@ -30,6 +30,10 @@ struct DraftProposal {
   std::span<int32_t> tokens = {};  ///< where guesses go: the first one stands right behind the
                                    ///< last committed token, each further one behind it
   int32_t count = 0;               ///< set by the drafter: so many were guessed, 0 where none
+  /// [tokens] of a drafter that guesses trees: which guess each one stands behind, by its index,
+  /// before its own; -1: behind the last committed token. Guesses behind the same one differ.
+  /// Empty: only a chain can be checked, as beside a state that is no keys and values.
+  std::span<int32_t> parents = {};
 };
 
 /// Guesses what comes next in texts, for a model to check: a pass over several tokens of a text
@@ -56,8 +60,16 @@ class VITRINE_API Drafter {
   virtual void truncate(DraftTextId text, int64_t length) = 0;
   /// Guesses for all texts of a step together. May be asked again for a text that did not go on.
   virtual void propose(std::span<DraftProposal> proposals) = 0;
+  /// The layers whose residual stream, as it enters them, it is shown, ascending (the number of
+  /// layers: what leaves the last one). EngineOptions::feature_layers must be the same, or nothing
+  /// is shown.
+  virtual std::span<const int> feature_layers() const { return {}; }
+  /// [positions, feature_layers * hidden_size] what the model computed at positions of the text
+  /// from `first` on, once and in order, at the latest before it is asked for guesses that stand
+  /// behind the next one. Not for those that another attempt had, or a sequence held before.
+  virtual void observe(DraftTextId /*text*/, int64_t /*first*/, std::span<const float> /*rows*/) {}
   /// Told after a pass, before what it chose is committed: of `proposed` guesses that the model
-  /// checked, the first `accepted` were right.
+  /// checked, `accepted` were right, one behind another.
   virtual void told(DraftTextId /*text*/, int32_t /*proposed*/, int32_t /*accepted*/) {}
   /// The text goes. `is_whole`: its answer ended by itself or at a limit, and may serve others of
   /// its scope.

@@ -100,6 +100,10 @@ struct EngineOptions {
   /// (docs/federation.md). A sequence uses one of them or none; those of all sequences share a
   /// step.
   std::vector<std::string> adapters = {};
+  /// Layers whose residual stream, as it enters them, features() gives after each step, ascending;
+  /// the number of layers stands for what leaves the last one. For drafters that read it. CPU, and
+  /// the reference path.
+  std::vector<int> feature_layers = {};
   /// Places at which a host reads along or adds up (tap.h). CPU, and the reference path.
   std::vector<Tap> taps = {};
 };
@@ -255,6 +259,7 @@ class VITRINE_API Engine final : public Stepper {
   StepFit fits(std::span<const StepInput> inputs) const;
 
   std::span<const StepOutput> step(std::span<const StepInput> inputs) override;
+  std::span<const float> features(SequenceId sequence) const override;
 
   /// A step of some layers: for early exit, for checks in the middle of the depth, for calibration
   /// layer by layer. From layer 0 it brings new tokens, as step() does; from another one it goes on

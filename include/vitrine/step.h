@@ -55,6 +55,12 @@ struct StepInput {
   /// neither next_token, num_forced nor allowed_tokens. The sequence holds all of `tokens` after
   /// the step; truncate() takes back those that were not chosen.
   int32_t num_drafts = 0;
+  /// [num_drafts] where drafts are a tree: behind which of `tokens` each stands, by its index
+  /// there, before its own; the last token that is no draft has the first index that may be named.
+  /// Drafts behind the same one differ. Each sees those that it stands behind, at their positions,
+  /// with the bits of a chain. The sequence holds those that were chosen after the step, and no
+  /// others. Empty: a chain. Not for models that keep a state.
+  std::span<const int32_t> draft_parents = {};
   SamplerPipeline* sampler = nullptr;  ///< for what is chosen; null: greedy
   /// Which tokens may be chosen, by bit (Constraint::allowed_tokens); empty: any. The host chooses
   /// then, greedy too.
@@ -126,6 +132,11 @@ class VITRINE_API Stepper {
   /// share theirs until they part); then nothing has changed. The span is valid until the next
   /// step.
   virtual std::span<const StepOutput> step(std::span<const StepInput> inputs) = 0;
+
+  /// [tokens, feature_layers * hidden_size] the residual stream as it entered
+  /// EngineOptions::feature_layers, of each token that the sequence brought to the last step. Empty
+  /// where there is none. Valid until the next step.
+  virtual std::span<const float> features(SequenceId /*sequence*/) const { return {}; }
 
   /// Says where records go (not owned; null: nowhere). Takes effect with the next step; calls
   /// open().

@@ -100,6 +100,11 @@ std::span<const StepOutput> Engine::step(std::span<const StepInput> inputs) {
   return impl_->runner.step(inputs);
 }
 
+std::span<const float> Engine::features(SequenceId sequence) const {
+  const engine::Occupied occupied(impl_->occupant, engine::Occupied::kReads);
+  return impl_->runner.features(sequence);
+}
+
 std::span<const StepOutput> Engine::step_layers(std::span<const StepInput> inputs,
                                                 LayerRange layers,
                                                 std::span<const float> residual) {
@@ -114,7 +119,7 @@ std::span<const float> Engine::residual_rows() const {
 
 void Engine::set_tap_reader(TapReader* reader) {
   const engine::Occupied occupied(impl_->occupant);
-  if (impl_->runner.taps() != nullptr) impl_->runner.taps()->reader = reader;
+  impl_->runner.set_tap_reader(reader);
 }
 
 TapSums Engine::tap_sums(size_t tap, int expert) const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/features.h"
 #include "engine/kv_budget.h"
 #include "engine/kv_choice.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -45,19 +46,34 @@ void require_latent_room(const ModelConfig& config) {
 }
 
 // Ascending, none twice.
-void resolve_hidden_states(EngineOptions& options, int num_layers) {
-  std::vector<int>& layers = options.hidden_state_layers;
+void resolve_layers(std::vector<int>& layers, const std::string& name, int num_layers) {
   for (const int layer : layers) {
-    require_option(layer >= 0 && layer <= num_layers, "hidden_state_layers", layer,
+    require_option(layer >= 0 && layer <= num_layers, name, layer,
                    "layers from 0 to " + std::to_string(num_layers));
   }
-  if (!layers.empty() && options.audit_level != AuditLevel::kFull) {
+  std::ranges::sort(layers);
+  layers.erase(std::ranges::unique(layers).begin(), layers.end());
+}
+
+void resolve_hidden_states(EngineOptions& options, int num_layers) {
+  resolve_layers(options.hidden_state_layers, "hidden_state_layers", num_layers);
+  if (!options.hidden_state_layers.empty() && options.audit_level != AuditLevel::kFull) {
     throw Error(ErrorKind::kInvalidArgument,
                 "engine option 'hidden_state_layers' needs audit_level full; expected it, or no "
                 "layers");
   }
-  std::ranges::sort(layers);
-  layers.erase(std::ranges::unique(layers).begin(), layers.end());
+}
+
+void resolve_taps(EngineOptions& options, ops::Graph& graph) {
+  resolve_layers(options.feature_layers, "feature_layers", graph.num_layers);
+  const bool has_features = !options.feature_layers.empty();
+  if ((has_features || !options.taps.empty()) && runs_fused_on_cuda(options)) {
+    throw Error(ErrorKind::kUnsupported,
+                "engine option '" + std::string(has_features ? "feature_layers" : "taps") +
+                    "' is for the CPU and the reference path; expected none, or another device or "
+                    "kernels");
+  }
+  ops::add_taps(graph, all_taps(graph, options));
 }
 
 }  // namespace
@@ -143,12 +159,7 @@ EngineOptions resolve_options(EngineOptions options, const Checkpoint& checkpoin
   if (options.attribution) ops::add_attribution(graph);
   resolve_hidden_states(options, graph.num_layers);
   ops::add_hidden_states(graph, options.hidden_state_layers);
-  if (!options.taps.empty() && runs_fused_on_cuda(options)) {
-    throw Error(ErrorKind::kUnsupported,
-                "engine option 'taps' is for the CPU and the reference path; expected none, or "
-                "another device or kernels");
-  }
-  ops::add_taps(graph, options.taps);
+  resolve_taps(options, graph);
   resolve_kv_budget(options, config);
   return options;
 }

@@ -28,9 +28,10 @@ void refuse_options(const EngineOptions& options) {
                 "a federation takes adapters from its file; expected engine option 'adapters' to "
                 "be empty");
   }
-  if (!options.taps.empty()) {
+  if (!options.taps.empty() || !options.feature_layers.empty()) {
     throw Error(ErrorKind::kUnsupported,
-                "a federation's models are not tapped; expected engine option 'taps' to be empty");
+                "a federation's models are not tapped; expected engine options 'taps' and "
+                "'feature_layers' to be empty");
   }
   if (options.attribution && !engine::runs_fused(options)) {
     throw Error(ErrorKind::kUnsupported,

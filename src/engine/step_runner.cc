@@ -8,6 +8,7 @@
 #include "engine/audit_layout.h"
 #include "engine/device_executor.h"
 #include "engine/engine_options.h"
+#include "engine/features.h"
 #include "engine/forced_routes.h"
 #include "engine/kv_budget.h"
 #include "engine/model_checks.h"
@@ -51,7 +52,11 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
                         weights_read};
   inputs.num_states = num_states(options_, config_);
   inputs.joint = request.joint;
-  if (!options_.taps.empty()) inputs.taps = &taps_.emplace(graph_, options_.taps);
+  if (!options_.taps.empty() || !options_.feature_layers.empty()) {
+    inputs.taps = &taps_.emplace(graph_, all_taps(graph_, options_));
+    features_.reserve(options_, config_.hidden_size);
+    taps_->reader = &features_;
+  }
   executor_ = options_.kernels == KernelPath::kReference ? make_reference_executor(inputs)
               : options_.device.kind == DeviceKind::kCpu ? make_fused_executor(inputs)
                                                          : make_device_executor(inputs);
@@ -66,6 +71,7 @@ StepRunner::StepRunner(const std::string& path, const EngineOptions& given,
   outputs_.reserve(rows);
   journal_.reserve(executor_->journal_rows());
   own_words_.resize(rows);
+  sequences_.reserve(tokens);
   const bool is_device = options_.device.kind != DeviceKind::kCpu;
   samples_on_device_ = options_.sample_on_device.value_or(is_device) &&
                        (is_device || options_.kernels == KernelPath::kReference);
@@ -83,6 +89,7 @@ void StepRunner::check(std::span<const StepInput> inputs) const {
 void StepRunner::prepare(std::span<const StepInput> inputs) {
   batch_.clear();
   rows_.clear();
+  sequences_.clear();
   batch_.audit_mode = records() ? layout_.mode : AuditMode::kNone;
   batch_.read_logits = options_.keep_logits;
   batch_.read_hidden_states = options_.keep_hidden_state;
@@ -96,6 +103,7 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
     const auto count = static_cast<int32_t>(input.tokens.size());
     if (layers_.first == 0) pool_.prepare(input.sequence, count);
     if (forces_routes) append_by_token(input, batch_.forced_routes);
+    sequences_.push_back(input.sequence);
     const kv::SequenceBlocks& blocks = pool_.get(input.sequence);
     const int64_t past = past_of(input.sequence);
     batch_.spans.push_back(
@@ -116,6 +124,14 @@ void StepRunner::prepare(std::span<const StepInput> inputs) {
     rows_.add(input, past);
   }
   prepare_rows(inputs);
+}
+
+std::span<const float> StepRunner::features(SequenceId sequence) const {
+  if (options_.feature_layers.empty()) return {};
+  const auto found = std::ranges::find(sequences_, sequence);
+  if (found == sequences_.end()) return {};
+  const BatchSpan& span = batch_.spans[static_cast<size_t>(found - sequences_.begin())];
+  return features_.rows(span.first_token, span.num_tokens);
 }
 
 // Who chooses each row's token.
@@ -335,6 +351,7 @@ void StepRunner::collect_without_tokens() {
 
 // Gives back what a pass that failed had taken, wherever it failed.
 void StepRunner::undo(std::span<const StepInput> inputs) {
+  sequences_.clear();
   if (layers_.first > 0) return;  // it took nothing
   for (size_t i = 0; i < inputs.size(); ++i) {
     const SequenceId sequence = inputs[i].sequence;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/executor.h"
+#include "engine/features.h"
 #include "engine/next_step.h"
 #include "engine/row_sampler.h"
 #include "engine/state_journal.h"
@@ -68,6 +69,9 @@ class StepRunner final : private Meanwhile {
   kv::BlockPool& pool() { return pool_; }
   /// Null where nothing is tapped.
   ops::TapBook* taps() { return taps_ ? &*taps_ : nullptr; }
+  void set_tap_reader(TapReader* reader) { features_.host = reader; }
+  /// Stepper::features().
+  std::span<const float> features(SequenceId sequence) const;
   const ops::TapBook* taps() const { return taps_ ? &*taps_ : nullptr; }
   Executor& executor() { return *executor_; }
   int num_adapters() const { return adapters_ ? adapters_->size() : 0; }
@@ -118,6 +122,7 @@ class StepRunner final : private Meanwhile {
   AuditLayout layout_;
   std::optional<model::LoraAdapters> adapters_;
   std::optional<ops::TapBook> taps_;
+  FeatureRows features_;
   std::unique_ptr<Executor> executor_;
   kv::BlockPool pool_;
   ModelSummary summary_;
@@ -130,6 +135,7 @@ class StepRunner final : private Meanwhile {
   LayerRange layers_;
   const float* residual_ = nullptr;  // that a step of layers further up begins with
   StepBatch batch_;
+  std::vector<SequenceId> sequences_;  // of its inputs; none where it failed
   PassOutput pass_;
   StepRows rows_;
   StateJournal journal_;  // of the last pass
